@@ -28,6 +28,8 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/miekg/dns"
+
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -660,7 +662,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: cmp.Or(s.Platform, runtime.GOOS), AgentShim: s.AgentShim,
 		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: sortedKeys(s.Env), Workdir: at.Workdir,
-		Homes:     s.homes(),
+		Homes: s.homes(), Resolvers: resolvers(),
 		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
 		Limits: schema.Limits{MemoryBytes: int64(s.Limits.Memory), Pids: s.Limits.Pids,
 			CPUMilli: int64(s.Limits.CPUs)},
@@ -675,6 +677,15 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		Spec:      spec,
 		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
 	}, nil
+}
+
+// resolvers are the servers that resolv.conf names. Without one there are none.
+func resolvers() []string {
+	config, err := dns.ClientConfigFromFile("/etc/resolv.conf")
+	if err != nil {
+		return nil
+	}
+	return config.Servers
 }
 
 // homes are the directories where the command, and the agents that are known, keep their own files.

@@ -22,6 +22,9 @@ type Run struct {
 	// named for the command, by variable: the only values of the environment that are kept. Absent
 	// in older bundles, and where somebody else started the command.
 	Homes map[string]string `json:"homes,omitempty"`
+	// Resolvers are the addresses of the host's servers for names (resolv.conf), when the run
+	// began. Absent in older bundles, and where there are none.
+	Resolvers []string `json:"resolvers,omitempty"`
 	// TimeoutMS is the wall clock budget in milliseconds; 0 means none.
 	TimeoutMS int64 `json:"timeout_ms"`
 	// GraceMS is the time between SIGTERM and SIGKILL in milliseconds.

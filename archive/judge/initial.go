@@ -58,7 +58,7 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 }
 
 // contacted are the hosts of a run as only_hosts names them: by name where one is known,
-// since the addresses behind it change, and [resolvers] for those that answered for names.
+// since the addresses behind it change, and [resolvers] for the host's servers for names.
 func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 	var hosts []string
 	for k, err := range archive.KernelEvents(b.Lines(ctx, schema.KernelPath)) {
@@ -71,7 +71,7 @@ func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 		case k.Kind == schema.KindDNS && asks(k):
 			hosts = append(hosts, literal(k.Value))
 		case !ok:
-		case ap.Port() == dnsPort:
+		case ap.Port() == dnsPort && slices.Contains(b.Docs.Run.Resolvers, ap.Addr().Unmap().String()):
 			hosts = append(hosts, resolvers)
 		case len(k.Names) > 0:
 			for _, name := range k.Names {

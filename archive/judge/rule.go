@@ -3,6 +3,7 @@ package judge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"path/filepath"
@@ -117,7 +118,11 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 		also = v.Also
 	}
 	var workdir string
+	var linked linkedFiles
 	breaks := func(k *schema.KernelEvent) bool {
+		if k.Kind == schema.KindMount && !k.Failed() && k.Marks&schema.MarkMountNamespace == 0 {
+			return true // what is below it is somewhere else as well
+		}
 		if !query.Writes(k) || k.Failed() {
 			return false
 		}
@@ -132,14 +137,73 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 			k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0 {
 			return true // where that is cannot be told
 		}
-		return slices.ContainsFunc(paths, func(p string) bool {
+		outside := func(p string) bool {
 			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(anybodys, p) && !matches(also, p) &&
 				k.Marks&schema.MarkMemfd == 0
-		})
+		}
+		if k.Kind == schema.KindLink && (outside(k.Value) || linked.has(k.Value)) {
+			linked.add(k.Target)
+		} else if linked.changed(k) {
+			return true
+		}
+		return slices.ContainsFunc(paths, outside)
 	}
 	r := watching(view.Files, "only the workspace was written to", "written outside of the workspace", breaks)
-	r.begin = func(s *subject) { workdir = s.Docs.Run.Workdir }
+	r.begin = func(s *subject) { workdir, linked = s.Docs.Run.Workdir, linkedFiles{} }
 	return r, nil
+}
+
+// linkedFiles are names in the workspace of files that have names outside of it too.
+type linkedFiles struct {
+	names, dirs map[string]bool // dirs are those that the names are below, at any depth
+	full        bool            // every file may be one
+}
+
+func (l *linkedFiles) add(name string) {
+	if l.full = l.full || len(l.names) == maxLinked; l.full {
+		return
+	}
+	if l.names == nil {
+		l.names, l.dirs = map[string]bool{}, map[string]bool{}
+	}
+	name = strings.Clone(name)
+	l.names[name] = true
+	for dir := path.Dir(name); !l.dirs[dir]; dir = path.Dir(dir) {
+		l.dirs[dir] = true
+	}
+}
+
+// maxLinked bounds how many names are kept.
+const maxLinked = 100_000
+
+func (l *linkedFiles) has(name string) bool { return l.full || l.names[name] }
+
+// changed reports whether an event changes such a file, and takes note of its new name, or that it has lost one.
+func (l *linkedFiles) changed(k *schema.KernelEvent) bool {
+	switch {
+	case len(l.names) == 0 && !l.full:
+		return false
+	case k.Kind == schema.KindUnlink:
+		delete(l.names, k.Value)
+		return false
+	case k.Kind == schema.KindLink, k.Kind == schema.KindSymlink, k.Kind == schema.KindMkdir:
+		return false
+	case k.Kind == schema.KindRename:
+		delete(l.names, k.Target)
+		if l.names[k.Value] {
+			delete(l.names, k.Value)
+			l.add(k.Target)
+		} else if l.dirs[k.Value] {
+			for name := range maps.Clone(l.names) {
+				if rest, ok := strings.CutPrefix(name, k.Value+"/"); ok {
+					delete(l.names, name)
+					l.add(k.Target + "/" + rest)
+				}
+			}
+		}
+		return false
+	}
+	return l.has(k.Value)
 }
 
 // within reports whether p is dir or below it.
@@ -160,26 +224,87 @@ func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
 		}
 	}
 	allowed := func(name string) bool { return matches(hosts, name) }
-	return watching(view.Hosts, "only allowed hosts were contacted", "other hosts were contacted",
+	byAddress := func(ap netip.AddrPort, text string) bool {
+		addr := ap.Addr().Unmap()
+		return allowed(addr.String()) || allowed(text) ||
+			slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}
+	open := slices.Contains(hosts, resolvers)
+	var names hostNames
+	var own []netip.Addr // the host's resolvers
+	var missing view.Gap // where an endpoint may be allowed, and nothing proves it
+	r := watching(view.Hosts, "only allowed hosts were contacted", "other hosts were contacted",
 		func(k *schema.KernelEvent) bool {
 			if k.Kind == schema.KindDNS {
-				return slices.Contains(hosts, resolvers) && asks(k) && !allowed(k.Value)
+				if ap, err := netip.ParseAddrPort(k.Remote); err == nil && ap.Port() == dnsPort &&
+					(slices.Contains(own, ap.Addr().Unmap()) || byAddress(ap, k.Remote)) {
+					names.learn(k)
+				}
+				return open && asks(k) && !allowed(k.Value)
 			}
 			ap, ok := endpointOf(k)
-			if !ok || ap.Port() == dnsPort && slices.Contains(hosts, resolvers) {
+			if !ok || byAddress(ap, k.Value) || slices.ContainsFunc(names.of(ap), allowed) {
 				return false
 			}
-			addr := ap.Addr().Unmap()
-			if allowed(addr.String()) || allowed(k.Value) || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool {
-				return p.Contains(addr)
-			}) {
+			switch {
+			case ap.Port() == dnsPort && open && slices.Contains(own, ap.Addr().Unmap()):
 				return false
+			case ap.Port() == dnsPort && open && own == nil:
+				missing.Text = fmt.Sprintf("the bundle does not say whether %s is a resolver of the host's", k.Value)
+			case slices.ContainsFunc(k.Names, allowed):
+				missing.Text = fmt.Sprintf("only the run itself, or a server that is not the host's resolver, "+
+					"says that %s has an allowed name", k.Value)
+			default:
+				return true
 			}
-			return !slices.ContainsFunc(k.Names, allowed)
-		}), nil
+			missing.Remedy = "allow the address"
+			return false
+		})
+	r.begin = func(s *subject) {
+		names, own, missing = hostNames{}, nil, view.Gap{}
+		for _, text := range s.Docs.Run.Resolvers {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				own = append(own, addr.Unmap())
+			}
+		}
+	}
+	check := r.check
+	r.check = func(ctx context.Context, s *subject) (Verdict, error) {
+		v, err := check(ctx, s)
+		if err == nil && v.State == Pass && missing.Text != "" {
+			v = unknown(missing)
+		}
+		return v, err
+	}
+	return r, nil
 }
 
-// resolvers is the entry of only_hosts that allows DNS: any server on port 53, which may be
+// hostNames are the names of addresses, as servers that may be believed have said.
+type hostNames map[netip.Addr][]string
+
+// maxNames bounds how many addresses have names. Those beyond it have none.
+const maxNames = 100_000
+
+func (n hostNames) learn(k *schema.KernelEvent) {
+	if k.DNS == nil || !k.DNS.Response {
+		return
+	}
+	for _, a := range k.DNS.Answers {
+		addr, err := netip.ParseAddr(a.Data)
+		if err != nil || len(n) >= maxNames {
+			continue
+		}
+		for _, name := range []string{k.Value, a.Name} {
+			if !slices.Contains(n[addr.Unmap()], name) {
+				n[addr.Unmap()] = append(n[addr.Unmap()], strings.Clone(name))
+			}
+		}
+	}
+}
+
+func (n hostNames) of(ap netip.AddrPort) []string { return n[ap.Addr().Unmap()] }
+
+// resolvers is the entry of only_hosts that allows DNS: the host's own servers for names, which may be
 // asked for the allowed names and no others, since a question can carry data out.
 const (
 	resolvers = "resolvers"
