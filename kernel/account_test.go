@@ -54,7 +54,7 @@ func TestStalledReader(t *testing.T) {
 	}
 	opens := 0
 	if err := o.Read(func(e *Event) error {
-		if e.Kind == schema.KindOpen && strings.HasPrefix(string(e.Path), dir) {
+		if e.Kind == schema.KindOpen && strings.HasPrefix(e.Value, dir) {
 			opens += int(e.Count)
 		}
 		return nil

@@ -61,9 +61,9 @@ func TestConnectionsInTheBackground(t *testing.T) {
 	}
 	tcp := netip.MustParseAddrPort(string(addr))
 	made, givenUp := 0, 0
-	for _, e := range s.find(schema.KindConnectResult, func(e *Event) bool { return e.Remote == tcp }) {
+	for _, e := range s.find(schema.KindConnectResult, func(e *Event) bool { return e.Peer == tcp }) {
 		switch {
-		case e.NoResult:
+		case !e.HasResult:
 			givenUp++
 		case e.Errno == 0:
 			made++

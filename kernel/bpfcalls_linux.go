@@ -38,7 +38,7 @@ const bpfObjectsAtMost = 1 << 16
 // see takes in one call: of bpf(2), or one that maps a map's memory to write to it.
 func (b *bpfCalls) see(e *Event) {
 	// A cgroup's only program need not be named to be detached.
-	unnamed := e.Kind == schema.KindBPF && e.Args[0] == cmdProgDetach
+	unnamed := e.Kind == schema.KindBPF && e.Arg(0) == cmdProgDetach
 	if e.Errno != 0 || e.BPF.Type == 0 && !unnamed {
 		return
 	}
@@ -52,7 +52,7 @@ func (b *bpfCalls) see(e *Event) {
 		}
 		return
 	}
-	switch e.Args[0] {
+	switch e.Arg(0) {
 	case cmdMapCreate, cmdProgLoad, cmdRawTracepoint, cmdLinkCreate:
 		if len(b.made) < bpfObjectsAtMost {
 			if b.made == nil {

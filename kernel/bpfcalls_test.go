@@ -140,7 +140,7 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 			if changed == c.whole || c.whole && len(s.report.Reasons) != 0 {
 				t.Errorf("%+v", s.report.Reasons)
 				for _, e := range s.find(schema.KindBPF, nil) {
-					t.Logf("command %d, errno %d: %+v", e.Args[0], e.Errno, e.BPF)
+					t.Logf("command %d, errno %d: %+v", e.Arg(0), e.Errno, e.BPF)
 				}
 			}
 		})

@@ -59,16 +59,16 @@ void _start(void) {
 	if len(s.find(schema.KindUnlink, path(dir+"/compat-file"))) != 1 {
 		t.Error("the unlink was not seen")
 	}
-	if got := s.find(schema.KindTruncate, nil); len(got) != 1 || got[0].Bytes != 1<<32+5 {
+	if got := s.find(schema.KindTruncate, nil); len(got) != 1 || got[0].Arg(0) != 1<<32+5 {
 		t.Errorf("%d truncations", len(got))
 	}
 	at := func(port uint16) func(*Event) bool {
-		return func(e *Event) bool { return e.Remote == netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
+		return func(e *Event) bool { return e.Peer == netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
 	}
 	if got := s.find(schema.KindConnect, at(40010)); len(got) != 1 || got[0].Syscall != "connect" || got[0].FromUser {
 		t.Errorf("%d connects", len(got))
 	}
-	if got := s.find(schema.KindSendto, at(40011)); len(got) != 1 || got[0].Bytes != 5 || got[0].FromUser {
+	if got := s.find(schema.KindSendto, at(40011)); len(got) != 1 || got[0].BytesOut != 5 || got[0].FromUser {
 		t.Errorf("%d datagrams", len(got))
 	}
 	// What cannot be read is said not to have been decoded.

@@ -44,10 +44,10 @@ func TestNamesAreTheKernelsCopies(t *testing.T) {
 	var made, wrong, read int
 	for _, e := range s.find(schema.KindMkdir, nil) {
 		made++
-		if _, err := os.Lstat(string(e.Path)); err != nil || filepath.Dir(string(e.Path)) != dir {
+		if _, err := os.Lstat(e.Value); err != nil || filepath.Dir(e.Value) != dir {
 			wrong++
 		}
-		if e.PathSource != PathKernelCopy || e.Claimed {
+		if !e.KernelCopy || e.Claimed {
 			read++
 		}
 	}

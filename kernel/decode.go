@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"math"
 	"net/netip"
+	"strings"
 
 	"github.com/assay-run/assay-run/kernel/internal/slots"
 	"github.com/assay-run/assay-run/schema"
@@ -28,11 +31,26 @@ type decoder struct {
 	pending  map[uint64]*pendingArgs
 	requests requests
 
-	ev         Event
-	rec        record
-	path       [4][]byte // buffers of Path, Path2, Exe, Cwd
-	place      []byte
-	argv, keys [][]byte
+	ev    Event
+	rec   record
+	buf   []byte // a path while it is made
+	paths stringCache
+}
+
+// stringCache spares a copy of a path that was used a moment ago.
+type stringCache [512]string
+
+var stringSeed = maphash.MakeSeed()
+
+func (c *stringCache) get(p []byte) string {
+	if len(p) == 0 || len(p) > 256 {
+		return string(p)
+	}
+	s := &c[maphash.Bytes(stringSeed, p)%uint64(len(c))]
+	if *s != string(p) {
+		*s = string(p)
+	}
+	return *s
 }
 
 type pendingArgs struct {
@@ -47,7 +65,7 @@ func newDecoder() *decoder {
 
 // decode fills the decoder's event from one record. It returns nil without an
 // error for a record that only completes a later one. The event is valid until
-// the next call; raw is not kept, but the event may point into it.
+// the next call; raw is not kept.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	r := &d.rec
 	if !r.parse(raw) {
@@ -99,7 +117,7 @@ func (d *decoder) replay(slot uint32, id, t uint64, sums [5]uint64) (*Event, err
 	e.Time = t
 	e.Count, e.First, e.Last = sums[0], sums[1], sums[2]
 	if e.Kind == schema.KindWrite || e.Kind == schema.KindFlow || e.Kind == schema.KindSendto {
-		e.Bytes, e.BytesIn = sums[3], sums[4]
+		e.BytesOut, e.BytesIn = sums[3], sums[4]
 	}
 	return e, nil
 }
@@ -109,62 +127,62 @@ func (d *decoder) fill(r *record) {
 	bits := r.u32(offBits)
 	e := &d.ev
 	*e = Event{
-		Kind: schema.KernelKind(r.u16(offKind)), Hook: HookID(r.u16(offHook)),
-		ID: r.u64(offID), Time: r.u64(offTime), Count: 1,
-		PID: r.u32(offTgid), TID: r.u32(offTid), PPID: r.u32(offPpid),
-		Start: r.u64(offStart), CgroupID: r.u64(offCgroup),
+		KernelEvent: schema.KernelEvent{
+			Kind: schema.KernelKind(r.u16(offKind)), Count: 1, PID: r.u32(offTgid), TID: r.u32(offTid),
+			Claimed: bits&bitClaimed != 0, Created: bits&bitCreated != 0, Marks: marks(bits),
+		},
+		Hook: HookID(r.u16(offHook)), ID: r.u64(offID), Time: r.u64(offTime),
+		Task: Task{
+			PID: r.u32(offTgid), TID: r.u32(offTid), PPID: r.u32(offPpid), Start: r.u64(offStart),
+			CgroupID: r.u64(offCgroup),
+		},
 		Device: r.u32(offDev), Inode: r.u64(offIno), FileMode: r.u32(offMode),
-		Truncated:    bits&(bitTruncated|bitBaseCut) != 0,
-		Unreadable:   bits&bitFailedRead != 0,
-		Deleted:      bits&bitDeleted != 0,
-		Unreachable:  bits&(bitUnreachable|bitBaseUnreachable) != 0,
-		NoResult:     bits&bitNoResult != 0,
-		Ingress:      bits&bitIngress != 0,
-		FromUser:     bits&bitFromUser != 0,
-		RelativePath: bits&bitNoBase != 0,
-		Unresolved:   bits&bitUnresolved != 0,
-		Claimed:      bits&bitClaimed != 0,
-		Created:      bits&bitCreated != 0,
+		Ingress: bits&bitIngress != 0, FromUser: bits&bitFromUser != 0,
 	}
 	if bits&bitSlot != 0 {
 		e.Slot = r.u32(offSlot) + 1
 	}
-	switch e.Kind {
-	case schema.KindFork, schema.KindNamespace, schema.KindJoin:
-		e.MountNS, e.FileMode = e.FileMode, 0
-	}
 	e.First, e.Last = e.Time, e.Time
-	e.setResult(int32(r.u32(offRet)))
+	switch {
+	case bits&bitURing != 0:
+		e.Syscall = uringSyscall
+	case bits&bitCore != 0:
+		e.Syscall = coreDump
+	}
 	call := d.call(r.u16(offNr), bits)
 	if call != nil {
 		e.Syscall = call.name
 		if call.name == "openat2" {
-			e.Resolve = uint32(r.arg(4))
+			e.Resolve = r.arg(4) & math.MaxUint32
 		}
 	}
+	e.setResult(int32(r.u32(offRet)), bits&bitNoResult == 0)
 	switch e.Kind {
 	case schema.KindExec:
 		d.exec(r, bits)
 	case schema.KindFork:
-		e.ChildPID, e.ChildTID = uint32(r.arg(0)), uint32(r.arg(1))
-		e.ChildStart, e.ChildCgroupID = r.arg(2), r.arg(3)
-		e.Thread, e.SharesFiles = r.arg(4) != 0, r.arg(5) != 0
-	case schema.KindExit:
-		status := r.arg(0)
-		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
-		if e.Signal != 0 {
-			e.ExitCode = 0
+		d.fork(r)
+	case schema.KindExit: // as wait(2) encodes it
+		if e.WaitStatus = uint32(r.arg(0)) & 0xff; e.WaitStatus&0x7f == 0 {
+			e.WaitStatus = uint32(r.arg(0)) & 0xff00
 		}
-	case KindMovedV1:
-		e.Args[0], e.Args[1], e.Name = r.arg(0), r.arg(1), r.seg[segName]
-	case KindKernelExec:
-		e.Args[0], e.Name = r.arg(0), r.seg[segName]
+	case KindMovedV1, KindKernelExec:
+		e.setArgs(r.arg(0), r.arg(1))
+		e.Value = string(r.seg[segName])
 	case schema.KindSignal:
-		e.Args[0], e.Args[1] = r.arg(0), r.arg(1)
+		e.setArgs(r.arg(0), r.arg(1))
+		e.Value = schema.SignalName(uint32(r.arg(1)))
+	case schema.KindLeave, schema.KindJoin:
+		e.PPID, e.CgroupID, e.Value = e.Task.PPID, e.Task.CgroupID, string(r.seg[segName])
+		e.MountNS, e.FileMode = e.FileMode, 0
 	case schema.KindConnect, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto,
-		schema.KindConnectResult, schema.KindDNS, schema.KindTLS, schema.KindFlow:
+		schema.KindConnectResult,
+		schema.KindDNS, schema.KindTLS, schema.KindFlow:
 		d.network(r, bits)
 	default:
+		if e.Kind == schema.KindNamespace {
+			e.MountNS, e.FileMode = e.FileMode, 0
+		}
 		d.file(r, bits)
 	}
 	if call != nil {
@@ -174,11 +192,44 @@ func (d *decoder) fill(r *record) {
 		d.request(r)
 	}
 	if bits&bitCore != 0 {
-		e.Syscall, e.Flags = coreDump, r.arg(2)
+		e.Call, e.Flags = coreDump, r.arg(2)
 	}
-	if e.RelativePath && (len(e.Path) == 0 || e.Path[0] == '/') && (len(e.Path2) == 0 || e.Path2[0] == '/') {
-		e.RelativePath = false // the directory did not matter
+	if bits&(bitTruncated|bitBaseCut) != 0 && e.Kind != schema.KindExec {
+		e.cut(len(r.seg[segPath2])+len(r.seg[segBase2]) > 0 || e.Kind == schema.KindSymlink)
 	}
+	if e.Marks&schema.MarkRelative != 0 && (e.Value == "" || e.Value[0] == '/') &&
+		(e.Target == "" || e.Target[0] == '/') {
+		e.Marks &^= schema.MarkRelative // the directory did not matter
+	}
+}
+
+// marks are those that a record's bits are.
+func marks(bits uint32) (m schema.Marks) {
+	for _, b := range [...]struct {
+		bits uint32
+		mark schema.Marks
+	}{
+		{bitDeleted, schema.MarkDeleted}, {bitNoBase, schema.MarkRelative}, {bitFailedRead, schema.MarkUnreadable},
+		{bitUnreachable | bitBaseUnreachable, schema.MarkUnreachable}, {bitUnresolved, schema.MarkUnresolved},
+	} {
+		if bits&b.bits != 0 {
+			m |= b.mark
+		}
+	}
+	return m
+}
+
+// fork decodes a schema.KindFork record. The line is the child's, that of a thread its process's.
+func (d *decoder) fork(r *record) {
+	e := &d.ev
+	e.MountNS, e.FileMode = e.FileMode, 0
+	e.Child = Task{PID: uint32(r.arg(0)), TID: uint32(r.arg(1)), PPID: e.Task.PID, Start: r.arg(2), CgroupID: r.arg(3)}
+	e.Thread, e.SharesFiles = r.arg(4) != 0, r.arg(5) != 0
+	if e.Thread {
+		e.TID = e.Child.TID
+		return
+	}
+	e.PID, e.TID, e.PPID, e.CgroupID = e.Child.PID, e.Child.PID, e.Task.PID, e.Child.CgroupID
 }
 
 // request sets what follows from an io_uring request: see submitted and done in
@@ -186,27 +237,33 @@ func (d *decoder) fill(r *record) {
 func (d *decoder) request(r *record) {
 	const fallocate = 17
 	e := &d.ev
-	e.Syscall = uringSyscall
+	e.Syscall, e.Call = uringSyscall, uringSyscall
 	switch e.Kind {
 	case schema.KindOpen, schema.KindMkdir, schema.KindUnlink, schema.KindRename, schema.KindLink:
-		e.Flags, e.Mode, e.Resolve = r.arg(0), uint32(r.arg(1)), uint32(r.arg(2))
-		if e.Kind == schema.KindUnlink && e.Flags&0x200 != 0 { // AT_REMOVEDIR
+		e.Flags = r.arg(0)
+		switch {
+		case e.Kind == schema.KindOpen:
+			e.Mode, e.Resolve = uint32(r.arg(1)), r.arg(2)&math.MaxUint32
+		case e.Kind == schema.KindMkdir:
+			e.Mode = uint32(r.arg(1))
+		case e.Kind == schema.KindUnlink && e.Flags&0x200 != 0: // AT_REMOVEDIR
 			e.Kind = schema.KindRmdir
 		}
 	case schema.KindTruncate:
 		if r.arg(4) == fallocate {
-			e.Args = [6]uint64{r.arg(1), r.arg(2), r.arg(3)}
+			e.Call = "fallocate"
+			e.setArgs(r.arg(1), r.arg(2), r.arg(3))
 		} else {
-			e.Bytes = r.arg(1)
+			e.setArgs(r.arg(1))
 		}
 	case schema.KindWrite:
-		if !e.Repeat && e.Errno == 0 {
-			e.Bytes = r.arg(5)
+		if e.Errno == 0 {
+			e.BytesOut = r.arg(5)
 		}
 	case schema.KindIOUringOp:
-		e.Args[0] = r.arg(0)
+		e.setArgs(r.arg(0))
 	case schema.KindSocket:
-		e.Args = [6]uint64{r.arg(0), r.arg(1), r.arg(2)}
+		e.setArgs(r.arg(0), r.arg(1), r.arg(2))
 	}
 }
 
@@ -232,11 +289,11 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 	e.arguments(call, args, r.u32(offBits)&bitIA32 != 0)
 	switch e.Kind {
 	case schema.KindWrite:
-		if !e.Repeat && e.Errno == 0 {
-			e.Bytes = args[5]
+		if e.Errno == 0 {
+			e.BytesOut = args[5]
 		}
 	case schema.KindBPF:
-		e.Args = [6]uint64{args[0]}
+		e.setArgs(args[0])
 		e.BPF = bpfObject(args[1])
 	case schema.KindMmapShared:
 		e.BPF = bpfObject(args[0])
@@ -268,140 +325,156 @@ func (d *decoder) addArgs(r *record) error {
 }
 
 // exec decodes a schema.KindExec record. arg 0 is the calling thread's former tid,
-// arg 1 the size of the argument area.
+// arg 1 the size of the argument area. Value is the kernel's path of the image, Target
+// what was passed to execve where it is another.
 func (d *decoder) exec(r *record, bits uint32) {
 	e := &d.ev
-	e.PathSource = PathKernelObject
-	d.path[2] = d.kernelPath(d.path[2][:0], r.seg[segPath])
-	e.Exe = end(d.path[2], bits&bitTruncated)
-	e.Path = e.Exe
-	e.Memfd = isMemfd(e)
-	d.path[3] = d.kernelPath(d.path[3][:0], r.seg[segBase])
-	e.Cwd = end(d.path[3], bits&bitBaseCut)
-	e.Filename, e.Interp = r.seg[segPath2], r.seg[segBase2]
-	if old := uint32(r.arg(0)); old != e.TID {
-		e.OldTID = old
+	e.Value = d.text(end(d.kernelPath(d.buf[:0], r.seg[segPath]), bits&bitTruncated))
+	d.memfd()
+	e.Cwd = d.text(end(d.kernelPath(d.buf[:0], r.seg[segBase]), bits&bitBaseCut))
+	if name := string(r.seg[segPath2]); name != e.Value {
+		e.Target = name
 	}
+	e.Interp = string(r.seg[segBase2])
+	if caller := uint32(r.arg(0)); caller != 0 {
+		e.TID = caller
+	}
+	e.PPID, e.CgroupID = e.Task.PPID, e.Task.CgroupID
 	area := r.seg[segName]
-	e.ArgvTruncated = bits&bitArgsCut != 0
+	whole := bits&bitArgsCut == 0
 	if p := d.pending[e.ID]; p != nil {
 		area = p.b
-		e.ArgvTruncated = e.ArgvTruncated || p.missing
+		whole = whole && !p.missing
 		delete(d.pending, e.ID)
 	}
-	if uint64(len(area)) < r.arg(1) {
-		e.ArgvTruncated = true
+	if !whole || uint64(len(area)) < r.arg(1) {
+		e.Truncated |= schema.FieldArgv
 	}
-	d.argv = split(d.argv[:0], area)
-	e.Argv = d.argv
-	d.keys = split(d.keys[:0], r.seg[segEnv])
-	e.EnvKeys = d.keys
-	e.EnvTruncated = bits&bitEnvCut != 0
-	e.ToolCallID, e.Traceparent = r.seg[segTool], r.seg[segTrace]
-	e.Truncated, e.CwdTruncated = bits&bitTruncated != 0, bits&bitBaseCut != 0
+	e.Argv = split(area)
+	e.EnvKeys = split(r.seg[segEnv])
+	if bits&bitEnvCut != 0 {
+		e.Truncated |= schema.FieldEnvKeys
+	}
+	e.CallInEnv, e.Traceparent = string(r.seg[segTool]), string(r.seg[segTrace])
+	if bits&bitTruncated != 0 {
+		e.Truncated |= schema.FieldValue
+	}
+	if bits&bitBaseCut != 0 {
+		e.Truncated |= schema.FieldCwd
+	}
 }
 
 func (d *decoder) network(r *record, bits uint32) {
 	e := &d.ev
-	if a := r.seg[segAddr]; len(a) == addressSize {
-		e.Family, e.Proto, e.SockType = le.Uint16(a), le.Uint16(a[2:]), le.Uint16(a[4:])
-		e.Local = addrPort(e.Family, a[12:28], le.Uint16(a[8:]))
-		e.Remote = addrPort(e.Family, a[28:44], le.Uint16(a[10:]))
-		if e.Remote.IsValid() && e.Remote.Port() == 0 && e.Remote.Addr().IsUnspecified() {
-			e.Remote = netip.AddrPort{} // nobody
+	var a ends
+	if b := r.seg[segAddr]; len(b) == addressSize {
+		a = readEnds(b)
+		e.SockType = a.sockType
+		if a.remote.IsValid() && a.remote.Port() == 0 && a.remote.Addr().IsUnspecified() {
+			a.remote = netip.AddrPort{} // nobody
 		}
-	}
-	if a := r.seg[segAddr]; len(a) == addressSize && e.Family == afVsock {
-		e.VsockRemote = VsockAddr{CID: le.Uint32(a[28:]), Port: le.Uint32(a[32:])}
-		e.VsockLocal = VsockAddr{CID: le.Uint32(a[12:]), Port: le.Uint32(a[16:])}
 	}
 	switch e.Kind {
 	case schema.KindDNS, schema.KindTLS:
-		e.Payload = r.seg[segName]
+		e.Payload = bytes.Clone(r.seg[segName])
 	case schema.KindFlow, schema.KindSendto:
-		e.Bytes, e.BytesIn = r.arg(4), r.arg(5)
+		e.BytesOut, e.BytesIn = r.arg(4), r.arg(5)
 	}
-	if e.Family == 1 { // AF_UNIX
+	if a.family == afUnix {
 		d.unixPath(r, bits)
+	}
+	e.SetEnds(a.family, a.proto, a.local, a.remote)
+	if a.family == afVsock {
+		e.SetVsock(a.vsock[0], a.vsock[1])
 	}
 }
 
-// unixPath sets Path to a unix socket's name.
+// unixPath sets Value to a unix socket's name.
 func (d *decoder) unixPath(r *record, bits uint32) {
 	e := &d.ev
 	name := r.seg[segName]
-	if rest := r.seg[segPath]; len(rest)+len(r.seg[segBase]) > 0 && bits&bitWalked == 0 {
-		e.PathSource = nameSource(bits)
-		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], rest)
-		e.Path = d.path[0]
-		e.Given, _, _ = bytes.Cut(r.seg[segGiven], []byte{0})
+	switch rest := r.seg[segPath]; {
+	case len(rest)+len(r.seg[segBase]) > 0 && bits&bitWalked == 0:
+		e.KernelCopy = bits&bitCopied != 0
+		e.UserMemory = !e.KernelCopy
+		e.Value = d.text(d.join(d.buf[:0], r.seg[segBase], rest))
+		given, _, _ := bytes.Cut(r.seg[segGiven], []byte{0})
+		e.Given = string(given)
 		return
-	}
-	switch {
 	case bits&bitWalked != 0:
-		e.PathSource = PathKernelObject
-		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
+		e.Value = d.text(d.kernelPath(d.buf[:0], r.seg[segPath]))
 	case len(name) == 0:
 		return
 	case name[0] == 0: // abstract: shown as ss and /proc/net/unix do
-		e.PathSource = PathKernelObject
-		d.path[0] = append(append(d.path[0][:0], '@'), name[1:]...)
+		e.Value = "@" + string(name[1:])
 	default:
-		if i := bytes.IndexByte(name, 0); i >= 0 {
-			name = name[:i]
-		}
-		e.PathSource = PathUserMemory
-		d.path[0] = append(d.path[0][:0], name...)
+		name, _, _ = bytes.Cut(name, []byte{0})
+		e.Value, e.UserMemory = string(name), true
 	}
-	if e.FromUser {
-		e.PathSource = PathUserMemory
-	}
-	e.Path = d.path[0]
+	e.UserMemory = e.UserMemory || e.FromUser
 }
 
-// file sets the paths of a record about files.
+// text is a path that was made in the decoder's buffer.
+func (d *decoder) text(path []byte) string {
+	if cap(path) > cap(d.buf) {
+		d.buf = path[:0]
+	}
+	return d.paths.get(path)
+}
+
+// memfd marks a file in anonymous memory.
+func (d *decoder) memfd() {
+	if e := &d.ev; e.Marks&schema.MarkUnreachable != 0 && strings.HasPrefix(e.Value, "/memfd:") {
+		e.Marks |= schema.MarkMemfd
+	}
+}
+
+// file sets the paths of a record about files: that of an open file, or names.
 func (d *decoder) file(r *record, bits uint32) {
 	e := &d.ev
-	if bits&bitWalked != 0 {
-		e.PathSource = PathKernelObject
-		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
-		e.Path = end(d.path[0], bits&bitTruncated)
-		e.Memfd = isMemfd(e)
-		if e.Unreachable && bytes.HasPrefix(e.Path, []byte("/[")) && e.Device != 0 && e.Device == anonymousDevice() {
-			// As /proc/PID/fd shows it. It is no file below the root.
-			d.path[0] = append([]byte("anon_inode:"), e.Path[1:]...)
-			e.Path, e.Unreachable = d.path[0], false
-		}
-		if place := r.u16(offPlace); place != 0 {
-			d.place = append(d.place[:0], placeNames[int(place)%len(placeNames)]...)
-			if int(place) != placeTun {
-				d.place = d.kernelPath(d.place, r.seg[segName])
-			}
-			e.Place = d.place
-			if e.Kind == schema.KindOpen {
-				e.PlaceProcess = uint32(r.arg(5))
-			}
-			return
-		}
-		e.Name = r.seg[segName]
+	if bits&bitWalked == 0 {
+		d.names(r, bits)
 		return
 	}
-	e.Name = r.seg[segName]
+	e.Value = d.text(end(d.kernelPath(d.buf[:0], r.seg[segPath]), bits&bitTruncated))
+	d.memfd()
+	if e.Marks&schema.MarkUnreachable != 0 && strings.HasPrefix(e.Value, "/[") && e.Device != 0 &&
+		e.Device == anonymousDevice() {
+		// As /proc/PID/fd shows it. It is no file below the root.
+		e.Value, e.Marks = "anon_inode:"+e.Value[1:], e.Marks&^schema.MarkUnreachable
+	}
+	place := int(r.u16(offPlace))
+	if place == 0 {
+		e.Target = string(r.seg[segName])
+		return
+	}
+	path := append(d.buf[:0], placeNames[place%len(placeNames)]...)
+	if place != placeTun {
+		path = d.kernelPath(path, r.seg[segName])
+	}
+	e.Place = d.text(path)
+	if e.Kind == schema.KindOpen {
+		e.PlaceProcess = uint32(r.arg(5))
+	}
+}
+
+// names sets the paths of a record of names.
+func (d *decoder) names(r *record, bits uint32) {
+	e := &d.ev
 	if e.Kind == schema.KindMemfd {
-		e.Path, e.Name = e.Name, nil
-		e.PathSource = PathUserMemory
+		e.Value, e.UserMemory = string(r.seg[segName]), true
 		return
 	}
 	if d.named(r, r.seg[segPath], r.seg[segBase]) {
-		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
-		e.Path, e.Given = end(d.path[0], bits&bitBaseCut), r.seg[segGiven]
+		e.Value = d.text(end(d.join(d.buf[:0], r.seg[segBase], r.seg[segPath]), bits&bitBaseCut))
+		e.Given = string(r.seg[segGiven])
 	}
 	if d.named(r, r.seg[segPath2], r.seg[segBase2]) {
-		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
-		e.Path2, e.Given2 = end(d.path[1], bits&bitBaseCut), r.seg[segGiven2]
+		e.Target = d.text(end(d.join(d.buf[:0], r.seg[segBase2], r.seg[segPath2]), bits&bitBaseCut))
+		e.TargetGiven = string(r.seg[segGiven2])
 	}
-	if e.Kind == schema.KindSymlink {
-		e.Path2, e.Name = e.Name, nil
+	if name := r.seg[segName]; len(name) > 0 {
+		e.Target = string(name)
 	}
 }
 
@@ -410,26 +483,18 @@ func (d *decoder) file(r *record, bits uint32) {
 func (d *decoder) named(r *record, name, base []byte) bool {
 	e := &d.ev
 	if len(name) == 0 && len(base) > 0 && e.Errno == efault {
-		e.Unreadable = true
+		e.Marks |= schema.MarkUnreadable
 		return false
 	}
 	if len(name) == 0 && len(base) == 0 {
 		return false
 	}
 	if len(name) == 0 && e.Kind == schema.KindUtime && !e.Claimed {
-		e.PathSource = PathKernelObject // futimens(3) gives no name: the file is the descriptor's
-		return true
+		return true // futimens(3) gives no name: the file is the descriptor's
 	}
-	e.PathSource = nameSource(r.u32(offBits))
+	e.KernelCopy = r.u32(offBits)&bitCopied != 0
+	e.UserMemory = !e.KernelCopy
 	return true
-}
-
-// nameSource tells where the names of a record are from.
-func nameSource(bits uint32) PathSource {
-	if bits&bitCopied != 0 {
-		return PathKernelCopy
-	}
-	return PathUserMemory
 }
 
 // kernelPath turns a walk (names leaf first, each followed by '/') into an
@@ -449,9 +514,9 @@ func (d *decoder) kernelPath(dst, walk []byte) []byte {
 	}
 	e := &d.ev
 	switch {
-	case e.Unreachable && e.FileMode&0xf000 == 0x1000:
+	case e.Marks&schema.MarkUnreachable != 0 && e.FileMode&0xf000 == 0x1000:
 		return fmt.Appendf(dst, "pipe:[%d]", e.Inode)
-	case e.Unreachable && e.FileMode&0xf000 == 0xc000:
+	case e.Marks&schema.MarkUnreachable != 0 && e.FileMode&0xf000 == 0xc000:
 		return fmt.Appendf(dst, "socket:[%d]", e.Inode)
 	}
 	return append(dst, '/')
@@ -461,7 +526,7 @@ func (d *decoder) kernelPath(dst, walk []byte) []byte {
 // that it is in. A ".." that remains was not resolved, and is not guessed: it
 // stays as it stands, and the event says so.
 func (d *decoder) join(dst, base, name []byte) []byte {
-	if d.ev.RelativePath && len(base) == 0 && (len(name) == 0 || name[0] != '/') {
+	if d.ev.Marks&schema.MarkRelative != 0 && len(base) == 0 && (len(name) == 0 || name[0] != '/') {
 		return append(dst, name...)
 	}
 	start := len(dst)
@@ -475,7 +540,7 @@ func (d *decoder) join(dst, base, name []byte) []byte {
 		case "", ".":
 			continue
 		case "..":
-			d.ev.Unresolved = true
+			d.ev.Marks |= schema.MarkUnresolved
 		}
 		dst = append(append(dst, '/'), part...)
 	}
@@ -495,15 +560,16 @@ func (d *decoder) finish(end *record) (*Event, error) {
 	t, ret, bits := end.u64(offTime), int32(end.u32(offRet)), end.u32(offBits)
 	d.fill(&submitted)
 	e := &d.ev
-	e.Time, e.First, e.Last, e.NoResult = t, t, t, false
-	e.setResult(ret)
+	e.Time, e.First, e.Last = t, t, t
+	e.setResult(ret, true)
 	if bits&bitWalked != 0 {
 		e.Device, e.Inode, e.FileMode = end.u32(offDev), end.u64(offIno), end.u32(offMode)
-		e.Deleted, e.Unreachable, e.Truncated = bits&bitDeleted != 0, bits&bitUnreachable != 0, bits&bitTruncated != 0
-		e.Unresolved, e.RelativePath, e.Given = false, false, nil
-		e.PathSource = PathKernelObject
-		d.path[0] = d.kernelPath(d.path[0][:0], end.seg[segPath])
-		e.Path = d.path[0]
+		e.Marks = e.Marks&schema.MarkUnreadable | marks(bits&(bitDeleted|bitUnreachable))
+		e.Given, e.Truncated, e.UserMemory, e.KernelCopy = "", 0, false, false
+		if bits&bitTruncated != 0 {
+			e.cut(false)
+		}
+		e.Value = d.text(d.kernelPath(d.buf[:0], end.seg[segPath]))
 	}
 	return e, nil
 }
@@ -518,7 +584,7 @@ func (d *decoder) abandoned(keep int) *Event {
 		return nil
 	}
 	d.fill(&submitted)
-	d.ev.NoResult = true
+	d.ev.HasResult = false
 	return &d.ev
 }
 
@@ -528,17 +594,15 @@ func bpfObject(v uint64) BPFObject {
 }
 
 // split cuts an area of NUL-terminated strings; empty ones count. A last
-// string without its NUL was cut.
-func split(dst [][]byte, area []byte) [][]byte {
-	for len(area) > 0 {
-		i := bytes.IndexByte(area, 0)
-		if i < 0 {
-			return append(dst, area)
-		}
-		dst = append(dst, area[:i:i])
-		area = area[i+1:]
+// string without its NUL was cut. The strings share one copy of the area.
+func split(area []byte) []string {
+	list := make([]string, 0, bytes.Count(area, []byte{0})+1)
+	for text := string(area); text != ""; {
+		var one string
+		one, text, _ = strings.Cut(text, "\x00")
+		list = append(list, one)
 	}
-	return dst
+	return list
 }
 
 // A struct address in segAddr: family, protocol, socket type, padding, local
@@ -546,10 +610,21 @@ func split(dst [][]byte, area []byte) [][]byte {
 // bytes each, padding.
 const addressSize = 48
 
-const afVsock = 40
+type ends struct {
+	family, proto, sockType uint16
+	local, remote           netip.AddrPort
+	vsock                   [2]VsockAddr // the same of AF_VSOCK
+}
 
-// VsockAddr is an address of AF_VSOCK: a machine and a port of it, see vsock(7).
-type VsockAddr struct{ CID, Port uint32 }
+func readEnds(b []byte) ends {
+	a := ends{family: le.Uint16(b), proto: le.Uint16(b[2:]), sockType: le.Uint16(b[4:])}
+	a.local = addrPort(a.family, b[12:28], le.Uint16(b[8:]))
+	a.remote = addrPort(a.family, b[28:44], le.Uint16(b[10:]))
+	if a.family == afVsock {
+		a.vsock = [2]VsockAddr{{le.Uint32(b[12:]), le.Uint32(b[16:])}, {le.Uint32(b[28:]), le.Uint32(b[32:])}}
+	}
+	return a
+}
 
 func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
 	switch family {
@@ -576,10 +651,6 @@ func end(path []byte, cut uint32) []byte {
 }
 
 const efault = 14
-
-func isMemfd(e *Event) bool {
-	return e.Unreachable && bytes.HasPrefix(e.Path, []byte("/memfd:"))
-}
 
 // A record on the ring, as struct record in bpf/record.h lays it out. Decoding
 // reads fields at these offsets; TestLayout compares them with the object's BTF.

@@ -62,14 +62,15 @@ func TestOpensAreToldAlikeWhateverTheirDescriptors(t *testing.T) {
 	}
 	got := map[string]map[string]uint64{}
 	for _, e := range s.find(schema.KindOpen, nil) {
-		name, ok := strings.CutPrefix(string(e.Path), dir+"/")
+		name, ok := strings.CutPrefix(e.Value, dir+"/")
 		if !ok {
 			continue
 		}
 		if got[name] == nil {
 			got[name] = map[string]uint64{}
 		}
-		got[name][fmt.Sprintf("mode %o created %v deleted %v", e.FileMode, e.Created, e.Deleted)] += e.Count
+		got[name][fmt.Sprintf("mode %o created %v deleted %v", e.FileMode, e.Created,
+			e.Marks&schema.MarkDeleted != 0)] += e.Count
 		if e.Inode == 0 || e.Device == 0 {
 			t.Errorf("%s: inode %d of device %d", name, e.Inode, e.Device)
 		}

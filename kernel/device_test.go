@@ -70,7 +70,7 @@ func TestWritesToBlockDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := s.find(schema.KindWrite, path(name))
-		if len(got) != want || want == 1 && got[0].Bytes != 512 {
+		if len(got) != want || want == 1 && got[0].BytesOut != 512 {
 			t.Errorf("%d writes to %s, want %d", len(got), name, want)
 		}
 	}

@@ -1,42 +1,12 @@
 package kernel
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/assay-run/assay-run/schema"
 )
-
-// PathSource tells where a path comes from, and so how far it can be trusted.
-type PathSource uint8
-
-const (
-	// PathNone: the event has no path.
-	PathNone PathSource = iota
-	// PathKernelObject: walked from the kernel's own dentry and mount.
-	PathKernelObject
-	// PathUserMemory: the name as it stood in the caller's memory when the
-	// call returned. Another thread could have changed it. Its directory is
-	// resolved as the kernel did, by the kernel's own objects, and is the
-	// kernel's own path of it; the last part is the caller's, and where it is a
-	// symbolic link it is not followed. See Unresolved.
-	PathUserMemory
-	// PathKernelCopy: as PathUserMemory, but the name is the kernel's own copy,
-	// which it worked with: nobody could change it.
-	PathKernelCopy
-)
-
-// String is the value of path_source in kernel_event.v1, empty for PathNone.
-func (s PathSource) String() string {
-	switch s {
-	case PathKernelObject:
-		return "kernel_object"
-	case PathUserMemory:
-		return "user_memory"
-	case PathKernelCopy:
-		return "kernel_copy"
-	}
-	return ""
-}
 
 // BPFObject is an object of the BPF subsystem. Writable: the caller's descriptor
 // lets it change the object.
@@ -56,47 +26,10 @@ const (
 	BPFLink
 )
 
-// Event is one decoded kernel record.
-//
-// One Event is reused for all calls of the function given to
-// [Observer.Read]: it, and every slice in it, is valid only until that function
-// returns. Copy what you keep. Fields that a kind does not use are zero.
-//
-// Times are nanoseconds of CLOCK_BOOTTIME. Pids are those of the initial pid
-// namespace (see coverage.go).
-type Event struct {
-	Kind schema.KernelKind
-	// Hook indexes [Report].Hooks and names the hook that saw it.
-	Hook HookID
-	// Syscall is the name of the system call ("openat2"), "io_uring" for a request
-	// that does the same without one, empty for events that come from another hook.
-	Syscall string
-	// ID is unique within a run and never 0. A Repeat carries the ID of the event it repeats.
-	ID uint64
-
-	// Time is when the record was made: after the call it describes, or, for
-	// a Repeat, when the slot was flushed. Records of one CPU come in order of
-	// Time; records of different CPUs interleave by at most a few
-	// milliseconds.
-	Time uint64
-	// Count is 1, or in a Repeat the number of further occurrences beyond the
-	// event with the same ID, which was delivered before it. So the number of
-	// times something happened is the sum of Count over its events.
-	Count uint64
-	// Repeat marks an event that stands for Count coalesced repeats: same
-	// process, kind, file or peer, flags and result. All other fields are those
-	// of the first occurrence, except Time, Count, First, Last, Bytes and TID (the first's).
-	Repeat bool
-	// Slot is where repeats of the event are counted, from 1; 0 where there will be
-	// none. An event that takes a slot ends what was counted there before.
-	Slot uint32
-	// First and Last are the times of the first and last occurrence that Count
-	// counts. Equal to Time when Repeat is false. Last is the time of one in the
-	// same tick of the kernel's timer as the last, so up to 10 ms early.
-	First, Last uint64
-
-	// PID is the process (tgid) that acted, TID its thread, PPID the parent
-	// process at that moment.
+// Task is a thread of a process at one moment.
+type Task struct {
+	// PID is the process (tgid) in the initial pid namespace (see coverage.go), TID its thread, PPID the
+	// parent process.
 	PID, TID, PPID uint32
 	// Start is the boot time at which the process's leader started, in
 	// nanoseconds. (PID, Start) identifies a process and survives exec; pids
@@ -105,167 +38,248 @@ type Event struct {
 	Start uint64
 	// CgroupID is the id of the task's cgroup2 directory (its inode number).
 	CgroupID uint64
+}
 
-	// Ret is the system call's result: -errno, or what it returned (an fd, a
-	// byte count). Zero for events of other hooks.
-	Ret int32
-	// Errno is -Ret when the call failed, else 0.
+// Event is one decoded kernel record: the line that it becomes, as far as one record tells it, and what
+// places that line in a run.
+//
+// Of the line, the decoder sets every field that comes from the record. RunID, Seq, TNS, TFirstNS, TLastNS,
+// ExecID, ParentExecID, Class, Names, DNS, ToolCallID, BoundBy, Check, ContainerID and Late come from the run.
+// Count is 1 where Repeat is false.
+//
+// One Event is reused for all calls of the function given to [Observer.Read], which may change it: copy it to
+// keep it. What it refers to is never changed again. Fields that a kind does not use are zero.
+//
+// Times are nanoseconds of CLOCK_BOOTTIME.
+type Event struct {
+	schema.KernelEvent
+	// Task is who acted, Child the new task of a schema.KindFork.
+	Task, Child Task
+	// Hook indexes [Report].Hooks and names the hook that saw it.
+	Hook HookID
+	// Syscall is the name of the system call ("openat2"), "io_uring" for a request
+	// that does the same without one, empty for events that come from another hook.
+	Syscall string
+	// Errno is the number of the error that the call failed with, else 0.
 	Errno int32
-	// NoResult marks an event taken before its outcome was known (a connect
-	// seen only by the cgroup hook, an io_uring request).
-	NoResult bool
-	// Attempted marks an event that was taken before the call was made: whether it
-	// was made then, and how it ended, is unknown. NoResult is set, too. Of a
-	// schema.KindExit: how the process ended is unknown.
-	Attempted bool
+	// ID is unique within a run and never 0. A Repeat carries the ID of the event that it repeats, which was
+	// delivered before it. All other fields are those of that event, except Time, Count, First, Last and the
+	// bytes. The number of times something happened is the sum of Count over its events.
+	ID uint64
+	// Slot is where repeats of the event are counted, from 1; 0 where there will be
+	// none. An event that takes a slot ends what was counted there before.
+	Slot uint32
 
-	// Path is the file the event is about: absolute and clean, no trailing
-	// slash, unless RelativePath is set. Empty when it could not be read
-	// (Unreadable) or the kind has none. For unix sockets it is the socket's
-	// name as bound: abstract ones begin with '@', unnamed ones are empty.
-	Path []byte
-	// Path2 is the second path of rename, link, symlink, move_mount and
-	// pivot_root. Path of mount is the target, and Name the source as written.
-	Path2 []byte
-	// Given and Given2 are Path and Path2 as the caller wrote them, where ".." or
-	// a symbolic link on the way, or a descriptor in /proc, made them other than
-	// those; else empty.
-	Given, Given2 []byte
-	// Unresolved: the directory of Path or Path2 could not be told from the kernel's
-	// objects (a magic link, a link on overlayfs, a ".." behind what is not there), so
-	// a symbolic link may be in it, and ".." stands in it as it was given.
-	Unresolved bool
-	// PathSource applies to Path, Path2 alike.
-	PathSource PathSource
-	// Truncated: a path or payload is longer than what was kept (4096 bytes,
-	// 256 components, the payload cap). Of an exec: Exe; the rest has its own.
-	Truncated bool
-	// RelativePath: the directory that Path or Path2 is relative to could not
-	// be walked, so it stands as the caller wrote it.
-	RelativePath bool
-	// Unreadable: a read of user or kernel memory failed, so some field is missing.
-	Unreadable bool
-	// Deleted: the file had no name any more (unlinked, or its directory was).
-	// Path is its last one.
-	Deleted bool
-	// Memfd: the file lives in anonymous memory (memfd_create); Path is
-	// "/memfd:NAME". For an exec this and Deleted speak of Exe.
-	Memfd bool
-	// Unreachable: the file is not below the root of the caller's mount
-	// namespace (a lazily unmounted or another namespace's mount); Path starts at that mount.
-	Unreachable bool
+	// Time is when the record was made: after the call it describes, or, for
+	// a Repeat, when the slot was flushed. Records of one CPU come in order of
+	// Time; records of different CPUs interleave by at most a few
+	// milliseconds.
+	Time uint64
+	// First and Last are the times of the first and last occurrence that Count
+	// counts. Equal to Time when Repeat is false. Last is the time of one in the
+	// same tick of the kernel's timer as the last, so up to 10 ms early.
+	First, Last uint64
+
 	// Device (kernel's dev_t: major<<20 | minor), Inode and FileMode (S_IFMT
-	// and permissions) identify the file when PathSource is PathKernelObject.
+	// and permissions) identify the file where Value is the path of an open file or of a program.
 	Device   uint32
 	Inode    uint64
 	FileMode uint32
 
 	// Place is, of a KindOpen to write or a KindWrite of a file by which the kernel or another
 	// process can be told to do something, its name where its file system usually is, whatever
-	// Path is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, or /dev/net/tun. It is empty
-	// for other files, and where Path is no kernel object. PlaceProcess is, of a KindOpen, the
+	// Value is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, or /dev/net/tun. It is empty
+	// for other files, and where Value is no kernel object. PlaceProcess is, of a KindOpen, the
 	// process that a file of proc is about, in the initial pid namespace, 0 for none.
-	Place        []byte
+	Place        string
 	PlaceProcess uint32
-
-	// Flags are the call's flags: O_* for open, AT_* for unlinkat, RENAME_*
-	// for renameat2, MS_* for mount, CLONE_* for fork and namespaces, MAP_*
-	// for mmap, MSG_* for send.
-	Flags uint64
-	// Created: the open made the file. Opens through io_uring and failed ones do not tell.
-	Created bool
-	// Mode is the mode argument of open, mkdir, mknod, chmod; PROT_* of mmap.
-	Mode uint32
-	// Resolve is openat2's RESOLVE_* flags.
-	Resolve uint32
-	// UID and GID are chown's arguments (-1 is "leave") as passed.
-	UID, GID uint32
-	// Name is an extended attribute's name, the source of mount, the file
-	// system of fsopen, the name of delete_module, the path of the cgroup2
-	// directory that a task was moved to.
-	Name []byte
-	// Args are the arguments of the privilege kinds that are numbers; those that
-	// are addresses are 0. Args[0] of mknod is the device, as the call has it.
-	Args [6]uint64
 
 	// BPF is the object that a schema.KindBPF made, got hold of or changed, as far as the
 	// command is one of those, and the map that a schema.KindMmapShared maps.
 	BPF BPFObject
 
-	// Fork: the new task. ChildPID equals PID for a thread (Thread is true).
-	ChildPID, ChildTID uint32
-	ChildStart         uint64
-	ChildCgroupID      uint64
-	Thread             bool
-	// SharesFiles: parent and child have one table of descriptors.
-	SharesFiles bool
+	// Thread: the fork made a thread of Task's process. SharesFiles: parent and child have one table of
+	// descriptors.
+	Thread, SharesFiles bool
 
 	// MountNS is the number of the task's mount namespace, as /proc/PID/ns/mnt has it: the
 	// new task's on schema.KindFork, else the caller's on schema.KindNamespace and the moved one's on
 	// schema.KindJoin. 0 is unknown.
 	MountNS uint32
 
-	// ExitCode and Signal of schema.KindExit: exactly one is meaningful; Signal is 0
-	// for an ordinary exit.
-	ExitCode int
-	Signal   int
-	Core     bool // a core was dumped
+	// Interp is the file that the kernel finally ran for a script, else what was passed to execve.
+	Interp string
+	// CallInEnv and Traceparent are the values of ASSAY_TOOL_CALL_ID and
+	// TRACEPARENT in an exec's environment, at most 128 bytes, empty when absent or longer.
+	CallInEnv, Traceparent string
 
-	// Exec. Exe is the kernel's path of the image (Deleted, Memfd,
-	// Device, Inode and FileMode speak of it), Filename what was passed to execve, Interp the
-	// file that the kernel finally ran for a script (else equal to
-	// Filename). OldTID is the tid of the calling thread when it was not the
-	// leader (it takes over the leader's), else 0.
-	Exe, Cwd, Filename, Interp []byte
-	OldTID                     uint32
-	// Argv is the committed argument vector, empty arguments kept. EnvKeys are
-	// names only, in order, entries without '=' left out. ArgvTruncated and EnvTruncated say when
-	// the kernel held more.
-	Argv, EnvKeys               [][]byte
-	ArgvTruncated, EnvTruncated bool
-	CwdTruncated                bool
-	// ToolCallID and Traceparent are the values of ASSAY_TOOL_CALL_ID and
-	// TRACEPARENT, at most 128 bytes, empty when absent or longer.
-	ToolCallID, Traceparent []byte
-
-	// Network. Family is AF_*, Proto IPPROTO_*, SockType SOCK_*. Remote is the
-	// peer, Local the own address where known; invalid for AF_UNIX (see Path) and when unknown.
-	Family, Proto, SockType uint16
-	Local, Remote           netip.AddrPort
-	// VsockLocal and VsockRemote are the addresses of AF_VSOCK.
-	VsockLocal, VsockRemote VsockAddr
-	// Claimed: what was read from the caller's memory could have been changed by
-	// another that shares it while the kernel used it.
-	Claimed bool
+	// Peer and Own are the ends of a network event, where they are known; not valid for unix sockets and vsock.
+	// SockType is SOCK_*.
+	Peer, Own netip.AddrPort
+	SockType  uint16
+	// FromUser: an address was read from user memory rather than the kernel's copy.
+	FromUser bool
 	// About is the process that a call on a process is about, in the initial pid namespace: Args
 	// have the number that the caller has for it. 0 is none, or not known.
 	About uint32
-	// FromUser marks a Remote that was read from user memory rather than the kernel's copy.
-	FromUser bool
 
-	// Bytes: written to the file by the calls that Count counts; sent to
-	// Remote; or the length argument of truncate. BytesIn: received.
-	Bytes, BytesIn uint64
-	// Peers is, of a schema.KindFlow without a Remote, how many remote endpoints had
-	// connected to Local.
-	Peers uint64
 	// Payload is the start of a ClientHello, or a DNS message, of TCP a segment
 	// that has one or a part of one. Ingress tells its direction.
 	Payload []byte
 	Ingress bool
 }
 
-// setResult sets what a call returned.
-func (e *Event) setResult(ret int32) {
+// Filename is what was passed to execve.
+func (e *Event) Filename() string {
+	if e.Target != "" {
+		return e.Target
+	}
+	return e.Value
+}
+
+// Arg is one of Args, 0 beyond their end.
+func (e *Event) Arg(i int) uint64 {
+	if i < len(e.Args) {
+		return e.Args[i]
+	}
+	return 0
+}
+
+// setArgs sets Args without the zeroes at the end, but for the first.
+func (e *Event) setArgs(args ...uint64) {
+	n := len(args)
+	for n > 1 && args[n-1] == 0 {
+		n--
+	}
+	e.Args = slices.Clone(args[:n])
+}
+
+// KernelObject reports whether Value, where the event has one, is the kernel's own path of an object.
+func (e *Event) KernelObject() bool { return !e.UserMemory && !e.KernelCopy }
+
+// cut notes that the event's paths are not whole.
+func (e *Event) cut(names bool) {
+	if e.Truncated |= schema.FieldValue; names && e.Target != "" {
+		e.Truncated |= schema.FieldTarget
+	}
+}
+
+// SetEnds sets the ends of a network event, and what the line says of them. family is AF_*, proto IPPROTO_*. Of a
+// unix socket, Value is its name so far: abstract ones begin with '@', unnamed ones are empty.
+func (e *Event) SetEnds(family, proto uint16, own, peer netip.AddrPort) {
+	e.Own, e.Peer = own, peer
+	e.Protocol = protocol(family, proto, e.SockType)
+	switch {
+	case e.Kind == schema.KindDNS:
+		e.Remote = Endpoint(peer)
+	case e.Kind == schema.KindTLS:
+		e.Remote, e.Protocol = Endpoint(peer), "tcp"
+	case family == afUnix:
+		e.Value = "unix:" + e.Value
+	case e.Kind == schema.KindBind || e.Kind == schema.KindListen:
+		if e.Value = Endpoint(own); e.Errno != 0 && own.Port() == 0 && own.Addr().IsUnspecified() {
+			e.Value = "" // it failed in its arguments
+		}
+	default:
+		e.Local, e.Value = Endpoint(own), Endpoint(peer)
+	}
+}
+
+// VsockAddr is an address of AF_VSOCK: a machine and a port of it, see vsock(7).
+type VsockAddr struct{ CID, Port uint32 }
+
+// SetVsock sets Value to the end of a vsock that the event is about.
+func (e *Event) SetVsock(own, peer VsockAddr) {
+	a := peer
+	if e.Kind == schema.KindBind || e.Kind == schema.KindListen {
+		a = own
+	}
+	if e.Value = ""; a != (VsockAddr{}) {
+		e.Value = fmt.Sprintf("vsock:%d:%d", a.CID, a.Port)
+	}
+}
+
+// Address families of socket(7), from linux/socket.h.
+const (
+	afUnix    = 1
+	afNetlink = 16
+	afPacket  = 17
+	afVsock   = 40
+)
+
+// protocol names the transport; "" when it isn't known.
+func protocol(family, proto, sockType uint16) string {
+	switch family {
+	case afUnix:
+		return "unix"
+	case afNetlink:
+		return "netlink"
+	case afPacket:
+		return "packet"
+	case afVsock:
+		return "vsock"
+	}
+	switch proto {
+	case 1, 58:
+		return "icmp"
+	case 6:
+		return "tcp"
+	case 17:
+		return "udp"
+	case 33:
+		return "dccp"
+	case 132:
+		return "sctp"
+	case 136:
+		return "udplite"
+	case 262:
+		return "mptcp"
+	}
+	switch sockType {
+	case 1:
+		return "tcp"
+	case 2:
+		return "udp"
+	case 3:
+		return "raw"
+	}
+	return ""
+}
+
+// Endpoint is an address as lines have it, "" for none.
+func Endpoint(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return Unmapped(a).String()
+}
+
+// Unmapped is an IPv4 address where a socket of IPv6 uses one.
+func Unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// setResult sets what a call returned. known is false where the call's end was not seen.
+func (e *Event) setResult(ret int32, known bool) {
 	switch ret {
 	case -512, -513, -514, -516: // ERESTARTSYS and its kin, see include/linux/errno.h
 		// A signal came. Whether the call begins anew or returns EINTR is
 		// decided after the tracepoint; a program can only ever see EINTR.
 		ret = -4
 	}
-	e.Ret, e.Errno = ret, 0
+	e.Errno = 0
 	if ret < 0 && ret >= -4095 {
 		e.Errno = -ret
+	}
+	e.Result = int64(ret)
+	switch e.Kind {
+	case schema.KindConnectResult:
+		e.HasResult = known
+	case schema.KindFlow, schema.KindDNS, schema.KindTLS:
+	case schema.KindWrite: // what was written is in BytesOut
+		e.HasResult = known && e.Syscall != "" && e.Errno != 0
+	default:
+		e.HasResult = known && e.Syscall != ""
 	}
 }
 
@@ -279,9 +293,6 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 			e.Flags = uint64(uint32(e.Flags))
 		}
 	}
-	if call.modeArg != noArg {
-		e.Mode = uint32(args[call.modeArg])
-	}
 	switch call.name {
 	case "creat":
 		e.Flags = 0x241 // O_CREAT|O_WRONLY|O_TRUNC
@@ -290,49 +301,71 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 			e.Kind = schema.KindRmdir
 		}
 	case "chown", "lchown", "fchown":
-		e.UID, e.GID = uint32(args[1]), uint32(args[2])
+		e.setArgs(uint64(uint32(args[1])), uint64(uint32(args[2])))
 	case "fchownat":
-		e.UID, e.GID = uint32(args[2]), uint32(args[3])
+		e.setArgs(uint64(uint32(args[2])), uint64(uint32(args[3])))
 	case "truncate", "ftruncate":
-		e.Bytes = args[1]
+		e.setArgs(args[1])
 	case "truncate64", "ftruncate64":
-		e.Bytes = args[1] | args[2]<<32
+		e.setArgs(args[1] | args[2]<<32)
 	case "mknod":
-		e.Args[0] = uint64(uint32(args[2]))
+		e.device(uint32(args[1]), args[2])
 	case "mknodat":
-		e.Args[0] = uint64(uint32(args[3]))
+		e.device(uint32(args[2]), args[3])
 	case "fallocate":
-		e.Args = [6]uint64{args[1], args[2], args[3]}
+		e.Call = call.name
 		if ia32 { // in halves
-			e.Args = [6]uint64{args[1], args[2] | args[3]<<32, args[4] | args[5]<<32}
+			e.setArgs(args[1], args[2]|args[3]<<32, args[4]|args[5]<<32)
+		} else {
+			e.setArgs(args[1], args[2], args[3])
 		}
+	case "sendmsg", "sendmmsg":
+		e.Call = call.name
 	}
 	switch e.Kind {
+	case schema.KindOpen, schema.KindMkdir, schema.KindMknod, schema.KindChmod:
+		if call.modeArg != noArg {
+			e.Mode = uint32(args[call.modeArg])
+		}
+	case schema.KindCompatSyscall:
+		e.Call = call.name
+	case schema.KindMemfd:
+		e.Call = call.name
+		e.setArgs(0)
 	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
-		schema.KindModule, schema.KindIOUring, schema.KindCompatSyscall, schema.KindPrivileged, schema.KindSocket,
-		schema.KindBPF:
-		for i := range e.Args {
-			if call.numbers&(1<<i) != 0 {
-				e.Args[i] = args[i]
+		schema.KindModule,
+		schema.KindIOUring, schema.KindPrivileged, schema.KindSocket, schema.KindBPF:
+		e.Call = call.name
+		for i := range args {
+			if call.numbers&(1<<i) == 0 {
+				args[i] = 0
 			}
 		}
+		e.setArgs(args[:]...)
+	}
+}
+
+// device sets the device that a mknod makes, where it makes one.
+func (e *Event) device(mode uint32, device uint64) {
+	if t := mode & 0o170000; t == 0o20000 || t == 0o60000 {
+		e.setArgs(uint64(uint32(device)))
 	}
 }
 
 // Carrier reports whether e is the making of such a socket. One whose result is not known counts.
 func (e *Event) Carrier() bool {
-	return e.Kind == schema.KindSocket && e.Errno == 0 && Carries(uint64(uint32(e.Args[0])), uint64(uint32(e.Args[2])))
+	return e.Kind == schema.KindSocket && e.Errno == 0 && Carries(uint64(uint32(e.Arg(0))), uint64(uint32(e.Arg(2))))
 }
 
 // Kinds of records that are no line of the layer: those of an [Event] are the number that
 // they have in it. As in bpf/record.h.
 const (
 	// KindMovedV1: a task was moved in a v1 hierarchy, and stays in the session; Args: the
-	// hierarchy's id, the cgroup's; Name: its path.
+	// hierarchy's id, the cgroup's; Value: its path.
 	KindMovedV1 schema.KernelKind = 240 + iota
-	// KindKernelExec: the kernel itself started a program, outside of every session; Name:
+	// KindKernelExec: the kernel itself started a program, outside of every session; Value:
 	// as it was told to; Args: whether it did so for a task of the session, one of the
-	// Asked constants. PID is then that task's.
+	// Asked constants. Task is then that task.
 	KindKernelExec
 	kindExecArgs    // part of an exec's argv; joined by the decoder
 	kindExecEnv     // an exec's environment keys; joined by the decoder

@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -43,12 +42,12 @@ func TestLongArguments(t *testing.T) {
 			s.run(s.command("/bin/true", args...))
 			s.end()
 			e := s.find(schema.KindExec, nil)[0]
-			if e.ArgvTruncated != c.cut {
-				t.Errorf("truncated %v, want %v", e.ArgvTruncated, c.cut)
+			if e.Truncated&schema.FieldArgv != 0 != c.cut {
+				t.Errorf("truncated %v, want %v", e.Truncated&schema.FieldArgv != 0, c.cut)
 			}
 			want := append([]string{"/bin/true"}, args...)
 			for i, a := range e.Argv {
-				if i >= len(want) || string(a) != want[i] && !(c.cut && i == len(e.Argv)-1) {
+				if i >= len(want) || a != want[i] && !(c.cut && i == len(e.Argv)-1) {
 					t.Fatalf("argument %d: %.20q", i, a)
 				}
 			}
@@ -68,10 +67,11 @@ func TestEnvironmentKeysOnly(t *testing.T) {
 	s.run(c)
 	s.end()
 	e := s.find(schema.KindExec, nil)[0]
-	if got := string(bytes.Join(e.EnvKeys, []byte(" "))); got != "A EMPTY LONG TRACEPARENT B ASSAY_TOOL_CALL_ID" {
+	if got := strings.Join(e.EnvKeys, " "); got != "A EMPTY LONG TRACEPARENT B ASSAY_TOOL_CALL_ID" {
 		t.Errorf("keys %q", got)
 	}
-	if string(e.ToolCallID) != "call-7" || string(e.Traceparent) != "00-ab-cd-01" || e.EnvTruncated || e.Unreadable {
+	if e.CallInEnv != "call-7" || e.Traceparent != "00-ab-cd-01" || e.Truncated&schema.FieldEnvKeys != 0 ||
+		e.Marks&schema.MarkUnreadable != 0 {
 		t.Errorf("%s", describe(e))
 	}
 }
@@ -100,9 +100,10 @@ func TestToolCallIDInALargeEnvironment(t *testing.T) {
 			cmd.Env = c.env
 			s.run(cmd)
 			s.end()
-			if e := s.find(schema.KindExec, nil)[0]; string(e.ToolCallID) != c.id || e.EnvTruncated != c.cut ||
-				e.Unreadable {
-				t.Errorf("id %q, truncated %v; want %q, %v", e.ToolCallID, e.EnvTruncated, c.id, c.cut)
+			if e := s.find(schema.KindExec, nil)[0]; e.CallInEnv != c.id ||
+				e.Truncated&schema.FieldEnvKeys != 0 != c.cut || e.Marks&schema.MarkUnreadable != 0 {
+				t.Errorf("id %q, truncated %v; want %q, %v", e.ToolCallID, e.Truncated&schema.FieldEnvKeys != 0, c.id,
+					c.cut)
 			}
 		})
 	}
@@ -114,7 +115,7 @@ func TestMemfdExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	execs := s.find(schema.KindExec, nil)
-	if last := execs[len(execs)-1]; !last.Memfd || string(last.Exe) != "/memfd:payload" {
+	if last := execs[len(execs)-1]; last.Marks&schema.MarkMemfd == 0 || last.Value != "/memfd:payload" {
 		t.Errorf("%s", describe(last))
 	}
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
@@ -31,10 +32,12 @@ func FuzzDecode(f *testing.F) {
 			if e == nil {
 				continue
 			}
-			if len(e.Path) > 0 && e.Path[0] != '/' && !e.RelativePath && e.Kind != schema.KindMemfd &&
-				e.Path[0] != '@' &&
-				!bytes.HasPrefix(e.Path, []byte("pipe:[")) && !bytes.HasPrefix(e.Path, []byte("socket:[")) {
-				t.Fatalf("path %q", e.Path)
+			if e.Value != "" && len(e.Syscall) > 0 && e.Value[0] != '/' && e.Marks&schema.MarkRelative == 0 &&
+				e.Protocol == "" &&
+				e.Kind != schema.KindMemfd && e.Kind != schema.KindSignal && e.Kind != schema.KindJoin &&
+				e.Kind != schema.KindLeave &&
+				!strings.HasPrefix(e.Value, "pipe:[") && !strings.HasPrefix(e.Value, "socket:[") {
+				t.Fatalf("path %q", e.Value)
 			}
 			if e.Kind >= kindCount || e.Count == 0 && !e.Repeat {
 				t.Fatalf("kind %v count %d", e.Kind, e.Count)

@@ -57,12 +57,12 @@ func TestProgramsThatTheKernelStarts(t *testing.T) {
 	s.end()
 	asked := map[uint64][]string{}
 	for _, e := range s.find(KindKernelExec, nil) {
-		name := string(e.Name)
-		if e.Args[0] == Asked && e.PID != uint32(c.Process.Pid) && name != "/sbin/dump" {
+		name := e.Value
+		if e.Arg(0) == Asked && e.PID != uint32(c.Process.Pid) && name != "/sbin/dump" {
 			t.Errorf("%s was started for process %d, want %d", name, e.PID, c.Process.Pid)
 		}
-		if !slices.Contains(asked[e.Args[0]], name) {
-			asked[e.Args[0]] = append(asked[e.Args[0]], name)
+		if !slices.Contains(asked[e.Arg(0)], name) {
+			asked[e.Arg(0)] = append(asked[e.Arg(0)], name)
 		}
 	}
 	all := slices.Concat(asked[Asked], asked[AskedNot], asked[AskedMaybe])

@@ -159,7 +159,7 @@ func crowd(t *testing.T, args []string) {
 		t.Errorf("what was lost is not in the reasons: %+v", loud.report.Reasons)
 	}
 	opens := quiet.find(schema.KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
-	if len(quiet.report.Reasons) != 0 || len(opens) != 1 || opens[0].NoResult {
+	if len(quiet.report.Reasons) != 0 || len(opens) != 1 || !opens[0].HasResult {
 		t.Errorf("the other session: %d opens, %+v", len(opens), quiet.report.Reasons)
 	}
 }
@@ -171,8 +171,8 @@ func TestConnectAfterIOUring(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := s.find(schema.KindConnect, func(e *Event) bool { return e.Remote.Port() == 40020 })
-	if len(got) != 1 || got[0].NoResult || got[0].FromUser {
+	got := s.find(schema.KindConnect, func(e *Event) bool { return e.Peer.Port() == 40020 })
+	if len(got) != 1 || !got[0].HasResult || got[0].FromUser {
 		t.Errorf("%d connects", len(got))
 	}
 }
@@ -186,8 +186,8 @@ func TestIOUring(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := s.find(schema.KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
-	if len(got) != 1 || got[0].Flags == 0 || !strings.HasSuffix(string(got[0].Path), "uring-file") || got[0].NoResult ||
-		got[0].Ret < 3 || got[0].PathSource != PathKernelObject {
+	if len(got) != 1 || got[0].Flags == 0 || !strings.HasSuffix(got[0].Value, "uring-file") || !got[0].HasResult ||
+		got[0].Result < 3 || !got[0].KernelObject() {
 		t.Fatalf("%d requests", len(got))
 	}
 	if !s.report.IOUringUsed {

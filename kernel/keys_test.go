@@ -215,7 +215,7 @@ func sameNames(t *testing.T, s *session, c *exec.Cmd) {
 	}
 	got := map[string]bool{}
 	for _, e := range s.events {
-		got[e.Kind.String()+" "+string(e.Path)] = true
+		got[e.Kind.String()+" "+strings.TrimPrefix(e.Value, "unix:")] = true
 	}
 	missing := map[string]int{}
 	for w := range want {

@@ -137,89 +137,88 @@ func TestNetwork(t *testing.T) {
 	pid := s.find(schema.KindExec, nil)[0].PID
 
 	// What no object names is the kernel's copy where its call is one of those learned, and read from memory elsewhere.
-	named := func(e *Event) bool { return e.PathSource == PathUserMemory || e.PathSource == PathKernelCopy }
+	named := func(e *Event) bool { return !e.KernelObject() }
 	for _, w := range []struct {
 		what string
 		kind schema.KernelKind
 		ok   func(*Event) bool
 	}{
-		{"bind", schema.KindBind, func(e *Event) bool { return e.Local == tcp && e.Errno == 0 }},
+		{"bind", schema.KindBind, func(e *Event) bool { return e.Own == tcp && e.Errno == 0 }},
 		{"bind of an address in use", schema.KindBind, func(e *Event) bool {
-			return e.Local == local(40010) && e.Errno == int32(unix.EADDRINUSE) && !e.FromUser
+			return e.Own == local(40010) && e.Errno == int32(unix.EADDRINUSE) && !e.FromUser
 		}},
 		{"bind v6 of an address elsewhere", schema.KindBind, func(e *Event) bool {
-			return e.Local == netip.MustParseAddrPort("[2001:db8::1]:40011") && e.Errno == int32(unix.EADDRNOTAVAIL) &&
+			return e.Own == netip.MustParseAddrPort("[2001:db8::1]:40011") && e.Errno == int32(unix.EADDRNOTAVAIL) &&
 				!e.FromUser
 		}},
 		{"bind that the kernel did not look at", schema.KindBind, func(e *Event) bool {
-			return e.Local.Port() == 40003 && e.Errno == int32(unix.EINVAL) && e.FromUser
+			return e.Own.Port() == 40003 && e.Errno == int32(unix.EINVAL) && e.FromUser
 		}},
-		{"listen", schema.KindListen, func(e *Event) bool { return e.Local == tcp }},
+		{"listen", schema.KindListen, func(e *Event) bool { return e.Own == tcp }},
 		{"connect", schema.KindConnect, func(e *Event) bool {
-			return e.Remote == tcp && e.Proto == unix.IPPROTO_TCP &&
-				(e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
+			return e.Peer == tcp && e.Protocol == "tcp" && (e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
 		}},
 		{"refused connect", schema.KindConnect, func(e *Event) bool {
-			return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED)
+			return e.Peer == tcp && e.Errno == int32(syscall.ECONNREFUSED)
 		}},
 		{"the connection's result", schema.KindConnectResult, func(e *Event) bool {
-			return e.Remote == tcp && e.Ret == 0 && e.Local.Port() != 0 && e.PID == pid
+			return e.Peer == tcp && e.Result == 0 && e.Own.Port() != 0 && e.PID == pid
 		}},
 		{"the refused one's", schema.KindConnectResult, func(e *Event) bool {
-			return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED)
+			return e.Peer == tcp && e.Errno == int32(syscall.ECONNREFUSED)
 		}},
 		{"accept", schema.KindAccept, func(e *Event) bool {
-			return e.Local == tcp && e.Remote.Addr() == tcp.Addr() && e.Ret >= 0
+			return e.Own == tcp && e.Peer.Addr() == tcp.Addr() && e.Result >= 0
 		}},
 		{"sendto", schema.KindSendto, func(e *Event) bool {
-			return e.Remote == local(40001) && !e.Repeat && e.Bytes == 3 && e.Ret == 3
+			return e.Peer == local(40001) && !e.Repeat && e.BytesOut == 3 && e.Result == 3
 		}},
 		{"sendto again", schema.KindSendto, func(e *Event) bool {
-			return e.Remote == local(40001) && e.Repeat && e.Count == 2 && e.Bytes == 6
+			return e.Peer == local(40001) && e.Repeat && e.Count == 2 && e.BytesOut == 6
 		}},
-		{"sendmsg", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40002) && e.Bytes == 4 }},
+		{"sendmsg", schema.KindSendto, func(e *Event) bool { return e.Peer == local(40002) && e.BytesOut == 4 }},
 		{"connected datagram", schema.KindConnect, func(e *Event) bool {
-			return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM
+			return e.Peer == local(40003) && e.SockType == unix.SOCK_DGRAM
 		}},
-		{"send on it", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40003) && e.Ret == 1 }},
+		{"send on it", schema.KindSendto, func(e *Event) bool { return e.Peer == local(40003) && e.Result == 1 }},
 		{"a connection dissolved", schema.KindConnect, func(e *Event) bool {
-			return !e.Remote.IsValid() && e.Ret == 0 && e.Proto == unix.IPPROTO_UDP
+			return !e.Peer.IsValid() && e.Result == 0 && e.Protocol == "udp"
 		}},
 		{"a connection without ports", schema.KindConnect, func(e *Event) bool {
-			return e.Remote == netip.MustParseAddrPort("127.0.0.9:0") && e.Ret == 0
+			return e.Peer == netip.MustParseAddrPort("127.0.0.9:0") && e.Result == 0
 		}},
-		{"sendto v6", schema.KindSendto, func(e *Event) bool { return e.Remote == six(40006) }},
-		{"connect v6", schema.KindConnect, func(e *Event) bool { return e.Remote == six(40007) }},
+		{"sendto v6", schema.KindSendto, func(e *Event) bool { return e.Peer == six(40006) }},
+		{"connect v6", schema.KindConnect, func(e *Event) bool { return e.Peer == six(40007) }},
 		{"DNS query", schema.KindDNS, func(e *Event) bool {
-			return bytes.Equal(e.Payload, query) && e.Remote == local(53) && !e.Ingress && e.PID == pid
+			return bytes.Equal(e.Payload, query) && e.Peer == local(53) && !e.Ingress && e.PID == pid
 		}},
 		{"ClientHello", schema.KindTLS, func(e *Event) bool {
-			return bytes.Equal(e.Payload, hello) && e.Remote == tcp && e.PID == pid
+			return bytes.Equal(e.Payload, hello) && e.Peer == tcp && e.PID == pid
 		}},
 		{"traffic", schema.KindFlow, func(e *Event) bool {
-			return e.Remote == tcp && e.Bytes == uint64(len(hello)) && e.BytesIn == 4
+			return e.Peer == tcp && e.BytesOut == uint64(len(hello)) && e.BytesIn == 4
 		}},
 		{"unix bind", schema.KindBind, func(e *Event) bool {
-			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject &&
-				e.Family == unix.AF_UNIX
+			return e.Value == "unix:"+filepath.Join(dir, "sock") && e.KernelObject() && e.Protocol == "unix"
 		}},
 		{"unix connect", schema.KindConnect, func(e *Event) bool {
-			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Errno == 0
+			return e.Value == "unix:"+filepath.Join(dir, "sock") && e.KernelObject() && e.Errno == 0
 		}},
 		{"unix datagram on a connected socket", schema.KindSendto, func(e *Event) bool {
-			return string(e.Path) == filepath.Join(dir, "gram") && e.PathSource == PathKernelObject && e.Bytes == 3
+			return e.Value == "unix:"+filepath.Join(dir, "gram") && e.KernelObject() && e.BytesOut == 3
 		}},
 		{"unix datagram by sendmmsg to another than it is connected to", schema.KindSendto, func(e *Event) bool {
-			return string(e.Path) == filepath.Join(dir, "other") && named(e) && e.Syscall == "sendmmsg" && e.Ret == 1
+			return e.Value == "unix:"+filepath.Join(dir, "other") && named(e) && e.Syscall == "sendmmsg" &&
+				e.Result == 1
 		}},
 		{"abstract connect", schema.KindConnect, func(e *Event) bool {
-			return strings.HasPrefix(string(e.Path), "@assay-test-")
+			return strings.HasPrefix(e.Value, "unix:@assay-test-")
 		}},
 		{"missing unix socket", schema.KindConnect, func(e *Event) bool {
-			return string(e.Path) == filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && named(e)
+			return e.Value == "unix:"+filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && named(e)
 		}},
 		{"missing unix socket by an absolute path", schema.KindConnect, func(e *Event) bool {
-			return string(e.Path) == "/missing/from/root" && e.Errno == int32(syscall.ENOENT) && named(e)
+			return e.Value == "unix:/missing/from/root" && e.Errno == int32(syscall.ENOENT) && named(e)
 		}},
 	} {
 		if len(s.find(w.kind, w.ok)) == 0 {
@@ -227,7 +226,7 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 	if n := len(s.find(schema.KindConnect, func(e *Event) bool {
-		return e.Remote.IsValid() && e.Remote.Port() == 0 && e.SockType != unix.SOCK_RAW
+		return e.Peer.IsValid() && e.Peer.Port() == 0 && e.SockType != unix.SOCK_RAW
 	})); n > 0 {
 		t.Errorf("%d connects to nobody", n)
 	}

@@ -3,13 +3,11 @@
 package kernel
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -166,19 +164,16 @@ func (s *session) dump() string {
 
 func describe(e *Event) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s pid=%d tid=%d n=%d ret=%d", e.Kind, e.Syscall, e.PID, e.TID, e.Count, e.Ret)
+	fmt.Fprintf(&b, "%s %s pid=%d tid=%d n=%d ret=%d", e.Kind, e.Syscall, e.PID, e.TID, e.Count, e.Result)
 	for _, f := range []struct {
 		name string
 		v    any
 	}{
-		{"path", string(e.Path)}, {"path2", string(e.Path2)}, {"src", e.PathSource.String()}, {"exe", string(e.Exe)},
-		{"cwd", string(e.Cwd)}, {"filename", string(e.Filename)}, {"interp", string(e.Interp)}, {"flags", e.Flags},
-		{"mode", e.Mode}, {"name", string(e.Name)}, {"bytes", e.Bytes}, {"bytes_in", e.BytesIn}, {"child", e.ChildPID},
-		{"thread", e.Thread},
-		{"exit", e.ExitCode}, {"signal", e.Signal}, {"remote", e.Remote}, {"local", e.Local},
-		{"truncated", e.Truncated},
-		{"unreadable", e.Unreadable}, {"deleted", e.Deleted}, {"memfd", e.Memfd}, {"repeat", e.Repeat},
-		{"tool", string(e.ToolCallID)}, {"trace", string(e.Traceparent)},
+		{"value", e.Value}, {"target", e.Target}, {"user", e.UserMemory}, {"copy", e.KernelCopy},
+		{"cwd", e.Cwd}, {"interp", e.Interp}, {"flags", e.Flags},
+		{"mode", e.Mode}, {"bytes", e.BytesOut}, {"bytes_in", e.BytesIn}, {"child", e.Child.PID}, {"thread", e.Thread},
+		{"status", e.WaitStatus}, {"peer", e.Peer}, {"own", e.Own}, {"truncated", int(e.Truncated)},
+		{"marks", e.Marks.String()}, {"repeat", e.Repeat}, {"tool", e.CallInEnv}, {"trace", e.Traceparent},
 	} {
 		switch f.v {
 		case "", uint64(0), uint32(0), int(0), false:
@@ -196,17 +191,6 @@ func describe(e *Event) string {
 
 func clone(e *Event) *Event {
 	c := *e
-	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp,
-		&c.ToolCallID, &c.Traceparent, &c.Payload} {
-		*p = bytes.Clone(*p)
-	}
-	c.Argv, c.EnvKeys = slices.Clone(e.Argv), slices.Clone(e.EnvKeys)
-	for i := range c.Argv {
-		c.Argv[i] = bytes.Clone(c.Argv[i])
-	}
-	for i := range c.EnvKeys {
-		c.EnvKeys[i] = bytes.Clone(c.EnvKeys[i])
-	}
 	return &c
 }
 
@@ -222,7 +206,7 @@ func (s *session) find(k schema.KernelKind, match func(*Event) bool) []*Event {
 }
 
 func path(p string) func(*Event) bool {
-	return func(e *Event) bool { return string(e.Path) == p }
+	return func(e *Event) bool { return e.Value == p }
 }
 
 func TestShell(t *testing.T) {
@@ -239,26 +223,27 @@ func TestShell(t *testing.T) {
 	}
 	out := filepath.Join(dir, "out")
 	if got := s.find(schema.KindOpen, path(out)); len(got) != 2 || got[0].Flags&syscall.O_CREAT == 0 ||
-		got[0].PathSource != PathKernelObject {
+		!got[0].KernelObject() {
 		t.Errorf("opens of %s: %d", out, len(got))
 	}
 	if got := s.find(schema.KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 ||
-		got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathKernelCopy {
+		got[0].Errno != int32(syscall.ENOENT) || !got[0].KernelCopy {
 		t.Errorf("opens of nope: %d", len(got))
 	}
 	execs := s.find(schema.KindExec, nil)
 	if len(execs) != 4 {
 		t.Fatalf("%d execs, want sh, cat, ls, mv", len(execs))
 	}
-	if got := string(bytes.Join(execs[0].Argv, []byte("|"))); !strings.HasSuffix(got, "exit 3||arg") ||
-		string(execs[0].Cwd) != dir || string(execs[0].ToolCallID) != "call-1" {
+	if got := strings.Join(execs[0].Argv, "|"); !strings.HasSuffix(got, "exit 3||arg") || execs[0].Cwd != dir ||
+		execs[0].CallInEnv != "call-1" {
 		t.Errorf("exec of the shell: %s", describe(execs[0]))
 	}
-	if got := string(bytes.Join(execs[2].Argv, []byte("|"))); got != "ls|" {
+	if got := strings.Join(execs[2].Argv, "|"); got != "ls|" {
 		t.Errorf("exec of ls: %q", got)
 	}
 	exits := s.find(schema.KindExit, nil)
-	if last := exits[len(exits)-1]; last.ExitCode != 3 || last.PID != execs[0].PID || last.Start != execs[0].Start {
+	if last := exits[len(exits)-1]; last.WaitStatus != 3<<8 || last.PID != execs[0].PID ||
+		last.Task.Start != execs[0].Task.Start {
 		t.Errorf("last exit: %s", describe(last))
 	}
 }
@@ -299,7 +284,7 @@ func TestAnOpenTellsWhetherItMadeTheFile(t *testing.T) {
 	s.end()
 	got := map[string]string{}
 	for _, e := range s.find(schema.KindOpen, nil) {
-		if name, ok := strings.CutPrefix(string(e.Path), c.Dir+"/"); ok {
+		if name, ok := strings.CutPrefix(e.Value, c.Dir+"/"); ok {
 			got[strings.Split(name, ".")[0]] += fmt.Sprint(e.Count, e.Created, " ")
 		}
 	}

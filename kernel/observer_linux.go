@@ -187,26 +187,27 @@ func (o *Observer) readEndpoints(fn func(*Event) error) error {
 		o.tally.endpoints.Add(1)
 		e.ID = id
 		id++
-		o.dec.ev = *e
-		return o.deliver(&o.dec.ev, fn)
+		return o.deliver(e, fn)
 	}
 	err := o.loaded.slot.eachEndpoint(func(k *endpoint, v *traffic) error {
 		e := &Event{
-			Kind: schema.KindFlow, Hook: HookSkbOut, Time: now, CgroupID: v.Cgroup,
-			Count: v.Packets, First: v.First, Last: v.Last, Bytes: v.Out, BytesIn: v.In,
-			Family: k.Family, Proto: k.Proto, Remote: addrPort(k.Family, k.Addr[:], k.Port),
+			KernelEvent: schema.KernelEvent{Kind: schema.KindFlow, Count: v.Packets, BytesOut: v.Out, BytesIn: v.In},
+			Hook:        HookSkbOut, Time: now, Task: Task{CgroupID: v.Cgroup}, First: v.First, Last: v.Last,
 		}
-		port, ok := o.served[unmapped(e.Remote)]
+		peer := addrPort(k.Family, k.Addr[:], k.Port)
+		port, ok := o.served[Unmapped(peer)]
 		if !ok || k.Proto != unix.IPPROTO_TCP {
+			e.SetEnds(k.Family, k.Proto, netip.AddrPort{}, peer)
 			return deliver(e)
 		}
 		if all := ports[port]; all != nil {
-			all.Count, all.Bytes, all.BytesIn, all.Peers = all.Count+e.Count, all.Bytes+e.Bytes, all.BytesIn+e.BytesIn,
-				all.Peers+1
+			all.Count, all.BytesOut, all.BytesIn, all.Peers = all.Count+e.Count, all.BytesOut+e.BytesOut,
+				all.BytesIn+e.BytesIn, all.Peers+1
 			all.First, all.Last = min(all.First, e.First), max(all.Last, e.Last)
 			return nil
 		}
-		e.Local, e.Remote, e.Peers = port, netip.AddrPort{}, 1
+		e.SetEnds(k.Family, k.Proto, port, netip.AddrPort{})
+		e.Peers = 1
 		ports[port] = e
 		return nil
 	})
@@ -336,13 +337,13 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 			o.tally.sharedFiles.Add(1)
 		}
 	case schema.KindOpen:
-		if e.PlaceProcess != 0 && bytes.HasSuffix(e.Place, []byte("/mem")) {
+		if e.PlaceProcess != 0 && strings.HasSuffix(e.Place, "/mem") {
 			o.tally.memory.Add(1)
 		}
 	case schema.KindAccept, schema.KindConnect:
 		o.served.see(e)
 	case schema.KindFlow:
-		if e.Proto == unix.IPPROTO_UDP && e.Remote.Port() == 443 {
+		if e.Protocol == "udp" && e.Peer.Port() == 443 {
 			o.tally.quic.Add(1)
 		}
 	case schema.KindBPF, schema.KindMmapShared:
@@ -356,14 +357,14 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 			o.tally.carriers.Add(1)
 		}
 	case schema.KindIOUringOp:
-		if unfollowed(e.Args[0]) {
-			o.tally.unfollowed[e.Args[0]&255].Add(1)
+		if unfollowed(e.Arg(0)) {
+			o.tally.unfollowed[e.Arg(0)&255].Add(1)
 		}
 	}
 	if e.Claimed {
 		o.tally.claimed.Add(1)
 	}
-	if e.PathSource == PathUserMemory && e.Kind != schema.KindMemfd {
+	if e.UserMemory && e.Kind != schema.KindMemfd {
 		o.tally.userNamed.Add(1)
 	}
 	if e.Syscall == uringSyscall {
@@ -381,7 +382,7 @@ func (o *Observer) isSelfTest(e *Event) bool {
 	if o.selfCgroup == 0 {
 		return false
 	}
-	return e.CgroupID == o.selfCgroup || e.Kind == schema.KindFork && e.ChildCgroupID == o.selfCgroup
+	return e.Task.CgroupID == o.selfCgroup || e.Kind == schema.KindFork && e.Child.CgroupID == o.selfCgroup
 }
 
 // readRepeats delivers what the coalescing slots still count.
@@ -737,18 +738,15 @@ type served map[netip.AddrPort]netip.AddrPort
 
 // see notes an accepted connection, and one that the session opened itself.
 func (s served) see(e *Event) {
-	peer := unmapped(e.Remote)
+	peer := Unmapped(e.Peer)
 	switch {
 	case e.SockType != unix.SOCK_STREAM || e.Errno != 0 || !peer.IsValid():
 	case e.Kind == schema.KindConnect:
 		delete(s, peer)
-	case e.Local.IsValid() && len(s) < maxAccepted:
-		s[peer] = unmapped(e.Local)
+	case e.Own.IsValid() && len(s) < maxAccepted:
+		s[peer] = Unmapped(e.Own)
 	}
 }
-
-// unmapped is an IPv4 address where a socket of IPv6 uses one.
-func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
 // HostPIDs reports whether this process is in the first PID namespace, whose inode
 // number is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.

@@ -117,11 +117,11 @@ func TestDeepDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := dir + strings.Repeat("/d", 200) + "/file200"
-	if got := s.find(schema.KindOpen, path(whole)); len(got) != 1 || got[0].Truncated {
+	if got := s.find(schema.KindOpen, path(whole)); len(got) != 1 || got[0].Truncated != 0 {
 		t.Errorf("the 200 deep file: %d events", len(got))
 	}
-	got := s.find(schema.KindOpen, func(e *Event) bool { return strings.HasSuffix(string(e.Path), "/file300") })
-	if len(got) != 1 || !got[0].Truncated {
+	got := s.find(schema.KindOpen, func(e *Event) bool { return strings.HasSuffix(e.Value, "/file300") })
+	if len(got) != 1 || got[0].Truncated == 0 {
 		t.Errorf("the 300 deep file is not marked: %d events", len(got))
 	}
 }
@@ -132,12 +132,12 @@ func TestDeletedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.find(schema.KindOpen, func(e *Event) bool {
-		return e.Deleted && string(e.Path) == dir+"/f"
+		return e.Marks&schema.MarkDeleted != 0 && e.Value == dir+"/f"
 	}); len(got) != 1 {
 		t.Errorf("reopening a deleted file: %d events", len(got))
 	}
 	if got := s.find(schema.KindOpen, path(dir+"/gone/x")); len(got) != 1 || got[0].Errno != int32(unix.ENOENT) ||
-		!got[0].Unreachable {
+		got[0].Marks&schema.MarkUnreachable == 0 {
 		t.Errorf("open in a deleted directory: %d events", len(got))
 	}
 }
@@ -189,7 +189,8 @@ func TestOtherNamespacesAndDetachedMounts(t *testing.T) {
 		{schema.KindMkdir, "/dir", true},
 		{schema.KindOpen, dir + "/tree/attached", false}, {schema.KindMkdir, dir + "/tree", false},
 	} {
-		if got := s.find(w.kind, path(w.path)); len(got) != 1 || got[0].Unreachable != w.unreachable {
+		if got := s.find(w.kind, path(w.path)); len(got) != 1 ||
+			(got[0].Marks&schema.MarkUnreachable != 0) != w.unreachable {
 			t.Errorf("%s: %d events", w.path, len(got))
 		}
 	}
@@ -202,12 +203,11 @@ func TestUnreadableNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := func(e *Event) bool { return e.Errno == int32(unix.EFAULT) && e.Unreadable }
-	if got := s.find(schema.KindOpen, bad); len(got) != 1 || len(got[0].Path) != 0 {
+	bad := func(e *Event) bool { return e.Errno == int32(unix.EFAULT) && e.Marks&schema.MarkUnreadable != 0 }
+	if got := s.find(schema.KindOpen, bad); len(got) != 1 || len(got[0].Value) != 0 {
 		t.Errorf("%d opens", len(got))
 	}
-	if got := s.find(schema.KindRename, bad); len(got) != 1 || string(got[0].Path) != dir+"/there" ||
-		len(got[0].Path2) != 0 {
+	if got := s.find(schema.KindRename, bad); len(got) != 1 || got[0].Value != dir+"/there" || len(got[0].Target) != 0 {
 		t.Errorf("%d renames", len(got))
 	}
 	if n := s.report.Hooks[HookOpen].FailedReads; n != 0 {

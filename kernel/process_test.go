@@ -103,12 +103,11 @@ func TestExecFromThread(t *testing.T) {
 	}
 	execs := s.find(schema.KindExec, nil)
 	last := execs[len(execs)-1]
-	if last.OldTID == 0 || last.OldTID == last.TID || last.PID != execs[0].PID || len(last.Argv) != 3 ||
-		len(last.Argv[1]) != 0 {
-		t.Errorf("%s old tid %d", describe(last), last.OldTID)
+	if last.TID == last.Task.TID || last.PID != execs[0].PID || len(last.Argv) != 3 || len(last.Argv[1]) != 0 {
+		t.Errorf("%s old tid %d", describe(last), last.TID)
 	}
-	if last.Start != execs[0].Start {
-		t.Errorf("the process changed its identity: %d, then %d", execs[0].Start, last.Start)
+	if last.Task.Start != execs[0].Task.Start {
+		t.Errorf("the process changed its identity: %d, then %d", execs[0].Task.Start, last.Task.Start)
 	}
 }
 
@@ -117,7 +116,7 @@ func TestLeaderExitsFirst(t *testing.T) {
 	if exit := (*exec.ExitError)(nil); !asExit(err, &exit) || exit.ExitCode() != 7 {
 		t.Fatalf("child: %v", err)
 	}
-	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].ExitCode != 7 {
+	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].WaitStatus != 7<<8 {
 		t.Errorf("%d exits: %s", len(got), describe(got[0]))
 	}
 	if len(s.find(schema.KindOpen, path("/dev/zero"))) != 1 {
@@ -138,8 +137,8 @@ func TestThreadsThatExitTogether(t *testing.T) {
 	forks := 0
 	for _, e := range s.find(schema.KindFork, func(e *Event) bool { return !e.Thread }) {
 		forks++
-		if n := exits[e.ChildPID]; n != 1 {
-			t.Errorf("process %d has %d exits", e.ChildPID, n)
+		if n := exits[e.Child.PID]; n != 1 {
+			t.Errorf("process %d has %d exits", e.Child.PID, n)
 		}
 	}
 	if forks < 200 || len(exits) != forks {
@@ -175,7 +174,7 @@ func TestProcessThatWasThereBefore(t *testing.T) {
 	var exits []string
 	if err := o.Read(func(e *Event) error {
 		if e.Kind == schema.KindExit {
-			exits = append(exits, fmt.Sprint(int(e.PID) == c.Process.Pid, " ", e.Signal))
+			exits = append(exits, fmt.Sprint(int(e.PID) == c.Process.Pid, " ", e.WaitStatus&0x7f))
 		}
 		return nil
 	}, func(uint64) {}); err != nil {
@@ -198,7 +197,7 @@ func TestNestedCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.find(schema.KindOpen, path("/dev/zero")); len(got) != 1 ||
-		got[0].CgroupID == s.find(schema.KindExec, nil)[0].CgroupID {
+		got[0].Task.CgroupID == s.find(schema.KindExec, nil)[0].Task.CgroupID {
 		t.Errorf("%d opens in the nested cgroup", len(got))
 	}
 	if s.report.LeftCgroup != 0 || len(s.report.Reasons) != 0 {
@@ -234,10 +233,10 @@ func TestForksAway(t *testing.T) {
 	}
 	pid, _ := strconv.Atoi(string(b))
 	parent := s.find(schema.KindExec, nil)[0].PID
-	forks := s.find(schema.KindFork, func(e *Event) bool { return int(e.ChildPID) == pid && e.PID == parent })
+	forks := s.find(schema.KindFork, func(e *Event) bool { return int(e.Child.PID) == pid && e.Task.PID == parent })
 	left := s.find(schema.KindLeave, func(e *Event) bool { return int(e.PID) == pid && e.PPID == parent })
-	if len(forks) != 1 || len(left) != 1 || forks[0].ChildCgroupID != left[0].CgroupID ||
-		forks[0].ChildStart != left[0].Start {
+	if len(forks) != 1 || len(left) != 1 || forks[0].Child.CgroupID != left[0].Task.CgroupID ||
+		forks[0].Child.Start != left[0].Task.Start {
 		t.Errorf("%d forks, %d that left", len(forks), len(left))
 	}
 	if s.report.LeftCgroup != 1 {
@@ -247,8 +246,7 @@ func TestForksAway(t *testing.T) {
 
 func TestSignalDeath(t *testing.T) {
 	s, _, _ := observed(t, "signal", nil)
-	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].Signal != int(unix.SIGKILL) ||
-		got[0].ExitCode != 0 {
+	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].WaitStatus&0x7f != uint32(unix.SIGKILL) {
 		t.Errorf("%d exits", len(got))
 	}
 }

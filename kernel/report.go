@@ -233,7 +233,7 @@ type Report struct {
 	SharedFiles, Claimed, MemoryOpened uint64
 	// Carriers are the sockets that can carry data to a peer whom no event names; see Carries.
 	Carriers uint64
-	// UserNamed are the events whose path is PathUserMemory.
+	// UserNamed are the events whose path was read from the caller's memory.
 	UserNamed uint64
 	// DescriptorsPassed: a system call passed descriptors over a unix socket, or, in
 	// TierNotify, the command was started with a socket open.

@@ -81,19 +81,19 @@ func (s *session) story(dir string, kinds ...schema.KernelKind) (out []string) {
 			if e.Kind != k {
 				continue
 			}
-			line := k.String() + " " + string(e.Path)
-			if len(e.Path2) > 0 {
-				line += " -> " + string(e.Path2)
+			line := k.String() + " " + e.Value
+			if e.Target != "" {
+				line += " -> " + e.Target
 			}
-			for _, g := range [][]byte{e.Given, e.Given2} {
+			for _, g := range []string{e.Given, e.TargetGiven} {
 				if len(g) > 0 {
-					line += " given " + string(g)
+					line += " given " + g
 				}
 			}
-			if e.Unresolved {
+			if e.Marks&schema.MarkUnresolved != 0 {
 				line += " (unresolved)"
 			}
-			if strings.Contains(line, dir) || e.Unresolved || len(e.Given) > 0 {
+			if strings.Contains(line, dir) || e.Marks&schema.MarkUnresolved != 0 || len(e.Given) > 0 {
 				out = append(out, strings.ReplaceAll(line, dir, "W"))
 			}
 		}
@@ -151,7 +151,7 @@ func TestNamesAreResolvedAsTheKernelDid(t *testing.T) {
 	if d := cmp.Diff(want, s.story(dir, schema.KindRename)); d != "" {
 		t.Errorf("renames (-want +got):\n%s", d)
 	}
-	want = []string{"chmod W given here/..", "connect W/real/sock given chain/../sock"}
+	want = []string{"chmod W given here/..", "connect unix:W/real/sock given chain/../sock"}
 	if d := cmp.Diff(want, s.story(dir, schema.KindChmod, schema.KindConnect)); d != "" {
 		t.Errorf("others (-want +got):\n%s", d)
 	}

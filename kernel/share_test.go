@@ -61,7 +61,7 @@ func TestManySessionsShareOneObserver(t *testing.T) {
 		s.end()
 		var own, foreign int
 		for _, e := range s.find(schema.KindOpen, nil) {
-			switch path := string(e.Path); {
+			switch path := e.Value; {
 			case strings.HasPrefix(path, dirs[i]+"/"):
 				own += int(e.Count)
 			case slices.ContainsFunc(dirs, func(d string) bool { return strings.HasPrefix(path, d+"/") }):

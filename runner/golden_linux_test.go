@@ -47,7 +47,7 @@ func TestGoldenRun(t *testing.T) {
 	observe := func(path string, class schema.Class) {
 		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.log.Now(),
 			Class: class}
-		r.agent.calls.Bind(&kernel.Event{Kind: schema.KindOpen}, &e)
+		r.agent.calls.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}, &e)
 		if err := r.log.Surface.Add(&e); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ type observation struct {
 	keep    time.Duration // see Spec.KeepObserver
 	checks  *layer.Checks
 	bind    func(*kernel.Event, *schema.KernelEvent)
-	wrote   func(path []byte, bytes, count uint64, first, last int64) // see layer.Options
+	wrote   func(path string, bytes, count uint64, first, last int64) // see layer.Options
 	starter func(container string, t uint64) (pid uint32, at uint64)  // see layer.Options
 
 	observer observer         // nil when the layer is off or absent
@@ -86,7 +86,7 @@ const openTimeout = time.Minute
 
 func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks,
 	bind func(*kernel.Event, *schema.KernelEvent),
-	wrote func(path []byte, bytes, count uint64, first, last int64),
+	wrote func(path string, bytes, count uint64, first, last int64),
 ) *observation {
 	o := &observation{
 		log: log, session: session, helpers: newHelpers(spec), how: spec.Kernel, deny: spec.DenyIOUring,
@@ -651,15 +651,15 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 	if h.path == "" || len(ev.Argv) < 2 {
 		return false
 	}
-	if ev.Inode == h.inode && !ev.Deleted && string(ev.Exe) == h.path {
-		switch name := string(ev.Argv[1]); name {
+	if ev.Inode == h.inode && ev.Marks&schema.MarkDeleted == 0 && ev.Value == h.path {
+		switch name := ev.Argv[1]; name {
 		case "mcp", "call", "hook":
 			return true
 		default:
 			return strings.HasPrefix(name, "__")
 		}
 	}
-	return len(ev.Argv) == 3 && shells[string(ev.Exe)] && hookLine().Match(ev.Argv[2])
+	return len(ev.Argv) == 3 && shells[ev.Value] && hookLine().MatchString(ev.Argv[2])
 }
 
 // Agents have a shell execute a hook's command line. What that executes is looked at

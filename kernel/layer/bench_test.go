@@ -21,9 +21,9 @@ func BenchmarkBuilderAndAppender(b *testing.B) {
 			}
 			return nil
 		}})
-	paths := make([][]byte, 20000)
+	paths := make([]string, 20000)
 	for i := range paths {
-		paths[i] = fmt.Appendf(nil, "/home/user/project/node_modules/package-%d/lib/file_%d.js", i/50, i)
+		paths[i] = fmt.Sprintf("/home/user/project/node_modules/package-%d/lib/file_%d.js", i/50, i)
 	}
 	push(b, bl, forkEvent(0, 1, 10), execEvent(1, 10, "/usr/bin/node"))
 	ev := openEvent(2, 10, "/x", cloexec, 0)
@@ -32,7 +32,7 @@ func BenchmarkBuilderAndAppender(b *testing.B) {
 	for b.Loop() {
 		i++
 		ev.Time, ev.ID, ev.Count = at(2000*i^(i&3)*1500), i, 1
-		ev.Path = paths[i%uint64(len(paths))]
+		ev.Value = paths[i%uint64(len(paths))]
 		if err := bl.Push(&ev); err != nil {
 			b.Fatal(err)
 		}

@@ -23,7 +23,7 @@ type Options struct {
 	Sink func(*schema.KernelEvent) error
 	// Surface gathers what is class agent; nil for none.
 	Surface *surface.Builder
-	// Bind may set ToolCallID and BoundBy of an event before it goes to Sink;
+	// Bind may set ToolCallID and BoundBy of a line before it goes to Sink;
 	// where the environment or the lineage of the process has told, they are
 	// set already. What it sets on a fork, an exec or a join holds for the
 	// process and its descendants from there on, unless it is bound by window.
@@ -32,7 +32,7 @@ type Options struct {
 	// Wrote is told of writes to files when they are pushed, up to a window before the
 	// event gets its line: of the file, the bytes, how many writes they are, and when
 	// the first and the last of them were, as t_ns has it. Nil: nobody is told.
-	Wrote func(path []byte, bytes, count uint64, first, last int64)
+	Wrote func(path string, bytes, count uint64, first, last int64)
 	// Shim tells by its arguments whether a program is the runner's own, executed
 	// through /proc/self/exe on the way to a command; nil for none.
 	Shim func(argv []string) bool
@@ -85,16 +85,14 @@ type Builder struct {
 	names *nameTable
 
 	cgroups cgroups
-	paths   stringCache
 
 	present map[uint32]kernel.Present // of Options.Present: who has done nothing yet
 
-	newest   uint64 // latest time seen
-	released uint64 // latest time handed out
-	out      schema.KernelEvent
+	newest   uint64              // latest time seen
+	released uint64              // latest time handed out
+	out      *schema.KernelEvent // the line that is made: of an event, or added
+	added    schema.KernelEvent
 	ownNS    uint32 // the mount namespace that the runner made for the command
-	args     [6]uint64
-	texts    []string
 
 	counts schema.LayerCounts
 	stats  Stats
@@ -122,7 +120,7 @@ func NewBuilder(o Options) *Builder {
 func (b *Builder) Push(ev *kernel.Event) error {
 	b.stats.Received++
 	if b.o.Wrote != nil && ev.Kind == schema.KindWrite {
-		b.o.Wrote(ev.Path, ev.Bytes, ev.Count, int64(ev.First-b.o.Start), int64(ev.Last-b.o.Start))
+		b.o.Wrote(ev.Value, ev.BytesOut, ev.Count, int64(ev.First-b.o.Start), int64(ev.Last-b.o.Start))
 	}
 	t := ev.Time
 	if ev.Repeat {
@@ -211,9 +209,9 @@ func (b *Builder) container(ev *kernel.Event, p *process) string {
 		}
 		return ""
 	}
-	id := ev.CgroupID
-	if ev.Kind == schema.KindFork && !ev.Thread {
-		id = ev.ChildCgroupID
+	id := ev.Task.CgroupID
+	if ev.Kind == schema.KindFork {
+		id = ev.Child.CgroupID
 	}
 	if id == 0 {
 		return ""
@@ -225,7 +223,7 @@ func (b *Builder) container(ev *kernel.Event, p *process) string {
 	if !ok {
 		at := ""
 		if ev.Kind == schema.KindJoin {
-			at = c.below(string(ev.Name))
+			at = c.below(ev.Value)
 		}
 		in = c.name(id, at)
 	}
@@ -273,62 +271,17 @@ func (b *Builder) started(ev *kernel.Event, p *process) {
 	}
 }
 
-// convert fills b.out from ev, whose process is p; begin has been called.
+// convert adds to the line of ev, whose process is p, what only the run tells; begin has been called.
 func (b *Builder) convert(ev *kernel.Event, p *process) {
-	e := &b.out
-	e.Kind = ev.Kind
-	e.Value, e.Target = b.paths.get(ev.Path), string(ev.Path2)
-	e.Given, e.TargetGiven = string(ev.Given), string(ev.Given2)
-	e.UserMemory, e.KernelCopy = ev.PathSource == kernel.PathUserMemory, ev.PathSource == kernel.PathKernelCopy
-	e.Claimed, e.Attempted = ev.Claimed, ev.Attempted
-	e.Marks = marks(ev)
-	if ev.Truncated {
-		e.Truncated |= schema.FieldValue
-		if len(ev.Path2) > 0 {
-			e.Truncated |= schema.FieldTarget
-		}
-	}
-	e.Flags = ev.Flags
-	if ev.Syscall != "" && !ev.NoResult {
-		e.HasResult, e.Result = true, int64(ev.Ret)
-		if ev.Errno != 0 {
-			e.Result = -int64(ev.Errno)
-		}
-	}
-	if ev.Syscall == "io_uring" || ev.Syscall == "core_dump" {
-		e.Call = ev.Syscall
-	}
+	e := b.out
 	switch ev.Kind {
-	case schema.KindOpen:
-		e.Mode, e.Resolve, e.Created = ev.Mode, uint64(ev.Resolve), ev.Created
-	case schema.KindMkdir, schema.KindMknod, schema.KindChmod:
-		e.Mode = ev.Mode
-		if t := ev.Mode & 0o170000; ev.Kind == schema.KindMknod && (t == 0o20000 || t == 0o60000) {
-			e.Args = b.arg(ev.Args[0]) // the device
-		}
-	case schema.KindTruncate:
-		e.Args = b.arg(ev.Bytes)
-		if ev.Syscall == "fallocate" || ev.Syscall == "io_uring" && ev.Args != [6]uint64{} {
-			e.Call, e.Args = "fallocate", b.arg(ev.Args[:3]...)
-		}
-	case schema.KindChown:
-		e.Args = b.arg(uint64(ev.UID), uint64(ev.GID))
-	case schema.KindSetxattr, schema.KindRemovexattr:
-		e.Target = string(ev.Name)
-	case schema.KindWrite:
-		e.BytesOut, e.HasResult = ev.Bytes, ev.Errno != 0
 	case schema.KindFork:
-		b.fork(ev)
-	case schema.KindExec, schema.KindExecFailed:
-		b.exec(ev, p)
-	case schema.KindExit:
-		e.WaitStatus = uint32(ev.ExitCode&0xff) << 8
-		if ev.Signal != 0 {
-			e.WaitStatus = uint32(ev.Signal & 0x7f)
-			if ev.Core {
-				e.WaitStatus |= 0x80
-			}
+		if ev.Thread {
+			b.procs.thread(ev.Child.TID)
+			e.Kind = schema.KindThread
 		}
+	case schema.KindExec:
+		b.exec(ev, p)
 	case schema.KindConnect, schema.KindSendto, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindFlow,
 		schema.KindConnectResult:
 		b.network(ev)
@@ -336,86 +289,17 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		b.dns(ev)
 	case schema.KindTLS:
 		b.tls(ev)
-	case schema.KindLeave, schema.KindJoin:
-		e.PPID, e.CgroupID, e.Value = ev.PPID, ev.CgroupID, string(ev.Name)
-	case schema.KindIOUringOp:
-		e.Args = b.arg(ev.Args[0])
-	case schema.KindCompatSyscall:
-		e.Call = ev.Syscall
-	case schema.KindSignal:
-		e.Value, e.Args = schema.SignalName(uint32(ev.Args[1])), b.arg(ev.Args[:2]...)
-	case schema.KindRename, schema.KindUnlink, schema.KindRmdir, schema.KindLink, schema.KindSymlink, schema.KindChdir,
-		schema.KindChroot, schema.KindUtime, schema.KindMmapShared:
-	default: // a privileged call
-		e.Call = ev.Syscall
-		e.Args = b.arg(ev.Args[:]...)
-		if len(ev.Name) > 0 {
-			e.Target = string(ev.Name)
-		}
 	}
 }
 
-// arg returns args in memory that the next event reuses, without the zeroes
-// at the end.
-func (b *Builder) arg(args ...uint64) []uint64 {
-	n := copy(b.args[:], args)
-	for n > 1 && b.args[n-1] == 0 {
-		n--
-	}
-	return b.args[:n:n]
-}
-
-// fork makes the event the child's own.
-func (b *Builder) fork(ev *kernel.Event) {
-	e := &b.out
-	if ev.Thread {
-		b.procs.thread(ev.ChildTID)
-		e.Kind, e.TID = schema.KindThread, ev.ChildTID
-		return
-	}
-	e.PID, e.TID, e.PPID, e.CgroupID = ev.ChildPID, ev.ChildPID, ev.PID, ev.ChildCgroupID
-}
-
-// exec begins a new instance of p, or reports the call that did not.
+// exec begins a new instance of p.
 func (b *Builder) exec(ev *kernel.Event, p *process) {
-	e := &b.out
-	n := len(ev.Argv)
-	b.texts = b.texts[:0]
-	for _, a := range ev.Argv {
-		b.texts = append(b.texts, string(a))
-	}
-	for _, k := range ev.EnvKeys {
-		b.texts = append(b.texts, string(k))
-	}
-	if ev.Argv != nil || ev.Kind == schema.KindExec {
-		e.Argv = b.texts[:n:n]
-	}
-	if ev.ArgvTruncated {
-		e.Truncated |= schema.FieldArgv
-	}
-	if ev.CwdTruncated {
-		e.Truncated |= schema.FieldCwd
-	}
-	if ev.EnvTruncated {
-		e.Truncated |= schema.FieldEnvKeys
-	}
-	if ev.Kind == schema.KindExecFailed {
-		return
-	}
-	e.EnvKeys = b.texts[n:]
-	e.Value, e.Cwd = string(ev.Exe), string(ev.Cwd)
-	if f := string(ev.Filename); f != e.Value {
-		e.Target = f
-	}
-	e.PPID, e.CgroupID = ev.PPID, ev.CgroupID
-	if ev.OldTID != 0 {
-		e.TID = ev.OldTID
-	}
+	e := b.out
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
 	p.exe, p.helper = e.Value, b.o.Helper != nil && b.o.Helper(ev)
-	p.starting = p.starting && b.o.Shim != nil && string(ev.Filename) == "/proc/self/exe" && b.o.Shim(e.Argv)
-	if id := string(ev.ToolCallID); id != "" && utf8.ValidString(id) {
+	p.starting = p.starting && b.o.Shim != nil && ev.Filename() == "/proc/self/exe" && b.o.Shim(e.Argv)
+	if id := ev.CallInEnv; id != "" && utf8.ValidString(id) {
 		p.toolCall, p.boundBy = id, "env"
 	} else if p.toolCall != "" {
 		p.boundBy = "lineage"
@@ -423,48 +307,23 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	e.ToolCallID, e.BoundBy = p.toolCall, p.boundBy
 }
 
-// network fills the endpoints.
+// network adds the names of the peer.
 func (b *Builder) network(ev *kernel.Event) {
-	e := &b.out
-	e.Protocol = protocol(ev)
+	e := b.out
 	e.UserMemory = ev.FromUser
-	if ev.Family == afUnix {
-		e.Value = "unix:" + e.Value
-	} else if ev.Family == afVsock {
-		e.Value = vsock(ev.VsockRemote)
-		if ev.Kind == schema.KindBind || ev.Kind == schema.KindListen {
-			e.Value = vsock(ev.VsockLocal)
-		}
-	} else {
-		e.Local, e.Value = endpoint(ev.Local), endpoint(ev.Remote)
-		if ev.Kind == schema.KindBind || ev.Kind == schema.KindListen {
-			e.Value, e.Local = e.Local, ""
-			if a := ev.Local; ev.Errno != 0 && a.Port() == 0 && a.Addr().IsUnspecified() {
-				e.Value = "" // it failed in its arguments
-			}
-		}
-	}
 	switch ev.Kind {
+	case schema.KindBind, schema.KindListen:
+		return
 	case schema.KindConnect:
-		if ev.Remote.IsValid() {
+		if ev.Peer.IsValid() {
 			b.stats.Connects++
 		}
 	case schema.KindSendto:
-		e.BytesOut = ev.Bytes
-		if ev.Syscall == "sendmsg" || ev.Syscall == "sendmmsg" {
-			e.Call = ev.Syscall
-		}
-		if ev.Remote.IsValid() {
+		if ev.Peer.IsValid() {
 			b.stats.DatagramPeers++
 		}
-	case schema.KindConnectResult:
-		e.HasResult, e.Result = !ev.NoResult, int64(ev.Ret)
-	case schema.KindFlow:
-		e.BytesOut, e.BytesIn, e.Peers, e.HasResult = ev.Bytes, ev.BytesIn, ev.Peers, false
 	}
-	if ev.Kind != schema.KindBind && ev.Kind != schema.KindListen {
-		e.Names = b.names.of(unmap(ev.Remote))
-	}
+	e.Names = b.names.of(kernel.Unmapped(ev.Peer))
 }
 
 // line makes the line of ev, and before it one for its process if that is new.
@@ -476,17 +335,18 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	}
 	p, parent, joined := b.process(ev)
 	if joined && ev.Kind != schema.KindJoin {
-		b.begin(ev, p, late)
-		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
-		b.check(p, ev.CgroupID)
+		b.add(ev, p, late)
+		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.Task.PPID, ev.Task.CgroupID
+		b.check(p, ev.Task.CgroupID)
 		b.contain(ev, p)
 		b.stats.Added++
 		b.finish(ev, p)
 	}
+	b.out = &ev.KernelEvent
 	b.begin(ev, p, late)
 	b.out.ParentExecID = parent
 	b.convert(ev, p)
-	b.check(p, ev.CgroupID)
+	b.check(p, ev.Task.CgroupID)
 	b.contain(ev, p)
 	if joined {
 		b.started(ev, p)
@@ -514,7 +374,7 @@ func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined b
 		}
 		child := b.procs.fork(ev, p)
 		if p == nil {
-			child.check = b.o.Checks.of(ev.ChildCgroupID, ev.Time)
+			child.check = b.o.Checks.of(ev.Child.CgroupID, ev.Time)
 		}
 		if child.check != nil {
 			b.stats.CheckForks++
@@ -524,22 +384,31 @@ func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined b
 		return p, 0, false
 	}
 	p = b.procs.join(ev)
-	p.check = b.o.Checks.of(ev.CgroupID, ev.Time)
+	p.check = b.o.Checks.of(ev.Task.CgroupID, ev.Time)
 	return p, 0, true
 }
 
-// begin sets what all events have.
+// add begins a line of its own beside that of ev.
+func (b *Builder) add(ev *kernel.Event, p *process, late bool) {
+	b.added = schema.KernelEvent{
+		PID: ev.Task.PID, TID: ev.Task.TID, Repeat: ev.Repeat, Count: ev.Count,
+	}
+	b.out = &b.added
+	b.begin(ev, p, late)
+}
+
+// begin sets what all lines have.
 func (b *Builder) begin(ev *kernel.Event, p *process, late bool) {
-	b.out = schema.KernelEvent{RunID: b.o.RunID, TNS: b.rel(ev.Time), PID: ev.PID, TID: ev.TID, Late: late}
-	if b.out.TID == 0 {
-		b.out.TID = ev.PID
+	e := b.out
+	e.RunID, e.TNS, e.Late = b.o.RunID, b.rel(ev.Time), late
+	if e.TID == 0 {
+		e.TID = e.PID
 	}
 	if p != nil {
-		b.out.ExecID, b.out.ToolCallID, b.out.BoundBy = p.execID, p.toolCall, p.boundBy
+		e.ExecID, e.ToolCallID, e.BoundBy = p.execID, p.toolCall, p.boundBy
 	}
-	if ev.Repeat {
-		b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = true, max(ev.Count, 1), b.rel(ev.First),
-			b.rel(ev.Last)
+	if e.Repeat {
+		e.Count, e.TFirstNS, e.TLastNS = max(e.Count, 1), b.rel(ev.First), b.rel(ev.Last)
 	}
 }
 
@@ -561,12 +430,12 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed &&
 		b.out.Kind != schema.KindExit:
 		b.out.Class = schema.ClassRunner
-	case p.helper && b.out.Kind != schema.KindFork && b.o.Helped(&b.out):
+	case p.helper && b.out.Kind != schema.KindFork && b.o.Helped(b.out):
 		b.out.Class = schema.ClassRunner
 	case p.setup:
 		b.out.Class = schema.ClassSetup
 	default:
-		b.out.Class = surface.Classify(&b.out, p.exe)
+		b.out.Class = surface.Classify(b.out, p.exe)
 	}
 	if ev.Slot == 0 || ev.Repeat {
 		return
@@ -579,7 +448,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 
 // finish counts b.out, adds it to the surface and hands it out.
 func (b *Builder) finish(ev *kernel.Event, p *process) {
-	e := &b.out
+	e := b.out
 	if b.o.Bind != nil {
 		b.o.Bind(ev, e)
 		if p != nil && (e.Kind == schema.KindFork || e.Kind == schema.KindExec || e.Kind == schema.KindJoin) &&
@@ -653,7 +522,7 @@ func (b *Builder) mark(elsewhere bool) {
 	if !elsewhere {
 		return
 	}
-	e := &b.out
+	e := b.out
 	names := []string{e.Value, e.Target}
 	if e.Kind == schema.KindJoin || e.Kind == schema.KindLeave { // their values are cgroups
 		names = []string{e.Exe}
@@ -668,10 +537,8 @@ func (b *Builder) mark(elsewhere bool) {
 
 // dns reads the message of a dns event.
 func (b *Builder) dns(ev *kernel.Event) {
-	e := &b.out
-	e.Value, e.Flags, e.HasResult = "", 0, false
-	e.Protocol, e.Remote = protocol(ev), endpoint(ev.Remote)
-	name, msg := parseDNS(ev.Payload, ev.Proto == 6)
+	e := b.out
+	name, msg := parseDNS(ev.Payload, e.Protocol == "tcp")
 	if msg == nil {
 		b.stats.Unparsed++
 		e.Marks |= schema.MarkUnreadable
@@ -687,9 +554,7 @@ func (b *Builder) dns(ev *kernel.Event) {
 
 // tls reads the ClientHello of a tls event.
 func (b *Builder) tls(ev *kernel.Event) {
-	e := &b.out
-	e.Value, e.Flags, e.HasResult = "", 0, false
-	e.Protocol, e.Remote = "tcp", endpoint(ev.Remote)
+	e := b.out
 	name, ok := serverName(ev.Payload)
 	if !ok {
 		b.stats.Unparsed++
@@ -697,8 +562,8 @@ func (b *Builder) tls(ev *kernel.Event) {
 		return
 	}
 	e.Value = name
-	if !ev.Ingress && ev.Remote.IsValid() { // ours, not one that a client sent to us
-		learn(b.names, b.names.byEndpoint, unmap(ev.Remote), name)
+	if !ev.Ingress && ev.Peer.IsValid() { // ours, not one that a client sent to us
+		learn(b.names, b.names.byEndpoint, kernel.Unmapped(ev.Peer), name)
 	}
 }
 
@@ -709,12 +574,12 @@ func (b *Builder) expect(ev *kernel.Event) {
 		return
 	}
 	if ev.Kind == schema.KindFork && !ev.Thread {
-		delete(b.present, ev.ChildPID) // it came in between
+		delete(b.present, ev.Child.PID) // it came in between
 	}
 	if ev.Kind == schema.KindJoin {
-		delete(b.present, ev.PID)
+		delete(b.present, ev.Task.PID)
 	}
-	b.admit(ev.PID, ev.Time)
+	b.admit(ev.Task.PID, ev.Time)
 }
 
 // admit begins an instance of a process that was in the cgroup before, after those of
@@ -726,11 +591,12 @@ func (b *Builder) admit(pid uint32, t uint64) {
 	}
 	delete(b.present, pid)
 	b.admit(known.PPID, t)
-	ev := kernel.Event{Kind: schema.KindJoin, Time: t, PID: pid, CgroupID: known.CgroupID}
+	task := kernel.Task{PID: pid, CgroupID: known.CgroupID}
+	ev := kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindJoin}, Time: t, Task: task}
 	p := b.procs.join(&ev)
 	p.exe, p.mountNS = known.Exe, known.MountNS
-	b.begin(&ev, p, t < b.released)
-	e := &b.out
+	b.add(&ev, p, t < b.released)
+	e := b.out
 	e.Kind, e.PPID, e.CgroupID = schema.KindJoin, known.PPID, known.CgroupID
 	e.Exe, e.Cwd, e.Argv = known.Exe, known.Cwd, known.Argv
 	if parent := b.procs.byPID[known.PPID]; parent != nil && !parent.exited {
@@ -766,9 +632,9 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 	r, n := &b.stats.Reach, max(ev.Count, 1)
 	switch ev.Kind {
 	case schema.KindSignal:
-		if ev.Args[0] == uint64(b.o.Recorder) {
+		if ev.Arg(0) == uint64(b.o.Recorder) {
 			if r.RunnerSignals == 0 {
-				r.RunnerSignal = ev.Args[1]
+				r.RunnerSignal = ev.Arg(1)
 			}
 			r.RunnerSignals += n
 		}
@@ -784,7 +650,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 			r.Carriers += n
 		}
 	case schema.KindPrivileged:
-		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Args[1]) == tunSetIff {
+		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Arg(1)) == tunSetIff {
 			r.Carriers += n
 		}
 		if ev.Errno == 0 && ev.About == b.o.Recorder && ev.About != 0 {
@@ -799,11 +665,11 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 			return ""
 		}
 		name := b.out.Value // of a file that the observer knows by nothing else
-		if ev.PathSource == kernel.PathKernelObject {
-			if len(ev.Place) == 0 {
+		if ev.KernelObject() {
+			if ev.Place == "" {
 				return ""
 			}
-			name = string(ev.Place)
+			name = ev.Place
 		}
 		switch {
 		case name == "/dev/net/tun":
@@ -821,7 +687,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 			if ev.PlaceProcess != 0 {
 				pid = uint64(ev.PlaceProcess)
 			}
-			if ok && pid != uint64(ev.PID) && !ev.Attempted {
+			if ok && pid != uint64(ev.Task.PID) && !ev.Attempted {
 				b.touchProcess(pid, n)
 			}
 		}
@@ -847,7 +713,7 @@ func (b *Builder) touchProcess(pid, times uint64) {
 
 // helperLine adds the line that calls a change of a helper by its name.
 func (b *Builder) helperLine(ev *kernel.Event, p *process, name string, late bool) {
-	b.begin(ev, p, late)
+	b.add(ev, p, late)
 	b.out.Kind, b.out.Value, b.out.Call = schema.KindPrivileged, name, "kernel_helper"
 	b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = false, 0, 0, 0
 	b.stats.Added++
@@ -863,21 +729,21 @@ var startedFor = [...]string{
 // move in a v1 hierarchy that leads out of its cgroup there, and a program that the kernel
 // started for the run, or once the run had changed a helper. Other such events are filtered.
 func (b *Builder) beside(ev *kernel.Event, late bool) {
-	r, name := &b.stats.Reach, string(ev.Name)
+	r, name := &b.stats.Reach, ev.Value
 	var p *process
 	var call, target string
 	switch {
-	case ev.Kind == kernel.KindKernelExec && (r.Helpers > 0 || ev.Args[0] != kernel.AskedNot):
+	case ev.Kind == kernel.KindKernelExec && (r.Helpers > 0 || ev.Arg(0) != kernel.AskedNot):
 		if r.StartedTimes == 0 {
-			r.Started, r.StartedFor = name, startedFor[ev.Args[0]%uint64(len(startedFor))]
+			r.Started, r.StartedFor = name, startedFor[ev.Arg(0)%uint64(len(startedFor))]
 		}
 		r.StartedTimes++
-		if ev.Args[0] == kernel.Asked {
+		if ev.Arg(0) == kernel.Asked {
 			p = b.procs.find(ev)
 		}
 		call = "kernel_helper_started"
 	case ev.Kind == kernel.KindMovedV1 && b.o.MovedV1 != nil:
-		controllers, left := b.o.MovedV1(ev.Args[0], ev.Args[1], name)
+		controllers, left := b.o.MovedV1(ev.Arg(0), ev.Arg(1), name)
 		if !left {
 			break
 		}
@@ -895,9 +761,9 @@ func (b *Builder) beside(ev *kernel.Event, late bool) {
 		b.stats.Filtered++
 		return
 	}
-	b.begin(ev, p, late)
+	b.add(ev, p, late)
 	b.out.Kind, b.out.Call, b.out.Value, b.out.Target = schema.KindPrivileged, call, name, target
-	b.check(p, ev.CgroupID)
+	b.check(p, ev.Task.CgroupID)
 	b.class(ev, p)
 	b.finish(ev, p)
 }

@@ -25,11 +25,11 @@ func TestChecksAreToldFromTheAgent(t *testing.T) {
 			switch ev := e.(type) {
 			case forked:
 				f := forkEvent(ev.t, ev.parent, ev.child)
-				f.ChildCgroupID = cgroup
+				f.Child.CgroupID, f.CgroupID = cgroup, cgroup
 				push(t, b, f)
 			case opened:
 				o := openEvent(ev.t, ev.pid, ev.path, 0, 0)
-				o.CgroupID = cgroup
+				o.Task.CgroupID = cgroup
 				push(t, b, o)
 			}
 		}

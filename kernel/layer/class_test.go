@@ -23,12 +23,12 @@ func TestClassDependsOnTheProgram(t *testing.T) {
 
 func TestDoubtfulPathsAreNeverNoise(t *testing.T) {
 	for name, change := range map[string]func(*kernel.Event){
-		"read from user memory": func(e *kernel.Event) { e.PathSource = kernel.PathUserMemory },
-		"truncated":             func(e *kernel.Event) { e.Truncated = true },
-		"deleted":               func(e *kernel.Event) { e.Deleted = true },
-		"relative":              func(e *kernel.Event) { e.RelativePath = true },
-		"unreachable":           func(e *kernel.Event) { e.Unreachable = true },
-		"without a result":      func(e *kernel.Event) { e.NoResult = true },
+		"read from user memory": func(e *kernel.Event) { e.UserMemory = true },
+		"truncated":             func(e *kernel.Event) { e.Truncated = schema.FieldValue },
+		"deleted":               func(e *kernel.Event) { e.Marks = schema.MarkDeleted },
+		"relative":              func(e *kernel.Event) { e.Marks = schema.MarkRelative },
+		"unreachable":           func(e *kernel.Event) { e.Marks = schema.MarkUnreachable },
+		"without a result":      func(e *kernel.Event) { e.HasResult = false },
 	} {
 		b, lines := collect(t, Options{})
 		ev := openEvent(2, 10, "/etc/ld.so.cache", cloexec, 0)

@@ -42,29 +42,39 @@ func push(t testing.TB, b *Builder, evs ...kernel.Event) {
 
 func at(t uint64) uint64 { return start + t }
 
+// event is one of a process whose leader started at its own number.
+func event(t uint64, pid uint32, line schema.KernelEvent) kernel.Event {
+	line.PID, line.TID = pid, pid
+	return kernel.Event{KernelEvent: line, Time: at(t), Task: kernel.Task{PID: pid, TID: pid, Start: uint64(pid)}}
+}
+
 func forkEvent(t uint64, parent, child uint32) kernel.Event {
-	return kernel.Event{Kind: schema.KindFork, Time: at(t), PID: parent, TID: parent, Start: uint64(parent),
-		ChildPID: child, ChildTID: child, ChildStart: uint64(child), ChildCgroupID: 7}
+	ev := event(t, parent, schema.KernelEvent{Kind: schema.KindFork, PPID: parent, CgroupID: 7})
+	ev.PID, ev.TID = child, child
+	ev.Child = kernel.Task{PID: child, TID: child, PPID: parent, Start: uint64(child), CgroupID: 7}
+	return ev
 }
 
 func execEvent(t uint64, pid uint32, exe string, argv ...string) kernel.Event {
-	ev := kernel.Event{Kind: schema.KindExec, Time: at(t), PID: pid, TID: pid, PPID: 1, Start: uint64(pid), CgroupID: 7,
-		Exe: []byte(exe), Filename: []byte(exe), Cwd: []byte("/srv")}
-	for _, a := range argv {
-		ev.Argv = append(ev.Argv, []byte(a))
+	ev := event(t, pid, schema.KernelEvent{Kind: schema.KindExec, PPID: 1, CgroupID: 7, Value: exe, Cwd: "/srv",
+		Argv: argv, EnvKeys: []string{}})
+	if argv == nil {
+		ev.Argv = []string{}
 	}
+	ev.Task.PPID, ev.Task.CgroupID = 1, 7
 	return ev
 }
 
 func exitEvent(t uint64, pid uint32, code int) kernel.Event {
-	return kernel.Event{Kind: schema.KindExit, Time: at(t), PID: pid, TID: pid, Start: uint64(pid), ExitCode: code}
+	return event(t, pid, schema.KernelEvent{Kind: schema.KindExit, WaitStatus: uint32(code) << 8})
 }
 
 func openEvent(t uint64, pid uint32, path string, flags uint64, errno int32) kernel.Event {
-	ev := kernel.Event{Kind: schema.KindOpen, Syscall: "openat", Time: at(t), PID: pid, TID: pid, Start: uint64(pid),
-		Path: []byte(path), Flags: flags, PathSource: kernel.PathKernelObject, Ret: 3, ID: t + 1}
+	ev := event(t, pid, schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: flags, HasResult: true,
+		Result: 3})
+	ev.Syscall, ev.ID = "openat", t+1
 	if errno != 0 {
-		ev.Ret, ev.Errno, ev.PathSource = -errno, errno, kernel.PathUserMemory
+		ev.Result, ev.Errno, ev.UserMemory = -int64(errno), errno, true
 	}
 	return ev
 }
@@ -73,6 +83,6 @@ const cloexec = 0o2000000
 
 func shimEvent(at uint64) kernel.Event {
 	ev := execEvent(at, 10, "/bin/assay-run", "assay-run", "join")
-	ev.Filename = []byte("/proc/self/exe")
+	ev.Target = "/proc/self/exe"
 	return ev
 }

@@ -20,18 +20,19 @@ func TestPathsOfOtherMountsAreMarked(t *testing.T) {
 		return ev
 	}
 	enters := func(t uint64, pid, ns uint32) kernel.Event {
-		return kernel.Event{Kind: schema.KindNamespace, Syscall: "unshare", Time: at(t), PID: pid, TID: pid,
-			Start: uint64(pid), MountNS: ns}
+		ev := event(t, pid, schema.KernelEvent{Kind: schema.KindNamespace, HasResult: true})
+		ev.Syscall, ev.MountNS = "unshare", ns
+		return ev
 	}
 	open := func(t uint64, pid uint32, path string) kernel.Event { return openEvent(t, pid, path, cloexec, 0) }
 	again := open(15, 12, "/repeated")
 	again.Slot = 4
 	repeat := again
 	repeat.Time, repeat.Repeat, repeat.Count, repeat.First, repeat.Last = at(32), true, 2, at(15), at(15)
-	joined := kernel.Event{Kind: schema.KindJoin, Time: at(40), PID: 20, TID: 20, Start: 20, Name: []byte("/a/group"),
-		MountNS: other}
+	joined := event(40, 20, schema.KernelEvent{Kind: schema.KindJoin, Value: "/a/group"})
+	joined.MountNS = other
 	runners := forkEvent(1, 0, 10)
-	runners.MountNS, runners.Start = host, 0
+	runners.MountNS, runners.Task.Start = host, 0
 	events := []kernel.Event{
 		runners, open(2, 10, "/starting"), enters(3, 10, own), execEvent(4, 10, "/bin/sh", "sh"), open(5, 10, "/own"),
 		fork(10, 10, 12, other), open(11, 12, "/cloned"), again,
@@ -42,7 +43,7 @@ func TestPathsOfOtherMountsAreMarked(t *testing.T) {
 		joined, open(41, 20, "/container"), openEvent(42, 20, "/missing", cloexec, 2),
 	}
 	cloner, innermost := forkEvent(1, 0, 10), fork(2, 10, 11, own)
-	cloner.MountNS, cloner.Start = host, 0
+	cloner.MountNS, cloner.Task.Start = host, 0
 	clones := enters(3, 10, host) // it stays where it was
 	clones.Syscall = "clone"
 	for name, c := range map[string]struct {
@@ -101,7 +102,10 @@ func TestFilesOfOtherMountsAreNeverNoise(t *testing.T) {
 		push(t, b, start, execEvent(1, 10, python))
 		for i, path := range paths {
 			ev := openEvent(uint64(2+i), 10, path, cloexec, 0)
-			ev.Errno, ev.NoResult = c.errno, c.tried
+			ev.Errno, ev.HasResult = c.errno, !c.tried
+			if c.errno != 0 {
+				ev.Result = -int64(c.errno)
+			}
 			ev.Attempted = c.tried
 			push(t, b, ev)
 		}

@@ -37,13 +37,17 @@ func answer(t testing.TB, question string, records ...string) []byte {
 }
 
 func dnsEvent(t uint64, p []byte, proto uint16, ingress bool) kernel.Event {
-	return kernel.Event{Kind: schema.KindDNS, Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, Proto: proto,
-		Remote: netip.MustParseAddrPort("10.0.0.1:53"), Payload: p, Ingress: ingress}
+	ev := event(t, 10, schema.KernelEvent{Kind: schema.KindDNS})
+	ev.SetEnds(2, proto, netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.1:53"))
+	ev.Payload, ev.Ingress = p, ingress
+	return ev
 }
 
 func connectEvent(t uint64, remote string) kernel.Event {
-	return kernel.Event{Kind: schema.KindConnect, Syscall: "connect", Time: at(t), PID: 10, TID: 10, Start: 10,
-		Family: 2, SockType: 1, Proto: 6, Remote: netip.MustParseAddrPort(remote)}
+	ev := event(t, 10, schema.KernelEvent{Kind: schema.KindConnect, HasResult: true})
+	ev.Syscall = "connect"
+	ev.SetEnds(2, 6, netip.AddrPort{}, netip.MustParseAddrPort(remote))
+	return ev
 }
 
 func TestNamesComeFromDNSAnswers(t *testing.T) {
@@ -201,14 +205,17 @@ func TestServerName(t *testing.T) {
 
 func TestServerNamesBelongToTheirEndpoint(t *testing.T) {
 	b, lines := collect(t, Options{})
-	ev := kernel.Event{Kind: schema.KindTLS, Time: at(1), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6,
-		Remote: netip.MustParseAddrPort("203.0.113.2:443"), Payload: hello(t, "api.example.com")}
+	ev := event(1, 10, schema.KernelEvent{Kind: schema.KindTLS})
+	ev.SetEnds(2, 6, netip.AddrPort{}, netip.MustParseAddrPort("203.0.113.2:443"))
+	ev.Payload = hello(t, "api.example.com")
 	in := ev
-	in.Ingress, in.Time, in.Remote = true, at(2), netip.MustParseAddrPort("203.0.113.3:5555")
-	flow := kernel.Event{Kind: schema.KindFlow, Time: at(3), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6,
-		Remote: ev.Remote, Bytes: 1, BytesIn: 2}
+	in.Ingress, in.Time = true, at(2)
+	in.SetEnds(2, 6, netip.AddrPort{}, netip.MustParseAddrPort("203.0.113.3:5555"))
+	flow := event(3, 10, schema.KernelEvent{Kind: schema.KindFlow, BytesOut: 1, BytesIn: 2})
+	flow.SetEnds(2, 6, netip.AddrPort{}, ev.Peer)
 	other := flow
-	other.Time, other.Remote = at(4), in.Remote
+	other.Time = at(4)
+	other.SetEnds(2, 6, netip.AddrPort{}, in.Peer)
 	push(t, b, forkEvent(0, 1, 10), ev, in, flow, other)
 	b.Close()
 	if e := (*lines)[1]; e.Value != "api.example.com" || e.Remote != "203.0.113.2:443" {

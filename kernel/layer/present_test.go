@@ -26,8 +26,9 @@ func TestProcessesFromBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	push(t, b, kernel.Event{Kind: schema.KindOpen, Syscall: "open", Time: quiet + uint64(time.Second), PID: 13, TID: 13,
-		Path: []byte("/b"), PathSource: kernel.PathKernelObject})
+	late := event(quiet-start+uint64(time.Second), 13, schema.KernelEvent{Kind: schema.KindOpen, Value: "/b"})
+	late.Task.Start = 0
+	push(t, b, late)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -72,8 +72,8 @@ func (t *table) nextID() uint64 {
 
 // find returns the process of an event, nil when it isn't known.
 func (t *table) find(ev *kernel.Event) *process {
-	p := t.byPID[ev.PID]
-	if p == nil || ev.Start != 0 && p.start != 0 && p.start != ev.Start {
+	p := t.byPID[ev.Task.PID]
+	if p == nil || ev.Task.Start != 0 && p.start != 0 && p.start != ev.Task.Start {
 		return nil
 	}
 	return p
@@ -111,8 +111,8 @@ func (t *table) put(p *process) {
 // fork adds the child of a fork event; parent may be nil.
 func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	t.forks++
-	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(),
-		starting: (ev.PID == 0 || parent != nil && parent.starting) && !t.foreign}
+	p := &process{pid: ev.Child.PID, start: ev.Child.Start, execID: t.nextID()}
+	p.starting = (ev.Task.PID == 0 || parent != nil && parent.starting) && !t.foreign
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
 		p.setup, p.container, p.helper = parent.setup, parent.container, parent.helper
@@ -127,7 +127,7 @@ func (t *table) fork(ev *kernel.Event, parent *process) *process {
 // join adds a process that was not seen forking.
 func (t *table) join(ev *kernel.Event) *process {
 	t.joins++
-	p := &process{pid: ev.PID, start: ev.Start, execID: t.nextID()}
+	p := &process{pid: ev.Task.PID, start: ev.Task.Start, execID: t.nextID()}
 	t.put(p)
 	return p
 }

@@ -53,7 +53,7 @@ func traces(ev *kernel.Event) bool {
 	switch ev.Syscall {
 	case "process_vm_readv", "process_vm_writev":
 	case "ptrace":
-		if ev.Args[0] == 0 { // PTRACE_TRACEME
+		if ev.Arg(0) == 0 { // PTRACE_TRACEME
 			return false
 		}
 	default:
@@ -68,7 +68,7 @@ func signals(ev *kernel.Event) bool {
 	case "fcntl", "ioctl":
 		return true
 	case "prlimit64":
-		return ev.Args[1] <= 1 // RLIMIT_CPU, RLIMIT_FSIZE
+		return ev.Arg(1) <= 1 // RLIMIT_CPU, RLIMIT_FSIZE
 	}
 	return false
 }

@@ -21,9 +21,9 @@ func TestEveryHelperOfTheKernelIsKnown(t *testing.T) {
 		for _, flags := range []uint64{readOnly, writeOnly} {
 			b, lines := collect(t, Options{})
 			open := openEvent(3, 10, "/mounted/elsewhere", flags, 0)
-			open.Place = []byte(name)
+			open.Place = name
 			push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), open,
-				kernel.Event{Kind: kernel.KindKernelExec, Time: at(4), PID: 50, TID: 50, Name: []byte("/tmp/handler")})
+				event(4, 50, schema.KernelEvent{Kind: kernel.KindKernelExec, Value: "/tmp/handler"}))
 			if err := b.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -47,9 +47,9 @@ func TestEveryHelperOfTheKernelIsKnown(t *testing.T) {
 func TestProgramsThatTheKernelStartsForTheRun(t *testing.T) {
 	for asked, want := range map[uint64]bool{kernel.AskedNot: false, kernel.Asked: true, kernel.AskedMaybe: true} {
 		b, lines := collect(t, Options{})
-		started := kernel.Event{Kind: kernel.KindKernelExec, Time: at(3), PID: 10, TID: 10}
-		started.Name = []byte("/sbin/modprobe")
-		started.Args[0] = asked
+		started := event(3, 10, schema.KernelEvent{
+			Kind: kernel.KindKernelExec, Value: "/sbin/modprobe", Args: []uint64{asked},
+		})
 		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), started)
 		if err := b.Close(); err != nil {
 			t.Fatal(err)

@@ -4,67 +4,25 @@ import (
 	"sort"
 
 	"github.com/assay-run/assay-run/kernel"
-	"github.com/assay-run/assay-run/schema"
 )
 
-// held is a copy of an event that waits for its place in time.
+// held is an event that waits for its place in time.
 type held struct {
-	ev  kernel.Event
-	buf []byte   // what ev's slices point into
-	ptr [][]byte // what ev.Argv and ev.EnvKeys are
+	ev   kernel.Event
+	size int // of what ev refers to, in bytes
 }
 
-// keep copies src with all it refers to.
-func (h *held) keep(src *kernel.Event) {
-	h.ev = *src
-	n := len(src.Path) + len(src.Path2) + len(src.Given) + len(src.Given2) + len(src.Name) + len(src.Exe) +
-		len(src.Cwd) + len(src.Filename) +
-		len(src.Interp) + len(src.Place) + len(src.ToolCallID) + len(src.Traceparent) + len(src.Payload)
-	for _, a := range src.Argv {
-		n += len(a)
-	}
-	for _, a := range src.EnvKeys {
-		n += len(a)
-	}
-	if cap(h.buf) < n {
-		h.buf = make([]byte, 0, n+64)
-	}
-	b := h.buf[:0] // never grows below: every slice stays where it is
-	one := func(p *[]byte) {
-		if len(*p) == 0 {
-			*p = nil
-			return
-		}
-		i := len(b)
-		b = append(b, *p...)
-		*p = b[i:len(b):len(b)]
-	}
-	e := &h.ev
-	one(&e.Path)
-	one(&e.Given)
-	one(&e.Place)
-	if src.Kind != schema.KindOpen {
-		for _, p := range []*[]byte{&e.Path2, &e.Given2, &e.Name, &e.Exe, &e.Cwd, &e.Filename, &e.Interp, &e.ToolCallID,
-			&e.Traceparent, &e.Payload} {
-			one(p)
+// size is how many bytes an event refers to.
+func size(ev *kernel.Event) int {
+	n := len(ev.Value) + len(ev.Target) + len(ev.Given) + len(ev.TargetGiven) + len(ev.Payload)
+	if ev.Argv != nil || ev.EnvKeys != nil {
+		for _, list := range [][]string{ev.Argv, ev.EnvKeys} {
+			for _, s := range list {
+				n += len(s) + 16
+			}
 		}
 	}
-	h.ptr = h.ptr[:0]
-	for _, a := range src.Argv {
-		one(&a)
-		h.ptr = append(h.ptr, a)
-	}
-	for _, a := range src.EnvKeys {
-		one(&a)
-		h.ptr = append(h.ptr, a)
-	}
-	if src.Argv != nil {
-		e.Argv = h.ptr[:len(src.Argv):len(src.Argv)]
-	}
-	if src.EnvKeys != nil {
-		e.EnvKeys = h.ptr[len(src.Argv):]
-	}
-	h.buf = b
+	return n
 }
 
 // window holds events, ordered by time, until no earlier one is to be
@@ -74,7 +32,7 @@ type window struct {
 	held []*held // from first on, by ev.Time, equal times in order of arrival
 	// first is where the held ones begin; the room before it is reused.
 	first int
-	bytes int // of all held buf
+	bytes int // of all sizes
 	free  []*held
 }
 
@@ -91,9 +49,9 @@ func (w *window) add(src *kernel.Event, t uint64) {
 	} else {
 		h = new(held)
 	}
-	h.keep(src)
+	h.ev, h.size = *src, size(src)
 	h.ev.Time = t
-	w.bytes += cap(h.buf)
+	w.bytes += h.size
 	if w.first > 0 && len(w.held) == cap(w.held) {
 		n := copy(w.held, w.held[w.first:])
 		clear(w.held[n:])
@@ -118,18 +76,12 @@ func (w *window) pop() *held {
 	if w.first == len(w.held) {
 		w.held, w.first = w.held[:0], 0
 	}
-	w.bytes -= cap(h.buf)
+	w.bytes -= h.size
 	return h
 }
 
-// done takes a popped one back for the next event. Large buffers (a long argv)
-// are let go, so that they don't add up over the slots.
+// done takes a popped one back for the next event.
 func (w *window) done(h *held) {
-	if cap(h.buf) > 4<<10 {
-		h.buf = nil
-	}
-	if cap(h.ptr) > 256 {
-		h.ptr = nil
-	}
+	h.ev = kernel.Event{} // so that a long argv is not kept
 	w.free = append(w.free, h)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -64,8 +65,8 @@ type Observer struct {
 
 	id        uint64
 	ev        kernel.Event
-	paths     [2][]byte
-	names     [2][]byte
+	name      []byte // the last that was read
+	joined    []byte // and made absolute
 	text1     []byte
 	lineBuf   []byte
 	linkBuf   [maxPath]byte
@@ -130,9 +131,9 @@ func (o *Observer) event(kind schema.KernelKind, hook kernel.HookID, p *process,
 	now := o.clock.now()
 	o.id++
 	o.ev = kernel.Event{
-		Kind: kind, Hook: hook, ID: o.id, Time: now, First: now, Last: now, Count: 1,
-		PID: p.pid, TID: tid, PPID: p.ppid, Start: p.start, CgroupID: p.cgroup,
-		NoResult: true, Attempted: true, Claimed: true,
+		KernelEvent: schema.KernelEvent{Kind: kind, Count: 1, PID: p.pid, TID: tid, Attempted: true, Claimed: true},
+		Task:        kernel.Task{PID: p.pid, TID: tid, PPID: p.ppid, Start: p.start, CgroupID: p.cgroup},
+		Hook:        hook, ID: o.id, Time: now, First: now, Last: now,
 	}
 	return &o.ev
 }
@@ -141,11 +142,11 @@ func (o *Observer) event(kind schema.KernelKind, hook kernel.HookID, p *process,
 func (o *Observer) emit(e *kernel.Event) {
 	switch {
 	case e.Kind == schema.KindFork:
-		e.NoResult, e.Attempted, e.Claimed = false, false, false
+		e.Attempted, e.Claimed = false, false
 		if e.Thread {
 			o.threads++
 		}
-	case e.Kind == schema.KindPrivileged && e.Syscall == "seccomp" && e.Args[0] == unix.SECCOMP_SET_MODE_FILTER &&
+	case e.Kind == schema.KindPrivileged && e.Syscall == "seccomp" && e.Arg(0) == unix.SECCOMP_SET_MODE_FILTER &&
 		e.Flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0:
 		o.nested++
 	}
@@ -180,16 +181,16 @@ func (o *Observer) quiet(hook kernel.HookID, f func()) {
 // Whenever no event has come for a moment, Read calls idle with the time in nanoseconds of
 // CLOCK_BOOTTIME.
 func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) error {
-	var b batch
+	var events []kernel.Event
 	deliver := func() (int, error) {
-		b = o.queue.take(b)
-		for i := range b.events {
+		events = o.queue.take(events)
+		for i := range events {
 			o.delivered++
-			if err := fn(&b.events[i]); err != nil {
+			if err := fn(&events[i]); err != nil {
 				return i, err
 			}
 		}
-		return len(b.events), nil
+		return len(events), nil
 	}
 	unsettled := false
 	for quiet := 0; ; {
@@ -303,8 +304,6 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 	case schema.KindListen:
 		o.listens(e, p, n)
 		return
-	case schema.KindSocket:
-		e.Args = [6]uint64{n.args[0], n.args[1], n.args[2]}
 	case schema.KindChroot, schema.KindMount, schema.KindNamespace:
 		o.table.roots++ // the call may change a root: look it up again
 		o.table.changing[n.pid] = p
@@ -320,24 +319,25 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 		if call.Dirfd != kernel.NoArg {
 			dirfd = int32(n.args[call.Dirfd])
 		}
-		e.Path, e.Given = o.path(e, p, dirfd, n.args[call.Path], 0)
+		e.Value, e.Given = o.path(e, p, dirfd, n.args[call.Path])
 	}
 	if call.Path2 != kernel.NoArg {
 		dirfd := int32(unix.AT_FDCWD)
 		if call.Dirfd2 != kernel.NoArg {
 			dirfd = int32(n.args[call.Dirfd2])
 		}
-		e.Path2, e.Given2 = o.path(e, p, dirfd, n.args[call.Path2], 1)
+		e.Target, e.TargetGiven = o.path(e, p, dirfd, n.args[call.Path2])
 	}
 	switch {
 	case call.Name == "openat2":
 		o.openHow(e, p, n.args[2], n.args[3])
-	case call.Kind == schema.KindSymlink:
-		e.Path2, e.Name = e.Name, nil
 	case call.Kind == schema.KindMemfd:
-		e.Path, e.Name, e.PathSource = e.Name, nil, kernel.PathUserMemory
+		e.Value, e.Target, e.UserMemory = e.Target, "", true
 	}
-	if e.Unreadable {
+	if e.Truncated != 0 && e.Target != "" && (call.Path2 != kernel.NoArg || call.Kind == schema.KindSymlink) {
+		e.Truncated |= schema.FieldTarget
+	}
+	if e.Marks&schema.MarkUnreadable != 0 {
 		o.unreadable++
 	}
 	o.emit(e)
@@ -348,7 +348,8 @@ func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat
 	e := o.event(call.Kind, call.Hook, p, n.pid)
 	e.Syscall = call.Name
 	call.Arguments(e, n.args, compat)
-	e.NoResult, e.Attempted, e.Ret, e.Errno = false, false, -int32(unix.EPERM), int32(unix.EPERM)
+	e.Attempted = false
+	e.HasResult, e.Result, e.Errno = true, -int64(unix.EPERM), int32(unix.EPERM)
 	o.emit(e)
 }
 
@@ -356,19 +357,22 @@ func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat
 // the flags make no namespace.
 func (o *Observer) clone3(e *kernel.Event, p *process, n *notification) bool {
 	var b [8]byte
-	e.Unreadable = !p.read(b[:], n.args[0])
+	read := p.read(b[:], n.args[0])
+	if !read {
+		e.Marks |= schema.MarkUnreadable
+	}
 	n.args[0] = le.Uint64(b[:])
-	return e.Unreadable || n.args[0]&newNamespaces != 0
+	return !read || n.args[0]&newNamespaces != 0
 }
 
 // openHow reads a struct open_how (openat2(2)).
 func (o *Observer) openHow(e *kernel.Event, p *process, at, size uint64) {
 	var how [24]byte
 	if size < 24 || !p.read(how[:], at) {
-		e.Unreadable = true
+		e.Marks |= schema.MarkUnreadable
 		return
 	}
-	e.Flags, e.Mode, e.Resolve = le.Uint64(how[0:]), uint32(le.Uint64(how[8:])), uint32(le.Uint64(how[16:]))
+	e.Flags, e.Mode, e.Resolve = le.Uint64(how[0:]), uint32(le.Uint64(how[8:])), le.Uint64(how[16:])&math.MaxUint32
 }
 
 // text reads a string that is not a path.
@@ -378,37 +382,50 @@ func (o *Observer) text(e *kernel.Event, p *process, at uint64) {
 	}
 	b, cut, ok := p.text(o.text1[:0], at, maxPath)
 	o.text1 = b
-	e.Name, e.Truncated = b, e.Truncated || cut
-	e.Unreadable = e.Unreadable || !ok
+	e.Target = string(b)
+	if cut {
+		e.Truncated |= schema.FieldValue
+	}
+	if !ok {
+		e.Marks |= schema.MarkUnreadable
+	}
 }
 
 // onDescriptor sets the path of what a descriptor refers to.
 func (o *Observer) onDescriptor(e *kernel.Event, p *process, fd int32) {
 	name, ok := o.link(p, fdName(fd))
 	if !ok {
-		e.Unreadable = true
+		e.Marks |= schema.MarkUnreadable
 		return
 	}
-	name, e.Deleted = strings.CutSuffix(name, " (deleted)")
-	e.Path, e.PathSource = append(o.paths[0][:0], name...), kernel.PathKernelObject
-	o.paths[0] = e.Path
+	e.Value = deleted(e, name)
+}
+
+// deleted is a name of /proc without what it says of a file that has no name any more; e is marked.
+func deleted(e *kernel.Event, name string) string {
+	name, gone := strings.CutSuffix(name, " (deleted)")
+	if gone {
+		e.Marks |= schema.MarkDeleted
+	}
+	return name
 }
 
 // path reads the name at an address and makes it absolute as the kernel would, in the
 // process's root and working directory. It does not resolve symbolic links, or a ".."
-// after a name. given is the name itself if it contains "..", else nil. The results are
-// valid until the buffers i are used again.
-func (o *Observer) path(e *kernel.Event, p *process, dirfd int32, at uint64, i int) (path, given []byte) {
+// after a name. given is the name itself if it contains "..", else empty.
+func (o *Observer) path(e *kernel.Event, p *process, dirfd int32, at uint64) (path, given string) {
 	if at == 0 {
-		return nil, nil // utimensat on a descriptor; the kernel refuses it in other calls
+		return "", "" // utimensat on a descriptor; the kernel refuses it in other calls
 	}
-	name, cut, ok := p.text(o.names[i][:0], at, maxPath)
-	o.names[i] = name
-	e.Truncated = e.Truncated || cut
-	e.PathSource = kernel.PathUserMemory
+	name, cut, ok := p.text(o.name[:0], at, maxPath)
+	o.name = name
+	if cut {
+		e.Truncated |= schema.FieldValue
+	}
+	e.UserMemory = ok
 	if !ok {
-		e.Unreadable, e.PathSource = true, kernel.PathNone
-		return nil, nil
+		e.Marks |= schema.MarkUnreadable
+		return "", ""
 	}
 	base := ""
 	if len(name) == 0 || name[0] != '/' {
@@ -417,22 +434,31 @@ func (o *Observer) path(e *kernel.Event, p *process, dirfd int32, at uint64, i i
 			what = fdName(dirfd)
 		}
 		if base, ok = o.link(p, what); !ok || base == "" || base[0] != '/' {
-			e.RelativePath = true
-			return name, nil
+			e.Marks |= schema.MarkRelative
+			return string(name), ""
 		}
 		if trimmed, gone := strings.CutSuffix(base, " (deleted)"); gone {
-			base, e.Unresolved = trimmed, true
+			base = trimmed
+			e.Marks |= schema.MarkUnresolved
 		}
 	} else {
 		base = o.rootOf(p)
 	}
-	dst, unresolved := join(append(o.paths[i][:0], base...), name)
-	o.paths[i] = dst
-	e.Unresolved = e.Unresolved || unresolved
+	path = o.join(e, base, name)
 	if bytes.Contains(name, []byte("..")) {
-		given = name
+		given = string(name)
 	}
-	return dst, given
+	return path, given
+}
+
+// join makes a name absolute. A ".." that it leaves marks e.
+func (o *Observer) join(e *kernel.Event, base string, name []byte) string {
+	dst, unresolved := join(append(o.joined[:0], base...), name)
+	o.joined = dst
+	if unresolved {
+		e.Marks |= schema.MarkUnresolved
+	}
+	return string(dst)
 }
 
 // executes notes a call of execve.
@@ -443,15 +469,19 @@ func (o *Observer) executes(p *process, n *notification, call *kernel.Call, comp
 	if call.Dirfd != kernel.NoArg {
 		dirfd, argv = int32(n.args[0]), n.args[2]
 	}
-	e.Path, e.Given = o.path(e, p, dirfd, n.args[call.Path], 0)
-	x := &execution{tid: n.pid, time: e.Time, syscall: call.Name, path: bytes.Clone(e.Path),
-		filename: bytes.Clone(o.names[0]), given: bytes.Clone(e.Given), flags: e.Flags, marks: *e}
-	if len(o.names[0]) == 0 && call.Dirfd != kernel.NoArg && e.Flags&unix.AT_EMPTY_PATH != 0 {
+	o.name = o.name[:0]
+	e.Value, e.Given = o.path(e, p, dirfd, n.args[call.Path])
+	e.Syscall = call.Name
+	x := &execution{asked: *e, filename: string(o.name)}
+	if x.filename == "" && call.Dirfd != kernel.NoArg && e.Flags&unix.AT_EMPTY_PATH != 0 {
 		if name, ok := o.link(p, fdName(dirfd)); ok {
-			x.path = []byte(name)
+			x.asked.Value = name
 		}
 	}
-	x.argv, x.cut = p.vector(argv, compat)
+	var cut bool
+	if x.asked.Argv, cut = p.vector(argv, compat); cut {
+		x.asked.Truncated |= schema.FieldArgv
+	}
 	x.auxv = bytes.Clone(readAt(p.dir, "auxv", o.table.buf[:4096]))
 	p.exec = x
 	o.table.pending[p] = true
@@ -471,7 +501,7 @@ func (o *Observer) settle(p *process, tid uint32) {
 		o.executed(p, x)
 	case len(now) == 0 && len(x.auxv) > 0 && tid != 0:
 		o.concealed(p, x) // only a new program can make it unreadable
-	case tid == x.tid:
+	case tid == x.asked.TID:
 		o.notExecuted(p, x)
 	default:
 		return // another thread's call, or the execution is not finished
@@ -483,41 +513,41 @@ func (o *Observer) settle(p *process, tid uint32) {
 // executed reports what p executes, as /proc shows it.
 func (o *Observer) executed(p *process, x *execution) {
 	e := o.event(schema.KindExec, kernel.HookExec, p, p.pid)
-	e.Time, e.First, e.Last = x.time, x.time, x.time
-	e.Attempted, e.NoResult, e.Claimed = false, false, false
-	e.PathSource = kernel.PathKernelObject
-	if x.tid != p.pid {
-		e.OldTID = x.tid
-	}
+	e.Time, e.First, e.Last = x.asked.Time, x.asked.Time, x.asked.Time
+	e.Attempted, e.Claimed = false, false
+	e.TID = x.asked.TID
 	p.openMemory()
 	if !o.executedOne { // the helper's socket is closed
 		o.executedOne, o.inherited = true, hasSocket(p.dir)
 	}
 	if ppid, ok := o.parent(p); ok {
-		p.ppid, e.PPID = ppid, ppid
+		p.ppid, e.Task.PPID = ppid, ppid
 	}
+	e.PPID, e.CgroupID = e.Task.PPID, e.Task.CgroupID
 	exe, ok := o.link(p, "exe")
-	e.Unreadable = !ok
-	if exe, e.Deleted = strings.CutSuffix(exe, " (deleted)"); strings.HasPrefix(exe, "/memfd:") {
-		e.Memfd = true
+	if !ok {
+		e.Marks |= schema.MarkUnreadable
 	}
-	e.Exe = []byte(exe)
-	e.Path = e.Exe
+	if e.Value = deleted(e, exe); strings.HasPrefix(e.Value, "/memfd:") {
+		e.Marks |= schema.MarkMemfd
+	}
 	var st unix.Statx_t // from the kernel's cache: a FUSE server that is asked may not answer
 	if unix.Statx(p.dir, "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st) == nil {
 		e.Inode, e.FileMode = st.Ino, uint32(st.Mode)
 		e.Device = st.Dev_major<<20 | st.Dev_minor
 	}
 	if cwd, ok := o.link(p, "cwd"); ok {
-		e.Cwd = []byte(cwd)
+		e.Cwd = cwd
 	}
-	e.Filename = x.filename
+	e.Target = x.target(e)
 	if p.unreadable() {
-		e.Unreadable = true
+		e.Marks |= schema.MarkUnreadable
 		o.unreadable++
 	}
 	line := p.memoryFile("cmdline", o.lineBuf)
-	e.ArgvTruncated = len(line) == maxArguments
+	if len(line) == maxArguments {
+		e.Truncated |= schema.FieldArgv
+	}
 	e.Argv = cutStrings(line)
 	o.environment(e, p)
 	o.emit(e)
@@ -527,10 +557,12 @@ func (o *Observer) executed(p *process, x *execution) {
 // bind p to a tool call.
 func (o *Observer) environment(e *kernel.Event, p *process) {
 	block := p.memoryFile("environ", o.table.buf[:maxEnvironment])
-	e.EnvTruncated = len(block) == maxEnvironment
-	e.EnvKeys = [][]byte{}
+	if len(block) == maxEnvironment {
+		e.Truncated |= schema.FieldEnvKeys
+	}
+	e.EnvKeys = []string{}
 	for _, entry := range cutStrings(block) {
-		key, value, found := bytes.Cut(entry, []byte{'='})
+		key, value, found := strings.Cut(entry, "=")
 		if !found {
 			continue
 		}
@@ -538,9 +570,9 @@ func (o *Observer) environment(e *kernel.Event, p *process) {
 		if len(value) > 128 {
 			continue
 		}
-		switch string(key) {
+		switch key {
 		case "ASSAY_TOOL_CALL_ID":
-			e.ToolCallID = value
+			e.CallInEnv = value
 		case "TRACEPARENT":
 			e.Traceparent = value
 		}
@@ -560,7 +592,8 @@ func (o *Observer) notExecuted(p *process, x *execution) {
 func (o *Observer) concealed(p *process, x *execution) {
 	e := o.event(schema.KindExec, kernel.HookExec, p, p.pid)
 	x.claim(e)
-	e.Exe, e.Unreadable = x.path, true
+	e.Target = x.target(e)
+	e.Marks |= schema.MarkUnreadable
 	o.unreadable++
 	p.openMemory()
 	o.emit(e)
@@ -572,7 +605,7 @@ func (o *Observer) abandon(p *process) {
 	if x := p.exec; x != nil {
 		e := o.event(schema.KindExec, kernel.HookExec, p, p.pid)
 		x.claim(e)
-		e.Exe = x.path
+		e.Target = x.target(e)
 		o.emit(e)
 		p.exec = nil
 		delete(o.table.pending, p)
@@ -602,14 +635,16 @@ func (o *Observer) adopt(p *process, same func() bool) *process {
 		return p // its parent is not known: the layer says that it joined
 	}
 	e := o.event(schema.KindFork, kernel.HookFork, p, p.pid)
-	e.PID, e.TID, e.Start = 0, 0, 0
+	e.Task = kernel.Task{CgroupID: e.Task.CgroupID}
 	if parent != nil {
 		if t.roots == 0 {
 			p.atRoot = parent.atRoot // nobody has changed a root yet
 		}
-		e.PID, e.TID, e.Start, e.CgroupID = parent.pid, parent.pid, parent.start, parent.cgroup
+		e.Task = kernel.Task{PID: parent.pid, TID: parent.pid, PPID: parent.ppid, Start: parent.start,
+			CgroupID: parent.cgroup}
 	}
-	e.ChildPID, e.ChildTID, e.ChildStart, e.ChildCgroupID = p.pid, p.pid, p.start, p.cgroup
+	e.Child = kernel.Task{PID: p.pid, TID: p.pid, PPID: e.Task.PID, Start: p.start, CgroupID: p.cgroup}
+	e.PID, e.TID, e.PPID, e.CgroupID = p.pid, p.pid, e.Task.PID, p.cgroup
 	t.first = true
 	o.emit(e)
 	return p
@@ -842,6 +877,7 @@ func (o *Observer) unknown(p *process, n *notification) {
 	o.foreign[key] = true
 	e := o.event(schema.KindCompatSyscall, kernel.HookCompat, p, n.pid)
 	e.Syscall = foreignName(n.arch, n.nr)
+	e.Call = e.Syscall
 	o.emit(e)
 }
 
@@ -874,7 +910,7 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 		t.threads[tid] = p
 		if tid != pid {
 			e := o.event(schema.KindFork, kernel.HookFork, p, p.pid)
-			e.ChildPID, e.ChildTID, e.ChildStart, e.Thread = p.pid, tid, p.start, true
+			e.Child, e.TID, e.Thread = kernel.Task{PID: p.pid, TID: tid, Start: p.start}, tid, true
 			o.emit(e)
 		}
 		return p
@@ -904,12 +940,14 @@ func (o *Observer) ended(p *process) {
 	maps.DeleteFunc(t.threads, of)
 	maps.DeleteFunc(t.changing, of)
 	e := o.event(schema.KindExit, kernel.HookExit, p, p.pid)
-	e.Attempted, e.NoResult, e.Claimed = false, false, false
+	e.Attempted, e.Claimed = false, false
 	switch status, known := exitStatus(p, t.buf); {
 	case known:
-		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
+		if e.WaitStatus = uint32(status) & 0xff; e.WaitStatus&0x7f == 0 {
+			e.WaitStatus = uint32(status) & 0xff00
+		}
 	case p.exiting:
-		e.ExitCode, e.Claimed = p.code, true
+		e.WaitStatus, e.Claimed = uint32(p.code&0xff)<<8, true
 	default:
 		e.Attempted = true
 	}
@@ -1039,7 +1077,7 @@ func (o *Observer) rootOf(p *process) string {
 // socket reports a call with an address. It does not report a call without one: the peer
 // was reported when the socket was connected.
 func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *kernel.Call, compat bool) {
-	e.Args = [6]uint64{}
+	e.Args = nil
 	size := 16 // bytes of a struct msghdr that are read
 	if compat {
 		size = 8
@@ -1059,12 +1097,16 @@ func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *ke
 			return
 		}
 		c := *e
-		if !ok || !o.address(&c, p, at, length) {
-			c.Unreadable = true
-			o.unreadable++
+		var b *bound
+		if ok {
+			b, ok = o.address(&c, p, at, length)
 		}
-		if c.Kind == schema.KindBind && ok {
-			o.bind(&c, p, n)
+		if !ok {
+			(&bound{}).set(&c)
+			c.Marks |= schema.MarkUnreadable
+			o.unreadable++
+		} else if c.Kind == schema.KindBind {
+			o.bind(b, p, n)
 		}
 		o.emit(&c)
 	}
@@ -1087,83 +1129,81 @@ func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *ke
 }
 
 // bind keeps the address of a socket, by the name that /proc has for it.
-func (o *Observer) bind(e *kernel.Event, p *process, n *notification) {
+func (o *Observer) bind(b *bound, p *process, n *notification) {
 	if name, ok := o.link(p, fdName(int32(n.args[0]))); ok {
 		if len(o.bound) >= maxBound {
 			clear(o.bound)
 		}
-		o.bound[name] = bound{e.Family, e.Local, e.VsockLocal, string(e.Path)}
+		o.bound[name] = *b
 	}
 }
 
 // listens reports listen(2), at the address that the run asked for with bind, if any.
 func (o *Observer) listens(e *kernel.Event, p *process, n *notification) {
+	var b bound
 	if name, ok := o.link(p, fdName(int32(n.args[0]))); ok {
-		b := o.bound[name]
-		e.Family, e.Local, e.VsockLocal, e.FromUser = b.family, b.local, b.vsock, b.family != 0
-		if b.path != "" {
-			e.Path, e.PathSource = []byte(b.path), kernel.PathUserMemory
-		}
+		b = o.bound[name]
 	}
+	e.FromUser = b.family != 0
+	b.set(e)
 	o.emit(e)
 }
 
+// set sets the address of an event.
+func (b *bound) set(e *kernel.Event) {
+	e.Value, e.UserMemory = b.name, b.name != ""
+	own, peer := b.local, netip.AddrPort{}
+	ownVsock, peerVsock := b.vsock, kernel.VsockAddr{}
+	if e.Kind != schema.KindBind && e.Kind != schema.KindListen {
+		own, peer, ownVsock, peerVsock = peer, own, peerVsock, ownVsock
+	}
+	e.SetEnds(b.family, 0, own, peer)
+	if b.family == unix.AF_VSOCK {
+		e.SetVsock(ownVsock, peerVsock)
+	}
+}
+
 // address reads a struct sockaddr.
-func (o *Observer) address(e *kernel.Event, p *process, at uint64, length int) bool {
+func (o *Observer) address(e *kernel.Event, p *process, at uint64, length int) (*bound, bool) {
 	var b [128]byte // size of struct sockaddr_storage: the kernel refuses more
 	a := b[:min(length, len(b))]
 	if len(a) < 2 || !p.read(a, at) {
-		return false
+		return nil, false
 	}
-	e.Family, e.FromUser = le.Uint16(a), true
-	end := func(ap netip.AddrPort) {
-		if e.Kind == schema.KindBind {
-			e.Local = ap
-		} else {
-			e.Remote = ap
-		}
-	}
+	e.FromUser = true
+	is := &bound{family: le.Uint16(a)}
 	switch {
-	case e.Family == unix.AF_INET && len(a) >= 8:
-		end(netip.AddrPortFrom(netip.AddrFrom4([4]byte(a[4:8])), uint16(a[2])<<8|uint16(a[3])))
-	case e.Family == unix.AF_INET6 && len(a) >= 24:
-		end(netip.AddrPortFrom(netip.AddrFrom16([16]byte(a[8:24])), uint16(a[2])<<8|uint16(a[3])))
-	case e.Family == unix.AF_VSOCK && len(a) >= 12:
-		v := kernel.VsockAddr{Port: le.Uint32(a[4:]), CID: le.Uint32(a[8:])}
-		if e.Kind == schema.KindBind {
-			e.VsockLocal = v
-		} else {
-			e.VsockRemote = v
-		}
-	case e.Family == unix.AF_UNIX:
-		o.unixName(e, p, a[2:])
+	case is.family == unix.AF_INET && len(a) >= 8:
+		is.local = netip.AddrPortFrom(netip.AddrFrom4([4]byte(a[4:8])), uint16(a[2])<<8|uint16(a[3]))
+	case is.family == unix.AF_INET6 && len(a) >= 24:
+		is.local = netip.AddrPortFrom(netip.AddrFrom16([16]byte(a[8:24])), uint16(a[2])<<8|uint16(a[3]))
+	case is.family == unix.AF_VSOCK && len(a) >= 12:
+		is.vsock = kernel.VsockAddr{Port: le.Uint32(a[4:]), CID: le.Uint32(a[8:])}
+	case is.family == unix.AF_UNIX:
+		is.name = o.unixName(e, p, a[2:])
 	}
-	return true
+	is.set(e)
+	return is, true
 }
 
-// unixName sets the name of a unix socket (unix(7)).
-func (o *Observer) unixName(e *kernel.Event, p *process, name []byte) {
+// unixName is the name of a unix socket (unix(7)).
+func (o *Observer) unixName(e *kernel.Event, p *process, name []byte) string {
 	if len(name) == 0 {
-		return
+		return ""
 	}
-	e.PathSource = kernel.PathUserMemory
 	if name[0] == 0 {
-		o.paths[0] = append(append(o.paths[0][:0], '@'), name[1:]...)
-		e.Path = o.paths[0]
-		return
+		return "@" + string(name[1:])
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
 	base := o.rootOf(p)
 	if len(name) > 0 && name[0] != '/' {
 		var ok bool
 		if base, ok = o.link(p, "cwd"); !ok || base == "" || base[0] != '/' {
-			e.Path, e.RelativePath = append(o.paths[0][:0], name...), true
-			o.paths[0] = e.Path
-			return
+			e.Marks |= schema.MarkRelative
+			return string(name)
 		}
 	}
-	e.Path, e.Unresolved = join(append(o.paths[0][:0], base...), name)
-	o.paths[0] = e.Path
+	return o.join(e, base, name)
 }
 
 // Start calls start with cmd changed to load the filter first, and observes the command
@@ -1244,8 +1284,7 @@ func (o *Observer) watch() {
 func (o *Observer) takeOver() {
 	o.stuck++
 	// The read may still write to these.
-	o.names, o.text1, o.lineBuf, o.table.buf = [2][]byte{}, nil, make([]byte, maxArguments),
-		make([]byte, len(o.table.buf))
+	o.name, o.text1, o.lineBuf, o.table.buf = nil, nil, make([]byte, maxArguments), make([]byte, len(o.table.buf))
 	o.reads.refused = true
 	helper := o.settled
 	n := o.n
@@ -1279,7 +1318,7 @@ func (o *Observer) settleSilent(end bool) (more bool) {
 	o.clock.set()
 	again := false
 	for p := range o.table.pending {
-		again = again || end || p.exec.time+uint64(settleTime) < o.clock.now()
+		again = again || end || p.exec.asked.Time+uint64(settleTime) < o.clock.now()
 	}
 	more = len(o.table.pending) > 0
 	o.mu.Unlock()
@@ -1364,35 +1403,37 @@ const (
 // execution is a call of execve that the observer let go on. Whether it succeeded shows
 // when the process makes its next call: then its memory is another.
 type execution struct {
-	tid      uint32
-	time     uint64
-	syscall  string
-	path     []byte // the call's argument, made absolute
-	filename []byte
-	flags    uint64
-	argv     [][]byte
-	cut      bool // argv is not whole
-	given    []byte
-	marks    kernel.Event // only its marks are used
+	asked    kernel.Event // the call's event: its path is the call's argument, made absolute
+	filename string       // what was passed
 	auxv     []byte       // of the process before the call
 }
 
 // cutStrings splits a block of strings. Each string ends with a NUL.
-func cutStrings(block []byte) [][]byte {
-	list := [][]byte{}
-	for len(block) > 0 {
-		one, rest, _ := bytes.Cut(block, []byte{0})
-		list = append(list, one[:len(one):len(one)])
-		block = rest
+func cutStrings(block []byte) []string {
+	list := []string{}
+	for text := string(block); text != ""; {
+		var one string
+		one, text, _ = strings.Cut(text, "\x00")
+		list = append(list, one)
 	}
 	return list
 }
 
+// target is what was passed to execve where that is not the program of e.
+func (x *execution) target(e *kernel.Event) string {
+	if x.filename == e.Value {
+		return ""
+	}
+	return x.filename
+}
+
 // claim fills e from the call alone, for an execution that nothing else is known of.
 func (x *execution) claim(e *kernel.Event) {
-	e.Time, e.First, e.Last, e.TID = x.time, x.time, x.time, x.tid
-	e.Syscall, e.Path, e.Given, e.Filename, e.Flags = x.syscall, x.path, x.given, x.filename, x.flags
-	e.Argv, e.ArgvTruncated = x.argv, x.cut
-	e.PathSource, e.Truncated, e.RelativePath, e.Unresolved, e.Unreadable = x.marks.PathSource, x.marks.Truncated,
-		x.marks.RelativePath, x.marks.Unresolved, x.marks.Unreadable
+	a := &x.asked
+	e.Time, e.First, e.Last, e.TID = a.Time, a.Time, a.Time, a.TID
+	e.Syscall, e.Value, e.Given, e.Flags, e.Argv = a.Syscall, a.Value, a.Given, a.Flags, a.Argv
+	e.UserMemory, e.Truncated, e.Marks = a.UserMemory, a.Truncated, a.Marks
+	if e.Kind == schema.KindExec {
+		e.PPID, e.CgroupID = e.Task.PPID, e.Task.CgroupID
+	}
 }

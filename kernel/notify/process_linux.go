@@ -152,8 +152,8 @@ func (p *process) openMemory() {
 }
 
 // vector reads an argv.
-func (p *process) vector(at uint64, compat bool) (argv [][]byte, cut bool) {
-	argv = [][]byte{}
+func (p *process) vector(at uint64, compat bool) (argv []string, cut bool) {
+	argv = []string{}
 	if at == 0 {
 		return argv, false
 	}
@@ -185,7 +185,7 @@ func (p *process) vector(at uint64, compat bool) (argv [][]byte, cut bool) {
 				len(argv) >= maxArguments/8 {
 				return argv, true
 			}
-			argv = append(argv, text[from:len(text):len(text)])
+			argv = append(argv, string(text[from:]))
 		}
 	}
 }

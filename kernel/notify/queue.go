@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"bytes"
 	"sync"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -20,8 +19,7 @@ type queue struct {
 	mu     sync.Mutex
 	room   sync.Cond
 	events []kernel.Event
-	text   []byte // the events' bytes; older events may point into its earlier, smaller array
-	bytes  int
+	bytes  int // of what the events refer to
 	base   int // the index of the newest event that is not a Repeat
 	closed bool
 	wake   chan struct{} // gets an element with the first event after a take
@@ -65,12 +63,12 @@ func (q *queue) add(e *kernel.Event) (how int) {
 	}
 	q.base = len(q.events)
 	q.events = append(q.events, *e)
-	c := &q.events[q.base]
-	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp,
-		&c.ToolCallID, &c.Traceparent} {
-		q.keep(p)
+	q.bytes += len(e.Value) + len(e.Target) + len(e.Given) + len(e.TargetGiven) + len(e.Cwd)
+	for _, list := range [][]string{e.Argv, e.EnvKeys} {
+		for _, s := range list {
+			q.bytes += len(s)
+		}
 	}
-	c.Argv, c.EnvKeys = q.keepAll(c.Argv), q.keepAll(c.EnvKeys)
 	if len(q.events) == 1 {
 		select {
 		case q.wake <- struct{}{}:
@@ -84,48 +82,18 @@ func (q *queue) add(e *kernel.Event) (how int) {
 // the same way.
 func repeats(e, base *kernel.Event) bool {
 	return e.Kind == schema.KindOpen && base.Kind == schema.KindOpen && e.TID == base.TID && e.PID == base.PID &&
-		e.Start == base.Start &&
-		e.Syscall == base.Syscall && e.Flags == base.Flags && e.Mode == base.Mode && e.Resolve == base.Resolve &&
-		e.PathSource == base.PathSource && e.Truncated == base.Truncated && e.RelativePath == base.RelativePath &&
-		e.Unresolved == base.Unresolved && e.Unreadable == base.Unreadable && e.Deleted == base.Deleted &&
-		bytes.Equal(e.Path, base.Path) && bytes.Equal(e.Given, base.Given)
-}
-
-func (q *queue) keep(p *[]byte) {
-	if len(*p) == 0 {
-		*p = nil
-		return
-	}
-	n := len(q.text)
-	q.text = append(q.text, *p...)
-	*p = q.text[n:len(q.text):len(q.text)]
-	q.bytes += len(*p)
-}
-
-func (q *queue) keepAll(list [][]byte) [][]byte {
-	if list == nil {
-		return nil
-	}
-	kept := make([][]byte, len(list))
-	for i, b := range list {
-		kept[i] = b
-		q.keep(&kept[i])
-	}
-	return kept
-}
-
-// batch is what take returns. The next take reuses its memory.
-type batch struct {
-	events []kernel.Event
-	text   []byte
+		e.Task.Start == base.Task.Start && e.Syscall == base.Syscall && e.Flags == base.Flags && e.Mode == base.Mode &&
+		e.Resolve == base.Resolve && e.UserMemory == base.UserMemory && e.Truncated == base.Truncated &&
+		e.Marks == base.Marks && e.Value == base.Value && e.Given == base.Given
 }
 
 // take returns what is queued. The queue then uses the memory of empty.
-func (q *queue) take(empty batch) batch {
+func (q *queue) take(empty []kernel.Event) []kernel.Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	full := batch{q.events, q.text}
-	q.events, q.text, q.bytes = empty.events[:0], empty.text[:0], 0
+	full := q.events
+	clear(empty)
+	q.events, q.bytes = empty[:0], 0
 	q.room.Broadcast()
 	return full
 }

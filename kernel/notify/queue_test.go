@@ -14,8 +14,10 @@ func TestRepeatedOpensAreCounted(t *testing.T) {
 	now := uint64(0)
 	add := func(kind schema.KernelKind, tid uint32, path string) int {
 		now++
-		return q.add(&kernel.Event{Kind: kind, ID: now, Time: now, First: now, Last: now, Count: 1, PID: 1, TID: tid,
-			Path: []byte(path)})
+		return q.add(&kernel.Event{
+			KernelEvent: schema.KernelEvent{Kind: kind, Count: 1, PID: 1, TID: tid, Value: path}, ID: now, Time: now,
+			First: now, Last: now,
+		})
 	}
 	for i, step := range []struct {
 		kind schema.KernelKind
@@ -38,12 +40,11 @@ func TestRepeatedOpensAreCounted(t *testing.T) {
 			t.Errorf("step %d: %d, want %d", i, how, step.how)
 		}
 	}
-	b := q.take(batch{})
-	if len(b.events) != 9 {
-		t.Fatalf("%d events, want 9", len(b.events))
+	events := q.take(nil)
+	if len(events) != 9 {
+		t.Fatalf("%d events, want 9", len(events))
 	}
-	if r := &b.events[1]; !r.Repeat || r.ID != 1 || r.Count != 2 || r.First != 2 || r.Last != 3 ||
-		string(r.Path) != "/a" {
+	if r := &events[1]; !r.Repeat || r.ID != 1 || r.Count != 2 || r.First != 2 || r.Last != 3 || r.Value != "/a" {
 		t.Errorf("the repeat is %+v", r)
 	}
 	// What was taken is not repeated: its event is another's by now.

@@ -16,7 +16,7 @@ type bound struct {
 	family uint16
 	local  netip.AddrPort
 	vsock  kernel.VsockAddr
-	path   string
+	name   string // of a unix socket
 }
 
 // maxBound bounds how many addresses are kept, for sockets that may listen later.

@@ -119,12 +119,12 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 	if reports {
 		e.Class = schema.ClassRuntime
 	}
-	if e.Kind == schema.KindExec && e.BoundBy != schema.BoundByEnv && len(ev.Traceparent) > 0 {
+	if e.Kind == schema.KindExec && e.BoundBy != schema.BoundByEnv && ev.Traceparent != "" {
 		c.bindSpan(ev, e)
 	}
-	at := ev.CgroupID
+	at := ev.Task.CgroupID
 	if ev.Kind == schema.KindFork && !ev.Thread {
-		at = ev.ChildCgroupID
+		at = ev.Child.CgroupID
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +149,7 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 
 // bindSpan binds a process that was executed with the TRACEPARENT of a call.
 func (c *Correlator) bindSpan(ev *kernel.Event, e *schema.KernelEvent) {
-	span := agentlog.Span(string(ev.Traceparent))
+	span := agentlog.Span(ev.Traceparent)
 	if span == "" || c.known == nil {
 		return
 	}

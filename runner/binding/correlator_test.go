@@ -26,11 +26,12 @@ func TestStrongerMethodsWin(t *testing.T) {
 	}{
 		{"environment before window", kernel.Event{}, schema.KernelEvent{ToolCallID: "env", BoundBy: "env"}, "env",
 			"env"},
-		{"cgroup before environment", kernel.Event{CgroupID: 77}, schema.KernelEvent{ToolCallID: "env", BoundBy: "env"},
-			"cgroup", "cgroup"},
-		{"the child's cgroup at a fork", kernel.Event{Kind: schema.KindFork, CgroupID: 1, ChildCgroupID: 77},
-			schema.KernelEvent{Kind: schema.KindFork}, "cgroup", "cgroup"},
-		{"else the window", kernel.Event{CgroupID: 1}, schema.KernelEvent{}, "window", "window"},
+		{"cgroup before environment", kernel.Event{Task: kernel.Task{CgroupID: 77}},
+			schema.KernelEvent{ToolCallID: "env", BoundBy: "env"}, "cgroup", "cgroup"},
+		{"the child's cgroup at a fork",
+			kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindFork}, Task: kernel.Task{CgroupID: 1},
+				Child: kernel.Task{CgroupID: 77}}, schema.KernelEvent{Kind: schema.KindFork}, "cgroup", "cgroup"},
+		{"else the window", kernel.Event{Task: kernel.Task{CgroupID: 1}}, schema.KernelEvent{}, "window", "window"},
 	} {
 		c.e.TNS = 150
 		s.Bind(&c.ev, &c.e)
@@ -93,7 +94,7 @@ func TestTraceparentOfANamedSpan(t *testing.T) {
 		"garbage": "",
 	} {
 		e := schema.KernelEvent{Kind: schema.KindExec, TNS: 50}
-		s.Bind(&kernel.Event{Kind: schema.KindExec, Traceparent: []byte(parent)}, &e)
+		s.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindExec}, Traceparent: parent}, &e)
 		if e.ToolCallID != want || want != "" && e.BoundBy != schema.BoundByEnv {
 			t.Errorf("%s: bound to %q by %q, want %q by env", parent, e.ToolCallID, e.BoundBy, want)
 		}
@@ -166,7 +167,7 @@ func BenchmarkBind(b *testing.B) {
 			for i := range open {
 				s.start(fmt.Sprint(i), "x", 1, 2)
 			}
-			ev := &kernel.Event{Kind: schema.KindOpen}
+			ev := &kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}
 			e := schema.KernelEvent{Kind: schema.KindOpen, Value: "/w/f", HasResult: true, TNS: 10}
 			for b.Loop() {
 				e.ToolCallID, e.BoundBy = "", ""

@@ -37,7 +37,7 @@ func (s scene) decide(id, tool, decision string, at int64) {
 // open has the agent open a file; flags 1 is for writing.
 func (s scene) open(path string, flags uint64, t int64) *schema.KernelEvent {
 	e := &schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: flags, HasResult: true, TNS: t}
-	s.Bind(&kernel.Event{Kind: schema.KindOpen}, e)
+	s.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}, e)
 	return e
 }
 

@@ -123,7 +123,7 @@ func TestARepeatIsInAWindowAsAWhole(t *testing.T) {
 	}{{120, 180, "a"}, {120, 320, ""}, {120, 250, ""}, {320, 330, "b"}} {
 		e := &schema.KernelEvent{Kind: schema.KindOpen, Repeat: true, Count: 5, TFirstNS: c.first, TLastNS: c.last,
 			TNS: 400}
-		s.Bind(&kernel.Event{Kind: schema.KindOpen, Repeat: true}, e)
+		s.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen, Repeat: true}}, e)
 		if e.ToolCallID != c.want {
 			t.Errorf("%d to %d: bound to %q, want %q", c.first, c.last, e.ToolCallID, c.want)
 		}
@@ -180,8 +180,8 @@ func TestALineIsStampedByItsWrite(t *testing.T) {
 			s := newScene()
 			s.Log("/w/sdk.ndjson", 0)
 			for _, w := range c.writes {
-				s.Wrote([]byte("/w/sdk.ndjson"), uint64(w[0]), uint64(w[3]), w[1], w[2])
-				s.Wrote([]byte("/w/other"), 1000, 1, w[1], w[2])
+				s.Wrote("/w/sdk.ndjson", uint64(w[0]), uint64(w[3]), w[1], w[2])
+				s.Wrote("/w/other", 1000, 1, w[1], w[2])
 			}
 			line := func(kind string, end int64, at [2]int64) {
 				s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: "tc_1", Tool: "t"},
@@ -215,8 +215,8 @@ func TestEventsWaitForTheWriteOfALine(t *testing.T) {
 	for _, at := range []int64{90, 150, 180, 250} {
 		s.open("/x", 0, at)
 	}
-	s.Wrote([]byte("/w/sdk.ndjson"), 10, 1, 100, 100)
-	s.Wrote([]byte("/w/sdk.ndjson"), 20, 1, 200, 200)
+	s.Wrote("/w/sdk.ndjson", 10, 1, 100, 100)
+	s.Wrote("/w/sdk.ndjson", 20, 1, 200, 200)
 	r := s.report(binding.Facts{})
 	if n := r.Bindings[0].KernelEventCount; n != 2 || r.Events["edge"] != 0 {
 		t.Errorf("%d events are bound, and %v", n, r.Events)

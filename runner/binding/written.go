@@ -47,8 +47,8 @@ func (c *Correlator) Log(path string, size int64) {
 // event of that time is bound: so a line counts from the moment at which it was written,
 // however late it is read. It is [layer.Options].Wrote. Only a write that lies between
 // the two times of a line is believed to be the line's.
-func (c *Correlator) Wrote(path []byte, bytes, count uint64, first, last int64) {
-	w := c.logs[string(path)]
+func (c *Correlator) Wrote(path string, bytes, count uint64, first, last int64) {
+	w := c.logs[path]
 	if w == nil {
 		return
 	}
