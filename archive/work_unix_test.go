@@ -50,6 +50,8 @@ func FuzzWork(f *testing.F) {
 		{"layers/other.ndjson", "", "\n", ""},
 		{schema.PolicyPath, "", strings.Replace(policy, `"b"`, `"\\u0062"`, 1), ""},
 		{schema.PolicyPath, "", strings.Replace(policy, `"source"`, `"x%d":0,"source"`, 1), ""},
+		{schema.PolicyPath, "", strings.Replace(policy, `"source"`, `"x":{"y%d":0},"source"`, 1), ""},
+		{schema.PolicyPath, "", strings.Replace(policy, `"source"`, `"x%d":0,"y%d":0,"z%d":0,"source"`, 1), ""},
 		{schema.TurnsPath, "", fmt.Sprintf(`{"schema":%q,"run_id":%q,"seq":%%d,"index":%%d,"x%%d":0}`+"\n",
 			schema.TurnV0, testRunID), ""},
 		{schema.CorrelationPath, correlation + `"bindings":[],"ambiguities":[""`, `,"%d"`, `]}`},
