@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,5 +168,48 @@ func TestAWebSocketThatBreaksTheRules(t *testing.T) {
 	if got := ask(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 1<<20) + `"}`); !strings.Contains(got,
 		"too large") {
 		t.Errorf("a small message that unpacks to a mebibyte: %.200s", got)
+	}
+}
+
+// A client that finds no place is told so in the answer to its handshake, and not by a reset.
+func TestEachOfFiveHundredWebSocketsGetsAnAnswer(t *testing.T) {
+	url, err := start(t, nil).Gateway.Listen("ws", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := []byte(`{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{}}`)
+	var clients, answered sync.WaitGroup
+	var busy, served atomic.Int64
+	all := make(chan struct{})
+	for range 500 {
+		answered.Add(1)
+		clients.Go(func() {
+			defer answered.Done()
+			conn, res, err := websocket.Dial(t.Context(), url, nil)
+			if err != nil {
+				if res == nil || res.StatusCode != http.StatusServiceUnavailable {
+					t.Errorf("no answer: %v", err)
+				}
+				busy.Add(1)
+				return
+			}
+			clients.Go(func() { <-all; conn.CloseNow() })
+			for range 10 {
+				if err := conn.Write(t.Context(), websocket.MessageText, request); err != nil {
+					t.Errorf("send: %v", err)
+					break
+				}
+			}
+			if _, answer, err := conn.Read(t.Context()); err != nil || !strings.Contains(string(answer), `"id":1,"result"`) {
+				t.Errorf("answer %q, %v", answer, err)
+			}
+			served.Add(1)
+		})
+	}
+	answered.Wait()
+	close(all)
+	clients.Wait()
+	if busy.Load() == 0 || served.Load() < 256 {
+		t.Errorf("%d were served, and %d told that there are too many", served.Load(), busy.Load())
 	}
 }
