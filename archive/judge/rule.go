@@ -94,7 +94,7 @@ func watching(about view.Subject, good, bad string, breaks func(*schema.KernelEv
 	r.check = func(_ context.Context, s *subject) (Verdict, error) {
 		v := *s.found[r]
 		if v.State == Fail {
-			v.Message = fmt.Sprintf("%d events: %s", len(v.Evidence)+v.More, bad)
+			v.Message = schema.Count(uint64(len(v.Evidence)+v.More), "event", "events") + ": " + bad
 			return v, nil
 		}
 		return s.clean(v, good, about), nil
@@ -438,7 +438,8 @@ func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
 		}
 		slices.SortFunc(v.Evidence, func(a, b Evidence) int { return strings.Compare(a.Text, b.Text) })
 		if v.State == Fail {
-			v.Message = fmt.Sprintf("%d actions were not part of what was reported", len(v.Evidence)+v.More)
+			v.Message = schema.Count(uint64(len(v.Evidence)+v.More), "action was", "actions were") +
+				" not part of what was reported"
 			return v, nil
 		}
 		return s.clean(v, "everything that was done was part of what was reported", view.Programs, view.Files,
@@ -477,7 +478,7 @@ func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 		}
 		all := []view.Subject{view.Programs, view.Files, view.Hosts}
 		if v.State == Fail {
-			v.Message = fmt.Sprintf("%d capabilities are new", len(v.Evidence)+v.More)
+			v.Message = schema.Count(uint64(len(v.Evidence)+v.More), "capability is", "capabilities are") + " new"
 			// What the base may have had, unobserved, is not surely new.
 			if gaps := (&subject{Bundle: from}).gaps(all...); len(gaps) > 0 {
 				what := v.Message

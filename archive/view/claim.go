@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,26 +23,29 @@ const (
 	Verdict   Subject = "verdict"   // how the run ended
 )
 
-// spot is what a blind spot can hide: names or acts of some subjects, or none, for the reason given.
+// spot is what a blind spot can hide: names or acts of some subjects, and how a run does without it, or none, for
+// the reason given.
 type spot struct {
-	hides []Subject
-	why   string
+	hides  []Subject
+	remedy string
+	why    string
 }
 
 var (
+	files      = []Subject{Files}
+	programs   = []Subject{Programs}
+	hosts      = []Subject{Hosts}
+	privilege  = []Subject{Privilege}
 	everything = []Subject{Programs, Files, Hosts, Privilege}
-	fileNames  = spot{hides: []Subject{Files}}
-	programs   = spot{hides: []Subject{Programs}}
-	hosts      = spot{hides: []Subject{Hosts}}
-	privilege  = spot{hides: []Subject{Privilege}}
-	acts       = spot{hides: everything}
 )
+
+const rootTier = "run assay-run as root, so that it can observe by eBPF"
 
 // spots says of each blind spot, by its id, what it can hide.
 var spots = map[string]spot{
 	// Files.
-	"io_uring_unseen":   {hides: []Subject{Files, Hosts}},
-	"io_uring_commands": fileNames,
+	"io_uring_unseen":   {hides: []Subject{Files, Hosts}, remedy: "run on Linux 6.1 or later, or without io_uring"},
+	"io_uring_commands": {hides: files, remedy: "run it without commands of io_uring to devices"},
 	"io_uring_bytes":    {why: "an amount"},
 	"user_memory":       {why: "doubtful_changes says whether a change has such a name"},
 	"claimed": {why: "doubtful_changes says whether a change has such a name; flows have " +
@@ -50,8 +54,8 @@ var spots = map[string]spot{
 		"object nor its copy"},
 	"private_mapping": {why: "doubtful_changes has each change whose name is neither the kernel's " +
 		"object nor its copy"},
-	"doubtful_changes":   fileNames,
-	"long_paths":         fileNames,
+	"doubtful_changes":   {hides: files, remedy: "look for such changes with assay-run events"},
+	"long_paths":         {hides: files, remedy: "use shorter paths"},
 	"failed_links":       {why: "it changed nothing"},
 	"reused_descriptors": {why: "such events are marked"},
 	"mapped_bytes":       {why: "an amount"},
@@ -65,16 +69,16 @@ var spots = map[string]spot{
 	"file_ioctls":        {why: "the open for writing is recorded"},
 	"ipc":                {why: "they are not files"},
 	"repeated_path":      {why: "a process outside of the run has to rename the directory"},
-	"links":              fileNames,
-	"unreadable":         fileNames,
-	"writes":             fileNames,
+	"links":              {hides: files, remedy: rootTier},
+	"unreadable":         {hides: files, remedy: rootTier},
+	"writes":             {hides: files, remedy: rootTier},
 
 	// Programs.
-	"compat_calls":     acts,
-	"moved_tasks":      acts,
-	"kernel_helpers":   acts,
-	"long_arguments":   programs,
-	"killed_early":     programs,
+	"compat_calls":     {hides: everything, remedy: "run 64-bit programs only"},
+	"moved_tasks":      {hides: everything, remedy: "let no process move between cgroups"},
+	"kernel_helpers":   {hides: everything, remedy: "run it as a user who cannot set the kernel's helpers"},
+	"long_arguments":   {hides: programs, remedy: "give programs fewer arguments"},
+	"killed_early":     {hides: programs, remedy: rootTier},
 	"execution_killed": {why: "the execution is recorded"},
 	"found_observer":   {why: "root is trusted"},
 	"pid_namespace":    {why: "a number"},
@@ -87,20 +91,22 @@ var spots = map[string]spot{
 	"checks":           {why: "no act of the command"},
 
 	// Hosts. The scope of the endpoints says whether sockets and descriptors came from elsewhere.
-	"many_endpoints":         hosts,
-	"io_uring_accepts":       hosts,
-	"handed_sockets":         {why: "the scope of the endpoints"},
-	"other_sockets":          hosts,
+	"many_endpoints": {hides: hosts,
+		remedy: "split the run, so that each part contacts at most 8,192 endpoints"},
+	"io_uring_accepts": {hides: hosts, remedy: "accept connections without io_uring"},
+	"handed_sockets":   {why: "the scope of the endpoints"},
+	"other_sockets": {hides: hosts,
+		remedy: "run it without packet sockets, raw sockets and tunnels, as a user without CAP_NET_RAW"},
 	"passed_descriptors":     {why: "the scope of the endpoints"},
 	"background_connections": {why: "their beginning is recorded"},
 	"io_uring_connections":   {why: "the address is recorded"},
 	"failed_addresses":       {why: "it reached nobody"},
 	"endpoint_bytes":         {why: "an amount"},
-	"protocol":               hosts,
-	"accepted":               hosts,
-	"listening_address":      hosts,
-	"many_messages":          hosts,
-	"attempted":              acts,
+	"protocol":               {hides: hosts, remedy: rootTier},
+	"accepted":               {hides: hosts, remedy: rootTier},
+	"listening_address":      {hides: hosts, remedy: rootTier},
+	"many_messages":          {hides: hosts, remedy: rootTier},
+	"attempted":              {hides: everything, remedy: rootTier},
 
 	// Names prove nothing about whom the run talked to, so that no claim rests on them.
 	"quic_names":      {why: "a name"},
@@ -114,9 +120,9 @@ var spots = map[string]spot{
 
 	// Privilege.
 	"pointed_data":    {why: "the call is recorded"},
-	"observer_maps":   acts,
+	"observer_maps":   {hides: everything, remedy: "run it as a user who may not use bpf()"},
 	"set_user_id":     {why: "the execution and what the program then does are recorded"},
-	"outside_signals": privilege,
+	"outside_signals": {hides: privilege, remedy: rootTier},
 }
 
 // dimensions are the subjects that a blind spot without a known id can hide: those of its dimension.
@@ -195,7 +201,7 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 		if spot.Exercised == nil {
 			what = "it is not known whether the run used what the recorder cannot see"
 		}
-		add("look at what it did with assay-run show", "%s: %s", what, spot.Name)
+		add(cmp.Or(spots[spot.ID].remedy, "look at what it did with assay-run show"), "%s: %s", what, spot.Name)
 		gaps[len(gaps)-1].Spot = spot.ID
 	}
 	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {

@@ -69,8 +69,8 @@ func TestEachBlindSpotIsJudged(t *testing.T) {
 		t.Errorf("no health has %q", id)
 	}
 	for id, s := range spots {
-		if (len(s.hides) == 0) == (s.why == "") {
-			t.Errorf("%q needs subjects, or the reason for none", id)
+		if (len(s.hides) == 0) == (s.why == "") || (len(s.hides) == 0) != (s.remedy == "") {
+			t.Errorf("%q needs subjects and a remedy, or the reason for none", id)
 		}
 	}
 }
