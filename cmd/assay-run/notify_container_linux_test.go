@@ -172,3 +172,74 @@ func TestContainerRecipes(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// TestContainerRecipesOfAHost runs the commands at the beginning of docs/containers.md as they
+// are written, with Docker. Each records its container.
+func TestContainerRecipesOfAHost(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	for _, program := range []string{"docker-compose", "python3"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("no " + program + ": make deps installs it")
+		}
+	}
+	engine := enginetest.Docker(t)
+	page, err := os.ReadFile("../../docs/containers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, _, ok := strings.Cut(string(page), "\n## What you get\n")
+	if !ok {
+		t.Fatal("docs/containers.md has no section on what you get")
+	}
+	dir, bin := t.TempDir(), t.TempDir()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	docker := engine.Command()
+	for name, text := range map[string]string{
+		filepath.Join(dir, "agent"): "#!/bin/sh\ntouch \"/tmp/$1\"\n",
+		filepath.Join(dir, "harness_that_uses_docker.py"): "import subprocess\n" +
+			"subprocess.run('docker run --rm python:3 python agent.py'.split(), check=True)\n",
+		filepath.Join(dir, "docker-compose.yml"): "version: '2.4'\nservices: {agent: {image: 'python:3', " +
+			"network_mode: none, command: [python, agent.py]}}\n",
+		filepath.Join(bin, "python"): "#!/bin/sh\nexec python3 \"$@\"\n",
+		// The engine of the tests makes no networks, and has no plugins.
+		filepath.Join(bin, "docker"): "#!/bin/sh\ncase $1 in\nrun) shift; exec '" + docker.Path +
+			"' run --network=none \"$@\" ;;\ncompose) shift; exec docker-compose --project-name p \"$@\" ;;\nesac\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(exe, filepath.Join(bin, "assay-run")); err != nil {
+		t.Fatal(err)
+	}
+	engine.Import("python:3", map[string]string{"/bin/python": filepath.Join(dir, "agent")})
+	ran := 0
+	for _, b := range blocks.FindAllStringSubmatch(section, -1) {
+		for line := range strings.Lines(b[2]) {
+			cmd := exec.Command("sh", "-ec", line)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), docker.Env...)
+			cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, ".state"))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s%v\n%s", line, err, out)
+			}
+			ran++
+		}
+	}
+	bundles, _ := filepath.Glob(filepath.Join(dir, "assay-run-*.tar.gz"))
+	if len(bundles) != ran || ran < 4 {
+		t.Errorf("%d recipes made the bundles %v", ran, bundles)
+	}
+	for _, b := range bundles {
+		verifyBundle(t, b, 0)
+		out, err := self(t, dir, "inspect", "--all", b).CombinedOutput()
+		if text := string(out); err != nil || !strings.Contains(text, "containers (1)") ||
+			!strings.Contains(text, "agent.py") {
+			t.Errorf("%s does not show its container: %v\n%s", b, err, out)
+		}
+	}
+}
