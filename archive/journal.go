@@ -3,7 +3,6 @@ package archive
 import (
 	"bufio"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,45 +11,10 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// journalName is the file of a spool with the documents of the run's end, as they were
-// put. To make, rename and remove a file for each would take longer than to write them.
+// journalName is a file of spools that earlier builds left: the documents of the run's end,
+// each after a line with its path, its length and its digest. The last one of a path counts,
+// and what is torn was never put. This build gives each document a file.
 const journalName = ".documents"
-
-// journal is that file. Each document in it follows a line with its path, its length and
-// its digest; the last one of a path counts. What is torn was never put.
-type journal struct {
-	file *os.File // nil until the first document
-	size int64    // bytes of whole documents
-}
-
-// journaled tells whether a document goes to the journal.
-func journaled(path string, data []byte) bool {
-	return isDocument(path) && len(data) <= maxHeldDocument
-}
-
-// add appends a document. After an error it was not put.
-func (j *journal) add(s *Spool, path string, data []byte) error {
-	if j.file == nil {
-		f, err := s.create(filepath.Join(s.dir, journalName), os.O_EXCL)
-		if err != nil {
-			return err
-		}
-		j.file = f
-	}
-	b := fmt.Appendf(make([]byte, 0, len(data)+256), "%s %d %s\n", path, len(data), digest(sha256.Sum256(data)))
-	b = append(b, data...)
-	if _, err := j.file.WriteAt(b, j.size); err != nil {
-		return errors.Join(err, j.file.Truncate(j.size)) // gives back its room
-	}
-	j.size += int64(len(b))
-	return nil
-}
-
-func (j *journal) close() {
-	if j.file != nil {
-		j.file.Close()
-	}
-}
 
 // readJournal gives the documents in the journal of a spool, by path. One that has a file
 // is not among them: that came later.

@@ -3,7 +3,9 @@ package archive
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,19 +14,26 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Wherever a recorder is killed while it puts the documents of the end, recovery seals a
-// sound bundle, and only one that has all of them is of a run that ended.
+// Wherever a recorder of an earlier build was killed while it put the documents of the end,
+// recovery seals a sound bundle, and only one that has all of them is of a run that ended.
 func TestATornJournalIsRecovered(t *testing.T) {
 	s, dir := newSpool(t, testRun(t))
 	record(t, s, 3)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(s.Dir(), journalName)
-	whole, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
+	var whole []byte
+	for _, path := range documents[1:] {
+		data, err := os.ReadFile(layerFile(s.Dir(), path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(layerFile(s.Dir(), path)); err != nil {
+			t.Fatal(err)
+		}
+		whole = fmt.Appendf(whole, "%s %d %s\n%s", path, len(data), digest(sha256.Sum256(data)), data)
 	}
+	name := filepath.Join(s.Dir(), journalName)
 	cuts := []int{0, 1, len(whole) - 1, len(whole)}
 	for at := range whole {
 		if bytes.HasPrefix(whole[at:], []byte("}\n")) && at%3 == 0 || at%97 == 0 {
@@ -51,8 +60,38 @@ func TestATornJournalIsRecovered(t *testing.T) {
 	}
 }
 
-// Of a document that was put more than once, the last is recovered, whether it was small
-// or had a file of its own.
+// Wherever a recorder is killed between the documents of the end, recovery seals a sound bundle,
+// and only one that has all of them is of a run that ended.
+func TestDocumentsOfTheEndAreRecovered(t *testing.T) {
+	for missing := range 1 << (len(documents) - 1) {
+		s, dir := newSpool(t, testRun(t))
+		record(t, s, 3)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, path := range documents[1:] {
+			if missing>>i&1 != 0 {
+				if err := os.Remove(layerFile(s.Dir(), path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		output := filepath.Join(t.TempDir(), "cut.tar.gz")
+		if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{Output: output}); err != nil {
+			t.Fatalf("without %b: %v", missing, err)
+		}
+		mustBeSound(t, output)
+		want := schema.OutcomeIncomplete
+		if missing == 0 {
+			want = schema.OutcomeExited
+		}
+		if got := documentsOf(t, output).Result.Outcome; got != want {
+			t.Errorf("without %b: %s, want %s", missing, got, want)
+		}
+	}
+}
+
+// Of a document that was put more than once, the last is recovered.
 func TestTheLastDocumentIsRecovered(t *testing.T) {
 	small := func(text string) []byte { return []byte(`{"schema":"` + text + `"}`) }
 	large := func(text string) []byte { return []byte(text + strings.Repeat(" ", maxHeldDocument)) }

@@ -60,7 +60,6 @@ type Spool struct {
 	mu         sync.Mutex // guards what follows
 	members    map[string]*memberFile
 	documents  map[string]*document
-	journal    journal
 	heldFiles  int  // of documents
 	reserve    bool // the reserve is still held
 	closed     bool
@@ -212,7 +211,6 @@ func (s *Spool) release() {
 	for _, d := range s.documents {
 		d.close()
 	}
-	s.journal.close()
 }
 
 // flusher writes batches when they are old, and syncs dirty files and makes a
@@ -470,7 +468,7 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	if slices.ContainsFunc(points.runs, func(d string) bool { return d != sum }) {
 		return nil, fmt.Errorf("%w: %s was changed after it was written", ErrNotResumable, schema.RunPath)
 	}
-	if scans[schema.EventsPath].last.Type == schema.RunFinished || len(readJournal(s.dir)) > 0 {
+	if scans[schema.EventsPath].last.Type == schema.RunFinished || hasEndDocuments(s.dir) {
 		return nil, fmt.Errorf("%w: the run had already ended", ErrNotResumable)
 	}
 	for _, p := range schema.Layers {
@@ -524,6 +522,14 @@ func (l *layer) resume(scan *layerScan) error {
 	return nil
 }
 
+// hasEndDocuments reports whether a spool holds a document of the run's end.
+func hasEndDocuments(dir string) bool {
+	return len(readJournal(dir)) > 0 || slices.ContainsFunc(documents, func(path string) bool {
+		_, err := os.Lstat(layerFile(dir, path))
+		return path != schema.RunPath && err == nil
+	})
+}
+
 // resumeDocuments takes in the documents that the spool holds.
 func (s *Spool) resumeDocuments() error {
 	return filepath.WalkDir(s.dir, func(name string, d fs.DirEntry, err error) error {
@@ -545,7 +551,7 @@ func (s *Spool) resumeDocuments() error {
 		if err != nil {
 			return err
 		}
-		doc := &document{named: true, ledger: newLedger()}
+		doc := &document{ledger: newLedger()}
 		s.documents[path] = doc
 		data, err := io.ReadAll(io.LimitReader(f, maxDocument))
 		doc.ledger.Write(data)
@@ -633,7 +639,6 @@ func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint
 type document struct {
 	data   []byte
 	file   *os.File // nil with data, and once too many are open
-	named  bool     // it has a file of its name
 	ledger *ledger
 }
 
@@ -672,9 +677,6 @@ func (s *Spool) Put(path string, data []byte) error {
 	}
 	if old := s.documents[path]; old != nil {
 		old.close()
-		if old.named && !d.named {
-			_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
-		}
 	}
 	s.documents[path] = d
 	return nil
@@ -693,17 +695,14 @@ func (s *Spool) replace(path string) {
 	_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
 }
 
-// put writes the document to the journal or to its file. s.mu is held.
+// put writes the document to its file. s.mu is held.
 func (s *Spool) put(path string, data []byte) (_ *document, err error) {
 	name := filepath.Join(s.dir, filepath.FromSlash(path))
 	tmp := filepath.Join(s.dir, ".put")
-	d := &document{ledger: newLedger(), named: !journaled(path, data)}
+	d := &document{ledger: newLedger()}
 	d.ledger.Write(data)
 	if len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir) {
 		d.data = append([]byte{}, data...)
-	}
-	if !d.named {
-		return d, s.journal.add(s, path, data)
 	}
 	f, err := s.create(tmp, os.O_TRUNC)
 	if err != nil {
@@ -1161,7 +1160,7 @@ func (s *Spool) strange() (found []Tampered) {
 		if err != nil || rerr != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") || path == schema.RunPath {
 			return nil
 		}
-		if d := s.documents[path]; ours[path] == nil && (d == nil || !d.named) {
+		if ours[path] == nil && s.documents[path] == nil {
 			found = append(found, notMade(path))
 		}
 		return nil

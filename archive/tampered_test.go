@@ -71,13 +71,13 @@ func TestAChangedSpoolIsTold(t *testing.T) {
 			}
 		}, []string{`the spool has a file "stdio/stderr" that the recorder did not make`}, true, ""},
 		"the result": {func(t *testing.T, dir string) {
-			overwrite(t, filepath.Join(dir, journalName), `"exit_code": 0`, `"exit_code": 7`)
+			overwrite(t, filepath.Join(dir, schema.ResultPath), `"exit_code": 0`, `"exit_code": 7`)
 		}, nil, true, ""}, // it is sealed from memory
-		"a planted result": {func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, schema.ResultPath), []byte("{}"), 0o600); err != nil {
+		"a planted document": {func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, schema.ContractPath), []byte("{}"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{`the spool has a file "result.json" that the recorder did not make`}, true, ""},
+		}, []string{`the spool has a file "contract.json" that the recorder did not make`}, true, ""},
 		"the whole spool deleted": {func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)

@@ -78,8 +78,10 @@ func TestRecoveredSurfaceIsTheLiveOne(t *testing.T) {
 	if out, err := exec.Command("cp", "-a", "-T", filepath.Dir(spool), filepath.Dir(cut)).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.Remove(filepath.Join(cut, ".documents")); err != nil {
-		t.Fatal(err)
+	for _, document := range []string{"result.json", "observation-health.json", "correlation-report.json", surface} {
+		if err := os.Remove(filepath.Join(cut, document)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	live := recovered(spool, "live.tar.gz")
 	for _, want := range []string{"/d/moved", "/d/missing", "/d/sym", "/d/fifo", "unix:", "bind 127.0.0.1:<ephemeral>",
