@@ -147,7 +147,9 @@ func (in Input) Verified(ctx context.Context) (*Reader, *Report, error) {
 	if err != nil {
 		return nil, report, err
 	}
-	if r.sound = report.OK(); !r.sound {
+	if r.sound = report.OK(); r.sound {
+		r.verified = report.documents
+	} else {
 		r.Tolerate()
 	}
 	return r, report, nil

@@ -29,6 +29,8 @@ type Reader struct {
 	manifest schema.Manifest
 	tolerant bool // see Tolerate
 	sound    bool // its documents have been checked against their schemas
+	// verified are documents that verification read, by path.
+	verified map[string][]byte
 }
 
 // Open reads the manifest of a bundle.
@@ -221,8 +223,8 @@ type Documents struct {
 	Contract *schema.Contract
 }
 
-// Documents reads the documents in one pass over the bundle, each checked against
-// its schema. Those at the paths in without are left as they are: the surface of a
+// Documents reads the documents that verification did not leave, in one pass over the bundle up
+// to the last of them, each checked against its schema. Those at the paths in without are left as they are: the surface of a
 // large run takes 64 MiB.
 func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, error) {
 	d := &Documents{}
@@ -230,19 +232,35 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 		schema.RunPath: &d.Run, schema.ResultPath: &d.Result, schema.HealthPath: &d.Health,
 		schema.SurfacePath: &d.Surface, schema.CorrelationPath: &d.Correlation,
 	}
+	if _, ok := r.manifest.Files[schema.ContractPath]; ok {
+		d.Contract = &schema.Contract{}
+		left[schema.ContractPath] = d.Contract
+	}
+	for path, into := range left {
+		doc, ok := r.verified[path]
+		switch _, listed := r.manifest.Files[path]; {
+		case listed && slices.Contains(without, path):
+			delete(left, path)
+		case !ok:
+		default:
+			if err := json.Unmarshal(doc, into); err != nil {
+				return nil, fmt.Errorf("read %s: %w", r.name, problem(CodeSchema, path, "%v", err))
+			}
+			delete(left, path)
+		}
+	}
+	if len(left) == 0 {
+		return d, nil
+	}
 	for m, err := range r.Members(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		into := left[m.Path]
-		if m.Path == schema.ContractPath {
-			d.Contract = &schema.Contract{}
-			into = d.Contract
-		}
-		delete(left, m.Path)
-		if into == nil || slices.Contains(without, m.Path) {
+		if into == nil {
 			continue
 		}
+		delete(left, m.Path)
 		decode := m.decode
 		if m.Path == schema.SurfacePath {
 			decode = m.decodeSurface
@@ -250,6 +268,12 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 		if err := decode(into); err != nil && !(r.tolerant && ctx.Err() == nil) {
 			return nil, fmt.Errorf("read %s: %w", r.name, err)
 		}
+		if len(left) == 0 {
+			break
+		}
+	}
+	if r.tolerant && left[schema.ContractPath] != nil {
+		d.Contract = nil
 	}
 	for path := range left {
 		if r.tolerant {

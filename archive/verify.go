@@ -46,6 +46,8 @@ type Report struct {
 	Unfinished []string `json:"unfinished,omitempty"`
 
 	worst [3]bool // classes seen, in the order of Class
+	// documents are those that are valid JSON of their schema, without the surface.
+	documents map[string][]byte
 }
 
 // OK tells that nothing is wrong.
@@ -92,8 +94,7 @@ func VerifyAll(ctx context.Context, path string) (*Report, error) {
 func verify(ctx context.Context, path string, perLayer int) (*Report, error) {
 	v := &verifier{
 		all:       perLayer > 1,
-		report:    &Report{Lines: map[string]uint64{}, Problems: []Problem{}},
-		documents: map[string][]byte{},
+		report:    &Report{Lines: map[string]uint64{}, Problems: []Problem{}, documents: map[string][]byte{}},
 		sizes:     map[string]int64{},
 		streams:   map[string]schema.MemberBytes{},
 	}
@@ -130,7 +131,6 @@ type verifier struct {
 	all       bool // go on behind problems, see VerifyAll
 	manifest  schema.Manifest
 	lines     *lineVerifier
-	documents map[string][]byte // without those that are no valid JSON of their schema
 	sizes     map[string]int64  // of the members that are there
 	streams   map[string]schema.MemberBytes
 }
@@ -261,7 +261,7 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 		v.report.add(problem(schemaCode(err), path, "%v", err))
 		return nil
 	}
-	v.documents[path] = doc
+	v.report.documents[path] = doc
 	return nil
 }
 
@@ -421,7 +421,7 @@ func readable(s string) string {
 
 // decodeDocument decodes a valid document and checks whose it is.
 func decodeDocument[T any](v *verifier, path string) *T {
-	data, ok := v.documents[path]
+	data, ok := v.report.documents[path]
 	if !ok {
 		return nil
 	}

@@ -57,9 +57,23 @@ func (m *maker) compile(e exprRule) (*rule, error) {
 		return nil, fmt.Errorf("%q names no variable, so it says the same of every bundle", text)
 	}
 	need := subjectsOf(of, p)
-	return &rule{name: cmp.Or(e.Name, "expr: "+text), check: func(ctx context.Context, s *subject) (Verdict, error) {
+	if want == "always" {
+		p = p.Not()
+	}
+	r := &rule{name: cmp.Or(e.Name, "expr: "+text)}
+	if of == query.Events {
+		r.program = p
+	}
+	r.check = func(ctx context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
-		found, err := s.find(ctx, of, p, want == "always", func(e Evidence) { v.found(e) })
+		var found int
+		var err error
+		if of == query.Events {
+			v = *s.found[r]
+			found = len(v.Evidence) + v.More
+		} else {
+			found, err = s.find(ctx, of, p, func(e Evidence) { v.found(e) })
+		}
 		if err != nil {
 			return v, err
 		}
@@ -84,7 +98,8 @@ func (m *maker) compile(e exprRule) (*rule, error) {
 			return v, nil
 		}
 		return s.clean(v, "nothing breaks the rule", need...), nil
-	}}, nil
+	}
+	return r, nil
 }
 
 // subjectsOf are what an expression's answer rests on.
@@ -102,25 +117,12 @@ func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
 	return need
 }
 
-// find hands out what the expression is true for, or with not what it is false
-// for, and returns how many those are.
-func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, not bool, found func(Evidence)) (n int,
+// find hands out what other than an event the expression is true for, and returns how many
+// those are.
+func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, found func(Evidence)) (n int,
 	err error) {
-	if not {
-		p = p.Not()
-	}
 	hit := func(e Evidence) bool { n++; found(e); return true }
 	switch of {
-	case query.Events:
-		var k schema.KernelEvent
-		var decoding error
-		err = query.FindEvents(ctx, s.Bundle, p, func(line []byte) bool {
-			if decoding = schema.DecodeKernelEvent(line, &k); decoding != nil {
-				return false
-			}
-			return hit(eventEvidence(&k))
-		})
-		err = errors.Join(err, decoding)
 	case query.Processes:
 		err = query.FindProcesses(ctx, s.Bundle, p, func(x *query.Process) bool {
 			return hit(Evidence{Text: fmt.Sprintf("process %d %s", x.PID, view.Cut(view.QuoteArgs(x.Argv), 200)),

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -13,7 +14,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
@@ -31,30 +31,51 @@ type subject struct {
 // read reads the kernel layer once for all rules that look at events.
 func (s *subject) read(ctx context.Context, rules []*rule) error {
 	s.found = map[*rule]*Verdict{}
-	var looking []*rule
+	var looking, asking []*rule
+	var programs []*query.Program
 	for _, r := range rules {
-		if r.event != nil {
-			s.found[r] = &Verdict{State: Pass}
+		switch {
+		case r.program != nil:
+			asking, programs = append(asking, r), append(programs, r.program)
+		case r.event != nil:
 			looking = append(looking, r)
 			if r.begin != nil {
 				r.begin(s)
 			}
+		default:
+			continue
 		}
+		s.found[r] = &Verdict{State: Pass}
 	}
-	if len(looking) == 0 {
+	if len(s.found) == 0 {
 		return nil
 	}
-	for k, err := range archive.KernelEvents(s.Lines(ctx, schema.KernelPath)) {
-		if err != nil {
+	var table *view.Table
+	if slices.ContainsFunc(programs, func(p *query.Program) bool { return p.Uses(query.ProcessVars...) }) {
+		var err error
+		if table, err = view.ReadProcesses(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if k.Class == schema.ClassRunner || k.Class == schema.ClassCheck {
+	}
+	for e, err := range query.Scan(ctx, s.Bundle, table, programs...) {
+		if failed := (*query.EvalError)(nil); errors.As(err, &failed) {
+			return fmt.Errorf("%s: rule %s: %w", s.Name, asking[failed.Program].name, err)
+		}
+		if err != nil {
+			return err
+		}
+		for i, match := range e.Match {
+			if match {
+				s.found[asking[i]].found(eventEvidence(e.K))
+			}
+		}
+		if e.K.Class == schema.ClassRunner || e.K.Class == schema.ClassCheck {
 			continue // our own doing
 		}
-		s.made.event(k)
+		s.made.event(e.K)
 		for _, r := range looking {
-			if r.event(k) {
-				s.found[r].found(eventEvidence(k))
+			if r.event(e.K) {
+				s.found[r].found(eventEvidence(e.K))
 			}
 		}
 	}

@@ -47,9 +47,11 @@ type rule struct {
 	name  string
 	check func(context.Context, *subject) (Verdict, error)
 	// event, where it is set, is asked about each kernel event before check, and
-	// tells whether the event breaks the rule. begin comes before the first.
+	// reports whether the event breaks the rule. begin comes before the first.
 	event func(*schema.KernelEvent) bool
 	begin func(*subject)
+	// program, where it is set, is asked about each kernel event: found has what it matches.
+	program *query.Program
 }
 
 // ErrRules is wrapped by every error of a rule file.
