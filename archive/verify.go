@@ -93,10 +93,10 @@ func VerifyAll(ctx context.Context, path string) (*Report, error) {
 
 func verify(ctx context.Context, path string, perLayer int) (*Report, error) {
 	v := &verifier{
-		all:       perLayer > 1,
-		report:    &Report{Lines: map[string]uint64{}, Problems: []Problem{}, documents: map[string][]byte{}},
-		sizes:     map[string]int64{},
-		streams:   map[string]schema.MemberBytes{},
+		all:     perLayer > 1,
+		report:  &Report{Lines: map[string]uint64{}, Problems: []Problem{}, documents: map[string][]byte{}},
+		sizes:   map[string]int64{},
+		streams: map[string]schema.MemberBytes{},
 	}
 	in, err := openInput(ctx, path)
 	if err == nil {
@@ -127,12 +127,12 @@ func verify(ctx context.Context, path string, perLayer int) (*Report, error) {
 // verifier holds one verification. Its archive part stops at the first problem
 // of the archive's form, all else goes on.
 type verifier struct {
-	report    *Report
-	all       bool // go on behind problems, see VerifyAll
-	manifest  schema.Manifest
-	lines     *lineVerifier
-	sizes     map[string]int64  // of the members that are there
-	streams   map[string]schema.MemberBytes
+	report   *Report
+	all      bool // go on behind problems, see VerifyAll
+	manifest schema.Manifest
+	lines    *lineVerifier
+	sizes    map[string]int64 // of the members that are there
+	streams  map[string]schema.MemberBytes
 }
 
 func (v *verifier) archive(in io.Reader) error {

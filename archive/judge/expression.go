@@ -64,6 +64,7 @@ func (m *maker) compile(e exprRule) (*rule, error) {
 	if of == query.Events {
 		r.program = p
 	}
+	r.processes = of == query.Processes
 	r.check = func(ctx context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
 		var found int
@@ -124,7 +125,7 @@ func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, 
 	hit := func(e Evidence) bool { n++; found(e); return true }
 	switch of {
 	case query.Processes:
-		err = query.FindProcesses(ctx, s.Bundle, p, func(x *query.Process) bool {
+		err = query.ProcessesOf(s.Bundle, s.processes, p, func(x *query.Process) bool {
 			return hit(Evidence{Text: fmt.Sprintf("process %d %s", x.PID, view.Cut(view.QuoteArgs(x.Argv), 200)),
 				Layer: schema.KernelPath})
 		})

@@ -26,6 +26,8 @@ type subject struct {
 	run   query.Run
 	found map[*rule]*Verdict
 	made  madeFiles
+	// processes is nil if no rule reads it.
+	processes *view.Table
 }
 
 // read reads the kernel layer once for all rules that look at events.
@@ -42,12 +44,12 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 			if r.begin != nil {
 				r.begin(s)
 			}
-		default:
-			continue
+		case r.processes:
+			s.processes = view.NewTable()
 		}
 		s.found[r] = &Verdict{State: Pass}
 	}
-	if len(s.found) == 0 {
+	if len(programs)+len(looking) == 0 && s.processes == nil {
 		return nil
 	}
 	var table *view.Table
@@ -63,6 +65,9 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 		}
 		if err != nil {
 			return err
+		}
+		if s.processes != nil {
+			s.processes.Add(e.K)
 		}
 		for i, match := range e.Match {
 			if match {

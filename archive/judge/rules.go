@@ -52,6 +52,8 @@ type rule struct {
 	begin func(*subject)
 	// program, where it is set, is asked about each kernel event: found has what it matches.
 	program *query.Program
+	// processes says that the rule reads the subject's.
+	processes bool
 }
 
 // ErrRules is wrapped by every error of a rule file.

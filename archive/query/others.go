@@ -30,6 +30,11 @@ func FindProcesses(ctx context.Context, b *view.Bundle, p *Program, yield func(*
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.Name, err)
 	}
+	return ProcessesOf(b, t, p, yield)
+}
+
+// ProcessesOf is [FindProcesses] with the processes of the bundle at hand.
+func ProcessesOf(b *view.Bundle, t *view.Table, p *Program, yield func(*Process) bool) error {
 	run := RunOf(b)
 	for i := range t.All {
 		x := &t.All[i]
