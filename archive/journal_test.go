@@ -22,17 +22,7 @@ func TestATornJournalIsRecovered(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var whole []byte
-	for _, path := range documents[1:] {
-		data, err := os.ReadFile(layerFile(s.Dir(), path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(layerFile(s.Dir(), path)); err != nil {
-			t.Fatal(err)
-		}
-		whole = fmt.Appendf(whole, "%s %d %s\n%s", path, len(data), digest(sha256.Sum256(data)), data)
-	}
+	whole := intoJournal(t, s.Dir())
 	name := filepath.Join(s.Dir(), journalName)
 	cuts := []int{0, 1, len(whole) - 1, len(whole)}
 	for at := range whole {
@@ -134,4 +124,23 @@ func TestARunWithDocumentsOfItsEndIsNotResumed(t *testing.T) {
 	if _, err := ResumeSpool(dir, testRunID); !errors.Is(err, ErrNotResumable) {
 		t.Errorf("resumed: %v", err)
 	}
+}
+
+// intoJournal puts the documents of the end of a spool into one file, as earlier builds did.
+func intoJournal(t *testing.T, dir string) (whole []byte) {
+	t.Helper()
+	for _, path := range documents[1:] {
+		data, err := os.ReadFile(layerFile(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(layerFile(dir, path)); err != nil {
+			t.Fatal(err)
+		}
+		whole = fmt.Appendf(whole, "%s %d %s\n%s", path, len(data), digest(sha256.Sum256(data)), data)
+	}
+	if err := os.WriteFile(filepath.Join(dir, journalName), whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return whole
 }

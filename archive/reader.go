@@ -223,9 +223,9 @@ type Documents struct {
 	Contract *schema.Contract
 }
 
-// Documents reads the documents that verification did not leave, in one pass over the bundle up
-// to the last of them, each checked against its schema. Those at the paths in without are left as they are: the surface of a
-// large run takes 64 MiB.
+// Documents reads the documents that verification did not keep, in one pass over the bundle
+// up to the last of them, each checked against its schema. Those at the paths in without are
+// left as they are: the surface of a large run takes 64 MiB.
 func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, error) {
 	d := &Documents{}
 	left := map[string]any{
