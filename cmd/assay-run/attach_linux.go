@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -259,4 +262,140 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 	})
 	lost.end()
 	return r.seal(context.WithoutCancel(ctx), result, recording, func(bool) {})
+}
+
+// tree opens the cgroup that the flags name. It calls stop later if the container will not
+// start, or starts in another cgroup.
+func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*tree.Tree, error) {
+	named := 0
+	for _, given := range []bool{f.container != "", f.cgroup != "", f.pid != 0} {
+		if given {
+			named++
+		}
+	}
+	switch {
+	case named == 0:
+		return nil, errors.New("no container, cgroup or process was named")
+	case named > 1:
+		return nil, errors.New("only one of --container, --cgroup and --pid can be used")
+	case f.pid != 0:
+		path, err := tree.Of(f.pid)
+		if err != nil {
+			return nil, err
+		}
+		return tree.Open(path)
+	case f.cgroup != "":
+		return tree.Open(f.cgroup)
+	}
+	if f.engine == engine.Kubernetes {
+		return nil, errors.New("--engine kubernetes needs --watch")
+	}
+	e, err := engine.Find(f.engine)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.Container(ctx, f.container)
+	if err != nil {
+		return nil, err
+	}
+	t, err := e.Tree(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.New {
+		go e.Follow(ctx, c, t, stop)
+	}
+	f.spec.Labels = e.Labels(c)
+	return t, nil
+}
+
+// commandLine is the command in run.json: assay-run attach itself, with the flags that say
+// what to record.
+func (f *attachFlags) commandLine(command []string) []string {
+	line := []string{"assay-run", "attach"}
+	if f.watch {
+		line = append(line, "--watch", "--label", f.label)
+	}
+	if f.engine == engine.Kubernetes {
+		line = append(line, "--engine", f.engine)
+	}
+	if f.namespace != "" {
+		line = append(line, "--namespace", f.namespace)
+	}
+	if f.container != "" {
+		line = append(line, "--container", f.container)
+	}
+	if f.cgroup != "" {
+		line = append(line, "--cgroup", f.cgroup)
+	}
+	if f.pid != 0 {
+		line = append(line, "--pid", strconv.Itoa(f.pid))
+	}
+	if f.until != "" {
+		line = append(line, "--until", f.until)
+	}
+	if len(command) > 0 {
+		line = append(append(line, "--"), command...)
+	}
+	return line
+}
+
+// beside is the command that attach runs, if one was given. attach does not record it.
+type beside struct {
+	app     *app
+	command []string
+	once    sync.Once // for a caller that may come to start it again
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd     // nil until it was started
+	done chan struct{} // closed when it has ended
+	code int           // its exit code, valid once done is closed
+}
+
+// start starts the command. When the command ends, start's goroutine calls stop.
+func (b *beside) start(stop context.CancelCauseFunc) {
+	if len(b.command) == 0 {
+		return
+	}
+	cmd := exec.Command(b.command[0], b.command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = b.app.stdin, b.app.stdout, b.app.stderr
+	if err := cmd.Start(); err != nil {
+		b.code = runner.ExitNotExecutable
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			b.code = runner.ExitNotFound
+		}
+		b.app.say.Failure(err)
+		stop(errors.New("the command could not be started"))
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cmd, b.done = cmd, make(chan struct{})
+	go func() {
+		defer close(b.done)
+		_ = cmd.Wait()
+		b.code = cmd.ProcessState.ExitCode()
+		if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
+			b.code = 128 + int(ws.Signal())
+		}
+		stop(errors.New("the command ended"))
+	}()
+}
+
+// pass passes a signal on to the command, except the signals that a terminal also sends to
+// the command itself.
+func (b *beside) pass(s os.Signal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cmd != nil && s != syscall.SIGINT && s != syscall.SIGQUIT {
+		_ = b.cmd.Process.Signal(s)
+	}
+}
+
+// exit waits for the command's end and returns its exit code. It is 0 without a command.
+func (b *beside) exit() int {
+	if b.done != nil {
+		<-b.done
+	}
+	return b.code
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
@@ -137,3 +139,95 @@ const examples = `  assay-run -- make test                     run it, leave ass
   assay-run --mode workspace-write -- ./agent.sh   let it write here and in /tmp only
   assay-run verify run.tar.zst               check a bundle, offline
   assay-run inspect run.tar.zst              read it`
+
+// subcommand is a command below the root. It is made only where it may be called.
+type subcommand struct {
+	name    string
+	command func() *cobra.Command
+}
+
+// subcommands are all of them, by the names that users type.
+func (a *app) subcommands() []subcommand {
+	all := []subcommand{
+		{"run", a.runCommand},
+		{"call", a.callCommand},
+		{"hook", a.hookCommand},
+		{"verify", a.verifyCommand},
+		{"prove", a.proveCommand},
+		{"sign", a.signCommand},
+		{"redact", a.redactCommand},
+		{"inspect", a.inspectCommand},
+		{"events", a.eventsCommand},
+		{"recover", a.recoverCommand},
+		{"contract", a.contractCommand},
+		{"doctor", a.doctorCommand},
+		{"observe", a.observeCommand},
+		{"serve", a.serveCommand},
+		{"mcp", a.mcpCommand},
+		{"policy", a.policyCommand},
+	}
+	all = append(all, a.reviewCommands()...)
+	all = append(all, a.linuxOnly()...)
+	for name, command := range packaging {
+		all = append(all, subcommand{name, func() *cobra.Command { return command(a) }})
+	}
+	return all
+}
+
+// packaging are the commands of builds that package the program, by name.
+var packaging = map[string]func(*app) *cobra.Command{}
+
+// ofTheTree are the words that call a command which looks at all others.
+var ofTheTree = []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd, "man"}
+
+// called are the subcommands that args may call: those that a word before "--" names. Such a
+// word may still be the value of a flag, unless it comes first: then the root needs no flags.
+func called(args []string, all []subcommand) (named []subcommand, first bool) {
+	if dash := slices.Index(args, "--"); dash >= 0 {
+		args = args[:dash]
+	}
+	if slices.ContainsFunc(args, func(word string) bool { return slices.Contains(ofTheTree, word) }) {
+		return all, false
+	}
+	for _, s := range all {
+		if slices.Contains(args, s.name) {
+			named = append(named, s)
+			first = first || args[0] == s.name
+		}
+	}
+	return named, first
+}
+
+// everyCommand is the whole tree, to be listed or searched.
+func (a *app) everyCommand() *cobra.Command {
+	every := &app{args: []string{"help"}, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr, say: a.say}
+	root := every.rootCommand()
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.InitDefaultHelpFlag()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// texts is the value of a flag that may be repeated. Pflag's own takes 4 KiB for each
+// such flag, whether it is given or not.
+type texts []string
+
+func (t *texts) String() string { return strings.Join(*t, " ") }
+func (*texts) Type() string     { return "stringArray" }
+
+func (t *texts) Set(s string) error {
+	*t = append(*t, s)
+	return nil
+}
+
+// again returns what sets a flag's variable to what it is now.
+func again(v pflag.Value) func() {
+	if t, ok := v.(*texts); ok {
+		now := slices.Clone(*t)
+		return func() { *t = now }
+	}
+	now := v.String()
+	return func() { _ = v.Set(now) } // which worked before
+}

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // tellHealth says what a kernel layer that was tried has not seen, of a command
@@ -129,4 +133,129 @@ func (a *app) tellContract(c *schema.Contract) {
 	for _, reason := range c.Reasons {
 		a.say.Warning("contract: %s", reason)
 	}
+}
+
+// deniedConnections tells which connections the sandbox denied: at the end of the run, and
+// on a terminal also while the command may be waiting for one.
+type deniedConnections struct {
+	say      *console.Messages
+	terminal bool // say writes to one
+
+	mu    sync.Mutex // guards what follows
+	list  []denied
+	told  int // how many of list a terminal has shown
+	timer *time.Timer
+	ended bool
+}
+
+type denied struct{ target, remedy string }
+
+const (
+	// deniedAfter is how long a command goes on after a denial before a terminal shows it:
+	// one that ends earlier did not hang on it.
+	deniedAfter = 5 * time.Second
+	// maxDeniedShown is how many targets are named.
+	maxDeniedShown = 5
+)
+
+// add is [runner.Options.OnDenied].
+func (d *deniedConnections) add(target, remedy string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = append(d.list, denied{target, remedy})
+	if d.terminal && !d.ended && d.timer == nil {
+		d.timer = time.AfterFunc(deniedAfter, d.meanwhile)
+	}
+}
+
+// meanwhile shows what was denied since it last did.
+func (d *deniedConnections) meanwhile() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.timer = nil
+	if d.ended || d.say.Quiet {
+		return
+	}
+	d.show(d.list[min(d.told, len(d.list)):])
+	d.told = len(d.list)
+}
+
+// end shows all that was denied.
+func (d *deniedConnections) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	if !d.say.Quiet {
+		d.show(d.list)
+	}
+}
+
+func (d *deniedConnections) show(list []denied) {
+	for i, c := range list {
+		if i == maxDeniedShown {
+			d.say.Warning("the sandbox denied %d more connections; assay-run inspect lists them", len(list)-i)
+			return
+		}
+		d.say.Warning("the sandbox denied the connection to %s; to allow it, %s", c.target, c.remedy)
+	}
+}
+
+// outputs are the places of what a run leaves, opened before its command runs.
+type outputs struct {
+	bundle *archive.Output
+	result *archive.Output // nil without --result
+}
+
+// openOutputs opens the places. The error says what to do.
+func (a *app) openOutputs(ctx context.Context, f *runFlags, bundle string) (_ *outputs, err error) {
+	o := &outputs{}
+	again := false
+	if f.force {
+		o.bundle, err = archive.OpenOutput(bundle, true)
+	} else {
+		o.bundle, again, err = archive.OpenOutputAgain(ctx, bundle)
+	}
+	if again {
+		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it",
+			console.Printable(bundle))
+	}
+	if err == nil && f.result != "" {
+		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)
+	}
+	switch {
+	case err == nil:
+		return o, nil
+	case errors.Is(err, archive.ErrOutputExists):
+		err = console.WithHint(err, "choose another name with -o, or replace it with --force")
+	default:
+		err = console.WithHint(err, "name a file that can be written, in a directory that exists")
+	}
+	o.close()
+	return nil, err
+}
+
+func (o *outputs) close() {
+	for _, out := range []*archive.Output{o.bundle, o.result} {
+		if out != nil {
+			out.Close()
+		}
+	}
+}
+
+// write puts result.json where a harness wants it, if anywhere.
+func (o *outputs) write(result *schema.Result, r *redact.Redactor) error {
+	if o.result == nil {
+		return nil
+	}
+	data, err := schema.Document(result)
+	if err != nil {
+		return err
+	}
+	if err := o.result.WriteFile(r.JSON(schema.ResultPath, data)); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	return nil
 }
