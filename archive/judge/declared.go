@@ -68,7 +68,7 @@ func (a *actor) belongs() bool {
 	return false
 }
 
-func (m *maker) declaredActions(value ast.Node) (*rule, error) {
+func declaredActions(value ast.Node) (*rule, error) {
 	var v struct {
 		Agent string   `yaml:"agent"`
 		Paths []string `yaml:"paths"`

@@ -1,18 +1,24 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
@@ -447,7 +453,7 @@ func (m *maker) contractPassed(value ast.Node) (*rule, error) {
 
 func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
 	if on(value) != nil && value.Type() == ast.MappingType {
-		return m.declaredActions(value)
+		return declaredActions(value)
 	}
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
@@ -515,4 +521,364 @@ func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 		}
 		return s.clean(v, "no capability is new", all...), nil
 	}}, nil
+}
+
+// maxRules and maxFile bound a rule file.
+const (
+	maxRules = 200
+	maxFile  = 1 << 20
+)
+
+// Rules is a rule file that was read.
+type Rules struct {
+	list    []*rule
+	allowed map[string]bool
+	bases   []*view.Set
+}
+
+// Close closes the bundles that rules compare with.
+func (r *Rules) Close() {
+	for _, s := range r.bases {
+		s.Close()
+	}
+}
+
+// rule is one rule, ready to be checked.
+type rule struct {
+	name  string
+	check func(context.Context, *subject) (Verdict, error)
+	// event, where it is set, is asked about each kernel event before check, and
+	// reports whether the event breaks the rule. begin comes before the first.
+	event func(*schema.KernelEvent) bool
+	begin func(*subject)
+	// program, where it is set, is asked about each kernel event: found has what it matches.
+	program *query.Program
+	// processes says that the rule reads the subject's.
+	processes bool
+}
+
+// ErrRules is wrapped by every error of a rule file.
+var ErrRules = errors.New("bad rules")
+
+// file is a rule file as it is written.
+type file struct {
+	Rules        []map[string]ast.Node `yaml:"rules"`
+	AllowUnknown []string              `yaml:"allow_unknown"`
+}
+
+// LoadRules reads a rule file. Paths in it are relative to the file. The bundles
+// that it names must verify.
+func LoadRules(ctx context.Context, path string) (*Rules, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRules, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("more than %d bytes", maxFile)
+	}
+	var r *Rules
+	if err == nil {
+		r, err = ParseRules(ctx, data, filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrRules, path, err)
+	}
+	return r, nil
+}
+
+// ParseRules reads the text of a rule file whose paths are relative to dir.
+func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err error) {
+	var f file
+	if err := decode(data, &f); err != nil {
+		return nil, err
+	}
+	if len(f.Rules) == 0 {
+		return nil, errors.New(`it has no "rules", and would pass everything`)
+	}
+	if len(f.Rules) > maxRules {
+		return nil, fmt.Errorf("%d rules, at most %d are allowed", len(f.Rules), maxRules)
+	}
+	r := &Rules{allowed: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	for i, item := range f.Rules {
+		if len(item) != 1 {
+			return nil, fmt.Errorf("rule %d has %d keys, want one: a rule is \"name: value\"", i+1, len(item))
+		}
+		for kind, value := range item {
+			make, ok := kinds[kind]
+			if !ok {
+				return nil, fmt.Errorf("rule %d: %q is not a rule; the rules are %s", i+1, kind,
+					strings.Join(Kinds(), ", "))
+			}
+			if value == nil { // what a key without a value is at the end of a file
+				value = ast.Null(token.New("null", "null", &token.Position{}))
+			}
+			one, err := make(&maker{ctx: ctx, rules: r, kind: kind, dir: dir}, value)
+			if err != nil {
+				return nil, fmt.Errorf("rule %d, %s: %w", i+1, kind, err)
+			}
+			if one.name == "" {
+				one.name = kind
+			}
+			if slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == one.name }) {
+				return nil, fmt.Errorf("rule %d: the name %q is used twice; give an expr rule a name of its own", i+1,
+					one.name)
+			}
+			r.list = append(r.list, one)
+		}
+	}
+	for _, name := range f.AllowUnknown {
+		if !slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == name }) {
+			return nil, fmt.Errorf("allow_unknown names %q, which is not one of the rules", name)
+		}
+		r.allowed[name] = true
+	}
+	return r, nil
+}
+
+// decode reads one YAML document strictly: no unknown or repeated keys, no
+// anchors.
+func decode(data []byte, v any) error {
+	doc, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return err
+	}
+	if len(doc.Docs) > 1 {
+		return errors.New("it holds more than one YAML document")
+	}
+	for _, d := range doc.Docs {
+		if d.Body != nil && len(ast.Filter(ast.AnchorType, d.Body))+len(ast.Filter(ast.AliasType, d.Body)) > 0 {
+			return errors.New("anchors and aliases are not allowed")
+		}
+	}
+	return yaml.UnmarshalWithOptions(data, v, yaml.Strict())
+}
+
+// maker makes one rule.
+type maker struct {
+	ctx   context.Context
+	rules *Rules
+	kind  string
+	dir   string
+}
+
+// kinds are the rules there are.
+var kinds map[string]func(*maker, ast.Node) (*rule, error)
+
+func init() {
+	kinds = map[string]func(*maker, ast.Node) (*rule, error){
+		"expr":                      (*maker).expr,
+		"only_workspace_writes":     (*maker).onlyWorkspaceWrites,
+		"only_hosts":                (*maker).onlyHosts,
+		"only_programs":             (*maker).onlyPrograms,
+		"no_privileged":             (*maker).noPrivileged,
+		"contract_passed":           (*maker).contractPassed,
+		"no_undeclared_actions":     (*maker).noUndeclaredActions,
+		"no_new_capability_against": (*maker).noNewCapability,
+	}
+}
+
+// Kinds lists the names of the rules there are.
+func Kinds() []string {
+	return slices.Sorted(maps.Keys(kinds))
+}
+
+// on reads the value of a rule that is switched on: nothing, or true.
+func on(value ast.Node) error {
+	var v any
+	if err := yaml.NodeToValue(value, &v); err != nil || v != nil && v != true {
+		return errors.New("its value must be true; omit the rule to switch it off")
+	}
+	return nil
+}
+
+// globs reads a list of globs.
+func globs(value ast.Node) ([]string, error) {
+	var list []string
+	if err := yaml.NodeToValue(value, &list); err != nil {
+		return nil, errors.New("its value must be a list of strings, as in [a, b]")
+	}
+	for _, g := range list {
+		if !doublestar.ValidatePattern(g) {
+			return nil, fmt.Errorf("%q is not a valid glob", g)
+		}
+	}
+	return list, nil
+}
+
+// matches reports whether any of the globs matches s.
+func matches(globs []string, s string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool {
+		ok, _ := doublestar.Match(g, s) // the globs were checked
+		return ok
+	})
+}
+
+// exprRule is the value of an expr rule: a text, which must be true for the
+// run, or one of never, always and some, which are asked of each thing.
+type exprRule struct {
+	Name   string `yaml:"name"`
+	Of     string `yaml:"of"`
+	Never  string `yaml:"never"`
+	Always string `yaml:"always"`
+	Some   string `yaml:"some"`
+}
+
+func (m *maker) expr(value ast.Node) (*rule, error) {
+	var text string
+	if yaml.NodeToValue(value, &text) == nil {
+		return m.compile(exprRule{Of: string(query.Runs), Always: text})
+	}
+	var e exprRule
+	if err := yaml.NodeToValue(value, &e, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("its value must be an expression, or have the keys name, of, and one of never, "+
+			"always and some: %w", err)
+	}
+	return m.compile(e)
+}
+
+// needs are what a bundle must support for an answer about each subject.
+var needs = map[query.Subject][]view.Subject{
+	query.Events:    {view.Programs, view.Files, view.Hosts, view.Privilege},
+	query.Processes: {view.Programs},
+	query.Calls:     {view.Calls},
+	query.Turns:     {view.Calls},
+}
+
+// varNeeds narrows what is needed by variables that an expression about events
+// or runs uses.
+var varNeeds = map[string]view.Subject{
+	"path": view.Files, "target": view.Files, "writes": view.Files, "files": view.Files,
+	"host": view.Hosts, "endpoint": view.Hosts, "address": view.Hosts, "port": view.Hosts, "names": view.Hosts,
+	"hosts": view.Hosts,
+	"exe":   view.Programs, "argv": view.Programs, "command": view.Programs, "programs": view.Programs,
+	"tool_call": view.Calls, "bound_by": view.Calls, "tools": view.Calls, "decisions": view.Calls, "calls": view.Calls,
+}
+
+func (m *maker) compile(e exprRule) (*rule, error) {
+	want, text := "", ""
+	for _, q := range []struct{ word, text string }{{"never", e.Never}, {"always", e.Always}, {"some", e.Some}} {
+		if q.text == "" {
+			continue
+		}
+		if want != "" {
+			return nil, fmt.Errorf("it has both %q and %q, want one", want, q.word)
+		}
+		want, text = q.word, q.text
+	}
+	if want == "" {
+		return nil, errors.New(`one of "never", "always" and "some" is missing`)
+	}
+	of := query.Subject(cmp.Or(e.Of, string(query.Events)))
+	if !slices.Contains(query.Subjects, of) {
+		return nil, fmt.Errorf("of is %q, want one of %v", e.Of, query.Subjects)
+	}
+	p, err := query.Compile(of, text)
+	if err != nil {
+		return nil, err
+	}
+	if p.Constant() {
+		return nil, fmt.Errorf("%q names no variable, so it says the same of every bundle", text)
+	}
+	need := subjectsOf(of, p)
+	if want == "always" {
+		p = p.Not()
+	}
+	r := &rule{name: cmp.Or(e.Name, "expr: "+text)}
+	if of == query.Events {
+		r.program = p
+	}
+	r.processes = of == query.Processes
+	r.check = func(ctx context.Context, s *subject) (Verdict, error) {
+		v := Verdict{State: Pass}
+		var found int
+		var err error
+		if of == query.Events {
+			v = *s.found[r]
+			found = len(v.Evidence) + v.More
+		} else {
+			found, err = s.find(ctx, of, p, func(e Evidence) { v.found(e) })
+		}
+		if err != nil {
+			return v, err
+		}
+		switch {
+		case want == "some" && found > 0:
+			return Verdict{State: Pass, Message: fmt.Sprintf("%d %s match", found, of)}, nil
+		case want == "some":
+			v = Verdict{State: Fail, Message: fmt.Sprintf("none of the %s matches", of)}
+			if gaps := s.gaps(need...); len(gaps) > 0 {
+				v.unknown(gaps...)
+			}
+			return v, nil
+		case of == query.Runs && v.State == Fail:
+			v.Message = "the expression is false for the run"
+			v.Evidence = nil
+			if gaps := s.gaps(need...); len(gaps) > 0 {
+				v.unknown(gaps...)
+			}
+			return v, nil
+		case v.State == Fail:
+			v.Message = fmt.Sprintf("%d %s break the rule", found, of)
+			return v, nil
+		}
+		return s.clean(v, "nothing breaks the rule", need...), nil
+	}
+	return r, nil
+}
+
+// subjectsOf are what an expression's answer rests on.
+func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
+	var need []view.Subject
+	for name, about := range varNeeds {
+		if p.Uses(name) && !slices.Contains(need, about) {
+			need = append(need, about)
+		}
+	}
+	if len(need) == 0 && of != query.Runs || of != query.Events && of != query.Runs {
+		return needs[of]
+	}
+	slices.Sort(need)
+	return need
+}
+
+// find hands out what other than an event the expression is true for, and returns how many
+// those are.
+func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, found func(Evidence)) (n int,
+	err error) {
+	hit := func(e Evidence) bool { n++; found(e); return true }
+	switch of {
+	case query.Processes:
+		err = query.ProcessesOf(s.Bundle, s.processes, p, func(x *query.Process) bool {
+			return hit(Evidence{Text: fmt.Sprintf("process %d %s", x.PID, view.Cut(view.QuoteArgs(x.Argv), 200)),
+				Layer: schema.KernelPath})
+		})
+	case query.Calls:
+		err = query.FindCalls(s.Bundle, p, func(c *schema.Binding) bool {
+			return hit(Evidence{Text: strings.TrimSpace("call " + c.ToolCallID + " " + c.Tool),
+				Layer: schema.CorrelationPath})
+		})
+	case query.Turns:
+		err = query.FindTurns(ctx, s.Bundle, p, func(t *schema.Turn, _ []byte) bool {
+			return hit(Evidence{Text: fmt.Sprintf("turn %d %s", t.Index, t.Tool), Layer: schema.TurnsPath,
+				Line: t.Seq + 1})
+		})
+	case query.Runs:
+		var ok bool
+		if ok, err = query.FindRun(s.Bundle, p); ok {
+			hit(Evidence{Text: "run " + s.RunID()})
+		}
+	}
+	return n, err
+}
+
+func eventEvidence(k *schema.KernelEvent) Evidence {
+	return Evidence{Text: fmt.Sprintf("%s %s by process %d at %.3fs", k.Kind, view.Cut(view.What(k), 240), k.PID,
+		float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}
 }

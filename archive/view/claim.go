@@ -57,7 +57,7 @@ var spots = map[string]spot{
 	"doubtful_changes":   {hides: files, remedy: "look for such changes with assay-run events"},
 	"long_paths":         {hides: files, remedy: "use shorter paths"},
 	"failed_links":       {why: "it changed nothing"},
-	"reused_descriptors": {why: "such events are marked"},
+	"reused_descriptors": {why: "the opening of the right file is recorded"},
 	"mapped_bytes":       {why: "an amount"},
 	"remapped":           {why: "the open for writing is recorded"},
 	"mount_namespace":    {why: "the events are marked"},

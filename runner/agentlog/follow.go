@@ -71,7 +71,7 @@ type Account struct {
 	More     uint64
 }
 
-// Wrong tells whether evidence of the log may be missing: whether any problem
+// Wrong reports whether evidence of the log may be missing: whether any problem
 // is more than that the log is not there, or had been there before.
 func (a *Account) Wrong() bool {
 	for _, p := range a.Problems {

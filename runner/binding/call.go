@@ -42,10 +42,10 @@ type call struct {
 	overlap     uint64 // events while it and others were open
 }
 
-// reported tells whether anybody said that there is such a call.
+// reported reports whether anybody said that there is such a call.
 func (c *call) reported() bool { return c.sdk || c.policy || c.gateway || c.attached }
 
-// ran tells whether the call can have run: not when the gateway decided about it
+// ran reports whether the call can have run: not when the gateway decided about it
 // and then did not dispatch it, as in a dry run.
 func (c *call) ran() bool { return !c.denied && !(c.decided && c.begun == 0 && !c.attached) }
 
@@ -59,13 +59,13 @@ func (c *call) events() (n uint64) {
 // stronger is how many events were bound by more than time.
 func (c *call) stronger() uint64 { return c.events() - c.bound[window] }
 
-// meets tells whether two calls were open at one time. The order of their
+// meets reports whether two calls were open at one time. The order of their
 // lines tells that also of lines that were found in one look.
 func (c *call) meets(d *call) bool {
 	return (!c.ended || d.first < c.last) && (!d.ended || c.first < d.last)
 }
 
-// possible tells whether the call can have been open at some time of a span,
+// possible reports whether the call can have been open at some time of a span,
 // certain whether it was open all of it. Until its end is known it is open.
 func (c *call) possible(first, last int64) bool {
 	return c.started && last > c.start.After && (!c.ended || first <= c.end.At)
@@ -75,7 +75,7 @@ func (c *call) certain(first, last int64) bool {
 	return c.started && first >= c.start.At && (!c.ended || last <= c.end.After)
 }
 
-// doneBy tells whether a process of the tree that root begins can have done something
+// doneBy reports whether a process of the tree that root begins can have done something
 // for the call.
 func (c *call) doneBy(root uint32) bool { return c.tree == 0 || c.tree == root }
 
@@ -146,7 +146,7 @@ var (
 		"download", "upload", "send", "mkdir", "touch", "notebook"}
 )
 
-// claim tells whether a tool's name says that it only reads, and whether over
+// claim reports whether a tool's name says that it only reads, and whether over
 // the network. A name that says nothing claims nothing.
 func claim(tool string) (reads, network bool) {
 	for _, w := range words(tool) {

@@ -1,7 +1,10 @@
 package binding
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -18,7 +21,7 @@ const maxScan = 256
 // Options are what a [Correlator] needs.
 type Options struct {
 	// Known makes sure that everything reported before t, nanoseconds since
-	// run_started, has been handed in, and tells whether that is so. It is
+	// run_started, has been handed in, and reports whether that is so. It is
 	// called without a lock held. Nil when there is no log.
 	Known func(t int64) bool
 	// SDK tells that there is an SDK's log: calls begin when it says so, and a
@@ -102,7 +105,7 @@ func (c *Correlator) call(id string) *call {
 	return k
 }
 
-// Open tells whether a call is open, as far as is known.
+// Open reports whether a call is open, as far as is known.
 func (c *Correlator) Open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,4 +173,625 @@ func (c *Correlator) file(k *call, e *schema.KernelEvent) {
 	}
 	c.counts[i] += e.Times()
 	k.add(i, e, &c.budget)
+}
+
+// SDK takes in a line of the SDK's log.
+func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.line(at)
+	if e.ToolCallID == "" || e.EventType != agentlog.ToolCallStarted && e.EventType != agentlog.ToolCallCompleted {
+		return
+	}
+	k := c.call(e.ToolCallID)
+	if k == nil {
+		return
+	}
+	if !k.sdk {
+		k.sdk = true
+		c.sdkCalls++
+	}
+	k.tool = cmp.Or(k.tool, e.Tool)
+	if e.SpanID != "" {
+		c.spans[e.SpanID] = k
+	}
+	if e.EventType == agentlog.ToolCallStarted {
+		c.begin(k, at, bySDK)
+	} else {
+		c.end(k, at)
+	}
+}
+
+// Begin tells of a call that the runner's own gateway is about to dispatch, and
+// End that the gateway has its answer, or expects none any more. They ask now
+// for the time on the runner's clock while no event is being bound: so an event
+// is bound alike whether it is seen before or after the call's end is told, and
+// a window of the gateway's has no edges. tree is 0, or a process that Tree was told
+// of: then only what that tree does is bound by the window.
+func (c *Correlator) Begin(id, tool string, tree uint32, now func() int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = true
+	if k := c.call(id); k != nil {
+		k.gateway, k.tool, k.tree = true, cmp.Or(k.tool, tool), tree
+		c.begin(k, exactly(now()), byGateway)
+	}
+}
+
+// End is the end of Begin.
+func (c *Correlator) End(id string, now func() int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.calls[id]; k != nil {
+		c.end(k, exactly(now()))
+	}
+}
+
+func exactly(t int64) agentlog.Arrival { return agentlog.Arrival{After: t, At: t} }
+
+// Who said that a call began.
+const (
+	bySDK = 1 << iota
+	byGateway
+)
+
+func (c *Correlator) begin(k *call, at agentlog.Arrival, by uint8) {
+	c.lines++
+	again, first := k.begun&by != 0, k.begun == 0
+	k.begun |= by
+	k.twice = k.twice || again
+	switch {
+	case again && k.ended && !k.orph: // it is open once more, from its first start
+		k.ended = false
+		c.past = slices.DeleteFunc(c.past, func(x *call) bool { return x == k })
+		c.open = append(c.open, k)
+	case first && !k.ended:
+		c.opens(k, at)
+	}
+}
+
+func (c *Correlator) end(k *call, at agentlog.Arrival) {
+	c.lines++
+	k.orph = k.orph || k.begun == 0
+	if !k.ended {
+		k.end, k.ended, k.last = at, true, c.lines
+		c.stamped(&k.end)
+		c.open = slices.DeleteFunc(c.open, func(x *call) bool { return x == k })
+		if k.started {
+			c.past = append(c.past, k)
+		}
+	}
+}
+
+// opens makes k open from at on. What the SDK says takes the place of what the
+// policy's decision gave.
+func (c *Correlator) opens(k *call, at agentlog.Arrival) {
+	k.start, k.first = at, c.lines
+	c.stamped(&k.start)
+	if !k.started {
+		k.started = true
+		c.open = append(c.open, k)
+	}
+}
+
+// Decision takes in a line of the policy's log. A call that nobody denied is
+// open from then on, unless there is an SDK to say when, or the gateway says
+// better.
+func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.line(at)
+	k := c.decide(e.ToolCallID, e.Tool, e.Decision)
+	switch {
+	case k == nil:
+	case k.ran() && !k.started && !k.ended && !c.sdk:
+		c.lines++
+		c.opens(k, at)
+	case !k.ran():
+		c.unopen(k)
+	}
+}
+
+// Decided tells what the runner's own gateway decided about a call; decision is empty
+// if it left that to the client. Begin says whether and when the call is open.
+func (c *Correlator) Decided(id, tool, decision string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = true
+	if k := c.decide(id, tool, decision); k != nil {
+		k.decided = true
+		c.unopen(k)
+	}
+}
+
+// Reported tells of a call that a client of the gateway says happened, when is
+// not known, or was denied.
+func (c *Correlator) Reported(id, tool string, denied bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = true
+	if k := c.call(id); k != nil {
+		k.gateway, k.tool, k.denied = true, cmp.Or(k.tool, tool), k.denied || denied
+	}
+}
+
+// unopen takes back that a decision opened a call.
+func (c *Correlator) unopen(k *call) {
+	if k.begun == 0 && k.started && !k.ended {
+		k.started = false
+		c.open = slices.DeleteFunc(c.open, func(x *call) bool { return x == k })
+	}
+}
+
+// decide notes a decision; a denial is not undone by a later one.
+func (c *Correlator) decide(id, tool, decision string) *call {
+	if id == "" {
+		return nil
+	}
+	k := c.call(id)
+	if k == nil {
+		return nil
+	}
+	k.tool = cmp.Or(k.tool, tool)
+	if decision == "" {
+		return k
+	}
+	k.policy = true
+	if !k.denied {
+		k.decision = decision
+	}
+	k.denied = k.denied || schema.Denies(decision)
+	return k
+}
+
+// Cgroup tells that the processes of a call are those in a cgroup. It is told
+// before the first one is there. False: there are too many.
+func (c *Correlator) Cgroup(id string, cgroup uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.call(id)
+	if k == nil || len(c.cgroups) >= 2*MaxCalls {
+		return false
+	}
+	k.attached, k.cgroupID = true, cgroup
+	c.cgroups[cgroup] = k
+	return true
+}
+
+// bindWindow binds an event by its time, if that tells.
+func (c *Correlator) bindWindow(e *schema.KernelEvent) {
+	first, last := e.TNS, e.TNS
+	if e.Repeat {
+		first, last = e.TFirstNS, e.TLastNS
+	}
+	sure := true
+	if c.known != nil {
+		c.mu.Unlock() // the logs are handed in under the lock
+		sure = c.known(last + 1)
+		c.mu.Lock()
+	}
+	c.stamp(false)
+	root := c.trees.root(e)
+	if len(c.deferred) < maxDeferred && c.unstamped(first, last) {
+		later := *e
+		later.Argv = slices.Clone(e.Argv) // the layer reuses it
+		c.deferred = append(c.deferred, deferred{later, root, sure})
+		return
+	}
+	c.judge(e, root, sure)
+}
+
+// deferred is an event of a time at which a line of a log was written whose write is not
+// yet known. The kernel may give out the count of repeated writes much later.
+type deferred struct {
+	e    schema.KernelEvent
+	root uint32
+	sure bool
+}
+
+// maxDeferred bounds the events that wait.
+const maxDeferred = 10_000
+
+// judgeDeferred decides about the events that waited, by what is known now.
+func (c *Correlator) judgeDeferred() {
+	c.stamp(true)
+	for i := range c.deferred {
+		d := &c.deferred[i]
+		c.judge(&d.e, d.root, d.sure)
+	}
+	c.deferred = nil
+}
+
+// judge binds an event by its time.
+func (c *Correlator) judge(e *schema.KernelEvent, root uint32, sure bool) {
+	first, last := e.TNS, e.TNS
+	if e.Repeat {
+		first, last = e.TFirstNS, e.TLastNS
+	}
+	n := e.Times()
+	var room [maxFound]*call
+	found := c.candidates(room[:0], root, first, last, &sure)
+	switch {
+	case len(found) > 1 && meet(found):
+		c.counts[notOverlap] += n
+		for _, k := range found {
+			k.overlap += n
+		}
+		c.overlap.add(found, e, &c.budget)
+	case len(found) > 1:
+		c.counts[notEdge] += n
+		for _, k := range found {
+			k.edge += n
+		}
+		c.between.add(found, e, &c.budget)
+	case len(found) == 0 && sure:
+		c.counts[notAny] += n
+		if e.Kind == schema.KindExec && !c.began {
+			c.began = true // the run's own command is nobody's secret
+			return
+		}
+		c.outsideEffects.add(e, &c.budget, false)
+	case len(found) == 0:
+		c.counts[notEdge] += n
+		c.outsideEffects.add(e, &c.budget, false)
+	case sure && found[0].certain(first, last):
+		e.ToolCallID, e.BoundBy = found[0].id, schema.BoundByWindow
+		c.file(found[0], e)
+	default:
+		c.counts[notEdge] += n
+		found[0].edge += n
+		found[0].edgeEffects.add(e, &c.budget, false)
+	}
+}
+
+// maxFound bounds how many calls one event is said to overlap.
+const maxFound = maxScan
+
+// candidates finds the calls that can have been open in a span, for a process of the
+// tree that root begins. sure is unset when not all were looked at.
+func (c *Correlator) candidates(found []*call, root uint32, first, last int64, sure *bool) []*call {
+	for i, k := range slices.Backward(c.open) {
+		if len(c.open)-i > maxScan || len(found) == maxFound {
+			*sure = false
+			break
+		}
+		if k.doneBy(root) && k.possible(first, last) {
+			found = append(found, k)
+		}
+	}
+	for i, k := range slices.Backward(c.past) {
+		if k.end.At < first {
+			break // and so did all before it
+		}
+		if len(c.past)-i > maxScan || len(found) == maxFound {
+			*sure = false
+			break
+		}
+		if k.doneBy(root) && k.possible(first, last) {
+			found = append(found, k)
+		}
+	}
+	return found
+}
+
+// meet reports whether any two of the calls were open at one time.
+func meet(calls []*call) bool {
+	for i, k := range calls {
+		for _, other := range calls[i+1:] {
+			if k.meets(other) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// group is events that belong to one of several calls, or to none.
+type group struct {
+	events  uint64
+	calls   []string // some of them
+	effects effects
+}
+
+func (g *group) add(calls []*call, e *schema.KernelEvent, b *budget) {
+	g.events += e.Times()
+	for _, k := range calls {
+		if len(g.calls) < 16 && !slices.Contains(g.calls, k.id) {
+			g.calls = append(g.calls, k.id)
+		}
+	}
+	g.effects.add(e, b, false)
+}
+
+// written is what the kernel layer says of the writes to a log. A line of the log was
+// written by the write whose bytes, counted from the log's start, reach its end.
+type written struct {
+	total   int64   // bytes before the first of writes
+	passed  int64   // the time of the last write that total has
+	writes  []write // in the order of time
+	ends    []int64 // of the lines that have been read, behind total
+	pending []stamp // lines that no write is known for yet, in their order
+}
+
+// write is one write, or several that the kernel counted together.
+type write struct {
+	bytes       int64
+	count       uint64
+	first, last int64
+}
+
+// stamp is a line's time, to be made more exact.
+type stamp struct {
+	end  int64 // bytes of the log up to and including the line
+	read agentlog.Arrival
+	at   *agentlog.Arrival
+}
+
+// maxPending bounds the lines of a log that wait for their write, and the writes that
+// wait for a line.
+const maxPending = 10_000
+
+// Log names a log, as the value of kernel events, and how many bytes it has already. It
+// is called before the first Wrote.
+func (c *Correlator) Log(path string, size int64) {
+	if path != "" {
+		c.logs[path] = &written{total: size}
+	}
+}
+
+// Wrote is told of a write as soon as the kernel has reported it, which is before any
+// event of that time is bound: so a line counts from the moment at which it was written,
+// however late it is read. It is [layer.Options].Wrote. Only a write that lies between
+// the two times of a line is believed to be the line's.
+func (c *Correlator) Wrote(path string, bytes, count uint64, first, last int64) {
+	w := c.logs[path]
+	if w == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last <= w.passed { // of another process, and late
+		w.total += int64(bytes)
+		return
+	}
+	i := len(w.writes)
+	for i > 0 && w.writes[i-1].last > last {
+		i--
+	}
+	if len(w.writes) < maxPending {
+		w.writes = slices.Insert(w.writes, i, write{int64(bytes), count, first, last})
+	}
+}
+
+// line is told of each line of a log. c.mu is held.
+func (c *Correlator) line(at agentlog.Arrival) {
+	if w := c.logs[at.Log]; w != nil && at.End > w.total {
+		w.ends = append(w.ends, at.End)
+	}
+}
+
+// stamped makes a line's time more exact once its write is known. c.mu is held.
+func (c *Correlator) stamped(at *agentlog.Arrival) {
+	if w := c.logs[at.Log]; w != nil && at.End > 0 && len(w.pending) < maxPending {
+		w.pending = append(w.pending, stamp{at.End, *at, at})
+	}
+}
+
+// stamp gives the lines whose writes are known their times. final: all lines have been
+// read. c.mu is held.
+func (c *Correlator) stamp(final bool) {
+	for _, w := range c.logs {
+		for len(w.pending) > 0 && w.stamp(w.pending[0], final) {
+			w.pending = w.pending[1:]
+		}
+	}
+}
+
+// unstamped reports whether a line was written in a span by a write that is not yet known.
+func (c *Correlator) unstamped(first, last int64) bool {
+	for _, w := range c.logs {
+		for _, s := range w.pending {
+			if s.read.After > last {
+				break
+			}
+			if first <= s.read.At {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stamp reports whether the write of a line is known, and all lines of that write. Of
+// several writes that the kernel counted together, the time of the first and of the last
+// is known. If there are as many writes as lines, each wrote one.
+func (w *written) stamp(s stamp, final bool) bool {
+	for len(w.writes) > 0 && w.total+w.writes[0].bytes < s.end {
+		w.total, w.passed = w.total+w.writes[0].bytes, w.writes[0].last
+		w.writes = w.writes[1:]
+	}
+	if w.total >= s.end {
+		return true // it was there before
+	}
+	if len(w.writes) == 0 {
+		return false
+	}
+	by := w.writes[0]
+	w.ends = w.ends[sort.Search(len(w.ends), func(i int) bool { return w.ends[i] > w.total }):]
+	lines := sort.Search(len(w.ends), func(i int) bool { return w.ends[i] > w.total+by.bytes })
+	switch {
+	case w.total+by.bytes == s.end:
+		by.first = by.last // the last of them ended the line
+	case lines > 0 && w.ends[lines-1] < w.total+by.bytes && !final:
+		return false // more of its lines will be read
+	case uint64(lines) == by.count && w.ends[0] == s.end:
+		by.last = by.first
+	}
+	if *s.at == s.read && by.last >= s.read.After && by.first <= s.read.At {
+		s.at.After, s.at.At = max(by.first, s.read.After), min(by.last, s.read.At)
+	}
+	return true
+}
+
+// Facts are what the report needs to know of the run.
+type Facts struct {
+	RunID string
+	// Correlation is observation-health.json's cgroup_correlation: the report
+	// claims no more.
+	Correlation string
+	// KernelLines and PolicyLines are how many lines the layers have.
+	KernelLines, PolicyLines uint64
+	// Observed tells that there is a kernel layer.
+	Observed bool
+}
+
+// SDKCalls is how many calls the SDK's log named.
+func (c *Correlator) SDKCalls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sdkCalls
+}
+
+// Report makes correlation-report.json, once everything has been handed in.
+func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.judgeDeferred()
+	r := &schema.CorrelationReport{
+		Schema: schema.CorrelationReportV0, RunID: f.RunID, Status: cmp.Or(f.Correlation, schema.Partial),
+		Bindings: []schema.Binding{}, Ambiguities: []string{},
+	}
+	if len(c.order) == 0 && c.lost == 0 {
+		return r // nothing was reported, so nothing can differ from it
+	}
+	r.Events = make(map[string]uint64)
+	for i, n := range c.counts {
+		if n > 0 {
+			r.Events[countNames[i]] = n
+		}
+	}
+	for _, k := range c.order {
+		r.Bindings = append(r.Bindings, k.binding())
+		c.compare(k, f, r)
+	}
+	if c.overlap.effects.some() || c.overlap.events > 0 && c.unresolved() {
+		r.ObservedNotReported = append(r.ObservedNotReported, c.overlap.list("overlap"))
+	}
+	if c.between.effects.some() {
+		r.ObservedNotReported = append(r.ObservedNotReported, c.between.list("edge"))
+	}
+	if c.outsideEffects.some() {
+		r.ObservedNotReported = append(r.ObservedNotReported, schema.Unreported{
+			Code: "outside", KernelEventCount: c.counts[notAny], Effects: c.outsideEffects.list(),
+		})
+	}
+	r.Ambiguities = append(r.Ambiguities, c.ambiguities(f)...)
+	if len(r.Ambiguities) > 0 && r.Status == schema.Clean {
+		r.Status = schema.Partial
+	}
+	return r
+}
+
+func (g *group) list(code string) schema.Unreported {
+	return schema.Unreported{Code: code, ToolCallIDs: g.calls, KernelEventCount: g.events, Effects: g.effects.list()}
+}
+
+// compare lists where the reports about a call and its events disagree.
+func (c *Correlator) compare(k *call, f Facts, r *schema.CorrelationReport) {
+	unreported := func(code string, n uint64, e schema.Effects) {
+		r.ObservedNotReported = append(r.ObservedNotReported, schema.Unreported{
+			Code: code, ToolCallIDs: []string{k.id}, Tool: k.tool, KernelEventCount: n, Effects: e,
+		})
+	}
+	if k.reported() && k.ran() && k.events() == 0 {
+		code := "no_events"
+		switch {
+		case !f.Observed:
+			code = "no_kernel_layer"
+		case k.overlap > 0:
+			code = "overlap"
+		case k.edge > 0:
+			code = "edge"
+		}
+		r.ReportedNotObserved = append(r.ReportedNotObserved,
+			schema.Unobserved{ToolCallID: k.id, Tool: k.tool, Code: code})
+	}
+	if e, yes := k.beyondClaim(); yes {
+		unreported("beyond_claim", k.events(), e)
+	}
+	if n := k.stronger(); n > 0 && (k.denied || !k.reported() && c.heard) {
+		code := "unknown_call"
+		if k.denied {
+			code = "denied_call"
+		}
+		all := k.effects.list()
+		all.Files = nil
+		unreported(code, n, all)
+	}
+	if k.edgeEffects.some() {
+		unreported("edge", k.edge, k.edgeEffects.list())
+	}
+}
+
+// unresolved reports whether a call has nothing but overlaps.
+func (c *Correlator) unresolved() bool {
+	return slices.ContainsFunc(c.order, func(k *call) bool { return k.overlap > 0 && k.events() == 0 && !k.denied })
+}
+
+// maxPerCode bounds how many calls are named with the same code.
+const maxPerCode = 100
+
+func (c *Correlator) ambiguities(f Facts) []string {
+	var out []string
+	if f.PolicyLines > 0 && f.KernelLines == 0 {
+		out = append(out, schema.AmbiguousPolicyWithoutKernel)
+	}
+	policy, left := 0, false
+	for _, k := range c.order {
+		if k.policy {
+			policy++
+			left = left || k.overlap > 0 && k.events() == 0 && !k.denied
+		}
+	}
+	if policy > 1 && left {
+		out = append(out, schema.AmbiguousSessionCgroup)
+	}
+	if c.unresolved() {
+		out = append(out, schema.AmbiguousOverlap)
+	}
+	for _, a := range []struct {
+		code string
+		is   func(*call) bool
+	}{
+		{schema.AmbiguousSDKWithoutPolicy, func(k *call) bool { return k.sdk && !k.policy && f.PolicyLines > 0 }},
+		{schema.AmbiguousNeverEnded, func(k *call) bool { return k.begun != 0 && !k.ended && !k.denied }},
+		{schema.AmbiguousNeverStarted, func(k *call) bool { return k.orph }},
+		{schema.AmbiguousTwice, func(k *call) bool { return k.twice }},
+		{schema.AmbiguousConflict, func(k *call) bool { return k.conflict }},
+	} {
+		n := 0
+		for _, k := range c.order {
+			if !a.is(k) {
+				continue
+			}
+			if n++; n <= maxPerCode {
+				out = append(out, a.code+k.id)
+			}
+		}
+		if n > maxPerCode {
+			out = append(out, fmt.Sprintf("%s… and %d more", a.code, n-maxPerCode))
+		}
+	}
+	if c.lost > 0 {
+		out = append(out, schema.AmbiguousTooManyCalls)
+	}
+	return out
+}
+
+// Tree tells that a process has connected that does its calls by itself and by its
+// descendants alone. It is called before it starts any of them, and Begin then names it.
+func (c *Correlator) Tree(pid uint32, now func() int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trees.put(pid, member{root: pid, since: now()})
 }

@@ -75,7 +75,7 @@ func (f *effects) put(set *map[string]struct{}, limit int, v string, e *schema.K
 	(*set)[strings.Clone(v)] = struct{}{}
 }
 
-// some tells whether there is anything but reading.
+// some reports whether there is anything but reading.
 func (f *effects) some() bool {
 	return len(f.written)+len(f.hosts)+len(f.commands) > 0 || f.beyond > 0
 }

@@ -24,14 +24,6 @@ const (
 	maxTreeEnds = 4096
 )
 
-// Tree tells that a process has connected that does its calls by itself and by its
-// descendants alone. It is called before it starts any of them, and Begin then names it.
-func (c *Correlator) Tree(pid uint32, now func() int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.trees.put(pid, member{root: pid, since: now()})
-}
-
 func (t *trees) put(pid uint32, m member) {
 	if t.in == nil {
 		t.in = map[uint32]member{}

@@ -127,7 +127,7 @@ func (p *params) scalar(key string) (v any, ok bool) {
 	return nil, false
 }
 
-// anyText tells whether match holds for any text in a parameter: strings,
+// anyText reports whether match holds for any text in a parameter: strings,
 // numbers, booleans and keys, however deep.
 func (p *params) anyText(key string, match func(text any) bool) bool {
 	for _, v := range p.at(key) {

@@ -3,8 +3,14 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"path"
+	"regexp"
+	"regexp/syntax"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -169,4 +175,140 @@ func (r *rule) document() schema.PolicyRule {
 		d.Limit, d.WindowMS = int64(r.rate.limit), r.rate.every.Milliseconds()
 	}
 	return d
+}
+
+// check finds what makes a rule unusable.
+func (r *Rule) check() error {
+	needs := func(what string, ok bool) error {
+		if ok {
+			return nil
+		}
+		return fmt.Errorf("%s needs %s", r.Rule, what)
+	}
+	var errs []error
+	if r.Name == "" || len(r.Name) > MaxName {
+		errs = append(errs, fmt.Errorf("a rule needs a name of 1 to %d bytes", MaxName))
+	}
+	if !slices.Contains(Kinds, r.Rule) {
+		return errors.Join(append(errs,
+			fmt.Errorf("unknown rule %.100q; the rules are %s", r.Rule, strings.Join(Kinds, ", ")))...)
+	}
+	if r.Rule != DenyKeyword {
+		errs = append(errs, needs("a target: a tool's name or \"*\"", r.Target != ""))
+	}
+	switch r.Rule {
+	case DenyToolParam:
+		errs = append(errs, needs("a key", r.Key != ""),
+			needs("a value, a value_path or a pattern", len(r.Value)+len(r.ValuePath)+len(r.Pattern) > 0))
+	case AllowToolParam:
+		errs = append(errs, needs("a key", r.Key != ""),
+			needs("a value or a value_path", len(r.Value)+len(r.ValuePath) > 0))
+	case DenyToolParamMatching:
+		errs = append(errs, needs("a key", r.Key != ""), needs("a pattern", r.Pattern != ""))
+	case DenyKeyword:
+		errs = append(errs, needs("a value", len(r.Value) > 0))
+	case RequireState:
+		errs = append(errs, needs("a key", r.Key != ""))
+	}
+	if r.Rule == DenyToolParam || r.Rule == DenyKeyword {
+		errs = append(errs, needs("values that are not empty", !slices.Contains(r.Value, "")))
+	}
+	if r.Pattern != "" && r.Rule != DenyToolParamMatching && r.Rule != DenyToolParam {
+		errs = append(errs, fmt.Errorf("%s does not use pattern", r.Rule))
+	}
+	if len(r.ValuePath) > 0 && r.Rule != DenyToolParam && r.Rule != AllowToolParam {
+		errs = append(errs, fmt.Errorf("%s does not use value_path", r.Rule))
+	}
+	if slices.ContainsFunc(r.ValuePath, func(p string) bool { return !path.IsAbs(p) }) {
+		errs = append(errs, errors.New("a value_path must be an absolute path"))
+	}
+	if r.Rule == DenyToolParam && len(r.Pattern) > maxPattern {
+		errs = append(errs, fmt.Errorf("a pattern must have at most %d bytes", maxPattern))
+	}
+	if r.Rule == DenyTool && (r.Key != "" || len(r.Value) > 0) {
+		errs = append(errs, fmt.Errorf("%s does not use key or value", r.Rule))
+	}
+	if len(r.Value)+len(r.ValuePath) > maxValues ||
+		slices.ContainsFunc(slices.Concat(r.Value, r.ValuePath), func(v string) bool {
+			return len(v) > maxValue
+		}) {
+		errs = append(errs, fmt.Errorf("a rule must have at most %d values of %d bytes each", maxValues, maxValue))
+	}
+	if len(r.Target) > MaxName || len(r.Key) > MaxName {
+		errs = append(errs, fmt.Errorf("target and key must have at most %d bytes", MaxName))
+	}
+	return errors.Join(errs...)
+}
+
+// denied is how a deny_tool_param looks at a text: it equals a value, contains the
+// pattern, or is a path at or below one of the rule's.
+func (r Rule) denied() func(text any) bool {
+	values := make([]string, len(r.Value))
+	for i, v := range r.Value {
+		values[i] = folded(v)
+	}
+	var pattern []string
+	if r.Pattern != "" {
+		pattern = []string{folded(r.Pattern)}
+	}
+	return func(text any) bool {
+		for i, v := range values {
+			for _, form := range forms(text) {
+				if folded(form) == v || sameNumber(form, r.Value[i]) {
+					return true
+				}
+			}
+		}
+		path, _ := text.(string)
+		return containsAny(text, pattern) || len(r.ValuePath) > 0 && (climbs(path) ||
+			slices.ContainsFunc(r.ValuePath, func(dir string) bool {
+				return below(path, dir) || below(composed(path), dir)
+			}))
+	}
+}
+
+// allowed reports whether a value is one of those that an allow_tool_param lists:
+// the same text, the same number, or a path at or below one of the rule's. Case
+// counts, since what is alike may still be something else.
+func (r Rule) allowed(v any) bool {
+	if text, ok := v.(string); ok {
+		return slices.ContainsFunc(r.Value, func(w string) bool {
+			return norm.NFC.String(text) == norm.NFC.String(w)
+		}) ||
+			slices.ContainsFunc(r.ValuePath, func(dir string) bool { return below(text, dir) })
+	}
+	text := string(v.(literal))
+	return slices.ContainsFunc(r.Value, func(w string) bool { return text == w || sameNumber(text, w) })
+}
+
+// containsAny reports whether a text contains one of words, which are folded.
+func containsAny(text any, words []string) bool {
+	for _, form := range forms(text) {
+		s := folded(form)
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// compilePattern bounds the work of a match: it is linear in the text times
+// the size of the program.
+func compilePattern(pattern string) (*regexp.Regexp, error) {
+	if len(pattern) > maxPattern {
+		return nil, fmt.Errorf("the pattern has %d bytes, at most %d are allowed", len(pattern), maxPattern)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("the pattern is not valid RE2: %w", err)
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, fmt.Errorf("the pattern cannot be compiled: %w", err)
+	}
+	if len(prog.Inst) > maxProgram {
+		return nil, fmt.Errorf("the pattern compiles to %d instructions, at most %d are allowed: use "+
+			"smaller repeat counts", len(prog.Inst), maxProgram)
+	}
+	return regexp.Compile(pattern)
 }

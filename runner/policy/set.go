@@ -2,11 +2,15 @@ package policy
 
 import (
 	"fmt"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -100,7 +104,7 @@ func (s *Set) Add(r Rule, now time.Duration) error {
 	return nil
 }
 
-// Forbidden tells whether a tool may not be called whatever its parameters.
+// Forbidden reports whether a tool may not be called whatever its parameters.
 func (s *Set) Forbidden(tool string) bool {
 	if len(s.listed(tool)) > 0 {
 		return true
@@ -108,13 +112,13 @@ func (s *Set) Forbidden(tool string) bool {
 	return slices.ContainsFunc(*s.rules.Load(), func(r *rule) bool { return r.Rule.Rule == DenyTool && r.covers(tool) })
 }
 
-// Decides tells whether the set has anything to decide calls of tools by.
+// Decides reports whether the set has anything to decide calls of tools by.
 func (s *Set) Decides() bool {
 	t := s.file.Tools
 	return t.Allow != nil || len(t.Deny) > 0 || s.file.Capabilities != nil || len(*s.rules.Load()) > 0
 }
 
-// Granted tells whether a tool may be given a capability.
+// Granted reports whether a tool may be given a capability.
 func (s *Set) Granted(capability string) bool {
 	return s.file.Capabilities == nil || slices.Contains(*s.file.Capabilities, capability)
 }
@@ -238,4 +242,247 @@ func (t Tools) document() *schema.PolicyTools {
 		d.Allow = append([]string{}, *t.Allow...)
 	}
 	return d
+}
+
+// Explanation says whether a call may be made, and why.
+type Explanation struct {
+	Tool     string `json:"tool"`
+	Decision string `json:"decision"`       // "allow" or "deny"
+	Rule     string `json:"rule,omitempty"` // the first that denies: the one an answer to the call names
+	// Rulings are those of all rules that cover the call, in the order in which
+	// they are asked.
+	Rulings []Ruling `json:"rulings"`
+}
+
+// Ruling is what one rule, or a list of tools, says about a call.
+type Ruling struct {
+	Rule     string `json:"rule"` // its name
+	Kind     string `json:"kind"`
+	Decision string `json:"decision"` // "allow" or "deny"
+	Param    string `json:"param,omitempty"`
+	// Reason is fit to be shown: it never quotes a parameter's value.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Explain decides a call as [Set.Check] does, and says what each rule that covers
+// it has to do with that. The call counts against no rate limit, and is decided as
+// if it were the first.
+func (s *Set) Explain(c *Call) Explanation {
+	e := Explanation{Tool: c.Tool, Decision: "allow", Rulings: []Ruling{}}
+	add := func(r Ruling, denies bool) {
+		r.Decision = "allow"
+		if denies {
+			r.Decision, e.Decision = "deny", "deny"
+			if e.Rule == "" {
+				e.Rule = r.Rule
+			}
+		}
+		e.Rulings = append(e.Rulings, r)
+	}
+	listed := s.listed(c.Tool)
+	for _, v := range listed {
+		add(Ruling{Rule: v.Rule, Kind: v.Kind, Reason: v.Reason}, true)
+	}
+	if len(listed) == 0 && s.tools.limited {
+		add(Ruling{Rule: AllowList, Kind: DenyTool, Reason: "the tool is on the list of allowed tools"}, false)
+	}
+	var limits []*rule
+	for _, r := range *s.rules.Load() {
+		switch {
+		case !r.covers(c.Tool):
+		case r.rate != nil:
+			limits = append(limits, r)
+		default:
+			v, denies := r.check1(c)
+			if !denies {
+				v.Reason = ""
+			}
+			add(Ruling{Rule: v.Rule, Kind: v.Kind, Param: v.Param, Reason: v.Reason}, denies)
+		}
+	}
+	for _, r := range limits {
+		calls, every := r.rate.Limit()
+		add(Ruling{Rule: r.Name, Kind: r.Rule.Rule, Reason: fmt.Sprintf("at most %d calls in %v", calls, every)},
+			calls == 0)
+	}
+	return e
+}
+
+// Kind is what a list of names is about.
+type Kind string
+
+// Kinds of names beside tools.
+const (
+	Resources      Kind = "resources"       // URIs of MCP resources
+	Prompts        Kind = "prompts"         // names of MCP prompts
+	ServerRequests Kind = "server_requests" // methods that an MCP server asks of its client
+)
+
+// names are a list of allowed and denied names and globs, ready to be asked. What is denied is in the form of [Alike],
+// unless exact; what is allowed must be the same.
+type names struct {
+	exact       bool
+	deny, allow map[string]bool
+	denyGlobs   []string
+	allowGlobs  []string
+	limited     bool // there is a list of what is allowed
+}
+
+func newNames(t Tools, exact bool) (n names) {
+	n.exact = exact
+	deny := make([]string, len(t.Deny))
+	for i, name := range t.Deny {
+		deny[i] = n.form(name)
+	}
+	n.deny, n.denyGlobs = splitGlobs(deny)
+	if n.limited = t.Allow != nil; n.limited {
+		n.allow, n.allowGlobs = splitGlobs(*t.Allow)
+	}
+	return n
+}
+
+func splitGlobs(list []string) (plain map[string]bool, globs []string) {
+	plain = make(map[string]bool, len(list))
+	for _, name := range list {
+		if plain[name] = true; strings.ContainsAny(name, "*?[{\\") {
+			globs = append(globs, name)
+		}
+	}
+	return plain, globs
+}
+
+// form is a name or glob as the list of what is denied has it.
+func (n *names) form(name string) string {
+	if n.exact {
+		return name
+	}
+	return Alike(name)
+}
+
+// denies reports whether a name is on the list of what is denied by itself, and not by a glob.
+func (n *names) denies(name string) bool { return n.deny[n.form(name)] }
+
+// decide is the list that forbids a name: DenyList, AllowList or "". Deny wins
+// over allow.
+func (n *names) decide(name string) string {
+	in := func(name string, plain map[string]bool, globs []string) bool {
+		matches := func(glob string) bool { return doublestar.MatchUnvalidated(glob, name) }
+		return plain[name] || plain[AnyTool] || slices.ContainsFunc(globs, matches)
+	}
+	switch {
+	case in(n.form(name), n.deny, n.denyGlobs):
+		return DenyList
+	case n.limited && !in(name, n.allow, n.allowGlobs):
+		return AllowList
+	}
+	return ""
+}
+
+func (s *Set) list(kind Kind) Tools {
+	switch kind {
+	case Resources:
+		return s.file.Resources
+	case Prompts:
+		return s.file.Prompts
+	}
+	return s.file.ServerRequests
+}
+
+// Lists reports whether the policy says anything about names of a kind.
+func (s *Set) Lists(kind Kind) bool {
+	l := s.list(kind)
+	return l.Allow != nil || len(l.Deny) > 0
+}
+
+// CheckName decides about a name that is not a tool's. A resource's URI is looked
+// at as it is written and as it is resolved, and both must be allowed.
+func (s *Set) CheckName(kind Kind, name string) []Violation {
+	n := newNames(s.list(kind), kind == Resources) // the case of a URI can matter
+	forms := []string{name}
+	if kind == Resources {
+		forms = append(forms, resolved(name))
+	}
+	for _, form := range forms {
+		switch n.decide(form) {
+		case DenyList:
+			return []Violation{{Rule: string(kind) + ".deny", Kind: DenyTool,
+				Reason: "it is on the list of what is denied"}}
+		case AllowList:
+			return []Violation{{Rule: string(kind) + ".allow", Kind: DenyTool,
+				Reason: "it is not on the list of what is allowed"}}
+		}
+	}
+	return nil
+}
+
+// resolved is a URI with scheme and host in lower case and a path without escapes,
+// "." and "..".
+func resolved(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil || u.Path == "" {
+		return uri
+	}
+	rest := ""
+	if i := strings.IndexAny(uri, "?#"); i >= 0 {
+		rest = uri[i:]
+	}
+	return strings.ToLower(u.Scheme) + "://" + strings.ToLower(u.Host) + path.Clean(u.Path) + rest
+}
+
+// maxRates bounds the rate limits that are shared.
+const maxRates = 4096
+
+// Rates are rate limits that several sets share, by name. They are safe for
+// concurrent use.
+type Rates struct {
+	note   func(limit string, every time.Duration, undo bool)
+	mu     sync.Mutex
+	limits map[string]*RateLimit
+	before func(limit string) []time.Duration
+}
+
+// NewRates has none yet. Its limits begin with the calls of before, in order, and tell
+// note of each call that they count or take back.
+func NewRates(before func(limit string) []time.Duration,
+	note func(limit string, every time.Duration, undo bool)) *Rates {
+	return &Rates{note: note, limits: map[string]*RateLimit{}, before: before}
+}
+
+// Of is the limit of a name; another count or window is another limit.
+func (r *Rates) Of(name string, limit int, every time.Duration) *RateLimit {
+	key := fmt.Sprintf("%d/%d %s", limit, every, name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l := r.limits[key]; l != nil {
+		return l
+	}
+	l := NewRateLimit(limit, every)
+	if len(r.limits) < maxRates {
+		r.limits[key] = l
+		l.times = r.before(key)
+		l.note = func(undo bool) { r.note(key, every, undo) }
+	}
+	return l
+}
+
+// Shared is a set of the same rules whose rate limits are those of rates.
+func (s *Set) Shared(rates *Rates) *Set {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shared := &Set{file: s.file, tools: s.tools, rates: rates}
+	rules := make([]*rule, len(*s.rules.Load()))
+	for i, r := range *s.rules.Load() {
+		own := *r
+		shared.share(&own)
+		rules[i] = &own
+	}
+	shared.rules.Store(&rules)
+	return shared
+}
+
+// share makes a rule's limit one of those that the set shares.
+func (s *Set) share(r *rule) {
+	if s.rates != nil && r.rate != nil {
+		r.rate = s.rates.Of("rule "+r.Name+" "+r.Target, r.rate.limit, r.rate.every)
+	}
 }

@@ -43,7 +43,7 @@ func composed(s string) string {
 	return norm.NFC.String(visible(s))
 }
 
-// isPlain tells whether a text is printable ASCII.
+// isPlain reports whether a text is printable ASCII.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] >= 0x7f || s[i] < ' ' {
@@ -81,7 +81,7 @@ func number(s string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(s)
 }
 
-// sameNumber tells whether two texts are the same number.
+// sameNumber reports whether two texts are the same number.
 func sameNumber(a, b string) bool {
 	x, ok := number(a)
 	if !ok {
@@ -91,7 +91,7 @@ func sameNumber(a, b string) bool {
 	return ok && x.Cmp(y) == 0
 }
 
-// below tells whether a path is dir or lies below it, by its text alone: links
+// below reports whether a path is dir or lies below it, by its text alone: links
 // and mounts are the file system's. A file URL counts as its path.
 func below(p, dir string) bool {
 	p = strings.TrimPrefix(p, "file://")
@@ -102,7 +102,7 @@ func below(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// climbs tells whether a path leaves the directory that it is relative to: where
+// climbs reports whether a path leaves the directory that it is relative to: where
 // it leads depends on that directory, which nobody told.
 func climbs(p string) bool {
 	p = path.Clean(p)

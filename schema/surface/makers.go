@@ -8,7 +8,7 @@ import (
 )
 
 // What makes names by chance: programs and libraries that are known by their whole pattern, and
-// generators, whose names count only for what the run made and that is gone. names.go says when.
+// generators, whose names count only for what the run made and that is gone. normalize.go says when.
 
 // maker is a known maker of names in directories for temporary files and in git's own.
 type maker struct {

@@ -1,6 +1,20 @@
 package surface
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
 )
@@ -156,4 +170,609 @@ func (b *Builder) program(e *schema.KernelEvent) {
 		len(b.perls) < maxMade {
 		b.perls[e.ExecID] = struct{}{}
 	}
+}
+
+// made is a file or directory that the run made, where there was none, under a name
+// that looks random. What becomes of it decides: one that the run removes, or gives
+// another name, was random; one that is still there at the end has the name that
+// somebody chose. Until then paths at and below it wait in held.
+type made struct {
+	base string // what the surface has in place of the last part of its path, if it is random
+	sure bool   // its making shows that it is: nothing waits
+	held map[string]struct{}
+	// maker is set where a random name looks like a word once in twelve times:
+	// Python tries a temporary directory with a file of such a name, makes it,
+	// writes to it and removes it. It is the process instance that made it; what
+	// anything else touches has the name that it was given.
+	maker uint64
+}
+
+// Bounds: how many of them are remembered at a time, how many paths wait for all of
+// them, and how many words of arguments are remembered.
+const (
+	maxMade  = 8192
+	maxHeld  = 1 << 15
+	maxWords = 1 << 16
+)
+
+// remember takes note of what e makes.
+func (b *Builder) remember(e *schema.KernelEvent) {
+	if len(b.temp) >= maxMade || e.Failed() || !e.Makes() && !b.renamesMade(e) {
+		return
+	}
+	path := e.Value
+	if e.Kind == schema.KindLink || e.Kind == schema.KindRename {
+		path = e.Target
+	}
+	n := plainPath(path, e.PID)
+	dir, base := cutLast(n)
+	if name := byName(n, len(dir), len(n)); name != n { // a known maker's, whatever becomes of it
+		b.madePiece(randomPiece(base, name[len(dir):]))
+		return
+	}
+	var m made
+	if name := byForm(base, inHome(dir), b.spelled); name != base {
+		m.base, m.sure = cmp.Or(ownPID(name, e.PID), name), true
+		for start, end := range unique(base, true) {
+			b.madePiece(base[start:end])
+		}
+	} else if name := byPID(base, strconv.FormatUint(uint64(e.PID), 10)); name != "" {
+		m.base, m.sure = name, true
+	} else if m.base = b.generated(e, n); m.base == "" {
+		return
+	}
+	if e.Kind == schema.KindMkdir {
+		b.dirs++
+	} else if !m.sure && len(base) == 8 && looksChosen(base) {
+		m.maker = e.ExecID
+	}
+	b.temp[n] = m
+}
+
+// generated returns the last part of path, which e makes, as the surface has it if it is gone at the
+// end; "" if nobody makes such names by chance, or the event does not show that nothing was there.
+func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
+	dir, base := cutLast(path)
+	if name := byPlace(dir, base, true); name != "" {
+		return name
+	}
+	if e.Kind == schema.KindRename {
+		return ""
+	}
+	if e.Kind == schema.KindOpen && e.Flags&openExcl == 0 {
+		return b.beside(dir, base)
+	}
+	if name := ownPID(base, e.PID); name != "" {
+		return name
+	}
+	_, perl := b.perls[e.ExecID]
+	if e.Kind == schema.KindOpen {
+		name = madeByMkstemp(path, perl, e.Flags, e.Mode)
+	} else {
+		name = madeByMkdtemp(path, perl, e.Mode)
+	}
+	if name == "" {
+		return ""
+	}
+	piece := randomPiece(base, name)
+	if b.spelled(piece) {
+		return ""
+	}
+	b.madePiece(piece)
+	return name
+}
+
+// renamesMade reports whether e gives another name to what the run made under a name
+// that is random by its form: the new one often has a part of it.
+func (b *Builder) renamesMade(e *schema.KernelEvent) bool {
+	return e.Kind == schema.KindRename && b.temp[plainPath(e.Value, e.PID)].sure
+}
+
+// cutLast cuts behind the last slash.
+func cutLast(path string) (dir, base string) {
+	i := strings.LastIndexByte(path, '/') + 1
+	return path[:i], path[i:]
+}
+
+// find returns which of all that was made path is, or is below.
+func (b *Builder) find(path string) (root string, m made, ok bool) {
+	return innermost(b.temp, path, b.dirs > 0)
+}
+
+// innermost finds path in what, or the longest of its parents.
+func innermost[T any](what map[string]T, path string, parents bool) (root string, v T, ok bool) {
+	if v, ok = what[path]; ok {
+		return path, v, true
+	}
+	for i := strings.LastIndexByte(path, '/'); parents && i > 0; i = strings.LastIndexByte(path[:i], '/') {
+		if v, ok = what[path[:i]]; ok {
+			return path[:i], v, true
+		}
+	}
+	return "", v, false
+}
+
+// path adds a path of an event.
+func (b *Builder) path(e *schema.KernelEvent, p string) error {
+	n := nameless(plainPath(p, e.PID), e.Marks)
+	root, m, ok := b.find(n)
+	if ok && m.maker != 0 && !m.tries(e) {
+		if err := b.decide(root, ""); err != nil {
+			return err
+		}
+		ok = false
+	}
+	// What was made is spoken of after it was gone, too.
+	gone := e.Repeat || e.Marks&schema.MarkDeleted != 0 || e.Result == enoent
+	if !ok {
+		if name := b.strangers(e, n); name != n {
+			return b.put(e.Name(name), strings.LastIndexByte(name, '/'), gone)
+		}
+	}
+	return b.put(e.Name(n), len(n), gone)
+}
+
+// beside is a file that is named after another, which the run made exclusively: further files of
+// gcc's, and what is called as a directory with an end of its own.
+func (b *Builder) beside(dir, base string) string {
+	if name := byMaker(base, true); name != "" && b.ours(base, name) {
+		return name
+	}
+	for i := len(base) - 1; i > 0; i-- {
+		if strings.IndexByte(".-_", base[i]) < 0 {
+			continue
+		}
+		if m, ok := b.temp[dir+base[:i]]; ok && !m.sure {
+			return m.base + base[i:]
+		}
+	}
+	return ""
+}
+
+// ours reports whether the run made a file with the piece that is <random> in name.
+func (b *Builder) ours(base, name string) bool {
+	_, ok := b.pieces[randomPiece(base, name)]
+	return ok
+}
+
+// strangers returns a path that the run did not make without what its last part has of the process
+// itself, or of chance where there is nothing.
+func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
+	dir, base := cutLast(path)
+	if name := byPID(base, strconv.FormatUint(uint64(e.PID), 10)); name != "" {
+		return dir + name
+	}
+	if e.Kind == schema.KindOpen && e.Result == enoent {
+		// not even its directory is there
+		if name := byMaker(base, true); name != "" && (e.Flags&openExcl != 0 || b.ours(base, name)) {
+			return dir + name
+		}
+		if below(temporaryDirs, path) {
+			parts := strings.Split(path, "/")
+			for i := range parts {
+				parts[i] = byForm(parts[i], false, b.spelled)
+			}
+			return strings.Join(parts, "/")
+		}
+	}
+	return path
+}
+
+// executed gives a program that is executed, and the directories that it is in, the names that they
+// were given. A script is a program too: its interpreter is the value, and the script the target.
+func (b *Builder) executed(e *schema.KernelEvent) error {
+	script := e.Target
+	if script != "" && script[0] != '/' {
+		script = path.Join(e.Cwd, script)
+	}
+	for _, p := range []string{plainPath(e.Value, e.PID), plainPath(script, e.PID)} {
+		for i := len(p); i > 0 && len(b.temp) > 0; i = strings.LastIndexByte(p[:i], '/') {
+			if m, ok := b.temp[p[:i]]; ok && !m.sure {
+				if err := b.decide(p[:i], ""); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// put adds the path s, whose end from at on has been settled. gone says that the rest
+// may be something that was there before.
+func (b *Builder) put(s string, at int, gone bool) error {
+	for {
+		root, m, ok := b.find(s[:max(at, 0)])
+		base := m.base
+		if gone {
+			if was, name, is := innermost(b.past, s[:max(at, 0)], true); is && len(was) > len(root) {
+				root, base, ok, m = was, name, true, made{sure: true}
+			}
+		}
+		if !ok {
+			return b.paths.add(b.clean(byName(s, 0, at)))
+		}
+		s = byName(s, len(root), at)
+		if !m.sure && b.held == maxHeld {
+			if err := b.decide(root, ""); err != nil {
+				return err
+			}
+			_, base = cutLast(root) // it has the name that it was given
+		} else if !m.sure {
+			if m.held == nil {
+				m.held = make(map[string]struct{})
+				b.temp[root] = m
+			}
+			if _, ok := m.held[s]; !ok {
+				m.held[strings.Clone(s)] = struct{}{} // s may be part of a whole line
+				b.held++
+			}
+			return nil
+		}
+		dir, _ := cutLast(root)
+		s, at = dir+base+s[len(root):], len(dir)-1
+	}
+}
+
+// tries reports whether e may be a part of Python's try of a directory.
+func (m *made) tries(e *schema.KernelEvent) bool {
+	return m.maker == e.ExecID &&
+		(e.Kind == schema.KindOpen || e.Kind == schema.KindWrite || e.Kind == schema.KindUnlink)
+}
+
+// gone takes note that a path is no longer there.
+func (b *Builder) gone(path string) error {
+	m, ok := b.temp[path]
+	if !ok {
+		return nil
+	}
+	if len(b.past) < maxMade {
+		b.past[path] = m.base
+	}
+	return b.decide(path, m.base)
+}
+
+// decide adds what waits for root, whose last part is base in the surface, or what
+// it is where base is empty, and forgets it.
+func (b *Builder) decide(root, base string) error {
+	dir, own := cutLast(root)
+	if base == "" {
+		base = own
+	}
+	held := b.temp[root].held
+	delete(b.temp, root)
+	b.held -= len(held)
+	for h := range held {
+		if err := b.put(dir+base+h[len(root):], len(dir)-1, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decideAll adds what still waits: nothing removed it. What is in a directory that
+// was made comes before the directory.
+func (b *Builder) decideAll() error {
+	byLength := func(a, c string) int { return len(c) - len(a) }
+	for _, path := range slices.SortedFunc(maps.Keys(b.temp), byLength) {
+		base := ""
+		if m := b.temp[path]; m.sure {
+			base = m.base
+		}
+		if err := b.decide(path, base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hear remembers the ends of the words of a program's arguments: a name that was
+// spelled there before it was made is no chance, unless it is that of another file
+// that was.
+func (b *Builder) hear(argv []string) {
+	for _, arg := range argv {
+		for start, end := range unique(arg, true) {
+			b.word(arg[start:end])
+		}
+		for _, word := range strings.FieldsFunc(arg, func(r rune) bool { return !strings.ContainsRune(alnum, r) }) {
+			if len(word) >= 6 {
+				b.word(word[len(word)-6:])
+			}
+		}
+	}
+}
+
+func (b *Builder) word(piece string) {
+	if _, ok := b.pieces[piece]; !ok && len(b.words) < maxWords {
+		b.words[strings.Clone(piece)] = struct{}{} // it is part of a whole line
+	}
+}
+
+// madePiece takes note of a piece of a name that the run made.
+func (b *Builder) madePiece(piece string) {
+	if piece != "" && len(b.pieces) < maxWords {
+		b.pieces[strings.Clone(piece)] = struct{}{}
+	}
+}
+
+func (b *Builder) spelled(piece string) bool {
+	_, ok := b.words[piece]
+	return ok
+}
+
+// randomPiece is the end of the piece of base that is <random> in name, "" if none is.
+func randomPiece(base, name string) string {
+	const random = "<random>"
+	i := strings.LastIndex(name, random)
+	if i < 0 {
+		return ""
+	}
+	end := i + len(random) + len(base) - len(name)
+	return base[max(end-6, 0):max(end, 0)]
+}
+
+// The set of endpoints holds "endpoint\x00" for each that was used and
+// "endpoint\x00name" for each name of one: a name that is learned late, or of
+// an endpoint that only flowed in, finds its endpoint when they are merged.
+const nameMark = "\x00"
+
+func (b *Builder) endpoint(ep string, e *schema.KernelEvent) error {
+	if path, ok := strings.CutPrefix(ep, "unix:"); ok {
+		if path == "" {
+			return nil
+		}
+		return b.hosts.add(b.clean("unix:" + socketName(path, e.PID) + nameMark))
+	}
+	if ap, err := netip.ParseAddrPort(ep); err == nil && ap.Addr().IsLoopback() && ap.Port() >= firstEphemeral &&
+		(e.Protocol == "udp" || b.bound.has(ap.Port())) {
+		ep = anyPort(ep)
+	}
+	if err := b.hosts.add(b.clean(ep + nameMark)); err != nil {
+		return err
+	}
+	return b.nameOf(ep, e.Names...)
+}
+
+// socketName is normalizePath for abstract names too, which may hold zeroes.
+func socketName(path string, pid uint32) string {
+	return normalizePath(strings.ReplaceAll(path, "\x00", `\x00`), pid)
+}
+
+// firstEphemeral is the least port that Linux chooses for a socket that asks
+// for none, unless net.ipv4.ip_local_port_range says otherwise.
+const firstEphemeral = 32768
+
+// anyPort replaces the port.
+func anyPort(ep string) string { return ep[:strings.LastIndexByte(ep, ':')] + ":<ephemeral>" }
+
+// note remembers an own port that the kernel may have chosen, and reports
+// whether it is one.
+func (b *Builder) note(ep string) bool {
+	ap, err := netip.ParseAddrPort(ep)
+	if err != nil || ap.Port() < firstEphemeral {
+		return false
+	}
+	b.bound.add(ap.Port())
+	return true
+}
+
+func (b *Builder) nameOf(ep string, names ...string) error {
+	for _, n := range names {
+		if n == "" || ep == "" {
+			continue
+		}
+		if err := b.hosts.add(b.clean(ep + nameMark + n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Builder) bind(e *schema.KernelEvent) error {
+	if path, ok := strings.CutPrefix(e.Value, "unix:"); ok {
+		if path == "" {
+			return nil
+		}
+		return b.hosts.add(b.clean("bind unix:" + socketName(path, e.PID) + nameMark))
+	}
+	if e.Value == "" {
+		return nil
+	}
+	if b.note(e.Value) {
+		return b.hosts.add(b.clean("bind " + anyPort(e.Value) + nameMark))
+	}
+	return b.hosts.add(b.clean("bind " + e.Value + nameMark))
+}
+
+// portSet is a set of ports.
+type portSet [1 << 16 / 64]uint64
+
+func (p *portSet) add(port uint16)      { p[port/64] |= 1 << (port % 64) }
+func (p *portSet) has(port uint16) bool { return p[port/64]&(1<<(port%64)) != 0 }
+
+// endpoints yields the endpoints with their names, in the order of their bytes.
+func (b *Builder) endpoints() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var ep string
+		var names []string
+		flush := func() bool {
+			if ep == "" {
+				return true
+			}
+			out := ep
+			if len(names) > 0 {
+				out += " (" + strings.Join(names, ",") + ")"
+			}
+			ep, names = "", nil
+			return yield(out, nil)
+		}
+		for v, err := range b.hosts.all() {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			at, name, _ := strings.Cut(v, nameMark)
+			switch {
+			case name == "":
+				if !flush() {
+					return
+				}
+				ep = at
+			case at == ep:
+				names = append(names, name)
+			}
+		}
+		flush()
+	}
+}
+
+// The lists of capability-surface.json.
+const (
+	listPaths     = "filesystem_paths"
+	listEndpoints = "network_endpoints"
+	listExecs     = "process_execs"
+	listTools     = "mcp_tools"
+	listDecisions = "policy_decisions"
+)
+
+// listRoom is how many bytes each list takes in the document at most: together
+// less than the 64 MiB that readers accept of one (schema/SPEC.md).
+var listRoom = map[string]int64{
+	listPaths: 40 << 20, listEndpoints: 6 << 20, listExecs: 6 << 20, listTools: 4 << 20, listDecisions: 4 << 20,
+}
+
+// WriteTo streams capability-surface.json in the form of [schema.Document]. What a
+// list has no room for, the last by its order, is left out; Reasons tells.
+func (b *Builder) WriteTo(w io.Writer) (int64, error) {
+	if err := b.decideAll(); err != nil {
+		return 0, err
+	}
+	c := &countWriter{w: bufio.NewWriterSize(w, 64<<10)}
+	c.text("{\n  \"schema\": ")
+	c.value(schema.CapabilitySurfaceV0)
+	c.text(",\n  \"run_id\": ")
+	c.value(b.runID)
+	b.omitted = make(map[string]uint64)
+	for _, l := range []struct {
+		key    string
+		values iter.Seq2[string, error]
+	}{
+		{listPaths, b.paths.all()}, {listEndpoints, b.endpoints()}, {listExecs, b.execs.all()},
+		{listTools, ascending(b.tools)}, {listDecisions, ascending(b.decisions)},
+	} {
+		if n := c.list(l.key, l.values, b.room[l.key]); n > 0 {
+			b.omitted[l.key] = n
+		}
+	}
+	c.text("\n}\n")
+	if c.err == nil {
+		c.err = c.w.Flush()
+	}
+	return c.n, c.err
+}
+
+// Reasons says, after WriteTo, what the document does not list.
+func (b *Builder) Reasons() []schema.Reason {
+	var reasons []schema.Reason
+	for _, list := range slices.Sorted(maps.Keys(b.omitted)) {
+		reasons = append(reasons, schema.Reason{
+			Subject: "surface", Code: "surface_cut",
+			Message: fmt.Sprintf("%s is over %d MiB, so the last %d of its sorted entries are left out; "+
+				"the layers have them", list, b.room[list]>>20, b.omitted[list]),
+		})
+	}
+	return reasons
+}
+
+// EndpointsOmitted reports, after WriteTo, whether there was no room for some endpoints.
+func (b *Builder) EndpointsOmitted() bool { return b.omitted[listEndpoints] > 0 }
+
+func ascending(m map[string]struct{}) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, v := range slices.Sorted(maps.Keys(m)) {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// countWriter writes JSON by hand and keeps the first error.
+type countWriter struct {
+	w   *bufio.Writer
+	buf bytes.Buffer
+	n   int64
+	err error
+}
+
+func (c *countWriter) text(s string) {
+	if c.err == nil {
+		var n int
+		n, c.err = c.w.WriteString(s)
+		c.n += int64(n)
+	}
+}
+
+func (c *countWriter) write(b []byte) {
+	if c.err == nil {
+		var n int
+		n, c.err = c.w.Write(b)
+		c.n += int64(n)
+	}
+}
+
+func (c *countWriter) value(s string) { c.write(c.encode(s)) }
+
+// encode is a string in JSON, until the next call.
+func (c *countWriter) encode(s string) []byte {
+	c.buf.Reset()
+	if asItIs(s) {
+		c.buf.WriteByte('"')
+		c.buf.WriteString(s)
+		c.buf.WriteByte('"')
+		return c.buf.Bytes()
+	}
+	enc := json.NewEncoder(&c.buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil && c.err == nil {
+		c.err = err
+	}
+	return bytes.TrimSuffix(c.buf.Bytes(), []byte("\n"))
+}
+
+// asItIs reports whether JSON has a string as it is.
+func asItIs(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// list writes values as long as there is room for them, and returns how many it
+// left out.
+func (c *countWriter) list(key string, values iter.Seq2[string, error], room int64) (omitted uint64) {
+	c.text(",\n  \"" + key + "\": [")
+	sep, end := "\n    ", c.n+room
+	for v, err := range values {
+		if err != nil && c.err == nil {
+			c.err = err
+		}
+		if c.err != nil {
+			return omitted
+		}
+		text := c.encode(v)
+		if omitted > 0 || c.n+int64(len(sep)+len(text)) > end {
+			omitted++
+			continue
+		}
+		c.text(sep)
+		c.write(text)
+		sep = ",\n    "
+	}
+	if sep != "\n    " {
+		c.text("\n  ")
+	}
+	c.text("]")
+	return omitted
 }
