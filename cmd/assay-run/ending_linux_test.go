@@ -33,7 +33,7 @@ type holdCase struct {
 	command []string
 	stdout  bool // a pipe that nobody reads
 	stderr  bool // a full pipe that nobody reads
-	freeze  bool // the session's cgroup, as soon as it is there
+	freeze  bool // the session's cgroup, from the beginning
 	// held reports that the run is in the state.
 	held func(t *testing.T, r *heldRun) bool
 	// untimed says why the run's timeout does not bound the state.
@@ -49,7 +49,7 @@ type heldRun struct {
 	dir, id string
 	cmd     *exec.Cmd
 	stderr  bytes.Buffer
-	session string // the session's cgroup2 directory, once it was frozen
+	session string // the session's cgroup2 directory, which is frozen
 }
 
 func (r *heldRun) exists(name string) bool {
@@ -79,19 +79,31 @@ checks: [{name: hangs, expect_exit_zero: true, command: 'trap "" TERM INT; touch
 
 func ready(_ *testing.T, r *heldRun) bool { return r.exists("ready") }
 
-// frozen reports that the session is frozen, and that the run waits: no thread of it has run for a while.
+// frozen reports whether the frozen session is there, and the run waits: no thread of it has run for a while. One that
+// starts a process in the frozen session waits in the kernel (D) until that process is killed.
 func frozen(_ *testing.T, r *heldRun) bool {
-	for range 20 {
+	const looks = 50
+	stuck := map[string]int{}
+	for range looks {
 		time.Sleep(5 * time.Millisecond)
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.cmd.Process.Pid))
 		for _, task := range tasks {
-			if stat, _ := os.ReadFile(task); bytes.Contains(stat, []byte(") R ")) ||
-				bytes.Contains(stat, []byte(") D ")) {
+			stat, _ := os.ReadFile(task)
+			switch {
+			case bytes.Contains(stat, []byte(") R ")):
 				return false
+			case bytes.Contains(stat, []byte(") D ")):
+				stuck[task]++
 			}
 		}
 	}
-	return r.session != ""
+	for _, n := range stuck {
+		if n < looks {
+			return false
+		}
+	}
+	_, err := os.Stat(r.session)
+	return err == nil
 }
 
 // holds has a case for each state.
@@ -200,6 +212,9 @@ func (h holdCase) hold(t *testing.T, how string) (r *heldRun, ended chan struct{
 	if h.stderr {
 		r.cmd.Stderr = unread(t, 1<<20)
 	}
+	if h.freeze {
+		r.freeze(t)
+	}
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -212,9 +227,6 @@ func (h holdCase) hold(t *testing.T, how string) (r *heldRun, ended chan struct{
 		_ = r.cmd.Process.Kill()
 		<-ended
 	})
-	if h.freeze {
-		r.freeze(t, ended)
-	}
 	for !h.held(t, r) {
 		select {
 		case <-ended:
@@ -299,26 +311,37 @@ func unread(t *testing.T, fill int) *os.File {
 	return write
 }
 
-// freeze freezes the session's cgroup as soon as it is there.
-func (r *heldRun) freeze(t *testing.T, ended <-chan struct{}) {
+// freeze starts the run in a cgroup of its own, below which everything is frozen: the run's session will be there.
+func (r *heldRun) freeze(t *testing.T) {
 	t.Helper()
-	for {
-		_ = filepath.WalkDir(cgroup2(), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && d.Name() == r.id {
-				if os.WriteFile(filepath.Join(path, "cgroup.freeze"), []byte("1"), 0) == nil {
-					r.session = path
-				}
-				return fs.SkipAll
-			}
-			return nil
-		})
-		if r.session != "" {
-			return
-		}
-		select {
-		case <-ended:
-			t.Fatalf("the session's cgroup was never seen: %s", r.stderr.String())
-		default:
-		}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
 	}
+	_, path, _ := strings.Cut("\n"+string(own), "\n0::")
+	path, _, _ = strings.Cut(path, "\n")
+	home := filepath.Join(cgroup2(), path, r.id+"-home")
+	r.session = filepath.Join(home, "assay-run", r.id)
+	parent := filepath.Dir(r.session)
+	if err := errors.Join(os.Mkdir(home, 0o755), os.Mkdir(parent, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !leaktest.Within(10*time.Second, func() bool {
+			_ = os.Remove(parent)
+			err := os.Remove(home)
+			return err == nil || errors.Is(err, fs.ErrNotExist)
+		}) {
+			t.Errorf("%s is still there", home)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(parent, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 }
