@@ -32,14 +32,14 @@ import (
 // agentSide is what the agent tells about itself, in its logs and through the
 // gateway.
 type agentSide struct {
-	log     *evidence.Log
-	calls   *evidence.Calls
-	session *containment
-	inside  *confinement
-	access  access
-	sdkLog  string // as the spec has it; empty for none
-	polLog  string
-	shim    string // which the spec says writes sdkLog
+	log    *evidence.Log
+	calls  *evidence.Calls
+	inside quarters
+	nest   nest
+	access access
+	sdkLog string // as the spec has it; empty for none
+	polLog string
+	shim   string // which the spec says writes sdkLog
 
 	sdk     *agentlog.Follower // nil without a log
 	policy  *agentlog.Follower
@@ -63,6 +63,19 @@ type agentSide struct {
 	missing error // what is wrong with what it told, or could not be kept of it
 }
 
+// quarters are where the agent lives.
+type quarters interface {
+	// user is who it runs as; nil is the user of the runner.
+	user() *sandbox.User
+	// confined reports whether it starts in a sandbox.
+	confined() bool
+	// outlive names a directory that is removed if we are killed.
+	outlive(dir string)
+}
+
+// nest makes a cgroup below the agent's.
+type nest func(name string) (*cgroup.Nested, error)
+
 // access says how the agent may use the gateway.
 type access struct {
 	policyFile string       // to read the rules from, when they are nil
@@ -74,10 +87,9 @@ type access struct {
 	mode       cgroup.Mode
 }
 
-func newAgentSide(log *evidence.Log, opt Options, spec *Spec, session *containment, inside *confinement) *agentSide {
+func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside quarters, nest nest) *agentSide {
 	a := &agentSide{
-		log: log, session: session, inside: inside, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog,
-		shim: spec.AgentShim,
+		log: log, inside: inside, nest: nest, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
 		access: access{
 			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
 			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Contained.host().Mode(),
@@ -99,8 +111,8 @@ func (a *agentSide) open(context.Context) error {
 	return a.followLogs()
 }
 
-// shape tells the agent where to report.
-func (a *agentSide) shape(cmd *exec.Cmd) error {
+// equip tells the agent where to report.
+func (a *agentSide) equip(cmd *exec.Cmd) {
 	if a.sdk != nil {
 		path, _ := absLog(a.sdkLog) // it worked before
 		cmd.Env = append(cmd.Env, envSDKLog+"="+path, envSDKSchema+"="+schema.SDKEventV0)
@@ -112,7 +124,6 @@ func (a *agentSide) shape(cmd *exec.Cmd) error {
 	if a.gateway != nil {
 		cmd.Env = append(cmd.Env, a.gateway.Env()...)
 	}
-	return nil
 }
 
 // reach are the files that the agent reports to.
@@ -143,7 +154,7 @@ func (a *agentSide) rules() (schema.Policy, bool) {
 
 // close reads the rest of what the agent reported, once nothing of the run is
 // left and the kernel layer has seen its last event.
-func (a *agentSide) close(*schema.Result) error {
+func (a *agentSide) close() error {
 	a.closeGateway()
 	a.refused = map[string]uint64{
 		"sdk":    a.endLog(a.sdk, "sdk", "sdk event log", a.sdkErr),
@@ -196,7 +207,7 @@ func (a *agentSide) openGateway() error {
 		cfg.Token = rand.Text()
 	}
 	if m := a.access.mode; m == cgroup.Unified || m == cgroup.Hybrid {
-		cfg.Join = newCallGroups(a.session.nest, a.calls.Correlator).join
+		cfg.Join = newCallGroups(a.nest, a.calls.Correlator).join
 	}
 	if kernel.HostPIDs() { // else the kernel layer has other numbers
 		cfg.Own = a.ownCalls
@@ -204,7 +215,7 @@ func (a *agentSide) openGateway() error {
 	g, err := gateway.New(cfg)
 	if err == nil {
 		a.gateway = g // from now on closed at the end
-		err = a.listen()
+		err = a.openSockets()
 	}
 	if err == nil {
 		return nil
@@ -233,8 +244,8 @@ func (a *agentSide) ownCalls(conn *net.UnixConn) (uint32, error) {
 	return uint32(pid), nil
 }
 
-// listen listens where the spec says. Who connects there does not act.
-func (a *agentSide) listen() error {
+// openSockets listens where the spec says. Who connects there does not act.
+func (a *agentSide) openSockets() error {
 	at, err := a.socketFor(a.inside.user())
 	if err != nil {
 		return err
@@ -244,7 +255,7 @@ func (a *agentSide) listen() error {
 		return err
 	}
 	a.socket = socket
-	a.session.outlive(filepath.Dir(socket))
+	a.inside.outlive(filepath.Dir(socket))
 	if u := a.inside.user(); u != nil {
 		if err := os.Lchown(socket, u.UID, u.GID); err != nil {
 			return fmt.Errorf("give the gateway's socket to the command's user: %w", err)
@@ -278,7 +289,7 @@ func (a *agentSide) socketFor(u *sandbox.User) (at string, err error) {
 	return filepath.Join(a.socketDir.Path, "gateway"), nil
 }
 
-// warned is told by the gateway's goroutines what a reader should know.
+// warned notes what the gateway's goroutines want a reader to know.
 func (a *agentSide) warned(message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -313,7 +324,7 @@ func (a *agentSide) followLogs() error {
 		return sandboxError("policy_decision_log_unusable", err)
 	}
 	a.calls.Own(realPath(sdkPath), realPath(policyPath))
-	if a.inside.profile != nil {
+	if a.inside.confined() {
 		for _, path := range []string{sdkPath, policyPath} {
 			if err := makeLog(path, a.inside.user()); err != nil {
 				return sandboxError("agent_log_unusable", err)
@@ -385,7 +396,7 @@ func (a *agentSide) known(t int64) bool {
 	return sdk && policy
 }
 
-// restart is told that the SDK's log begins anew, as its numbers then may.
+// restart notes that the SDK's log begins anew, as its numbers then may.
 func (a *agentSide) restart() { a.due, a.resync = 0, true }
 
 // sdkLine takes in a line of the SDK's log.
@@ -507,7 +518,7 @@ var remedies = map[string]string{
 // the agent's cgroup, and only by itself: the kernel tells who connected. Where
 // a sandbox cuts it off, the environment must do.
 type callGroups struct {
-	nest       func(name string) (*cgroup.Nested, error) // makes one below the agent's
+	nest       nest
 	correlator *binding.Correlator
 
 	mu     sync.Mutex
@@ -521,7 +532,7 @@ const (
 	tidyCallGroups = 64  // how many there are before unused ones are removed
 )
 
-func newCallGroups(nest func(name string) (*cgroup.Nested, error), c *binding.Correlator) *callGroups {
+func newCallGroups(nest nest, c *binding.Correlator) *callGroups {
 	return &callGroups{nest: nest, correlator: c, groups: map[string]*cgroup.Nested{}}
 }
 

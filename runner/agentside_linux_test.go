@@ -19,11 +19,11 @@ func TestSequenceOfAnSDKLog(t *testing.T) {
 	rec := newMemory()
 	r := newRun(spec, Options{Recorder: rec})
 	r.log.Event(r.started())
-	a := r.agent
+	a := r.witness.agentSide
 	if err := a.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	defer a.close(nil)
+	defer a.close()
 	for _, c := range []struct {
 		seq     int // -1: a line that is not JSON; -2: the log begins anew
 		problem bool
@@ -76,13 +76,13 @@ func TestPolicyOfASpec(t *testing.T) {
 		rec := newMemory()
 		r := newRun(spec, Options{Recorder: rec})
 		r.log.Event(r.started())
-		err := r.agent.open(t.Context())
+		err := r.witness.agentSide.open(t.Context())
 		var failure *runError
 		if errors.As(err, &failure) != (want != "") || failure != nil &&
 			(failure.Code != want || failure.exit != ExitRunner) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
-		r.agent.close(nil)
+		r.witness.agentSide.close()
 		if _, there := rec.files[schema.PolicyFilePath]; there != (want == "") {
 			t.Errorf("%s: policy.json is there: %v", text, there)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -38,11 +39,7 @@ func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schem
 	a := newAttachment(spec, target, opt)
 	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command,
 		EnvKeys: []string{}, WindowElapsedMS: new(int64)})
-	err := a.kernel.open(context.WithoutCancel(ctx))
-	if err != nil && target.Tree.Again() {
-		a.missed = true // whoever removed the directory may have used it
-		err = a.kernel.open(context.WithoutCancel(ctx))
-	}
+	err := a.open(context.WithoutCancel(ctx))
 	if err == nil {
 		a.attached()
 		a.detached(a.wait(ctx))
@@ -72,16 +69,25 @@ func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
 		Redactor: opt.Redactor,
 	})}
-	a.kernel = newObservation(a.log, spec, a, nil, nil, nil)
-	a.kernel.foreign, a.kernel.needed = true, true
+	a.kernel = newObservation(a.log, spec, a, layer.Options{Foreign: true})
 	return a
+}
+
+// open starts the kernel layer.
+func (a *attachment) open(ctx context.Context) error {
+	err := a.kernel.open(ctx)
+	if err != nil && a.Tree.Again() {
+		a.missed = true // whoever removed the directory may have used it
+		err = a.kernel.open(ctx)
+	}
+	return err
 }
 
 // Path is the cgroup's directory. With it, an attachment is a session for observation.
 func (a *attachment) Path() string { return a.Tree.Path }
 
-// forAttach gives the error of an observer that this process may not open the remedy of attach.
-func forAttach(err error) error {
+// explain gives the error of an observer that this process may not open the remedy of attach.
+func (a *attachment) explain(err error) error {
 	var u *kernel.Unavailable
 	if !errors.As(err, &u) {
 		return err
@@ -223,9 +229,4 @@ func (a *attachment) health(h *schema.ObservationHealth) {
 		h.SetKernelLayer(schema.PartialRingbufDrops)
 		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
 	}
-}
-
-// movedV1 reports that no process left its limits: an attachment sets none.
-func (a *attachment) movedV1(uint64, uint64, string) (controllers string, left bool) {
-	return "", false
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// command is the command of a run, from its start inside the agent's cgroup to
+// command is the command of a run with its standard streams, from its start inside the agent's cgroup to
 // the end of everything it started.
 type command struct {
 	log     *evidence.Log
@@ -28,18 +28,15 @@ type command struct {
 	timeout time.Duration // 0: none
 	grace   time.Duration
 	signals *inbox
-	session *containment
-	inside  *confinement
+	state   *states
 	streams *streams
-	shape   func() shaper // what changes the command before it starts
-	start   func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
-	began   time.Duration // the run, on the boot clock
-	// draining is called when nothing of the command is left.
-	draining func()
-	// over is called as soon as the command has ended.
-	over func()
-	// outlived is called when the command has ended, before what it left is.
-	outlived func()
+	ground  ground
+	shell   shell
+	remains remains
+	watch   spectator
+
+	terminal bool          // ours, which the command may use
+	began    time.Duration // the run, on the boot clock
 
 	cmd     *exec.Cmd
 	job     *cgroup.Job   // nil but on a terminal of the command's own
@@ -58,19 +55,67 @@ type command struct {
 	timings       schema.Timings
 }
 
-func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containment, inside *confinement,
-	streams *streams, began time.Duration) *command {
+// ground is where the command's processes are.
+type ground interface {
+	Agent() *cgroup.Group
+	// ready waits until the command can start there.
+	ready(ctx context.Context) error
+	// byDescent reports whether no cgroup keeps the processes together.
+	byDescent() bool
+}
+
+// shell is what is around the command.
+type shell interface {
+	// shape gives the command its environment.
+	shape(cmd *exec.Cmd, w reporting) error
+	// start starts it by start, inside where there is an inside.
+	start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error)
+	// init are the command's process id and its changes in a PID namespace; zero and nil: it has none.
+	init() (pid int, changes <-chan unix.WaitStatus)
+}
+
+// remains is what the command leaves.
+type remains interface {
+	// outlived notes the containers that outlived the command, before they are ended.
+	outlived()
+	// leftovers names the first of some processes of the session.
+	leftovers(procs []cgroup.Proc) []schema.Leftover
+	// NoContainers keeps containers from starting.
+	NoContainers()
+}
+
+// surroundings are all that is around the command.
+type surroundings interface {
+	ground
+	shell
+	remains
+	terminalChanged(set, own *unix.Termios) // see cgroup.Guard
+}
+
+// spectator is who observes the command, and hears what it reports.
+type spectator interface {
+	reporting
+	// launch starts the command by start, after it has got what it reports with.
+	launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error
+	// equip gives the command what it reports with.
+	equip(cmd *exec.Cmd)
+	// hurry begins to read what the command did last.
+	hurry()
+}
+
+func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, state *states, in surroundings,
+	watch spectator, began time.Duration,
+) *command {
 	return &command{
-		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, timeout: spec.Timeout,
-		grace:   spec.Grace,
-		signals: signals, session: session, inside: inside, streams: streams, began: began,
+		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, timeout: spec.Timeout, grace: spec.Grace,
+		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged), ground: in, shell: in,
+		remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
 	}
 }
 
-// open starts the command.
-func (c *command) open(ctx context.Context) error {
-	c.session.sweeping.Wait()
-	if err := c.session.thawed(ctx); err != nil {
+// start starts the command.
+func (c *command) start(ctx context.Context) error {
+	if err := c.ground.ready(ctx); err != nil {
 		return err
 	}
 	dir, err := c.workdir()
@@ -78,9 +123,10 @@ func (c *command) open(ctx context.Context) error {
 		return sandboxError("workdir_unusable", err)
 	}
 	c.cmd = &exec.Cmd{Args: c.argv, Env: c.env, Dir: dir}
-	if err := c.shape().shape(c.cmd); err != nil {
+	if err := c.shell.shape(c.cmd, c.watch); err != nil {
 		return err
 	}
+	c.watch.equip(c.cmd)
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil {
 		c.streams.Attach(c.cmd)
@@ -106,10 +152,10 @@ func (c *command) open(ctx context.Context) error {
 func (c *command) execute() (err error) {
 	if c.streams.OwnSession() {
 		job := func(cmd *exec.Cmd) (err error) {
-			c.job, err = c.session.Agent().StartJob(cmd)
+			c.job, err = c.ground.Agent().StartJob(cmd)
 			return err
 		}
-		c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) error { return c.start(cmd, job) }, true)
+		c.cmd, err = c.shell.start(c.cmd, func(cmd *exec.Cmd) error { return c.watch.launch(cmd, job) }, true)
 		return err
 	}
 	if c.shared = c.sharesTerminal(); !c.shared {
@@ -118,8 +164,8 @@ func (c *command) execute() (err error) {
 		}
 		c.cmd.SysProcAttr.Setsid = true
 	}
-	c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) error {
-		return c.start(cmd, c.session.Agent().Start)
+	c.cmd, err = c.shell.start(c.cmd, func(cmd *exec.Cmd) error {
+		return c.watch.launch(cmd, c.ground.Agent().Start)
 	}, false)
 	return err
 }
@@ -127,10 +173,8 @@ func (c *command) execute() (err error) {
 // pid is the command's own process, which in a PID namespace is not the one that
 // we started.
 func (c *command) pid() int {
-	if c.inside.box != nil {
-		if pid := c.inside.box.PID(); pid != 0 {
-			return pid
-		}
+	if pid, _ := c.shell.init(); pid != 0 {
+		return pid
 	}
 	return c.cmd.Process.Pid
 }
@@ -139,17 +183,23 @@ func (c *command) pid() int {
 // be able to use a terminal of ours. It then gets what the terminal sends on
 // its own.
 func (c *command) sharesTerminal() bool {
-	return c.session.host.Mode() != cgroup.None && c.session.terminal != nil
+	return !c.ground.byDescent() && c.terminal
 }
 
-// close lets go of the command's terminal session, and tells how it ended.
-func (c *command) close(res *schema.Result) error {
+// conclusion is how the command ended.
+func (c *command) conclusion() ended {
+	return ended{outcome: c.outcome, survived: c.survived(), runsAs: c.runsAs}
+}
+
+// close lets go of the command's terminal session and streams, and adds to the result how it ended.
+func (c *command) close(res *schema.Result) {
 	if c.job != nil {
 		c.job.Close()
 	}
+	c.streams.close(res)
 	res.Timings, res.Leftovers, res.Survivors = c.timings, c.leftovers, c.survivors
 	if c.outcome == "" || res.Error != nil {
-		return nil
+		return
 	}
 	res.Outcome = c.outcome
 	if c.signal != "" {
@@ -157,7 +207,6 @@ func (c *command) close(res *schema.Result) error {
 	} else {
 		res.ExitCode = &c.exit
 	}
-	return nil
 }
 
 // states reports every change of the command until it is gone, or is closed
@@ -176,8 +225,8 @@ func (c *command) states() <-chan unix.WaitStatus {
 	if c.job != nil {
 		next = c.job.Wait
 	}
-	if c.inside.box != nil && c.inside.box.States() != nil {
-		next = c.insideStates(next)
+	if _, inside := c.shell.init(); inside != nil {
+		next = insideStates(inside, next)
 	}
 	states := make(chan unix.WaitStatus)
 	go func() {
@@ -200,9 +249,9 @@ func (c *command) states() <-chan unix.WaitStatus {
 // else is in it.
 const initTime = 100 * time.Millisecond
 
-// insideStates are the changes that the init of the command's PID namespace
-// tells, or how the init itself ended where it told no end. next waits for it.
-func (c *command) insideStates(next func() (unix.WaitStatus, error)) func() (unix.WaitStatus, error) {
+// insideStates are the changes that the init of the command's PID namespace reports as inside, or how the init
+// itself ended if it reported no end. next waits for it.
+func insideStates(inside <-chan unix.WaitStatus, next func() (unix.WaitStatus, error)) func() (unix.WaitStatus, error) {
 	type end struct {
 		st  unix.WaitStatus
 		err error
@@ -217,7 +266,6 @@ func (c *command) insideStates(next func() (unix.WaitStatus, error)) func() (uni
 			}
 		}
 	}()
-	inside := c.inside.box.States()
 	return func() (unix.WaitStatus, error) {
 		st, ok := <-inside
 		if !ok {
@@ -236,17 +284,17 @@ func (c *command) insideStates(next func() (unix.WaitStatus, error)) func() (uni
 
 // supervise waits until the command is gone and its cgroup is empty, passing on
 // signals and enforcing the deadline on the way. The error, a *runError, says
-// that it cannot be told how the command ended. told is why the run is to end from
+// that it is not known how the command ended. interrupted is why the run is to end from
 // the beginning; nil: it is not.
-func (c *command) supervise(ctx context.Context, told *interruption) error {
-	s := &supervisor{command: c, agent: c.session.Agent(), changes: c.states()}
+func (c *command) supervise(ctx context.Context, interrupted *interruption) error {
+	s := &supervisor{command: c, agent: c.ground.Agent(), changes: c.states()}
 	if c.timeout > 0 {
 		timer := time.NewTimer(c.timeout)
 		defer timer.Stop()
 		s.deadline = timer.C
 	}
-	if told != nil {
-		s.end(told.outcome)
+	if interrupted != nil {
+		s.end(interrupted.outcome)
 	}
 	for _, sig := range s.signals.early {
 		s.pass(sig.(syscall.Signal))
@@ -257,7 +305,7 @@ func (c *command) supervise(ctx context.Context, told *interruption) error {
 	c.timings.ChildNS = new(int64(c.ended - c.started))
 	s.endLeftovers(ctx)
 	c.timings.CleanupNS = new(int64(bootTime() - c.ended))
-	c.draining()
+	c.state.enter(StateDraining)
 	s.drain(ctx)
 	return s.lost
 }
@@ -337,7 +385,7 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 	default:
 		s.exited = true
 		s.ended = bootTime()
-		s.over()
+		s.watch.hurry()
 		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](),
 			Signal: schema.None[schema.SignalNumber]()}
 		s.outcome = schema.OutcomeExited
@@ -414,7 +462,7 @@ func (s *supervisor) pass(sig syscall.Signal) {
 	default:
 		_ = unix.Kill(s.pid(), sig)
 	}
-	s.signals.passed[unix.SignalName(sig)] = true
+	s.signals.pass(sig)
 	s.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.pid()})
 	if sig == syscall.SIGTSTP && !s.streams.OwnSession() { // there we follow the child
 		stopSelf(false)
@@ -456,7 +504,7 @@ func (s *supervisor) terminate() {
 		s.kill()
 		return
 	}
-	s.session.NoContainers()
+	s.remains.NoContainers()
 	_ = s.agent.Signal(syscall.SIGTERM)
 	_ = s.agent.Signal(syscall.SIGCONT)
 	s.terminated = true
@@ -489,8 +537,8 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 		return
 	}
 	left, _ := s.agent.Procs()
-	s.outlived()
-	leftovers := named(s.session.Session, left) // while they can be asked for
+	s.remains.outlived()
+	leftovers := s.remains.leftovers(left) // while they can be asked for
 	if s.giveUp != nil {
 		s.giveUp = time.After(deathTime)
 	}
@@ -558,7 +606,7 @@ func (s *supervisor) killAgain() {
 func (s *supervisor) lose() {
 	s.lostAny, s.again, s.giveUp, s.killAt = true, nil, nil, nil
 	left, _ := s.agent.Procs()
-	list := named(s.session.Session, left)
+	list := s.remains.leftovers(left)
 	s.survivors, s.survivorNames = max(1, len(left)), namedShort(list)
 	s.log.Event(schema.Event{
 		Type: schema.RecorderError, Code: codeSurvivors, Count: int64(s.survivors), Processes: list,
@@ -587,7 +635,7 @@ func (c *command) survived() string {
 
 // remedy is how such processes can be ended for certain.
 func (c *command) remedy() string {
-	if c.session.host.Mode() == cgroup.None {
+	if c.ground.byDescent() {
 		return "run with --isolate pid or --mode, whose PID namespace ends every process with the command, or where " +
 			"a cgroup is writable"
 	}
@@ -595,6 +643,7 @@ func (c *command) remedy() string {
 }
 
 func (c *command) health(h *schema.ObservationHealth) {
+	c.streams.health(h)
 	if why := c.survived(); why != "" {
 		h.Reasons = append(h.Reasons,
 			schema.Reason{Subject: "cgroup", Code: codeSurvivors, Message: why, Remedy: c.remedy()})
@@ -605,7 +654,6 @@ func (c *command) health(h *schema.ObservationHealth) {
 type streams struct {
 	log           *evidence.Log
 	cfg           stdio.Config
-	session       *containment
 	onOutputError func(stream string, err error) // may be nil
 
 	*stdio.Streams // nil until they are open
@@ -614,26 +662,28 @@ type streams struct {
 	reasons []schema.Reason
 }
 
-func newStreams(log *evidence.Log, opt Options, spec *Spec, session *containment) *streams {
-	return &streams{log: log, session: session, onOutputError: opt.OnOutputError, cfg: stdio.Config{
+// newStreams makes the streams of a command. settings is called before those of the terminal change.
+func newStreams(log *evidence.Log, opt Options, spec *Spec, settings func(set, own *unix.Termios)) *streams {
+	s := &streams{log: log, onOutputError: opt.OnOutputError, cfg: stdio.Config{
 		Stdin: opt.Stdin, Stdout: opt.Stdout, Stderr: opt.Stderr,
 		Capture: spec.Capture, CaptureBytes: int64(spec.CaptureBytes),
+		Create: log.Recorder.Create, Pieces: log.Redactor.Pieces, Settings: settings,
+		OnTruncate: func(stream string, at int64) {
+			log.Event(schema.Event{Type: schema.CaptureTruncated, Stream: stream, Bytes: at})
+		},
 	}}
+	s.cfg.OnError = s.failed
+	return s
 }
 
 func (s *streams) open(context.Context) (err error) {
-	s.cfg.Create, s.cfg.Settings, s.cfg.OnError = s.log.Recorder.Create, s.session.guard.TerminalChanged, s.failed
-	s.cfg.Pieces = s.log.Redactor.Pieces
-	s.cfg.OnTruncate = func(stream string, at int64) {
-		s.log.Event(schema.Event{Type: schema.CaptureTruncated, Stream: stream, Bytes: at})
-	}
 	if s.Streams, err = stdio.Open(s.cfg); err != nil {
 		return sandboxError("stdio_failed", err)
 	}
 	return nil
 }
 
-// failed is told by the goroutines that copy.
+// failed notes a failure of the goroutines that copy.
 func (s *streams) failed(stream string, err error) {
 	reason := schema.Reason{
 		Subject: "stdio", Code: "capture_failed",
@@ -657,12 +707,11 @@ func (s *streams) failed(stream string, err error) {
 	s.reasons = append(s.reasons, reason)
 }
 
-func (s *streams) close(res *schema.Result) error {
+func (s *streams) close(res *schema.Result) {
 	if s.Streams != nil {
 		s.Abort()
 		res.Stdio = s.Finish(0)
 	}
-	return nil
 }
 
 func (s *streams) health(h *schema.ObservationHealth) {

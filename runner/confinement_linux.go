@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
@@ -32,16 +31,11 @@ type confinement struct {
 	file     *policy.File
 	checked  *policy.Set // for the contract's checks; nil without a policy
 	isolate  bool        // a PID namespace in every mode
-	shared   bool        // the command has our own terminal
+	exposed  bool        // our own terminal, to the command
 	env      []string
 	workdir  func() (string, error)
 	hidden   []string // directories of evidence
 	protect  []string
-	observed func() bool                  // whether there is a kernel layer
-	reach    func() []string              // what the agent reports to
-	runsAs   func() *sandbox.User         // who the command became; nil: who it was
-	cgroup   func() string                // the session's cgroup2 directory, or empty
-	rules    func() (schema.Policy, bool) // what is in force in the gateway
 
 	resolved *sandbox.Profile // what the settings mean here
 	profile  *sandbox.Profile // the same, or nil where nothing is restricted
@@ -56,7 +50,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
 		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
 		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence,
 	}
-	c.shared = !spec.Capture && slices.ContainsFunc([]*os.File{opt.Stdin, opt.Stdout, opt.Stderr}, stdio.IsTerminal)
+	c.exposed = !spec.Capture && slices.ContainsFunc([]*os.File{opt.Stdin, opt.Stdout, opt.Stderr}, stdio.IsTerminal)
 	if len(c.hidden) == 0 && opt.ScratchDir != "" {
 		c.hidden = []string{opt.ScratchDir}
 	}
@@ -82,7 +76,7 @@ func (c *confinement) open(context.Context) error {
 	home, _ := os.UserHomeDir()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
 		Dir: dir, Home: home, Env: c.env, Evidence: c.hidden, Protect: c.protect, IsolatePID: c.isolate,
-		NoTyping: c.shared && sandbox.CanType(),
+		NoTyping: c.exposed && sandbox.CanType(),
 	})
 	if err != nil {
 		hint := "correct the policy; assay-run policy check FILE explains it"
@@ -102,26 +96,32 @@ func (c *confinement) open(context.Context) error {
 		}
 		c.profile.OnUnavailable = sandbox.Degrade // nobody asked for it
 	}
-	c.denials.profile = c.profile
-	if err := c.document(); err != nil {
+	c.denials.enforce(c.profile)
+	if err := c.document(nil); err != nil {
 		return sandboxError("policy_not_recorded", err)
 	}
 	return nil
 }
 
-// shape gives the command its environment.
-func (c *confinement) shape(cmd *exec.Cmd) (err error) {
+// reporting is what the agent reports, and what is observed of it.
+type reporting interface {
+	reach() []string              // the files that the agent reports to
+	rules() (schema.Policy, bool) // what is in force in the gateway; false: there is no policy
+	observed() bool               // whether there is a kernel layer
+}
+
+// shape gives the command its environment. at is the session's cgroup2 directory, or empty.
+func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 	if c.profile == nil {
 		if c.file != nil {
 			cmd.Env = c.settings.Env.Apply(cmd.Env)
 		}
 		return nil
 	}
-	if c.reach != nil {
-		c.profile.Reach(c.reach()...)
-	}
+	c.profile.Reach(w.reach()...)
 	if c.box, err = sandbox.New(c.profile, sandbox.Options{
-		Decided: c.denials.decided, Needs: c.needs(), Cgroup: c.cgroup(), Blocked: c.denials.blocked, Audit: true,
+		Decided: c.denials.decided, Needs: c.needs(w.reach()), Cgroup: at, Audit: true,
+		Blocked: func(b sandbox.Blocked) { c.denials.blocked(b, w.observed()) },
 	}); err != nil && !c.profile.Restricted() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "sandbox", Code: "terminal_exposed",
@@ -145,34 +145,33 @@ func (c *confinement) user() *sandbox.User {
 	return c.profile.User
 }
 
-// checkUser is who the checks of a contract run as; nil is the user of the runner.
-func (c *confinement) checkUser() *sandbox.User {
+// checkUser is who the checks of a contract run as, after a command that became the user as (nil: it became
+// nobody else); nil is the user of the runner.
+func (c *confinement) checkUser(as *sandbox.User) *sandbox.User {
 	if c.resolved == nil { // nothing ran
 		return nil
 	}
-	return c.checkProfile().User
+	return c.checkProfile(as).User
 }
 
 // checkProfile is what checks run in. They run as who the command became: what that
 // user wrote is not for root to execute.
-func (c *confinement) checkProfile() *sandbox.Profile {
-	if u := c.runsAs(); u != nil && !c.resolved.Restricted() {
-		return c.resolved.As(u)
+func (c *confinement) checkProfile(as *sandbox.User) *sandbox.Profile {
+	if as != nil && !c.resolved.Restricted() {
+		return c.resolved.As(as)
 	}
 	return c.resolved
 }
 
 // needs are what a command of another user is to be able to use: its workspace,
 // what the agent reports to, and this program, which agents call.
-func (c *confinement) needs() []sandbox.Need {
+func (c *confinement) needs(reach []string) []sandbox.Need {
 	needs := []sandbox.Need{{Path: c.profile.Dir, Mode: unix.R_OK | unix.X_OK}}
 	if c.profile.Mode != sandbox.ReadOnly {
 		needs[0].Mode |= unix.W_OK
 	}
-	if c.reach != nil {
-		for _, path := range c.reach() {
-			needs = append(needs, sandbox.Need{Path: path, Mode: unix.W_OK})
-		}
+	for _, path := range reach {
+		needs = append(needs, sandbox.Need{Path: path, Mode: unix.W_OK})
 	}
 	if self, err := os.Executable(); err == nil {
 		needs = append(needs, sandbox.Need{Path: self, Mode: unix.X_OK})
@@ -211,16 +210,17 @@ func confined(err error) error {
 	return err
 }
 
-// bind tells of kernel events whether the policy denied them, after next.
-func (c *confinement) bind(next func(*kernel.Event, *schema.KernelEvent)) func(*kernel.Event, *schema.KernelEvent) {
-	return func(ev *kernel.Event, e *schema.KernelEvent) {
-		next(ev, e)
-		c.denials.event(e)
+// init are the process id of the command in the host's numbers, and its changes, where it has a PID namespace:
+// its init reports them. Zero and nil: it has none.
+func (c *confinement) init() (pid int, changes <-chan unix.WaitStatus) {
+	if c.box == nil {
+		return 0, nil
 	}
+	return c.box.PID(), c.box.States()
 }
 
 // close ends what serves the command, and writes down what was enforced.
-func (c *confinement) close(*schema.Result) error {
+func (c *confinement) close(w reporting) error {
 	if c.box != nil {
 		c.box.Close()
 		c.denials.settle(c.box.Untold())
@@ -229,9 +229,9 @@ func (c *confinement) close(*schema.Result) error {
 	if c.profile == nil {
 		return nil
 	}
-	c.explain()
+	c.explainLayers()
 	missing := c.denials.close()
-	return errors.Join(missing, c.document())
+	return errors.Join(missing, c.document(w))
 }
 
 // CheckTool is the tool that a policy's rules for the contract's checks name. Its
@@ -259,20 +259,18 @@ func (c *confinement) permit(command string) error {
 
 // group puts the checks that start in g into a sandbox of the same profile, each
 // in one of its own.
-func (c *confinement) group(g contract.Group) contract.Group {
-	p := c.checkProfile()
+func (c *confinement) group(g contract.Group, as *sandbox.User) contract.Group {
+	p := c.checkProfile(as)
 	if !p.Restricted() { // checks have no terminal
 		return g
 	}
 	return &confinedGroup{Group: g, profile: p.ForCheck()}
 }
 
-// strictly puts the checks that start in a group into a sandbox where they find
-// nothing of what the command left but what it made of the workspace.
-func (c *confinement) strictly(fresh string) func(contract.Group) contract.Group {
-	return func(g contract.Group) contract.Group {
-		return &confinedGroup{Group: g, profile: c.checkProfile().Strict(fresh)}
-	}
+// strictGroup puts the checks that start in g into a sandbox where they find nothing of what the command left
+// but what it made of the workspace.
+func (c *confinement) strictGroup(g contract.Group, as *sandbox.User, fresh string) contract.Group {
+	return &confinedGroup{Group: g, profile: c.checkProfile(as).Strict(fresh)}
 }
 
 type confinedGroup struct {
@@ -348,9 +346,9 @@ type effective struct {
 	Layers  []sandbox.Layer `json:"layers"`
 }
 
-// document writes policy.json: before the command starts, and once more when it
+// document writes policy.json: before the command starts, when w is nil, and once more when it
 // is known how the layers went.
-func (c *confinement) document() error {
+func (c *confinement) document(w reporting) error {
 	account, err := json.Marshal(effective{c.profile, c.profile.Rules(), c.layers})
 	if err != nil {
 		return fmt.Errorf("encode policy.json: %w", err)
@@ -361,8 +359,8 @@ func (c *confinement) document() error {
 	}
 	file.Effective = account
 	doc, _ := policy.NewSet(file).Document(c.log.RunID)
-	if c.rules != nil {
-		if now, any := c.rules(); any {
+	if w != nil {
+		if now, any := w.rules(); any {
 			doc = now // with what clients added
 			doc.Sandbox = account
 		}
@@ -370,8 +368,8 @@ func (c *confinement) document() error {
 	return c.log.Put(schema.PolicyFilePath, doc)
 }
 
-// explain turns the layers' reports and what appeared into reasons.
-func (c *confinement) explain() {
+// explainLayers turns the layers' reports and what appeared into reasons.
+func (c *confinement) explainLayers() {
 	for _, l := range c.layers {
 		if l.State == sandbox.Enforced || l.Layer == sandbox.LayerCgroupBPF && c.enforced(sandbox.LayerNetwork) {
 			continue
@@ -421,13 +419,16 @@ func (c *confinement) resistance() string {
 	return schema.ResistsNone
 }
 
-func (c *confinement) health(h *schema.ObservationHealth) {
+// confined reports whether the command starts in a sandbox.
+func (c *confinement) confined() bool { return c.profile != nil }
+
+func (c *confinement) health(h *schema.ObservationHealth, observed bool) {
 	h.TamperResistance = c.resistance()
 	if c.profile != nil && c.profile.NoTyping && c.enforced(sandbox.LayerSeccomp) {
 		h.Notes = append(h.Notes, noteNoTyping)
 	}
 	h.Reasons = append(h.Reasons, c.reasons...)
-	h.Reasons = append(h.Reasons, c.denials.reasons(c.observed())...)
+	h.Reasons = append(h.Reasons, c.denials.reasons(observed)...)
 }
 
 // settledAs waits until the state of a child changes, and returns who it runs as if

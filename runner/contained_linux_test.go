@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -39,7 +40,7 @@ func TestContainedIsRemovedWithoutARun(t *testing.T) {
 func TestContainedClosedAtOnce(t *testing.T) {
 	spec := New()
 	spec.RunID, spec.Command = schema.NewID(), []string{"true"}
-	c := newContained(spec, Options{})
+	c := newContained(spec, Options{}, cgroup.Probe, false)
 	c.Close()
 	c.begin(false)
 	if c.session != nil {

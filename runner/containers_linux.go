@@ -45,21 +45,19 @@ type containers struct {
 	socket  string      // of the Docker daemon; empty if there is none on this host
 	relay   *engine.Relay
 	asked   *containerStarters
-	own     func(...string) // see binding.Correlator
 
 	parent  string
 	outside askedOutside
-	direct  []string // sockets of engines that the run connected to; the observation's goroutine writes
-	outlive []schema.Container
+	direct  []string           // sockets of engines that the run connected to; the observation's goroutine writes
+	stayed  []schema.Container // outlived the command
 	reasons []schema.Reason
 }
 
-func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement,
-	own func(...string)) *containers {
+func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement) *containers {
 	env := spec.environ()
 	return &containers{
-		asked: &containerStarters{log: log, of: map[string][]containerStarter{}}, own: own,
-		log: log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"),
+		asked: &containerStarters{log: log, of: map[string][]containerStarter{}},
+		log:   log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"),
 		inside: inside, socket: engine.Socket(env),
 	}
 }
@@ -126,8 +124,20 @@ func (c *containers) standIn() error {
 	if c.relay, err = engine.NewRelay(engine.New(engine.Docker, c.socket), at, c.parent, watch); err != nil {
 		return err
 	}
-	c.own("unix:" + at)
 	return nil
+}
+
+// sockets are those of ours that the command connects to, as kernel events have them.
+func (c *containers) sockets() []string {
+	if c.relay == nil {
+		return nil
+	}
+	return []string{"unix:" + c.dockerSocket()}
+}
+
+// starter is [layer.Options].Starter.
+func (c *containers) starter(id string, t uint64) (pid uint32, at uint64) {
+	return c.asked.starter(id, t)
 }
 
 // programs is the directory with the link named podman.
@@ -147,7 +157,7 @@ func valueOf(env []string, key string) (value string) {
 }
 
 // shape sets the command's environment, so that its containers get into the run.
-func (c *containers) shape(cmd *exec.Cmd) error {
+func (c *containers) shape(cmd *exec.Cmd) {
 	if c.parent != "" {
 		cmd.Env = append(cmd.Env, EnvCgroupParent+"="+c.parent)
 	}
@@ -162,7 +172,6 @@ func (c *containers) shape(cmd *exec.Cmd) error {
 	if c.relay != nil {
 		set("DOCKER_HOST", "unix://"+c.dockerSocket())
 	}
-	return nil
 }
 
 // present are the containers that are in the session now.
@@ -180,28 +189,28 @@ func (c *containers) present() (list []schema.Container) {
 // outlived notes the containers that outlived the command. It asks for their names now:
 // the engine may forget them soon.
 func (c *containers) outlived() {
-	if c.outlive = c.present(); len(c.outlive) == 0 || c.socket == "" {
+	if c.stayed = c.present(); len(c.stayed) == 0 || c.socket == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askEngine)
 	defer cancel()
 	client := engine.New(engine.Docker, c.socket)
 	defer client.Close()
-	for i := range c.outlive {
-		if known, err := client.Container(ctx, c.outlive[i].ID); err == nil {
-			c.outlive[i].Engine, c.outlive[i].Name, c.outlive[i].Image = container.Docker, known.Name, known.Image
+	for i := range c.stayed {
+		if known, err := client.Container(ctx, c.stayed[i].ID); err == nil {
+			c.stayed[i].Engine, c.stayed[i].Name, c.stayed[i].Image = container.Docker, known.Name, known.Image
 		}
 	}
 }
 
 // close keeps the engine from starting the containers again. No process of the run is left
 // by now.
-func (c *containers) close(*schema.Result) error {
+func (c *containers) close() error {
 	if c.relay != nil {
 		c.relay.Close()
 	}
 	_ = c.dir.Remove()
-	if !c.session.HadContainers() {
+	if c.session.Session == nil || !c.session.HadContainers() {
 		return nil
 	}
 	// A container that Docker is about to start again has no process and no cgroup now. What
@@ -211,17 +220,17 @@ func (c *containers) close(*schema.Result) error {
 		var ended []engine.Container
 		ended, err = engine.End(context.Background(), c.socket, c.parent)
 		for _, e := range ended {
-			if !slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.ID == e.ID }) {
-				c.outlive = append(c.outlive,
+			if !slices.ContainsFunc(c.stayed, func(o schema.Container) bool { return o.ID == e.ID }) {
+				c.stayed = append(c.stayed,
 					schema.Container{ID: e.ID, Engine: container.Docker, Name: e.Name, Image: e.Image})
 			}
 		}
-	} else if slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.Engine != container.Podman }) {
+	} else if slices.ContainsFunc(c.stayed, func(o schema.Container) bool { return o.Engine != container.Podman }) {
 		err = errors.New("there is no Docker socket to ask")
 	}
-	if len(c.outlive) > 0 {
-		c.log.Event(schema.Event{Type: schema.ContainersEnded, Count: int64(len(c.outlive)),
-			Containers: c.outlive[:min(len(c.outlive), maxLeftoversNamed)]})
+	if len(c.stayed) > 0 {
+		c.log.Event(schema.Event{Type: schema.ContainersEnded, Count: int64(len(c.stayed)),
+			Containers: c.stayed[:min(len(c.stayed), maxLeftoversNamed)]})
 	}
 	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
@@ -235,7 +244,7 @@ func (c *containers) close(*schema.Result) error {
 }
 
 func (c *containers) health(h *schema.ObservationHealth) {
-	if l := c.limits; c.session.Session != nil && len(c.outlive) > 0 && (l.Memory > 0 || l.Pids > 0 || l.CPUs > 0) &&
+	if l := c.limits; c.session.Session != nil && len(c.stayed) > 0 && (l.Memory > 0 || l.Pids > 0 || l.CPUs > 0) &&
 		c.session.Apart() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "containers_unlimited",
@@ -271,21 +280,15 @@ var engineSockets = []string{"docker.sock", "podman.sock", "containerd.sock", "c
 // maxDirect bounds the sockets, and the requests, that are named.
 const maxDirect = 8
 
-// bind looks at the events that next binds.
-func (c *containers) bind(next func(*kernel.Event, *schema.KernelEvent)) func(*kernel.Event, *schema.KernelEvent) {
-	return func(ev *kernel.Event, e *schema.KernelEvent) {
-		next(ev, e)
-		socket, ok := strings.CutPrefix(e.Value, "unix:")
-		if e.Kind != schema.KindConnect || !ok || e.Failed() || len(c.direct) == maxDirect ||
-			slices.Contains(c.direct, socket) {
-			return
-		}
-		if c.relay != nil && socket == c.dockerSocket() {
-			return
-		}
-		if socket == c.socket && socket != "" || slices.Contains(engineSockets, filepath.Base(socket)) {
-			c.direct = append(c.direct, socket)
-		}
+// event notes a connection to an engine's socket.
+func (c *containers) event(e *schema.KernelEvent) {
+	socket, ok := strings.CutPrefix(e.Value, "unix:")
+	switch {
+	case e.Kind != schema.KindConnect || !ok || e.Failed():
+	case len(c.direct) == maxDirect || slices.Contains(c.direct, socket):
+	case c.relay != nil && socket == c.dockerSocket():
+	case socket == c.socket && socket != "", slices.Contains(engineSockets, filepath.Base(socket)):
+		c.direct = append(c.direct, socket)
 	}
 }
 

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
@@ -25,14 +28,12 @@ type containment struct {
 	limits   Limits
 	terminal *os.File // whose settings will be changed; nil if there is none
 
-	freeRest func()         // frees what else the guard covers
 	sweeping sync.WaitGroup // until the command starts
 
 	*cgroup.Session // nil until it is open
 	guard           *cgroup.Guard
-	removing        sync.WaitGroup  // of the session
-	left            []schema.Reason // why that failed
-	freeing         *sync.WaitGroup // of the guard, after that
+	removing        sync.WaitGroup // of the session
+	unremoved       error          // why that failed
 
 	// What was used before the command started is not the command's.
 	counting             sync.WaitGroup // for account
@@ -41,22 +42,20 @@ type containment struct {
 
 	evaded atomic.Bool // a limit of a v1 hierarchy
 
-	slice   func(context.Context) bool // whether its containers need a slice of systemd's; may be nil
-	engines bool                       // it will have containers
-	onSwept func([]cgroup.Swept)       // may be nil
+	onSwept func([]cgroup.Swept) // may be nil
 	reasons []schema.Reason
 }
 
 func newContainment(log *evidence.Log, opt Options, limits Limits) *containment {
 	return &containment{log: log, made: opt.Contained, host: opt.Contained.host(), terminal: opt.Contained.terminal,
-		limits: limits, onSwept: opt.OnSwept, freeing: opt.Freeing}
+		limits: limits, onSwept: opt.OnSwept}
 }
 
-// open waits for the session and its guard, and begins to sweep.
-func (c *containment) open(ctx context.Context) error {
-	slice := c.slice != nil && c.host.Slices() && c.slice(ctx)
-	c.made.taken = true
-	c.made.begin(slice)
+// open waits for the session and its guard, and begins to sweep. bySystemd reports whether the session's
+// containers need a slice of systemd's.
+func (c *containment) open(ctx context.Context, bySystemd func(context.Context) bool) error {
+	slice := c.host.Slices() && bySystemd(ctx)
+	c.made.take(slice)
 	if c.made.session == nil {
 		e := c.uncontained(c.made.err)
 		if slice && e.Hint == "" {
@@ -175,6 +174,23 @@ func (c *containment) movedV1(hierarchy, id uint64, path string) (controllers st
 // nest makes a cgroup below the agent's.
 func (c *containment) nest(name string) (*cgroup.Nested, error) { return c.Agent().Nest(name) }
 
+// ready waits until the command can start: what dead runners left is swept, and nobody has frozen the session.
+func (c *containment) ready(ctx context.Context) error {
+	c.sweeping.Wait()
+	return c.thawed(ctx)
+}
+
+// leftovers names the first of some processes of the session.
+func (c *containment) leftovers(procs []cgroup.Proc) []schema.Leftover {
+	return named(c.Session, procs)
+}
+
+// byDescent reports whether no cgroup keeps the processes together.
+func (c *containment) byDescent() bool { return c.host.Mode() == cgroup.None }
+
+// terminalChanged is [cgroup.Guard.TerminalChanged].
+func (c *containment) terminalChanged(set, own *unix.Termios) { c.guard.TerminalChanged(set, own) }
+
 // startAccount begins to count for the command: what was used until now was not its.
 func (c *containment) startAccount() {
 	c.usageBefore, c.eventsBefore = c.Usage(), c.Events()
@@ -239,28 +255,17 @@ func (c *containment) close(res *schema.Result) error {
 			Remedy: "run the command as another user (--user) or in a sandbox (--mode)",
 		})
 	}
-	removed := make(chan error, 1)
-	c.removing.Go(func() {
-		err := c.Remove()
-		removed <- err
-		if err != nil {
-			c.left = []schema.Reason{{
-				Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
-				Remedy: "the guard keeps trying to end it; if it cannot, the next run on this host does",
-			}}
-		}
-	})
-	c.freeing.Go(func() { c.leave(<-removed) })
+	c.removing.Go(func() { c.unremoved = c.Remove() })
 	return nil
 }
 
-// leave lets the guard go, which covers also what the observer has in the kernel. err is
-// why the session could not be removed.
-func (c *containment) leave(err error) {
-	c.freeRest()
+// release lets the guard go, once the session is removed and free has freed what else the guard covers.
+func (c *containment) release(free func()) {
+	c.removing.Wait()
+	free()
 	switch {
 	case c.guard == nil:
-	case err != nil:
+	case c.unremoved != nil:
 		c.guard.Leave()
 	default:
 		_ = c.guard.Release()
@@ -292,7 +297,33 @@ func (c *containment) tell(res *schema.Result) {
 // removed waits until the session is removed, and says why it could not be.
 func (c *containment) removed() []schema.Reason {
 	c.removing.Wait()
-	return c.left
+	if c.unremoved == nil {
+		return nil
+	}
+	return []schema.Reason{{
+		Subject: "cgroup", Code: "cgroup_left", Message: c.unremoved.Error(),
+		Remedy: "the guard keeps trying to end it; if it cannot, the next run on this host does",
+	}}
+}
+
+// explain is noRoom for the session.
+func (c *containment) explain(err error) error { return noRoom(c.host, err) }
+
+// noRoom says of an error of kernel.Open why a session has no cgroup2 directory, if
+// that is because the kernel makes no more.
+func noRoom(host *cgroup.Host, err error) error {
+	var u *kernel.Unavailable
+	if !errors.As(err, &u) {
+		return err
+	}
+	is := slices.IndexFunc(u.Reasons, func(r kernel.Reason) bool { return r.Code == kernel.CodeNoCgroup2 })
+	why := slices.IndexFunc(host.Reasons(), func(r cgroup.Reason) bool { return r.Code == cgroup.CodeFull })
+	if is < 0 || why < 0 {
+		return err
+	}
+	fixed := &kernel.Unavailable{Reasons: slices.Clone(u.Reasons), Err: u.Err}
+	fixed.Reasons[is] = kernel.Reason(host.Reasons()[why])
+	return fixed
 }
 
 func (c *containment) health(h *schema.ObservationHealth) {
@@ -334,14 +365,12 @@ type Contained struct {
 func Contain(spec *Spec, opt Options) *Contained {
 	with, _, err := spec.withPolicy(opt)
 	if err != nil {
-		return newContained(spec, opt) // Run refuses it
+		return newContained(spec, opt, cgroup.Probe, false) // Run refuses it
 	}
-	c := newContained(with, opt)
-	c.host = sync.OnceValue(cgroup.ProbeForSession)
+	c := newContained(with, opt, cgroup.ProbeForSession, !with.Containers) // which the engine has a say in
 	if with.usesBPF() {
 		kernel.PreloadIfPinned(int(with.KernelBuffer))
 	}
-	c.early = !with.Containers // where the engine has no say
 	go c.host()
 	return c
 }
@@ -355,9 +384,10 @@ func (c *Contained) Begin() {
 	}
 }
 
-func newContained(spec *Spec, opt Options) *Contained {
+func newContained(spec *Spec, opt Options, probe func() *cgroup.Host, early bool) *Contained {
 	c := &Contained{
-		runID: spec.RunID, observed: spec.usesBPF(), host: sync.OnceValue(cgroup.Probe), made: make(chan struct{}),
+		runID: spec.RunID, observed: spec.usesBPF(), host: sync.OnceValue(probe), early: early,
+		made: make(chan struct{}),
 		limits: cgroup.Limits{
 			MemoryBytes: int64(spec.Limits.Memory), Pids: spec.Limits.Pids, CPUMilli: int64(spec.Limits.CPUs),
 			BestEffort: spec.Limits.BestEffort, Containers: spec.Containers,
@@ -394,6 +424,15 @@ func (c *Contained) begin(slice bool) {
 	})
 	<-c.made
 }
+
+// take makes everything for a run, which removes the session at its end.
+func (c *Contained) take(slice bool) {
+	c.taken = true
+	c.begin(slice)
+}
+
+// abandon leaves to the guard what does not end.
+func (c *Contained) abandon() { c.abandoned.Store(true) }
 
 // kill ends every process of the session, whatever state it is in. It is safe for concurrent use.
 func (c *Contained) kill() {

@@ -26,9 +26,10 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// contractPart is the outcome contract of a run. It is opened first, so that a
-// bad contract starts nothing, and closed last, when it is known whether the
-// checks were alone. Without a contract it does nothing.
+// contractPart is the outcome contract of a run. It has three moments: it is read before anything is started,
+// it has a baseline before the command, and its checks run after that, while the session and the
+// observer still live. close records the verdict, when it is known what the checks were exposed to.
+// Without a contract it does nothing.
 type contractPart struct {
 	log       *evidence.Log
 	file      string // empty without a contract
@@ -36,27 +37,11 @@ type contractPart struct {
 	dir       func() (string, error) // the run's working directory
 	temp      string
 	onSettled func(*schema.Contract) // may be nil
-	// escaped is how many tasks were moved out of the session. It is asked once
-	// the observation has ended. atLarge is how many of its processes are alive.
-	escaped  func() uint64
-	atLarge  func() int
-	touched  *influence                          // what checks read of the command's
-	tampered func() string                       // how the evidence was; asked with escaped
-	confine  func(contract.Group) contract.Group // into the agent's sandbox
-	strict   *strictChecks                       // nil where checks are not strict
-	strictly func(fresh string) func(contract.Group) contract.Group
-	user     func() *sandbox.User       // who checks run as; nil for us
-	complete func() bool                // whether the kernel layer has all that was read; asked with escaped
-	permit   func(command string) error // what the policy says of a check
+	kernel    watcher
 
-	*checks // the executor of the checks; nil until the contract is open
-	env     []string
-	signals *inbox
-	grace   time.Duration
-	session *containment
-	marked  layer.Checks // tells the kernel layer which cgroups are checks'
+	*checks // the executor of the checks
 
-	gate        *contract.Gate
+	gate        *contract.Gate   // nil until it is read
 	evaluating  atomic.Bool      // the baseline
 	doc         *schema.Contract // nil until it is settled
 	interrupted bool             // the evaluation was ended early
@@ -64,45 +49,50 @@ type contractPart struct {
 	err         error            // the last failure to record contract.json
 }
 
-func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, session *containment) *contractPart {
+// watcher is who sees what happens while checks run.
+type watcher interface {
+	// atLarge is how many processes of the agent are alive.
+	atLarge() int
+	// standing is asked once the observation has ended.
+	standing() standing
+}
+
+// newContract makes the contract of a run. marked tells the kernel layer which cgroups are checks'.
+func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, marked *layer.Checks, room room,
+	outlive func(dir string), kernel watcher,
+) *contractPart {
 	return &contractPart{
 		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir,
-		onSettled: opt.OnContract,
-		env:       spec.environ(), signals: signals, grace: spec.Grace, session: session,
+		onSettled: opt.OnContract, kernel: kernel,
+		checks: &checks{
+			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, room: room, held: opt.Contained,
+			strict: newStrictChecks(spec, outlive), marked: marked,
+		},
 	}
 }
 
-// marks tell which cgroups are checks'; nil without a contract.
-func (p *contractPart) marks() *layer.Checks {
-	if p.file == "" {
-		return nil
-	}
-	return &p.marked
-}
-
-// open reads the contract before anything is started.
-func (p *contractPart) open(context.Context) error {
+// read reads the contract, so that a bad one starts nothing.
+func (p *contractPart) read(context.Context) error {
 	if p.file == "" {
 		return nil
 	}
 	dir, err := p.dir()
 	if err == nil {
-		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, grace: p.grace, session: p.session,
-			confine: p.confine, strict: p.strict, within: p.strictly, permit: p.permit, marked: &p.marked,
-			phase: contract.Final}
-		if p.baseline {
-			p.phase = contract.Baseline
-		}
+		p.checks.begin(dir, p.baseline)
 		p.gate, err = contract.Open(contract.PrepareOptions{
 			Path: p.file, RunID: p.log.RunID, Workdir: dir, TempDir: p.temp, Baseline: p.baseline, Executor: p.checks,
-			Options: contract.Options{Output: p.log.Recorder.Create, Pieces: func() *redact.Pieces {
-				return p.log.Redactor.Pieces(schema.ContractPath)
-			}, Clock: p.log.Elapsed, Started: p.started, Completed: p.completed},
+			Options: contract.Options{
+				Output:  p.log.Recorder.Create,
+				Pieces:  func() *redact.Pieces { return p.log.Redactor.Pieces(schema.ContractPath) },
+				Clock:   p.log.Elapsed,
+				Started: p.started, Completed: p.completed,
+			},
 		})
 	}
 	if err != nil {
-		e := schema.ResultError{Code: "contract_unusable", Message: err.Error(),
-			Hint: "see assay-run contract validate " + p.file}
+		e := schema.ResultError{
+			Code: "contract_unusable", Message: err.Error(), Hint: "see assay-run contract validate " + p.file,
+		}
 		return &runError{source: schema.SourceContract, exit: ExitRunner, ResultError: e}
 	}
 	p.err = p.log.Put(schema.ContractPath, p.pending())
@@ -127,18 +117,17 @@ func (p *contractPart) hear(sig os.Signal) bool {
 	return true
 }
 
-// prepare notes the state of the protected paths and evaluates the baseline, which the end of
-// ctx ends.
-func (p *contractPart) prepare(ctx context.Context) error {
+// takeBaseline notes the state of the protected paths and evaluates the baseline. The end of
+// ctx ends the evaluation.
+func (p *contractPart) takeBaseline(ctx context.Context) error {
 	if p.gate == nil {
 		return nil
 	}
 	p.evaluating.Store(p.baseline)
 	err := p.gate.Prepare(ctx)
 	p.evaluating.Store(false)
-	p.phase = contract.Final
+	p.checks.baselineEnded()
 	if p.baseline && err == nil {
-		p.session.startAccount()
 		_ = p.log.Put(schema.ContractPath, p.pending()) // the one before it says no less
 	}
 	var end *interruption
@@ -152,20 +141,20 @@ func (p *contractPart) prepare(ctx context.Context) error {
 	return nil
 }
 
-// settle evaluates the contract once nothing of the command is left, unless the
-// run was cancelled. survived tells who is left: then no check runs.
-func (p *contractPart) settle(ctx context.Context, outcome, survived string) {
+// check runs the checks once nothing of the command is left, unless the run was cancelled or processes of it
+// survived.
+func (p *contractPart) check(ctx context.Context, e ended) {
 	if p.gate == nil {
 		return
 	}
-	p.session.accounted()
+	p.checks.runAs(e.runsAs)
 	switch {
-	case survived != "":
-		p.doc, _ = p.gate.Settle(ctx, survived)
-	case outcome == schema.OutcomeCancelled:
+	case e.survived != "":
+		p.doc, _ = p.gate.Settle(ctx, e.survived)
+	case e.outcome == schema.OutcomeCancelled:
 		p.doc, _ = p.gate.Settle(ctx, "the run was cancelled")
 	default:
-		p.watched = p.atLarge()
+		p.watched = p.kernel.atLarge()
 		err := p.attended(ctx, func(ctx context.Context) (err error) {
 			p.doc, err = p.gate.Settle(ctx, "")
 			return err
@@ -185,31 +174,13 @@ func (p *contractPart) close(res *schema.Result) error {
 		p.doc, _ = p.gate.Settle(context.Background(), "the agent never ran: "+res.Error.Message)
 	}
 	p.doc.StrictChecks = p.strict != nil
-	if u := p.user(); u != nil {
+	if u := p.room.checkUser(p.as); u != nil {
 		p.doc.ChecksUID = &u.UID
 	}
 	if p.interrupted && (res.Outcome == schema.OutcomeExited || res.Outcome == schema.OutcomeSignaled) {
 		res.Outcome = schema.OutcomeCancelled
 	}
-	if n := p.escaped(); n > 0 { // what is moved out of the session is not ended with the command
-		p.doc.Reasons = append(p.doc.Reasons,
-			fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran",
-				n))
-	}
-	if n := max(p.watched, p.atLarge()); n > 0 {
-		p.doc.Doubt(fmt.Sprintf("processes of the agent (%d) were alive while the checks ran, so that the "+
-			"checks prove nothing", n))
-	}
-	if what := p.tampered(); what != "" {
-		p.doc.Doubt("the evidence was tampered with, so no verdict holds: " + what)
-	}
-	if p.touched != nil {
-		p.touched.tell(p.doc, p.gate.Protects, p.checks.dir, p.strict)
-	}
-	if p.strict != nil && !p.complete() {
-		p.doc.Reasons = append(p.doc.Reasons,
-			"the kernel layer is not complete, so a strict check may have read what the command wrote")
-	}
+	p.weigh(p.kernel.standing())
 	p.record(res)
 	if p.onSettled != nil {
 		p.onSettled(p.doc)
@@ -217,7 +188,27 @@ func (p *contractPart) close(res *schema.Result) error {
 	return p.err
 }
 
-func (p *contractPart) health(*schema.ObservationHealth) {}
+// weigh adds to the verdict what the checks were exposed to.
+func (p *contractPart) weigh(seen standing) {
+	if n := seen.escaped; n > 0 { // what is moved out of the session is not ended with the command
+		p.doc.Reasons = append(p.doc.Reasons,
+			fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran", n))
+	}
+	if n := max(p.watched, p.kernel.atLarge()); n > 0 {
+		p.doc.Doubt(fmt.Sprintf(
+			"processes of the agent (%d) were alive while the checks ran, so that the checks prove nothing", n))
+	}
+	if seen.tampered != "" {
+		p.doc.Doubt("the evidence was tampered with, so no verdict holds: " + seen.tampered)
+	}
+	if seen.touched != nil {
+		seen.touched.tell(p.doc, p.gate.Protects, p.checks.dir, p.strict)
+	}
+	if p.strict != nil && !seen.complete {
+		p.doc.Reasons = append(p.doc.Reasons,
+			"the kernel layer is not complete, so a strict check may have read what the command wrote")
+	}
+}
 
 // record writes contract.json, on a full disk without the ends of the outputs.
 // Where even that fails, the one that was written first stands.
@@ -264,28 +255,57 @@ func judge(res *schema.Result, exit int, inside bool) int {
 	return code
 }
 
+// room is where checks run.
+type room interface {
+	// permit returns why the policy does not let a check run.
+	permit(command string) error
+	// checkGroup makes a cgroup for a check, and the group to start it through. as is who the command became, and
+	// fresh the directory of a strict check.
+	checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string) (*cgroup.Group, contract.Group, error)
+	// checkUser is who checks run as; nil is the user of the runner.
+	checkUser(as *sandbox.User) *sandbox.User
+}
+
+// ended is how a command ended.
+type ended struct {
+	outcome  string
+	survived string        // who is left of it; empty: nobody
+	runsAs   *sandbox.User // who it became; nil: who it was
+}
+
 // checks runs the checks of a contract, each in a cgroup of its own of the run's
 // session, with the agent's environment and under its limits. Only where an
 // agent is to report (its logs, the socket for its tool calls) they are not
 // told.
 type checks struct {
 	log     *evidence.Log
-	dir     string
 	env     []string
 	signals *inbox
 	grace   time.Duration
-	session *containment
-	confine func(contract.Group) contract.Group
-	strict  *strictChecks                                          // nil where checks are not strict
-	within  func(fresh string) func(contract.Group) contract.Group // the sandbox of a strict check
-	permit  func(command string) error
+	room    room
+	held    interface{ kill() } // every process of the run
+	strict  *strictChecks       // nil where checks are not strict
 	marked  *layer.Checks
+	dir     string
+	as      *sandbox.User // who the command became
 
 	mu       sync.Mutex // below: shared with the goroutine that evaluates
 	phase    contract.Phase
 	group    *cgroup.Group // of the check that runs; nil between checks
 	signaled string        // the signal that it was sent
 }
+
+// begin sets where checks run, and whether those of the baseline come first.
+func (c *checks) begin(dir string, baseline bool) {
+	if c.dir, c.phase = dir, contract.Final; baseline {
+		c.phase = contract.Baseline
+	}
+}
+
+func (c *checks) baselineEnded() { c.phase = contract.Final }
+
+// runAs has the checks run as who the command became.
+func (c *checks) runAs(as *sandbox.User) { c.as = as }
 
 func (c *checks) started(phase contract.Phase, check contract.Check) {
 	c.log.Event(schema.Event{Type: schema.CheckStarted, Check: check.Name, Phase: string(phase)})
@@ -317,31 +337,28 @@ func tail(s string) string {
 // Run runs one check; it implements [contract.Executor]. A check that the policy
 // denies, or that a signal of the user's cut off, has not failed: it could not run.
 func (c *checks) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
-	if err := c.permit(check.Command); err != nil {
+	if err := c.room.permit(check.Command); err != nil {
 		return contract.ExitStatus{}, err
 	}
-	env, confine := c.env, c.confine
+	env, fresh := c.env, ""
 	if c.strict != nil {
-		dir, clean, err := c.strict.open()
+		dir, clean, err := c.strict.open(c.room.checkUser(c.as))
 		if err != nil {
 			return contract.ExitStatus{}, err
 		}
 		defer c.strict.close(dir)
-		env, confine = clean, c.within(dir)
-	}
-	if err := c.session.thawed(ctx); err != nil {
-		return contract.ExitStatus{}, err
+		env, fresh = clean, dir
 	}
 	var id uint64
 	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {
-		group, err := c.session.NewGroup(name)
+		group, through, err := c.room.checkGroup(ctx, name, c.as, fresh)
 		if err != nil {
 			return nil, err
 		}
 		id = group.ID()
 		c.marked.Begin(id, layer.Check{Name: check.Name, Baseline: c.phase == contract.Baseline})
 		c.enter(group)
-		return confine(group), nil
+		return through, nil
 	}}
 	status, err := shell.Run(ctx, check, index, out)
 	c.marked.End(id, uint64(bootTime()))
@@ -397,7 +414,7 @@ func (c *checks) attended(ctx context.Context, f func(context.Context) error) er
 				late = c.signals.late()
 			}
 		case <-kill: // a check that is frozen while it starts knows no context
-			c.session.made.kill()
+			c.held.kill()
 			kill = time.After(killInterval)
 		}
 		if inner.Err() != nil && kill == nil {
@@ -443,8 +460,7 @@ func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
 // strictChecks gives each check of a contract directories of its own, empty at its
 // start, so that nothing which the command left decides its result.
 type strictChecks struct {
-	env     []string // what is clean of the run's environment
-	user    func() *sandbox.User
+	env     []string         // what is clean of the run's environment
 	outlive func(dir string) // removes it if we cannot
 	root    string           // of all checks; empty before the first
 }
@@ -454,11 +470,11 @@ type strictChecks struct {
 var inherited = []string{"PATH", "LANG", "LANGUAGE", "LC_", "TZ", "USER", "LOGNAME", "SHELL", envRunID}
 
 // newStrictChecks is nil unless the spec asks for strict checks.
-func newStrictChecks(spec *Spec, outlive func(dir string), user func() *sandbox.User) *strictChecks {
+func newStrictChecks(spec *Spec, outlive func(dir string)) *strictChecks {
 	if !spec.StrictChecks {
 		return nil
 	}
-	s := &strictChecks{user: user, outlive: outlive}
+	s := &strictChecks{outlive: outlive}
 	for _, kv := range spec.environ() {
 		key, _, _ := strings.Cut(kv, "=")
 		_, set := spec.Env[key]
@@ -482,10 +498,10 @@ var directories = []struct{ variable, dir string }{
 	{"npm_config_cache", "cache/npm"},
 }
 
-// open makes the directories of a check, and the environment that names them.
-func (s *strictChecks) open() (dir string, env []string, err error) {
+// open makes the directories of a check that runs as u, and the environment that names them.
+func (s *strictChecks) open(u *sandbox.User) (dir string, env []string, err error) {
 	uid, gid := -1, -1
-	if u := s.user(); u != nil {
+	if u != nil {
 		uid, gid = u.UID, u.GID
 	}
 	if s.root == "" {
@@ -605,14 +621,13 @@ func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard)
 	if err != nil {
 		return nil, err
 	}
-	us := func() *sandbox.User { return nil }
-	return &StrictExecutor{dir, session, profile, newStrictChecks(&strict, guard.Inherit, us)}, nil
+	return &StrictExecutor{dir, session, profile, newStrictChecks(&strict, guard.Inherit)}, nil
 }
 
 // Run implements [contract.Executor].
 func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus,
 	error) {
-	fresh, env, err := e.checks.open()
+	fresh, env, err := e.checks.open(nil)
 	if err != nil {
 		return contract.ExitStatus{}, err
 	}

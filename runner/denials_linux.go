@@ -26,7 +26,6 @@ const maxDenials = 10_000
 type denials struct {
 	log      *evidence.Log
 	profile  *sandbox.Profile // nil: nothing is denied
-	observed func() bool      // whether there is a kernel layer
 	onDenied func(target, remedy string)
 
 	mu       sync.Mutex        // guards what follows
@@ -116,7 +115,7 @@ func attempts(e *schema.KernelEvent) []sandbox.Attempt {
 	return list
 }
 
-// decided is told of the proxy's decisions: all of them are lines, those that
+// decided records the proxy's decisions: all of them are lines, those that
 // allow too.
 func (d *denials) decided(p sandbox.Decision) {
 	decision := "allow"
@@ -129,16 +128,19 @@ func (d *denials) decided(p sandbox.Decision) {
 	})
 }
 
-// blocked is told of denials by programs on the cgroup. The kernel layer, where
+// enforce has the events looked at that a profile denies.
+func (d *denials) enforce(p *sandbox.Profile) { d.profile = p }
+
+// blocked records denials by programs on the cgroup. The kernel layer, where
 // there is one, sees the same calls and knows whose they are: then only what it
 // missed is written, at the end.
-func (d *denials) blocked(b sandbox.Blocked) {
+func (d *denials) blocked(b sandbox.Blocked, observed bool) {
 	at := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port()).String()
 	e := schema.PolicyEvent{
 		SourceEventType: schema.KindConnectBlocked.String(), Source: "sandbox", Decision: "deny",
 		TNS: int64(b.Time) - int64(d.log.Start()), Rule: sandbox.RuleNetworkMode, Operation: b.Op, Target: at,
 	}
-	if !d.observed() {
+	if !observed {
 		d.tell(e)
 		return
 	}

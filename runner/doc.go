@@ -7,34 +7,31 @@
 //
 // # Parts
 //
-// A run is made of parts of one shape (type part, in run_linux.go): the
-// contract, the containment, the agent's side, the observation, the standard
-// streams, the command. newRun makes them. Where a part needs another that is made
-// after it, newRun sets a function of the one when both are made.
-// Run opens them in order, supervises the command, evaluates the contract, and closes
-// them in reverse order. A part adds its results to result.json when it is closed, and its reasons to
-// observation-health.json after all parts are closed. It appends to a layer through
-// the run's evidence.Log.
+// A run is made of three parts and a contract. newRun makes them, each with all it needs: what an earlier part
+// offers, as interfaces of a few methods. Nothing sets a field of a part afterwards; a test holds that.
 //
-// To add a part:
+//   - The enclosure is what is around the command: the containment (session, limits, guard), the confinement (the
+//     sandbox), and the containers that it may start.
+//   - The witness is the evidence of what the command does: what the agent reports, and what is observed of it.
+//   - The command is the process with its standard streams, from its start to the end of all that it started.
+//   - The contract has three moments. It is read before anything starts. Its baseline comes before the command, and
+//     its checks after it, while session and observer still live.
 //
-//   - Write a type with open, close and health in a file of its own. It gets the
-//     fields of the Spec and the other parts that it needs as arguments, never
-//     the run. If open fails, with a *runError, the command does not start. If close
-//     fails, evidence is missing, and the process exits with 125.
-//   - Add one line to the list of parts in newRun. What is opened before it is
-//     still open when it is closed.
-//   - If it changes how the command starts (environment, attributes, a program
-//     in front of it), give it the method shape, which gets the *exec.Cmd just
-//     before the start.
-//   - What has to be done before the command starts, but has nothing to undo and
-//     nothing to report, is a step.
+// Run does the steps that steps lists, supervises the command, has the contract checked, and closes the parts,
+// the last one first. A part adds its results to result.json when it is closed, and its reasons to
+// observation-health.json after all parts are closed. It appends to a layer through the run's evidence.Log.
+//
+// To add something to a run, find its part. Give it what it needs in the constructor, as an interface if that is
+// another part's. What must be done before the command starts is a line in steps: if it fails with a *runError,
+// the command does not start. What a part holds is let go in its close, which is also called if it was never
+// opened. If that fails, evidence is missing, and the process exits with 125.
 //
 // # States
 //
 // A run is in one [State] at a time, from StatePreparing to StateReleasing. In each of
 // them SIGTERM ends it within the grace and two seconds, and so does a second SIGINT. Whoever
-// waits in a state also waits for that: open in ending_linux.go until the command runs,
-// supervise until nothing of it is left, attended while checks run. What does not end by then
-// is abandoned: this process ends, and the guard ends the session.
+// waits in a state also waits for that: open in run_linux.go until the command runs,
+// supervise until nothing of it is left, attended while checks run, and the caller of Run
+// after it. What does not end by then is abandoned: this process ends, and the guard ends
+// the session.
 package runner

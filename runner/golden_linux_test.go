@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,9 +27,9 @@ func TestGoldenRun(t *testing.T) {
 	spec.RunID, spec.AgentShim = id, ShimOpenAIAgents
 	spec.SDKEventLog, spec.PolicyDecisionLog = filepath.Join(dir, "sdk"), filepath.Join(dir, "policy")
 	rec := newMemory()
-	r := newRun(spec, Options{Recorder: rec})
+	r := newRun(spec, Options{Recorder: rec, Freeing: new(sync.WaitGroup)})
 	r.log.Event(r.started())
-	if err := r.agent.open(t.Context()); err != nil {
+	if err := r.witness.agentSide.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	say := func(path, format string, args ...any) {
@@ -47,7 +48,7 @@ func TestGoldenRun(t *testing.T) {
 	observe := func(path string, class schema.Class) {
 		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.log.Now(),
 			Class: class}
-		r.agent.calls.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}, &e)
+		r.witness.agentSide.calls.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}, &e)
 		if err := r.log.Surface.Add(&e); err != nil {
 			t.Fatal(err)
 		}
@@ -62,19 +63,19 @@ func TestGoldenRun(t *testing.T) {
 	sdk(0, "tool_call_started", call)
 	say(spec.PolicyDecisionLog,
 		`{"specversion":"1.0","type":"assay.tool.decision","source":"assay://run","data":{"tool":"read_file","decision":"allow","tool_call_id":"tc_runner_policy_001"}}`)
-	r.agent.known(r.log.Now()) // as the first event of the tool would have made it
+	r.witness.agentSide.known(r.log.Now()) // as the first event of the tool would have made it
 	observe(work+"openai-agents-input.txt", schema.ClassAgent)
 	observe(work+"policy-input.txt", schema.ClassAgent)
 	sdk(1, "tool_call_completed", call)
 	sdk(2, "run_finished", "")
 
-	r.kernel.account = layer.Account{
+	r.witness.account = layer.Account{
 		Report: &kernel.Report{SelfTestNS: 1, Delivered: 4,
 			Hooks: []kernel.HookStatus{{Hook: kernel.HookConnect4, Name: "connect4", Required: true, Attached: true,
 				SelfTested: true}}},
 		Counts: schema.LayerCounts{Seen: 4, Written: 4}, Stats: layer.Stats{Received: 4, Written: 4},
 	}
-	if _, err := r.finish(parts{r.agent}, nil); err != nil {
+	if _, err := r.finish(nil); err != nil {
 		t.Fatal(err)
 	}
 	for golden, path := range map[string]string{

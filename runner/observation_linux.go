@@ -43,18 +43,14 @@ type observer interface {
 // builder and the surface until done delivers.
 type observation struct {
 	log     *evidence.Log
-	session session
-	foreign bool   // somebody else's: see kernel.Config
-	how     string // one of Kernels
-	deny    bool   // see Spec.DenyIOUring
-	helpers *helpers
+	session watched
+	foreign bool          // somebody else's: see kernel.Config
+	how     string        // one of Kernels
+	deny    bool          // see Spec.DenyIOUring
 	needed  bool          // without it the command does not start
 	ring    int           // bytes
 	keep    time.Duration // see Spec.KeepObserver
-	checks  *layer.Checks
-	bind    func(*kernel.Event, *schema.KernelEvent)
-	wrote   func(path string, bytes, count uint64, first, last int64) // see layer.Options
-	starter func(container string, t uint64) (pid uint32, at uint64)  // see layer.Options
+	options layer.Options // what is known before it opens
 
 	observer observer         // nil when the layer is off or absent
 	notify   *notify.Observer // the same, where it is one
@@ -68,32 +64,34 @@ type observation struct {
 	influence *influence       // nil without a contract
 }
 
-// session is what is observed.
-type session interface {
+// watched is what is observed: the containment of a run, or a cgroup that somebody else made.
+type watched interface {
 	// Path is its cgroup2 directory, empty without one.
 	Path() string
 	// shared is called when the observer is one that others use too, so that somebody must
 	// free our slot if we are killed.
 	shared()
-	// movedV1 tells of a cgroup of a v1 hierarchy whether it is outside of the session's,
-	// and then which controllers it is about.
-	movedV1(hierarchy, id uint64, path string) (controllers string, left bool)
+	// explain adds to an error of kernel.Open what is known of the cgroup.
+	explain(error) error
 }
 
 // openTimeout bounds the self-test, which takes milliseconds, and seconds where a
 // hundred runs start at once: it is there for a host that hangs.
 const openTimeout = time.Minute
 
-func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks,
-	bind func(*kernel.Event, *schema.KernelEvent),
-	wrote func(path string, bytes, count uint64, first, last int64),
-) *observation {
+// newObservation observes the processes of session. of is what is known of them; the rest of the builder's options
+// is the observation's.
+func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Options) *observation {
+	h := newHelpers(spec)
 	o := &observation{
-		log: log, session: session, helpers: newHelpers(spec), how: spec.Kernel, deny: spec.DenyIOUring,
-		needed: spec.observes(), ring: int(spec.KernelBuffer),
-		keep: time.Duration(spec.KeepObserver), checks: checks, bind: bind, wrote: wrote,
+		log: log, session: session, foreign: of.Foreign, how: spec.Kernel, deny: spec.DenyIOUring,
+		needed: spec.observes() || of.Foreign, ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver),
+		options: of,
 	}
-	if checks != nil {
+	o.options.RunID, o.options.Surface, o.options.Sink = log.RunID, log.Surface, o.sink()
+	o.options.Helper, o.options.Helped = h.executed, h.did
+	o.options.Shim = func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) }
+	if of.Checks != nil {
 		o.influence = newInfluence()
 	}
 	if o.how != KernelOff {
@@ -110,9 +108,6 @@ func (o *observation) open(ctx context.Context) error {
 		return nil
 	}
 	if err := o.choose(ctx); err != nil {
-		if o.foreign {
-			err = forAttach(err)
-		}
 		o.account.Unavailable = err
 		if o.needed {
 			return unobserved(err)
@@ -122,15 +117,10 @@ func (o *observation) open(ctx context.Context) error {
 	observer := o.observer
 	o.done, o.account.Unavailable = make(chan error, 1), nil
 	o.asked = make(chan chan []layer.Survivor, 1)
-	o.builder = layer.NewBuilder(layer.Options{
-		MovedV1: o.session.movedV1,
-		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
-		CgroupDir: o.containers(), MountNS: mountNamespace(), Recorder: kernel.Self(), RunID: o.log.RunID,
-		Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Wrote: o.wrote, Starter: o.starter, Helper: o.helpers.executed,
-		Helped: o.helpers.did,
-		Shim:   func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
-	})
+	options := o.options
+	options.Present, options.Begin, options.Start = observer.Present(), uint64(bootTime()), uint64(o.log.Start())
+	options.CgroupDir, options.MountNS, options.Recorder = o.containers(), mountNamespace(), kernel.Self()
+	o.builder = layer.NewBuilder(options)
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {
 			_ = o.builder.Push(ev) // it counts on, and Close tells: reading must not end
@@ -148,7 +138,7 @@ func (o *observation) open(ctx context.Context) error {
 	return nil
 }
 
-// hurry begins to take in what the command did last, beside what else its end takes.
+// hurry begins to read what the command did last, during its shutdown.
 func (o *observation) hurry() {
 	if k, ok := o.observer.(interface{ Hurry() }); ok {
 		k.Hurry()
@@ -273,14 +263,29 @@ func (o *observation) free() {
 	}
 }
 
-// observed tells that there is a kernel layer.
+// observed reports whether there is a kernel layer.
 func (o *observation) observed() bool { return o.account.Report != nil }
 
-// complete tells that the kernel layer lacks nothing, as far as is known.
+// complete reports whether the kernel layer lacks nothing, as far as is known.
 func (o *observation) complete() bool {
 	var h schema.ObservationHealth
 	layer.Health(&h, o.account)
 	return h.KernelState == schema.Complete
+}
+
+// selfTests reports whether the observer tests itself in the session's cgroup.
+func (o *observation) selfTests() bool { return o.how != KernelOff && o.how != KernelNotify }
+
+// standing is what the kernel layer says of the time in which checks ran.
+type standing struct {
+	escaped  uint64 // how many tasks were moved out of the session
+	complete bool
+	tampered string     // how the evidence was; empty: it was not
+	touched  *influence // what checks read of the command's
+}
+
+func (o *observation) standing() standing {
+	return standing{escaped: o.escaped(), complete: o.complete(), tampered: o.tampered(), touched: o.influence}
 }
 
 // escaped is how many tasks were moved out of the session, as far as was seen.
@@ -333,17 +338,8 @@ func (o *observation) choose(ctx context.Context) error {
 	if o.how == KernelNotify {
 		return o.openNotify()
 	}
-	c, ours := o.session.(*containment)
-	if ours {
-		if err := c.thawed(ctx); err != nil {
-			return err
-		}
-	}
 	observer, err := openObserver(ctx,
 		kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
-	if ours {
-		err = noRoom(c.host, err)
-	}
 	if err == nil {
 		if observer.Shared() {
 			o.session.shared()
@@ -351,6 +347,7 @@ func (o *observation) choose(ctx context.Context) error {
 		o.observer = observer
 		return nil
 	}
+	err = o.session.explain(err)
 	var u *kernel.Unavailable
 	if o.how != KernelAuto || o.foreign || o.needed || !errors.As(err, &u) {
 		return err
@@ -370,23 +367,6 @@ func (o *observation) choose(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// noRoom says of an error of kernel.Open why the session has no cgroup2 directory, if
-// that is because the kernel makes no more.
-func noRoom(host *cgroup.Host, err error) error {
-	var u *kernel.Unavailable
-	if !errors.As(err, &u) {
-		return err
-	}
-	is := slices.IndexFunc(u.Reasons, func(r kernel.Reason) bool { return r.Code == kernel.CodeNoCgroup2 })
-	why := slices.IndexFunc(host.Reasons(), func(r cgroup.Reason) bool { return r.Code == cgroup.CodeFull })
-	if is < 0 || why < 0 {
-		return err
-	}
-	fixed := &kernel.Unavailable{Reasons: slices.Clone(u.Reasons), Err: u.Err}
-	fixed.Reasons[is] = kernel.Reason(host.Reasons()[why])
-	return fixed
 }
 
 // notifies reports whether auto may use seccomp notification, if that is available.
@@ -418,9 +398,9 @@ func suggestNotify(u *kernel.Unavailable) *kernel.Unavailable {
 	return &with
 }
 
-// start starts the run's command by start, through the observer where that has to
+// launch starts the run's command by start, through the observer if that has to
 // be there first.
-func (o *observation) start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
+func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	if o.notify == nil {
 		return start(cmd)
 	}

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
-	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -50,95 +50,235 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	r.log.Event(r.started())
 
 	r.state.enter(StatePreparing)
-	opened, told, err := r.open(ctx)
+	interrupted, err := r.open(ctx)
 	if err == nil {
 		var preparing sync.WaitGroup
 		preparing.Go(evidence.Prepare) // while the command runs
 		defer preparing.Wait()
 		r.state.enter(StateRunning)
-		err = r.command.supervise(ctx, told)
-		r.session.account()
+		err = r.command.supervise(ctx, interrupted)
+		r.enclosure.account()
 		r.state.enter(StateChecking)
-		r.contract.settle(ctx, r.command.outcome, r.command.survived())
+		r.check(ctx)
 	} else {
 		r.log.Event(startFailed(err))
 	}
 	r.state.enter(StateSealing)
-	return r.finish(opened, err)
+	return r.finish(err)
 }
 
-// run is a run in progress: its parts, and those that its story names.
+// run is a run in progress: its three parts, and its contract.
 type run struct {
 	spec    *Spec
 	log     *evidence.Log
 	state   *states
 	signals *inbox
+	held    *Contained
 
-	contract *contractPart
-	session  *containment
-	confined *confinement
-	agent    *agentSide
-	kernel   *observation
-	command  *command
-	parts    parts
-	onHealth func(*schema.ObservationHealth) // may be nil
+	enclosure *enclosure
+	witness   *witness
+	command   *command
+	contract  *contractPart
+
+	beforeCommand func() error                    // Options.Ready; may be nil
+	onHealth      func(*schema.ObservationHealth) // may be nil
+	freeing       *sync.WaitGroup
 }
 
-// newRun makes the parts of a run and gives each what it needs, which is all it
-// ever knows. Their order is the order in which they are opened.
+// newRun makes the parts of a run and gives each what it needs, which is all it ever knows.
 func newRun(spec *Spec, opt Options) *run {
+	began := bootTime()
 	if opt.Contained == nil {
-		opt.Contained = newContained(spec, opt)
+		opt.Contained = newContained(spec, opt, cgroup.Probe, false)
 	}
-	r := &run{spec: spec, onHealth: opt.OnHealth, state: &states{on: opt.OnState}, log: evidence.New(evidence.Config{
+	log := evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
 		Redactor: opt.Redactor,
-	})}
-	began, signals := bootTime(), &inbox{C: opt.Signals, passed: map[string]bool{}}
-	r.signals = signals
-
-	r.session = newContainment(r.log, opt, spec.Limits)
-	r.contract = newContract(r.log, opt, spec, signals, r.session)
-	r.confined = newConfinement(r.log, opt, spec)
-	r.agent = newAgentSide(r.log, opt, spec, r.session, r.confined)
-	outside := newContainers(r.log, spec, r.session, r.confined, r.agent.calls.Own)
-	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(),
-		outside.bind(r.confined.bind(r.agent.calls.Bind)), r.agent.calls.Wrote)
-	r.kernel.starter, r.session.freeRest = outside.asked.starter, r.kernel.free
-	streams := newStreams(r.log, opt, spec, r.session)
-	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
-
-	r.command.draining = func() { r.state.enter(StateDraining) }
-	r.command.start, r.command.over = r.kernel.start, r.kernel.hurry
-	r.command.outlived, r.session.slice, r.session.engines = outside.outlived, outside.bySystemd, spec.Containers
-	r.confined.observed, r.confined.denials.observed = r.kernel.observed, r.kernel.observed
-	r.confined.cgroup = func() string { return r.session.Path() }
-	r.contract.permit = r.confined.permit
-	r.contract.confine, r.confined.reach, r.confined.rules = r.confined.group, r.agent.reach, r.agent.rules
-	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper {
-		return r.parts
+	})
+	state, signals := &states{on: opt.OnState}, &inbox{C: opt.Signals, passed: map[string]bool{}}
+	var marked *layer.Checks // the cgroups of checks
+	if spec.Contract != "" {
+		marked = &layer.Checks{}
 	}
-	r.contract.strict, r.contract.strictly = newStrictChecks(spec, r.session.outlive, r.confined.checkUser),
-		r.confined.strictly
-	r.contract.complete = r.kernel.complete
-	r.confined.runsAs, r.contract.user = func() *sandbox.User { return r.command.runsAs }, r.confined.checkUser
-	r.contract.tampered, r.contract.touched = r.kernel.tampered, r.kernel.influence
-	r.parts = parts{
-		r.contract,
-		r.session,
-		r.confined,
-		r.agent,
-		outside,
-		r.state.entering(StateSelfTest),
-		r.kernel,
-		r.state.entering(StatePreparing),
-		step(opt.ready),
-		step(r.contract.prepare),
-		streams,
-		r.state.entering(StateStarting),
-		r.command,
+	enclosure := newEnclosure(log, opt, spec)
+	witness := newWitness(log, opt, spec, enclosure, marked)
+	return &run{
+		spec: spec, log: log, state: state, signals: signals, held: opt.Contained,
+		enclosure: enclosure,
+		witness:   witness,
+		command:   newCommand(log, opt, spec, signals, state, enclosure, witness, began),
+		contract:  newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness),
+
+		beforeCommand: opt.Ready, onHealth: opt.OnHealth, freeing: opt.Freeing,
 	}
-	return r
+}
+
+// step is something to do before the command runs. An error keeps the command from starting: a *runError, or
+// what ended ctx.
+type step func(ctx context.Context) error
+
+// steps are what Run does until the command runs.
+func (r *run) steps() []step {
+	return []step{
+		r.contract.read,
+		r.enclosure.open,
+		r.witness.listen,
+		r.enter(StateSelfTest),
+		r.witness.observe,
+		r.enter(StatePreparing),
+		r.ready,
+		r.baseline,
+		r.command.streams.open,
+		r.enter(StateStarting),
+		r.command.start,
+	}
+}
+
+// inOrder does steps until one fails or ctx ends. The end of ctx does not undo the last one.
+func inOrder(ctx context.Context, steps ...step) error {
+	for i, do := range steps {
+		if err := do(ctx); err != nil {
+			return err
+		}
+		if i+1 < len(steps) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (r *run) enter(state State) step {
+	return func(context.Context) error {
+		r.state.enter(state)
+		return nil
+	}
+}
+
+func (r *run) ready(context.Context) error {
+	if r.beforeCommand == nil {
+		return nil
+	}
+	if err := r.beforeCommand(); err != nil {
+		return &runError{source: schema.SourceRunner, exit: ExitRunner,
+			ResultError: schema.ResultError{Code: "not_ready", Message: err.Error()}}
+	}
+	return nil
+}
+
+// baseline evaluates the contract before the command, for which nothing is counted yet.
+func (r *run) baseline(ctx context.Context) error {
+	if err := r.contract.takeBaseline(ctx); err != nil {
+		return err
+	}
+	if r.spec.ContractBaseline {
+		r.enclosure.startAccount()
+	}
+	return nil
+}
+
+// check evaluates the contract after the command, for which no more is counted by then.
+func (r *run) check(ctx context.Context) {
+	if r.spec.Contract != "" {
+		r.enclosure.accounted()
+	}
+	r.contract.check(ctx, r.command.conclusion())
+}
+
+const (
+	// abandonTime is how long an opening that is told to end may take for that, besides the grace.
+	abandonTime = time.Second
+	// killInterval is when what may hold up an opening or a check is killed again.
+	killInterval = 100 * time.Millisecond
+)
+
+// opening is the time of a run before its command runs.
+type opening struct {
+	*run
+	stop    context.CancelCauseFunc
+	why     *interruption    // nil until the run is told to end
+	kill    <-chan time.Time // when what may hold up the opening is killed
+	abandon <-chan time.Time // when the opening is waited for no longer
+}
+
+// open runs the steps that start the command, and ends that when the run is told to end. why is not nil if the
+// command was started all the same. If a step still does not end, this process leaves everything to the guard.
+func (r *run) open(ctx context.Context) (why *interruption, err error) {
+	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- inOrder(inner, r.steps()...) }()
+	o := &opening{run: r, stop: stop}
+	var deadline <-chan time.Time
+	if r.spec.Timeout > 0 && !r.spec.ContractBaseline { // checks have timeouts of their own
+		deadline = time.After(r.spec.Timeout + r.spec.Grace + abandonTime)
+	}
+	for done := ctx.Done(); ; {
+		select {
+		case err := <-ended:
+			if o.why != nil && err != nil {
+				err = o.ended(err)
+			}
+			return o.why, err
+		case <-done:
+			done = nil
+			o.end(&interruption{outcome: schema.OutcomeCancelled}, r.spec.Grace,
+				schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
+		case <-deadline:
+			o.end(&interruption{outcome: schema.OutcomeTimeout}, 0, schema.Event{Type: schema.Timeout})
+		case sig := <-r.signals.C:
+			o.signal(sig.(syscall.Signal))
+		case <-o.kill:
+			r.held.kill()
+			o.kill = time.After(killInterval)
+		case <-o.abandon:
+			r.held.abandon()
+			return o.why, o.undying()
+		}
+	}
+}
+
+// signal keeps a signal for the command, unless it ends the run or is a baseline check's.
+func (o *opening) signal(sig syscall.Signal) {
+	switch {
+	case sig == syscall.SIGINT || sig == syscall.SIGTERM:
+		e := schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig),
+			Message: "interrupted before the command started"}
+		o.end(&interruption{sig: sig, outcome: schema.OutcomeCancelled}, o.spec.Grace, e)
+	case !o.contract.hear(sig):
+		o.signals.keep(sig)
+	}
+}
+
+func (o *opening) end(why *interruption, grace time.Duration, e schema.Event) {
+	if o.why != nil {
+		return
+	}
+	o.log.Event(e)
+	o.why, o.kill, o.abandon = why, time.After(0), time.After(grace+abandonTime)
+	o.stop(why)
+}
+
+// ended is the failure of an opening that was told to end, and did with err.
+func (o *opening) ended(err error) error {
+	if e, ok := err.(*runError); ok && e.outcome != "" {
+		return err
+	}
+	return o.why.failure(o.message())
+}
+
+func (o *opening) message() string {
+	return fmt.Sprintf("%v before the command started (%s)", o.why, o.state.Load())
+}
+
+// undying is the failure of an opening that did not end.
+func (o *opening) undying() error {
+	e := o.why.failure(o.message())
+	e.exit, e.Code = ExitRunner, "run_undying"
+	e.Message += "; that did not end, and was abandoned"
+	if left := o.held.left(); left != "" {
+		e.Message += ", with these processes: " + left
+	}
+	e.Hint = "end them by hand; /proc/PID/stack shows what each waits for"
+	return e
 }
 
 func (r *run) started() schema.Event {
@@ -153,9 +293,29 @@ func startFailed(err error) schema.Event {
 	return schema.Event{Type: schema.StartFailed, Code: failed(&schema.Result{}, err).Code, Message: err.Error()}
 }
 
+// close takes the run apart, and adds to the result what its parts know. The error tells of evidence that is
+// missing. What an opening left that did not end stays as it is.
+func (r *run) close(res *schema.Result) error {
+	if r.held.abandoned.Load() {
+		return nil
+	}
+	r.command.close(res)
+	unobserved := r.witness.close(res)
+	unclosed := r.enclosure.close(res, r.witness)
+	r.freeing.Go(func() { r.enclosure.release(r.witness.free) })
+	return errors.Join(unobserved, unclosed, r.contract.close(res))
+}
+
+// health adds what the parts have to say of the evidence, after close.
+func (r *run) health(h *schema.ObservationHealth) {
+	r.enclosure.health(h, r.witness.observed())
+	r.witness.health(h)
+	r.command.health(h)
+}
+
 // finish takes the run apart and writes the closing event and the documents.
 // why is what kept the command from its end, or nil.
-func (r *run) finish(opened parts, why error) (*schema.Result, error) {
+func (r *run) finish(why error) (*schema.Result, error) {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: r.spec.RunID,
 		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone}, Labels: r.spec.Labels,
@@ -167,15 +327,15 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 	if why != nil {
 		failure = failed(res, why)
 	}
-	missing := opened.close(res)
+	missing := r.close(res)
 	exit := r.exitCode(res, failure)
 	res.RunnerExitCode = &exit
 	err := r.log.Finish(evidence.Findings{
 		Result: res, Signal: r.command.exit - exitSignalBase, Success: res.Outcome == schema.OutcomeExited &&
 			*res.ExitCode == 0,
-		Calls: r.agent.calls, Observed: r.kernel.observed(), Correlation: r.kernel.correlation(),
+		Calls: r.witness.calls, Observed: r.witness.observed(), Correlation: r.witness.correlation(),
 		Unobserved: "lifecycle and stdio were recorded, kernel events were not",
-		Health:     r.parts.health, Late: r.session.removed, Missing: missing,
+		Health:     r.health, Late: r.enclosure.removed, Missing: missing,
 		Settle: func(h *schema.ObservationHealth, missing error) {
 			r.sound(res, h, missing, failure)
 			if r.onHealth != nil {
@@ -191,7 +351,7 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 // whatever the command did.
 func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing error, failure *runError) {
 	e := &schema.ResultError{}
-	switch n := r.kernel.atLarge(); {
+	switch n := r.witness.atLarge(); {
 	case r.command.survivors > 0:
 		e.Code, e.Message, e.Hint = codeSurvivors, r.command.survived(), r.command.remedy()
 	case missing != nil:
@@ -203,8 +363,8 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 			"processes left the run's cgroup and were") +
 			" still alive when the run ended: the bundle does not show what happened after that"
 		e.Hint = "run the command as a user that cannot write to other cgroups"
-	case r.kernel.tampered() != "":
-		e.Code, e.Message, e.Hint = "evidence_tampered", "the evidence was tampered with: "+r.kernel.tampered(),
+	case r.witness.tampered() != "":
+		e.Code, e.Message, e.Hint = "evidence_tampered", "the evidence was tampered with: "+r.witness.tampered(),
 			"run the command as another user (--user) or in a sandbox (--mode)"
 	case failure != nil:
 		return
@@ -228,130 +388,4 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	}
 	inside := res.Outcome == schema.OutcomeSignaled && !r.command.signals.passed[r.command.signal]
 	return judge(res, r.command.exit, inside)
-}
-
-// part is one of the things that a run is made of, such as its containment, its
-// observation or its contract. A part is given what it needs when it is made,
-// keeps what it learns, and gives that back when it is closed: it never sees
-// the run as a whole. All methods are called by the goroutine of Run.
-type part interface {
-	// open prepares the part for the command, after the parts before it. An
-	// error, which is a *runError, keeps the command from starting.
-	open(ctx context.Context) error
-	// close ends the part once no process of the run is left but the parts
-	// before it are still open, and adds what it knows to the result. It is called
-	// once, also for a part that could not be opened. The error tells of
-	// evidence that is missing.
-	close(res *schema.Result) error
-	// health adds what the part has to say of the evidence. It comes after
-	// every close, and is called for parts that were never opened, too.
-	health(h *schema.ObservationHealth)
-}
-
-// shaper is a part that changes the command before it starts: its
-// environment, its attributes, what it is executed through. It is asked in the
-// order of the parts.
-type shaper interface {
-	shape(cmd *exec.Cmd) error
-}
-
-// parts are a run's parts in the order in which they are opened.
-type parts []part
-
-// open opens the parts until one fails. What it returns are those to close.
-func (ps parts) open(ctx context.Context) (opened parts, err error) {
-	for i, p := range ps {
-		if err := p.open(ctx); err != nil {
-			return ps[:i+1], err
-		}
-		if i+1 < len(ps) && ctx.Err() != nil { // or the command has started
-			return ps[:i+1], context.Cause(ctx)
-		}
-	}
-	return ps, nil
-}
-
-// close closes the parts, the last one first.
-func (ps parts) close(res *schema.Result) error {
-	var errs []error
-	for _, p := range slices.Backward(ps) {
-		errs = append(errs, p.close(res))
-	}
-	return errors.Join(errs...)
-}
-
-func (ps parts) health(h *schema.ObservationHealth) {
-	for _, p := range ps {
-		p.health(h)
-	}
-}
-
-// shape lets every part that wants to change the command.
-func (ps parts) shape(cmd *exec.Cmd) error {
-	for _, p := range ps {
-		if s, ok := p.(shaper); ok {
-			if err := s.shape(cmd); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// step is a part that is nothing but something to do before the command starts.
-type step func(ctx context.Context) error
-
-func (s step) open(ctx context.Context) error { return s(ctx) }
-func (step) close(*schema.Result) error       { return nil }
-func (step) health(*schema.ObservationHealth) {}
-
-// runError is a failure of the run itself, as result.json tells it.
-type runError struct {
-	source  string
-	exit    int
-	outcome string // empty: infra_error
-	schema.ResultError
-}
-
-func (e *runError) Error() string { return e.Message }
-
-func sandboxError(code string, err error) *runError {
-	return &runError{source: schema.SourceSandbox, exit: ExitRunner,
-		ResultError: schema.ResultError{Code: code, Message: err.Error()}}
-}
-
-// failed puts what kept a run from its end into the result.
-func failed(res *schema.Result, err error) *runError {
-	var failure *runError
-	if !errors.As(err, &failure) {
-		panic(fmt.Sprintf("runner: unsorted failure: %v", err))
-	}
-	res.Outcome = schema.OutcomeInfraError
-	if failure.outcome != "" {
-		res.Outcome = failure.outcome
-	}
-	res.ErrorSource, res.Error = &failure.source, &failure.ResultError
-	return failure
-}
-
-// ready is a run's step that calls Ready.
-func (o *Options) ready(context.Context) error {
-	if o.Ready == nil {
-		return nil
-	}
-	if err := o.Ready(); err != nil {
-		return &runError{source: schema.SourceRunner, exit: ExitRunner,
-			ResultError: schema.ResultError{Code: "not_ready", Message: err.Error()}}
-	}
-	return nil
-}
-
-// bootTime reads CLOCK_BOOTTIME, the one clock that everything in a run is
-// ordered by. It goes on while the machine sleeps.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("clock_gettime(CLOCK_BOOTTIME): " + err.Error()) // Linux 2.6.39 and later have it
-	}
-	return time.Duration(ts.Nano())
 }

@@ -1,0 +1,80 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// enclosure is what is around the command: the containment keeps its processes together, the confinement is its
+// sandbox, and its containers are put into the run.
+type enclosure struct {
+	*containment
+	*confinement
+	*containers
+}
+
+func newEnclosure(log *evidence.Log, opt Options, spec *Spec) *enclosure {
+	session, inside := newContainment(log, opt, spec.Limits), newConfinement(log, opt, spec)
+	return &enclosure{session, inside, newContainers(log, spec, session, inside)}
+}
+
+// open makes the enclosure, before anything of the run starts in it.
+func (e *enclosure) open(ctx context.Context) error {
+	return inOrder(ctx,
+		func(ctx context.Context) error { return e.containment.open(ctx, e.bySystemd) },
+		e.confinement.open,
+		e.containers.open,
+	)
+}
+
+// shape gives the command its environment.
+func (e *enclosure) shape(cmd *exec.Cmd, w reporting) error {
+	if err := e.confinement.shape(cmd, e.Path(), w); err != nil {
+		return err
+	}
+	e.containers.shape(cmd)
+	return nil
+}
+
+// event looks at a kernel event for what was denied, and for containers.
+func (e *enclosure) event(_ *kernel.Event, line *schema.KernelEvent) {
+	e.denials.event(line)
+	e.containers.event(line)
+}
+
+// checkGroup makes the cgroup of a contract's check: see [room].
+func (e *enclosure) checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string) (
+	*cgroup.Group, contract.Group, error,
+) {
+	if err := e.thawed(ctx); err != nil {
+		return nil, nil, err
+	}
+	group, err := e.NewGroup(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if fresh != "" {
+		return group, e.strictGroup(group, as, fresh), nil
+	}
+	return group, e.group(group, as), nil
+}
+
+// close ends what serves the command, and begins to remove the session. release ends the rest.
+func (e *enclosure) close(res *schema.Result, w reporting) error {
+	return errors.Join(e.containers.close(), e.confinement.close(w), e.containment.close(res))
+}
+
+// health adds what the enclosure has to say of the evidence. observed: there is a kernel layer.
+func (e *enclosure) health(h *schema.ObservationHealth, observed bool) {
+	e.containment.health(h)
+	e.confinement.health(h, observed)
+	e.containers.health(h)
+}

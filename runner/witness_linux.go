@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/layer"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// witness is the evidence of what the command does: what the agent reports, and what is observed of it.
+type witness struct {
+	*agentSide
+	*observation
+	home home
+}
+
+// scene is what an observation has to know besides the kernel's events. Its goroutine asks.
+type scene interface {
+	// event sees each kernel event once its tool call is known.
+	event(ev *kernel.Event, e *schema.KernelEvent)
+	// starter returns the process that asked for a container before t: see layer.Options.
+	starter(container string, t uint64) (pid uint32, at uint64)
+	// movedV1 reports whether a cgroup of a v1 hierarchy is outside of the session's,
+	// and then which controllers it is about.
+	movedV1(hierarchy, id uint64, path string) (controllers string, left bool)
+}
+
+// home is where the agent lives and acts.
+type home interface {
+	quarters
+	watched
+	scene
+	nest(name string) (*cgroup.Nested, error)
+	// sockets are those of ours that it connects to, as kernel events have them.
+	sockets() []string
+	// thawed waits until nobody has frozen it.
+	thawed(ctx context.Context) error
+}
+
+// newWitness makes the evidence of a run. marked tells which cgroups are those of checks; nil: there are no checks.
+func newWitness(log *evidence.Log, opt Options, spec *Spec, at home, marked *layer.Checks) *witness {
+	agent := newAgentSide(log, opt, spec, at, at.nest)
+	return &witness{agentSide: agent, home: at, observation: newObservation(log, spec, at, layer.Options{
+		Checks: marked, MovedV1: at.movedV1, Starter: at.starter, Wrote: agent.calls.Wrote,
+		Bind: func(ev *kernel.Event, e *schema.KernelEvent) {
+			agent.calls.Bind(ev, e)
+			at.event(ev, e)
+		},
+	})}
+}
+
+// listen lets the agent report.
+func (w *witness) listen(ctx context.Context) error {
+	w.calls.Own(w.home.sockets()...)
+	return w.agentSide.open(ctx)
+}
+
+// observe starts the kernel layer, after its self-test.
+func (w *witness) observe(ctx context.Context) error {
+	if w.selfTests() {
+		if err := w.home.thawed(ctx); err != nil {
+			return err
+		}
+	}
+	return w.observation.open(ctx)
+}
+
+// close takes in what is left in the kernel, and then the rest of what the agent reported, once nothing of the run
+// runs any more. What the observer has in the kernel stays until free.
+func (w *witness) close(res *schema.Result) error {
+	return errors.Join(w.observation.close(res), w.agentSide.close())
+}
+
+func (w *witness) health(h *schema.ObservationHealth) {
+	w.agentSide.health(h)
+	w.observation.health(h)
+}
