@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/internal/helper"
+	"github.com/assay-run/assay-run/cgroup/role"
 )
 
 // Guard is the runner's handle of a session's guard process.
@@ -54,7 +55,7 @@ func (g *Guard) Last(argv ...string) { g.helper.Last(argv...) }
 // IsShim reports whether argv is that of the program by which [Group.Start] puts
 // a command into a cgroup where clone cannot, and which then becomes the command.
 // It does not tell whose program it is: compare the executable.
-func IsShim(argv []string) bool { return helper.IsJoiner(argv) }
+func IsShim(argv []string) bool { return role.Join.Is(argv) }
 
 // Conceal makes this process not dumpable from here on: its memory, descriptors
 // and environment are then out of reach for other processes of the same user,

@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/assay-run/assay-run/cgroup/role"
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
@@ -248,7 +249,7 @@ func (p pinDir) keepFor(d time.Duration) error {
 		return err
 	}
 	defer lock.Close()
-	if !entered {
+	if !role.Observer.Available() {
 		return errors.New("this program cannot start a process that waits")
 	}
 	set, err := lockDir(p.lock(), unix.LOCK_SH|unix.LOCK_NB)
@@ -257,7 +258,7 @@ func (p pinDir) keepFor(d time.Duration) error {
 	}
 	defer set.Close()
 	c := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{roleName, roleArg, "keep", p.home, p.name}, Dir: "/",
+		Path: "/proc/self/exe", Args: role.Observer.Args("keep", p.home, p.name), Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{lock, set},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -425,12 +426,6 @@ func ownCgroups() (ids []uint64, err error) {
 	return nil, errors.New("cannot find the cgroup of this process")
 }
 
-// The name and first argument of what the own binary is started for.
-const (
-	roleName = "assay-run"
-	roleArg  = "__observer"
-)
-
 // keeperSuffix names a directory whose holder waits until the set may go, which is
 // at the directory's time of modification.
 const keeperSuffix = "_keeper"
@@ -438,33 +433,29 @@ const keeperSuffix = "_keeper"
 // keeperLook is how often the process that waits looks whether it still has to.
 const keeperLook = 500 * time.Millisecond
 
-// entered reports whether this program would play the roles when started for them.
-var entered bool
-
 // Enter plays the role that this process was started for, and then exits. It
 // returns where there is none. A program that calls it first thing can keep the
 // shared observer after a run (Config.Keep), and free what a killed run left
 // (Afterwards).
-func Enter() {
-	entered = true
-	if len(os.Args) < 3 || os.Args[0] != roleName || os.Args[1] != roleArg {
-		return
-	}
+func Enter() { role.Play(map[role.Role]func([]string) int{role.Observer: observerMain}) }
+
+// observerMain is what role.Observer does: see Enter.
+func observerMain(args []string) int {
 	switch {
-	case os.Args[2] == "sweep" && len(os.Args) == 4:
-		untilGone(os.Args[3])
+	case len(args) == 4 && args[2] == "sweep":
+		untilGone(args[3])
 		if p, err := findPinDir(); err != nil || p.nested() != nil { // its run loaded its own programs
-			os.Exit(0)
+			return 0
 		}
 		_, _, err := Sweep()
-		os.Exit(exitCode(err))
-	case os.Args[2] == "sweeper" && len(os.Args) == 4:
-		os.Exit(exitCode(sweepAfter(os.Args[3])))
-	case os.Args[2] == "keep" && len(os.Args) == 5:
-		keepUntilIdle(pinDir{home: os.Args[3], name: os.Args[4]})
-		os.Exit(0)
+		return exitCode(err)
+	case len(args) == 4 && args[2] == "sweeper":
+		return exitCode(sweepAfter(args[3]))
+	case len(args) == 5 && args[2] == "keep":
+		keepUntilIdle(pinDir{home: args[3], name: args[4]})
+		return 0
 	}
-	os.Exit(125)
+	return 125
 }
 
 func exitCode(err error) int {
@@ -477,10 +468,10 @@ func exitCode(err error) int {
 // Afterwards is the command line that frees what a run of this process with a shared
 // observer leaves when it is killed, for /proc/self/exe; nil when Enter was not called.
 func Afterwards() []string {
-	if !entered {
+	if !role.Observer.Available() {
 		return nil
 	}
-	return []string{roleName, roleArg, "sweep", strconv.Itoa(os.Getpid())}
+	return role.Observer.Args("sweep", strconv.Itoa(os.Getpid()))
 }
 
 // untilGone waits until the process with this id has ended: one that is killed can
@@ -766,7 +757,7 @@ type Sweeper struct {
 
 // StartSweeper starts it. It is nil where this program cannot: see Enter.
 func StartSweeper() (*Sweeper, error) {
-	if !entered {
+	if !role.Observer.Available() {
 		return nil, nil
 	}
 	r, w, err := os.Pipe()
@@ -775,7 +766,7 @@ func StartSweeper() (*Sweeper, error) {
 	}
 	defer r.Close()
 	s := &Sweeper{pipe: w, cmd: &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweeper", strconv.Itoa(os.Getpid())}, Dir: "/",
+		Path: "/proc/self/exe", Args: role.Observer.Args("sweeper", strconv.Itoa(os.Getpid())), Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{r}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}}
 	if err := s.cmd.Start(); err != nil {

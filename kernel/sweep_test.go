@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/cgroup/role"
 )
 
 func init() { children["role"] = func([]string) { Enter() } }
@@ -26,7 +27,7 @@ func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
 	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	sweep := &exec.Cmd{Path: "/proc/self/exe",
-		Args: []string{roleName, roleArg, "sweep", strconv.Itoa(s.cmd.Process.Pid)},
+		Args: role.Observer.Args("sweep", strconv.Itoa(s.cmd.Process.Pid)),
 		Env:  append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
 	if err := sweep.Start(); err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func TestWhoSweepsWhileTheLastLeavesRemovesTheSet(t *testing.T) {
 	looks := func() bool { return holds(sweep.Process.Pid, lockSuffix) && holds(sweep.Process.Pid, "bpf-map") }
 	caught := func() bool { // one that looks at the set
 		sweep = &exec.Cmd{Path: "/proc/self/exe",
-			Args: []string{roleName, roleArg, "sweep", strconv.Itoa(gone.Process.Pid)},
+			Args: role.Observer.Args("sweep", strconv.Itoa(gone.Process.Pid)),
 			Env:  append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
 		if err := sweep.Start(); err != nil {
 			t.Fatal(err)

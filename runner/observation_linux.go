@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/cgroup/role"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/kernel/notify"
@@ -636,7 +637,7 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 		case "mcp", "call", "hook":
 			return true
 		default:
-			return strings.HasPrefix(name, "__")
+			return slices.Contains(role.All(), role.Role(name))
 		}
 	}
 	return len(ev.Argv) == 3 && shells[ev.Value] && hookLine().MatchString(ev.Argv[2])

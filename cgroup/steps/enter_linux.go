@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/assay-run/assay-run/cgroup/role"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +24,7 @@ func entryAddress() uintptr
 // none, or after [List.Program]. A package's init function calls it, which runs on the process's
 // first thread.
 func Enter() {
-	if len(os.Args) < 4 || os.Args[0] != name || os.Args[1] != arg {
+	if len(os.Args) < 4 || !role.Steps.Is(os.Args) {
 		return
 	}
 	fd, err := strconv.ParseUint(os.Args[2], 10, 31)

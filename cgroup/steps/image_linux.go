@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unsafe"
 
+	"github.com/assay-run/assay-run/cgroup/role"
 	"golang.org/x/sys/unix"
 )
 
@@ -138,31 +139,25 @@ func (l *List) File() (*os.File, error) {
 	return f, nil
 }
 
-// The name and first argument of a process that executes a list. The entry point knows both.
-const (
-	name = "assay-run"
-	arg  = "__steps"
-)
-
 // Args are the arguments of a process that executes the list in descriptor fd. What says
 // to people, and to Is, what it is for.
 //
 // More of them are what is left, after the program's name, where the list ends with [List.Program].
 func Args(fd int, what ...string) []string {
-	return append([]string{name, arg, strconv.Itoa(fd)}, what...)
+	return append(role.Steps.Args(strconv.Itoa(fd)), what...)
 }
 
 // After returns the arguments that are left of argv when its list is at [List.Program]. It
 // returns argv where that is none of a list.
 func After(argv []string) []string {
-	if len(argv) < 4 || argv[0] != name || argv[1] != arg {
+	if len(argv) < 4 || !role.Steps.Is(argv) {
 		return argv
 	}
-	return append([]string{name}, argv[3:]...)
+	return append([]string{role.Name}, argv[3:]...)
 }
 
 // Is reports whether argv is that of a list for what. It does not tell whose program it is:
 // compare the executable.
 func Is(argv []string, what string) bool {
-	return len(argv) == 4 && argv[0] == name && argv[1] == arg && argv[3] == what
+	return len(argv) == 4 && role.Steps.Is(argv) && argv[3] == what
 }

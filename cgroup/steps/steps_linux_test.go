@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/assay-run/assay-run/cgroup/role"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +27,7 @@ func init() {
 }
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == name {
+	if os.Args[0] == role.Name {
 		os.Exit(program())
 	}
 	os.Exit(m.Run())
@@ -280,7 +281,7 @@ func TestTheEntryPoint(t *testing.T) {
 				if err != nil {
 					t.Skipf("%s is not installed", emulator)
 				}
-				under = []string{path, "-0", name}
+				under = []string{path, "-0", role.Name}
 			}
 			dir := t.TempDir()
 			program := filepath.Join(dir, "program")
@@ -298,7 +299,7 @@ func TestTheEntryPoint(t *testing.T) {
 			}
 			lists := map[string]*os.File{}
 			for _, which := range []string{"make", "make program"} {
-				made, code := outcome(start([]string{name, which}, nil))
+				made, code := outcome(start([]string{role.Name, which}, nil))
 				if code != 0 {
 					t.Fatal(made)
 				}
@@ -313,6 +314,7 @@ func TestTheEntryPoint(t *testing.T) {
 				defer f.Close()
 				lists[which] = f
 			}
+			const arg = string(role.Steps)
 			main := func(dumpable int, args ...string) string {
 				return fmt.Sprintf("main %q, dumpable %d\n", args, dumpable)
 			}
@@ -323,10 +325,10 @@ func TestTheEntryPoint(t *testing.T) {
 				code int
 			}{
 				{"make", Args(3, "test"), "child of the environment\nparent\nparent\nparent\n", 7},
-				{"make", []string{name, arg, "x", "test"}, main(1, arg, "x", "test"), 0},
-				{"make", []string{name, arg, "3"}, main(1, arg, "3"), 0},
-				{"make", []string{name, arg + "s", "3", "test"}, main(1, arg+"s", "3", "test"), 0},
-				{"make", []string{name, arg, "9", "test"}, "", 125},
+				{"make", []string{role.Name, arg, "x", "test"}, main(1, arg, "x", "test"), 0},
+				{"make", []string{role.Name, arg, "3"}, main(1, arg, "3"), 0},
+				{"make", []string{role.Name, arg + "s", "3", "test"}, main(1, arg+"s", "3", "test"), 0},
+				{"make", []string{role.Name, arg, "9", "test"}, "", 125},
 				{"make program", Args(3, "test"), main(0, "test"), 0},
 				{"make program", Args(3, "test", "and", "more"), main(0, "test", "and", "more"), 0},
 			} {

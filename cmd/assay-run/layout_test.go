@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"schema":  nil,
 	"bpf":     nil,
 	"cgroup":  nil,
-	"kernel":  {"bpf", "schema", "cgroup/steps"},
+	"kernel":  {"bpf", "schema", "cgroup/steps", "cgroup/role"},
 	"archive": {"schema"},
 	"runner":  {"cgroup", "kernel", "schema"},
 	"cmd":     {"archive", "cgroup", "kernel", "runner", "schema"},

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/cgroup/role"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -1211,7 +1212,7 @@ func (o *Observer) unixName(e *kernel.Event, p *process, name []byte) string {
 // and Unavailable says why. The error is start's, or an *os.PathError as exec.Cmd.Start
 // returns it if the command cannot be executed. cmd.Process is the command's process.
 func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
-	if !entered {
+	if !role.Notify.Available() {
 		return ErrNoShim
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -1227,7 +1228,7 @@ func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 		argv = []string{path}
 	}
 	cmd.Path = "/proc/self/exe"
-	cmd.Args = append([]string{shimName, shimArg, strconv.Itoa(3 + len(extra)), path}, argv...)
+	cmd.Args = append(role.Notify.Args(strconv.Itoa(3+len(extra)), path), argv...)
 	cmd.ExtraFiles = append(append([]*os.File{}, extra...), theirs)
 	err = start(cmd)
 	cmd.Path, cmd.Args, cmd.ExtraFiles = path, args, extra

@@ -5,35 +5,24 @@ package notify
 import (
 	"encoding/binary"
 	"errors"
-	"os"
 	"runtime"
 	"strconv"
 	"syscall"
 	"unsafe"
 
+	"github.com/assay-run/assay-run/cgroup/role"
 	"golang.org/x/sys/unix"
 )
 
 // The shim is this program, started again to load the filter and become the command. Its
-// arguments are shimName, shimArg, the descriptor of a socket, path, argv...
-const (
-	shimName = "assay-run"
-	shimArg  = "__notify"
-)
+// arguments are role.Name, role.Notify, the descriptor of a socket, path, argv...
 
 // exitShim is the exit status of a shim that could not do its work.
 const exitShim = 125
 
-var entered bool
-
 // Enter does the work of the shim and exits, if this process was started as the shim.
 // Otherwise it returns.
-func Enter() {
-	entered = true
-	if len(os.Args) >= 5 && os.Args[0] == shimName && os.Args[1] == shimArg {
-		os.Exit(shimMain(os.Args))
-	}
-}
+func Enter() { role.Play(map[role.Role]func([]string) int{role.Notify: shimMain}) }
 
 // hello is a message of the shim. The first one comes with the listener if errno is 0. The
 // second says why the command could not be executed. If the command was executed, the
@@ -66,6 +55,9 @@ func decodeHello(b []byte) hello {
 // has no filter, and then executes the command in the first. If the kernel refuses the
 // filter, the command runs without it.
 func shimMain(args []string) int {
+	if len(args) < 5 {
+		return exitShim
+	}
 	socket, err := strconv.Atoi(args[2])
 	if err != nil || socket < 3 {
 		return exitShim

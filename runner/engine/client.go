@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/assay-run/assay-run/cgroup/role"
 )
 
 // EnvCgroupParent names, in the environment of a run's command, the cgroup to put
@@ -40,7 +42,7 @@ func StandIn(dir, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !entered {
+	if !role.Containers.Available() {
 		return false, errors.New("this program cannot replace a container engine's client")
 	}
 	return true, os.Symlink(exe, filepath.Join(dir, Podman))

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/assay-run/assay-run/cgroup/role"
 )
 
 // Names of engines.
@@ -308,39 +310,34 @@ func (e *Engine) ask(ctx context.Context) (facts, error) {
 	return e.facts, nil
 }
 
-// The name and first argument under which this program is started to end containers.
-const (
-	roleName = "assay-run"
-	roleArg  = "__containers"
-)
-
 // endTime bounds how long End waits for an engine.
 const endTime = 20 * time.Second
-
-var entered bool
 
 // Enter does what this process was started for. If that is to end containers, it ends them
 // and exits. If the process was started through a link of StandIn, it becomes the client.
 // Otherwise it returns.
 func Enter() {
-	entered = true
 	beClient()
-	if len(os.Args) != 4 || os.Args[0] != roleName || os.Args[1] != roleArg {
-		return
+	role.Play(map[role.Role]func([]string) int{role.Containers: endMain})
+}
+
+func endMain(args []string) int {
+	if len(args) != 4 {
+		return 125
 	}
-	if _, err := End(context.Background(), os.Args[2], os.Args[3]); err != nil {
-		os.Exit(1)
+	if _, err := End(context.Background(), args[2], args[3]); err != nil {
+		return 1
 	}
-	os.Exit(0)
+	return 0
 }
 
 // Afterwards is the command line, for /proc/self/exe, that does the work of End after the
 // runner was killed. It is nil if Enter was not called.
 func Afterwards(socket, parent string) []string {
-	if !entered {
+	if !role.Containers.Available() {
 		return nil
 	}
-	return []string{roleName, roleArg, socket, parent}
+	return role.Containers.Args(socket, parent)
 }
 
 // End stops the container with its stop signal, and with SIGKILL after that many seconds. It

@@ -19,6 +19,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup/internal/dirs"
 	"github.com/assay-run/assay-run/cgroup/internal/proctree"
+	"github.com/assay-run/assay-run/cgroup/role"
 )
 
 // Guard is the runner's handle of a session's guard process.
@@ -76,7 +77,7 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	socket := shownSocket()
 	defer socket.Close()
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: append([]string{name, guardArg, runID}, ward...), Dir: "/",
+		Path: "/proc/self/exe", Args: append(role.Guard.Args(runID), ward...), Dir: "/",
 		// One thread's worth of Go is enough, and nothing of the runner's
 		// environment is its business.
 		Env:   []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
@@ -144,7 +145,7 @@ func wakeful(pipe, guard int) {
 // the way of telling that no child is left. The pid is 0 where that is impossible.
 func startElsewhere(cmd *exec.Cmd, ready *os.File) (pid int, err error) {
 	between := *cmd
-	between.Args = append([]string{name, elsewhereArg, strconv.Itoa(3 + len(cmd.ExtraFiles))}, cmd.Args...)
+	between.Args = append(role.GuardElsewhere.Args(strconv.Itoa(3+len(cmd.ExtraFiles))), cmd.Args...)
 	done, err := proctree.Elsewhere((*exec.Cmd).Run, &between)
 	if !done || err != nil {
 		return 0, err
@@ -157,7 +158,7 @@ func startElsewhere(cmd *exec.Cmd, ready *os.File) (pid int, err error) {
 }
 
 // elsewhereMain starts a guard, tells its pid, and goes. Its arguments are name,
-// elsewhereArg, how many descriptors the guard gets, and the guard's own.
+// role.GuardElsewhere, how many descriptors the guard gets, and the guard's own.
 func elsewhereMain(args []string) int {
 	if len(args) < 4 {
 		return 125

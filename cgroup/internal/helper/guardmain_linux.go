@@ -11,6 +11,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup/internal/dirs"
 	"github.com/assay-run/assay-run/cgroup/internal/proctree"
+	"github.com/assay-run/assay-run/cgroup/role"
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
@@ -24,7 +25,7 @@ type ward interface {
 }
 
 // guardMain is the guard process; see cgroup.Session.Guard. Its arguments are
-// name, guardArg, the run id, and what the session's backend makes its ward of.
+// role.Name, role.Guard, the run id, and what the session's backend makes its ward of.
 func guardMain(args []string) int {
 	ignoreSignals()
 	if len(args) < 4 {
@@ -104,7 +105,7 @@ func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 // its own as well, and so is the leader of a job.
 func isHelper(pid int) bool {
 	args := arguments(pid)
-	return len(args) > 1 && args[0] == name && (args[1] == guardArg || args[1] == leaderArg)
+	return role.Guard.Is(args) || role.Job.Is(args)
 }
 
 // Descriptors that a waiter has besides a guard's.

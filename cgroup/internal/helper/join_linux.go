@@ -11,12 +11,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/assay-run/assay-run/cgroup/role"
 	"golang.org/x/sys/unix"
 )
 
 // Join starts a command by way of a joiner, which fork forks: it writes "0" to
 // files, opened here, and then becomes the command. The argument
-// vector is: name, joinArg, first descriptor, number of files, path, argv...
+// vector is: role.Name, role.Join, first descriptor, number of files, path, argv...
 // After the files' descriptors comes a pipe that closes when the command runs,
 // or brings the errno when it cannot.
 func Join(cmd *exec.Cmd, files []string, fork func(*exec.Cmd) error) error {
@@ -57,7 +58,7 @@ func Join(cmd *exec.Cmd, files []string, fork func(*exec.Cmd) error) error {
 	}
 	defer closePassed()
 	cmd.Path = "/proc/self/exe"
-	cmd.Args = append([]string{name, joinArg, strconv.Itoa(3 + len(passed)), strconv.Itoa(len(files)), path}, argv...)
+	cmd.Args = append(role.Join.Args(strconv.Itoa(3+len(passed)), strconv.Itoa(len(files)), path), argv...)
 	cmd.ExtraFiles = append(passed, opened...)
 	if err := fork(cmd); err != nil {
 		return err

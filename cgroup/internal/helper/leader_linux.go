@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/internal/proctree"
+	"github.com/assay-run/assay-run/cgroup/role"
 )
 
 // Leader is the parent of a job: see cgroup.Job. It goes with the runner,
@@ -67,7 +68,7 @@ func readReport(r io.Reader) (kind, value uint32, err error) {
 
 // Fork forks cmd from the leader, from a thread that is in the v1 directories of
 // join meanwhile and goes home after. The leader's argument vector is: name,
-// leaderArg, the number of its first descriptor and how many there are of a
+// role.Job, the number of its first descriptor and how many there are of a
 // cgroup's directory (0 or 1), files to join and files to go home, path, argv...;
 // before these, the first descriptor is the socket.
 func (l *Leader) Fork(cmd *exec.Cmd, join, home []string) (err error) {
@@ -112,7 +113,7 @@ func (l *Leader) Fork(cmd *exec.Cmd, join, home []string) (err error) {
 	if len(argv) == 0 {
 		argv = []string{cmd.Path}
 	}
-	args := []string{name, leaderArg}
+	args := role.Job.Args()
 	for _, n := range []int{3 + len(passed), dirs, len(join), len(home)} {
 		args = append(args, strconv.Itoa(n))
 	}

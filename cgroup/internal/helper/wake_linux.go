@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
+	"github.com/assay-run/assay-run/cgroup/role"
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
@@ -23,10 +24,10 @@ const wakeTime = 5 * time.Second
 // Without everywhere, it looks for guards among those that show themselves in this
 // network namespace: reading the state of every process of the host takes longer than
 // the rest of a run's start.
-func WakeGuards(everywhere bool) (ended []string) { return wake(guardArg, everywhere) }
+func WakeGuards(everywhere bool) (ended []string) { return wake(role.Guard, everywhere) }
 
-// wake is WakeGuards. A guard has arg for its first argument.
-func wake(arg string, everywhere bool) (ended []string) {
+// wake is WakeGuards for the helpers of a role.
+func wake(r role.Role, everywhere bool) (ended []string) {
 	woken := map[int]string{}
 	pids, err := shown()
 	if everywhere || err != nil {
@@ -36,7 +37,7 @@ func wake(arg string, everywhere bool) (ended []string) {
 		if st, ok := procs.Read(pid); !ok || st.State != 'T' {
 			continue
 		}
-		if args := arguments(pid); len(args) > 2 && args[0] == name && args[1] == arg {
+		if args := arguments(pid); len(args) > 2 && r.Is(args) {
 			believed := trusted(pid) // before it goes on: it may be gone in no time
 			if unix.Kill(pid, unix.SIGCONT) == nil && believed {
 				woken[pid] = args[2]
