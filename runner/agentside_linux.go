@@ -89,7 +89,8 @@ type access struct {
 
 func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside quarters, nest nest) *agentSide {
 	a := &agentSide{
-		log: log, inside: inside, nest: nest, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
+		log: log, inside: inside, nest: nest,
+		sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
 		access: access{
 			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
 			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Contained.host().Mode(),

@@ -107,7 +107,8 @@ func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, stat
 	watch spectator, began time.Duration,
 ) *command {
 	return &command{
-		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, timeout: spec.Timeout, grace: spec.Grace,
+		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir,
+		timeout: spec.Timeout, grace: spec.Grace,
 		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged), ground: in, shell: in,
 		remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
 	}

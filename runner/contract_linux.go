@@ -192,7 +192,8 @@ func (p *contractPart) close(res *schema.Result) error {
 func (p *contractPart) weigh(seen standing) {
 	if n := seen.escaped; n > 0 { // what is moved out of the session is not ended with the command
 		p.doc.Reasons = append(p.doc.Reasons,
-			fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran", n))
+			fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran",
+				n))
 	}
 	if n := max(p.watched, p.kernel.atLarge()); n > 0 {
 		p.doc.Doubt(fmt.Sprintf(
