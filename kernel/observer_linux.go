@@ -712,8 +712,10 @@ const (
 // fell asleep, and so did not wake it.
 var sleepInterval = 500 * time.Millisecond
 
-// readerNice is the nice value of the thread that empties the ring.
-const readerNice = -10
+// readerNice is the nice value of the thread that empties the ring: it works only while there are events, and
+// nothing of the same session of the scheduler should keep it from that. A caller without CAP_SYS_NICE keeps its
+// own nice value, and a busy machine then loses events sooner: the report counts them.
+const readerNice = -20
 
 func bootTime() uint64 {
 	var now unix.Timespec

@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 // roles are what this binary does when it starts itself: measure, or run a loop that makes
@@ -19,6 +21,8 @@ var roles = map[string]func(args []string){
 	"getpid":        getpid,
 	"open-time":     openTime,
 	"flood":         flood,
+	"flood-missing": floodMissing,
+	"busy":          busy,
 	"exit-time":     exitTime,
 	"dispatch":      dispatch,
 	"calls":         calls,
@@ -108,6 +112,32 @@ func flood(args []string) {
 }
 
 const floodFiles = 100_000
+
+// floodMissing DIR RATE SECONDS opens files that do not exist, RATE of them per second. No two names, of 250
+// bytes each, are the same.
+func floodMissing(args []string) {
+	rate, seconds := number(args[1]), number(args[2])
+	buf := []byte(args[0] + "/" + strings.Repeat("n", 240))
+	name, digits := append(buf, "0000000000\x00"...), len(buf)
+	start := time.Now()
+	for done := 0; done < rate*seconds; {
+		due := min(int(time.Since(start).Seconds()*float64(rate)), rate*seconds)
+		for ; done < due; done++ {
+			for i, n := 9, done; i >= 0; i, n = i-1, n/10 {
+				name[digits+i] = '0' + byte(n%10)
+			}
+			_, _, _ = syscall.RawSyscall(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&name[0])), 0)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println(float64(rate*seconds) / time.Since(start).Seconds())
+}
+
+// busy uses a CPU for a minute, or until it is killed.
+func busy([]string) {
+	for start := time.Now(); time.Since(start) < time.Minute; {
+	}
+}
 
 // exitTime FILE DIR N opens the first N files of manyFiles(DIR), writes the time to FILE, and
 // ends.

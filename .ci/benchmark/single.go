@@ -45,6 +45,10 @@ func singles(b *bench) []single {
 			return b.exitToExit(self)
 		}},
 		{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},
+		{"dropped at 200,000 failing opens/s of names of 250 bytes, beside eight busy loops, for 5 s", "events", 0,
+			func() float64 { return b.besideLoops(self, 8) }},
+		{"highest rate of failing opens of names of 250 bytes without loss", "events/s", noBound,
+			func() float64 { return b.highestRate(self) }},
 		{"recorder RSS, 10 million events", "MiB", 64, func() float64 { return b.rss(self) }},
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
 		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
@@ -112,6 +116,47 @@ func (b *bench) exitToExit(self string) float64 {
 func (b *bench) drops(self string) float64 {
 	h := b.health(self, "flood", b.files, "300000", strconv.Itoa(b.rounds(10)))
 	return float64(h.RingbufDrops)
+}
+
+// flooded is how many events a run dropped whose command made failing opens, and how many of those it made per second.
+func (b *bench) flooded(self string, rate, seconds int) (dropped, made float64) {
+	cmd := b.run(nil, self, "flood-missing", b.dir, strconv.Itoa(rate), strconv.Itoa(seconds))()
+	cmd.Dir, cmd.Stdout = b.dir, nil
+	defer b.clean()
+	out, err := cmd.Output()
+	check(err)
+	made, err = strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+	check(err)
+	return float64(b.readHealth().RingbufDrops), made
+}
+
+// besideLoops is how many events are dropped where n processes that do nothing but use a CPU run beside.
+func (b *bench) besideLoops(self string, n int) float64 {
+	for range n {
+		loop := exec.Command(self, "busy")
+		check(loop.Start())
+		defer func() {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		}()
+	}
+	dropped, _ := b.flooded(self, 200_000, b.rounds(5))
+	return dropped
+}
+
+// highestRate is the highest rate, in steps of a tenth, at which nothing is dropped for two seconds. It ends where
+// the command makes no more per second.
+func (b *bench) highestRate(self string) (best float64) {
+	for rate := 200_000; ; rate += rate / 10 {
+		dropped, made := b.flooded(self, rate, 2)
+		if dropped > 0 {
+			return best
+		}
+		best = max(best, made)
+		if made < 0.9*float64(rate) {
+			return best
+		}
+	}
 }
 
 // rss is the recorder's largest resident set while a child makes ten million opens of a
