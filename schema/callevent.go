@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -189,8 +188,8 @@ func knownOutcome(kind string) bool {
 }
 
 var (
-	timePattern   = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$`)
-	callIDPattern = regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
+	timePattern   = matcher(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$`)
+	callIDPattern = matcher(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
 )
 
 func (e *CallEvent) read(d lineReader) error {

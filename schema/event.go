@@ -3,7 +3,6 @@ package schema
 import (
 	"cmp"
 	"encoding/json"
-	"regexp"
 )
 
 // Lifecycle event types, the "type" key of an [Event]. RunStarted is first and
@@ -144,7 +143,7 @@ func Some[T any](v T) *Nullable[T] { return &Nullable[T]{Value: v, Valid: true} 
 // None is a Nullable that is written as null.
 func None[T any]() *Nullable[T] { return &Nullable[T]{} }
 
-var lifecyclePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+var lifecyclePattern = matcher(`^[a-z][a-z0-9_]{0,63}$`)
 
 func (e *Event) read(d lineReader) error {
 	have, err := d.object(func(key string) (err error) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -220,20 +221,24 @@ func (d lineReader) oneOf(texts ...string) (string, error) {
 }
 
 // matching reads a text that matches a pattern.
-func (d lineReader) matching(pattern *regexp.Regexp) (string, error) {
+func (d lineReader) matching(pattern func() *regexp.Regexp) (string, error) {
 	s, err := d.text()
-	if err == nil && !pattern.MatchString(s) {
-		err = fmt.Errorf("is %.100q, which does not match %s", s, pattern)
+	if err == nil && !pattern().MatchString(s) {
+		err = fmt.Errorf("is %.100q, which does not match %s", s, pattern())
 	}
 	return s, err
 }
 
-// The patterns of the schemas.
+// The patterns of the schemas, compiled when a line needs them: most processes decode none.
 var (
-	runIDPattern       = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
-	digestPattern      = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	containerIDPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	runIDPattern       = matcher(`^[A-Za-z0-9_-]{1,128}$`)
+	digestPattern      = matcher(`^sha256:[0-9a-f]{64}$`)
+	containerIDPattern = matcher(`^[0-9a-f]{64}$`)
 )
+
+func matcher(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 func (d lineReader) boolean() (bool, error) {
 	if k := d.PeekKind(); k != 't' && k != 'f' {

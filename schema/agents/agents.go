@@ -14,6 +14,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 )
@@ -36,19 +37,19 @@ type Program struct {
 //go:embed agents.json
 var data []byte
 
-var programs = func() (all map[string]*Program) {
+var programs = sync.OnceValue(func() (all map[string]*Program) {
 	if err := json.Unmarshal(data, &all, json.RejectUnknownMembers(true)); err != nil {
 		panic("agents.json: " + err.Error())
 	}
 	return all
-}()
+})
 
 // Names lists the agents that are known.
-func Names() []string { return slices.Sorted(maps.Keys(programs)) }
+func Names() []string { return slices.Sorted(maps.Keys(programs())) }
 
 // Of returns what the agent of that name does. The caller must not change it.
 func Of(name string) (*Program, bool) {
-	p, ok := programs[name]
+	p, ok := programs()[name]
 	return p, ok
 }
 
@@ -78,7 +79,7 @@ func (p *Program) Runs(argv []string) bool {
 // Variables are those that say where the agents that are known have their homes: [schema.Run] keeps their values.
 func Variables() []string {
 	names := map[string]bool{"HOME": true, "TMPDIR": true}
-	for _, p := range programs {
+	for _, p := range programs() {
 		for name := range p.Homes {
 			names[name] = true
 		}
