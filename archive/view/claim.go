@@ -186,6 +186,11 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			"what belongs to the run is not certain: some of its processes were not kept in its cgroup%s",
 			because(h, "cgroup"))
 	}
+	v0 := len(h.Coverage) == 0 && h.NetworkEndpointClaimScope == schema.NotApplicable
+	if v0 && (about == Files || about == Privilege) {
+		add("record it without --compat v0",
+			"the bundle has the form of v0, which holds executions, opens and connections alone")
+	}
 	for _, r := range h.Reasons {
 		if r.Subject == "surface" {
 			add(r.Remedy, "%s", r.Message)
@@ -271,8 +276,10 @@ func because(h *schema.ObservationHealth, subject string) string {
 
 func spaced(s string) string { return strings.ReplaceAll(s, "_", " ") }
 
-// Nobody says that there was no report of tool calls at all.
+// Nobody reports whether there was no report of tool calls at all. A policy layer may hold what a sandbox denied
+// alone.
 func Nobody(d *archive.Documents) bool {
-	h := &d.Health
-	return h.SDKLayer == schema.Absent && h.PolicyLayer == schema.Absent && h.Layers["turns"].Written == 0
+	h, c := &d.Health, &d.Correlation
+	return h.SDKLayer == schema.Absent && h.Layers["turns"].Written == 0 && len(c.Bindings) == 0 &&
+		len(c.ObservedNotReported) == 0 && (h.PolicyLayer == schema.Absent || c.Status == schema.Clean)
 }
