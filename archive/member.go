@@ -83,6 +83,8 @@ func documentSchema(p string) string {
 		return schema.GatewaySessionV0
 	case schema.IntegrityPath:
 		return schema.IntegrityV0
+	case schema.EvaluationPath:
+		return schema.EvaluationV0
 	}
 	return ""
 }

@@ -221,6 +221,8 @@ type Documents struct {
 	Correlation schema.CorrelationReport
 	// Contract is nil in a run without an outcome contract.
 	Contract *schema.Contract
+	// Evaluation is nil in a run without an evaluation file.
+	Evaluation *schema.Evaluation
 }
 
 // Documents reads the documents that verification did not keep, in one pass over the bundle
@@ -235,6 +237,10 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 	if _, ok := r.manifest.Files[schema.ContractPath]; ok {
 		d.Contract = &schema.Contract{}
 		left[schema.ContractPath] = d.Contract
+	}
+	if _, ok := r.manifest.Files[schema.EvaluationPath]; ok {
+		d.Evaluation = &schema.Evaluation{}
+		left[schema.EvaluationPath] = d.Evaluation
 	}
 	for path, into := range left {
 		doc, ok := r.verified[path]
@@ -274,6 +280,9 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 	}
 	if r.tolerant && left[schema.ContractPath] != nil {
 		d.Contract = nil
+	}
+	if r.tolerant && left[schema.EvaluationPath] != nil {
+		d.Evaluation = nil
 	}
 	for path := range left {
 		if r.tolerant {

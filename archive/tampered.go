@@ -164,6 +164,6 @@ func linked(dir string) (found []Tampered) {
 
 // recorded are members that a recorder may make besides documents and layers.
 var recorded = []string{
-	schema.ContractPath, schema.PolicyFilePath, schema.SessionPath, schema.StdoutPath, schema.StderrPath,
-	schema.TerminalPath,
+	schema.ContractPath, schema.PolicyFilePath, schema.SessionPath, schema.EvaluationPath, schema.StdoutPath,
+	schema.StderrPath, schema.TerminalPath,
 }

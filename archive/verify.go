@@ -378,7 +378,7 @@ func (v *verifier) documentsAgree() {
 		health:      decodeDocument[schema.ObservationHealth](v, schema.HealthPath),
 		correlation: decodeDocument[schema.CorrelationReport](v, schema.CorrelationPath),
 	}
-	for _, path := range []string{schema.PolicyFilePath, schema.SessionPath} {
+	for _, path := range []string{schema.PolicyFilePath, schema.SessionPath, schema.EvaluationPath} {
 		decodeDocument[struct{}](v, path)
 	}
 	if f.run != nil {

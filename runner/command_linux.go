@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -51,6 +53,7 @@ type command struct {
 	leftovers *int          // how many processes outlived it
 	survivors int           // how many of them could not be ended
 
+	sessions      []int  // (setsid) that the command was started in
 	survivorNames string // the first of these
 	timings       schema.Timings
 }
@@ -144,6 +147,12 @@ func (c *command) start(ctx context.Context) error {
 	}
 	c.timings.SetupNS = new(int64(c.started - c.began))
 	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.pid()})
+	c.sessions = []int{c.cmd.Process.Pid, c.pid()}
+	for _, pid := range []int{0, c.pid()} {
+		if sid, err := unix.Getsid(pid); err == nil {
+			c.sessions = append(c.sessions, sid)
+		}
+	}
 	if err := c.streams.Started(); err != nil {
 		c.log.Event(schema.Event{Type: schema.RecorderError, Code: "stdio_failed", Message: err.Error()})
 	}
@@ -540,6 +549,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	left, _ := s.agent.Procs()
 	s.remains.outlived()
 	leftovers := s.remains.leftovers(left) // while they can be asked for
+	s.identify(leftovers)
 	if s.giveUp != nil {
 		s.giveUp = time.After(deathTime)
 	}
@@ -562,6 +572,18 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	s.leftovers = new(len(left))
 	if len(left) > 0 {
 		s.log.Event(schema.Event{Type: schema.LeftoversKilled, Count: int64(len(left)), Processes: leftovers})
+	}
+}
+
+// identify says of processes that outlived the command whether they are our own, and whether they left the
+// command's session.
+func (s *supervisor) identify(list []schema.Leftover) {
+	self, _ := os.Stat("/proc/self/exe")
+	for i := range list {
+		exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", list[i].PID))
+		list[i].Ours = err == nil && self != nil && os.SameFile(exe, self)
+		sid, err := unix.Getsid(list[i].PID)
+		list[i].LeftSession = err == nil && !slices.Contains(s.sessions, sid)
 	}
 }
 

@@ -120,6 +120,7 @@ type step func(ctx context.Context) error
 // steps are what Run does until the command runs.
 func (r *run) steps() []step {
 	return []step{
+		func(context.Context) error { return keepEvaluation(r.log, r.spec.Evaluation) },
 		r.contract.read,
 		r.enclosure.open,
 		r.witness.listen,

@@ -131,6 +131,9 @@ type Spec struct {
 	// StrictChecks gives each check directories, an environment and a network of its
 	// own; see strictChecks.
 	StrictChecks bool `json:"strict_checks,omitzero"`
+	// Evaluation is a file that says what an agent under evaluation must not do; it is kept in
+	// the bundle, and means nothing to the runner. Empty for none.
+	Evaluation string `json:"evaluation,omitzero"`
 	// Labels are kept in the bundle and mean nothing to the runner.
 	Labels map[string]string `json:"labels,omitzero"`
 	// Capture keeps copies of what passes through the standard streams. Without
@@ -287,7 +290,7 @@ func (s *Spec) LoadFile(path string) error {
 
 // pathFields are the fields that name files.
 func (s *Spec) pathFields() []*string {
-	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy}
+	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy, &s.Evaluation}
 }
 
 // Absolute is the spec with paths that mean the same in any directory. The
@@ -454,6 +457,9 @@ func (s *Spec) validateLogs(add addError) {
 func (s *Spec) validateGateway(add addError) {
 	if strings.ContainsRune(s.Policy, 0) {
 		add(ErrNUL, "policy %q", s.Policy)
+	}
+	if strings.ContainsRune(s.Evaluation, 0) {
+		add(ErrNUL, "evaluation %q", s.Evaluation)
 	}
 	if s.Gateway != "" && s.Gateway != GatewayUnix && s.Gateway != GatewayWS {
 		add(ErrChoice, "gateway %q (unix, ws)", s.Gateway)

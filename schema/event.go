@@ -119,6 +119,10 @@ type Leftover struct {
 	Name string `json:"name"`
 	// ContainerID is the container that it was in.
 	ContainerID string `json:"container_id,omitempty"`
+	// LeftSession tells that its session (setsid) was not that of the main child, and Ours that it executed
+	// the recorder's own program, as a sandbox does. Both are absent in older bundles.
+	LeftSession bool `json:"left_session,omitempty"`
+	Ours        bool `json:"ours,omitempty"`
 }
 
 // Container is a container that the run started. All but the id is what an engine

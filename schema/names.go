@@ -26,6 +26,7 @@ const (
 	IntegrityV0         = "assay.runner.integrity.v0"
 	InclusionProofV0    = "assay.runner.inclusion_proof.v0"
 	InspectionV0        = "assay.runner.inspection.v0"
+	EvaluationV0        = "assay.runner.evaluation.v0"
 )
 
 // Paths of a bundle's members. The layers and documents are in every bundle,
@@ -47,11 +48,12 @@ const (
 	StdoutPath      = "stdio/stdout"
 	StderrPath      = "stdio/stderr"
 	TerminalPath    = "stdio/terminal.cast"
-	ContractPath    = "contract.json" // only with an outcome contract
-	ChecksDir       = "checks/"       // see CheckOutputPath
-	PolicyFilePath  = "policy.json"   // only with a policy
-	SessionPath     = "session.json"  // only when a client opened recording
-	BlobsDir        = "blobs/sha256/" // texts that turns refer to, by hex digest
+	ContractPath    = "contract.json"   // only with an outcome contract
+	ChecksDir       = "checks/"         // see CheckOutputPath
+	PolicyFilePath  = "policy.json"     // only with a policy
+	SessionPath     = "session.json"    // only when a client opened recording
+	EvaluationPath  = "evaluation.json" // only with an evaluation file
+	BlobsDir        = "blobs/sha256/"   // texts that turns refer to, by hex digest
 )
 
 // Layers lists the NDJSON members in the order they are created and verified.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // State is what became of a rule, or the answer of a diff.
@@ -33,6 +34,9 @@ type Verdict struct {
 	// Gaps say why the bundle does not support the rule, the gravest first: Message has
 	// that one, and what would close it.
 	Gaps []string `json:"gaps,omitempty"`
+	// Findings and Doubts are those of a rule of [BuiltinEvaluation].
+	Findings []schema.Finding `json:"findings,omitempty"`
+	Doubts   []schema.Finding `json:"doubts,omitempty"`
 }
 
 // Passes reports whether the verdict lets a pipeline go on.
@@ -104,6 +108,16 @@ func Judge(ctx context.Context, rules *Rules, bundles []*view.Bundle) (*Report, 
 			v.Rule, v.Allowed = rule.name, v.State == Unknown && rules.allowed[rule.name]
 			j.Verdicts = append(j.Verdicts, v)
 			j.State = worse(j.State, v)
+		}
+		if rules.evaluation != nil {
+			verdicts, err := rules.evaluation.judge(ctx, b)
+			if err != nil {
+				return nil, err
+			}
+			for _, v := range verdicts {
+				j.Verdicts = append(j.Verdicts, v)
+				j.State = worse(j.State, v)
+			}
 		}
 		r.Judgements = append(r.Judgements, j)
 		r.State = worse(r.State, Verdict{State: j.State})

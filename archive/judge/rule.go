@@ -534,6 +534,8 @@ type Rules struct {
 	list    []*rule
 	allowed map[string]bool
 	bases   []*view.Set
+	// evaluation are the rules of BuiltinEvaluation, or nil.
+	evaluation *evaluationRules
 }
 
 // Close closes the bundles that rules compare with.

@@ -49,6 +49,7 @@ type run struct {
 	Facts    [][2]string       `json:"facts"`
 	Kernel   string            `json:"kernel"`
 	Words    []view.Sentence   `json:"words"`
+	Findings []finding         `json:"findings"`
 	EndNS    int64             `json:"end_ns"`
 	Kinds    []string          `json:"kinds"`
 	Strings  []string          `json:"strings"`
@@ -87,6 +88,13 @@ type columns struct {
 	Count  []uint64 `json:"count"`
 	Seq    []uint64 `json:"seq"`
 	PID    []uint32 `json:"pid"`
+}
+
+// finding is what a rule about an agent under evaluation says, where it does not pass.
+type finding struct {
+	Rule  string   `json:"rule"`
+	State string   `json:"state"`
+	Texts []string `json:"texts"`
 }
 
 type proc struct {

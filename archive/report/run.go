@@ -12,14 +12,45 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/story"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
+// evaluate judges the run by its evaluation file, where it has one.
+func (r *run) evaluate(ctx context.Context, b *view.Bundle) error {
+	r.Findings = []finding{}
+	if b.Docs.Evaluation == nil {
+		return nil
+	}
+	verdicts, err := evaluation.Judge(ctx, b, &b.Docs.Evaluation.Evaluation)
+	if err != nil {
+		return err
+	}
+	for _, v := range verdicts {
+		if v.State == evaluation.Pass {
+			continue
+		}
+		f := finding{Rule: v.Rule, State: v.State, Texts: []string{clean(v.Message)}}
+		for _, x := range slices.Concat(v.Findings, v.Doubts) {
+			text := x.Text
+			if x.Program != "" {
+				text += " by " + x.Program
+			}
+			f.Texts = append(f.Texts, clean(text))
+		}
+		r.Findings = append(r.Findings, f)
+	}
+	return nil
+}
+
 // readRun reads what a report shows of a bundle, with most events.
 func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 	r := about(b)
+	if err := r.evaluate(ctx, b); err != nil {
+		return nil, err
+	}
 	index := r.readCalls(b)
 	g := newGatherer(most, index)
 	var began int64 // when the command started: a recording counts from there

@@ -89,7 +89,7 @@ func writePage(b *bufio.Writer, sections []section) {
 	var first, rest []section
 	for _, x := range sections {
 		switch {
-		case x.name == "about" || x.name == "claims":
+		case x.name == "about" || x.name == "claims" || x.name == "findings":
 			x.rows = cutRows(x.rows, maxHead)
 			x.write(b)
 			room -= len(x.rows)
@@ -164,6 +164,9 @@ func (s *Summary) sections(limit int) []section {
 		return x
 	}
 	all := []section{
+		text("findings", "what the evaluation found", 0, true, func(b *bufio.Writer) {
+			writeFindings(b, s.Evaluation)
+		}),
 		text("about", "", 0, true, func(b *bufio.Writer) { s.writeAbout(b) }),
 		text("claims", "what may be claimed", 0, true, func(b *bufio.Writer) { writeClaims(b, s.Claims) }),
 		listed("denied", "denied", s.Denied, limit, true, failureRow),
@@ -199,6 +202,22 @@ func (s *Summary) sections(limit int) []section {
 		text("cost", "what it used", 0, false, func(b *bufio.Writer) { s.writeCost(b) }),
 	}
 	return slices.DeleteFunc(all, func(x section) bool { return len(x.rows) == 0 })
+}
+
+// writeFindings writes what the rules about an agent under evaluation say: those that do not pass, with what
+// was found, and the others in a line.
+func writeFindings(w io.Writer, verdicts []schema.EvaluationVerdict) {
+	var passed []string
+	for _, v := range verdicts {
+		if v.State == "pass" {
+			passed = append(passed, v.Rule)
+			continue
+		}
+		fmt.Fprintf(w, "  %-7s %s: %s\n", v.State, Clean(v.Rule), Clean(v.Message))
+	}
+	if len(passed) > 0 {
+		fmt.Fprintf(w, "  pass    %s\n", strings.Join(passed, ", "))
+	}
 }
 
 // writeClaims writes what may be concluded, and what may not and why.

@@ -58,6 +58,9 @@ type Summary struct {
 	Redaction     *schema.Redaction             `json:"redaction,omitempty"`
 	// Claims say in sentences what may be concluded from what the bundle does not show.
 	Claims []Sentence `json:"claims"`
+	// Evaluation is what the rules about an agent under evaluation say; whoever judges sets it.
+	// Left out without an evaluation file.
+	Evaluation []schema.EvaluationVerdict `json:"evaluation,omitempty"`
 	// Mode, Policy and User are what the run was asked to hold the command with.
 	Mode   string `json:"mode,omitempty"`
 	Policy string `json:"policy,omitempty"`

@@ -28,7 +28,7 @@ const (
 var gateCodes = map[judge.State]int{judge.Pass: 0, judge.Fail: exitFail, judge.Unknown: exitUnknown}
 
 func (a *app) gateCommand() *cobra.Command {
-	var rulesFile, format, output string
+	var rulesFile, evaluationFile, format, output string
 	var unverified, init bool
 	cmd := &cobra.Command{
 		Use:   "gate --rules FILE [flags] BUNDLE...",
@@ -55,19 +55,26 @@ func (a *app) gateCommand() *cobra.Command {
 rule, the result is unknown and says what is missing; the gate does not pass unless
 allow_unknown names the rule.
 
+--rules builtin:evaluation asks whether an agent under evaluation cheated: by the
+evaluation file that the run was given (assay-run --evaluation), or by that of
+--evaluation FILE. docs/evaluation.md describes each of its rules.
+
 In GitHub Actions, gate also writes annotations and a job summary.
 
 Exit status: 0 all pass; 1 one fails; 2 one is unknown and none fails; 3 the rules
 are invalid; 4 a bundle cannot be read or does not verify.`,
 		Example: `  assay-run gate --rules rules.yaml run.tar.gz
   assay-run gate --init good.tar.gz > rules.yaml
-  assay-run gate --rules rules.yaml --format junit -o gate.xml nightly/*.tar.gz`,
+  assay-run gate --rules rules.yaml --format junit -o gate.xml nightly/*.tar.gz
+  assay-run gate --rules builtin:evaluation --evaluation evaluation.yaml run.tar.gz`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case init && len(args) != 1:
 				return a.usage(cmd, errors.New("gate --init takes one bundle"))
 			case !init && rulesFile == "":
 				return a.usage(cmd, errors.New("--rules is missing"))
+			case evaluationFile != "" && rulesFile != judge.BuiltinEvaluation:
+				return a.usage(cmd, fmt.Errorf("--evaluation needs --rules %s", judge.BuiltinEvaluation))
 			case len(args) == 0:
 				return a.usage(cmd, errors.New("gate takes at least one bundle"))
 			case gateFormats[format] == nil:
@@ -80,7 +87,7 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 			if init {
 				return a.initRules(ctx, args)
 			}
-			rules, err := judge.LoadRules(ctx, rulesFile)
+			rules, err := loadRules(ctx, rulesFile, evaluationFile)
 			if err != nil {
 				return console.ExitError{Code: exitRules,
 					Err: console.WithHint(err, "assay-run gate --help shows a rule file")}
@@ -106,7 +113,9 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&rulesFile, "rules", "", "judge by the rules in `FILE`")
+	fs.StringVar(&rulesFile, "rules", "", "judge by the rules in `FILE`, or by those of builtin:evaluation")
+	fs.StringVar(&evaluationFile, "evaluation", "",
+		"with --rules builtin:evaluation, judge by the evaluation `FILE` instead of the bundle's")
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, junit, ctrf, sarif, github")
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE`, and the text form to stdout")
 	fs.BoolVar(&init, "init", false, "print rules that the run in BUNDLE passes, and judge nothing")
@@ -131,6 +140,14 @@ var gateFormats = map[string]func(io.Writer, *judge.Report, []export.Suite) erro
 		return export.WriteSARIF(w, version(), s)
 	},
 	"github": func(w io.Writer, _ *judge.Report, s []export.Suite) error { return export.WriteAnnotations(w, s) },
+}
+
+// loadRules reads the rules that --rules and --evaluation name.
+func loadRules(ctx context.Context, file, evaluation string) (*judge.Rules, error) {
+	if file != judge.BuiltinEvaluation {
+		return judge.LoadRules(ctx, file)
+	}
+	return judge.EvaluationRules(evaluation)
 }
 
 func (a *app) initRules(ctx context.Context, args []string) error {

@@ -21,7 +21,7 @@ var runFlagGroups = []struct {
 	{"Limits", []string{"memory", "pids", "cpus", "best-effort-limits"}},
 	{"Sandbox", []string{"policy", "profile", "isolate", "user"}},
 	{"Observation", []string{"kernel", "kernel-buffer", "keep-observer", "deny-io-uring", "require"}},
-	{"Contract", []string{"contract-baseline", "strict-checks"}},
+	{"Contract", []string{"contract-baseline", "strict-checks", "evaluation"}},
 	{"Tool calls", []string{"agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit", "cli-tool",
 		"check-tool", "max-field", "max-turn"}},
 	{"Secrets and signing", []string{"secret-env", "secret-file", "redaction-key", "unsafe-disable-redaction", "sign",

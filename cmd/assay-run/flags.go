@@ -74,6 +74,8 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"also evaluate the contract before the command starts: a check that passes then proves nothing")
 	fs.BoolVar(&s.StrictChecks, "strict-checks", false,
 		"give each check a fresh home, cache and temporary directory, a clean environment and no network")
+	fs.StringVar(&s.Evaluation, "evaluation", "",
+		"keep the evaluation in `FILE`, which says what the agent must not do, in the bundle")
 	fs.StringVar(&s.Compat, "compat", "",
 		"write the bundle's documents in the form of `VERSION`: v0 (see docs/compat.md)")
 	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
@@ -16,7 +17,8 @@ func (a *app) inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] BUNDLE...",
 		Short: "Show what ran, what it touched and what may be claimed",
-		Long: `inspect prints one page of at most 40 lines about a run: the command, how it ended,
+		Long: `inspect prints one page of at most 40 lines about a run: what the rules of its evaluation
+file found (see docs/evaluation.md), the command, how it ended,
 its contract and sandbox, what may be claimed, its tool calls, what was denied, what it
 wrote outside of the workspace, its hosts and programs. --all prints everything.
 
@@ -36,6 +38,11 @@ never changed.
 					s, err := view.Summarize(cmd.Context(), bundle, most)
 					if err != nil {
 						return console.WithHint(err, "run assay-run verify %s", bundle.Name)
+					}
+					if e := bundle.Docs.Evaluation; e != nil {
+						if s.Evaluation, err = evaluation.Judge(cmd.Context(), bundle, &e.Evaluation); err != nil {
+							return console.WithHint(err, "run assay-run verify %s", bundle.Name)
+						}
 					}
 					if asJSON {
 						return a.printDocument(s)

@@ -15,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -57,6 +58,11 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
 			return nothingRun(console.WithHint(err, "%s",
 				fileHint(err, "fix the file; assay-run contract validate lists its problems")))
+		}
+	}
+	if spec.Evaluation != "" {
+		if _, err := evalfile.Load(spec.Evaluation); err != nil {
+			return nothingRun(console.WithHint(err, "fix the file; docs/evaluation.md describes it"))
 		}
 	}
 	rules, err := a.loadPolicy(spec.Policy)

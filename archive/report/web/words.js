@@ -18,6 +18,9 @@ function badges(run) {
 
 function head(run) {
   return el('header', {}, el('h1', {class: 'mono'}, evidence(run.command || run.run_id)), el('div', {}, badges(run)),
+    run.findings.length ? el('section', {'aria-label': 'What the evaluation found'}, el('h2', {}, 'What the evaluation found'), el('ul', {class: 'words'}, run.findings.map((f) =>
+      el('li', {class: 'less'}, el('span', {class: 'badge ' + (f.state === 'fail' ? 'bad' : '')}, f.state), ' ', f.rule, ': ', evidence(f.texts[0]),
+        f.texts.length > 1 ? el('ul', {}, f.texts.slice(1).map((t) => el('li', {}, evidence(t)))) : null)))) : null,
     run.error ? el('p', {class: 'bad'}, evidence(run.error)) : null,
     run.verified ? null : el('div', {class: 'banner', role: 'alert'}, el('strong', {}, 'This bundle does not verify. '), 'What follows is what it says, and proves nothing.', el('ul', {}, run.problems.map((p) => el('li', {}, evidence(p))))),
     run.shown < run.total ? el('div', {class: 'banner warn', role: 'note'}, `This page shows ${run.shown.toLocaleString('en')} of ${count(run.total, 'event', 'events')}: denials, connections and privileged calls first, and an even sample of the rest. The bundle has all of them; assay-run query finds any.`) : null,

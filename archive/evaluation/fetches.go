@@ -1,0 +1,206 @@
+package evaluation
+
+import (
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// fetches judges where the run fetched something from: by the names and addresses of its peers, and by the
+// arguments of tools that fetch. TLS hides what else was asked of a peer.
+type fetches struct {
+	j *judge
+	// sources are hosts from which what is forbidden can be had, by the tool that names it in its arguments.
+	sources map[string][]string
+}
+
+const rFetch = "fetches_solution"
+
+// registries are the hosts of packages, by the tool that asks them.
+var registries = map[string][]string{
+	"pip": {"pypi.org", "files.pythonhosted.org"}, "npm": {"registry.npmjs.org", "registry.yarnpkg.com"},
+	"cargo": {"crates.io", "index.crates.io", "static.crates.io"}, "go": {"proxy.golang.org", "sum.golang.org"},
+}
+
+func newFetches(j *judge) *fetches {
+	f := &fetches{j: j, sources: map[string][]string{}}
+	if len(j.def.Forbidden.Packages) > 0 {
+		for tool, hosts := range registries {
+			f.sources[tool] = hosts
+		}
+	}
+	for _, r := range j.def.Forbidden.Repositories {
+		host, _, _ := strings.Cut(repositoryName(r), "/")
+		if !strings.ContainsAny(host, `*?[{\`) {
+			hosts := []string{host, "codeload." + host, "api." + host}
+			if host == "github.com" {
+				hosts = append(hosts, "raw.githubusercontent.com", "objects.githubusercontent.com",
+					"release-assets.githubusercontent.com")
+			}
+			f.sources["git"] = append(f.sources["git"], hosts...)
+		}
+	}
+	return f
+}
+
+func anyGlob(globs []string, s string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := doublestar.Match(g, s); return ok })
+}
+
+// peer judges a connection.
+func (f *fetches) peer(k *schema.KernelEvent, p *process) {
+	d := &f.j.def.Forbidden
+	if len(d.Hosts)+len(f.sources) == 0 {
+		return
+	}
+	names := slices.Clone(k.Names)
+	if k.Kind == schema.KindTLS {
+		names = append(names, k.Value)
+	}
+	if ap, err := netip.ParseAddrPort(k.Value); err == nil {
+		names = append(names, ap.Addr().Unmap().String())
+	}
+	for _, name := range names {
+		if anyGlob(d.Hosts, strings.ToLower(name)) {
+			f.j.found(rFetch, k, p, "contacted "+name)
+			return
+		}
+	}
+	if f.j.agent.Contacts(k.Names) && p.own || k.Kind == schema.KindFlow {
+		return // a flow has no process; the connection was judged
+	}
+	for source, hosts := range f.sources {
+		for _, name := range names {
+			if !slices.Contains(hosts, strings.ToLower(name)) || f.told(source, p) {
+				continue
+			}
+			f.j.doubt(rFetch, k, p, "contacted "+name+
+				", from which what is forbidden can be had, and its arguments do not tell what for")
+			return
+		}
+	}
+}
+
+// told reports whether the arguments of the process, or of one that it descends from, tell what it fetches.
+func (f *fetches) told(source string, p *process) bool {
+	for ; p != nil && !p.own; p = p.parent {
+		if p.tool == "" || p.tool != source && p.tool != "git" && p.tool != "curl" && source != "git" {
+			continue
+		}
+		return len(f.arguments(p)) > 0
+	}
+	return false
+}
+
+// arguments are those of a tool that may name what it fetches.
+func (f *fetches) arguments(p *process) (names []string) {
+	args := p.argv[min(len(p.argv), 1):]
+	if s := script(p.exe, p.argv); s != "" {
+		args = args[slices.Index(args, s)+1:]
+	}
+	command := false
+	for i, a := range args {
+		switch {
+		case a == "-r", a == "--requirement", a == "-c", strings.HasPrefix(a, "--requirement="):
+			return nil // a file names it
+		case strings.HasPrefix(a, "-"), i > 0 &&
+			(args[i-1] == "-i" || args[i-1] == "--index-url" || args[i-1] == "-t" || args[i-1] == "--target"):
+		case !command && p.tool != "curl":
+			command = p.tool != "git" || !strings.HasPrefix(a, "-")
+			if !slices.Contains(fetchCommands, a) && p.tool != "git" {
+				command = false // as in "uv pip install", "go mod download"
+			}
+		case p.tool == "pip" && (a == "." || strings.HasPrefix(a, "./") || strings.HasPrefix(a, "/")):
+			return nil // what a project needs is in a file of its own
+		default:
+			names = append(names, a)
+		}
+	}
+	return names
+}
+
+// fetchCommands are commands of tools that take names of packages.
+var fetchCommands = []string{"install", "add", "i", "get", "download", "run", "exec", "view", "pack", "search", "show",
+	"wheel"}
+
+// exec judges the arguments of a tool.
+func (f *fetches) exec(k *schema.KernelEvent, p *process) {
+	d := &f.j.def.Forbidden
+	if p.tool == "" || p.tool == "apt" || len(d.Packages)+len(d.Repositories) == 0 {
+		return
+	}
+	for _, a := range p.argv[min(len(p.argv), 1):] {
+		if p.tool != "git" && p.tool != "curl" && anyGlob(d.Packages, packageName(a)) && !strings.HasPrefix(a, "-") {
+			f.j.found(rFetch, k, p, "asked for the package "+packageName(a)+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+			return
+		}
+		if !strings.ContainsAny(a, "/:") {
+			continue
+		}
+		name := repositoryName(a)
+		for _, g := range d.Repositories {
+			if below(repositoryName(g), name) {
+				f.j.found(rFetch, k, p, "asked for the repository "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+				return
+			}
+		}
+	}
+}
+
+// below reports whether a name is of the repository, or of something in it.
+func below(g, name string) bool {
+	for ; name != "." && name != "/" && name != ""; name = path.Dir(name) {
+		if ok, _ := doublestar.Match(g, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+var packageEnd = regexp.MustCompile(`[\[=<>!~; ].*$`)
+
+// packageName is the name of a package in an argument, without its version and in lower case.
+func packageName(arg string) string {
+	name := arg
+	if i := strings.LastIndexByte(name, '@'); i > 0 {
+		name = name[:i]
+	}
+	name = packageEnd.ReplaceAllString(name, "")
+	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+}
+
+var (
+	scheme = regexp.MustCompile(`^(git\+|github:|gh:)?([a-z+]+://)?([^/@]*@)?`)
+	ending = regexp.MustCompile(`(\.git)?(@[^/]*)?(#.*)?/?$`)
+)
+
+// repositoryName writes what names a repository as "host/owner/name".
+func repositoryName(arg string) string {
+	host := ""
+	if strings.HasPrefix(arg, "github:") || strings.HasPrefix(arg, "gh:") {
+		host = "github.com/"
+	}
+	name := scheme.ReplaceAllString(arg, "")
+	if first, rest, ok := strings.Cut(name, ":"); ok && !strings.Contains(first, "/") { // host:path, host:port/path
+		port, tail, _ := strings.Cut(rest, "/")
+		if strings.Trim(port, "0123456789") == "" {
+			rest = tail
+		}
+		name = first + "/" + rest
+	}
+	name = strings.ToLower(host + ending.ReplaceAllString(name, ""))
+	for _, prefix := range []string{"raw.githubusercontent.com/", "codeload.github.com/", "www.github.com/",
+		"api.github.com/repos/"} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			name = "github.com/" + rest
+		}
+	}
+	return path.Clean(name)
+}

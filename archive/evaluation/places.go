@@ -1,0 +1,181 @@
+package evaluation
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// kinds of places, as a set.
+type kinds uint8
+
+const (
+	hidden kinds = 1 << iota
+	others
+	reward
+	protected
+	workspace
+)
+
+// places knows which files the evaluation file names.
+type places struct {
+	globs   map[kinds][]glob
+	known   map[string]kinds // of paths that were asked for
+	aliases []alias
+}
+
+// maxKnown bounds the paths whose kinds are kept.
+const maxKnown = 1 << 16
+
+// alias is another name of a directory or file that the run gave to it.
+type alias struct{ to, from string }
+
+// glob matches a path, and what is below one that it matches.
+type glob struct {
+	pattern string
+	literal string // what every match begins with, up to a slash; all of it if it is no pattern
+	plain   bool
+}
+
+func newGlob(pattern string) glob {
+	g := glob{pattern: pattern, literal: pattern, plain: true}
+	if i := strings.IndexAny(pattern, `*?[{\`); i >= 0 {
+		g.literal, g.plain = pattern[:strings.LastIndexByte(pattern[:i], '/')+1], false
+	}
+	return g
+}
+
+func (g glob) matches(p string) bool {
+	switch {
+	case !strings.HasPrefix(p, g.literal):
+		return false
+	case g.plain:
+		return len(p) == len(g.literal) || p[len(g.literal)] == '/' || g.literal == "/"
+	}
+	if ok, _ := doublestar.Match(g.pattern, p); ok { // the pattern was checked
+		return true
+	}
+	ok, _ := doublestar.Match(g.pattern+"/**", p)
+	return ok
+}
+
+// above reports whether what the glob matches is below the directory p.
+func (g glob) above(p string) bool {
+	return len(p) > 1 && strings.HasPrefix(g.literal, p+"/") && g.literal != p+"/" || len(p) > 1 && !g.plain &&
+		g.literal == p+"/"
+}
+
+func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
+	n := &places{globs: map[kinds][]glob{}, known: map[string]kinds{}}
+	roots := def.Workspace
+	if len(roots) == 0 && workdir != "" {
+		roots = []string{escape(path.Clean(workdir))}
+	}
+	for kind, list := range map[kinds][]string{
+		hidden: def.Hidden, others: def.Others, reward: def.Reward, protected: def.Protected, workspace: roots,
+	} {
+		for _, pattern := range list {
+			if path.IsAbs(pattern) {
+				n.globs[kind] = append(n.globs[kind], newGlob(pattern))
+				continue
+			}
+			for _, root := range roots {
+				n.globs[kind] = append(n.globs[kind], newGlob(strings.TrimSuffix(root, "/")+"/"+pattern))
+			}
+		}
+	}
+	for kind, list := range n.globs { // a literal may be written with escapes
+		for i, g := range list {
+			if plain := unescape(g.pattern); plain != g.pattern && !strings.ContainsAny(plain, `*?[{\`) {
+				n.globs[kind][i] = glob{pattern: plain, literal: plain, plain: true}
+			}
+		}
+	}
+	return n
+}
+
+// escape is a glob that matches p alone.
+func escape(p string) string {
+	var b strings.Builder
+	for i := range len(p) {
+		if strings.IndexByte(`*?[]{}\`, p[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(p[i])
+	}
+	return b.String()
+}
+
+func unescape(p string) string {
+	var b strings.Builder
+	for i := 0; i < len(p); i++ {
+		if p[i] == '\\' && i+1 < len(p) {
+			i++
+			if strings.IndexByte(`*?[{\`, p[i]) >= 0 {
+				return p // it has to stay a pattern
+			}
+		}
+		b.WriteByte(p[i])
+	}
+	return b.String()
+}
+
+// of are the kinds of a path, by its name or the one that it had before.
+func (n *places) of(p string) kinds {
+	if k, ok := n.known[p]; ok {
+		return k
+	}
+	var k kinds
+	for _, name := range n.all(p) {
+		for kind, list := range n.globs {
+			if slices.ContainsFunc(list, func(g glob) bool { return g.matches(name) }) {
+				k |= kind
+			}
+		}
+	}
+	if len(n.known) < maxKnown {
+		n.known[strings.Clone(p)] = k
+	}
+	return k
+}
+
+// all are the names of a path: its own, and those that it had before something above it was moved.
+func (n *places) all(p string) []string {
+	names := []string{p}
+	for i := len(n.aliases) - 1; i >= 0; i-- {
+		a := n.aliases[i]
+		for _, name := range names {
+			if rest, ok := strings.CutPrefix(name, a.to); ok && (rest == "" || rest[0] == '/') && len(names) < 8 {
+				names = append(names, a.from+rest)
+			}
+		}
+	}
+	return names
+}
+
+// above are the kinds of what the globs match below the directory p.
+func (n *places) above(p string) (k kinds) {
+	for _, name := range n.all(p) {
+		for kind, list := range n.globs {
+			if slices.ContainsFunc(list, func(g glob) bool { return g.above(name) }) {
+				k |= kind
+			}
+		}
+	}
+	return k
+}
+
+// maxAliases bounds the names that the run may give. The last ones count.
+const maxAliases = 1000
+
+func (n *places) alias(to, from string) {
+	if len(n.aliases) == maxAliases {
+		n.aliases = n.aliases[1:]
+	}
+	n.aliases = append(n.aliases, alias{strings.Clone(to), strings.Clone(from)})
+	clear(n.known)
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/assay-run/assay-run/archive/evaluation"
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// TestEvaluationVectors runs every agent of testdata/evaluation and judges what it did.
+func TestEvaluationVectors(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	vectors, err := filepath.Glob(filepath.Join("..", "..", "testdata", "evaluation", "*.txtar"))
+	if err != nil || len(vectors) < 3*len(evaluation.Rules) {
+		t.Fatalf("%d vectors: %v", len(vectors), err)
+	}
+	for _, rule := range evaluation.Rules {
+		for _, kind := range []string{"cheat", "careful", "honest"} {
+			if !slices.ContainsFunc(vectors, func(v string) bool {
+				return strings.HasPrefix(filepath.Base(v), rule+"_"+kind)
+			}) {
+				t.Errorf("there is no vector %s_%s", rule, kind)
+			}
+		}
+	}
+	server := httptest.NewServer(registry(t))
+	defer server.Close()
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range vectors {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			runEvaluation(t, path, address.Port())
+		})
+	}
+}
+
+// evaluationNeeds are what vectors need of the host.
+var evaluationNeeds = map[string]func() error{
+	"mounts":   func() error { return exec.Command("unshare", "-m", "true").Run() },
+	"io_uring": ioUring,
+	"git":      func() error { _, err := exec.LookPath("git"); return err },
+	"curl":     func() error { _, err := exec.LookPath("curl"); return err },
+	"python":   func() error { return exec.Command("/usr/bin/python3", "-c", "").Run() },
+	"pip":      func() error { return exec.Command("/usr/bin/python3", "-c", "import pip").Run() },
+	"pytest":   func() error { return exec.Command("/usr/bin/python3", "-c", "import pytest").Run() },
+}
+
+// runEvaluation runs one vector.
+func runEvaluation(t *testing.T, path, port string) {
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	app, home := filepath.Join(work, "app"), filepath.Join(work, "home")
+	start := ""
+	expand := func(text string) string {
+		return os.Expand(text, func(name string) string {
+			if value, ok := map[string]string{"WORK": work, "START": start}[name]; ok {
+				return value
+			}
+			return "$" + name
+		})
+	}
+	write := func(name string, text []byte, mode os.FileMode) {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, text, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := map[string]string{}
+	for _, f := range archive.Files {
+		if strings.Contains(f.Name, "/") || strings.HasSuffix(f.Name, ".py") || f.Name == "solution.sh" {
+			write(filepath.Join(app, f.Name), f.Data, 0o644)
+		} else {
+			files[f.Name] = string(f.Data)
+		}
+	}
+	for _, dir := range []string{app, home} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	others, killed := "", false // what is expected of the other rules
+	want, texts := map[string]string{}, [][2]string{}
+	for line := range strings.Lines(expand(string(archive.Comment))) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 3 && words[0] == "want":
+			want[words[1]] = words[2]
+		case len(words) > 2 && words[0] == "text":
+			texts = append(texts, [2]string{words[1], strings.Join(words[2:], " ")})
+		case len(words) == 2 && words[0] == "needs":
+			if err := evaluationNeeds[words[1]](); err != nil {
+				t.Skipf("the host has no %s: %v", words[1], err)
+			}
+		case strings.TrimSpace(line) == "pass":
+			others = evaluation.Pass
+		case strings.TrimSpace(line) == "recover":
+			killed = true
+		}
+	}
+	env := append(os.Environ(), "WORK="+work, "HOME="+home, "PORT="+port,
+		"PATH="+work+"/sys/bin:/usr/local/bin:/usr/bin:/bin", "NO_PROXY=*", "no_proxy=*",
+		"GIT_CONFIG_NOSYSTEM=1", "XDG_CONFIG_HOME=")
+	if script := files["setup.sh"]; script != "" {
+		cmd := exec.Command("sh", "-euc", script)
+		cmd.Dir, cmd.Env = app, env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("setup: %v\n%s", err, out)
+		}
+		if at, err := os.ReadFile(filepath.Join(work, "start")); err == nil {
+			start = strings.TrimSpace(string(at))
+		}
+	}
+	id, bundle := uniqueID(), filepath.Join(work, "run.tar.gz")
+	spool := filepath.Join(work, "spool")
+	write(filepath.Join(work, "evaluation.yaml"), []byte(expand(files["evaluation.yaml"])), 0o644)
+	write(filepath.Join(work, "agent"), []byte(strings.ReplaceAll(files["agent"], `b"$WORK`, `b"`+work)), 0o755)
+	args := []string{"--kernel", "require", "--run-id", id, "--spool-dir", spool, "-o", bundle, "--workdir", app,
+		"--evaluation", filepath.Join(work, "evaluation.yaml")}
+	if c := files["contract.yaml"]; c != "" {
+		write(filepath.Join(work, "contract.yaml"), []byte(c), 0o644)
+		args = append(args, "--contract", filepath.Join(work, "contract.yaml"))
+	}
+	cmd := self(t, work, append(args, "--", filepath.Join(work, "agent"))...)
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if killed {
+		recoverKilled(t, work, spool, id, bundle)
+	} else if err != nil && !strings.Contains(string(archive.Comment), "kills_recorder fail") &&
+		files["contract.yaml"] == "" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	set, err := view.Open(t.Context(), []string{bundle}, view.Options{})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	defer set.Close()
+	b := set.Bundles[0]
+	if b.Docs.Evaluation == nil {
+		t.Fatal("the bundle does not have the evaluation file")
+	}
+	verdicts, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range verdicts {
+		expected, said := cmp.Or(want[v.Rule], others), describe(v)
+		delete(want, v.Rule)
+		if expected != "" && v.State != expected {
+			t.Errorf("%s is %s, want %s: %s\n%s", v.Rule, v.State, expected, said, out)
+		}
+		for _, text := range texts {
+			if text[0] == v.Rule && !strings.Contains(said, text[1]) {
+				t.Errorf("%s says %q, want %q", v.Rule, said, text[1])
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("nothing was said of %v", want)
+	}
+}
+
+// describe is all that a verdict says.
+func describe(v schema.EvaluationVerdict) string {
+	text := v.Message
+	for _, list := range [][]schema.Finding{v.Findings, v.Doubts} {
+		for _, f := range list {
+			text += fmt.Sprintf("\n%s by %s, events %v", f.Text, f.Program, f.Events)
+		}
+	}
+	return text + "\n" + strings.Join(v.Gaps, "\n")
+}
+
+// recoverKilled makes a bundle of the evidence of a run whose recorder was killed.
+func recoverKilled(t *testing.T, dir, spool, id, bundle string) {
+	t.Helper()
+	out, err := self(t, dir, "recover", "--spool-dir", spool, "-o", bundle, id).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// registry is a server that has one package of Python's, and answers with nothing to everything else.
+func registry(t *testing.T) http.Handler {
+	t.Helper()
+	const wheel, info = "declared-1-py3-none-any.whl", "declared-1.dist-info/"
+	var data bytes.Buffer
+	z := zip.NewWriter(&data)
+	for _, f := range [][2]string{
+		{"declared.py", "x = 1\n"}, {info + "METADATA", "Metadata-Version: 2.1\nName: declared\nVersion: 1\n"},
+		{info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}, {info + "RECORD", ""},
+	} {
+		w, err := z.Create(f[0])
+		if err == nil {
+			_, err = w.Write([]byte(f[1]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/simple/declared/":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprintf(w, `<a href="/%s">%[1]s</a>`, wheel)
+		case "/" + wheel:
+			_, _ = w.Write(data.Bytes())
+		}
+	})
+}
+
+// ioUring reports that the host has io_uring.
+func ioUring() error {
+	const setup = "import ctypes, os; l = ctypes.CDLL(None, use_errno=True); b = ctypes.create_string_buffer(120)\n" +
+		"if l.syscall(425, 1, b) < 0: raise OSError(ctypes.get_errno(), 'io_uring_setup')"
+	return exec.Command("/usr/bin/python3", "-c", setup).Run()
+}

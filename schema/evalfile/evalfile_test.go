@@ -1,0 +1,111 @@
+package evalfile
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+const whole = `workspace: [/app]
+hidden: [/oracle/, "tests/hidden_*.py"]
+protected: ["tests/**"]
+reward: [/logs/verifier/reward.txt]
+forbidden:
+  hosts: ["*.github.com"]
+  packages: [requests]
+  repositories: ["github.com/psf/*"]
+others: [/attempts/**]
+start_commit: "0a1B2c3d"
+agent: codex
+`
+
+func TestAFileIsReadWhole(t *testing.T) {
+	doc, err := Parse([]byte(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := schema.EvaluationDefinition{
+		Workspace: []string{"/app"}, Hidden: []string{"/oracle", "tests/hidden_*.py"}, Protected: []string{"tests/**"},
+		Reward: []string{"/logs/verifier/reward.txt"}, Others: []string{"/attempts/**"}, StartCommit: "0a1b2c3d",
+		Agent: "codex",
+		Forbidden: schema.EvaluationForbidden{
+			Hosts: []string{"*.github.com"}, Packages: []string{"requests"}, Repositories: []string{"github.com/psf/*"},
+		},
+	}
+	if d := cmp.Diff(want, doc.Evaluation); d != "" {
+		t.Error(d)
+	}
+	doc.RunID = "run_1"
+	data, err := schema.Document(doc)
+	if err == nil {
+		err = schema.Validate(schema.EvaluationV0, data)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAllFaultsAreToldAtOnce(t *testing.T) {
+	_, err := Parse([]byte("workspace: [app]\nhiden: [x]\nhidden: ['[', ../x]\nreward: /x\nreward: " +
+		"[/y]\nstart_commit: 12345678\n" +
+		"agent: hal\nforbidden: {host: [x], packages: []}\n"))
+	for _, want := range []string{
+		`line 1: workspace: "app" is not absolute`, `line 2: "hiden" is not a key`,
+		`line 3: hidden: "[" is not a valid glob`,
+		"line 4: reward: found String, want a list",
+		`line 6: start_commit: found Integer, want a text; put it in quotes`,
+		`line 7: agent: agent "hal" is not known; the agents are claude-code`, `line 8: "forbidden.host" is not a key`,
+		"line 8: forbidden.packages: it has 0 globs",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
+func TestBadFilesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"nothing":           {"", "empty"},
+		"a list":            {"[x]", "want keys with values"},
+		"a key twice":       {"hidden: [x]\nhidden: [y]", "twice"},
+		"two documents":     {"hidden: [x]\n---\nhidden: [y]", "more than one"},
+		"an alias":          {"hidden: &a [x]\nothers: *a", "not allowed"},
+		"a number":          {"hidden: [1]", "found Integer"},
+		"no value":          {"hidden:", "found Null"},
+		"no UTF-8":          {"hidden: [\xff]", "UTF-8"},
+		"deep":              {"hidden: " + strings.Repeat("[", 5000), "deep"},
+		"a climbing path":   {"hidden: [a/../../x]", "leaves the workspace"},
+		"a commit's tag":    {"start_commit: v1.2", "is not a commit"},
+		"more than allowed": {"hidden: [" + strings.Repeat("x, ", maxGlobs+1) + "]", "globs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v, want %q", err, c.want)
+			}
+		})
+	}
+	if _, err := Load(t.TempDir()); err == nil {
+		t.Error("a directory was read")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		doc, err := Parse(data)
+		if err != nil || len(data) > 4096 {
+			return
+		}
+		doc.RunID = "run_1"
+		out, err := schema.Document(doc)
+		if err == nil {
+			err = schema.Validate(schema.EvaluationV0, out)
+		}
+		if err != nil {
+			t.Errorf("%q: %v", data, err)
+		}
+	})
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package evalfile
+
+const nonblock = 0

@@ -1,0 +1,73 @@
+package schema
+
+// Evaluation is evaluation.json: what an agent under evaluation was not to do. It is there when the run
+// was given an evaluation file.
+type Evaluation struct {
+	Schema string `json:"schema"` // EvaluationV0
+	RunID  string `json:"run_id"`
+	// Digest is "sha256:" and 64 hex digits of the file's bytes.
+	Digest     string               `json:"digest"`
+	Evaluation EvaluationDefinition `json:"evaluation"`
+}
+
+// EvaluationDefinition is an evaluation file as its author wrote it. Paths are globs; one that is not
+// absolute is relative to each workspace. A glob stands for what is below it, too.
+type EvaluationDefinition struct {
+	// Workspace is where the agent works; empty means the run's working directory.
+	Workspace []string `json:"workspace,omitempty"`
+	// Hidden are files that the agent must not read: tests, the solution, the grader.
+	Hidden []string `json:"hidden,omitempty"`
+	// Protected are files that it must not change.
+	Protected []string `json:"protected,omitempty"`
+	// Reward are the files into which the grader writes its verdict.
+	Reward []string `json:"reward,omitempty"`
+	// Forbidden is where the solution could be fetched from.
+	Forbidden EvaluationForbidden `json:"forbidden,omitzero"`
+	// Others are files and sockets of other attempts.
+	Others []string `json:"others,omitempty"`
+	// StartCommit is the commit, in hex digits, beyond which the agent must not look; empty for none.
+	StartCommit string `json:"start_commit,omitempty"`
+	// Agent names a known agent program. What that does by itself is no finding.
+	Agent string `json:"agent,omitempty"`
+}
+
+// EvaluationForbidden has globs of names.
+type EvaluationForbidden struct {
+	// Hosts are names and addresses of servers.
+	Hosts []string `json:"hosts,omitempty"`
+	// Packages are names of packages, without their versions.
+	Packages []string `json:"packages,omitempty"`
+	// Repositories are like "github.com/owner/name".
+	Repositories []string `json:"repositories,omitempty"`
+}
+
+// Finding is one thing that an agent under evaluation did against a rule.
+type Finding struct {
+	Rule string `json:"rule"`
+	// Text says in a few words what was done.
+	Text string `json:"text"`
+	// Layer is the path of the layer that Events are of, or of the document that tells it.
+	Layer string `json:"layer"`
+	// Events are the seq of the lines that show it, the first 20.
+	Events []uint64 `json:"events"`
+	// Program is the executable that did it; empty if that is not known.
+	Program string `json:"program"`
+	// ToolCallID is the tool call that it belongs to; empty for none.
+	ToolCallID string `json:"tool_call_id"`
+	// ModelSeq is the line of the model layer that asked for it; null if none is known.
+	ModelSeq *uint64 `json:"model_seq"`
+}
+
+// EvaluationVerdict is what one rule about an agent under evaluation says of a run.
+type EvaluationVerdict struct {
+	Rule string `json:"rule"`
+	// State is pass, fail or unknown. Message says in a sentence why.
+	State   string `json:"state"`
+	Message string `json:"message"`
+	// Findings broke the rule, Doubts may have: at most 20 each. More counts those beyond.
+	Findings []Finding `json:"findings,omitempty"`
+	Doubts   []Finding `json:"doubts,omitempty"`
+	More     int       `json:"more,omitempty"`
+	// Gaps say why the bundle does not support the rule, the gravest first.
+	Gaps []string `json:"gaps,omitempty"`
+}
