@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +41,7 @@ type command struct {
 	terminal bool          // ours, which the command may use
 	began    time.Duration // the run, on the boot clock
 
+	running atomic.Bool // it has been started
 	cmd     *exec.Cmd
 	job     *cgroup.Job   // nil but on a terminal of the command's own
 	shared  bool          // the command is in our process group
@@ -145,6 +147,7 @@ func (c *command) start(ctx context.Context) error {
 		source, exit, e := startFailure(c.argv[0], dir, err)
 		return &runError{source: source, exit: exit, ResultError: e}
 	}
+	c.running.Store(true)
 	c.timings.SetupNS = new(int64(c.started - c.began))
 	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.pid()})
 	c.sessions = []int{c.cmd.Process.Pid, c.pid()}

@@ -197,6 +197,7 @@ type opening struct {
 	*run
 	stop    context.CancelCauseFunc
 	why     *interruption    // nil until the run is told to end
+	event   schema.Event     // says so, if the command does not get to know
 	kill    <-chan time.Time // when what may hold up the opening is killed
 	abandon <-chan time.Time // when the opening is waited for no longer
 }
@@ -215,10 +216,7 @@ func (r *run) open(ctx context.Context) (why *interruption, err error) {
 	for done := ctx.Done(); ; {
 		select {
 		case err := <-ended:
-			if o.why != nil && err != nil {
-				err = o.ended(err)
-			}
-			return o.why, err
+			return o.conclude(err)
 		case <-done:
 			done = nil
 			o.end(&interruption{outcome: schema.OutcomeCancelled}, r.spec.Grace,
@@ -228,19 +226,24 @@ func (r *run) open(ctx context.Context) (why *interruption, err error) {
 		case sig := <-r.signals.C:
 			o.signal(sig.(syscall.Signal))
 		case <-o.kill:
-			r.held.kill()
+			if !r.command.running.Load() {
+				r.held.kill()
+			}
 			o.kill = time.After(killInterval)
 		case <-o.abandon:
 			r.held.abandon()
+			r.log.Event(o.event)
 			return o.why, o.undying()
 		}
 	}
 }
 
-// signal keeps a signal for the command, unless it ends the run or is a baseline check's.
+// signal keeps a signal for the command, unless it is a baseline check's. SIGINT and SIGTERM end the opening. If the
+// command is just being started, it gets them.
 func (o *opening) signal(sig syscall.Signal) {
 	switch {
 	case sig == syscall.SIGINT || sig == syscall.SIGTERM:
+		o.signals.keep(sig)
 		e := schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig),
 			Message: "interrupted before the command started"}
 		o.end(&interruption{sig: sig, outcome: schema.OutcomeCancelled}, o.spec.Grace, e)
@@ -253,9 +256,23 @@ func (o *opening) end(why *interruption, grace time.Duration, e schema.Event) {
 	if o.why != nil {
 		return
 	}
-	o.log.Event(e)
-	o.why, o.kill, o.abandon = why, time.After(0), time.After(grace+abandonTime)
+	o.why, o.event, o.kill, o.abandon = why, e, time.After(killInterval), time.After(grace+abandonTime)
 	o.stop(why)
+}
+
+// conclude is what open returns when the steps have ended with err.
+func (o *opening) conclude(err error) (*interruption, error) {
+	switch {
+	case o.why == nil:
+		return nil, err
+	case err == nil && o.why.sig != 0: // the command was started, and gets the signal
+		return nil, nil
+	}
+	o.log.Event(o.event)
+	if err != nil {
+		err = o.ended(err)
+	}
+	return o.why, err
 }
 
 // ended is the failure of an opening that was told to end, and did with err.
