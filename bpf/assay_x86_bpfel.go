@@ -134,7 +134,8 @@ type AssaySession struct {
 	Asleep     uint64
 	Passed     uint64
 	Asked      uint64
-	Pad        [5]uint64
+	Several    uint64
+	Pad        [4]uint64
 }
 
 type AssaySlot struct {

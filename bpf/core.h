@@ -207,6 +207,7 @@ struct dentry {
 	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
+	struct super_block *d_sb;
 };
 
 struct vfsmount {
@@ -260,6 +261,7 @@ struct files_struct {
 };
 
 struct fs_struct {
+	int users;
 	struct path root;
 	struct path pwd;
 };

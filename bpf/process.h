@@ -12,12 +12,16 @@
 __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child_in, u32 unknown)
 {
 	struct task_struct *child = (void *)task;
+	struct session *own;
 	struct record *r;
 
 	if (!s || count_fired(s->session, H_FORK))
 		return 0;
 	begin(s, CTX_TASK, K_FORK, H_FORK);
 	r = &s->r;
+	own = session(s->session);
+	if (own && parent_in)
+		own->several = 1;
 	if (!parent_in) /* the recorder is no part of the run */
 		r->tgid = r->tid = r->ppid = r->start = r->cgroup = 0;
 	r->arg[0] = BPF_CORE_READ(child, tgid);

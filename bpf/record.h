@@ -73,7 +73,7 @@ enum {
 	S_PATH2, /* the same of a second name; exec: filename */
 	S_BASE2, /* walk for S_PATH2; exec: interpreter */
 	S_NAME,  /* xattr or memfd name, sun_path, payload; exec: argv */
-	S_ENV,   /* exec: environment names; network: struct address */
+	S_ENV,   /* exec: environment names; network: struct address; names: their ways, see WAY_* */
 	S_TOOL,  /* exec: the tool call's id; names: the first as given, where S_PATH is not it */
 	S_TRACE, /* exec: the trace's parent; names: the second */
 	S_COUNT,
@@ -97,6 +97,13 @@ struct record {
 	u32 serial;
 	u16 stream, place; /* enum place, of a file that was opened to write or written */
 };
+
+/* A word for each directory entry on the way of a call's names, that tells it from others:
+ * those that the call went through, and, with WAY_CHANGED, those that it made lead
+ * elsewhere. WAY_OPEN stands for what others than the host's tasks can change. */
+#define WAY_OPEN 0
+#define WAY_CHANGED 1
+#define WAYS 128 /* of one call */
 
 /* What the kernel takes orders from, by the file and not by where it is mounted. The file's
  * names in its file system are in S_NAME, leaf first; arg[5] of an open is the process that
@@ -127,7 +134,8 @@ struct session {
 	u64 asleep; /* the reader waits for the next record, however small it is */
 	u64 passed; /* descriptors went over a unix socket: see enum passed */
 	u64 asked;  /* the run asked that a process be told of files by signals */
-	u64 pad[5];
+	u64 several; /* it has had more than one task */
+	u64 pad[4];
 };
 
 enum passed { PASSED_OUT = 1, PASSED_IN = 2 };

@@ -77,6 +77,7 @@ __noinline int begin_call(struct scratch *s)
 	s->r.bits = s->bits;
 	if (s->is32)
 		s->r.bits |= B_IA32;
+	s->resolve.ways = s->resolve.sb = 0;
 	return 0;
 }
 
@@ -163,6 +164,39 @@ static __always_inline int to_write(struct scratch *s)
 	return s->kind == K_OPENAT && (row(s)->flags == NOARG /* creat */ || arg(s, row(s)->flags) & 3);
 }
 
+/* Whether another task can change the current one's directory, or could before it ended. */
+__noinline int shares_cwd(void)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	u32 tgid = t->tgid;
+	struct member *m = bpf_map_lookup_elem(&members, &tgid);
+
+	return BPF_CORE_READ(t, fs, users) > 1 || (m && m->shared);
+}
+
+/* As note_way, of that directory. */
+__noinline int note_cwd(struct scratch *s, u32 changed)
+{
+	u32 way = mix(seed, (u64)BPF_CORE_READ(bpf_get_current_task_btf(), fs));
+
+	if (s && shares_cwd())
+		s->resolve.way[s->resolve.ways++ & (WAYS - 1)] = (way & ~WAY_CHANGED) | changed;
+	return 0;
+}
+
+/* Puts the ways of the names at end, where another task could have changed them. */
+static __always_inline u32 put_ways(struct scratch *s, u32 end)
+{
+	struct session *own = session(s->session);
+	u32 n = s->resolve.ways * 4;
+
+	if (!own || !own->several || !n)
+		return end;
+	s->r.seg[S_ENV] = n;
+	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & (8 * WAYS - 1), s->resolve.way);
+	return end + n;
+}
+
 /* Reports the call in s with the kernel's own path of (mnt, dentry) and, behind
  * it, the string of length s->name at NAME_AT. */
 __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
@@ -176,6 +210,8 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 	if (coalesce(s))
 		return 0;
 	begin_call(s);
+	if (s->kind == K_CHDIR || s->kind == K_CHROOT)
+		note_cwd(s, WAY_CHANGED);
 	s->r.bits |= B_WALKED;
 	s->r.ino = s->walk.ino;
 	s->r.dev = s->walk.dev;
@@ -195,6 +231,7 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 		if (s->kind == K_OPENAT && s->r.place == PL_PROC)
 			s->r.arg[5] = process_of(dentry);
 	}
+	n = put_ways(s, n);
 	emit_keyed(s, n);
 	return 0;
 }
@@ -388,6 +425,7 @@ struct given {
 	u32 at, len;    /* of the name as given */
 	u32 from, skip; /* where the part that is relative to base begins */
 	u32 follow;     /* a link as its last part, too */
+	u32 from_cwd;   /* base is the current directory */
 };
 
 /* Whether the call follows a link that its first name ends in. */
@@ -424,8 +462,10 @@ __noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
 		g->root = g->base;
 		return 0;
 	}
-	if (s->data[g->at & (DATA - 1)] != '/')
+	if (s->data[g->at & (DATA - 1)] != '/') {
+		g->from_cwd = dfd == -100; /* AT_FDCWD */
 		return dir_of(dfd, &g->base);
+	}
 	own = below_own(s, g->at, &g->base);
 	if (own) {
 		g->skip = own;
@@ -451,7 +491,10 @@ __noinline u32 put_given(struct scratch *s, u32 end, u32 seg, u32 room, struct g
 
 	if (!s || !g)
 		return end;
+	if (g->from_cwd)
+		note_cwd(s, 0);
 	s->resolve.follow = g->follow;
+	s->resolve.changes = s->kind == K_RENAME || s->kind == K_SYMLINK || s->kind == K_LINK;
 	from = resolve(s, g->from, room, &g->base, &g->root);
 	if (s->resolve.changed)
 		g->skip = 1;
@@ -483,8 +526,8 @@ static __always_inline u32 put_original(struct scratch *s, u32 end, u32 seg, str
 	return end + g->len;
 }
 
-/* Sends the record whose directories and names end at end, with the further string
- * and the names as given. */
+/* Sends the record whose directories and names end at end, with the further string, the
+ * ways of the names, where another task could have changed them, and the names as given. */
 static __always_inline void send_names(struct scratch *s, u32 end, struct given *a, struct given *b)
 {
 	u32 n = s->name;
@@ -494,6 +537,7 @@ static __always_inline void send_names(struct scratch *s, u32 end, struct given 
 		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 4095, &s->data[NAME_AT]);
 		end += n;
 	}
+	end = put_ways(s, end);
 	end = put_original(s, end, S_TOOL, a);
 	end = put_original(s, end, S_TRACE, b);
 	emit_keyed(s, end);

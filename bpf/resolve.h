@@ -107,6 +107,58 @@ static long mount_entry(u32 i, void *arg)
 	return 0;
 }
 
+/* Whether what is in a file system is changed by others than tasks of this host. */
+static __always_inline int remote(u64 sb)
+{
+	u32 magic = FIELD((struct super_block *)sb, struct super_block, s_magic);
+
+	switch (magic) {
+	case 0x65735546: /* FUSE */
+	case 0x6969:     /* NFS */
+	case 0xff534d42: /* CIFS */
+	case 0xfe534d42: /* SMB2 */
+	case 0x517b:     /* SMB */
+	case 0x01021997: /* 9P */
+	case 0x00c36400: /* CEPH */
+	case 0x5346414f: /* OpenAFS */
+	case 0x6b414653: /* AFS */
+	case 0x73757245: /* CODA */
+	case 0x7461636f: /* OCFS2 */
+	case 0x01161970: /* GFS2 */
+	case 0x0bd00bd0: /* Lustre */
+	case 0x20030528: /* OrangeFS */
+	case 0x786f4256: /* vboxsf */
+	case 0xbacbacbc: /* vmhgfs */
+		return 1;
+	}
+	return 0;
+}
+
+/* Notes an entry of a directory, by the directory and what the kernel's hash of the name
+ * and its length are. */
+__noinline int note_way(struct scratch *s, u64 directory, u64 hash_len, u32 changed)
+{
+	struct dentry *d = (void *)directory;
+	struct resolve *r;
+	u64 sb;
+
+	if (!s || !directory)
+		return 0;
+	r = &s->resolve;
+	if (r->ways >= WAYS - 1) {
+		r->way[0] = WAY_OPEN; /* there were more */
+		return 0;
+	}
+	r->way[r->ways++ & (WAYS - 1)] = ((u32)mix(mix(seed, directory), hash_len) & ~WAY_CHANGED) | changed;
+	sb = (u64)FIELD(d, struct dentry, d_sb);
+	if (sb == r->sb)
+		return 0;
+	r->sb = sb;
+	if (remote(sb))
+		r->way[r->ways++ & (WAYS - 1)] = WAY_OPEN;
+	return 0;
+}
+
 /* Where something is mounted on the directory at hand: what is. */
 static long cross(u32 i, void *arg)
 {
@@ -140,6 +192,7 @@ static long climb(u32 i, void *arg)
 		return 1;
 	if (d != BPF_CORE_READ(m, mnt.mnt_root)) {
 		r->dentry = BPF_CORE_READ(d, d_parent);
+		note_way(s, (u64)r->dentry, BPF_CORE_READ(d, d_name.hash_len), 0);
 		return 1;
 	}
 	up = BPF_CORE_READ(m, mnt_parent);
@@ -221,8 +274,11 @@ static long part(u32 i, void *arg)
 	if (s->data[r->end & (DATA - 1)] == '/') /* "//" and more: one is enough to tell, look further */
 		r->end++;
 	last = !s->data[r->end & (DATA - 1)];
+	if (last && r->changes)
+		note_way(s, (u64)r->dentry, (u64)r->len << 32 | r->hash, WAY_CHANGED);
 	if (last && !r->follow)
 		return 1;
+	note_way(s, (u64)r->dentry, (u64)r->len << 32 | r->hash, 0);
 	r->missing = 1;
 	if (!cache_shift) {
 		r->lost = 1;

@@ -73,6 +73,10 @@ struct resolve {
 	u32 changed; /* by ".." or a link: what is reported is not what was given */
 	u32 missing, lost, bits;
 	u32 follow; /* a link as the last part, too */
+	u32 ways;   /* how many of way are set */
+	u32 changes; /* the call makes the last part lead elsewhere */
+	u64 sb;     /* of the directory at hand */
+	u32 way[WAYS + 2];
 };
 
 /* A system call as it was made, for the next session that sees it. */

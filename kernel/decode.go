@@ -432,6 +432,7 @@ func (d *decoder) memfd() {
 // file sets the paths of a record about files: that of an open file, or names.
 func (d *decoder) file(r *record, bits uint32) {
 	e := &d.ev
+	e.Way = string(r.seg[segWay])
 	if bits&bitWalked == 0 {
 		d.names(r, bits)
 		return
@@ -719,6 +720,7 @@ const (
 
 	// Other records use a segment for other things.
 	segAddr   = segEnv   // network: struct address
+	segWay    = segEnv   // names: Event.Way
 	segGiven  = segTool  // names: the first as the caller wrote it
 	segGiven2 = segTrace // the second
 )

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -122,6 +123,10 @@ type Event struct {
 	// About is the process that a call on a process is about, in the initial pid namespace: Args
 	// have the number that the caller has for it. 0 is none, or not known.
 	About uint32
+
+	// Way has four bytes for each directory entry that the names led through, little-endian,
+	// that tell it from others: see [Event.Ways]. It is empty in a run of one task.
+	Way string
 
 	// Payload is the start of a ClientHello, or a DNS message, of TCP a segment
 	// that has one or a part of one. Ingress tells its direction.
@@ -385,6 +390,30 @@ const (
 // coreDump is the Syscall of a KindOpen by which the kernel itself wrote the core dump of
 // the process, which is no call. NoResult: the dump is not known to be whole.
 const coreDump = "core_dump"
+
+// Ways returns what is in e.Way. The entry 0 stands for all that can be changed by others
+// than this host's tasks.
+func (e *Event) Ways() iter.Seq2[uint32, Way] {
+	return func(yield func(uint32, Way) bool) {
+		for b := e.Way; len(b) >= 4; b = b[4:] {
+			w := uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+			if !yield(w>>1, Way(w&1)) {
+				return
+			}
+		}
+	}
+}
+
+// Way says what a call has to do with a directory entry, in the order of WAY_CHANGED in
+// bpf/record.h.
+type Way uint8
+
+const (
+	// Through: a name led through the entry.
+	Through Way = iota
+	// Changed: the call made it lead elsewhere.
+	Changed
+)
 
 // urgent are the kinds whose records go to a ring that a flood of files cannot fill.
 var urgent = []schema.KernelKind{

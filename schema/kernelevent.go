@@ -87,6 +87,10 @@ type KernelEvent struct {
 	// changed by another thread or process while the kernel used it: arguments
 	// "claimed", left out when false.
 	Claimed bool // arguments
+	// DirectoryClaimed tells that a directory or symbolic link on the way of Value or Target
+	// could have led elsewhere while the kernel used it: directory "claimed", left out when
+	// false.
+	DirectoryClaimed bool // directory
 	// Truncated names the fields that were cut, by their JSON names.
 	Truncated Fields // truncated
 	// Marks say what else is known about Value (on exec: about Exe). 0 is

@@ -50,6 +50,7 @@ const (
 	mGiven
 	mTargetGiven
 	mArguments
+	mDirectory
 	mExe
 	mCwd
 	mArgv
@@ -88,7 +89,8 @@ var memberNames = [numMembers]string{
 	mErrno: "errno", mClass: "class", mPathSource: "path_source", mCount: "count", mTFirstNS: "t_first_ns",
 	mTLastNS: "t_last_ns", mBytesOut: "bytes_out", mBytesIn: "bytes_in", mPPID: "ppid", mParentExecID: "parent_exec_id",
 	mCgroupID: "cgroup_id", mTarget: "target", mGiven: "given", mTargetGiven: "target_given", mArguments: "arguments",
-	mExe: "exe", mCwd: "cwd", mArgv: "argv", mEnvKeys: "env_keys",
+	mDirectory: "directory",
+	mExe:       "exe", mCwd: "cwd", mArgv: "argv", mEnvKeys: "env_keys",
 	mExitCode: "exit_code", mSignal: "signal", mCoreDumped: "core_dumped", mMarks: "marks",
 	mNetworkDestination: "network_destination", mNetworkPort: "network_port", mRuleID: "rule_id", mProtocol: "protocol",
 	mLocal: "local", mPeers: "peers", mRemote: "remote", mNames: "names", mDNS: "dns", mCall: "call", mArgs: "args",

@@ -41,6 +41,8 @@ func (d *kernelDecoder) rare(m member) (err error) {
 		e.TargetGiven, err = d.text(1)
 	case mArguments:
 		e.Claimed, err = true, d.constant("claimed")
+	case mDirectory:
+		e.DirectoryClaimed, err = true, d.constant("claimed")
 	case mExe:
 		e.Exe, err = d.text(1)
 	case mCwd:

@@ -9,7 +9,7 @@ import (
 // rare reports whether any field is set that most events leave out.
 func (e *KernelEvent) rare() bool {
 	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" ||
-		e.TargetGiven != "" || e.Claimed || e.Truncated != 0 || e.Marks != 0 ||
+		e.TargetGiven != "" || e.Claimed || e.DirectoryClaimed || e.Truncated != 0 || e.Marks != 0 ||
 		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 ||
 		e.Remote != "" ||
 		e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil || e.EnvKeys != nil ||
@@ -26,6 +26,9 @@ func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {
 	dst = appendText(dst, `,"target_given":`, e.TargetGiven, &valid)
 	if e.Claimed {
 		dst = append(dst, `,"arguments":"claimed"`...)
+	}
+	if e.DirectoryClaimed {
+		dst = append(dst, `,"directory":"claimed"`...)
 	}
 	dst = appendText(dst, `,"exe":`, e.Exe, &valid)
 	dst = appendText(dst, `,"cwd":`, e.Cwd, &valid)

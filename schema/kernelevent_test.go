@@ -92,6 +92,7 @@ func cases() map[string]KernelEvent {
 		}),
 		"an open that made the file":       with(func(e *KernelEvent) { e.Created = true }),
 		"a name that another could change": with(func(e *KernelEvent) { e.Claimed = true }),
+		"a way that another could change":  with(func(e *KernelEvent) { e.DirectoryClaimed = true }),
 		"a deleted file in memory":         with(func(e *KernelEvent) { e.Marks = MarkDeleted | MarkMemfd }),
 		"bound to a tool call, late": with(func(e *KernelEvent) {
 			e.ToolCallID, e.BoundBy, e.Late = "tc_1", "env", true

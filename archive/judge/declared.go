@@ -201,7 +201,7 @@ func (d *declared) event(k *schema.KernelEvent) {
 			if d.leavesNothing(name, k) {
 				continue
 			}
-			if (k.Claimed || k.UserMemory) && (p == nil || !p.own) {
+			if (k.Claimed || k.DirectoryClaimed || k.UserMemory) && (p == nil || !p.own) {
 				d.claimed = true
 			}
 			if !matches(d.paths, name) && !d.owns(name) {

@@ -147,7 +147,7 @@ func What(e *schema.KernelEvent) string {
 	if e.Class != schema.ClassAgent {
 		s += "  [" + e.Class.String() + "]"
 	}
-	if e.Claimed && !e.Attempted { // every attempted call is
+	if (e.Claimed || e.DirectoryClaimed) && !e.Attempted { // every attempted call is
 		s += "  [claimed]"
 	}
 	return s

@@ -83,6 +83,7 @@ type Builder struct {
 	win   window
 	procs *table
 	names *nameTable
+	ways  ways
 
 	cgroups cgroups
 
@@ -122,6 +123,7 @@ func (b *Builder) Push(ev *kernel.Event) error {
 	if b.o.Wrote != nil && ev.Kind == schema.KindWrite {
 		b.o.Wrote(ev.Value, ev.BytesOut, ev.Count, int64(ev.First-b.o.Start), int64(ev.Last-b.o.Start))
 	}
+	b.ways.note(ev)
 	t := ev.Time
 	if ev.Repeat {
 		t = max(t, b.newest) // its place is where the count is given out
@@ -345,6 +347,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.out = &ev.KernelEvent
 	b.begin(ev, p, late)
 	b.out.ParentExecID = parent
+	b.out.DirectoryClaimed = b.ways.doubtful(ev, p.acted(ev.Task.TID))
 	b.convert(ev, p)
 	b.check(p, ev.Task.CgroupID)
 	b.contain(ev, p)
@@ -357,6 +360,9 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.finish(ev, p)
 	if helper != "" {
 		b.helperLine(ev, p, helper, late)
+	}
+	if p != nil && !ev.Repeat && ev.Kind != schema.KindFork {
+		p.actor, p.actedAt = ev.Task.TID, ev.Time
 	}
 	if ev.Kind == schema.KindExit && p != nil {
 		b.procs.exit(p)
@@ -470,7 +476,10 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	if e.UserMemory && e.Kind == schema.KindOpen && e.Result >= 0 && !e.Attempted {
 		b.stats.UserPaths++
 	}
-	if (e.UserMemory || e.Claimed) && e.Class == schema.ClassAgent && !e.Failed() {
+	if e.DirectoryClaimed {
+		b.stats.DirectoryClaims++
+	}
+	if (e.UserMemory || e.Claimed || e.DirectoryClaimed) && e.Class == schema.ClassAgent && !e.Failed() {
 		for _, how := range e.Touches() {
 			if how&schema.AccessModify != 0 {
 				b.stats.DoubtfulChanges++

@@ -14,7 +14,7 @@ type held struct {
 
 // size is how many bytes an event refers to.
 func size(ev *kernel.Event) int {
-	n := len(ev.Value) + len(ev.Target) + len(ev.Given) + len(ev.TargetGiven) + len(ev.Payload)
+	n := len(ev.Value) + len(ev.Target) + len(ev.Given) + len(ev.TargetGiven) + len(ev.Way) + len(ev.Payload)
 	if ev.Argv != nil || ev.EnvKeys != nil {
 		for _, list := range [][]string{ev.Argv, ev.EnvKeys} {
 			for _, s := range list {

@@ -33,7 +33,8 @@ func build(m leaktest.M) int {
 	for _, c := range []*exec.Cmd{
 		exec.Command("go", "build", "-o", program, "../../cmd/assay-run"),
 		exec.Command("gcc", "-O1", "-Wall", "-Werror", "-pthread", "-o", helper, "testdata/nasty.c", "testdata/paths.c",
-			"testdata/uring.c", "testdata/claims.c", "testdata/copies.c", "testdata/structs.c", "testdata/sockets.c",
+			"testdata/uring.c", "testdata/claims.c", "testdata/copies.c",
+			"testdata/exchange.c", "testdata/structs.c", "testdata/sockets.c",
 			"testdata/calls.c"),
 	} {
 		c.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -208,7 +208,8 @@ int main(int argc, char **argv)
 		   {"changed-in-file", changed_in_file}, {"removals-alone", removals_alone}, {"removals-racing", removals_racing},
 		   {"attribute-alone", attribute_alone}, {"attribute-shared", attribute_shared}, {"through-links", through_links}, {"flipped-modes", flipped_modes}, {"flipped-namespaces", flipped_namespaces},
 		   {"odd-arguments", odd_arguments}, {"second-control", second_control}, {"flipped", flipped}, {"read-into", read_into},
-		   {"messages", messages}, {"bad-addresses", bad_addresses}, {"every-call", every_call}};
+		   {"messages", messages}, {"bad-addresses", bad_addresses}, {"every-call", every_call},
+		   {"exchanged", exchanged}, {"exchanged-alone", exchanged_alone}, {"swapped-link", swapped_link}, {"moved-cwd", moved_cwd}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

@@ -1,0 +1,68 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+const directorySpot = "a directory or symbolic link on the way of a name may have led elsewhere while the kernel " +
+	"used it: another task of the run changed it within a second, or it is on FUSE or a network file system; such " +
+	"events say directory=claimed"
+
+// A name whose way another task changed while the kernel used it is the right one, or its
+// directory is claimed. What the only task of a run changes is no doubt.
+func TestDirectoriesChangedOnTheWay(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		claimed bool
+	}{{"exchanged", true}, {"swapped-link", true}, {"moved-cwd", true}, {"exchanged-alone", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			need(t)
+			dir := t.TempDir()
+			r := record(t, dir, nil, helper, c.name)
+			r.claims(t)
+			made := map[string]string{} // by the last part
+			for name := range strings.FieldsSeq(r.out) {
+				made[name[strings.LastIndexByte(name, '/')+1:]] = dir + "/" + name
+			}
+			var all, wrong, claimed int
+			for i := range r.events {
+				e := &r.events[i]
+				last := e.Value[strings.LastIndexByte(e.Value, '/')+1:]
+				if e.Kind != schema.KindMkdir || made[last] == "" || e.Failed() {
+					continue
+				}
+				all++
+				if e.DirectoryClaimed {
+					claimed++
+				} else if e.Value != made[last] {
+					wrong++
+				}
+			}
+			if all != len(made) || all < 100 || wrong > 0 {
+				t.Errorf("%d directories, %d in the layer, %d with the wrong name and no mark", len(made), all, wrong)
+			}
+			if got := blindSpot(t, r, directorySpot); got != c.claimed || claimed > 0 != c.claimed {
+				t.Errorf("%d are claimed, and the blind spot is exercised: %v; want %v", claimed, got, c.claimed)
+			}
+			t.Logf("%d of %d are claimed", claimed, all)
+		})
+	}
+}
+
+// Commands that follow each other in a shell change nothing while another goes its way.
+func TestChangesBeforeAProcessBeganAreNoDoubt(t *testing.T) {
+	need(t)
+	const commands = "mkdir a; mv a b; ln -s b l; mkdir l/c; mv l m; touch m/c/f; rm -r m/c"
+	r := record(t, t.TempDir(), nil, "/bin/sh", "-c", commands)
+	r.claims(t)
+	for i := range r.events {
+		if e := &r.events[i]; e.DirectoryClaimed {
+			t.Errorf("the directory of %s %s is claimed", e.Kind, e.Value)
+		}
+	}
+}
