@@ -5,7 +5,8 @@
 // deterministic tar whose first member is the manifest: the sha256 of the
 // manifest is the bundle's identity, the same for every codec. [Recover] seals
 // what an interrupted run left. [Open] and [Verify] read bundles, and treat
-// them as hostile.
+// them as hostile. [Reader.Items] is the pass that all readers share: it yields
+// decoded lines and other members.
 //
 // Promises: memory does not grow with the run, nothing is lost without being
 // counted, a bundle's final name never holds half a bundle, and the same

@@ -212,6 +212,61 @@ func (r *Reader) Lines(ctx context.Context, layer string) iter.Seq2[[]byte, erro
 	}
 }
 
+// Item is one thing in a bundle, valid until the next one: a line of a layer, decoded, or the
+// whole of another member.
+type Item struct {
+	Path string // of the member
+	// Line is the exact line without its newline, and Number its place in the layer, from 1.
+	Line   []byte
+	Number int
+	schema.Record
+	// Member is what to read if the member is not a layer, else nil.
+	Member *Member
+}
+
+// Items reads the members at some paths in one pass, in the order of the archive. An error
+// names the line that it is of, and is the last thing that comes.
+func (r *Reader) Items(ctx context.Context, paths ...string) iter.Seq2[*Item, error] {
+	return func(yield func(*Item, error) bool) {
+		for m, err := range r.Members(ctx) {
+			switch {
+			case err != nil:
+				yield(nil, err)
+				return
+			case m.Path > slices.Max(paths):
+				return // members are in the order of their paths
+			case !slices.Contains(paths, m.Path):
+			case isLayer(m.Path):
+				if !m.items(yield) {
+					return
+				}
+			case !yield(&Item{Path: m.Path, Member: m}, nil):
+				return
+			}
+		}
+	}
+}
+
+// items hands out the lines of a layer, and reports whether more are wanted.
+func (m *Member) items(yield func(*Item, error) bool) bool {
+	decoder := schema.NewLineDecoder(m.Path)
+	it := Item{Path: m.Path}
+	for line, err := range m.Lines() {
+		it.Number++
+		if it.Line = line; err == nil {
+			it.Record, err = decoder.Decode(line)
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("%s: line %d: %w", m.Path, it.Number, err))
+			return false
+		}
+		if !yield(&it, nil) {
+			return false
+		}
+	}
+	return true
+}
+
 // Documents are the JSON members of a bundle.
 type Documents struct {
 	Run         schema.Run

@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Record is a line of a layer, decoded. Of its pointers one is set, by the line's schema; what it
-// points to is valid until the next line, or until the bytes of the line change.
+// Record is a line of a layer, decoded. Of its pointers one is set, by the line's schema. A
+// kernel event is valid until the next line; all else does not change.
 type Record struct {
 	Schema string
 	RunID  string

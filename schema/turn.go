@@ -196,7 +196,7 @@ func (t *Turn) read(d lineReader) error {
 
 func (d lineReader) rawMessage() (json.RawMessage, error) {
 	v, err := d.raw()
-	return json.RawMessage(v), err
+	return json.RawMessage(v.Clone()), err
 }
 
 func (d lineReader) cliOutcome() (o CLIOutcome, err error) {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
@@ -37,21 +35,17 @@ const (
 // Judge judges a bundle by an evaluation file. An error is of reading.
 func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition) ([]schema.EvaluationVerdict, error) {
 	j := newJudge(b, def)
-	for k, err := range archive.KernelEvents(b.Lines(ctx, schema.KernelPath)) {
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.Name, err)
+	for _, layer := range []string{schema.KernelPath, schema.EventsPath} {
+		for it, err := range b.Items(ctx, layer) {
+			switch {
+			case err != nil:
+				return nil, fmt.Errorf("%s: %w", b.Name, err)
+			case it.Kernel != nil:
+				j.event(it.Kernel)
+			default:
+				j.lifecycle(it.Event)
+			}
 		}
-		j.event(k)
-	}
-	for line, err := range b.Lines(ctx, schema.EventsPath) {
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.Name, err)
-		}
-		var e schema.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", b.Name, schema.EventsPath, err)
-		}
-		j.lifecycle(&e)
 	}
 	return j.verdicts(), nil
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
@@ -96,22 +95,14 @@ func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
 	if ns := b.Docs.Result.Timings.ChildNS; ns != nil {
 		t.end = *ns
 	}
-	for m, err := range b.Members(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		if m.Path != schema.KernelPath {
-			if m.Size > 0 && slices.Contains([]string{schema.StdoutPath, schema.StderrPath, schema.TerminalPath},
-				m.Path) {
-				t.outputs = append(t.outputs, m.Path)
-			}
-			continue
-		}
-		for k, err := range archive.KernelEvents(m.Lines()) {
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", b.Name, err)
-			}
-			t.event(k)
+	for it, err := range b.Items(ctx, schema.KernelPath, schema.StdoutPath, schema.StderrPath, schema.TerminalPath) {
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
+		case it.Kernel != nil:
+			t.event(it.Kernel)
+		case it.Member.Size > 0:
+			t.outputs = append(t.outputs, it.Path)
 		}
 	}
 	return t, nil

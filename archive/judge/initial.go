@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -61,10 +60,11 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 // since the addresses behind it change, and [resolvers] for the host's servers for names.
 func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 	var hosts []string
-	for k, err := range archive.KernelEvents(b.Lines(ctx, schema.KernelPath)) {
+	for it, err := range b.Items(ctx, schema.KernelPath) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
+		k := it.Kernel
 		ap, ok := endpointOf(k)
 		switch {
 		case k.Class == schema.ClassRunner || k.Class == schema.ClassCheck:

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -79,21 +77,15 @@ func FindCalls(b *view.Bundle, p *Program, yield func(*schema.Binding) bool) err
 // FindTurns calls yield with each turn that matches, and its line.
 func FindTurns(ctx context.Context, b *view.Bundle, p *Program, yield func(t *schema.Turn, line []byte) bool) error {
 	run := RunOf(b)
-	n := 0
-	for line, err := range b.Lines(ctx, schema.TurnsPath) {
-		n++
-		var t schema.Turn
-		if err == nil {
-			err = json.Unmarshal(line, &t)
-		}
-		var ok bool
-		if err == nil {
-			ok, err = p.Eval(OfTurn(run, &t))
-		}
+	for it, err := range b.Items(ctx, schema.TurnsPath) {
 		if err != nil {
-			return fmt.Errorf("%s: %s: line %d: %w", b.Name, schema.TurnsPath, n, err)
+			return fmt.Errorf("%s: %w", b.Name, err)
 		}
-		if ok && !yield(&t, line) {
+		ok, err := p.Eval(OfTurn(run, it.Turn))
+		if err != nil {
+			return fmt.Errorf("%s: %s: line %d: %w", b.Name, it.Path, it.Number, err)
+		}
+		if ok && !yield(it.Turn, it.Line) {
 			return nil
 		}
 	}

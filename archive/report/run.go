@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/story"
 	"github.com/assay-run/assay-run/archive/view"
@@ -54,57 +53,36 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 	index := r.readCalls(b)
 	g := newGatherer(most, index)
 	var began int64 // when the command started: a recording counts from there
-	for m, err := range b.Members(ctx) {
+	for it, err := range b.Items(ctx, schema.KernelPath, schema.TurnsPath, schema.EventsPath, schema.TerminalPath,
+		schema.StdoutPath, schema.StderrPath) {
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
-		switch m.Path {
+		switch it.Path {
 		case schema.KernelPath:
-			for k, err := range archive.KernelEvents(m.Lines()) {
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", b.Name, err)
-				}
-				g.event(k)
-			}
+			g.event(it.Kernel)
 		case schema.TurnsPath:
-			for line, err := range m.Lines() {
-				var t schema.Turn
-				if err == nil {
-					err = json.Unmarshal(line, &t)
-				}
-				if err != nil {
-					return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
-				}
-				r.turn(&t, index)
-			}
+			r.turn(it.Turn, index)
 		case schema.EventsPath:
-			for line, err := range m.Lines() {
-				var e schema.Event
-				if err == nil {
-					err = json.Unmarshal(line, &e)
-				}
-				if err != nil {
-					return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
-				}
-				r.EndNS = max(r.EndNS, e.TNS)
-				if e.Type == schema.ProcessStarted {
-					began = e.TNS
-				}
-				if text := story.Lifecycle(&e); text != "" && len(r.Marks) < 1000 {
-					r.Marks = append(r.Marks, mark{e.TNS, clean(text)})
-				}
+			e := it.Event
+			r.EndNS = max(r.EndNS, e.TNS)
+			if e.Type == schema.ProcessStarted {
+				began = e.TNS
+			}
+			if text := story.Lifecycle(e); text != "" && len(r.Marks) < 1000 {
+				r.Marks = append(r.Marks, mark{e.TNS, clean(text)})
 			}
 		case schema.TerminalPath:
-			if r.Cast, err = readCast(m, began); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
+			if r.Cast, err = readCast(it.Member, began); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", b.Name, it.Path, err)
 			}
-		case schema.StdoutPath, schema.StderrPath:
-			data, err := io.ReadAll(io.LimitReader(m, maxStream))
+		default:
+			data, err := io.ReadAll(io.LimitReader(it.Member, maxStream))
 			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
+				return nil, fmt.Errorf("%s: %s: %w", b.Name, it.Path, err)
 			}
-			r.Output = append(r.Output,
-				text{strings.TrimPrefix(m.Path, "stdio/"), cleanLines(string(data)), m.Size, m.Size > maxStream})
+			r.Output = append(r.Output, text{strings.TrimPrefix(it.Path, "stdio/"), cleanLines(string(data)),
+				it.Member.Size, it.Member.Size > maxStream})
 		}
 	}
 	r.EndNS = max(r.EndNS, g.end)

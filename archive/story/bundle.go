@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -24,41 +23,33 @@ func Bundle(ctx context.Context, w io.Writer, b *view.Bundle, opt Options) error
 	t := NewTeller(w, opt)
 	var s sides
 	var streams []stream
-	for m, err := range b.Members(ctx) {
-		if err != nil {
-			return err
-		}
-		switch m.Path {
-		case schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath:
-			n := 0
-			for line, err := range m.Lines() {
-				n++
-				if err == nil {
-					err = s.line(m.Path, line)
-				}
-				if err != nil {
-					return fmt.Errorf("%s: %s: line %d: %w", b.Name, m.Path, n, err)
-				}
-			}
-		case schema.TerminalPath:
-			if err := s.recording(m); err != nil {
-				return fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
-			}
-		case schema.StdoutPath, schema.StderrPath:
-			data, err := io.ReadAll(io.LimitReader(m, maxStream))
-			if err != nil {
-				return fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
-			}
-			streams = append(streams, stream{strings.TrimPrefix(m.Path, "stdio/"), data, m.Size})
-		}
-	}
-	s.sort()
-	for e, err := range archive.KernelEvents(b.Lines(ctx, schema.KernelPath)) {
+	for it, err := range b.Items(ctx, schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
+		schema.TerminalPath, schema.StdoutPath, schema.StderrPath) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
 		}
-		s.until(t, e.TNS)
-		if err := t.Kernel(e); err != nil {
+		switch it.Path {
+		case schema.TerminalPath:
+			if err := s.recording(it.Member); err != nil {
+				return fmt.Errorf("%s: %s: %w", b.Name, it.Path, err)
+			}
+		case schema.StdoutPath, schema.StderrPath:
+			data, err := io.ReadAll(io.LimitReader(it.Member, maxStream))
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", b.Name, it.Path, err)
+			}
+			streams = append(streams, stream{strings.TrimPrefix(it.Path, "stdio/"), data, it.Member.Size})
+		default:
+			s.record(&it.Record)
+		}
+	}
+	s.sort()
+	for it, err := range b.Items(ctx, schema.KernelPath) {
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.Name, err)
+		}
+		s.until(t, it.Kernel.TNS)
+		if err := t.Kernel(it.Kernel); err != nil {
 			return err
 		}
 	}

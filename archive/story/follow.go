@@ -73,15 +73,21 @@ func (f *follower) poll(t *Teller) error {
 	s := sides{began: f.began}
 	for _, path := range []string{schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
 		schema.TerminalPath} {
+		decoder := schema.NewLineDecoder(path)
 		err := f.lines(path, func(line []byte) (err error) {
 			if path == schema.TerminalPath {
 				f.castAt, err = s.cast(line, f.castAt)
 				return err
 			}
-			if path == schema.EventsPath && bytes.Contains(line, []byte(`"type":"`+schema.RunFinished+`"`)) {
+			record, err := decoder.Decode(line)
+			if err != nil {
+				return err
+			}
+			if record.Event != nil && record.Event.Type == schema.RunFinished {
 				f.finished = true
 			}
-			return s.line(path, line)
+			s.record(&record)
+			return nil
 		})
 		if err != nil {
 			return err

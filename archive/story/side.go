@@ -49,57 +49,33 @@ func (s *sides) until(t *Teller, tns int64) {
 	}
 }
 
-// line takes in a line of a layer that is not the kernel's.
-func (s *sides) line(layer string, line []byte) error {
-	switch layer {
-	case schema.EventsPath:
-		var e schema.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return err
-		}
+// record takes in a line of a layer that is not the kernel's.
+func (s *sides) record(r *schema.Record) {
+	switch {
+	case r.Event != nil:
+		e := r.Event
 		if e.Type == schema.ProcessStarted {
 			s.began = e.TNS
 		}
-		if text := Lifecycle(&e); text != "" {
+		if text := Lifecycle(e); text != "" {
 			s.add(e.TNS, func(t *Teller) { t.Heading(e.TNS, text) })
 		}
-	case schema.TurnsPath:
-		var turn schema.Turn
-		if err := json.Unmarshal(line, &turn); err != nil {
-			return err
-		}
-		s.turn(&turn)
-	case schema.SDKPath:
-		var e struct {
-			TNS       int64  `json:"t_ns"`
-			EventType string `json:"event_type"`
-			Call      string `json:"tool_call_id"`
-			Tool      string `json:"tool"`
-		}
-		if err := json.Unmarshal(line, &e); err != nil {
-			return err
-		}
+	case r.Turn != nil:
+		s.turn(r.Turn)
+	case r.SDK != nil:
+		e := r.SDK
 		if strings.HasPrefix(e.EventType, "tool_call") {
 			s.add(e.TNS, func(t *Teller) {
 				t.Heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+
-					e.Tool+" "+e.Call))
+					e.Tool+" "+e.ToolCallID))
 			})
 		}
-	case schema.PolicyPath:
-		var e struct {
-			TNS      int64  `json:"t_ns"`
-			Tool     string `json:"tool"`
-			Call     string `json:"tool_call_id"`
-			Decision string `json:"decision"`
-		}
-		if err := json.Unmarshal(line, &e); err != nil {
-			return err
-		}
+	case r.Policy != nil:
+		e := r.Policy
 		s.add(e.TNS, func(t *Teller) {
-			t.Heading(e.TNS, strings.TrimSpace("policy: "+e.Decision+" "+e.Tool+" "+e.Call))
+			t.Heading(e.TNS, strings.TrimSpace("policy: "+e.Decision+" "+e.Tool+" "+e.ToolCallID))
 		})
 	}
-	return nil
 }
 
 func (s *sides) turn(turn *schema.Turn) {

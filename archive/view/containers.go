@@ -1,10 +1,7 @@
 package view
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -18,18 +15,11 @@ func (s *Summary) nameContainers(ctx context.Context, src Source) error {
 	if len(listed) == 0 {
 		return nil
 	}
-	for line, err := range src.Lines(ctx, schema.EventsPath) {
+	for it, err := range src.Items(ctx, schema.EventsPath) {
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(line, []byte(`"containers"`)) {
-			continue
-		}
-		var e schema.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("%s: %w", schema.EventsPath, err)
-		}
-		for _, told := range e.Containers {
+		for _, told := range it.Event.Containers {
 			if c := listed[told.ID]; c != nil && told.Name != "" {
 				c.Name, c.Image = told.Name, told.Image
 			}

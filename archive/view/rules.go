@@ -2,8 +2,6 @@ package view
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
@@ -15,19 +13,11 @@ const maxRules = 20_000
 // policies reads from the policy layer which rule denied what, and which tool calls.
 func (g *gatherer) policies(ctx context.Context, src Source) error {
 	g.rules = map[string]string{}
-	for line, err := range src.Lines(ctx, schema.PolicyPath) {
+	for it, err := range src.Items(ctx, schema.PolicyPath) {
 		if err != nil {
 			return err
 		}
-		var e struct {
-			Decision string `json:"decision"`
-			Tool     string `json:"tool"`
-			Rule     string `json:"rule"`
-			Target   string `json:"target"`
-		}
-		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("%s: %w", schema.PolicyPath, err)
-		}
+		e := it.Policy
 		switch {
 		case !schema.Denies(e.Decision):
 		case e.Target == "":

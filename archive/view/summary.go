@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"iter"
 	"slices"
 
 	"github.com/assay-run/assay-run/archive"
@@ -223,7 +224,7 @@ type Failure struct {
 
 // Source is the bundle that Summarize reads; *archive.Reader is one.
 type Source interface {
-	Layers
+	Items(ctx context.Context, paths ...string) iter.Seq2[*archive.Item, error]
 	Documents(ctx context.Context, without ...string) (*archive.Documents, error)
 	Identity() string
 }
@@ -247,11 +248,11 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	if err := g.policies(ctx, src); err != nil {
 		return nil, err
 	}
-	for e, err := range archive.KernelEvents(src.Lines(ctx, schema.KernelPath)) {
+	for it, err := range src.Items(ctx, schema.KernelPath) {
 		if err != nil {
 			return nil, err
 		}
-		g.event(e)
+		g.event(it.Kernel)
 	}
 	s := g.summary(limit)
 	if err := s.nameContainers(ctx, src); err != nil {
