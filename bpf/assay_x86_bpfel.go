@@ -196,6 +196,7 @@ const (
 	AssayMapHelpers        = "helpers"
 	AssayMapHomes          = "homes"
 	AssayMapMembers        = "members"
+	AssayMapMet            = "met"
 	AssayMapNotes          = "notes"
 	AssayMapNumbers        = "numbers"
 	AssayMapOwners         = "owners"
@@ -322,6 +323,7 @@ type AssayMapSpecs struct {
 	Helpers        *ebpf.MapSpec `ebpf:"helpers"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
+	Met            *ebpf.MapSpec `ebpf:"met"`
 	Notes          *ebpf.MapSpec `ebpf:"notes"`
 	Numbers        *ebpf.MapSpec `ebpf:"numbers"`
 	Owners         *ebpf.MapSpec `ebpf:"owners"`
@@ -386,6 +388,7 @@ type AssayMaps struct {
 	Helpers        *ebpf.Map `ebpf:"helpers"`
 	Homes          *ebpf.Map `ebpf:"homes"`
 	Members        *ebpf.Map `ebpf:"members"`
+	Met            *ebpf.Map `ebpf:"met"`
 	Notes          *ebpf.Map `ebpf:"notes"`
 	Numbers        *ebpf.Map `ebpf:"numbers"`
 	Owners         *ebpf.Map `ebpf:"owners"`
@@ -409,6 +412,7 @@ func (m *AssayMaps) Close() error {
 		m.Helpers,
 		m.Homes,
 		m.Members,
+		m.Met,
 		m.Notes,
 		m.Numbers,
 		m.Owners,

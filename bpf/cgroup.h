@@ -162,6 +162,15 @@ static __always_inline int on_uring_address(u32 session, struct counter *c, stru
 	return 1;
 }
 
+/* Whether a process is none of the session's. */
+static __always_inline int outsider(u32 at, u32 tgid)
+{
+	struct member *m = bpf_map_lookup_elem(&members, &tgid);
+	struct session *own = session(at);
+
+	return own && (!m || !holds(&m->in, own->handle));
+}
+
 static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 kind, u16 hook)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
@@ -175,15 +184,18 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	if (at < 0 || !(c = cell(at, hook)))
 		return 1;
 	count(c->fired);
-	whose(&o, t);
-	cookie = bpf_get_socket_cookie(ctx);
-	put_own(&owners, at, &cookie, &o);
-
 	now.at.family = family;
 	now.at.proto = ctx->protocol;
 	now.at.type = ctx->type;
 	now.at.rport = swap16(ctx->user_port);
 	put_address(now.at.remote, ctx, family);
+	if (outsider(at, t->tgid)) { /* who has got a socket of ours: no call of it is seen */
+		emit_peer(at, c, &o, &now.at, kind, hook);
+		return 1;
+	}
+	whose(&o, t);
+	cookie = bpf_get_socket_cookie(ctx);
+	put_own(&owners, at, &cookie, &o);
 	p = get_pending(at, tid);
 	if (t->flags & 0x10 /* PF_IO_WORKER */ || (p && p->uring)) {
 		int later = p && p->uring == URING_TELLS;

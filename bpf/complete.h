@@ -139,6 +139,8 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 
 		if (s->ret >= 0 && req && bpf_core_field_exists(struct io_sr_msg, umsg))
 			look_for_rights(s, (u64)BPF_CORE_READ(o, umsg), how == U_RECEIVE ? PASSED_IN : PASSED_OUT);
+		if (s->control.ways && note_rights(s, (u64)sock_in((u64)BPF_CORE_READ(k, file))) & (CAME_FROM_OUTSIDE | WENT_OUTSIDE))
+			unseen(s);
 		if (how == U_RECEIVE)
 			return filter(s);
 	}
@@ -165,31 +167,69 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 	return report_file(s, f);
 }
 
+/* The task that a request was made by, 0 where that is not known. */
+static __always_inline struct task_struct *task_of_request(u64 req)
+{
+	struct io_kiocb___tctx *now = (void *)req;
+	struct io_kiocb___task *before = (void *)req;
+
+	if (!req)
+		return 0;
+	if (bpf_core_field_exists(now->tctx))
+		return BPF_CORE_READ(now, tctx, task);
+	return bpf_core_field_exists(before->task) ? BPF_CORE_READ(before, task) : 0;
+}
+
 /* The sessions that a request belongs to. It completes wherever it ends: in its
  * process, in a worker of it, or, at the ring's end, in one of the kernel's own. */
 static __always_inline struct scope *scope_of_request(u64 req)
 {
-	struct io_kiocb___tctx *now = (void *)req;
-	struct io_kiocb___task *before = (void *)req;
-	struct task_struct *t = 0;
+	struct task_struct *t = task_of_request(req);
 	struct cgroup *cg;
 
-	if (!req)
-		return scope_here();
-	if (bpf_core_field_exists(now->tctx))
-		t = BPF_CORE_READ(now, tctx, task);
-	else if (bpf_core_field_exists(before->task))
-		t = BPF_CORE_READ(before, task);
 	if (!t || !(cg = BPF_CORE_READ(t, cgroups, dfl_cgrp)))
 		return scope_here();
 	return scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg);
 }
 
+/* The socket's file that a request read from or wrote to, 0 for none. */
+__noinline u64 socket_of_request(u64 req)
+{
+	struct io_kiocb *k = (void *)req;
+	u32 op, how;
+	u64 f;
+
+	if (!req)
+		return 0;
+	op = BPF_CORE_READ(k, opcode) & (NURING - 1);
+	how = uring_ops[op].how;
+	if (how != U_READ && how != U_RECEIVE && how != U_WRITE && uring_ops[op].kind != K_SENDTO)
+		return 0;
+	f = (u64)BPF_CORE_READ(k, file);
+	return f && type_of(f) == 0140000 ? f : 0;
+}
+
+/* Reports a socket that a request used to the session at hand. */
+__noinline int used_by_request(struct scratch *s, u64 req, u64 file)
+{
+	struct task_struct *t = task_of_request(req);
+
+	if (!s || !t)
+		return 0;
+	s->who.start = BPF_CORE_READ(t, group_leader, start_boottime);
+	s->who.cgroup = BPF_CORE_READ(t, cgroups, dfl_cgrp, kn, id);
+	s->who.tgid = BPF_CORE_READ(t, tgid);
+	s->who.tid = BPF_CORE_READ(t, pid);
+	s->who.ppid = BPF_CORE_READ(t, real_parent, tgid);
+	s->who.exec = BPF_CORE_READ(t, self_exec_id);
+	return report_foreign(s, file);
+}
+
 SEC("raw_tp/io_uring_complete")
 int completed(u64 *ctx)
 {
-	u64 ring = ctx[0], req = ctx[1], user_data;
-	struct scope *in = scope_of_request(req);
+	u64 ring = ctx[0], req = ctx[1], user_data, file;
+	struct scope *in = scope_of_request(req), here;
 	struct request r = {}; /* kernels before 6.4 want what a function gets to be set */
 	struct scratch *s;
 	s32 res;
@@ -197,6 +237,7 @@ int completed(u64 *ctx)
 
 	if (!in || !in->n)
 		return 0;
+	here = *in;
 	if (complete_args == 3) {
 		struct io_uring_cqe *cqe = (void *)ctx[2];
 
@@ -206,19 +247,23 @@ int completed(u64 *ctx)
 		user_data = ctx[2];
 		res = ctx[3];
 	}
-	for (i = 0; i < DEPTH && i < in->n; i++) {
-		u32 at = number(in, i);
+	file = socket_of_request(req);
+	for (i = 0; i < DEPTH && i < here.n; i++) {
+		u32 at = number(&here, i);
 
-		if (!take_request(at, req, ring, user_data, &r))
-			continue;
-		s = begin_uring();
-		if (!s)
+		if (!(s = begin_uring()))
 			return 0;
 		s->session = at;
-		s->ret = res;
-		s->who = r.who;
 		s->is_other = 1;
-		done(s, &r, req, r.id);
+		if (take_request(at, req, ring, user_data, &r)) {
+			s->ret = res;
+			s->who = r.who;
+			done(s, &r, req, r.id);
+		}
+		if (file) {
+			begin_uring();
+			used_by_request(s, req, file);
+		}
 		s->is_other = 0;
 	}
 	return 0;

@@ -6,6 +6,9 @@
 #include "bpfcall.h"
 #include "report.h"
 
+__noinline int report_foreign(struct scratch *s, u64 file);
+static __always_inline int used(struct scratch *s, u32 fd);
+
 #define FMODE_CREATED (1 << 20) /* include/linux/fs.h */
 
 #if defined(__TARGET_ARCH_x86)
@@ -120,9 +123,7 @@ __noinline int on_cwd(struct scratch *s)
 
 static __always_inline u32 type_of(u64 file)
 {
-	struct file *f = (void *)file;
-
-	return BPF_CORE_READ(f, f_inode, i_mode) & 0170000;
+	return FIELD(FIELD(file, struct file, f_inode), struct inode, i_mode) & 0170000;
 }
 
 /* What keeps what is written to it: regular files and block devices. */
@@ -136,18 +137,24 @@ static __always_inline int keeps(u64 file)
 /* Bytes into such files, and what kept them out. */
 __noinline int on_write(struct scratch *s)
 {
+	u32 type = 0;
 	u64 f;
 
 	if (!s)
 		return 0;
-	if (s->ret == 0)
-		return filter(s);
 	f = file_of(arg(s, row(s)->fd));
-	if (!f || !keeps(f))
-		return filter(s);
-	if (s->ret > 0)
-		s->bytes = s->ret;
-	return report_file(s, f);
+	if (f)
+		type = type_of(f);
+	if (s->ret == 0 || (type != 0100000 && type != 0060000)) {
+		filter(s);
+		if (type == 0140000 && s->ret >= 0)
+			report_foreign(s, f);
+	} else {
+		if (s->ret > 0)
+			s->bytes = s->ret;
+		report_file(s, f);
+	}
+	return row(s)->dfd != NOARG ? used(s, arg(s, row(s)->dfd)) : 0; /* what sendfile and splice read */
 }
 
 /* A request for io_submit, linux/aio_abi.h. */
@@ -169,10 +176,12 @@ static long aio_request(u32 i, void *arg)
 		count_loss(s->session, s->hook);
 		return 0;
 	}
-	if (b.opcode != 1 && b.opcode != 8) /* PWRITE, PWRITEV */
+	if (b.opcode > 1 && b.opcode != 7 && b.opcode != 8) /* PREAD, PWRITE, PREADV, PWRITEV */
 		return 0;
 	f = file_of(b.fd);
-	if (!f || !keeps(f))
+	if (f && type_of(f) == 0140000)
+		s->foreign = f;
+	if (!(b.opcode & ~7 || b.opcode == 1) || !f || !keeps(f))
 		return 0;
 	if (count_fired(s->session, s->hook))
 		return 1;
@@ -190,8 +199,16 @@ __noinline int on_aio(struct scratch *s)
 		return 0;
 	n = s->ret > 0 ? s->ret : 0;
 	s->ret = s->arg[5] = 0;
+	s->foreign = 0;
 	bpf_loop(n, aio_request, &s, 0);
-	return filter(s); /* the call itself */
+	filter(s); /* the call itself */
+	if (s->foreign && n > 1) { /* others may have been among them */
+		struct session *own = session(s->session);
+
+		if (own)
+			own->passed |= CAME_UNSEEN;
+	}
+	return s->foreign ? report_foreign(s, s->foreign) : 0;
 }
 
 __noinline int on_mmap(struct scratch *s)

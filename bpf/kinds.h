@@ -36,6 +36,7 @@ enum kind {
 	K_DNS = 134,
 	K_TLS = 135,
 	K_FLOW = 136,
+	K_FOREIGN_SOCKET = 138,
 	K_CONNECT_RESULT = 137,
 	K_SETID = 150,
 	K_CAPSET = 151,

@@ -138,7 +138,14 @@ struct session {
 	u64 pad[4];
 };
 
-enum passed { PASSED_OUT = 1, PASSED_IN = 2 };
+enum passed {
+	PASSED_OUT = 1,
+	PASSED_IN = 2,
+	CAME_FROM_OUTSIDE = 4,
+	WENT_OUTSIDE = 8,
+	CAME_UNSEEN = 16, /* and what it can do is not seen where it is used */
+	END_OUTSIDE = 32, /* a unix socket went outside: who has it can send over its other end */
+};
 
 #define SESSION_BITS 10 /* of a handle */
 #define DEPTH 4         /* sessions that one process can be in */
@@ -186,7 +193,7 @@ enum follow {
 
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO, P_URING,
-	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE, P_PROCESS, P_FCNTL,
+	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE, P_PROCESS, P_FCNTL, P_READ,
 	P_COUNT,
 };
 
@@ -233,6 +240,7 @@ enum uring_how {
 	U_OTHER, /* known, and told of by its number alone */
 	U_FAMILY, /* makes a socket */
 	U_RECEIVE, /* may bring descriptors */
+	U_READ, /* of interest only of a socket that another made */
 };
 
 #define NURING 256

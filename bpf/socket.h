@@ -149,6 +149,127 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 	return len;
 }
 
+/* Sockets of others that a session has met, by themselves and their peers. */
+OF_SESSIONS(met, BPF_MAP_TYPE_LRU_HASH, 4096, 0, 8, 8);
+
+/* Whether a process of the session made the socket: the kernel keeps the cgroup that it was made in. */
+__noinline int made_here(u32 at, u64 sock)
+{
+	struct sock *sk = (void *)sock;
+	struct session *own = session(at);
+	struct cgroup *cg;
+	struct scope *in;
+
+	if (!sk || !own)
+		return 1;
+	cg = FIELD(sk, struct sock, sk_cgrp_data.cgroup);
+	if (!cg)
+		return 0;
+	in = scope_of(FIELD(FIELD(cg, struct cgroup, kn), struct kernfs_node, id), (u64)cg);
+	return in ? holds(in, own->handle) : 0;
+}
+
+/* The socket of a file that is one. */
+static __always_inline struct sock *sock_in(u64 file)
+{
+	struct socket *so = FIELD(file, struct file, private_data);
+
+	return so ? FIELD(so, struct socket, sk) : 0;
+}
+
+/* Whether the session has met the socket with that peer. From now on it has. */
+__noinline int meet(u32 at, u64 file, struct address *a)
+{
+	struct file *f = (void *)file;
+	u64 h = (u64)BPF_CORE_READ(f, f_inode, i_ino) ^ (u64)BPF_CORE_READ(f, private_data) << 8, one = 1;
+
+	if (!a)
+		return 1;
+	h = mix(mix(mix(h, a->rport), *(u64 *)&a->remote[0]), *(u64 *)&a->remote[8]);
+	if (get_own(&met, at, &h))
+		return 1;
+	put_own(&met, at, &h, &one);
+	return 0;
+}
+
+/* Reports the use of a socket that the session did not make. */
+__noinline int report_foreign(struct scratch *s, u64 file)
+{
+	struct peer *p;
+	struct sock *sk;
+	struct unix_sock *u, *peer;
+	u32 end = 0;
+
+	if (!s)
+		return 0;
+	sk = sock_in(file);
+	if (!sk || made_here(s->session, (u64)sk))
+		return 0;
+	p = &s->peer;
+	__builtin_memset(p, 0, sizeof(*p));
+	addresses((u64)sk, &p->a);
+	if (meet(s->session, file, &p->a) || count_fired(s->session, s->hook))
+		return 0;
+	if (p->a.family == AF_UNIX) {
+		u = (void *)sk;
+		peer = (void *)BPF_CORE_READ(u, peer);
+		if (peer)
+			p->len = unix_name(s, (u64)peer, &p->at);
+		if (!p->len && !p->at.dentry)
+			p->len = unix_name(s, (u64)u, &p->at);
+		p->walked = p->at.dentry != 0;
+	}
+	s->kind = K_FOREIGN_SOCKET;
+	s->bits = (s->bits & B_URING) | B_NO_RESULT;
+	__builtin_memset(s->arg, 0, sizeof(s->arg));
+	begin_call(s);
+	if (p->walked) {
+		end = walk(s, 0, (u64)p->at.mnt, (u64)p->at.dentry);
+		s->r.bits |= B_WALKED | s->walk.bits;
+		s->r.seg[S_PATH] = end;
+	} else if (p->len) {
+		end = s->r.seg[S_NAME] = p->len & 127;
+		bpf_probe_read_kernel(s->data, p->len & 127, &s->data[NAME_AT]);
+	}
+	s->r.seg[S_ENV] = sizeof(p->a);
+	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], sizeof(p->a), &p->a);
+	emit(s, end + sizeof(p->a));
+	return 0;
+}
+
+/* The same of a descriptor that a call used with success, after the call itself was dealt with. */
+static __always_inline int used(struct scratch *s, u32 fd)
+{
+	u64 file;
+
+	if (!s || s->ret < 0)
+		return 0;
+	file = file_of(fd);
+	if (file && type_of(file) == 0140000)
+		report_foreign(s, file);
+	return 0;
+}
+
+/* A socket whose peer another event names: none more is needed. */
+__noinline int known(struct scratch *s, u32 fd, struct address *a)
+{
+	u64 file = file_of(fd);
+
+	if (s && a && file && type_of(file) == 0140000 && !made_here(s->session, (u64)sock_in(file)))
+		meet(s->session, file, a);
+	return 0;
+}
+
+/* Whether what comes over a unix socket comes from outside of the session, or what is sent goes there. */
+__noinline int leads_outside(struct scratch *s, u64 sock)
+{
+	struct unix_sock *u = (void *)sock;
+
+	if (!s || !u)
+		return 1;
+	return !made_here(s->session, sock) || !made_here(s->session, (u64)BPF_CORE_READ(u, peer));
+}
+
 #define MAX_CONTROLS 1024 /* more do not fit in what the kernel takes, net.core.optmem_max */
 
 /* Looks at one control message. */
@@ -167,7 +288,7 @@ static long control(u32 i, void *arg)
 	if (len < size + sizeof(is) || bpf_probe_read_user(&is, sizeof(is), (void *)c->at + size))
 		return 1;
 	if (is.level == 1 && is.type == 1) {
-		c->found = 1;
+		c->found = len;
 		return 1;
 	}
 	c->at += (len + size - 1) & ~(size - 1);
@@ -180,7 +301,7 @@ __noinline int look_for_rights(struct scratch *s, u64 msg, u32 way)
 	struct session *own;
 	u64 size, len = 0;
 
-	if (!s || !(own = session(s->session)) || own->passed & way || !msg)
+	if (!s || !(own = session(s->session)) || !msg)
 		return 0;
 	size = s->is32 ? 4 : 8;
 	s->control.at = s->control.found = 0;
@@ -192,15 +313,109 @@ __noinline int look_for_rights(struct scratch *s, u64 msg, u32 way)
 	s->control.end = s->control.at + len;
 	bpf_loop(MAX_CONTROLS, control, &s, 0);
 	if (s->control.found)
-		own->passed |= way;
+		s->control.ways |= way;
+	return 0;
+}
+
+#define MOST_RIGHTS 253 /* SCM_MAX_FD */
+
+/* Notes that what came is not seen where it is used. */
+static __always_inline void unseen(struct scratch *s)
+{
+	struct session *own = session(s->session);
+
+	if (own)
+		own->passed |= CAME_UNSEEN | END_OUTSIDE;
+}
+
+/* Notes how the descriptors that look_for_rights found were passed, over that socket. */
+__noinline int note_rights(struct scratch *s, u64 sock)
+{
+	struct session *own;
+	u32 ways;
+
+	if (!s || !(own = session(s->session)))
+		return 0;
+	ways = s->control.ways;
+	if (!ways)
+		return 0;
+	s->control.ways = 0;
+	if (leads_outside(s, sock))
+		ways |= ways & PASSED_OUT ? WENT_OUTSIDE : CAME_FROM_OUTSIDE;
+	if (ways & PASSED_IN && own->passed & END_OUTSIDE)
+		ways |= CAME_FROM_OUTSIDE;
+	own->passed |= ways;
+	return ways;
+}
+
+/* Whether a file can exchange data with another host where no hook sees its peer: a tunnel, or a
+ * ring of io_uring, which can hold sockets. */
+__noinline int carries(u64 file)
+{
+	u64 name = 0;
+	struct dentry *d;
+
+	if (!file)
+		return 1; /* somebody closed it */
+	if (type_of(file) == 0020000)
+		return FIELD(FIELD(file, struct file, f_inode), struct inode, i_rdev) == (10 << 20 | 200);
+	d = FIELD(file, struct file, f_path.dentry);
+	if (FIELD(FIELD(FIELD(d, struct dentry, d_inode), struct inode, i_sb), struct super_block, s_magic) != 0x09041934)
+		return 0; /* ANON_INODE_FS_MAGIC */
+	bpf_probe_read_kernel(&name, sizeof(name), FIELD(d, struct dentry, d_name.name));
+	return name == *(u64 *)"[io_urin";
+}
+
+/* Whether a file is a unix socket. */
+__noinline int is_unix(u64 file)
+{
+	if (!file)
+		return 1; /* somebody closed it */
+	return type_of(file) == 0140000 && FIELD(sock_in(file), struct sock, __sk_common.skc_family) == AF_UNIX;
+}
+
+/* Looks at a descriptor that a message has. */
+static long passed_descriptor(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct control *c = &s->control;
+	u64 file = 0;
+	u32 fd;
+
+	if (!bpf_probe_read_user(&fd, sizeof(fd), (void *)c->at + (s->is32 ? 12 : 16) + i * 4))
+		file = file_of(fd);
+	if (c->ways & PASSED_OUT)
+		c->ways |= is_unix(file) ? END_OUTSIDE : 0;
+	else
+		c->ways |= carries(file) ? CAME_UNSEEN : 0;
+	return 0;
+}
+
+/* Looks at the descriptors of the last message, which was passed that way, where it is known to be the only one. */
+__noinline int look_at_rights(struct scratch *s, u32 way, u32 only)
+{
+	struct session *own;
+	u32 head, n;
+
+	if (!s || !(own = session(s->session)))
+		return 0;
+	head = s->is32 ? 12 : 16;
+	n = s->control.found > head ? (s->control.found - head) / 4 : 0;
+	if (n > MOST_RIGHTS || !only)
+		own->passed |= way == PASSED_OUT ? END_OUTSIDE : CAME_UNSEEN;
+	s->control.ways = way;
+	bpf_loop(n > MOST_RIGHTS ? MOST_RIGHTS : n, passed_descriptor, &s, 0);
+	own->passed |= s->control.ways;
+	s->control.ways = 0;
 	return 0;
 }
 
 static long received_message(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
+	u64 msg = s->arg[1] + (u64)i * (s->is32 ? 32 : 64); /* struct mmsghdr */
 
-	look_for_rights(s, s->arg[1] + (u64)i * (s->is32 ? 32 : 64) /* struct mmsghdr */, PASSED_IN);
+	look_for_rights(s, msg, PASSED_IN);
 	return 0;
 }
 
@@ -211,7 +426,20 @@ __noinline int on_receive(struct scratch *s)
 		return 0;
 	if (s->ret >= 0)
 		bpf_loop(row(s)->path2 != NOARG ? 1 : s->ret, received_message, &s, 0);
-	return filter(s);
+	if (s->control.ways && note_rights(s, (u64)sock_of(s->arg[0])) & CAME_FROM_OUTSIDE)
+		look_at_rights(s, PASSED_IN, row(s)->path2 != NOARG);
+	filter(s);
+	return used(s, s->arg[0]);
+}
+
+/* Reads of sockets. */
+__noinline int on_read(struct scratch *s)
+{
+	if (!s)
+		return 0;
+	s->hook = row(s)->hook;
+	s->bits = s->name = s->about = 0;
+	return used(s, s->arg[0]);
 }
 
 /* Requests are submitted: what they left was for hooks that did not come. */
@@ -364,6 +592,8 @@ __noinline int on_socket(struct scratch *s)
 			here(t, &at);
 	}
 
+	if (s->ret >= 0 && (kind == K_ACCEPT || kind == K_CONNECT))
+		known(s, kind == K_ACCEPT ? s->ret : s->arg[0], &a);
 	s->arg[4] = s->bytes;
 	s->arg[5] = 0;
 	s->peer.a = a;

@@ -57,7 +57,8 @@ struct env {
 #define NAME_AT 53248 /* a further string */
 
 struct control {
-	u64 at, end, found;
+	u64 at, end;
+	u32 found, ways;
 };
 
 struct hash_at {
@@ -116,6 +117,7 @@ struct scratch {
 	u64 how;   /* what else tells repeats apart: see key_who */
 	u64 bytes; /* that this occurrence adds */
 	u32 name;  /* length of a further string at NAME_AT */
+	u64 foreign; /* a socket's file that was used */
 	u32 about; /* the process that the call is about, in the first pid namespace */
 	u32 nr, cpu, prog;
 	u32 made; /* the call as the task made it, see call_of in names.h */

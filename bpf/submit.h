@@ -91,6 +91,15 @@ static __always_inline struct scratch *begin_uring(void)
 	return s;
 }
 
+/* Whether a receiving request goes on after its first message: IORING_RECV_MULTISHOT, which the kernel
+ * keeps with the flags of the request. */
+static __always_inline int is_multishot(u64 req)
+{
+	struct io_sr_msg *o = (void *)req;
+
+	return bpf_core_field_exists(o->flags) && BPF_CORE_READ(o, flags) & 2;
+}
+
 /* Reports a submission to the session at hand. Returns the id of the record that
  * its completion belongs to, 0 for none. */
 __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 flags)
@@ -128,6 +137,21 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 		return filter(s);
 	}
 	case U_RECEIVE:
+		if (quiet || is_multishot(request)) { /* no completion has its message */
+			struct sock *sk = flags & FIXED_FILE ? 0 : sock_of(BPF_CORE_READ(req, cqe.fd));
+
+			if (!sk || BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX)
+				unseen(s);
+		}
+		return filter(s);
+	case U_READ:
+		if (quiet) { /* nothing tells when it has read */
+			if (flags & FIXED_FILE)
+				break;
+			f = file_of(BPF_CORE_READ(req, cqe.fd));
+			if (f && type_of(f) == 0140000)
+				report_foreign(s, f);
+		}
 		return filter(s);
 	case U_FAMILY:
 		if (!bpf_core_field_exists(struct io_socket, domain))
@@ -161,7 +185,7 @@ __noinline int keep_request(u32 session, u64 request, u64 id, u32 quiet)
 	u64 key = request;
 	long failed;
 
-	if (how == U_HARMLESS || how == U_UNKNOWN || how == U_OTHER)
+	if (how == U_HARMLESS || how == U_READ || how == U_UNKNOWN || how == U_OTHER)
 		return 0;
 	whose(&r.who, bpf_get_current_task_btf());
 	if ((r.op == OP_OPENAT || r.op == OP_OPENAT2) && bpf_core_field_exists(struct io_open, file_slot)) {

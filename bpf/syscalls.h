@@ -45,8 +45,14 @@ __noinline int unpack(struct scratch *s)
 		case 9:
 			nr = 369, n = 4; /* send */
 			break;
+		case 10:
+			nr = 371, n = 4; /* recv */
+			break;
 		case 11:
 			nr = 369, n = 6; /* sendto */
+			break;
+		case 12:
+			nr = 371, n = 6; /* recvfrom */
 			break;
 		case 16:
 			nr = 370, n = 3; /* sendmsg */
@@ -160,6 +166,8 @@ __noinline int report_call(struct scratch *s)
 		}
 		prog = row(s)->prog;
 	}
+	if (prog == P_READ)
+		return on_read(s);
 	if (enter(s))
 		return 0;
 	switch (prog) {
@@ -183,7 +191,9 @@ __noinline int report_call(struct scratch *s)
 		on_socket(s);
 		if (row(s)->kind == K_SENDTO && row(s)->path == NOARG && row(s)->path2 == NOARG && s->ret > 1) /* sendmmsg */
 			bpf_loop(s->ret - 1, further_message, &s, 0);
-		return 0;
+		if (s->control.ways && note_rights(s, (u64)sock_of(s->arg[0])) & WENT_OUTSIDE)
+			look_at_rights(s, PASSED_OUT, row(s)->path2 != NOARG);
+		return row(s)->kind == K_SENDTO ? used(s, s->arg[0]) : 0;
 	case P_CLONE:
 		return on_clone(s);
 	case P_PRCTL:
@@ -206,16 +216,24 @@ __noinline int report_call(struct scratch *s)
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }
 
+/* Whether a descriptor is a socket's. */
+static __always_inline int socket_at(u32 fd)
+{
+	u64 file = file_of(fd);
+
+	return file && type_of(file) == 0140000;
+}
+
 /* The table of calls is looked at before the scope: most calls end there. */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
 	volatile const struct syscall *d;
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct scope *in;
+	struct scope *in, here;
 	struct scratch *s;
 	u32 is32 = 0, sel, i;
-	u64 nr, second;
+	u64 nr, first, second;
 
 #if defined(__TARGET_ARCH_x86)
 	nr = (u32)regs->orig_ax;
@@ -241,10 +259,14 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	if (!d->prog)
 		return 0;
 #if defined(__TARGET_ARCH_x86)
-	second = is32 ? (u32)regs->cx : regs->si;
+	first = is32 ? regs->bx : regs->di;
+	second = is32 ? regs->cx : regs->si;
 #else
+	first = regs->orig_x0;
 	second = regs->regs[1];
 #endif
+	if (d->prog == P_READ && !socket_at(first))
+		return 0;
 	if (d->prog == P_FCNTL && (u32)second != F_SETOWN && (u32)second != F_SETSIG && (u32)second != F_SETOWN_EX)
 		return 0;
 	in = scope_here();
@@ -285,16 +307,17 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	if (is32)
 		s->ret = (s32)ret;
 #endif
-	if (in->n > 1)
+	here = *in; /* handlers look at other scopes, which can take its place */
+	if (here.n > 1)
 		s->call = (struct call){s->nr, s->ret, {s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]}};
-	for (i = 0; i < DEPTH && i < in->n; i++) {
+	for (i = 0; i < DEPTH && i < here.n; i++) {
 		if (i) { /* handlers change what they get */
 			s->nr = s->call.nr;
 			s->sel = sel;
 			s->ret = s->call.ret;
 			__builtin_memcpy(s->arg, s->call.arg, sizeof(s->arg));
 		}
-		s->session = number(in, i);
+		s->session = number(&here, i);
 		report_call(s);
 	}
 	if (takes_names(d->prog))

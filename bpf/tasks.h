@@ -46,6 +46,19 @@ __noinline u32 process_behind(u64 file)
 	return process_with((u64)BPF_CORE_READ(f, private_data), 0);
 }
 
+/* A descriptor that pidfd_getfd took from a process. */
+static __always_inline void on_taken(struct scratch *s, u64 file)
+{
+	struct session *own = session(s->session);
+
+	if (!own)
+		return;
+	if (carries(file))
+		own->passed |= CAME_UNSEEN;
+	else if (type_of(file) == 0140000 && !made_here(s->session, (u64)sock_in(file)))
+		own->passed |= CAME_FROM_OUTSIDE;
+}
+
 /* Calls on a process. What changes only the caller itself, and what only asks, is of no interest. */
 __noinline int on_process(struct scratch *s)
 {
@@ -55,6 +68,8 @@ __noinline int on_process(struct scratch *s)
 		return 0;
 	if (row(s)->dfd != NOARG) {
 		s->about = s->ret < 0 ? 0 : process_behind(file_of(arg(s, row(s)->dfd)));
+		if (s->kind == K_PTRACE && s->ret >= 0)
+			on_taken(s, file_of(s->ret));
 		return report_args(s);
 	}
 	if (row(s)->path != NOARG && !arg(s, row(s)->path))

@@ -46,6 +46,7 @@ struct io_accept {
 	u32 file_slot;
 };
 struct io_sr_msg {
+	u16 flags;
 	void *umsg;
 };
 struct io_socket {

@@ -23,6 +23,7 @@ const (
 	WordsMapHelpers        = "helpers"
 	WordsMapHomes          = "homes"
 	WordsMapMembers        = "members"
+	WordsMapMet            = "met"
 	WordsMapNotes          = "notes"
 	WordsMapNumbers        = "numbers"
 	WordsMapOwners         = "owners"
@@ -150,6 +151,7 @@ type WordsMapSpecs struct {
 	Helpers        *ebpf.MapSpec `ebpf:"helpers"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
+	Met            *ebpf.MapSpec `ebpf:"met"`
 	Notes          *ebpf.MapSpec `ebpf:"notes"`
 	Numbers        *ebpf.MapSpec `ebpf:"numbers"`
 	Owners         *ebpf.MapSpec `ebpf:"owners"`
@@ -215,6 +217,7 @@ type WordsMaps struct {
 	Helpers        *ebpf.Map `ebpf:"helpers"`
 	Homes          *ebpf.Map `ebpf:"homes"`
 	Members        *ebpf.Map `ebpf:"members"`
+	Met            *ebpf.Map `ebpf:"met"`
 	Notes          *ebpf.Map `ebpf:"notes"`
 	Numbers        *ebpf.Map `ebpf:"numbers"`
 	Owners         *ebpf.Map `ebpf:"owners"`
@@ -238,6 +241,7 @@ func (m *WordsMaps) Close() error {
 		m.Helpers,
 		m.Homes,
 		m.Members,
+		m.Met,
 		m.Notes,
 		m.Numbers,
 		m.Owners,

@@ -161,7 +161,8 @@ var coverage = []Dimension{
 		Name: "network", Method: "cgroup/connect, cgroup/sendmsg, cgroup/bind, cgroup_skb, " +
 			"inet_sock_set_state and socket calls",
 		Observes: []string{"connections and their results, including TCP connections that complete in the background",
-			"binds, listens and accepts", "datagram peers", "unix sockets by path",
+			"binds, listens and accepts", "datagram peers",
+			"the peers of sockets that the run did not make, when it uses them", "unix sockets by path",
 			"bytes per remote endpoint"},
 		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6,
 			HookTCP},
@@ -183,14 +184,15 @@ var coverage = []Dimension{
 					return r.Kinds[schema.KindBind]+r.Kinds[schema.KindConnect] > 0 && r.Errors > 0
 				})},
 			{"handed_sockets",
-				"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
+				"packets of sockets that were made before the run or handed to it belong to their maker's cgroup",
+				exactly(func(r *Report) bool { return r.Kinds[schema.KindForeignSocket] > 0 })},
 			{"other_sockets",
 				"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
 					"tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Carriers > 0 })},
 			{"passed_descriptors",
 				"descriptors that are passed over a unix socket to or from a process outside",
-				onlyIf(func(r *Report) bool { return r.DescriptorsPassed || r.IOUringUsed })},
+				onlyIf(func(r *Report) bool { return r.DescriptorsPassed })},
 			{"endpoint_bytes",
 				"bytes are counted per remote endpoint, not per process",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindFlow] > 0 })},

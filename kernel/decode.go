@@ -176,8 +176,7 @@ func (d *decoder) fill(r *record) {
 		e.PPID, e.CgroupID, e.Value = e.Task.PPID, e.Task.CgroupID, string(r.seg[segName])
 		e.MountNS, e.FileMode = e.FileMode, 0
 	case schema.KindConnect, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto,
-		schema.KindConnectResult,
-		schema.KindDNS, schema.KindTLS, schema.KindFlow:
+		schema.KindConnectResult, schema.KindForeignSocket, schema.KindDNS, schema.KindTLS, schema.KindFlow:
 		d.network(r, bits)
 	default:
 		if e.Kind == schema.KindNamespace {
@@ -273,8 +272,8 @@ func (d *decoder) call(nr uint16, bits uint32) *sysCall {
 	if bits&bitIA32 != 0 {
 		t = d.ia32
 	}
-	if t == nil || int(nr) >= len(t) {
-		return nil
+	if t == nil || int(nr) >= len(t) || t[nr] == nil || t[nr].prog == progRead {
+		return nil // reads make no record of their own: 0, the number of one, is that of no call
 	}
 	return t[nr]
 }
@@ -383,10 +382,25 @@ func (d *decoder) network(r *record, bits uint32) {
 	if a.family == afUnix {
 		d.unixPath(r, bits)
 	}
+	if e.Kind == schema.KindForeignSocket {
+		e.PeerUnknown = a.unknownPeer()
+	}
 	e.SetEnds(a.family, a.proto, a.local, a.remote)
 	if a.family == afVsock {
 		e.SetVsock(a.vsock[0], a.vsock[1])
 	}
+}
+
+// unknownPeer reports whether the addresses of a connected socket do not say whom it exchanges data with.
+func (a *ends) unknownPeer() bool {
+	const inet, inet6, raw = 2, 10, 3 // AF_INET, AF_INET6, SOCK_RAW
+	switch a.family {
+	case afUnix:
+		return false
+	case inet, inet6:
+		return a.sockType == raw || !a.remote.IsValid() || a.remote.Addr().IsUnspecified()
+	}
+	return Carries(uint64(a.family), uint64(a.proto))
 }
 
 // unixPath sets Value to a unix socket's name.

@@ -120,6 +120,9 @@ type Event struct {
 	SockType  uint16
 	// FromUser: an address was read from user memory rather than the kernel's copy.
 	FromUser bool
+	// PeerUnknown: a schema.KindForeignSocket is connected to nobody, or of a family whose peers no hook
+	// sees, so whom the run exchanged data with is not known.
+	PeerUnknown bool
 	// About is the process that a call on a process is about, in the initial pid namespace: Args
 	// have the number that the caller has for it. 0 is none, or not known.
 	About uint32
@@ -421,6 +424,7 @@ var urgent = []schema.KernelKind{
 	schema.KindConnectResult,
 	schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
 	schema.KindMemfd, schema.KindModule, schema.KindIOUring, schema.KindPrivileged, schema.KindSignal,
+	schema.KindForeignSocket,
 	schema.KindSocket,
 	schema.KindLeave, schema.KindJoin, schema.KindChroot, schema.KindCompatSyscall, KindMovedV1, KindKernelExec,
 	kindExecArgs,

@@ -73,7 +73,7 @@ type tally struct {
 	sharedFiles, claimed, memory, userNamed                   atomic.Uint64
 	carriers                                                  atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
-	passed, brought                                           atomic.Bool        // descriptors, over a unix socket
+	passed                                                    atomic.Uint32      // how descriptors were passed
 }
 
 // Open loads and attaches the programs for the cgroup in cfg and tests them in
@@ -417,8 +417,9 @@ func (o *Observer) Report() Report {
 		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(), Endpoints: t.endpoints.Load(),
 		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
-		IOUringUsed:       t.ioUring.Load() > 0,
-		DescriptorsPassed: t.passed.Load(), DescriptorsReceived: t.brought.Load(),
+		IOUringUsed:         t.ioUring.Load() > 0,
+		DescriptorsPassed:   t.passed.Load()&(cameFromOutside|wentOutside|cameUnseen) != 0,
+		DescriptorsReceived: t.passed.Load()&cameFromOutside != 0, DescriptorsUnseen: t.passed.Load()&cameUnseen != 0,
 		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(), UserNamed: t.userNamed.Load(),
 		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
@@ -444,12 +445,8 @@ func (o *Observer) Report() Report {
 // hooks reads the counters. The caller holds mu.
 func (o *Observer) hooks() []HookStatus {
 	out := make([]HookStatus, hookCount)
-	if passed, in := o.loaded.slot.passed(); passed {
-		o.tally.passed.Store(true)
-		if in {
-			o.tally.brought.Store(true)
-		}
-	}
+	ways := o.loaded.slot.passed()
+	o.tally.passed.Or(uint32(ways))
 	misses := o.loaded.misses()
 	for h := range out {
 		s := &out[h]

@@ -235,12 +235,12 @@ type Report struct {
 	Carriers uint64
 	// UserNamed are the events whose path was read from the caller's memory.
 	UserNamed uint64
-	// DescriptorsPassed: a system call passed descriptors over a unix socket, or, in
-	// TierNotify, the command was started with a socket open.
+	// DescriptorsPassed: descriptors were passed over a unix socket to a process outside or from one,
+	// or, in TierNotify, the command was started with a socket open.
 	DescriptorsPassed bool
-	// DescriptorsReceived: one of those calls received some, which may be sockets with peers
-	// that no event names.
-	DescriptorsReceived bool
+	// DescriptorsReceived: the run got descriptors from processes outside; DescriptorsUnseen: what it
+	// can have done with one is not seen.
+	DescriptorsReceived, DescriptorsUnseen bool
 	// Present counts the processes that were in the cgroup when observation began.
 	Present int
 	// Unreadable are the calls whose arguments could not be read, in TierNotify.

@@ -53,11 +53,16 @@ func (t *slot) register(cgroup uint64) error {
 // sleep makes the next record wake the reader.
 func (t *slot) sleep() { atomic.StoreUint64(&t.set.session(t.number).Asleep, 1) }
 
-// passed reports whether a system call of the session passed descriptors over a unix
-// socket, and whether one received some.
-func (t *slot) passed() (any, in bool) {
-	ways := atomic.LoadUint64(&t.set.session(t.number).Passed) // enum passed of bpf/record.h
-	return ways != 0, ways&2 != 0
+// Ways of enum passed in bpf/record.h.
+const (
+	cameFromOutside = 4
+	wentOutside     = 8
+	cameUnseen      = 16
+)
+
+// passed tells how processes of the session passed descriptors to each other, and to others.
+func (t *slot) passed() (ways uint64) {
+	return atomic.LoadUint64(&t.set.session(t.number).Passed)
 }
 
 // wakeAt is how full a ring is when the reader is woken ahead of its poll.
@@ -276,6 +281,7 @@ func slotMaps(cpus int) map[string]*ebpf.MapSpec {
 		"requests":        hash(ebpf.Hash, id, unsafe.Sizeof(request{}), requestsMost, unix.BPF_F_NO_PREALLOC),
 		"quiet_requests":  hash(ebpf.LRUHash, id, unsafe.Sizeof(request{}), 1024, 0),
 		"accepts":         hash(ebpf.Hash, id, unsafe.Sizeof(request{}), acceptsMost, unix.BPF_F_NO_PREALLOC),
+		"met":             hash(ebpf.LRUHash, id, id, 4096, 0),
 		"uring_addresses": hash(ebpf.Hash, id, unsafe.Sizeof(address{}), 4096, unix.BPF_F_NO_PREALLOC),
 	}
 	for name, spec := range out {

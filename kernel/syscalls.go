@@ -32,6 +32,7 @@ const (
 	progReceive
 	progProcess
 	progFcntl
+	progRead
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -123,9 +124,13 @@ var sysRows = []sysRow{
 	{"writev", progWrite, schema.KindWrite, HookWrite, "F0", "20 146 66"},
 	{"pwritev", progWrite, schema.KindWrite, HookWrite, "F0", "296 334 70"},
 	{"pwritev2", progWrite, schema.KindWrite, HookWrite, "F0", "328 379 287"},
-	{"sendfile", progWrite, schema.KindWrite, HookWrite, "F0", "40 187,239 71"},
+	{"sendfile", progWrite, schema.KindWrite, HookWrite, "F0d1", "40 187,239 71"},
 	{"copy_file_range", progWrite, schema.KindWrite, HookWrite, "F2", "326 377 285"},
-	{"splice", progWrite, schema.KindWrite, HookWrite, "F2", "275 313 76"},
+	{"splice", progWrite, schema.KindWrite, HookWrite, "d0F2", "275 313 76"},
+	{"read", progRead, schema.KindForeignSocket, HookSocket, "F0", "0 3 63"},
+	{"readv", progRead, schema.KindForeignSocket, HookSocket, "F0", "19 145 65"},
+	{"preadv2", progRead, schema.KindForeignSocket, HookSocket, "F0", "327 378 286"},
+	{"recvfrom", progRead, schema.KindForeignSocket, HookSocket, "F0", "45 371 207"},
 	{"io_submit", progAIO, schema.KindWrite, HookWrite, "", "209 248 2"},
 	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "F4m2f3", "9 192 222"},
 
@@ -136,8 +141,8 @@ var sysRows = []sysRow{
 	{"accept4", progSocket, schema.KindAccept, HookSocket, "F0", "288 364 242"},
 	{"sendto", progSocket, schema.KindSendto, HookSocket, "F0f3p4", "44 369 206"},
 	{"sendmsg", progSocket, schema.KindSendto, HookSocket, "F0P1f2", "46 370 211"},
-	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "P1", "47 372 212"}, // only for the descriptors
-	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, "", "299 337 243"}, // that come with a message
+	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "F0P1", "47 372 212"}, // only for the descriptors
+	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, "", "299 337 243"},   // that come with a message
 	{"sendmmsg", progSocket, schema.KindSendto, HookSocket, "F0f3", "307 345 269"},
 
 	// Of 32-bit programs only: the arguments are in user memory.

@@ -19,6 +19,7 @@ const (
 	uringOther   // known, told of by its number: schema.KindIOUringOp
 	uringFamily  // makes a socket, told of where no hook sees its peers
 	uringReceive // may bring descriptors
+	uringRead    // of interest only of a socket that another made
 )
 
 // uringOp is what is known of an operation, whose number is its place in
@@ -30,9 +31,9 @@ type uringOp struct {
 }
 
 var uringOps = [...]uringOp{
-	0: {"nop", uringHarmless, 0}, 1: {"readv", uringHarmless, 0}, 2: {"writev", uringWrite, schema.KindWrite},
+	0: {"nop", uringHarmless, 0}, 1: {"readv", uringRead, 0}, 2: {"writev", uringWrite, schema.KindWrite},
 	3: {"fsync", uringHarmless, 0},
-	4: {"read_fixed", uringHarmless, 0}, 5: {"write_fixed", uringWrite, schema.KindWrite},
+	4: {"read_fixed", uringRead, 0}, 5: {"write_fixed", uringWrite, schema.KindWrite},
 	6: {"poll_add", uringHarmless, 0},
 	7: {"poll_remove", uringHarmless, 0}, 8: {"sync_file_range", uringHarmless, 0},
 	9:  {"sendmsg", uringSocket, schema.KindSendto},
@@ -42,10 +43,10 @@ var uringOps = [...]uringOp{
 	16: {"connect", uringSocket, schema.KindConnect}, 17: {"fallocate", uringFD, schema.KindTruncate},
 	18: {"openat", uringNamed, schema.KindOpen},
 	19: {"close", uringHarmless, 0}, 20: {"files_update", uringHarmless, 0}, 21: {"statx", uringHarmless, 0},
-	22: {"read", uringHarmless, 0},
+	22: {"read", uringRead, 0},
 	23: {"write", uringWrite, schema.KindWrite}, 24: {"fadvise", uringHarmless, 0}, 25: {"madvise", uringHarmless, 0},
 	26: {"send", uringSocket, schema.KindSendto},
-	27: {"recv", uringHarmless, 0}, 28: {"openat2", uringNamed, schema.KindOpen}, 29: {"epoll_ctl", uringHarmless, 0},
+	27: {"recv", uringRead, 0}, 28: {"openat2", uringNamed, schema.KindOpen}, 29: {"epoll_ctl", uringHarmless, 0},
 	30: {"splice", uringWrite, schema.KindWrite},
 	31: {"provide_buffers", uringHarmless, 0}, 32: {"remove_buffers", uringHarmless, 0}, 33: {"tee", uringHarmless, 0},
 	34: {"shutdown", uringHarmless, 0}, 35: {"renameat", uringNamed, schema.KindRename},
@@ -57,14 +58,14 @@ var uringOps = [...]uringOp{
 	43: {"fgetxattr", uringHarmless, 0}, 44: {"getxattr", uringHarmless, 0},
 	45: {"socket", uringFamily, schema.KindSocket}, 46: {"uring_cmd", uringOther, 0},
 	47: {"send_zc", uringSocket, schema.KindSendto}, 48: {"sendmsg_zc", uringSocket, schema.KindSendto},
-	49: {"read_multishot", uringHarmless, 0},
+	49: {"read_multishot", uringRead, 0},
 	50: {"waitid", uringHarmless, 0}, 51: {"futex_wait", uringHarmless, 0}, 52: {"futex_wake", uringHarmless, 0},
 	53: {"futex_waitv", uringHarmless, 0},
 	54: {"fixed_fd_install", uringHarmless, 0}, 55: {"ftruncate", uringFD, schema.KindTruncate},
 	56: {"bind", uringSocket, schema.KindBind},
-	57: {"listen", uringSocket, schema.KindListen}, 58: {"recv_zc", uringHarmless, 0},
+	57: {"listen", uringSocket, schema.KindListen}, 58: {"recv_zc", uringRead, 0},
 	59: {"epoll_wait", uringHarmless, 0},
-	60: {"readv_fixed", uringHarmless, 0}, 61: {"writev_fixed", uringWrite, schema.KindWrite},
+	60: {"readv_fixed", uringRead, 0}, 61: {"writev_fixed", uringWrite, schema.KindWrite},
 	62: {"pipe", uringHarmless, 0},
 	63: {"nop128", uringHarmless, 0}, 64: {"uring_cmd128", uringOther, 0},
 }

@@ -38,6 +38,7 @@ var kindNames = [...]string{
 	KindDNS:            "dns",
 	KindTLS:            "tls",
 	KindFlow:           "flow",
+	KindForeignSocket:  "foreign_socket",
 	KindConnectResult:  "connect_result",
 	KindSetID:          "setid",
 	KindCapset:         "capset",

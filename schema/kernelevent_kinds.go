@@ -57,6 +57,10 @@ const (
 	KindTLS    KernelKind = 135 // tls: the server name of a ClientHello
 	KindFlow   KernelKind = 136 // flow: bytes exchanged with the remote endpoint
 
+	// At its first read or write, and once with each other peer. A unix socket's name is its peer's, or its own
+	// where the peer has none.
+	KindForeignSocket KernelKind = 138 // foreign_socket: the peer of a socket that the run did not make; Local
+
 	// How the opening of a TCP connection to the remote endpoint ended: 0, the error,
 	// or without a result when the socket was closed and had no error of its own: its
 	// process gave it up, or connect itself failed and says why. A connect that goes on
@@ -244,7 +248,7 @@ func (e *KernelEvent) touches() (value, target Access) {
 		return 0, untouched
 	case KindExec:
 		return AccessRun, untouched
-	case KindConnect, KindSendto, KindConnectBlocked:
+	case KindConnect, KindSendto, KindConnectBlocked, KindForeignSocket:
 		return AccessConnect, untouched
 	case KindFork, KindExit, KindJoin, KindLeave, KindThread, KindChdir, KindBind, KindListen, KindAccept, KindDNS,
 		KindTLS, KindFlow,

@@ -351,7 +351,8 @@ func asks(k *schema.KernelEvent) bool {
 // endpointOf is the peer of an event that contacts one over the network.
 func endpointOf(k *schema.KernelEvent) (ap netip.AddrPort, ok bool) {
 	switch k.Kind {
-	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked, schema.KindAccept:
+	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked, schema.KindAccept,
+		schema.KindForeignSocket:
 		ap, err := netip.ParseAddrPort(k.Value)
 		return ap, err == nil // else it is a socket of this host
 	}

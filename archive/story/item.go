@@ -138,6 +138,11 @@ func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
 		return "was called by", peer(e)
 	case schema.KindListen:
 		return "listened on", e.Value
+	case schema.KindForeignSocket:
+		if e.Value == "" || e.Value == "unix:" { // one that is connected to nobody, or to no name
+			return "", ""
+		}
+		return "used a socket to", peer(e)
 	case schema.KindDNS:
 		if e.DNS == nil || !e.DNS.Response {
 			return "asked for", e.Value

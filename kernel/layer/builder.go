@@ -285,7 +285,7 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 	case schema.KindExec:
 		b.exec(ev, p)
 	case schema.KindConnect, schema.KindSendto, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindFlow,
-		schema.KindConnectResult:
+		schema.KindConnectResult, schema.KindForeignSocket:
 		b.network(ev)
 	case schema.KindDNS:
 		b.dns(ev)
@@ -373,6 +373,9 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 // forked it. It is nil only for what comes after a process was forgotten.
 func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined bool) {
 	p = b.procs.find(ev)
+	if ev.Kind == schema.KindFork && ev.SharesFiles && (p == nil || !p.starting) {
+		b.stats.Reach.SharedTables++
+	}
 	switch {
 	case ev.Kind == schema.KindFork && !ev.Thread:
 		if p != nil { // the first process is forked by the runner
@@ -386,7 +389,7 @@ func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined b
 			b.stats.CheckForks++
 		}
 		return child, parent, false
-	case p != nil, ev.Repeat, ev.Kind == schema.KindFlow:
+	case p != nil, ev.Repeat, ev.Kind == schema.KindFlow, ev.PID == 0: // the last is no process of the run
 		return p, 0, false
 	}
 	p = b.procs.join(ev)
@@ -651,11 +654,12 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 		if traces(ev) && !ev.Attempted { // mostly refused: not known to have reached anybody
 			b.touchProcess(uint64(ev.About), n)
 		}
-		if ev.Syscall == "pidfd_getfd" && ev.Errno == 0 {
-			r.Taken += n
-		}
 	case schema.KindSocket:
 		if ev.Carrier() {
+			r.Carriers += n
+		}
+	case schema.KindForeignSocket:
+		if ev.PeerUnknown {
 			r.Carriers += n
 		}
 	case schema.KindPrivileged:

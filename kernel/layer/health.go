@@ -244,6 +244,10 @@ func live(r *kernel.Report, id kernel.HookID) bool {
 	return false
 }
 
+// hidden reports whether the run could have hidden which socket it used: a task that shares the descriptors
+// of another can put another file in its place before the call has returned.
+func hidden(a Account) bool { return a.Stats.Reach.SharedTables > 0 || a.Report.IOUringUsed }
+
 // network judges what the hooks say of the network: which kinds of peers were
 // watched, and whether the list of them is the set of all. That set may be
 // claimed only of a complete layer that saw connects and datagrams, of a run that
@@ -266,7 +270,7 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 		return schema.Unknown, schema.Unknown
 	}
 	if connect && datagram && h.KernelLayer == schema.Complete && a.Stats.Reach.Carriers == 0 &&
-		!a.Report.DescriptorsReceived && a.Stats.Reach.Taken == 0 {
+		!a.Report.DescriptorsUnseen && !(a.Report.DescriptorsReceived && hidden(a)) {
 		return coverage, schema.PeerSet
 	}
 	return coverage, schema.DiagnosticOnly

@@ -29,8 +29,6 @@ type Reach struct {
 	TracedTimes uint64
 	// RecorderTraced counts how often that was the recorder's own process.
 	RecorderTraced uint64
-	// Taken counts the descriptors that the run took from processes by pidfd_getfd.
-	Taken uint64
 	// RunnerSignals counts signals to the recorder's own process; RunnerSignal is
 	// the first one's number.
 	RunnerSignals uint64
@@ -40,6 +38,8 @@ type Reach struct {
 	RunnerActs  uint64
 	RunnerAct   string
 	RunnerAsked bool
+	// SharedTables counts the tasks of the command that had their descriptors in common with another.
+	SharedTables uint64
 	// Carriers counts sockets and tunnels that can carry data whose peer no hook
 	// sees.
 	Carriers uint64

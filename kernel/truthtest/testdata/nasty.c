@@ -203,7 +203,7 @@ int main(int argc, char **argv)
 		   {"compat", compat}, {"shared", shared}, {"detached", detached},
 		   {"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll},
 		   {"uring-linked", uring_linked}, {"uring-registered", uring_registered}, {"uring-quiet", uring_quiet},
-		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram},
+		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram}, {"uring-inherited", uring_inherited},
 		   {"changed-by-thread", changed_by_thread}, {"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
 		   {"changed-in-file", changed_in_file}, {"removals-alone", removals_alone}, {"removals-racing", removals_racing},
 		   {"attribute-alone", attribute_alone}, {"attribute-shared", attribute_shared}, {"through-links", through_links}, {"flipped-modes", flipped_modes}, {"flipped-namespaces", flipped_namespaces},

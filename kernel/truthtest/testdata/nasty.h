@@ -50,3 +50,4 @@ void uring_accept(void);
 void uring_harmless(void);
 void uring_socket(void);
 void uring_datagram(void);
+void uring_inherited(void);

@@ -203,8 +203,10 @@ def privileged():
 
 def passed():
     a, b = socket.socketpair()
-    socket.send_fds(a, [b"x"], [0])
-    os.read(b.fileno(), 1)
+    threading.Thread(target=lambda: None).start()
+    for fd in 0, socket.socket().fileno():
+        socket.send_fds(a, [b"x"], [fd])
+        socket.recv_fds(b, 1, 1)
 
 
 def received():
@@ -215,10 +217,79 @@ def received():
         os.close(fd)
 
 
+def received_behind():
+    """Behind another control message."""
+    s = socket.socket(fileno=0)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    for level, kind, data in s.recvmsg(1, 1000)[1]:
+        if kind == socket.SCM_RIGHTS:
+            os.write(int.from_bytes(data[:4], sys.byteorder), b"x")
+
+
+def received_by_thread():
+    """By a process whose threads could put another file in its place."""
+    t = threading.Event()
+    other = threading.Thread(target=t.wait)
+    other.start()
+    received()
+    t.set()
+    other.join()
+
+
+def given_away():
+    """Another process connects a socket of the run."""
+    s, own = socket.socket(fileno=0), socket.socket()
+    socket.send_fds(s, [b"x"], [own.fileno()])
+    s.recv(1)
+    own.send(b"x")
+
+
 def taken():
-    fd = libc.syscall(438, libc.syscall(434, outside, 0), 0, 0)  # pidfd_getfd, pidfd_open
+    pid, number = int(sys.argv[3]), int(sys.argv[4])
+    fd = libc.syscall(438, libc.syscall(434, pid, 0), number, 0)  # pidfd_getfd, pidfd_open
+    assert fd >= 0
+    os.write(fd, b"x")
+
+
+def taken_file():
+    fd = libc.syscall(438, libc.syscall(434, outside, 0), 0, 0)
     assert fd >= 0
     os.close(fd)
+
+
+def inherited():
+    """Each by another call."""
+    msg = lambda fd: socket.socket(fileno=os.dup(fd))
+    calls = [
+        lambda fd: os.read(fd, 1),
+        lambda fd: os.readv(fd, [bytearray(1)]),
+        lambda fd: msg(fd).recv(1),
+        lambda fd: msg(fd).recvmsg(1),
+        lambda fd: os.write(fd, b"x"),
+        lambda fd: os.writev(fd, [b"x"]),
+        lambda fd: msg(fd).send(b"x"),
+        lambda fd: msg(fd).sendmsg([b"x"]),
+        lambda fd: os.sendfile(fd, os.open("/etc/hostname", os.O_RDONLY), 0, 1),
+        lambda fd: os.splice(fd, os.pipe()[1], 1),
+        submitted,
+    ]
+    for i, call in enumerate(calls):
+        call(3 + i)
+        call(3 + i)
+
+
+def submitted(fd):
+    """By io_submit."""
+    context = ctypes.c_ulong()
+    assert libc.syscall(206, 1, ctypes.byref(context)) == 0
+    data = ctypes.create_string_buffer(b"x")
+    cb = (ctypes.c_uint64 * 8)(0, 0, 1 | fd << 32, ctypes.addressof(data), 1)
+    assert libc.syscall(209, context, 1, ctypes.byref(ctypes.pointer(cb))) == 1
+    libc.syscall(207, context)
+
+
+def unused():
+    pass
 
 
 def unpassed():

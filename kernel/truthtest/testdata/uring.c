@@ -268,6 +268,25 @@ void uring_datagram(void)
 	must(result() == -ECONNREFUSED, "connect by a worker");
 }
 
+/* Descriptors 3 to 6, sockets that others made: read, received from, written by a fixed place of the ring's own
+ * table, and received from without a report. */
+void uring_inherited(void)
+{
+	static char byte[1];
+	int own[1] = {5};
+
+	start(0);
+	must(submit(IORING_OP_READ, 3, byte, 1, 0, 0) == 1, "read");
+	must(submit(IORING_OP_RECV, 4, byte, 1, 0, 0) == 1, "recv");
+	must(!syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES, own, 1), "register");
+	close(5);
+	queue(IORING_OP_SEND, 0, "x", 1, 0, 0, IOSQE_FIXED_FILE);
+	flush(1);
+	must(result() == 1, "send");
+	queue(IORING_OP_RECV, 6, byte, 1, 0, 0, IOSQE_CQE_SKIP_SUCCESS);
+	flush(0);
+}
+
 /* Sockets whose peers no hook sees, and ordinary ones. */
 void uring_socket(void)
 {

@@ -1,0 +1,222 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// connection is one to a server of the test's, which has sent ten bytes, as a file, and its two addresses.
+func connection(t *testing.T) (f *os.File, local, remote string) {
+	t.Helper()
+	server := must(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { server.Close() })
+	client := must(net.Dial("tcp", server.Addr().String()))
+	t.Cleanup(func() { client.Close() })
+	peer := must(server.Accept())
+	t.Cleanup(func() { peer.Close() })
+	must(peer.Write([]byte("0123456789")))
+	f = must(client.(*net.TCPConn).File())
+	t.Cleanup(func() { f.Close() })
+	return f, client.LocalAddr().String(), server.Addr().String()
+}
+
+// foreign runs a case of testdata/reach.py with stdin and further descriptors from the test, as root or another user.
+func foreign(t *testing.T, options []string, stdin *os.File, more []*os.File, words ...string) recording {
+	t.Helper()
+	need(t, "python3")
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	script := must(os.ReadFile("testdata/reach.py"))
+	run, bundle := prepare(t, dir, nil, append([]string{"/usr/bin/python3", "-S", "-c", string(script)}, words...)...)
+	run.Args = slices.Insert(run.Args, 1, append(options, "--no-capture")...)
+	run.Stdin, run.ExtraFiles = stdin, more
+	out, err := run.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return readBundle(t, bundle)
+}
+
+// sockets are the addresses of the sockets that the run did not make and used.
+func (r *recording) sockets() (list []string) {
+	for i := range r.events {
+		e := &r.events[i]
+		if e.Kind == schema.KindForeignSocket && e.Class == schema.ClassAgent && !strings.HasPrefix(e.Value, "unix:") {
+			list = append(list, e.Local+" "+e.Value)
+		}
+	}
+	return list
+}
+
+var users = []struct {
+	name    string
+	options []string
+}{{"root", nil}, {"user", []string{"--user", "nobody"}}, {"sandbox", []string{"--mode", "workspace-write"}}}
+
+// A socket that the run did not make is told of when the run uses it, with the addresses that it has, and its
+// peer is one of the run's. Where threads could hide the use, the set of peers is not claimed.
+func TestSocketsFromElsewhere(t *testing.T) {
+	need(t)
+	for _, c := range []struct {
+		name, scope string
+		used        bool
+	}{
+		{"received", schema.PeerSet, true},
+		{"received_behind", schema.PeerSet, true},
+		{"received_by_thread", schema.DiagnosticOnly, true},
+		{"passed", schema.PeerSet, false},
+		{"unpassed", schema.PeerSet, false},
+		{"unused", schema.PeerSet, false},
+	} {
+		for _, as := range users {
+			t.Run(c.name+"/"+as.name, func(t *testing.T) {
+				socket, local, remote := connection(t)
+				pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+				inside, outside := os.NewFile(uintptr(pair[0]), "inside"), os.NewFile(uintptr(pair[1]), "outside")
+				defer inside.Close()
+				defer outside.Close()
+				if err := unix.Sendmsg(pair[1], []byte("x"), unix.UnixRights(int(socket.Fd())), nil, 0); err != nil {
+					t.Fatal(err)
+				}
+				r := foreign(t, as.options, inside, nil, c.name)
+				r.claims(t)
+				if got := r.health.NetworkEndpointClaimScope; got != c.scope {
+					t.Errorf("the scope is %s, want %s", got, c.scope)
+				}
+				var want, endpoints []string
+				if c.used {
+					want, endpoints = []string{local + " " + remote}, []string{remote}
+				}
+				if d := cmp.Diff(want, r.sockets(), cmpopts.EquateEmpty()); d != "" {
+					t.Errorf("sockets (-want +got):\n%s", d)
+				}
+				if d := cmp.Diff(endpoints, tcp(r.surface.NetworkEndpoints), cmpopts.EquateEmpty()); d != "" {
+					t.Errorf("endpoints (-want +got):\n%s", d)
+				}
+			})
+		}
+	}
+}
+
+// tcp are the endpoints that are no unix sockets.
+func tcp(list []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return strings.Contains(s, "unix:") })
+}
+
+// Whichever call uses it first.
+func TestInheritedSockets(t *testing.T) {
+	need(t)
+	const calls = 11
+	for _, as := range users[:1] { // others get no descriptors but stdio
+		t.Run(as.name, func(t *testing.T) {
+			var files []*os.File
+			var want []string
+			for range calls {
+				f, local, remote := connection(t)
+				files, want = append(files, f), append(want, local+" "+remote)
+			}
+			r := foreign(t, as.options, nil, files, "inherited")
+			r.claims(t)
+			if got := r.health.NetworkEndpointClaimScope; got != schema.PeerSet {
+				t.Errorf("the scope is %s", got)
+			}
+			if d := cmp.Diff(want, r.sockets()); d != "" {
+				t.Errorf("sockets (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// Requests of io_uring tell of sockets as calls do.
+func TestInheritedSocketsInIOUring(t *testing.T) {
+	need(t)
+	var files []*os.File
+	var want []string
+	for range 4 {
+		f, local, remote := connection(t)
+		files, want = append(files, f), append(want, local+" "+remote)
+	}
+	run, bundle := prepare(t, t.TempDir(), nil, helper, "uring-inherited")
+	run.ExtraFiles = files
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := readBundle(t, bundle)
+	r.claims(t)
+	if d := cmp.Diff(want, r.sockets()); d != "" {
+		t.Errorf("sockets (-want +got):\n%s", d)
+	}
+}
+
+// What pidfd_getfd takes from a process is told of, too, and a file is no socket.
+func TestSocketsTakenFromProcesses(t *testing.T) {
+	need(t, "sleep")
+	socket, local, remote := connection(t)
+	r := foreign(t, nil, nil, nil, "taken", "0", strconv.Itoa(os.Getpid()), fmt.Sprint(socket.Fd()))
+	r.claims(t)
+	if d := cmp.Diff([]string{local + " " + remote}, r.sockets()); d != "" {
+		t.Errorf("sockets (-want +got):\n%s", d)
+	}
+	if got := r.health.NetworkEndpointClaimScope; got != schema.PeerSet {
+		t.Errorf("the scope is %s", got)
+	}
+	other := exec.Command("sleep", "600")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	r = foreign(t, nil, nil, nil, "taken_file", strconv.Itoa(other.Process.Pid))
+	r.claims(t)
+	if got := r.health.NetworkEndpointClaimScope; got != schema.PeerSet || len(r.sockets()) > 0 {
+		t.Errorf("the scope is %s, with %q", got, r.sockets())
+	}
+}
+
+// Whom another process connects a socket of the run to is a peer of the run's.
+func TestSocketsConnectedByOthers(t *testing.T) {
+	need(t)
+	server := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer server.Close()
+	port := server.Addr().(*net.TCPAddr).Port
+	pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	inside, outside := os.NewFile(uintptr(pair[0]), "inside"), os.NewFile(uintptr(pair[1]), "outside")
+	defer inside.Close()
+	defer outside.Close()
+	done := make(chan error, 1)
+	go func() {
+		data, control := make([]byte, 1), make([]byte, 100)
+		_, n, _, _, err := unix.Recvmsg(pair[1], data, control, 0)
+		if err == nil {
+			messages := must(unix.ParseSocketControlMessage(control[:n]))
+			fd := must(unix.ParseUnixRights(&messages[0]))[0]
+			err = unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+			unix.Close(fd)
+			unix.Write(pair[1], data)
+		}
+		done <- err
+	}()
+	r := foreign(t, nil, inside, nil, "given_away")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{server.Addr().String()}, tcp(r.surface.NetworkEndpoints)); d != "" {
+		t.Errorf("endpoints (-want +got):\n%s", d)
+	}
+}
