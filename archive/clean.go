@@ -248,7 +248,7 @@ func (c *cleaner) writer(path string, w io.WriteCloser) io.WriteCloser {
 	return c.r.Writer(path, w)
 }
 
-// holds tells whether a known secret stands in a member.
+// holds reports whether a known secret stands in a member.
 func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
 	longest := r.Longest()
 	if longest == 0 {

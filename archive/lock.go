@@ -12,7 +12,7 @@ import (
 // errLocked is returned by flock when another open file holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// sameFile tells whether name still is the open file f: a lock on a file that
+// sameFile reports whether name still is the open file f: a lock on a file that
 // was renamed or removed meanwhile protects nothing.
 func sameFile(f *os.File, name string) bool {
 	a, err := f.Stat()
@@ -35,7 +35,7 @@ func syncDir(name string) error {
 // isOld tells that a file was not touched for a minute.
 func isOld(info os.FileInfo) bool { return time.Since(info.ModTime()) > time.Minute }
 
-// isLocked tells whether a process that lives holds the file.
+// isLocked reports whether a process that lives holds the file.
 func isLocked(name string) bool {
 	f, err := openRegular(name, os.O_RDONLY)
 	if err != nil {
@@ -45,5 +45,5 @@ func isLocked(name string) bool {
 	return heldByOther(f)
 }
 
-// Alive tells whether a process that lives holds the spool in dir.
+// Alive reports whether a process that lives holds the spool in dir.
 func Alive(dir string) bool { return isLocked(filepath.Join(dir, schema.RunPath)) }

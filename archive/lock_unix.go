@@ -31,7 +31,7 @@ func flock(f *os.File) error {
 	}
 }
 
-// heldByOther tells whether another holds the file's exclusive lock. Until it
+// heldByOther reports whether another holds the file's exclusive lock. Until it
 // returns, it holds a lock that only others who ask share.
 func heldByOther(f *os.File) bool {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)

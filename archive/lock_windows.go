@@ -20,7 +20,7 @@ func flock(f *os.File) error {
 	return errLocked
 }
 
-// heldByOther tells whether another holds the file's exclusive lock. Until it
+// heldByOther reports whether another holds the file's exclusive lock. Until it
 // returns, it holds a lock that only others who ask share.
 func heldByOther(f *os.File) bool {
 	err := lock(f, 0)

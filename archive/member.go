@@ -19,7 +19,7 @@ const (
 // refuses a longer one and counts it as dropped.
 const MaxLine = 1 << 20
 
-// safePath tells whether p may name a member: segments of ASCII letters,
+// safePath reports whether p may name a member: segments of ASCII letters,
 // digits, '.', '_', '-' and '%', none starting with a dot, joined by single
 // slashes, 255 bytes at the most. So no path is absolute, climbs, or needs
 // escaping in tar or JSON.
@@ -43,7 +43,7 @@ func safePath(p string) bool {
 	return !start
 }
 
-// safeRunID tells whether id may name a spool directory and a run.
+// safeRunID reports whether id may name a spool directory and a run.
 func safeRunID(id string) bool {
 	if id == "" || len(id) > 128 {
 		return false

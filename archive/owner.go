@@ -10,7 +10,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// onlyOurs tells whether a file is this process's own, by one name only.
+// onlyOurs reports whether a file is this process's own, by one name only.
 func onlyOurs(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == os.Geteuid() && st.Nlink == 1

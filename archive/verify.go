@@ -689,7 +689,7 @@ func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	return p == nil && q == nil || p != nil && q != nil && *p == *q
 }
 
-// badStream tells whether a stream's numbers contradict each other. The
+// badStream reports whether a stream's numbers contradict each other. The
 // subtraction is of sizes that the manifest's own bounds.
 func badStream(s *schema.Stream) bool {
 	kept := s.Captured - s.RedactedBytes

@@ -69,7 +69,7 @@ type CallEventBody struct {
 	CursorPage *int `json:"cursor_page,omitempty"`
 }
 
-// Secrets tells whether a call was given secrets. Lines of earlier builds list
+// Secrets reports whether a call was given secrets. Lines of earlier builds list
 // their names.
 type Secrets bool
 

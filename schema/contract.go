@@ -163,7 +163,7 @@ const (
 	InfluenceOther         = "other"
 )
 
-// InCache tells whether a path is in what tools take for a cache, by its name.
+// InCache reports whether a path is in what tools take for a cache, by its name.
 func InCache(path string) bool {
 	return strings.HasSuffix(path, ".pyc") || slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool {
 		return name == ".cache" || name == "go-build" || slices.Contains(cacheNames, name)
@@ -209,7 +209,7 @@ func (p ProtectedChange) Verdict() string {
 	return ""
 }
 
-// cached tells whether a cache was added, as test runners do beside the tests. It
+// cached reports whether a cache was added, as test runners do beside the tests. It
 // is removed before the next check.
 func (p ProtectedChange) cached() bool {
 	return p.Change == ChangeAdded && slices.ContainsFunc(strings.Split(p.Path, "/"), func(name string) bool {

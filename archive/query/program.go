@@ -184,7 +184,7 @@ func (p *Program) EvalEvent(e *Event) (bool, error) {
 	return ok, err
 }
 
-// ofEvent tells whether a variable differs between the events of a process.
+// ofEvent reports whether a variable differs between the events of a process.
 func ofEvent(name string) bool {
 	known := func(of Subject) bool {
 		return slices.ContainsFunc(vars[of], func(v Var) bool { return v.Name == name })

@@ -117,7 +117,7 @@ func contradiction(e *dsse.Envelope, actual *Statement) string {
 	return ""
 }
 
-// signed tells whether one of the envelope's signatures is by this key. The key
+// signed reports whether one of the envelope's signatures is by this key. The key
 // ids in it are hints that anyone can write, and left out.
 func (s signer) signed(ctx context.Context, e *dsse.Envelope) bool {
 	v, err := dsse.NewEnvelopeVerifier(verifier{s.key})

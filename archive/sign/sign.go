@@ -69,7 +69,7 @@ func about(e *dsse.Envelope, identity string) bool {
 	return err == nil && s.about(identity)
 }
 
-// sameKey tells whether two envelopes are by one key, as far as they say. A
+// sameKey reports whether two envelopes are by one key, as far as they say. A
 // signing command names none; equal signatures are by one key in any case.
 func sameKey(a, b *dsse.Envelope) bool {
 	if len(a.Signatures) == 0 || len(b.Signatures) == 0 {

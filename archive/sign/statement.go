@@ -100,7 +100,7 @@ func Describe(ctx context.Context, path string) (*Statement, error) {
 	}, nil
 }
 
-// about tells whether the statement's subject is the bundle of that identity.
+// about reports whether the statement's subject is the bundle of that identity.
 func (s *Statement) about(identity string) bool {
 	for _, subject := range s.Subject {
 		if hexDigest, ok := strings.CutPrefix(identity, "sha256:"); ok &&

@@ -110,7 +110,7 @@ func sequence(text string) int {
 // cursor, the second screen; "4" is insertion.
 var modes = []string{"?1", "?6", "?7", "?12", "?25", "?47", "?1047", "?1048", "?1049", "?2026", "4"}
 
-// draws tells whether a sequence does nothing but draw.
+// draws reports whether a sequence does nothing but draw.
 func draws(s string) bool {
 	if len(s) < 2 {
 		return false

@@ -32,7 +32,7 @@ var secretNames = map[string]bool{
 var secretPaths = []string{".docker/config.json", ".config/gh/hosts.yml", ".cargo/credentials.toml",
 	"/var/run/docker.sock", "/run/docker.sock"}
 
-// holdsSecrets tells whether a path's name is one that secrets are kept under.
+// holdsSecrets reports whether a path's name is one that secrets are kept under.
 func holdsSecrets(name string) bool {
 	name = strings.TrimSuffix(name, schema.OtherMounts)
 	for part := range strings.SplitSeq(name, "/") {
@@ -52,7 +52,7 @@ func holdsSecrets(name string) bool {
 	return false
 }
 
-// rooted tells whether a path is one of the directories or below it.
+// rooted reports whether a path is one of the directories or below it.
 func rooted(name string, dirs ...string) bool {
 	for _, dir := range dirs {
 		if name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/") {

@@ -65,7 +65,7 @@ func (r *Redactor) Name(field, s string) string {
 // names are buffers for Name, which is called for each path of the surface.
 var names = sync.Pool{New: func() any { return new([]byte) }}
 
-// Finds tells whether b may hold a known secret in any form. Others, that rules or
+// Finds reports whether b may hold a known secret in any form. Others, that rules or
 // shapes would show, are not looked for.
 func (r *Redactor) Finds(b []byte) bool {
 	if r == nil {
@@ -153,7 +153,7 @@ func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, n
 	}
 }
 
-// shows tells whether anything secret may stand in b. It is all that most lines pay.
+// shows reports whether anything secret may stand in b. It is all that most lines pay.
 func (m *matcher) shows(b []byte, json bool) bool {
 	if _, ok := m.next(b, 0, json); ok {
 		return true

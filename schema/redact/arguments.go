@@ -168,7 +168,7 @@ func (r *Redactor) arguments(field string, b []byte) []byte {
 	return append(out, b[copied:]...)
 }
 
-// isArgumentList tells whether JSON text ends with the key of such a list, and a colon.
+// isArgumentList reports whether JSON text ends with the key of such a list, and a colon.
 func isArgumentList(b []byte) bool {
 	b = bytes.TrimRight(b, " ")
 	if len(b) == 0 || b[len(b)-1] != ':' {

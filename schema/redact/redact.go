@@ -155,7 +155,7 @@ func (r *Redactor) AddEnv(environ, patterns []string) (tooShort []string) {
 	return tooShort
 }
 
-// secretName tells whether a variable's name matches one of the patterns.
+// secretName reports whether a variable's name matches one of the patterns.
 func secretName(name string, patterns []string) bool {
 	name = strings.ToUpper(name)
 	return slices.ContainsFunc(patterns, func(p string) bool {

@@ -64,7 +64,7 @@ var (
 
 const maxFormal = 80 // bytes
 
-// isFormal tells whether the format itself constrains a string of a member.
+// isFormal reports whether the format itself constrains a string of a member.
 func isFormal(field, key string, value []byte) bool {
 	if ownWords[field] && (key == "code" || key == "type") && ownWord().Match(value) {
 		return true
