@@ -50,7 +50,8 @@ struct net_record {
 };
 
 /* Sends what is known of a peer and of how it went: bits may be B_NO_RESULT. */
-static __always_inline void emit_result(u32 session_at, struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook, u32 bits, s32 ret)
+static __always_inline void emit_result(u32 session_at, struct counter *c, struct owner *o, struct address *a,
+	u16 kind, u16 hook, u32 bits, s32 ret)
 {
 	struct session *own = session(session_at);
 	void *ring = ring_of(session_at, lane_of(kind));
@@ -80,7 +81,8 @@ static __always_inline void emit_result(u32 session_at, struct counter *c, struc
 }
 
 /* Sends a peer without waiting for a result. */
-static __always_inline void emit_peer(u32 session, struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook)
+static __always_inline void emit_peer(u32 session, struct counter *c, struct owner *o, struct address *a, u16 kind,
+	u16 hook)
 {
 	emit_result(session, c, o, a, kind, hook, B_NO_RESULT, 0);
 }
@@ -144,11 +146,13 @@ static __always_inline void put_address(u8 *to, struct bpf_sock_addr *ctx, u16 f
 /* An address that an io_uring request came to. Its completion reports it, if one
  * will come (later); of a worker's, which may be one that completes quietly, that
  * is not known, and the address is reported at once. what is kind and hook. */
-static __always_inline int on_uring_address(u32 session, struct counter *c, struct owner *o, struct address *a, u64 cookie, int later, u32 what)
+static __always_inline int on_uring_address(u32 session, struct counter *c, struct owner *o, struct address *a,
+	u64 cookie, int later, u32 what)
 {
 	struct address *before = get_own(&uring_addresses, session, &cookie), copy = *a;
 
-	if (before && before->pad != ADDRESS_TOLD && (before->rport != a->rport || __builtin_memcmp(before->remote, a->remote, 16))) {
+	if (before && before->pad != ADDRESS_TOLD &&
+		(before->rport != a->rport || __builtin_memcmp(before->remote, a->remote, 16))) {
 		count(c->fired);
 		emit_peer(session, c, o, before, what >> 16, what);
 	}

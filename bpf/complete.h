@@ -128,7 +128,8 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 		if (op == OP_RENAMEAT || op == OP_LINKAT || op == OP_SYMLINKAT || op == OP_UNLINKAT)
 			rearranged(s);
 		f = 0;
-		if ((op == OP_OPENAT || op == OP_OPENAT2) && s->ret >= 0 && !r->direct && bpf_get_current_task_btf()->tgid == r->who.tgid)
+		if ((op == OP_OPENAT || op == OP_OPENAT2) && s->ret >= 0 && !r->direct &&
+			bpf_get_current_task_btf()->tgid == r->who.tgid)
 			f = file_of(s->ret);
 		return named_done(s, id, f);
 	}
@@ -139,7 +140,8 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 
 		if (s->ret >= 0 && req && bpf_core_field_exists(struct io_sr_msg, umsg))
 			look_for_rights(s, (u64)BPF_CORE_READ(o, umsg), how == U_RECEIVE ? PASSED_IN : PASSED_OUT);
-		if (s->control.ways && note_rights(s, (u64)sock_in((u64)BPF_CORE_READ(k, file))) & (CAME_FROM_OUTSIDE | WENT_OUTSIDE))
+		if (s->control.ways && note_rights(s, (u64)sock_in((u64)BPF_CORE_READ(k, file))) &
+			(CAME_FROM_OUTSIDE | WENT_OUTSIDE))
 			unseen(s);
 		if (how == U_RECEIVE)
 			return filter(s);

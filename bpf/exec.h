@@ -375,7 +375,8 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	struct scratch *s;
 	u32 i, tgid;
 
-	if (in && !in->n && BPF_CORE_READ(p, tgid) != 1 && BPF_CORE_READ(p, real_parent, flags) & 0x200000 /* PF_KTHREAD */ && (s = scratch(CTX_TASK)))
+	if (in && !in->n && BPF_CORE_READ(p, tgid) != 1 &&
+		BPF_CORE_READ(p, real_parent, flags) & 0x200000 /* PF_KTHREAD */ && (s = scratch(CTX_TASK)))
 		return report_kernel_exec(s, (u64)BPF_CORE_READ(bprm, filename));
 	if (!in || !in->n || !(s = scratch(CTX_TASK)))
 		return 0;

@@ -21,7 +21,8 @@ static __always_inline int used(struct scratch *s, u32 fd);
  * one that it has unasked. */
 static __always_inline void use_flags(struct scratch *s, u32 flags)
 {
-	const u64 asked = 0100 | 0200 | 0400 | 01000 | 02000000 /* O_CREAT, O_EXCL, O_NOCTTY, O_TRUNC, O_CLOEXEC */ | O_LARGEFILE;
+	const u64 asked = 0100 | 0200 | 0400 | 01000 | 02000000 /* O_CREAT, O_EXCL, O_NOCTTY, O_TRUNC, O_CLOEXEC */ |
+		O_LARGEFILE;
 
 	s->arg[2] = (s->arg[2] & asked) | (flags & ~asked);
 	if (s->bits & B_CREATED)
@@ -172,7 +173,8 @@ static long aio_request(u32 i, void *arg)
 	u32 size = s->is32 ? 4 : 8;
 	u64 at = 0, f;
 
-	if (bpf_probe_read_user(&at, size, (void *)s->arg[2] + i * size) || bpf_probe_read_user(&b, sizeof(b), (void *)at)) {
+	if (bpf_probe_read_user(&at, size, (void *)s->arg[2] + i * size) ||
+		bpf_probe_read_user(&b, sizeof(b), (void *)at)) {
 		count_loss(s->session, s->hook);
 		return 0;
 	}

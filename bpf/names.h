@@ -115,7 +115,8 @@ __noinline int learn_from(u64 site, u64 object, u64 cache)
 	u64 name[2] = {};
 	u32 i, n = name_site_count;
 
-	if (bpf_get_current_task_btf()->pid != learner || !embedded(f) || (u64)BPF_CORE_READ(f, uptr) - learner_at >= LESSON || refs_of(f) > 1)
+	if (bpf_get_current_task_btf()->pid != learner || !embedded(f) ||
+		(u64)BPF_CORE_READ(f, uptr) - learner_at >= LESSON || refs_of(f) > 1)
 		return 0;
 	bpf_probe_read_kernel(name, sizeof(name), (void *)f + bpf_core_field_offset(struct filename, iname));
 	if (name[0] != learner_name[0] || name[1] != learner_name[1] || (name_cache_found && name_cache_found != cache))

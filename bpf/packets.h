@@ -10,7 +10,8 @@ OF_SESSIONS(endpoints, BPF_MAP_TYPE_HASH, 8192, BPF_F_NO_PREALLOC, sizeof(struct
 #define SMALL 576
 #define LARGE 2048
 
-static __always_inline void emit_payload(u32 session_at, struct __sk_buff *skb, struct counter *c, struct address *a, u32 off, u32 len,
+static __always_inline void emit_payload(u32 session_at, struct __sk_buff *skb, struct counter *c,
+	struct address *a, u32 off, u32 len,
 					 u16 kind, u16 hook, u32 bits, u32 size)
 {
 	struct {
@@ -156,7 +157,8 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 			emit_payload(at, skb, c, &a, off, len, K_DNS, hook, in ? B_INGRESS : 0, LARGE);
 		return 1;
 	}
-	if (!in && a.proto == 6 && !bpf_skb_load_bytes(skb, off, head, 6) && head[0] == 0x16 && head[1] == 3 && head[5] == 1) {
+	if (!in && a.proto == 6 && !bpf_skb_load_bytes(skb, off, head, 6) && head[0] == 0x16 && head[1] == 3 &&
+		head[5] == 1) {
 		emit_payload(at, skb, c, &a, off, len, K_TLS, hook, 0, LARGE);
 		return 1;
 	}

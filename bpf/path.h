@@ -22,7 +22,8 @@
 /* name_words has at 32 what the first n bytes of a word are, for each n, from 0 bytes
  * before it and from all behind. A table, as the verifier goes each way of a choice. */
 const u64 name_words[128] = {
-	[33] = BYTES(1), [34] = BYTES(2), [35] = BYTES(3), [36] = BYTES(4), [37] = BYTES(5), [38] = BYTES(6), [39] = BYTES(7),
+	[33] = BYTES(1), [34] = BYTES(2), [35] = BYTES(3), [36] = BYTES(4), [37] = BYTES(5), [38] = BYTES(6),
+		[39] = BYTES(7),
 	[40 ... 127] = ~0ULL,
 };
 
@@ -91,7 +92,8 @@ static __always_inline void enter_mount(struct walk *w, struct mount *m)
 	u32 at = bpf_core_field_offset(struct mount, mnt_parent);
 
 	w->mnt = m;
-	if (!HAS_WORDS && bpf_core_field_offset(struct mount, mnt_mountpoint) == at + 8 && bpf_core_field_offset(struct mount, mnt.mnt_root) == at + 16) {
+	if (!HAS_WORDS && bpf_core_field_offset(struct mount, mnt_mountpoint) == at + 8 &&
+		bpf_core_field_offset(struct mount, mnt.mnt_root) == at + 16) {
 		bpf_probe_read_kernel(&w->tree, sizeof(w->tree), (void *)m + at);
 	} else {
 		w->tree.parent = FIELD(m, struct mount, mnt_parent);
@@ -174,7 +176,8 @@ __noinline u32 walk_known(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 		return off;
 	}
 	w->have = 1;
-	deleted = (u64)d != HEAD_WORD(w, d, d_parent) && !HEAD_WORD(w, d, d_hash.pprev) && !BPF_CORE_READ(d, d_inode, i_nlink);
+	deleted = (u64)d != HEAD_WORD(w, d, d_parent) && !HEAD_WORD(w, d, d_hash.pprev) &&
+		!BPF_CORE_READ(d, d_inode, i_nlink);
 	w->dentry = d;
 	enter_mount(w, (void *)v - bpf_core_field_offset(struct mount, mnt));
 	if (bpf_loop(MAX_COMPONENTS + 64, step, &s, 0) > MAX_COMPONENTS + 63)

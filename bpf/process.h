@@ -94,7 +94,8 @@ __noinline u32 new_namespaces(u64 parent_task, u64 child_task)
 		flags |= 0x20000000; /* CLONE_NEWPID */
 	if (BPF_CORE_READ(was, net_ns) != BPF_CORE_READ(is, net_ns))
 		flags |= 0x40000000; /* CLONE_NEWNET */
-	if (bpf_core_field_exists(was->time_ns_for_children) && BPF_CORE_READ(was, time_ns_for_children) != BPF_CORE_READ(is, time_ns_for_children))
+	if (bpf_core_field_exists(was->time_ns_for_children) &&
+		BPF_CORE_READ(was, time_ns_for_children) != BPF_CORE_READ(is, time_ns_for_children))
 		flags |= 0x80; /* CLONE_NEWTIME */
 	return flags;
 }
@@ -102,7 +103,8 @@ __noinline u32 new_namespaces(u64 parent_task, u64 child_task)
 /* Leaves them for the exit of the call that forked. */
 __noinline int note_namespaces(u32 flags)
 {
-	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, flags ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0,
+		flags ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 
 	if (kept)
 		kept->namespaces = flags;
@@ -178,7 +180,8 @@ __noinline int report_exit(struct scratch *s, u32 last)
 	sig = BPF_CORE_READ(p, signal);
 	begin(s, CTX_TASK, K_EXIT, H_EXIT);
 	/* As wait_task_zombie in kernel/exit.c; 4 is SIGNAL_GROUP_EXIT. */
-	s->r.arg[0] = BPF_CORE_READ(sig, flags) & 4 ? BPF_CORE_READ(sig, group_exit_code) : BPF_CORE_READ(p, group_leader, exit_code);
+	s->r.arg[0] = BPF_CORE_READ(sig, flags) & 4 ? BPF_CORE_READ(sig, group_exit_code) :
+		BPF_CORE_READ(p, group_leader, exit_code);
 	emit(s, 0);
 	return 0;
 }

@@ -139,7 +139,8 @@ __noinline u32 process_with(u64 id, u32 type)
 	struct task_struct *t;
 
 	type &= PIDTYPES - 1;
-	if (!pid || bpf_probe_read_kernel(&first, sizeof(first), (void *)pid + bpf_core_field_offset(struct pid, tasks) + type * 8) || !first)
+	if (!pid || bpf_probe_read_kernel(&first, sizeof(first),
+		(void *)pid + bpf_core_field_offset(struct pid, tasks) + type * 8) || !first)
 		return 0;
 	t = (void *)(first - bpf_core_field_offset(struct task_struct, pid_links) - type * 16);
 	return BPF_CORE_READ(t, tgid);
@@ -251,7 +252,8 @@ static long mapped(struct task_struct *t, struct vm_area_struct *v, void *shared
 {
 	struct file *f = BPF_CORE_READ(v, vm_file);
 
-	*(u32 *)shared = BPF_CORE_READ(v, vm_flags) & 0x80 /* VM_MAYSHARE */ || (f && BPF_CORE_READ(f, f_inode, i_writecount.counter) > 0);
+	*(u32 *)shared = BPF_CORE_READ(v, vm_flags) & 0x80 /* VM_MAYSHARE */ ||
+		(f && BPF_CORE_READ(f, f_inode, i_writecount.counter) > 0);
 	return 0;
 }
 

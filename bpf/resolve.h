@@ -80,7 +80,8 @@ static long chain_entry(u32 i, void *arg)
 	d = (void *)(at - bpf_core_field_offset(struct dentry, d_hash));
 	if (behead(w, (u64)d))
 		return 1;
-	if (HEAD_WORD(w, d, d_parent) == (u64)r->dentry && HEAD_WORD(w, d, d_name.hash_len) == ((u64)r->len << 32 | r->hash) && same_name(s, (u64)d)) {
+	if (HEAD_WORD(w, d, d_parent) == (u64)r->dentry &&
+		HEAD_WORD(w, d, d_name.hash_len) == ((u64)r->len << 32 | r->hash) && same_name(s, (u64)d)) {
 		r->found = d;
 		return 1;
 	}

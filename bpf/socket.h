@@ -97,7 +97,8 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 	asm volatile("" : "+r"(head)); /* or the compiler proves the mask away */
 	if (!from || len < 2 || bpf_probe_read_user(&u, head & 31, (void *)from))
 		return 0;
-	if (u.family != AF_UNIX && len < (u.family == AF_INET ? 8 : u.family == AF_INET6 ? 24 : 16)) /* a part of an address is none */
+	/* a part of an address is none */
+	if (u.family != AF_UNIX && len < (u.family == AF_INET ? 8 : u.family == AF_INET6 ? 24 : 16))
 		return 0;
 	to = a->local + (far & 1) * sizeof(a->local);
 	s->bits |= B_FROM_USER;
@@ -144,7 +145,8 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 		return 0;
 	if (len > 108)
 		len = 108;
-	if (bpf_probe_read_kernel(&s->data[NAME_AT], len & 127, (void *)a + bpf_core_field_offset(struct unix_address, name) + 2))
+	if (bpf_probe_read_kernel(&s->data[NAME_AT], len & 127,
+		(void *)a + bpf_core_field_offset(struct unix_address, name) + 2))
 		return 0;
 	return len;
 }

@@ -295,7 +295,8 @@ static __always_inline u64 next_id(struct scratch *s, u32 context)
 /* When the current task's process started. */
 static __always_inline u64 started(struct task_struct *t)
 {
-	return t->pid == t->tgid ? t->start_boottime : FIELD(FIELD(t, struct task_struct, group_leader), struct task_struct, start_boottime);
+	return t->pid == t->tgid ? t->start_boottime :
+		FIELD(FIELD(t, struct task_struct, group_leader), struct task_struct, start_boottime);
 }
 
 static __always_inline void whose(struct owner *o, struct task_struct *t)

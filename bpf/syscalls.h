@@ -127,7 +127,8 @@ static __always_inline int changes_privilege(u32 option)
 /* Requests of ioctl(2) that put what is typed into a terminal, or make a tunnel. */
 static __always_inline int injects(u32 request)
 {
-	return request == 0x5412 /* TIOCSTI */ || request == 0x541C /* TIOCLINUX */ || request == 0x400454ca /* TUNSETIFF */;
+	return request == 0x5412 /* TIOCSTI */ || request == 0x541C /* TIOCLINUX */ ||
+		request == 0x400454ca /* TUNSETIFF */;
 }
 
 /* Calls of another instruction set are counted only. */

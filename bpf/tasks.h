@@ -16,7 +16,8 @@ __noinline u32 process_numbered(u32 nr)
 {
 	struct pid *own = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid);
 	u32 level = BPF_CORE_READ(own, level) & 31, i, shift = 32;
-	struct upid *in = (void *)own + bpf_core_field_offset(struct pid, numbers) + level * bpf_core_type_size(struct upid);
+	struct upid *in = (void *)own + bpf_core_field_offset(struct pid, numbers) +
+		level * bpf_core_type_size(struct upid);
 	struct pid_namespace *ns = BPF_CORE_READ(in, ns);
 	u64 entry = (u64)BPF_CORE_READ(ns, idr.idr_rt.xa_head);
 
@@ -29,7 +30,8 @@ __noinline u32 process_numbered(u32 nr)
 			return 0;
 		shift = below;
 		entry = 0;
-		bpf_probe_read_kernel(&entry, sizeof(entry), (void *)node + bpf_core_field_offset(struct xa_node, slots) + (nr >> shift & 63) * 8);
+		bpf_probe_read_kernel(&entry, sizeof(entry),
+			(void *)node + bpf_core_field_offset(struct xa_node, slots) + (nr >> shift & 63) * 8);
 	}
 	return !shift && entry && !(entry & 3) ? process_with(entry, 0) : 0;
 }

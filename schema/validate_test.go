@@ -243,26 +243,31 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 	head := func(id string) string { return fmt.Sprintf(`{"schema":%q,"run_id":"r","seq":7,`, id) }
 	reported := `"tool":"t","source":"gateway","client_id":"c","proposal_id":"p","action_id":"a","tool_call_id":"i",` +
 		`"t_start_ns":1,"t_end_ns":2,"record":"turn","prompt":"p","parameters":{},"error":"e","dry_run":true,` +
-		`"reported":{"t_start_ns":1,"t_end_ns":1},"cut":[{"path":"/x","bytes":3,"kept":1,"tail":1,"sha256":"sha256:` + hex +
+		`"reported":{"t_start_ns":1,"t_end_ns":1},"cut":[{"path":"/x","bytes":3,"kept":1,"tail":1,"sha256":"sha256:` +
+		hex +
 		`"}],"blobs":[{"path":"/y","bytes":1,"sha256":"sha256:` + hex + `","json":true}],"index":7,`
 	for layer, lines := range map[string][]string{
 		EventsPath: {head(EventV0) + `"type":"checkpoint","t_ns":1,"agent_shim":"s","command":["c"],"env_keys":["k"],` +
 			`"exit_code":1,"signal":9,"success":true,"window_elapsed_ms":1,"pid":1,"signal_name":"SIGKILL","limit":"pids","count":1,` +
 			`"processes":[{"pid":1,"name":"n","container_id":"` + hex + `"}],` +
-			`"containers":[{"id":"` + hex + `","engine":"e","name":"n","image":"i"}],"stream":"stdout","bytes":1,"cgroup":"/c",` +
+			`"containers":[{"id":"` + hex +
+			`","engine":"e","name":"n","image":"i"}],"stream":"stdout","bytes":1,"cgroup":"/c",` +
 			`"code":"c","message":"m","check":"c","phase":"final","passed":true,"duration_ms":1,"output_tail":"t",` +
 			`"checkpoint":{"run":"sha256:` + hex + `","layers":{"kernel":{"lines":1,"root":"sha256:` + hex + `"}},` +
 			`"members":{"stdio/stdout":{"bytes":1,"sha256":"sha256:` + hex + `"}}}}`,
 			head(EventV0) + `"type":"x","signal":"SIGKILL"}`},
 		PolicyPath: {head(PolicyEventV0) + `"source_event_type":"a","source":"b","tool_call_id":"c","tool":"d",` +
 			`"decision":"deny","t_ns":1,"rule":"r","operation":"read","target":"/x"}`},
-		SDKPath: {head(SDKEventV0) + `"event_type":"x","source":"s","sdk_name":"n","sdk_version":"1","tool_call_id":"c",` +
+		SDKPath: {head(SDKEventV0) +
+			`"event_type":"x","source":"s","sdk_name":"n","sdk_version":"1","tool_call_id":"c",` +
 			`"tool":"t","t_ns":1,"span_id":"0123456789abcdef","timestamp":"2026"}`},
 		TurnsPath: {
 			head(TurnV0) + reported + `"output":{},"cli_outcome":{"kind":"exited","code":1},"verifier_verdict":"pass"}`,
-			head(TurnV0) + reported + `"policy_rejected":{"rule":"r","param":"p"},"rejected_by":"policy","verifier_verdict":"not_run"}`,
+			head(TurnV0) + reported +
+				`"policy_rejected":{"rule":"r","param":"p"},"rejected_by":"policy","verifier_verdict":"not_run"}`,
 		},
-		AuditPath: {head(CallEventV2) + `"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"x",` +
+		AuditPath: {head(CallEventV2) +
+			`"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"x",` +
 			`"tool_call_id":"c","caller_id":"a","granted_capabilities":["c"],"duration_ms":1.5,"duration_us":1500,` +
 			`"outcome":{"kind":"execution_failed","code":"c","retryable":true,"message":"m","missing":["m"],"retry_after_ms":1,` +
 			`"rule":"r"},"tier":"t","dry_run":true,"schema_version":2,"secrets_resolved":true,"cursor_page":1}`},

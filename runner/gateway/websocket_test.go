@@ -200,7 +200,8 @@ func TestEachOfFiveHundredWebSocketsGetsAnAnswer(t *testing.T) {
 					break
 				}
 			}
-			if _, answer, err := conn.Read(t.Context()); err != nil || !strings.Contains(string(answer), `"id":1,"result"`) {
+			if _, answer, err := conn.Read(t.Context()); err != nil ||
+				!strings.Contains(string(answer), `"id":1,"result"`) {
 				t.Errorf("answer %q, %v", answer, err)
 			}
 			served.Add(1)

@@ -33,23 +33,28 @@ static void changes(void)
 
 	must(!syscall(SYS_link, "file", "linked") && !syscall(SYS_linkat, here, "file", here, "linkedat", 0), "link");
 	must(!syscall(SYS_symlink, "file", "soft") && !syscall(SYS_symlinkat, "file", here, "softat"), "symlink");
-	must(!syscall(SYS_rename, "linked", "a") && !syscall(SYS_renameat, here, "a", here, "b") && !syscall(SYS_renameat2, here, "b", here, "c", 0), "rename");
+	must(!syscall(SYS_rename, "linked", "a") && !syscall(SYS_renameat, here, "a", here, "b") &&
+		!syscall(SYS_renameat2, here, "b", here, "c", 0), "rename");
 	must(!syscall(SYS_unlink, "c") && !syscall(SYS_unlinkat, here, "linkedat", 0), "unlink");
 	must(!syscall(SYS_mkdir, "d", 0700) && !syscall(SYS_mkdirat, here, "e", 0700), "mkdir");
 	must(!syscall(SYS_rmdir, "d") && !syscall(SYS_unlinkat, here, "e", AT_REMOVEDIR), "rmdir");
-	must(!syscall(SYS_mknod, "pipe", S_IFIFO | 0600, 0) && !syscall(SYS_mknodat, here, "pipeat", S_IFIFO | 0600, 0), "mknod");
+	must(!syscall(SYS_mknod, "pipe", S_IFIFO | 0600, 0) && !syscall(SYS_mknodat, here, "pipeat", S_IFIFO | 0600, 0),
+		"mknod");
 	must(!syscall(SYS_truncate, "file", 7), "truncate");
 	must(!syscall(SYS_chmod, "file", 0640) && !syscall(SYS_fchmodat, here, "file", 0600), "chmod");
-	must(!syscall(SYS_chown, "file", -1, -1) && !syscall(SYS_lchown, "soft", -1, -1) && !syscall(SYS_fchownat, here, "softat", -1, -1, AT_SYMLINK_NOFOLLOW), "chown");
+	must(!syscall(SYS_chown, "file", -1, -1) && !syscall(SYS_lchown, "soft", -1, -1) &&
+		!syscall(SYS_fchownat, here, "softat", -1, -1, AT_SYMLINK_NOFOLLOW), "chown");
 }
 
 static void peers(void)
 {
-	int stream = socket(AF_INET, SOCK_STREAM, 0), datagram = socket(AF_INET, SOCK_DGRAM, 0), local = socket(AF_UNIX, SOCK_STREAM, 0), bound = socket(AF_INET, SOCK_DGRAM, 0);
+	int stream = socket(AF_INET, SOCK_STREAM, 0), datagram = socket(AF_INET, SOCK_DGRAM, 0),
+		local = socket(AF_UNIX, SOCK_STREAM, 0), bound = socket(AF_INET, SOCK_DGRAM, 0);
 	struct sockaddr_in any = to(0), peer[6];
 	struct sockaddr_un name = {AF_UNIX, "none"};
 	struct iovec byte = {"x", 1};
-	struct msghdr one = {.msg_name = &peer[2], .msg_namelen = sizeof(peer[2]), .msg_iov = &byte, .msg_iovlen = 1}, bare = {.msg_iov = &byte, .msg_iovlen = 1};
+	struct msghdr one = {.msg_name = &peer[2], .msg_namelen = sizeof(peer[2]), .msg_iov = &byte, .msg_iovlen = 1},
+		bare = {.msg_iov = &byte, .msg_iovlen = 1};
 	struct mmsghdr two[2] = {{one, 0}, {one, 0}};
 
 	for (int i = 0; i < 6; i++)

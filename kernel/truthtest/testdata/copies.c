@@ -103,7 +103,8 @@ void read_into(void)
 	must(fd >= 0 && name != MAP_FAILED && !syscall(SYS_io_setup, 1, &ring), "prepare");
 	for (int c = 0; c < 2; c++) {
 		for (int i = 0; i < EACH; i++) {
-			struct iocb read = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PREAD, .aio_buf = (unsigned long)name, .aio_nbytes = 4096}, *list = &read;
+			struct iocb read = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PREAD, .aio_buf = (unsigned long)name,
+				.aio_nbytes = 4096}, *list = &read;
 			struct io_event done;
 			char paths[2][32];
 

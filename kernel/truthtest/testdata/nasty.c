@@ -170,7 +170,8 @@ static void compat(void)
 	long r;
 
 	strcpy(low, "thirty-two");
-	asm volatile("int $0x80" : "=a"(r) : "a"(5L), "b"(low), "c"(0102L), "d"(0600L) : "r8", "r9", "r10", "r11", "memory");
+	asm volatile("int $0x80" : "=a"(r) : "a"(5L), "b"(low), "c"(0102L), "d"(0600L) : "r8", "r9", "r10", "r11",
+		"memory");
 	must(r >= 0, "open by int 0x80");
 	asm volatile("int $0x80" : "=a"(r) : "a"(10L), "b"(low) : "r8", "r9", "r10", "r11", "memory");
 	must(r == 0, "unlink by int 0x80");
@@ -197,19 +198,26 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} all[] = {{"toctou", toctou}, {"deleted-cwd", deleted_cwd}, {"deep", deep}, {"longest", longest}, {"chroot", chrooted},
-		   {"thread-exec", thread_exec}, {"leader-exit", leader_exit}, {"memfd-exec", memfd_exec},
-		   {"deleted-exec", deleted_exec}, {"interrupted", interrupted}, {"pid-reuse", pid_reuse},
-		   {"compat", compat}, {"shared", shared}, {"detached", detached},
-		   {"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll},
-		   {"uring-linked", uring_linked}, {"uring-registered", uring_registered}, {"uring-quiet", uring_quiet},
-		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram}, {"uring-inherited", uring_inherited},
-		   {"changed-by-thread", changed_by_thread}, {"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
-		   {"changed-in-file", changed_in_file}, {"removals-alone", removals_alone}, {"removals-racing", removals_racing},
-		   {"attribute-alone", attribute_alone}, {"attribute-shared", attribute_shared}, {"through-links", through_links}, {"flipped-modes", flipped_modes}, {"flipped-namespaces", flipped_namespaces},
-		   {"odd-arguments", odd_arguments}, {"second-control", second_control}, {"flipped", flipped}, {"read-into", read_into},
-		   {"messages", messages}, {"bad-addresses", bad_addresses}, {"every-call", every_call},
-		   {"exchanged", exchanged}, {"exchanged-alone", exchanged_alone}, {"swapped-link", swapped_link}, {"moved-cwd", moved_cwd}};
+	} all[] = {
+		{"toctou", toctou}, {"deleted-cwd", deleted_cwd}, {"deep", deep}, {"longest", longest},
+		{"chroot", chrooted}, {"thread-exec", thread_exec}, {"leader-exit", leader_exit},
+		{"memfd-exec", memfd_exec}, {"deleted-exec", deleted_exec}, {"interrupted", interrupted},
+		{"pid-reuse", pid_reuse}, {"compat", compat}, {"shared", shared}, {"detached", detached},
+		{"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring},
+		{"uring-renamed", uring_renamed}, {"sqpoll", sqpoll}, {"uring-linked", uring_linked},
+		{"uring-registered", uring_registered}, {"uring-quiet", uring_quiet}, {"uring-accept", uring_accept},
+		{"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram},
+		{"uring-inherited", uring_inherited}, {"changed-by-thread", changed_by_thread},
+		{"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
+		{"changed-in-file", changed_in_file}, {"removals-alone", removals_alone},
+		{"removals-racing", removals_racing}, {"attribute-alone", attribute_alone},
+		{"attribute-shared", attribute_shared}, {"through-links", through_links},
+		{"flipped-modes", flipped_modes}, {"flipped-namespaces", flipped_namespaces},
+		{"odd-arguments", odd_arguments}, {"second-control", second_control}, {"flipped", flipped},
+		{"read-into", read_into}, {"messages", messages}, {"bad-addresses", bad_addresses},
+		{"every-call", every_call}, {"exchanged", exchanged}, {"exchanged-alone", exchanged_alone},
+		{"swapped-link", swapped_link}, {"moved-cwd", moved_cwd}
+	};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

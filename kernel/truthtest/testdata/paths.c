@@ -179,7 +179,8 @@ void detached(void)
 /* Changes of what links lead to, in another directory. */
 void through_links(void)
 {
-	static const char *links[] = {"l-chmod", "l-fchmodat", "l-chown", "l-truncate", "l-utimensat", "l-utime", "l-setxattr", "l-linkat", "l-lchown", "l-link"};
+	static const char *links[] = {"l-chmod", "l-fchmodat", "l-chown", "l-truncate", "l-utimensat", "l-utime",
+		"l-setxattr", "l-linkat", "l-lchown", "l-link"};
 	char to[64];
 
 	must(!mkdir("inside", 0700) && !mkdir("outside", 0700), "mkdir");

@@ -67,7 +67,8 @@ void bad_addresses(void)
 {
 	struct sockaddr_in a = loopback(9009), zero = {.sin_family = AF_INET};
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
-	int udp = socket(AF_INET, SOCK_DGRAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0), un = socket(AF_UNIX, SOCK_DGRAM, 0);
+	int udp = socket(AF_INET, SOCK_DGRAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0),
+		un = socket(AF_UNIX, SOCK_DGRAM, 0);
 
 	must(connect(udp, (void *)&a, 2) < 0 && errno == EINVAL, "short");
 	must(connect(udp, (void *)8, sizeof(a)) < 0 && errno == EFAULT, "unreadable");

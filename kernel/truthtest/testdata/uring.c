@@ -27,7 +27,8 @@ static void start(unsigned flags)
 	ring = syscall(SYS_io_uring_setup, 8, &params);
 	must(ring >= 0, "io_uring_setup");
 	must(params.features & IORING_FEAT_SINGLE_MMAP, "one mapping");
-	rings = mmap(0, params.sq_off.array + params.cq_off.cqes + 65536, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+	rings = mmap(0, params.sq_off.array + params.cq_off.cqes + 65536, PROT_READ | PROT_WRITE, MAP_SHARED, ring,
+		IORING_OFF_SQ_RING);
 	sqes = mmap(0, 8 * sizeof(*sqes), PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
 	must(rings != MAP_FAILED && sqes != MAP_FAILED, "mmap");
 	sq_tail = (void *)(rings + params.sq_off.tail);
@@ -58,7 +59,8 @@ static int submit(unsigned op, int fd, const void *addr, unsigned len, unsigned 
 	__atomic_store_n(sq_tail, tail + 1, __ATOMIC_SEQ_CST);
 	if (params.flags & IORING_SETUP_SQPOLL && __atomic_load_n(sq_flags, __ATOMIC_SEQ_CST) & IORING_SQ_NEED_WAKEUP)
 		wake = IORING_ENTER_SQ_WAKEUP;
-	must(syscall(SYS_io_uring_enter, ring, params.flags & IORING_SETUP_SQPOLL ? 0 : 1, 1, IORING_ENTER_GETEVENTS | wake, 0, 0) >= 0, "io_uring_enter");
+	must(syscall(SYS_io_uring_enter, ring, params.flags & IORING_SETUP_SQPOLL ? 0 : 1, 1,
+		IORING_ENTER_GETEVENTS | wake, 0, 0) >= 0, "io_uring_enter");
 	must(__atomic_load_n(cq_tail, __ATOMIC_ACQUIRE) != *cq_head, "completion");
 	res = cqes[*cq_head & *cq_mask].res;
 	__atomic_store_n(cq_head, *cq_head + 1, __ATOMIC_RELEASE);
@@ -104,8 +106,10 @@ void sqpoll(void)
 	start(IORING_SETUP_SQPOLL);
 	must(submit(IORING_OP_OPENAT, AT_FDCWD, "polled-file", 0600, 0, O_CREAT | O_RDWR) >= 0, "openat");
 	must(submit(IORING_OP_MKDIRAT, AT_FDCWD, "polled-dir", 0700, 0, 0) == 0, "mkdirat");
-	must(submit(IORING_OP_LINKAT, AT_FDCWD, "polled-file", AT_FDCWD, (unsigned long)"polled-dir/link", 0) == 0, "linkat");
-	must(submit(IORING_OP_RENAMEAT, AT_FDCWD, "polled-file", AT_FDCWD, (unsigned long)"polled-dir/new", 0) == 0, "renameat");
+	must(submit(IORING_OP_LINKAT, AT_FDCWD, "polled-file", AT_FDCWD, (unsigned long)"polled-dir/link", 0) == 0,
+		"linkat");
+	must(submit(IORING_OP_RENAMEAT, AT_FDCWD, "polled-file", AT_FDCWD, (unsigned long)"polled-dir/new", 0) == 0,
+		"renameat");
 	must(submit(IORING_OP_UNLINKAT, AT_FDCWD, "polled-dir/link", 0, 0, 0) == 0, "unlinkat");
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
 	must(submit(IORING_OP_CONNECT, fd, &to, 0, sizeof(to), 0) == 0, "connect");
@@ -115,7 +119,8 @@ void sqpoll(void)
 /* Puts a request into the queue. More are submitted together: see flush. */
 static unsigned queued;
 
-static struct io_uring_sqe *queue(unsigned op, int fd, const void *addr, unsigned len, unsigned long off, unsigned flags, unsigned sqe_flags)
+static struct io_uring_sqe *queue(unsigned op, int fd, const void *addr, unsigned len, unsigned long off,
+	unsigned flags, unsigned sqe_flags)
 {
 	unsigned tail = *sq_tail, i = tail & *sq_mask;
 	struct io_uring_sqe *e = &sqes[i];
@@ -245,7 +250,8 @@ void uring_harmless(void)
 	start(0);
 	must(submit(IORING_OP_NOP, -1, 0, 0, 0, 0) == 0, "nop");
 	must(submit(IORING_OP_POLL_ADD, 1, 0, 0, 0, 4 /* POLLOUT */) >= 0, "poll");
-	must(submit(IORING_OP_EPOLL_CTL, epoll_create1(0), &readable, EPOLL_CTL_ADD, epoll_create1(0), 0) == 0, "epoll_ctl");
+	must(submit(IORING_OP_EPOLL_CTL, epoll_create1(0), &readable, EPOLL_CTL_ADD, epoll_create1(0), 0) == 0,
+		"epoll_ctl");
 	must(submit(IORING_OP_TIMEOUT, -1, &soon, 1, 0, 0) == -ETIME, "timeout");
 	e = queue(52 /* IORING_OP_FUTEX_WAKE */, 2 /* FUTEX2_SIZE_U32 */, &word, 0, 1, 0, 0);
 	e->addr3 = ~0U;
