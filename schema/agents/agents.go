@@ -26,7 +26,8 @@ type Program struct {
 	// Ran are patterns of command lines, arguments joined by spaces. What such a command starts
 	// belongs to it.
 	Ran []string `json:"ran"`
-	// Homes are the variables by which a directory below "~/" is somewhere else.
+	// Homes are the variables by which a directory below "~/" is somewhere else. One for "$TMPDIR" names
+	// another directory for temporary files, beside the usual one.
 	Homes map[string]string `json:"homes"`
 	// Wrote are patterns of paths that it makes, changes and removes.
 	Wrote []string `json:"wrote"`
@@ -102,7 +103,15 @@ func (p *Program) Writes(file string, at Place) bool {
 			return at.Workdir != "" && match(at.Workdir+"/"+inProject, file)
 		}
 		if name, ok := strings.CutPrefix(pattern, "$TMPDIR/"); ok {
-			return match(cmp.Or(at.Homes["TMPDIR"], "/tmp")+"/"+name, file)
+			if match(cmp.Or(at.Homes["TMPDIR"], "/tmp")+"/"+name, file) {
+				return true
+			}
+			for variable, usual := range p.Homes {
+				if own := at.Homes[variable]; usual == "$TMPDIR" && own != "" && match(own+"/"+name, file) {
+					return true
+				}
+			}
+			return false
 		}
 		inHome, ok := strings.CutPrefix(pattern, "~/")
 		if !ok {
