@@ -114,7 +114,7 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 		{"files written", view.Files, (*facts).writes},
 		{"privileged", view.Privilege, (*facts).privileged},
 		{"denied", view.Files, (*facts).denied},
-		{"commands", view.Programs, (*facts).commands},
+		{"commands", view.Processes, (*facts).commands},
 		{"names asked for", view.Hosts, (*facts).lookups},
 		{"files touched", view.Files, (*facts).files},
 		{"tool calls", view.Calls, (*facts).tools},

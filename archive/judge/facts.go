@@ -143,10 +143,12 @@ func (f *facts) programs() ([]string, bool) {
 	return listed(f, f.Commands, func(c view.Command) string { return surface.Path(c.Exe) })
 }
 
+// commands are those whose arguments were recorded.
 func (f *facts) commands() ([]string, bool) {
-	return listed(f, f.Commands, func(c view.Command) string {
+	all, whole := listed(f, f.Commands, func(c view.Command) string {
 		return view.QuoteArgs(f.chance.arguments(c.Argv, f.workdir))
 	})
+	return slices.DeleteFunc(all, func(command string) bool { return command == "" }), whole
 }
 
 // hosts are by name where a name is known, since addresses change.

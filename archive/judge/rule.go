@@ -749,7 +749,7 @@ func (m *maker) expr(value ast.Node) (*rule, error) {
 // needs are what a bundle must support for an answer about each subject.
 var needs = map[query.Subject][]view.Subject{
 	query.Events:    {view.Programs, view.Files, view.Hosts, view.Privilege},
-	query.Processes: {view.Programs},
+	query.Processes: {view.Processes},
 	query.Calls:     {view.Calls},
 	query.Turns:     {view.Calls},
 }
@@ -760,7 +760,7 @@ var varNeeds = map[string]view.Subject{
 	"path": view.Files, "target": view.Files, "writes": view.Files, "files": view.Files,
 	"host": view.Hosts, "endpoint": view.Hosts, "address": view.Hosts, "port": view.Hosts, "names": view.Hosts,
 	"hosts": view.Hosts,
-	"exe":   view.Programs, "argv": view.Programs, "command": view.Programs, "programs": view.Programs,
+	"exe":   view.Processes, "argv": view.Processes, "command": view.Processes, "programs": view.Programs,
 	"tool_call": view.Calls, "bound_by": view.Calls, "tools": view.Calls, "decisions": view.Calls, "calls": view.Calls,
 }
 

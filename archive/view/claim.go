@@ -16,6 +16,7 @@ type Subject string
 // Subjects.
 const (
 	Programs  Subject = "programs"  // what was executed
+	Processes Subject = "processes" // who executed it, with which arguments, and how it ended
 	Files     Subject = "files"     // what was opened, written, changed, removed
 	Hosts     Subject = "hosts"     // whom the run talked to
 	Privilege Subject = "privilege" // system calls that need privilege
@@ -132,6 +133,9 @@ var dimensions = map[string]Subject{"process": Programs, "filesystem": Files, "n
 // Hides reports whether a blind spot of a dimension can hide something of the subject, and whether
 // that was decided for this blind spot, by its id, or is assumed of all unknown ones.
 func Hides(s schema.BlindSpot, dimension string, about Subject) (hides, decided bool) {
+	if about == Processes {
+		about = Programs
+	}
 	if known, ok := spots[s.ID]; ok {
 		return slices.Contains(known.hides, about), true
 	}
@@ -187,8 +191,7 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			"what belongs to the run is not certain: some of its processes were not kept in its cgroup%s",
 			because(h, "cgroup"))
 	}
-	v0 := len(h.Coverage) == 0 && h.NetworkEndpointClaimScope == schema.NotApplicable
-	if v0 && (about == Files || about == Privilege) {
+	if formV0(h) && (about == Files || about == Privilege || about == Processes) {
 		add("record it without --compat v0",
 			"the bundle has the form of v0, which holds executions, opens and connections alone")
 	}
@@ -216,6 +219,9 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	}
 	return gaps
 }
+
+// formV0 reports whether the health has the form of v0, which knows neither kernel_state nor coverage.
+func formV0(h *schema.ObservationHealth) bool { return h.KernelState == "" && len(h.Coverage) == 0 }
 
 // blindSpots are those that can hide something of the subject and that the run used, or may have used.
 func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {

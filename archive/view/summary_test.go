@@ -17,8 +17,9 @@ func TestSummary(t *testing.T) {
 	code := 0
 	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited",
 		&code, new(int64(1500*time.Millisecond))
-	b.docs.Health.KernelLayer, b.docs.Health.NetworkProtocolCoverage,
-		b.docs.Health.NetworkEndpointClaimScope = "complete", "connect_only", "diagnostic_only"
+	b.docs.Health.SetKernelLayer(schema.Complete)
+	b.docs.Health.NetworkProtocolCoverage,
+		b.docs.Health.NetworkEndpointClaimScope = "connect_only", "diagnostic_only"
 	b.docs.Health.PolicyLayer, b.docs.Health.SDKLayer, b.docs.Health.CgroupCorrelation = "present", "absent", "clean"
 	b.docs.Health.Layers = map[string]schema.LayerCounts{"policy": {Seen: 3, Written: 3}}
 	b.docs.Correlation.Status = "partial"
