@@ -252,6 +252,10 @@ func (d lineReader) leftover() (l Leftover, err error) {
 			l.Name, err = d.text()
 		case "container_id":
 			l.ContainerID, err = d.matching(containerIDPattern)
+		case "left_session":
+			l.LeftSession, err = d.boolean()
+		case "ours":
+			l.Ours, err = d.boolean()
 		default:
 			err = d.skip()
 		}

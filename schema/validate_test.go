@@ -249,7 +249,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 	for layer, lines := range map[string][]string{
 		EventsPath: {head(EventV0) + `"type":"checkpoint","t_ns":1,"agent_shim":"s","command":["c"],"env_keys":["k"],` +
 			`"exit_code":1,"signal":9,"success":true,"window_elapsed_ms":1,"pid":1,"signal_name":"SIGKILL","limit":"pids","count":1,` +
-			`"processes":[{"pid":1,"name":"n","container_id":"` + hex + `"}],` +
+			`"processes":[{"pid":1,"name":"n","container_id":"` + hex + `","left_session":true,"ours":true}],` +
 			`"containers":[{"id":"` + hex +
 			`","engine":"e","name":"n","image":"i"}],"stream":"stdout","bytes":1,"cgroup":"/c",` +
 			`"code":"c","message":"m","check":"c","phase":"final","passed":true,"duration_ms":1,"output_tail":"t",` +
