@@ -34,6 +34,7 @@ type Record struct {
 type LineDecoder struct {
 	id     string
 	kernel KernelEvent
+	in     jsontext.Decoder // of the other layers
 }
 
 // NewLineDecoder makes a decoder for the layer at a path, such as [TurnsPath].
@@ -50,18 +51,19 @@ var lineSchemas = map[string]string{
 // [ErrSchema] or, where the path was not that of a layer, [ErrUnknownSchema].
 func (d *LineDecoder) Decode(line []byte) (Record, error) {
 	l := Record{Schema: d.id}
-	var err error
-	in := lineReader{jsontext.NewDecoder(bytes.NewBuffer(line))}
-	switch d.id {
-	case KernelEventV1:
-		l.Kernel = &d.kernel
+	if d.id == KernelEventV1 {
 		if err := DecodeKernelEvent(line, &d.kernel); err != nil {
 			return Record{}, err
 		}
-		if l.RunID, l.Seq = d.kernel.RunID, d.kernel.Seq; d.kernel.V0 {
+		if l.Kernel, l.RunID, l.Seq = &d.kernel, d.kernel.RunID, d.kernel.Seq; d.kernel.V0 {
 			l.Schema = KernelEventV0
 		}
 		return l, nil
+	}
+	var err error
+	d.in.Reset(bytes.NewBuffer(line))
+	in := lineReader{&d.in}
+	switch d.id {
 	case EventV0:
 		l.Event = &Event{}
 		err = l.Event.read(in)
@@ -311,7 +313,12 @@ func (d lineReader) count() (uint64, error) {
 func (d lineReader) raw() (jsontext.Value, error) {
 	v, err := d.ReadValue()
 	if err == nil {
-		err = checkSyntax(v) // its numbers
+		switch v.Kind() {
+		case '0':
+			err = checkNumber(string(v))
+		case '{', '[':
+			err = checkSyntax(v) // the numbers in it
+		}
 	}
 	return v, err
 }
