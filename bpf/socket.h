@@ -225,6 +225,7 @@ __noinline int report_foreign(struct scratch *s, u64 file)
 	s->bits = (s->bits & B_URING) | B_NO_RESULT;
 	__builtin_memset(s->arg, 0, sizeof(s->arg));
 	begin_call(s);
+	s->r.t = bpf_ktime_get_boot_ns(); /* a read may have begun before its process joined the run */
 	if (p->walked) {
 		end = walk(s, 0, (u64)p->at.mnt, (u64)p->at.dentry);
 		s->r.bits |= B_WALKED | s->walk.bits;
