@@ -45,7 +45,7 @@ func (s *Summary) about(docs *archive.Documents) {
 }
 
 // writeAbout writes what the page begins with: a row for each fact, and none
-// for what is not known.
+// for what is not known. What matters comes first, since the short page may cut the rest.
 func (s *Summary) writeAbout(w io.Writer) {
 	row := rows(w)
 	row("run", "%s", Clean(s.RunID))
@@ -65,8 +65,24 @@ func (s *Summary) writeAbout(w io.Writer) {
 	if s.Contract != nil {
 		row("contract", "%s%s", Clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
 	}
-	for _, c := range s.Checks {
-		row("", "%-7s %s%s", checkWord(c), Clean(c.Name), checkDetail(c))
+	row("sandbox", "%s", s.sandbox())
+	if s.Resistance != "" {
+		reached := ""
+		for _, r := range s.Reasons {
+			if r.Code == reachable {
+				reached = "; " + Clean(r.Code) + ": " + Clean(r.Message)
+			}
+		}
+		row("tamper", "resistance %s; processes held together by %s%s", Clean(s.Resistance),
+			Clean(cmp.Or(s.Containment, "nothing")), reached)
+	}
+	row("kernel", "%s; network %s, endpoints %s", s.kernel(), Clean(s.Network), Clean(s.EndpointScope))
+	first := slices.Clone(s.Checks)
+	slices.SortStableFunc(first, func(a, b schema.CheckSummary) int {
+		return cmp.Compare(only(a.Result == schema.CheckPassed, "passed"), only(b.Result == schema.CheckPassed, "passed"))
+	})
+	for i, c := range first {
+		row(only(i == 0, "checks"), "%-7s %s%s", checkWord(c), Clean(c.Name), checkDetail(c))
 	}
 	for i, p := range s.Protected {
 		if i == DefaultLimit {
@@ -79,21 +95,9 @@ func (s *Summary) writeAbout(w io.Writer) {
 		}
 		row(only(i == 0, "protected"), "%s %s, %s", Clean(p.Path), Clean(p.Change), state)
 	}
-	row("sandbox", "%s", s.sandbox())
-	row("kernel", "%s; network %s, endpoints %s", s.kernel(), Clean(s.Network), Clean(s.EndpointScope))
 	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
 	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
 	row("cgroup", "%s", Clean(s.Correlation))
-	if s.Resistance != "" {
-		reached := ""
-		for _, r := range s.Reasons {
-			if r.Code == reachable {
-				reached = "; " + Clean(r.Code) + ": " + Clean(r.Message)
-			}
-		}
-		row("tamper", "resistance %s; processes held together by %s%s", Clean(s.Resistance),
-			Clean(cmp.Or(s.Containment, "nothing")), reached)
-	}
 	s.writeSecrets(w)
 	for _, r := range s.Reasons {
 		if r.Code != reachable || s.Resistance == "" {

@@ -51,12 +51,12 @@ started    2026-01-02T03:04:05Z in /w
 command    sh -c 'x y'
 outcome    exited 0 after 1.5s
 contract   failed
-           passed  builds
-           failed  tests (exit 1)
-           not run lint
-protected  x_test.go modified, restored before checking
 sandbox    none
 kernel     complete; network connect_only, endpoints diagnostic_only
+checks     failed  tests (exit 1)
+           not run lint
+           passed  builds
+protected  x_test.go modified, restored before checking
 policy     present, 3 events
 sdk        absent
 cgroup     clean
