@@ -13,6 +13,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/export"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
@@ -49,6 +50,9 @@ left it: for programs that know only the v0 contracts.`,
 				return a.usage(cmd, fmt.Errorf("--to is %q, want %s", to, archive.CompatV0))
 			case to != "" && len(args) > 1:
 				return a.usage(cmd, errors.New("--to takes one bundle"))
+			case to != "" && unverified:
+				return a.usage(cmd, errors.New("--to and --unverified cannot be used together: "+
+					"the new bundle would verify"))
 			case to != "":
 				return nil
 			case format == "":
@@ -128,7 +132,8 @@ func (a *app) exportV0(ctx context.Context, names []string, output string) error
 	bar.Done()
 	switch {
 	case errors.Is(err, archive.ErrNotVerified):
-		return console.WithHint(err, "assay-run verify %s lists every problem", names[0])
+		return console.ExitError{Code: view.ExitBundle,
+			Err: console.WithHint(err, "assay-run verify lists what is wrong with it")}
 	case err != nil:
 		return err
 	}

@@ -85,7 +85,7 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if init {
-				return a.initRules(ctx, args)
+				return a.initRules(ctx, args, !unverified)
 			}
 			rules, err := loadRules(ctx, rulesFile, evaluationFile)
 			if err != nil {
@@ -150,8 +150,8 @@ func loadRules(ctx context.Context, file, evaluation string) (*judge.Rules, erro
 	return judge.EvaluationRules(evaluation)
 }
 
-func (a *app) initRules(ctx context.Context, args []string) error {
-	set, err := a.open(ctx, args, true)
+func (a *app) initRules(ctx context.Context, args []string, needVerified bool) error {
+	set, err := a.open(ctx, args, needVerified)
 	if err != nil {
 		return err
 	}
