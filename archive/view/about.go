@@ -78,9 +78,8 @@ func (s *Summary) writeAbout(w io.Writer) {
 	}
 	row("kernel", "%s; network %s, endpoints %s", s.kernel(), Clean(s.Network), Clean(s.EndpointScope))
 	first := slices.Clone(s.Checks)
-	slices.SortStableFunc(first, func(a, b schema.CheckSummary) int {
-		return cmp.Compare(only(a.Result == schema.CheckPassed, "passed"), only(b.Result == schema.CheckPassed, "passed"))
-	})
+	passed := func(c schema.CheckSummary) string { return only(c.Result == schema.CheckPassed, "passed") }
+	slices.SortStableFunc(first, func(a, b schema.CheckSummary) int { return cmp.Compare(passed(a), passed(b)) })
 	for i, c := range first {
 		row(only(i == 0, "checks"), "%-7s %s%s", checkWord(c), Clean(c.Name), checkDetail(c))
 	}
