@@ -50,8 +50,8 @@ const (
 )
 
 func result(k *schema.KernelEvent) int {
-	switch errno := k.Errno(); {
-	case k.Blocked(), errno == "EACCES", errno == "EPERM":
+	switch {
+	case view.Denied(k):
 		return resultDenied
 	case k.Failed(), k.Kind == schema.KindExit && k.WaitStatus != 0:
 		return resultFailed

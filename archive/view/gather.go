@@ -225,6 +225,12 @@ func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
 	}
 }
 
+// Denied reports whether a policy or permissions refused what the event tells of.
+func Denied(e *schema.KernelEvent) bool {
+	errno := e.Errno()
+	return e.Blocked() || e.Failed() && (errno == "EACCES" || errno == "EPERM" || errno == "EROFS")
+}
+
 // failure notes what was denied, failed or needed privilege.
 func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	var t *tally[Failure]
@@ -232,7 +238,7 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	switch {
 	case e.Class == schema.ClassRunner: // how it came to be contained
 		return
-	case e.Blocked(), e.Failed() && (result == "EACCES" || result == "EPERM" || result == "EROFS"):
+	case Denied(e):
 		t = g.denied
 	case e.Class != schema.ClassAgent && e.Kind != schema.KindLeave: // so do checks and containers
 		return
