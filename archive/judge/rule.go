@@ -754,6 +754,10 @@ var needs = map[query.Subject][]view.Subject{
 	query.Turns:     {view.Calls},
 }
 
+// acts are the variables of events that say what was done, in every dimension.
+var acts = []string{"kind", "value", "result", "errno", "flags", "mode", "count", "bytes_out", "bytes_in", "protocol",
+	"call", "seq", "t"}
+
 // varNeeds narrows what is needed by variables that an expression about events
 // or runs uses.
 var varNeeds = map[string]view.Subject{
@@ -846,6 +850,15 @@ func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
 	}
 	if len(need) == 0 && of != query.Runs || of != query.Events && of != query.Runs {
 		return needs[of]
+	}
+	// Who acted does not narrow what was done, unless it was an execution.
+	if of == query.Events && !slices.Contains(need, view.Files) && !slices.Contains(need, view.Hosts) &&
+		p.Uses(acts...) && !p.OnlyOf(schema.KindExec) {
+		for _, about := range needs[of] {
+			if !slices.Contains(need, about) {
+				need = append(need, about)
+			}
+		}
 	}
 	slices.Sort(need)
 	return need

@@ -1,12 +1,14 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
@@ -35,6 +37,7 @@ type Program struct {
 	uncounted cel.Program
 	always    bool
 	names     []string
+	kind      string // of the only events that it is true for, empty if there is no such kind
 	negated   bool
 }
 
@@ -74,36 +77,37 @@ func Compile(s Subject, text string) (*Program, error) {
 	if err != nil {
 		return fail("%v", err)
 	}
-	ast, issues := env.Compile(text)
+	checked, issues := env.Compile(text)
 	if err := issues.Err(); err != nil {
 		if at := assignment(text); at >= 0 {
 			return fail("= compares nothing: write ==, as in %s==%s", text[:at], text[at+1:])
 		}
 		return fail("%v", err)
 	}
-	if !ast.OutputType().IsExactType(cel.BoolType) {
-		return fail("it yields %s, and must be true or false", ast.OutputType())
+	if !checked.OutputType().IsExactType(cel.BoolType) {
+		return fail("it yields %s, and must be true or false", checked.OutputType())
 	}
-	if err := checkWords(ast); err != nil {
+	if err := checkWords(checked); err != nil {
 		return fail("%v", err)
 	}
 	p := &Program{}
 	optimise := cel.EvalOptions(cel.OptOptimize)
-	if p.program, err = env.Program(ast, optimise, cel.CostLimit(maxCost)); err != nil {
+	if p.program, err = env.Program(checked, optimise, cel.CostLimit(maxCost)); err != nil {
 		return fail("%v", err)
 	}
-	if cheap(env, s, ast, smallEvent) {
-		if p.uncounted, err = env.Program(ast, optimise); err != nil {
+	if cheap(env, s, checked, smallEvent) {
+		if p.uncounted, err = env.Program(checked, optimise); err != nil {
 			return fail("%v", err)
 		}
-		p.always = cheap(env, s, ast, archive.MaxLine)
+		p.always = cheap(env, s, checked, archive.MaxLine)
 	}
-	for _, r := range ast.NativeRep().ReferenceMap() {
+	for _, r := range checked.NativeRep().ReferenceMap() {
 		if r.Name != "" && !slices.Contains(p.names, r.Name) {
 			p.names = append(p.names, r.Name)
 		}
 	}
 	slices.Sort(p.names)
+	p.kind = onlyKind(checked.NativeRep().Expr())
 	return p, nil
 }
 
@@ -138,6 +142,32 @@ func assignment(text string) int {
 // Uses reports whether the expression refers to any of the variables.
 func (p *Program) Uses(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.names, n) })
+}
+
+// OnlyOf reports whether the expression can be true only for events of the kind, because
+// kind == "…" is one of the conditions that it joins with &&.
+func (p *Program) OnlyOf(kind schema.KernelKind) bool { return !p.negated && p.kind == kind.String() }
+
+// onlyKind is the kind that a condition joined with && compares kind with, or empty.
+func onlyKind(e ast.Expr) string {
+	if e.Kind() != ast.CallKind {
+		return ""
+	}
+	args := e.AsCall().Args()
+	switch e.AsCall().FunctionName() {
+	case "_&&_":
+		return cmp.Or(onlyKind(args[0]), onlyKind(args[1]))
+	case "_==_":
+		for i, name := range args {
+			value := args[1-i]
+			if name.Kind() != ast.IdentKind || name.AsIdent() != "kind" || value.Kind() != ast.LiteralKind {
+				continue
+			}
+			word, _ := value.AsLiteral().Value().(string)
+			return word
+		}
+	}
+	return ""
 }
 
 // UsesPrefix reports whether the expression refers to a variable of a group,
