@@ -57,7 +57,7 @@ AGENTS ?= @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33
 test-agents: tools
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	npm install --prefix "$$dir" --no-audit --no-fund $(AGENTS) && \
-	ASSAY_TEST_AGENTS="$$dir/node_modules/.bin" $(GO) test -count 1 -v -timeout 10m -run '^TestAgents$$' ./cmd/assay-run
+	ASSAY_TEST_AGENTS="$$dir/node_modules/.bin" $(GO) test -count 1 -v -timeout 10m -run '^TestAgents(TellOfShortCommandsLate)?$$' ./cmd/assay-run
 
 lint:
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))"

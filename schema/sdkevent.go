@@ -13,6 +13,9 @@ type SDKEvent struct {
 	SDKVersion string `json:"sdk_version"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	Tool       string `json:"tool,omitempty"`
+	// Argv is, where a call starts, the shell command that the agent runs for it: the arguments
+	// of its exec, by which the process is found. Nil: not said.
+	Argv []string `json:"argv,omitempty"`
 	// TNS is the arrival on the runner's clock, nanoseconds since run_started.
 	TNS int64 `json:"t_ns,omitempty"`
 	// SpanID is the W3C span of the call, 16 hex digits, by which processes
@@ -43,6 +46,8 @@ func (e *SDKEvent) read(d lineReader) error {
 			e.ToolCallID, err = d.textOrNull()
 		case "tool":
 			e.Tool, err = d.textOrNull()
+		case "argv":
+			e.Argv, err = d.texts()
 		case "t_ns":
 			e.TNS, err = d.integer()
 		case "span_id":

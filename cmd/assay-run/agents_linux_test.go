@@ -197,6 +197,30 @@ func codexModel(request map[string]any) []any {
 // program is the path of an agent of TestAgents.
 func program(name string) string { return filepath.Join(os.Getenv("ASSAY_TEST_AGENTS"), name) }
 
+// serveModel answers the requests to a model with server-sent events. It returns its URL.
+func serveModel(t *testing.T, answer func(request map[string]any) []any) string {
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request map[string]any
+		if body, _ := io.ReadAll(r.Body); r.Method != http.MethodPost || json.Unmarshal(body, &request) != nil {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, event := range answer(request) {
+			data, _ := json.Marshal(event)
+			if event == nil {
+				data = []byte("[DONE]")
+			}
+			if of, ok := event.(map[string]any); ok && of["type"] != nil {
+				fmt.Fprintf(w, "event: %s\n", of["type"])
+			}
+			fmt.Fprintf(w, "data: %s\n\n", data)
+		}
+	}))
+	t.Cleanup(model.Close)
+	return model.URL
+}
+
 // TestAgents runs real agent programs against scripted models, twice. They take some hundred
 // megabytes, so that who wants this test names their directory; "make test-agents"
 // gets them from npm.
@@ -210,25 +234,7 @@ func TestAgents(t *testing.T) {
 	for name, agent := range agentPrograms {
 		t.Run(name, func(t *testing.T) {
 			programInPath(t)
-			model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var request map[string]any
-				if body, _ := io.ReadAll(r.Body); r.Method != http.MethodPost || json.Unmarshal(body, &request) != nil {
-					http.NotFound(w, r)
-					return
-				}
-				w.Header().Set("Content-Type", "text/event-stream")
-				for _, event := range agent.model(request) {
-					data, _ := json.Marshal(event)
-					if event == nil {
-						data = []byte("[DONE]")
-					}
-					if of, ok := event.(map[string]any); ok && of["type"] != nil {
-						fmt.Fprintf(w, "event: %s\n", of["type"])
-					}
-					fmt.Fprintf(w, "data: %s\n\n", data)
-				}
-			}))
-			defer model.Close()
+			model := serveModel(t, agent.model)
 			// Below /tmp, more names count as random.
 			root, err := os.MkdirTemp("/var/lib", "assay-run-agents-")
 			if err != nil {
@@ -243,7 +249,7 @@ func TestAgents(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				command := agent.setUp(t, dir, home, model.URL)
+				command := agent.setUp(t, dir, home, model)
 				if besides {
 					command = agent.besides(t, dir, home, command)
 				}
@@ -298,6 +304,64 @@ func TestAgents(t *testing.T) {
 			}
 			declared(t, filepath.Join(dir, "b.tar.gz"), agent.shim, false, own...)
 		})
+	}
+}
+
+// TestAgentsTellOfShortCommandsLate has the events of Codex report two equal commands that have
+// ended when it tells of them.
+func TestAgentsTellOfShortCommandsLate(t *testing.T) {
+	if os.Getenv("ASSAY_TEST_AGENTS") == "" {
+		t.Skip("ASSAY_TEST_AGENTS does not name the directory of the agents' programs")
+	}
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	programInPath(t)
+	model := serveModel(t, func(request map[string]any) []any {
+		answer := codexModel(request)
+		if done := strings.Count(fmt.Sprint(request["input"]), "function_call_output"); done < 2 {
+			item := map[string]any{"type": "function_call", "name": "exec_command",
+				"call_id": fmt.Sprintf("call_%d", done), "arguments": `{"cmd":"echo \"it's\" >> by-agent"}`}
+			answer[1] = map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item}
+		}
+		return answer
+	})
+	root, err := os.MkdirTemp("/var/lib", "assay-run-agents-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	dir, home := filepath.Join(root, "work"), filepath.Join(root, "home")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(home, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	agent := agentPrograms["codex"]
+	run := exec.Command("assay-run", append([]string{"-q", "--kernel", "require", "--timeout", "3m", "-o", "b.tar.gz",
+		"--agent-shim", agent.shim, "--sdk-event-log", "sdk.ndjson", "--"}, agent.setUp(t, dir, home, model)...)...)
+	run.Dir = dir
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	bundle := filepath.Join(dir, "b.tar.gz")
+	declared(t, bundle, agent.shim, true)
+	r, err := archive.Open(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := documents(t, r).Correlation
+	if len(report.Bindings) != 2 {
+		t.Errorf("calls: %+v", report.Bindings)
+	}
+	file := filepath.Join(dir, "by-agent")
+	for _, b := range report.Bindings {
+		if !slices.Contains(b.Effects.Written, file) {
+			t.Errorf("call %s: %+v", b.ToolCallID, b.Effects)
+		}
+	}
+	for _, u := range report.ObservedNotReported {
+		if slices.Contains(u.Effects.Written, file) {
+			t.Errorf("%s is %s", file, u.Code)
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ const MaxID = 128
 // and of nobody else's.
 const GatewaySource = "assay-run:gateway"
 
+// MaxArgv bounds the arguments of a command, in bytes.
+const MaxArgv = 16 << 10
+
 // maxText bounds the other strings that are kept of a line, in bytes.
 const maxText = 1024
 
@@ -52,6 +55,7 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 		SDKVersion  *string        `json:"sdk_version"`
 		ToolCallID  *string        `json:"tool_call_id"`
 		Tool        *string        `json:"tool"`
+		Argv        []string       `json:"argv"`
 		Timestamp   jsontext.Value `json:"timestamp"`
 		SpanID      *string        `json:"span_id"`
 		Traceparent *string        `json:"traceparent"`
@@ -90,6 +94,15 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 	}
 	if !slices.Contains(eventTypes, e.EventType) {
 		return fmt.Errorf("event_type is %.64q: want one of %s", e.EventType, strings.Join(eventTypes, ", "))
+	}
+	if e.EventType == ToolCallStarted {
+		e.Argv = l.Argv
+	}
+	switch argv := strings.Join(e.Argv, " "); {
+	case len(argv) > MaxArgv:
+		return fmt.Errorf("argv has %d bytes: at most %d are allowed", len(argv), MaxArgv)
+	case strings.ContainsRune(argv, 0):
+		return errors.New("argv contains a NUL byte")
 	}
 	e.Timestamp = timestamp(l.Timestamp)
 	switch {

@@ -37,6 +37,13 @@ func TestDecodeSDK(t *testing.T) {
 			e.Timestamp = "17.5"
 		}), ""},
 		{"a timestamp that is a world", `"seq":3`, `"seq":3,"timestamp":{}`, &base, ""},
+		{"a command", `"seq":3`, `"seq":3,"argv":["bash","-lc","ls"]`, with(func(e *schema.SDKEvent) {
+			e.Argv = []string{"bash", "-lc", "ls"}
+		}), ""},
+		{"a command that is no list", `"seq":3`, `"seq":3,"argv":"ls"`, nil, "not a JSON object of the expected form"},
+		{"a command with a NUL", `"seq":3`, `"seq":3,"argv":["l\u0000s"]`, nil, "argv contains a NUL byte"},
+		{"a command that is too long", `"seq":3`, `"seq":3,"argv":["` + strings.Repeat("x", 16<<10+1) + `"]`, nil,
+			"argv has 16385 bytes: at most 16384 are allowed"},
 		{"a span", `"seq":3`, `"seq":3,"span_id":"00F067aa0ba902b7"`, with(func(e *schema.SDKEvent) {
 			e.SpanID = "00f067aa0ba902b7"
 		}), ""},

@@ -32,7 +32,9 @@ type call struct {
 	twice, conflict bool
 
 	cgroupID uint64
-	tree     uint32 // the process that does it, by itself and its descendants; 0: any
+	tree     uint32   // the process that does it, by itself and its descendants; 0: any
+	argv     string   // the shell command that it runs, as joined makes it; empty: not said
+	shell    *command // its process; nil: not found
 	bound    [len(methods)]uint64
 	kinds    map[schema.KernelKind]uint64
 	effects  effects
@@ -75,9 +77,10 @@ func (c *call) certain(first, last int64) bool {
 	return c.started && first >= c.start.At && (!c.ended || last <= c.end.After)
 }
 
-// doneBy reports whether a process of the tree that root begins can have done something
-// for the call.
-func (c *call) doneBy(root uint32) bool { return c.tree == 0 || c.tree == root }
+// doneBy reports whether a process can have done something for the call.
+func (c *call) doneBy(by member) bool {
+	return (c.tree == 0 || c.tree == by.root) && (c.shell == nil || by.shell.within(c.shell))
+}
 
 func (c *call) add(method int, e *schema.KernelEvent, b *budget) {
 	n := e.Times()

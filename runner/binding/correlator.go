@@ -49,6 +49,7 @@ type Correlator struct {
 	open    []*call // started and not ended
 	past    []*call // ended, in the order of it
 	trees   trees
+	shells  shells
 	lines   uint64 // taken in so far
 	lost    uint64 // calls beyond the bound
 
@@ -140,6 +141,9 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 		c.file(c.call(e.ToolCallID), e)
 		return
 	}
+	if c.sdk && e.Kind == schema.KindExec && e.Class == schema.ClassAgent {
+		c.executed(e)
+	}
 	// What the runner's own program does, as for a hook, is no call's, and how the agent
 	// reports is none's either.
 	// a flow's time is when it was counted
@@ -180,6 +184,8 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.line(at)
+	// Later there may be too many calls to look at.
+	c.release(func(d *deferred) bool { return !d.by.shell.waits(at.At) })
 	if e.ToolCallID == "" || e.EventType != agentlog.ToolCallStarted && e.EventType != agentlog.ToolCallCompleted {
 		return
 	}
@@ -197,6 +203,7 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	}
 	if e.EventType == agentlog.ToolCallStarted {
 		c.begin(k, at, bySDK)
+		c.runs(k, e.Argv)
 	} else {
 		c.end(k, at)
 	}
@@ -371,22 +378,29 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 		c.mu.Lock()
 	}
 	c.stamp(false)
-	root := c.trees.root(e)
-	if len(c.deferred) < maxDeferred && c.unstamped(first, last) {
-		later := *e
-		later.Argv = slices.Clone(e.Argv) // the layer reuses it
-		c.deferred = append(c.deferred, deferred{later, root, sure})
+	by := c.trees.of(e)
+	if c.hold(e, by, sure) {
 		return
 	}
-	c.judge(e, root, sure)
+	if len(c.deferred) < maxDeferred && c.unstamped(first, last) {
+		c.deferred = append(c.deferred, later(e, by, sure))
+		return
+	}
+	c.judge(e, by, sure)
 }
 
 // deferred is an event of a time at which a line of a log was written whose write is not
 // yet known. The kernel may give out the count of repeated writes much later.
 type deferred struct {
 	e    schema.KernelEvent
-	root uint32
+	by   member
 	sure bool
+}
+
+func later(e *schema.KernelEvent, by member, sure bool) deferred {
+	d := deferred{*e, by, sure}
+	d.e.Argv = slices.Clone(e.Argv) // the layer reuses it
+	return d
 }
 
 // maxDeferred bounds the events that wait.
@@ -395,22 +409,23 @@ const maxDeferred = 10_000
 // judgeDeferred decides about the events that waited, by what is known now.
 func (c *Correlator) judgeDeferred() {
 	c.stamp(true)
+	c.release(nil)
 	for i := range c.deferred {
 		d := &c.deferred[i]
-		c.judge(&d.e, d.root, d.sure)
+		c.judge(&d.e, d.by, d.sure)
 	}
 	c.deferred = nil
 }
 
 // judge binds an event by its time.
-func (c *Correlator) judge(e *schema.KernelEvent, root uint32, sure bool) {
+func (c *Correlator) judge(e *schema.KernelEvent, by member, sure bool) {
 	first, last := e.TNS, e.TNS
 	if e.Repeat {
 		first, last = e.TFirstNS, e.TLastNS
 	}
 	n := e.Times()
 	var room [maxFound]*call
-	found := c.candidates(room[:0], root, first, last, &sure)
+	found := c.candidates(room[:0], by, first, last, &sure)
 	switch {
 	case len(found) > 1 && meet(found):
 		c.counts[notOverlap] += n
@@ -447,15 +462,15 @@ func (c *Correlator) judge(e *schema.KernelEvent, root uint32, sure bool) {
 // maxFound bounds how many calls one event is said to overlap.
 const maxFound = maxScan
 
-// candidates finds the calls that can have been open in a span, for a process of the
-// tree that root begins. sure is unset when not all were looked at.
-func (c *Correlator) candidates(found []*call, root uint32, first, last int64, sure *bool) []*call {
+// candidates finds the calls that can have been open in a span, for a process in the trees of
+// by. sure is unset when not all were looked at.
+func (c *Correlator) candidates(found []*call, by member, first, last int64, sure *bool) []*call {
 	for i, k := range slices.Backward(c.open) {
 		if len(c.open)-i > maxScan || len(found) == maxFound {
 			*sure = false
 			break
 		}
-		if k.doneBy(root) && k.possible(first, last) {
+		if k.doneBy(by) && k.possible(first, last) {
 			found = append(found, k)
 		}
 	}
@@ -467,7 +482,7 @@ func (c *Correlator) candidates(found []*call, root uint32, first, last int64, s
 			*sure = false
 			break
 		}
-		if k.doneBy(root) && k.possible(first, last) {
+		if k.doneBy(by) && k.possible(first, last) {
 			found = append(found, k)
 		}
 	}

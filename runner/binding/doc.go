@@ -34,9 +34,16 @@
 // "assay-run mcp" does. The window of its calls binds the events of those processes
 // alone: what an MCP client does while it waits belongs to no call.
 //
+// A line may say which shell command its call runs, and come when that has ended. Such a
+// call is open from the exec of that command on, and its window binds the events of that
+// process and its descendants alone. Equal commands belong to equal lines in their order. So
+// what a shell does in no call waits, for the report alone, until its line has had the time
+// to come: the lines of the kernel layer have then been written.
+//
 // The Correlator can bind an event as soon as it sees it, because the runner first
 // reads the logs up to the event's time: no later line can have been written
-// before. So it keeps no events, and its memory is bounded by the number of calls,
-// whatever the number of events. It does not bind an event by what it learns only
-// later (a span that is named after its process was executed).
+// before. So it keeps no events but those that wait, of which there is a bound, and its
+// memory is bounded by the number of calls, whatever the number of events. It does not
+// bind an event by what it learns only later (a span that is named after its process was
+// executed).
 package binding

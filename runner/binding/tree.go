@@ -12,8 +12,9 @@ type trees struct {
 
 // member is a process of a tree.
 type member struct {
-	root  uint32
-	since int64 // when it was known, in nanoseconds since run_started
+	root  uint32   // 0: none
+	shell *command // the innermost shell command that it is part of; nil: none
+	since int64    // when it was known, in nanoseconds since run_started
 	ended bool
 }
 
@@ -43,7 +44,7 @@ func (t *trees) see(e *schema.KernelEvent) {
 		}
 		parent, known := t.in[e.PPID]
 		if _, root := t.in[e.PID]; known && !root {
-			t.put(e.PID, member{root: parent.root, since: e.TNS})
+			t.put(e.PID, member{root: parent.root, shell: parent.shell, since: e.TNS})
 		}
 	case schema.KindExit:
 		if m, known := t.in[e.PID]; known {
@@ -67,5 +68,5 @@ func (t *trees) forget(pid uint32) {
 	t.next = (t.next + 1) % maxTreeEnds
 }
 
-// root is the process that an event's tree begins with; 0 outside of all.
-func (t *trees) root(e *schema.KernelEvent) uint32 { return t.in[e.PID].root }
+// of is what trees an event's process is in.
+func (t *trees) of(e *schema.KernelEvent) member { return t.in[e.PID] }

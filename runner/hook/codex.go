@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
@@ -15,10 +16,11 @@ type codexEvent struct {
 	Type     string `json:"type"`
 	ThreadID string `json:"thread_id"`
 	Item     struct {
-		ID     string `json:"id"`
-		Type   string `json:"type"`
-		Server string `json:"server"`
-		Tool   string `json:"tool"`
+		ID      string `json:"id"`
+		Type    string `json:"type"`
+		Server  string `json:"server"`
+		Tool    string `json:"tool"`
+		Command string `json:"command"`
 	} `json:"item"`
 }
 
@@ -64,7 +66,11 @@ func (s *session) codexLine(line []byte) error {
 	}
 	switch {
 	case e.Type == "item.started" && codexTools[e.Item.Type]:
-		return s.report(just(agentlog.ToolCallStarted, e.Item.ID, tool))
+		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}
+		if len(e.Item.Command) <= agentlog.MaxArgv && !strings.ContainsRune(e.Item.Command, 0) {
+			start.Argv = words(e.Item.Command)
+		}
+		return s.report(func([]event) []event { return []event{start} })
 	case e.Type == "item.completed" && codexTools[e.Item.Type]:
 		return s.report(func(open []event) []event {
 			end := event{EventType: agentlog.ToolCallCompleted, ToolCallID: e.Item.ID, Tool: tool}
@@ -79,4 +85,42 @@ func (s *session) codexLine(line []byte) error {
 		return s.report(just(agentlog.RunFailed, "", ""))
 	}
 	return nil
+}
+
+// words takes a command line apart that was quoted for a POSIX shell. It returns nil for
+// what no quoting makes.
+func words(line string) (all []string) {
+	var word []byte
+	quote, begun := byte(0), false
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		switch {
+		case c == '\\' && quote != '\'':
+			if i++; i == len(line) {
+				return nil
+			}
+			if quote == '"' && !strings.ContainsRune("$`\"\\", rune(line[i])) {
+				word = append(word, '\\')
+			}
+			word, begun = append(word, line[i]), true
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote, begun = c, true
+		case quote == 0 && (c == ' ' || c == '\t' || c == '\n'):
+			if begun {
+				all = append(all, string(word))
+			}
+			word, begun = word[:0], false
+		default:
+			word, begun = append(word, c), true
+		}
+	}
+	if quote != 0 {
+		return nil
+	}
+	if begun {
+		all = append(all, string(word))
+	}
+	return all
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/runner/hook"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // scene is a run with a log.
@@ -169,10 +170,60 @@ func TestCodex(t *testing.T) {
 	if diff := cmp.Diff(want, s.lines()); diff != "" {
 		t.Error(diff)
 	}
+	if got, want := s.argv(), [][]string{{"bash", "-lc", "ls"}}; !cmp.Equal(got, want) {
+		t.Error(cmp.Diff(want, got))
+	}
 	// What cannot be reported does not keep the events back.
 	s.env["ASSAY_RUNNER_SDK_EVENT_LOG"] = t.TempDir()
 	if out, err := s.run("codex", codexEvents); out != codexEvents || err == nil {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// argv are the commands that the log's starts have.
+func (s *scene) argv() (all [][]string) {
+	s.t.Helper()
+	data, err := os.ReadFile(s.log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		var e schema.SDKEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			s.t.Fatal(err)
+		}
+		if e.Argv != nil {
+			all = append(all, e.Argv)
+		}
+	}
+	return all
+}
+
+func TestCodexQuotesCommands(t *testing.T) {
+	for line, want := range map[string][]string{
+		`/bin/bash -lc 'sleep 1; touch "a b"'`: {"/bin/bash", "-lc", `sleep 1; touch "a b"`},
+		`bash -lc "it's \$5 \n"`:               {"bash", "-lc", `it's $5 \n`},
+		`bash -lc 'a'"'"'b'\ c ''`:             {"bash", "-lc", "a'b c", ""},
+		"bash -lc 'one\ntwo'":                  {"bash", "-lc", "one\ntwo"},
+		`bash -lc 'open`:                       nil,
+		`bash -lc \`:                           nil,
+		"bash -lc \x00":                        nil,
+		strings.Repeat("x", 16<<10+1):          nil,
+	} {
+		s := newScene(t)
+		item, err := json.Marshal(map[string]any{"type": "item.started",
+			"item": map[string]any{"id": "i", "type": "command_execution", "command": line}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.must("codex", string(item)+"\n")
+		var got []string
+		if all := s.argv(); all != nil {
+			got = all[0]
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(s.lines()) != 1 {
+			t.Errorf("%.40s: %s", line, diff)
+		}
 	}
 }
 

@@ -64,6 +64,7 @@ func (l *log) add(lines func(open []event) []event) error {
 		for _, line := range lines(open) {
 			e := l.base
 			e.Seq, e.EventType, e.ToolCallID, e.Tool = seq, line.EventType, line.ToolCallID, line.Tool
+			e.Argv = line.Argv
 			e.Timestamp = time.Now().UTC().Format(time.RFC3339Nano)
 			data, err := json.Marshal(e)
 			if err != nil {
