@@ -15,11 +15,16 @@ import (
 // breaks, or that its health does not support, are left as comments that say why.
 func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	rules := []string{`expr: {name: ended_well, of: runs, always: 'run.outcome == "exited" && run.exit_code == 0'}`}
+	// There is a rule at least that the run passes: a file without any is refused.
+	if r := &b.Docs.Result; r.Outcome != schema.OutcomeExited || r.ExitCode == nil || *r.ExitCode != 0 {
+		rules = append(rules, fmt.Sprintf("expr: {name: ended_so, of: runs, always: 'run.outcome == %q'}", r.Outcome))
+	}
 	if b.Docs.Result.Contract != nil {
 		rules = append(rules, "contract_passed: true")
 	}
 	var programs []string
 	for _, p := range b.Docs.Surface.ProcessExecs {
+		p = strings.TrimSuffix(p, schema.OtherMounts) // the rule does not ask where it is mounted
 		programs = append(programs, strings.ReplaceAll(literal(p), "<random>", "*"))
 	}
 	hosts, err := contacted(ctx, b)
