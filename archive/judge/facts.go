@@ -155,7 +155,7 @@ func (f *facts) commands() ([]string, bool) {
 func (f *facts) hosts() ([]string, bool) {
 	return listed(f, f.Hosts, func(h view.Host) string {
 		if i := strings.LastIndexByte(h.Endpoint, ':'); i >= 0 && len(h.Names) > 0 {
-			return strings.Join(h.Names, ",") + h.Endpoint[i:]
+			return strings.Join(h.Names, ",") + h.Endpoint[i:] + h.Network.Mark()
 		}
 		return h.What()
 	})

@@ -34,6 +34,7 @@ type subject struct {
 	made  madeFiles
 	// processes is nil if no rule reads it.
 	processes *view.Table
+	networks  view.Networks
 }
 
 // read reads the kernel layer once for all rules that look at events.
@@ -59,7 +60,7 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 		return nil
 	}
 	var table *view.Table
-	if slices.ContainsFunc(programs, func(p *query.Program) bool { return p.Uses(query.ProcessVars...) }) {
+	if slices.ContainsFunc(programs, (*query.Program).NeedsTable) {
 		var err error
 		if table, err = view.ReadProcesses(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
@@ -75,9 +76,10 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 		if s.processes != nil {
 			s.processes.Add(e.K)
 		}
+		s.networks.Add(e.K)
 		for i, match := range e.Match {
 			if match {
-				s.found[asking[i]].found(eventEvidence(e.K))
+				s.found[asking[i]].found(eventEvidence(e.K, s.networks.Of(e.K)))
 			}
 		}
 		if e.K.Class == schema.ClassRunner || e.K.Class == schema.ClassCheck {
@@ -86,7 +88,7 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 		s.made.event(e.K)
 		for _, r := range looking {
 			if r.event(e.K) {
-				s.found[r].found(eventEvidence(e.K))
+				s.found[r].found(eventEvidence(e.K, s.networks.Of(e.K)))
 			}
 		}
 	}
@@ -894,7 +896,7 @@ func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, 
 	return n, err
 }
 
-func eventEvidence(k *schema.KernelEvent) Evidence {
-	return Evidence{Text: fmt.Sprintf("%s %s by process %d at %.3fs", k.Kind, view.Cut(view.What(k), 240), k.PID,
-		float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}
+func eventEvidence(k *schema.KernelEvent, in view.Network) Evidence {
+	return Evidence{Text: fmt.Sprintf("%s %s%s by process %d at %.3fs", k.Kind, view.Cut(view.What(k), 240), in.Mark(),
+		k.PID, float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}
 }

@@ -170,7 +170,7 @@ func list(l []string) []string {
 // stay. Values are made as they are asked for.
 type Event struct {
 	Run   Run
-	Table *view.Table // nil when no variable of the process is used
+	Table *view.Table // nil when no variable needs it
 	K     *schema.KernelEvent
 	Bytes int // of its line
 
@@ -179,7 +179,8 @@ type Event struct {
 	answer map[uint64]bool
 }
 
-// ProcessVars are the variables of events that need a Table.
+// ProcessVars are the variables of events that are the same for all that a process did
+// while it executed one program.
 var ProcessVars = []string{"exe", "argv", "command", "cwd"}
 
 // Parent is the activation that this one is within: none.
@@ -213,6 +214,11 @@ func (e *Event) ResolveName(name string) (any, bool) {
 		return types.String(k.Target), true
 	case "endpoint", "host", "address", "port":
 		return e.network(name), true
+	case "network_namespace":
+		if e.Table == nil {
+			return types.String(""), true
+		}
+		return types.String(e.Table.Network(k)), true
 	case "names":
 		return native(list(k.Names)), true
 	case "protocol":

@@ -54,7 +54,7 @@ func (e *EvalError) Unwrap() error { return e.Err }
 
 // Scan reads the kernel layer once for all programs. It decodes and evaluates on all cores,
 // and iterates over all events in the order of the layer; each is valid until the next one. A
-// table is needed if a program uses [ProcessVars]. An error is the last thing that comes.
+// table is needed if [Program.NeedsTable] says so of a program. An error is the last thing that comes.
 func Scan(ctx context.Context, b *view.Bundle, table *view.Table, programs ...*Program) iter.Seq2[*Found, error] {
 	return func(yield func(*Found, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -111,7 +111,7 @@ func Scan(ctx context.Context, b *view.Bundle, table *view.Table, programs ...*P
 // which the expression fails, as for an element that is not there, is an error.
 func FindEvents(ctx context.Context, b *view.Bundle, p *Program, yield func(line []byte) bool) error {
 	var table *view.Table
-	if p.Uses(ProcessVars...) {
+	if p.NeedsTable() {
 		var err error
 		if table, err = view.ReadProcesses(ctx, b); err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)

@@ -214,6 +214,9 @@ func (p *Program) EvalEvent(e *Event) (bool, error) {
 	return ok, err
 }
 
+// NeedsTable reports whether the program needs the table of processes for events.
+func (p *Program) NeedsTable() bool { return p.Uses(append(ProcessVars, "network_namespace")...) }
+
 // ofEvent reports whether a variable differs between the events of a process.
 func ofEvent(name string) bool {
 	known := func(of Subject) bool {

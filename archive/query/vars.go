@@ -79,6 +79,8 @@ var vars = map[Subject][]Var{
 		{"address", cel.StringType, "the peer's address"},
 		{"port", cel.IntType, "the peer's port; 0 without one"},
 		{"names", texts, "all names of the peer"},
+		{"network_namespace", cel.StringType,
+			"of a network event: empty in the command's own network namespace, other, or unknown: it may be another"},
 		{"protocol", cel.StringType, "tcp, udp, unix, ..."},
 		{"result", cel.StringType, "ok, error, blocked, or - where it is not known"},
 		{"errno", cel.StringType, "ENOENT, ... of a failed call"},

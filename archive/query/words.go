@@ -9,6 +9,7 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -17,6 +18,7 @@ import (
 var words = map[string][]string{
 	"kind":               names(schema.Kinds()),
 	"class":              names(slices.Collect(allClasses)),
+	"network_namespace":  {string(view.OwnNetwork), string(view.OtherNetwork), string(view.UnknownNetwork)},
 	"result":             {"ok", "error", "blocked", "-"},
 	"bound_by":           {"", schema.BoundByCgroup, schema.BoundByEnv, schema.BoundByLineage, schema.BoundByWindow},
 	"method":             {"", schema.BoundByCgroup, schema.BoundByEnv, schema.BoundByLineage, schema.BoundByWindow},

@@ -178,10 +178,11 @@ func (g *gatherer) event(k *schema.KernelEvent) {
 	if i, ok := g.calls[k.ToolCallID]; ok {
 		callIndex = i
 	}
+	value := view.Cut(describe(k), 400) + g.table.Network(k).Mark()
 	g.sample.add(event{
 		tns: k.TNS, seq: k.Seq, count: k.Times(), pid: k.PID, kind: g.kinds.of(k.Kind.String()),
 		proc: g.table.Of(k.ExecID), call: callIndex,
-		value: g.values.of(view.Cut(describe(k), 400)), result: res, group: lane, matters: matters,
+		value: g.values.of(value), result: res, group: lane, matters: matters,
 	})
 }
 

@@ -57,19 +57,20 @@ func describe(e *schema.KernelEvent, t *view.Table, opt *Options) (it item, ok b
 	if e.Kind == schema.KindFlow {
 		return it, false
 	}
+	in := t.Network(e).Mark()
 	if e.Blocked() {
-		it.kind, it.verb, it.object = trouble, "was denied", e.Value
+		it.kind, it.verb, it.object = trouble, "was denied", e.Value+in
 		return it, true
 	}
 	if e.Failed() {
 		switch errno := e.Errno(); {
 		case errno == "EACCES" || errno == "EPERM":
-			it.kind, it.verb, it.object = trouble, "was refused", strings.TrimSpace(e.Kind.String()+" "+e.Value)+": "+
-				errno
+			what := strings.TrimSpace(e.Kind.String() + " " + e.Value)
+			it.kind, it.verb, it.object = trouble, "was refused", what+in+": "+errno
 			return it, true
 		case errno == "ENOENT" && strings.HasPrefix(e.Value, "unix:") && !opt.All: // a daemon that is not there
 		case e.Kind == schema.KindConnect, e.Kind == schema.KindConnectResult:
-			it.kind, it.verb, it.object = trouble, "could not reach", peer(e)+": "+errno
+			it.kind, it.verb, it.object = trouble, "could not reach", peer(e)+in+": "+errno
 			return it, true
 		case e.Kind == schema.KindExecFailed:
 			if errno != "ENOENT" || opt.All { // a shell that looks along PATH
@@ -79,7 +80,9 @@ func describe(e *schema.KernelEvent, t *view.Table, opt *Options) (it item, ok b
 		}
 		return it, false
 	}
-	it.verb, it.object = verb(e, opt)
+	if it.verb, it.object = verb(e, opt); it.verb != "" {
+		it.object += in
+	}
 	if e.Kind == schema.KindExec {
 		it.actor = parentName(t, e)
 	}

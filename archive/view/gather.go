@@ -10,6 +10,7 @@ import (
 // gatherer collects a summary event by event.
 type gatherer struct {
 	tree         *tree
+	networks     Networks
 	dir          string            // the workspace: where the command started
 	rules        map[string]string // that denied, by what they denied
 	missing      map[string]bool   // paths that the run removed or did not find
@@ -46,6 +47,7 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 	}
 	g.classes[e.Class] += n
 	g.tree.event(e)
+	g.networks.Add(e)
 	g.failure(e, n)
 	if e.ContainerID != "" && e.Class != schema.ClassSetup {
 		g.container(e, n)
@@ -180,11 +182,13 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 	if e.Value == "" {
 		return
 	}
-	h := g.hosts.at(e.Name(e.Value), n)
+	in := g.networkOf(e, e.Name(e.Value))
+	h := g.hosts.at(e.Name(e.Value)+in.Mark(), n)
 	if h == nil {
 		return
 	}
 	if h.Endpoint == "" {
+		h.Network = in
 		h.Endpoint, h.Protocol, h.By = e.Name(e.Value), e.Protocol, g.tree.exe(e)
 	}
 	if e.Kind != schema.KindFlow {
@@ -203,16 +207,32 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 	}
 }
 
+// networkOf is where an event about a host happened. A flow has no process: it is where
+// the host was seen, in the command's own network namespace first.
+func (g *gatherer) networkOf(e *schema.KernelEvent, key string) Network {
+	if e.Kind != schema.KindFlow {
+		return g.networks.Of(e)
+	}
+	for _, in := range []Network{OwnNetwork, OtherNetwork, UnknownNetwork} {
+		if g.hosts.has(key + in.Mark()) {
+			return in
+		}
+	}
+	return OwnNetwork
+}
+
 // listening notes connections to an endpoint of the run's own: that is listed, and not
 // each of those who connected to it.
 func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
 	if e.Local == "" {
 		return
 	}
-	h := g.hosts.at("listening "+e.Local, n)
+	in := g.networkOf(e, "listening "+e.Local)
+	h := g.hosts.at("listening "+e.Local+in.Mark(), n)
 	if h == nil {
 		return
 	}
+	h.Network = in
 	if h.Endpoint == "" || h.By == "" {
 		h.Endpoint, h.Listening, h.Protocol, h.By = e.Local, true, e.Protocol, g.tree.exe(e)
 	}

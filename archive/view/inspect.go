@@ -250,6 +250,7 @@ func hostRow(h Host) []string {
 	if h.Listening {
 		name += fmt.Sprintf(" (listening, peers: %d)", h.Peers)
 	}
+	name += h.Network.Mark()
 	return []string{times(h.Count), "out " + Size(h.BytesOut), "in " + Size(h.BytesIn), name}
 }
 

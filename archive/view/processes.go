@@ -50,6 +50,7 @@ type Table struct {
 	Beyond uint64
 
 	instances map[uint64]instance // by exec_id
+	networks  Networks
 }
 
 // NewTable makes an empty table.
@@ -88,7 +89,7 @@ func concerns(line []byte) bool {
 	}
 	kind, _, ended := bytes.Cut(rest[2:], []byte{'"'})
 	switch string(kind) {
-	case "fork", "exec", "exit", "join":
+	case "fork", "exec", "exit", "join", "thread", "namespace":
 		return true
 	}
 	return !ended || bytes.IndexByte(kind, '\\') >= 0
@@ -97,6 +98,7 @@ func concerns(line []byte) bool {
 // Add adds an event. Events must come in order; those that say nothing about
 // processes are ignored.
 func (t *Table) Add(e *schema.KernelEvent) {
+	t.networks.Add(e)
 	switch e.Kind {
 	case schema.KindFork, schema.KindJoin:
 		t.start(e)
@@ -152,3 +154,6 @@ func (t *Table) Program(execID uint64) (exe string, argv []string, cwd string) {
 	in := t.instances[execID]
 	return in.exe, in.argv, in.cwd
 }
+
+// Network is the network namespace in which an event happened; see [Networks.Of].
+func (t *Table) Network(e *schema.KernelEvent) Network { return t.networks.Of(e) }

@@ -183,20 +183,23 @@ type Host struct {
 	Listening bool     `json:"listening,omitempty"`
 	Peers     uint64   `json:"peers,omitempty"`
 	Names     []string `json:"names,omitempty"`
-	Protocol  string   `json:"protocol,omitempty"`
-	By        string   `json:"by,omitempty"`
-	Count     uint64   `json:"count"`
-	Failed    uint64   `json:"failed,omitempty"`
-	BytesOut  uint64   `json:"bytes_out,omitempty"`
-	BytesIn   uint64   `json:"bytes_in,omitempty"`
+	// Network is where the run's process was. Bytes of an endpoint that several have are
+	// with OwnNetwork, if that has it.
+	Network  Network `json:"network_namespace,omitempty"`
+	Protocol string  `json:"protocol,omitempty"`
+	By       string  `json:"by,omitempty"`
+	Count    uint64  `json:"count"`
+	Failed   uint64  `json:"failed,omitempty"`
+	BytesOut uint64  `json:"bytes_out,omitempty"`
+	BytesIn  uint64  `json:"bytes_in,omitempty"`
 }
 
-// What is the endpoint, and whether the run listened there.
+// What is the endpoint, and whether the run listened there or was in another network namespace.
 func (h *Host) What() string {
 	if h.Listening {
-		return "listening " + h.Endpoint
+		return "listening " + h.Endpoint + h.Network.Mark()
 	}
-	return h.Endpoint
+	return h.Endpoint + h.Network.Mark()
 }
 
 // Name is a name that DNS was asked for.

@@ -1,0 +1,280 @@
+package view
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Network says in which network namespace a process acted. 127.0.0.1 and a name such as
+// unix:@x are another thing in each.
+type Network string
+
+// Networks. The first is where the run's command began, which may be a namespace that the
+// sandbox made for it.
+const (
+	OwnNetwork     Network = ""
+	OtherNetwork   Network = "other"   // the process, or one that it descends from, made a new one
+	UnknownNetwork Network = "unknown" // one that exists was entered, perhaps the command's own again
+)
+
+// Mark is what a line says behind an endpoint; empty for the command's own.
+func (n Network) Mark() string {
+	switch n {
+	case OtherNetwork:
+		return " (in another network namespace)"
+	case UnknownNetwork:
+		return " (perhaps in another network namespace)"
+	}
+	return ""
+}
+
+// Flags of the calls that make or enter namespaces.
+const cloneNewNet = 0x40000000
+
+// Networks follows which network namespace each task is in, by the events of the calls that
+// make and enter some. The events do not tell which thread forked, and what an open
+// descriptor is a namespace of: that is then unknown. The zero value is ready. While nothing
+// is added, it is safe for concurrent use.
+type Networks struct {
+	at map[uint64]*instanceNetworks // by exec_id; without those that never left and have no threads
+	// full: there were too many. Of those that are missing nothing is known.
+	full bool
+	// begun are the last instances that began: a clone that made a namespace is told
+	// after its child.
+	begun  [256]begun
+	next   int
+	home   string // the container of the first process
+	homely bool   // home is known
+}
+
+type begun struct {
+	exec, parent uint64
+	pid          uint32
+	fork         bool
+	tns          int64
+}
+
+type instanceNetworks struct {
+	threads int  // beside the first
+	forking bool // it is about to fork a child that may have a namespace of its own
+	tasks   map[uint32][]entered
+}
+
+// entered says where a task has been since tns.
+type entered struct {
+	tns int64
+	in  Network
+}
+
+// Add follows an event. Events must come in order.
+func (n *Networks) Add(e *schema.KernelEvent) {
+	if e.ExecID == 0 || e.Repeat {
+		return
+	}
+	switch e.Kind {
+	case schema.KindFork, schema.KindExec, schema.KindJoin:
+		n.begin(e)
+	case schema.KindThread:
+		n.thread(e)
+	case schema.KindNamespace:
+		n.namespace(e)
+	}
+}
+
+func (n *Networks) begin(e *schema.KernelEvent) {
+	in := OwnNetwork
+	if from := n.at[e.ParentExecID]; from != nil {
+		in = from.child(e.TNS)
+		if e.Kind == schema.KindFork && from.forking {
+			in, from.forking = UnknownNetwork, false
+		}
+	} else if n.full {
+		in = UnknownNetwork
+	}
+	if !n.homely {
+		n.home, n.homely = e.ContainerID, true
+	}
+	if e.Kind == schema.KindJoin && e.ContainerID != "" && e.ContainerID != n.home {
+		in = UnknownNetwork
+	}
+	n.begun[n.next%len(n.begun)] = begun{e.ExecID, e.ParentExecID, e.PID, e.Kind == schema.KindFork, e.TNS}
+	n.next++
+	n.enter(e.ExecID, e.PID, e.TNS, in)
+}
+
+func (n *Networks) thread(e *schema.KernelEvent) {
+	in := OwnNetwork
+	if from := n.at[e.ExecID]; from != nil {
+		in = from.child(e.TNS)
+	}
+	if i := n.instance(e.ExecID); i != nil && i.tasks[task(e)] == nil { // else its number is used again
+		i.threads++
+	}
+	n.enter(e.ExecID, task(e), e.TNS, in)
+}
+
+func (n *Networks) namespace(e *schema.KernelEvent) {
+	// What the runner does before the command starts makes the command's own.
+	if e.Failed() || e.Class == schema.ClassRunner {
+		return
+	}
+	makes := e.Flags&cloneNewNet != 0
+	switch {
+	case e.Call == "setns" && (makes || e.Flags == 0): // 0 is one of any type
+		n.enter(e.ExecID, task(e), e.TNS, UnknownNetwork)
+	case e.Call == "setns" || !makes:
+	case e.Call == "unshare" && !e.HasResult:
+		n.enter(e.ExecID, task(e), e.TNS, UnknownNetwork)
+	case e.Call == "unshare":
+		n.enter(e.ExecID, task(e), e.TNS, OtherNetwork)
+	case !e.HasResult:
+		if i := n.instance(e.ExecID); i != nil {
+			i.forking = true
+		}
+	default:
+		n.cloned(e)
+	}
+}
+
+// cloned says that the child of a clone, and what it began meanwhile, is elsewhere. The
+// result is the child's number where the caller is, and may be another one in the events.
+func (n *Networks) cloned(e *schema.KernelEvent) {
+	var child *begun
+	for back := 1; back <= min(n.next, len(n.begun)); back++ {
+		b := &n.begun[(n.next-back)%len(n.begun)]
+		if !b.fork || b.parent != e.ExecID {
+			continue
+		}
+		if child == nil || int64(b.pid) == e.Result {
+			child = b
+		}
+		if int64(b.pid) == e.Result {
+			break
+		}
+	}
+	if child == nil {
+		return
+	}
+	descend := []uint64{child.exec}
+	for i := max(0, n.next-len(n.begun)); i < n.next; i++ {
+		b := &n.begun[i%len(n.begun)]
+		if b.exec != child.exec {
+			if !slices.Contains(descend, b.parent) {
+				continue
+			}
+			descend = append(descend, b.exec)
+		}
+		n.enter(b.exec, b.pid, b.tns, OtherNetwork)
+	}
+}
+
+// enter notes that a task is elsewhere from then on.
+func (n *Networks) enter(exec uint64, tid uint32, tns int64, in Network) {
+	if in == OwnNetwork && (n.at[exec] == nil || n.at[exec].tasks[tid] == nil) {
+		return
+	}
+	i := n.instance(exec)
+	if i == nil {
+		return
+	}
+	if i.tasks == nil {
+		i.tasks = map[uint32][]entered{}
+	}
+	was := i.tasks[tid]
+	if len(was) > 0 && was[len(was)-1].in == in {
+		return
+	}
+	i.tasks[tid] = append(was, entered{tns, in})
+}
+
+// instance is what is known of one; nil where no more can be kept.
+func (n *Networks) instance(exec uint64) *instanceNetworks {
+	i := n.at[exec]
+	if i == nil && len(n.at) >= MaxProcesses {
+		n.full = true
+	} else if i == nil {
+		if n.at == nil {
+			n.at = map[uint64]*instanceNetworks{}
+		}
+		i = &instanceNetworks{}
+		n.at[exec] = i
+	}
+	return i
+}
+
+// child is where a task begins that any of the others makes.
+func (i *instanceNetworks) child(tns int64) Network {
+	all := map[Network]bool{}
+	if len(i.tasks) < 1+i.threads {
+		all[OwnNetwork] = true // of those that never left
+	}
+	for _, was := range i.tasks {
+		all[where(was, tns)] = true
+	}
+	if len(all) > 1 {
+		return UnknownNetwork
+	}
+	for in := range all {
+		return in
+	}
+	return OwnNetwork
+}
+
+// where is the place of a task at a time.
+func where(was []entered, tns int64) Network {
+	for _, w := range slices.Backward(was) {
+		if w.tns <= tns {
+			return w.in
+		}
+	}
+	return OwnNetwork
+}
+
+// Of is where an event happened; OwnNetwork for one whose object is the same in all of them.
+func (n *Networks) Of(e *schema.KernelEvent) Network {
+	if !inNetwork(e) || e.ExecID == 0 {
+		return OwnNetwork
+	}
+	i := n.at[e.ExecID]
+	switch {
+	case i == nil && n.full:
+		return UnknownNetwork
+	case i == nil:
+		return OwnNetwork
+	}
+	was := i.tasks[task(e)]
+	if !e.Repeat {
+		return where(was, e.TNS)
+	}
+	in := where(was, e.TFirstNS)
+	if where(was, e.TLastNS) != in {
+		return UnknownNetwork
+	}
+	return in
+}
+
+// inNetwork reports whether an event is about an endpoint that each network namespace has
+// of its own.
+func inNetwork(e *schema.KernelEvent) bool {
+	switch e.Kind {
+	case schema.KindConnect, schema.KindConnectResult, schema.KindConnectBlocked, schema.KindBind, schema.KindListen,
+		schema.KindAccept, schema.KindSendto, schema.KindForeignSocket, schema.KindDNS, schema.KindTLS:
+	default:
+		return false
+	}
+	return slices.ContainsFunc([]string{e.Value, e.Local, e.Remote}, func(at string) bool {
+		_, err := netip.ParseAddrPort(at)
+		return err == nil || strings.HasPrefix(at, "unix:@")
+	})
+}
+
+// task is the thread that acted.
+func task(e *schema.KernelEvent) uint32 {
+	if e.TID == 0 {
+		return e.PID
+	}
+	return e.TID
+}
