@@ -20,6 +20,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/runner/internal/checkcache"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -61,12 +62,16 @@ type watcher interface {
 func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, marked *layer.Checks, room room,
 	outlive func(dir string), kernel watcher,
 ) *contractPart {
+	onCheck := opt.OnCheck
+	if onCheck == nil {
+		onCheck = func(string, bool) {}
+	}
 	return &contractPart{
 		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir,
 		onSettled: opt.OnContract, kernel: kernel,
 		checks: &checks{
 			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, room: room, held: opt.Contained,
-			strict: newStrictChecks(spec, outlive), marked: marked,
+			strict: newStrictChecks(spec, outlive), marked: marked, onCheck: onCheck,
 		},
 	}
 }
@@ -287,6 +292,7 @@ type checks struct {
 	held    interface{ kill() } // every process of the run
 	strict  *strictChecks       // nil where checks are not strict
 	marked  *layer.Checks
+	onCheck func(name string, ended bool)
 	dir     string
 	as      *sandbox.User // who the command became
 
@@ -309,10 +315,12 @@ func (c *checks) baselineEnded() { c.phase = contract.Final }
 func (c *checks) runAs(as *sandbox.User) { c.as = as }
 
 func (c *checks) started(phase contract.Phase, check contract.Check) {
+	c.onCheck(check.Name, false)
 	c.log.Event(schema.Event{Type: schema.CheckStarted, Check: check.Name, Phase: string(phase)})
 }
 
 func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.CheckResult) {
+	c.onCheck(check.Name, true)
 	e := schema.Event{Type: schema.CheckCompleted, Check: check.Name, Phase: string(phase), Passed: &r.Passed,
 		DurationMS: &r.DurationMS}
 	e.ExitCode, e.OutputTail = &schema.Nullable[int]{}, tail(r.OutputTail)
@@ -343,12 +351,15 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 	}
 	env, fresh := c.env, ""
 	if c.strict != nil {
-		dir, clean, err := c.strict.open(c.room.checkUser(c.as))
+		own, err := c.strict.open(check, c.room.checkUser(c.as))
 		if err != nil {
 			return contract.ExitStatus{}, err
 		}
-		defer c.strict.close(dir)
-		env, fresh = clean, dir
+		defer c.strict.close(own.dir)
+		if c.phase == contract.Baseline { // nothing of the command's can be in it
+			defer c.strict.keep(own)
+		}
+		env, fresh = own.env, own.dir
 	}
 	var id uint64
 	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {
@@ -458,12 +469,23 @@ func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
 	c.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: c.signaled})
 }
 
-// strictChecks gives each check of a contract directories of its own, empty at its
-// start, so that nothing which the command left decides its result.
+// strictChecks gives each check of a contract directories of its own, so that nothing which the
+// command left decides its result. They are empty at its start, but for what checks of earlier
+// baselines left in their tools' caches.
 type strictChecks struct {
-	env     []string         // what is clean of the run's environment
-	outlive func(dir string) // removes it if we cannot
-	root    string           // of all checks; empty before the first
+	env      []string         // what is clean of the run's environment
+	outlive  func(dir string) // removes it if we cannot
+	contract string           // the contract's file
+	cache    *checkcache.Cache
+	root     string // of all checks; empty before the first
+}
+
+// strictCheck is what a check has of its own.
+type strictCheck struct {
+	dir    string
+	env    []string
+	key    string // of its entry in the cache
+	loaded int    // how many files came from there
 }
 
 // inherited are the variables of our environment that a strict check gets. Those with
@@ -475,7 +497,8 @@ func newStrictChecks(spec *Spec, outlive func(dir string)) *strictChecks {
 	if !spec.StrictChecks {
 		return nil
 	}
-	s := &strictChecks{outlive: outlive}
+	file, _ := filepath.Abs(spec.Contract)
+	s := &strictChecks{outlive: outlive, contract: file, cache: checkcache.Open()}
 	for _, kv := range spec.environ() {
 		key, _, _ := strings.Cut(kv, "=")
 		_, set := spec.Env[key]
@@ -488,11 +511,14 @@ func newStrictChecks(spec *Spec, outlive func(dir string)) *strictChecks {
 	return s
 }
 
+// cacheDir is the directory of a check in which its tools keep their caches.
+const cacheDir = "cache"
+
 // directories are the variables that name one, below that of a check. Tools which
 // keep a cache beside the sources are told to keep it there.
 var directories = []struct{ variable, dir string }{
 	{"HOME", "home"},
-	{"XDG_CONFIG_HOME", "config"}, {"XDG_CACHE_HOME", "cache"}, {"XDG_DATA_HOME", "data"}, {"XDG_STATE_HOME", "state"},
+	{"XDG_CONFIG_HOME", "config"}, {"XDG_CACHE_HOME", cacheDir}, {"XDG_DATA_HOME", "data"}, {"XDG_STATE_HOME", "state"},
 	{"XDG_RUNTIME_DIR", "runtime"},
 	{"TMPDIR", "tmp"}, {"TMP", "tmp"}, {"TEMP", "tmp"},
 	{"PYTHONPYCACHEPREFIX", "cache/python"}, {"MYPY_CACHE_DIR", "cache/mypy"}, {"RUFF_CACHE_DIR", "cache/ruff"},
@@ -500,28 +526,28 @@ var directories = []struct{ variable, dir string }{
 }
 
 // open makes the directories of a check that runs as u, and the environment that names them.
-func (s *strictChecks) open(u *sandbox.User) (dir string, env []string, err error) {
-	uid, gid := -1, -1
+func (s *strictChecks) open(check contract.Check, u *sandbox.User) (_ strictCheck, err error) {
+	dir, env, uid, gid := "", []string(nil), -1, -1
 	if u != nil {
 		uid, gid = u.UID, u.GID
 	}
 	if s.root == "" {
 		root, err := os.MkdirTemp("", "assay-run-checks-*")
 		if err != nil {
-			return "", nil, fmt.Errorf("make directories for it: %w", err)
+			return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
 		}
 		s.root = root
 		s.outlive(filepath.Join(root, "of")) // and then root
 		err = errors.Join(os.Mkdir(filepath.Join(root, "of"), 0o711), os.Chmod(root, 0o711))
 		if err != nil {
-			return "", nil, fmt.Errorf("make directories for it: %w", err)
+			return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
 		}
 	}
 	if dir, err = os.MkdirTemp(filepath.Join(s.root, "of"), ""); err != nil {
-		return "", nil, fmt.Errorf("make directories for it: %w", err)
+		return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return "", nil, fmt.Errorf("make directories for it: %w", err)
+		return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
 	}
 	own := map[string]string{}
 	for _, d := range directories {
@@ -531,7 +557,7 @@ func (s *strictChecks) open(u *sandbox.User) (dir string, env []string, err erro
 		}
 	}
 	if err = errors.Join(err, os.Chown(dir, uid, gid)); err != nil {
-		return "", nil, fmt.Errorf("make directories for it: %w", err)
+		return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
 	}
 	for _, kv := range s.env {
 		key, _, _ := strings.Cut(kv, "=")
@@ -542,7 +568,9 @@ func (s *strictChecks) open(u *sandbox.User) (dir string, env []string, err erro
 	for _, d := range directories {
 		env = append(env, d.variable+"="+own[d.variable])
 	}
-	return dir, env, nil
+	made := strictCheck{dir: dir, env: env, key: checkcache.Key(s.contract, check.Name, check.Command, uid)}
+	made.loaded = s.cache.Load(made.key, filepath.Join(dir, cacheDir), uid, gid)
+	return made, nil
 }
 
 func mkdirFor(dir string, uid, gid int) error {
@@ -553,6 +581,11 @@ func mkdirFor(dir string, uid, gid int) error {
 		return err
 	}
 	return os.Chown(dir, uid, gid)
+}
+
+// keep keeps the cache of a check that has ended for the next ones. Without it they are slower.
+func (s *strictChecks) keep(own strictCheck) {
+	_ = s.cache.Store(own.key, filepath.Join(own.dir, cacheDir), own.loaded)
 }
 
 // close removes a check's directory. A tool may have made directories there that
@@ -628,17 +661,17 @@ func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard)
 // Run implements [contract.Executor].
 func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus,
 	error) {
-	fresh, env, err := e.checks.open(nil)
+	own, err := e.checks.open(check, nil)
 	if err != nil {
 		return contract.ExitStatus{}, err
 	}
-	defer e.checks.close(fresh)
-	return contract.Shell{Dir: e.dir, Env: env, Group: func(name string) (contract.Group, error) {
+	defer e.checks.close(own.dir)
+	return contract.Shell{Dir: e.dir, Env: own.env, Group: func(name string) (contract.Group, error) {
 		group, err := e.session.NewGroup(name)
 		if err != nil {
 			return nil, err
 		}
-		return &confinedGroup{Group: group, profile: e.profile.Strict(fresh)}, nil
+		return &confinedGroup{Group: group, profile: e.profile.Strict(own.dir)}, nil
 	}}.Run(ctx, check, index, out)
 }
 

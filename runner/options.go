@@ -77,6 +77,9 @@ type Options struct {
 	// OnHealth is given what the run claims of its evidence once that is known;
 	// nil tells nobody. Only the functions of Options use it, before Run returns.
 	OnHealth func(*schema.ObservationHealth)
+	// OnCheck is told when a check of the outcome contract starts, and when it has ended. It is
+	// called from any goroutine; nil tells nobody.
+	OnCheck func(name string, ended bool)
 	// OnContract is given contract.json once the outcome contract has been
 	// evaluated; nil tells nobody.
 	OnContract func(*schema.Contract)

@@ -131,6 +131,7 @@ func (a *app) checkContract(ctx context.Context, file string, spec *runner.Spec,
 	defer func() { err = errors.Join(err, session.close()) }()
 	opts := contract.PrepareOptions{Path: file, Workdir: dir, Executor: session.executor(dir, spec.Env)}
 	if spec.StrictChecks {
+		spec.Contract = file // whose checks find what its baselines kept
 		strict, err := runner.NewStrictExecutor(spec, session.Session, session.guard)
 		if err != nil {
 			return err

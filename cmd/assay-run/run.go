@@ -119,6 +119,8 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	opt.ScratchDir, opt.Evidence = r.spool.Dir(), []string{filepath.Dir(r.spool.Dir())}
 	opt.TurnsFile = filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath))
 	opt.Signals, opt.Ready = caught.C, func() error { caught.Wait(); return r.spool.OnDisk() }
+	checking := &checkBar{w: a.stderr, quiet: a.say.Quiet}
+	opt.OnCheck = checking.check
 	opt.OnContract, opt.OnHealth = a.tellContract, func(h *schema.ObservationHealth) { health = h }
 	opt.OnOutputError, opt.OnSwept = a.tellOutput, a.tellSwept
 	lost := &losses{app: a}

@@ -54,6 +54,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NOT_UTF8", "\xff")
 			env.Setenv("CGROUP2", cgroup2())
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			env.Setenv("CACHE_DIRECTORY", filepath.Join(env.WorkDir, ".cache"))
 			cache := os.Getenv("GOCACHE")
 			if dir, err := os.UserCacheDir(); cache == "" && err == nil {
 				cache = filepath.Join(dir, "go-build")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -132,6 +133,45 @@ func (a *app) tellOutput(_ string, err error) {
 func (a *app) tellContract(c *schema.Contract) {
 	for _, reason := range c.Reasons {
 		a.say.Warning("contract: %s", reason)
+	}
+}
+
+// checkBar draws a bar on a terminal while a check of a contract takes long.
+type checkBar struct {
+	w     *os.File
+	quiet bool
+
+	end func() // of the check that runs
+}
+
+// check is told of the start and the end of each check, which come one after the other.
+func (b *checkBar) check(name string, ended bool) {
+	if ended {
+		b.end()
+		return
+	}
+	b.end = func() {}
+	_, bar := console.NewProgress(context.Background(), b.w, "checking")
+	if bar == nil || b.quiet {
+		return
+	}
+	bar.Item(0, 1, name)
+	over := make(chan struct{})
+	var drawing sync.WaitGroup
+	drawing.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Second):
+				bar.Step(0, 0)
+			}
+		}
+	})
+	b.end = func() {
+		close(over)
+		drawing.Wait()
+		bar.Done()
 	}
 }
 

@@ -72,3 +72,14 @@ func TestTerminalInASandbox(t *testing.T) {
 		})
 	}
 }
+
+// A terminal shows which check of a contract takes long.
+func TestABarForALongCheck(t *testing.T) {
+	x := prepareTmux(t)
+	x.bash()
+	x.file("c.yaml", "description: ''\nchecks: [{name: slow, command: 'until test -e go; do sleep 0.1; done'}]\n")
+	x.Line(`clear; ./assay-run -o a.tar.gz --contract c.yaml -- true`)
+	x.Expect(`checking \[\.+\] [0-9]+s slow`)
+	x.file("go", "")
+	x.Expect(`contract passed`)
+}

@@ -55,7 +55,7 @@ func (p *Progress) Item(i, n int, name string) {
 }
 
 // Step draws how far the work on the item is: done of total, where total 0 means
-// that it cannot be told.
+// that it cannot be told; of a single item it then draws how long it has taken.
 func (p *Progress) Step(done, total int64) {
 	if p == nil {
 		return
@@ -76,8 +76,12 @@ func (p *Progress) Step(done, total int64) {
 	}
 	const width = 24
 	n := int(part * width)
-	fmt.Fprintf(p.w, "\r\x1b[K%s [%s%s] %3.0f%% %s", p.what, strings.Repeat("#", n), strings.Repeat(".", width-n),
-		part*100, p.name)
+	how := fmt.Sprintf("%3.0f%%", part*100)
+	if total == 0 && p.items <= 1 {
+		how = now.Sub(p.start).Round(time.Second).String()
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s [%s%s] %s %s", p.what, strings.Repeat("#", n), strings.Repeat(".", width-n), how,
+		p.name)
 }
 
 // Done takes the bar away. It may be called again.

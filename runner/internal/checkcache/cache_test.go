@@ -1,0 +1,138 @@
+package checkcache
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func open(t *testing.T) *Cache {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has a cache")
+	}
+	t.Setenv("CACHE_DIRECTORY", filepath.Join(t.TempDir(), "cache"))
+	c := Open()
+	if c == nil {
+		t.Fatal("there is no cache")
+	}
+	return c
+}
+
+func write(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An entry has the files of the directory, for the user who asks, and nothing that is another's.
+func TestAnEntryIsACopy(t *testing.T) {
+	c, from, into := open(t), t.TempDir(), t.TempDir()
+	write(t, filepath.Join(from, "a/b/file"), "text", 0o644)
+	write(t, filepath.Join(from, "tool"), "#!", 0o755)
+	secret := filepath.Join(t.TempDir(), "secret")
+	write(t, secret, "secret", 0o600)
+	old := time.Now().Add(-72 * time.Hour).Truncate(time.Second)
+	for _, err := range []error{
+		os.Link(secret, filepath.Join(from, "a/linked")), os.Symlink(secret, filepath.Join(from, "soft")),
+		os.Symlink(filepath.Dir(secret), filepath.Join(from, "dir")), syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600),
+		os.Chtimes(filepath.Join(from, "tool"), old, old),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Store("key", from, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Load("other", into, 65534, 65534); n != 0 {
+		t.Errorf("%d files of another entry", n)
+	}
+	if n := c.Load("key", into, 65534, 65534); n != 2 {
+		t.Errorf("%d files, want 2", n)
+	}
+	got := map[string]string{}
+	for _, name := range []string{"a/b/file", "tool", "a/linked", "soft", "dir", "pipe"} {
+		info, err := os.Lstat(filepath.Join(into, name))
+		if err != nil {
+			continue
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 65534 {
+			t.Errorf("%s is %d's", name, uid)
+		}
+		got[name] = info.Mode().String()
+	}
+	if want := map[string]string{"a/b/file": "-rw-------", "tool": "-rwx------"}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if info, err := os.Stat(filepath.Join(into, "tool")); err != nil || !info.ModTime().Equal(old) {
+		t.Errorf("the time is not kept: %v, %v", info, err)
+	}
+}
+
+// An entry is replaced when something is new, and goes when nobody uses it.
+func TestAnEntryIsKeptWhileItIsUsed(t *testing.T) {
+	c, from := open(t), t.TempDir()
+	write(t, filepath.Join(from, "one"), "1", 0o600)
+	if err := c.Store("key", from, 0); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(from, "one"), "2", 0o600)
+	if err := c.Store("key", from, 1); err != nil {
+		t.Fatal(err)
+	}
+	into := t.TempDir()
+	c.Load("key", into, -1, -1)
+	if b, _ := os.ReadFile(filepath.Join(into, "one")); string(b) != "1" {
+		t.Errorf("one is %q: it was copied again", b)
+	}
+	write(t, filepath.Join(from, "two"), "2", 0o600)
+	if err := c.Store("key", from, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Load("key", t.TempDir(), -1, -1); n != 2 {
+		t.Errorf("%d files, want 2", n)
+	}
+	entry := filepath.Join(c.dir, "key")
+	past := time.Now().Add(-unused - time.Hour)
+	if err := os.Chtimes(entry, past, past); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Store("other", from, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(entry); !os.IsNotExist(err) {
+		t.Errorf("the unused entry is still there: %v", err)
+	}
+}
+
+// The directory must be root's alone.
+func TestTheCacheIsRootsAlone(t *testing.T) {
+	c := open(t)
+	if err := os.Chmod(c.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if Open() != nil {
+		t.Error("others may look into it")
+	}
+	if err := os.Chmod(c.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(c.dir, 65534, -1); err != nil {
+		t.Fatal(err)
+	}
+	if Open() != nil {
+		t.Error("it is another's")
+	}
+	var none *Cache
+	if n, err := none.Load("key", t.TempDir(), -1, -1), none.Store("key", t.TempDir(), 0); n != 0 || err != nil {
+		t.Errorf("no cache: %d, %v", n, err)
+	}
+}
