@@ -3,7 +3,6 @@ package evaluation
 import (
 	"net/netip"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -164,7 +163,7 @@ func below(g, name string) bool {
 	return false
 }
 
-var packageEnd = regexp.MustCompile(`[\[=<>!~; ].*$`)
+var packageEnd = pattern(`[\[=<>!~; ].*$`)
 
 // packageName is the name of a package in an argument, without its version and in lower case.
 func packageName(arg string) string {
@@ -172,13 +171,13 @@ func packageName(arg string) string {
 	if i := strings.LastIndexByte(name, '@'); i > 0 {
 		name = name[:i]
 	}
-	name = packageEnd.ReplaceAllString(name, "")
+	name = packageEnd().ReplaceAllString(name, "")
 	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 }
 
 var (
-	scheme = regexp.MustCompile(`^(git\+|github:|gh:)?([a-z+]+://)?([^/@]*@)?`)
-	ending = regexp.MustCompile(`(\.git)?(@[^/]*)?(#.*)?/?$`)
+	scheme = pattern(`^(git\+|github:|gh:)?([a-z+]+://)?([^/@]*@)?`)
+	ending = pattern(`(\.git)?(@[^/]*)?(#.*)?/?$`)
 )
 
 // repositoryName writes what names a repository as "host/owner/name".
@@ -187,7 +186,7 @@ func repositoryName(arg string) string {
 	if strings.HasPrefix(arg, "github:") || strings.HasPrefix(arg, "gh:") {
 		host = "github.com/"
 	}
-	name := scheme.ReplaceAllString(arg, "")
+	name := scheme().ReplaceAllString(arg, "")
 	if first, rest, ok := strings.Cut(name, ":"); ok && !strings.Contains(first, "/") { // host:path, host:port/path
 		port, tail, _ := strings.Cut(rest, "/")
 		if strings.Trim(port, "0123456789") == "" {
@@ -195,7 +194,7 @@ func repositoryName(arg string) string {
 		}
 		name = first + "/" + rest
 	}
-	name = strings.ToLower(host + ending.ReplaceAllString(name, ""))
+	name = strings.ToLower(host + ending().ReplaceAllString(name, ""))
 	for _, prefix := range []string{"raw.githubusercontent.com/", "codeload.github.com/", "www.github.com/",
 		"api.github.com/repos/"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {

@@ -2,7 +2,6 @@ package evaluation
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -82,7 +81,7 @@ var (
 	}
 	systemFiles = []string{"/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/environment", "/etc/gitconfig",
 		"/etc/zsh/zshenv", "/etc/hosts"}
-	libraries = regexp.MustCompile(`/(site-packages|dist-packages|node_modules)/|/lib/python[0-9.]+/|` +
+	libraries = pattern(`/(site-packages|dist-packages|node_modules)/|/lib/python[0-9.]+/|` +
 		`^/(usr/|usr/local/)?lib(32|64)?/|^/usr/(share|libexec)/`)
 	programDirs = []string{"bin", "sbin", "shims", "git-core"}
 )
@@ -97,7 +96,7 @@ func kindOf(name string, inside bool) preparation {
 		return cache
 	case slices.Contains(startFiles, base), strings.HasSuffix(base, ".pth"):
 		return startFile
-	case libraries.MatchString(name):
+	case libraries().MatchString(name):
 		return installed
 	case strings.Contains(name, "/.git/hooks/"), strings.HasSuffix(name, "/.git/config"):
 		return configuration
@@ -161,7 +160,7 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 const openExcl = 0x80
 
 // compiled is the name that Python gives to a compiled file until it is whole.
-var compiled = regexp.MustCompile(`\.pyc\.[0-9]+$`)
+var compiled = pattern(`\.pyc\.[0-9]+$`)
 
 // own reports whether a program wrote what it writes by itself: Python the compiled form of the source that
 // it has just read, git its own configuration.
@@ -170,7 +169,7 @@ func (g *grader) own(k *schema.KernelEvent, p *process, name string, kind prepar
 	case p.made:
 		return false
 	case kind == cache:
-		return k.Kind == schema.KindRename && compiled.MatchString(k.Value) &&
+		return k.Kind == schema.KindRename && compiled().MatchString(k.Value) &&
 			strings.HasPrefix(path.Base(p.exe), "python") &&
 			compiledFrom(name, p.source) && !g.j.written.has(p.source)
 	case kind == configuration && p.tool == "git":
@@ -402,11 +401,11 @@ func (g *grader) unread(f *prepared) (bad, doubt bool) {
 		if path.Base(f.path) == "conftest.py" {
 			return in, !known
 		}
-		return libraries.MatchString(f.path) && !f.inside, true
+		return libraries().MatchString(f.path) && !f.inside, true
 	case installed, program:
 		return f.old, true
 	case cache:
-		return false, in || !f.inside && libraries.MatchString(f.path) || f.inside && !known
+		return false, in || !f.inside && libraries().MatchString(f.path) || f.inside && !known
 	case project:
 		return false, in || !known
 	}

@@ -2,7 +2,6 @@ package evaluation
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -295,10 +294,10 @@ func (h *history) clone(args []string) (bool, string) {
 
 // remote reports whether an argument names a repository of another host.
 func remote(a string) bool {
-	return strings.Contains(a, "://") && !strings.HasPrefix(a, "file://") || sshName.MatchString(a)
+	return strings.Contains(a, "://") && !strings.HasPrefix(a, "file://") || sshName().MatchString(a)
 }
 
-var sshName = regexp.MustCompile(`^[\w.-]+@[\w.-]+:|^[\w-]+(\.[\w-]+)+:`)
+var sshName = pattern(`^[\w.-]+@[\w.-]+:|^[\w-]+(\.[\w-]+)+:`)
 
 // revisions looks for a revision beyond the start commit among the arguments of a command.
 func (h *history) revisions(command string, args []string) (sure bool, why string) {
@@ -352,10 +351,10 @@ func first(args []string) int {
 }
 
 var (
-	fromHead  = regexp.MustCompile(`^(HEAD|@)([~^][0-9~^]*)?$`)
-	suffix    = regexp.MustCompile(`([~^][0-9~^]*|\^\{[a-z]*\})*$`)
-	release   = regexp.MustCompile(`[0-9]\.[xX]$`)
-	extension = regexp.MustCompile(`\.[A-Za-z_][A-Za-z0-9_]*$`)
+	fromHead  = pattern(`^(HEAD|@)([~^][0-9~^]*)?$`)
+	suffix    = pattern(`([~^][0-9~^]*|\^\{[a-z]*\})*$`)
+	release   = pattern(`[0-9]\.[xX]$`)
+	extension = pattern(`\.[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // known reports whether an argument is a path, or a revision that is not beyond the start commit.
@@ -369,10 +368,10 @@ func (h *history) known(a string, paths bool) bool {
 		}
 	}
 	revision, _, object := strings.Cut(strings.TrimPrefix(a, "^"), ":")
-	if object && revision == "" || fromHead.MatchString(revision) {
+	if object && revision == "" || fromHead().MatchString(revision) {
 		return true
 	}
-	plain := strings.ToLower(suffix.ReplaceAllString(revision, ""))
+	plain := strings.ToLower(suffix().ReplaceAllString(revision, ""))
 	if len(plain) >= 4 && isHex(plain) {
 		start := h.j.def.StartCommit
 		if strings.HasPrefix(start, plain) || strings.HasPrefix(plain, start) {
@@ -385,5 +384,5 @@ func (h *history) known(a string, paths bool) bool {
 		}
 		return false
 	}
-	return paths && !object && extension.MatchString(a) && !release.MatchString(a)
+	return paths && !object && extension().MatchString(a) && !release().MatchString(a)
 }

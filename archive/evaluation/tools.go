@@ -2,7 +2,6 @@ package evaluation
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -17,7 +16,7 @@ var managers = map[string]string{
 }
 
 // versioned is the name of a program with its version, as pip3.11.
-var versioned = regexp.MustCompile(`^(pip|python)[0-9.]*$`)
+var versioned = pattern(`^(pip|python)[0-9.]*$`)
 
 // toolOf is the tool that a process is by its executable, or by the script that an interpreter executes,
 // and whether its arguments name something of this host.
@@ -35,7 +34,7 @@ func toolOf(exe string, argv []string) (tool string, local bool) {
 	} else if interpreter(name) && len(rest) > 1 && rest[0] == "-m" {
 		name, rest = rest[1], rest[2:]
 	}
-	if versioned.MatchString(name) && strings.HasPrefix(name, "pip") {
+	if versioned().MatchString(name) && strings.HasPrefix(name, "pip") {
 		name = "pip"
 	}
 	tool = managers[name]
@@ -63,7 +62,7 @@ var elsewhere = []string{
 }
 
 func interpreter(name string) bool {
-	return versioned.MatchString(name) && strings.HasPrefix(name, "python") || name == "node" || name == "nodejs" ||
+	return versioned().MatchString(name) && strings.HasPrefix(name, "python") || name == "node" || name == "nodejs" ||
 		name == "ruby" ||
 		name == "perl"
 }

@@ -46,10 +46,16 @@ func environment(dir string) []string {
 // path that it returns.
 func prepare(t *testing.T, dir string, env []string, command ...string) (*exec.Cmd, string) {
 	t.Helper()
+	return prepareWith(t, dir, nil, env, command...)
+}
+
+// prepareWith is prepare with options of the program.
+func prepareWith(t *testing.T, dir string, options, env []string, command ...string) (*exec.Cmd, string) {
+	t.Helper()
 	state := t.TempDir()
 	bundle := filepath.Join(state, "bundle.tar.gz")
-	args := append([]string{"--quiet", "--kernel", "require", "--timeout", "20m", "-o", bundle,
-		"--spool-dir", filepath.Join(state, "spool"), "--workdir", dir, "--"}, command...)
+	args := slices.Concat([]string{"--quiet", "--kernel", "require", "--timeout", "20m", "-o", bundle,
+		"--spool-dir", filepath.Join(state, "spool"), "--workdir", dir}, options, []string{"--"}, command)
 	c := exec.CommandContext(t.Context(), program, args...)
 	c.Env = append(environment(dir), env...)
 	c.WaitDelay = time.Second
@@ -60,7 +66,13 @@ func prepare(t *testing.T, dir string, env []string, command ...string) (*exec.C
 // runner, whose layer was then not complete: what it claims is the test's to judge.
 func record(t *testing.T, dir string, env []string, command ...string) recording {
 	t.Helper()
-	c, bundle := prepare(t, dir, env, command...)
+	return recordWith(t, dir, nil, env, command...)
+}
+
+// recordWith is record with options of the program.
+func recordWith(t *testing.T, dir string, options, env []string, command ...string) recording {
+	t.Helper()
+	c, bundle := prepareWith(t, dir, options, env, command...)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	if err := c.Run(); err != nil && c.ProcessState.ExitCode() != 125 {

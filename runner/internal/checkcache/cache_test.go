@@ -42,7 +42,8 @@ func TestAnEntryIsACopy(t *testing.T) {
 	old := time.Now().Add(-72 * time.Hour).Truncate(time.Second)
 	for _, err := range []error{
 		os.Link(secret, filepath.Join(from, "a/linked")), os.Symlink(secret, filepath.Join(from, "soft")),
-		os.Symlink(filepath.Dir(secret), filepath.Join(from, "dir")), syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600),
+		os.Symlink(filepath.Dir(secret), filepath.Join(from, "dir")),
+		syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600),
 		os.Chtimes(filepath.Join(from, "tool"), old, old),
 	} {
 		if err != nil {
