@@ -21,16 +21,16 @@ func (r *Report) WriteText(w io.Writer) error {
 			if v.Allowed {
 				state = "unknown, allowed"
 			}
-			fmt.Fprintf(&b, "  %-8s %s: %s\n", state, view.Clean(v.Rule), view.Clean(v.Message))
+			message := view.Clean(v.Message)
+			if more := len(v.Gaps) - 1; more > 0 {
+				message += fmt.Sprintf(" (and %s: see --format json)", schema.Count(more, "more reason", "more reasons"))
+			}
+			fmt.Fprintf(&b, "  %-8s %s: %s\n", state, view.Clean(v.Rule), message)
 			for _, e := range v.Evidence {
 				fmt.Fprintf(&b, "           %s\n", view.Clean(e.Text))
 			}
 			if v.More > 0 {
 				fmt.Fprintf(&b, "           … and %d more\n", v.More)
-			}
-			if more := len(v.Gaps) - 1; more > 0 {
-				fmt.Fprintf(&b, "           … and for %s, which --format json lists\n",
-					schema.Count(more, "more reason", "more reasons"))
 			}
 		}
 	}

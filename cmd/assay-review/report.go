@@ -3,12 +3,18 @@ package main
 import (
 	"errors"
 	"io"
+	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive/report"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
+
+// reportMemory is where the collector begins to work harder: a page of the most events is some 100 MB
+// while it is made, and would otherwise take twice that.
+const reportMemory = 128 << 20
 
 func (a *app) reportCommand() *cobra.Command {
 	var output string
@@ -35,6 +41,9 @@ keyboard; "?" lists the keys.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if os.Getenv("GOMEMLIMIT") == "" {
+				debug.SetMemoryLimit(reportMemory)
+			}
 			set, err := a.open(cmd.Context(), args, !unverified)
 			if err != nil {
 				return err
