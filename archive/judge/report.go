@@ -23,7 +23,8 @@ func (r *Report) WriteText(w io.Writer) error {
 			}
 			message := view.Clean(v.Message)
 			if more := len(v.Gaps) - 1; more > 0 {
-				message += fmt.Sprintf(" (and %s: see --format json)", schema.Count(more, "more reason", "more reasons"))
+				message += fmt.Sprintf(" (and %s: see --format json)",
+					schema.Count(more, "more reason", "more reasons"))
 			}
 			fmt.Fprintf(&b, "  %-8s %s: %s\n", state, view.Clean(v.Rule), message)
 			for _, e := range v.Evidence {
