@@ -109,6 +109,9 @@ func (w *workload) alike(f facts) facts {
 		for i, r := range rules {
 			k.text = res[i].ReplaceAllString(k.text, r.by)
 		}
+		if k.text == "" { // a run may have it or not
+			continue
+		}
 		out[k] += n
 	}
 	if w.sets != "" {
