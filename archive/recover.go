@@ -411,10 +411,11 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 		}
 	}
 	if c := readDocument[schema.Contract](dir, r.run, schema.ContractPath); c != nil {
-		res.Contract, res.Checks = &c.Verdict, c.Summaries()
+		res.Contract, res.Checks, res.ContractReasons = &c.Verdict, c.Summaries(), c.Reasons
 	} else {
-		res.Contract, res.Checks = nil, nil
+		res.Contract, res.Checks, res.ContractReasons = nil, nil, nil
 	}
+	res.StartedAt = r.run.StartedAt
 	res.Labels = r.run.Labels
 	source := schema.SourceRunner
 	res.Schema, res.RunID, res.Outcome, res.ErrorSource = schema.ResultV0, r.run.RunID, schema.OutcomeIncomplete,

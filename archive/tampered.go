@@ -36,49 +36,59 @@ const exitTampered = 125
 // would have prevented it.
 const CodeTampered = "tampered"
 
+const tamperedVerdict = "the evidence was tampered with during the run, so no verdict holds"
+
 const TamperedRemedy = "run the agent as another user or in a sandbox, so that it cannot reach the recorder's files"
 
 // markTampered puts what was found into the health and the result of a run.
 func markTampered(sources []source, found []Tampered) error {
 	var reasons []schema.Reason
-	kernel := false
 	for _, t := range found {
 		subject := "spool"
 		if isLayer(t.Path) {
 			subject = schema.LayerName(t.Path)
 		}
-		kernel = kernel || t.Path == schema.KernelPath
 		reasons = append(reasons,
 			schema.Reason{Subject: subject, Code: CodeTampered, Message: t.String(), Remedy: TamperedRemedy})
 	}
 	err := amend(sources, schema.HealthPath, func(h *schema.ObservationHealth) {
 		h.Reasons = slices.DeleteFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == CodeTampered })
 		h.Reasons = append(h.Reasons, reasons...)
-		if kernel && h.KernelLayer == schema.Complete {
+		if kernelTampered(found) && h.KernelLayer == schema.Complete {
 			h.KernelLayer, h.KernelState = schema.PartialRingbufDrops, schema.Partial
 		}
 	})
 	if err != nil {
 		return err
 	}
-	verdict := schema.VerdictInconclusive
 	if slices.ContainsFunc(sources, func(src source) bool { return src.path == schema.ContractPath }) {
-		why := "the evidence was tampered with during the run, so no verdict holds"
-		if err := amend(sources, schema.ContractPath, func(c *schema.Contract) { c.Doubt(why) }); err != nil {
+		err := amend(sources, schema.ContractPath, func(c *schema.Contract) { c.Doubt(tamperedVerdict) })
+		if err != nil {
 			return err
 		}
 	}
-	return amend(sources, schema.ResultPath, func(r *schema.Result) {
-		code, source := exitTampered, schema.SourceRunner
-		if r.Contract != nil {
-			r.Contract = &verdict
-		}
-		if r.RunnerExitCode != nil {
-			r.RunnerExitCode = &code
-		}
-		r.ErrorSource = &source
-		r.Error = &schema.ResultError{Code: CodeTampered, Message: TamperedMessage(found), Hint: TamperedRemedy}
-	})
+	return amend(sources, schema.ResultPath, func(r *schema.Result) { DoubtResult(r, found) })
+}
+
+// DoubtResult makes a result say what was tampered with, as that of a sealed bundle does.
+func DoubtResult(r *schema.Result, found []Tampered) {
+	if r.Contract != nil {
+		verdict := schema.VerdictInconclusive
+		r.Contract, r.ContractReasons = &verdict, append(r.ContractReasons, tamperedVerdict)
+	}
+	code, source := exitTampered, schema.SourceRunner
+	if r.RunnerExitCode != nil {
+		r.RunnerExitCode = &code
+	}
+	if r.KernelState == schema.Complete && kernelTampered(found) {
+		r.KernelState = schema.Partial
+	}
+	r.ErrorSource = &source
+	r.Error = &schema.ResultError{Code: CodeTampered, Message: TamperedMessage(found), Hint: TamperedRemedy}
+}
+
+func kernelTampered(found []Tampered) bool {
+	return slices.ContainsFunc(found, func(t Tampered) bool { return t.Path == schema.KernelPath })
 }
 
 // TamperedMessage names what was found first, and how much more there is.

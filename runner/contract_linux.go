@@ -220,7 +220,7 @@ func (p *contractPart) weigh(seen standing) {
 // Where even that fails, the one that was written first stands.
 func (p *contractPart) record(res *schema.Result) {
 	pending := p.err == nil
-	res.Contract, res.Checks = &p.doc.Verdict, p.doc.Summaries()
+	res.Contract, res.Checks, res.ContractReasons = &p.doc.Verdict, p.doc.Summaries(), p.doc.Reasons
 	if p.err = p.log.Put(schema.ContractPath, p.doc); p.err == nil {
 		return
 	}
@@ -232,7 +232,7 @@ func (p *contractPart) record(res *schema.Result) {
 	if p.log.Put(schema.ContractPath, p.doc) == nil {
 		return
 	}
-	res.Contract, res.Checks = nil, nil
+	res.Contract, res.Checks, res.ContractReasons = nil, nil, nil
 	if pending {
 		verdict := schema.VerdictInconclusive
 		res.Contract = &verdict

@@ -681,7 +681,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 			TurnBytes: turns.TurnBytes,
 		},
 		Spec:      spec,
-		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
+		StartedAt: schema.Wall(startedAt), Recorder: recorder, Output: output,
 	}, nil
 }
 

@@ -55,8 +55,19 @@ type Result struct {
 	// Survivors is how many of them were killed and did not end before the run was
 	// sealed; absent for none.
 	Survivors int `json:"survivors,omitzero"`
+	// StartedAt and EndedAt are the wall clock when the runner began and when the run was over, RFC 3339 in UTC;
+	// absent in older bundles, and EndedAt in recovered ones. Nothing is ordered by them.
+	StartedAt string `json:"started_at,omitzero"`
+	EndedAt   string `json:"ended_at,omitzero"`
+	// KernelState, TamperResistance and EventsDropped, the events that all layers dropped, repeat
+	// observation-health.json. They are absent in older bundles and in recovered ones.
+	KernelState      string  `json:"kernel_state,omitzero"`
+	TamperResistance string  `json:"tamper_resistance,omitzero"`
+	EventsDropped    *uint64 `json:"events_dropped,omitzero"`
 	// Contract is the outcome contract's verdict, null without a contract.
 	Contract *string `json:"contract"`
+	// ContractReasons repeats why contract.json has another verdict than passed; absent for none.
+	ContractReasons []string `json:"contract_reasons,omitzero"`
 	// Checks says how each check of the contract went, in the contract's order;
 	// contract.json has the rest. Absent without a contract.
 	Checks []CheckSummary `json:"checks,omitzero"`

@@ -1,6 +1,12 @@
 package schema
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
+
+// Wall is a time of the wall clock as documents have it: RFC 3339 in UTC.
+func Wall(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Run is run.json: the effective spec as it was when the run began.
 // Environment values are never part of it, but for those in Homes.

@@ -50,12 +50,13 @@ const (
 
 var errEnded = errors.New("the sealing was interrupted")
 
-// attend calls f, and ends it after the grace when SIGTERM comes, and at once when a second SIGTERM or
+// attend calls f, and ends it after the grace when SIGTERM comes or ctx ends, and at once when a second SIGTERM or
 // SIGINT does. A run that was told to end before has what is left of the grace, and sealTime. The run's
 // timeout ends what comes after the sealing. It does not end the sealing: it limits the command, and the
 // evidence of a command that ran out of time is worth the wait. abandoned reports that f did not end; it may
 // then be stuck for as long as this process lives.
 func (e *ending) attend(ctx context.Context, f func(context.Context) error) (abandoned bool, err error) {
+	cancelled := ctx.Done()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -83,6 +84,11 @@ func (e *ending) attend(ctx context.Context, f func(context.Context) error) (aba
 				interrupted, soft = true, time.After(e.grace)
 			default: // the first ^C was the command's
 				interrupted = true
+			}
+		case <-cancelled:
+			cancelled = nil
+			if !interrupted {
+				interrupted, soft = true, time.After(e.grace)
 			}
 		case <-soft:
 			cancel(errEnded)

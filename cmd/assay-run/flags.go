@@ -39,6 +39,7 @@ type runFlags struct {
 	dryRun, quiet            bool
 	force, store, replace    bool
 	audit                    []string
+	lifeline                 lifeline
 }
 
 // specFlags binds flags to the fields of a Spec. To add an option of a run, add
@@ -134,6 +135,8 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.Var((*environmentFiles)(&f.env), "env-file", "set the variables in `FILE`, one K=V per line; may be repeated")
 	fs.Var(&f.label, "label", "add the label `K=V` to the bundle; may be repeated")
 	auditFlag(fs, &f.audit)
+	fs.Var(&f.lifeline, "lifeline",
+		"cancel the run when the other end of the pipe `FD` is closed, as it is when its holder dies")
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
 	f.faults.gather(fs)

@@ -205,13 +205,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	sealed, err := r.spool.Seal(sealing)
 	bar.Done()
 	if len(sealed.Tampered) > 0 { // as the bundle has it
-		code, source := runner.ExitRunner, schema.SourceRunner
-		result.RunnerExitCode, result.ErrorSource = &code, &source
-		if verdict := schema.VerdictInconclusive; result.Contract != nil {
-			result.Contract = &verdict
-		}
-		result.Error = &schema.ResultError{Code: archive.CodeTampered,
-			Message: archive.TamperedMessage(sealed.Tampered), Hint: archive.TamperedRemedy}
+		archive.DoubtResult(result, sealed.Tampered)
 		unwritten = cmp.Or(unwritten, r.out.write(result, r.redactor))
 	}
 	if sealed.Removed != nil { // the copies of the output are of other lengths now

@@ -54,6 +54,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return nothingRun(err)
 	}
+	if err := f.lifeline.check(); err != nil {
+		return nothingRun(err)
+	}
 	if spec.Contract != "" {
 		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
 			return nothingRun(console.WithHint(err, "%s",
@@ -111,6 +114,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return nothingRun(err)
 	}
 	opt.Contained.Begin()
+	ctx = f.lifeline.hold(ctx)
 
 	began := time.Now()
 	var health *schema.ObservationHealth

@@ -39,6 +39,8 @@ type Log struct {
 	// Surface is the capability surface. Finish writes and closes it.
 	Surface *surface.Builder
 
+	began time.Time // by the wall clock
+
 	mu      sync.Mutex
 	zero    time.Duration // the clock at run_started
 	started bool
@@ -53,7 +55,7 @@ type checkpointer interface {
 
 // New returns a Log in which nothing has been written yet.
 func New(c Config) *Log {
-	l := &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir)}
+	l := &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir), began: time.Now().Add(-c.Elapsed)}
 	if c.Elapsed > 0 {
 		l.started, l.zero = true, c.Clock()-c.Elapsed
 	}
@@ -224,6 +226,7 @@ func (l *Log) Finish(f Findings) error {
 	if f.Settle != nil {
 		f.Settle(h, missing)
 	}
+	l.summarize(f.Result, h)
 	// the last: a run with a result had come to its end
 	unwritten := errors.Join(uncorrelated, health, l.Put(schema.ResultPath, f.Result))
 	if unwritten != nil && f.Settle != nil {
@@ -231,6 +234,18 @@ func (l *Log) Finish(f Findings) error {
 		_ = l.Put(schema.ResultPath, f.Result) // where it can be, it says so
 	}
 	return errors.Join(missing, unwritten)
+}
+
+// summarize sets the fields of the result that tell a reader of the result alone when the run was, and what it may
+// claim.
+func (l *Log) summarize(res *schema.Result, h *schema.ObservationHealth) {
+	res.StartedAt, res.EndedAt = schema.Wall(l.began), schema.Wall(time.Now())
+	res.KernelState, res.TamperResistance = h.KernelState, h.TamperResistance
+	var dropped uint64
+	for _, counts := range h.Layers {
+		dropped += counts.Dropped
+	}
+	res.EventsDropped = &dropped
 }
 
 func (l *Log) finished(f Findings) {
