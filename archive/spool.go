@@ -778,16 +778,14 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 		}
 		f, err = open()
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		return f, err
-	}
-	if isThere(s.dir) {
-		// Who is deleting the spool can take this directory as well.
+	// Who deletes the spool, or makes it again, can be faster at each of these calls.
+	overtaken := func() bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) }
+	if overtaken() && isThere(s.dir) {
 		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
 			f, err = open()
 		}
 	}
-	if !errors.Is(err, os.ErrNotExist) {
+	if !overtaken() {
 		return f, err
 	}
 	for _, dir := range []string{filepath.Dir(s.dir), os.TempDir()} {

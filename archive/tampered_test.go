@@ -171,6 +171,26 @@ func TestMembersAreMadeWhileTheSpoolIsDeleted(t *testing.T) {
 	<-stopped
 }
 
+// A folder of the spool that somebody makes or removes between two of the recorder's calls is like
+// a link to nothing: it is not there, and cannot be made.
+func TestALayerWhoseFolderCannotBeMade(t *testing.T) {
+	s, _ := newSpool(t, testRun(t))
+	if err := os.Symlink("nowhere", filepath.Join(s.Dir(), "layers")); err != nil {
+		t.Skip(err) // Windows asks for a privilege
+	}
+	record(t, s, 3)
+	sealed, err := s.Seal(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sealed.Tampered) == 0 {
+		t.Error("nothing is said of the link")
+	}
+	if r := mustBeSound(t, sealed.Path); r.Lines[schema.KernelPath] != 3 {
+		t.Errorf("%v", r.Lines)
+	}
+}
+
 // What is written after the spool was deleted is sealed as well.
 func TestWritingGoesOnWithoutTheSpool(t *testing.T) {
 	run := testRun(t)
