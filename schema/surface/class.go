@@ -157,6 +157,7 @@ func isCgroupLimit(p string) bool {
 const (
 	openCloexec = 0o2000000 // fcntl.h, the same on x86-64 and arm64
 	openExcl    = 0o200
+	openRdwr    = 0o2
 	enoent      = -2
 	enotdir     = -20
 )

@@ -3,8 +3,11 @@ package surface
 import (
 	"iter"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // What makes names by chance: programs and libraries that are known by their whole pattern, and
@@ -50,6 +53,7 @@ var makers = []maker{
 	{".tmp-", 0, digits, []string{"-pack", "-pack*"}, false, "git repack"},
 	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c",
 		".cdtor.o", ".ltrans.out", ".ltrans0*"}, false, "gcc, collect2"},
+	{"cc", 6, alnum, []string{""}, true, "gcc, collect2"},
 	{"sed", 6, alnum, []string{""}, true, "sed -i"},
 	{"sort", 6, alnum, []string{""}, true, "sort"},
 	{"sh-thd.", 6, alnum, []string{""}, false, "bash here-documents"},
@@ -68,17 +72,26 @@ var makersFirst = func() (t [256]bool) {
 	return t
 }()
 
+// What a piece must be that a maker may have put there, after what the run shows of the file.
+var (
+	// bySomebody: it shows nothing.
+	bySomebody = func(m *maker, piece string) bool { return !m.common && !looksChosen(piece) }
+	// byDrawing: it made the file as generators do; see drawn.
+	byDrawing = func(m *maker, piece string) bool { return !m.common && !endsInWord(piece) }
+	// byTheRun: it made the file exclusively, and the name counts only if the file is gone.
+	byTheRun = func(*maker, string) bool { return true }
+)
+
 // byMaker returns the last part of a path without its random piece, or "" if no known maker
-// made it. made: the run made it, so that the piece may look like a word, and a
-// pattern that others use counts too.
-func byMaker(base string, made bool) string {
+// made it.
+func byMaker(base string, may func(m *maker, piece string) bool) string {
 	if base == "" || !makersFirst[base[0]] { // as most
 		return ""
 	}
 	for i := range makers {
 		m := &makers[i]
 		rest, ok := strings.CutPrefix(base, m.prefix)
-		if !ok || m.common && !made {
+		if !ok {
 			continue
 		}
 		n := m.length
@@ -88,7 +101,7 @@ func byMaker(base string, made bool) string {
 		if n == 0 || len(rest) < n || strings.Trim(rest[:n], m.alphabet) != "" {
 			continue
 		}
-		if piece := rest[:n]; m.alphabet != digits && (isDigits(piece) || !made && looksChosen(piece)) {
+		if piece := rest[:n]; m.alphabet != digits && isDigits(piece) || !may(m, piece) {
 			continue
 		}
 		for _, a := range m.after {
@@ -181,20 +194,20 @@ func byPID(base, pid string) string {
 
 // madeByMkdtemp returns the last part of path, which a mkdir or a link made, without what
 // a generator may have put there, or "".
-func madeByMkdtemp(path string, perl bool, mode uint32) string {
+func madeByMkdtemp(path string, perl, drawn bool, mode uint32) string {
 	_, base := cutLast(path)
-	if name := byMaker(base, true); name != "" {
+	if name := byMaker(base, byTheRun); name != "" {
 		return name
 	}
-	if name := byPerl(base, perl); name != "" {
+	if name := byPerl(base, perl, drawn); name != "" {
 		return name
 	}
 	if mode == 0o700 { // Python puts eight characters where the C library puts six
-		if name := randomPart(base, 8, lower); name != "" {
+		if name := randomPart(base, 8, lower, drawn); name != "" {
 			return name
 		}
 	}
-	if name := randomPart(base, 6, alnum); name != "" {
+	if name := randomPart(base, 6, alnum, drawn); name != "" {
 		return name
 	}
 	return number(base)
@@ -203,14 +216,13 @@ func madeByMkdtemp(path string, perl bool, mode uint32) string {
 // madeByMkstemp does the same for a file that an open has made. Python puts eight characters where
 // the C library puts six; it says O_NOFOLLOW besides, as others do (0o400000 on x86-64, 0o100000 on
 // arm64).
-func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
-	const rdwr = 0o2
+func madeByMkstemp(path string, perl, drawn bool, flags uint64, mode uint32) string {
 	nofollow := uint64(0o400000)
 	if runtime.GOARCH == "arm64" {
 		nofollow = 0o100000
 	}
 	_, base := cutLast(path)
-	if name := byMaker(base, true); name != "" {
+	if name := byMaker(base, byTheRun); name != "" {
 		return name
 	}
 	if i := len(base) - len(".tmp1234567"); i > 0 && base[i:i+4] == ".tmp" && strings.Trim(base[i+4:], hex) == "" {
@@ -223,19 +235,19 @@ func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
 		strings.Trim(piece, alnum) == "" {
 		return "sem.<random>" // sem_open(3), which then links it to the name that it was asked for
 	}
-	if flags&3 == rdwr && mode == 0o600 {
-		if name := byPerl(base, perl); name != "" {
+	if flags&3 == openRdwr && mode == 0o600 {
+		if name := byPerl(base, perl, drawn); name != "" {
 			return name
 		}
 		if flags&nofollow != 0 {
-			if name := randomPart(base, 8, lower); name != "" {
+			if name := randomPart(base, 8, lower, drawn); name != "" {
 				return name
 			}
 			if len(base) == 8 && strings.Trim(base, lower) == "" {
 				return "<random>" // unless anything shows that it was chosen
 			}
 		}
-		if name := randomPart(base, 6, alnum); name != "" {
+		if name := randomPart(base, 6, alnum, drawn); name != "" {
 			return name
 		}
 	}
@@ -244,10 +256,11 @@ func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
 
 // byPerl is a name of Perl's File::Temp: the ten last characters, or fewer, of all that stands before
 // a suffix.
-func byPerl(base string, perl bool) string {
+func byPerl(base string, perl, drawn bool) string {
 	for end := len(base); perl && end > 0; end = strings.LastIndexByte(base[:end], '.') {
 		start := max(end-10, 0, len(strings.TrimRight(base[:end], alnum+"_")))
-		if end-start >= 4 && !looksChosen(base[start:end]) && !isDigits(base[start:end]) {
+		if piece := base[start:end]; len(piece) >= 4 && !isDigits(piece) &&
+			(!looksChosen(piece) || drawn && len(piece) == 10 && !endsInWord(base[:end])) {
 			return base[:start] + "<random>" + base[end:]
 		}
 	}
@@ -256,15 +269,39 @@ func byPerl(base string, perl bool) string {
 
 // randomPart returns base with n characters of it replaced by <random>: the last ones, as mkstemp(3)
 // makes them, or the last before a suffix; "" where none are of the alphabet, or they may
-// be a word or a number.
-func randomPart(base string, n int, alphabet string) string {
-	for end := len(base); end >= n; end = strings.LastIndexAny(base[:end], ".-_") {
+// be a word or a number. Behind a prefix of a name that was drawn, letters that only look
+// like a word are none.
+func randomPart(base string, n int, alphabet string, drawn bool) (name string) {
+	before := ".-_"
+	if strings.Contains(alphabet, "_") {
+		before = ".-"
+	}
+	for end := len(base); end >= n; end = strings.LastIndexAny(base[:end], before) {
 		piece := base[end-n : end]
-		if strings.Trim(piece, alphabet) == "" && !looksChosen(piece) && !isDigits(piece) {
-			return base[:end-n] + "<random>" + base[end:]
+		if strings.Trim(piece, alphabet) != "" || isDigits(piece) {
+			continue
+		}
+		without := base[:end-n] + "<random>" + base[end:]
+		if !looksChosen(piece) {
+			return without
+		}
+		if name == "" && drawn && end > n && !endsInWord(base[:end]) {
+			name = without
 		}
 	}
-	return ""
+	return name
+}
+
+// drawn reports whether e, which makes path, does it as mkstemp(3), mkdtemp(3) and their like do, below a
+// directory for temporary files. Whoever chooses a name seldom asks for all of that.
+func drawn(e *schema.KernelEvent, path string) bool {
+	switch {
+	case !below(temporaryDirs, path):
+		return false
+	case e.Kind == schema.KindMkdir:
+		return e.Mode == 0o700
+	}
+	return e.Kind == schema.KindOpen && e.Flags&openExcl != 0 && e.Flags&3 == openRdwr && e.Mode == 0o600
 }
 
 // number returns base with the number replaced that a generator may have put there, or "": one
@@ -293,13 +330,50 @@ func isDate(s string) bool {
 // looksChosen reports whether a piece of a name may be a word rather than random:
 // it has no digit but a vowel, and its letters are all small, or all capital but
 // perhaps for the rest of a word. Six random letters and digits look so once in
-// eighty times; a name that somebody chose must not vanish for that.
+// eighty times, eight of Python's once in fourteen; a name that somebody chose must not vanish for that.
 func looksChosen(piece string) bool {
 	if strings.ContainsAny(piece, digits) || !strings.ContainsAny(piece, "aeiouyAEIOUY") {
 		return false
 	}
 	return strings.ToLower(piece) == piece || strings.ToUpper(piece) == piece || strings.ToLower(piece[1:]) == piece[1:]
 }
+
+// endsInWord reports whether s ends in one of words: by chance, six letters do so once in three hundred million
+// times for each of them.
+func endsInWord(s string) bool {
+	s = strings.ToLower(s)
+	return slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(s, w) })
+}
+
+// words are those that people name files by, of six letters and more.
+var words = strings.Fields(`
+	accounts address agents answer apikey archive assets author backup balance baseline binary bootstrap branch
+	browser buffer bundle cached certificate changes channel checkout checkpoint client cluster collect command
+	commit common compile complete component compose config connect console consul content context control cookie
+	cookies counter country credential credentials customer customers daemon dashboard database default delete
+	deploy deployment design details device devices dictionary directory docker document documents domain download
+	downloads driver editor element emails employee employees encrypted engine entries environment errors events
+	example examples execute expected export extract failed feature figure figures filter finance fixture fixtures
+	folder format frontend function gateway generated global google graphs groups handle handler headers health
+	helper hidden history hostname images import ingest initial install installer instance invoice invoices issues
+	journal kernel keychain keyring keystore kubernetes labels latest launch ledger letter library licence license
+	listen loader locale locked logger logging machine mailbox manager manifest mapping market master matrix member
+	members memory merged message messages metadata method metrics migrate migration mirror mobile models module
+	modules monitor network notebook object objects offline online openssl option options oracle orders original
+	output outputs package packages parser partial passphrase passwd password passwords patched patches payload
+	payment payments payroll people permission personal picture pictures pipeline plugin plugins policy portal
+	postgres prefix prepare primary printer private process processed processes product production products profile
+	profiles program project projects prompt prompts properties proposal public python queries readme recent record
+	records recovery redirect reference region register registry release remote render replica report reports
+	repository request requests response restore result results resume reverse review revision router runner runtime
+	salary sample samples schedule schema scratch screen screenshot script scripts search secret secrets section
+	secure security segment select sender server servers service services session sessions settings shadow shared
+	signal signature signed single snapshot socket source sources special staged staging standard status storage
+	stream string structure student students subject summary supervisor support symbol system tables tarball target
+	targets template terminal tested testing thread ticket tickets timing tokens toolchain tracker transaction
+	transfer transform trigger unlock update updates upload uploads values vendor vendors verify version versions
+	videos wallet warning webhook website window windows worker workers workspace wrapper writer
+`)
 
 // byForm returns base, the last part of a path that the run made, with <random> in place
 // of its UUIDs and ULIDs. It replaces a time beside one of these, or if the path is in the

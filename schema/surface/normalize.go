@@ -17,6 +17,11 @@ import (
 // process itself (<pid>). A piece that may be a word, that an argument spelled before, or digits that
 // may be a date or a count, fits none. What somebody executed keeps its name. See made.
 //
+// Chance makes what looks like a word, too: six letters and digits once in eighty times. So a piece does not count as a
+// word for its looks where the run shows that it was drawn: by a known maker's pattern, or behind a prefix and with the
+// flags and the mode of mkstemp(3), below a directory for temporary files. There, only a word that people name files by
+// is one (words). See drawn.
+//
 // Without that, a name loses only what a known maker's whole pattern says is random. Digits alone, six
 // letters, or a hash are no such pattern. See makers and byPlace. And:
 //
@@ -87,7 +92,7 @@ func byName(path string, from, to int) string {
 		dir, part := path[:start], path[start:end]
 		name := byPlace(dir, part, false)
 		if name == "" && (temporary || git >= 0 && start > git) {
-			name = byMaker(part, false)
+			name = byMaker(part, bySomebody)
 		}
 		if name != "" {
 			path = dir + name + path[end:]

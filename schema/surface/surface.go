@@ -218,6 +218,9 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 		}
 	} else if name := byPID(base, strconv.FormatUint(uint64(e.PID), 10)); name != "" {
 		m.base, m.sure = name, true
+	} else if name := byMaker(base, byDrawing); name != "" && drawn(e, n) && !b.spelled(randomPiece(base, name)) {
+		m.base, m.sure = name, true // also if it stays
+		b.madePiece(randomPiece(base, name))
 	} else if m.base = b.generated(e, n); m.base == "" {
 		return
 	}
@@ -247,9 +250,9 @@ func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
 	}
 	_, perl := b.perls[e.ExecID]
 	if e.Kind == schema.KindOpen {
-		name = madeByMkstemp(path, perl, e.Flags, e.Mode)
+		name = madeByMkstemp(path, perl, drawn(e, path), e.Flags, e.Mode)
 	} else {
-		name = madeByMkdtemp(path, perl, e.Mode)
+		name = madeByMkdtemp(path, perl, drawn(e, path), e.Mode)
 	}
 	if name == "" {
 		return ""
@@ -315,7 +318,7 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 // beside is a file that is named after another, which the run made exclusively: further files of
 // gcc's, and what is called as a directory with an end of its own.
 func (b *Builder) beside(dir, base string) string {
-	if name := byMaker(base, true); name != "" && b.ours(base, name) {
+	if name := byMaker(base, byTheRun); name != "" && b.ours(base, name) {
 		return name
 	}
 	for i := len(base) - 1; i > 0; i-- {
@@ -344,7 +347,7 @@ func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
 	}
 	if e.Kind == schema.KindOpen && e.Result == enoent {
 		// not even its directory is there
-		if name := byMaker(base, true); name != "" && (e.Flags&openExcl != 0 || b.ours(base, name)) {
+		if name := byMaker(base, byTheRun); name != "" && (e.Flags&openExcl != 0 || b.ours(base, name)) {
 			return dir + name
 		}
 		if below(temporaryDirs, path) {
