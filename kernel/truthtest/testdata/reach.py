@@ -125,7 +125,7 @@ def limited():
 
 
 def priority():
-    os.setpriority(os.PRIO_PROCESS, outside, 5)
+    os.setpriority(os.PRIO_PROCESS, outside, max(5, os.getpriority(os.PRIO_PROCESS, outside)))
 
 
 def scheduled():
