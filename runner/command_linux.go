@@ -75,6 +75,8 @@ type shell interface {
 	shape(cmd *exec.Cmd, w reporting) error
 	// start starts it by start, inside where there is an inside.
 	start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error)
+	// confined reports whether there is an inside: the command gets no descriptors but its standard streams.
+	confined() bool
 	// init are the command's process id and its changes in a PID namespace; zero and nil: it has none.
 	init() (pid int, changes <-chan unix.WaitStatus)
 }
@@ -104,6 +106,8 @@ type spectator interface {
 	launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error
 	// equip gives the command what it reports with.
 	equip(cmd *exec.Cmd)
+	// given hears with which descriptors the command begins, before it starts.
+	given(list []schema.Inherited)
 	// hurry begins to read what the command did last.
 	hurry()
 }
@@ -133,9 +137,12 @@ func (c *command) start(ctx context.Context) error {
 		return err
 	}
 	c.watch.equip(c.cmd)
+	var descriptors []schema.Inherited
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil {
 		c.streams.Attach(c.cmd)
+		descriptors = startDescriptors(c.cmd, c.streams.ours(), c.shell.confined())
+		c.watch.given(descriptors)
 		c.started = bootTime()
 		err = c.execute()
 	}
@@ -149,7 +156,7 @@ func (c *command) start(ctx context.Context) error {
 	}
 	c.running.Store(true)
 	c.timings.SetupNS = new(int64(c.started - c.began))
-	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.pid()})
+	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.pid(), Inherited: descriptors})
 	c.sessions = []int{c.cmd.Process.Pid, c.pid()}
 	for _, pid := range []int{0, c.pid()} {
 		if sid, err := unix.Getsid(pid); err == nil {
@@ -701,6 +708,9 @@ func newStreams(log *evidence.Log, opt Options, spec *Spec, settings func(set, o
 	s.cfg.OnError = s.failed
 	return s
 }
+
+// ours are those that the recorder was started with.
+func (s *streams) ours() [3]*os.File { return [3]*os.File{s.cfg.Stdin, s.cfg.Stdout, s.cfg.Stderr} }
 
 func (s *streams) open(context.Context) (err error) {
 	if s.Streams, err = stdio.Open(s.cfg); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,6 +62,8 @@ type observation struct {
 	asked    chan chan []layer.Survivor // the goroutine answers
 	account  layer.Account
 
+	inherited atomic.Pointer[[]schema.KernelEvent] // the sockets among what the command begins with
+
 	survivors []layer.Survivor // once it is closed
 	influence *influence       // nil without a contract
 }
@@ -90,6 +93,7 @@ func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Opt
 		options: of,
 	}
 	o.options.RunID, o.options.Surface, o.options.Sink = log.RunID, log.Surface, o.sink()
+	o.options.Inherited = o.inheritedSockets
 	o.options.Helper, o.options.Helped = h.executed, h.did
 	o.options.Shim = func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) }
 	if of.Checks != nil {
@@ -406,6 +410,27 @@ func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 		return start(cmd)
 	}
 	return o.notify.Start(cmd, start)
+}
+
+// given notes the sockets among the descriptors that the command is about to begin with.
+func (o *observation) given(list []schema.Inherited) {
+	lines := []schema.KernelEvent{}
+	for _, d := range list {
+		if d.Peer != "" {
+			lines = append(lines, schema.KernelEvent{
+				Value: d.Peer, Local: d.Local, Protocol: d.Protocol, Args: []uint64{uint64(d.FD)},
+			})
+		}
+	}
+	o.inherited.Store(&lines)
+}
+
+// inheritedSockets are those that given was told of; nil: the command has not been started.
+func (o *observation) inheritedSockets() []schema.KernelEvent {
+	if list := o.inherited.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 // askTimeout bounds how long the observation is asked who is alive. It answers

@@ -90,8 +90,30 @@ type Event struct {
 	Passed     *bool  `json:"passed,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	OutputTail string `json:"output_tail,omitempty"`
+	// Inherited are, of process_started, the descriptors that the command began with and that somebody
+	// had opened before the run, [MaxInherited] at the most.
+	Inherited []Inherited `json:"inherited,omitempty"`
 	// Checkpoint is checkpoint's.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+}
+
+// MaxInherited bounds Event.Inherited.
+const MaxInherited = 256
+
+// Inherited is a descriptor that the command began with.
+type Inherited struct {
+	FD int `json:"fd"`
+	// Type is file, directory, device, pipe, socket or other.
+	Type string `json:"type"`
+	// Access is how it is open: read, write or read_write; empty for a path alone (O_PATH).
+	Access string `json:"access,omitempty"`
+	// Path is what it leads to, in the recorder's root; empty for sockets and pipes without a name.
+	Path string `json:"path,omitempty"`
+	// Protocol, Local and Peer are a socket's, as [KernelEvent] has them. Peer is empty if it is connected to
+	// nobody, or to a socket without a name.
+	Protocol string `json:"protocol,omitempty"`
+	Local    string `json:"local,omitempty"`
+	Peer     string `json:"peer,omitempty"`
 }
 
 // SignalNumber is the number of a signal. Older builds wrote its name in that
@@ -210,6 +232,8 @@ func (e *Event) read(d lineReader) error {
 			e.DurationMS, err = pointer(d.natural())
 		case "output_tail":
 			e.OutputTail, err = d.text()
+		case "inherited":
+			e.Inherited, err = list(d, MaxInherited, d.inherited)
 		case "checkpoint":
 			e.Checkpoint, err = pointer(d.checkpoint())
 		default:
@@ -262,6 +286,31 @@ func (d lineReader) leftover() (l Leftover, err error) {
 		return err
 	})
 	return l, cmp.Or(err, have.need("pid", "name"))
+}
+
+func (d lineReader) inherited() (i Inherited, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "fd":
+			i.FD, err = d.size()
+		case "type":
+			i.Type, err = d.oneOf("file", "directory", "device", "pipe", "socket", "other")
+		case "access":
+			i.Access, err = d.oneOf("read", "write", "read_write")
+		case "path":
+			i.Path, err = d.text()
+		case "protocol":
+			i.Protocol, err = d.text()
+		case "local":
+			i.Local, err = d.text()
+		case "peer":
+			i.Peer, err = d.text()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return i, cmp.Or(err, have.need("fd", "type"))
 }
 
 func (d lineReader) container() (c Container, err error) {

@@ -39,6 +39,7 @@ var kindNames = [...]string{
 	KindTLS:            "tls",
 	KindFlow:           "flow",
 	KindForeignSocket:  "foreign_socket",
+	KindInherited:      "inherited",
 	KindConnectResult:  "connect_result",
 	KindSetID:          "setid",
 	KindCapset:         "capset",

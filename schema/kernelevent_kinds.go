@@ -61,6 +61,9 @@ const (
 	// where the peer has none.
 	KindForeignSocket KernelKind = 138 // foreign_socket: the peer of a socket that the run did not make; Local
 
+	// Right after the command's exec; the lifecycle event process_started lists every such descriptor.
+	KindInherited KernelKind = 139 // inherited: the peer of a socket that was open before the run; Local; Args: fd
+
 	// How the opening of a TCP connection to the remote endpoint ended: 0, the error,
 	// or without a result when the socket was closed and had no error of its own: its
 	// process gave it up, or connect itself failed and says why. A connect that goes on
@@ -248,7 +251,7 @@ func (e *KernelEvent) touches() (value, target Access) {
 		return 0, untouched
 	case KindExec:
 		return AccessRun, untouched
-	case KindConnect, KindSendto, KindConnectBlocked, KindForeignSocket:
+	case KindConnect, KindSendto, KindConnectBlocked, KindForeignSocket, KindInherited:
 		return AccessConnect, untouched
 	case KindFork, KindExit, KindJoin, KindLeave, KindThread, KindChdir, KindBind, KindListen, KindAccept, KindDNS,
 		KindTLS, KindFlow,

@@ -354,7 +354,7 @@ func asks(k *schema.KernelEvent) bool {
 func endpointOf(k *schema.KernelEvent) (ap netip.AddrPort, ok bool) {
 	switch k.Kind {
 	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked, schema.KindAccept,
-		schema.KindForeignSocket:
+		schema.KindForeignSocket, schema.KindInherited:
 		ap, err := netip.ParseAddrPort(k.Value)
 		return ap, err == nil // else it is a socket of this host
 	}

@@ -294,7 +294,7 @@ func (e *Event) network(name string) ref.Val {
 func Endpoint(k *schema.KernelEvent) (string, bool) {
 	switch k.Kind {
 	case schema.KindConnect, schema.KindConnectBlocked, schema.KindAccept, schema.KindSendto, schema.KindFlow,
-		schema.KindConnectResult, schema.KindForeignSocket:
+		schema.KindConnectResult, schema.KindForeignSocket, schema.KindInherited:
 		return k.Value, true
 	case schema.KindDNS, schema.KindTLS:
 		return k.Remote, true

@@ -26,7 +26,7 @@ func group(k *schema.KernelEvent) int {
 		return groupProcess
 	case schema.KindConnect, schema.KindConnectBlocked, schema.KindConnectResult, schema.KindAccept, schema.KindSendto,
 		schema.KindDNS, schema.KindTLS,
-		schema.KindFlow, schema.KindBind, schema.KindListen, schema.KindForeignSocket:
+		schema.KindFlow, schema.KindBind, schema.KindListen, schema.KindForeignSocket, schema.KindInherited:
 		return groupNetwork
 	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
 		schema.KindModule, schema.KindChroot, schema.KindLeave:

@@ -146,6 +146,8 @@ func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
 			return "", ""
 		}
 		return "used a socket to", peer(e)
+	case schema.KindInherited:
+		return "began with a socket to", peer(e)
 	case schema.KindDNS:
 		if e.DNS == nil || !e.DNS.Response {
 			return "asked for", e.Value

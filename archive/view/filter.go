@@ -232,7 +232,7 @@ func (m *matcher) host(e *schema.KernelEvent) bool {
 	ep := e.Value
 	switch e.Kind {
 	case schema.KindConnect, schema.KindConnectBlocked, schema.KindBind, schema.KindListen, schema.KindAccept,
-		schema.KindSendto, schema.KindFlow, schema.KindConnectResult, schema.KindForeignSocket:
+		schema.KindSendto, schema.KindFlow, schema.KindConnectResult, schema.KindForeignSocket, schema.KindInherited:
 	case schema.KindDNS, schema.KindTLS:
 		if glob(m.Host, e.Value) {
 			return true

@@ -261,7 +261,8 @@ func (n *Networks) Of(e *schema.KernelEvent) Network {
 func inNetwork(e *schema.KernelEvent) bool {
 	switch e.Kind {
 	case schema.KindConnect, schema.KindConnectResult, schema.KindConnectBlocked, schema.KindBind, schema.KindListen,
-		schema.KindAccept, schema.KindSendto, schema.KindForeignSocket, schema.KindDNS, schema.KindTLS:
+		schema.KindAccept, schema.KindSendto, schema.KindForeignSocket, schema.KindInherited, schema.KindDNS,
+		schema.KindTLS:
 	default:
 		return false
 	}

@@ -45,6 +45,9 @@ type Options struct {
 	// id and path, whether it leads out of the run's cgroup there, and then which
 	// controllers account for the run no longer. Nil: there is nothing to leave.
 	MovedV1 func(hierarchy, cgroup uint64, path string) (controllers string, left bool)
+	// Inherited returns the sockets that the command begins with, whose lines follow its exec: of each the
+	// fields of a network event, and Args. It returns nil before the command is started. Nil: there are none.
+	Inherited func() []schema.KernelEvent
 	// Checks are told from the agent by it; nil for a run without a contract.
 	Checks *Checks
 	// Foreign says that somebody else started the processes: the first of them does
@@ -94,6 +97,7 @@ type Builder struct {
 	out      *schema.KernelEvent // the line that is made: of an event, or added
 	added    schema.KernelEvent
 	ownNS    uint32 // the mount namespace that the runner made for the command
+	begun    bool   // the command has been executed
 
 	counts schema.LayerCounts
 	stats  Stats
@@ -358,6 +362,9 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.class(ev, p)
 	helper := b.reach(ev)
 	b.finish(ev, p)
+	if ev.Kind == schema.KindExec {
+		b.inherited(ev, p, late)
+	}
 	if helper != "" {
 		b.helperLine(ev, p, helper, late)
 	}
@@ -731,6 +738,24 @@ func (b *Builder) helperLine(ev *kernel.Event, p *process, name string, late boo
 	b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = false, 0, 0, 0
 	b.stats.Added++
 	b.finish(ev, p)
+}
+
+// inherited adds the lines of what the command began with, if ev is its exec.
+func (b *Builder) inherited(ev *kernel.Event, p *process, late bool) {
+	if b.begun || b.o.Inherited == nil || p == nil || p.starting || p.check != nil {
+		return
+	}
+	list := b.o.Inherited()
+	b.begun = list != nil
+	for _, e := range list {
+		b.add(ev, p, late)
+		b.out.Kind, b.out.Value, b.out.Local, b.out.Protocol, b.out.Args = schema.KindInherited, e.Value, e.Local,
+			e.Protocol, e.Args
+		b.check(p, ev.Task.CgroupID)
+		b.contain(ev, p)
+		b.stats.Added++
+		b.finish(ev, p)
+	}
 }
 
 // startedFor says for whom the kernel started a program, by the Asked constants.

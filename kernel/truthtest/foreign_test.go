@@ -123,21 +123,69 @@ func tcp(list []string) []string {
 func TestInheritedSockets(t *testing.T) {
 	need(t)
 	const calls = 11
-	for _, as := range users[:1] { // others get no descriptors but stdio
+	var files []*os.File
+	var want []string
+	for range calls {
+		f, local, remote := connection(t)
+		files, want = append(files, f), append(want, local+" "+remote)
+	}
+	r := foreign(t, nil, nil, files, "inherited")
+	r.claims(t)
+	if got := r.health.NetworkEndpointClaimScope; got != schema.PeerSet {
+		t.Errorf("the scope is %s", got)
+	}
+	if d := cmp.Diff(want, r.sockets()); d != "" {
+		t.Errorf("sockets (-want +got):\n%s", d)
+	}
+}
+
+// What the command begins with is listed, whether it uses it or not; the peers of sockets are the run's. What the
+// recorder has opened is not among it. Other users, and sandboxes, get the standard streams alone.
+func TestDescriptorsAtTheStart(t *testing.T) {
+	need(t)
+	for _, as := range users {
 		t.Run(as.name, func(t *testing.T) {
-			var files []*os.File
-			var want []string
-			for range calls {
-				f, local, remote := connection(t)
-				files, want = append(files, f), append(want, local+" "+remote)
-			}
-			r := foreign(t, as.options, nil, files, "inherited")
+			stdin, near, far := connection(t)
+			socket, local, remote := connection(t)
+			file := must(os.Open("/etc/hostname"))
+			defer file.Close()
+			pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+			one, other := os.NewFile(uintptr(pair[0]), "one"), os.NewFile(uintptr(pair[1]), "other")
+			defer one.Close()
+			defer other.Close()
+			r := foreign(t, as.options, stdin, []*os.File{socket, file, one}, "unused")
 			r.claims(t)
-			if got := r.health.NetworkEndpointClaimScope; got != schema.PeerSet {
-				t.Errorf("the scope is %s", got)
+			want := []schema.Inherited{
+				{FD: 0, Type: "socket", Access: "read_write", Protocol: "tcp", Local: near, Peer: far},
+				{FD: 1, Type: "pipe", Access: "write"}, {FD: 2, Type: "pipe", Access: "write"},
 			}
-			if d := cmp.Diff(want, r.sockets()); d != "" {
-				t.Errorf("sockets (-want +got):\n%s", d)
+			lines := []string{fmt.Sprint("[0] tcp ", near, " ", far)}
+			endpoints := []string{far}
+			if len(as.options) == 0 {
+				want = append(want,
+					schema.Inherited{FD: 3, Type: "socket", Access: "read_write", Protocol: "tcp", Local: local,
+						Peer: remote},
+					schema.Inherited{FD: 4, Type: "file", Access: "read", Path: "/etc/hostname"},
+					schema.Inherited{FD: 5, Type: "socket", Access: "read_write", Protocol: "unix"})
+				lines = append(lines, fmt.Sprint("[3] tcp ", local, " ", remote))
+				endpoints = append(endpoints, remote)
+			}
+			got := slices.DeleteFunc(r.began, func(d schema.Inherited) bool { return d.FD > 5 }) // of who runs the test
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("descriptors (-want +got):\n%s", d)
+			}
+			var told []string
+			for i := range r.events {
+				if e := &r.events[i]; e.Kind == schema.KindInherited && e.Class == schema.ClassAgent && e.Args[0] <= 5 {
+					told = append(told, fmt.Sprint(e.Args, " ", e.Protocol, " ", e.Local, " ", e.Value))
+				}
+			}
+			if d := cmp.Diff(lines, told); d != "" {
+				t.Errorf("lines (-want +got):\n%s", d)
+			}
+			slices.Sort(endpoints)
+			if d := cmp.Diff(endpoints, tcp(r.surface.NetworkEndpoints)); d != "" {
+				t.Errorf("endpoints (-want +got):\n%s", d)
 			}
 		})
 	}

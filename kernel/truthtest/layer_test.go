@@ -4,6 +4,7 @@ package truthtest
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ type recording struct {
 	events  []schema.KernelEvent
 	health  schema.ObservationHealth
 	surface schema.CapabilitySurface
+	began   []schema.Inherited
 	out     string // what the command printed
 }
 
@@ -123,6 +125,18 @@ func readBundle(t *testing.T, bundle string) recording {
 			e.TID = e.PID
 		}
 		r.events = append(r.events, e)
+	}
+	for line, err := range b.Lines(t.Context(), schema.EventsPath) {
+		var e schema.Event
+		if err == nil {
+			err = json.Unmarshal(line, &e)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == schema.ProcessStarted {
+			r.began = e.Inherited
+		}
 	}
 	docs, err := b.Documents(t.Context())
 	if err != nil {
