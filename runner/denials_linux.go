@@ -35,6 +35,7 @@ type denials struct {
 	pending  map[string]schema.PolicyEvent
 	untold   uint64 // denials of those programs that nobody read
 	unread   uint64 // refusals by Landlock without a record from the host's audit
+	unsure   bool   // the host's audit lost records, of which some may be such refusals
 	repeated uint64
 	dropped  uint64
 	err      error
@@ -157,9 +158,9 @@ func (d *denials) blocked(b sandbox.Blocked, observed bool) {
 
 // refused adds at the end what Landlock refused, as the host's audit reports it. The
 // kernel layer has already reported most of it.
-func (d *denials) refused(list []sandbox.Refusal, lost uint64) {
+func (d *denials) refused(list []sandbox.Refusal, lost uint64, unsure bool) {
 	d.mu.Lock()
-	d.unread = lost
+	d.unread, d.unsure = lost, unsure
 	seen := map[string]bool{}
 	for key := range d.told {
 		target := strings.Split(key, keySeparator)[4]
@@ -281,6 +282,12 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 			Subject: "sandbox", Code: "denials_unread",
 			Message: fmt.Sprintf("Landlock refused %d accesses for which assay-run got no record from the host's "+
 				"audit; only this number shows them", d.unread),
+		})
+	} else if d.unsure {
+		list = append(list, schema.Reason{
+			Subject: "sandbox", Code: "denials_unread",
+			Message: "the host's audit lost records during the run; the bundle may lack accesses that Landlock refused",
+			Remedy:  "raise the audit's limits with auditctl -b and auditctl -r",
 		})
 	}
 	if d.dropped > 0 {

@@ -13,8 +13,10 @@ import (
 const (
 	fields       = 10
 	fieldEnabled = 1
+	fieldRate    = 4
 	fieldLimit   = 5
 	maskEnabled  = 1  // AUDIT_STATUS_ENABLED
+	maskRate     = 8  // AUDIT_STATUS_RATE_LIMIT
 	maskLimit    = 16 // AUDIT_STATUS_BACKLOG_LIMIT
 )
 
@@ -37,19 +39,42 @@ func On(t *testing.T) {
 	if was[fieldEnabled] == 1 {
 		return
 	}
-	if err := set(1, max(was[fieldLimit], 8192)); err != nil {
+	if err := set(map[int]uint32{fieldEnabled: 1, fieldLimit: max(was[fieldLimit], 8192)}); err != nil {
 		t.Skipf("the kernel's audit cannot be switched on: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := set(was[fieldEnabled], was[fieldLimit]); err != nil {
+		if err := set(map[int]uint32{fieldEnabled: was[fieldEnabled], fieldLimit: was[fieldLimit]}); err != nil {
 			t.Errorf("the audit is not as it was: %v", err)
 		}
 	})
 }
 
-func set(enabled, limit uint32) error {
+// LoseRecords makes the audit lose all records but one a second, until the test ends. Call On before.
+func LoseRecords(t *testing.T) {
+	t.Helper()
+	was, err := ask(unix.AUDIT_GET, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := set(map[int]uint32{fieldRate: was[fieldRate]}); err != nil {
+			t.Errorf("the audit is not as it was: %v", err)
+		}
+	})
+	if err := set(map[int]uint32{fieldRate: 1}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// masks are the bits of the fields that can be set.
+var masks = map[int]uint32{fieldEnabled: maskEnabled, fieldRate: maskRate, fieldLimit: maskLimit}
+
+func set(values map[int]uint32) error {
 	var st [fields]uint32
-	st[0], st[fieldEnabled], st[fieldLimit] = maskEnabled|maskLimit, enabled, limit
+	for field, v := range values {
+		st[0] |= masks[field]
+		st[field] = v
+	}
 	_, err := ask(unix.AUDIT_SET, st[:])
 	return err
 }

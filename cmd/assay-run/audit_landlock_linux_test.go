@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,20 @@ func TestDenialsFromTheAudit(t *testing.T) {
 	}
 	audittest.On(t)
 	const signal, write = `"source_event_type":"process_blocked".*"rule":"mode","operation":"signal","target":"process `, `"source_event_type":"file_blocked".*"operation":"write","target":"/etc/assay-run-audit"`
+	t.Run("the audit loses records", func(t *testing.T) {
+		audittest.LoseRecords(t)
+		dir := t.TempDir()
+		bundle := filepath.Join(dir, "a.tar.gz")
+		cmd := self(t, dir, "-q", "--kernel", "off", "--mode", "workspace-write", "-o", bundle, "--", "sh", "-c",
+			"kill -0 1; kill -0 1; true")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		health, err := exec.Command("tar", "-xzOf", bundle, "observation-health.json").Output()
+		if err != nil || !bytes.Contains(health, []byte("denials_unread")) {
+			t.Errorf("the bundle does not say that records were lost: %v\n%s", err, health)
+		}
+	})
 	for kernel, want := range map[string]map[string]int{
 		// The namespace's init is out of reach; without a kernel layer, who tells of a read-only file system?
 		"off": {signal: 1}, "auto": {signal: 1, write: 1},

@@ -86,6 +86,7 @@ type outcome struct {
 	Blocked  []string
 	Refused  []Refusal
 	Lost     uint64
+	Unsure   bool
 	out      string
 }
 
@@ -279,7 +280,7 @@ func (j *job) perform(o *outcome) error {
 	}
 	defer func() {
 		s.Close()
-		o.Refused, o.Lost = s.Refusals()
+		o.Refused, o.Lost, o.Unsure = s.Refusals()
 	}()
 	s.fail, s.probe, s.without = j.Fail, j.Probe, j.Without
 	if j.Keep {

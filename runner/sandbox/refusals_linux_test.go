@@ -48,7 +48,7 @@ func TestRefusals(t *testing.T) {
 	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"../denied"}}
 	j.Settings.Network = &Network{Mode: NetNone}
 	o := w.run(t, j)
-	if o.Err != "" || o.Code != 0 || o.Lost != 0 {
+	if o.Err != "" || o.Code != 0 || o.Lost != 0 || o.Unsure {
 		t.Fatalf("%+v\n%s", o, o.out)
 	}
 	times := map[string]int{}

@@ -48,9 +48,10 @@ type Sandbox struct {
 	local  []localPort
 	closed bool
 
-	wantAudit    bool
-	refusals     []Refusal
-	refusalsLost uint64
+	wantAudit      bool
+	refusals       []Refusal
+	refusalsLost   uint64
+	refusalsUnsure bool
 }
 
 // Options are what a Sandbox needs besides its profile.
@@ -417,7 +418,7 @@ func layerError(layer string, err error) Layer {
 
 // started takes the shim's word until the command runs, or does not.
 func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
-	told := false
+	told, command := false, 0
 	for {
 		m, fd, err := s.conn.Receive()
 		switch {
@@ -435,6 +436,7 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 			}
 		case shim.KindLayers:
 			o := program.Outcome(m.Failed)
+			command = m.Sender // its pidfd names no process once the init has reaped it
 			if told = true; plan.Init {
 				o.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, o.Layers)
 			}
@@ -457,9 +459,9 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 				return errors.New("the sandbox's own process ended before the command started")
 			}
 			s.mu.Lock()
-			s.pidfd, s.pid = fd, pidOf(fd)
+			s.pidfd, s.pid = fd, command
 			s.mu.Unlock()
-			s.ownDomain(nil, s.pid)
+			s.ownDomain(nil, command)
 			s.states = make(chan unix.WaitStatus, 16)
 			go s.listen()
 			s.serveLocal()
@@ -469,20 +471,6 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 }
 
 // pidOf is the process that a pidfd stands for (fs/pidfs.c, "Pid:"), or 0.
-func pidOf(pidfd int) int {
-	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(info)) {
-		if v, ok := strings.CutPrefix(line, "Pid:"); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(v))
-			return max(n, 0)
-		}
-	}
-	return 0
-}
-
 // merge puts reports together, the worse of two for each layer.
 func merge(a, b []Layer) []Layer {
 	out := append([]Layer{}, a...)
@@ -670,8 +658,11 @@ type Refusal struct {
 
 // Refusals returns what Landlock refused the command, without repeats, if Options.Audit
 // is set and the host's auditing is on and can be read. lost counts the refusals without
-// a record. Call it after the sandbox is closed.
-func (s *Sandbox) Refusals() (list []Refusal, lost uint64) { return s.refusals, s.refusalsLost }
+// a record. unsure says that the audit lost records, so that there may be more of those.
+// Call it after the sandbox is closed.
+func (s *Sandbox) Refusals() (list []Refusal, lost uint64, unsure bool) {
+	return s.refusals, s.refusalsLost, s.refusalsUnsure
+}
 
 // listenToAudit opens the audit's log, if there is one and it is wanted.
 func (s *Sandbox) listenToAudit() {
@@ -691,7 +682,7 @@ func (s *Sandbox) readAudit() {
 		s.refusals = append(s.refusals, Refusal{refused(r), at})
 	}
 	slices.SortFunc(s.refusals, func(a, b Refusal) int { return cmp.Compare(a.Time, b.Time) })
-	s.refusalsLost = got.Lost
+	s.refusalsLost, s.refusalsUnsure = got.Lost, got.Unsure
 }
 
 // changes are the rights that a change of a file or a name needs.

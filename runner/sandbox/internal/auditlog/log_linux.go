@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -25,19 +26,22 @@ const (
 // Log collects the audit's records of Landlock from Open on.
 type Log struct {
 	socket *os.File
+	raw    syscall.RawConn // the socket's
 	done   chan struct{}
+	lost   uint32 // records that the kernel had lost before
 
-	mu      sync.Mutex // guards what follows
-	changed chan struct{}
+	mu      sync.Mutex // guards what follows, and reading
+	buf     []byte
 	own     map[int]bool
 	domains map[string]*domain
-	kept    int // records in all domains
-	missed  bool
+	kept    int  // records in all domains
+	missed  bool // this process did not read in time
 }
 
 // domain is what the kernel refused to one Landlock domain.
 type domain struct {
 	pid     int // of the process that made it; 0: not known yet
+	since   time.Time
 	ended   bool
 	arrived uint64
 	count   uint64 // of refusals, as the kernel reports it when the domain ends
@@ -50,6 +54,8 @@ type Refusals struct {
 	Records map[Record]uint64
 	// Lost is how many refusals have no record.
 	Lost uint64
+	// Unsure says that the audit lost records, so that there may be more refusals without one.
+	Unsure bool
 }
 
 // Open starts to listen. The error wraps ErrOff, or the kernel's error for a process that
@@ -74,8 +80,13 @@ func Open() (*Log, error) {
 		return nil, fmt.Errorf("listen to the audit: %w", err)
 	}
 	l := &Log{
-		socket: os.NewFile(uintptr(fd), "audit"), done: make(chan struct{}), changed: make(chan struct{}, 1),
+		socket: os.NewFile(uintptr(fd), "audit"), done: make(chan struct{}), lost: st.lost,
+		buf: make([]byte, 64<<10), // longer than any record (MAX_AUDIT_MESSAGE_LENGTH)
 		own: map[int]bool{}, domains: map[string]*domain{},
+	}
+	if l.raw, err = l.socket.SyscallConn(); err != nil {
+		l.socket.Close()
+		return nil, fmt.Errorf("audit socket: %w", err)
 	}
 	go l.listen()
 	return l, nil
@@ -90,20 +101,28 @@ func (l *Log) Own(pid int) {
 
 func (l *Log) listen() {
 	defer close(l.done)
-	buf := make([]byte, 64<<10) // longer than any record (MAX_AUDIT_MESSAGE_LENGTH)
+	_ = l.raw.Read(func(fd uintptr) bool {
+		l.read(fd)
+		return false // until the socket is closed
+	})
+}
+
+// read takes what has arrived.
+func (l *Log) read(fd uintptr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for {
-		n, err := l.socket.Read(buf)
+		n, _, err := unix.Recvfrom(int(fd), l.buf, 0)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			l.mu.Lock()
 			l.missed = true
-			l.mu.Unlock()
-		case err != nil:
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // EAGAIN: nothing more
 			return
 		case n > headerSize:
-			if kind := binary.NativeEndian.Uint16(buf[4:]); kind == unix.AUDIT_LANDLOCK_ACCESS ||
+			if kind := binary.NativeEndian.Uint16(l.buf[4:]); kind == unix.AUDIT_LANDLOCK_ACCESS ||
 				kind == unix.AUDIT_LANDLOCK_DOMAIN {
-				if r, ok := parse(string(buf[headerSize:n])); ok {
+				if r, ok := parse(string(l.buf[headerSize:n])); ok {
 					l.take(r)
 				}
 			}
@@ -112,12 +131,10 @@ func (l *Log) listen() {
 }
 
 func (l *Log) take(r line) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	d := l.domains[r.domain]
 	if d == nil {
 		l.makeRoom()
-		d = &domain{records: map[Record]uint64{}}
+		d = &domain{since: time.Now(), records: map[Record]uint64{}}
 		l.domains[r.domain] = d
 	}
 	switch {
@@ -131,10 +148,6 @@ func (l *Log) take(r line) {
 			d.records[r.access] = now()
 			l.kept++
 		}
-	}
-	select {
-	case l.changed <- struct{}{}:
-	default:
 	}
 }
 
@@ -158,18 +171,16 @@ const settling = 2 * time.Second
 // given to Own. The kernel sends a record later than it refuses. So call Close when the
 // processes have ended: it waits until their domains have ended too.
 func (l *Log) Close() Refusals {
-	end := time.After(settling)
-	for waiting := true; waiting && !l.settled(); {
-		select {
-		case <-l.changed:
-		case <-time.After(5 * time.Millisecond):
-		case <-end:
-			waiting = false
-		}
+	begin := time.Now()
+	sent, settled := l.settled()
+	for !settled && time.Since(begin) < settling {
+		time.Sleep(time.Millisecond)
+		sent, settled = l.settled()
 	}
+	st, err := status()
 	l.socket.Close()
 	<-l.done
-	got := Refusals{Records: map[Record]uint64{}}
+	got := Refusals{Records: map[Record]uint64{}, Unsure: !sent || l.missed || err != nil || st.lost != l.lost}
 	for _, d := range l.domains {
 		if !l.own[d.pid] {
 			continue
@@ -184,26 +195,32 @@ func (l *Log) Close() Refusals {
 	return got
 }
 
-// settled reports whether no more records will come: the kernel has sent everything, and
-// each of our domains has ended.
-func (l *Log) settled() bool {
+// settled reports whether the kernel has sent every record of the past, and whether no more
+// will come as each of our domains has ended.
+//
+// A record leaves the kernel's backlog shortly before it arrives. Of a domain's first refusal
+// there are two, so that one of them is in the backlog, or has arrived: the second one names
+// the process. A domain that was there before Open has no second record.
+func (l *Log) settled() (sent, settled bool) {
 	st, err := status()
-	if err == nil && st.backlog > 0 {
-		return false
+	if err != nil || st.backlog > 0 {
+		return false, false
 	}
-	time.Sleep(time.Millisecond) // the last record leaves the backlog before the kernel sends it
+	_ = l.raw.Control(l.read)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	settled = true
 	for _, d := range l.domains {
-		if l.own[d.pid] && !d.ended {
-			return false
+		switch {
+		case d.pid == 0 && time.Since(d.since) < settling, l.own[d.pid] && !d.ended:
+			settled = false
 		}
 	}
-	return true
+	return true, settled
 }
 
 // auditStatus is the part of struct audit_status (linux/audit.h) that is used.
-type auditStatus struct{ enabled, backlog uint32 }
+type auditStatus struct{ enabled, lost, backlog uint32 }
 
 // status asks the kernel for the audit's state. The kernel answers at once.
 func status() (st auditStatus, err error) {
@@ -230,7 +247,7 @@ func status() (st auditStatus, err error) {
 			}
 		case n >= headerSize+32 && kind == unix.AUDIT_GET:
 			field := func(i int) uint32 { return binary.NativeEndian.Uint32(buf[headerSize+4*i:]) }
-			return auditStatus{enabled: field(1), backlog: field(7)}, nil
+			return auditStatus{enabled: field(1), lost: field(6), backlog: field(7)}, nil
 		}
 	}
 	return st, unix.EPROTO

@@ -22,7 +22,8 @@ func Pair() (*Conn, *os.File, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("control socket: %w", err)
 	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
+	if err := errors.Join(unix.SetNonblock(fds[0], true),
+		unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)); err != nil {
 		return nil, nil, fmt.Errorf("control socket: %w", err)
 	}
 	return &Conn{os.NewFile(uintptr(fds[0]), "sandbox control")}, os.NewFile(uintptr(fds[1]), "sandbox control"), nil
@@ -56,7 +57,7 @@ func (c *Conn) send(packet []byte) error {
 // Receive returns the next message, and its descriptor or -1. The error is
 // io.EOF when the other end is gone.
 func (c *Conn) Receive() (m Message, fd int, err error) {
-	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4)+unix.CmsgSpace(unix.SizeofUcred))
 	raw, err := c.f.SyscallConn()
 	if err != nil {
 		return m, -1, err
@@ -81,27 +82,33 @@ func (c *Conn) Receive() (m Message, fd int, err error) {
 	if n == 0 {
 		return m, -1, io.EOF
 	}
-	fd = received(oob[:oobn])
+	fd, sender := received(oob[:oobn])
 	if flags&unix.MSG_TRUNC != 0 {
 		return m, fd, errors.New("control socket: a message is too long")
 	}
 	if m, err = decode(buf[:n]); err != nil {
 		return m, fd, fmt.Errorf("control socket: %w", err)
 	}
+	m.Sender = sender
 	return m, fd, nil
 }
 
-func received(oob []byte) int {
+// received returns the descriptor that came with a message, or -1, and the process that sent the message.
+func received(oob []byte) (fd, sender int) {
+	fd = -1
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return -1
+		return fd, 0
 	}
 	for i := range messages {
 		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil && len(fds) > 0 {
-			return fds[0]
+			fd = fds[0]
+		}
+		if from, err := unix.ParseUnixCredentials(&messages[i]); err == nil {
+			sender = int(from.Pid)
 		}
 	}
-	return -1
+	return fd, sender
 }
 
 // Close unblocks Receive.

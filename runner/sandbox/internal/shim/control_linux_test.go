@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
 	"testing"
 )
 
@@ -30,5 +32,24 @@ func TestLastWords(t *testing.T) {
 	}
 	if err := conn.Go(); err != nil {
 		t.Errorf("a word to a shim that is gone: %v", err)
+	}
+}
+
+// TestTheSenderIsKnownAfterItsEnd reads a message whose sender is gone: a short command on a busy machine.
+func TestTheSenderIsKnownAfterItsEnd(t *testing.T) {
+	conn, theirs, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cmd := exec.Command("sh", "-c", `printf '\001\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000' >&3`)
+	cmd.ExtraFiles = []*os.File{theirs}
+	out, err := cmd.CombinedOutput()
+	theirs.Close()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if m, fd, err := conn.Receive(); err != nil || m.Kind != KindLayers || fd != -1 || m.Sender != cmd.Process.Pid {
+		t.Errorf("received %+v, descriptor %d, %v; want the layers of process %d", m, fd, err, cmd.Process.Pid)
 	}
 }

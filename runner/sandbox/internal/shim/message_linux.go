@@ -12,6 +12,8 @@ import (
 // Message is what a shim sends over the control socket, one a packet.
 type Message struct {
 	Kind uint64
+	// Sender is the process that sent the message, as the kernel says, in the receiver's PID namespace.
+	Sender int
 	// Failed comes with layers and failed: the steps that failed, the last one last.
 	Failed []steps.Failure
 	// Status is a wait status, with state.
@@ -32,10 +34,10 @@ func (m *Message) Errno() unix.Errno {
 
 // Kinds of messages.
 const (
-	KindLayers   = iota + 1
-	KindListener // with a descriptor
-	KindStarted  // with the command's pidfd, where there is an init
-	KindFailed   // the command could not be started
+	KindLayers   = iota + 1 // from the process that becomes the command
+	KindListener            // with a descriptor
+	KindStarted             // with the command's pidfd, where there is an init
+	KindFailed              // the command could not be started
 	KindState
 	KindDialed // with a descriptor, which may still be connecting, or Refused
 )
