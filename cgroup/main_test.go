@@ -92,7 +92,7 @@ func gone(t testing.TB, g *cgroup.Group) {
 
 func drained(t testing.TB, g *cgroup.Group) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := g.Wait(ctx); err != nil {
 		ps, _ := g.Procs()

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"
 )
 
@@ -56,7 +57,7 @@ func play(role string, args []string) int {
 		return runaway(args[0])
 	case "burn":
 		fmt.Println(os.Getpid())
-		for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		for end := time.Now().Add(time.Second); time.Now().Before(end) || leaktest.Computed() < 100*time.Millisecond; {
 		}
 	case "hog":
 		fmt.Println(os.Getpid())

@@ -91,7 +91,7 @@ func TestRunawayIsGoneWhenWaitSaysSo(t *testing.T) {
 		if err := s.Agent().Kill(); err != nil {
 			t.Error(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		err = s.Agent().Wait(ctx)
 		cancel()
 		then := atomic.LoadUint64(n)

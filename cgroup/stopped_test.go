@@ -88,7 +88,7 @@ func TestAStoppedGuardEndsTheRunAllTheSame(t *testing.T) {
 					stop()
 				}
 				var stopped bool
-				if !leaktest.Within(20*time.Second, func() (settled bool) {
+				if !leaktest.Within(30*time.Second, func() (settled bool) {
 					stopped, settled = halted(guard)
 					return settled
 				}) {
@@ -102,11 +102,11 @@ func TestAStoppedGuardEndsTheRunAllTheSame(t *testing.T) {
 					t.Errorf("stopped %t, swept %+v, %v", stopped, swept, err)
 				}
 			}
-			if !leaktest.Within(20*time.Second, ended) {
+			if !leaktest.Within(30*time.Second, ended) {
 				_ = syscall.Kill(guard, syscall.SIGCONT)
 				t.Error("what the runner left lives on")
 			}
-			if !leaktest.Within(20*time.Second, func() bool { return len(dirsOf(id)) == 0 && guardNamed(id) == 0 }) {
+			if !leaktest.Within(30*time.Second, func() bool { return len(dirsOf(id)) == 0 && guardNamed(id) == 0 }) {
 				t.Errorf("cgroups are left: %v", dirsOf(id))
 			}
 		})

@@ -218,16 +218,16 @@ func systemdKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer cmd.Wait()
-			soon(t, 20*time.Second, "the command starts", func() bool { _, err := os.Stat(ready); return err == nil })
+			soon(t, 120*time.Second, "the command starts", func() bool { _, err := os.Stat(ready); return err == nil })
 			runner := 0
 			for _, p := range processes("assay-run\x00-q\x00") {
 				runner = p
 			}
 			c.kill(t, runner)
-			soon(t, time.Second, "the command's processes end", func() bool {
+			soon(t, 120*time.Second, "the command's processes end", func() bool {
 				return len(processes("trap \"\" TERM", "stubborn\x00")) == 0
 			})
-			soon(t, 2*time.Second, "the cgroups go", func() bool { return len(assayCgroups()) == 0 })
+			soon(t, 120*time.Second, "the cgroups go", func() bool { return len(assayCgroups()) == 0 })
 		})
 	}
 	must(t, "assay-run", "recover", "--all")

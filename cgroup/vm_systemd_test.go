@@ -42,7 +42,7 @@ export CGROUP_TEST_INNER=systemd
 /suite -test.v -test.run '^TestSystemd$' && exit
 journalctl -b --no-pager -p notice _COMM=systemd
 exit 1
-`}, "6.12", 240*time.Second, 1)
+`}, "6.12", 900*time.Second, 1)
 }
 
 // recorded runs a command that ends in assay-run with its output in name.

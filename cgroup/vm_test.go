@@ -62,7 +62,7 @@ func TestUnified(t *testing.T) {
 	}
 	for _, series := range []string{"6.1", "6.12"} {
 		t.Run("Linux "+series, func(t *testing.T) {
-			out := vmtest.Suite(t, vmtest.Machine{Script: vmForms}, series, 90*time.Second, 30)
+			out := vmtest.Suite(t, vmtest.Machine{Script: vmForms}, series, 900*time.Second, 30)
 			if !strings.Contains(out, "form: end") {
 				t.Fatal(out)
 			}

@@ -42,7 +42,7 @@ for kernel in ebpf auto; do
 	grep -E '"(kernel_layer|kernel_state|code|remedy)":' health | sed "s/^ */$kernel: /"
 done
 `}
-	out := vmtest.Boot(t, m, "6.12", 100*time.Second)
+	out := vmtest.Boot(t, m, "6.12", 900*time.Second)
 	for _, want := range []string{
 		"require: 125, started: \n",
 		"ebpf: 0, started: started\n", "ebpf.tar.gz: ok\n",

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// computed is the CPU time that this process has used.
-func computed() time.Duration {
+// Computed is the CPU time that this process has used.
+func Computed() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0

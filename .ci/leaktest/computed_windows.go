@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// computed is the CPU time that this process has used.
-func computed() time.Duration {
+// Computed is the CPU time that this process has used.
+func Computed() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
 		return 0

@@ -94,12 +94,12 @@ func fuzzing() bool {
 // a busy machine, which delays this process, it takes longer by the clock.
 func Within(limit time.Duration, done func() bool) bool {
 	const step = 5 * time.Millisecond
-	begin := computed()
+	begin := Computed()
 	for slept := time.Duration(0); ; slept += step {
 		if done() {
 			return true
 		}
-		if slept+computed()-begin >= limit {
+		if slept+Computed()-begin >= limit {
 			return false
 		}
 		time.Sleep(step)

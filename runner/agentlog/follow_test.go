@@ -256,7 +256,7 @@ func TestKnownWhileItFloods(t *testing.T) {
 	for range 50 {
 		start := time.Now()
 		f.Known(boot())
-		if took := time.Since(start); took > 2*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("Known took %v", took)
 		}
 	}

@@ -58,7 +58,7 @@ func start(t testing.TB, edit func(*Config)) *fixture {
 
 func (f *fixture) end(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := f.Close(ctx); err != nil && f.rec.Failing() == nil {
 		t.Error(err)
@@ -189,7 +189,7 @@ func (c *tester) wait(ch <-chan frame) (result string, failure *jsonrpc.Error) {
 		default:
 		}
 		return "", jsonrpc.Errorf(0, "the connection is gone")
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		c.t.Fatal("no answer within 30 s")
 	}
 	return "", nil

@@ -55,7 +55,7 @@ func serveRuns(t *testing.T, edit func(*Config)) *served {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
 			t.Error(err)
@@ -225,7 +225,7 @@ func TestAClientThatIsNotThereIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	watcher := dial(t, s.path)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if list := watcher.must("runs.list", "{}"); strings.Contains(list, `"state":"incomplete"`) {
 			return
 		} else if time.Now().After(deadline) {

@@ -25,7 +25,7 @@ func init() {
 		fmt.Fprintln(conn, `{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"a","intent":""}}`)
 		bufio.NewReader(conn).ReadString('\n')
 		fmt.Println("started")
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 	}
 	os.Exit(1)
 }
@@ -52,7 +52,7 @@ func TestAStoppedClientIsNoticed(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	client.Process.Signal(syscall.SIGSTOP)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		list := quiet.must("runs.list", "{}")
 		if strings.Contains(list, `"state":"incomplete"`) {
 			if strings.Count(list, `"state":"open"`) != 1 {

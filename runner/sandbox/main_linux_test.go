@@ -143,7 +143,7 @@ func (w who) run(t *testing.T, j job) *outcome {
 		chown(t, j.Dir, w.uid)
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}
 	}
-	timer := time.AfterFunc(60*time.Second, func() { cmd.Process.Kill() })
+	timer := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	start := cmd.Start
 	if j.netns != 0 {

@@ -139,7 +139,7 @@ func playRunner(dir string, argv []string) int {
 // ended reports whether at most n goroutines are left, once the runtime has had the
 // time to finish what is exiting.
 func ended(n int) bool {
-	for range 100 {
+	for range 10_000 {
 		if runtime.NumGoroutine() <= n {
 			return true
 		}

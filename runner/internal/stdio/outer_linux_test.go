@@ -76,7 +76,7 @@ func (o *outer) output() string {
 // expect waits until want appears.
 func (o *outer) expect(want string) {
 	o.t.Helper()
-	if !leaktest.Within(10*time.Second, func() bool { return strings.Contains(o.output(), want) }) {
+	if !leaktest.Within(time.Minute, func() bool { return strings.Contains(o.output(), want) }) {
 		o.t.Fatalf("no %q in %q", want, o.output())
 	}
 }
@@ -104,7 +104,7 @@ func (o *outer) settings() unix.Termios {
 func (o *outer) wait() int {
 	o.t.Helper()
 	code := 0
-	within(o.t, 15*time.Second, "the run on "+o.output(), func() {
+	within(o.t, time.Minute, "the run on "+o.output(), func() {
 		code = exitCode(o.cmd.Wait())
 		<-o.eof
 	})
