@@ -21,7 +21,7 @@ export CGO_ENABLED := 0
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o bin/ ./cmd/assay-run
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-review
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-review ./cmd/assay-suite
 
 man:
 	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/assay-run man dist/man

@@ -27,6 +27,7 @@ const (
 	InclusionProofV0    = "assay.runner.inclusion_proof.v0"
 	InspectionV0        = "assay.runner.inspection.v0"
 	EvaluationV0        = "assay.runner.evaluation.v0"
+	SuiteResultsV0      = "assay.runner.suite_results.v0"
 )
 
 // Paths of a bundle's members. The layers and documents are in every bundle,

@@ -1,0 +1,72 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner/suite"
+)
+
+// release is set by the linker for released builds.
+var release = ""
+
+// app is one invocation: its streams.
+type app struct {
+	stdin, stdout, stderr *os.File
+	say                   *console.Messages
+}
+
+// Main runs the command line args with the given streams and returns the exit code.
+func Main(args []string, stdin, stdout, stderr *os.File) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-suite", stderr)}
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(context.Background())
+	var exit console.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		if exit.Err != nil {
+			a.say.Failure(exit.Err)
+		}
+		return exit.Code
+	}
+	a.say.Failure(err)
+	return suite.ExitBadInput
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "assay-suite",
+		Short: "Run tasks × agents × attempts, with a verified bundle behind each verdict",
+		Long: `assay-suite runs each task of a suite file with each agent, several times. Each attempt is one
+run of assay-run with a bundle of its own, in a copy of the task's workspace. What is done is
+kept in the suite's directory: run the same command again to go on after an interruption.
+
+Exit status: 0 all attempts passed; 1 one failed; 2 none failed, but one is inconclusive or the
+machine failed; 3 the suite file is bad; 130 the suite was interrupted.`,
+		Version:           console.Version(release),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetVersionTemplate("assay-suite {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand())
+	return root
+}
+
+// usage makes the error for wrong usage of a command.
+func usage(cmd *cobra.Command, err error) error {
+	return console.ExitError{Code: suite.ExitBadInput, Err: console.WithHint(err, "see %s --help", cmd.CommandPath())}
+}

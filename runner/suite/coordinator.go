@@ -1,0 +1,686 @@
+//go:build linux
+
+package suite
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner/suite/carrier"
+	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/schema"
+)
+
+const (
+	// minFree is what the disk must have free for a try to be opened.
+	minFree = 2 << 30
+	// alike is how many faults of one class in a row stop an agent at a task.
+	alike = 5
+	// firstPause is what the second try of an attempt waits; each later one waits twice as long.
+	firstPause = time.Second
+	// tickTime is how often leases and pauses are looked at.
+	tickTime = 200 * time.Millisecond
+)
+
+// hub is the coordinator's end of a carrier.
+type hub interface {
+	Publish(ctx context.Context, work any) (uint64, error)
+	Taken(ctx context.Context, number uint64) (bool, error)
+	Fetch(ctx context.Context, name string, w io.Writer) error
+	Forget(ctx context.Context, name string) error
+}
+
+// Examined is what a bundle proves.
+type Examined struct {
+	RunID    string
+	Identity string
+	Labels   map[string]string
+	Result   *schema.Result
+	// Broken says which of the task's own rules do not pass; empty for none.
+	Broken string
+	// Suspicions are the findings of the rules for evaluations, and Unknown the rules that could not be decided.
+	Suspicions []schema.Finding
+	Unknown    []string
+}
+
+// Config is what a Coordinator needs.
+type Config struct {
+	File *File
+	// Dir is the suite's directory.
+	Dir string
+	// Slots is how many tries are published and not decided at most.
+	Slots int
+	// Lease is how long a try that is not heard of is waited for; zero means DefaultLease.
+	Lease time.Duration
+	// Own is the name of the worker of this process: a try that it began in an earlier process is dead. Empty for none.
+	Own string
+	Hub hub
+	// Told gives what workers tell, and Beats the tokens of tries that live.
+	Told  <-chan carrier.Message
+	Beats <-chan string
+	// Examine verifies a bundle and judges it by the rules in a file, which is empty for none. An error means that the
+	// bundle proves nothing.
+	Examine func(ctx context.Context, bundle, rules string) (*Examined, error)
+	// OnVerdict and OnNote are told of verdicts and of what a user should know, from the goroutine of Run.
+	OnVerdict func(Attempt, *schema.SuiteTry)
+	OnNote    func(string)
+}
+
+// Coordinator opens tries and decides. It is for one goroutine.
+type Coordinator struct {
+	Config
+	ledger     *ledger.Ledger
+	identities Identities
+	digests    map[string]string // of workspaces, by task
+	attempts   []*attempt
+	tokens     map[string]*try
+	examined   chan examination
+	examining  int
+	full       bool // the disk is, and that was said
+	killed     bool // the suite is interrupted
+	hosts      map[schema.SuiteHost]bool
+}
+
+// attempt is what is known of one attempt.
+type attempt struct {
+	Attempt
+	tries   []schema.SuiteTry // with the identity that holds
+	number  int               // of the last try, whatever its identity
+	open    *try
+	verdict *schema.SuiteTry // nil: not yet
+	next    time.Time        // when the next try may be opened
+}
+
+// try is a try that is open.
+type try struct {
+	of       *attempt
+	number   int
+	token    string
+	work     uint64    // its number on the carrier; 0: not published by this process
+	taken    bool      // by a worker
+	began    bool      // a worker told so
+	heard    time.Time // when anything was last heard of it
+	deciding bool
+	host     *schema.SuiteHost
+}
+
+// examination is what came of a bundle.
+type examination struct {
+	try     *try
+	ended   *Ended
+	bundle  string // below Dir; empty without one
+	found   *Examined
+	fault   string // why the bundle proves nothing
+	message carrier.Message
+}
+
+// Open opens the suite's directory for a coordinator, which is made where it does not exist.
+func Open(c Config) (*Coordinator, error) {
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	identities, err := c.File.Identities()
+	if err != nil {
+		return nil, err
+	}
+	l, lines, cut, err := ledger.Open(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	co := &Coordinator{Config: c, ledger: l, identities: identities, tokens: map[string]*try{},
+		examined: make(chan examination), digests: map[string]string{}, hosts: map[schema.SuiteHost]bool{}}
+	if cut > 0 {
+		co.note("the last line of the ledger was torn and is cut off (%d bytes)", cut)
+	}
+	if err := co.begin(lines); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return co, nil
+}
+
+// Close releases the directory.
+func (c *Coordinator) Close() error { return c.ledger.Close() }
+
+func (c *Coordinator) note(format string, args ...any) {
+	if c.OnNote != nil {
+		c.OnNote(fmt.Sprintf(format, args...))
+	}
+}
+
+// begin makes the state of the suite from its ledger.
+func (c *Coordinator) begin(lines []ledger.Line) error {
+	if len(lines) == 0 {
+		if err := c.ledger.Append(ledger.Line{Kind: ledger.Begun, Suite: c.File.Name}); err != nil {
+			return err
+		}
+	} else if name := lines[0].Suite; name != c.File.Name {
+		return fmt.Errorf("%s is the directory of the suite %q, not of %q; name another one", c.Dir, name, c.File.Name)
+	}
+	for _, t := range c.File.Tasks {
+		if t.Workspace == "" {
+			continue
+		}
+		digest, err := DigestTree(c.File.path(t.Workspace))
+		if err != nil {
+			return fmt.Errorf("task %s: %w", t.Name, err)
+		}
+		c.digests[t.Name] = digest
+	}
+	all := map[Attempt]*attempt{}
+	for _, a := range c.File.Attempted() {
+		all[a] = &attempt{Attempt: a}
+		c.attempts = append(c.attempts, all[a])
+	}
+	invalid := map[Attempt]bool{}
+	opened := map[string]ledger.Line{}
+	for _, line := range lines {
+		a := all[line.Attempt]
+		if a == nil {
+			continue // of a task or an agent that the suite no longer has
+		}
+		current := opened[line.Token].Identity == c.identities[line.Attempt]
+		switch line.Kind {
+		case ledger.Opened:
+			opened[line.Token] = line
+			a.number = max(a.number, line.Try)
+			a.open = &try{of: a, number: line.Try, token: line.Token, heard: time.Now()}
+		case ledger.Began:
+			if a.open != nil && a.open.token == line.Token {
+				a.open.began, a.open.taken, a.open.host = true, true, line.Host
+			}
+			if current && line.Host != nil {
+				c.hosts[*line.Host] = true
+			}
+		case ledger.Verdict:
+			a.open = nil
+			if current {
+				a.decide(line.Verdict)
+			} else {
+				invalid[line.Attempt] = true
+			}
+		}
+	}
+	stale := 0
+	for a := range invalid {
+		if all[a].verdict == nil && len(all[a].tries) == 0 {
+			stale++
+		}
+	}
+	if stale > 0 {
+		c.note("the suite has changed: %s run again, and what they left before is kept",
+			schema.Count(stale, "attempt", "attempts"))
+	}
+	for _, a := range c.attempts {
+		if a.open == nil {
+			continue
+		}
+		if opened[a.open.token].Identity != c.identities[a.Attempt] {
+			a.open = nil // whatever comes of it is of another suite
+			continue
+		}
+		c.tokens[a.open.token] = a.open
+	}
+	return nil
+}
+
+// decide adds a try's verdict.
+func (a *attempt) decide(v *schema.SuiteTry) {
+	a.tries = append(a.tries, *v)
+	a.verdict = v
+}
+
+// Run opens tries until all attempts have a verdict, or ctx ends; then what is open is waited for. It returns when
+// nothing is open any more, or kill ends: then what is open is decided as interrupted.
+func (c *Coordinator) Run(ctx, kill context.Context) error {
+	tick := time.NewTicker(tickTime)
+	defer tick.Stop()
+	defer func() {
+		for c.examining > 0 {
+			<-c.examined
+			c.examining--
+		}
+	}()
+	if err := c.bury(); err != nil {
+		return err
+	}
+	if err := c.republish(kill); err != nil {
+		return err
+	}
+	for {
+		if ctx.Err() == nil {
+			if err := c.fill(kill); err != nil {
+				return err
+			}
+		}
+		if len(c.tokens) == 0 && c.examining == 0 && (ctx.Err() != nil || !c.waiting()) {
+			return nil
+		}
+		var err error
+		select {
+		case m := <-c.Told:
+			err = c.hear(kill, m)
+		case token := <-c.Beats:
+			if t := c.tokens[token]; t != nil {
+				t.heard, t.taken = time.Now(), true
+			}
+		case e := <-c.examined:
+			c.examining--
+			err = c.conclude(e)
+		case <-tick.C:
+			err = c.expire(kill)
+		case <-kill.Done():
+			c.killed = true
+			if len(c.tokens) == 0 {
+				return context.Cause(kill)
+			}
+			err = c.giveUp(kill)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// bury closes the tries that this process's worker began in an earlier process.
+func (c *Coordinator) bury() error {
+	for _, t := range c.tokens {
+		if t.host == nil || c.Own == "" || t.host.Worker != c.Own {
+			continue
+		}
+		v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Verdict: schema.SuiteInfrastructure,
+			Class: schema.SuiteInterrupted, Reason: "assay-suite ended before it did"}
+		if err := c.verdict(t, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// republish publishes what was open when the last coordinator died and no worker has begun.
+func (c *Coordinator) republish(ctx context.Context) error {
+	for _, t := range c.tokens {
+		if t.began {
+			continue
+		}
+		if err := c.publish(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Coordinator) publish(ctx context.Context, t *try) error {
+	work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.digests[t.of.Task])
+	if err != nil {
+		return err
+	}
+	t.work, err = c.Hub.Publish(ctx, work)
+	t.heard = time.Now()
+	return err
+}
+
+// wants reports whether the attempt needs another try.
+func (c *Coordinator) wants(a *attempt) bool {
+	switch {
+	case a.open != nil:
+		return false
+	case a.verdict == nil:
+		return true
+	case a.verdict.Verdict != schema.SuiteInfrastructure:
+		return false
+	}
+	return c.spent(a) < c.most(a) && !c.stopped(a)
+}
+
+// spent is how many tries count: one that was interrupted, or never began, does not.
+func (c *Coordinator) spent(a *attempt) int {
+	n := 0
+	for _, t := range a.tries {
+		if t.Class != schema.SuiteInterrupted && t.Class != schema.SuiteNotBegun {
+			n++
+		}
+	}
+	return n
+}
+
+// most is how many tries the attempt has. An agent must not win tries by killing the recorder: such a try is repeated
+// once.
+func (c *Coordinator) most(a *attempt) int {
+	if slices.ContainsFunc(a.tries, func(t schema.SuiteTry) bool { return recorderKilled(t) }) {
+		return min(2, c.File.MostTries())
+	}
+	return c.File.MostTries()
+}
+
+func recorderKilled(t schema.SuiteTry) bool {
+	return slices.ContainsFunc(t.Suspicions, func(f schema.Finding) bool { return f.Rule == RuleRecorderKilled })
+}
+
+// RuleRecorderKilled is the rule of the suspicion about a try whose recorder died by a signal that nobody of ours sent.
+const RuleRecorderKilled = "recorder_killed"
+
+// stopped reports whether the machine failed this agent at this task so often, in one way, that it is not tried again.
+func (c *Coordinator) stopped(a *attempt) bool {
+	var last []schema.SuiteTry
+	for _, other := range c.attempts {
+		if other.Task == a.Task && other.Agent == a.Agent {
+			last = append(last, other.tries...)
+		}
+	}
+	if len(last) < alike {
+		return false
+	}
+	for _, t := range last[len(last)-alike:] {
+		if t.Verdict != schema.SuiteInfrastructure || t.Class != last[len(last)-1].Class ||
+			t.Class == schema.SuiteInterrupted || t.Class == schema.SuiteNotBegun {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Coordinator) waiting() bool { return slices.ContainsFunc(c.attempts, c.wants) }
+
+// fill opens and publishes tries while there is room for them.
+func (c *Coordinator) fill(ctx context.Context) error {
+	room := c.Slots - len(c.tokens)
+	if room <= 0 {
+		return nil
+	}
+	var ready []*attempt
+	now := time.Now()
+	for _, a := range c.attempts {
+		if c.wants(a) && !now.Before(a.next) {
+			ready = append(ready, a)
+		}
+	}
+	if len(ready) == 0 {
+		return nil
+	}
+	if free := freeBytes(c.Dir); free < minFree {
+		if !c.full {
+			c.note("%s has less than 2 GiB free: no attempt is begun until there is more", c.Dir)
+		}
+		c.full = true
+		return nil
+	}
+	c.full = false
+	seconds := c.seconds()
+	slices.SortStableFunc(ready, func(a, b *attempt) int {
+		return cmp.Or(cmp.Compare(a.Attempt.Attempt, b.Attempt.Attempt), -cmp.Compare(seconds[a.Task], seconds[b.Task]))
+	})
+	ready = ready[:min(room, len(ready))]
+	lines := make([]ledger.Line, len(ready))
+	for i, a := range ready {
+		a.number++
+		t := &try{of: a, number: a.number, token: newToken(), heard: now}
+		a.open, c.tokens[t.token] = t, t
+		lines[i] = ledger.Line{Kind: ledger.Opened, Attempt: a.Attempt, Try: t.number, Token: t.token,
+			Identity: c.identities[a.Attempt]}
+	}
+	if err := c.ledger.Append(lines...); err != nil {
+		return err
+	}
+	for _, a := range ready {
+		if err := c.publish(ctx, a.open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seconds is the longest that each task has taken.
+func (c *Coordinator) seconds() map[string]float64 {
+	longest := map[string]float64{}
+	for _, a := range c.attempts {
+		for _, t := range a.tries {
+			if t.Seconds != nil {
+				longest[a.Task] = max(longest[a.Task], *t.Seconds)
+			}
+		}
+	}
+	return longest
+}
+
+func newToken() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// hear takes what a worker told.
+func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
+	var told Told
+	if err := json.Unmarshal(m.Data, &told); err != nil {
+		m.Done()
+		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Why: "a message cannot be read: " + err.Error()})
+	}
+	t := c.tokens[told.Token]
+	if t == nil || t.deciding {
+		m.Done()
+		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: told.Token, Why: "no such try is open"})
+	}
+	t.heard, t.taken = time.Now(), true
+	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}
+	switch {
+	case told.Began != nil && !t.began:
+		t.began, t.host = true, told.Began
+		c.hosts[*told.Began] = true
+		line.Kind, line.Host, line.Worker = ledger.Began, told.Began, told.Began.Worker
+		if err := c.ledger.Append(line); err != nil {
+			return err
+		}
+		m.Done()
+		return nil
+	case told.Ended != nil:
+		line.Kind = ledger.Ended
+		if err := c.ledger.Append(line); err != nil {
+			return err
+		}
+		t.deciding = true
+		c.examining++
+		go func() { c.examined <- c.examine(ctx, t, told.Ended, m) }()
+		return nil
+	}
+	m.Done()
+	return nil
+}
+
+// examine fetches the bundle of a try to its place, and verifies it.
+func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carrier.Message) examination {
+	e := examination{try: t, ended: ended, message: m}
+	if ended.Bundle == "" {
+		return e
+	}
+	dir := filepath.Join("attempts", t.of.Task, t.of.Agent, fmt.Sprint(t.of.Attempt.Attempt),
+		fmt.Sprintf("try-%d", t.number))
+	e.bundle = filepath.Join(dir, "run.tar.gz")
+	part := filepath.Join(c.Dir, e.bundle+".part")
+	err := os.MkdirAll(filepath.Dir(part), 0o755)
+	if err == nil {
+		err = c.fetch(ctx, ended, part)
+	}
+	if err == nil {
+		rules := ""
+		if task := c.File.task(t.of.Task); task.Rules != "" {
+			rules = c.File.path(task.Rules)
+		}
+		e.found, err = c.Examine(ctx, part, rules)
+	}
+	if err == nil {
+		err = c.belongs(t, e.found)
+	}
+	if err == nil {
+		err = errors.Join(os.Rename(part, filepath.Join(c.Dir, e.bundle)), syncTree(c.Dir, dir))
+	}
+	if err != nil {
+		e.found, e.fault = nil, err.Error()
+		if _, serr := os.Stat(part); errors.Is(serr, fs.ErrNotExist) {
+			e.bundle = ""
+		} else {
+			e.bundle += ".part" // kept, as evidence of what is wrong with it
+		}
+	}
+	return e
+}
+
+func (c *Coordinator) fetch(ctx context.Context, ended *Ended, to string) error {
+	if !ended.Stored {
+		return os.Rename(ended.Bundle, to)
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(c.Hub.Fetch(ctx, ended.Bundle, f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return c.Hub.Forget(ctx, ended.Bundle)
+}
+
+// belongs checks that the bundle is of the try's run.
+func (c *Coordinator) belongs(t *try, found *Examined) error {
+	if want := "try_" + t.token; found.RunID != want {
+		return fmt.Errorf("the bundle is of the run %s, want %s", found.RunID, want)
+	}
+	for k, v := range c.File.labels(c.File.task(t.of.Task), t.of.Attempt, t.number) {
+		if found.Labels[k] != v {
+			return fmt.Errorf("the bundle has the label %s=%q, want %q", k, found.Labels[k], v)
+		}
+	}
+	return nil
+}
+
+// conclude writes the verdict of a try.
+func (c *Coordinator) conclude(e examination) error {
+	t := e.try
+	v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Bundle: e.bundle, ExitCode: e.ended.ExitCode}
+	switch {
+	case e.found != nil:
+		res := e.found.Result
+		d := Decide(res, e.found.Broken)
+		v.Verdict, v.Class, v.Reason = d.Verdict, d.Class, d.Reason
+		v.Identity, v.KernelState = e.found.Identity, res.KernelState
+		v.Suspicions, v.Unknown = e.found.Suspicions, e.found.Unknown
+		if res.Timings.ChildNS != nil {
+			v.Seconds = new(float64(*res.Timings.ChildNS) / 1e9)
+		}
+	case e.ended.Class != "":
+		v.Verdict, v.Class, v.Reason = schema.SuiteInfrastructure, e.ended.Class, e.ended.Reason
+	default:
+		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
+		v.Reason = cmp.Or(e.fault, "assay-run left no bundle: "+e.ended.Said)
+	}
+	switch {
+	case c.killed && v.Class == schema.SuiteWorkerLost:
+		v.Class, v.Reason = schema.SuiteInterrupted, "the suite was interrupted"
+	case e.ended.Signal != "":
+		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
+		v.Reason = "assay-run was ended by a signal (" + e.ended.Signal + ") that the worker did not send"
+		v.Suspicions = append(v.Suspicions,
+			schema.Finding{Rule: RuleRecorderKilled, Text: v.Reason, Events: []uint64{}})
+	}
+	if err := c.verdict(t, v); err != nil {
+		return err
+	}
+	e.message.Done()
+	return nil
+}
+
+// verdict writes a verdict and closes the try.
+func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
+	line := ledger.Line{Kind: ledger.Verdict, Attempt: t.of.Attempt, Try: t.number, Token: t.token, Verdict: v}
+	if err := c.ledger.Append(line); err != nil {
+		return err
+	}
+	delete(c.tokens, t.token)
+	a := t.of
+	a.open = nil
+	a.decide(v)
+	if v.Verdict == schema.SuiteInfrastructure {
+		a.next = time.Now().Add(firstPause << min(len(a.tries)-1, 6))
+	}
+	if c.OnVerdict != nil {
+		c.OnVerdict(a.Attempt, v)
+	}
+	return nil
+}
+
+// expire closes the tries of which nothing was heard for a lease.
+func (c *Coordinator) expire(ctx context.Context) error {
+	lease := cmp.Or(c.Lease, DefaultLease)
+	for _, t := range c.tokens {
+		if t.deciding || time.Since(t.heard) < lease {
+			continue
+		}
+		if !t.taken && t.work != 0 {
+			taken, err := c.Hub.Taken(ctx, t.work)
+			if err != nil {
+				continue // the carrier is away
+			}
+			if !taken {
+				t.heard = time.Now() // it waits for a worker
+				continue
+			}
+			t.taken, t.heard = true, time.Now()
+			continue
+		}
+		v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Verdict: schema.SuiteInfrastructure,
+			Class: schema.SuiteWorkerLost, Reason: "nothing was heard of its worker for " + lease.String()}
+		if !t.began {
+			v.Class, v.Reason = schema.SuiteNotBegun, "a worker took it and did not begin"
+		}
+		if err := c.verdict(t, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUp decides what is open when the suite is interrupted and workers do not tell.
+func (c *Coordinator) giveUp(context.Context) error {
+	select {
+	case m := <-c.Told:
+		return c.hear(context.Background(), m)
+	case e := <-c.examined:
+		c.examining--
+		return c.conclude(e)
+	case <-time.After(cmp.Or(c.Lease, DefaultLease)):
+	}
+	for _, t := range c.tokens {
+		v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Verdict: schema.SuiteInfrastructure,
+			Class: schema.SuiteInterrupted, Reason: "the suite was interrupted"}
+		if err := c.verdict(t, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncTree syncs a directory and those above it up to the root.
+func syncTree(root, dir string) error {
+	for ; ; dir = filepath.Dir(dir) {
+		d, err := os.Open(filepath.Join(root, dir))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+			return err
+		}
+		if dir == "." {
+			return nil
+		}
+	}
+}

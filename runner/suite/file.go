@@ -1,0 +1,374 @@
+//go:build linux
+
+package suite
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/evalfile"
+)
+
+// Bounds of a suite file.
+const (
+	maxFile     = 16 << 20
+	maxAttempts = 1000    // of one agent at one task
+	maxCells    = 100_000 // attempts of a suite
+)
+
+// DefaultRetries is how often an attempt is tried again after a fault of the machine.
+const DefaultRetries = 2
+
+// File is a suite file.
+type File struct {
+	Name string `json:"name"`
+	// Tasks and Agents are combined, each with each, but for Exclude.
+	Tasks  []Task  `json:"tasks"`
+	Agents []Agent `json:"agents"`
+	// Attempts is how often each agent tries each task; zero means once.
+	Attempts int `json:"attempts"`
+	// Retries is how often an attempt is tried again after a fault of the machine; nil means DefaultRetries.
+	Retries *int      `json:"retries"`
+	Exclude []Exclude `json:"exclude"`
+
+	dir string // of the file: relative paths are relative to it
+}
+
+// Exclude leaves out an agent at a task; an empty field stands for all.
+type Exclude struct {
+	Task  string `json:"task"`
+	Agent string `json:"agent"`
+}
+
+// Task is something to do. Paths are relative to the suite file.
+type Task struct {
+	Name string `json:"name"`
+	// Prompt is given to agents that take one, and Command to those that run it; one of both is set.
+	Prompt  string `json:"prompt"`
+	Command string `json:"command"`
+	// Workspace is a directory, or a tar file, of which each attempt gets a copy; empty means an empty directory.
+	Workspace string `json:"workspace"`
+	// Contract is a contract file's path, or a contract itself.
+	Contract jsontext.Value `json:"contract"`
+	// Policy is a policy file, and Rules a file of rules for a gate.
+	Policy  string            `json:"policy"`
+	Rules   string            `json:"rules"`
+	Require []string          `json:"require"`
+	Limits  runner.Limits     `json:"limits"`
+	Timeout time.Duration     `json:"timeout"`
+	Labels  map[string]string `json:"labels"`
+	// Solution is a command that solves the task, for --oracle.
+	Solution string `json:"solution"`
+
+	// As in an evaluation file.
+	Hidden      []string                   `json:"hidden"`
+	Protected   []string                   `json:"protected"`
+	Reward      []string                   `json:"reward"`
+	Forbidden   schema.EvaluationForbidden `json:"forbidden"`
+	StartCommit string                     `json:"start_commit"`
+}
+
+// Agent is a program that works on tasks.
+type Agent struct {
+	Name string `json:"name"`
+	// Command is run by sh -c in the workspace, with the variables of [Environ].
+	Command string `json:"command"`
+	// Env names the variables of the environment that the agent gets, besides PATH, HOME and the locale.
+	Env []string `json:"env"`
+	// Shim says who reports the agent's tool calls, as --agent-shim; empty means none.
+	Shim string `json:"shim"`
+}
+
+// ErrFile is wrapped by every error about a suite file.
+var ErrFile = errors.New("bad suite file")
+
+// Load reads and checks the suite file at path, and what it names: nothing of a suite starts before. The error lists
+// all faults, each with its line.
+func Load(path string) (*File, error) {
+	data, err := strict.ReadFile(path, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFile, path, maxFile)
+	}
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	f := &File{}
+	lines, err := strict.DecodeAll(data, f)
+	f.dir = dir
+	c := &checker{file: f, lines: lines}
+	if err != nil {
+		c.faults = append(c.faults, err)
+	}
+	if len(c.faults) == 0 || f.Name != "" || len(f.Tasks) > 0 {
+		c.all()
+	}
+	if err := errors.Join(c.faults...); err != nil {
+		return nil, fmt.Errorf("%w: %s:\n%w", ErrFile, path, err)
+	}
+	return f, nil
+}
+
+// checker collects the faults of a suite file.
+type checker struct {
+	file   *File
+	lines  strict.Lines
+	faults []error
+}
+
+func (c *checker) fault(format string, args ...any) func(path ...string) {
+	return func(path ...string) {
+		c.faults = append(c.faults,
+			&strict.Error{Line: c.lines.Of(path...), Key: keys(path), Problem: fmt.Sprintf(format, args...)})
+	}
+}
+
+// keys is a path as messages have it: tasks[2].name.
+func keys(path []string) string {
+	var b strings.Builder
+	for _, p := range path {
+		switch _, err := strconv.Atoi(p); {
+		case err == nil:
+			fmt.Fprintf(&b, "[%s]", p)
+		case b.Len() > 0:
+			b.WriteString("." + p)
+		default:
+			b.WriteString(p)
+		}
+	}
+	return b.String()
+}
+
+var goodName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$`)
+
+func (c *checker) all() {
+	f := c.file
+	c.name(f.Name, "name")
+	if len(f.Tasks) == 0 {
+		c.fault("there are no tasks")("tasks")
+	}
+	if len(f.Agents) == 0 {
+		c.fault("there are no agents")("agents")
+	}
+	if f.Attempts < 0 || f.Attempts > maxAttempts {
+		c.fault("%d is not 1 to %d", f.Attempts, maxAttempts)("attempts")
+	}
+	if f.Retries != nil && (*f.Retries < 0 || *f.Retries > 100) {
+		c.fault("%d is not 0 to 100", *f.Retries)("retries")
+	}
+	tasks, agents := map[string]bool{}, map[string]bool{}
+	for i := range f.Tasks {
+		at := strconv.Itoa(i)
+		c.unique(tasks, f.Tasks[i].Name, "tasks", at, "name")
+		c.task(&f.Tasks[i], at)
+	}
+	for i := range f.Agents {
+		at := strconv.Itoa(i)
+		c.unique(agents, f.Agents[i].Name, "agents", at, "name")
+		c.agent(&f.Agents[i], at)
+	}
+	for i, e := range f.Exclude {
+		at := strconv.Itoa(i)
+		if e.Task != "" && !tasks[e.Task] {
+			c.fault("there is no task %q", e.Task)("exclude", at, "task")
+		}
+		if e.Agent != "" && !agents[e.Agent] {
+			c.fault("there is no agent %q", e.Agent)("exclude", at, "agent")
+		}
+		if e == (Exclude{}) {
+			c.fault("it names neither a task nor an agent")("exclude", at)
+		}
+	}
+	switch n := len(f.Attempted()); {
+	case n > maxCells:
+		c.fault("these are %d attempts, at most %d are allowed", n, maxCells)("attempts")
+	case n == 0 && len(f.Tasks) > 0 && len(f.Agents) > 0:
+		c.fault("nothing is left to attempt")("exclude")
+	}
+}
+
+func (c *checker) name(name string, path ...string) bool {
+	if goodName.MatchString(name) {
+		return true
+	}
+	if name == "" {
+		c.fault("it is missing")(path...)
+	} else {
+		c.fault("%.90q is not a name: letters, digits, _, - and ., at most 80", name)(path...)
+	}
+	return false
+}
+
+func (c *checker) unique(seen map[string]bool, name string, path ...string) {
+	if c.name(name, path...) && seen[name] {
+		c.fault("the name %q is taken", name)(path...)
+	}
+	seen[name] = true
+}
+
+func (c *checker) task(t *Task, at string) {
+	in := func(key string) []string { return []string{"tasks", at, key} }
+	if (t.Prompt == "") == (t.Command == "") {
+		c.fault("write a prompt or a command, one of both")("tasks", at)
+	}
+	for key, text := range map[string]string{"prompt": t.Prompt, "command": t.Command, "solution": t.Solution} {
+		if strings.ContainsRune(text, 0) {
+			c.fault("it has a NUL byte")(in(key)...)
+		}
+	}
+	if err := c.file.checkWorkspace(t); err != nil {
+		c.fault("%v", err)(in("workspace")...)
+	}
+	if err := c.file.checkContract(t); err != nil {
+		c.fault("%v", err)(in("contract")...)
+	}
+	if t.Policy != "" {
+		if _, err := policy.Load(c.file.path(t.Policy)); err != nil {
+			c.fault("%v", err)(in("policy")...)
+		}
+	}
+	if t.Rules != "" {
+		if info, err := os.Stat(c.file.path(t.Rules)); err != nil {
+			c.fault("%v", err)(in("rules")...)
+		} else if !info.Mode().IsRegular() {
+			c.fault("%s is not a regular file", t.Rules)(in("rules")...)
+		}
+	}
+	if _, err := EvaluationFile(t.evaluation()); err != nil {
+		c.fault("%v", err)("tasks", at)
+	}
+	if t.Timeout < 0 {
+		c.fault("%v is negative", t.Timeout)(in("timeout")...)
+	}
+	for _, name := range []string{LabelSuite, LabelTask, LabelAgent, LabelAttempt, LabelTry} {
+		if _, taken := t.Labels[name]; taken {
+			c.fault("the label %q is the suite's own", name)(in("labels")...)
+		}
+	}
+	spec := c.file.spec(t, &Agent{Command: "true"})
+	spec.Labels = t.Labels
+	if err := spec.Validate(); err != nil {
+		c.fault("%v", err)("tasks", at)
+	}
+}
+
+func (c *checker) agent(a *Agent, at string) {
+	if a.Command == "" {
+		c.fault("it is missing")("agents", at, "command")
+	}
+	if a.Shim != "" && !slices.Contains(runner.Shims, a.Shim) {
+		c.fault("%.80q is not known; the shims are %s", a.Shim, strings.Join(runner.Shims, ", "))("agents", at, "shim")
+	}
+	for _, name := range a.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			c.fault("%.80q is not the name of a variable", name)("agents", at, "env")
+		}
+	}
+	if word, _, _ := strings.Cut(strings.TrimSpace(a.Command), " "); programName.MatchString(word) {
+		if _, err := exec.LookPath(word); err != nil && !builtins[word] {
+			c.fault("%v", err)("agents", at, "command")
+		}
+	}
+}
+
+// programName is a first word that sh looks up as it stands.
+var programName = regexp.MustCompile(`^[A-Za-z0-9_./+-]+$`)
+
+// builtins are words of sh that no file need have the name of.
+var builtins = map[string]bool{".": true, "cd": true, "command": true, "eval": true, "exec": true, "exit": true,
+	"export": true, "for": true, "if": true, "set": true, "trap": true, "umask": true, "ulimit": true, "unset": true,
+	"until": true, "while": true, "case": true, "read": true, ":": true, "wait": true}
+
+// path is the absolute path of a file that the suite names.
+func (f *File) path(name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(f.dir, name)
+}
+
+func (f *File) checkWorkspace(t *Task) error {
+	if t.Workspace == "" {
+		return nil
+	}
+	info, err := os.Stat(f.path(t.Workspace))
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return nil
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is neither a directory nor a tar file", t.Workspace)
+	}
+	tarFile, err := os.Open(f.path(t.Workspace))
+	if err != nil {
+		return err
+	}
+	defer tarFile.Close()
+	if _, err := tar.NewReader(tarFile).Next(); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s is neither a directory nor a tar file (%w); unpack what is compressed", t.Workspace, err)
+	}
+	return nil
+}
+
+// ContractFile is the path of a task's contract file, or its text where the suite file has it; both are empty without.
+func (f *File) ContractFile(t *Task) (path string, text []byte) {
+	switch {
+	case len(t.Contract) == 0 || t.Contract.Kind() == 'n':
+		return "", nil
+	case t.Contract.Kind() == '"':
+		var name string
+		_ = json.Unmarshal(t.Contract, &name)
+		return f.path(name), nil
+	}
+	return "", t.Contract
+}
+
+func (f *File) checkContract(t *Task) error {
+	path, text := f.ContractFile(t)
+	switch {
+	case path != "":
+		_, _, err := contract.LoadValid(path)
+		return err
+	case text == nil:
+		return nil
+	}
+	c, err := contract.Parse(text, contract.JSON)
+	if err != nil {
+		return err
+	}
+	if problems := c.Validate(); len(problems) > 0 {
+		return &contract.InvalidError{Problems: problems}
+	}
+	return nil
+}
+
+// EvaluationFile is the text of an evaluation file. It is JSON, which YAML includes.
+func EvaluationFile(d schema.EvaluationDefinition) ([]byte, error) {
+	text, err := json.Marshal(d, json.Deterministic(true))
+	if err == nil {
+		_, err = evalfile.Parse(text)
+	}
+	return text, err
+}

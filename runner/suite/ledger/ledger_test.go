@@ -1,0 +1,151 @@
+//go:build linux
+
+package ledger
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+func write3(t *testing.T, dir string) string {
+	t.Helper()
+	l, lines, cut, err := Open(dir)
+	if err != nil || len(lines) != 0 || cut != 0 {
+		t.Fatalf("a new ledger has %d lines, %d bytes cut, %v", len(lines), cut, err)
+	}
+	a := Attempt{Task: "t", Agent: "a", Attempt: 1}
+	if err := errors.Join(
+		l.Append(Line{Kind: Begun, Suite: "s"}, Line{Kind: Opened, Attempt: a, Try: 1, Token: "x"}),
+		l.Append(Line{Kind: Verdict, Attempt: a, Try: 1, Token: "x",
+			Verdict: &schema.SuiteTry{Verdict: schema.SuitePassed}}),
+		l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, Name)
+}
+
+func TestALedgerIsReadAsItWasWritten(t *testing.T) {
+	dir := t.TempDir()
+	write3(t, dir)
+	l, lines, _, err := Open(dir)
+	if err != nil || len(lines) != 3 {
+		t.Fatalf("it has %d lines, %v", len(lines), err)
+	}
+	defer l.Close()
+	if lines[2].Verdict.Verdict != schema.SuitePassed || lines[2].Attempt.String() != "t/a/1" || lines[1].Token != "x" {
+		t.Errorf("its lines are %+v", lines)
+	}
+	if err := l.Append(Line{Kind: Refused}); err != nil {
+		t.Error(err)
+	}
+	if lines, err := Read(dir); err != nil || len(lines) != 4 || lines[3].Seq != 3 {
+		t.Errorf("beside its writer it reads %+v, %v", lines, err)
+	}
+}
+
+func TestOneProcessWrites(t *testing.T) {
+	dir := t.TempDir()
+	l, _, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := Open(dir); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "process ") {
+		t.Errorf("the second is told %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	l, _, _, err = Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+// A ledger is cut after each byte, as a kill or a lost disk cuts it: every whole line is kept, and
+// it can be written on.
+func TestATornLineIsCutOff(t *testing.T) {
+	whole, err := os.ReadFile(write3(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < len(whole); n += 1 + n%7 { // each place would sync a thousand times
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, Name), whole[:n], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		kept := strings.Count(string(whole[:n]), "\n")
+		l, lines, cut, err := Open(dir)
+		if err != nil || len(lines) != kept || cut != int64(n-strings.LastIndex(string(whole[:n]), "\n")-1) {
+			t.Fatalf("cut at %d: %d lines, %d bytes cut, %v", n, len(lines), cut, err)
+		}
+		next := Line{Kind: Refused}
+		if kept == 0 {
+			next.Kind = Begun
+		}
+		if err := errors.Join(l.Append(next), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if lines, err := Read(dir); err != nil || len(lines) != kept+1 {
+			t.Fatalf("cut at %d and written on: %d lines, %v", n, len(lines), err)
+		}
+	}
+}
+
+func TestADamagedLedgerIsRefused(t *testing.T) {
+	whole, err := os.ReadFile(write3(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(whole), "\n")
+	for name, c := range map[string]struct {
+		text string
+		want error
+		says string
+	}{
+		"a line is missing":      {lines[0] + lines[2], ErrDamaged, "line 2: it has the number 2, want 1"},
+		"a line is there twice":  {lines[0] + lines[1] + lines[1], ErrDamaged, "line 3"},
+		"bytes are zero":         {lines[0] + strings.Repeat("\x00", 40) + "\n" + lines[2], ErrDamaged, "line 2"},
+		"a kind is not known":    {lines[0] + `{"seq":1,"kind":"undone"}` + "\n", ErrDamaged, `"undone"`},
+		"a verdict says nothing": {lines[0] + `{"seq":1,"kind":"verdict"}` + "\n", ErrDamaged, "line 2"},
+		"the format is newer": {strings.ReplaceAll(string(whole), "ledger.v0", "ledger.v1"), ErrNewer,
+			"ledger.v1"},
+		"it is something else":       {"hello\n", ErrDamaged, "line 1"},
+		"it is another JSON of ours": {`{"schema":"assay.runner.run.v0"}` + "\n", ErrDamaged, "no ledger"},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, Name), []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := Open(dir); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+		if l, _, _, err := Open(dir); errors.Is(err, ErrLocked) {
+			t.Errorf("%s: the lock is still held", name)
+		} else if err == nil {
+			l.Close()
+		}
+		if now, _ := os.ReadFile(filepath.Join(dir, Name)); string(now) != c.text {
+			t.Errorf("%s: the ledger was changed", name)
+		}
+	}
+}
+
+func TestAWriterThatFailedStaysBroken(t *testing.T) {
+	dir := t.TempDir()
+	l, _, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.file.Close()
+	first := l.Append(Line{Kind: Begun})
+	if first == nil || l.Append(Line{Kind: Begun}) != first { //nolint:errorlint // the same error
+		t.Errorf("it fails with %v and then goes on", first)
+	}
+	l.lock.Close()
+}

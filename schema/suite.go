@@ -1,0 +1,135 @@
+package schema
+
+// Verdicts of an attempt of a suite, and of each of its tries.
+const (
+	SuitePassed         = "passed"
+	SuiteFailed         = "failed"
+	SuiteInconclusive   = "inconclusive"
+	SuiteInfrastructure = "infrastructure" // the machine's fault, with a class; it is tried again
+)
+
+// Classes of SuiteInfrastructure.
+const (
+	SuiteWorkerLost = "worker_lost" // the worker was not heard of any more
+	SuiteDiskFull   = "disk_full"
+	SuiteEngine     = "engine"
+	SuiteSetup      = "setup"     // the workspace or a file could not be prepared
+	SuiteAssayRun   = "assay_run" // assay-run failed, or left no bundle that verifies
+	// Tries of these classes do not count.
+	SuiteInterrupted = "interrupted" // the user ended the suite
+	SuiteNotBegun    = "not_begun"   // no worker began it
+)
+
+// SuiteResults is results.json: every attempt of a suite with its verdict, and what follows from them.
+type SuiteResults struct {
+	Schema   string         `json:"schema"` // SuiteResultsV0
+	Suite    string         `json:"suite"`
+	Attempts []SuiteAttempt `json:"attempts"`
+	Cells    []SuiteCell    `json:"cells"`
+	Agents   []SuiteAgent   `json:"agents"`
+	// Flaky are the cells, as task/agent, in which some attempts passed and some did not.
+	Flaky []string `json:"flaky"`
+	// Hosts are the machines and versions that the tries ran on; more than one is a difference within the suite.
+	Hosts []SuiteHost `json:"hosts"`
+}
+
+// SuiteAttempt is one attempt of an agent at a task.
+type SuiteAttempt struct {
+	ID      string `json:"id"` // task/agent/attempt
+	Task    string `json:"task"`
+	Agent   string `json:"agent"`
+	Attempt int    `json:"attempt"`
+	// Verdict and Reason are those of the try that counts; null while there is none.
+	Verdict *string    `json:"verdict"`
+	Reason  string     `json:"reason"`
+	Tries   []SuiteTry `json:"tries"`
+	// Bundle is the path of that try's bundle below the suite's directory, and Identity what identifies it; empty
+	// without one.
+	Bundle   string `json:"bundle"`
+	Identity string `json:"identity"`
+	// Suspicions are the findings of the rules for evaluations; they change no verdict.
+	Suspicions []Finding `json:"suspicions"`
+	// Unknown are the rules that could not be decided.
+	Unknown []string `json:"unknown_rules"`
+}
+
+// SuiteTry is one try of an attempt. A verdict line of the ledger has the same.
+type SuiteTry struct {
+	Try     int    `json:"try"`
+	Verdict string `json:"verdict"`
+	Class   string `json:"class,omitzero"` // of SuiteInfrastructure
+	Reason  string `json:"reason"`         // empty for passed
+	RunID   string `json:"run_id"`
+	// Bundle is the bundle's path below the suite's directory, and Identity what identifies it; empty without one.
+	Bundle      string    `json:"bundle,omitzero"`
+	Identity    string    `json:"identity,omitzero"`
+	Suspicions  []Finding `json:"suspicions,omitzero"`
+	Unknown     []string  `json:"unknown_rules,omitzero"`
+	ExitCode    *int      `json:"exit_code"` // of assay-run; null if it did not end by itself
+	Seconds     *float64  `json:"seconds"`   // of the agent's command; null if it is not known
+	KernelState string    `json:"kernel_state,omitzero"`
+}
+
+// SuiteCell has the figures of an agent at a task.
+type SuiteCell struct {
+	Task  string `json:"task"`
+	Agent string `json:"agent"`
+	SuiteRates
+	// PassAt and PassHat estimate, for k = 1, 2, ..., that one of k attempts passes, and that all of them do.
+	PassAt  []float64 `json:"pass_at"`
+	PassHat []float64 `json:"pass_hat"`
+}
+
+// SuiteAgent has the figures of an agent over all tasks: means over the tasks of its cells.
+type SuiteAgent struct {
+	Agent string `json:"agent"`
+	Tasks int    `json:"tasks"`
+	SuiteRates
+	Seconds *float64 `json:"seconds"` // of all commands together; null if one is not known
+}
+
+// SuiteRates are rates with what they leave out. A rate of nothing is null.
+type SuiteRates struct {
+	Attempts       int `json:"attempts"`
+	Passed         int `json:"passed"`
+	Failed         int `json:"failed"`
+	Inconclusive   int `json:"inconclusive"`
+	Infrastructure int `json:"infrastructure"`
+	Pending        int `json:"pending"`
+	Suspicious     int `json:"suspicious"`
+	// Rate counts inconclusive attempts as not passed and leaves infrastructure out; CI95 is its interval.
+	Rate *float64    `json:"rate"`
+	CI95 *[2]float64 `json:"ci95"`
+	// RateWithInfrastructure counts that as not passed. RateWithoutSuspicions counts passed attempts with suspicions as
+	// not passed.
+	RateWithInfrastructure *float64 `json:"rate_with_infrastructure"`
+	RateWithoutSuspicions  *float64 `json:"rate_without_suspicions"`
+}
+
+// SuiteHost is a machine and the versions on it.
+type SuiteHost struct {
+	Worker      string `json:"worker"`
+	AssayRun    string `json:"assay_run"`
+	Kernel      string `json:"kernel"`
+	AgentDigest string `json:"agent_digest,omitzero"` // of the agent's program, where its command names one
+}
+
+// Add counts an attempt.
+func (r *SuiteRates) Add(a *SuiteAttempt) {
+	r.Attempts++
+	if len(a.Suspicions) > 0 {
+		r.Suspicious++
+	}
+	switch {
+	case a.Verdict == nil:
+		r.Pending++
+	case *a.Verdict == SuitePassed:
+		r.Passed++
+	case *a.Verdict == SuiteFailed:
+		r.Failed++
+	case *a.Verdict == SuiteInconclusive:
+		r.Inconclusive++
+	default:
+		r.Infrastructure++
+	}
+}
