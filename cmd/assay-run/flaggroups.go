@@ -15,7 +15,7 @@ var runFlagGroups = []struct {
 	flags []string
 }{
 	{"Common flags", []string{"output", "timeout", "mode", "contract", "quiet"}},
-	{"Bundle", []string{"store", "force", "result", "label", "run-id", "replace", "spool-dir", "compat"}},
+	{"Bundle", []string{"store", "force", "result", "label", "run-id", "replace", "spool-dir", "compat", "lifeline"}},
 	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes",
 		"containers"}},
 	{"Limits", []string{"memory", "pids", "cpus", "best-effort-limits"}},
