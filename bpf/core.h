@@ -142,6 +142,7 @@ struct qstr {
 struct super_block {
 	u32 s_dev;
 	unsigned long s_magic;
+	void *s_fs_info;
 };
 
 typedef struct {
@@ -308,12 +309,22 @@ struct idr {
 
 struct pid_namespace {
 	struct idr idr; /* of struct pid, by their numbers there */
+	unsigned int level;
 };
 
 
+struct proc_dir_entry {
+	void *data;
+};
+
 struct proc_inode {
 	struct pid *pid;
+	struct proc_dir_entry *pde;
 	struct inode vfs_inode;
+};
+
+struct proc_fs_info {
+	struct pid_namespace *pid_ns;
 };
 
 struct core_thread {

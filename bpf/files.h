@@ -6,6 +6,17 @@
 #include "bpfcall.h"
 #include "report.h"
 
+/* Whether a socket's file was made in the cgroup that the current task is in, and so by every session of the
+ * task's: most are, and no more is to be known of them. */
+static __always_inline int made_beside(u64 file)
+{
+	struct socket *so = FIELD(file, struct file, private_data);
+	struct sock *sk = so ? FIELD(so, struct socket, sk) : 0;
+
+	return sk && FIELD(sk, struct sock, sk_cgrp_data.cgroup) ==
+		FIELD(FIELD(bpf_get_current_task_btf(), struct task_struct, cgroups), struct css_set, dfl_cgrp);
+}
+
 __noinline int report_foreign(struct scratch *s, u64 file);
 static __always_inline int used(struct scratch *s, u32 fd);
 
@@ -59,6 +70,7 @@ __noinline int on_open(struct scratch *s)
 	}
 	if (s->nr == OPENAT2)
 		use_flags(s, FIELD_OR_COPIED(w->file, file, struct file, f_flags));
+	compare_opened(s, (u64)d);
 	return report_path(s, (u64)mnt, (u64)d);
 }
 
@@ -148,7 +160,7 @@ __noinline int on_write(struct scratch *s)
 		type = type_of(f);
 	if (s->ret == 0 || (type != 0100000 && type != 0060000)) {
 		filter(s);
-		if (type == 0140000 && s->ret >= 0)
+		if (type == 0140000 && s->ret >= 0 && !made_beside(f))
 			report_foreign(s, f);
 	} else {
 		if (s->ret > 0)

@@ -239,7 +239,7 @@ static __always_inline int root_of(struct task_struct *t, struct path *p)
 }
 
 /* The open file of a descriptor of the current task, as an address. */
-__noinline u64 file_of(u32 fd)
+static __always_inline u64 file_at(u32 fd)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct fdtable *fdt;
@@ -250,6 +250,12 @@ __noinline u64 file_of(u32 fd)
 	}
 	fdt = t->files->fdt;
 	return fd < fdt->max_fds ? word_at((u64)(fdt->fd + fd)) : 0;
+}
+
+/* The same where the program has room on the stack for a call. */
+__noinline u64 file_of(u32 fd)
+{
+	return file_at(fd);
 }
 
 static long hash_word(u32 i, void *arg)

@@ -134,12 +134,15 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	if (from.n)
 		note_namespaces(new_namespaces((u64)parent, (u64)child));
-	if (BPF_CORE_READ(child, mm) == BPF_CORE_READ(parent, mm) && !is_vfork()) {
+	if (BPF_CORE_READ(child, mm) == BPF_CORE_READ(parent, mm) && !is_vfork())
+		to.shared = SHARED_MEMORY;
+	if (BPF_CORE_READ(child, files) == BPF_CORE_READ(parent, files))
+		to.shared |= SHARED_DESCRIPTORS;
+	if (to.shared) {
 		u32 of = BPF_CORE_READ(parent, tgid);
 
-		to.shared = 1;
 		if ((parent_is = bpf_map_lookup_elem(&members, &of)))
-			parent_is->shared = 1;
+			parent_is->shared |= to.shared;
 	}
 	if (to.in.n && tid == tgid)
 		unknown = bpf_map_update_elem(&members, &tgid, &to, BPF_ANY) != 0;

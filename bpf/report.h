@@ -78,6 +78,7 @@ __noinline int begin_call(struct scratch *s)
 	if (s->is32)
 		s->r.bits |= B_IA32;
 	s->resolve.ways = s->resolve.sb = 0;
+	s->resolve.exact = s->resolve.keep = 0;
 	return 0;
 }
 
@@ -172,7 +173,7 @@ __noinline int shares_cwd(void)
 	u32 tgid = t->tgid;
 	struct member *m = bpf_map_lookup_elem(&members, &tgid);
 
-	return BPF_CORE_READ(t, fs, users) > 1 || (m && m->shared);
+	return BPF_CORE_READ(t, fs, users) > 1 || (m && m->shared & SHARED_MEMORY);
 }
 
 /* As note_way, of that directory. */
@@ -270,7 +271,7 @@ __noinline int claim(struct scratch *s, u64 from, u32 len)
 	if (!s || !from || s->bits & B_CLAIMED)
 		return 0;
 	m = bpf_map_lookup_elem(&members, &tgid);
-	if (BPF_CORE_READ(t, mm, mm_users.counter) > 1 || (m && m->shared))
+	if (BPF_CORE_READ(t, mm, mm_users.counter) > 1 || (m && m->shared & SHARED_MEMORY))
 		shared = 1;
 	else if (bpf_find_vma(t, from, mapped, &shared, 0) == -16 /* EBUSY */)
 		shared = 1;
@@ -484,6 +485,37 @@ __noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
 	return 0;
 }
 
+/* Whether the name at off begins at the root of a procfs, whatever else is mounted, or stands, at /proc. */
+__noinline int in_proc(struct scratch *s, u32 off, struct given *g)
+{
+	u8 *name = &s->data[(off + 6) & (DATA - 1)];
+	struct dentry *d;
+	struct path base;
+	u16 kept;
+
+	if (!s || !g)
+		return 0;
+	base = g->root;
+	kept = *(u16 *)name;
+	*(u16 *)name = '.'; /* /proc/., so that what is mounted there is at hand */
+	s->resolve.follow = s->resolve.changes = 0;
+	resolve(s, off, ROOM_AT, &base, &g->root);
+	*(u16 *)name = kept;
+	d = base.dentry;
+	return !s->resolve.missing && !s->resolve.lost && BPF_CORE_READ(d, d_parent) == d &&
+		BPF_CORE_READ(d, d_sb, s_magic) == 0x9fa0 /* PROC_SUPER_MAGIC */;
+}
+
+/* Takes the name from its beginning where that is no procfs's. */
+static __always_inline void distrust(struct scratch *s, struct given *g)
+{
+	if (!g->skip || in_proc(s, g->at, g))
+		return;
+	g->skip = 0;
+	g->from = g->at;
+	g->base = g->root;
+}
+
 /* Puts what is known of the name at end of the record: what remains of it, and the
  * directory that this is in. */
 __noinline u32 put_given(struct scratch *s, u32 end, u32 seg, u32 room, struct given *g)
@@ -545,6 +577,55 @@ static __always_inline void send_names(struct scratch *s, u32 end, struct given 
 	emit_keyed(s, end);
 }
 
+/* Whether another task can put another file on a descriptor of the current one's, or could before it ended. */
+static __always_inline int shares_descriptors(struct scratch *s)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct session *own = session(s->session);
+	u32 tgid = t->tgid;
+	struct member *m;
+
+	if (!own || !own->several)
+		return 0;
+	if (FIELD(FIELD(t, struct task_struct, files), struct files_struct, count.counter) > 1)
+		return 1;
+	m = bpf_map_lookup_elem(&members, &tgid);
+	return m && m->shared & SHARED_DESCRIPTORS;
+}
+
+/* Claims the call in s, which opened a file, where its name does not lead to that file now: another task may
+ * have put it on the descriptor. What cannot be looked up is taken for such. */
+__noinline int compare_opened(struct scratch *s, u64 dentry)
+{
+	struct dentry *d = (void *)dentry;
+	struct given g = {.at = IN_AT};
+	struct resolve *r;
+	u32 bits;
+
+	if (!s || !shares_descriptors(s))
+		return 0;
+	r = &s->resolve;
+	bits = s->bits;
+	take_given(s, &g, arg(s, row(s)->path), row(s)->dfd == NOARG ? -100 : (s32)arg(s, row(s)->dfd));
+	s->bits = bits;
+	r->follow = r->exact = 1;
+	r->changes = r->ways = r->sb = 0;
+	r->keep = (BPF_CORE_READ(d, d_inode, i_mode) & 0170000) == 0120000;
+	resolve(s, g.from, ROOM_AT, &g.base, &g.root);
+	if (r->target) {
+		r->dentry = r->target;
+		if (r->mnt)
+			bpf_loop(8, cross, &s, 0);
+	}
+	if (arg(s, row(s)->flags) & 020000000 /* __O_TMPFILE */)
+		d = BPF_CORE_READ(d, d_parent);
+	if (!r->missing && !r->lost && r->dentry == d)
+		return 0;
+	s->bits |= B_CLAIMED;
+	s->how = mix(s->how, B_CLAIMED);
+	return 0;
+}
+
 /* Reports the call in s with the names in the caller's memory. */
 __noinline int report_names(struct scratch *s)
 {
@@ -576,6 +657,9 @@ __noinline int report_names(struct scratch *s)
 	if (coalesce(s))
 		return 0;
 	begin_call(s);
+	distrust(s, &a);
+	distrust(s, &b);
+	s->resolve.ways = s->resolve.sb = 0;
 	if (row(s)->path != NOARG)
 		end = put_given(s, end, S_PATH, ROOM_AT, &a);
 	if (row(s)->path2 != NOARG)

@@ -204,18 +204,109 @@ static long climb(u32 i, void *arg)
 	return 0;
 }
 
+/* Puts a number at off. Returns the offset behind it. */
+static __always_inline u32 put_number(struct scratch *s, u32 off, u32 number)
+{
+	u32 i, n = 1, unit = 1;
+
+#pragma clang loop unroll(disable)
+	for (i = 0; i < 9 && number / unit >= 10; i++) {
+		unit *= 10;
+		n++;
+	}
+#pragma clang loop unroll(disable)
+	for (i = 0; i < 10 && unit; i++) {
+		s->data[(off + i) & (DATA - 1)] = '0' + number / unit % 10;
+		unit /= 10;
+	}
+	return off + n;
+}
+
+/* The number of a process or thread in that pid namespace, 0 for none. */
+static __always_inline u32 number_in(struct pid *id, struct pid_namespace *ns)
+{
+	struct upid *at = (void *)id + bpf_core_field_offset(struct pid, numbers) +
+		(BPF_CORE_READ(ns, level) & 31) * bpf_core_type_size(struct upid);
+
+	return BPF_CORE_READ(at, ns) == ns ? BPF_CORE_READ(at, nr) : 0;
+}
+
+#define JUMPED 1
+
+/* Where a link of proc leads that the kernel makes up when it is followed: its content is put at
+ * COMPOSE_AT, and its length and a zero's returned. With JUMPED, the link is a descriptor of the
+ * caller's, or its program, and that file is at hand. 0: it is none such. */
+__noinline long proc_link(struct scratch *s, u64 dentry)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct dentry *d = (void *)dentry, *up = BPF_CORE_READ(d, d_parent);
+	struct proc_inode *p = (void *)BPF_CORE_READ(d, d_inode) - bpf_core_field_offset(struct proc_inode, vfs_inode);
+	struct proc_dir_entry *pde;
+	struct proc_fs_info *info;
+	struct pid *of;
+	struct file *f;
+	u32 end = COMPOSE_AT, fd = 0, i;
+	struct resolve *r;
+
+	if (!s || BPF_CORE_READ(d, d_sb, s_magic) != 0x9fa0 /* PROC_SUPER_MAGIC */)
+		return 0;
+	r = &s->resolve;
+	r->name = r->in = 0;
+	pde = BPF_CORE_READ(p, pde);
+	if (pde) /* /proc/mounts, /proc/net */
+		return bpf_probe_read_kernel_str(&s->data[COMPOSE_AT], 4096, BPF_CORE_READ(pde, data));
+	bpf_probe_read_kernel(&r->name, sizeof(r->name), BPF_CORE_READ(d, d_name.name));
+	if (up == BPF_CORE_READ(up, d_parent)) {
+		info = BPF_CORE_READ(d, d_sb, s_fs_info);
+		end = put_number(s, end, number_in(BPF_CORE_READ(t, group_leader, thread_pid), BPF_CORE_READ(info, pid_ns)));
+		if (r->name == *(u64 *)"thread-s") {
+			put8(&s->data[end & (DATA - 1)], *(u64 *)"/task/\0");
+			end = put_number(s, end + 6, number_in(BPF_CORE_READ(t, thread_pid), BPF_CORE_READ(info, pid_ns)));
+		} else if (r->name << 24 != *(u64 *)"\0\0\0self") {
+			return 0;
+		}
+		s->data[end & (DATA - 1)] = 0;
+		return end - COMPOSE_AT + 1;
+	}
+	bpf_probe_read_kernel(&r->in, 3, BPF_CORE_READ(up, d_name.name));
+	of = BPF_CORE_READ(p, pid);
+	if (of != BPF_CORE_READ(t, group_leader, thread_pid) && of != BPF_CORE_READ(t, thread_pid))
+		return 0;
+#pragma clang loop unroll(disable)
+	for (i = 0; r->in == ('f' | 'd' << 8) && i < 8 && (u8)(r->name >> i * 8); i++)
+		fd = fd * 10 + (u8)(r->name >> i * 8) - '0';
+	if (i)
+		f = (void *)file_at(fd);
+	else
+		f = (u32)r->name == *(u32 *)"exe" ? BPF_CORE_READ(t, mm, exe_file) : 0;
+	if (!f)
+		return 0;
+	r->dentry = BPF_CORE_READ(f, f_path.dentry);
+	r->mnt = (void *)BPF_CORE_READ(f, f_path.mnt) - bpf_core_field_offset(struct mount, mnt);
+	return JUMPED;
+}
+
 /* Puts a link's content in the place of its name. */
-static __always_inline int follow(struct scratch *s, struct inode *inode)
+static __always_inline int follow(struct scratch *s, struct dentry *d, struct inode *inode)
 {
 	struct resolve *r = &s->resolve;
 	u64 link = (u64)BPF_CORE_READ(inode, i_link);
-	long n, more;
+	long n = 0, more;
 
-	if (!link || r->links++ >= MAX_LINKS)
+	if (r->links++ >= MAX_LINKS)
 		return -1;
-	n = bpf_probe_read_kernel_str(&s->data[COMPOSE_AT], 4096, (void *)link);
+	if (link)
+		n = bpf_probe_read_kernel_str(&s->data[COMPOSE_AT], 4096, (void *)link);
+	else if (r->exact)
+		n = proc_link(s, (u64)d);
+	if (n == JUMPED) {
+		r->at += r->len;
+		r->target = r->dentry;
+		return 0;
+	}
 	if (n < 2)
 		return -1;
+	r->target = 0;
 	n = (n - 1) & 4095;
 	more = bpf_probe_read_kernel_str(&s->data[COMPOSE_AT + n], 4096, &s->data[(r->at + r->len) & (DATA - 1)]);
 	if (more < 1 || n + more > 4095)
@@ -295,17 +386,20 @@ static long part(u32 i, void *arg)
 	if (!inode)
 		return 1;
 	type = BPF_CORE_READ(inode, i_mode) & 0170000;
-	if (type == 0120000) {
+	if (type == 0120000 && !(last && r->keep)) {
 		r->changed = 1;
-		r->lost = follow(s, inode) != 0;
+		r->lost = follow(s, d, inode) != 0;
 		r->missing = r->lost;
 		return r->lost;
 	}
-	if (last)
+	if (last) {
 		r->missing = 0;
+		r->target = d;
+	}
 	if (last || type != 0040000)
 		return 1;
 	r->missing = 0;
+	r->target = 0;
 	r->dentry = d;
 	r->at += r->len;
 	bpf_loop(8, cross, arg, 0);
@@ -323,6 +417,7 @@ static __always_inline u32 resolve(struct scratch *s, u32 at, u32 room, struct p
 		return at;
 	r = &s->resolve;
 	r->bits = r->changed = r->missing = r->lost = r->links = 0;
+	r->target = 0;
 	if (!p->dentry || !p->mnt || !root->mnt)
 		return at;
 	r->at = at;

@@ -128,11 +128,16 @@ __noinline int holds(struct scope *e, u32 handle)
 	return 0;
 }
 
-/* A process of sessions: which those were when it was seen last, and whether its
- * memory was ever another task's as well since it executed its program. */
+/* What of a process was ever another task's as well since it executed its program. */
+enum shared {
+	SHARED_MEMORY = 1,
+	SHARED_DESCRIPTORS = 2,
+};
+
+/* A process of sessions: which those were when it was seen last, and what it shares. */
 struct member {
 	struct scope in;
-	u32 shared, pad;
+	u32 shared, pad; /* enum shared */
 };
 
 /* By tgid. User space makes it large enough for all processes there can be, so that

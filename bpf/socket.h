@@ -248,7 +248,7 @@ static __always_inline int used(struct scratch *s, u32 fd)
 	if (!s || s->ret < 0)
 		return 0;
 	file = file_of(fd);
-	if (file && type_of(file) == 0140000)
+	if (file && type_of(file) == 0140000 && !made_beside(file))
 		report_foreign(s, file);
 	return 0;
 }

@@ -74,6 +74,10 @@ struct resolve {
 	u32 changed; /* by ".." or a link: what is reported is not what was given */
 	u32 missing, lost, bits;
 	u32 follow; /* a link as the last part, too */
+	u32 exact;  /* links of proc are followed, for the comparison with the file that was opened */
+	u32 keep;   /* a link as the last part is what was opened */
+	struct dentry *target; /* the last part */
+	u64 name, in; /* of a link of proc, and of its directory: here, as Linux 6.1 has no room on the stack */
 	u32 ways;   /* how many of way are set */
 	u32 changes; /* the call makes the last part lead elsewhere */
 	u64 sb;     /* of the directory at hand */

@@ -217,12 +217,12 @@ __noinline int report_call(struct scratch *s)
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }
 
-/* Whether a descriptor is a socket's. */
-static __always_inline int socket_at(u32 fd)
+/* Whether a descriptor is that of a socket which the current task's sessions may not have made. */
+static __always_inline int foreign_at(u32 fd)
 {
 	u64 file = file_of(fd);
 
-	return file && type_of(file) == 0140000;
+	return file && type_of(file) == 0140000 && !made_beside(file);
 }
 
 /* The table of calls is looked at before the scope: most calls end there. */
@@ -266,7 +266,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	first = regs->orig_x0;
 	second = regs->regs[1];
 #endif
-	if (d->prog == P_READ && !socket_at(first))
+	if (d->prog == P_READ && !foreign_at(first))
 		return 0;
 	if (d->prog == P_FCNTL && (u32)second != F_SETOWN && (u32)second != F_SETSIG && (u32)second != F_SETOWN_EX)
 		return 0;

@@ -79,8 +79,9 @@ var coverage = []Dimension{
 				"a symbolic link as the last part of a name is not followed where the call failed",
 				onlyIf(func(r *Report) bool { return r.Errors > 0 })},
 			{"reused_descriptors",
-				"a descriptor that another thread closed and reused before the call had returned names the wrong file",
-				onlyIf(func(r *Report) bool { return r.Threads+r.SharedFiles > 0 })},
+				"another task that shares the descriptors may have put another file on one before the call that " +
+					"opened it had returned; such opens say arguments=claimed",
+				exactly(func(r *Report) bool { return r.Replaced > 0 })},
 			{"claimed",
 				"a name or address that another thread, process or mapping can change may have changed while the " +
 					"kernel used it; such events say arguments=claimed",
@@ -193,6 +194,9 @@ var coverage = []Dimension{
 			{"passed_descriptors",
 				"descriptors that are passed over a unix socket to or from a process outside",
 				onlyIf(func(r *Report) bool { return r.DescriptorsPassed })},
+			{"zero_copy_reads",
+				"that a socket from a process outside was read by TCP_ZEROCOPY_RECEIVE or an io_uring splice alone",
+				onlyIf(func(r *Report) bool { return r.DescriptorsReceived })},
 			{"endpoint_bytes",
 				"bytes are counted per remote endpoint, not per process",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindFlow] > 0 })},
@@ -244,6 +248,10 @@ var coverage = []Dimension{
 				exactly(func(r *Report) bool {
 					return r.Kinds[schema.KindCapset]+r.Kinds[schema.KindPtrace]+r.Kinds[schema.KindBPF] > 0
 				})},
+			{"limit_signals",
+				"signals that the kernel sends to a process outside of the run for a limit that the run has given " +
+					"it; the change of the limit is seen",
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPrivileged] > 0 })},
 			{"observer_maps",
 				"what a process that may use bpf() does to the observer's own maps",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindBPF] > 0 })},

@@ -70,7 +70,7 @@ type tally struct {
 	threads, errors, quic                                     atomic.Uint64
 	kinds                                                     [kindCount]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
-	sharedFiles, claimed, memory, userNamed                   atomic.Uint64
+	sharedFiles, claimed, replaced, memory, userNamed         atomic.Uint64
 	carriers                                                  atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Uint32      // how descriptors were passed
@@ -361,7 +361,10 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 			o.tally.unfollowed[e.Arg(0)&255].Add(1)
 		}
 	}
-	if e.Claimed {
+	if e.Claimed && e.Kind == schema.KindOpen && e.KernelObject() {
+		o.tally.replaced.Add(1)
+	}
+	if e.Claimed && (e.Kind != schema.KindOpen || !e.KernelObject() || e.Syscall == "openat2") {
 		o.tally.claimed.Add(1)
 	}
 	if e.UserMemory && e.Kind != schema.KindMemfd {
@@ -420,7 +423,8 @@ func (o *Observer) Report() Report {
 		IOUringUsed:         t.ioUring.Load() > 0,
 		DescriptorsPassed:   t.passed.Load()&(cameFromOutside|wentOutside|cameUnseen) != 0,
 		DescriptorsReceived: t.passed.Load()&cameFromOutside != 0, DescriptorsUnseen: t.passed.Load()&cameUnseen != 0,
-		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(), UserNamed: t.userNamed.Load(),
+		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(), Replaced: t.replaced.Load(),
+		UserNamed:    t.userNamed.Load(),
 		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),

@@ -228,9 +228,10 @@ type Report struct {
 	Threads, Errors, QUICPeers uint64
 	// SharedFiles are the forks that left parent and child one table of
 	// descriptors, threads included; Claimed the events whose names or addresses
-	// were read from memory that another could change; MemoryOpened the opens for
+	// were read from memory that another could change; Replaced the opens whose descriptor another could
+	// have put another file on; MemoryOpened the opens for
 	// writing of a process's memory in /proc.
-	SharedFiles, Claimed, MemoryOpened uint64
+	SharedFiles, Claimed, Replaced, MemoryOpened uint64
 	// Carriers are the sockets that can carry data to a peer whom no event names; see Carries.
 	Carriers uint64
 	// UserNamed are the events whose path was read from the caller's memory.

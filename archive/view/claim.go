@@ -59,7 +59,7 @@ var spots = map[string]spot{
 	"doubtful_changes":    {hides: files, remedy: "look for such changes with assay-run events"},
 	"long_paths":          {hides: files, remedy: "use shorter paths"},
 	"failed_links":        {why: "it changed nothing"},
-	"reused_descriptors":  {why: "the opening of the right file is recorded"},
+	"reused_descriptors":  {why: "doubtful_changes says whether a change has such a name"},
 	"mapped_bytes":        {why: "an amount"},
 	"remapped":            {why: "the open for writing is recorded"},
 	"mount_namespace":     {why: "the events are marked"},
@@ -97,6 +97,7 @@ var spots = map[string]spot{
 		remedy: "split the run, so that each part contacts at most 8,192 endpoints"},
 	"io_uring_accepts": {hides: hosts, remedy: "accept connections without io_uring"},
 	"handed_sockets":   {why: "the scope of the endpoints"},
+	"zero_copy_reads":  {hides: hosts, remedy: "pass it no sockets"},
 	"other_sockets": {hides: hosts,
 		remedy: "run it without packet sockets, raw sockets and tunnels, as a user without CAP_NET_RAW"},
 	"passed_descriptors":     {why: "the scope of the endpoints"},
@@ -121,6 +122,7 @@ var spots = map[string]spot{
 	"names":           {why: "a name"},
 
 	// Privilege.
+	"limit_signals":   {why: "the change of the limit is recorded"},
 	"pointed_data":    {why: "the call is recorded"},
 	"observer_maps":   {hides: everything, remedy: "run it as a user who may not use bpf()"},
 	"set_user_id":     {why: "the execution and what the program then does are recorded"},

@@ -15,14 +15,23 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+const replacedSpot = "another task that shares the descriptors may have put another file on one before the call " +
+	"that opened it had returned; such opens say arguments=claimed"
+
 // A name that another changed while the kernel used it is the one that the kernel used,
 // also where that other is gone when the call ends.
 func TestNamesChangedDuringTheCall(t *testing.T) {
-	for _, c := range []string{"changed-by-thread", "changed-by-clone", "changed-in-shared", "changed-in-file"} {
-		t.Run(c, func(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		as   user
+	}{
+		{"changed-by-thread", users[0]}, {"changed-by-clone", users[0]}, {"changed-in-shared", users[0]},
+		{"changed-in-file", users[0]}, {"changed-by-thread", users[1]}, {"changed-by-thread", users[2]},
+	} {
+		t.Run(c.name+"/"+c.as.name, func(t *testing.T) {
 			need(t)
 			dir := t.TempDir()
-			r := record(t, dir, nil, helper, c)
+			r := c.as.record(t, dir, helper, c.name)
 			r.claims(t)
 			opens := map[string]uint64{}
 			for i := range r.events {
@@ -75,6 +84,42 @@ func TestMisnamedRemovals(t *testing.T) {
 			if blindSpot(t, r, claimedSpot) {
 				t.Error("the blind spot is exercised")
 			}
+		})
+	}
+}
+
+// An open whose descriptor another task has put another file on is claimed, or names the file that was asked for.
+// How often the other task is in time is not known. Without one nothing is claimed, by whatever name.
+func TestFilesPutOnNewDescriptors(t *testing.T) {
+	need(t)
+	for _, c := range []struct {
+		name string
+		as   user
+	}{{"replaced", users[0]}, {"replaced", users[1]}, {"replaced", users[2]}, {"replaced-alone", users[0]}} {
+		t.Run(c.name+"/"+c.as.name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := c.as.record(t, dir, helper, c.name)
+			r.claims(t)
+			var asked, claimed, wrong uint64
+			for i := range r.events {
+				e := &r.events[i]
+				switch {
+				case e.Kind != schema.KindOpen || e.Failed() || e.Creates() || !strings.HasPrefix(e.Value, dir+"/"):
+				case e.Claimed:
+					claimed += e.Times()
+				case e.Value == dir+"/asked":
+					asked += e.Times()
+				default:
+					wrong += e.Times()
+				}
+			}
+			if wrong > 0 || asked == 0 || asked+claimed > 20_000 || c.name == "replaced-alone" && claimed > 0 {
+				t.Errorf("%d opens name what was asked for, %d are claimed, %d are wrong", asked, claimed, wrong)
+			}
+			if got := blindSpot(t, r, replacedSpot); got != (claimed > 0) {
+				t.Errorf("%d are claimed, and the blind spot is exercised: %v", claimed, got)
+			}
+			t.Logf("%d of %d are claimed", claimed, asked+claimed)
 		})
 	}
 }

@@ -17,56 +17,59 @@ import (
 func TestNamesAreTheKernelsCopies(t *testing.T) {
 	for _, c := range []struct {
 		name  string
+		users []user
 		calls map[string]schema.KernelKind
 	}{
-		{"flipped", map[string]schema.KernelKind{
+		{"flipped", users[:1], map[string]schema.KernelKind{
 			"unlink": schema.KindUnlink, "rmdir": schema.KindRmdir, "mkdir": schema.KindMkdir,
 			"mknod":   schema.KindMknod,
 			"symlink": schema.KindSymlink, "link": schema.KindLink, "rename": schema.KindRename,
 			"chmod": schema.KindChmod,
 		}},
-		{"read-into", map[string]schema.KernelKind{"mkdir": schema.KindMkdir, "unlink": schema.KindUnlink}},
+		{"read-into", users, map[string]schema.KernelKind{"mkdir": schema.KindMkdir, "unlink": schema.KindUnlink}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			need(t)
-			dir := t.TempDir()
-			r := record(t, dir, nil, helper, c.name)
-			r.claims(t)
-			want := map[string]bool{}
-			for name := range strings.FieldsSeq(r.out) {
-				want[name] = true
-			}
-			if len(want) != 1000*len(c.calls) {
-				t.Fatalf("the program made %d calls", len(want))
-			}
-			var wrong, read, claimed int
-			for i := range r.events {
-				e := &r.events[i]
-				path := e.Value
-				if e.Kind == schema.KindRename || e.Kind == schema.KindLink {
-					path = e.Target
+		for _, as := range c.users {
+			t.Run(c.name+"/"+as.name, func(t *testing.T) {
+				need(t)
+				dir := t.TempDir()
+				r := as.record(t, dir, helper, c.name)
+				r.claims(t)
+				want := map[string]bool{}
+				for name := range strings.FieldsSeq(r.out) {
+					want[name] = true
 				}
-				name, inside := strings.CutPrefix(path, dir+"/")
-				parts := strings.Split(name, "-")
-				if !inside || len(parts) != 3 || c.calls[parts[1]] != e.Kind {
-					continue
+				if len(want) != 1000*len(c.calls) {
+					t.Fatalf("the program made %d calls", len(want))
 				}
-				if !want[name] {
-					wrong++
+				var wrong, read, claimed int
+				for i := range r.events {
+					e := &r.events[i]
+					path := e.Value
+					if e.Kind == schema.KindRename || e.Kind == schema.KindLink {
+						path = e.Target
+					}
+					name, inside := strings.CutPrefix(path, dir+"/")
+					parts := strings.Split(name, "-")
+					if !inside || len(parts) != 3 || c.calls[parts[1]] != e.Kind {
+						continue
+					}
+					if !want[name] {
+						wrong++
+					}
+					delete(want, name)
+					if !e.KernelCopy {
+						read++
+					}
+					if e.Claimed {
+						claimed++
+					}
 				}
-				delete(want, name)
-				if !e.KernelCopy {
-					read++
+				if wrong+len(want)+read+claimed > 0 {
+					t.Errorf("%d names are wrong, %d missing, %d not the kernel's copy, %d claimed", wrong, len(want),
+						read, claimed)
 				}
-				if e.Claimed {
-					claimed++
-				}
-			}
-			if wrong+len(want)+read+claimed > 0 {
-				t.Errorf("%d names are wrong, %d missing, %d not the kernel's copy, %d claimed", wrong, len(want), read,
-					claimed)
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -29,6 +29,10 @@ func build(m leaktest.M) int {
 		return 1
 	}
 	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil { // other users run the helper
+		fmt.Println(err)
+		return 1
+	}
 	program, helper = filepath.Join(tmp, "assay-run"), filepath.Join(tmp, "nasty")
 	for _, c := range []*exec.Cmd{
 		exec.Command("go", "build", "-o", program, "../../cmd/assay-run"),

@@ -77,6 +77,22 @@ func TestReachingBeyondTheRun(t *testing.T) {
 	}
 }
 
+// A name is taken for a descriptor's only if it begins in a procfs, and not by its text.
+func TestFalseProc(t *testing.T) {
+	r := reach(t, "false_proc")
+	r.claims(t)
+	var got []string
+	for i := range r.events {
+		if e := &r.events[i]; e.Kind == schema.KindChmod {
+			_, below, _ := strings.Cut(strings.TrimPrefix(e.Value, os.TempDir()+"/"), "/")
+			got = append(got, below[strings.IndexByte(below, '/')+1:]+" "+e.Errno())
+		}
+	}
+	if d := cmp.Diff([]string{"held ", "root/changed "}, got); d != "" {
+		t.Errorf("changed (-want +got):\n%s", d)
+	}
+}
+
 // The set of peers is claimed only where nothing carried data past the hooks.
 func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 	for _, c := range []struct {

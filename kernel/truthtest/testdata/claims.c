@@ -164,6 +164,70 @@ static void removals(int racing)
 void removals_alone(void) { removals(0); }
 void removals_racing(void) { removals(1); }
 
+#define PLACE 100 /* a descriptor that no other call gets */
+
+static volatile int replacing, opening;
+
+/* Puts another file on the descriptor once for each open, a little later each time. */
+static void *replace(void *file)
+{
+	unsigned wait = 0;
+
+	while (replacing) {
+		if (!opening)
+			continue;
+		for (volatile unsigned i = 0; i < wait % 4096; i++)
+			;
+		wait += 7;
+		while (dup2(*(int *)file, PLACE) < 0 && opening) /* EBUSY: it is given, but not open yet */
+			;
+		while (opening)
+			;
+	}
+	return 0;
+}
+
+/* Opens files by all kinds of names, onto the least free descriptor. */
+static void open_named(int other)
+{
+	static const char *const names[] = {"asked", "./asked", "d/../asked", "link", "d/link", "/proc/self/cwd/asked"};
+	int held[PLACE], n = 0, fd;
+
+	while ((fd = dup(other)) < PLACE && fd >= 0)
+		held[n++] = fd;
+	for (int i = 0; i < 20000; i++) {
+		close(PLACE);
+		opening = 1;
+		fd = open(names[i % 6], O_RDONLY | (i % 12 < 6 ? O_CLOEXEC : 0));
+		opening = 0;
+		if (fd != PLACE)
+			close(fd);
+	}
+	while (n)
+		close(held[--n]);
+}
+
+static void replacements(int racing)
+{
+	int other;
+	pthread_t t;
+
+	must(close(open("asked", O_CREAT | O_WRONLY, 0600)) == 0, "asked");
+	must(!mkdir("d", 0700) && !symlink("asked", "link") && !symlink("../link", "d/link"), "names");
+	must((other = open("other", O_CREAT | O_RDONLY, 0600)) >= 0, "other");
+	replacing = racing;
+	if (racing)
+		must(!pthread_create(&t, 0, replace, &other), "thread");
+	open_named(other);
+	replacing = 0;
+	if (racing)
+		pthread_join(t, 0);
+}
+
+/* Whether a thread has put another file on the descriptor before the call returns. */
+void replaced(void) { replacements(1); }
+void replaced_alone(void) { replacements(0); }
+
 /* Sets an attribute whose name is in memory that another may change. */
 static void attribute(int flags)
 {

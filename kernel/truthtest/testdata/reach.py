@@ -62,6 +62,18 @@ def other_root():
         libc.umount2(b"root/proc", 2)
 
 
+def false_proc():
+    """Changes a file by a name that would be a descriptor's if /proc were a proc."""
+    os.makedirs("root/proc/self/fd")
+    open("held", "w").close()
+    open("root/changed", "w").close()
+    fd = os.open("held", os.O_RDONLY)
+    os.symlink("/changed", "root/proc/self/fd/%d" % fd)
+    os.chmod("/proc/self/fd/%d" % fd, 0o640)
+    os.chroot("root")
+    os.chmod("/proc/self/fd/%d" % fd, 0o600)
+
+
 def other_binfmt():
     os.mkdir("b")
     assert libc.mount(b"binfmt_misc", b"b", b"binfmt_misc", 0, None) == 0
