@@ -28,6 +28,7 @@ const (
 	InspectionV0        = "assay.runner.inspection.v0"
 	EvaluationV0        = "assay.runner.evaluation.v0"
 	SuiteResultsV0      = "assay.runner.suite_results.v0"
+	WorkspaceChangesV0  = "assay.runner.workspace_changes.v0"
 )
 
 // Paths of a bundle's members. The layers and documents are in every bundle,
@@ -49,12 +50,14 @@ const (
 	StdoutPath      = "stdio/stdout"
 	StderrPath      = "stdio/stderr"
 	TerminalPath    = "stdio/terminal.cast"
-	ContractPath    = "contract.json"   // only with an outcome contract
-	ChecksDir       = "checks/"         // see CheckOutputPath
-	PolicyFilePath  = "policy.json"     // only with a policy
-	SessionPath     = "session.json"    // only when a client opened recording
-	EvaluationPath  = "evaluation.json" // only with an evaluation file
-	BlobsDir        = "blobs/sha256/"   // texts that turns refer to, by hex digest
+	ContractPath    = "contract.json"           // only with an outcome contract
+	ChecksDir       = "checks/"                 // see CheckOutputPath
+	PolicyFilePath  = "policy.json"             // only with a policy
+	SessionPath     = "session.json"            // only when a client opened recording
+	EvaluationPath  = "evaluation.json"         // only with an evaluation file
+	BlobsDir        = "blobs/sha256/"           // texts that turns refer to and contents of files, by hex digest
+	ChangesPath     = "workspace/changes.json"  // only where workspace changes or artifacts were asked for
+	PatchPath       = "workspace/changes.patch" // beside it
 )
 
 // Layers lists the NDJSON members in the order they are created and verified.

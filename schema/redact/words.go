@@ -51,7 +51,8 @@ var formal = lazy(`^(?:sha256:[0-9a-f]{64}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?
 // formalValues matches the values of keys that the format constrains.
 var formalValues = map[string]pattern{
 	"errno": lazy(`^(?:E[A-Z0-9]+|errno_[0-9]+)$`), "signal": signalName, "signal_name": signalName,
-	"call_id": lazy(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`),
+	"call_id":  lazy(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`),
+	"git_blob": lazy(`^[0-9a-f]{40}$`),
 }
 
 var (
