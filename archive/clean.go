@@ -35,6 +35,8 @@ type cleaner struct {
 	grown     map[string]int64 // bytes by which a capture became longer
 	lost      map[string]uint64
 	dropped   []string // members that secrets could not be taken out of
+	patched   *patched // nil: there is no patch
+	lostBlobs map[string]bool
 }
 
 // memberReader reads members that were written before, and collects which of them are
@@ -50,7 +52,7 @@ func newCleaner(ctx context.Context, r *redact.Redactor, out *scratch, runID str
 		members: map[string]map[int64]schema.MemberBytes{},
 		integrity: schema.Integrity{Schema: schema.IntegrityV0, RunID: runID,
 			Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}},
-		grown: map[string]int64{}, lost: map[string]uint64{},
+		grown: map[string]int64{}, lost: map[string]uint64{}, lostBlobs: map[string]bool{},
 	}
 }
 
@@ -177,6 +179,9 @@ func (m *memberReader) lines(src source, f func(line []byte, whole bool) error) 
 
 // capture cleans bytes that have no schema.
 func (c *cleaner) capture(src source) (source, error) {
+	if src.path == schema.PatchPath {
+		return c.patch(src)
+	}
 	due := slices.Sorted(func(yield func(int64) bool) {
 		for _, m := range c.points.members[src.path] {
 			if !yield(m.Bytes) {
@@ -214,6 +219,7 @@ func (c *cleaner) capture(src source) (source, error) {
 	}
 	if held {
 		c.dropped = append(c.dropped, src.path)
+		c.lostBlobs[strings.TrimPrefix(src.path, schema.BlobsDir)] = true
 		delete(c.members, src.path)
 		return source{}, nil
 	}
@@ -227,6 +233,7 @@ func (c *cleaner) capture(src source) (source, error) {
 	if name, ok := strings.CutPrefix(src.path, schema.BlobsDir); ok {
 		now := strings.TrimPrefix(state.state().SHA256, "sha256:")
 		if now != name {
+			c.lostBlobs[name] = true
 			clean.path = schema.BlobsDir + now
 			const about = `"bytes":%d,"sha256":"sha256:%s"`
 			c.blobs = append(c.blobs, fmt.Sprintf(about, src.size, name), fmt.Sprintf(about, clean.size, now), name,
@@ -251,8 +258,11 @@ func (c *cleaner) writer(path string, w io.WriteCloser) io.WriteCloser {
 // holds reports whether a known secret stands in a member.
 func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
 	longest := r.Longest()
-	if longest == 0 {
+	switch {
+	case longest == 0:
 		return false, nil // none is known
+	case src.path == schema.PatchPath:
+		return holdsPatched(ctx, r, src)
 	}
 	in, err := src.open()
 	if err != nil {
@@ -295,6 +305,9 @@ func (c *cleaner) document(src source) (source, error) {
 			return source{}, fmt.Errorf("%s: %w", src.path, err)
 		}
 		data = b.Bytes()
+	}
+	if src.path == schema.ChangesPath {
+		data = c.changes(data)
 	}
 	clean := c.r.JSON(src.path, data)
 	var err error

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/gitpatch"
 )
 
 // hostile is one file of the corpus: one fault, one code.
@@ -311,6 +313,30 @@ func hostileCorpus() []hostile {
 		{"blob-of-another-name", CodeBlobName, inFiles(func(f files) {
 			f[schema.BlobsDir+strings.Repeat("0", 64)] = []byte("text")
 		})},
+		{"workspace-blob-missing", CodeWorkspace, inFiles(func(f files) {
+			f.changes(`{"path":"a","change":"added","before":null,"after":{"kind":"file","mode":"0644","bytes":1,` +
+				`"digest":"sha256:` + strings.Repeat("0", 64) + `","git_blob":null},"program":null,` +
+				`"blob":"sha256:` + strings.Repeat("0", 64) + `"}`)
+		})},
+		{"workspace-patch-without-a-section", CodeWorkspace, inFiles(func(f files) {
+			f.changes(addedLink)
+			f[schema.PatchPath] = []byte{}
+		})},
+		{"workspace-patch-of-another-path", CodeWorkspace, inFiles(func(f files) {
+			f.changes(addedLink)
+			f[schema.PatchPath] = bytes.ReplaceAll(f[schema.PatchPath], []byte("/l"), []byte("/m"))
+		})},
+		{"workspace-patch-of-another-content", CodeWorkspace, inFiles(func(f files) {
+			f.changes(addedLink)
+			f[schema.PatchPath] = bytes.Replace(f[schema.PatchPath], []byte("+to"), []byte("+no"), 1)
+		})},
+		{"workspace-path-twice", CodeWorkspace, inFiles(func(f files) {
+			f.changes(strings.Replace(addedLink, `,"in_patch":true`, "", 1) + "," +
+				strings.Replace(addedLink, `,"in_patch":true`, "", 1))
+		})},
+		{"workspace-path-outside", CodeSchema, inFiles(func(f files) {
+			f.changes(strings.Replace(addedLink, `"path":"l"`, `"path":"../l"`, 1))
+		})},
 		{"surface-not-sorted", CodeSurface, inFiles(func(f files) {
 			f.edit(schema.SurfacePath, `"filesystem_paths": []`, `"filesystem_paths": ["/b", "/a"]`)
 		})},
@@ -427,4 +453,26 @@ func hostileCorpus() []hostile {
 		list = append(list, hostile{"path-" + name, CodeUnsafePath, insertLast(plainEntry(path, nil))})
 	}
 	return list
+}
+
+// addedLink is a change of workspace/changes.json that is in the patch.
+const addedLink = `{"path":"l","change":"added","before":null,"after":{"kind":"link","mode":"0777","bytes":2,` +
+	`"digest":null,"git_blob":null,"target":"to"},"program":null,"in_patch":true}`
+
+// changes adds workspace/changes.json with some changes, and a patch that adds the link l.
+func (f files) changes(list string) {
+	var patch bytes.Buffer
+	to := gitpatch.State{Mode: gitpatch.Link, ID: gitpatch.ID([]byte("to"))}
+	_ = gitpatch.NewWriter(&patch).Create("l", to, []byte("to")) // to memory: it cannot fail
+	size := 0
+	if strings.Contains(list, "in_patch") {
+		f[schema.PatchPath], size = patch.Bytes(), patch.Len()
+	}
+	var run schema.Run
+	if err := json.Unmarshal(f[schema.RunPath], &run); err != nil {
+		panic(err)
+	}
+	f[schema.ChangesPath] = fmt.Appendf(nil, `{"schema":"assay.runner.workspace_changes.v0","run_id":%q,`+
+		`"workspace":"/w","limit_bytes":10,"kept_bytes":2,"patch_bytes":%d,"gaps":[],"changes":[%s],"artifacts":[]}`,
+		run.RunID, size, list)
 }

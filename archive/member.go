@@ -85,6 +85,8 @@ func documentSchema(p string) string {
 		return schema.IntegrityV0
 	case schema.EvaluationPath:
 		return schema.EvaluationV0
+	case schema.ChangesPath:
+		return schema.WorkspaceChangesV0
 	}
 	return ""
 }
@@ -94,5 +96,6 @@ func isStream(p string) bool { return strings.HasPrefix(p, "stdio/") }
 
 // isCapture tells a member of captured or referred-to bytes, which have no schema.
 func isCapture(p string) bool {
-	return isStream(p) || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir)
+	return isStream(p) || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir) ||
+		p == schema.PatchPath
 }

@@ -62,6 +62,7 @@ const (
 	CodeCounts          Code = "count_mismatch"
 	CodeResult          Code = "result_inconsistent"
 	CodeContract        Code = "contract_inconsistent"
+	CodeWorkspace       Code = "workspace_inconsistent"
 )
 
 // Class is the class of every problem with this code.

@@ -101,6 +101,9 @@ func (c *cleaner) learn(sources []source, passes int) error {
 	for _, src := range sources {
 		var err error
 		switch {
+		case src.path == schema.PatchPath:
+			err = c.search(src)
+			c.patched = nil
 		case isLayer(src.path):
 			err = c.lines(src, func(line []byte, _ bool) error { c.r.JSON(src.path, line); return nil })
 		case documentSchema(src.path) == "":

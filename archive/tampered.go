@@ -175,5 +175,5 @@ func linked(dir string) (found []Tampered) {
 // recorded are members that a recorder may make besides documents and layers.
 var recorded = []string{
 	schema.ContractPath, schema.PolicyFilePath, schema.SessionPath, schema.EvaluationPath, schema.StdoutPath,
-	schema.StderrPath, schema.TerminalPath,
+	schema.StderrPath, schema.TerminalPath, schema.ChangesPath, schema.PatchPath,
 }

@@ -133,6 +133,7 @@ type verifier struct {
 	lines    *lineVerifier
 	sizes    map[string]int64 // of the members that are there
 	streams  map[string]schema.MemberBytes
+	kept     *keptContents // nil until workspace/changes.json is read
 }
 
 func (v *verifier) archive(in io.Reader) error {
@@ -210,6 +211,10 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 		fault = v.lines.fault
 	case path == schema.SurfacePath:
 		err = v.surface(io.TeeReader(w, h), size)
+	case path == schema.ChangesPath:
+		err = v.changes(io.TeeReader(w, h), size)
+	case path == schema.PatchPath && v.kept != nil:
+		err = v.patch(io.TeeReader(w, h))
 	case documentSchema(path) != "":
 		err = v.document(io.TeeReader(w, h), path, size)
 	case isStream(path):
