@@ -66,6 +66,7 @@ type observation struct {
 
 	survivors []layer.Survivor // once it is closed
 	influence *influence       // nil without a contract
+	programs  *programs        // nil where nobody asks what the command left
 }
 
 // watched is what is observed: the containment of a run, or a cgroup that somebody else made.
@@ -98,6 +99,9 @@ func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Opt
 	o.options.Shim = func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) }
 	if of.Checks != nil {
 		o.influence = newInfluence()
+	}
+	if spec.WorkspaceChanges || len(spec.Artifacts) > 0 {
+		o.programs = newPrograms()
 	}
 	if o.how != KernelOff {
 		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
@@ -230,6 +234,9 @@ func (o *observation) sink() func(*schema.KernelEvent) error {
 		if e = next; o.influence != nil {
 			o.influence.event(e)
 		}
+		if o.programs != nil {
+			o.programs.event(e)
+		}
 		return o.log.Recorder.Append(schema.KernelPath, encode)
 	}
 }
@@ -257,6 +264,14 @@ func (o *observation) close(res *schema.Result) error {
 	// only the kernel layer has seen them all
 	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks))
 	return nil
+}
+
+// wrote is the program that wrote a path last, once the observation is closed; empty if that is not known.
+func (o *observation) wrote(path string) string {
+	if o.programs == nil {
+		return ""
+	}
+	return o.programs.of(path)
 }
 
 // free frees what a closed observation has in the kernel. A run calls it when its session

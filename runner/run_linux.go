@@ -59,6 +59,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 		err = r.command.supervise(ctx, interrupted)
 		r.enclosure.account()
 		r.state.enter(StateChecking)
+		r.workspace.keep(ctx, r.command.conclusion())
 		r.check(ctx)
 	} else {
 		r.log.Event(startFailed(err))
@@ -67,7 +68,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	return r.finish(err)
 }
 
-// run is a run in progress: its three parts, and its contract.
+// run is a run in progress: its three parts, its contract, and its workspace.
 type run struct {
 	spec    *Spec
 	log     *evidence.Log
@@ -79,6 +80,7 @@ type run struct {
 	witness   *witness
 	command   *command
 	contract  *contractPart
+	workspace *workspacePart
 
 	beforeCommand func() error                    // Options.Ready; may be nil
 	onHealth      func(*schema.ObservationHealth) // may be nil
@@ -102,12 +104,14 @@ func newRun(spec *Spec, opt Options) *run {
 	}
 	enclosure := newEnclosure(log, opt, spec)
 	witness := newWitness(log, opt, spec, enclosure, marked)
+	gate := newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness)
 	return &run{
 		spec: spec, log: log, state: state, signals: signals, held: opt.Contained,
 		enclosure: enclosure,
 		witness:   witness,
 		command:   newCommand(log, opt, spec, signals, state, enclosure, witness, began),
-		contract:  newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness),
+		contract:  gate,
+		workspace: newWorkspace(log, opt, spec, witness, gate.attended),
 
 		beforeCommand: opt.Ready, onHealth: opt.OnHealth, freeing: opt.Freeing,
 	}
@@ -129,6 +133,7 @@ func (r *run) steps() []step {
 		r.enter(StatePreparing),
 		r.ready,
 		r.baseline,
+		r.workspace.begin,
 		r.command.streams.open,
 		r.enter(StateStarting),
 		r.command.start,
@@ -321,7 +326,7 @@ func (r *run) close(res *schema.Result) error {
 	unobserved := r.witness.close(res)
 	unclosed := r.enclosure.close(res, r.witness)
 	r.freeing.Go(func() { r.enclosure.release(r.witness.free) })
-	return errors.Join(unobserved, unclosed, r.contract.close(res))
+	return errors.Join(unobserved, unclosed, r.workspace.close(), r.contract.close(res))
 }
 
 // health adds what the parts have to say of the evidence, after close.

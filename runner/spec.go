@@ -19,6 +19,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -96,6 +97,8 @@ const (
 const (
 	DefaultGrace        = 5 * time.Second
 	DefaultCaptureBytes = 64 << 20
+	// DefaultWorkspaceChangesBytes bounds the contents of changed files and artifacts.
+	DefaultWorkspaceChangesBytes = 64 << 20
 )
 
 // Spec says what to run and how. It is plain data: nothing in it depends on the
@@ -134,6 +137,12 @@ type Spec struct {
 	// Evaluation is a file that says what an agent under evaluation must not do; it is kept in
 	// the bundle, and means nothing to the runner. Empty for none.
 	Evaluation string `json:"evaluation,omitzero"`
+	// WorkspaceChanges keeps what the command changed in Workdir: see package workspace. Artifacts are globs of
+	// further files to keep, absolute or relative to Workdir. WorkspaceChangesBytes bounds the contents of both; zero
+	// means DefaultWorkspaceChangesBytes.
+	WorkspaceChanges      bool     `json:"workspace_changes,omitzero"`
+	WorkspaceChangesBytes Bytes    `json:"workspace_changes_bytes,omitzero"`
+	Artifacts             []string `json:"artifacts,omitzero"`
 	// Labels are kept in the bundle and mean nothing to the runner.
 	Labels map[string]string `json:"labels,omitzero"`
 	// Capture keeps copies of what passes through the standard streams. Without
@@ -416,6 +425,14 @@ func (s *Spec) Validate() error {
 	if s.StrictChecks && s.Contract == "" {
 		add(ErrNoChecks, "strict checks")
 	}
+	for _, glob := range s.Artifacts {
+		switch {
+		case strings.ContainsRune(glob, 0):
+			add(ErrNUL, "artifact %q", glob)
+		case glob == "" || !doublestar.ValidatePattern(glob):
+			add(ErrChoice, "artifact %q (a file's path, or a glob such as dist/**/*.whl)", glob)
+		}
+	}
 	s.validateEnv(add)
 	s.validateNumbers(add)
 	if !slices.Contains(Kernels, s.Kernel) {
@@ -516,6 +533,7 @@ func (s *Spec) validateNumbers(add addError) {
 		{"pids", s.Limits.Pids < 0, s.Limits.Pids},
 		{"cpus", s.Limits.CPUs < 0, s.Limits.CPUs},
 		{"capture bytes", s.CaptureBytes < 0, int64(s.CaptureBytes)},
+		{"workspace changes bytes", s.WorkspaceChangesBytes < 0, int64(s.WorkspaceChangesBytes)},
 	} {
 		if n.negative {
 			add(ErrNegative, "%s %v", n.name, n.value)

@@ -77,6 +77,13 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"give each check a fresh home, cache and temporary directory, a clean environment and no network")
 	fs.StringVar(&s.Evaluation, "evaluation", "",
 		"keep the evaluation in `FILE`, which says what the agent must not do, in the bundle")
+	fs.BoolVar(&s.WorkspaceChanges, "workspace-changes", false,
+		"keep in the bundle what the command changed in its working directory")
+	fs.Var((*someBytes)(&s.WorkspaceChangesBytes), "workspace-changes-bytes",
+		fmt.Sprintf("keep at most `SIZE` of changed files and artifacts (default %v)",
+			runner.Bytes(runner.DefaultWorkspaceChangesBytes)))
+	fs.Var((*texts)(&s.Artifacts), "artifact",
+		"also keep the files that `GLOB` matches after the command, from anywhere; may be repeated")
 	fs.StringVar(&s.Compat, "compat", "",
 		"write the bundle's documents in the form of `VERSION`: v0 (see docs/compat.md)")
 	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "",

@@ -39,6 +39,7 @@ type Log struct {
 	// Surface is the capability surface. Finish writes and closes it.
 	Surface *surface.Builder
 
+	exact Exact
 	began time.Time // by the wall clock
 
 	mu      sync.Mutex
@@ -56,6 +57,7 @@ type checkpointer interface {
 // New returns a Log in which nothing has been written yet.
 func New(c Config) *Log {
 	l := &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir), began: time.Now().Add(-c.Elapsed)}
+	l.exact = Exact{c.Recorder, c.Redactor}
 	if c.Elapsed > 0 {
 		l.started, l.zero = true, c.Clock()-c.Elapsed
 	}
@@ -68,6 +70,9 @@ func New(c Config) *Log {
 	}
 	return l
 }
+
+// Exact is the way into the bundle of what digests name.
+func (l *Log) Exact() Exact { return l.exact }
 
 // Event stamps e with the run, the time and a sequence number and appends it to
 // events.ndjson. Finish returns the first error that this met.

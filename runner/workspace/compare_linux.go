@@ -1,0 +1,748 @@
+package workspace
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/gitpatch"
+)
+
+// Options say what is compared and kept.
+type Options struct {
+	// Dir is the workspace, an absolute path.
+	Dir string
+	// Changes asks for what changes in it.
+	Changes bool
+	// Skip are absolute paths that are left out: where the recorder keeps its own files.
+	Skip []string
+	// Artifacts are globs of further files to keep. They are absolute, or relative to Dir.
+	Artifacts []string
+	// Limit bounds the contents that are kept, in bytes, before they are compressed.
+	Limit int64
+}
+
+// Store is where contents are kept. A run's recorder is one.
+type Store interface {
+	// Create opens a member of the bundle.
+	Create(path string) (io.WriteCloser, error)
+	// Put writes a member as it is.
+	Put(path string, data []byte) error
+	// Secret reports whether content holds a secret, so that it must not be kept.
+	Secret(content []byte) bool
+}
+
+const (
+	// MaxContent is the most of one file that is kept, in bytes.
+	MaxContent = 64 << 20
+	// maxHashed and maxHashedFiles bound what is hashed before the command, in bytes and files.
+	maxHashed      = 32 << 20
+	maxHashedFiles = 4096
+	// maxRead bounds what is read of changed files, in bytes, to know their digests.
+	maxRead = 1 << 30
+	// maxBlobs is how many contents are kept outside of the patch: a bundle has a bounded number of members.
+	maxBlobs = 8192
+	// maxExtents bounds the parts of a file with holes.
+	maxExtents = 1024
+	// maxListed and maxListedBytes bound the changes that are listed, and the bytes of their paths.
+	maxListed      = 110_000
+	maxListedBytes = 8 << 20
+	// maxArtifacts bounds the files that globs match.
+	maxArtifacts = 4096
+)
+
+// content is what is known of a file's content.
+type content struct {
+	digest string // empty: unknown
+	git    string // git's id; empty: unknown
+}
+
+// Comparison is a workspace from before the command until it is known what became of it. Its methods are not safe for
+// concurrent use.
+type Comparison struct {
+	o      Options
+	before *tree
+	known  map[string]content // of the files before
+	bases  []base
+
+	doc     schema.WorkspaceChanges
+	store   Store
+	patch   *gitpatch.Writer
+	left    int64 // of Limit
+	unread  int64 // of maxRead
+	blobs   map[string]bool
+	blocked map[string]bool // paths that are no directory for git, and now are one
+	root    *os.Root
+	parent  *os.Root // of parentName
+	name    string   // of parent
+	buf     bytes.Buffer
+}
+
+// base is a glob for artifacts.
+type base struct {
+	glob string // as it was given
+	dir  string // the part before the first meta character, without symbolic links as of before the command
+	rest string // a pattern below dir
+}
+
+// Begin looks at the workspace before the command. The error is ctx's.
+func Begin(ctx context.Context, o Options) (*Comparison, error) {
+	c := &Comparison{o: o, known: map[string]content{}, left: o.Limit, unread: maxRead, blobs: map[string]bool{},
+		blocked: map[string]bool{},
+		doc: schema.WorkspaceChanges{Schema: schema.WorkspaceChangesV0, LimitBytes: o.Limit,
+			Gaps: []schema.WorkspaceGap{}, Changes: []schema.WorkspaceChange{}, Artifacts: []schema.WorkspaceChange{}}}
+	for _, glob := range o.Artifacts {
+		pattern := glob
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(o.Dir, pattern)
+		}
+		dir, rest := doublestar.SplitPattern(filepath.Clean(pattern))
+		c.bases = append(c.bases, base{glob, resolved(dir), rest})
+	}
+	if !o.Changes {
+		return c, nil
+	}
+	c.doc.Workspace = o.Dir
+	var err error
+	if c.before, err = walk(ctx, o.Dir, o.Skip); err != nil {
+		return nil, err
+	}
+	if err := c.learn(ctx); err != nil {
+		return nil, err
+	}
+	c.before.settle(ctx)
+	return c, ctx.Err()
+}
+
+// resolved is a path without the symbolic links in the part of it that exists.
+func resolved(dir string) string {
+	if to, err := filepath.EvalSymlinks(dir); err == nil || dir == "/" {
+		return cmp.Or(to, dir)
+	}
+	return filepath.Join(resolved(filepath.Dir(dir)), filepath.Base(dir))
+}
+
+// learn finds out what files hold now, as far as that is cheap: what git's index says, and the smallest of the others.
+func (c *Comparison) learn(ctx context.Context) error {
+	index := readIndex(c.o.Dir)
+	var unknown []string
+	for name, s := range c.before.files {
+		if s.mode&unix.S_IFMT != unix.S_IFREG || strings.Contains(name, ".git/objects/") {
+			continue
+		}
+		if t, ok := index[name]; ok && t.mtime.Equal(s.mtime) && t.ctime.Equal(s.ctime) && t.ino == uint32(s.ino) &&
+			t.size == uint32(s.size) {
+			c.known[name] = content{git: t.id}
+			continue
+		}
+		unknown = append(unknown, name)
+	}
+	slices.SortFunc(unknown, func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.before.files[a].size, c.before.files[b].size), cmp.Compare(a, b))
+	})
+	c.open()
+	defer c.close()
+	left := int64(maxHashed)
+	for _, name := range unknown[:min(len(unknown), maxHashedFiles)] {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s := c.before.files[name]
+		if left -= s.size; left < 0 {
+			break
+		}
+		if err := c.read(name, &s, s.size); err == nil {
+			c.known[name] = sums(c.buf.Bytes())
+		}
+	}
+	return nil
+}
+
+func sums(data []byte) content {
+	digest := sha256.Sum256(data)
+	return content{digest: "sha256:" + hex.EncodeToString(digest[:]), git: gitpatch.ID(data)}
+}
+
+func (c *Comparison) open() { c.root, _ = os.OpenRoot(c.o.Dir) }
+
+func (c *Comparison) close() {
+	for _, r := range []*os.Root{c.root, c.parent} {
+		if r != nil {
+			r.Close()
+		}
+	}
+	c.root, c.parent, c.name = nil, nil, ""
+}
+
+var errChanging = errors.New("it changed while it was read")
+
+// file opens a file that a walk saw. Parents are held open: files come in the order of their paths.
+func (c *Comparison) file(name string, s *state) (*os.File, error) {
+	dir, base := path.Split(name)
+	if c.root == nil {
+		return nil, fs.ErrNotExist
+	}
+	if c.parent == nil || c.name != dir {
+		if c.parent != nil {
+			c.parent.Close()
+		}
+		var err error
+		if c.parent, err = c.root.OpenRoot(cmp.Or(dir, ".")); err != nil {
+			c.parent = nil
+			return nil, err
+		}
+		c.name = dir
+	}
+	f, err := c.parent.OpenFile(base, unix.O_RDONLY|unix.O_NONBLOCK, 0) // of a link, what it leads to is another file
+	if err != nil {
+		return nil, err
+	}
+	return f, unchanged(f, s)
+}
+
+// unchanged says that an open file is not as a walk saw it, and closes it then.
+func unchanged(f *os.File, s *state) error {
+	var st unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &st)
+	if now := stateOf(&st); err == nil && !now.same(s) {
+		err = errChanging
+	}
+	if err != nil {
+		f.Close()
+	}
+	return err
+}
+
+// read reads a file of a size into c.buf.
+func (c *Comparison) read(name string, s *state, size int64) error {
+	f, err := c.file(name, s)
+	if err != nil {
+		return err
+	}
+	return c.take(f, s, size)
+}
+
+// take reads an open file into c.buf, and closes it.
+func (c *Comparison) take(f *os.File, s *state, size int64) error {
+	c.buf.Reset()
+	n, err := c.buf.ReadFrom(io.LimitReader(f, size+1))
+	if err == nil && n != size {
+		err = errChanging
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	return errors.Join(unchanged(f, s), ignoreClosed(f.Close()))
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, fs.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Keep looks at the workspace once nothing of the command runs any more, and keeps the contents of what changed.
+// The error is ctx's, or says that the patch could not be written. Without Begin's options for it, it keeps nothing.
+func (c *Comparison) Keep(ctx context.Context, to Store) (err error) {
+	c.store = to
+	w, err := to.Create(schema.PatchPath)
+	if err != nil {
+		return err
+	}
+	c.patch = gitpatch.NewWriter(&counted{w, &c.doc.PatchBytes})
+	defer func() { err = errors.Join(err, w.Close()) }()
+	c.open()
+	defer c.close()
+	if c.o.Changes {
+		if err := c.changes(ctx); err != nil {
+			return err
+		}
+	}
+	for _, b := range c.bases {
+		if err := c.artifacts(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counted counts the bytes of writes that succeed: of whole sections.
+type counted struct {
+	io.Writer
+	n *int64
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	if err == nil {
+		*c.n += int64(n)
+	}
+	return n, err
+}
+
+// Gap notes that the comparison as a whole is in doubt.
+func (c *Comparison) Gap(reason string) {
+	c.doc.Gaps = append(c.doc.Gaps, schema.WorkspaceGap{Path: ".", Reason: reason})
+}
+
+// Document is workspace/changes.json. program says which program wrote a path last; empty if that is not known.
+func (c *Comparison) Document(runID string, program func(path string) string) *schema.WorkspaceChanges {
+	c.doc.RunID, c.doc.KeptBytes = runID, c.o.Limit-c.left
+	for _, list := range [][]schema.WorkspaceChange{c.doc.Changes, c.doc.Artifacts} {
+		for i := range list {
+			name := list[i].Name()
+			if !filepath.IsAbs(name) {
+				name = filepath.Join(c.o.Dir, name)
+			}
+			if p := program(name); p != "" {
+				list[i].Program = &p
+			}
+		}
+	}
+	return &c.doc
+}
+
+func (c *Comparison) changes(ctx context.Context) error {
+	after, err := walk(ctx, c.o.Dir, c.o.Skip)
+	if err != nil {
+		return err
+	}
+	for _, g := range slices.Concat(c.before.gaps, after.gaps) {
+		if !slices.Contains(c.doc.Gaps, g) {
+			c.doc.Gaps = append(c.doc.Gaps, g)
+		}
+	}
+	names := slices.Collect(maps.Keys(c.before.files))
+	for name := range after.files {
+		if _, was := c.before.files[name]; !was {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	listed := 0
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		was, before := c.before.files[name]
+		is, now := after.files[name]
+		if before && now && was.same(&is) {
+			continue
+		}
+		if !now && slices.ContainsFunc(after.gaps, func(g schema.WorkspaceGap) bool { return within(name, g.Path) }) {
+			continue // it was not seen, which is no deletion
+		}
+		if listed += len(name); len(c.doc.Changes) == maxListed || listed > maxListedBytes {
+			c.Gap(fmt.Sprintf("there are more than %d changes; the others are not listed", len(c.doc.Changes)))
+			return nil
+		}
+		change := schema.WorkspaceChange{Change: schema.WorkspaceModified}
+		change.SetName(name)
+		if before {
+			change.Before = described(&was, c.known[name])
+		} else {
+			change.Change = schema.WorkspaceAdded
+		}
+		if !now {
+			change.Change = schema.WorkspaceDeleted
+			err = c.deleted(&change, &was)
+		} else {
+			var same bool
+			if same, err = c.changed(&change, &was, &is, before); same {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		c.doc.Changes = append(c.doc.Changes, change)
+	}
+	return nil
+}
+
+// within reports whether a path is another one or below it.
+func within(name, dir string) bool {
+	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
+}
+
+// described is a state as the document has it.
+func described(s *state, k content) *schema.WorkspaceFile {
+	f := &schema.WorkspaceFile{Kind: s.kind(), Mode: fmt.Sprintf("%04o", s.mode&0o7777)}
+	switch f.Kind {
+	case schema.KindOfFile:
+		if f.Bytes = s.size; k.digest != "" {
+			f.Digest = &k.digest
+		}
+		if k.git != "" {
+			f.GitBlob = &k.git
+		}
+	case schema.KindOfLink:
+		f.Bytes = int64(len(s.target))
+		f.SetLinkTarget(s.target)
+	}
+	return f
+}
+
+// side is a state as git has it. It is nil where git has no such thing, or the id is not known.
+func side(s *state, k content) *gitpatch.State {
+	switch s.mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return &gitpatch.State{Mode: gitpatch.Link, ID: gitpatch.ID([]byte(s.target))}
+	case unix.S_IFREG:
+		if k.git == "" {
+			return nil
+		}
+		if s.mode&0o100 != 0 {
+			return &gitpatch.State{Mode: gitpatch.Executable, ID: k.git}
+		}
+		return &gitpatch.State{Mode: gitpatch.File, ID: k.git}
+	}
+	return nil
+}
+
+// hides takes what must not be shown out of a change whose path or target holds a secret, and reports whether one
+// does. The recorder takes it out of the texts.
+func (c *Comparison) hides(change *schema.WorkspaceChange) bool {
+	secret := c.store.Secret([]byte(change.Name()))
+	if secret {
+		change.PathRaw = nil
+	}
+	for _, f := range []*schema.WorkspaceFile{change.Before, change.After} {
+		if f != nil && f.Kind == schema.KindOfLink && c.store.Secret([]byte(f.LinkTarget())) {
+			f.TargetRaw, secret = nil, true
+		}
+	}
+	if secret {
+		change.NotKept = schema.NotKeptRedacted
+	}
+	return secret
+}
+
+func (c *Comparison) deleted(change *schema.WorkspaceChange, was *state) error {
+	if c.hides(change) {
+		return nil
+	}
+	from := side(was, c.known[change.Name()])
+	if from == nil || gitpatch.Refuses(change.Name(), false) {
+		return nil
+	}
+	change.InPatch = true
+	return c.patch.Delete(change.Name(), *from)
+}
+
+// changed describes what is at a path now, and keeps its content. same is true if it is what was there before.
+func (c *Comparison) changed(change *schema.WorkspaceChange, was, is *state, before bool) (same bool, err error) {
+	name := change.Name()
+	known := content{}
+	if before {
+		known = c.known[name]
+	}
+	if before && was.mode&unix.S_IFMT != is.mode&unix.S_IFMT && is.mode&unix.S_IFMT == unix.S_IFDIR {
+		defer func() { c.blocked[name] = !change.InPatch }()
+	}
+	switch kind := is.kind(); kind {
+	case schema.KindOfFile:
+		return c.changedFile(change, was, is, before, known)
+	case schema.KindOfLink, schema.KindOfDirectory:
+		change.After = described(is, content{})
+		if c.hides(change) {
+			return false, nil
+		}
+		to := &gitpatch.State{}
+		if kind == schema.KindOfLink {
+			to = side(is, content{})
+		}
+		return false, c.section(change, was, before, known, to, []byte(is.target))
+	}
+	change.After = described(is, content{})
+	if !c.hides(change) {
+		change.NotKept = schema.NotKeptSpecial
+	}
+	return false, nil
+}
+
+func (c *Comparison) changedFile(change *schema.WorkspaceChange, was, is *state, before bool, known content) (bool,
+	error) {
+	k, why := c.content(change.Name(), is)
+	change.After = described(is, k)
+	if before && was.mode == is.mode &&
+		(k.digest != "" && k.digest == known.digest || k.git != "" && k.git == known.git) {
+		return true, nil
+	}
+	switch {
+	case c.hides(change):
+		hideContent(change)
+		return false, nil
+	case why == schema.NotKeptCut:
+		c.sparse(change, is)
+		return false, nil
+	case why != "":
+		change.NotKept = why
+		return false, nil
+	case c.store.Secret(c.buf.Bytes()):
+		hideContent(change)
+		return false, nil
+	}
+	to := side(is, k)
+	if before && known.git == k.git && was.mode&unix.S_IFMT == unix.S_IFREG { // only its mode is another
+		return false, c.section(change, was, before, known, to, nil)
+	}
+	if is.size > c.left {
+		c.sparse(change, is)
+		return false, nil
+	}
+	c.left -= is.size
+	if err := c.section(change, was, before, known, to, c.buf.Bytes()); err != nil || change.InPatch {
+		return false, err
+	}
+	c.blob(change, c.buf.Bytes())
+	return false, nil
+}
+
+// hideContent says that a content holds a secret. Its digests could tell which.
+func hideContent(change *schema.WorkspaceChange) {
+	change.NotKept = schema.NotKeptRedacted
+	for _, f := range []*schema.WorkspaceFile{change.Before, change.After} {
+		if f != nil {
+			f.Digest, f.GitBlob = nil, nil
+		}
+	}
+}
+
+// content reads a file into c.buf. why says why not.
+func (c *Comparison) content(name string, s *state) (k content, why string) {
+	c.buf.Reset()
+	if s.size > MaxContent || s.size > c.unread {
+		return k, schema.NotKeptCut
+	}
+	c.unread -= s.size
+	switch err := c.read(name, s, s.size); {
+	case errors.Is(err, errChanging):
+		return k, schema.NotKeptChanging
+	case err != nil:
+		return k, schema.NotKeptUnreadable
+	}
+	return sums(c.buf.Bytes()), ""
+}
+
+// section makes a change in the patch, if git can. to has no mode for a directory.
+func (c *Comparison) section(change *schema.WorkspaceChange, was *state, before bool, known content, to *gitpatch.State,
+	data []byte) error {
+	name := change.Name()
+	if gitpatch.Refuses(name, to.Mode == gitpatch.Link) || c.below(name) {
+		return nil
+	}
+	var from *gitpatch.State
+	if before {
+		from = side(was, known)
+	}
+	const format = 0o170000
+	switch {
+	case !before && to.Mode == 0, from == nil && before: // a directory; what git does not know
+		return nil
+	case !before:
+		change.InPatch = true
+		return c.patch.Create(name, *to, data)
+	case from.Mode&format == to.Mode&format:
+		if *from == *to {
+			return nil
+		}
+		change.InPatch = true
+		return c.patch.Modify(name, *from, *to, data)
+	}
+	change.InPatch = true
+	if err := c.patch.Delete(name, *from); err != nil || to.Mode == 0 {
+		return err
+	}
+	return c.patch.Create(name, *to, data)
+}
+
+// below reports whether a path is below one that git could not make a directory.
+func (c *Comparison) below(name string) bool {
+	if len(c.blocked) == 0 {
+		return false
+	}
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if c.blocked[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+// blob keeps a content by itself. It was counted before.
+func (c *Comparison) blob(change *schema.WorkspaceChange, data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	digest := sha256.Sum256(data)
+	name := hex.EncodeToString(digest[:])
+	if !c.blobs[name] {
+		if len(c.blobs) == maxBlobs || c.store.Put(schema.BlobsDir+name, data) != nil {
+			c.left += int64(len(data))
+			change.NotKept = schema.NotKeptCut
+			return
+		}
+		c.blobs[name] = true
+	}
+	change.Blob = "sha256:" + name
+}
+
+// sparse is holes of a file that is not open.
+func (c *Comparison) sparse(change *schema.WorkspaceChange, s *state) {
+	f, err := c.file(change.Name(), s)
+	if err != nil {
+		change.NotKept = schema.NotKeptChanging
+		return
+	}
+	defer f.Close()
+	c.holes(change, f, s)
+}
+
+// holes keeps the data of a file that is too large for all of it, if it has holes enough.
+func (c *Comparison) holes(change *schema.WorkspaceChange, f *os.File, s *state) {
+	change.NotKept = schema.NotKeptCut
+	if s.blocks*512 >= s.size {
+		return
+	}
+	var list []schema.WorkspaceExtent
+	total := int64(0)
+	for at := int64(0); at < s.size; {
+		from, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break
+		}
+		if err != nil {
+			return
+		}
+		to, err := unix.Seek(int(f.Fd()), from, unix.SEEK_HOLE)
+		if total += to - from; err != nil || len(list) == maxExtents || total > min(c.left, MaxContent) {
+			return
+		}
+		list = append(list, schema.WorkspaceExtent{Offset: from, Bytes: to - from})
+		at = to
+	}
+	c.buf.Reset()
+	for _, e := range list {
+		if n, err := c.buf.ReadFrom(io.NewSectionReader(f, e.Offset, e.Bytes)); err != nil || n != e.Bytes {
+			change.NotKept = schema.NotKeptChanging
+			return
+		}
+	}
+	if c.store.Secret(c.buf.Bytes()) {
+		hideContent(change)
+		return
+	}
+	change.NotKept = ""
+	if total == 0 { // an extent of a byte, that is zero: nothing else tells that it is all a hole
+		list, total = []schema.WorkspaceExtent{{Offset: 0, Bytes: 1}}, 1
+		c.buf.WriteByte(0)
+	}
+	c.left -= total
+	if c.blob(change, c.buf.Bytes()); change.NotKept == "" {
+		change.Extents = list
+	}
+}
+
+// artifacts keeps the files that a glob matches.
+func (c *Comparison) artifacts(ctx context.Context, b base) error {
+	matched := false
+	root, err := os.OpenRoot(b.dir)
+	if err == nil && resolved(b.dir) != b.dir {
+		err = errors.Join(errors.New("a directory became a link"), root.Close())
+	}
+	if err == nil {
+		defer root.Close()
+		_ = doublestar.GlobWalk(root.FS(), b.rest, func(name string, d fs.DirEntry) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if len(c.doc.Artifacts) >= maxArtifacts {
+				c.Gap(fmt.Sprintf("there are more than %d artifacts; the others are not kept", maxArtifacts))
+				return fs.SkipAll
+			}
+			found, err := c.artifact(root, path.Join(b.dir, name), name)
+			matched = matched || found
+			return err
+		}, doublestar.WithFilesOnly(), doublestar.WithNoFollow())
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !matched {
+		c.doc.Unmatched = append(c.doc.Unmatched, strings.ToValidUTF8(b.glob, "\uFFFD"))
+	}
+	return nil
+}
+
+// artifact keeps one file, unless it is among the changes.
+func (c *Comparison) artifact(root *os.Root, name, below string) (matched bool, err error) {
+	if rel, err := filepath.Rel(c.o.Dir, name); err == nil {
+		i, listed := slices.BinarySearchFunc(c.doc.Changes, rel, func(ch schema.WorkspaceChange, name string) int {
+			return strings.Compare(ch.Name(), name)
+		})
+		if listed && c.doc.Changes[i].After != nil {
+			return true, nil
+		}
+	}
+	if slices.ContainsFunc(c.doc.Artifacts, func(a schema.WorkspaceChange) bool { return a.Name() == name }) ||
+		slices.ContainsFunc(c.o.Skip, func(skip string) bool { return within(name, skip) }) {
+		return true, nil
+	}
+	info, err := root.Lstat(below)
+	if err != nil || !info.Mode().IsRegular() {
+		return false, nil // a link, or gone
+	}
+	s := stateOfInfo(info)
+	f, err := root.OpenFile(below, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err == nil {
+		err = unchanged(f, &s)
+	}
+	if err != nil {
+		return false, nil
+	}
+	defer f.Close()
+	change := schema.WorkspaceChange{Change: schema.WorkspaceArtifact}
+	change.SetName(name)
+	defer func() { c.doc.Artifacts = append(c.doc.Artifacts, change) }()
+	if s.size > min(MaxContent, c.left, c.unread) {
+		if change.After = described(&s, content{}); !c.hides(&change) {
+			c.holes(&change, f, &s)
+		}
+		return true, nil
+	}
+	c.unread -= s.size
+	if err := c.take(f, &s, s.size); err != nil {
+		change.After, change.NotKept = described(&s, content{}), schema.NotKeptChanging
+		c.hides(&change)
+		return true, nil
+	}
+	change.After = described(&s, sums(c.buf.Bytes()))
+	switch {
+	case c.hides(&change):
+	case c.store.Secret(c.buf.Bytes()):
+		hideContent(&change)
+	default:
+		c.left -= s.size
+		c.blob(&change, c.buf.Bytes())
+	}
+	return true, nil
+}

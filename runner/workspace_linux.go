@@ -1,0 +1,92 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/workspace"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// workspacePart keeps what the command left in its workspace: it looks at that before the command and after it, before
+// the checks, and writes the document when it is known which program wrote what. Where nothing was asked for, it does
+// nothing.
+type workspacePart struct {
+	log      *evidence.Log
+	options  workspace.Options
+	dir      func() (string, error)
+	attended func(context.Context, func(context.Context) error) error
+	kernel   historian
+
+	comparison *workspace.Comparison // nil until the command can start
+	kept       bool
+	err        error
+}
+
+// historian knows which program wrote a path last.
+type historian interface{ wrote(path string) string }
+
+func newWorkspace(log *evidence.Log, opt Options, spec *Spec, kernel historian,
+	attended func(context.Context, func(context.Context) error) error,
+) *workspacePart {
+	return &workspacePart{log: log, dir: spec.workdir, attended: attended, kernel: kernel,
+		options: workspace.Options{Changes: spec.WorkspaceChanges, Artifacts: spec.Artifacts,
+			Limit: int64(cmp.Or(spec.WorkspaceChangesBytes, DefaultWorkspaceChangesBytes)),
+			Skip:  append([]string{opt.ScratchDir}, opt.Evidence...)}}
+}
+
+// begin looks at the workspace, as late as possible before the command.
+func (p *workspacePart) begin(ctx context.Context) (err error) {
+	if !p.options.Changes && len(p.options.Artifacts) == 0 {
+		return nil
+	}
+	if p.options.Dir, err = p.dir(); err != nil {
+		return sandboxError("workdir_unusable", err)
+	}
+	p.comparison, err = workspace.Begin(ctx, p.options)
+	if err != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// keep looks at it again once nothing of the command is left.
+func (p *workspacePart) keep(ctx context.Context, e ended) {
+	if p.comparison == nil {
+		return
+	}
+	p.kept = true
+	if e.survived != "" {
+		p.comparison.Gap(e.survived)
+	}
+	var failed error
+	err := p.attended(ctx, func(ctx context.Context) error {
+		failed = p.comparison.Keep(ctx, p.log.Exact())
+		return nil
+	})
+	switch {
+	case failed == nil:
+	case err != nil:
+		p.comparison.Gap("the comparison was interrupted, so that changes are missing")
+	default:
+		p.comparison.Gap(fmt.Sprintf("changes are missing: %v", failed))
+		p.err = failed
+	}
+}
+
+// close writes the document, once the kernel layer has its last event. The error tells of evidence that is missing.
+func (p *workspacePart) close() error {
+	if !p.kept {
+		return nil
+	}
+	data, err := p.comparison.Document(p.log.RunID, p.kernel.wrote).Encode()
+	if err == nil {
+		err = p.log.Recorder.Put(schema.ChangesPath, data)
+	}
+	if p.err == nil {
+		p.err = err
+	}
+	return p.err
+}
