@@ -17,7 +17,7 @@ var runFlagGroups = []struct {
 	{"Common flags", []string{"output", "timeout", "mode", "contract", "quiet"}},
 	{"Bundle", []string{"store", "force", "result", "label", "run-id", "replace", "spool-dir", "compat", "lifeline"}},
 	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes",
-		"containers", "lifeline"}},
+		"containers"}},
 	{"Limits", []string{"memory", "pids", "cpus", "best-effort-limits"}},
 	{"Sandbox", []string{"policy", "profile", "isolate", "user"}},
 	{"Observation", []string{"kernel", "kernel-buffer", "keep-observer", "deny-io-uring", "require"}},
