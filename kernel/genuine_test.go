@@ -42,6 +42,9 @@ func TestForgedSetIsFound(t *testing.T) {
 			m.Close()
 		}},
 	} {
+		if testing.Short() && c.name != "nothing" && c.forge == nil {
+			continue // what is compared does not depend on the kernel
+		}
 		t.Run(c.name, func(t *testing.T) {
 			home, err := lockMade(p.lock(), unix.LOCK_SH)
 			if err != nil {

@@ -243,12 +243,16 @@ var roomy = Config{RingBytes: 64 << 20}
 // TestNamesOutliveTheirMemory drives every kind through names whose objects the
 // kernel frees and whose memory it gives to the next.
 func TestNamesOutliveTheirMemory(t *testing.T) {
+	times := "400"
+	if testing.Short() {
+		times = "100"
+	}
 	for _, what := range []struct {
 		child, fs string
 	}{{"reuse", "tmpfs"}, {"reuse", "disk"}, {"sockets", "tmpfs"}, {"sockets", "disk"}} {
 		t.Run(what.child+" on "+what.fs, func(t *testing.T) {
 			s := observe(t, roomy)
-			c := s.child(what.child, "400")
+			c := s.child(what.child, times)
 			fs := what.fs
 			if fs == "tmpfs" {
 				if err := unix.Mount("none", c.Dir, "tmpfs", 0, ""); err != nil {

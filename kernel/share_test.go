@@ -35,7 +35,10 @@ func init() {
 // Fifty sessions at once are observed by one set of programs, each exactly.
 func TestManySessionsShareOneObserver(t *testing.T) {
 	p := myPinDir(t)
-	const sessions, files = 50, 200
+	sessions, files := 50, 200
+	if testing.Short() { // as under emulation
+		sessions = 10
+	}
 	all := make([]*session, sessions)
 	for i := range all {
 		all[i] = observe(t, Config{RingBytes: 256 << 10})
@@ -178,11 +181,15 @@ func TestNestedSessions(t *testing.T) {
 // torn, and leave nothing once they are swept.
 func TestKilledRunsLeaveNothing(t *testing.T) {
 	p := myPinDir(t)
+	runs := 8
+	if testing.Short() {
+		runs = 3
+	}
 	var wg sync.WaitGroup
 	for worker := range 6 {
 		cgroup := newCgroup(t)
 		wg.Go(func() {
-			for i := range 8 {
+			for i := range runs {
 				s := sit(t, "/proc/self/exe", cgroup, nil)
 				if !strings.HasPrefix(s.said, "shared=true") {
 					t.Errorf("worker %d: %q", worker, s.said)
