@@ -585,7 +585,7 @@ func mkdirFor(dir string, uid, gid int) error {
 
 // keep keeps the cache of a check that has ended for the next ones. Without it they are slower.
 func (s *strictChecks) keep(own strictCheck) {
-	_ = s.cache.Store(own.key, filepath.Join(own.dir, cacheDir), own.loaded)
+	_ = s.cache.Store(own.key, filepath.Join(own.dir, cacheDir), own.loaded, s.outlive)
 }
 
 // close removes a check's directory. A tool may have made directories there that

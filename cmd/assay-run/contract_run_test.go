@@ -229,6 +229,38 @@ func TestRunnerKilledWhileChecking(t *testing.T) {
 	}
 }
 
+// The runner is killed while it keeps the cache of a baseline's check: its guard removes the part.
+func TestRunnerKilledWhileKeepingACache(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has a cache")
+	}
+	dir := t.TempDir()
+	t.Setenv("CACHE_DIRECTORY", filepath.Join(dir, "caches"))
+	part := func() bool {
+		found, _ := filepath.Glob(filepath.Join(dir, "caches/strict-checks/.making-*"))
+		return len(found) > 0
+	}
+	cmd, said := startGated(t, dir,
+		`{description: d, checks: [{name: c, command: 'truncate -s 1G "$XDG_CACHE_HOME/large"'}]}`,
+		"--run-id", uniqueID(), "--contract-baseline", "--strict-checks")
+	ended := make(chan error)
+	go func() { ended <- cmd.Wait() }()
+	for !part() {
+		select {
+		case err := <-ended:
+			t.Fatalf("the run ended before the kill: %v\n%s", err, said)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if !leaktest.Within(30*time.Second, func() bool { return !part() }) {
+		t.Errorf("a part of an entry is left\n%s", said)
+	}
+}
+
 // Checks fill the disk under the spool: copies of their output are lost, and
 // lines of layers, but neither the verdict nor a valid bundle. The second time
 // contract.json itself is larger than what is kept for the end.

@@ -7,6 +7,7 @@
 package checkcache
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -29,7 +30,8 @@ const (
 // unused is how long an entry is kept that no baseline has used.
 const unused = 30 * 24 * time.Hour
 
-// making begins the names of entries that are being written.
+// making begins the names of directories in which an entry is being written. Who writes holds a
+// lock on the directory, so that everybody sees when that process was killed.
 const making = ".making-"
 
 // Cache is a directory of entries. It is safe for concurrent use, also by several processes.
@@ -39,7 +41,8 @@ type Cache struct {
 }
 
 // Open returns the host's cache: $CACHE_DIRECTORY, as systemd sets it, or /var/cache/assay-run.
-// It is nil unless this process is root and the directory is root's alone.
+// It is nil unless this process is root and the directory is root's alone. It removes what killed
+// runs were writing.
 func Open() *Cache {
 	if os.Geteuid() != 0 {
 		return nil
@@ -56,7 +59,9 @@ func Open() *Cache {
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || info.Sys().(*syscall.Stat_t).Uid != 0 {
 		return nil
 	}
-	return &Cache{dir}
+	c := &Cache{dir}
+	c.free()
+	return c
 }
 
 // Key names the entry of a check: of a contract file, with a name and a command, run by a user.
@@ -77,7 +82,9 @@ func (c *Cache) Load(key, into string, uid, gid int) (files int) {
 
 // Store replaces an entry by a copy of the directory, unless that has no more files than were
 // loaded. No process may have the directory in use. It removes entries that are no longer used.
-func (c *Cache) Store(key, from string, loaded int) error {
+// Before it writes, it tells outlive of the directory that is to be removed if this process is killed,
+// and the one above.
+func (c *Cache) Store(key, from string, loaded int, outlive func(dir string)) error {
 	if c == nil {
 		return nil
 	}
@@ -88,29 +95,76 @@ func (c *Cache) Store(key, from string, loaded int) error {
 	if count(from) <= loaded {
 		return nil
 	}
-	temp, err := os.MkdirTemp(c.dir, making)
+	copied, done, err := c.begin(outlive)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temp)
-	if _, err := copyTree(from, temp, -1, -1); err != nil {
+	defer done()
+	if _, err := copyTree(from, copied, -1, -1); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(entry); err != nil {
 		return err
 	}
-	return os.Rename(temp, entry) // fails where another run was quicker
+	return os.Rename(copied, entry) // fails where another run was quicker
 }
 
-// prune removes entries that nobody used for long, and what a killed run was writing.
+// begin makes a directory for the copy of an entry. done removes what is then left of it.
+func (c *Cache) begin(outlive func(dir string)) (copied string, done func(), err error) {
+	for {
+		temp := filepath.Join(c.dir, making+rand.Text())
+		copied = filepath.Join(temp, "of")
+		outlive(copied)
+		if err := os.Mkdir(temp, 0o700); err != nil {
+			return "", nil, err
+		}
+		held, err := lock(temp, syscall.LOCK_EX)
+		if err == nil {
+			if err = os.Mkdir(copied, 0o700); err == nil {
+				return copied, func() { os.RemoveAll(temp); held.Close() }, nil
+			}
+			held.Close()
+		}
+		os.RemoveAll(temp)
+		if !errors.Is(err, fs.ErrNotExist) { // else another process's free came before our lock
+			return "", nil, err
+		}
+	}
+}
+
+// free removes what killed runs were writing.
+func (c *Cache) free() {
+	left, _ := filepath.Glob(filepath.Join(c.dir, making+"*"))
+	for _, temp := range left {
+		if dead, err := lock(temp, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			os.RemoveAll(temp)
+			dead.Close()
+		}
+	}
+}
+
+// lock locks a directory until the file is closed, or this process ends.
+func lock(dir string, how int) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for err = syscall.EINTR; err == syscall.EINTR; {
+		err = syscall.Flock(int(f.Fd()), how)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// prune removes entries that nobody used for long.
 func (c *Cache) prune(now time.Time) {
 	entries, _ := os.ReadDir(c.dir)
 	for _, e := range entries {
-		keep := unused
-		if strings.HasPrefix(e.Name(), making) {
-			keep = time.Hour
-		}
-		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > keep {
+		if info, err := e.Info(); err == nil && !strings.HasPrefix(e.Name(), making) &&
+			now.Sub(info.ModTime()) > unused {
 			os.RemoveAll(filepath.Join(c.dir, e.Name()))
 		}
 	}

@@ -1,9 +1,13 @@
 package checkcache
 
 import (
+	"bufio"
+	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +25,9 @@ func open(t *testing.T) *Cache {
 	}
 	return c
 }
+
+// nobody outlives the tests.
+func nobody(string) {}
 
 func write(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
@@ -50,7 +57,7 @@ func TestAnEntryIsACopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Store("key", from, 0); err != nil {
+	if err := c.Store("key", from, 0, nobody); err != nil {
 		t.Fatal(err)
 	}
 	if n := c.Load("other", into, 65534, 65534); n != 0 {
@@ -82,11 +89,11 @@ func TestAnEntryIsACopy(t *testing.T) {
 func TestAnEntryIsKeptWhileItIsUsed(t *testing.T) {
 	c, from := open(t), t.TempDir()
 	write(t, filepath.Join(from, "one"), "1", 0o600)
-	if err := c.Store("key", from, 0); err != nil {
+	if err := c.Store("key", from, 0, nobody); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(from, "one"), "2", 0o600)
-	if err := c.Store("key", from, 1); err != nil {
+	if err := c.Store("key", from, 1, nobody); err != nil {
 		t.Fatal(err)
 	}
 	into := t.TempDir()
@@ -95,7 +102,7 @@ func TestAnEntryIsKeptWhileItIsUsed(t *testing.T) {
 		t.Errorf("one is %q: it was copied again", b)
 	}
 	write(t, filepath.Join(from, "two"), "2", 0o600)
-	if err := c.Store("key", from, 1); err != nil {
+	if err := c.Store("key", from, 1, nobody); err != nil {
 		t.Fatal(err)
 	}
 	if n := c.Load("key", t.TempDir(), -1, -1); n != 2 {
@@ -106,7 +113,7 @@ func TestAnEntryIsKeptWhileItIsUsed(t *testing.T) {
 	if err := os.Chtimes(entry, past, past); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Store("other", from, 0); err != nil {
+	if err := c.Store("other", from, 0, nobody); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(entry); !os.IsNotExist(err) {
@@ -133,7 +140,73 @@ func TestTheCacheIsRootsAlone(t *testing.T) {
 		t.Error("it is another's")
 	}
 	var none *Cache
-	if n, err := none.Load("key", t.TempDir(), -1, -1), none.Store("key", t.TempDir(), 0); n != 0 || err != nil {
+	if n, err := none.Load("key", t.TempDir(), -1, -1), none.Store("key", t.TempDir(), 0, nobody); n != 0 ||
+		err != nil {
 		t.Errorf("no cache: %d, %v", n, err)
+	}
+}
+
+// TestMain plays a process that writes an entry of the cache, and says when it has written a part.
+func TestMain(m *testing.M) {
+	from := os.Getenv("ENTRY")
+	if from == "" {
+		os.Exit(m.Run())
+	}
+	var told []string
+	copied, done, err := Open().begin(func(dir string) { told = append(told, dir) })
+	if err == nil {
+		_, err = copyTree(from, copied, -1, -1)
+	}
+	fmt.Println(copied, told, err)
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
+	done()
+}
+
+// A killed run leaves nothing in the cache once somebody opens it, and a run that still writes keeps its part.
+func TestAKilledRunLeavesNothing(t *testing.T) {
+	c, from := open(t), t.TempDir()
+	write(t, filepath.Join(from, "file"), "text", 0o600)
+	parts := func() []string {
+		found, _ := filepath.Glob(filepath.Join(c.dir, making+"*", "of", "file"))
+		return found
+	}
+	var runs []*exec.Cmd
+	for range 2 {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), "ENTRY="+from)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			_, err = cmd.StdinPipe()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		line, err := bufio.NewReader(out).ReadString('\n')
+		f := strings.Fields(line)
+		if err != nil || len(f) != 3 || f[1] != "["+f[0]+"]" || f[2] != "<nil>" {
+			t.Fatalf("the process says %q, %v", line, err)
+		}
+		runs = append(runs, cmd)
+	}
+	if n := len(parts()); n != 2 {
+		t.Fatalf("%d parts are written, want 2", n)
+	}
+	if err := runs[0].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = runs[0].Wait()
+	left := parts()
+	if Open(); len(left) != 2 || len(parts()) != 1 {
+		t.Errorf("%d parts after the kill and %d after the next Open, want 2 and 1", len(left), len(parts()))
+	}
+	if err := c.Store("key", from, 0, nobody); err != nil || c.Load("key", t.TempDir(), -1, -1) != 1 {
+		t.Errorf("the entry cannot be made: %v", err)
+	}
+	if entries, _ := os.ReadDir(c.dir); len(entries) != 2 {
+		t.Errorf("the cache has %v, want the part of the other process and an entry", entries)
 	}
 }
