@@ -35,7 +35,7 @@ func TestAddingAKind(t *testing.T) {
 			"\t{\"sched_yield\", progArgs, schema.KindExample, HookPrivilege, \"\", \"24 158 124\"},\n"}},
 		"kernel/event.go":    {{"\tschema.KindExec, schema.KindExecFailed,", "\tschema.KindExample,\n"}},
 		"kernel/coverage.go": {{"\"changes of user and group\"", "\"examples\", "}},
-		"archive/story/item.go": {{"\tcase schema.KindLeave:",
+		"archive/render/item.go": {{"\tcase schema.KindLeave:",
 			"\tcase schema.KindExample:\n\t\treturn \"gave\", \"an example\"\n"}},
 		"kernel/variants_test.go": {{"\t{\"setid setuid",
 			"\t{\"example sched_yield - -\", func() { raw(\"sched_yield\") }},\n"}},

@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/assay-run/assay-run/archive/export"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -37,35 +36,4 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// Suites are the report as other formats hold it.
-func (r *Report) Suites(bundles []*view.Bundle) []export.Suite {
-	var all []export.Suite
-	for i, j := range r.Judgements {
-		s := export.Suite{Name: j.Bundle, RunID: j.RunID, Identity: j.Identity, Started: bundles[i].Docs.Run.StartedAt}
-		if ns := bundles[i].Docs.Result.Timings.ChildNS; ns != nil {
-			s.Seconds = float64(*ns) / 1e9
-		}
-		for _, v := range j.Verdicts {
-			c := export.Case{Rule: v.Rule, Message: v.Message,
-				State: map[State]export.State{Pass: export.Passed, Fail: export.Failed,
-					Unknown: export.Unknown}[v.State]}
-			if v.Allowed {
-				c.State = export.Skipped
-			}
-			for _, e := range v.Evidence {
-				c.Details = append(c.Details, export.Detail{Text: e.Text, Layer: e.Layer, Line: e.Line})
-			}
-			if v.More > 0 {
-				c.Details = append(c.Details, export.Detail{Text: fmt.Sprintf("… and %d more", v.More)})
-			}
-			for _, g := range v.Gaps {
-				c.Details = append(c.Details, export.Detail{Text: "because " + g})
-			}
-			s.Cases = append(s.Cases, c)
-		}
-		all = append(all, s)
-	}
-	return all
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/export"
+	"github.com/assay-run/assay-run/archive/render"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
@@ -56,10 +56,10 @@ left it: for programs that know only the v0 contracts.`,
 			case to != "":
 				return nil
 			case format == "":
-				return a.usage(cmd, errors.New("--format is missing: one of "+strings.Join(export.Names(), ", ")))
-			case export.Formats[format] == nil:
+				return a.usage(cmd, errors.New("--format is missing: one of "+strings.Join(render.Names(), ", ")))
+			case render.Formats[format] == nil:
 				return a.usage(cmd, fmt.Errorf("--format is %q, want one of %s", format,
-					strings.Join(export.Names(), ", ")))
+					strings.Join(render.Names(), ", ")))
 			}
 			return nil
 		},
@@ -76,7 +76,7 @@ left it: for programs that know only the v0 contracts.`,
 			defer bar.Done()
 			var left []string
 			write := func(w io.Writer) (err error) {
-				left, err = export.Formats[format](ctx, w, version(), set.Bundles)
+				left, err = render.Formats[format](ctx, w, version(), set.Bundles)
 				return err
 			}
 			if output == "" || output == "-" {
@@ -97,12 +97,12 @@ left it: for programs that know only the v0 contracts.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&format, "format", "", "convert to `FORMAT`: "+strings.Join(export.Names(), ", "))
+	fs.StringVar(&format, "format", "", "convert to `FORMAT`: "+strings.Join(render.Names(), ", "))
 	fs.StringVar(&to, "to", "", "write the bundle in the form of `VERSION`: "+archive.CompatV0)
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
 	fs.BoolVar(&unverified, "unverified", false, "also convert bundles that do not verify")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "do not list what the format cannot express")
-	console.Completes(cmd, map[string][]string{"format": export.Names(), "to": {archive.CompatV0}})
+	console.Completes(cmd, map[string][]string{"format": render.Names(), "to": {archive.CompatV0}})
 	return cmd
 }
 

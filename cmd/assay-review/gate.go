@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive/export"
 	"github.com/assay-run/assay-run/archive/judge"
+	"github.com/assay-run/assay-run/archive/render"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
@@ -129,17 +129,17 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 var states = view.Colours(`^(?:  |\S.*: )(pass)(?:$| )`, `^(?:  |\S.*: )(unknown)(?:$|[ ,])`,
 	`^(?:  |\S.*: )(fail)(?:$| )`)
 
-var gateFormats = map[string]func(io.Writer, *judge.Report, []export.Suite) error{
-	"text":  func(w io.Writer, r *judge.Report, _ []export.Suite) error { return r.WriteText(w) },
-	"json":  func(w io.Writer, r *judge.Report, _ []export.Suite) error { return schema.PrintDocument(w, r) },
-	"junit": func(w io.Writer, _ *judge.Report, s []export.Suite) error { return export.WriteJUnit(w, s) },
-	"ctrf": func(w io.Writer, _ *judge.Report, s []export.Suite) error {
-		return export.WriteCTRF(w, version(), s)
+var gateFormats = map[string]func(io.Writer, *judge.Report, []render.Suite) error{
+	"text":  func(w io.Writer, r *judge.Report, _ []render.Suite) error { return r.WriteText(w) },
+	"json":  func(w io.Writer, r *judge.Report, _ []render.Suite) error { return schema.PrintDocument(w, r) },
+	"junit": func(w io.Writer, _ *judge.Report, s []render.Suite) error { return render.WriteJUnit(w, s) },
+	"ctrf": func(w io.Writer, _ *judge.Report, s []render.Suite) error {
+		return render.WriteCTRF(w, version(), s)
 	},
-	"sarif": func(w io.Writer, _ *judge.Report, s []export.Suite) error {
-		return export.WriteSARIF(w, version(), s)
+	"sarif": func(w io.Writer, _ *judge.Report, s []render.Suite) error {
+		return render.WriteSARIF(w, version(), s)
 	},
-	"github": func(w io.Writer, _ *judge.Report, s []export.Suite) error { return export.WriteAnnotations(w, s) },
+	"github": func(w io.Writer, _ *judge.Report, s []render.Suite) error { return render.WriteAnnotations(w, s) },
 }
 
 // loadRules reads the rules that --rules and --evaluation name.
@@ -169,7 +169,7 @@ func (a *app) initRules(ctx context.Context, args []string, needVerified bool) e
 // writeGate writes the report, and in GitHub Actions annotations and a job
 // summary beside it.
 func (a *app) writeGate(r *judge.Report, bundles []*view.Bundle, format, output string) error {
-	suites := r.Suites(bundles)
+	suites := render.Judged(r, bundles)
 	if output != "" {
 		if err := console.WriteFile(output, func(w io.Writer) error {
 			return gateFormats[format](w, r, suites)
@@ -187,11 +187,11 @@ func (a *app) writeGate(r *judge.Report, bundles []*view.Bundle, format, output 
 		return nil
 	}
 	if format == "text" {
-		if err := export.WriteAnnotations(a.stdout, suites); err != nil {
+		if err := render.WriteAnnotations(a.stdout, suites); err != nil {
 			return err
 		}
 	}
-	return a.jobSummary(func(w io.Writer, limit int) error { return export.WriteSummary(w, suites, limit) })
+	return a.jobSummary(func(w io.Writer, limit int) error { return render.WriteSummary(w, suites, limit) })
 }
 
 // jobSummary appends to the summary of a GitHub Actions job as much as it may
@@ -207,7 +207,7 @@ func (a *app) jobSummary(write func(io.Writer, int) error) error {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		if room := export.MaxGitHubSummary - int(info.Size()); room > 1000 {
+		if room := render.MaxGitHubSummary - int(info.Size()); room > 1000 {
 			err = write(f, room)
 		} else {
 			a.say.Warning("the job summary is full; nothing was added to it")

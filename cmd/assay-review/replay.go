@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/assay-run/assay-run/archive/story"
+	"github.com/assay-run/assay-run/archive/render"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
@@ -53,7 +53,7 @@ terminal answer, or change its title or the clipboard.`,
 			}
 			defer set.Close()
 			return a.replay(cmd.Context(), set.Bundles[0],
-				story.Playback{Speed: speed, MaxPause: time.Duration(pause * float64(time.Second))})
+				render.Playback{Speed: speed, MaxPause: time.Duration(pause * float64(time.Second))})
 		},
 	}
 	fs := cmd.Flags()
@@ -65,7 +65,7 @@ terminal answer, or change its title or the clipboard.`,
 }
 
 // replay plays the recording of b.
-func (a *app) replay(ctx context.Context, b *view.Bundle, o story.Playback) error {
+func (a *app) replay(ctx context.Context, b *view.Bundle, o render.Playback) error {
 	for m, err := range b.Members(ctx) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
@@ -76,7 +76,7 @@ func (a *app) replay(ctx context.Context, b *view.Bundle, o story.Playback) erro
 		o.Size = a.fits()
 		keys, restore := a.keys()
 		o.Wait = keys.wait
-		exit, err := story.Play(ctx, a.stdout, m, o)
+		exit, err := render.Play(ctx, a.stdout, m, o)
 		restore()
 		switch {
 		case errors.Is(err, errStopped), errors.Is(err, context.Canceled):

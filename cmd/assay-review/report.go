@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive/report"
+	"github.com/assay-run/assay-run/archive/render"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
@@ -52,7 +52,7 @@ keyboard; "?" lists the keys.`,
 			ctx, bar := a.progress(cmd.Context(), "writing the report", output == "-")
 			defer bar.Done()
 			write := func(w io.Writer) error {
-				return report.Write(ctx, w, "assay-run "+version(), set.Bundles, bar.Item)
+				return render.WriteHTML(ctx, w, "assay-run "+version(), set.Bundles, bar.Item)
 			}
 			if output == "-" {
 				return write(a.stdout)

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/story"
+	"github.com/assay-run/assay-run/archive/render"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) showCommand() *cobra.Command {
-	var opt story.Options
+	var opt render.ShowOptions
 	var follow, noPager, unverified bool
 	var spoolDir string
 	cmd := &cobra.Command{
@@ -61,7 +61,7 @@ On a terminal, show pages its output with $PAGER, or less.`,
 					if !b.Verified() {
 						fmt.Fprintf(w, "warning: the bundle does not verify; nothing below is proven\n")
 					}
-					if err := story.Bundle(cmd.Context(), w, b, opt); err != nil {
+					if err := render.Show(cmd.Context(), w, b, opt); err != nil {
 						return err
 					}
 				}
@@ -82,7 +82,7 @@ On a terminal, show pages its output with $PAGER, or less.`,
 }
 
 // follow shows a live run, named by its id or by its spool's directory.
-func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Options) error {
+func (a *app) follow(ctx context.Context, run, spoolDir string, opt render.ShowOptions) error {
 	dir := run
 	if info, err := os.Stat(run); err != nil || !info.IsDir() {
 		if spoolDir == "" {
@@ -93,7 +93,7 @@ func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Option
 		dir = filepath.Join(spoolDir, filepath.Base(run))
 	}
 	err := console.Page(a.stdout, nil).Write(a.stdout, func(w io.Writer) error {
-		return story.Follow(ctx, w, dir, opt)
+		return render.Follow(ctx, w, dir, opt)
 	})
 	if errors.Is(err, os.ErrNotExist) {
 		return console.WithHint(fmt.Errorf("no run %s is alive", run),

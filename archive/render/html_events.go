@@ -1,4 +1,4 @@
-package report
+package render
 
 import (
 	"strings"
@@ -73,12 +73,12 @@ type sampler struct {
 	most    int
 	stride  uint64
 	seen    uint64
-	kept    []event
+	kept    []pageEvent
 	matters int // how many of kept are there for what they are
 }
 
-// event is an event that is kept; texts are indexes.
-type event struct {
+// pageEvent is an event that is kept; texts are indexes.
+type pageEvent struct {
 	tns                                    int64
 	seq, count                             uint64
 	pid                                    uint32
@@ -95,7 +95,7 @@ func (s *sampler) wants(matters bool) bool {
 	return (s.seen-1)%s.stride == 0
 }
 
-func (s *sampler) add(e event) {
+func (s *sampler) add(e pageEvent) {
 	if e.matters = e.matters && s.matters < s.most*3/4; e.matters {
 		s.matters++
 	}
@@ -117,13 +117,13 @@ func (s *sampler) add(e event) {
 	}
 }
 
-// texts gives each text a number.
-type texts struct {
+// pageTexts gives each text a number.
+type pageTexts struct {
 	list []string
 	at   map[string]int
 }
 
-func (t *texts) of(s string) int {
+func (t *pageTexts) of(s string) int {
 	if i, ok := t.at[s]; ok {
 		return i
 	}
@@ -137,8 +137,8 @@ func (t *texts) of(s string) int {
 type gatherer struct {
 	table  *view.Table
 	sample sampler
-	values texts
-	kinds  texts
+	values pageTexts
+	kinds  pageTexts
 	calls  map[string]int
 	total  uint64
 	// leftOut counts what is no doing of the agent's: it is in the bundle, and
@@ -151,7 +151,7 @@ type gatherer struct {
 func newGatherer(most int, calls map[string]int) *gatherer {
 	return &gatherer{
 		table: view.NewTable(), sample: sampler{most: max(most, 1), stride: 1}, calls: calls,
-		values: texts{at: map[string]int{}}, kinds: texts{at: map[string]int{}},
+		values: pageTexts{at: map[string]int{}}, kinds: pageTexts{at: map[string]int{}},
 	}
 }
 
@@ -179,7 +179,7 @@ func (g *gatherer) event(k *schema.KernelEvent) {
 		callIndex = i
 	}
 	value := view.Cut(describe(k), 400) + g.table.Network(k).Mark()
-	g.sample.add(event{
+	g.sample.add(pageEvent{
 		tns: k.TNS, seq: k.Seq, count: k.Times(), pid: k.PID, kind: g.kinds.of(k.Kind.String()),
 		proc: g.table.Of(k.ExecID), call: callIndex,
 		value: g.values.of(value), result: res, group: lane, matters: matters,
@@ -200,7 +200,7 @@ func describe(k *schema.KernelEvent) string {
 
 // columns are the events that were kept, and their texts.
 func (g *gatherer) columns() (c columns, strings []string) {
-	used := texts{at: map[string]int{}}
+	used := pageTexts{at: map[string]int{}}
 	for _, e := range g.sample.kept {
 		proc := e.proc
 		if proc >= maxProcesses {

@@ -1,4 +1,4 @@
-package story
+package render
 
 import (
 	"bufio"
@@ -14,9 +14,9 @@ import (
 // maxObjects is how many objects of one action are named.
 const maxObjects = 4
 
-// Teller writes a story. It is not safe for concurrent use.
-type Teller struct {
-	opt   Options
+// teller prints a run. It is not safe for concurrent use.
+type teller struct {
+	opt   ShowOptions
 	out   *bufio.Writer
 	table *view.Table
 	err   error
@@ -32,18 +32,18 @@ type Teller struct {
 	actions uint64
 }
 
-// NewTeller makes a Teller that writes to w.
-func NewTeller(w io.Writer, opt Options) *Teller {
-	return &Teller{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: view.NewTable()}
+// newTeller makes a teller that writes to w.
+func newTeller(w io.Writer, opt ShowOptions) *teller {
+	return &teller{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: view.NewTable()}
 }
 
 // Kernel tells of a kernel event. Events must come in order.
-func (t *Teller) Kernel(e *schema.KernelEvent) error {
+func (t *teller) Kernel(e *schema.KernelEvent) error {
 	t.table.Add(e)
 	if e.Kind == schema.KindOpen && e.Class == schema.ClassAgent && !e.Failed() && !e.Writes() {
 		t.reads += e.Times()
 	}
-	if it, ok := describe(e, t.table, &t.opt); ok {
+	if it, ok := itemOf(e, t.table, &t.opt); ok {
 		t.actions += it.times
 		t.tell(it)
 	}
@@ -51,7 +51,7 @@ func (t *Teller) Kernel(e *schema.KernelEvent) error {
 }
 
 // tell joins the item to what waits, or writes that and lets the item wait.
-func (t *Teller) tell(it item) {
+func (t *teller) tell(it item) {
 	n := &t.next
 	same := n.verb == it.verb && n.verb != "" && n.actor == it.actor && n.call == it.call && n.kind == it.kind &&
 		(it.verb != "ran" && n.pid == it.pid || len(t.objects) == 1 && t.objects[0] == it.object)
@@ -70,7 +70,7 @@ func (t *Teller) tell(it item) {
 }
 
 // finish writes what waits.
-func (t *Teller) finish() {
+func (t *teller) finish() {
 	n := &t.next
 	if n.verb == "" {
 		return
@@ -96,7 +96,7 @@ func (t *Teller) finish() {
 }
 
 // line writes one line of what waits.
-func (t *Teller) line(text string) {
+func (t *teller) line(text string) {
 	t.endOutput()
 	n := &t.next
 	call := ""
@@ -115,19 +115,19 @@ func (t *Teller) line(text string) {
 }
 
 // Heading writes a line that stands out.
-func (t *Teller) Heading(tns int64, text string) {
+func (t *teller) Heading(tns int64, text string) {
 	t.finish()
 	t.endOutput()
 	t.write(t.stamp(tns) + t.paint(bold, "● "+view.Cut(view.Clean(text), 240)) + "\n")
 }
 
 // Detail writes a line below a heading.
-func (t *Teller) Detail(text string) {
+func (t *teller) Detail(text string) {
 	t.write(strings.Repeat(" ", 14) + view.Cut(view.Clean(text), 240) + "\n")
 }
 
 // Output writes what the run printed, a line at a time.
-func (t *Teller) Output(tns int64, text string) {
+func (t *teller) Output(tns int64, text string) {
 	t.finish()
 	for {
 		line, rest, whole := strings.Cut(text, "\n")
@@ -146,7 +146,7 @@ func (t *Teller) Output(tns int64, text string) {
 	}
 }
 
-func (t *Teller) endOutput() {
+func (t *teller) endOutput() {
 	if t.open != "" {
 		t.write("\n")
 		t.open = ""
@@ -154,7 +154,7 @@ func (t *Teller) endOutput() {
 }
 
 // Flush writes everything that was told so far.
-func (t *Teller) Flush() error {
+func (t *teller) Flush() error {
 	t.finish()
 	t.endOutput()
 	if err := t.out.Flush(); err != nil {
@@ -163,7 +163,7 @@ func (t *Teller) Flush() error {
 	return t.err
 }
 
-func (t *Teller) stamp(tns int64) string {
+func (t *teller) stamp(tns int64) string {
 	return t.paint(dim, fmt.Sprintf("%10.3fs  ", float64(tns)/1e9))
 }
 
@@ -174,14 +174,14 @@ const (
 	cyan = "36"
 )
 
-func (t *Teller) paint(code, text string) string {
+func (t *teller) paint(code, text string) string {
 	if !t.opt.Colour {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-func (t *Teller) write(s string) {
+func (t *teller) write(s string) {
 	if t.err == nil {
 		_, t.err = t.out.WriteString(s)
 	}

@@ -1,4 +1,4 @@
-package export
+package render
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Write writes bundles to w and returns what the format does not hold, one
+// Format writes bundles to w and returns what the format does not hold, one
 // sentence each.
-type Write func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) (left []string, err error)
+type Format func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) (left []string, err error)
 
 // ErrOne is the error of a format that holds one bundle, when it is given more.
 var ErrOne = errors.New("the format holds one bundle")
 
-// one makes a Write of a format that holds one bundle.
-func one(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Write {
+// one makes a Format of one that holds one bundle.
+func one(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Format {
 	return func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) ([]string, error) {
 		if len(bundles) != 1 {
 			return nil, ErrOne
@@ -33,8 +33,8 @@ func one(write func(context.Context, io.Writer, string, *view.Bundle) ([]string,
 	}
 }
 
-// lines makes a Write of a format that has one line for each bundle.
-func lines(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Write {
+// lines makes a Format of one that has one line for each bundle.
+func lines(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Format {
 	return func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) (left []string, err error) {
 		for _, b := range bundles {
 			l, err := write(ctx, w, version, b)
@@ -48,7 +48,7 @@ func lines(write func(context.Context, io.Writer, string, *view.Bundle) ([]strin
 }
 
 // Formats are the formats there are.
-var Formats = map[string]Write{"otlp": lines(otlp), "perfetto": one(perfetto), "junit": junit, "ctrf": ctrf,
+var Formats = map[string]Format{"otlp": lines(otlp), "perfetto": one(perfetto), "junit": junit, "ctrf": ctrf,
 	"sarif": sarif, "in-toto": one(inToto)}
 
 // Names lists the formats.
@@ -63,15 +63,15 @@ type trace struct {
 	start  time.Time // when the run started
 	end    int64     // its end, nanoseconds since then
 	table  *view.Table
-	events []event
+	events []traceEvent
 	// files counts the file events, which trace formats leave out, and others
 	// what else they leave out.
 	files, noise, beyond uint64
 	outputs              []string // members that were not exported
 }
 
-// event is one event that a trace holds.
-type event struct {
+// traceEvent is one event that a trace holds.
+type traceEvent struct {
 	tns     int64
 	process int // -1: none
 	kind    string
@@ -82,8 +82,8 @@ type event struct {
 	call    string
 }
 
-// maxEvents bounds the events of a trace.
-const maxEvents = 200_000
+// maxTraceEvents bounds the events of a trace.
+const maxTraceEvents = 200_000
 
 // readTrace reads a bundle.
 func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
@@ -126,11 +126,11 @@ func (t *trace) event(k *schema.KernelEvent) {
 		t.files += k.Times()
 		return
 	}
-	if len(t.events) >= maxEvents {
+	if len(t.events) >= maxTraceEvents {
 		t.beyond += k.Times()
 		return
 	}
-	t.events = append(t.events, event{
+	t.events = append(t.events, traceEvent{
 		tns: k.TNS, process: t.table.Of(k.ExecID), kind: k.Kind.String(), value: view.Cut(view.What(k), 400),
 		failed: k.Failed(), denied: denied,
 		names: k.Names, call: k.ToolCallID,
@@ -147,7 +147,7 @@ func (t *trace) left() []string {
 	}
 	add(t.files, "file events (opens, writes, removals)")
 	add(t.noise, "events of loaders, locales, runtimes and the runner")
-	add(t.beyond, fmt.Sprintf("events beyond the first %d", maxEvents))
+	add(t.beyond, fmt.Sprintf("events beyond the first %d", maxTraceEvents))
 	add(t.table.Beyond, fmt.Sprintf("processes beyond the first %d", view.MaxProcesses))
 	for _, m := range t.outputs {
 		left = append(left, "the output in "+m)

@@ -1,4 +1,4 @@
-package story
+package render
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ const pollEvery = 250 * time.Millisecond
 
 // Follow tells the story of a spool as it grows, until the run ends or the
 // context does. It reads only, and follows no links in the spool.
-func Follow(ctx context.Context, w io.Writer, dir string, opt Options) error {
+func Follow(ctx context.Context, w io.Writer, dir string, opt ShowOptions) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	t := NewTeller(w, opt)
+	t := newTeller(w, opt)
 	f := &follower{root: root, files: map[string]*tail{}}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -69,7 +69,7 @@ type tail struct {
 }
 
 // poll tells what is new, in the order of time.
-func (f *follower) poll(t *Teller) error {
+func (f *follower) poll(t *teller) error {
 	s := sides{began: f.began}
 	for _, path := range []string{schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
 		schema.TerminalPath} {

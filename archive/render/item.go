@@ -1,4 +1,4 @@
-package story
+package render
 
 import (
 	"fmt"
@@ -31,8 +31,8 @@ type item struct {
 	times  uint64
 }
 
-// Options say how much is told. The zero value tells what mattered.
-type Options struct {
+// ShowOptions say how much is printed. The zero value prints what mattered.
+type ShowOptions struct {
 	// Reads also shows files that were opened for reading.
 	Reads bool
 	// All also shows what the agent did not cause itself: loaders, locales,
@@ -42,8 +42,8 @@ type Options struct {
 	Colour bool
 }
 
-// describe turns a kernel event into an item; false when it tells nothing.
-func describe(e *schema.KernelEvent, t *view.Table, opt *Options) (it item, ok bool) {
+// itemOf turns a kernel event into an item, and reports whether there is anything to print.
+func itemOf(e *schema.KernelEvent, t *view.Table, opt *ShowOptions) (it item, ok bool) {
 	if e.Class != schema.ClassAgent && e.Class != schema.ClassCheck && !opt.All {
 		return it, false
 	}
@@ -94,7 +94,7 @@ func describe(e *schema.KernelEvent, t *view.Table, opt *Options) (it item, ok b
 
 // verb says what an event that did not fail did. It is empty for an event that show leaves
 // out.
-func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
+func verb(e *schema.KernelEvent, opt *ShowOptions) (verb, object string) {
 	switch e.Kind {
 	case schema.KindExec:
 		return "ran", view.QuoteArgs(e.Argv)

@@ -1,4 +1,4 @@
-package story
+package render
 
 import (
 	"bytes"
@@ -12,15 +12,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxCast and maxStream bound what is told of the output, in bytes.
+// maxCast and maxStream bound what is printed of the output, in bytes.
 const (
 	maxCast   = 32 << 20
 	maxStream = 64 << 10
 )
 
-// Bundle tells the story of a bundle to w.
-func Bundle(ctx context.Context, w io.Writer, b *view.Bundle, opt Options) error {
-	t := NewTeller(w, opt)
+// Show prints what a run did, in the order of time.
+func Show(ctx context.Context, w io.Writer, b *view.Bundle, opt ShowOptions) error {
+	t := newTeller(w, opt)
 	var s sides
 	var streams []stream
 	for it, err := range b.Items(ctx, schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
@@ -85,7 +85,7 @@ func (s *sides) recording(m io.Reader) error {
 
 // end tells what has no time: the output that was captured without one, and
 // what the story may be missing.
-func (t *Teller) end(b *view.Bundle, streams []stream, lost int) {
+func (t *teller) end(b *view.Bundle, streams []stream, lost int) {
 	for _, s := range streams {
 		if len(s.data) == 0 {
 			continue
@@ -93,7 +93,7 @@ func (t *Teller) end(b *view.Bundle, streams []stream, lost int) {
 		title := fmt.Sprintf("\n%s (%d bytes; it was captured without times)\n", s.name, s.size)
 		t.write(t.paint(bold, title))
 		for line := range bytes.Lines(s.data) {
-			t.Detail("│ " + Plain(strings.TrimRight(string(line), "\r\n")))
+			t.Detail("│ " + withoutEscapes(strings.TrimRight(string(line), "\r\n")))
 		}
 		if int64(len(s.data)) < s.size {
 			t.Detail(fmt.Sprintf("│ … and %d bytes more", s.size-int64(len(s.data))))

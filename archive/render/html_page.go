@@ -1,4 +1,4 @@
-package report
+package render
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 )
 
-// MaxEvents is how many kernel events a report holds in all. Of more it holds
+// maxPageEvents is how many kernel events a report holds in all. Of more it holds
 // every denial, execution and connection it has room for, and a sample of the
 // rest.
-const MaxEvents = 100_000
+const maxPageEvents = 100_000
 
 // maxProcesses, maxCalls and maxText bound the rest of each run: processes,
 // calls and turns, and bytes of one text.
@@ -19,7 +19,6 @@ const (
 	maxProcesses = 20_000
 	maxCalls     = 5_000
 	maxText      = 4_000
-	maxStream    = 64 << 10
 	maxRecording = 8 << 20
 )
 
@@ -61,16 +60,16 @@ type run struct {
 	Shown     int    `json:"shown"`
 	Processes []proc `json:"processes"`
 	// MoreProcesses and MoreCalls count what found no room.
-	MoreProcesses uint64 `json:"more_processes"`
-	Calls         []call `json:"calls"`
-	MoreCalls     int    `json:"more_calls"`
-	Marks         []mark `json:"marks"`
-	Cast          *cast  `json:"cast"`
-	Output        []text `json:"output"`
-	Denied        uint64 `json:"denied"`
-	Programs      int    `json:"programs"`
-	Files         int    `json:"files"`
-	Hosts         int    `json:"hosts"`
+	MoreProcesses uint64     `json:"more_processes"`
+	Calls         []call     `json:"calls"`
+	MoreCalls     int        `json:"more_calls"`
+	Marks         []mark     `json:"marks"`
+	Cast          *cast      `json:"cast"`
+	Output        []pageText `json:"output"`
+	Denied        uint64     `json:"denied"`
+	Programs      int        `json:"programs"`
+	Files         int        `json:"files"`
+	Hosts         int        `json:"hosts"`
 }
 
 // columns are the events, a list for each field. T is microseconds since the
@@ -144,23 +143,23 @@ type cast struct {
 	Cut    bool     `json:"cut"`
 }
 
-type text struct {
+type pageText struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 	Size int64  `json:"size"`
 	Cut  bool   `json:"cut"`
 }
 
-// Write writes a report about the bundles to w. With two it also tells what
+// WriteHTML writes a report about the bundles to w. With two it also tells what
 // differs. Stage is called before each bundle; nil for nobody.
-func Write(ctx context.Context, w io.Writer, generator string, bundles []*view.Bundle,
+func WriteHTML(ctx context.Context, w io.Writer, generator string, bundles []*view.Bundle,
 	stage func(i, n int, name string)) error {
 	p := &page{Generator: generator}
 	for i, b := range bundles {
 		if stage != nil {
 			stage(i, len(bundles), b.Name)
 		}
-		r, err := readRun(ctx, b, MaxEvents/len(bundles))
+		r, err := readRun(ctx, b, maxPageEvents/len(bundles))
 		if err != nil {
 			return err
 		}
@@ -200,7 +199,7 @@ func cleanDiff(d *judge.Diff) *judge.Diff {
 		c.Sections = append(c.Sections, s)
 	}
 	c.Verdict, c.Observed = cleanChanges(d.Verdict), cleanChanges(d.Observed)
-	c.Base.Name, c.Head.Name = clean(d.Base.Name), clean(d.Head.Name)
+	c.Base.Name, c.Head.Name = cleanText(d.Base.Name), cleanText(d.Head.Name)
 	c.Base.Command, c.Head.Command = nil, nil
 	return &c
 }
@@ -208,7 +207,7 @@ func cleanDiff(d *judge.Diff) *judge.Diff {
 func cleanChanges(list []judge.Change) []judge.Change {
 	out := []judge.Change{}
 	for _, c := range list {
-		out = append(out, judge.Change{What: c.What, Base: clean(c.Base), Head: clean(c.Head)})
+		out = append(out, judge.Change{What: c.What, Base: cleanText(c.Base), Head: cleanText(c.Head)})
 	}
 	return out
 }
@@ -219,13 +218,13 @@ func cleanAll(list []string, most int) []string {
 		if i == most {
 			break
 		}
-		out = append(out, clean(s))
+		out = append(out, cleanText(s))
 	}
 	return out
 }
 
-// clean makes a text from evidence fit to be shown, and short enough.
-func clean(s string) string {
+// cleanText makes a text from evidence fit to be shown, and short enough.
+func cleanText(s string) string {
 	if len(s) > maxText {
 		return view.Clean(s[:maxText]) + "…"
 	}

@@ -1,4 +1,4 @@
-package export
+package render
 
 import (
 	"bytes"
@@ -45,9 +45,9 @@ func otlp(ctx context.Context, w io.Writer, version string, b *view.Bundle) ([]s
 	o.attach()
 	data := &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{
 		Resource: &resourcepb.Resource{Attributes: append([]*commonpb.KeyValue{
-			text("service.name", "assay-run"), text("assay.run.id", b.RunID()),
-			text("assay.bundle.identity", b.Identity()),
-			texts("assay.not_exported", left),
+			textValue("service.name", "assay-run"), textValue("assay.run.id", b.RunID()),
+			textValue("assay.bundle.identity", b.Identity()),
+			textValues("assay.not_exported", left),
 		}, labels(b.Docs.Run.Labels)...)},
 		ScopeSpans: []*tracepb.ScopeSpans{{Scope: &commonpb.InstrumentationScope{Name: "assay-run", Version: version},
 			Spans: o.spans}},
@@ -79,7 +79,7 @@ func (o *otlpTrace) span(kind string, key any, parent []byte, name string, from,
 	attributes ...*commonpb.KeyValue) *tracepb.Span {
 	s := &tracepb.Span{
 		TraceId: o.id, SpanId: binary.BigEndian.AppendUint64(nil, o.trace.id(kind, key)), ParentSpanId: parent,
-		Name: clean(name),
+		Name: validUTF8(name),
 		Kind: tracepb.Span_SPAN_KIND_INTERNAL, StartTimeUnixNano: o.at(from), EndTimeUnixNano: o.at(max(from, to)),
 		Attributes: attributes,
 	}
@@ -88,8 +88,8 @@ func (o *otlpTrace) span(kind string, key any, parent []byte, name string, from,
 }
 
 func failed(s *tracepb.Span, kind, message string) {
-	s.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: clean(message)}
-	s.Attributes = append(s.Attributes, text("error.type", kind))
+	s.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: validUTF8(message)}
+	s.Attributes = append(s.Attributes, textValue("error.type", kind))
 }
 
 func (o *otlpTrace) run() {
@@ -98,10 +98,10 @@ func (o *otlpTrace) run() {
 	if len(d.Run.Command) > 0 {
 		name += " " + path.Base(d.Run.Command[0])
 	}
-	s := o.span("run", 0, nil, name, 0, o.end, texts("process.command_args", d.Run.Command),
-		text("process.working_directory", d.Run.Workdir),
-		text("assay.outcome", d.Result.Outcome), text("assay.health.kernel", schema.KernelState(d.Health.KernelLayer)),
-		text("assay.correlation", d.Correlation.Status))
+	s := o.span("run", 0, nil, name, 0, o.end, textValues("process.command_args", d.Run.Command),
+		textValue("process.working_directory", d.Run.Workdir),
+		textValue("assay.outcome", d.Result.Outcome), textValue("assay.health.kernel", schema.KernelState(d.Health.KernelLayer)),
+		textValue("assay.correlation", d.Correlation.Status))
 	if c := d.Result.ExitCode; c != nil {
 		s.Attributes = append(s.Attributes, number("process.exit.code", int64(*c)))
 	}
@@ -122,12 +122,12 @@ func (o *otlpTrace) calls() {
 			to = *c.TEndNS
 		}
 		s := o.span("call", c.ToolCallID, o.spans[0].SpanId, strings.TrimSpace("execute_tool "+c.Tool), from, to,
-			text("gen_ai.operation.name", "execute_tool"), text("gen_ai.tool.name", c.Tool),
-			text("gen_ai.tool.call.id", c.ToolCallID),
-			number("assay.kernel_events", int64(c.KernelEventCount)), text("assay.bound_by", c.Method),
-			texts("assay.written", c.Written), texts("assay.hosts", c.Hosts))
+			textValue("gen_ai.operation.name", "execute_tool"), textValue("gen_ai.tool.name", c.Tool),
+			textValue("gen_ai.tool.call.id", c.ToolCallID),
+			number("assay.kernel_events", int64(c.KernelEventCount)), textValue("assay.bound_by", c.Method),
+			textValues("assay.written", c.Written), textValues("assay.hosts", c.Hosts))
 		if c.PolicyDecision != "" {
-			s.Attributes = append(s.Attributes, text("assay.policy_decision", c.PolicyDecision))
+			s.Attributes = append(s.Attributes, textValue("assay.policy_decision", c.PolicyDecision))
 			if c.PolicyDecision == "deny" {
 				failed(s, "policy_denied", "policy denied the call")
 			}
@@ -145,8 +145,8 @@ func (o *otlpTrace) processes() {
 		}
 		s := o.span("process", i, parent, path.Base(p.Exe), p.StartNS, o.ended(p), number("process.pid", int64(p.PID)),
 			number("process.parent_pid", int64(p.PPID)),
-			text("process.executable.path", p.Exe), text("process.executable.name", path.Base(p.Exe)),
-			texts("process.command_args", p.Argv), text("process.working_directory", p.Cwd))
+			textValue("process.executable.path", p.Exe), textValue("process.executable.name", path.Base(p.Exe)),
+			textValues("process.command_args", p.Argv), textValue("process.working_directory", p.Cwd))
 		switch {
 		case p.Signal != "":
 			failed(s, p.Signal, "killed by "+p.Signal)
@@ -164,47 +164,47 @@ func (o *otlpTrace) attach() {
 		if e.process >= 0 {
 			s = o.procs[e.process]
 		}
-		attributes := []*commonpb.KeyValue{text("assay.value", e.value)}
+		attributes := []*commonpb.KeyValue{textValue("assay.value", e.value)}
 		if len(e.names) > 0 {
-			attributes = append(attributes, text("server.address", e.names[0]))
+			attributes = append(attributes, textValue("server.address", e.names[0]))
 		}
 		value, _, _ := strings.Cut(e.value, " ")
 		if ap, err := netip.ParseAddrPort(value); err == nil {
-			attributes = append(attributes, text("network.peer.address", ap.Addr().String()),
+			attributes = append(attributes, textValue("network.peer.address", ap.Addr().String()),
 				number("network.peer.port", int64(ap.Port())))
 		}
 		if e.call != "" {
-			attributes = append(attributes, text("gen_ai.tool.call.id", e.call))
+			attributes = append(attributes, textValue("gen_ai.tool.call.id", e.call))
 		}
 		if e.denied {
-			attributes = append(attributes, text("error.type", "denied"))
+			attributes = append(attributes, textValue("error.type", "denied"))
 		}
 		s.Events = append(s.Events,
 			&tracepb.Span_Event{TimeUnixNano: o.at(e.tns), Name: "assay." + e.kind, Attributes: attributes})
 	}
 }
 
-func text(key, value string) *commonpb.KeyValue {
+func textValue(key, value string) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key,
-		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(value)}}}
+		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: validUTF8(value)}}}
 }
 
 func number(key string, value int64) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: value}}}
 }
 
-func texts(key string, values []string) *commonpb.KeyValue {
+func textValues(key string, values []string) *commonpb.KeyValue {
 	list := &commonpb.ArrayValue{}
 	for _, v := range values {
 		list.Values = append(list.Values,
-			&commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(v)}})
+			&commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: validUTF8(v)}})
 	}
 	return &commonpb.KeyValue{Key: key,
 		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}}}
 }
 
-// clean is valid UTF-8, which protobuf asks for.
-func clean(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+// validUTF8 is valid UTF-8, which protobuf asks for.
+func validUTF8(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 // hexIDs writes the ids of protobuf JSON in hexadecimal.
 func hexIDs(doc []byte) ([]byte, error) {
@@ -240,7 +240,7 @@ func hexIDs(doc []byte) ([]byte, error) {
 func labels(m map[string]string) []*commonpb.KeyValue {
 	var all []*commonpb.KeyValue
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		all = append(all, text("assay.label."+k, m[k]))
+		all = append(all, textValue("assay.label."+k, m[k]))
 	}
 	return all
 }

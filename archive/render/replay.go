@@ -1,4 +1,4 @@
-package story
+package render
 
 import (
 	"bufio"
@@ -57,7 +57,7 @@ func Play(ctx context.Context, w io.Writer, recording io.Reader, o Playback) (ex
 		if len(lines.Bytes()) == 0 || lines.Bytes()[0] == '#' {
 			continue
 		}
-		pause, code, text, ok := event(lines.Bytes())
+		pause, code, text, ok := castEvent(lines.Bytes())
 		if !ok {
 			break
 		}
@@ -81,8 +81,8 @@ func Play(ctx context.Context, w io.Writer, recording io.Reader, o Playback) (ex
 	return exit, errors.Join(lines.Err(), screen.end())
 }
 
-// event reads a line: an interval in seconds, a code and its text.
-func event(line []byte) (pause float64, code, text string, ok bool) {
+// castEvent reads a line: an interval in seconds, a code and its text.
+func castEvent(line []byte) (pause float64, code, text string, ok bool) {
 	var fields []json.RawMessage
 	if json.Unmarshal(line, &fields) != nil || len(fields) != 3 {
 		return 0, "", "", false

@@ -1,4 +1,4 @@
-package export
+package render
 
 import (
 	"context"
@@ -101,7 +101,7 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 			Digest: map[string]string{"sha256": strings.TrimPrefix(b.Identity(), "sha256:")}}},
 		Predicate: runtimeTrace{
 			Monitor: monitor{Type: "https://github.com/assay-run/assay-run/runtime-trace/v0",
-				TracePolicy: tracePolicy{clean(d.Run.Recorder), d.Health.KernelLayer, len(gaps) == 0, gaps}},
+				TracePolicy: tracePolicy{validUTF8(d.Run.Recorder), d.Health.KernelLayer, len(gaps) == 0, gaps}},
 			MonitoredProcess: monitoredProcess{HostID: "urn:assay-run:host:unknown",
 				Type: "https://github.com/assay-run/assay-run/run/v0", Event: b.RunID()},
 			MonitorLog: monitorLog{Process: []processLog{}, Network: []networkLog{}, FileAccess: []descriptor{}},
@@ -114,20 +114,20 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 	}
 	log := &s.Predicate.MonitorLog
 	for _, c := range sum.Commands.Items {
-		p := processLog{Executable: clean(c.Exe), Argv: []string{}, Count: c.Count}
+		p := processLog{Executable: validUTF8(c.Exe), Argv: []string{}, Count: c.Count}
 		for _, a := range c.Argv {
-			p.Argv = append(p.Argv, clean(a))
+			p.Argv = append(p.Argv, validUTF8(a))
 		}
 		log.Process = append(log.Process, p)
 	}
 	for _, h := range sum.Hosts.Items {
-		log.Network = append(log.Network, networkLog{clean(h.What()), h.Names, h.Count})
+		log.Network = append(log.Network, networkLog{validUTF8(h.What()), h.Names, h.Count})
 	}
 	for i, path := range d.Surface.FilesystemPaths {
 		if i == maxLog {
 			break
 		}
-		log.FileAccess = append(log.FileAccess, descriptor{Name: clean(path)})
+		log.FileAccess = append(log.FileAccess, descriptor{Name: validUTF8(path)})
 	}
 	left := []string{"the order and the times of events", "the output of the run",
 		"the digests of the files: they were not read"}

@@ -1,4 +1,4 @@
-package export
+package render
 
 import (
 	"bufio"
@@ -50,9 +50,9 @@ const (
 	instant    = 3
 )
 
-// sequence is the one writer of the trace, whose state begins with it.
+// writerSequence is the one writer of the trace, whose state begins with it.
 const (
-	sequence       = 1
+	writerSequence = 1
 	stateIsCleared = 1
 )
 
@@ -86,7 +86,7 @@ func (m *message) number(field protowire.Number, v uint64) {
 	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), v)
 }
 
-func (m *message) text(field protowire.Number, s string) { m.message(field, message(clean(s))) }
+func (m *message) text(field protowire.Number, s string) { m.message(field, message(validUTF8(s))) }
 
 func (m *message) message(field protowire.Number, v message) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), v)
@@ -94,7 +94,7 @@ func (m *message) message(field protowire.Number, v message) {
 
 // packet writes a TracePacket. An error of the writer stays until it is flushed.
 func (p *perfettoTrace) packet(m message) {
-	m.number(packetSequence, sequence)
+	m.number(packetSequence, writerSequence)
 	if !p.begun {
 		m.number(packetFlags, stateIsCleared)
 		p.begun = true

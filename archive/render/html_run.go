@@ -1,4 +1,4 @@
-package report
+package render
 
 import (
 	"bytes"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/archive/evaluation"
-	"github.com/assay-run/assay-run/archive/story"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -31,13 +30,13 @@ func (r *run) evaluate(ctx context.Context, b *view.Bundle) error {
 		if v.State == evaluation.Pass {
 			continue
 		}
-		f := finding{Rule: v.Rule, State: v.State, Texts: []string{clean(v.Message)}}
+		f := finding{Rule: v.Rule, State: v.State, Texts: []string{cleanText(v.Message)}}
 		for _, x := range slices.Concat(v.Findings, v.Doubts) {
 			text := x.Text
 			if x.Program != "" {
 				text += " by " + x.Program
 			}
-			f.Texts = append(f.Texts, clean(text))
+			f.Texts = append(f.Texts, cleanText(text))
 		}
 		r.Findings = append(r.Findings, f)
 	}
@@ -69,8 +68,8 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 			if e.Type == schema.ProcessStarted {
 				began = e.TNS
 			}
-			if text := story.Lifecycle(e); text != "" && len(r.Marks) < 1000 {
-				r.Marks = append(r.Marks, mark{e.TNS, clean(text)})
+			if text := lifecycle(e); text != "" && len(r.Marks) < 1000 {
+				r.Marks = append(r.Marks, mark{e.TNS, cleanText(text)})
 			}
 		case schema.TerminalPath:
 			if r.Cast, err = readCast(it.Member, began); err != nil {
@@ -81,7 +80,7 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", b.Name, it.Path, err)
 			}
-			r.Output = append(r.Output, text{strings.TrimPrefix(it.Path, "stdio/"), cleanLines(string(data)),
+			r.Output = append(r.Output, pageText{strings.TrimPrefix(it.Path, "stdio/"), cleanLines(string(data)),
 				it.Member.Size, it.Member.Size > maxStream})
 		}
 	}
@@ -94,7 +93,7 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 
 // cleanLines makes output fit to be shown, line by line.
 func cleanLines(s string) string {
-	lines := strings.Split(story.Plain(s), "\n")
+	lines := strings.Split(withoutEscapes(s), "\n")
 	for i, l := range lines {
 		lines[i] = view.Clean(strings.ReplaceAll(strings.TrimSuffix(l, "\r"), "\t", "    "))
 	}
@@ -104,13 +103,13 @@ func cleanLines(s string) string {
 func about(b *view.Bundle) *run {
 	d := b.Docs
 	r := &run{
-		Name: clean(b.Name), RunID: clean(b.RunID()), Identity: b.Identity(), Verified: b.Verified(),
+		Name: cleanText(b.Name), RunID: cleanText(b.RunID()), Identity: b.Identity(), Verified: b.Verified(),
 		Problems: []string{},
-		Command:  clean(view.QuoteArgs(d.Run.Command)), Workdir: clean(d.Run.Workdir), Started: clean(d.Run.StartedAt),
+		Command:  cleanText(view.QuoteArgs(d.Run.Command)), Workdir: cleanText(d.Run.Workdir), Started: cleanText(d.Run.StartedAt),
 		Labels:  map[string]string{},
-		Outcome: clean(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: schema.KernelState(d.Health.KernelLayer),
+		Outcome: cleanText(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: schema.KernelState(d.Health.KernelLayer),
 		Words: view.Sentences(d),
-		Calls: []call{}, Marks: []mark{}, Output: []text{}, Processes: []proc{},
+		Calls: []call{}, Marks: []mark{}, Output: []pageText{}, Processes: []proc{},
 		Programs: len(d.Surface.ProcessExecs), Files: len(d.Surface.FilesystemPaths),
 		Hosts: len(d.Surface.NetworkEndpoints),
 	}
@@ -118,23 +117,23 @@ func about(b *view.Bundle) *run {
 		if i == 20 {
 			break
 		}
-		r.Problems = append(r.Problems, clean(b.Report.Problems[i].Error()))
+		r.Problems = append(r.Problems, cleanText(b.Report.Problems[i].Error()))
 	}
 	for k, v := range d.Run.Labels {
-		r.Labels[clean(k)] = clean(v)
+		r.Labels[cleanText(k)] = cleanText(v)
 	}
 	if d.Result.Signal != nil {
-		r.Signal = clean(*d.Result.Signal)
+		r.Signal = cleanText(*d.Result.Signal)
 	}
 	if d.Result.Contract != nil {
-		r.Contract = clean(*d.Result.Contract)
+		r.Contract = cleanText(*d.Result.Contract)
 	}
 	if d.Result.Error != nil {
-		r.Error = clean(d.Result.Error.Message)
+		r.Error = cleanText(d.Result.Error.Message)
 	}
 	for i := range r.Words {
 		w := &r.Words[i]
-		w.Text, w.Why, w.Remedy = clean(w.Text), cleanAll(w.Why, 50), clean(w.Remedy)
+		w.Text, w.Why, w.Remedy = cleanText(w.Text), cleanAll(w.Why, 50), cleanText(w.Remedy)
 	}
 	r.Facts = facts(b)
 	return r
@@ -146,7 +145,7 @@ func facts(b *view.Bundle) [][2]string {
 	u := d.Result.Usage
 	rows := [][2]string{}
 	add := func(k, format string, args ...any) {
-		rows = append(rows, [2]string{k, clean(fmt.Sprintf(format, args...))})
+		rows = append(rows, [2]string{k, cleanText(fmt.Sprintf(format, args...))})
 	}
 	if ns := d.Result.Timings.ChildNS; ns != nil {
 		add("took", "%v", time.Duration(*ns).Round(time.Millisecond))
@@ -208,10 +207,10 @@ func (r *run) readCalls(b *view.Bundle) map[string]int {
 		}
 		index[x.ToolCallID] = len(r.Calls)
 		r.Calls = append(r.Calls, call{
-			ID: clean(x.ToolCallID), Tool: clean(x.Tool), Decision: clean(x.PolicyDecision), Method: clean(x.Method),
+			ID: cleanText(x.ToolCallID), Tool: cleanText(x.Tool), Decision: cleanText(x.PolicyDecision), Method: cleanText(x.Method),
 			Events: x.KernelEventCount, StartNS: start, EndNS: end, Turn: -1,
 			Written: cleanAll(x.Written, 50), Hosts: cleanAll(x.Hosts, 50), Commands: cleanAll(x.Commands, 50),
-			Beyond: clean(beyond[x.ToolCallID]), Unseen: clean(unseen[x.ToolCallID]),
+			Beyond: cleanText(beyond[x.ToolCallID]), Unseen: cleanText(unseen[x.ToolCallID]),
 		})
 	}
 	return index
@@ -227,18 +226,18 @@ func (r *run) turn(t *schema.Turn, index map[string]int) {
 		}
 		i = len(r.Calls)
 		r.Calls = append(r.Calls,
-			call{ID: clean(t.ToolCallID), Written: []string{}, Hosts: []string{}, Commands: []string{}})
+			call{ID: cleanText(t.ToolCallID), Written: []string{}, Hosts: []string{}, Commands: []string{}})
 	}
 	c := &r.Calls[i]
-	c.Turn, c.Tool, c.StartNS, c.EndNS = int(t.Index), clean(t.Tool), t.TStartNS, t.TEndNS
-	c.Params, c.Answer = clean(string(t.Parameters)), clean(string(t.Output))
+	c.Turn, c.Tool, c.StartNS, c.EndNS = int(t.Index), cleanText(t.Tool), t.TStartNS, t.TEndNS
+	c.Params, c.Answer = cleanText(string(t.Parameters)), cleanText(string(t.Output))
 	switch {
 	case t.RejectedBy != "":
-		c.Verdict = clean("rejected by " + t.RejectedBy)
+		c.Verdict = cleanText("rejected by " + t.RejectedBy)
 	case t.Error != "":
-		c.Verdict = clean("failed: " + t.Error)
+		c.Verdict = cleanText("failed: " + t.Error)
 	case t.VerifierVerdict != schema.VerdictNotRun:
-		c.Verdict = clean(t.VerifierVerdict)
+		c.Verdict = cleanText(t.VerifierVerdict)
 	}
 }
 
@@ -253,7 +252,7 @@ func (r *run) processes(g *gatherer) {
 			end = p.EndNS
 		}
 		r.Processes = append(r.Processes, proc{
-			PID: p.PID, Parent: p.Parent, Exe: clean(p.Exe), Command: clean(view.Cut(view.QuoteArgs(p.Argv), 400)),
+			PID: p.PID, Parent: p.Parent, Exe: cleanText(p.Exe), Command: cleanText(view.Cut(view.QuoteArgs(p.Argv), 400)),
 			StartNS: p.StartNS, EndNS: end, Exit: p.ExitCode, Signal: p.Signal, Execs: p.Execs,
 		})
 	}
@@ -300,4 +299,49 @@ func readCast(m io.Reader, began int64) (*cast, error) {
 		}
 	}
 	return c, nil
+}
+
+// withoutEscapes is what a terminal would show of text, roughly: without the sequences
+// that move, paint or name things (ECMA-48: CSI, OSC and the short escapes).
+func withoutEscapes(s string) string {
+	if strings.IndexByte(s, 0x1b) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		if s[i] != 0x1b {
+			b.WriteByte(s[i])
+			i++
+			continue
+		}
+		i += escapeLength(s[i:])
+	}
+	return b.String()
+}
+
+// escapeLength is the length of the sequence that s begins with.
+func escapeLength(s string) int {
+	if len(s) < 2 {
+		return len(s)
+	}
+	switch s[1] {
+	case '[':
+		for i := 2; i < len(s); i++ {
+			if s[i] >= 0x40 && s[i] <= 0x7e {
+				return i + 1
+			}
+		}
+		return len(s)
+	case ']', 'P', '_', '^':
+		if i := strings.IndexAny(s[2:], "\a\x1b"); i >= 0 {
+			if s[2+i] == 0x1b && 3+i < len(s) {
+				return i + 4
+			}
+			return i + 3
+		}
+		return len(s)
+	case '(', ')':
+		return min(3, len(s))
+	}
+	return 2
 }

@@ -1,4 +1,4 @@
-package story
+package render
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 // side is something that happened beside the kernel's events.
 type side struct {
 	tns  int64
-	tell func(*Teller)
+	tell func(*teller)
 }
 
 // maxSides bounds what is kept of the layers beside the kernel's.
@@ -29,7 +29,7 @@ type sides struct {
 	began int64
 }
 
-func (s *sides) add(tns int64, tell func(*Teller)) {
+func (s *sides) add(tns int64, tell func(*teller)) {
 	if len(s.list) >= maxSides {
 		s.lost++
 		return
@@ -42,7 +42,7 @@ func (s *sides) sort() {
 }
 
 // until tells what came before tns.
-func (s *sides) until(t *Teller, tns int64) {
+func (s *sides) until(t *teller, tns int64) {
 	for len(s.list) > 0 && s.list[0].tns <= tns {
 		s.list[0].tell(t)
 		s.list = s.list[1:]
@@ -57,22 +57,22 @@ func (s *sides) record(r *schema.Record) {
 		if e.Type == schema.ProcessStarted {
 			s.began = e.TNS
 		}
-		if text := Lifecycle(e); text != "" {
-			s.add(e.TNS, func(t *Teller) { t.Heading(e.TNS, text) })
+		if text := lifecycle(e); text != "" {
+			s.add(e.TNS, func(t *teller) { t.Heading(e.TNS, text) })
 		}
 	case r.Turn != nil:
 		s.turn(r.Turn)
 	case r.SDK != nil:
 		e := r.SDK
 		if strings.HasPrefix(e.EventType, "tool_call") {
-			s.add(e.TNS, func(t *Teller) {
+			s.add(e.TNS, func(t *teller) {
 				t.Heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+
 					e.Tool+" "+e.ToolCallID))
 			})
 		}
 	case r.Policy != nil:
 		e := r.Policy
-		s.add(e.TNS, func(t *Teller) {
+		s.add(e.TNS, func(t *teller) {
 			t.Heading(e.TNS, strings.TrimSpace("policy: "+e.Decision+" "+e.Tool+" "+e.ToolCallID))
 		})
 	}
@@ -80,7 +80,7 @@ func (s *sides) record(r *schema.Record) {
 
 func (s *sides) turn(turn *schema.Turn) {
 	text := fmt.Sprintf("turn %d: %s %s", turn.Index, turn.Tool, turn.ToolCallID)
-	s.add(turn.TStartNS, func(t *Teller) {
+	s.add(turn.TStartNS, func(t *teller) {
 		t.Heading(turn.TStartNS, text)
 		if turn.Prompt != nil {
 			t.Detail("asked: " + *turn.Prompt)
@@ -102,7 +102,7 @@ func (s *sides) turn(turn *schema.Turn) {
 		end = "verdict: " + turn.VerifierVerdict
 	}
 	if len(turn.Output) > 0 || end != "" {
-		s.add(turn.TEndNS, func(t *Teller) {
+		s.add(turn.TEndNS, func(t *teller) {
 			t.Heading(turn.TEndNS, strings.TrimSpace(fmt.Sprintf("turn %d ended  %s", turn.Index, end)))
 			if len(turn.Output) > 0 {
 				t.Detail("answer " + string(turn.Output))
@@ -111,9 +111,9 @@ func (s *sides) turn(turn *schema.Turn) {
 	}
 }
 
-// Lifecycle puts an event of the run itself into words. It is empty for an event that show
+// lifecycle puts an event of the run itself into words. It is empty for an event that show
 // leaves out.
-func Lifecycle(e *schema.Event) string {
+func lifecycle(e *schema.Event) string {
 	switch e.Type {
 	case schema.RunStarted:
 		return "the run started: " + view.QuoteArgs(e.Command)
@@ -165,9 +165,9 @@ func (s *sides) cast(line []byte, at time.Duration) (time.Duration, error) {
 	text, _ := event[2].(string)
 	at += time.Duration(wait * float64(time.Second))
 	if code == "o" {
-		text = Plain(text)
+		text = withoutEscapes(text)
 		tns := s.began + int64(at)
-		s.add(tns, func(t *Teller) { t.Output(tns, text) })
+		s.add(tns, func(t *teller) { t.Output(tns, text) })
 	}
 	return at, nil
 }

@@ -1,4 +1,4 @@
-package export
+package render
 
 import (
 	"fmt"
@@ -67,17 +67,17 @@ func WriteSummary(w io.Writer, suites []Suite, limit int) error {
 			break
 		}
 		one := []Suite{s}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", escape(s.Name), count(one, Passed), count(one, Failed),
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", escapeMarkdown(s.Name), count(one, Passed), count(one, Failed),
 			count(one, Unknown), count(one, Skipped))
 	}
 	left := 0
 	for _, s := range suites {
 		var part strings.Builder
-		fmt.Fprintf(&part, "\n### %s\n\nrun %s, %s\n\n", escape(s.Name), escape(s.RunID), escape(s.Identity))
+		fmt.Fprintf(&part, "\n### %s\n\nrun %s, %s\n\n", escapeMarkdown(s.Name), escapeMarkdown(s.RunID), escapeMarkdown(s.Identity))
 		for _, c := range s.Cases {
-			fmt.Fprintf(&part, "- %s **%s** %s: %s\n", marks[c.State], escape(c.Rule), c.State, escape(c.Message))
+			fmt.Fprintf(&part, "- %s **%s** %s: %s\n", marks[c.State], escapeMarkdown(c.Rule), c.State, escapeMarkdown(c.Message))
 			for line := range strings.Lines(c.details()) {
-				fmt.Fprintf(&part, "  - %s\n", escape(cut(strings.TrimSpace(line), 400)))
+				fmt.Fprintf(&part, "  - %s\n", escapeMarkdown(cut(strings.TrimSpace(line), 400)))
 			}
 		}
 		if b.Len()+part.Len() > limit-200 {
@@ -93,8 +93,8 @@ func WriteSummary(w io.Writer, suites []Suite, limit int) error {
 	return err
 }
 
-// escape makes text from evidence stand for itself in Markdown.
-func escape(s string) string {
+// escapeMarkdown makes text from evidence stand for itself in Markdown.
+func escapeMarkdown(s string) string {
 	var b strings.Builder
 	for _, r := range plain(s) {
 		switch {
