@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,5 +62,48 @@ func TestItems(t *testing.T) {
 	got, err = read()
 	if len(got) != 1 || err == nil || !strings.Contains(err.Error(), schema.KernelPath+": line 2: ") {
 		t.Errorf("after %q: %v", got, err)
+	}
+}
+
+// Scan yields all lines in their order, each with its own result, whoever stops early or fails.
+func TestScan(t *testing.T) {
+	const n = 3*batchLines + 7
+	r, err := Open(sealSample(t, "a.tar", n).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scan := func(fail uint64) (lines int, err error) {
+		worker := func() func(*Item) (uint64, error) {
+			return func(it *Item) (uint64, error) {
+				if it.Seq == fail {
+					return 0, io.ErrNoProgress
+				}
+				return it.Kernel.Seq, nil
+			}
+		}
+		for s, err := range Scan(t.Context(), r, schema.KernelPath, worker) {
+			if err != nil {
+				return lines, err
+			}
+			if s.Seq != uint64(lines) || s.Result != s.Seq || s.Kernel.Seq != s.Seq || s.Number != lines+1 ||
+				!strings.Contains(string(s.Line), fmt.Sprintf(`"seq":%d,`, lines)) {
+				t.Fatalf("at %d: seq %d, result %d, line %d: %s", lines, s.Seq, s.Result, s.Number, s.Line)
+			}
+			lines++
+		}
+		return lines, nil
+	}
+	if lines, err := scan(n); err != nil || lines != n {
+		t.Errorf("%d lines, %v", lines, err)
+	}
+	const bad = batchLines + 3
+	if lines, err := scan(bad); lines != bad || !errors.Is(err, io.ErrNoProgress) ||
+		!strings.HasPrefix(err.Error(), fmt.Sprintf("%s: line %d: ", schema.KernelPath, bad+1)) {
+		t.Errorf("%d lines, %v", lines, err)
+	}
+	for range Scan(t.Context(), r, schema.KernelPath, func() func(*Item) (int, error) {
+		return func(*Item) (int, error) { return 0, nil }
+	}) {
+		break // which ends the workers: the test binary fails if it leaves any behind
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"hash"
 	"io"
 	"iter"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 
@@ -265,6 +267,142 @@ func (m *Member) items(yield func(*Item, error) bool) bool {
 		}
 	}
 	return true
+}
+
+// Scanned is an item, and what a worker of [Scan] made of it.
+type Scanned[T any] struct {
+	Item
+	Result T
+}
+
+// batch is lines that one worker of [Scan] decodes at a time.
+type batch[T any] struct {
+	first  int // the number of its first line
+	data   []byte
+	ends   []int // of each line in data
+	kernel []schema.KernelEvent
+	done   []Scanned[T]
+	err    error // of the line after done
+	ready  chan struct{}
+}
+
+// batchLines is how many lines are in a batch.
+const batchLines = 512
+
+// Scan is [Reader.Items] of one layer on all cores. It calls worker once for each core, and the function that
+// worker returned once for each line, on any core. It yields the items with the results in the order of the layer;
+// each is valid until the next one. An error of the function names the line, and is the last thing that comes.
+func Scan[T any](ctx context.Context, r *Reader, layer string,
+	worker func() func(*Item) (T, error)) iter.Seq2[*Scanned[T], error] {
+	return func(yield func(*Scanned[T], error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		cores := runtime.GOMAXPROCS(0)
+		work, order := make(chan *batch[T], cores), make(chan *batch[T], 2*cores)
+		free := make(chan *batch[T], 4*cores)
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer cancel()
+		for range cores {
+			each, decoder := worker(), schema.NewLineDecoder(layer)
+			all.Go(func() {
+				for b := range work {
+					b.run(layer, decoder, each)
+					close(b.ready)
+				}
+			})
+		}
+		all.Go(func() {
+			defer close(work)
+			defer close(order)
+			cut(ctx, r, layer, free, func(b *batch[T]) bool {
+				for _, to := range []chan<- *batch[T]{order, work} {
+					select {
+					case to <- b:
+					case <-ctx.Done():
+						return false
+					}
+				}
+				return true
+			})
+		})
+		for b := range order {
+			select {
+			case <-b.ready:
+			case <-ctx.Done():
+				yield(nil, ctx.Err())
+				return
+			}
+			for i := range b.done {
+				if !yield(&b.done[i], nil) {
+					return
+				}
+			}
+			if b.err != nil {
+				yield(nil, b.err)
+				return
+			}
+			select {
+			case free <- b:
+			default:
+			}
+		}
+		if ctx.Err() != nil {
+			yield(nil, ctx.Err())
+		}
+	}
+}
+
+// cut sends the lines of a layer in batches, in memory that was freed where there is some.
+func cut[T any](ctx context.Context, r *Reader, layer string, free <-chan *batch[T], send func(*batch[T]) bool) {
+	next := func(first int) *batch[T] {
+		b := &batch[T]{}
+		select {
+		case b = <-free:
+		default:
+		}
+		return &batch[T]{first: first, data: b.data[:0], ends: b.ends[:0], kernel: b.kernel[:0], done: b.done[:0],
+			ready: make(chan struct{})}
+	}
+	n := 1
+	b := next(n)
+	for line, err := range r.Lines(ctx, layer) {
+		if err != nil {
+			b.err = err
+			break
+		}
+		n++
+		b.data = append(b.data, line...)
+		if b.ends = append(b.ends, len(b.data)); len(b.ends) == batchLines {
+			if !send(b) {
+				return
+			}
+			b = next(n)
+		}
+	}
+	send(b)
+}
+
+// run decodes the lines and calls each. The first error ends it.
+func (b *batch[T]) run(layer string, decoder *schema.LineDecoder, each func(*Item) (T, error)) {
+	b.kernel = slices.Grow(b.kernel, len(b.ends)) // which the items point into
+	start := 0
+	for i, end := range b.ends {
+		s := Scanned[T]{Item: Item{Path: layer, Number: b.first + i, Line: b.data[start:end]}}
+		var err error
+		if s.Record, err = decoder.Decode(s.Line); err == nil && s.Kernel != nil {
+			b.kernel = append(b.kernel, *s.Kernel)
+			s.Kernel = &b.kernel[i]
+		}
+		if err == nil {
+			s.Result, err = each(&s.Item)
+		}
+		if err != nil {
+			b.err = fmt.Errorf("%s: line %d: %w", layer, s.Number, err)
+			return
+		}
+		b.done = append(b.done, s)
+		start = end
+	}
 }
 
 // Documents are the JSON members of a bundle.

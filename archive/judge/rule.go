@@ -74,21 +74,21 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 			return err
 		}
 		if s.processes != nil {
-			s.processes.Add(e.K)
+			s.processes.Add(e.Kernel)
 		}
-		s.networks.Add(e.K)
-		for i, match := range e.Match {
+		s.networks.Add(e.Kernel)
+		for i, match := range e.Result {
 			if match {
-				s.found[asking[i]].found(eventEvidence(e.K, s.networks.Of(e.K)))
+				s.found[asking[i]].found(eventEvidence(e.Kernel, s.networks.Of(e.Kernel)))
 			}
 		}
-		if e.K.Class == schema.ClassRunner || e.K.Class == schema.ClassCheck {
+		if e.Kernel.Class == schema.ClassRunner || e.Kernel.Class == schema.ClassCheck {
 			continue // our own doing
 		}
-		s.made.event(e.K)
+		s.made.event(e.Kernel)
 		for _, r := range looking {
-			if r.event(e.K) {
-				s.found[r].found(eventEvidence(e.K, s.networks.Of(e.K)))
+			if r.event(e.Kernel) {
+				s.found[r].found(eventEvidence(e.Kernel, s.networks.Of(e.Kernel)))
 			}
 		}
 	}

@@ -2,18 +2,17 @@ package view
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
-	"github.com/go-json-experiment/json"
 )
 
-// Layers is what events are read from; *archive.Reader is one.
-type Layers interface {
-	// Lines iterates over a layer's lines, each valid until the next.
-	Lines(ctx context.Context, layer string) iter.Seq2[[]byte, error]
+// Items is what events are read from; *archive.Reader is one.
+type Items interface {
+	// Items iterates over the items at some paths, each valid until the next.
+	Items(ctx context.Context, paths ...string) iter.Seq2[*archive.Item, error]
 }
 
 // Event is one line of a bundle that matched. It and all it refers to are
@@ -32,11 +31,9 @@ type Event struct {
 	ToolCall string
 }
 
-// Events iterates over the events of a bundle that f wants, layer by layer in
-// the bundle's order and in the order of their lines. An error, of the filter
-// (ErrFilter), of the bundle or of a line that isn't valid, is the last thing
-// that comes.
-func Events(ctx context.Context, b Layers, f Filter) iter.Seq2[*Event, error] {
+// Events iterates over the events of a bundle that f wants, layer by layer and in the order of their lines. An
+// error, of the filter (ErrFilter), of the bundle or of a line that isn't valid, is the last thing that comes.
+func Events(ctx context.Context, b Items, f Filter) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		m, err := f.compile()
 		if err != nil {
@@ -48,23 +45,13 @@ func Events(ctx context.Context, b Layers, f Filter) iter.Seq2[*Event, error] {
 			if !slices.Contains(m.Layers, name) || m.kernel && path != schema.KernelPath {
 				continue
 			}
-			ev := Event{Layer: name}
-			if path == schema.KernelPath {
-				ev.Kernel = new(schema.KernelEvent)
-			}
-			n := 0
-			for line, err := range b.Lines(ctx, path) {
-				n++
+			var ev Event
+			for it, err := range b.Items(ctx, path) {
 				if err != nil {
 					yield(nil, err)
 					return
 				}
-				ok, err := m.line(line, &ev)
-				if err != nil {
-					yield(nil, fmt.Errorf("%s: line %d: %w", path, n, err))
-					return
-				}
-				if ok && !yield(&ev, nil) {
+				if ev = event(name, it); m.wants(&ev) && !yield(&ev, nil) {
 					return
 				}
 			}
@@ -72,40 +59,30 @@ func Events(ctx context.Context, b Layers, f Filter) iter.Seq2[*Event, error] {
 	}
 }
 
-// line reads a line into ev and reports whether it is wanted.
-func (m *matcher) line(line []byte, ev *Event) (bool, error) {
-	ev.Line = line
-	if k := ev.Kernel; k != nil {
-		if err := schema.DecodeKernelEvent(line, k); err != nil {
-			return false, err
-		}
-		ev.Kind, ev.TNS, ev.ToolCall = "", k.TNS, k.ToolCallID
-		if !m.kernelEvent(k) {
-			return false, nil
-		}
-		ev.Kind = k.Kind.String()
-		return true, nil
+func event(layer string, it *archive.Item) Event {
+	ev := Event{Layer: layer, Line: it.Line, Kernel: it.Kernel}
+	switch {
+	case it.Kernel != nil:
+		ev.Kind, ev.TNS, ev.ToolCall = it.Kernel.Kind.String(), it.Kernel.TNS, it.Kernel.ToolCallID
+	case it.Event != nil:
+		ev.Kind, ev.TNS = it.Event.Type, it.Event.TNS
+	case it.Policy != nil:
+		ev.Kind, ev.TNS, ev.ToolCall = it.Policy.Decision, it.Policy.TNS, it.Policy.ToolCallID
+	case it.SDK != nil:
+		ev.Kind, ev.TNS, ev.ToolCall = it.SDK.EventType, it.SDK.TNS, it.SDK.ToolCallID
+	case it.Turn != nil:
+		ev.Kind, ev.TNS, ev.ToolCall = it.Turn.Tool, it.Turn.TStartNS, it.Turn.ToolCallID
+	case it.Call != nil:
+		ev.Kind, ev.ToolCall = it.Call.ToolID, it.Call.ToolCallID
 	}
-	var head struct {
-		Type       string `json:"type"`
-		EventType  string `json:"event_type"`
-		Decision   string `json:"decision"`
-		Tool       string `json:"tool"`
-		ToolID     string `json:"tool_id"`
-		TNS        int64  `json:"t_ns"`
-		TStartNS   int64  `json:"t_start_ns"`
-		ToolCallID string `json:"tool_call_id"`
-	}
-	if err := json.Unmarshal(line, &head); err != nil {
-		return false, err
-	}
-	ev.TNS, ev.ToolCall = max(head.TNS, head.TStartNS), head.ToolCallID
-	ev.Kind = head.Type
-	for _, k := range []string{head.EventType, head.Decision, head.Tool, head.ToolID} {
-		if ev.Kind == "" {
-			ev.Kind = k
-		}
+	return ev
+}
+
+// wants reports whether an event is wanted.
+func (m *matcher) wants(ev *Event) bool {
+	if ev.Kernel != nil {
+		return m.kernelEvent(ev.Kernel)
 	}
 	return (m.names == nil || m.names[ev.Kind]) && (m.ToolCall == "" || ev.ToolCall == m.ToolCall) &&
-		ev.TNS >= int64(m.Since) && (m.Until == 0 || ev.TNS <= int64(m.Until)), nil
+		ev.TNS >= int64(m.Since) && (m.Until == 0 || ev.TNS <= int64(m.Until))
 }

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/assay-run/assay-run/schema"
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Filter says which events are wanted. Every field that is set must hold; one

@@ -1,9 +1,7 @@
 package view
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
@@ -57,42 +55,15 @@ type Table struct {
 func NewTable() *Table { return &Table{instances: map[uint64]instance{}} }
 
 // ReadProcesses fills a table from a bundle's kernel layer.
-func ReadProcesses(ctx context.Context, b Layers) (*Table, error) {
+func ReadProcesses(ctx context.Context, b Items) (*Table, error) {
 	t := NewTable()
-	var e schema.KernelEvent
-	n := 0
-	for line, err := range b.Lines(ctx, schema.KernelPath) {
-		n++
+	for it, err := range b.Items(ctx, schema.KernelPath) {
 		if err != nil {
 			return nil, err
 		}
-		if !concerns(line) {
-			continue
-		}
-		if err := schema.DecodeKernelEvent(line, &e); err != nil {
-			return nil, fmt.Errorf("%s: line %d: %w", schema.KernelPath, n, err)
-		}
-		t.Add(&e)
+		t.Add(it.Kernel)
 	}
 	return t, nil
-}
-
-// kindKey is the key of an event's kind.
-var kindKey = []byte(`"kind"`)
-
-// concerns reports whether Add may want a line, without decoding it. It looks at the
-// kind where that is written as a recorder writes it, and else wants the line.
-func concerns(line []byte) bool {
-	_, rest, ok := bytes.Cut(line, kindKey)
-	if !ok || !bytes.HasPrefix(rest, []byte(`:"`)) {
-		return true
-	}
-	kind, _, ended := bytes.Cut(rest[2:], []byte{'"'})
-	switch string(kind) {
-	case "fork", "exec", "exit", "join", "thread", "namespace":
-		return true
-	}
-	return !ended || bytes.IndexByte(kind, '\\') >= 0
 }
 
 // Add adds an event. Events must come in order; those that say nothing about

@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
-	"github.com/google/go-cmp/cmp"
 )
 
 // memory is a bundle in memory.
@@ -22,23 +23,17 @@ type memory struct {
 	docs   archive.Documents
 }
 
-func (m *memory) Lines(_ context.Context, layer string) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		for _, l := range m.layers[layer] {
-			if !yield([]byte(l), nil) {
-				return
-			}
-		}
-	}
-}
-
-func (m *memory) Items(ctx context.Context, paths ...string) iter.Seq2[*archive.Item, error] {
+func (m *memory) Items(_ context.Context, paths ...string) iter.Seq2[*archive.Item, error] {
 	return func(yield func(*archive.Item, error) bool) {
 		for _, path := range paths {
 			decoder := schema.NewLineDecoder(path)
-			for line := range m.Lines(ctx, path) {
-				record, err := decoder.Decode(line)
-				if !yield(&archive.Item{Path: path, Line: line, Record: record}, err) || err != nil {
+			for i, line := range m.layers[path] {
+				record, err := decoder.Decode([]byte(line))
+				if err != nil {
+					err = fmt.Errorf("%s: line %d: %w", path, i+1, err)
+				}
+				it := &archive.Item{Path: path, Line: []byte(line), Number: i + 1, Record: record}
+				if !yield(it, err) || err != nil {
 					return
 				}
 			}
@@ -116,7 +111,7 @@ func sample() *memory {
 	)
 }
 
-func kindsOf(t *testing.T, b Layers, f Filter) string {
+func kindsOf(t *testing.T, b Items, f Filter) string {
 	t.Helper()
 	var got []string
 	for e, err := range Events(t.Context(), b, f) {
@@ -183,10 +178,13 @@ func TestImpossibleFiltersAreRefused(t *testing.T) {
 
 func TestOtherLayers(t *testing.T) {
 	b := sample()
-	b.layers[schema.EventsPath] = []string{`{"schema":"assay.runner.event.v0","type":"run_started","t_ns":1}`,
-		`{"type":"timeout","t_ns":2000000000}`}
-	b.layers[schema.SDKPath] = []string{`{"event_type":"tool_call_started","tool_call_id":"tc_1","t_ns":5}`,
-		`{"event_type":"tool_call_started","tool_call_id":"tc_2"}`}
+	b.layers[schema.EventsPath] = []string{
+		`{"schema":"assay.runner.event.v0","run_id":"r","seq":0,"type":"cancelled","t_ns":1}`,
+		`{"schema":"assay.runner.event.v0","run_id":"r","seq":1,"type":"timeout","t_ns":2000000000}`}
+	sdk := `{"schema":"assay.runner.sdk_event.v0","run_id":"r","event_type":"tool_call_started","source":"log",` +
+		`"sdk_name":"x","sdk_version":"1",`
+	b.layers[schema.SDKPath] = []string{sdk + `"seq":0,"tool_call_id":"tc_1","t_ns":5}`,
+		sdk + `"seq":1,"tool_call_id":"tc_2"}`}
 	for name, c := range map[string]struct {
 		f    Filter
 		want int
@@ -285,7 +283,8 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 			{Code: "edge", ToolCallIDs: []string{hostile}, Effects: effects}, {Code: hostile},
 		},
 	}
-	b.layers[schema.SDKPath] = []string{`{"event_type":"a\u001b[2J","x":"` + "\u009b" + `"}`}
+	b.layers[schema.SDKPath] = []string{`{"schema":"assay.runner.sdk_event.v0","run_id":"r","seq":0,` +
+		`"event_type":"a\u001b[2J","source":"` + "\u009b" + `","sdk_name":"x","sdk_version":"1"}`}
 	check := func(what, text string) {
 		t.Helper()
 		for i, r := range text {

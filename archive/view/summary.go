@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"iter"
 	"slices"
 
 	"github.com/assay-run/assay-run/archive"
@@ -227,7 +226,7 @@ type Failure struct {
 
 // Source is the bundle that Summarize reads; *archive.Reader is one.
 type Source interface {
-	Items(ctx context.Context, paths ...string) iter.Seq2[*archive.Item, error]
+	Items
 	Documents(ctx context.Context, without ...string) (*archive.Documents, error)
 	Identity() string
 }

@@ -225,7 +225,7 @@ func TestInTotoStatementIsOne(t *testing.T) {
 func TestJudgementsOfABundleAreOfTheirSchemas(t *testing.T) {
 	for format, file := range map[string]string{"ctrf": "ctrf-schema-0.0.json", "sarif": "sarif-2.1.0-rtm.5.json"} {
 		doc := exported(t, format)
-		schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "archive", "export", "testdata",
+		schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "archive", "render", "testdata",
 			file))
 		if err != nil {
 			t.Fatal(err)

@@ -66,23 +66,20 @@ terminal answer, or change its title or the clipboard.`,
 
 // replay plays the recording of b.
 func (a *app) replay(ctx context.Context, b *view.Bundle, o render.Playback) error {
-	for m, err := range b.Members(ctx) {
+	for it, err := range b.Items(ctx, schema.TerminalPath) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
-		}
-		if m.Path != schema.TerminalPath {
-			continue
 		}
 		o.Size = a.fits()
 		keys, restore := a.keys()
 		o.Wait = keys.wait
-		exit, err := render.Play(ctx, a.stdout, m, o)
+		exit, err := render.Play(ctx, a.stdout, it.Member, o)
 		restore()
 		switch {
 		case errors.Is(err, errStopped), errors.Is(err, context.Canceled):
 			return console.ExitError{Code: exitStopped}
 		case err != nil:
-			return fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
+			return fmt.Errorf("%s: %s: %w", b.Name, it.Path, err)
 		}
 		if s := b.Docs.Result.Stdio.Terminal; s != nil && s.Truncated {
 			a.say.Warning("the recording ends before the run did: it has %d of %d bytes", s.Captured, s.Bytes)

@@ -98,17 +98,14 @@ func learn(ctx context.Context, l *sandbox.Learner, b *view.Bundle) error {
 			"record the run on a host where assay-run doctor reports kernel observation")
 	}
 	l.Run(b.Docs.Run.Workdir)
-	for _, layer := range []struct {
-		path string
-		line func([]byte) error
-	}{{schema.KernelPath, l.Kernel}, {schema.PolicyPath, l.Policy}} {
-		for line, err := range b.Lines(ctx, layer.path) {
-			if err == nil {
-				err = layer.line(line)
-			}
-			if err != nil {
-				return console.WithHint(err, "run assay-run verify %s", b.Name)
-			}
+	for it, err := range b.Items(ctx, schema.KernelPath, schema.PolicyPath) {
+		switch {
+		case err != nil:
+			return console.WithHint(err, "run assay-run verify %s", b.Name)
+		case it.Kernel != nil:
+			l.Kernel(it.Kernel)
+		default:
+			l.Policy(it.Policy)
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,7 +21,6 @@ type Learner struct {
 	domains map[string]bool
 	direct  map[string]bool // endpoints that were reached without the proxy
 	cannot  map[string]bool // what no policy allows
-	event   schema.KernelEvent
 }
 
 // NewLearner makes a Learner that has seen nothing.
@@ -37,15 +35,11 @@ func NewLearner() *Learner {
 // Run says that the lines to come are of a run in dir, an absolute path.
 func (l *Learner) Run(dir string) { l.dir = dir }
 
-// Kernel takes a line of the kernel layer. What a call did and what it was
+// Kernel takes a kernel event. What a call did and what it was
 // denied count the same; what failed otherwise does not.
-func (l *Learner) Kernel(line []byte) error {
-	e := &l.event
-	if err := schema.DecodeKernelEvent(line, e); err != nil {
-		return err
-	}
+func (l *Learner) Kernel(e *schema.KernelEvent) {
 	if e.Class == schema.ClassRunner || e.Failed() || e.Blocked() {
-		return nil // denials come from the policy layer, with their operation
+		return // denials come from the policy layer, with their operation
 	}
 	for name, access := range e.Touches() {
 		switch {
@@ -57,17 +51,12 @@ func (l *Learner) Kernel(line []byte) error {
 			l.connects(name, e.Names)
 		}
 	}
-	return nil
 }
 
-// Policy takes a line of the policy layer.
-func (l *Learner) Policy(line []byte) error {
-	var e schema.PolicyEvent
-	if err := json.Unmarshal(line, &e); err != nil {
-		return fmt.Errorf("policy layer: %w", err)
-	}
+// Policy takes a decision.
+func (l *Learner) Policy(e *schema.PolicyEvent) {
 	if e.Source != "sandbox" {
-		return nil
+		return
 	}
 	switch {
 	case e.Rule == "evidence":
@@ -86,7 +75,6 @@ func (l *Learner) Policy(line []byte) error {
 	case e.Operation == OpConnect:
 		l.connects(e.Target, nil)
 	}
-	return nil
 }
 
 func (l *Learner) writes(name string) {
