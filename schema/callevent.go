@@ -2,10 +2,11 @@ package schema
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/go-json-experiment/json/v1"
 
 	jsonv2 "github.com/go-json-experiment/json"
 )

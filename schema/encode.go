@@ -2,10 +2,9 @@ package schema
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 
-	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
@@ -23,17 +22,8 @@ func Line(v any) ([]byte, error) {
 }
 
 // PrintDocument writes v to w as [Document] encodes it, with what drives a terminal
-// escaped as [AppendForTerminal] does. It writes while it encodes: encoding/json would
-// hold a large document twice.
-func PrintDocument(w io.Writer, v any) error {
-	out := forTerminal{w}
-	if err := jsonv2.MarshalWrite(out, v, jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "),
-		jsontext.EscapeForHTML(false)); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
-}
+// escaped as [AppendForTerminal] does. It writes while it encodes.
+func PrintDocument(w io.Writer, v any) error { return encodeTo(forTerminal{w}, v, "  ") }
 
 func encode(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
@@ -44,10 +34,15 @@ func encode(v any, indent string) ([]byte, error) {
 }
 
 func encodeTo(w io.Writer, v any, indent string) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", indent)
-	return e.Encode(v)
+	format := json.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false))
+	if indent != "" {
+		format = json.JoinOptions(format, jsontext.WithIndent(indent))
+	}
+	if err := json.MarshalWrite(w, v, format); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
 }
 
 // MarshalJSON writes the value, or null when it is not valid.

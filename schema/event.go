@@ -2,7 +2,8 @@ package schema
 
 import (
 	"cmp"
-	"encoding/json"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Lifecycle event types, the "type" key of an [Event]. RunStarted is first and

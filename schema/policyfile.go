@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,7 +28,7 @@ type Policy struct {
 	// Sandbox is what the policy meant for the run: its paths, resolved, its
 	// network, environment (names only) and user, and how each layer that enforces
 	// them went. Absent without a sandbox.
-	Sandbox json.RawMessage `json:"sandbox,omitempty"`
+	Sandbox jsontext.Value `json:"sandbox,omitempty"`
 	// ClientRules are those that clients added while the run went on.
 	ClientRules []PolicyRule `json:"client_rules"`
 }

@@ -1,8 +1,9 @@
 package schema
 
 import (
-	"encoding/json"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Wall is a time of the wall clock as documents have it: RFC 3339 in UTC.
@@ -67,7 +68,7 @@ type Run struct {
 	Turns   *RunTurns `json:"turns,omitempty"`
 	// Spec is the effective run as a spec file has it, without Env: options that
 	// have no field of their own above are found here. Absent in older bundles.
-	Spec json.RawMessage `json:"spec,omitempty"`
+	Spec jsontext.Value `json:"spec,omitempty"`
 	// StartedAt is the wall clock at the start, RFC 3339 in UTC. It is
 	// information: nothing is ordered by it.
 	StartedAt string `json:"started_at"`

@@ -2,9 +2,10 @@ package schema
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Verifier verdicts of a turn.
@@ -33,12 +34,12 @@ type TurnBody struct {
 	// Tool is empty where a client reported a turn that called none.
 	Tool string `json:"tool"`
 	// Parameters are the call's parameters as they were sent, up to the caps.
-	Parameters json.RawMessage `json:"parameters,omitzero"`
+	Parameters jsontext.Value `json:"parameters,omitzero"`
 	// Output is the tool's result as it was sent, up to the caps. A rejected
 	// action has none, and one whose tool failed has one only if the tool said
 	// in its result that it failed.
-	Output     json.RawMessage `json:"output,omitzero"`
-	CLIOutcome *CLIOutcome     `json:"cli_outcome,omitempty"`
+	Output     jsontext.Value `json:"output,omitzero"`
+	CLIOutcome *CLIOutcome    `json:"cli_outcome,omitempty"`
 	// VerifierVerdict is pass, fail or not_run.
 	VerifierVerdict string `json:"verifier_verdict"`
 	// PolicyRejected is set when the action was rejected: its tool never ran.
@@ -194,9 +195,9 @@ func (t *Turn) read(d lineReader) error {
 	return nil
 }
 
-func (d lineReader) rawMessage() (json.RawMessage, error) {
+func (d lineReader) rawMessage() (jsontext.Value, error) {
 	v, err := d.raw()
-	return json.RawMessage(v.Clone()), err
+	return jsontext.Value(v.Clone()), err
 }
 
 func (d lineReader) cliOutcome() (o CLIOutcome, err error) {

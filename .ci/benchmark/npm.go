@@ -1,12 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // The packages that are installed without a network: about as many as a web project has.

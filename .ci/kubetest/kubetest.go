@@ -4,7 +4,6 @@
 package kubetest
 
 import (
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // Node is the name of the node that all pods are on.

@@ -3,10 +3,11 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // image is a container image that holds the two programs and nothing else. The tar is an OCI

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
-	"encoding/json"
 	"fmt"
 	"path"
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // materials is the bill of materials (CycloneDX 1.6): the modules that each program was

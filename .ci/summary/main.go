@@ -6,12 +6,13 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // slowest is how many tests are listed with their time, subtests and what they are part of

@@ -1,9 +1,11 @@
 package query
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/go-json-experiment/json/v1"
 
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/interpreter"
@@ -84,7 +86,7 @@ func OfTurn(run Run, t *schema.Turn) interpreter.Activation {
 }
 
 // anything decodes a JSON value; what is not there is null.
-func anything(raw json.RawMessage) any {
+func anything(raw jsontext.Value) any {
 	var v any
 	if json.Unmarshal(raw, &v) != nil || v == nil {
 		return types.NullValue

@@ -1,9 +1,10 @@
 package render
 
 import (
-	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // The Common Test Report Format (ctrf.io), specification 0.0.0.

@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 //go:embed web

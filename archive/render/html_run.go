@@ -3,13 +3,14 @@ package render
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/view"

@@ -2,11 +2,12 @@ package render
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"

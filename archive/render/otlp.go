@@ -6,13 +6,14 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"io"
 	"maps"
 	"net/netip"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"

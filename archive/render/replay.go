@@ -3,11 +3,12 @@ package render
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // Playback say how a recording is played. The zero value plays it as it went.

@@ -1,11 +1,12 @@
 package render
 
 import (
-	"encoding/json"
 	"fmt"
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"

@@ -26,6 +26,10 @@ var mayImport = map[string][]string{
 	"cmd":     {"archive", "cgroup", "kernel", "runner", "schema"},
 }
 
+// standardJSON are the files that import encoding/json. All others import github.com/go-json-experiment/json, or its
+// package v1 where names match in any case, or where what is written keeps the form that encoding/json gives it.
+var standardJSON = []string{filepath.Join("..", "..", "runner", "engine", "relay_linux.go")}
+
 // TestImportsPointOneWayAndPackagesAreDocumented looks at the whole module, in
 // which each package has one package comment.
 func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
@@ -47,6 +51,9 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 			comments[filepath.Dir(path)] += found
 			for _, i := range f.Imports {
 				name, err := strconv.Unquote(i.Path.Value)
+				if name == "encoding/json" && !slices.Contains(standardJSON, path) {
+					t.Errorf("%s imports encoding/json; see standardJSON", path)
+				}
 				if ours, ok := strings.CutPrefix(name, module); ok {
 					if strings.HasSuffix(ours, "/reexec") && f.Name.Name != "main" {
 						t.Errorf("%s imports %s, after which its users may never come to main; only a main package may",

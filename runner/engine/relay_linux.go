@@ -26,6 +26,9 @@ import (
 // Relay is a second socket of a Docker daemon, for the command of a run. Containers that
 // are made through it get a cgroup parent, unless the request names another one. Relay
 // changes nothing else. It refuses what the daemon's router does not take as it stands.
+//
+// It reads requests with encoding/json, as the daemon does, and no other file of the product uses that package: names
+// match in any case, and a request that the two read differently could hide its cgroup parent.
 type Relay struct {
 	daemon *Engine
 	parent string

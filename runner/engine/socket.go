@@ -3,10 +3,11 @@ package engine
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 // Socket is the path where a docker client with this environment finds its daemon. It is

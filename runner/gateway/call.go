@@ -220,7 +220,7 @@ func (c *call) record() error {
 // turn is the call as a turn.
 func (c *call) turn() schema.TurnBody {
 	t := schema.TurnBody{
-		Tool: c.action.Tool, Parameters: rawValue(c.action.Parameters), VerifierVerdict: schema.VerdictNotRun,
+		Tool: c.action.Tool, Parameters: c.action.Parameters, VerifierVerdict: schema.VerdictNotRun,
 		DryRun: c.params.DryRun, Source: "gateway", ActionID: c.action.ID, ToolCallID: c.action.ToolCallID,
 		ClientID: c.params.Proposal.Source, ProposalID: c.params.Proposal.ID,
 		TStartNS: int64(c.began - c.run.Zero), TEndNS: int64(c.finished - c.run.Zero),
@@ -237,12 +237,12 @@ func (c *call) turn() schema.TurnBody {
 		t.RejectedBy = c.by
 		t.PolicyRejected = &schema.PolicyRejected{Rule: c.rule, Param: c.param}
 	case c.outcome.Kind == schema.CallExecutionFailed:
-		t.Error, t.Output = c.outcome.Code, rawValue(c.output)
+		t.Error, t.Output = c.outcome.Code, c.output
 		if recording.IsLeftOut(c.toolErr) {
-			t.Output = rawValue(c.toolErr)
+			t.Output = c.toolErr
 		}
 	case !c.params.DryRun:
-		t.Output = rawValue(c.output)
+		t.Output = c.output
 		switch c.action.Tool {
 		case turns.CLITool:
 			t.CLIOutcome = cliOutcome(c.output)

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	stdjson "encoding/json"
 	"math"
 	"strconv"
 
@@ -11,8 +10,6 @@ import (
 
 	"github.com/assay-run/assay-run/schema"
 )
-
-func rawValue(v jsontext.Value) stdjson.RawMessage { return stdjson.RawMessage(v) }
 
 // mayHave reports whether value may be an object with a member of the name. This look at
 // its bytes saves most values from being decoded for a member that they do not have.

@@ -697,7 +697,7 @@ func (c *client) recordTurns(r *rpc.Request) (any, *jsonrpc.Error) {
 
 func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 	b := schema.TurnBody{
-		Prompt: t.Prompt, Tool: t.Tool, Parameters: rawValue(t.Parameters), Output: rawValue(t.Output),
+		Prompt: t.Prompt, Tool: t.Tool, Parameters: t.Parameters, Output: t.Output,
 		CLIOutcome: t.CLIOutcome, VerifierVerdict: t.VerifierVerdict, PolicyRejected: t.PolicyRejected,
 		Source: "reported", ToolCallID: t.ToolCallID, ClientID: t.ClientID, ProposalID: t.ProposalID, TStartNS: now,
 		TEndNS: now,

@@ -2,12 +2,13 @@ package hook
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"path"
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 )

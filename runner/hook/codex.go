@@ -2,11 +2,12 @@ package hook
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 )

@@ -5,10 +5,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/go-json-experiment/json/jsontext"
 

@@ -3,12 +3,13 @@ package hook
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"

@@ -3,11 +3,12 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/bmatcuk/doublestar/v4"
 
@@ -32,7 +33,7 @@ type File struct {
 	Sandbox sandbox.Settings
 	// Effective is what that means for one run, as policy.json has it; nil
 	// without a sandbox. Whoever makes the sandbox sets it.
-	Effective json.RawMessage
+	Effective jsontext.Value
 	// Digest is "sha256:" and 64 hex digits of the file's bytes.
 	Digest string
 	// Warnings say which rules deny everything because their pattern cannot

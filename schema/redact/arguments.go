@@ -2,10 +2,11 @@ package redact
 
 import (
 	"bytes"
-	"encoding/json"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
 )
 
 var (

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -734,12 +733,11 @@ func (c *countWriter) encode(s string) []byte {
 		c.buf.WriteByte('"')
 		return c.buf.Bytes()
 	}
-	enc := json.NewEncoder(&c.buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil && c.err == nil {
+	line, err := schema.Line(s)
+	if err != nil && c.err == nil {
 		c.err = err
 	}
-	return bytes.TrimSuffix(c.buf.Bytes(), []byte("\n"))
+	return bytes.TrimSuffix(line, []byte("\n"))
 }
 
 // asItIs reports whether JSON has a string as it is.

@@ -12,8 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/assay-run/assay-run/schema"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func fileEvent(kind schema.KernelKind, value, target string) *schema.KernelEvent {
@@ -488,15 +489,13 @@ func TestNormalizedPaths(t *testing.T) {
 func TestAStringOfTheDocumentIsAsTheEncoderHasIt(t *testing.T) {
 	for b := range 256 {
 		s := "/a" + string([]byte{byte(b)}) + "z"
-		var want bytes.Buffer
-		enc := json.NewEncoder(&want)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(s); err != nil {
+		want, err := schema.Line(s)
+		if err != nil {
 			t.Fatal(err)
 		}
 		var c countWriter
-		if got := string(c.encode(s)) + "\n"; got != want.String() {
-			t.Errorf("byte %d: %s, want %s", b, got, want.String())
+		if got := string(c.encode(s)) + "\n"; got != string(want) {
+			t.Errorf("byte %d: %s, want %s", b, got, want)
 		}
 	}
 }

@@ -1,12 +1,13 @@
 package stdio
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"

@@ -1,7 +1,6 @@
 package toolschema
 
 import (
-	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -63,7 +62,7 @@ func resolve(raw []byte) (p *Schema, err error) {
 		}
 	}()
 	var s jsonschema.Schema
-	if err := stdjson.Unmarshal(raw, &s); err != nil {
+	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, err
 	}
 	resolved, err := s.Resolve(&jsonschema.ResolveOptions{BaseURI: "assay:///tool"})
