@@ -73,9 +73,11 @@ func WriteSummary(w io.Writer, suites []Suite, limit int) error {
 	left := 0
 	for _, s := range suites {
 		var part strings.Builder
-		fmt.Fprintf(&part, "\n### %s\n\nrun %s, %s\n\n", escapeMarkdown(s.Name), escapeMarkdown(s.RunID), escapeMarkdown(s.Identity))
+		fmt.Fprintf(&part, "\n### %s\n\nrun %s, %s\n\n", escapeMarkdown(s.Name), escapeMarkdown(s.RunID),
+			escapeMarkdown(s.Identity))
 		for _, c := range s.Cases {
-			fmt.Fprintf(&part, "- %s **%s** %s: %s\n", marks[c.State], escapeMarkdown(c.Rule), c.State, escapeMarkdown(c.Message))
+			fmt.Fprintf(&part, "- %s **%s** %s: %s\n", marks[c.State], escapeMarkdown(c.Rule), c.State,
+				escapeMarkdown(c.Message))
 			for line := range strings.Lines(c.details()) {
 				fmt.Fprintf(&part, "  - %s\n", escapeMarkdown(cut(strings.TrimSpace(line), 400)))
 			}

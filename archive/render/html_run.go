@@ -106,11 +106,13 @@ func about(b *view.Bundle) *run {
 	r := &run{
 		Name: cleanText(b.Name), RunID: cleanText(b.RunID()), Identity: b.Identity(), Verified: b.Verified(),
 		Problems: []string{},
-		Command:  cleanText(view.QuoteArgs(d.Run.Command)), Workdir: cleanText(d.Run.Workdir), Started: cleanText(d.Run.StartedAt),
+		Command:  cleanText(view.QuoteArgs(d.Run.Command)), Workdir: cleanText(d.Run.Workdir),
+		Started: cleanText(d.Run.StartedAt),
 		Labels:  map[string]string{},
-		Outcome: cleanText(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: schema.KernelState(d.Health.KernelLayer),
-		Words: view.Sentences(d),
-		Calls: []call{}, Marks: []mark{}, Output: []pageText{}, Processes: []proc{},
+		Outcome: cleanText(d.Result.Outcome), ExitCode: d.Result.ExitCode,
+		Kernel: schema.KernelState(d.Health.KernelLayer),
+		Words:  view.Sentences(d),
+		Calls:  []call{}, Marks: []mark{}, Output: []pageText{}, Processes: []proc{},
 		Programs: len(d.Surface.ProcessExecs), Files: len(d.Surface.FilesystemPaths),
 		Hosts: len(d.Surface.NetworkEndpoints),
 	}
@@ -208,7 +210,8 @@ func (r *run) readCalls(b *view.Bundle) map[string]int {
 		}
 		index[x.ToolCallID] = len(r.Calls)
 		r.Calls = append(r.Calls, call{
-			ID: cleanText(x.ToolCallID), Tool: cleanText(x.Tool), Decision: cleanText(x.PolicyDecision), Method: cleanText(x.Method),
+			ID: cleanText(x.ToolCallID), Tool: cleanText(x.Tool), Decision: cleanText(x.PolicyDecision),
+			Method: cleanText(x.Method),
 			Events: x.KernelEventCount, StartNS: start, EndNS: end, Turn: -1,
 			Written: cleanAll(x.Written, 50), Hosts: cleanAll(x.Hosts, 50), Commands: cleanAll(x.Commands, 50),
 			Beyond: cleanText(beyond[x.ToolCallID]), Unseen: cleanText(unseen[x.ToolCallID]),
@@ -253,7 +256,8 @@ func (r *run) processes(g *gatherer) {
 			end = p.EndNS
 		}
 		r.Processes = append(r.Processes, proc{
-			PID: p.PID, Parent: p.Parent, Exe: cleanText(p.Exe), Command: cleanText(view.Cut(view.QuoteArgs(p.Argv), 400)),
+			PID: p.PID, Parent: p.Parent, Exe: cleanText(p.Exe),
+			Command: cleanText(view.Cut(view.QuoteArgs(p.Argv), 400)),
 			StartNS: p.StartNS, EndNS: end, Exit: p.ExitCode, Signal: p.Signal, Execs: p.Execs,
 		})
 	}
