@@ -520,7 +520,7 @@ func keepUntilIdle(p pinDir) {
 
 // HostObserver is an observer that is pinned on this host.
 type HostObserver struct {
-	// Path is the directory that it is pinned in; Own tells whether it is this
+	// Path is the directory that it is pinned in; Own reports whether it is this
 	// build's, and Kept that it stays without a run until StopObserver.
 	Path string `json:"path"`
 	Own  bool   `json:"own"`

@@ -118,7 +118,7 @@ type CheckResult struct {
 	// Signal is the name of the signal that ended the command, else null.
 	Signal   *string `json:"signal"`
 	TimedOut bool    `json:"timed_out"`
-	// OutputMatched tells whether the text of output_contains was seen, in all
+	// OutputMatched reports whether the text of output_contains was seen, in all
 	// of the output and not only the kept part; null when none was asked for.
 	OutputMatched *bool `json:"output_matched"`
 	// DurationMS is milliseconds on the runner's clock.

@@ -347,7 +347,7 @@ func (g *grader) restored(name string) bool {
 }
 
 // way reports whether a file is where graders look for one of its kind: beside or above files that are
-// hidden or protected. known tells whether there are any.
+// hidden or protected. known reports whether there are any.
 func (g *grader) way(name string) (in, known bool) {
 	n := g.j.names
 	known = len(n.globs[hidden])+len(n.globs[protected]) > 0

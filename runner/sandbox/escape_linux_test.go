@@ -17,7 +17,7 @@ type escape struct {
 	// holds the file "secret"), $EVIDENCE and $ATTACK (the attacking program) set.
 	// It exits 0 when it got out.
 	script string
-	// also tells whether it got out by what is outside.
+	// also reports whether it got out by what is outside.
 	also    func(out string) bool
 	without []string
 	as      int // who of everybody tries without the layers

@@ -102,7 +102,7 @@ func (r *Redactor) Add(rule, value string) bool {
 	return true
 }
 
-// add makes a value known, and tells whether it is new. r.mu is held; the matcher is
+// add makes a value known, and reports whether it is new. r.mu is held; the matcher is
 // the caller's to make.
 func (r *Redactor) add(rule, value string) bool {
 	if r.have[value] || strings.Contains(frames(), value) {
