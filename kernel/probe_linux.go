@@ -72,10 +72,10 @@ func classify(err error) error {
 	case errors.Is(err, unix.ENOSYS), noBPF():
 		add(CodeBlocked, "the kernel, or a seccomp filter, does not know the bpf system call",
 			"allow bpf() in the container's seccomp profile")
-	case !denied(err):
-	case !capable():
+	case !capable(): // which error the library gives depends on which map it tries first
 		add(CodeNotPermitted, "this process may not load eBPF programs",
 			"run as root, or grant CAP_BPF and CAP_PERFMON (and CAP_NET_ADMIN for network events)")
+	case !denied(err):
 	case lockedDown() || unreadable(err):
 		add(CodeLockdown, "the kernel is locked down for confidentiality, which forbids reading kernel memory",
 			"boot with lockdown=integrity or none")
