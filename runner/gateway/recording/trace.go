@@ -110,8 +110,9 @@ func (t *Reader) Close() {
 // open opens the file once there is one.
 func (t *Reader) open() (there bool, err error) {
 	if t.f == nil {
+		behind := t.Behind() // before: the first turn may make the file between the two
 		f, err := os.Open(t.run.To.TurnsFile)
-		if errors.Is(err, os.ErrNotExist) && !t.Behind() {
+		if errors.Is(err, os.ErrNotExist) && !behind {
 			return false, nil
 		} else if err != nil {
 			return false, err
