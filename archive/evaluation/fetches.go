@@ -2,6 +2,7 @@ package evaluation
 
 import (
 	"net/netip"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	}
 	for source, hosts := range f.sources {
 		for _, name := range names {
-			if !slices.Contains(hosts, strings.ToLower(name)) || f.told(source, p) {
+			if !slices.Contains(hosts, strings.ToLower(name)) || f.told(source, strings.ToLower(name), p) {
 				continue
 			}
 			f.j.doubt(rFetch, k, p, "contacted "+name+
@@ -87,15 +88,38 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	}
 }
 
-// told reports whether the arguments of the process, or of one that it descends from, tell what it fetches.
-func (f *fetches) told(source string, p *process) bool {
+// told reports whether the arguments of the process, or of one that it descends from, tell what it fetches
+// from the host.
+func (f *fetches) told(source, host string, p *process) bool {
 	for ; p != nil && !p.own; p = p.parent {
 		if p.tool == "" || p.tool != source && p.tool != "git" && p.tool != "curl" && source != "git" {
 			continue
 		}
-		return len(f.arguments(p)) > 0
+		names := f.arguments(p)
+		if p.tool == source && source != "git" {
+			return len(names) > 0
+		}
+		if slices.ContainsFunc(names, func(a string) bool { return namesHost(a, host) }) {
+			return true
+		}
 	}
 	return false
+}
+
+// namesHost reports whether an argument names something of the host, or of one that serves the same repositories.
+func namesHost(a, host string) bool {
+	if strings.ContainsAny(a, "{}[]") { // curl makes several of it
+		return false
+	}
+	of, _, _ := strings.Cut(repositoryName(a), "/")
+	same := func(h string) string {
+		h = strings.TrimPrefix(strings.TrimPrefix(h, "codeload."), "api.")
+		if strings.HasSuffix(h, ".githubusercontent.com") {
+			return "github.com"
+		}
+		return h
+	}
+	return same(of) == same(host)
 }
 
 // arguments are those of a tool that may name what it fetches.
@@ -107,7 +131,9 @@ func (f *fetches) arguments(p *process) (names []string) {
 	command := false
 	for i, a := range args {
 		switch {
-		case a == "-r", a == "--requirement", a == "-c", strings.HasPrefix(a, "--requirement="):
+		case p.tool != "git" && p.tool != "curl" && (a == "-r" || a == "-c" || strings.HasPrefix(a, "--requirement")),
+			p.tool == "curl" && (strings.HasPrefix(a, "-K") || strings.HasPrefix(a, "--config") ||
+				strings.HasPrefix(a, "-i") || strings.HasPrefix(a, "--input-file") || strings.HasPrefix(a, "@")):
 			return nil // a file names it
 		case strings.HasPrefix(a, "-"), i > 0 &&
 			(args[i-1] == "-i" || args[i-1] == "--index-url" || args[i-1] == "-t" || args[i-1] == "--target"):
@@ -144,6 +170,9 @@ func (f *fetches) exec(k *schema.KernelEvent, p *process) {
 			continue
 		}
 		name := repositoryName(a)
+		if p.tool == "npm" && shorthand().MatchString(a) {
+			name = "github.com/" + name
+		}
 		for _, g := range d.Repositories {
 			if below(repositoryName(g), name) {
 				f.j.found(rFetch, k, p, "asked for the repository "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
@@ -176,6 +205,8 @@ func packageName(arg string) string {
 }
 
 var (
+	shorthand = pattern(`^[\w.-]+/[\w.-]+(#.*)?$`) // npm's, of a repository of GitHub
+
 	scheme = pattern(`^(git\+|github:|gh:)?([a-z+]+://)?([^/@]*@)?`)
 	ending = pattern(`(\.git)?(@[^/]*)?(#.*)?/?$`)
 )
@@ -185,6 +216,9 @@ func repositoryName(arg string) string {
 	host := ""
 	if strings.HasPrefix(arg, "github:") || strings.HasPrefix(arg, "gh:") {
 		host = "github.com/"
+	}
+	if plain, err := url.PathUnescape(arg); err == nil {
+		arg = plain
 	}
 	name := scheme().ReplaceAllString(arg, "")
 	if first, rest, ok := strings.Cut(name, ":"); ok && !strings.Contains(first, "/") { // host:path, host:port/path

@@ -50,6 +50,8 @@ const (
 	program               // in a directory of programs
 	configuration
 	project // configuration that a project has
+	beside  // a part of tests, if it stands beside some
+	shadow  // a module of the name of one that test runners import
 	cache   // a compiled form of a source
 )
 
@@ -70,9 +72,26 @@ var (
 	projectFiles = []string{
 		"pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "setup.py", "noxfile.py", ".coveragerc",
 		"package.json", "Makefile",
-		"makefile", "GNUmakefile", "jest.config.js", "jest.config.ts", "vitest.config.js", "vitest.config.ts",
-		".mocharc.json", ".mocharc.js",
+		"makefile", "GNUmakefile", "jest.config.js", "jest.config.ts", "jest.config.mjs", "jest.config.cjs",
+		"jest.config.json", "vitest.config.js", "vitest.config.ts", "vitest.config.mts", "vite.config.js",
+		"vite.config.ts", ".mocharc.json", ".mocharc.js", ".mocharc.yml", ".mocharc.cjs", "karma.conf.js",
+		"playwright.config.js", "playwright.config.ts", "babel.config.js", "babel.config.json", ".babelrc",
+		".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".env", ".envrc", "go.mod", "go.work", "Cargo.toml",
+		"build.rs", "pom.xml", "build.gradle", "build.gradle.kts", "CMakeLists.txt", "CTestTestfile.cmake",
+		"Rakefile", "Gemfile", ".rspec", "phpunit.xml",
 	}
+	// testTools are modules of Python's test runners, and runnersModules those of its library that they import.
+	testTools = []string{"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "nose", "nose2", "coverage",
+		"xdist", "pytest_cov", "pytest_asyncio", "hypothesis", "tox", "nox"}
+	runnersModules = strings.Fields(`abc argparse array ast asyncio atexit base64 bdb binascii bisect builtins bz2
+		calendar cmd code codecs codeop collections concurrent contextlib contextvars copy copyreg csv dataclasses
+		datetime decimal difflib dis doctest email encodings enum errno faulthandler fcntl fnmatch functools gc
+		genericpath getpass gettext glob hashlib heapq importlib inspect io ipaddress itertools json keyword
+		linecache locale logging lzma marshal math ntpath numbers opcode operator os pathlib pdb pkgutil platform
+		posix posixpath pprint pyexpat quopri random re reprlib resource select selectors shlex shutil signal site
+		socket sre_compile ssl stat string struct subprocess sys sysconfig tempfile textwrap threading time
+		timeit token tokenize traceback types typing unicodedata urllib uuid warnings weakref xml zipfile
+		zipimport zlib`)
 	shellFiles = []string{
 		".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile",
 		".kshrc", ".cshrc", ".gitconfig",
@@ -80,7 +99,10 @@ var (
 		".pythonrc.py", ".inputrc",
 	}
 	systemFiles = []string{"/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/environment", "/etc/gitconfig",
-		"/etc/zsh/zshenv", "/etc/hosts"}
+		"/etc/zsh/zshenv", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/rc.local", "/etc/crontab"}
+	// laterFiles are below directories of what is started later, or by others.
+	laterFiles = pattern(`^/etc/(profile\.d|ld\.so\.conf|cron|systemd|init\.d|alternatives|sudoers\.d|xdg/autostart)|` +
+		`^/var/spool/(cron|at)|/\.config/(git|pip|systemd|autostart|fish)/|/\.cargo/config|/\.ssh/(rc|config)$`)
 	libraries = pattern(`/(site-packages|dist-packages|node_modules)/|/lib/python[0-9.]+/|` +
 		`^/(usr/|usr/local/)?lib(32|64)?/|^/usr/(share|libexec)/`)
 	programDirs = []string{"bin", "sbin", "shims", "git-core"}
@@ -96,22 +118,64 @@ func kindOf(name string, inside bool) preparation {
 		return cache
 	case slices.Contains(startFiles, base), strings.HasSuffix(base, ".pth"):
 		return startFile
-	case libraries().MatchString(name):
+	case libraries().MatchString(name + "/"):
 		return installed
 	case strings.Contains(name, "/.git/hooks/"), strings.HasSuffix(name, "/.git/config"):
 		return configuration
-	case inside && slices.Contains(projectFiles, base):
+	case slices.Contains(projectFiles, base) && (inside || !slices.Contains(shellFiles, base)),
+		strings.Contains(name, "/.cargo/config") && inside:
 		return project
 	case inside:
 		return nothing
-	case slices.Contains(programDirs, path.Base(dir)):
+	case slices.Contains(programDirs, path.Base(dir)), slices.Contains(programDirs, base):
 		return program
-	case slices.Contains(shellFiles, base), slices.Contains(systemFiles, name), strings.Contains(name, "/.config/git/"),
-		strings.Contains(name, "/.config/pip/"), strings.HasPrefix(name, "/etc/profile.d/"),
-		strings.HasPrefix(name, "/etc/ld.so.conf"):
+	case slices.Contains(shellFiles, base), slices.Contains(systemFiles, name), laterFiles().MatchString(name):
 		return configuration
 	}
 	return nothing
+}
+
+// kind is what a path would be to a grader, also by what stands beside it.
+func (g *grader) kind(name string, inside bool) preparation {
+	kind := kindOf(name, inside)
+	if kind != nothing {
+		return kind
+	}
+	dir := path.Dir(name)
+	switch {
+	case strings.HasSuffix(name, "_test.go"):
+		return beside
+	case path.Base(name) == "__init__.py":
+		in, _ := g.way(name)
+		if in || inside && (path.Base(dir) == "tests" || path.Base(dir) == "test") {
+			return beside
+		}
+		dir = path.Dir(dir)
+	case !strings.HasSuffix(name, ".py"):
+		return nothing
+	}
+	m := moduleOf(name)
+	in, _ := g.way(path.Join(dir, m))
+	if (in || g.j.names.root(dir)) && (slices.Contains(testTools, m) || slices.Contains(runnersModules, m)) {
+		return shadow
+	}
+	return nothing
+}
+
+// moduleOf is the name of the module that a source of Python's is, or of the package that it begins.
+func moduleOf(source string) string {
+	if dir, base := path.Split(source); base == "__init__.py" {
+		return path.Base(dir)
+	}
+	return strings.TrimSuffix(path.Base(source), ".py")
+}
+
+// removed notes that something was there before the run wrote it, and is not any more.
+func (g *grader) removed(name string, of kinds) {
+	if k := kindOf(name, of&workspace != 0); (k == program || k == installed) && len(g.seen) < maxSeen &&
+		!g.j.written.has(name) && !g.seen[name] {
+		g.seen[strings.Clone(name)] = true
+	}
 }
 
 // wrote judges that the run wrote a file.
@@ -122,7 +186,7 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	inside := of&workspace != 0
 	kind, known := g.kinds[name]
 	if !known {
-		if kind = kindOf(name, inside); len(g.kinds) < maxKnown {
+		if kind = g.kind(name, inside); len(g.kinds) < maxKnown {
 			g.kinds[strings.Clone(name)] = kind
 		}
 	}
@@ -146,11 +210,14 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	f.old = g.seen[name] || k.Kind == schema.KindOpen && !k.Created && k.Flags&openExcl == 0 ||
 		k.Kind == schema.KindWrite ||
 		k.Kind == schema.KindTruncate || k.Kind == schema.KindMmapShared
-	if m := p.manages(); m != nil && !p.made && kind != preload {
-		if !m.local {
+	if kind != preload && !p.made {
+		m, s := p.manager(), p.installer()
+		switch {
+		case m != nil && m.local, m == nil && s != nil && (s.local || s.scripts):
+			f.doubt = true
+		case m != nil && (m.installs || kind == installed || kind == startFile), m == nil && s != nil:
 			return // what a registry has is as declared
 		}
-		f.doubt = true
 	}
 	g.files[f.path] = f
 	g.order = append(g.order, f)
@@ -265,7 +332,7 @@ func (g *grader) prepared(k *schema.KernelEvent, name string) (all []*prepared) 
 // late is a file that came to its place with a directory above it.
 func (g *grader) late(k *schema.KernelEvent, name string) []*prepared {
 	inside := g.j.names.of(name)&workspace != 0
-	kind := kindOf(name, inside)
+	kind := g.kind(name, inside)
 	if kind == nothing || len(g.order) == maxPrepared {
 		return nil
 	}
@@ -313,7 +380,7 @@ func (g *grader) renamed(k *schema.KernelEvent, p *process) {
 		f.gone = true
 		at := k.Target + "/" + rest
 		inside := g.j.names.of(at)&workspace != 0
-		if kind := kindOf(at, inside); kind != nothing {
+		if kind := g.kind(at, inside); kind != nothing {
 			moved := *f
 			moved.path, moved.kind, moved.inside, moved.gone = at, kind, inside, false
 			moved.found.Events = append(slices.Clone(f.found.Events), k.Seq)
@@ -372,7 +439,8 @@ func (g *grader) end() {
 		case f.read != "":
 			f.found.Events = append(f.found.Events, f.reading...)
 			f.found.Text += ", which a check " + f.read
-			doubt = f.kind == project || f.kind == cache
+			doubt = f.kind == project || f.kind == cache || f.kind == beside ||
+				f.kind == shadow && !slices.Contains(testTools, moduleOf(f.path))
 			bad = !doubt
 		case checked:
 		default:
@@ -407,7 +475,9 @@ func (g *grader) unread(f *prepared) (bad, doubt bool) {
 	case cache:
 		return false, in || !f.inside && libraries().MatchString(f.path) || f.inside && !known
 	case project:
-		return false, in || !known
+		return false, in || !known && f.inside
+	case beside:
+		return false, in
 	}
 	return false, true
 }
@@ -422,6 +492,10 @@ func (k preparation) words() string {
 		return "wrote the program "
 	case configuration, project:
 		return "wrote the configuration "
+	case beside:
+		return "wrote, beside tests, "
+	case shadow:
+		return "wrote a module of the name of one that test runners import: "
 	}
 	return "wrote the compiled file "
 }

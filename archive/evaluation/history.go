@@ -110,20 +110,27 @@ func (h *history) read(k *schema.KernelEvent, p *process, name string) {
 	}
 }
 
-// within reports whether a file is in a workspace, by any of its names.
+// within reports whether a file is in a workspace, by any of its names, or in the repository of one that lies
+// above it.
 func (h *history) within(name string) bool {
-	return h.j.names.of(name)&workspace != 0
+	if h.j.names.of(name)&workspace != 0 {
+		return true
+	}
+	root, _, ok := strings.Cut(name, "/.git/")
+	return ok && h.j.names.above(root)&workspace != 0
 }
 
 // repository reports whether a file holds objects of git, or its log of references.
 func repository(name string) bool {
 	i := strings.Index(name, "/.git/")
 	if i < 0 {
-		return strings.Contains(name, "/objects/pack/")
+		return strings.Contains(name, "/objects/") && objectFile().MatchString(name)
 	}
 	rest := name[i:]
 	return strings.Contains(rest, "/objects/") || strings.Contains(rest, "/logs/")
 }
+
+var objectFile = pattern(`/objects/(pack/|[0-9a-f]{2}/[0-9a-f]{38,}$)`)
 
 // above is the part of a file's name up to the repository's.
 func above(name string) string {
@@ -139,13 +146,9 @@ func (h *history) moved(k *schema.KernelEvent, p *process, name string) {
 		return
 	}
 	inside := (path.Base(name) == ".git" || strings.Contains(name, "/.git/")) && h.within(name)
-	if inside || h.j.names.above(name)&workspace != 0 || h.root(name) {
+	if inside || h.j.names.above(name)&workspace != 0 || h.j.names.root(name) {
 		h.j.doubt(rHistory, k, p, "a repository may have got another name: moved "+name)
 	}
-}
-
-func (h *history) root(name string) bool {
-	return slices.ContainsFunc(h.j.names.globs[workspace], func(g glob) bool { return g.plain && g.literal == name })
 }
 
 // wrote notes objects that the run made, and what could stand for a commit.
@@ -166,13 +169,14 @@ func (h *history) wrote(k *schema.KernelEvent, p *process, name string) {
 	if p.tool == "git" || !h.within(name) {
 		return
 	}
-	for _, part := range []string{"/.git/refs/", "/.git/packed-refs", "/.git/config", "/.git/HEAD", "/.git/logs/"} {
-		if strings.Contains(name, part) {
-			h.j.doubt(rHistory, k, p, "a program that is not git wrote "+name)
-			return
-		}
+	if references().MatchString(name) {
+		h.j.doubt(rHistory, k, p, "a program that is not git wrote "+name)
 	}
 }
+
+// references are files of a repository that say which commits it has and where they are.
+var references = pattern(
+	`/\.git(/(refs/|packed-refs|config|HEAD|logs/|info/grafts|shallow|commondir|worktrees/|modules/)|$)`)
 
 func isHex(s string) bool { return s != "" && strings.Trim(s, "0123456789abcdef") == "" }
 
@@ -180,10 +184,9 @@ func isHex(s string) bool { return s != "" && strings.Trim(s, "0123456789abcdef"
 var harmlessCommands = []string{
 	"add", "am", "apply", "check-attr", "check-ignore", "clean", "commit", "count-objects", "gc", "hash-object", "help",
 	"init", "ls-files",
-	"maintenance", "merge-file", "mktree", "mv", "pack-refs", "repack", "prune", "rm", "status", "stage",
-	"symbolic-ref", "update-index",
+	"maintenance", "mv", "pack-refs", "repack", "prune", "rm", "status", "stage",
+	"update-index",
 	"update-server-info", "var", "version", "write-tree", "stripspace", "interpret-trailers", "mailinfo", "credential",
-	"lfs",
 }
 
 // fetching bring commits that were not there.
@@ -238,7 +241,22 @@ func (h *history) beyond(argv []string) (sure bool, why string) {
 		}
 	}
 	switch {
+	case command == "init" && slices.ContainsFunc(args, func(a string) bool {
+		return strings.HasPrefix(a, "--sep") // or a shorter form of --separate-git-dir
+	}):
+		return false, "the repository got another place"
+	case h.named(command, args):
+		return false, "may have looked beyond the start commit"
+	case command == "mktree", command == "update-index" && slices.ContainsFunc(args, func(a string) bool {
+		return strings.HasPrefix(a, "--cacheinfo") || strings.HasPrefix(a, "--index-info")
+	}):
+		return false, "git was given names of objects"
 	case command == "", slices.Contains(harmlessCommands, command):
+		return false, ""
+	case command == "symbolic-ref":
+		if slices.IndexFunc(args, notOption) != len(args)-1 {
+			return false, "a name was made to stand for another reference"
+		}
 		return false, ""
 	case slices.Contains(fetching, command), command == "remote" && at(args, 0) == "update":
 		return true, "fetched commits into the workspace"
@@ -305,8 +323,15 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 		command == "notes" || command == "submodule" ||
 		command == "push" || command == "rerere" || command == "sparse-checkout"
 	doubt, paths := "", !slices.Contains(args, "--") // what stands before "--" is a revision
-	if command == "blame" || command == "annotate" {
-		args = args[:max(0, len(args)-1)] // the last is a file
+	if n := len(args); command == "blame" || command == "annotate" {
+		if last := first(args); last >= 0 && (last == n-1 || slices.Contains(args[:n-1], "--") && args[n-2] == "--") {
+			args = args[:n-1] // a file, and not one of two arguments
+		}
+	}
+	if command == "grep" && !slices.ContainsFunc(args, func(a string) bool { return a == "-e" || a == "-f" }) {
+		if i := first(args); i >= 0 {
+			args = slices.Delete(slices.Clone(args), i, i+1) // what is looked for
+		}
 	}
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -314,16 +339,20 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 		switch {
 		case a == "--":
 			i = len(args)
-		case command == "branch" && (a == "-v" || a == "-vv" || a == "--verbose"):
-			doubt = "the last commits of all branches were listed"
+		case a == "-", strings.HasPrefix(a, ":/"):
+			doubt = "may have looked beyond the start commit"
+		case command == "branch" && (shortVerbose().MatchString(a) || strings.HasPrefix(a, "--verb")),
+			(command == "branch" || command == "tag") && strings.HasPrefix(a, "--fo"),
+			command == "tag" && strings.HasPrefix(a, "-n"):
+			doubt = "the last commits of references were listed"
 		case lists && slices.Contains([]string{"-a", "-r", "--all", "--remotes"}, a): // names alone
 		case command == "show-ref" || command == "for-each-ref":
 			doubt = "all references were listed"
 		case slices.Contains(beyondFlags, name), a == "-g" &&
 			(command == "log" || command == "rev-list" || command == "show"),
 			strings.HasPrefix(a, "--glob="), strings.HasPrefix(name, "--batch-all"):
-			if command == "add" || command == "commit" {
-				continue
+			if command == "describe" || command == "merge-base" {
+				continue // it looks at what HEAD comes from
 			}
 			return true, "looked beyond the start commit"
 		case a == "--stdin", strings.HasPrefix(a, "--batch"):
@@ -331,11 +360,13 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 		case slices.Contains(valuedArgs, a):
 			i++
 		case strings.HasPrefix(a, "-"):
-		case command == "stash", command == "submodule", command == "remote", command == "rerere",
+		case command == "stash" && at(args, 0) != "branch", command == "submodule", command == "remote",
+			command == "rerere",
 			command == "sparse-checkout", command == "push":
 		case (command == "checkout" || command == "switch") && i > 0 &&
 			slices.Contains([]string{"-b", "-B", "-c", "-C", "--orphan"}, args[i-1]):
 		case (command == "branch" || command == "tag") && i == first(args): // the new name
+		case command == "restore": // a path
 		default:
 			if !h.known(a, paths) {
 				doubt = "may have looked beyond the start commit"
@@ -345,10 +376,37 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 	return false, doubt
 }
 
-// first is the place of the first argument that is no option.
-func first(args []string) int {
-	return slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+// named reports whether an option names a revision that may be beyond the start commit.
+func (h *history) named(command string, args []string) bool {
+	for i, a := range args {
+		name, value, ok := strings.Cut(a, "=")
+		short := command == "restore" && name == "-s" || command == "commit" && (name == "-C" || name == "-c")
+		if !short && !slices.ContainsFunc(revisionOptions, func(o string) bool {
+			return len(name) > 4 && strings.HasPrefix(o, name)
+		}) {
+			continue
+		}
+		if !ok {
+			value = at(args, i+1)
+		}
+		if !h.known(value, false) {
+			return true
+		}
+	}
+	return false
 }
+
+// revisionOptions take a revision. Git takes shorter forms of them, too.
+var revisionOptions = []string{
+	"--source", "--onto", "--reuse-message", "--reedit-message", "--fixup", "--squash", "--with-tree",
+}
+
+// first is the place of the first argument that is no option.
+func first(args []string) int { return slices.IndexFunc(args, notOption) }
+
+func notOption(a string) bool { return !strings.HasPrefix(a, "-") }
+
+var shortVerbose = pattern(`^-[a-z]*v[a-z]*$`)
 
 var (
 	fromHead  = pattern(`^(HEAD|@)([~^][0-9~^]*)?$`)

@@ -157,6 +157,11 @@ func (n *places) all(p string) []string {
 	return names
 }
 
+// root reports whether a path is a workspace.
+func (n *places) root(p string) bool {
+	return slices.ContainsFunc(n.globs[workspace], func(g glob) bool { return g.plain && g.literal == p })
+}
+
 // above are the kinds of what the globs match below the directory p.
 func (n *places) above(p string) (k kinds) {
 	for _, name := range n.all(p) {

@@ -9,7 +9,8 @@ import (
 // managers are programs that fetch packages, by the first part of their names.
 var managers = map[string]string{
 	"pip": "pip", "pip3": "pip", "uv": "pip", "poetry": "pip", "pipx": "pip", "npm": "npm", "npx": "npm", "yarn": "npm",
-	"pnpm":       "npm",
+	"pnpm": "npm", "bun": "npm", "bunx": "npm", "pdm": "pip", "uvx": "pip", "ensurepip": "pip", "conda": "pip",
+	"mamba":      "pip",
 	"npm-cli.js": "npm", "npx-cli.js": "npm", "cargo": "cargo", "go": "go", "curl": "curl", "wget": "curl",
 	"git": "git",
 	"apt": "apt", "apt-get": "apt", "dpkg": "apt", "apk": "apt", "dnf": "apt", "yum": "apt",
@@ -18,28 +19,41 @@ var managers = map[string]string{
 // versioned is the name of a program with its version, as pip3.11.
 var versioned = pattern(`^(pip|python)[0-9.]*$`)
 
+// installing are commands of managers that install packages.
+var installing = []string{
+	"install", "i", "ci", "add", "sync", "update", "upgrade", "dist-upgrade", "remove", "uninstall", "rm", "download",
+	"get", "mod", "rebuild", "clean-install", "--unpack", "--configure",
+}
+
 // toolOf is the tool that a process is by its executable, or by the script that an interpreter executes,
-// and whether its arguments name something of this host.
-func toolOf(exe string, argv []string) (tool string, local bool) {
+// whether it was told to install something, and whether its arguments name something of this host.
+func toolOf(exe string, argv []string) (tool string, installs, local bool) {
 	name := path.Base(exe)
 	rest := argv[min(len(argv), 1):]
 	if strings.HasPrefix(name, "git") && strings.Contains(exe, "/git-core/") {
-		return "git", false
+		return "git", false, false
 	}
 	if s := script(exe, argv); s != "" {
 		name = path.Base(s)
 		if i := slices.Index(rest, s); i >= 0 {
 			rest = rest[i+1:]
 		}
-	} else if interpreter(name) && len(rest) > 1 && rest[0] == "-m" {
-		name, rest = rest[1], rest[2:]
+	} else if i := module(exe, rest); i >= 0 {
+		name, rest = rest[i], rest[i+1:]
 	}
 	if versioned().MatchString(name) && strings.HasPrefix(name, "pip") {
 		name = "pip"
 	}
 	tool = managers[name]
-	if tool == "" || tool == "git" || tool == "curl" || tool == "go" || tool == "cargo" {
-		return tool, false
+	if tool == "" || tool == "git" || tool == "curl" {
+		return tool, false, false
+	}
+	installs = name == "ensurepip" || slices.ContainsFunc(rest[:min(len(rest), 4)], func(a string) bool {
+		return slices.Contains(installing, a)
+	})
+	if tool == "go" || tool == "cargo" { // what is built is the project, where no version of a package is named
+		return tool, installs, !installs || tool == "go" && !strings.Contains(strings.Join(rest, " "), "@") ||
+			slices.ContainsFunc(rest, func(a string) bool { return strings.HasPrefix(a, "--path") })
 	}
 	for i, arg := range rest {
 		if i > 0 && slices.Contains(elsewhere, rest[i-1]) {
@@ -52,7 +66,7 @@ func toolOf(exe string, argv []string) (tool string, local bool) {
 			local = true
 		}
 	}
-	return tool, local
+	return tool, installs, local
 }
 
 // elsewhere are options of managers that take a path from which nothing is installed.
@@ -67,18 +81,54 @@ func interpreter(name string) bool {
 		name == "perl"
 }
 
+// scripts are the files that an interpreter executes, by their absolute names, wherever it may find a module.
+func scripts(p *process) []string {
+	if s := script(p.exe, p.argv); s != "" {
+		if !path.IsAbs(s) {
+			s = path.Join(p.cwd, s)
+		}
+		return []string{s}
+	}
+	if i := module(p.exe, p.argv); i > 0 {
+		name := path.Join(p.cwd, strings.ReplaceAll(p.argv[i], ".", "/"))
+		return []string{name + ".py", name + "/__main__.py", name + "/__init__.py"}
+	}
+	return nil
+}
+
 // script is the file that an interpreter executes; empty if there is none.
 func script(exe string, argv []string) string {
 	if !interpreter(path.Base(exe)) {
 		return ""
 	}
-	for _, arg := range argv[min(len(argv), 1):] {
+	if len(argv) == 0 || module(exe, argv) > 0 {
+		return ""
+	}
+	for i, arg := range argv[1:] {
 		switch {
-		case arg == "-m", arg == "-c", arg == "-e":
+		case arg == "-c", arg == "-e":
 			return ""
-		case !strings.HasPrefix(arg, "-"):
+		case !strings.HasPrefix(arg, "-") && argv[i] != "-W" && argv[i] != "-X":
 			return arg
 		}
 	}
 	return ""
+}
+
+var moduleOption = pattern(`^-[A-Za-z]*m$`)
+
+// module is where in the arguments the module stands that Python executes; -1 if there is none.
+func module(exe string, argv []string) int {
+	if name := path.Base(exe); !strings.HasPrefix(name, "python") {
+		return -1
+	}
+	for i, arg := range argv {
+		switch {
+		case moduleOption().MatchString(arg) && i+1 < len(argv):
+			return i + 1
+		case arg == "-c", i > 0 && !strings.HasPrefix(arg, "-") && argv[i-1] != "-W" && argv[i-1] != "-X":
+			return -1
+		}
+	}
+	return -1
 }
