@@ -323,10 +323,8 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 		command == "notes" || command == "submodule" ||
 		command == "push" || command == "rerere" || command == "sparse-checkout"
 	doubt, paths := "", !slices.Contains(args, "--") // what stands before "--" is a revision
-	if n := len(args); command == "blame" || command == "annotate" {
-		if last := first(args); last >= 0 && (last == n-1 || slices.Contains(args[:n-1], "--") && args[n-2] == "--") {
-			args = args[:n-1] // a file, and not one of two arguments
-		}
+	if command == "blame" || command == "annotate" {
+		args = blamed(args)
 	}
 	if command == "grep" && !slices.ContainsFunc(args, func(a string) bool { return a == "-e" || a == "-f" }) {
 		if i := first(args); i >= 0 {
@@ -399,6 +397,18 @@ func (h *history) named(command string, args []string) bool {
 // revisionOptions take a revision. Git takes shorter forms of them, too.
 var revisionOptions = []string{
 	"--source", "--onto", "--reuse-message", "--reedit-message", "--fixup", "--squash", "--with-tree",
+}
+
+// blamed are the arguments of blame without its file, which is the only one or stands alone after "--". Two
+// arguments can be a revision and a file in either order.
+func blamed(args []string) []string {
+	last := len(args) - 1
+	if at := slices.Index(args, "--"); at >= 0 && at != last-1 {
+		return slices.Delete(slices.Clone(args), at, at+1)
+	} else if at >= 0 || first(args) == last && last >= 0 {
+		return args[:last]
+	}
+	return args
 }
 
 // first is the place of the first argument that is no option.

@@ -535,6 +535,12 @@ func (j *judge) program(pid uint32) string {
 
 // died judges how the recorder ended.
 func (j *judge) died() {
+	for _, r := range j.docs.Health.Reasons {
+		if r.Code == "runner_changed" || r.Code == "outside_process_traced" {
+			j.rules["kills_recorder"].doubt(schema.Finding{Text: r.Message, Layer: schema.HealthPath,
+				Events: []uint64{}})
+		}
+	}
 	if j.docs.Result.Outcome == schema.OutcomeIncomplete {
 		j.rules["kills_recorder"].doubt(schema.Finding{
 			Text: "the recorder ended before the run did, and nothing tells who ended it", Layer: schema.ResultPath,
