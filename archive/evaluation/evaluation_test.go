@@ -243,3 +243,37 @@ func TestNamesThatWereExchanged(t *testing.T) {
 		t.Error("the reward was exchanged, and nothing was found")
 	}
 }
+
+// TestWhatTheRunDidToTheRecorder takes over what the health says of it.
+func TestWhatTheRunDidToTheRecorder(t *testing.T) {
+	const rule = "kills_recorder"
+	signal := func(number uint64) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: schema.KindSignal, Value: "SIGX", Args: []uint64{7, number}}
+	}
+	asked := schema.Reason{Code: "runner_signalled", Message: "the run sent the recorder 1 signal"}
+	changed := schema.Reason{Code: "runner_signalled", Message: "the run changed its limits"}
+	for name, c := range map[string]struct {
+		events           []*schema.KernelEvent
+		reasons          []schema.Reason
+		findings, doubts int
+	}{
+		"nothing":              {nil, nil, 0, 0},
+		"it ended it":          {[]*schema.KernelEvent{signal(15)}, []schema.Reason{asked}, 1, 0},
+		"it let it go on":      {[]*schema.KernelEvent{signal(18)}, []schema.Reason{asked}, 0, 0},
+		"it changed its limit": {nil, []schema.Reason{changed}, 0, 1},
+		"both":                 {[]*schema.KernelEvent{signal(18)}, []schema.Reason{asked, changed}, 0, 1},
+		"it traced it":         {nil, []schema.Reason{{Code: "outside_process_traced"}}, 0, 1},
+	} {
+		j := judged(schema.EvaluationDefinition{})
+		j.recorder = 7
+		j.docs.Health.Reasons = c.reasons
+		for _, k := range c.events {
+			j.event(k)
+		}
+		j.died()
+		r := j.rules[rule]
+		if len(r.findings) != c.findings || len(r.doubts) != c.doubts {
+			t.Errorf("%s: %v %v", name, r.findings, r.doubts)
+		}
+	}
+}

@@ -69,7 +69,8 @@ type judge struct {
 	fetch   *fetches
 	grader  *grader
 	// recorder is the pid of the process that started the command.
-	recorder uint32
+	recorder  uint32
+	signalled bool // the run sent it a signal
 	// ended is what outlived the command, as the recorder told.
 	leftovers *schema.Event
 }
@@ -315,7 +316,11 @@ func (j *judge) signal(k *schema.KernelEvent, p *process) {
 	if len(k.Args) < 2 || k.Args[1] == 0 || j.recorder == 0 || k.Args[0] != uint64(j.recorder) {
 		return
 	}
-	if k.Failed() || harmless[k.Args[1]] {
+	if k.Failed() {
+		return
+	}
+	j.signalled = true
+	if harmless[k.Args[1]] {
 		return
 	}
 	j.found("kills_recorder", k, p, "sent "+k.Value+" to the recorder")
@@ -535,8 +540,12 @@ func (j *judge) program(pid uint32) string {
 
 // died judges how the recorder ended.
 func (j *judge) died() {
+	signalled := j.signalled
 	for _, r := range j.docs.Health.Reasons {
-		if r.Code == "runner_changed" || r.Code == "outside_process_traced" {
+		switch {
+		case r.Code == "runner_signalled" && signalled:
+			signalled = false // the first such reason is of the signals that were judged; a second, of other calls
+		case r.Code == "runner_signalled", r.Code == "runner_changed", r.Code == "outside_process_traced":
 			j.rules["kills_recorder"].doubt(schema.Finding{Text: r.Message, Layer: schema.HealthPath,
 				Events: []uint64{}})
 		}
