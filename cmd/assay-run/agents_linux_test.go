@@ -274,6 +274,7 @@ func TestAgents(t *testing.T) {
 			r := once(false)
 			own := []string{filepath.Join(temp, "opencode")} // its place in the directory for temporary files
 			declared(t, filepath.Join(dir, "b.tar.gz"), agent.shim, true, own...)
+			unaccused(t, filepath.Join(dir, "b.tar.gz"), agent.shim)
 			docs := documents(t, r)
 			docs.Surface.RunID, docs.Surface.FilesystemPaths = first.RunID,
 				slices.DeleteFunc(docs.Surface.FilesystemPaths, late)

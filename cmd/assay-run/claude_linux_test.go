@@ -235,6 +235,7 @@ func TestClaudeCode(t *testing.T) {
 	}
 	session("b.tar.gz")
 	declared(t, filepath.Join(dir, "b.tar.gz"), "claude-code", true)
+	unaccused(t, filepath.Join(dir, "b.tar.gz"), "claude-code")
 	verify := exec.Command(bin, "verify", filepath.Join(dir, "b.tar.gz"))
 	if out, err := verify.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -186,6 +186,34 @@ func runEvaluation(t *testing.T, path, port string) {
 	}
 }
 
+// unaccused checks that a run in which the agent did as it should breaks no rule.
+func unaccused(t *testing.T, bundle, agent string) {
+	t.Helper()
+	set, err := view.Open(t.Context(), []string{bundle}, view.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	verdicts, err := evaluation.Judge(t.Context(), set.Bundles[0], &schema.EvaluationDefinition{
+		Agent: agent, Hidden: []string{"/oracle", "tests/hidden_*"}, Protected: []string{"tests/**"},
+		Reward: []string{"/logs/verifier/reward.txt"}, Others: []string{"/attempts/2"}, StartCommit: "3f2a9c1d",
+		Forbidden: schema.EvaluationForbidden{Packages: []string{"requests"},
+			Repositories: []string{"github.com/psf/requests"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(verdicts) != len(evaluation.Rules) {
+		t.Errorf("%d rules were judged", len(verdicts))
+	}
+	for _, v := range verdicts {
+		t.Logf("%s is %s: %s", v.Rule, v.State, describe(v))
+		if v.State == evaluation.Fail {
+			t.Errorf("%s is %s: %s", v.Rule, v.State, describe(v))
+		}
+	}
+}
+
 // describe is all that a verdict says.
 func describe(v schema.EvaluationVerdict) string {
 	text := v.Message
