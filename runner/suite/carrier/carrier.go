@@ -225,8 +225,12 @@ func NewLine(ctx context.Context, nc *nats.Conn, key string) (*Line, error) {
 
 // Next waits for work and takes it: no other worker gets it any more.
 func (l *Line) Next(ctx context.Context, into any) error {
+	// The library refuses a context whose deadline is over, and that one need not say so yet.
+	fetch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
 	for {
-		m, err := l.queue.Next(jetstream.FetchContext(ctx))
+		m, err := l.queue.Next(jetstream.FetchContext(fetch))
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
