@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,6 +143,44 @@ agents:
 	mine := "ASSAY_TASK_PROMPT_FILE=" + dir
 	if left := holding(t, mine); len(left) > 0 {
 		t.Errorf("processes live on: %v", left)
+	}
+}
+
+// TestASuiteWaitsForTheRunsOfAKilledOne kills a suite whose agent does not end when it is told to. The next one waits
+// until that run has ended by itself.
+func TestASuiteWaitsForTheRunsOfAKilledOne(t *testing.T) {
+	dir := t.TempDir()
+	text := `name: deaf
+tasks: [{name: t, command: "true"}]
+agents: [{name: a, command: 'trap "" TERM; touch ` + dir + `/began; while [ ! -e ` + dir + `/go ]; do sleep 0.05; done'}]
+`
+	cmd := suiteIn(t, dir, text)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := os.Stat(filepath.Join(dir, "began")); err != nil; _, err = os.Stat(filepath.Join(dir, "began")) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	old := holding(t, "ASSAY_TASK_PROMPT_FILE="+dir)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	again := suiteIn(t, dir, text)
+	if err := again.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range old { // it has the grace
+		for slices.Contains(holding(t, "ASSAY_TASK_PROMPT_FILE="+dir), pid) {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, again.Stderr)
+	}
+	if a := results(t, dir).Attempts[0]; *a.Verdict != schema.SuitePassed {
+		t.Errorf("it has the verdict %s: %s", *a.Verdict, a.Reason)
 	}
 }
 

@@ -138,16 +138,13 @@ func (w *Worker) recover(ctx context.Context, slot string) error {
 			return err
 		}
 		out, err := exec.CommandContext(ctx, w.Program, "recover", "--all", "--spool-dir", spool).CombinedOutput()
-		if err == nil {
-			continue
+		if err != nil && !bytes.Contains(out, []byte("the run is alive")) {
+			return fmt.Errorf("recover what a dead worker left in %s: %s", slot, bytes.TrimSpace(out))
 		}
-		select {
+		select { // a run that is alive is ending, since nobody holds its lifeline
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
-		}
-		if !bytes.Contains(out, []byte("still")) {
-			return fmt.Errorf("recover what a dead worker left in %s: %s", slot, bytes.TrimSpace(out))
 		}
 	}
 }
