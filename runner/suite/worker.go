@@ -105,7 +105,7 @@ func (w *Worker) Run(ctx, kill context.Context) error {
 
 func (w *Worker) slotDir(i int) string { return filepath.Join(w.Dir, fmt.Sprintf("slot-%d", i)) }
 
-// sweep ends and removes what a predecessor left: its runs end by themselves, since nobody holds their lifelines.
+// sweep removes what a predecessor left. Its runs end by themselves, since nobody holds their lifelines.
 func (w *Worker) sweep(ctx context.Context) error {
 	slots, err := filepath.Glob(filepath.Join(w.Dir, "slot-*"))
 	if err != nil {
