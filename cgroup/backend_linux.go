@@ -53,14 +53,12 @@ type members interface {
 	Kill() error
 	Empty() bool
 	Wait(context.Context) error
-	Nest(name string) (*dirs.Nested, error)
+	Nest(name string) (*Nested, error)
 }
 
 type dirSession struct{ *dirs.Session }
 
 func (s dirSession) NewGroup(name string) (members, error) { return s.Session.NewGroup(name) }
-func (s dirSession) Usage() Usage                          { return Usage(s.Session.Usage()) }
-func (s dirSession) Events() Events                        { return Events(s.Session.Events()) }
 func (s dirSession) Report(io.Writer)                      {}
 
 func (s dirSession) Ward() ([]string, []int, dirs.GuardDir, error) {
@@ -103,6 +101,6 @@ type treeGroup struct{ *proctree.Group }
 // Empty is false: that a look finds nobody does not mean that nobody is there.
 func (g treeGroup) Empty() bool { return false }
 
-func (g treeGroup) Nest(string) (*dirs.Nested, error) {
+func (g treeGroup) Nest(string) (*Nested, error) {
 	return nil, fmt.Errorf("no cgroup is writable: %w", ErrNotSupported)
 }

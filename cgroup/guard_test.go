@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"math/rand/v2"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"

@@ -29,7 +29,7 @@ func ProbeForSession() *Host { return &Host{dirs: dirs.ProbeForSession()} }
 func (h *Host) Tidy() { h.dirs.Tidy() }
 
 // Mode says what holds a session together here.
-func (h *Host) Mode() Mode { return Mode(h.dirs.Mode()) }
+func (h *Host) Mode() Mode { return h.dirs.Mode() }
 
 // Usable is nil, or tells why no session can be held together here. Where no
 // cgroup is writable that takes a /proc with this process's own pids.
@@ -42,23 +42,11 @@ func (h *Host) Usable() error {
 
 // Reasons say why Mode is not better than it is, and what else falls short.
 // Empty when nothing does.
-func (h *Host) Reasons() []Reason {
-	var rs []Reason
-	for _, r := range h.dirs.Reasons() {
-		rs = append(rs, Reason(r))
-	}
-	return rs
-}
+func (h *Host) Reasons() []Reason { return h.dirs.Reasons() }
 
 // Controllers tells for memory, pids, cpu and io, in this order, what can be
 // limited and counted.
-func (h *Host) Controllers() []Controller {
-	var cs []Controller
-	for _, c := range h.dirs.Controllers() {
-		cs = append(cs, Controller(c))
-	}
-	return cs
-}
+func (h *Host) Controllers() []Controller { return h.dirs.Controllers() }
 
 // Slices reports whether Limits.Slice can be used: the host has cgroup v2 alone and
 // systemd, and this process is root.
@@ -87,10 +75,7 @@ func (h *Host) sweep(everywhere bool, last func(parent, note string)) ([]Swept, 
 		swept = append(swept, Swept{RunID: id, Stopped: true})
 	}
 	found, err := h.dirs.Sweep(last)
-	for _, s := range found {
-		swept = append(swept, Swept{RunID: s.RunID, Killed: s.Killed, Err: s.Err})
-	}
-	return swept, err
+	return append(swept, found...), err
 }
 
 // NewSession creates a session with its agent group. The errors to tell apart
@@ -102,9 +87,9 @@ func (h *Host) NewSession(runID string, l Limits) (*Session, error) {
 		return nil, fmt.Errorf("create session: invalid run id %q", runID)
 	}
 	b, err := h.open(runID, l)
-	var limit *dirs.LimitError
+	var limit *LimitError
 	if errors.As(err, &limit) {
-		return nil, (*LimitError)(limit)
+		return nil, limit
 	} else if err != nil {
 		return nil, fmt.Errorf("create session %s: %w", runID, err)
 	}
@@ -117,10 +102,10 @@ func (h *Host) open(runID string, l Limits) (backend, error) {
 		return nil, err
 	}
 	if h.Mode() != None {
-		s, err := h.dirs.NewSession(runID, dirs.Limits(l))
+		s, err := h.dirs.NewSession(runID, l)
 		return dirSession{s}, err
 	}
-	unenforced, err := h.dirs.Refused(dirs.Limits(l))
+	unenforced, err := h.dirs.Refused(l)
 	if err != nil {
 		return nil, err
 	}

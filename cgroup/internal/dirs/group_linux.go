@@ -315,7 +315,7 @@ func (g *Group) Nest(name string) (*Nested, error) {
 func (n *Nested) ID() uint64 { return n.id }
 
 // Adopt moves the process that pidfd refers to into n. Only a process of the
-// group is taken; pid must be its number here. A process that ends meanwhile
+// group is taken, else the error wraps procs.ErrNotMember; pid must be its number here. A process that ends meanwhile
 // is an error, and one that got its number is left alone.
 func (n *Nested) Adopt(pid, pidfd int) error {
 	if procs.Ended(pidfd) || !slices.Contains(n.group.list(), pid) || procs.Ended(pidfd) {
