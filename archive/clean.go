@@ -647,3 +647,121 @@ func (c *castWriter) Close() error {
 	}
 	return c.w.Close()
 }
+
+// learn goes through all members before any is cleaned: what one shows to be a secret
+// is taken out of the others, too.
+func (c *cleaner) learn(sources []source, passes int) error {
+	before := c.r.Known()
+	for _, src := range sources {
+		var err error
+		switch {
+		case src.path == schema.PatchPath:
+			err = c.search(src)
+			c.patched = nil
+		case isLayer(src.path):
+			err = c.lines(src, func(line []byte, _ bool) error { c.r.JSON(src.path, line); return nil })
+		case documentSchema(src.path) == "":
+			to := c.writer(src.path, nopClose{io.Discard})
+			err = errors.Join(c.read(src, func(r io.Reader) error { _, err := io.Copy(to, r); return err }), to.Close())
+		default:
+			_, err = c.document(src)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c.dropped = nil
+	if c.r.Known() > before && passes > 1 {
+		return c.learn(sources, passes-1)
+	}
+	return nil
+}
+
+// search finds the sections of a patch that hold a secret.
+func (c *cleaner) search(src source) error {
+	c.patched = &patched{secret: map[string]bool{}}
+	return c.read(src, func(r io.Reader) error {
+		return eachPatched(r, false, func(name string, content, _ []byte) error {
+			if c.secret([]byte(name)) || c.secret(content) {
+				c.patched.secret[name] = true
+			}
+			return c.ctx.Err()
+		})
+	})
+}
+
+// patch leaves the sections out that hold a secret: in a part of a content, nothing could be replaced.
+func (c *cleaner) patch(src source) (source, error) {
+	if err := c.search(src); err != nil {
+		return source{}, err
+	}
+	clean, err := c.out.member(src.path, func(w io.Writer) error {
+		return c.read(src, func(r io.Reader) error {
+			return eachPatched(r, true, func(name string, _, raw []byte) error {
+				if c.patched.secret[name] {
+					return nil
+				}
+				c.patched.have = append(c.patched.have, name)
+				_, err := w.Write(raw)
+				return err
+			})
+		})
+	})
+	c.patched.bytes = clean.size
+	return clean, err
+}
+
+// secret reports whether anything is to be taken out of a content, and learns what that is.
+func (c *cleaner) secret(content []byte) bool {
+	return !bytes.Equal(c.r.Text(schema.PatchPath, content), content)
+}
+
+// changes makes workspace/changes.json say what is not kept now.
+func (c *cleaner) changes(data []byte) []byte {
+	doc, err := schema.ReadWorkspaceChanges(bytes.NewReader(data), nil)
+	if err != nil {
+		return data // what is at fault with it, verify tells
+	}
+	have := map[string]bool{}
+	if c.patched != nil {
+		for _, name := range c.patched.have {
+			have[name] = true
+		}
+		doc.PatchBytes = c.patched.bytes
+	}
+	changed := c.patched != nil && len(c.patched.secret) > 0
+	for _, list := range [][]schema.WorkspaceChange{doc.Changes, doc.Artifacts} {
+		for i := range list {
+			ch := &list[i]
+			named := c.secret([]byte(ch.Name()))
+			for _, f := range []*schema.WorkspaceFile{ch.Before, ch.After} {
+				if f != nil && f.LinkTarget() != "" && c.secret([]byte(f.LinkTarget())) {
+					named, f.TargetRaw = true, nil
+				}
+			}
+			lost := ch.InPatch && c.patched != nil && !have[ch.Name()] ||
+				ch.Blob != "" && c.lostBlobs[strings.TrimPrefix(ch.Blob, "sha256:")]
+			if !named && !lost {
+				continue
+			}
+			changed = true
+			if ch.PathRaw = nil; lost && ch.After != nil {
+				doc.KeptBytes -= min(doc.KeptBytes, ch.After.Bytes)
+			}
+			for _, f := range []*schema.WorkspaceFile{ch.Before, ch.After} { // a digest could tell which secret
+				if f != nil {
+					f.Digest, f.GitBlob = nil, nil
+				}
+			}
+			ch.InPatch, ch.Blob, ch.Extents, ch.NotKept = false, "", nil, schema.NotKeptRedacted
+		}
+	}
+	if !changed {
+		return data
+	}
+	clean, err := doc.Encode()
+	if err != nil {
+		return data // plain data always encodes
+	}
+	return clean
+}

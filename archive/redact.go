@@ -94,34 +94,5 @@ func unpack(ctx context.Context, bundle, identity string, room *scratch) (source
 	return sources, nil
 }
 
-// learn goes through all members before any is cleaned: what one shows to be a secret
-// is taken out of the others, too.
-func (c *cleaner) learn(sources []source, passes int) error {
-	before := c.r.Known()
-	for _, src := range sources {
-		var err error
-		switch {
-		case src.path == schema.PatchPath:
-			err = c.search(src)
-			c.patched = nil
-		case isLayer(src.path):
-			err = c.lines(src, func(line []byte, _ bool) error { c.r.JSON(src.path, line); return nil })
-		case documentSchema(src.path) == "":
-			to := c.writer(src.path, nopClose{io.Discard})
-			err = errors.Join(c.read(src, func(r io.Reader) error { _, err := io.Copy(to, r); return err }), to.Close())
-		default:
-			_, err = c.document(src)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	c.dropped = nil
-	if c.r.Known() > before && passes > 1 {
-		return c.learn(sources, passes-1)
-	}
-	return nil
-}
-
 // learnPasses bounds how often what was learned shows more.
 const learnPasses = 4

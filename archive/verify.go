@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/gitpatch"
 )
 
 // maxProblems is how many problems a report keeps; the rest are counted.
@@ -672,19 +673,6 @@ type runEnd struct {
 	SignalName jsontext.Value `json:"signal_name"`
 }
 
-// end is the lifecycle's last line, and whether that is run_finished; the error
-// is the line's.
-func (v *lineVerifier) end() (last runEnd, ended bool, err error) {
-	if len(v.lastEvent) == 0 {
-		return last, false, nil
-	}
-	if err := schema.Validate(schema.EventV0, v.lastEvent); err != nil {
-		return last, false, err
-	}
-	err = json.Unmarshal(v.lastEvent, &last)
-	return last, last.Type == schema.RunFinished, err
-}
-
 // sameJSON compares a value of a lifecycle line with one of a document.
 func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	var q *T
@@ -885,6 +873,113 @@ func (v *verifier) redaction(f facts) {
 				v.report.add(problem(CodeHealth, schema.HealthPath,
 					"%.200q was dropped since it held a secret, and is in the bundle", path))
 			}
+		}
+	}
+}
+
+// changes checks workspace/changes.json as it is read.
+func (v *verifier) changes(r io.Reader, size int64) error {
+	path := schema.ChangesPath
+	if size > maxDocument {
+		v.report.add(problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, maxDocument))
+		return nil
+	}
+	kept := &keptContents{}
+	seen := map[string]bool{}
+	doc, err := schema.ReadWorkspaceChanges(r, func(c *schema.WorkspaceChange) error {
+		name := c.Name()
+		if c.NotKept != schema.NotKeptRedacted && seen[name] {
+			v.report.add(problem(CodeWorkspace, path, "it lists %.200q twice", c.Path))
+		}
+		seen[name] = true
+		list, err := gitpatch.Expect(c)
+		if err != nil {
+			v.report.add(problem(CodeWorkspace, path, "%v", err))
+		}
+		for _, s := range list {
+			kept.sections = append(kept.sections, expectedSection{s, c.After})
+		}
+		v.blob(c)
+		return nil
+	})
+	var p *Problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case err != nil && schemaRefused(err):
+		v.report.add(problem(schemaCode(err), path, "%v", err))
+		return nil
+	case err != nil:
+		return err
+	}
+	if doc.RunID != v.manifest.RunID {
+		v.report.add(problem(CodeRunID, path, "run_id is %.128q, the manifest says %q", doc.RunID, v.manifest.RunID))
+	}
+	if kept.bytes = doc.PatchBytes; kept.bytes > v.manifest.Files[schema.PatchPath].Bytes {
+		v.report.add(problem(CodeWorkspace, path, "patch_bytes is %d, the patch has %d", kept.bytes,
+			v.manifest.Files[schema.PatchPath].Bytes))
+		return nil
+	}
+	v.kept = kept
+	return nil
+}
+
+// blob checks that the content that a change names is in the bundle.
+func (v *verifier) blob(c *schema.WorkspaceChange) {
+	if c.Blob == "" {
+		return
+	}
+	bytes := c.After.Bytes
+	if len(c.Extents) > 0 {
+		bytes = 0
+		for _, e := range c.Extents {
+			bytes += e.Bytes
+		}
+	} else if c.After.Digest == nil || *c.After.Digest != c.Blob {
+		v.report.add(problem(CodeWorkspace, schema.ChangesPath, "%.200q: its blob is of another content", c.Path))
+	}
+	entry, ok := v.manifest.Files[schema.BlobsDir+strings.TrimPrefix(c.Blob, "sha256:")]
+	if !ok || entry.Bytes != bytes {
+		v.report.add(problem(CodeWorkspace, schema.ChangesPath,
+			"%.200q: its blob is not in the bundle, or has another "+
+				"size", c.Path))
+	}
+}
+
+// patch checks that workspace/changes.patch has the contents that changes.json tells of, and no others.
+func (v *verifier) patch(r io.Reader) error {
+	bad := func(format string, args ...any) error {
+		v.report.add(problem(CodeWorkspace, schema.PatchPath, format, args...))
+		return nil
+	}
+	in := gitpatch.NewReader(io.LimitReader(r, v.kept.bytes))
+	for i := 0; ; i++ {
+		s, err := in.Next()
+		switch {
+		case err == io.EOF && i < len(v.kept.sections):
+			return bad("it has %d sections, %s tells of %d", i, schema.ChangesPath, len(v.kept.sections))
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, gitpatch.ErrForm):
+			return bad("section %d: %v", i+1, err)
+		case err != nil:
+			return err
+		case i >= len(v.kept.sections) || !s.Equal(&v.kept.sections[i].Section):
+			return bad("section %d, for %.200q, is not the one that %s tells of", i+1, s.Name, schema.ChangesPath)
+		case !s.HasContent:
+			continue
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, in)
+		want := v.kept.sections[i].after
+		switch got := digest([sha256.Size]byte(h.Sum(nil))); {
+		case errors.Is(err, gitpatch.ErrForm):
+			return bad("section %d: %v", i+1, err)
+		case err != nil:
+			return err
+		case want.Kind == schema.KindOfFile && (want.Digest == nil || got != *want.Digest),
+			want.Kind == schema.KindOfLink && got != digest(sha256.Sum256([]byte(want.LinkTarget()))):
+			return bad("section %d, for %.200q, has another content than %s tells of", i+1, s.Name, schema.ChangesPath)
 		}
 	}
 }

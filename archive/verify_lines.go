@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -314,4 +316,17 @@ func (v *lineVerifier) grow(c chunk, leaves []tlog.Hash) {
 			v.tree.add(leaf)
 		}
 	}
+}
+
+// end is the lifecycle's last line, and whether that is run_finished; the error
+// is the line's.
+func (v *lineVerifier) end() (last runEnd, ended bool, err error) {
+	if len(v.lastEvent) == 0 {
+		return last, false, nil
+	}
+	if err := schema.Validate(schema.EventV0, v.lastEvent); err != nil {
+		return last, false, err
+	}
+	err = json.Unmarshal(v.lastEvent, &last)
+	return last, last.Type == schema.RunFinished, err
 }

@@ -1,8 +1,12 @@
 package render
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/archive/judge"
 	"github.com/assay-run/assay-run/archive/view"
@@ -27,49 +31,6 @@ type page struct {
 	Generator string      `json:"generator"`
 	Runs      []*run      `json:"runs"`
 	Diff      *judge.Diff `json:"diff"`
-}
-
-// run is one bundle. Texts of it are fit to be shown.
-type run struct {
-	Name     string            `json:"name"`
-	RunID    string            `json:"run_id"`
-	Identity string            `json:"identity"`
-	Verified bool              `json:"verified"`
-	Problems []string          `json:"problems"`
-	Command  string            `json:"command"`
-	Workdir  string            `json:"workdir"`
-	Started  string            `json:"started"`
-	Labels   map[string]string `json:"labels"`
-	Outcome  string            `json:"outcome"`
-	ExitCode *int              `json:"exit_code"`
-	Signal   string            `json:"signal"`
-	Contract string            `json:"contract"`
-	Error    string            `json:"error"`
-	Facts    [][2]string       `json:"facts"`
-	Kernel   string            `json:"kernel"`
-	Words    []view.Sentence   `json:"words"`
-	Findings []finding         `json:"findings"`
-	EndNS    int64             `json:"end_ns"`
-	Kinds    []string          `json:"kinds"`
-	Strings  []string          `json:"strings"`
-	Events   columns           `json:"events"`
-	// Total counts the events that the page could show, LeftOut those of loaders,
-	// locales, runtimes and the runner, which it does not.
-	Total     uint64 `json:"total"`
-	LeftOut   uint64 `json:"left_out"`
-	Shown     int    `json:"shown"`
-	Processes []proc `json:"processes"`
-	// MoreProcesses and MoreCalls count what found no room.
-	MoreProcesses uint64     `json:"more_processes"`
-	Calls         []call     `json:"calls"`
-	MoreCalls     int        `json:"more_calls"`
-	Marks         []mark     `json:"marks"`
-	Cast          *cast      `json:"cast"`
-	Output        []pageText `json:"output"`
-	Denied        uint64     `json:"denied"`
-	Programs      int        `json:"programs"`
-	Files         int        `json:"files"`
-	Hosts         int        `json:"hosts"`
 }
 
 // columns are the events, a list for each field. T is microseconds since the
@@ -229,4 +190,71 @@ func cleanText(s string) string {
 		return view.Clean(s[:maxText]) + "…"
 	}
 	return view.Clean(s)
+}
+
+// write writes the page.
+func (p *page) write(w io.Writer) error {
+	style, err := web.ReadFile("web/style.css")
+	if err != nil {
+		return err
+	}
+	code, err := p.code()
+	if err != nil {
+		return err
+	}
+	title := "assay-run report"
+	if len(p.Runs) == 1 {
+		title += ": " + p.Runs[0].RunID
+	}
+	if _, err := fmt.Fprintf(w, `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '%s'; style-src '%s'; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>%s</title>
+<style>%s</style>
+</head>
+<body>
+<noscript>This report needs JavaScript. Nothing is loaded: all of it is in this file.</noscript>
+<main id="app"></main>
+<script type="application/json" id="data">`, digest(code), digest(style), escapeText(title), style); err != nil {
+		return err
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(true) // no "<" in it can end the element
+	if err := e.Encode(p); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "</script>\n<script>%s</script>\n</body>\n</html>\n", code)
+	return err
+}
+
+// code is the front end, as one script.
+func (p *page) code() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString("'use strict';\n")
+	if p.needsEmulator() {
+		lib, err := web.ReadFile("web/" + emulator)
+		if err != nil {
+			return nil, err
+		}
+		if i := bytes.LastIndex(lib, []byte("//# sourceMappingURL=")); i >= 0 {
+			lib = lib[:i]
+		}
+		b.WriteString("const emulator = (() => { const module = {exports: {}}; const exports = module.exports;\n")
+		b.Write(lib)
+		b.WriteString("\nreturn exports; })();\n")
+	} else {
+		b.WriteString("const emulator = null;\n")
+	}
+	for _, name := range scripts {
+		src, err := web.ReadFile("web/" + name)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(src)
+	}
+	return b.Bytes(), nil
 }

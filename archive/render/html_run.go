@@ -350,3 +350,46 @@ func escapeLength(s string) int {
 	}
 	return 2
 }
+
+// run is one bundle. Texts of it are fit to be shown.
+type run struct {
+	Name     string            `json:"name"`
+	RunID    string            `json:"run_id"`
+	Identity string            `json:"identity"`
+	Verified bool              `json:"verified"`
+	Problems []string          `json:"problems"`
+	Command  string            `json:"command"`
+	Workdir  string            `json:"workdir"`
+	Started  string            `json:"started"`
+	Labels   map[string]string `json:"labels"`
+	Outcome  string            `json:"outcome"`
+	ExitCode *int              `json:"exit_code"`
+	Signal   string            `json:"signal"`
+	Contract string            `json:"contract"`
+	Error    string            `json:"error"`
+	Facts    [][2]string       `json:"facts"`
+	Kernel   string            `json:"kernel"`
+	Words    []view.Sentence   `json:"words"`
+	Findings []finding         `json:"findings"`
+	EndNS    int64             `json:"end_ns"`
+	Kinds    []string          `json:"kinds"`
+	Strings  []string          `json:"strings"`
+	Events   columns           `json:"events"`
+	// Total counts the events that the page could show, LeftOut those of loaders,
+	// locales, runtimes and the runner, which it does not.
+	Total     uint64 `json:"total"`
+	LeftOut   uint64 `json:"left_out"`
+	Shown     int    `json:"shown"`
+	Processes []proc `json:"processes"`
+	// MoreProcesses and MoreCalls count what found no room.
+	MoreProcesses uint64     `json:"more_processes"`
+	Calls         []call     `json:"calls"`
+	MoreCalls     int        `json:"more_calls"`
+	Marks         []mark     `json:"marks"`
+	Cast          *cast      `json:"cast"`
+	Output        []pageText `json:"output"`
+	Denied        uint64     `json:"denied"`
+	Programs      int        `json:"programs"`
+	Files         int        `json:"files"`
+	Hosts         int        `json:"hosts"`
+}

@@ -1,7 +1,9 @@
 package render
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"sort"
 	"strings"
 	"time"
@@ -171,4 +173,20 @@ func (s *sides) cast(line []byte, at time.Duration) (time.Duration, error) {
 		s.add(tns, func(t *teller) { t.Output(tns, text) })
 	}
 	return at, nil
+}
+
+// recording takes in a terminal recording. Its times count from about the start
+// of the command, which the lifecycle tells; that layer comes before it.
+func (s *sides) recording(m io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(m, maxCast))
+	if err != nil {
+		return err
+	}
+	var at time.Duration
+	for line := range bytes.Lines(data) {
+		if at, err = s.cast(bytes.TrimSuffix(line, []byte{'\n'}), at); err != nil {
+			return nil // a torn last line
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -184,5 +185,40 @@ func (t *teller) paint(code, text string) string {
 func (t *teller) write(s string) {
 	if t.err == nil {
 		_, t.err = t.out.WriteString(s)
+	}
+}
+
+// end tells what has no time: the output that was captured without one, and
+// what the story may be missing.
+func (t *teller) end(b *view.Bundle, streams []stream, lost int) {
+	for _, s := range streams {
+		if len(s.data) == 0 {
+			continue
+		}
+		title := fmt.Sprintf("\n%s (%d bytes; it was captured without times)\n", s.name, s.size)
+		t.write(t.paint(bold, title))
+		for line := range bytes.Lines(s.data) {
+			t.Detail("│ " + withoutEscapes(strings.TrimRight(string(line), "\r\n")))
+		}
+		if int64(len(s.data)) < s.size {
+			t.Detail(fmt.Sprintf("│ … and %d bytes more", s.size-int64(len(s.data))))
+		}
+	}
+	t.write(t.paint(bold, "\nwhat this story may be missing\n"))
+	for _, w := range view.Sentences(b.Docs) {
+		mark := "  ✓ "
+		if !w.Good {
+			mark = "  ! "
+		}
+		t.write(mark + view.Clean(w.Text) + "\n")
+		for _, why := range w.Why {
+			t.write("      " + view.Clean(why) + "\n")
+		}
+	}
+	if t.reads > 0 && !t.opt.Reads {
+		t.write(fmt.Sprintf("  files were opened for reading %d times; --reads shows them\n", t.reads))
+	}
+	if lost > 0 {
+		t.write(fmt.Sprintf("  %d further turns and lines of output found no room\n", lost))
 	}
 }

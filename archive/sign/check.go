@@ -163,3 +163,11 @@ func (v verifier) Verify(_ context.Context, data, signature []byte) error {
 
 func (v verifier) KeyID() (string, error)   { return "", nil }
 func (v verifier) Public() crypto.PublicKey { return v.key }
+
+// signer is an accepted key, its principals (none for a plain key) and the
+// times between which it is accepted, zero for no bound.
+type signer struct {
+	key           ed25519.PublicKey
+	principals    []string
+	after, before time.Time
+}

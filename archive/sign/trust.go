@@ -1,7 +1,6 @@
 package sign
 
 import (
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"path"
@@ -19,14 +18,6 @@ const Namespace = "assay-run"
 type Trust struct {
 	source  string // the file, for messages
 	signers []signer
-}
-
-// signer is an accepted key, its principals (none for a plain key) and the
-// times between which it is accepted, zero for no bound.
-type signer struct {
-	key           ed25519.PublicKey
-	principals    []string
-	after, before time.Time
 }
 
 // Keys accepts the ed25519 public keys of a file, PEM blocks or OpenSSH lines.

@@ -20,42 +20,6 @@ type Call struct {
 	Unobserved string `json:"unobserved,omitempty"`
 }
 
-// correlate takes in correlation-report.json: calls that did what they did not
-// claim first, then in the order of the report.
-func (s *Summary) correlate(r *schema.CorrelationReport, limit int) {
-	s.CallStatus, s.Ambiguities = r.Status, r.Ambiguities
-	beyond := make(map[string]*schema.Unreported)
-	for i, u := range r.ObservedNotReported {
-		switch u.Code {
-		case "beyond_claim", "denied_call", "unknown_call":
-			if len(u.ToolCallIDs) == 1 {
-				beyond[u.ToolCallIDs[0]] = &r.ObservedNotReported[i]
-			}
-		default:
-			s.Unreported = append(s.Unreported, u)
-		}
-	}
-	unseen := make(map[string]string)
-	for _, u := range r.ReportedNotObserved {
-		unseen[u.ToolCallID] = u.Code
-	}
-	first, rest := []Call{}, []Call{}
-	for _, b := range r.Bindings {
-		c := Call{Binding: b, Unobserved: unseen[b.ToolCallID]}
-		if u := beyond[b.ToolCallID]; u != nil {
-			c.Beyond, c.BeyondCode = &u.Effects, u.Code
-			first = append(first, c)
-		} else {
-			rest = append(rest, c)
-		}
-	}
-	all := append(first, rest...)
-	s.Calls = List[Call]{Items: all, Total: uint64(len(all))}
-	if limit > 0 {
-		s.Calls.Items = all[:min(limit, len(all))]
-	}
-}
-
 var beyondWords = map[string]string{
 	"beyond_claim": "its name says that it only reads",
 	"denied_call":  "policy denied it",
@@ -66,38 +30,6 @@ var unreportedWords = map[string]string{
 	"edge":    "around a start or an end, and not surely part of a call",
 	"overlap": "while several calls were open",
 	"outside": "while no call was open",
-}
-
-func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
-	if len(s.Calls.Items) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "  correlation %s\n", Clean(s.CallStatus))
-	items := s.Calls.Items[:min(limit, len(s.Calls.Items))]
-	for i := range items {
-		writeCall(b, &items[i])
-	}
-	if more := s.Calls.Total - uint64(len(items)); more > 0 {
-		fmt.Fprintf(b, "  … and %d more\n", more)
-	}
-	for _, a := range s.Ambiguities[:min(len(s.Ambiguities), 10)] {
-		fmt.Fprintf(b, "  ambiguous: %s\n", Cut(Clean(a), 200))
-	}
-	if more := len(s.Ambiguities) - 10; more > 0 {
-		fmt.Fprintf(b, "  … and %d more ambiguities\n", more)
-	}
-	if len(s.Unreported) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "not part of any reported tool call\n")
-	for _, u := range s.Unreported {
-		title := unreportedWords[u.Code]
-		if u.Code == "edge" && len(u.ToolCallIDs) > 0 {
-			title = Cut(Clean(strings.Join(u.ToolCallIDs, ", ")), 120) + ": " + title
-		}
-		fmt.Fprintf(b, "  %s\n", cmp.Or(title, Clean(u.Code)))
-		writeEffects(b, "    ", &u.Effects)
-	}
 }
 
 func writeCall(b *bufio.Writer, c *Call) {

@@ -77,12 +77,3 @@ func event(layer string, it *archive.Item) Event {
 	}
 	return ev
 }
-
-// wants reports whether an event is wanted.
-func (m *matcher) wants(ev *Event) bool {
-	if ev.Kernel != nil {
-		return m.kernelEvent(ev.Kernel)
-	}
-	return (m.names == nil || m.names[ev.Kind]) && (m.ToolCall == "" || ev.ToolCall == m.ToolCall) &&
-		ev.TNS >= int64(m.Since) && (m.Until == 0 || ev.TNS <= int64(m.Until))
-}

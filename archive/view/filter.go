@@ -264,3 +264,12 @@ func wildcard(pattern, s string) bool {
 	const slash = "\uffff"
 	return glob(strings.ReplaceAll(pattern, "/", slash), strings.ReplaceAll(s, "/", slash))
 }
+
+// wants reports whether an event is wanted.
+func (m *matcher) wants(ev *Event) bool {
+	if ev.Kernel != nil {
+		return m.kernelEvent(ev.Kernel)
+	}
+	return (m.names == nil || m.names[ev.Kind]) && (m.ToolCall == "" || ev.ToolCall == m.ToolCall) &&
+		ev.TNS >= int64(m.Since) && (m.Until == 0 || ev.TNS <= int64(m.Until))
+}

@@ -2,7 +2,6 @@ package view
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -12,35 +11,6 @@ import (
 
 	"github.com/assay-run/assay-run/schema"
 )
-
-// WriteText writes the summary for people, as one page: what a reviewer looks for
-// first, then the rest. Without look.All it has at most pageLines lines, and one for each
-// section that found no room.
-func (s *Summary) WriteText(w io.Writer, look Page) error {
-	sections := s.sections(cmp.Or(look.Limit, DefaultLimit))
-	return look.Write(w, func(w io.Writer) error {
-		b := bufio.NewWriter(w)
-		switch {
-		case look.Section != "":
-			i := slices.IndexFunc(sections, func(x section) bool { return x.name == look.Section })
-			if i < 0 {
-				return fmt.Errorf("%q is not a section; those of this bundle are %s", look.Section,
-					strings.Join(sectionNames(sections), ", "))
-			}
-			sections[i].write(b)
-		case look.All:
-			for _, x := range sections {
-				if x.title != "" {
-					b.WriteByte('\n')
-				}
-				x.write(b)
-			}
-		default:
-			writePage(b, sections)
-		}
-		return b.Flush()
-	})
-}
 
 // section is a part of the page: a heading, empty for the head of the page, and rows.
 type section struct {
@@ -142,68 +112,6 @@ func cutRows(rows []string, most int) []string {
 		fmt.Sprintf("  … and %s", schema.Count(len(rows)-most+1, "more line", "more lines")))
 }
 
-// sections are all parts of the page that have something, in their order.
-func (s *Summary) sections(limit int) []section {
-	outside := func(f File) bool { return f.Outside }
-	secrets, read := split(s.Read, func(f File) bool { return f.Secret })
-	readOutside, readInside := split(read, outside)
-	madeOutside, made := split(s.Created, outside)
-	wroteOutside, wrote := split(s.Written, outside)
-	changedOutside, changed := split(s.Changed, outside)
-	deletedOutside, deleted := split(s.Deleted, outside)
-
-	text := func(name, title string, total uint64, first bool, write func(*bufio.Writer)) section {
-		var out bytes.Buffer
-		b := bufio.NewWriter(&out)
-		write(b)
-		b.Flush()
-		x := section{name: name, title: title, total: total, first: first}
-		for line := range strings.Lines(out.String()) {
-			x.rows = append(x.rows, strings.TrimSuffix(line, "\n"))
-		}
-		return x
-	}
-	all := []section{
-		text("findings", "what the evaluation found", 0, true, func(b *bufio.Writer) {
-			writeFindings(b, s.Evaluation)
-		}),
-		text("about", "", 0, true, func(b *bufio.Writer) { s.writeAbout(b) }),
-		text("claims", "what may be claimed", 0, true, func(b *bufio.Writer) { writeClaims(b, s.Claims) }),
-		listed("denied", "denied", s.Denied, limit, true, failureRow),
-		listed("secrets", "files read that may hold secrets", secrets, limit, true, fileRow),
-		text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) }),
-		listed("created-outside", "files created outside of the workspace", madeOutside, limit, true, fileRow),
-		listed("written-outside", "files written outside of the workspace", wroteOutside, limit, true, fileRow),
-		listed("changed-outside", "files changed outside of the workspace", changedOutside, limit, true, fileRow),
-		listed("deleted-outside", "files deleted outside of the workspace", deletedOutside, limit, true, fileRow),
-		listed("hosts", "hosts", s.Hosts, limit, true, hostRow),
-		listed("programs", "programs", s.Programs, limit, true, func(p Program) []string {
-			return []string{times(p.Count), Clean(p.Exe), by(p.By), only(p.Made, "made in this run")}
-		}),
-		listed("containers", "containers", s.Containers, limit, false, func(c Container) []string {
-			return []string{times(c.Count), c.ID[:min(12, len(c.ID))], Clean(c.Name), Clean(c.Image),
-				Clean(QuoteArgs(c.Argv))}
-		}),
-		listed("names", "names asked for", s.Lookups, limit, false, func(n Name) []string {
-			return []string{times(n.Count), Clean(n.Name)}
-		}),
-		listed("read-outside", "files read outside of the workspace", readOutside, limit, false, fileRow),
-		listed("created", "files created", made, limit, false, fileRow),
-		listed("written", "files written", wrote, limit, false, fileRow),
-		listed("changed", "files changed", changed, limit, false, fileRow),
-		listed("deleted", "files deleted", deleted, limit, false, fileRow),
-		listed("privileged", "privileged", s.Privileged, limit, false, failureRow),
-		text("processes", "processes", s.Processes.Total, false, func(b *bufio.Writer) { s.writeProcesses(b, limit) }),
-		listed("commands", "commands", s.Commands, limit, false, func(c Command) []string {
-			return []string{times(c.Count), Clean(c.Exe), Cut(QuoteArgs(c.Argv), 160)}
-		}),
-		listed("read", "files read in the workspace", readInside, limit, false, fileRow),
-		listed("failed", "failed", s.Failed, limit, false, failureRow),
-		text("cost", "what it used", 0, false, func(b *bufio.Writer) { s.writeCost(b) }),
-	}
-	return slices.DeleteFunc(all, func(x section) bool { return len(x.rows) == 0 })
-}
-
 // writeFindings writes what the rules about an agent under evaluation say: those that do not pass, with what
 // was found, and the others in a line.
 func writeFindings(w io.Writer, verdicts []schema.EvaluationVerdict) {
@@ -252,14 +160,6 @@ func hostRow(h Host) []string {
 	}
 	name += h.Network.Mark()
 	return []string{times(h.Count), "out " + Size(h.BytesOut), "in " + Size(h.BytesIn), name}
-}
-
-func (s *Summary) writeProcesses(b *bufio.Writer, limit int) {
-	shown := uint64(0)
-	writeTree(b, s.Processes.Roots, "  ", uint64(10*limit), &shown)
-	if more := int64(s.Processes.Total) - int64(shown); more > 0 {
-		fmt.Fprintf(b, "  … and %d more\n", more)
-	}
 }
 
 // listed is a list as a section, its columns aligned.

@@ -1,8 +1,18 @@
 package view
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
+	"fmt"
+	"io"
+	"maps"
 	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
@@ -264,4 +274,416 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	s.correlate(&docs.Correlation, limit)
 	s.Schema, s.Identity = schema.InspectionV0, src.Identity()
 	return s, nil
+}
+
+// about takes over what the documents say of the run as a whole.
+func (s *Summary) about(docs *archive.Documents) {
+	run, res, h := docs.Run, docs.Result, docs.Health
+	s.RunID, s.Command, s.Workdir, s.StartedAt, s.Limits = run.RunID, run.Command, run.Workdir, run.StartedAt,
+		res.Limits
+	s.Outcome, s.ExitCode, s.Signal, s.ChildNS, s.Error = res.Outcome, res.ExitCode, res.Signal, res.Timings.ChildNS,
+		res.Error
+	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers,
+		res.Contract
+	s.Ending, s.Checks, s.Labels, s.Recorder = res.Ending(&run), res.Checks, run.Labels, run.Recorder
+	if c := docs.Contract; c != nil {
+		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
+	}
+	s.Claims, s.Policy = Sentences(docs), run.Policy
+	var spec struct {
+		Mode string `json:"mode"`
+		User string `json:"user"`
+	}
+	if json.Unmarshal(run.Spec, &spec) == nil {
+		s.Mode, s.User = spec.Mode, spec.User
+	}
+	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
+	s.KernelState = schema.KernelState(h.KernelLayer)
+	s.Redaction = h.Redaction
+	s.Containment, s.Resistance = h.Containment, h.TamperResistance
+	s.Correlation, s.Layers, s.RingbufDrops = h.CgroupCorrelation, h.Layers, h.RingbufDrops
+	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
+}
+
+// writeAbout writes what the page begins with: a row for each fact, and none
+// for what is not known. What matters comes first, since the short page may cut the rest.
+func (s *Summary) writeAbout(w io.Writer) {
+	row := rows(w)
+	row("run", "%s", Clean(s.RunID))
+	if len(s.Labels) > 0 {
+		var labels []string
+		for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+			labels = append(labels, Clean(k)+"="+Clean(s.Labels[k]))
+		}
+		row("labels", "%s", strings.Join(labels, ", "))
+	}
+	row("started", "%s in %s", Clean(s.StartedAt), Clean(s.Workdir))
+	row("command", "%s", Cut(QuoteArgs(s.Command), 200))
+	row("outcome", "%s", Clean(s.Ending))
+	if s.Error != nil {
+		row("", "%s (%s)", Clean(s.Error.Message), Clean(s.Error.Code))
+	}
+	if s.Contract != nil {
+		row("contract", "%s%s", Clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
+	}
+	row("sandbox", "%s", s.sandbox())
+	if s.Resistance != "" {
+		reached := ""
+		for _, r := range s.Reasons {
+			if r.Code == reachable {
+				reached = "; " + Clean(r.Code) + ": " + Clean(r.Message)
+			}
+		}
+		row("tamper", "resistance %s; processes held together by %s%s", Clean(s.Resistance),
+			Clean(cmp.Or(s.Containment, "nothing")), reached)
+	}
+	row("kernel", "%s; network %s, endpoints %s", s.kernel(), Clean(s.Network), Clean(s.EndpointScope))
+	first := slices.Clone(s.Checks)
+	passed := func(c schema.CheckSummary) string { return only(c.Result == schema.CheckPassed, "passed") }
+	slices.SortStableFunc(first, func(a, b schema.CheckSummary) int { return cmp.Compare(passed(a), passed(b)) })
+	for i, c := range first {
+		row(only(i == 0, "checks"), "%-7s %s%s", checkWord(c), Clean(c.Name), checkDetail(c))
+	}
+	for i, p := range s.Protected {
+		if i == DefaultLimit {
+			row("", "… and %d more", len(s.Protected)-i)
+			break
+		}
+		state := "restored before checking"
+		if !p.Restored {
+			state = "NOT restored: " + Clean(p.Error)
+		}
+		row(only(i == 0, "protected"), "%s %s, %s", Clean(p.Path), Clean(p.Change), state)
+	}
+	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
+	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
+	row("cgroup", "%s", Clean(s.Correlation))
+	s.writeSecrets(w)
+	for _, r := range s.Reasons {
+		if r.Code != reachable || s.Resistance == "" {
+			row("", "%s: %s", Clean(r.Code), Clean(r.Message))
+		}
+	}
+}
+
+// sandbox is what held the command, as the run was asked for it.
+func (s *Summary) sandbox() string {
+	mode := "none"
+	if s.Mode != "" {
+		mode = "mode " + Clean(s.Mode)
+	}
+	return mode + only(s.Policy != "", ", policy "+Clean(s.Policy)) + only(s.User != "", ", user "+Clean(s.User))
+}
+
+// writeCost writes what the page ends with: what the run used and put out.
+func (s *Summary) writeCost(w io.Writer) {
+	row := rows(w)
+	if used := s.used(); used != "" {
+		row("used", "%s", used)
+	}
+	if len(s.LimitsHit) > 0 {
+		row("limits", "%s hit", Clean(strings.Join(s.LimitsHit, ", ")))
+	}
+	if len(s.Limits.Unenforced) > 0 {
+		row("limits", "%s not enforced", Clean(strings.Join(s.Limits.Unenforced, ", ")))
+	}
+	if s.Leftovers != nil && *s.Leftovers > 0 {
+		row("leftovers", "%s", schema.Count(*s.Leftovers, "process outlived the command and was ended",
+			"processes outlived the command and were ended"))
+	}
+	row("output", "%s", s.output())
+	row("events", "%d%s", s.Events, counts(s.ByClass))
+}
+
+// kernel is the state of the kernel layer, and the first reason for it.
+func (s *Summary) kernel() string {
+	for _, r := range s.Reasons {
+		if r.Subject == "kernel" && s.KernelState != schema.Complete {
+			return Clean(s.KernelState) + ": " + Clean(r.Message)
+		}
+	}
+	return Clean(s.KernelState)
+}
+
+// used tells what the host could tell of the run's resource use.
+func (s *Summary) used() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	u := s.Usage
+	if u.CPUUserNS != nil && u.CPUSystemNS != nil {
+		add("cpu %v user %v system", time.Duration(*u.CPUUserNS).Round(time.Millisecond),
+			time.Duration(*u.CPUSystemNS).Round(time.Millisecond))
+	}
+	if u.MemoryPeakBytes != nil {
+		add("memory %s", Size(uint64(*u.MemoryPeakBytes)))
+	}
+	if u.Processes != nil {
+		add("%s", schema.Count(*u.Processes, "process", "processes"))
+	}
+	if u.IOReadBytes != nil && u.IOWriteBytes != nil {
+		add("disk %s read %s written", Size(uint64(*u.IOReadBytes)), Size(uint64(*u.IOWriteBytes)))
+	}
+	if u.OOMKills != nil && *u.OOMKills > 0 {
+		add("%s", schema.Count(*u.OOMKills, "OOM kill", "OOM kills"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// output tells what went through the standard streams.
+func (s *Summary) output() string {
+	var parts []string
+	for _, st := range []struct {
+		name string
+		*schema.Stream
+	}{{"stdout", s.Stdio.Stdout}, {"stderr", s.Stdio.Stderr}, {"terminal", s.Stdio.Terminal}} {
+		if st.Stream == nil {
+			continue
+		}
+		text := st.name + " " + Size(uint64(st.Bytes))
+		if st.Truncated {
+			text += fmt.Sprintf(" (%s kept)", Size(uint64(st.Captured)))
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return "not captured (" + Clean(s.Stdio.Mode) + ")"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s *Summary) layer(state, name string) string {
+	text, c := Clean(state), s.Layers[name]
+	if c.Written > 0 {
+		text += fmt.Sprintf(", %d events", c.Written)
+	}
+	if c.Dropped > 0 {
+		text += fmt.Sprintf(", %d lost", c.Dropped)
+	}
+	return text
+}
+
+// correlate takes in correlation-report.json: calls that did what they did not
+// claim first, then in the order of the report.
+func (s *Summary) correlate(r *schema.CorrelationReport, limit int) {
+	s.CallStatus, s.Ambiguities = r.Status, r.Ambiguities
+	beyond := make(map[string]*schema.Unreported)
+	for i, u := range r.ObservedNotReported {
+		switch u.Code {
+		case "beyond_claim", "denied_call", "unknown_call":
+			if len(u.ToolCallIDs) == 1 {
+				beyond[u.ToolCallIDs[0]] = &r.ObservedNotReported[i]
+			}
+		default:
+			s.Unreported = append(s.Unreported, u)
+		}
+	}
+	unseen := make(map[string]string)
+	for _, u := range r.ReportedNotObserved {
+		unseen[u.ToolCallID] = u.Code
+	}
+	first, rest := []Call{}, []Call{}
+	for _, b := range r.Bindings {
+		c := Call{Binding: b, Unobserved: unseen[b.ToolCallID]}
+		if u := beyond[b.ToolCallID]; u != nil {
+			c.Beyond, c.BeyondCode = &u.Effects, u.Code
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	all := append(first, rest...)
+	s.Calls = List[Call]{Items: all, Total: uint64(len(all))}
+	if limit > 0 {
+		s.Calls.Items = all[:min(limit, len(all))]
+	}
+}
+
+func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
+	if len(s.Calls.Items) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "  correlation %s\n", Clean(s.CallStatus))
+	items := s.Calls.Items[:min(limit, len(s.Calls.Items))]
+	for i := range items {
+		writeCall(b, &items[i])
+	}
+	if more := s.Calls.Total - uint64(len(items)); more > 0 {
+		fmt.Fprintf(b, "  … and %d more\n", more)
+	}
+	for _, a := range s.Ambiguities[:min(len(s.Ambiguities), 10)] {
+		fmt.Fprintf(b, "  ambiguous: %s\n", Cut(Clean(a), 200))
+	}
+	if more := len(s.Ambiguities) - 10; more > 0 {
+		fmt.Fprintf(b, "  … and %d more ambiguities\n", more)
+	}
+	if len(s.Unreported) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "not part of any reported tool call\n")
+	for _, u := range s.Unreported {
+		title := unreportedWords[u.Code]
+		if u.Code == "edge" && len(u.ToolCallIDs) > 0 {
+			title = Cut(Clean(strings.Join(u.ToolCallIDs, ", ")), 120) + ": " + title
+		}
+		fmt.Fprintf(b, "  %s\n", cmp.Or(title, Clean(u.Code)))
+		writeEffects(b, "    ", &u.Effects)
+	}
+}
+
+// nameContainers takes over what an engine told of the containers that are listed.
+func (s *Summary) nameContainers(ctx context.Context, src Source) error {
+	listed := map[string]*Container{}
+	for i := range s.Containers.Items {
+		listed[s.Containers.Items[i].ID] = &s.Containers.Items[i]
+	}
+	if len(listed) == 0 {
+		return nil
+	}
+	for it, err := range src.Items(ctx, schema.EventsPath) {
+		if err != nil {
+			return err
+		}
+		for _, told := range it.Event.Containers {
+			if c := listed[told.ID]; c != nil && told.Name != "" {
+				c.Name, c.Image = told.Name, told.Image
+			}
+		}
+	}
+	return nil
+}
+
+// WriteText writes the summary for people, as one page: what a reviewer looks for
+// first, then the rest. Without look.All it has at most pageLines lines, and one for each
+// section that found no room.
+func (s *Summary) WriteText(w io.Writer, look Page) error {
+	sections := s.sections(cmp.Or(look.Limit, DefaultLimit))
+	return look.Write(w, func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		switch {
+		case look.Section != "":
+			i := slices.IndexFunc(sections, func(x section) bool { return x.name == look.Section })
+			if i < 0 {
+				return fmt.Errorf("%q is not a section; those of this bundle are %s", look.Section,
+					strings.Join(sectionNames(sections), ", "))
+			}
+			sections[i].write(b)
+		case look.All:
+			for _, x := range sections {
+				if x.title != "" {
+					b.WriteByte('\n')
+				}
+				x.write(b)
+			}
+		default:
+			writePage(b, sections)
+		}
+		return b.Flush()
+	})
+}
+
+// sections are all parts of the page that have something, in their order.
+func (s *Summary) sections(limit int) []section {
+	outside := func(f File) bool { return f.Outside }
+	secrets, read := split(s.Read, func(f File) bool { return f.Secret })
+	readOutside, readInside := split(read, outside)
+	madeOutside, made := split(s.Created, outside)
+	wroteOutside, wrote := split(s.Written, outside)
+	changedOutside, changed := split(s.Changed, outside)
+	deletedOutside, deleted := split(s.Deleted, outside)
+
+	text := func(name, title string, total uint64, first bool, write func(*bufio.Writer)) section {
+		var out bytes.Buffer
+		b := bufio.NewWriter(&out)
+		write(b)
+		b.Flush()
+		x := section{name: name, title: title, total: total, first: first}
+		for line := range strings.Lines(out.String()) {
+			x.rows = append(x.rows, strings.TrimSuffix(line, "\n"))
+		}
+		return x
+	}
+	all := []section{
+		text("findings", "what the evaluation found", 0, true, func(b *bufio.Writer) {
+			writeFindings(b, s.Evaluation)
+		}),
+		text("about", "", 0, true, func(b *bufio.Writer) { s.writeAbout(b) }),
+		text("claims", "what may be claimed", 0, true, func(b *bufio.Writer) { writeClaims(b, s.Claims) }),
+		listed("denied", "denied", s.Denied, limit, true, failureRow),
+		listed("secrets", "files read that may hold secrets", secrets, limit, true, fileRow),
+		text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) }),
+		listed("created-outside", "files created outside of the workspace", madeOutside, limit, true, fileRow),
+		listed("written-outside", "files written outside of the workspace", wroteOutside, limit, true, fileRow),
+		listed("changed-outside", "files changed outside of the workspace", changedOutside, limit, true, fileRow),
+		listed("deleted-outside", "files deleted outside of the workspace", deletedOutside, limit, true, fileRow),
+		listed("hosts", "hosts", s.Hosts, limit, true, hostRow),
+		listed("programs", "programs", s.Programs, limit, true, func(p Program) []string {
+			return []string{times(p.Count), Clean(p.Exe), by(p.By), only(p.Made, "made in this run")}
+		}),
+		listed("containers", "containers", s.Containers, limit, false, func(c Container) []string {
+			return []string{times(c.Count), c.ID[:min(12, len(c.ID))], Clean(c.Name), Clean(c.Image),
+				Clean(QuoteArgs(c.Argv))}
+		}),
+		listed("names", "names asked for", s.Lookups, limit, false, func(n Name) []string {
+			return []string{times(n.Count), Clean(n.Name)}
+		}),
+		listed("read-outside", "files read outside of the workspace", readOutside, limit, false, fileRow),
+		listed("created", "files created", made, limit, false, fileRow),
+		listed("written", "files written", wrote, limit, false, fileRow),
+		listed("changed", "files changed", changed, limit, false, fileRow),
+		listed("deleted", "files deleted", deleted, limit, false, fileRow),
+		listed("privileged", "privileged", s.Privileged, limit, false, failureRow),
+		text("processes", "processes", s.Processes.Total, false, func(b *bufio.Writer) { s.writeProcesses(b, limit) }),
+		listed("commands", "commands", s.Commands, limit, false, func(c Command) []string {
+			return []string{times(c.Count), Clean(c.Exe), Cut(QuoteArgs(c.Argv), 160)}
+		}),
+		listed("read", "files read in the workspace", readInside, limit, false, fileRow),
+		listed("failed", "failed", s.Failed, limit, false, failureRow),
+		text("cost", "what it used", 0, false, func(b *bufio.Writer) { s.writeCost(b) }),
+	}
+	return slices.DeleteFunc(all, func(x section) bool { return len(x.rows) == 0 })
+}
+
+func (s *Summary) writeProcesses(b *bufio.Writer, limit int) {
+	shown := uint64(0)
+	writeTree(b, s.Processes.Roots, "  ", uint64(10*limit), &shown)
+	if more := int64(s.Processes.Total) - int64(shown); more > 0 {
+		fmt.Fprintf(b, "  … and %d more\n", more)
+	}
+}
+
+// writeSecrets writes the receipt of the redaction.
+func (s *Summary) writeSecrets(w io.Writer) {
+	r := s.Redaction
+	if r == nil { // an older recorder
+		return
+	}
+	switch r.Mode {
+	case schema.RedactionEnabled:
+		text := "none found"
+		if r.RedactedCount > 0 {
+			text = fmt.Sprintf("%d redacted%s", r.RedactedCount, counts(r.ByRule))
+		}
+		if r.KeyID != "" {
+			text += fmt.Sprintf("; key %s (%s)", Clean(r.KeyID), Clean(r.KeyScope))
+		}
+		fmt.Fprintf(w, "%-10s %s\n", "secrets", text)
+	case schema.RedactionDisabled:
+		fmt.Fprintf(w, "%-10s %s\n", "secrets", "recorded as they were: redaction was disabled")
+	default:
+		fmt.Fprintf(w, "%-10s %s\n", "secrets", "redaction "+Clean(r.Mode)+": the recorder's own receipt is lost")
+	}
+	for _, m := range r.Removals {
+		when := "before the bundle was sealed"
+		if m.From != "" {
+			when = "later, out of " + Clean(m.From)
+		}
+		fmt.Fprintf(w, "%-10s %d redacted %s%s\n", "", m.RedactedCount, when, counts(m.ByRule))
+		if len(m.Dropped) > 0 {
+			fmt.Fprintf(w, "%-10s dropped, because a secret could not be removed: %s\n", "",
+				Clean(strings.Join(m.Dropped, ", ")))
+		}
+	}
+	if len(r.NotSearched) > 0 {
+		fmt.Fprintf(w, "%-10s not searched: %s\n", "", Clean(strings.Join(r.NotSearched, ", ")))
+	}
 }

@@ -2,7 +2,11 @@ package steps
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -213,3 +217,81 @@ func (l *List) Environ() Value { return Value(environ) }
 // Failures are where failed steps are written down: a word that is the list's to use,
 // a word with the length of what follows in bytes, and what [ParseFailures] reads.
 func (l *List) Failures() Ref { return failures }
+
+// image is the list as the interpreter wants it, at a multiple of 8.
+func (l *List) image() []byte {
+	n := uint64(len(l.steps))
+	data := headerSize + n*stepSize
+	at := data + uint64(len(l.data))
+	failuresAt := (at + 4*uint64(len(l.pointers)) + 7) &^ 7
+	size := failuresAt + 16 + 8*n
+	words := make([]uint64, size/8)
+	image := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), size)
+	place := func(r Ref) uint64 {
+		switch {
+		case r >= failures:
+			return failuresAt + uint64(r-failures)
+		case r == environ:
+			return uint64(unsafe.Offsetof(header{}.environ))
+		}
+		return data + uint64(r)
+	}
+	*(*header)(unsafe.Pointer(&words[0])) = header{magic: magic, size: size, steps: n,
+		pointers: uint64(len(l.pointers)), at: at, failures: failuresAt}
+	all := unsafe.Slice((*step)(unsafe.Pointer(&words[headerSize/8])), n)
+	for i := range l.steps {
+		e, s := &l.steps[i], &all[i]
+		s.nr = e.nr
+		if e.out != 0 {
+			s.out = uint32(place(e.out))
+		}
+		for j, errno := range e.errnos {
+			s.errno[j] = uint16(errno)
+		}
+		for j, to := range e.to {
+			if s.to[j] = l.labels[max(to, 0)]; to == next {
+				s.to[j] = uint32(i + 1)
+			}
+		}
+		for j, a := range e.args {
+			if s.kinds[j], s.args[j] = a.kind, a.value; a.kind != number {
+				s.args[j] = place(Ref(a.value))
+			}
+		}
+	}
+	copy(image[data:], l.data)
+	for i, p := range l.pointers {
+		binary.NativeEndian.PutUint32(image[at+4*uint64(i):], uint32(place(p)))
+		binary.NativeEndian.PutUint64(image[place(p):], place(Ref(binary.NativeEndian.Uint64(l.data[p:]))))
+	}
+	return image
+}
+
+// File returns the list in a sealed file in memory, for a process that is started with Args.
+func (l *List) File() (*os.File, error) {
+	fd, err := unix.MemfdCreate("steps", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "steps")
+	if _, err = f.Write(l.image()); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|
+			unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("list of steps: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// Run executes the list in the calling thread, which the caller has locked, and returns what
+// failed. The list's Environ is empty.
+func (l *List) Run() []Failure {
+	image := l.image()
+	h := (*header)(unsafe.Pointer(&image[0]))
+	h.environ = uint64(uintptr(unsafe.Pointer(&nobody)))
+	interpret(unsafe.Pointer(&image[0]))
+	failed := ParseFailures(image[h.failures+16:][:*(*uint64)(unsafe.Pointer(&image[h.failures+8]))])
+	runtime.KeepAlive(image)
+	return failed
+}

@@ -1,7 +1,6 @@
 package steps
 
 import (
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -117,18 +116,6 @@ func operand(list unsafe.Pointer, s *step, i uintptr) uintptr {
 		value = *(*uint64)(unsafe.Add(list, value))
 	}
 	return uintptr(value)
-}
-
-// Run executes the list in the calling thread, which the caller has locked, and returns what
-// failed. The list's Environ is empty.
-func (l *List) Run() []Failure {
-	image := l.image()
-	h := (*header)(unsafe.Pointer(&image[0]))
-	h.environ = uint64(uintptr(unsafe.Pointer(&nobody)))
-	interpret(unsafe.Pointer(&image[0]))
-	failed := ParseFailures(image[h.failures+16:][:*(*uint64)(unsafe.Pointer(&image[h.failures+8]))])
-	runtime.KeepAlive(image)
-	return failed
 }
 
 // nobody is an environment without variables.

@@ -38,18 +38,6 @@ type client struct {
 	lastSub uint64
 }
 
-// open makes the state of a new client.
-func (g *Gateway) open(conn *rpc.Conn) rpc.Session {
-	c := &client{g: g, conn: conn, tools: map[string]*tool{}, subs: map[string]context.CancelFunc{}}
-	if g.run != nil {
-		c.rules, c.run = g.run.Rules, g.run
-		g.run.Attach()
-	} else {
-		c.rules, c.state = policy.NewSet(g.cfg.Policy), policy.NewState()
-	}
-	return c
-}
-
 // Close leaves the client's run. A run without clients ends after the grace time.
 func (c *client) Close() {
 	if run := c.runNow(); run != nil {
@@ -732,4 +720,17 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 		b.RejectedBy = byPolicy
 	}
 	return b, nil
+}
+
+// submit handles proposal.submit. Its calls belong to the run that is open now,
+// whatever the client sends next.
+func (c *client) submit(r *rpc.Request) {
+	s := &submission{client: c, request: r, run: c.runNow()}
+	s.turns = s.run != nil && s.run.Enter()
+	if !r.Go(s.execute) {
+		// Too many requests. The answer is written here, which slows down a
+		// client that floods and keeps every call audited.
+		s.busy = true
+		r.Answer(s.execute(r.Context()))
+	}
 }

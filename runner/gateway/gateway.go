@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/internal/strict"
@@ -227,25 +228,6 @@ func (g *Gateway) remember(path string) error {
 		g.rates.before[n.Agent][n.Limit] = append(g.rates.before[n.Agent][n.Limit], at)
 	}
 	return nil
-}
-
-// earlier is a run of an earlier gateway that was not resumed here.
-func (r *runs) earlier(id string) (note, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n, ok := r.past[id]
-	return n, ok
-}
-
-// pastKey is the run that a key opened in an earlier gateway, if it was not resumed
-// here. The caller holds r.mu.
-func (r *runs) pastKey(key string) note {
-	for _, n := range r.past {
-		if key != "" && n.Key == key {
-			return n
-		}
-	}
-	return note{}
 }
 
 // Resume continues a run that an earlier gateway left open, from its layers and
@@ -490,4 +472,118 @@ func LoadTokens(path string) (agents map[string]string, err error) {
 		return nil, fmt.Errorf("%s has no tokens", path)
 	}
 	return agents, nil
+}
+
+// open makes the state of a new client.
+func (g *Gateway) open(conn *rpc.Conn) rpc.Session {
+	c := &client{g: g, conn: conn, tools: map[string]*tool{}, subs: map[string]context.CancelFunc{}}
+	if g.run != nil {
+		c.rules, c.run = g.run.Rules, g.run
+		g.run.Attach()
+	} else {
+		c.rules, c.state = policy.NewSet(g.cfg.Policy), policy.NewState()
+	}
+	return c
+}
+
+// start gives a client its run: the gateway's own, or in serve a new one.
+func (g *Gateway) start(ctx context.Context, c *client, start Start, key string) (*recording.Run, *jsonrpc.Error) {
+	if id := c.conn.Identity(); id != "" && id != start.AgentID {
+		return nil, jsonrpc.Errorf(codeNotYours, "the token is of the agent %s", id)
+	}
+	if g.run != nil {
+		return g.run, refusal(g.run.Open(start, key, g.cfg.Now()))
+	}
+	if key != "" {
+		key = mark(start.AgentID + "\x00" + key)
+	}
+	g.runs.opening.Lock() // a key repeated at once finds the run that the first one opens
+	defer g.runs.opening.Unlock()
+	g.runs.mu.Lock()
+	known, past := g.runs.byKey[key], g.runs.pastKey(key)
+	open := len(g.runs.list) - g.runs.ended
+	g.runs.mu.Unlock()
+	switch {
+	case key != "" && known != nil:
+		if state := known.Info().State; state != recording.Open {
+			return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID,
+				state)
+		}
+		return known, nil
+	case key != "" && past.Run != "":
+		return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", past.Run,
+			past.state())
+	case open >= g.cfg.Limits.Runs:
+		return nil, jsonrpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
+	}
+	made, err := g.cfg.Open(ctx, start)
+	if err != nil {
+		return nil, notRecorded(err)
+	}
+	now := g.cfg.Now()
+	run := g.newRun(made, now, c.rulesNow().Shared(g.rates.of(start.AgentID)))
+	err = errors.Join(run.Open(start, key, now), run.PutPolicy())
+	if err != nil {
+		g.cfg.Seal(ctx, made, schema.GatewaySession{Schema: schema.GatewaySessionV0, RunID: run.ID,
+			State: recording.Incomplete, Calls: map[string]uint64{}})
+		return nil, notRecorded(err)
+	}
+	g.runs.add(run, key)
+	g.runs.journal.sync(note{Run: run.ID, Agent: mark(start.AgentID), Key: key, State: recording.Open})
+	return run, nil
+}
+
+// end ends a run with a client's outcome, or with "" as incomplete. In serve it
+// makes the run's bundle.
+func (g *Gateway) end(run *recording.Run, outcome recording.Outcome) *jsonrpc.Error {
+	err := run.End(outcome, g.cfg.Now, func(session schema.GatewaySession) (string, error) {
+		if run == g.run {
+			return "", run.Sync()
+		}
+		return g.seal(run, session)
+	})
+	var state *recording.StateError
+	if errors.As(err, &state) {
+		return jsonrpc.Errorf(codeRunState, "%v", err)
+	}
+	if g.runs.journal != nil {
+		info := run.Info()
+		g.runs.journal.sync(note{Run: run.ID, Agent: mark(info.AgentID), State: info.State})
+	}
+	if err == nil {
+		return nil
+	}
+	return jsonrpc.Errorf(codeNotRecorded, "run %s has ended, but not everything could be recorded: %s", run.ID,
+		jsonrpc.Brief(err))
+}
+
+// seal makes the bundle of a run in serve, and forgets the oldest ended ones.
+func (g *Gateway) seal(run *recording.Run, session schema.GatewaySession) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), sealTimeout)
+	defer cancel()
+	bundle, err := g.cfg.Seal(ctx, run.To, session)
+	if err != nil {
+		g.warn("run " + run.ID + ": " + err.Error())
+	}
+	g.runs.forget()
+	return bundle, err
+}
+
+// abandon ends a run whose clients did not return.
+func (g *Gateway) abandon(run *recording.Run) {
+	if !g.runs.hold() {
+		return
+	}
+	defer g.runs.work.Done()
+	if err := g.end(run, recording.Outcome{}); err != nil && err.Code != codeRunState {
+		g.warn(err.Message)
+	}
+}
+
+// observer learns of a run's calls; nil for nobody.
+func (g *Gateway) observer(run *recording.Run) Observer {
+	if g.cfg.Observe != nil {
+		return g.cfg.Observe(run.To)
+	}
+	return g.cfg.Observer
 }

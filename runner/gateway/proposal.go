@@ -98,19 +98,6 @@ type submission struct {
 	busy    bool // reject everything: too much at once
 }
 
-// submit handles proposal.submit. Its calls belong to the run that is open now,
-// whatever the client sends next.
-func (c *client) submit(r *rpc.Request) {
-	s := &submission{client: c, request: r, run: c.runNow()}
-	s.turns = s.run != nil && s.run.Enter()
-	if !r.Go(s.execute) {
-		// Too many requests. The answer is written here, which slows down a
-		// client that floods and keeps every call audited.
-		s.busy = true
-		r.Answer(s.execute(r.Context()))
-	}
-}
-
 // execute handles the proposal, from its parameters to its answer. The answer reports
 // only what is recorded.
 func (s *submission) execute(ctx context.Context) (any, *jsonrpc.Error) {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // Error codes beside those of JSON-RPC and package rpc.
@@ -85,53 +83,6 @@ func (r *runs) close() {
 	r.work.Wait()
 }
 
-// start gives a client its run: the gateway's own, or in serve a new one.
-func (g *Gateway) start(ctx context.Context, c *client, start Start, key string) (*recording.Run, *jsonrpc.Error) {
-	if id := c.conn.Identity(); id != "" && id != start.AgentID {
-		return nil, jsonrpc.Errorf(codeNotYours, "the token is of the agent %s", id)
-	}
-	if g.run != nil {
-		return g.run, refusal(g.run.Open(start, key, g.cfg.Now()))
-	}
-	if key != "" {
-		key = mark(start.AgentID + "\x00" + key)
-	}
-	g.runs.opening.Lock() // a key repeated at once finds the run that the first one opens
-	defer g.runs.opening.Unlock()
-	g.runs.mu.Lock()
-	known, past := g.runs.byKey[key], g.runs.pastKey(key)
-	open := len(g.runs.list) - g.runs.ended
-	g.runs.mu.Unlock()
-	switch {
-	case key != "" && known != nil:
-		if state := known.Info().State; state != recording.Open {
-			return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID,
-				state)
-		}
-		return known, nil
-	case key != "" && past.Run != "":
-		return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", past.Run,
-			past.state())
-	case open >= g.cfg.Limits.Runs:
-		return nil, jsonrpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
-	}
-	made, err := g.cfg.Open(ctx, start)
-	if err != nil {
-		return nil, notRecorded(err)
-	}
-	now := g.cfg.Now()
-	run := g.newRun(made, now, c.rulesNow().Shared(g.rates.of(start.AgentID)))
-	err = errors.Join(run.Open(start, key, now), run.PutPolicy())
-	if err != nil {
-		g.cfg.Seal(ctx, made, schema.GatewaySession{Schema: schema.GatewaySessionV0, RunID: run.ID,
-			State: recording.Incomplete, Calls: map[string]uint64{}})
-		return nil, notRecorded(err)
-	}
-	g.runs.add(run, key)
-	g.runs.journal.sync(note{Run: run.ID, Agent: mark(start.AgentID), Key: key, State: recording.Open})
-	return run, nil
-}
-
 func notRecorded(err error) *jsonrpc.Error {
 	return jsonrpc.Errorf(codeNotRecorded, "the run cannot be recorded: %s", jsonrpc.Brief(err))
 }
@@ -146,42 +97,6 @@ func refusal(err error) *jsonrpc.Error {
 		return jsonrpc.Errorf(codeRunState, "%v", err)
 	}
 	return notRecorded(err)
-}
-
-// end ends a run with a client's outcome, or with "" as incomplete. In serve it
-// makes the run's bundle.
-func (g *Gateway) end(run *recording.Run, outcome recording.Outcome) *jsonrpc.Error {
-	err := run.End(outcome, g.cfg.Now, func(session schema.GatewaySession) (string, error) {
-		if run == g.run {
-			return "", run.Sync()
-		}
-		return g.seal(run, session)
-	})
-	var state *recording.StateError
-	if errors.As(err, &state) {
-		return jsonrpc.Errorf(codeRunState, "%v", err)
-	}
-	if g.runs.journal != nil {
-		info := run.Info()
-		g.runs.journal.sync(note{Run: run.ID, Agent: mark(info.AgentID), State: info.State})
-	}
-	if err == nil {
-		return nil
-	}
-	return jsonrpc.Errorf(codeNotRecorded, "run %s has ended, but not everything could be recorded: %s", run.ID,
-		jsonrpc.Brief(err))
-}
-
-// seal makes the bundle of a run in serve, and forgets the oldest ended ones.
-func (g *Gateway) seal(run *recording.Run, session schema.GatewaySession) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), sealTimeout)
-	defer cancel()
-	bundle, err := g.cfg.Seal(ctx, run.To, session)
-	if err != nil {
-		g.warn("run " + run.ID + ": " + err.Error())
-	}
-	g.runs.forget()
-	return bundle, err
 }
 
 // forget drops the oldest ended runs beyond maxEnded.
@@ -206,21 +121,21 @@ func (r *runs) forget() {
 	}
 }
 
-// abandon ends a run whose clients did not return.
-func (g *Gateway) abandon(run *recording.Run) {
-	if !g.runs.hold() {
-		return
-	}
-	defer g.runs.work.Done()
-	if err := g.end(run, recording.Outcome{}); err != nil && err.Code != codeRunState {
-		g.warn(err.Message)
-	}
+// earlier is a run of an earlier gateway that was not resumed here.
+func (r *runs) earlier(id string) (note, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, ok := r.past[id]
+	return n, ok
 }
 
-// observer learns of a run's calls; nil for nobody.
-func (g *Gateway) observer(run *recording.Run) Observer {
-	if g.cfg.Observe != nil {
-		return g.cfg.Observe(run.To)
+// pastKey is the run that a key opened in an earlier gateway, if it was not resumed
+// here. The caller holds r.mu.
+func (r *runs) pastKey(key string) note {
+	for _, n := range r.past {
+		if key != "" && n.Key == key {
+			return n
+		}
 	}
-	return g.cfg.Observer
+	return note{}
 }

@@ -3,7 +3,6 @@ package hook
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"regexp"
 	"strings"
 	"sync"
@@ -79,24 +78,4 @@ func claudeCode(s *session) error {
 		}
 	}
 	return nil
-}
-
-// mark puts a call's id into a comment before the command of a Bash call, for
-// assay_shell. The comment does not change which permission rules match.
-func (s *session) mark(e claudeEvent, id string) error {
-	var command string
-	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID().MatchString(id) ||
-		json.Unmarshal(e.Input["command"], &command) != nil || command == "" {
-		return nil
-	}
-	marked, err := json.Marshal("# ASSAY_TOOL_CALL_ID=" + id + "\n" + command)
-	if err != nil {
-		return err
-	}
-	e.Input["command"] = marked
-	type specific struct {
-		Event string                     `json:"hookEventName"`
-		Input map[string]json.RawMessage `json:"updatedInput"`
-	}
-	return json.NewEncoder(s.out).Encode(map[string]specific{"hookSpecificOutput": {e.Name, e.Input}})
 }

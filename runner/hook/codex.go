@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"github.com/go-json-experiment/json/v1"
-
-	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
 // codexEvent is a line of "codex exec --json".
@@ -54,38 +50,6 @@ func codex(s *session) error {
 			return errors.Join(failed, err)
 		}
 	}
-}
-
-func (s *session) codexLine(line []byte) error {
-	var e codexEvent
-	if json.Unmarshal(line, &e) != nil {
-		return nil // not an event: a message for people
-	}
-	tool := e.Item.Type
-	if e.Item.Tool != "" {
-		tool = e.Item.Tool
-	}
-	switch {
-	case e.Type == "item.started" && codexTools[e.Item.Type]:
-		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}
-		if len(e.Item.Command) <= agentlog.MaxArgv && !strings.ContainsRune(e.Item.Command, 0) {
-			start.Argv = words(e.Item.Command)
-		}
-		return s.report(func([]event) []event { return []event{start} })
-	case e.Type == "item.completed" && codexTools[e.Item.Type]:
-		return s.report(func(open []event) []event {
-			end := event{EventType: agentlog.ToolCallCompleted, ToolCallID: e.Item.ID, Tool: tool}
-			if !has(open, e.Item.ID) { // Codex sends no start for some kinds of items
-				return []event{{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}, end}
-			}
-			return []event{end}
-		})
-	case e.Type == "turn.completed":
-		return s.report(just(agentlog.RunFinished, "", ""))
-	case e.Type == "turn.failed":
-		return s.report(just(agentlog.RunFailed, "", ""))
-	}
-	return nil
 }
 
 // words takes a command line apart that was quoted for a POSIX shell. It returns nil for

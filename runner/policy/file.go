@@ -10,8 +10,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
@@ -41,13 +39,6 @@ type File struct {
 	Warnings []string
 
 	compiled []*rule
-}
-
-// Tools lists tools, or other things that have names, by name or glob. A nil Allow
-// allows all of them; any other denies what it does not list. Deny wins.
-type Tools struct {
-	Allow *[]string `json:"allow"`
-	Deny  []string  `json:"deny"`
 }
 
 // Denials says in a line each what the file denies of tool calls and of what an MCP
@@ -180,21 +171,4 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		f.compiled = append(f.compiled, c)
 	}
 	return f, nil
-}
-
-// check reports a name that can be none, or a glob that cannot be used.
-func (t Tools) check() error {
-	names := t.Deny
-	if t.Allow != nil {
-		names = slices.Concat(names, *t.Allow)
-	}
-	for _, n := range names {
-		if n == "" || len(n) > maxValue {
-			return fmt.Errorf("%.40q: a name must have 1 to %d bytes", n, maxValue)
-		}
-		if !doublestar.ValidatePattern(n) {
-			return fmt.Errorf("%.40q is not a valid glob", n)
-		}
-	}
-	return nil
 }

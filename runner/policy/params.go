@@ -16,21 +16,6 @@ type params struct{ root any }
 
 type literal string
 
-func (c *Call) params() *params {
-	if c.parsed == nil {
-		c.parsed = &params{}
-		if len(c.Params) > 0 {
-			var root any
-			if err := json.Unmarshal(c.Params, &root, literals()); err != nil {
-				// Callers pass valid JSON. A rule that cannot look denies.
-				panic("policy: parameters are not valid JSON")
-			}
-			c.parsed.root = root
-		}
-	}
-	return c.parsed
-}
-
 // literals keeps numbers as they were written.
 func literals() json.Options {
 	return json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {

@@ -312,3 +312,24 @@ func compilePattern(pattern string) (*regexp.Regexp, error) {
 	}
 	return regexp.Compile(pattern)
 }
+
+// covers reports whether a rule is about a tool. No rule allows anything, so it is also about the names that a server
+// may take for its target.
+func (r *rule) covers(tool string) bool {
+	return r.target == Alike(tool) || r.Target == AnyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
+}
+
+// check1 evaluates one rule. One that panics is violated.
+func (r *rule) check1(c *Call) (v Violation, violated bool) {
+	v = Violation{Rule: r.Name, Kind: r.Rule.Rule}
+	if r.Rule.Rule != RequireState {
+		v.Param = r.Key
+	}
+	defer func() {
+		if recover() != nil {
+			v.Reason, violated = "the rule could not be evaluated", true
+		}
+	}()
+	v.Reason, violated = r.eval(c)
+	return v, violated
+}

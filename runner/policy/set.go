@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -182,27 +183,6 @@ func (s *Set) listed(tool string) []Violation {
 		return []Violation{{Rule: AllowList, Kind: DenyTool, Reason: "the tool is not on the list of allowed tools"}}
 	}
 	return nil
-}
-
-// covers reports whether a rule is about a tool. No rule allows anything, so it is also about the names that a server
-// may take for its target.
-func (r *rule) covers(tool string) bool {
-	return r.target == Alike(tool) || r.Target == AnyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
-}
-
-// check1 evaluates one rule. One that panics is violated.
-func (r *rule) check1(c *Call) (v Violation, violated bool) {
-	v = Violation{Rule: r.Name, Kind: r.Rule.Rule}
-	if r.Rule.Rule != RequireState {
-		v.Param = r.Key
-	}
-	defer func() {
-		if recover() != nil {
-			v.Reason, violated = "the rule could not be evaluated", true
-		}
-	}()
-	v.Reason, violated = r.eval(c)
-	return v, violated
 }
 
 // Document is the policy in force as policy.json has it, and whether there is
@@ -485,4 +465,43 @@ func (s *Set) share(r *rule) {
 	if s.rates != nil && r.rate != nil {
 		r.rate = s.rates.Of("rule "+r.Name+" "+r.Target, r.rate.limit, r.rate.every)
 	}
+}
+
+func (c *Call) params() *params {
+	if c.parsed == nil {
+		c.parsed = &params{}
+		if len(c.Params) > 0 {
+			var root any
+			if err := json.Unmarshal(c.Params, &root, literals()); err != nil {
+				// Callers pass valid JSON. A rule that cannot look denies.
+				panic("policy: parameters are not valid JSON")
+			}
+			c.parsed.root = root
+		}
+	}
+	return c.parsed
+}
+
+// Tools lists tools, or other things that have names, by name or glob. A nil Allow
+// allows all of them; any other denies what it does not list. Deny wins.
+type Tools struct {
+	Allow *[]string `json:"allow"`
+	Deny  []string  `json:"deny"`
+}
+
+// check reports a name that can be none, or a glob that cannot be used.
+func (t Tools) check() error {
+	names := t.Deny
+	if t.Allow != nil {
+		names = slices.Concat(names, *t.Allow)
+	}
+	for _, n := range names {
+		if n == "" || len(n) > maxValue {
+			return fmt.Errorf("%.40q: a name must have 1 to %d bytes", n, maxValue)
+		}
+		if !doublestar.ValidatePattern(n) {
+			return fmt.Errorf("%.40q is not a valid glob", n)
+		}
+	}
+	return nil
 }

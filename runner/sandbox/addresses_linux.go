@@ -57,7 +57,3 @@ func (w *watch) stop() {
 	w.untold += n.Lost
 	w.guard = nil
 }
-
-// Untold is how many of the calls that the programs on the cgroup denied
-// Options.Blocked was not told of, once the sandbox is closed.
-func (s *Sandbox) Untold() uint64 { return s.watch.untold }

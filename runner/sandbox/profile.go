@@ -1,14 +1,15 @@
 package sandbox
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -74,16 +75,6 @@ type EnvProfile struct {
 	Drop []string `json:"drop"`
 }
 
-// User is who the command runs as.
-type User struct {
-	UID    int   `json:"uid"`
-	GID    int   `json:"gid"`
-	Groups []int `json:"groups"`
-
-	name string // empty where the user has no account
-	home string // "/" where the user has no account
-}
-
 // Restricted reports whether the profile restricts anything that layers are
 // needed for.
 func (p *Profile) Restricted() bool { return p.Mode != Observe || p.PIDs || p.User != nil }
@@ -133,64 +124,6 @@ type Context struct {
 
 // maxMatches bounds the files that one pattern stands for.
 const maxMatches = 10_000
-
-// Resolve says what s means in c. Paths are taken with their symbolic links
-// followed, as they are now: what is created or renamed later changes nothing.
-func (s *Settings) Resolve(c Context) (*Profile, error) {
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
-	if !filepath.IsAbs(c.Dir) {
-		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
-	}
-	p := &Profile{
-		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
-		env: s.Env, open: s.unrestricted,
-		depth: cmp.Or(s.searchDepth, searchDepth),
-		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
-		Absent: []Path{},
-	}
-	if p.OnUnavailable == "" {
-		p.OnUnavailable = Fail
-	}
-	if dir, err := filepath.EvalSymlinks(c.Dir); err == nil {
-		c.Dir, p.Dir = dir, dir
-	}
-	p.network(s)
-	p.environment(s.Env)
-	var err error
-	if p.User, err = findUser(string(s.User)); err != nil {
-		return nil, err
-	}
-	if p.User != nil {
-		c.Home = p.User.home
-	}
-	if p.Mode == Observe {
-		p.open = true
-		return p, nil
-	}
-	p.PIDs = true
-	if !p.open {
-		if err := p.files(s, c); err != nil {
-			return nil, err
-		}
-	}
-	for _, dir := range c.Evidence {
-		real, err := filepath.Abs(dir)
-		if err == nil {
-			real, err = filepath.EvalSymlinks(real)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("evidence directory: %w", err)
-		}
-		p.DenyRead = append(p.DenyRead, Path{real, "evidence"})
-	}
-	if err := p.private(s, c); err != nil {
-		return nil, err
-	}
-	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
-	return p, nil
-}
 
 func (p *Profile) network(s *Settings) {
 	n := s.Network
@@ -700,3 +633,153 @@ func (p *Profile) ForCheck() *Profile {
 // Temporary are the directories for temporary files that Strict covers. Not every host
 // has all of them.
 var Temporary = []string{"/tmp", "/var/tmp", "/dev/shm"}
+
+// Denies tells which rule of the profile forbids what failed, if any does.
+// If the file's mode forbids it too, it still counts as the policy's denial.
+func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
+	refused := slices.Contains([]int{int(syscall.EACCES), int(syscall.EPERM), int(syscall.EROFS), int(syscall.EXDEV),
+		int(syscall.EBUSY)}, a.Errno)
+	switch a.Op {
+	case OpConnect, OpBind:
+		return p.deniesEndpoint(a, refused)
+	case OpSignal, OpPtrace: // of processes outside
+		return RuleMode, refused
+	case OpRead, OpExec:
+		return p.deniesRead(a.Target, refused)
+	case OpWrite:
+		if rule, denied := p.deniesRead(a.Target, refused); denied {
+			return rule, true
+		}
+		if !refused || p.open || !strings.HasPrefix(a.Target, "/") || a.Target == "/dev/null" {
+			return "", false
+		}
+		for _, d := range p.DenyWrite {
+			if Below(a.Target, d.Path) || Below(d.Path, a.Target) { // what is around it cannot be moved away
+				return d.Rule, true
+			}
+		}
+		if a.Errno == int(syscall.EXDEV) || a.Errno == int(syscall.EBUSY) || p.writable(a.Target) {
+			return "", false
+		}
+		return RuleMode, true
+	}
+	return "", false
+}
+
+func (p *Profile) deniesRead(path string, refused bool) (string, bool) {
+	if !refused || slices.ContainsFunc(p.AllowRead, func(a Path) bool { return Below(path, a.Path) }) {
+		return "", false
+	}
+	for _, d := range p.DenyRead {
+		if Below(path, d.Path) {
+			return d.Rule, true
+		}
+	}
+	return "", false
+}
+
+func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
+	if path, ok := strings.CutPrefix(a.Target, "unix:"); ok {
+		hidden := slices.ContainsFunc(append(slices.Clone(p.sockets), p.Private...), func(s Path) bool {
+			return Below(path, s.Path)
+		})
+		if hidden && (refused || a.Errno == int(syscall.ENOENT) || a.Errno == int(syscall.ECONNREFUSED)) {
+			return "sockets", true
+		}
+		if strings.HasPrefix(path, "@") && (refused || a.Errno == int(syscall.ECONNREFUSED)) {
+			return "sockets", a.Op == OpConnect && p.Mode != Observe
+		}
+		return "", false
+	}
+	if p.Network.Mode == NetHost {
+		return "", false
+	}
+	at, err := netip.ParseAddrPort(a.Target)
+	if err != nil {
+		return "", false
+	}
+	unreachable := a.Errno == int(syscall.ENETUNREACH) || a.Errno == int(syscall.EHOSTUNREACH) ||
+		a.Errno == int(syscall.EADDRNOTAVAIL)
+	if !at.Addr().Unmap().IsLoopback() || p.Network.Mode == NetNone {
+		return RuleNetworkMode, refused || unreachable
+	}
+	return "", false
+}
+
+// Rules are the profile's rules, each once: a rule's id is its place here,
+// counted from 1.
+func (p *Profile) Rules() []string {
+	rules := []string{RuleMode, RuleNetworkMode, "sockets", "evidence", "protected"}
+	for _, l := range [][]Path{p.DenyRead, p.DenyWrite} {
+		for _, d := range l {
+			if !slices.Contains(rules, d.Rule) {
+				rules = append(rules, d.Rule)
+			}
+		}
+	}
+	return rules
+}
+
+// RuleID is a rule's id, 0 if the profile does not have the rule.
+func (p *Profile) RuleID(rule string) uint64 {
+	return uint64(slices.Index(p.Rules(), rule) + 1)
+}
+
+// Reach keeps the runner's files, sockets and logs reachable, whatever else the
+// profile hides. Call it before the profile is applied.
+func (p *Profile) Reach(paths ...string) {
+	for _, path := range paths {
+		p.AllowRead = append(p.AllowRead, Path{path, ruleReach})
+		p.sockets = slices.DeleteFunc(p.sockets, func(s Path) bool { return s.Path == path })
+	}
+}
+
+// forwarded are the ports inside that stand for the same port of the host: those that
+// the policy allows by name, with the host to connect to. So a program reaches a server
+// on localhost whether or not it knows of proxies.
+func (n NetProfile) forwarded() map[int]string {
+	ports := map[int]string{}
+	for _, text := range n.AllowedDomains {
+		d, err := ParseDomain(text, false)
+		switch {
+		case err != nil || d.port == 0 || d.port == proxyPort:
+		case d.name == "localhost" && !d.sub:
+			ports[d.port] = "localhost"
+		case d.addr == loopback4 && ports[d.port] == "":
+			ports[d.port] = d.addr.String()
+		}
+	}
+	return ports
+}
+
+// Allowing says how a policy would allow a connection that a rule of this profile
+// denied: a line for the policy, as a rule.
+func (p *Profile) Allowing(target, rule string) string {
+	if path, ok := strings.CutPrefix(target, "unix:"); ok {
+		if strings.HasPrefix(path, "@") {
+			return "choose network: {mode: host} in the policy: the socket is an abstract one"
+		}
+		return fmt.Sprintf("add to the policy: network: {allowUnixSockets: [%q]}", path)
+	}
+	switch {
+	case strings.HasPrefix(rule, "network.deniedDomains"):
+		return "remove " + rule + " from the policy"
+	case rule == RulePrivate:
+		return "add the address itself to network.allowedDomains: the name leads to an address that is not public"
+	case rule == RuleServerName:
+		return "have the program send only TLS or HTTP for the host that it asked the proxy for"
+	case strings.HasSuffix(target, ":53"):
+		return "list the hosts that the command needs in network.allowedDomains: the proxy looks names up, and " +
+			"the command cannot"
+	case p.Network.Mode == NetAllowlist:
+		return fmt.Sprintf("add to the policy: network: {allowedDomains: [%q]}", target)
+	}
+	return fmt.Sprintf("add to the policy: network: {mode: allowlist, allowedDomains: [%q]}", target)
+}
+
+// As is p for a command of another user.
+func (p *Profile) As(u *User) *Profile {
+	as := *p
+	as.User = u
+	return &as
+}

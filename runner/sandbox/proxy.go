@@ -117,24 +117,6 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// forwarded are the ports inside that stand for the same port of the host: those that
-// the policy allows by name, with the host to connect to. So a program reaches a server
-// on localhost whether or not it knows of proxies.
-func (n NetProfile) forwarded() map[int]string {
-	ports := map[int]string{}
-	for _, text := range n.AllowedDomains {
-		d, err := ParseDomain(text, false)
-		switch {
-		case err != nil || d.port == 0 || d.port == proxyPort:
-		case d.name == "localhost" && !d.sub:
-			ports[d.port] = "localhost"
-		case d.addr == loopback4 && ports[d.port] == "":
-			ports[d.port] = d.addr.String()
-		}
-	}
-	return ports
-}
-
 var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // serve accepts connections from a listening socket, and owns it: requests to the proxy,

@@ -45,31 +45,6 @@ func (e *PortError) Remedy() string {
 	return "choose a port that this user may listen on, or remove it from network.allowLocalPorts"
 }
 
-// Allowing says how a policy would allow a connection that a rule of this profile
-// denied: a line for the policy, as a rule.
-func (p *Profile) Allowing(target, rule string) string {
-	if path, ok := strings.CutPrefix(target, "unix:"); ok {
-		if strings.HasPrefix(path, "@") {
-			return "choose network: {mode: host} in the policy: the socket is an abstract one"
-		}
-		return fmt.Sprintf("add to the policy: network: {allowUnixSockets: [%q]}", path)
-	}
-	switch {
-	case strings.HasPrefix(rule, "network.deniedDomains"):
-		return "remove " + rule + " from the policy"
-	case rule == RulePrivate:
-		return "add the address itself to network.allowedDomains: the name leads to an address that is not public"
-	case rule == RuleServerName:
-		return "have the program send only TLS or HTTP for the host that it asked the proxy for"
-	case strings.HasSuffix(target, ":53"):
-		return "list the hosts that the command needs in network.allowedDomains: the proxy looks names up, and " +
-			"the command cannot"
-	case p.Network.Mode == NetAllowlist:
-		return fmt.Sprintf("add to the policy: network: {allowedDomains: [%q]}", target)
-	}
-	return fmt.Sprintf("add to the policy: network: {mode: allowlist, allowedDomains: [%q]}", target)
-}
-
 // Remedy is what would make a layer available that is not enforced.
 func Remedy(l Layer) string {
 	const degrade = "; or go on without it by on_unavailable: degrade"

@@ -734,3 +734,7 @@ func (s *Sandbox) ownDomain(started *os.Process, command int) {
 		s.audit.Own(command)
 	}
 }
+
+// Untold is how many of the calls that the programs on the cgroup denied
+// Options.Blocked was not told of, once the sandbox is closed.
+func (s *Sandbox) Untold() uint64 { return s.watch.untold }

@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -306,4 +308,62 @@ func lookup(env []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// Resolve says what s means in c. Paths are taken with their symbolic links
+// followed, as they are now: what is created or renamed later changes nothing.
+func (s *Settings) Resolve(c Context) (*Profile, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(c.Dir) {
+		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
+	}
+	p := &Profile{
+		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
+		env: s.Env, open: s.unrestricted,
+		depth: cmp.Or(s.searchDepth, searchDepth),
+		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
+		Absent: []Path{},
+	}
+	if p.OnUnavailable == "" {
+		p.OnUnavailable = Fail
+	}
+	if dir, err := filepath.EvalSymlinks(c.Dir); err == nil {
+		c.Dir, p.Dir = dir, dir
+	}
+	p.network(s)
+	p.environment(s.Env)
+	var err error
+	if p.User, err = findUser(string(s.User)); err != nil {
+		return nil, err
+	}
+	if p.User != nil {
+		c.Home = p.User.home
+	}
+	if p.Mode == Observe {
+		p.open = true
+		return p, nil
+	}
+	p.PIDs = true
+	if !p.open {
+		if err := p.files(s, c); err != nil {
+			return nil, err
+		}
+	}
+	for _, dir := range c.Evidence {
+		real, err := filepath.Abs(dir)
+		if err == nil {
+			real, err = filepath.EvalSymlinks(real)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("evidence directory: %w", err)
+		}
+		p.DenyRead = append(p.DenyRead, Path{real, "evidence"})
+	}
+	if err := p.private(s, c); err != nil {
+		return nil, err
+	}
+	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
+	return p, nil
 }

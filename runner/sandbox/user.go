@@ -64,13 +64,6 @@ func UserOf(uid, gid int, groups []int) *User {
 	return u
 }
 
-// As is p for a command of another user.
-func (p *Profile) As(u *User) *Profile {
-	as := *p
-	as.User = u
-	return &as
-}
-
 func id(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n == 1<<32-1 {
@@ -118,3 +111,13 @@ func (u *User) environ(env []string) []string {
 type UserError struct{ Name string }
 
 func (e *UserError) Error() string { return fmt.Sprintf("this host knows no user %q", e.Name) }
+
+// User is who the command runs as.
+type User struct {
+	UID    int   `json:"uid"`
+	GID    int   `json:"gid"`
+	Groups []int `json:"groups"`
+
+	name string // empty where the user has no account
+	home string // "/" where the user has no account
+}

@@ -246,19 +246,6 @@ func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
 	}
 }
 
-// homeFiles are the v1 files that a thread leaves the session by.
-func (s *Session) homeFiles() []string {
-	var files []string
-	for _, h := range s.host.v1 {
-		for _, d := range s.dirs {
-			if !d.v2 && d.path == filepath.Join(h.own, parentName, s.runID) {
-				files = append(files, filepath.Join(h.own, "tasks"))
-			}
-		}
-	}
-	return files
-}
-
 // cloneArgs is struct clone_args of linux/sched.h up to version 2.
 type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
@@ -343,72 +330,6 @@ func (n *Nested) Remove() error {
 	return nil
 }
 
-// on returns the session's path of a controller's file, empty where there is none.
-func (s *Session) on(file string) string {
-	controller, _, _ := strings.Cut(file, ".")
-	for _, d := range s.dirs {
-		if path := filepath.Join(d.path, file); d.has(controller) && exists(path) {
-			return path
-		}
-	}
-	return ""
-}
-
-// Usage tells what the session consumed so far; read it before Remove.
-func (s *Session) Usage() Usage {
-	var u Usage
-	if s.dirs[0].v2 {
-		stat := filepath.Join(s.dirs[0].path, "cpu.stat")
-		u.CPUUserNS, u.CPUSystemNS = times(keyed(stat, "user_usec")), times(keyed(stat, "system_usec"))
-	} else {
-		u.CPUUserNS, u.CPUSystemNS = ptr(number(s.on("cpuacct.usage_user"))), ptr(number(s.on("cpuacct.usage_sys")))
-	}
-	u.MemoryPeakBytes = ptr(number(s.on("memory.peak")))
-	if u.MemoryPeakBytes == nil {
-		u.MemoryPeakBytes = ptr(number(s.on("memory.max_usage_in_bytes")))
-	}
-	for _, g := range s.groupList() {
-		g.left()
-	}
-	if peak, ok := number(s.on("pids.peak")); ok {
-		if peak > s.pidsFloor.Load() {
-			u.PidsPeak = &peak
-		}
-	}
-	if path := s.on("io.stat"); path != "" {
-		u.IOReadBytes, u.IOWriteBytes = ioStat(path)
-	} else if path := s.on("blkio.throttle.io_service_bytes_recursive"); path != "" {
-		u.IOReadBytes, u.IOWriteBytes = blkio(path)
-	}
-	return u
-}
-
-// Events tells how often limits struck so far; read it before Remove.
-func (s *Session) Events() Events {
-	var e Events
-	for _, d := range s.dirs {
-		if d.v2 {
-			// memory.events counts for the whole subtree; the controllers are
-			// not handed on below the session, so pids.events does as well.
-			if n, ok := keyed(filepath.Join(d.path, "memory.events"), "oom_kill"); ok {
-				e.OOMKills = &n
-			}
-			if n, ok := keyed(filepath.Join(d.path, "pids.events"), "max"); ok {
-				e.PidsMaxHits = &n
-			}
-			continue
-		}
-		// v1 counts in the cgroup of the process concerned.
-		if d.has("memory") {
-			e.OOMKills = plusEach(e.OOMKills, d.path, "memory.oom_control", "oom_kill")
-		}
-		if d.has("pids") {
-			e.PidsMaxHits = plusEach(e.PidsMaxHits, d.path, "pids.events", "max")
-		}
-	}
-	return e
-}
-
 // plusEach adds a value of a file of each cgroup from path on, nil while there is none.
 func plusEach(sum *int64, path, file, key string) *int64 {
 	for _, at := range nested(path) {
@@ -425,16 +346,6 @@ func (g *Group) left() {
 	defer g.mu.Unlock()
 	if g.l != nil && g.l.cmd == nil {
 		<-g.l.left
-	}
-}
-
-// noteOurTasks is called when tasks of ours have just left the session: up to
-// this peak they may have been counted.
-func (s *Session) noteOurTasks() {
-	if peak, ok := number(s.on("pids.peak")); ok {
-		for old := s.pidsFloor.Load(); peak > old && !s.pidsFloor.CompareAndSwap(old, peak); {
-			old = s.pidsFloor.Load()
-		}
 	}
 }
 

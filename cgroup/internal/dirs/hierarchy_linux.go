@@ -348,3 +348,13 @@ func (l *hierarchy) oomStops(base string) string {
 	return fmt.Sprintf("systemd does not delegate the unit %s: by default it stops the unit, and the run with it, "+
 		"when the kernel kills a process at the memory limit", unit)
 }
+
+// useful reports whether a v1 hierarchy limits or counts something, or, without cgroup2,
+// can hold all of a session's processes.
+func (l *hierarchy) useful(beside2 bool) bool {
+	of := []string{"memory", "pids", "cpu", "blkio"}
+	if !beside2 {
+		of = append(of, "cpuacct", "freezer")
+	}
+	return slices.ContainsFunc(l.controllers, func(c string) bool { return slices.Contains(of, c) })
+}

@@ -180,16 +180,6 @@ func (h *Host) onV1(kind string) *hierarchy {
 	return nil
 }
 
-// useful reports whether a v1 hierarchy limits or counts something, or, without cgroup2,
-// can hold all of a session's processes.
-func (l *hierarchy) useful(beside2 bool) bool {
-	of := []string{"memory", "pids", "cpu", "blkio"}
-	if !beside2 {
-		of = append(of, "cpuacct", "freezer")
-	}
-	return slices.ContainsFunc(l.controllers, func(c string) bool { return slices.Contains(of, c) })
-}
-
 // writable tries to make the cgroup in the runner's own in which the sessions are, and
 // whether processes may be put there: that needs write access to the own cgroup.procs,
 // the common ancestor's (cgroup-v2.rst, "Delegation Containment").
@@ -271,89 +261,6 @@ func (h *Host) Refused(l Limits) (unenforced []string, err error) {
 	return s.unenforced, err
 }
 
-// plan decides where the session goes and what limits it there.
-func (s *Session) plan(l Limits) ([]place, error) {
-	h := s.host
-	want := map[string]int64{"memory": l.MemoryBytes, "pids": l.Pids, "cpu": l.CPUMilli}
-	var v2 *place
-	if h.v2 != nil {
-		v2 = &place{h: h.v2, base: h.v2.own}
-		if filepath.Base(v2.base) == runnerLeaf {
-			v2.base = filepath.Dir(v2.base)
-		}
-		if l.Slice {
-			v2.base = h.v2.mount
-		}
-	}
-	var v1 []*place
-	on := func(on *hierarchy) *place {
-		for _, p := range v1 {
-			if p.h == on {
-				return p
-			}
-		}
-		v1 = append(v1, &place{h: on, base: on.own})
-		return v1[len(v1)-1]
-	}
-	if h.v2 == nil {
-		for _, k := range primaries {
-			if v1 := h.onV1(k); v1 != nil {
-				on(v1)
-			}
-		}
-	}
-	for _, kind := range kinds {
-		value := want[kind]
-		if value < 0 {
-			return nil, fmt.Errorf("the %s limit is negative: %d", kind, value)
-		}
-		c := h.controllers[slices.Index(kinds, kind)]
-		switch {
-		case value == 0 && c.Hierarchy == "v1" && kind != "cpu":
-			on(h.onV1(kind)) // to count
-		case value == 0:
-		// systemd hands it out
-		case l.Slice && slices.Contains(words(filepath.Join(h.v2.mount, "cgroup.controllers")), kind):
-			v2.limits = append(v2.limits, kind)
-		case !c.Available:
-			if !l.BestEffort {
-				return nil, &LimitError{Limit: kind, Controller: kind, Reason: c.Reason, Remedy: c.Remedy}
-			}
-			s.unenforced = append(s.unenforced, kind)
-		case c.Hierarchy == "v1":
-			p := on(h.onV1(kind))
-			p.limits = append(p.limits, kind)
-			s.viaShim = s.viaShim || kind == "pids"
-		default:
-			how, err := h.v2.source(kind)
-			if err != nil {
-				return nil, &LimitError{Limit: kind, Controller: kind, Reason: err.Error(), Remedy: c.Remedy}
-			}
-			if how.base != v2.base && len(v2.limits) > 0 { // found further up: that must do for all
-				for _, k := range v2.limits {
-					if !h.v2.hands(how.base, k) {
-						return nil, &LimitError{Limit: k, Controller: k,
-							Reason: "no single cgroup hands out all controllers needed", Remedy: c.Remedy}
-					}
-				}
-			}
-			v2.base, v2.move = how.base, v2.move || how.claim
-			v2.limits = append(v2.limits, kind)
-			if how.enable {
-				v2.enable = append(v2.enable, kind)
-			}
-		}
-	}
-	var places []place
-	if v2 != nil {
-		places = append(places, *v2)
-	}
-	for _, p := range v1 {
-		places = append(places, *p)
-	}
-	return places, nil
-}
-
 // limit writes the limits to a session directory.
 func (p place) limit(path string, l Limits) error {
 	set := func(file string, n int64) error {
@@ -421,70 +328,6 @@ func (h *Host) prepare(places []place) (undo func(), err error) {
 }
 
 const parentName = "assay-run"
-
-// make makes the session directory in one place, or its slice.
-func (s *Session) make(p place, l Limits) (dir, error) {
-	if l.Slice {
-		return s.createSlice(p, l)
-	}
-	return s.create(p)
-}
-
-// create makes the session directory in one place and locks it. The lock is
-// what tells a live session from a stale one (see Sweep): it goes with the
-// runner and the guard, however they end. A guard at work would not tell
-// another run's session under the same id from its own.
-func (s *Session) create(p place) (dir, error) {
-	parent := filepath.Join(p.base, parentName)
-	path := filepath.Join(parent, s.runID)
-	end := time.Now().Add(procs.LockWait)
-	for range 100 {
-		fd, err := p.open(parent)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed by a session that just ended
-		} else if err != nil {
-			return dir{}, err
-		}
-		// In the very directory that is locked, which may be another by now.
-		err = notMade(path, unix.Mkdirat(fd, s.runID, 0o755))
-		var lock int
-		if err == nil { // nobody removes it under our lock of the parent
-			if lock, err = lockAt(fd, s.runID); err != nil {
-				err = &os.PathError{Op: "lock cgroup", Path: path, Err: err}
-			}
-		}
-		unix.Close(fd)
-		switch {
-		case err == nil:
-			made := dir{
-				path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer"),
-				number: p.h.number, controllers: strings.Join(p.h.controllers, ","), limited: len(p.limits) > 0,
-			}
-			s.locks = append(s.locks, lock)
-			s.host.count(parent, 1)
-			return made, nil
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
-		case errors.Is(err, fs.ErrExist):
-			if lock, err := lockDir(path); err == nil {
-				err = sweepDir(dir{path: path, v2: p.h.v2, freezer: p.h.has("freezer")}, func() {})
-				unix.Close(lock)
-				if err != nil {
-					return dir{}, err
-				}
-			} else if errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end) {
-				time.Sleep(procs.LockLook)
-			} else if errors.Is(err, unix.EWOULDBLOCK) {
-				return dir{}, fmt.Errorf("cgroup %s: %w", path, procs.ErrInUse)
-			} else if !errors.Is(err, fs.ErrNotExist) {
-				return dir{}, err
-			}
-		default:
-			_ = unix.Rmdir(parent) // fails if others have sessions there
-			return dir{}, err
-		}
-	}
-	return dir{}, fmt.Errorf("cgroup %s keeps being removed by somebody else", parent)
-}
 
 // open makes, opens and share-locks the parent of the sessions, which keeps
 // sweepers off a session between its creation and its lock.
@@ -589,35 +432,6 @@ func containersPath(session dir) string {
 func (h *Host) Slices() bool {
 	return h.mode == Unified && os.Geteuid() == 0 && exists("/run/systemd/system") &&
 		exists(filepath.Join(h.v2.mount, "init.scope"))
-}
-
-// createSlice makes and locks a slice that is the session, with its limits: systemd sets
-// again what it knows of, and nothing else. It is at the top of the hierarchy, outside
-// of the runner's own unit.
-func (s *Session) createSlice(p place, l Limits) (dir, error) {
-	d := dir{path: filepath.Join(p.base, sliceName(s.runID)), v2: true, slice: true}
-	making, err := lockMaking(p.base, systemdTime)
-	if err != nil {
-		return dir{}, err
-	}
-	defer unix.Close(making)
-	for end := time.Now().Add(procs.LockWait); ; time.Sleep(procs.LockLook) {
-		err := endStale(d, s.runID)
-		if err == nil {
-			err = startSlice(d.path, s.runID, l)
-		}
-		if err == nil {
-			lock, err := lockDir(d.path)
-			if err != nil {
-				return dir{}, errors.Join(err, stopSlice(d.path))
-			}
-			s.locks = append(s.locks, lock)
-			return d, nil
-		}
-		if !errors.Is(err, procs.ErrInUse) || time.Now().After(end) {
-			return dir{}, err
-		}
-	}
 }
 
 // lockMaking takes the lock that keeps others from making slices and from sweeping them: a
@@ -820,4 +634,61 @@ func sweepDir(d dir, last func()) error {
 	}
 	last()
 	return remove(dirs)
+}
+
+// NewSession makes the session's directories and sets the limits. The error
+// may be a *LimitError or wrap procs.ErrInUse.
+func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
+	s := &Session{host: h, runID: runID, seen: map[int]string{}}
+	places, err := s.plan(l)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.Remove()
+		}
+	}()
+	if s.undo, err = h.prepare(places); err != nil {
+		return nil, err
+	}
+	for _, p := range places {
+		d, err := s.make(p, l)
+		if err != nil {
+			return nil, err
+		}
+		s.dirs = append(s.dirs, d)
+		if err := p.limit(d.path, l); err != nil {
+			return nil, err
+		}
+	}
+	s.mount = places[0].h.mount
+	s.outskirts = h.outskirts(below(s.mount, s.Path()), s.dirs)
+	if l.Containers {
+		s.claimOutskirts()
+	}
+	return s, s.makeContainers()
+}
+
+// outskirts of a session whose directory below the root of each hierarchy is path.
+func (h *Host) outskirts(path string, has []dir) (o outskirts) {
+	var seen []string
+	for _, m := range h.mounts {
+		d := dir{path: filepath.Join(m.dir, path), v2: m.v2, freezer: slices.Contains(m.controllers, "freezer")}
+		if slices.Contains(seen, m.id) || slices.ContainsFunc(has, func(own dir) bool { return own.path == d.path }) {
+			continue
+		}
+		if !exists(m.dir) { // nobody makes or removes anything where this user may not look
+			continue
+		}
+		seen = append(seen, m.id)
+		o.dirs = append(o.dirs, d)
+		above := filepath.Dir(d.path)
+		for o.above = append(o.above, above); ; o.above = append(o.above, above) {
+			if above = filepath.Dir(above); len(above) <= len(m.dir) || exists(above) {
+				break
+			}
+		}
+	}
+	return o
 }

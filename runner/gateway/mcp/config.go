@@ -147,3 +147,17 @@ func (e Entry) Header() http.Header {
 	}
 	return h
 }
+
+// text is the file, with each server as it was written.
+func (c *configFile) text() []byte {
+	out := []byte("{\"mcpServers\": {")
+	for i, name := range sorted(c.Servers) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, "\n  "...)
+		out, _ = jsontext.AppendQuote(out, name)
+		out = append(append(out, ": "...), c.Servers[name]...)
+	}
+	return append(out, "\n}}\n"...)
+}

@@ -373,14 +373,6 @@ const (
 // own messages. Some servers open that stream only with their first message.
 const standTimeout = 2 * time.Second
 
-// wait is how long to wait before the stream is resumed.
-func (e event) wait(now time.Duration) time.Duration {
-	if e.retry == 0 {
-		return now
-	}
-	return min(max(e.retry, resumeLeast), resumeMost)
-}
-
 // errAnswered ends the reading of a stream.
 var errAnswered = errors.New("answered")
 

@@ -92,3 +92,11 @@ func oneLine(text []byte) []byte {
 		return r
 	}, text))
 }
+
+// wait is how long to wait before the stream is resumed.
+func (e event) wait(now time.Duration) time.Duration {
+	if e.retry == 0 {
+		return now
+	}
+	return min(max(e.retry, resumeLeast), resumeMost)
+}

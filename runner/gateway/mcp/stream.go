@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"crypto/rand"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -154,105 +153,4 @@ func (st *stream) status() *httpStatus {
 		return nil
 	}
 	return &s
-}
-
-// serve writes a stream's messages as events, from an index on, until all requests
-// have been answered or the client is gone.
-func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, index int) {
-	control := http.NewResponseController(w)
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	send := func(b []byte) bool {
-		control.SetWriteDeadline(time.Now().Add(slowWrite))
-		_, err := w.Write(b)
-		return err == nil
-	}
-	write := func(b []byte) bool { return send(b) && control.Flush() == nil }
-	// With this first id a client can resume before it got any message. Clients of
-	// earlier versions take an event without data for a message.
-	begin := []byte(": assay-run\n\n")
-	if st.id != "0" && index == 0 && r.Header.Get(headerVersion) >= "2025-11-25" {
-		begin = appendEvent(nil, st.id+"_0", nil)
-	}
-	// An answer that comes at once is sent in one write with the beginning.
-	late := time.NewTimer(beginWait)
-	defer late.Stop()
-	if st.id == "0" {
-		late.Reset(0)
-	}
-	tick := time.NewTicker(beat)
-	defer tick.Stop()
-	for {
-		// The order matters: a message after this moment closes the channel.
-		s.mu.Lock()
-		open := st.open
-		s.mu.Unlock()
-		messages, at, news := st.after(index)
-		index = at
-		out := begin
-		for _, m := range messages {
-			index++
-			out = appendEvent(out, fmt.Sprintf("%s_%d", st.id, index), m)
-		}
-		if st.id != "0" && open == 0 { // nothing more will come
-			if send(out) {
-				st.given(index)
-			}
-			return
-		}
-		if len(messages) > 0 {
-			if begin = nil; !write(out) {
-				return
-			}
-			st.given(index)
-			continue
-		}
-		select {
-		case <-news:
-		case <-late.C:
-			if begin != nil && !write(begin) {
-				return
-			}
-			begin = nil
-		case <-tick.C:
-			s.idle.Reset(idleTimeout)
-			if !write([]byte(": still here\n\n")) {
-				return
-			}
-		case <-r.Context().Done():
-			return
-		case <-s.done:
-			return
-		}
-	}
-}
-
-// whole answers with JSON, once all requests have their answers.
-func (s *session) whole(w http.ResponseWriter, r *http.Request, st *stream) {
-	for {
-		s.mu.Lock()
-		open := st.open
-		s.mu.Unlock()
-		messages, _, news := st.after(0)
-		if open == 0 {
-			st.given(len(messages))
-			if status := st.status(); status != nil {
-				w.Header().Set("WWW-Authenticate", status.Challenge)
-				respondJSON(w, status.Status, st.last())
-				return
-			}
-			respondJSON(w, http.StatusOK, st.last())
-			return
-		}
-		select {
-		case <-news:
-		case <-r.Context().Done():
-			return
-		case <-s.done:
-			http.Error(w, "the session has ended: initialize again", http.StatusNotFound)
-			return
-		}
-	}
 }

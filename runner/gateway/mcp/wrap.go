@@ -112,20 +112,6 @@ func originals(path string) (file *configFile, backup string, err error) {
 	return file, backup, err
 }
 
-// text is the file, with each server as it was written.
-func (c *configFile) text() []byte {
-	out := []byte("{\"mcpServers\": {")
-	for i, name := range sorted(c.Servers) {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, "\n  "...)
-		out, _ = jsontext.AppendQuote(out, name)
-		out = append(append(out, ": "...), c.Servers[name]...)
-	}
-	return append(out, "\n}}\n"...)
-}
-
 // isWrapped reports whether Wrap wrote an entry.
 func isWrapped(entry jsontext.Value, backup string) bool {
 	var e Entry

@@ -635,3 +635,30 @@ func EachLine(dir, path string, f func(line []byte) error) error {
 		}
 	}
 }
+
+// Read opens the turns from index on.
+func (r *Run) Read(index uint64) (*Reader, error) {
+	if r.To.TurnsFile == "" {
+		return nil, fmt.Errorf("run %s: %w", r.ID, ErrNoTrace)
+	}
+	r.mu.Lock()
+	turns := r.turns
+	var at int64
+	start := min(index/indexEvery, uint64(max(len(r.offsets)-1, 0)))
+	if len(r.offsets) > 0 {
+		at = r.offsets[start]
+	}
+	r.mu.Unlock()
+	if index > turns {
+		return nil, fmt.Errorf("from_index: %w: run %s has %d turns", ErrNoTurn, r.ID, turns)
+	}
+	t := &Reader{run: r, at: at, Next: start * indexEvery}
+	for t.Next < index {
+		if _, n, err := t.page(1<<16, index-t.Next); err != nil || n == 0 {
+			t.Close()
+			return nil, fmt.Errorf("the trace of run %s ends at turn %d: %w", r.ID, t.Next,
+				errors.Join(err, io.ErrUnexpectedEOF))
+		}
+	}
+	return t, nil
+}

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/schema"
@@ -45,60 +44,6 @@ type terminal struct {
 	raw       bool
 	suspended bool
 	begun     bool // the recording has
-}
-
-func (s *Streams) openTerminal(outTTY, errTTY bool) (err error) {
-	inTTY := IsTerminal(s.cfg.Stdin)
-	t := &terminal{s: s, full: inTTY && outTTY, lazy: !inTTY, in: -1, mfd: -1, wake: -1}
-	t.cast.cap = capture{cfg: &s.cfg, stream: Terminal, member: schema.TerminalPath}
-	s.term = t
-	if t.master, t.slave, err = pty.Open(); err != nil {
-		return fmt.Errorf("pseudo-terminal: %w", err)
-	}
-	if t.mfd, err = rawFD(t.master); err != nil {
-		return err
-	}
-	if err := unix.SetNonblock(t.mfd, true); err != nil {
-		return err
-	}
-	if t.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fmt.Errorf("eventfd: %w", err)
-	}
-	screen, keys := s.cfg.Stderr, s.cfg.Stderr
-	if outTTY {
-		screen, keys = s.cfg.Stdout, s.cfg.Stdout
-	}
-	if t.full {
-		keys = s.cfg.Stdin
-	}
-	screen = t.reopen(screen)
-	if t.out, err = newOutlet(screen); err != nil {
-		return err
-	}
-	if t.full || t.lazy {
-		if t.in, err = rawFD(t.reopen(keys)); err != nil {
-			return err
-		}
-	}
-	// The slave begins as our terminal is: settings and size.
-	tio, err := unix.IoctlGetTermios(t.out.fd, unix.TCGETS)
-	if err != nil {
-		return fmt.Errorf("terminal settings: %w", err)
-	}
-	if err := unix.IoctlSetTermios(t.mfd, unix.TCSETS, tio); err != nil {
-		return fmt.Errorf("terminal settings: %w", err)
-	}
-	t.resize()
-	if t.full {
-		s.childIn = t.slave
-	}
-	if outTTY {
-		s.childOut = t.slave
-	}
-	if errTTY {
-		s.childErr = t.slave
-	}
-	return nil
 }
 
 // reopen opens a terminal again to have a description of our own, on which
@@ -356,38 +301,6 @@ func (t *terminal) writeKeys(p []byte) int {
 	return max(n, 0)
 }
 
-// Suspend gives our terminal back to whoever started us. The runner calls it
-// when the child has stopped, before it stops itself. Nothing to do, and
-// harmless, in the other modes, before Started and after Finish.
-func (s *Streams) Suspend() { s.setSuspended(true) }
-
-// Resume takes our terminal again, with its present settings as those to
-// restore and its present size. The runner calls it on SIGCONT, before it
-// continues the child. In the background it takes nothing; the terminal is
-// taken once we come to the foreground.
-func (s *Streams) Resume() {
-	s.setSuspended(false)
-	s.Resize()
-}
-
-func (s *Streams) setSuspended(suspended bool) {
-	t := s.term
-	if t == nil {
-		return
-	}
-	if suspended {
-		t.catchUp()
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.in < 0 || !t.begun {
-		return
-	}
-	t.suspended = suspended
-	t.adjust()
-	t.poke()
-}
-
 // catchUp lets what the child wrote before it stopped reach our terminal before
 // the shell's prompt does. A terminal that takes nothing (Ctrl-S) is not waited for.
 func (t *terminal) catchUp() {
@@ -404,28 +317,6 @@ func (t *terminal) catchUp() {
 		if n == 0 && err == nil {
 			return
 		}
-	}
-}
-
-// Resize passes our terminal's size on to the child. The runner calls it on
-// SIGWINCH. Where OwnSession is false the kernel does not tell the child: it is
-// in our process group and had its own SIGWINCH, perhaps before the new size was
-// there. Send it another after Resize.
-func (s *Streams) Resize() {
-	if t := s.term; t != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.mfd >= 0 {
-			t.resize()
-		}
-	}
-}
-
-// SetExit tells the recording how the child ended, as a shell would say it.
-// Call it before Finish.
-func (s *Streams) SetExit(code int) {
-	if t := s.term; t != nil {
-		t.cast.setExit(code)
 	}
 }
 

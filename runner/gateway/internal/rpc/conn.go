@@ -44,30 +44,6 @@ type Conn struct {
 	bytes    int                 // of the requests queued and running
 }
 
-// serve runs a connection until its end. It returns when nothing of it is left.
-func (s *Server) serve(w wire, identity string) {
-	c := &Conn{
-		server: s, identity: identity, wire: w, out: newOutbox(w, s.limits.Outbox), ctx: s.ctx,
-		over: make(chan string, 1), takeOver: make(chan struct{}),
-		pending: map[uint64]*pending{}, inflight: map[string]*Request{},
-	}
-	c.lost, c.lose = context.WithCancel(s.ctx)
-	defer c.lose()
-	if !s.add(c) {
-		w.finish("the gateway is closing")
-		return
-	}
-	defer s.remove(c)
-	c.session = s.cfg.Open(c)
-	defer c.session.Close()
-
-	c.read()
-	reason := <-c.over
-	c.work.Wait()
-	c.out.flush()
-	w.finish(reason)
-}
-
 // reader is a goroutine that reads a connection's messages.
 type reader struct {
 	reads bool // still: no other goroutine reads on
@@ -415,12 +391,6 @@ func (r *Request) Busy() { r.Answer(nil, r.conn.server.noRoom()) }
 
 // Context ends when the server closes.
 func (r *Request) Context() context.Context { return r.conn.ctx }
-
-func (s *Server) noRoom() *jsonrpc.Error {
-	return jsonrpc.Errorf(CodeBusy,
-		"too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes,
-		s.limits.HeldBytes)
-}
 
 func (r *Request) cost() int { return requestCopies*r.size + requestOverhead }
 

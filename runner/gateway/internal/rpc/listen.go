@@ -28,38 +28,6 @@ type listener struct {
 	refusing chan struct{} // a place for each client that is being refused
 }
 
-// Listen serves clients at an address until Close, and returns what a client
-// has to know: the path of a "unix" socket, or the URL of a "ws" one. An empty
-// unix address makes a socket in a fresh 0700 directory, which Close removes; a
-// path must not exist, but for a socket that nobody serves any more. A ws
-// address is host:port; it needs a token unless the host is a loopback address.
-func (s *Server) Listen(network, address string) (string, error) {
-	l := &listener{server: s, refusing: make(chan struct{}, refuseAtOnce)}
-	var err error
-	switch network {
-	case "unix":
-		err = l.listenUnix(address)
-	case "ws":
-		err = l.listenWS(address)
-	default:
-		err = fmt.Errorf("listen on %s %q: unknown network; use unix or ws", network, address)
-	}
-	if err != nil {
-		return "", err
-	}
-	s.mu.Lock()
-	closed := s.closed
-	s.listeners = append(s.listeners, l)
-	s.mu.Unlock()
-	if closed {
-		l.stop()
-		l.remove()
-		return "", net.ErrClosed
-	}
-	l.done.Go(l.accept)
-	return l.at, nil
-}
-
 func (l *listener) listenUnix(path string) (err error) {
 	if path == "" {
 		if l.dir, err = rundir.New(); err != nil {

@@ -1,12 +1,22 @@
 package rpc
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // Config says what a server does with its clients.
@@ -216,3 +226,131 @@ func (s *Server) reserve(n int) bool {
 }
 
 func (s *Server) release(n int) { s.held.Add(-int64(n)) }
+
+// serve runs a connection until its end. It returns when nothing of it is left.
+func (s *Server) serve(w wire, identity string) {
+	c := &Conn{
+		server: s, identity: identity, wire: w, out: newOutbox(w, s.limits.Outbox), ctx: s.ctx,
+		over: make(chan string, 1), takeOver: make(chan struct{}),
+		pending: map[uint64]*pending{}, inflight: map[string]*Request{},
+	}
+	c.lost, c.lose = context.WithCancel(s.ctx)
+	defer c.lose()
+	if !s.add(c) {
+		w.finish("the gateway is closing")
+		return
+	}
+	defer s.remove(c)
+	c.session = s.cfg.Open(c)
+	defer c.session.Close()
+
+	c.read()
+	reason := <-c.over
+	c.work.Wait()
+	c.out.flush()
+	w.finish(reason)
+}
+
+func (s *Server) noRoom() *jsonrpc.Error {
+	return jsonrpc.Errorf(CodeBusy,
+		"too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes,
+		s.limits.HeldBytes)
+}
+
+// Listen serves clients at an address until Close, and returns what a client
+// has to know: the path of a "unix" socket, or the URL of a "ws" one. An empty
+// unix address makes a socket in a fresh 0700 directory, which Close removes; a
+// path must not exist, but for a socket that nobody serves any more. A ws
+// address is host:port; it needs a token unless the host is a loopback address.
+func (s *Server) Listen(network, address string) (string, error) {
+	l := &listener{server: s, refusing: make(chan struct{}, refuseAtOnce)}
+	var err error
+	switch network {
+	case "unix":
+		err = l.listenUnix(address)
+	case "ws":
+		err = l.listenWS(address)
+	default:
+		err = fmt.Errorf("listen on %s %q: unknown network; use unix or ws", network, address)
+	}
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.listeners = append(s.listeners, l)
+	s.mu.Unlock()
+	if closed {
+		l.stop()
+		l.remove()
+		return "", net.ErrClosed
+	}
+	l.done.Go(l.accept)
+	return l.at, nil
+}
+
+// httpServer upgrades requests to WebSockets.
+func (s *Server) httpServer() *http.Server {
+	return &http.Server{
+		Handler:           http.HandlerFunc(s.upgrade),
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0), // stderr is the child's
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+	}
+}
+
+func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
+	identity, err := s.admit(r)
+	if err != nil {
+		rw.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(rw, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	if !s.enter() {
+		http.Error(rw, fmt.Sprintf("more than %d connections", s.limits.Connections), http.StatusServiceUnavailable)
+		return
+	}
+	defer s.leave()
+	// Accept refuses a browser's request from another origin. What a compressed
+	// message unpacks to is bounded as any other, by readAll.
+	conn, err := websocket.Accept(rw, r,
+		&websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover})
+	if err != nil {
+		return // it has answered
+	}
+	conn.SetReadLimit(-1) // readAll has one, which leaves room for an answer
+	w := &wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{server: s}}
+	stop := w.ping(s.limits.PingEvery)
+	defer stop()
+	s.serve(w, identity)
+}
+
+// admit tells who a client is by its bearer token. Without tokens, only requests
+// for a loopback host are served, so that no web page can reach us under a name of
+// its own.
+func (s *Server) admit(r *http.Request) (identity string, err error) {
+	if s.cfg.Authenticate == nil {
+		if !IsLoopback(r.Host) {
+			return "", fmt.Errorf("host %.100q: without a token, only loopback hosts are served", r.Host)
+		}
+		return "", nil
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		token = r.URL.Query().Get("token")
+	}
+	identity, ok := s.cfg.Authenticate(token)
+	if !ok {
+		return "", errors.New("the bearer token is missing or wrong: send ASSAY_RUN_TOKEN in the Authorization " +
+			"header or as the token query parameter")
+	}
+	return identity, nil
+}
+
+func (s *Server) newLineWire(conn net.Conn) *lineWire {
+	timed := &timedConn{Conn: conn, limits: &s.limits}
+	return &lineWire{timed, bufio.NewReaderSize(timed, 32<<10), &s.limits, incoming{server: s}}
+}

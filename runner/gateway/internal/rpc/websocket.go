@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
@@ -137,45 +134,6 @@ func (l timedListener) Accept() (net.Conn, error) {
 	return &timedConn{Conn: conn, limits: l.limits}, nil
 }
 
-// httpServer upgrades requests to WebSockets.
-func (s *Server) httpServer() *http.Server {
-	return &http.Server{
-		Handler:           http.HandlerFunc(s.upgrade),
-		ReadHeaderTimeout: 5 * time.Second,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // stderr is the child's
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, conn)
-		},
-	}
-}
-
-func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
-	identity, err := s.admit(r)
-	if err != nil {
-		rw.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(rw, err.Error(), http.StatusUnauthorized)
-		return
-	}
-	if !s.enter() {
-		http.Error(rw, fmt.Sprintf("more than %d connections", s.limits.Connections), http.StatusServiceUnavailable)
-		return
-	}
-	defer s.leave()
-	// Accept refuses a browser's request from another origin. What a compressed
-	// message unpacks to is bounded as any other, by readAll.
-	conn, err := websocket.Accept(rw, r,
-		&websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover})
-	if err != nil {
-		return // it has answered
-	}
-	conn.SetReadLimit(-1) // readAll has one, which leaves room for an answer
-	w := &wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{server: s}}
-	stop := w.ping(s.limits.PingEvery)
-	defer stop()
-	s.serve(w, identity)
-}
-
 // ping notices a client that is there no longer, or has been stopped: it must
 // answer a ping before the next one is due.
 func (w *wsWire) ping(every time.Duration) (stop func()) {
@@ -195,28 +153,6 @@ func (w *wsWire) ping(every time.Duration) (stop func()) {
 		}
 	}()
 	return cancel
-}
-
-// admit tells who a client is by its bearer token. Without tokens, only requests
-// for a loopback host are served, so that no web page can reach us under a name of
-// its own.
-func (s *Server) admit(r *http.Request) (identity string, err error) {
-	if s.cfg.Authenticate == nil {
-		if !IsLoopback(r.Host) {
-			return "", fmt.Errorf("host %.100q: without a token, only loopback hosts are served", r.Host)
-		}
-		return "", nil
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		token = r.URL.Query().Get("token")
-	}
-	identity, ok := s.cfg.Authenticate(token)
-	if !ok {
-		return "", errors.New("the bearer token is missing or wrong: send ASSAY_RUN_TOKEN in the Authorization " +
-			"header or as the token query parameter")
-	}
-	return identity, nil
 }
 
 // IsLoopback reports whether host, with or without a port, is this machine.

@@ -42,11 +42,6 @@ type lineWire struct {
 	in     incoming
 }
 
-func (s *Server) newLineWire(conn net.Conn) *lineWire {
-	timed := &timedConn{Conn: conn, limits: &s.limits}
-	return &lineWire{timed, bufio.NewReaderSize(timed, 32<<10), &s.limits, incoming{server: s}}
-}
-
 func (w *lineWire) read() (_ []byte, err error) {
 	defer func() {
 		if err != nil {
