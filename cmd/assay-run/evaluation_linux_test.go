@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -41,15 +42,48 @@ func TestEvaluationVectors(t *testing.T) {
 		}
 	}
 	server := httptest.NewServer(registry(t))
-	defer server.Close()
+	t.Cleanup(server.Close)
+	keepObserver(t)
 	address, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range vectors {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			t.Parallel()
 			runEvaluation(t, path, address.Port())
 		})
+	}
+}
+
+// keepObserver keeps the host's observer in place until the test ends, so that the runs of it need not load one.
+func keepObserver(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := self(t, dir, "-q", "--kernel", "require", "--run-id", uniqueID(), "-o", filepath.Join(dir, "run.tar.gz"),
+		"--", "cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the run that kept the observer: %v", err)
+		}
+	})
+	if _, err := io.WriteString(in, "ready"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("ready"))); err != nil {
+		t.Fatalf("the run that keeps the observer did not start: %v", err)
 	}
 }
 
