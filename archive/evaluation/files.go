@@ -59,10 +59,7 @@ func (j *judge) file(k *schema.KernelEvent, p *process, name string, how schema.
 	}
 	if how&(schema.AccessCreate|schema.AccessWrite) != 0 {
 		j.grader.wrote(k, p, name, of)
-		j.written.add(name)
-		if p.manager() == nil && p.installer() == nil {
-			j.own.add(name)
-		}
+		j.written.add(name, p.manager() == nil && p.installer() == nil)
 		j.history.wrote(k, p, name)
 	}
 }

@@ -103,10 +103,32 @@ var (
 	// laterFiles are below directories of what is started later, or by others.
 	laterFiles = pattern(`^/etc/(profile\.d|ld\.so\.conf|cron|systemd|init\.d|alternatives|sudoers\.d|xdg/autostart)|` +
 		`^/var/spool/(cron|at)|/\.config/(git|pip|systemd|autostart|fish)/|/\.cargo/config|/\.ssh/(rc|config)$`)
-	libraries = pattern(`/(site-packages|dist-packages|node_modules)/|/lib/python[0-9.]+/|` +
-		`^/(usr/|usr/local/)?lib(32|64)?/|^/usr/(share|libexec)/`)
-	programDirs = []string{"bin", "sbin", "shims", "git-core"}
+	pythonLibrary = pattern(`/lib/python[0-9.]+/`)
+	programDirs   = []string{"bin", "sbin", "shims", "git-core"}
 )
+
+// later reports whether a file is one of laterFiles.
+func later(name string) bool {
+	return (strings.HasPrefix(name, "/etc/") || strings.HasPrefix(name, "/var/spool/") ||
+		strings.Contains(name, "/.")) && laterFiles().MatchString(name)
+}
+
+// library reports whether a file, or a directory that ends with a slash, is a part of what is installed.
+func library(name string) bool {
+	for _, part := range []string{"/site-packages/", "/dist-packages/", "/node_modules/"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	for _, dir := range []string{"/lib", "/usr/lib", "/usr/local/lib"} {
+		rest, ok := strings.CutPrefix(name, dir)
+		if ok && (rest[:min(len(rest), 1)] == "/" || strings.HasPrefix(rest, "32/") || strings.HasPrefix(rest, "64/")) {
+			return true
+		}
+	}
+	return strings.HasPrefix(name, "/usr/share/") || strings.HasPrefix(name, "/usr/libexec/") ||
+		strings.Contains(name, "/lib/python") && pythonLibrary().MatchString(name)
+}
 
 // kindOf is what a path would be to a grader.
 func kindOf(name string, inside bool) preparation {
@@ -118,7 +140,7 @@ func kindOf(name string, inside bool) preparation {
 		return cache
 	case slices.Contains(startFiles, base), strings.HasSuffix(base, ".pth"):
 		return startFile
-	case libraries().MatchString(name + "/"):
+	case library(name + "/"):
 		return installed
 	case strings.Contains(name, "/.git/hooks/"), strings.HasSuffix(name, "/.git/config"):
 		return configuration
@@ -129,7 +151,7 @@ func kindOf(name string, inside bool) preparation {
 		return nothing
 	case slices.Contains(programDirs, path.Base(dir)), slices.Contains(programDirs, base):
 		return program
-	case slices.Contains(shellFiles, base), slices.Contains(systemFiles, name), laterFiles().MatchString(name):
+	case slices.Contains(shellFiles, base), slices.Contains(systemFiles, name), later(name):
 		return configuration
 	}
 	return nothing
@@ -155,8 +177,10 @@ func (g *grader) kind(name string, inside bool) preparation {
 		return nothing
 	}
 	m := moduleOf(name)
-	in, _ := g.way(path.Join(dir, m))
-	if (in || g.j.names.root(dir)) && (slices.Contains(testTools, m) || slices.Contains(runnersModules, m)) {
+	if !slices.Contains(testTools, m) && !slices.Contains(runnersModules, m) {
+		return nothing
+	}
+	if in, _ := g.way(path.Join(dir, m)); in || g.j.names.root(dir) {
 		return shadow
 	}
 	return nothing
@@ -469,11 +493,11 @@ func (g *grader) unread(f *prepared) (bad, doubt bool) {
 		if path.Base(f.path) == "conftest.py" {
 			return in, !known
 		}
-		return libraries().MatchString(f.path) && !f.inside, true
+		return library(f.path) && !f.inside, true
 	case installed, program:
 		return f.old, true
 	case cache:
-		return false, in || !f.inside && libraries().MatchString(f.path) || f.inside && !known
+		return false, in || !f.inside && library(f.path) || f.inside && !known
 	case project:
 		return false, in || !known && f.inside
 	case beside:

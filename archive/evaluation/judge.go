@@ -36,17 +36,20 @@ const (
 // Judge judges a bundle by an evaluation file. An error is of reading.
 func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition) ([]schema.EvaluationVerdict, error) {
 	j := newJudge(b, def)
-	for _, layer := range []string{schema.KernelPath, schema.EventsPath} {
-		for it, err := range b.Items(ctx, layer) {
-			switch {
-			case err != nil:
-				return nil, fmt.Errorf("%s: %w", b.Name, err)
-			case it.Kernel != nil:
-				j.event(it.Kernel)
-			default:
-				j.lifecycle(it.Event)
-			}
+	decoded := func() func(*archive.Item) (none struct{}, err error) {
+		return func(*archive.Item) (none struct{}, err error) { return none, nil }
+	}
+	for it, err := range archive.Scan(ctx, b.Reader, schema.KernelPath, decoded) {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
+		j.event(it.Kernel)
+	}
+	for it, err := range b.Items(ctx, schema.EventsPath) {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
+		}
+		j.lifecycle(it.Event)
 	}
 	return j.verdicts(), nil
 }
@@ -62,7 +65,6 @@ type judge struct {
 	procs   map[uint64]*process // by exec id
 	begun   bool                // something was executed
 	written written             // by the run
-	own     written             // by the run, and not by a manager of packages
 	ports   map[string]bool     // at which the run listened
 	names   *places
 	history *history
@@ -279,7 +281,7 @@ func (j *judge) loaded(p *process, name string) {
 	for p.inherited && p.parent != nil {
 		p = p.parent
 	}
-	if p.tool == "" || !j.own.has(name) {
+	if p.tool == "" || !j.written.own(name) {
 		return
 	}
 	base := path.Base(name)
@@ -558,7 +560,7 @@ func (j *judge) died() {
 	}
 }
 
-// written are files that the run made or wrote.
+// written are files that the run made or wrote, and of each whether something else than a manager of packages did.
 type written struct {
 	paths map[string]bool
 	bytes int
@@ -568,8 +570,14 @@ type written struct {
 // maxWritten bounds what is kept of their names, in bytes. Beyond it any file may have been written.
 const maxWritten = 16 << 20
 
-func (w *written) add(name string) {
-	if w.full || w.paths[name] {
+func (w *written) add(name string, own bool) {
+	if w.full {
+		return
+	}
+	if known, ok := w.paths[name]; ok {
+		if own && !known {
+			w.paths[name] = true
+		}
 		return
 	}
 	if w.bytes += len(name) + 32; w.bytes > maxWritten {
@@ -579,7 +587,12 @@ func (w *written) add(name string) {
 	if w.paths == nil {
 		w.paths = map[string]bool{}
 	}
-	w.paths[strings.Clone(name)] = true
+	w.paths[strings.Clone(name)] = own
 }
 
-func (w *written) has(name string) bool { return name != "" && (w.full || w.paths[name]) }
+func (w *written) has(name string) bool {
+	_, ok := w.paths[name]
+	return name != "" && (w.full || ok)
+}
+
+func (w *written) own(name string) bool { return name != "" && (w.full || w.paths[name]) }

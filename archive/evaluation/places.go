@@ -129,14 +129,7 @@ func (n *places) of(p string) kinds {
 	if k, ok := n.known[p]; ok {
 		return k
 	}
-	var k kinds
-	for _, name := range n.all(p) {
-		for kind, list := range n.globs {
-			if slices.ContainsFunc(list, func(g glob) bool { return g.matches(name) }) {
-				k |= kind
-			}
-		}
-	}
+	k := n.any(p, glob.matches)
 	if len(n.known) < maxKnown {
 		n.known[strings.Clone(p)] = k
 	}
@@ -163,11 +156,20 @@ func (n *places) root(p string) bool {
 }
 
 // above are the kinds of what the globs match below the directory p.
-func (n *places) above(p string) (k kinds) {
-	for _, name := range n.all(p) {
-		for kind, list := range n.globs {
-			if slices.ContainsFunc(list, func(g glob) bool { return g.above(name) }) {
-				k |= kind
+func (n *places) above(p string) kinds { return n.any(p, glob.above) }
+
+// any are the kinds of the globs for which fits is true of a name of the path.
+func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
+	names := []string{p}
+	if len(n.aliases) > 0 {
+		names = n.all(p)
+	}
+	for _, name := range names {
+		for kind := hidden; kind <= workspace; kind <<= 1 {
+			for _, g := range n.globs[kind] {
+				if k&kind == 0 && fits(g, name) {
+					k |= kind
+				}
 			}
 		}
 	}
