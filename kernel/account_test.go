@@ -5,13 +5,16 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"reflect"
 	"regexp"
@@ -80,6 +83,61 @@ func TestStalledReader(t *testing.T) {
 	if !found {
 		t.Errorf("no reason says so: %+v", r.Reasons)
 	}
+}
+
+// However slow the function is that gets the events, the ring is emptied and nothing is lost: each of three bursts fits
+// into the ring, all of them do not, and memory has no room for them either.
+func TestSlowReaderLosesNothing(t *testing.T) {
+	const bursts, names = 3, 5000
+	s := &session{t: t, path: newCgroup(t)}
+	o, err := Open(t.Context(), Config{CgroupPath: s.path, ScratchDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.Close() })
+	if s.dir, err = os.Open(s.path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.dir.Close() })
+	all, done := make(chan struct{}), make(chan error, 1)
+	seen := map[string]bool{}
+	go func() {
+		done <- o.Read(func(e *Event) error {
+			<-all
+			if e.Kind == schema.KindOpen && strings.HasPrefix(e.Value, "/none/") {
+				seen[e.Value] = true
+			}
+			return nil
+		}, func(uint64) {})
+	}()
+	for i := range bursts {
+		s.run(s.child("missing", fmt.Sprintf("/none/%d/", i), strconv.Itoa(names)))
+		for deadline := time.Now().Add(time.Minute); !empty(o.rd); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				close(all)
+				t.Fatalf("burst %d is still in the ring, which nobody empties", i)
+			}
+		}
+	}
+	close(all)
+	if err := errors.Join(o.Stop(), <-done); err != nil {
+		t.Fatal(err)
+	}
+	r := o.Report()
+	checkAccount(t, r)
+	if n := r.Hooks[HookOpen].Dropped; n != 0 || len(seen) != bursts*names {
+		t.Errorf("%d opens were dropped, and %d of %d delivered", n, len(seen), bursts*names)
+	}
+}
+
+// empty reports whether everything was taken from the rings.
+func empty(r *reader) bool {
+	for _, ring := range r.rings {
+		if atomic.LoadUint64(ring.consumer()) != atomic.LoadUint64(ring.producer()) {
+			return false
+		}
+	}
+	return true
 }
 
 // Repeats cost no records, and none goes uncounted.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -41,6 +42,16 @@ func init() {
 			syscall.Close(fd)
 		}
 		fmt.Print(time.Since(start).Nanoseconds() / int64(n))
+	}
+	// missing PREFIX N: fails to open N files, of different names of about 250 bytes.
+	children["missing"] = func(args []string) {
+		n, _ := strconv.Atoi(args[1])
+		for i := range n {
+			name := args[0] + strconv.Itoa(i) + strings.Repeat("/0123456789", 22)
+			if _, err := syscall.Open(name, syscall.O_RDONLY, 0); err != syscall.ENOENT {
+				check(name, err)
+			}
+		}
 	}
 	children["failing"] = func(args []string) {
 		n, _ := strconv.Atoi(args[1])

@@ -9,10 +9,11 @@
 //
 // A hook is a group of kernel events with one account. Whatever it fires for is
 // filtered (of no interest), coalesced (a repeat, counted in a slot), emitted
-// (in the ring) or dropped (no room), and the four add up exactly, per CPU. The
-// ring's records are then received, decoded, and delivered. Repeats come later
-// as events of their own with a count: on pressure through the ring, the rest
-// at the end.
+// (in the ring) or dropped (no room), and the four add up exactly, per CPU. One
+// thread takes the records from the ring into a queue (package internal/backlog);
+// the goroutine of [Observer.Read] receives, decodes and delivers them from there.
+// Repeats come later as events of their own with a count: on pressure through the
+// ring, the rest at the end.
 //
 // All sessions of a build on a host share one set of programs, pinned in bpffs: the
 // first loads it, the last removes it, and each has a slot in it, with its own rings,

@@ -25,6 +25,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/kernel/internal/backlog"
 	"github.com/assay-run/assay-run/kernel/internal/exercise"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -41,6 +42,7 @@ type Observer struct {
 	dec    *decoder
 
 	foreign    bool     // Config.Foreign
+	scratchDir string   // Config.ScratchDir
 	selfCgroup uint64   // cgroup id of the self-test, 0 without one
 	early      [][]byte // records of others that the self-test's drain met
 
@@ -89,7 +91,8 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 			l.close()
 		}
 	}()
-	o := &Observer{loaded: l, rd: l.rd, dec: newDecoder(), served: served{}, foreign: cfg.Foreign}
+	o := &Observer{loaded: l, rd: l.rd, dec: newDecoder(), served: served{}, foreign: cfg.Foreign,
+		scratchDir: cfg.ScratchDir}
 	if cfg.SelfTest {
 		o.selfTest(ctx, cfg.CgroupPath)
 	}
@@ -238,43 +241,64 @@ func (o *Observer) Present() []Present {
 // Whenever nothing has come for 20 ms, idle is called with the time, nanoseconds
 // of CLOCK_BOOTTIME: whoever holds events back for their order can let them go.
 //
-// It keeps to one thread and asks for a higher priority for it, so that a busy
-// session cannot starve its own reader; without the right to, it goes on as it is.
+// Another goroutine empties the rings meanwhile, so that they do not fill up however long fn takes. What waits for fn
+// is in memory, or else in a file: see Config.ScratchDir.
 func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if was, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil &&
-		unix.Setpriority(unix.PRIO_PROCESS, 0, readerNice) == nil {
-		defer unix.Setpriority(unix.PRIO_PROCESS, 0, 20-was) // the system call returns 20 minus nice
-	}
 	for _, raw := range o.early {
 		if err := o.one(raw, fn); err != nil {
 			return err
 		}
 	}
 	o.early = nil
-	one := func(raw []byte) error { return o.one(raw, fn) }
-	var received uint64
+	q, pumped := backlog.New(o.scratchDir), make(chan struct{})
+	go func() {
+		defer close(pumped)
+		q.Close(o.pump(q))
+	}()
+	err := q.Each(func(raw []byte) error { return o.one(raw, fn) }, idle)
+	if err != nil {
+		_ = o.rd.flush() // so that pump ends
+		<-pumped
+		return err
+	}
+	err = errors.Join(o.unfinished(0, fn), o.readRepeats(fn), o.readEndpoints(fn))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	return err
+}
+
+// pump empties the rings into q until the reading ends. It keeps to one thread, and gives that a higher priority than
+// all others have: see priority.
+func (o *Observer) pump(q *backlog.Queue) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p := newPriority()
+	defer p.close()
+	came := 0
+	put := func(raw []byte) error {
+		came++
+		q.Put(raw)
+		return nil
+	}
+	drain := func() error {
+		defer q.Flush()
+		return o.rd.drain(put)
+	}
 	for quiet := 0; ; {
 		ending := o.rd.stop.Load() // before the last look at the rings
-		if err := o.rd.drain(one); err != nil {
+		if err := drain(); err != nil || ending {
 			return err
 		}
-		if ending {
-			err := errors.Join(o.unfinished(0, fn), o.readRepeats(fn), o.readEndpoints(fn))
-			o.mu.Lock()
-			o.ended = true
-			o.mu.Unlock()
-			return err
-		}
-		if n := o.tally.received.Load(); n != received {
-			quiet, received = 0, n
+		if quiet++; came > 0 {
+			p.came(came)
+			came, quiet = 0, 0
 		}
 		interval := pollInterval
-		if quiet++; quiet > sleepAfter {
+		if quiet > sleepAfter {
 			interval = sleepInterval
 			o.loaded.slot.sleep()
-			if err := o.rd.drain(one); err != nil { // what came before it could wake us
+			if err := drain(); err != nil { // what came before it could wake us
 				return err
 			}
 		}
@@ -283,10 +307,11 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 			return err
 		}
 		if !more {
-			if err := o.rd.drain(one); err != nil { // what did not wake us
+			if err := drain(); err != nil { // what did not wake us
 				return err
 			}
-			idle(bootTime())
+			q.Mark(bootTime())
+			q.Flush()
 		}
 	}
 }
@@ -712,11 +737,6 @@ const (
 // sleepInterval bounds how long a record waits that was on its way when the reader
 // fell asleep, and so did not wake it.
 var sleepInterval = 500 * time.Millisecond
-
-// readerNice is the nice value of the thread that empties the ring: it works only while there are events, and
-// nothing of the same session of the scheduler should keep it from that. A caller without CAP_SYS_NICE keeps its
-// own nice value, and a busy machine then loses events sooner: the report counts them.
-const readerNice = -20
 
 func bootTime() uint64 {
 	var now unix.Timespec

@@ -40,6 +40,10 @@ type Config struct {
 	// RingBytes is the size of the ring buffer, rounded up to a power of two from
 	// MinRing to MaxRing. Zero means DefaultRing.
 	RingBytes int
+	// ScratchDir is an existing directory for a file without a name. It takes what was read from the ring buffer and
+	// waits for the function of [Observer.Read], beyond the 2 MiB that wait in memory: up to 1 GiB, or a quarter of
+	// what is free there. Empty: no more is read until the function has caught up.
+	ScratchDir string
 	// SelfTest makes Open trigger every required hook, in a child process in
 	// a cgroup below CgroupPath, and see it. False leaves HookStatus.SelfTested false.
 	SelfTest bool

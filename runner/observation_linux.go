@@ -359,7 +359,8 @@ func (o *observation) choose(ctx context.Context) error {
 		return o.openNotify()
 	}
 	observer, err := openObserver(ctx,
-		kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
+		kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign,
+			ScratchDir: o.log.ScratchDir})
 	if err == nil {
 		if observer.Shared() {
 			o.session.shared()
@@ -463,7 +464,11 @@ func (o *observation) atLarge() int {
 		answer := make(chan []layer.Survivor, 1)
 		select {
 		case o.asked <- answer:
-			survivors = <-answer
+			select {
+			case survivors = <-answer:
+			case err := <-o.done: // it has failed, and nobody answers any more
+				o.done <- err
+			}
 		case <-time.After(askTimeout):
 		}
 	}
