@@ -145,19 +145,26 @@ func (b *bench) besideLoops(self string, n int) float64 {
 	return dropped
 }
 
-// highestRate is the highest rate, in steps of a tenth, at which nothing is dropped for two seconds. It ends where
-// the command makes no more per second.
+// highestRate is the highest rate at which nothing is dropped for two seconds, to about a twentieth. It is
+// at most what the command makes, and 0 where each rate that was tried had losses.
 func (b *bench) highestRate(self string) (best float64) {
-	for rate := 200_000; ; rate += rate / 10 {
+	lossless := func(rate int) bool {
 		dropped, made := b.flooded(self, rate, 2)
-		if dropped > 0 {
-			return best
+		if dropped == 0 {
+			best = max(best, made)
 		}
-		best = max(best, made)
-		if made < 0.9*float64(rate) {
-			return best
+		return dropped == 0 && made > 0.9*float64(rate)
+	}
+	rate := 25_000
+	for lossless(rate) {
+		rate *= 2
+	}
+	for step := rate / 4; step > rate/20; step /= 2 {
+		if !lossless(rate - step) {
+			rate -= step
 		}
 	}
+	return best
 }
 
 // rss is the recorder's largest resident set while a child makes ten million opens of a
