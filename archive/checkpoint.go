@@ -38,7 +38,7 @@ func (c *checkpoints) add(e *schema.Event) {
 	if d := e.Checkpoint.Run; d != "" && !slices.Contains(c.runs, d) {
 		c.runs = append(c.runs, d)
 	}
-	for _, p := range schema.Layers {
+	for _, p := range schema.AllLayers {
 		if t, ok := e.Checkpoint.Layers[schema.LayerName(p)]; ok {
 			c.layers[p] = append(c.layers[p], t)
 		}

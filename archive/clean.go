@@ -469,7 +469,7 @@ func (c *cleaner) layer(src source) (source, error) {
 			switch {
 			case src.path == schema.EventsPath:
 				line = c.checkpoint(line)
-			case src.path == schema.TurnsPath:
+			case src.path == schema.TurnsPath, src.path == schema.ModelPath:
 				if len(c.blobs) > 0 {
 					line = []byte(blobs.Replace(string(line)))
 				}
@@ -548,7 +548,7 @@ func (c *cleaner) checkpoint(line []byte) []byte {
 	if json.Unmarshal(line, &e) != nil || e.Type != schema.CheckpointMade || e.Checkpoint == nil {
 		return line
 	}
-	for _, p := range schema.Layers {
+	for _, p := range schema.AllLayers {
 		name := schema.LayerName(p)
 		t, told := e.Checkpoint.Layers[name]
 		if now, ok := c.layers[p][t.Lines]; told && ok {

@@ -58,7 +58,7 @@ var documents = []string{
 	schema.RunPath, schema.ResultPath, schema.HealthPath, schema.SurfacePath, schema.CorrelationPath,
 }
 
-func isLayer(p string) bool { return slices.Contains(schema.Layers, p) }
+func isLayer(p string) bool { return slices.Contains(schema.AllLayers, p) }
 
 func isDocument(p string) bool { return slices.Contains(documents, p) }
 

@@ -575,7 +575,7 @@ func isProblem(err error) bool {
 // reads the bundle once, and refuses to prove anything of one whose layer is not
 // what its integrity.json says.
 func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.InclusionProof, error) {
-	i := slices.IndexFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == layer })
+	i := slices.IndexFunc(schema.AllLayers, func(p string) bool { return schema.LayerName(p) == layer })
 	if i < 0 {
 		return nil, noProof("there is no layer %q", layer)
 	}
@@ -585,9 +585,9 @@ func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.I
 	}
 	proof := &schema.InclusionProof{Schema: schema.InclusionProofV0, Identity: r.identity, Layer: layer, Seq: seq,
 		Manifest: string(manifest), Path: []string{}}
-	sound, err := r.proveLine(ctx, proof, schema.Layers[i])
+	sound, err := r.proveLine(ctx, proof, schema.AllLayers[i])
 	if err == nil && !sound {
-		err = noProof("the lines of %s are not those that its %s tells of", schema.Layers[i], schema.IntegrityPath)
+		err = noProof("the lines of %s are not those that its %s tells of", schema.AllLayers[i], schema.IntegrityPath)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prove line %d of %s in %s: %w", seq, layer, r.name, err)

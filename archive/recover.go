@@ -115,7 +115,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	defer lock.Close()
-	scans, points, err := scanLayers(spool, runID)
+	scans, points, err := scanLayers(spool, run)
 	if err != nil {
 		return Sealed{}, err
 	}
@@ -151,7 +151,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	integrity, found, err := recoveredIntegrity(runID, sources, scans, points)
+	integrity, found, err := recoveredIntegrity(run, sources, scans, points)
 	if err != nil {
 		return Sealed{}, err
 	}
@@ -218,11 +218,11 @@ func besideOther(output, runID string) string {
 
 // recoveredIntegrity makes integrity.json of what is in a spool, and tells what the
 // checkpoints show to be other than it was written.
-func recoveredIntegrity(runID string, sources []source, scans map[string]*layerScan, points checkpoints) (_ source,
+func recoveredIntegrity(run schema.Run, sources []source, scans map[string]*layerScan, points checkpoints) (_ source,
 	found []Tampered, err error) {
-	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: runID,
+	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: run.RunID,
 		Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
-	for _, p := range schema.Layers {
+	for _, p := range run.Layers() {
 		doc.Layers[schema.LayerName(p)] = scans[p].tree
 		if scans[p].fault != "" {
 			found = append(found, Tampered{p, scans[p].fault})
@@ -264,7 +264,7 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 	for _, src := range sources {
 		have[src.path] = true
 	}
-	for _, p := range schema.Layers {
+	for _, p := range run.Layers() {
 		if !have[p] {
 			sources = append(sources, source{path: p})
 		}
@@ -299,11 +299,11 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 		return made, nil, nil
 	}
 	if scans == nil {
-		if scans, _, err = scanLayers(dir, run.RunID); err != nil {
+		if scans, _, err = scanLayers(dir, run); err != nil {
 			return nil, nil, err
 		}
 	}
-	for _, p := range schema.Layers {
+	for _, p := range run.Layers() {
 		notes = append(notes, scans[p].notes...)
 	}
 	r := rebuild{run: run, scans: scans, result: readDocument[schema.Result](dir, run, schema.ResultPath),
@@ -386,7 +386,7 @@ func (r *rebuild) ended() bool {
 	if r.scans[schema.EventsPath].last.Type != schema.RunFinished {
 		return false
 	}
-	for _, p := range schema.Layers {
+	for _, p := range r.run.Layers() {
 		c, ok := r.health.Layers[schema.LayerName(p)]
 		if !ok || c.Written != r.scans[p].lines || r.scans[p].torn > 0 || r.scans[p].bad > 0 {
 			return false
@@ -473,7 +473,7 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 	h.CgroupCorrelation = schema.Partial
 	h.Kernel = nil // its account was never closed
 	h.Layers = map[string]schema.LayerCounts{}
-	for _, p := range schema.Layers {
+	for _, p := range r.run.Layers() {
 		s := r.scans[p]
 		c := schema.LayerCounts{Written: s.lines}
 		if s.torn > 0 {

@@ -86,7 +86,7 @@ func end(t testing.TB, s *Spool, stdio schema.Stdio) {
 		Hooks:    []schema.Hook{},
 		Coverage: []schema.Coverage{}, Layers: map[string]schema.LayerCounts{},
 	}
-	for _, p := range schema.Layers {
+	for _, p := range s.run.Layers() {
 		health.Layers[schema.LayerName(p)] = s.Counts(p)
 	}
 	if s.Counts(schema.PolicyPath).Written == 0 {

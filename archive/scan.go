@@ -29,11 +29,11 @@ type layerScan struct {
 }
 
 // scanLayers reads all layers of a spool. Missing ones are empty.
-func scanLayers(dir, runID string) (map[string]*layerScan, checkpoints, error) {
+func scanLayers(dir string, run schema.Run) (map[string]*layerScan, checkpoints, error) {
 	scans := map[string]*layerScan{}
 	var points checkpoints
-	for _, p := range schema.Layers { // the lifecycle, with the checkpoints, first
-		s, err := scanLayer(filepath.Join(dir, filepath.FromSlash(p)), p, runID, &points)
+	for _, p := range run.Layers() { // the lifecycle, with the checkpoints, first
+		s, err := scanLayer(filepath.Join(dir, filepath.FromSlash(p)), p, run.RunID, &points)
 		if err != nil {
 			return nil, points, err
 		}

@@ -149,7 +149,7 @@ func (s *Spool) Create(path string) (io.WriteCloser, error) {
 // Sync writes what is batched and puts everything appended so far on disk.
 func (s *Spool) Sync() error {
 	var errs []error
-	for _, p := range schema.Layers {
+	for _, p := range s.run.Layers() {
 		errs = append(errs, s.layers[p].sync())
 	}
 	s.mu.Lock()
@@ -187,7 +187,7 @@ func (s *Spool) finish() error {
 	s.done.Wait()
 	s.disk.Wait()
 	var errs []error
-	for _, p := range schema.Layers {
+	for _, p := range s.run.Layers() {
 		errs = append(errs, s.layers[p].close())
 	}
 	s.mu.Lock()
@@ -401,11 +401,11 @@ func reserveSpace(name string, n int64) error {
 func emptySpool(dir string, run schema.Run, lock *os.File) *Spool {
 	s := &Spool{
 		dir: dir, run: run, lock: lock,
-		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{},
+		layers: map[string]*layer{}, members: map[string]*memberFile{},
 		documents: map[string]*document{},
 		wake:      make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	for _, p := range schema.Layers {
+	for _, p := range run.Layers() {
 		s.layers[p] = &layer{spool: s, path: p, ledger: newLedger(), batched: p == schema.KernelPath,
 			final: p == schema.EventsPath}
 	}
@@ -461,7 +461,7 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	} else if info.Mode().Perm() == lossyMode {
 		return nil, fmt.Errorf("%w: not all of it could be written", ErrNotResumable)
 	}
-	scans, points, err := scanLayers(s.dir, runID)
+	scans, points, err := scanLayers(s.dir, run)
 	if err != nil {
 		return nil, err
 	}
@@ -471,7 +471,7 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	if scans[schema.EventsPath].last.Type == schema.RunFinished || hasEndDocuments(s.dir) {
 		return nil, fmt.Errorf("%w: the run had already ended", ErrNotResumable)
 	}
-	for _, p := range schema.Layers {
+	for _, p := range run.Layers() {
 		if scan := scans[p]; scan.bad > 0 || scan.fault != "" {
 			return nil, fmt.Errorf("%w: %s was changed after it was written", ErrNotResumable, p)
 		}
@@ -820,7 +820,7 @@ func (s *Spool) makeCheckpoint(last map[string]uint64) {
 		return
 	}
 	c := schema.Checkpoint{Layers: map[string]schema.LayerTree{}}
-	for _, p := range schema.Layers[1:] {
+	for _, p := range s.run.Layers()[1:] {
 		if t := s.layers[p].state(); t.Lines > last[p] {
 			c.Layers[schema.LayerName(p)], last[p] = t, t.Lines
 		}

@@ -138,6 +138,8 @@ func genuine(dir string, run schema.Run, sources []source, checked map[string]bo
 		switch {
 		case isStream(src.path) && !run.Capture:
 			found = append(found, notMade(src.path))
+		case isLayer(src.path) && !slices.Contains(run.Layers(), src.path):
+			found = append(found, notMade(src.path))
 		case isLayer(src.path), isDocument(src.path), slices.Contains(recorded, src.path),
 			strings.HasPrefix(src.path, schema.BlobsDir),
 			slices.Contains(checks, src.path) && (checked[src.path] || src.size == 0): // a full disk loses lines

@@ -389,6 +389,7 @@ func (v *verifier) documentsAgree() {
 	}
 	if f.run != nil {
 		v.command(f.run)
+		v.model(f.run)
 	}
 	if f.health != nil {
 		v.health(f)
@@ -413,6 +414,17 @@ func (v *verifier) command(r *schema.Run) {
 			v.report.add(problem(CodeSchema, schema.RunPath, "command_raw has an argument %d that is not in command",
 				i))
 		}
+	}
+}
+
+// model checks that there is a model layer where the run had a model gateway, and nowhere else.
+func (v *verifier) model(r *schema.Run) {
+	switch _, ok := v.manifest.Files[schema.ModelPath]; {
+	case r.Model != nil && !ok:
+		v.report.add(problem(CodeRequired, schema.ModelPath,
+			"the run had a model gateway, and the manifest does not list this layer"))
+	case r.Model == nil && ok:
+		v.report.add(problem(CodeSchema, schema.ModelPath, "%s says nothing of a model gateway", schema.RunPath))
 	}
 }
 
@@ -480,7 +492,7 @@ func (v *verifier) integrity(doc *schema.Integrity) {
 	bad := func(format string, args ...any) {
 		v.report.add(problem(CodeIntegrity, schema.IntegrityPath, format, args...))
 	}
-	for _, path := range schema.Layers {
+	for _, path := range schema.AllLayers {
 		name := schema.LayerName(path)
 		is, listed := v.lines.integrity[name]
 		says, ok := doc.Layers[name]
@@ -496,7 +508,7 @@ func (v *verifier) integrity(doc *schema.Integrity) {
 		}
 	}
 	for name := range doc.Layers {
-		if _, ok := v.lines.integrity[name]; !ok && !slices.ContainsFunc(schema.Layers, func(p string) bool {
+		if _, ok := v.lines.integrity[name]; !ok && !slices.ContainsFunc(schema.AllLayers, func(p string) bool {
 			return schema.LayerName(p) == name
 		}) {
 			bad("layers has %.100q, which is not a layer", name)
@@ -575,6 +587,14 @@ func (v *verifier) health(f facts) {
 	}
 }
 
+// layers are those that the bundle has.
+func (v *verifier) layers() []string {
+	if _, ok := v.manifest.Files[schema.ModelPath]; ok {
+		return schema.AllLayers
+	}
+	return schema.Layers
+}
+
 // counts checks that nothing is lost without being counted.
 func (v *verifier) counts(h *schema.ObservationHealth) {
 	equal := func(what string, a *big.Int, is string, b *big.Int) {
@@ -583,7 +603,7 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 		}
 	}
 	if h.Layers != nil {
-		for _, path := range schema.Layers {
+		for _, path := range v.layers() {
 			name := schema.LayerName(path)
 			c, ok := h.Layers[name]
 			if !ok {
@@ -595,7 +615,7 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 			equal(name+".written", sum(c.Written), "the number of its lines", sum(v.count(path)))
 		}
 		for name := range h.Layers {
-			if !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
+			if !slices.ContainsFunc(v.layers(), func(p string) bool { return schema.LayerName(p) == name }) {
 				v.report.add(problem(CodeCounts, schema.HealthPath, "layers accounts for %.100q, which is not a layer",
 					name))
 			}

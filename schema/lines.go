@@ -25,6 +25,7 @@ type Record struct {
 	SDK    *SDKEvent
 	Turn   *Turn
 	Call   *CallEvent
+	Model  *ModelEvent
 }
 
 // LineDecoder decodes the lines of one layer. It is made for one goroutine.
@@ -44,7 +45,7 @@ func NewLineDecoder(layer string) *LineDecoder { return &LineDecoder{id: lineSch
 // accepted where those of version 1 are.
 var lineSchemas = map[string]string{
 	EventsPath: EventV0, KernelPath: KernelEventV1, PolicyPath: PolicyEventV0, SDKPath: SDKEventV0, TurnsPath: TurnV0,
-	AuditPath: CallEventV2,
+	AuditPath: CallEventV2, ModelPath: ModelEventV0,
 }
 
 // Decode decodes one line without its newline. Errors wrap [ErrSyntax], [ErrDuplicateKey],
@@ -84,6 +85,10 @@ func (d *LineDecoder) Decode(line []byte) (Record, error) {
 		l.Call = &CallEvent{}
 		err = l.Call.read(in)
 		l.RunID, l.Seq = l.Call.RunID, l.Call.Seq
+	case ModelEventV0:
+		l.Model = &ModelEvent{}
+		err = l.Model.read(in)
+		l.RunID, l.Seq = l.Model.RunID, l.Model.Seq
 	default:
 		return Record{}, ErrUnknownSchema
 	}

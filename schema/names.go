@@ -15,6 +15,7 @@ const (
 	SDKEventV0          = "assay.runner.sdk_event.v0"
 	TurnV0              = "assay.runner.turn.v0"
 	CallEventV2         = "assay.runner.call_event.v2"
+	ModelEventV0        = "assay.runner.model_event.v0"
 	CapabilitySurfaceV0 = "assay.runner.capability_surface.v0"
 	ObservationHealthV0 = "assay.runner.observation_health.v0"
 	CorrelationReportV0 = "assay.runner.correlation_report.v0"
@@ -42,6 +43,7 @@ const (
 	SDKPath         = "layers/sdk.ndjson"
 	TurnsPath       = "layers/turns.ndjson"
 	AuditPath       = "layers/audit.ndjson"
+	ModelPath       = "layers/model.ndjson" // only with a model gateway
 	SurfacePath     = "capability-surface.json"
 	HealthPath      = "observation-health.json"
 	CorrelationPath = "correlation-report.json"
@@ -55,13 +57,16 @@ const (
 	PolicyFilePath  = "policy.json"             // only with a policy
 	SessionPath     = "session.json"            // only when a client opened recording
 	EvaluationPath  = "evaluation.json"         // only with an evaluation file
-	BlobsDir        = "blobs/sha256/"           // texts that turns refer to and contents of files, by hex digest
+	BlobsDir        = "blobs/sha256/"           // texts that lines refer to and contents of files, by hex digest
 	ChangesPath     = "workspace/changes.json"  // only where workspace changes or artifacts were asked for
 	PatchPath       = "workspace/changes.patch" // beside it
 )
 
-// Layers lists the NDJSON members in the order they are created and verified.
+// Layers lists the NDJSON members that every bundle has, in the order they are created and verified.
 var Layers = []string{EventsPath, KernelPath, PolicyPath, SDKPath, TurnsPath, AuditPath}
+
+// AllLayers are Layers and those that only some bundles have: see [Run.Layers].
+var AllLayers = []string{EventsPath, KernelPath, PolicyPath, SDKPath, TurnsPath, AuditPath, ModelPath}
 
 // LayerName is the name of the layer at path in observation-health.json:
 // lifecycle for events.ndjson, else the file's name without its ending.

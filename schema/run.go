@@ -66,6 +66,9 @@ type Run struct {
 	// how its calls became turns; absent where there was none.
 	Gateway string    `json:"gateway,omitempty"`
 	Turns   *RunTurns `json:"turns,omitempty"`
+	// Model says what the run's model gateway did; absent where there was none. With it, there is a model
+	// layer.
+	Model *RunModel `json:"model,omitempty"`
 	// Spec is the effective run as a spec file has it, without Env: options that
 	// have no field of their own above are found here. Absent in older bundles.
 	Spec jsontext.Value `json:"spec,omitempty"`
@@ -91,6 +94,25 @@ type RunTurns struct {
 	// FieldBytes was kept of one text, TurnBytes of a turn's values together.
 	FieldBytes int `json:"field_bytes"`
 	TurnBytes  int `json:"turn_bytes"`
+}
+
+// RunModel says how a run's model gateway was set up.
+type RunModel struct {
+	// Routes are the providers that it reached: anthropic, openai, gemini.
+	Routes []string `json:"routes"`
+	// Bodies is ModelBodiesNone where bodies were not kept, else absent.
+	Bodies string `json:"bodies,omitempty"`
+}
+
+// ModelBodiesNone keeps the digests of bodies alone.
+const ModelBodiesNone = "none"
+
+// Layers are the layers that the run's bundle has.
+func (r *Run) Layers() []string {
+	if r.Model != nil {
+		return AllLayers
+	}
+	return Layers
 }
 
 // Limits are the resource limits of a run. Zero means no limit.

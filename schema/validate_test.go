@@ -224,6 +224,9 @@ func FuzzLine(f *testing.F) {
 			case AuditPath:
 				other.Call = &CallEvent{}
 				value = other.Call
+			case ModelPath:
+				other.Model = &ModelEvent{}
+				value = other.Model
 			}
 			if jsonv2.Unmarshal(line, value) != nil {
 				continue // a number that does not fit
@@ -272,6 +275,15 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"tool_call_id":"c","caller_id":"a","granted_capabilities":["c"],"duration_ms":1.5,"duration_us":1500,` +
 			`"outcome":{"kind":"execution_failed","code":"c","retryable":true,"message":"m","missing":["m"],"retry_after_ms":1,` +
 			`"rule":"r"},"tier":"t","dry_run":true,"schema_version":2,"secrets_resolved":true,"cursor_page":1}`},
+		ModelPath: {head(ModelEventV0) + `"t_ns":1,"route":"r","api":"a","method":"POST","path":"/p",` +
+			`"request_model":"m","response_model":"m","response_id":"i","status":200,"error_type":"e","refused":"path",` +
+			`"stream":true,"retry_of":1,"exec_id":1,"finish_reasons":["f"],"usage":{"input_tokens":1,` +
+			`"cache_read_input_tokens":1,"cache_creation_input_tokens":1,"output_tokens":1,"reasoning_output_tokens":1},` +
+			`"usage_raw":{},"tool_calls":[{"id":"i","name":"n","arguments":{},"arguments_text":"{","provider_executed":true,` +
+			`"complete":true}],"tool_results":[{"id":"i","name":"n","is_error":true}],"timings":{"first_byte_ns":1,` +
+			`"end_ns":2},"cost":0.5,"request":{"bytes":1,"sha256":"sha256:` + hex + `","body":{},"text":true,` +
+			`"left_out":true},"response":{"bytes":1,"sha256":"sha256:` + hex + `","body":"x","text":true,"left_out":true},` +
+			`"unknown":1,"unknown_kinds":["k"]}`},
 	} {
 		seen := map[string]bool{}
 		for _, line := range lines {
@@ -279,7 +291,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", layer, err)
 			}
-			for _, v := range []any{got.Event, got.Policy, got.SDK, got.Turn, got.Call} {
+			for _, v := range []any{got.Event, got.Policy, got.SDK, got.Turn, got.Call, got.Model} {
 				if !reflect.ValueOf(v).IsNil() {
 					fieldsOf(reflect.ValueOf(v), layer, seen)
 				}

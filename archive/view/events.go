@@ -40,7 +40,7 @@ func Events(ctx context.Context, b Items, f Filter) iter.Seq2[*Event, error] {
 			yield(nil, err)
 			return
 		}
-		for _, path := range schema.Layers {
+		for _, path := range schema.AllLayers {
 			name := schema.LayerName(path)
 			if !slices.Contains(m.Layers, name) || m.kernel && path != schema.KernelPath {
 				continue
@@ -74,6 +74,11 @@ func event(layer string, it *archive.Item) Event {
 		ev.Kind, ev.TNS, ev.ToolCall = it.Turn.Tool, it.Turn.TStartNS, it.Turn.ToolCallID
 	case it.Call != nil:
 		ev.Kind, ev.ToolCall = it.Call.ToolID, it.Call.ToolCallID
+	case it.Model != nil:
+		ev.TNS = it.Model.TNS
+		if it.Model.API != nil {
+			ev.Kind = *it.Model.API
+		}
 	}
 	return ev
 }

@@ -73,7 +73,7 @@ func (f Filter) compile() (*matcher, error) {
 		m.Layers = []string{schema.LayerName(schema.KernelPath)}
 	}
 	for _, l := range m.Layers {
-		if !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == l }) {
+		if !slices.ContainsFunc(schema.AllLayers, func(p string) bool { return schema.LayerName(p) == l }) {
 			return bad("%q is not a layer", l)
 		}
 	}

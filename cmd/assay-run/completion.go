@@ -30,7 +30,7 @@ func runValues() map[string][]string {
 // eventValues are those for flags of events.
 func eventValues() map[string][]string {
 	values := map[string][]string{"result": {"ok", "error", "blocked", "EACCES", "ENOENT", "EPERM", "EROFS"}}
-	for _, path := range schema.Layers {
+	for _, path := range schema.AllLayers {
 		values["layer"] = append(values["layer"], schema.LayerName(path))
 	}
 	for _, k := range schema.Kinds() {

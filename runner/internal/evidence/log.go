@@ -30,6 +30,8 @@ type Config struct {
 	// Redactor takes the secrets out of everything before it is recorded; nil
 	// records everything as it is, and observation-health.json says so.
 	Redactor *redact.Redactor
+	// Model tells that there is a model layer.
+	Model bool
 }
 
 // Log writes the evidence of one run. Its methods are safe for concurrent use,
@@ -168,7 +170,11 @@ func (l *Log) health() *schema.ObservationHealth {
 			Remedy: "set XDG_STATE_HOME to a directory that can be written, or name a key file with --redaction-key",
 		})
 	}
-	for _, path := range schema.Layers {
+	layers := schema.Layers
+	if l.Model {
+		layers = schema.AllLayers
+	}
+	for _, path := range layers {
 		h.Layers[schema.LayerName(path)] = l.Recorder.Counts(path)
 	}
 	return h

@@ -1,0 +1,296 @@
+package schema
+
+import (
+	"cmp"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ModelEvent is one line of layers/model.ndjson: a request to a model that came to the run's model gateway, and its
+// answer.
+type ModelEvent struct {
+	Schema string `json:"schema"` // ModelEventV0
+	RunID  string `json:"run_id"`
+	Seq    uint64 `json:"seq"`
+	ModelEventBody
+}
+
+// ModelEventBody is a [ModelEvent] without what the recorder stamps. What is not known is nil.
+type ModelEventBody struct {
+	// TNS is when the request had arrived, nanoseconds since run_started.
+	TNS    int64   `json:"t_ns"`
+	Route  *string `json:"route"` // anthropic, openai or gemini
+	API    *string `json:"api"`   // such as messages
+	Method string  `json:"method"`
+	Path   string  `json:"path"` // without a query
+	// RequestModel is asked for, ResponseModel answered.
+	RequestModel  *string `json:"request_model"`
+	ResponseModel *string `json:"response_model"`
+	ResponseID    *string `json:"response_id"`
+	Status        *int    `json:"status"` // of HTTP, as the agent got it
+	// ErrorType is the provider's name of an error, or one of those below.
+	ErrorType *string `json:"error_type"`
+	// Refused is why the gateway did not pass the request on, one of those below.
+	Refused *string `json:"refused"`
+	Stream  *bool   `json:"stream"`
+	// RetryOf is the seq of the latest request before this one with the same content, which failed.
+	RetryOf       *uint64           `json:"retry_of"`
+	ExecID        *uint64           `json:"exec_id"` // of the process that asked
+	FinishReasons []string          `json:"finish_reasons"`
+	Usage         ModelUsage        `json:"usage"`
+	UsageRaw      jsontext.Value    `json:"usage_raw,omitzero"` // in the provider's form
+	ToolCalls     []ModelToolCall   `json:"tool_calls"`
+	ToolResults   []ModelToolResult `json:"tool_results"` // those that no earlier request had
+	Timings       ModelTimings      `json:"timings"`
+	// Cost is in the currency of the price list.
+	Cost     *float64  `json:"cost"`
+	Request  ModelBody `json:"request"`
+	Response ModelBody `json:"response"`
+	// Unknown counts what the recorder does not know in the answer, such as new kinds of events;
+	// UnknownKinds are the first of them.
+	Unknown      uint64   `json:"unknown,omitzero"`
+	UnknownKinds []string `json:"unknown_kinds,omitzero"`
+}
+
+// Error types of the recorder's own.
+const (
+	ModelErrorBroken      = "stream_broken"        // the provider's answer ended before its end
+	ModelErrorLeft        = "client_left"          // the agent was gone before the answer's end
+	ModelErrorUnreachable = "provider_unreachable" // nobody answered
+	ModelErrorKey         = "key_in_answer"        // the answer was ended because the key stood in it
+	ModelErrorEncoding    = "encoding_unknown"     // the answer could not be decoded for the record
+)
+
+// Why a request is refused.
+const (
+	ModelRefusedCredential = "credential" // it did not carry the run's token
+	ModelRefusedPath       = "path"       // it does not ask a model
+	ModelRefusedBackground = "background" // the answer would come after the run
+	ModelRefusedWebSocket  = "websocket"
+	ModelRefusedRequest    = "request" // it could not be read
+)
+
+// ModelUsage counts tokens. Nil is unknown, and not 0.
+type ModelUsage struct {
+	InputTokens              *int64 `json:"input_tokens"` // with cached ones
+	CacheReadInputTokens     *int64 `json:"cache_read_input_tokens"`
+	CacheCreationInputTokens *int64 `json:"cache_creation_input_tokens"`
+	OutputTokens             *int64 `json:"output_tokens"` // with those of reasoning
+	ReasoningOutputTokens    *int64 `json:"reasoning_output_tokens"`
+}
+
+// ModelToolCall is a tool call in an answer.
+type ModelToolCall struct {
+	ID   *string `json:"id"`
+	Name string  `json:"name"`
+	// Arguments are a JSON value, in which a text may be the name of a member with it, as in ModelBody.
+	// What is not JSON is in ArgumentsText. Without bodies, both are absent.
+	Arguments     jsontext.Value `json:"arguments,omitzero"`
+	ArgumentsText string         `json:"arguments_text,omitempty"`
+	// ProviderExecuted tells that the provider runs the tool itself.
+	ProviderExecuted bool `json:"provider_executed"`
+	Complete         bool `json:"complete"` // its end came
+}
+
+// ModelToolResult is a tool's result in a request.
+type ModelToolResult struct {
+	ID      *string `json:"id"` // of the tool call
+	Name    string  `json:"name,omitempty"`
+	IsError *bool   `json:"is_error"`
+}
+
+// ModelTimings are times in nanoseconds since run_started.
+type ModelTimings struct {
+	FirstByteNS *int64 `json:"first_byte_ns"` // of the answer's body
+	EndNS       int64  `json:"end_ns"`        // of the answer
+}
+
+// ModelBody is the body of a request or of an answer, without its content encoding and without secrets.
+type ModelBody struct {
+	// Bytes is how long it was as it was passed on.
+	Bytes int64 `json:"bytes"`
+	// SHA256 is the digest of all of Body's bytes, before texts were taken out of it; nil without a body,
+	// and where it could not be decoded.
+	SHA256 *string `json:"sha256"`
+	// Body is the JSON, or with Text a string. A string in it that begins with [BlobsDir] is the name of the
+	// member that has the text. Absent without bodies, and if LeftOut.
+	Body jsontext.Value `json:"body,omitzero"`
+	Text bool           `json:"text,omitzero"`
+	// LeftOut tells that the body was too much to keep.
+	LeftOut bool `json:"left_out,omitzero"`
+}
+
+// orNull reads a value or null, which is nil.
+func orNull[T any](d lineReader, value func() (T, error)) (*T, error) {
+	if d.null() {
+		return nil, nil
+	}
+	return pointer(value())
+}
+
+func (e *ModelEvent) read(d lineReader) error {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "schema":
+			e.Schema, err = d.oneOf(ModelEventV0)
+		case "run_id":
+			e.RunID, err = d.matching(runIDPattern)
+		case "seq":
+			e.Seq, err = d.count()
+		case "t_ns":
+			e.TNS, err = d.integer()
+		case "route":
+			e.Route, err = orNull(d, d.text)
+		case "api":
+			e.API, err = orNull(d, d.text)
+		case "method":
+			e.Method, err = d.text()
+		case "path":
+			e.Path, err = d.text()
+		case "request_model":
+			e.RequestModel, err = orNull(d, d.text)
+		case "response_model":
+			e.ResponseModel, err = orNull(d, d.text)
+		case "response_id":
+			e.ResponseID, err = orNull(d, d.text)
+		case "status":
+			e.Status, err = orNull(d, d.size)
+		case "error_type":
+			e.ErrorType, err = orNull(d, d.text)
+		case "refused":
+			e.Refused, err = orNull(d, d.text)
+		case "stream":
+			e.Stream, err = orNull(d, d.boolean)
+		case "retry_of":
+			e.RetryOf, err = orNull(d, d.count)
+		case "exec_id":
+			e.ExecID, err = orNull(d, d.count)
+		case "finish_reasons":
+			e.FinishReasons, err = d.texts()
+		case "usage":
+			e.Usage, err = d.modelUsage()
+		case "usage_raw":
+			e.UsageRaw, err = d.rawMessage()
+		case "tool_calls":
+			e.ToolCalls, err = list(d, unbounded, d.modelToolCall)
+		case "tool_results":
+			e.ToolResults, err = list(d, unbounded, d.modelToolResult)
+		case "timings":
+			e.Timings, err = d.modelTimings()
+		case "cost":
+			e.Cost, err = orNull(d, d.duration)
+		case "request":
+			e.Request, err = d.modelBody()
+		case "response":
+			e.Response, err = d.modelBody()
+		case "unknown":
+			e.Unknown, err = d.count()
+		case "unknown_kinds":
+			e.UnknownKinds, err = d.texts()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return cmp.Or(err, have.need("schema", "run_id", "seq", "t_ns", "route", "api", "method", "path", "request_model",
+		"response_model", "response_id", "status", "error_type", "refused", "stream", "retry_of", "exec_id",
+		"finish_reasons", "usage", "tool_calls", "tool_results", "timings", "cost", "request", "response"))
+}
+
+func (d lineReader) modelUsage() (u ModelUsage, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "input_tokens":
+			u.InputTokens, err = orNull(d, d.natural)
+		case "cache_read_input_tokens":
+			u.CacheReadInputTokens, err = orNull(d, d.natural)
+		case "cache_creation_input_tokens":
+			u.CacheCreationInputTokens, err = orNull(d, d.natural)
+		case "output_tokens":
+			u.OutputTokens, err = orNull(d, d.natural)
+		case "reasoning_output_tokens":
+			u.ReasoningOutputTokens, err = orNull(d, d.natural)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return u, cmp.Or(err, have.need("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
+		"output_tokens", "reasoning_output_tokens"))
+}
+
+func (d lineReader) modelToolCall() (c ModelToolCall, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "id":
+			c.ID, err = orNull(d, d.text)
+		case "name":
+			c.Name, err = d.text()
+		case "arguments":
+			c.Arguments, err = d.rawMessage()
+		case "arguments_text":
+			c.ArgumentsText, err = d.text()
+		case "provider_executed":
+			c.ProviderExecuted, err = d.boolean()
+		case "complete":
+			c.Complete, err = d.boolean()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return c, cmp.Or(err, have.need("id", "name", "provider_executed", "complete"))
+}
+
+func (d lineReader) modelToolResult() (r ModelToolResult, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "id":
+			r.ID, err = orNull(d, d.text)
+		case "name":
+			r.Name, err = d.text()
+		case "is_error":
+			r.IsError, err = orNull(d, d.boolean)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return r, cmp.Or(err, have.need("id", "is_error"))
+}
+
+func (d lineReader) modelTimings() (t ModelTimings, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "first_byte_ns":
+			t.FirstByteNS, err = orNull(d, d.integer)
+		case "end_ns":
+			t.EndNS, err = d.integer()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return t, cmp.Or(err, have.need("first_byte_ns", "end_ns"))
+}
+
+func (d lineReader) modelBody() (b ModelBody, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "bytes":
+			b.Bytes, err = d.natural()
+		case "sha256":
+			b.SHA256, err = orNull(d, func() (string, error) { return d.matching(digestPattern) })
+		case "body":
+			b.Body, err = d.rawMessage()
+		case "text":
+			b.Text, err = d.boolean()
+		case "left_out":
+			b.LeftOut, err = d.boolean()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return b, cmp.Or(err, have.need("bytes", "sha256"))
+}
