@@ -109,6 +109,7 @@ type reporting interface {
 	reach() []string              // the files that the agent reports to
 	rules() (schema.Policy, bool) // what is in force in the gateway; false: there is no policy
 	observed() bool               // whether there is a kernel layer
+	door() *sandbox.Door          // to the model gateway; nil: there is none
 }
 
 // shape gives the command its environment. at is the session's cgroup2 directory, or empty.
@@ -120,8 +121,16 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 		return nil
 	}
 	c.profile.Reach(w.reach()...)
+	door := w.door()
+	if door != nil && c.profile.Network.Mode == sandbox.NetNone {
+		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+			Code: "no_way_to_model",
+			Message: "the command has no network (network.mode none), so it cannot reach the " +
+				"model gateway", Hint: "set network.mode to loopback in the policy, or omit --model-gateway",
+		}}
+	}
 	if c.box, err = sandbox.New(c.profile, sandbox.Options{
-		Decided: c.denials.decided, Needs: c.needs(w.reach()), Cgroup: at, Audit: true,
+		Decided: c.denials.decided, Needs: c.needs(w.reach()), Cgroup: at, Audit: true, Door: door,
 		Blocked: func(b sandbox.Blocked) { c.denials.blocked(b, w.observed()) },
 	}); err != nil && !c.profile.Restricted() {
 		c.reasons = append(c.reasons, schema.Reason{

@@ -147,6 +147,9 @@ func (o *observation) open(ctx context.Context) error {
 	return nil
 }
 
+// traces reports whether each connection is seen with both its ends.
+func (o *observation) traces() bool { return o.observer != nil && o.notify == nil }
+
 // hurry begins to read what the command did last, during its shutdown.
 func (o *observation) hurry() {
 	if k, ok := o.observer.(interface{ Hurry() }); ok {

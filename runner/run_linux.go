@@ -36,6 +36,9 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err != nil {
 		return refused(spec, "policy_unusable", err)
 	}
+	if err := spec.CheckModel(); err != nil {
+		return refused(spec, "model_gateway_unusable", err)
+	}
 	if opt.Contained == nil { // who contains a run earlier checks this earlier
 		if err := CheckDescriptors(spec.Kernel != KernelOff); err != nil {
 			return refused(spec, "too_few_descriptors", err)
@@ -95,7 +98,7 @@ func newRun(spec *Spec, opt Options) *run {
 	}
 	log := evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
-		Redactor: opt.Redactor,
+		Redactor: opt.Redactor, Model: spec.Model.Gateway,
 	})
 	state, signals := &states{on: opt.OnState}, &inbox{C: opt.Signals, passed: map[string]bool{}}
 	var marked *layer.Checks // the cgroups of checks

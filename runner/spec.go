@@ -194,6 +194,8 @@ type Spec struct {
 	Gateway string `json:"gateway,omitzero"`
 	// Turns says how its calls become turns.
 	Turns Turns `json:"turns,omitzero"`
+	// Model says how the command reaches models; the zero value: as it does without the runner.
+	Model Model `json:"model,omitzero"`
 }
 
 // Limits of the whole run: all its processes together. Zero means no limit.
@@ -294,6 +296,7 @@ func (s *Spec) LoadFile(path string) error {
 			*p = filepath.Join(dir, *p)
 		}
 	}
+	s.Model.inDir(dir)
 	return nil
 }
 
@@ -319,6 +322,9 @@ func (s *Spec) Absolute() (*Spec, error) {
 		}
 	}
 	abs.Workdir = dir
+	if err := abs.Model.keyFiles(filepath.Abs); err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
 	return &abs, nil
 }
 
@@ -451,6 +457,7 @@ func (s *Spec) Validate() error {
 	s.validateRequire(add)
 	s.validateGateway(add)
 	s.validateSandbox(add)
+	s.validateModel(add)
 	if s.Compat != "" && s.Compat != "v0" {
 		add(ErrChoice, "compat form %q (v0)", s.Compat)
 	}
@@ -683,6 +690,10 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		return schema.Run{}, err
 	}
 	turns := s.Turns.Gateway().Effective()
+	routes, err := s.modelRoutes()
+	if err != nil {
+		return schema.Run{}, err
+	}
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: cmp.Or(s.Platform, runtime.GOOS), AgentShim: s.AgentShim,
 		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: sortedKeys(s.Env), Workdir: at.Workdir,
@@ -698,6 +709,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes,
 			TurnBytes: turns.TurnBytes,
 		},
+		Model:     s.Model.record(routes),
 		Spec:      spec,
 		StartedAt: schema.Wall(startedAt), Recorder: recorder, Output: output,
 	}, nil
@@ -750,11 +762,16 @@ func rawArgs(argv []string) map[int][]byte {
 	return raw
 }
 
-// Secrets makes the secrets of the command's environment known to r: the values
+// Secrets makes the keys of the model gateway known to r, and the secrets of the command's environment: the values
 // of variables whose names match one of the patterns, such as
 // redact.DefaultEnv. It names those variables whose values are too short to be
 // told from other text.
 func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string) {
+	if routes, err := s.modelRoutes(); err == nil {
+		for _, route := range routes {
+			r.Add(redact.RuleGiven, route.Key)
+		}
+	}
 	return r.AddEnv(s.environ(), patterns)
 }
 

@@ -3,11 +3,13 @@ package runner
 import (
 	"context"
 	"errors"
+	"os/exec"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -15,7 +17,8 @@ import (
 type witness struct {
 	*agentSide
 	*observation
-	home home
+	model *modelSide
+	home  home
 }
 
 // scene is what an observation has to know besides the kernel's events. Its goroutine asks.
@@ -44,10 +47,12 @@ type home interface {
 // newWitness makes the evidence of a run. marked tells which cgroups are those of checks; nil: there are no checks.
 func newWitness(log *evidence.Log, opt Options, spec *Spec, at home, marked *layer.Checks) *witness {
 	agent := newAgentSide(log, opt, spec, at, at.nest)
-	return &witness{agentSide: agent, home: at, observation: newObservation(log, spec, at, layer.Options{
+	models := newModelSide(log, opt, spec, agent.calls)
+	return &witness{agentSide: agent, model: models, home: at, observation: newObservation(log, spec, at, layer.Options{
 		Checks: marked, MovedV1: at.movedV1, Starter: at.starter, Wrote: agent.calls.Wrote,
 		Bind: func(ev *kernel.Event, e *schema.KernelEvent) {
 			agent.calls.Bind(ev, e)
+			models.event(e)
 			at.event(ev, e)
 		},
 	})}
@@ -56,8 +61,17 @@ func newWitness(log *evidence.Log, opt Options, spec *Spec, at home, marked *lay
 // listen lets the agent report.
 func (w *witness) listen(ctx context.Context) error {
 	w.calls.Own(w.home.sockets()...)
-	return w.agentSide.open(ctx)
+	return inOrder(ctx, w.agentSide.open, w.model.open)
 }
+
+// equip gives the command what it reports with, and the way to models.
+func (w *witness) equip(cmd *exec.Cmd) {
+	w.agentSide.equip(cmd)
+	w.model.equip(cmd, w.traces())
+}
+
+// door is the way to models from a network namespace; nil: there is none.
+func (w *witness) door() *sandbox.Door { return w.model.door() }
 
 // observe starts the kernel layer, after its self-test.
 func (w *witness) observe(ctx context.Context) error {
@@ -72,10 +86,11 @@ func (w *witness) observe(ctx context.Context) error {
 // close takes in what is left in the kernel, and then the rest of what the agent reported, once nothing of the run
 // runs any more. What the observer has in the kernel stays until free.
 func (w *witness) close(res *schema.Result) error {
-	return errors.Join(w.observation.close(res), w.agentSide.close())
+	return errors.Join(w.observation.close(res), w.agentSide.close(), w.model.close(res))
 }
 
 func (w *witness) health(h *schema.ObservationHealth) {
 	w.agentSide.health(h)
+	w.model.health(h)
 	w.observation.health(h)
 }

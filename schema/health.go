@@ -16,6 +16,7 @@ const (
 	DatagramPeerObserved = "datagram_peer_observed"
 	ConnectAndDatagram   = "connect_and_datagram_peer_observed"
 	DiagnosticOnly       = "diagnostic_only"
+	Unconfirmed          = "unconfirmed"
 	PeerSet              = "peer_set"
 )
 
@@ -34,6 +35,9 @@ type ObservationHealth struct {
 	RingbufDrops uint64 `json:"ringbuf_drops"`
 	PolicyLayer  string `json:"policy_layer"`
 	SDKLayer     string `json:"sdk_layer"`
+	// ModelLayer is unconfirmed (nothing is known to be missing, and nothing but the gateway itself says so) or
+	// partial; absent without a model gateway.
+	ModelLayer string `json:"model_layer,omitempty"`
 	// CgroupCorrelation is clean, partial or failed.
 	CgroupCorrelation         string `json:"cgroup_correlation"`
 	NetworkProtocolCoverage   string `json:"network_protocol_coverage"`

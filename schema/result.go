@@ -71,12 +71,27 @@ type Result struct {
 	// Checks says how each check of the contract went, in the contract's order;
 	// contract.json has the rest. Absent without a contract.
 	Checks []CheckSummary `json:"checks,omitzero"`
+	// Model is what the requests to models used; absent without a model gateway.
+	Model *ModelTotals `json:"model,omitzero"`
 	// Labels are those of the run; absent without any.
 	Labels map[string]string `json:"labels,omitzero"`
 	// Bundle is the base name of the bundle and Identity what identifies it. They
 	// stand in the file of --result only: no bundle can contain its own identity.
 	Bundle   string `json:"bundle,omitzero"`
 	Identity string `json:"identity,omitzero"`
+}
+
+// ModelTotals are the requests to models of a run.
+type ModelTotals struct {
+	Requests uint64 `json:"requests"` // refused ones included
+	Refused  uint64 `json:"refused"`  // by the gateway
+	// ModelUsage is the sum of what the answers say. Nil: none says it.
+	ModelUsage
+	// UsageUnknown counts the answers that do not say how many tokens they used.
+	UsageUnknown uint64 `json:"usage_unknown"`
+	// Cost is the sum of those that are known, and CostUnknown counts the answers whose cost is not.
+	Cost        *float64 `json:"cost"`
+	CostUnknown uint64   `json:"cost_unknown"`
 }
 
 // Results of a check, for a CheckSummary.

@@ -40,6 +40,7 @@ type Summary struct {
 	Stdio     schema.Stdio        `json:"stdio"`
 	Limits    schema.Limits       `json:"limits"`
 	LimitsHit []string            `json:"limits_hit"`
+	Model     *schema.ModelTotals `json:"model,omitempty"`
 	Leftovers *int                `json:"leftovers"`
 	Contract  *string             `json:"contract"`
 	// StrictChecks tells that each check had directories, an environment and a network
@@ -57,6 +58,7 @@ type Summary struct {
 	KernelState   string                        `json:"kernel_state"`
 	PolicyLayer   string                        `json:"policy_layer"`
 	SDKLayer      string                        `json:"sdk_layer"`
+	ModelLayer    string                        `json:"model_layer,omitempty"`
 	Correlation   string                        `json:"cgroup_correlation"`
 	Layers        map[string]schema.LayerCounts `json:"layers"`
 	RingbufDrops  uint64                        `json:"ringbuf_drops"`
@@ -298,6 +300,7 @@ func (s *Summary) about(docs *archive.Documents) {
 		s.Mode, s.User = spec.Mode, spec.User
 	}
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
+	s.Model, s.ModelLayer = res.Model, h.ModelLayer
 	s.KernelState = schema.KernelState(h.KernelLayer)
 	s.Redaction = h.Redaction
 	s.Containment, s.Resistance = h.Containment, h.TamperResistance
@@ -357,6 +360,9 @@ func (s *Summary) writeAbout(w io.Writer) {
 	}
 	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
 	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
+	if s.Model != nil {
+		row("models", "%s", s.models())
+	}
 	row("cgroup", "%s", Clean(s.Correlation))
 	s.writeSecrets(w)
 	for _, r := range s.Reasons {
@@ -364,6 +370,24 @@ func (s *Summary) writeAbout(w io.Writer) {
 			row("", "%s: %s", Clean(r.Code), Clean(r.Message))
 		}
 	}
+}
+
+// models is what the requests to models used.
+func (s *Summary) models() string {
+	m := s.Model
+	tokens := func(n *int64) string {
+		if n == nil {
+			return "unknown"
+		}
+		return fmt.Sprint(*n)
+	}
+	text := schema.Count(int(m.Requests), "request", "requests") +
+		fmt.Sprintf(", %d refused; tokens: %s input, %s output", m.Refused, tokens(m.InputTokens),
+			tokens(m.OutputTokens))
+	if m.UsageUnknown > 0 {
+		text += ", unknown for " + schema.Count(int(m.UsageUnknown), "answer", "answers")
+	}
+	return text + "; layer " + Clean(cmp.Or(s.ModelLayer, schema.Unknown))
 }
 
 // sandbox is what held the command, as the run was asked for it.

@@ -16,14 +16,15 @@ import (
 // runValues are the values that completion offers for flags of a run.
 func runValues() map[string][]string {
 	return map[string][]string{
-		"agent-shim": runner.Shims,
-		"compat":     {"v0"},
-		"gateway":    {runner.GatewayUnix, runner.GatewayWS},
-		"isolate":    {runner.IsolatePID},
-		"kernel":     runner.Kernels,
-		"mode":       sandbox.Modes,
-		"profile":    sandbox.Builtins(),
-		"require":    runner.Requirements,
+		"agent-shim":   runner.Shims,
+		"compat":       {"v0"},
+		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
+		"isolate":      {runner.IsolatePID},
+		"kernel":       runner.Kernels,
+		"mode":         sandbox.Modes,
+		"model-bodies": {schema.ModelBodiesNone},
+		"profile":      sandbox.Builtins(),
+		"require":      runner.Requirements,
 	}
 }
 

@@ -25,6 +25,7 @@ var runFlagGroups = []struct {
 	{"What the command left", []string{"workspace-changes", "workspace-changes-bytes", "artifact"}},
 	{"Tool calls", []string{"agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit", "cli-tool",
 		"check-tool", "max-field", "max-turn"}},
+	{"Models", []string{"model-gateway", "model-key", "model-upstream", "model-bodies"}},
 	{"Secrets and signing", []string{"secret-env", "secret-file", "redaction-key", "unsafe-disable-redaction", "sign",
 		"sign-command"}},
 	{"Help", []string{"help", "version"}},

@@ -21,6 +21,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
@@ -103,6 +104,14 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.Gateway, "gateway", s.Gateway,
 		"`WHERE` the gateway listens: unix (a unix socket), ws (WebSockets as well)")
 	turnFlags(fs, &s.Turns)
+	fs.BoolVar(&s.Model.Gateway, "model-gateway", false,
+		"pass the agent's requests to models on from an endpoint of assay-run, which keeps the key and records them")
+	fs.Var((*named)(&s.Model.Keys), "model-key", "read the key of a provider from a file, as `NAME=FILE`: "+
+		strings.Join(model.Routes, ", ")+"; NAME=agent passes on the agent's own login; may be repeated")
+	fs.Var((*named)(&s.Model.Upstreams), "model-upstream",
+		"reach a provider at another address, as `NAME=URL`; may be repeated")
+	fs.StringVar(&s.Model.Bodies, "model-bodies", "",
+		"`WHAT` to keep of requests to models and their answers: none (only digests; default everything)")
 }
 
 // turnFlags say how a gateway's calls become turns, in a run as in serve.
@@ -174,7 +183,22 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	}
 	f.env.overlay(&s.Env)
 	f.label.overlay(&s.Labels)
-	return s, errors.Join(f.faults.err(), s.Validate())
+	return s, errors.Join(f.faults.err(), s.Validate(), s.CheckModel())
+}
+
+// named is the value of a flag that takes NAME=VALUE and may be repeated.
+type named map[string]string
+
+func (named) String() string { return "" }
+func (named) Type() string   { return "NAME=VALUE" }
+
+func (m *named) Set(kv string) error {
+	k, v, ok := strings.Cut(kv, "=")
+	if !ok || k == "" || v == "" {
+		return fmt.Errorf("%q is not of the form NAME=VALUE", kv)
+	}
+	put((*map[string]string)(m), map[string]string{k: v})
+	return nil
 }
 
 // list is the value of a flag that takes words, separated by commas.

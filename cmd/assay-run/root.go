@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -227,6 +228,10 @@ func again(v pflag.Value) func() {
 	if t, ok := v.(*texts); ok {
 		now := slices.Clone(*t)
 		return func() { *t = now }
+	}
+	if n, ok := v.(*named); ok {
+		now := maps.Clone(*n)
+		return func() { put((*map[string]string)(n), now) }
 	}
 	now := v.String()
 	return func() { _ = v.Set(now) } // which worked before

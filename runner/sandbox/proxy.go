@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,17 +120,11 @@ var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // serve accepts connections from a listening socket, and owns it: requests to the proxy,
 // or connections to one of the forwarded ports.
-func (p *Proxy) serve(fd int, forwarded map[int]string) error {
-	f := os.NewFile(uintptr(fd), "proxy")
-	l, err := net.FileListener(f)
-	f.Close()
-	if err != nil {
-		return fmt.Errorf("proxy: %w", err)
-	}
+func (p *Proxy) serve(l net.Listener, forwarded map[int]string) {
 	port := l.Addr().(*net.TCPAddr).Port
 	if port == proxyPort {
 		go p.server.Serve(l)
-		return nil
+		return
 	}
 	p.listeners = append(p.listeners, l)
 	go func() {
@@ -143,7 +136,6 @@ func (p *Proxy) serve(fd int, forwarded map[int]string) error {
 			go p.pass(c.(*net.TCPConn), forwarded[port], port)
 		}
 	}()
-	return nil
 }
 
 // pass joins a connection to a forwarded port with one to the host's.
@@ -194,10 +186,15 @@ func (p *Proxy) close() {
 	p.forward.Transport.(*http.Transport).CloseIdleConnections()
 }
 
+func proxyURL() string { return "http://127.0.0.1:" + strconv.Itoa(proxyPort) }
+
+// Proxied reports whether an environment leads to the proxy of a sandbox.
+func Proxied(env []string) bool { return slices.Contains(env, "HTTP_PROXY="+proxyURL()) }
+
 // env leads programs to the proxy, each in its own spelling. What a policy allows on
 // every port of the host's loopback address is reached through the proxy alone.
 func (p *Proxy) env() []string {
-	at := "http://127.0.0.1:" + strconv.Itoa(proxyPort)
+	at := proxyURL()
 	direct := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
 		return slices.ContainsFunc(p.allowed, func(d Domain) bool {
 			return (d.port == 0 || d.addr.Is6()) && d.Match(name, d.port)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -33,6 +34,7 @@ type Sandbox struct {
 	needs   []Need
 	audit   *auditlog.Log
 	ready   func()
+	door    *Door
 	without []string // layers to leave out, for tests that show what each is for
 
 	mu     sync.Mutex // guards what follows
@@ -78,6 +80,30 @@ type Options struct {
 	// after Ready has returned. It is called again where Start tries again without namespaces. Nil means
 	// that the command waits for nothing.
 	Ready func()
+	// Door is a server of the runner's that the command can reach in a network namespace of its own. Nil: none.
+	// With network mode none it is not reached.
+	Door *Door
+}
+
+// Door is a server of the runner's for the command.
+type Door struct {
+	// Address is the server's host and port on the host's loopback device. The command finds it at the same
+	// address, whether or not it has a network namespace.
+	Address string
+	// Serve also serves the connections from the namespace, and owns the listener.
+	Serve func(net.Listener)
+}
+
+// port is the door's port; 0 for none.
+func (d *Door) port() int {
+	if d == nil {
+		return 0
+	}
+	at, err := netip.ParseAddrPort(d.Address)
+	if err != nil {
+		return 0
+	}
+	return int(at.Port())
 }
 
 // Need is a file that a command needs, and in which ways of access(2).
@@ -95,7 +121,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := shim.Available(); err != nil {
 		return nil, err
 	}
-	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, ready: opt.Ready,
+	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, ready: opt.Ready, door: opt.Door,
 		watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
@@ -276,6 +302,9 @@ func (s *Sandbox) start(
 	if err != nil {
 		return nil, err
 	}
+	if port := s.door.port(); port != 0 && plan.Loopback {
+		plan.Ports = append(plan.Ports, port)
+	}
 	s.mu.Lock()
 	s.layers = nil
 	s.mu.Unlock()
@@ -429,9 +458,7 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 		}
 		switch m.Kind {
 		case shim.KindListener:
-			if s.proxy == nil {
-				unix.Close(fd)
-			} else if err := s.proxy.serve(fd, s.profile.Network.forwarded()); err != nil {
+			if err := s.serve(fd); err != nil {
 				return err
 			}
 		case shim.KindLayers:
@@ -468,6 +495,24 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 			return nil
 		}
 	}
+}
+
+// serve takes a listening socket from the network namespace.
+func (s *Sandbox) serve(fd int) error {
+	f := os.NewFile(uintptr(fd), "listener")
+	l, err := net.FileListener(f)
+	f.Close()
+	switch {
+	case err != nil:
+		return fmt.Errorf("listener in the sandbox: %w", err)
+	case l.Addr().(*net.TCPAddr).Port == s.door.port():
+		s.door.Serve(l)
+	case s.proxy != nil:
+		s.proxy.serve(l, s.profile.Network.forwarded())
+	default:
+		l.Close()
+	}
+	return nil
 }
 
 // pidOf is the process that a pidfd stands for (fs/pidfs.c, "Pid:"), or 0.

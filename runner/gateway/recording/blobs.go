@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -69,6 +70,65 @@ func (b *blobStore) store(sum [sha256.Size]byte, text []byte, large bool) bool {
 	return true
 }
 
+// Blobs keeps texts that belong to no turn as members of their own, each of them once. All methods are safe for
+// concurrent use.
+type Blobs struct {
+	store *blobStore
+	room  atomic.Int64 // so many more
+}
+
+// maxBlobs bounds how many texts there are: a bundle has a bounded number of members.
+const maxBlobs = 10_000
+
+// NewBlobs makes a store for at most so many bytes.
+func NewBlobs(rec evidence.Recorder, most int64) *Blobs {
+	b := &Blobs{store: newBlobStore(rec, &Options{BlobBytes: most})}
+	b.room.Store(maxBlobs)
+	return b
+}
+
+// Keep returns the name of the member with a text, which has no secrets, and whether there is one.
+func (b *Blobs) Keep(text []byte) (name string, kept bool) {
+	// The Recorder looks for secrets as in JSON once more: what it changed would have another name.
+	for range 3 {
+		clean := b.RedactJSON(b.Redact(text))
+		if bytes.Equal(clean, text) {
+			break
+		}
+		text = clean
+	}
+	sum := sha256.Sum256(text)
+	name = schema.BlobsDir + hex.EncodeToString(sum[:])
+	b.store.mu.Lock()
+	known := b.store.seen[sum]
+	b.store.mu.Unlock()
+	if !known && b.room.Add(-1) < 0 {
+		return "", false
+	}
+	return name, b.store.store(sum, text, true)
+}
+
+// Redact and RedactJSON take the secrets out of a text, and out of a JSON value.
+func (b *Blobs) Redact(text []byte) []byte {
+	if r, ok := b.store.rec.(redactor); ok {
+		return r.RedactText(schema.ModelPath, text)
+	}
+	return text
+}
+
+func (b *Blobs) RedactJSON(v []byte) []byte {
+	if r, ok := b.store.rec.(redactor); ok {
+		return r.RedactJSON(schema.ModelPath, v)
+	}
+	return v
+}
+
+// redactor is a Recorder that takes secrets out.
+type redactor interface {
+	RedactText(path string, b []byte) []byte
+	RedactJSON(path string, b []byte) []byte
+}
+
 // count counts what is not whole in a turn.
 func (b *blobStore) count(t *schema.TurnBody) {
 	b.mu.Lock()
@@ -122,10 +182,7 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 // redact takes the secrets out before anything is cut, so that no half of one
 // is kept, nor the digest of a text with one.
 func (b *blobStore) redact(t *schema.TurnBody) {
-	r, ok := b.rec.(interface {
-		RedactText(path string, b []byte) []byte
-		RedactJSON(path string, b []byte) []byte
-	})
+	r, ok := b.rec.(redactor)
 	if !ok {
 		return
 	}

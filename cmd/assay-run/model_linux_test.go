@@ -1,0 +1,232 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+const modelKey = "sk-ant-0123456789abcdef"
+
+// modelAnswer is what the provider of these tests says: a stream of Anthropic's.
+const modelAnswer = `data: {"type":"message_start","message":{"id":"msg_1","model":"claude-x","usage":{"input_tokens":11,` +
+	`"cache_read_input_tokens":7,"cache_creation_input_tokens":5}}}` + "\n\n" +
+	`data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}` + "\n\n" +
+	`data: {"type":"message_stop"}` + "\n\n"
+
+// provider answers each request, and checks that it brings the key.
+func provider(t *testing.T) *httptest.Server {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Api-Key") != modelKey || r.URL.Path != "/v1/messages" {
+			t.Errorf("the provider was asked for %s with the key %q", r.URL, r.Header.Get("X-Api-Key"))
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, modelAnswer)
+		_ = http.NewResponseController(w).Flush() // no length: the agent sees the end when the gateway is done
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// asks is an agent that asks a model, then tries another key, and tells what it found in its environment.
+const asks = `set -e
+ask() { curl -sS --max-time 60 -H "x-api-key: $1" -d '{"model":"m","stream":true,"messages":[]}' "$ANTHROPIC_BASE_URL$2"; }
+ask "$ANTHROPIC_API_KEY" /v1/messages
+ask another /v1/messages >/dev/null
+ask "$ANTHROPIC_API_KEY" /v1/files >/dev/null
+env | grep -c sk-ant- || true
+`
+
+// modelGateway runs a shell script under assay-run with the gateway in front of a provider.
+func modelGateway(t *testing.T, s *httptest.Server, script string, flags ...string) (dir string, cmd *exec.Cmd) {
+	t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	dir = t.TempDir()
+	args := append([]string{"-q", "-o", "run.tar.gz", "--model-gateway", "--model-upstream", "anthropic=" + s.URL},
+		flags...)
+	cmd = self(t, dir, append(args, "--", "sh", "-c", script)...)
+	cmd.Env = append(cmd.Env, "ANTHROPIC_API_KEY="+modelKey, "MY_COPY="+modelKey, "OPENAI_API_KEY=", "CODEX_API_KEY=",
+		"GEMINI_API_KEY=", "GOOGLE_API_KEY=")
+	return dir, cmd
+}
+
+// members are those of a bundle.
+func members(t *testing.T, name string) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestModelGateway(t *testing.T) {
+	modes := []string{"observe"}
+	if os.Getuid() == 0 {
+		modes = append(modes, "workspace-write") // whose network is a namespace with a door
+	}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			dir, cmd := modelGateway(t, provider(t), asks, "--mode", mode)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil || string(out) != modelAnswer+"0\n" {
+				t.Fatalf("the agent got %q, %v\n%s", out, err, &stderr)
+			}
+			r := opened(t, dir)
+			var lines []string
+			layerLines(t, r, schema.ModelPath, func(line []byte) {
+				var e schema.ModelEvent
+				if err := json.Unmarshal(line, &e); err != nil {
+					t.Fatal(err)
+				}
+				status, refused := 0, ""
+				if e.Status != nil {
+					status = *e.Status
+				}
+				if e.Refused != nil {
+					refused = *e.Refused
+				}
+				lines = append(lines, strings.TrimSpace(e.Path+" "+http.StatusText(status)+" "+refused))
+			})
+			want := []string{"/anthropic/v1/messages OK", "/anthropic/v1/messages Unauthorized credential",
+				"/anthropic/v1/files Forbidden path"}
+			if d := cmp.Diff(want, lines); d != "" {
+				t.Errorf("the layer (-want +got):\n%s", d)
+			}
+			docs, err := r.Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			total := &schema.ModelTotals{Requests: 3, Refused: 2, CostUnknown: 1, ModelUsage: schema.ModelUsage{
+				InputTokens: new(int64(23)), CacheReadInputTokens: new(int64(7)),
+				CacheCreationInputTokens: new(int64(5)), OutputTokens: new(int64(9))}}
+			if d := cmp.Diff(total, docs.Result.Model); d != "" {
+				t.Errorf("result.json (-want +got):\n%s", d)
+			}
+			if docs.Health.ModelLayer != schema.Unconfirmed {
+				t.Errorf("model_layer is %s", docs.Health.ModelLayer)
+			}
+			reachable := false
+			for _, reason := range docs.Health.Reasons {
+				reachable = reachable || reason.Code == "model_key_reachable"
+			}
+			if reachable != (docs.Health.TamperResistance == schema.ResistsNone) {
+				t.Errorf("model_key_reachable is %v, and tamper_resistance %s", reachable,
+					docs.Health.TamperResistance)
+			}
+			for name, data := range members(t, filepath.Join(dir, "run.tar.gz")) {
+				if bytes.Contains(data, []byte(modelKey)) {
+					t.Errorf("the key is in %s", name)
+				}
+			}
+		})
+	}
+}
+
+// TestModelGatewayTellsWhoAsked holds the process in the model layer against the kernel layer.
+func TestModelGatewayTellsWhoAsked(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	dir, cmd := modelGateway(t, provider(t), asks, "--kernel", "require")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := opened(t, dir)
+	curls := map[uint64]bool{}
+	kernelEvents(t, r, func(e *schema.KernelEvent) {
+		if e.Kind == schema.KindExec && strings.HasSuffix(e.Value, "/curl") {
+			curls[e.ExecID] = true
+		}
+	})
+	asked := map[uint64]bool{}
+	layerLines(t, r, schema.ModelPath, func(line []byte) {
+		var e schema.ModelEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.ExecID != nil {
+			asked[*e.ExecID] = true
+		}
+	})
+	if d := cmp.Diff(curls, asked); d != "" || len(curls) != 3 {
+		t.Errorf("processes of curl, and those that asked (-curl +asked):\n%s", d)
+	}
+}
+
+// TestModelGatewayKilled seals what was recorded when the recorder is killed.
+func TestModelGatewayKilled(t *testing.T) {
+	dir, cmd := modelGateway(t, provider(t), asks+"echo ready\nsleep 600\n", "--kernel", "off", "--no-capture")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, len(modelAnswer)+len("0\nready\n"))
+	if _, err := io.ReadFull(out, said); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < 3; { // the recorder is beside the path
+		layers, err := filepath.Glob(filepath.Join(dir, ".state", "assay-run", "spool", "*", "layers", "model.ndjson"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range layers {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = bytes.Count(data, []byte("\n"))
+		}
+		time.Sleep(10 * time.Millisecond) // it is only asked again
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if out, err := self(t, dir, "recover", "--all").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := opened(t, dir)
+	if n := layerLines(t, r, schema.ModelPath, func([]byte) {}); n != 3 {
+		t.Errorf("the layer has %d lines, want 3", n)
+	}
+}

@@ -1,0 +1,213 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/assay-run/assay-run/runner/model"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Model says how the command reaches models.
+type Model struct {
+	// Gateway puts an endpoint of the runner's between the command and the providers of its models. The other
+	// fields need it.
+	Gateway bool `json:"gateway,omitzero"`
+	// Keys are the files with the providers' keys, by route (see model.Routes), or ModelKeyAgent. A route
+	// that is not in it has the key of the environment.
+	Keys map[string]string `json:"keys,omitzero"`
+	// Upstreams are the providers' addresses, by route. A route that is not in it has the provider's own.
+	Upstreams map[string]string `json:"upstreams,omitzero"`
+	// Bodies is empty, or schema.ModelBodiesNone to keep the digests of bodies alone.
+	Bodies string `json:"bodies,omitzero"`
+}
+
+// ModelKeyAgent stands for a file of Model.Keys: the agent's requests carry its own login.
+const ModelKeyAgent = "agent"
+
+// maxKey bounds a key, in bytes.
+const maxKey = 16 << 10
+
+// ErrModel is wrapped by what Validate finds wrong with Spec.Model.
+var ErrModel = errors.New("model gateway")
+
+func (s *Spec) validateModel(add addError) {
+	m := &s.Model
+	if !m.Gateway && (len(m.Keys) > 0 || len(m.Upstreams) > 0 || m.Bodies != "") {
+		add(ErrModel, "the other options of the model gateway need --model-gateway")
+	}
+	known := func(what, route string) bool {
+		if !slices.Contains(model.Routes, route) {
+			add(ErrModel, "%s for %q; the providers are %s", what, route, strings.Join(model.Routes, ", "))
+			return false
+		}
+		return true
+	}
+	for _, route := range sortedKeys(m.Keys) {
+		if known("key", route) && m.Keys[route] == "" {
+			add(ErrModel, "the key of %s has no file", route)
+		}
+	}
+	for _, route := range sortedKeys(m.Upstreams) {
+		if !known("upstream", route) {
+			continue
+		}
+		u, err := model.Upstream(route, m.Upstreams[route])
+		switch {
+		case err != nil:
+			add(ErrModel, "the upstream of %s is not a URL", route)
+		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+			add(ErrModel, "the upstream of %s is not an http or https URL: %q", route, m.Upstreams[route])
+		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+			add(ErrModel, "the upstream of %s has more than a host and a path", route)
+		}
+	}
+	if m.Bodies != "" && m.Bodies != schema.ModelBodiesNone {
+		add(ErrModel, "bodies %q (none)", m.Bodies)
+	}
+}
+
+// CheckModel reports everything that keeps the model gateway from starting here, which Validate
+// does not look for: there
+// is no key, or a file with one cannot be used.
+func (s *Spec) CheckModel() error {
+	_, err := s.modelRoutes()
+	return err
+}
+
+// modelRoutes are the ways to the providers that there is a key for; none without a gateway.
+func (s *Spec) modelRoutes() (routes []model.Route, err error) {
+	if !s.Model.Gateway {
+		return nil, nil
+	}
+	var errs []error
+	for _, name := range model.Routes {
+		file, given := s.Model.Keys[name]
+		r := model.Route{Name: name}
+		if r.Upstream, err = model.Upstream(name, s.Model.Upstreams[name]); err != nil {
+			errs = append(errs, fmt.Errorf("%w: the upstream of %s is not a URL", ErrModel, name))
+			continue
+		}
+		switch {
+		case given && file == ModelKeyAgent:
+		case given:
+			if r.Key, err = readKey(file); err != nil {
+				errs = append(errs, fmt.Errorf("%w: the key of %s: %w", ErrModel, name, err))
+				continue
+			}
+		default:
+			for _, variable := range model.KeyVariables(name) {
+				if r.Key = strings.TrimSpace(os.Getenv(variable)); r.Key != "" {
+					break
+				}
+			}
+			if r.Key == "" {
+				continue
+			}
+			if err := checkKey(r.Key); err != nil {
+				errs = append(errs, fmt.Errorf("%w: the key of %s in the environment %w", ErrModel, name, err))
+				continue
+			}
+		}
+		routes = append(routes, r)
+	}
+	if len(routes) == 0 && len(errs) == 0 {
+		errs = append(errs, fmt.Errorf("%w: there is no key: set %s, or name a file with --model-key NAME=FILE",
+			ErrModel,
+			"ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY"))
+	}
+	return routes, errors.Join(errs...)
+}
+
+// readKey reads a file with a key, which others must not be able to read.
+func readKey(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s exists and is not a regular file", name)
+	case info.Mode().Perm()&0o004 != 0 && os.PathSeparator == '/':
+		return "", fmt.Errorf("every user can read %s; run: chmod 600 %s", name, name)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxKey+1))
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimSpace(string(b))
+	if key == "" {
+		return "", fmt.Errorf("%s is empty", name)
+	}
+	if err := checkKey(key); err != nil {
+		return "", fmt.Errorf("%s %w", name, err)
+	}
+	return key, nil
+}
+
+// minKey is how long a key is at least, in bytes: a shorter one would be found in every answer.
+const minKey = 8
+
+// checkKey reports what keeps a text from being a key.
+func checkKey(key string) error {
+	switch {
+	case len(key) > maxKey:
+		return fmt.Errorf("is longer than %d bytes", maxKey)
+	case len(key) < minKey:
+		return fmt.Errorf("is shorter than %d bytes", minKey)
+	case strings.ContainsFunc(key, func(r rune) bool { return r > unicode.MaxASCII || r <= ' ' || r == 0x7f }):
+		return errors.New("holds characters that no key has; it must be one word")
+	}
+	return nil
+}
+
+// record is how run.json says it; nil without a gateway.
+func (m *Model) record(routes []model.Route) *schema.RunModel {
+	if !m.Gateway {
+		return nil
+	}
+	r := &schema.RunModel{Routes: []string{}, Bodies: m.Bodies}
+	for _, route := range routes {
+		r.Routes = append(r.Routes, route.Name)
+	}
+	return r
+}
+
+// keyFiles calls f with each file that has a key.
+func (m *Model) keyFiles(f func(path string) (string, error)) error {
+	if len(m.Keys) == 0 {
+		return nil
+	}
+	files := map[string]string{}
+	for route, file := range m.Keys {
+		if file != ModelKeyAgent && file != "" {
+			var err error
+			if file, err = f(file); err != nil {
+				return err
+			}
+		}
+		files[route] = file
+	}
+	m.Keys = files
+	return nil
+}
+
+// inDir makes the paths of key files those in a directory.
+func (m *Model) inDir(dir string) {
+	_ = m.keyFiles(func(path string) (string, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return path, nil
+	})
+}

@@ -1,0 +1,331 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner/model/wire"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Config is what an Endpoint needs.
+type Config struct {
+	Routes []Route // at least one
+	// Now is the time since run_started, in nanoseconds.
+	Now func() int64
+	// Record takes each exchange once it has ended. It must not block.
+	Record *Recorder
+	// Dir is where answers wait for the record that are too much for memory.
+	Dir string
+}
+
+// Endpoint passes an agent's requests on to the providers. Its methods are safe for concurrent use.
+type Endpoint struct {
+	cfg     Config
+	token   string
+	address string
+	server  *http.Server
+	proxies map[string]*httputil.ReverseProxy
+	memory  memory
+	serving sync.WaitGroup
+	busy    sync.WaitGroup // requests
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// maxRequest bounds the body of a request, in bytes. Providers accept less.
+const maxRequest = 128 << 20
+
+// Listen makes an endpoint that listens on a port of the loopback address.
+func Listen(cfg Config) (*Endpoint, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("model gateway: %w", err)
+	}
+	e := &Endpoint{cfg: cfg, token: "assay-run-" + rand.Text(), address: l.Addr().String(),
+		proxies: map[string]*httputil.ReverseProxy{}}
+	e.memory.left.Store(maxMemory)
+	quiet := log.New(io.Discard, "", 0)
+	e.server = &http.Server{Handler: http.HandlerFunc(e.serve), ErrorLog: quiet,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connectionKey{}, cfg.Record.accepted(c.RemoteAddr().String()))
+		}}
+	// Nothing is timed out: a model may think for as long as its provider lets it.
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64,
+	}
+	for i := range cfg.Routes {
+		route := &cfg.Routes[i]
+		e.proxies[route.Name] = &httputil.ReverseProxy{
+			Rewrite:        func(r *httputil.ProxyRequest) { route.rewrite(r) },
+			ModifyResponse: func(r *http.Response) error { return guard(r, route.Key) },
+			ErrorHandler:   e.unreachable, ErrorLog: quiet, Transport: transport, FlushInterval: -1,
+		}
+	}
+	e.Serve(l)
+	return e, nil
+}
+
+// Serve also serves the connections of another listener, and owns it.
+func (e *Endpoint) Serve(l net.Listener) {
+	e.serving.Go(func() { _ = e.server.Serve(l) })
+}
+
+// Address is its host and port.
+func (e *Endpoint) Address() string { return e.address }
+
+// Token is what the agent's requests carry in the place of a key.
+func (e *Endpoint) Token() string { return e.token }
+
+// Close ends it, and waits until all that passed has been given to the recorder.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	err := e.server.Close()
+	e.serving.Wait()
+	e.busy.Wait()
+	for _, p := range e.proxies {
+		p.Transport.(*http.Transport).CloseIdleConnections()
+	}
+	return err
+}
+
+// Environ is env with what leads an agent here, and without the keys and what would lead it elsewhere. direct tells
+// that programs must be told not to use a proxy for the way here.
+func (e *Endpoint) Environ(env []string, direct bool) []string {
+	var set, drop []string
+	for i := range e.cfg.Routes {
+		s, d := e.cfg.Routes[i].environment("http://"+e.address, e.token)
+		set, drop = append(set, s...), append(drop, d...)
+	}
+	if direct {
+		set = append(set, noProxy(env, "NO_PROXY"), noProxy(env, "no_proxy"))
+	}
+	ours := func(name string) bool {
+		return slices.ContainsFunc(set, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+	}
+	kept := slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, value, _ := strings.Cut(kv, "=")
+		return ours(name) || slices.Contains(drop, name) || slices.ContainsFunc(e.cfg.Routes, func(r Route) bool {
+			return r.Key != "" && strings.TrimSpace(value) == r.Key
+		})
+	})
+	return append(kept, set...)
+}
+
+// noProxy is a variable that names the hosts without a proxy, with ours.
+func noProxy(env []string, name string) string {
+	value := ""
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			value = v
+		}
+	}
+	if slices.Contains(strings.Split(value, ","), "127.0.0.1") {
+		return name + "=" + value
+	}
+	return name + "=" + strings.TrimPrefix(value+",127.0.0.1", ",")
+}
+
+// route finds a route that this endpoint has.
+func (e *Endpoint) route(name string) *Route {
+	for i := range e.cfg.Routes {
+		if e.cfg.Routes[i].Name == name {
+			return &e.cfg.Routes[i]
+		}
+	}
+	return nil
+}
+
+// enter counts a request in, and reports whether the endpoint is still open.
+func (e *Endpoint) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.busy.Add(1)
+	}
+	return !e.closed
+}
+
+// serve is one request.
+func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
+	if !e.enter() {
+		panic(http.ErrAbortHandler)
+	}
+	defer e.busy.Done()
+	number, _ := r.Context().Value(connectionKey{}).(int)
+	x := &exchange{connection: number, method: r.Method, rawPath: r.URL.Path, remote: r.RemoteAddr, start: e.cfg.Now(),
+		requestHeader: r.Header.Clone(), response: &tape{memory: &e.memory, dir: e.cfg.Dir}}
+	what, known := classify(r.Method, r.URL.Path)
+	x.asked = what
+	route := e.route(what.route)
+	out := &tap{ResponseWriter: w, x: x, now: e.cfg.Now}
+	if route != nil {
+		out.key = route.Key
+	}
+	defer func() {
+		x.end = e.cfg.Now()
+		if broken := x.failure == "" || x.failure == schema.ModelErrorBroken; broken && r.Context().Err() != nil &&
+			!x.whole && x.refused == "" {
+			x.failure = schema.ModelErrorLeft
+		}
+		e.cfg.Record.add(x) // also when the proxy ends the connection by a panic
+	}()
+	switch {
+	case !e.mayAsk(r, route):
+		x.refused = schema.ModelRefusedCredential
+		refuse(out, x, http.StatusUnauthorized, "authentication_error",
+			"this is not the token of the run, which its model gateway expects: take the key from the environment")
+		return
+	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
+		x.refused = schema.ModelRefusedWebSocket
+		out.Header().Set("Upgrade", "HTTP/1.1")
+		refuse(out, x, http.StatusUpgradeRequired, "invalid_request_error", "the model gateway passes on no WebSockets")
+		return
+	case !known || route == nil || r.URL.IsAbs() || r.URL.RawPath != "":
+		x.refused = schema.ModelRefusedPath
+		refuse(out, x, http.StatusForbidden, "permission_error",
+			"the model gateway passes on only requests that ask a model, and only to the providers "+
+				"that it has a key for")
+		return
+	}
+	var err error
+	if x.request, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
+		x.refused = schema.ModelRefusedRequest
+		status := http.StatusBadRequest
+		if too := new(http.MaxBytesError); errors.As(err, &too) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		refuse(out, x, status, "invalid_request_error", "the request could not be read: "+err.Error())
+		return
+	}
+	if what.api == wire.Responses && e.background(x) {
+		x.refused = schema.ModelRefusedBackground
+		refuse(out, x, http.StatusForbidden, "permission_error",
+			"the model gateway passes on no background requests: their answers may come after the run")
+		return
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(x.request)), int64(len(x.request)), nil
+	e.proxies[what.route].ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// exchangeKey and connectionKey are the keys, in a request's context, of its exchange and of its connection's number.
+type (
+	exchangeKey   struct{}
+	connectionKey struct{}
+)
+
+// background reports whether a request asks the provider to go on without the client.
+func (e *Endpoint) background(x *exchange) bool {
+	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
+	return err != nil || wire.ReadRequest(x.api, body).Background
+}
+
+// mayAsk reports whether all that a request carries as credentials is the run's token, or its route takes the agent's
+// own.
+func (e *Endpoint) mayAsk(r *http.Request, route *Route) bool {
+	if route != nil && route.Key == "" {
+		return true
+	}
+	all := credentials(r)
+	for _, c := range all {
+		if subtle.ConstantTimeCompare([]byte(c), []byte(e.token)) != 1 {
+			return false
+		}
+	}
+	return len(all) > 0
+}
+
+// rewrite makes the request to the provider.
+func (r *Route) rewrite(p *httputil.ProxyRequest) {
+	x := p.In.Context().Value(exchangeKey{}).(*exchange)
+	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = r.Upstream.Scheme, r.Upstream.Host, r.Upstream.Host
+	p.Out.URL.Path, p.Out.URL.RawPath, p.Out.URL.User = r.Upstream.Path+x.path, "", nil
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	r.authorize(p.Out)
+	p.Out.Header.Set("Accept-Encoding", "identity")
+}
+
+// unreachable answers a request that the provider did not.
+func (e *Endpoint) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	if errors.Is(err, errKey) {
+		x.failure = schema.ModelErrorKey
+		refuse(w, x, http.StatusBadGateway, "api_error",
+			"the provider's answer had the key in it, and was not passed on")
+		return
+	}
+	if r.Context().Err() != nil {
+		x.failure = schema.ModelErrorLeft
+		return
+	}
+	x.failure = schema.ModelErrorUnreachable
+	refuse(w, x, http.StatusBadGateway, "api_error", "the model gateway could not reach the provider: "+err.Error())
+}
+
+// refuse answers a request in the form that the API has for errors.
+func refuse(w http.ResponseWriter, x *exchange, status int, kind, message string) {
+	message = "assay-run: " + message
+	var doc any
+	switch x.route {
+	case Anthropic:
+		doc = map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}}
+	case Gemini:
+		doc = map[string]any{"error": map[string]any{"code": status, "message": message, "status": kind}}
+	default:
+		doc = map[string]any{"error": map[string]any{"message": message, "type": kind, "code": nil, "param": nil}}
+	}
+	body, _ := json.Marshal(doc, json.Deterministic(true)) // plain data always encodes
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// tap copies an answer to the record once it has passed.
+type tap struct {
+	http.ResponseWriter
+	x   *exchange
+	now func() int64
+	key string // the provider's
+}
+
+// Unwrap lets http.ResponseController find Flush.
+func (t *tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+func (t *tap) WriteHeader(status int) {
+	switch {
+	case status < 200 && t.key != "" && inHeader(t.Header(), t.key):
+		clear(t.Header())
+		return
+	case status >= 200:
+		t.x.status, t.x.responseHeader = status, t.Header().Clone()
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *tap) Write(b []byte) (int, error) {
+	n, err := t.ResponseWriter.Write(b)
+	if n > 0 {
+		if t.x.first == 0 {
+			t.x.first = t.now()
+		}
+		t.x.response.write(b[:n])
+	}
+	return n, err
+}

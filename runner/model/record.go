@@ -1,0 +1,533 @@
+package model
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/assay-run/assay-run/runner/gateway/recording"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/model/wire"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Bounds of the record.
+const (
+	maxDecoded  = 256 << 20 // bytes of a body without its content encoding
+	maxSkeleton = 400 << 10 // bytes of a body in a line, whose texts are members of their own
+	maxCallText = 64 << 10  // bytes of a call's arguments in a line, in the same way
+	maxInLine   = 512 << 10 // bytes of all calls in a line
+	minBlob     = 256       // bytes of a text that is a member of its own
+	maxBlobs    = 1 << 30   // bytes of all of them
+	maxListed   = 256       // tool calls, and results, of a line
+	maxKnown    = 100_000   // results of tools that are remembered
+	maxWaiting  = 256       // exchanges that wait to learn who asked
+	maxWait     = 30 * time.Second
+	maxPath     = 512       // bytes of a path
+	maxLine     = 960 << 10 // bytes of a line, which redaction may still make longer
+)
+
+// RecorderConfig is what a Recorder needs.
+type RecorderConfig struct {
+	Log *evidence.Log
+	// Digests keeps of bodies, and of the arguments of tool calls, nothing but digests.
+	Digests bool
+}
+
+// Recorder writes the model layer, in a goroutine of its own. Its methods are safe for concurrent use.
+type Recorder struct {
+	cfg   RecorderConfig
+	blobs *recording.Blobs
+	done  chan struct{}
+
+	mu       sync.Mutex
+	changed  sync.Cond // queue, askers or closed
+	queue    []*exchange
+	askers   map[string]*askers
+	observed bool // somebody tells who connects
+	closed   bool
+
+	// Of the goroutine, until it has ended.
+	failed  map[[sha256.Size]byte]uint64 // requests that failed last, by what they were
+	results map[string]bool              // of tools, by route and id
+	totals  schema.ModelTotals
+	reasons map[string]uint64 // why the layer is less than complete, with how often
+	err     error
+}
+
+// askers are the processes that connected from one end of a connection, one after another.
+type askers struct {
+	connections int // that were accepted
+	execs       []uint64
+}
+
+// NewRecorder makes a Recorder. Close it.
+func NewRecorder(cfg RecorderConfig) *Recorder {
+	r := &Recorder{
+		cfg: cfg, blobs: recording.NewBlobs(cfg.Log.Recorder, maxBlobs), done: make(chan struct{}),
+		askers: map[string]*askers{}, failed: map[[sha256.Size]byte]uint64{}, results: map[string]bool{},
+		reasons: map[string]uint64{},
+	}
+	r.changed.L = &r.mu
+	go r.write()
+	return r
+}
+
+// Observed tells that Connected will be called for each connection.
+func (r *Recorder) Observed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.observed = true
+}
+
+// Connected tells which process connected to the endpoint from an address. It is called in the order of time.
+func (r *Recorder) Connected(local string, execID uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.from(local)
+	a.execs = append(a.execs, execID)
+	r.changed.Broadcast()
+}
+
+func (r *Recorder) from(address string) *askers {
+	a := r.askers[address]
+	if a == nil {
+		a = &askers{}
+		r.askers[address] = a
+	}
+	return a
+}
+
+// accepted counts a connection, and returns which one from that address it is.
+func (r *Recorder) accepted(remote string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.from(remote)
+	a.connections++
+	return a.connections - 1
+}
+
+// add takes an exchange that has ended.
+func (r *Recorder) add(x *exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = append(r.queue, x)
+	r.changed.Broadcast()
+}
+
+// Close writes what is left. The error tells of lines that could not be written.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.changed.Broadcast()
+	r.mu.Unlock()
+	<-r.done
+	return r.err
+}
+
+// Totals are those of all lines, after Close.
+func (r *Recorder) Totals() schema.ModelTotals { return r.totals }
+
+func (r *Recorder) write() {
+	defer close(r.done)
+	for {
+		x, asker := r.next()
+		if x == nil {
+			return
+		}
+		r.line(x, asker)
+		x.response.free()
+	}
+}
+
+// next waits for an exchange, and until it is known who asked. It returns nil after Close.
+func (r *Recorder) next() (x *exchange, asker *uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.queue) == 0 {
+		if r.closed {
+			return nil, nil
+		}
+		r.changed.Wait()
+	}
+	x = r.queue[0]
+	late := false
+	timer := time.AfterFunc(maxWait, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		late = true
+		r.changed.Broadcast()
+	})
+	defer timer.Stop()
+	for {
+		if a := r.askers[x.remote]; a != nil && x.connection < len(a.execs) {
+			asker = new(a.execs[x.connection])
+			break
+		}
+		if !r.observed || r.closed || late || len(r.queue) > maxWaiting {
+			break
+		}
+		r.changed.Wait()
+	}
+	r.queue = r.queue[1:]
+	return x, asker
+}
+
+// line writes the line of an exchange.
+func (r *Recorder) line(x *exchange, asker *uint64) {
+	e := schema.ModelEventBody{
+		TNS: x.start, Route: text(x.route), API: text(string(x.api)), Method: cut(x.method, 16),
+		Path: cut(x.rawPath, maxPath), Refused: text(x.refused), ExecID: asker,
+		FinishReasons: []string{}, ToolCalls: []schema.ModelToolCall{}, ToolResults: []schema.ModelToolResult{},
+		Timings: schema.ModelTimings{EndNS: x.end},
+		Request: schema.ModelBody{Bytes: int64(len(x.request))}, Response: schema.ModelBody{Bytes: x.response.size},
+	}
+	if x.status != 0 {
+		e.Status = new(x.status)
+	}
+	if x.first != 0 {
+		e.Timings.FirstByteNS = new(x.first)
+	}
+	if len(x.request) > 0 {
+		r.request(x, &e)
+	}
+	if x.refused == "" && x.failure != schema.ModelErrorUnreachable {
+		r.answer(x, &e)
+	}
+	if x.failure != "" {
+		e.ErrorType = new(x.failure)
+	}
+	key := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%x", x.method, x.rawPath, sha256.Sum256(x.request)))
+	if seq, ok := r.failed[key]; ok {
+		e.RetryOf = new(seq)
+	}
+	var seq uint64
+	r.fit(&e)
+	err := r.cfg.Log.Append(schema.ModelPath, func(n uint64) any {
+		seq = n
+		return r.event(&e, n)
+	})
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("record a request to a model: %w", err)
+	}
+	delete(r.failed, key)
+	if x.refused == "" && (x.failure != "" || x.status >= 400) && len(r.failed) < maxKnown {
+		r.failed[key] = seq
+	}
+	r.count(x, &e)
+}
+
+func (r *Recorder) event(e *schema.ModelEventBody, seq uint64) *schema.ModelEvent {
+	return &schema.ModelEvent{Schema: schema.ModelEventV0, RunID: r.cfg.Log.RunID, Seq: seq, ModelEventBody: *e}
+}
+
+// fit leaves out of a line what readers of the layer refuse: an agent must not be able to spoil the bundle.
+func (r *Recorder) fit(e *schema.ModelEventBody) {
+	line, err := schema.Line(r.event(e, 0))
+	if err == nil && len(line) <= maxLine {
+		if _, err = schema.NewLineDecoder(schema.ModelPath).Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil {
+			return
+		}
+	}
+	r.reasons[reasonLeftOut]++
+	e.UsageRaw, e.UnknownKinds = nil, nil
+	for _, b := range []*schema.ModelBody{&e.Request, &e.Response} {
+		b.LeftOut = b.LeftOut || b.Body != nil
+		b.Body, b.Text = nil, false
+	}
+	for i := range e.ToolCalls {
+		e.ToolCalls[i].Arguments, e.ToolCalls[i].ArgumentsText = nil, ""
+	}
+}
+
+// count adds a line to the totals.
+func (r *Recorder) count(x *exchange, e *schema.ModelEventBody) {
+	t := &r.totals
+	t.Requests++
+	if x.refused != "" {
+		t.Refused++
+		return
+	}
+	for _, n := range []struct{ total, one **int64 }{
+		{&t.InputTokens, &e.Usage.InputTokens}, {&t.OutputTokens, &e.Usage.OutputTokens},
+		{&t.CacheReadInputTokens, &e.Usage.CacheReadInputTokens},
+		{&t.CacheCreationInputTokens, &e.Usage.CacheCreationInputTokens},
+		{&t.ReasoningOutputTokens, &e.Usage.ReasoningOutputTokens},
+	} {
+		switch {
+		case *n.one == nil:
+		case *n.total == nil:
+			*n.total = new(**n.one)
+		default:
+			**n.total = saturated(**n.total, **n.one)
+		}
+	}
+	if x.status != http.StatusOK || !x.api.Generates() {
+		return
+	}
+	t.CostUnknown++ // nobody gave prices
+	if e.Usage.InputTokens == nil || e.Usage.OutputTokens == nil {
+		t.UsageUnknown++
+	}
+}
+
+func saturated(a, b int64) int64 {
+	if b > 1<<62-a {
+		return 1 << 62
+	}
+	return a + b
+}
+
+// request takes in what a request says.
+func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
+	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
+	if err != nil {
+		r.reasons[reasonUndecoded]++
+		return
+	}
+	q := wire.ReadRequest(x.api, body)
+	if q.Readable {
+		e.Stream = new(q.Stream || x.stream)
+	}
+	if x.model != "" {
+		q.Model = x.model
+	}
+	e.RequestModel = text(q.Model)
+	for _, t := range q.Results {
+		key := x.route + " " + t.ID
+		if t.ID != "" && r.results[key] || t.ID == "" && !t.Last {
+			continue
+		}
+		if len(r.results) < maxKnown && x.refused == "" {
+			r.results[key] = true
+		}
+		if len(e.ToolResults) < maxListed {
+			e.ToolResults = append(e.ToolResults, schema.ModelToolResult{
+				ID: text(t.ID), Name: valid(t.Name), IsError: t.IsError,
+			})
+		}
+	}
+	e.Request = r.body(int64(len(x.request)), body)
+}
+
+// answer takes in what an answer says.
+func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
+	if x.status == 0 {
+		return
+	}
+	if x.response.err != nil {
+		r.reasons[reasonLost]++
+		return
+	}
+	body, err := decoded(x.response.reader(), x.responseHeader)
+	if err != nil && x.failure == "" {
+		r.reasons[reasonUndecoded]++
+		e.ErrorType = new(schema.ModelErrorEncoding)
+	}
+	a := wire.Read(x.api, x.responseHeader.Get("Content-Type"), bytes.NewReader(body))
+	e.ResponseModel, e.ResponseID = text(a.Model), text(a.ID)
+	if a.ErrorType != "" {
+		e.ErrorType = text(a.ErrorType)
+	}
+	for _, f := range a.FinishReasons {
+		e.FinishReasons = append(e.FinishReasons, valid(f))
+	}
+	e.Usage = schema.ModelUsage(a.Usage)
+	if v, ok := r.redacted(a.UsageRaw); ok {
+		e.UsageRaw = []byte(v)
+	}
+	r.calls(a.Calls, e)
+	if e.Unknown = a.Unknown; a.Unknown > 0 {
+		r.reasons[reasonUnknown]++
+		for _, k := range a.UnknownKinds {
+			e.UnknownKinds = append(e.UnknownKinds, valid(k))
+		}
+	}
+	if x.failure == "" && x.status == http.StatusOK && !a.Whole && err == nil {
+		x.failure = schema.ModelErrorBroken // without an error of the connection
+	}
+	if err == nil {
+		e.Response = r.body(x.response.size, body)
+	}
+}
+
+// calls takes in the tool calls of an answer.
+func (r *Recorder) calls(calls []wire.ToolCall, e *schema.ModelEventBody) {
+	size := 0
+	for _, c := range calls {
+		if len(e.ToolCalls) == maxListed {
+			r.reasons[reasonLeftOut]++
+			return
+		}
+		call := schema.ModelToolCall{ID: text(c.ID), Name: valid(c.Name), ProviderExecuted: c.ProviderExecuted,
+			Complete: c.Complete}
+		if !r.cfg.Digests {
+			whole := true
+			if c.Arguments != nil {
+				var v jsontext.Value
+				if v, whole = r.redacted(c.Arguments); whole {
+					if v, whole = r.parts(v, maxCallText); whole {
+						call.Arguments = []byte(v)
+					}
+				}
+			} else if len(c.ArgumentsText) <= maxCallText {
+				call.ArgumentsText = valid(string(r.blobs.Redact([]byte(c.ArgumentsText))))
+			} else {
+				whole = false
+			}
+			if size += len(call.Arguments) + len(call.ArgumentsText); size > maxInLine {
+				call.Arguments, call.ArgumentsText, whole = nil, "", false
+			}
+			if !whole {
+				r.reasons[reasonLeftOut]++
+			}
+		}
+		e.ToolCalls = append(e.ToolCalls, call)
+	}
+}
+
+// redacted is a JSON value without secrets, and whether it is one.
+func (r *Recorder) redacted(v jsontext.Value) (jsontext.Value, bool) {
+	if v == nil {
+		return nil, false
+	}
+	clean := jsontext.Value(r.blobs.RedactJSON(v)).Clone()
+	return clean, clean.Compact() == nil
+}
+
+// body is a body as a line has it. bytes is how long it was on its way.
+func (r *Recorder) body(bytes int64, body []byte) schema.ModelBody {
+	b := schema.ModelBody{Bytes: bytes}
+	if len(body) == 0 {
+		return b
+	}
+	v := jsontext.Value(body)
+	k := v.Kind()
+	if b.Text = k != '{' && k != '[' || !v.IsValid(); b.Text {
+		clean := r.blobs.Redact(body)
+		b.SHA256 = digest(clean)
+		if !r.cfg.Digests {
+			b.Body, b.LeftOut = r.text(clean)
+		}
+	} else {
+		clean := r.blobs.RedactJSON(body)
+		b.SHA256 = digest(clean)
+		if !r.cfg.Digests {
+			parts, whole := r.parts(clean, maxSkeleton)
+			b.Body, b.LeftOut = []byte(parts), !whole
+		}
+	}
+	if b.LeftOut {
+		b.Body, b.Text = nil, false
+		r.reasons[reasonLeftOut]++
+	}
+	if r.cfg.Digests {
+		b.Text = false
+	}
+	return b
+}
+
+// text is a text as JSON: itself, or the name of the member that has it.
+func (r *Recorder) text(b []byte) (v []byte, leftOut bool) {
+	if len(b) >= minBlob || strings.HasPrefix(string(b), schema.BlobsDir) {
+		name, ok := r.blobs.Keep(b)
+		if !ok {
+			return nil, true
+		}
+		b = []byte(name)
+	}
+	v, err := jsontext.AppendQuote(nil, valid(string(b)))
+	return v, err != nil
+}
+
+// parts is a JSON value whose long texts are members of their own, and whether that is all of it, in at most so many
+// bytes.
+func (r *Recorder) parts(v jsontext.Value, most int) (jsontext.Value, bool) {
+	var out bytes.Buffer
+	in, enc := jsontext.NewDecoder(bytes.NewReader(v)), jsontext.NewEncoder(&out)
+	for {
+		kind := in.PeekKind()
+		if kind == 0 {
+			break
+		}
+		isName := false
+		if k, n := in.StackIndex(in.StackDepth()); k == '{' && n%2 == 0 {
+			isName = true
+		}
+		tok, err := in.ReadToken()
+		if err != nil {
+			return nil, false
+		}
+		if kind == '"' && !isName {
+			if s := tok.String(); len(s) >= minBlob || strings.HasPrefix(s, schema.BlobsDir) {
+				name, ok := r.blobs.Keep([]byte(s))
+				if !ok {
+					return nil, false
+				}
+				tok = jsontext.String(name)
+			}
+		}
+		if enc.WriteToken(tok) != nil || out.Len() > most {
+			return nil, false
+		}
+	}
+	p := jsontext.Value(bytes.TrimSuffix(out.Bytes(), []byte("\n")))
+	return p, p.IsValid()
+}
+
+// decoded is what a body says without its content encoding. What came before an error is returned with it.
+func decoded(body io.Reader, h http.Header) ([]byte, error) {
+	switch encoding := strings.ToLower(strings.TrimSpace(h.Get("Content-Encoding"))); encoding {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, err
+		}
+		body = z
+	case "zstd":
+		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxDecoded))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		body = z
+	default:
+		return nil, fmt.Errorf("the content encoding %.40q is not known", encoding)
+	}
+	var b bytes.Buffer
+	_, err := b.ReadFrom(io.LimitReader(body, maxDecoded+1))
+	if err == nil && b.Len() > maxDecoded {
+		b.Truncate(maxDecoded)
+		err = errors.New("the body is too long")
+	}
+	return b.Bytes(), err
+}
+
+func digest(b []byte) *string {
+	sum := sha256.Sum256(b)
+	return new("sha256:" + hex.EncodeToString(sum[:]))
+}
+
+// text is a word that may be missing.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return new(valid(s))
+}
+
+func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+func cut(s string, most int) string { return valid(s[:min(len(s), most)]) }

@@ -1,0 +1,217 @@
+package model
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/runner/model/wire"
+)
+
+// Names of routes.
+const (
+	Anthropic = "anthropic"
+	OpenAI    = "openai"
+	Gemini    = "gemini"
+)
+
+// Routes lists the names of routes.
+var Routes = []string{Anthropic, OpenAI, Gemini}
+
+// Route is the way to a provider.
+type Route struct {
+	Name string
+	// Upstream is the provider's address, without the version of its API.
+	Upstream *url.URL
+	// Key is the provider's key. Empty: the agent's requests carry its own login, which is passed on.
+	Key string
+}
+
+// KeyVariables are the environment variables that a route's key is looked for in.
+func KeyVariables(route string) []string {
+	switch route {
+	case Anthropic:
+		return []string{"ANTHROPIC_API_KEY"}
+	case OpenAI:
+		return []string{"OPENAI_API_KEY", "CODEX_API_KEY"}
+	case Gemini:
+		return []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"}
+	}
+	return nil
+}
+
+// Upstream is the address of a route's provider. The version of the API at its end is not part of it.
+func Upstream(route, address string) (*url.URL, error) {
+	if address == "" {
+		switch route {
+		case Anthropic:
+			address = "https://api.anthropic.com"
+		case OpenAI:
+			address = "https://api.openai.com"
+		case Gemini:
+			address = "https://generativelanguage.googleapis.com"
+		}
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	for _, v := range versions(route) {
+		u.Path = strings.TrimSuffix(u.Path, v)
+	}
+	u.RawPath = ""
+	return u, nil
+}
+
+// versions are those of a route's API, as its paths begin; the first one stands where the agent leaves it out.
+func versions(route string) []string {
+	if route == Gemini {
+		return []string{"/v1beta", "/v1alpha", "/v1"}
+	}
+	return []string{"/v1"}
+}
+
+// asked is what a request asks for.
+type asked struct {
+	route string // empty: the path names none
+	api   wire.API
+	path  string // at the provider
+	model string // as the path has it, or empty
+	// stream is whether the path asks for a stream.
+	stream bool
+}
+
+// classify reports what a path asks for, and whether it asks a model. path is decoded: what is not spelled as a path of
+// the API is refused.
+func classify(method, path string) (a asked, ok bool) {
+	name, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if !slices.Contains(Routes, name) || !strings.HasPrefix(path, "/") {
+		return a, false
+	}
+	a.route = name
+	version := versions(name)[0]
+	rest = "/" + rest
+	for _, v := range versions(name) {
+		if after, found := strings.CutPrefix(rest, v); found && strings.HasPrefix(after, "/") {
+			version, rest = v, after
+			break
+		}
+	}
+	a.path = version + rest
+	switch {
+	case method == http.MethodPost && name == Gemini:
+		a.gemini(rest)
+	case method == http.MethodPost:
+		a.api = posts(name, rest)
+	case method == http.MethodGet:
+		if id, found := strings.CutPrefix(rest, "/models/"); rest == "/models" || found && plain(id) {
+			a.api = wire.Models
+		}
+	}
+	return a, a.api != ""
+}
+
+// posts is the API behind a path of Anthropic's or OpenAI's.
+func posts(route, path string) wire.API {
+	switch route + path {
+	case "anthropic/messages":
+		return wire.Messages
+	case "anthropic/messages/count_tokens", "openai/responses/input_tokens":
+		return wire.CountTokens
+	case "openai/responses", "openai/responses/compact":
+		return wire.Responses
+	case "openai/chat/completions":
+		return wire.ChatCompletions
+	}
+	return ""
+}
+
+// gemini takes in a path of Gemini's, such as /models/NAME:generateContent.
+func (a *asked) gemini(path string) {
+	id, found := strings.CutPrefix(path, "/models/")
+	id, method, _ := strings.Cut(id, ":")
+	if !found || !plain(id) {
+		return
+	}
+	switch method {
+	case "generateContent":
+		a.api = wire.GenerateContent
+	case "streamGenerateContent":
+		a.api, a.stream = wire.GenerateContent, true
+	case "countTokens":
+		a.api = wire.CountTokens
+	case "embedContent", "batchEmbedContents":
+		a.api = wire.EmbedContent
+	}
+	a.model = id
+}
+
+// plain reports whether s is one segment of a path that needs no escapes.
+func plain(s string) bool {
+	return s != "" && s != "." && s != ".." && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))
+	}) < 0
+}
+
+// credentials are all that a request carries.
+func credentials(r *http.Request) []string {
+	var all []string
+	for _, v := range r.Header.Values("Authorization") {
+		if scheme, token, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "bearer") {
+			v = strings.TrimSpace(token)
+		}
+		all = append(all, v)
+	}
+	all = append(all, r.Header.Values("X-Api-Key")...)
+	all = append(all, r.Header.Values("X-Goog-Api-Key")...)
+	return append(all, r.URL.Query()["key"]...)
+}
+
+// authorize puts the provider's key in the place of what the agent sent.
+func (r *Route) authorize(out *http.Request) {
+	if r.Key == "" {
+		return
+	}
+	for _, name := range []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Proxy-Authorization", "Cookie"} {
+		out.Header.Del(name)
+	}
+	if q := out.URL.Query(); q.Has("key") {
+		q.Del("key")
+		out.URL.RawQuery = q.Encode()
+	}
+	switch r.Name {
+	case Anthropic:
+		out.Header.Set("X-Api-Key", r.Key)
+	case OpenAI:
+		out.Header.Set("Authorization", "Bearer "+r.Key)
+	case Gemini:
+		out.Header.Set("X-Goog-Api-Key", r.Key)
+	}
+}
+
+// environment are the variables that lead an agent to a route, and those that would lead it past.
+func (r *Route) environment(address, token string) (set, drop []string) {
+	at := address + "/" + r.Name
+	switch r.Name {
+	case Anthropic:
+		set = []string{"ANTHROPIC_BASE_URL=" + at, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+		if r.Key != "" {
+			set = append(set, "ANTHROPIC_API_KEY="+token)
+			drop = []string{"ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"}
+		}
+	case OpenAI:
+		set = []string{"OPENAI_BASE_URL=" + at + "/v1"}
+		if r.Key != "" {
+			set = append(set, "OPENAI_API_KEY="+token, "CODEX_API_KEY="+token)
+		}
+	case Gemini:
+		set = []string{"GOOGLE_GEMINI_BASE_URL=" + at}
+		if r.Key != "" {
+			set = append(set, "GEMINI_API_KEY="+token)
+			drop = []string{"GOOGLE_API_KEY"}
+		}
+	}
+	return set, drop
+}
