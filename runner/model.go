@@ -73,9 +73,8 @@ func (s *Spec) validateModel(add addError) {
 	}
 }
 
-// CheckModel reports everything that keeps the model gateway from starting here, which Validate
-// does not look for: there
-// is no key, or a file with one cannot be used.
+// CheckModel reports everything that keeps the model gateway from starting here and that Validate does not look for:
+// there is no key, or a file with one cannot be used.
 func (s *Spec) CheckModel() error {
 	_, err := s.modelRoutes()
 	return err
@@ -119,14 +118,16 @@ func (s *Spec) modelRoutes() (routes []model.Route, err error) {
 	}
 	if len(routes) == 0 && len(errs) == 0 {
 		errs = append(errs, fmt.Errorf("%w: there is no key: set %s, or name a file with --model-key NAME=FILE",
-			ErrModel,
-			"ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY"))
+			ErrModel, "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY"))
 	}
 	return routes, errors.Join(errs...)
 }
 
 // readKey reads a file with a key, which others must not be able to read.
 func readKey(name string) (string, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait
+		return "", fmt.Errorf("%s exists and is not a regular file", name)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return "", err
@@ -136,8 +137,6 @@ func readKey(name string) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s exists and is not a regular file", name)
 	case info.Mode().Perm()&0o004 != 0 && os.PathSeparator == '/':
 		return "", fmt.Errorf("every user can read %s; run: chmod 600 %s", name, name)
 	}
