@@ -21,7 +21,8 @@ func TestSummaryOfModels(t *testing.T) {
 	if err := s.WriteText(&out, Page{All: true}); err != nil {
 		t.Fatal(err)
 	}
-	want := "models     3 requests, 1 refused; tokens: 23 input, unknown output, unknown for 1 answer; layer unconfirmed\n"
+	want := "models     3 requests, 1 refused; tokens: 23 input, unknown output, unknown for 1 answer; " +
+		"layer unconfirmed\n"
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("the page is without %q:\n%s", want, &out)
 	}
