@@ -29,6 +29,9 @@ type SuiteResults struct {
 	Agents   []SuiteAgent   `json:"agents"`
 	// Flaky are the cells, as task/agent, in which some attempts passed and some did not.
 	Flaky []string `json:"flaky"`
+	// Definitions are digests of the fields that are set of each "task NAME" and "agent NAME", by their keys in
+	// the suite file: what two suites ask alike has equal digests.
+	Definitions map[string]map[string]string `json:"definitions,omitzero"`
 	// Hosts are the machines and versions that the tries ran on; more than one is a difference within the suite.
 	Hosts []SuiteHost `json:"hosts"`
 }
@@ -43,9 +46,9 @@ type SuiteAttempt struct {
 	Verdict *string    `json:"verdict"`
 	Reason  string     `json:"reason"`
 	Tries   []SuiteTry `json:"tries"`
-	// Bundle is the path of that try's bundle below the suite's directory, and Identity what identifies it; empty
-	// without one.
-	Bundle   string `json:"bundle"`
+	// Bundle is the path of that try's bundle below the suite's directory; empty without one.
+	Bundle string `json:"bundle"`
+	// Identity is a digest of what the attempt asks: of the task, the files that it names, the agent and the number.
 	Identity string `json:"identity"`
 	// Suspicions are the findings of the rules for evaluations; they change no verdict.
 	Suspicions []Finding `json:"suspicions"`
@@ -60,7 +63,8 @@ type SuiteTry struct {
 	Class   string `json:"class,omitzero"` // of SuiteInfrastructure
 	Reason  string `json:"reason"`         // empty for passed
 	RunID   string `json:"run_id"`
-	// Bundle is the bundle's path below the suite's directory, and Identity what identifies it; empty without one.
+	// Bundle is the bundle's path below the suite's directory, and Identity what identifies the
+	// bundle; empty without one.
 	Bundle      string    `json:"bundle,omitzero"`
 	Identity    string    `json:"identity,omitzero"`
 	Suspicions  []Finding `json:"suspicions,omitzero"`
@@ -68,6 +72,8 @@ type SuiteTry struct {
 	ExitCode    *int      `json:"exit_code"` // of assay-run; null if it did not end by itself
 	Seconds     *float64  `json:"seconds"`   // of the agent's command; null if it is not known
 	KernelState string    `json:"kernel_state,omitzero"`
+	// Host is where it ran; absent if it never began.
+	Host *SuiteHost `json:"host,omitzero"`
 }
 
 // SuiteCell has the figures of an agent at a task.

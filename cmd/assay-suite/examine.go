@@ -45,6 +45,16 @@ func examine(ctx context.Context, bundle, rulesFile string) (*suite.Examined, er
 	return found, nil
 }
 
+// checkRules checks a file of rules.
+func checkRules(file string) error {
+	rules, err := judge.LoadRules(context.Background(), file)
+	if err != nil {
+		return err
+	}
+	rules.Close()
+	return nil
+}
+
 // broken says which rules of a file a bundle does not pass; empty for none.
 func broken(ctx context.Context, b *view.Bundle, file string) (string, error) {
 	rules, err := judge.LoadRules(ctx, file)

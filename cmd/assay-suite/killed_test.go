@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -200,6 +201,34 @@ func holding(t *testing.T, text string) []string {
 	return found
 }
 
+// saying is what a command says on stderr, while it runs.
+type saying struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *saying) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *saying) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// await waits until it has said the words.
+func (s *saying) await(t *testing.T, words string) {
+	t.Helper()
+	for began := time.Now(); !strings.Contains(s.String(), words); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > 2*time.Minute {
+			t.Fatalf("it does not say %q but\n%s", words, s)
+		}
+	}
+}
+
 // TestAnInterruptedSuiteGoesOn interrupts a suite once, and what runs comes to its end; twice, and it is cancelled.
 func TestAnInterruptedSuiteGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -218,6 +247,8 @@ tasks: [{name: t, command: "true"}]
 agents: [{name: a, command: 'touch ` + dir + `/began; while [ ! -e ` + dir + `/go ]; do sleep 0.05; done'}]
 `
 			cmd := suiteIn(t, dir, text, "--jobs", "1")
+			said := &saying{}
+			cmd.Stderr = said
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +260,7 @@ agents: [{name: a, command: 'touch ` + dir + `/began; while [ ! -e ` + dir + `/g
 				t.Fatal(err)
 			}
 			if c.signals == 2 {
-				time.Sleep(100 * time.Millisecond) // or the kernel makes one of two
+				said.await(t, "interrupted: ") // or the kernel makes one of two
 				_ = cmd.Process.Signal(syscall.SIGINT)
 			} else if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
 				t.Fatal(err)

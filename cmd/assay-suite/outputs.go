@@ -34,7 +34,7 @@ func (a *app) checkCommand() *cobra.Command {
 		Short: "Check a suite file and all that it names, as run does first",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := suite.Load(args[0])
+			s, err := suite.Load(args[0], checkRules)
 			if err != nil {
 				return console.ExitError{Code: suite.ExitBadInput, Err: err}
 			}

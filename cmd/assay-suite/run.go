@@ -64,7 +64,7 @@ func (a *app) runCommand() *cobra.Command {
 }
 
 func (a *app) run(file string, f *runFlags) error {
-	s, err := suite.Load(file)
+	s, err := suite.Load(file, checkRules)
 	if err != nil {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	}
@@ -85,7 +85,8 @@ func (a *app) run(file string, f *runFlags) error {
 
 	results, err := a.coordinate(ctx, kill, killed, s, dir, program, f)
 	switch {
-	case errors.Is(err, ledger.ErrLocked), errors.Is(err, ledger.ErrDamaged), errors.Is(err, ledger.ErrNewer):
+	case errors.Is(err, ledger.ErrLocked), errors.Is(err, ledger.ErrDamaged), errors.Is(err, ledger.ErrNewer),
+		errors.Is(err, suite.ErrDirectory):
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	case err != nil:
 		return console.ExitError{Code: suite.ExitUndecided, Err: err}
@@ -118,7 +119,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	}
 	told, beats := make(chan carrier.Message, 64), make(chan string, 64)
 	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Told: told, Beats: beats, Examine: examine,
-		Own:       host,
+		Own: host, OwnDir: filepath.Join(dir, "work", "local"),
 		OnVerdict: a.tellVerdict, OnNote: func(note string) { a.say.Info("%s", note) }}
 	c, err := suite.Open(config)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -38,6 +41,9 @@ const (
 	EnvCommand    = "ASSAY_TASK_COMMAND"
 	EnvAttempt    = "ASSAY_ATTEMPT"
 )
+
+// keepObserver is how long a run leaves its observer to the next one. It goes by itself, whatever becomes of us.
+const keepObserver = 3 * time.Second
 
 // Attempt is one attempt of an agent at a task.
 type Attempt = ledger.Attempt
@@ -97,24 +103,54 @@ func (f *File) agent(name string) *Agent {
 // ask the same.
 type Identities map[Attempt]string
 
-// Identities computes them for all attempts of the suite.
-func (f *File) Identities() (Identities, error) {
+// Description is what a suite asks, as digests.
+type Description struct {
+	Identities Identities
+	// Workspaces are the digests of the tasks' workspaces, by task.
+	Workspaces map[string]string
+	// Definitions are the digests of the fields that are set, by the key of the suite file, of each "task NAME" and
+	// "agent NAME".
+	Definitions map[string]map[string]string
+}
+
+// Describe reads all that the suite names.
+func (f *File) Describe() (*Description, error) {
+	d := &Description{Identities: Identities{}, Workspaces: map[string]string{},
+		Definitions: map[string]map[string]string{}}
 	tasks, agents := map[string]string{}, map[string]string{}
 	for i := range f.Tasks {
-		digest, err := f.digestTask(&f.Tasks[i])
+		t, err := f.digested(&f.Tasks[i])
 		if err != nil {
 			return nil, fmt.Errorf("task %s: %w", f.Tasks[i].Name, err)
 		}
-		tasks[f.Tasks[i].Name] = digest
+		tasks[t.Name], d.Workspaces[t.Name] = digestOf(t), t.Workspace
+		d.Definitions["task "+t.Name] = fields(t)
 	}
 	for _, a := range f.Agents {
 		agents[a.Name] = digestOf(a)
+		d.Definitions["agent "+a.Name] = fields(a)
 	}
-	all := Identities{}
 	for _, a := range f.Attempted() {
-		all[a] = digestOf([]string{tasks[a.Task], agents[a.Agent], strconv.Itoa(a.Attempt)})
+		d.Identities[a] = digestOf([]string{tasks[a.Task], agents[a.Agent], strconv.Itoa(a.Attempt)})
 	}
-	return all, nil
+	return d, nil
+}
+
+// fields are short digests of the fields of a definition that are not empty.
+func fields(definition any) map[string]string {
+	text, err := json.Marshal(definition, json.OmitZeroStructFields(true), json.Deterministic(true))
+	if err != nil {
+		panic("encode: " + err.Error()) // plain data always encodes
+	}
+	var all map[string]jsontext.Value
+	if err := json.Unmarshal(text, &all); err != nil {
+		panic("decode: " + err.Error()) // it was encoded just now
+	}
+	digests := map[string]string{}
+	for key, value := range all {
+		digests[key] = digestOf(value)[:len("sha256:")+16]
+	}
+	return digests
 }
 
 func digestOf(v any) string {
@@ -126,30 +162,28 @@ func digestOf(v any) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// digestTask is the digest of a task, with digests in the places of what it names.
-func (f *File) digestTask(t *Task) (string, error) {
+// digested is a task with the digests of what it names in the places of the names.
+type digested struct {
+	Task
+	Timeout string `json:"timeout"`
+}
+
+func (f *File) digested(t *Task) (*digested, error) {
 	c := *t
-	var err error
-	if c.Workspace, err = f.digestPath(t.Workspace); err != nil {
-		return "", err
-	}
-	if c.Policy, err = f.digestPath(t.Policy); err != nil {
-		return "", err
-	}
-	if c.Rules, err = f.digestPath(t.Rules); err != nil {
-		return "", err
+	for _, name := range []*string{&c.Workspace, &c.Policy, &c.Rules} {
+		var err error
+		if *name, err = f.digestPath(*name); err != nil {
+			return nil, err
+		}
 	}
 	if path, _ := f.ContractFile(t); path != "" {
 		digest, err := f.digestPath(path)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		c.Contract, _ = jsontext.AppendQuote(nil, digest)
 	}
-	return digestOf(struct {
-		Task
-		Timeout string `json:"timeout"`
-	}{c, t.Timeout.String()}), nil
+	return &digested{c, t.Timeout.String()}, nil
 }
 
 func (f *File) digestPath(name string) (string, error) {
@@ -233,9 +267,8 @@ type Work struct {
 	Env  []string     `json:"env"`
 	// Prompt also goes into a file.
 	Prompt string `json:"prompt"`
-	// Workspace is a directory or a tar file on the worker's machine, and WorkspaceDigest its
-	// DigestTree; both are empty
-	// for an empty directory.
+	// Workspace is a directory or a tar file on the worker's machine, and WorkspaceDigest its DigestTree; both are
+	// empty for an empty directory.
 	Workspace       string `json:"workspace"`
 	WorkspaceDigest string `json:"workspace_digest"`
 	// Contract and Policy are copies of the files that the task names.
@@ -265,7 +298,7 @@ func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, e
 		w.Workspace = f.path(t.Workspace)
 	}
 	w.Spec = f.spec(t, agent)
-	w.Spec.RunID, w.Spec.Labels = "try_"+token, f.labels(t, a, try)
+	w.Spec.RunID, w.Spec.Labels = runID(token), f.labels(t, a, try)
 	w.Spec.Env[EnvAttempt] = strconv.Itoa(a.Attempt)
 	var err error
 	if path, text := f.ContractFile(t); path != "" {
@@ -287,6 +320,7 @@ func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, e
 func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 	s := runner.New("sh", "-c", agent.Command)
 	s.Timeout, s.Limits, s.Require = t.Timeout, t.Limits, t.Require
+	s.KeepObserver = keepObserver
 	if agent.Shim != "" {
 		s.AgentShim = agent.Shim
 	}
@@ -337,12 +371,14 @@ func Decide(res *schema.Result, rulesBroken string) Decision {
 	case res.Outcome == schema.OutcomeCancelled:
 		return Decision{schema.SuiteInfrastructure, schema.SuiteWorkerLost, "the run was cancelled"}
 	case res.Outcome == schema.OutcomeInfraError:
-		return Decision{schema.SuiteInfrastructure, schema.SuiteAssayRun, why("assay-run failed")}
+		return Decision{schema.SuiteInfrastructure, faultClass(why(""), schema.SuiteAssayRun), why("assay-run failed")}
 	case res.RunnerExitCode != nil && *res.RunnerExitCode == runner.ExitRunner && res.ErrorSource != nil &&
 		*res.ErrorSource == schema.SourceRunner:
 		return Decision{schema.SuiteInconclusive, "", why("the evidence is not what was required")}
 	case rulesBroken != "":
 		return Decision{schema.SuiteInconclusive, "", rulesBroken}
+	case killedByHost(res) && (res.Contract == nil || *res.Contract != schema.VerdictPassed):
+		return Decision{schema.SuiteInfrastructure, schema.SuiteSetup, "the host ran out of memory"}
 	case res.Contract != nil:
 		return byContract(res)
 	}
@@ -355,17 +391,28 @@ func Decide(res *schema.Result, rulesBroken string) Decision {
 	case schema.OutcomeTimeout:
 		return Decision{schema.SuiteFailed, "", "the time was over"}
 	case schema.OutcomeOOM, schema.OutcomeLimit:
-		if len(res.LimitsHit) == 0 {
-			return Decision{schema.SuiteInfrastructure, schema.SuiteSetup, "the host ran out of memory"}
-		}
 		return Decision{schema.SuiteFailed, "", fmt.Sprintf("the limit was reached: %v", res.LimitsHit)}
 	case schema.OutcomeSignaled:
-		if res.Usage.OOMKills != nil && *res.Usage.OOMKills > 0 && len(res.LimitsHit) == 0 {
-			return Decision{schema.SuiteInfrastructure, schema.SuiteSetup, "the host ran out of memory"}
-		}
 		return Decision{schema.SuiteFailed, "", "the agent was ended by " + *res.Signal}
 	}
 	return Decision{schema.SuiteFailed, "", "the run ended as " + res.Outcome}
+}
+
+// faultClass is the class of a fault of the machine, by what was said of it.
+func faultClass(said, otherwise string) string {
+	if strings.Contains(strings.ToLower(said), syscall.ENOSPC.Error()) {
+		return schema.SuiteDiskFull
+	}
+	return otherwise
+}
+
+// killedByHost reports whether the kernel killed the agent for want of memory, and not by a limit of the task.
+func killedByHost(res *schema.Result) bool {
+	if len(res.LimitsHit) > 0 {
+		return false
+	}
+	return res.Outcome == schema.OutcomeOOM || res.Outcome == schema.OutcomeLimit ||
+		res.Outcome == schema.OutcomeSignaled && res.Usage.OOMKills != nil && *res.Usage.OOMKills > 0
 }
 
 func byContract(res *schema.Result) Decision {

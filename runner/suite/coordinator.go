@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -64,9 +66,10 @@ type Config struct {
 	Slots int
 	// Lease is how long a try that is not heard of is waited for; zero means DefaultLease.
 	Lease time.Duration
-	// Own is the name of the worker of this process: a try that it began in an earlier process is dead. Empty for none.
-	Own string
-	Hub hub
+	// Own is the name of the worker of this process: a try that it began in an earlier process is dead. OwnDir is its
+	// directory: nobody else's bundles are taken from this machine's disk. Both are empty for none.
+	Own, OwnDir string
+	Hub         hub
 	// Told gives what workers tell, and Beats the tokens of tries that live.
 	Told  <-chan carrier.Message
 	Beats <-chan string
@@ -81,22 +84,26 @@ type Config struct {
 // Coordinator opens tries and decides. It is for one goroutine.
 type Coordinator struct {
 	Config
-	ledger     *ledger.Ledger
-	identities Identities
-	digests    map[string]string // of workspaces, by task
-	attempts   []*attempt
-	tokens     map[string]*try
-	examined   chan examination
-	examining  int
-	full       bool // the disk is, and that was said
-	killed     bool // the suite is interrupted
-	hosts      map[schema.SuiteHost]bool
+	ledger    *ledger.Ledger
+	asks      *Description
+	attempts  []*attempt
+	tokens    map[string]*try
+	examined  chan examination
+	examining int
+	full      bool             // the disk is, and that was said
+	killed    bool             // the suite is interrupted
+	pause     time.Duration    // see firstPause
+	now       func() time.Time // only differences count: a clock that is set changes nothing
+	hosts     map[schema.SuiteHost]bool
+	faults    map[cell]*faults
+	programs  map[string]string // digests of the agents' programs, by agent
 }
 
 // attempt is what is known of one attempt.
 type attempt struct {
 	Attempt
 	tries   []schema.SuiteTry // with the identity that holds
+	earlier int               // how many of them an earlier process made
 	number  int               // of the last try, whatever its identity
 	open    *try
 	verdict *schema.SuiteTry // nil: not yet
@@ -128,10 +135,13 @@ type examination struct {
 
 // Open opens the suite's directory for a coordinator, which is made where it does not exist.
 func Open(c Config) (*Coordinator, error) {
+	if err := c.outside(); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	identities, err := c.File.Identities()
+	asks, err := c.File.Describe()
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +149,9 @@ func Open(c Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, err
 	}
-	co := &Coordinator{Config: c, ledger: l, identities: identities, tokens: map[string]*try{},
-		examined: make(chan examination), digests: map[string]string{}, hosts: map[schema.SuiteHost]bool{}}
+	co := &Coordinator{Config: c, ledger: l, asks: asks, tokens: map[string]*try{},
+		examined: make(chan examination), hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
+		programs: map[string]string{}, pause: firstPause, now: time.Now}
 	if cut > 0 {
 		co.note("the last line of the ledger was torn and is cut off (%d bytes)", cut)
 	}
@@ -148,6 +159,25 @@ func Open(c Config) (*Coordinator, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return co, nil
+}
+
+// ErrDirectory is wrapped by the errors about a directory that the suite cannot have.
+var ErrDirectory = errors.New("the directory cannot be that of the suite")
+
+// outside checks that no workspace has the suite's directory in it.
+func (c *Config) outside() error {
+	for i := range c.File.Tasks {
+		t := &c.File.Tasks[i]
+		if t.Workspace == "" {
+			continue
+		}
+		below, err := filepath.Rel(c.File.path(t.Workspace), c.Dir)
+		if err == nil && filepath.IsLocal(below) {
+			return fmt.Errorf("%w: %s is in the workspace of the task %s; name one outside", ErrDirectory, c.Dir,
+				t.Name)
+		}
+	}
+	return nil
 }
 
 // Close releases the directory.
@@ -162,21 +192,13 @@ func (c *Coordinator) note(format string, args ...any) {
 // begin makes the state of the suite from its ledger.
 func (c *Coordinator) begin(lines []ledger.Line) error {
 	if len(lines) == 0 {
-		if err := c.ledger.Append(ledger.Line{Kind: ledger.Begun, Suite: c.File.Name}); err != nil {
+		if err := c.ledger.Append(ledger.Line{Kind: ledger.Begun, Suite: c.File.Name,
+			Definitions: c.asks.Definitions}); err != nil {
 			return err
 		}
 	} else if name := lines[0].Suite; name != c.File.Name {
-		return fmt.Errorf("%s is the directory of the suite %q, not of %q; name another one", c.Dir, name, c.File.Name)
-	}
-	for _, t := range c.File.Tasks {
-		if t.Workspace == "" {
-			continue
-		}
-		digest, err := DigestTree(c.File.path(t.Workspace))
-		if err != nil {
-			return fmt.Errorf("task %s: %w", t.Name, err)
-		}
-		c.digests[t.Name] = digest
+		return fmt.Errorf("%w: %s is the directory of the suite %q, not of %q; name another one", ErrDirectory, c.Dir,
+			name, c.File.Name)
 	}
 	all := map[Attempt]*attempt{}
 	for _, a := range c.File.Attempted() {
@@ -184,27 +206,39 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 		c.attempts = append(c.attempts, all[a])
 	}
 	invalid := map[Attempt]bool{}
-	opened := map[string]ledger.Line{}
+	open, opened := map[string]bool{}, map[string]ledger.Line{}
+	definitions := c.asks.Definitions // as the ledger has them last
 	for _, line := range lines {
+		switch line.Kind {
+		case ledger.Begun, ledger.Edited:
+			definitions = line.Definitions
+		case ledger.Opened:
+			open[line.Token], opened[line.Token] = true, line
+		case ledger.Verdict:
+			delete(open, line.Token)
+		}
 		a := all[line.Attempt]
 		if a == nil {
 			continue // of a task or an agent that the suite no longer has
 		}
-		current := opened[line.Token].Identity == c.identities[line.Attempt]
+		current := opened[line.Token].Identity == c.asks.Identities[line.Attempt]
 		switch line.Kind {
 		case ledger.Opened:
-			opened[line.Token] = line
 			a.number = max(a.number, line.Try)
-			a.open = &try{of: a, number: line.Try, token: line.Token, heard: time.Now()}
+			if current {
+				a.open = &try{of: a, number: line.Try, token: line.Token, heard: c.now()}
+			}
 		case ledger.Began:
 			if a.open != nil && a.open.token == line.Token {
 				a.open.began, a.open.taken, a.open.host = true, true, line.Host
 			}
 			if current && line.Host != nil {
-				c.hosts[*line.Host] = true
+				c.seen(line.Agent, *line.Host)
 			}
 		case ledger.Verdict:
-			a.open = nil
+			if a.open != nil && a.open.token == line.Token {
+				a.open = nil
+			}
 			if current {
 				a.decide(line.Verdict)
 			} else {
@@ -212,28 +246,104 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 			}
 		}
 	}
-	stale := 0
-	for a := range invalid {
-		if all[a].verdict == nil && len(all[a].tries) == 0 {
-			stale++
-		}
-	}
-	if stale > 0 {
-		c.note("the suite has changed: %s run again, and what they left before is kept",
-			schema.Count(stale, "attempt", "attempts"))
-	}
 	for _, a := range c.attempts {
-		if a.open == nil {
-			continue
+		a.earlier = len(a.tries)
+		if a.open != nil {
+			c.tokens[a.open.token] = a.open
 		}
-		if opened[a.open.token].Identity != c.identities[a.Attempt] {
-			a.open = nil // whatever comes of it is of another suite
-			continue
+		if len(a.tries) > 0 {
+			delete(invalid, a.Attempt)
 		}
-		c.tokens[a.open.token] = a.open
 	}
-	return nil
+	for token := range open {
+		if c.tokens[token] != nil {
+			continue
+		}
+		if err := c.abandon(opened[token]); err != nil {
+			return err
+		}
+	}
+	return c.edited(definitions, invalid)
 }
+
+// abandon closes a try of what the suite no longer asks.
+func (c *Coordinator) abandon(opened ledger.Line) error {
+	return c.ledger.Append(ledger.Line{Kind: ledger.Verdict, Attempt: opened.Attempt, Try: opened.Try,
+		Token: opened.Token, Verdict: &schema.SuiteTry{Try: opened.Try, RunID: runID(opened.Token),
+			Verdict: schema.SuiteInfrastructure, Class: schema.SuiteInterrupted, Reason: "the suite was edited"}})
+}
+
+// edited says what differs from the definitions that the ledger has, and which attempts that makes invalid.
+func (c *Coordinator) edited(old map[string]map[string]string, invalid map[Attempt]bool) error {
+	if len(invalid) > 0 {
+		c.note("the suite has changed: %s run again, and what they left before is kept",
+			schema.Count(len(invalid), "attempt", "attempts"))
+	}
+	changed := false
+	for _, what := range slices.Sorted(maps.Keys(c.asks.Definitions)) {
+		keys := differing(old[what], c.asks.Definitions[what])
+		changed = changed || len(keys) > 0
+		if old[what] == nil {
+			continue
+		}
+		var concerned []string
+		for _, a := range c.attempts {
+			if invalid[a.Attempt] && (what == "task "+a.Task || what == "agent "+a.Agent) {
+				concerned = append(concerned, a.String())
+			}
+		}
+		if len(keys) > 0 && len(concerned) > 0 {
+			c.note("%s has another %s: %s run again", what, strings.Join(keys, ", "), list(concerned))
+		}
+	}
+	if !changed && len(old) == len(c.asks.Definitions) {
+		return nil
+	}
+	return c.ledger.Append(ledger.Line{Kind: ledger.Edited, Definitions: c.asks.Definitions})
+}
+
+// seen notes a machine, and says what differs from those before.
+func (c *Coordinator) seen(agent string, h schema.SuiteHost) {
+	if c.hosts[h] {
+		return
+	}
+	for other := range c.hosts {
+		if other.AssayRun != h.AssayRun || other.Kernel != h.Kernel {
+			c.note("%s has %s on %s, and %s has %s on %s: what they say may differ", h.Worker, h.AssayRun, h.Kernel,
+				other.Worker, other.AssayRun, other.Kernel)
+			break
+		}
+	}
+	if before, ok := c.programs[agent]; ok && before != h.AgentDigest {
+		c.note("the program of %s on %s differs from the one before", agent, h.Worker)
+	}
+	c.hosts[h], c.programs[agent] = true, h.AgentDigest
+}
+
+// differing are the keys whose values differ, in order.
+func differing(a, b map[string]string) []string {
+	keys := map[string]bool{}
+	for _, m := range []map[string]string{a, b} {
+		for k := range m {
+			if a[k] != b[k] {
+				keys[k] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+// list names the first of many.
+func list(names []string) string {
+	const most = 10
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// runID is the id of the run of the try with the token.
+func runID(token string) string { return "try_" + token }
 
 // decide adds a try's verdict.
 func (a *attempt) decide(v *schema.SuiteTry) {
@@ -273,7 +383,7 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 			err = c.hear(kill, m)
 		case token := <-c.Beats:
 			if t := c.tokens[token]; t != nil {
-				t.heard, t.taken = time.Now(), true
+				t.heard, t.taken = c.now(), true
 			}
 		case e := <-c.examined:
 			c.examining--
@@ -299,7 +409,7 @@ func (c *Coordinator) bury() error {
 		if t.host == nil || c.Own == "" || t.host.Worker != c.Own {
 			continue
 		}
-		v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Verdict: schema.SuiteInfrastructure,
+		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
 			Class: schema.SuiteInterrupted, Reason: "assay-suite ended before it did"}
 		if err := c.verdict(t, v); err != nil {
 			return err
@@ -322,32 +432,33 @@ func (c *Coordinator) republish(ctx context.Context) error {
 }
 
 func (c *Coordinator) publish(ctx context.Context, t *try) error {
-	work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.digests[t.of.Task])
+	work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.asks.Workspaces[t.of.Task])
 	if err != nil {
 		return err
 	}
 	t.work, err = c.Hub.Publish(ctx, work)
-	t.heard = time.Now()
+	t.heard = c.now()
 	return err
 }
 
 // wants reports whether the attempt needs another try.
 func (c *Coordinator) wants(a *attempt) bool {
 	switch {
-	case a.open != nil:
-		return false
-	case a.verdict == nil:
-		return true
-	case a.verdict.Verdict != schema.SuiteInfrastructure:
+	case a.open != nil, a.verdict != nil && a.verdict.Verdict != schema.SuiteInfrastructure:
 		return false
 	}
-	return c.spent(a) < c.most(a) && !c.stopped(a)
+	return c.spent(a) < c.most(a) && c.stopped(a) == nil
 }
 
-// spent is how many tries count: one that was interrupted, or never began, does not.
+// spent is how many tries of this process count: one that was interrupted, or never began, does not. Whoever runs a
+// suite again after the machine failed wants it tried again; but a recorder that was killed counts for good.
 func (c *Coordinator) spent(a *attempt) int {
+	tries := a.tries[a.earlier:]
+	if slices.ContainsFunc(a.tries, recorderKilled) {
+		tries = a.tries
+	}
 	n := 0
-	for _, t := range a.tries {
+	for _, t := range tries {
 		if t.Class != schema.SuiteInterrupted && t.Class != schema.SuiteNotBegun {
 			n++
 		}
@@ -358,7 +469,7 @@ func (c *Coordinator) spent(a *attempt) int {
 // most is how many tries the attempt has. An agent must not win tries by killing the recorder: such a try is repeated
 // once.
 func (c *Coordinator) most(a *attempt) int {
-	if slices.ContainsFunc(a.tries, func(t schema.SuiteTry) bool { return recorderKilled(t) }) {
+	if slices.ContainsFunc(a.tries, recorderKilled) {
 		return min(2, c.File.MostTries())
 	}
 	return c.File.MostTries()
@@ -371,24 +482,42 @@ func recorderKilled(t schema.SuiteTry) bool {
 // RuleRecorderKilled is the rule of the suspicion about a try whose recorder died by a signal that nobody of ours sent.
 const RuleRecorderKilled = "recorder_killed"
 
-// stopped reports whether the machine failed this agent at this task so often, in one way, that it is not tried again.
-func (c *Coordinator) stopped(a *attempt) bool {
-	var last []schema.SuiteTry
-	for _, other := range c.attempts {
-		if other.Task == a.Task && other.Agent == a.Agent {
-			last = append(last, other.tries...)
-		}
+// stopped is the last of so many faults of the machine in a row, all in one way, that this agent is not tried again at
+// this task; nil if it is.
+func (c *Coordinator) stopped(a *attempt) *schema.SuiteTry {
+	last := c.faults[cell{a.Task, a.Agent}]
+	if last == nil || last.inARow < alike {
+		return nil
 	}
-	if len(last) < alike {
-		return false
+	return &last.try
+}
+
+// cell is an agent at a task.
+type cell struct{ task, agent string }
+
+// faults are how often the machine has failed in one way, one time after the other, in this process.
+type faults struct {
+	inARow int
+	try    schema.SuiteTry // the last one
+}
+
+// count counts a try of this process.
+func (c *Coordinator) count(a Attempt, v *schema.SuiteTry) {
+	at := cell{a.Task, a.Agent}
+	switch last := c.faults[at]; {
+	case v.Verdict != schema.SuiteInfrastructure:
+		delete(c.faults, at)
+	case v.Class == schema.SuiteInterrupted, v.Class == schema.SuiteNotBegun:
+	case last != nil && last.try.Class == v.Class:
+		last.inARow++
+		last.try = *v
+	default:
+		c.faults[at] = &faults{1, *v}
 	}
-	for _, t := range last[len(last)-alike:] {
-		if t.Verdict != schema.SuiteInfrastructure || t.Class != last[len(last)-1].Class ||
-			t.Class == schema.SuiteInterrupted || t.Class == schema.SuiteNotBegun {
-			return false
-		}
+	if f := c.faults[at]; f != nil && f.inARow == alike {
+		c.note("%s at %s is not tried again: the machine failed %d times in a row (%s: %s)", a.Agent, a.Task, alike,
+			v.Class, v.Reason)
 	}
-	return true
 }
 
 func (c *Coordinator) waiting() bool { return slices.ContainsFunc(c.attempts, c.wants) }
@@ -400,7 +529,7 @@ func (c *Coordinator) fill(ctx context.Context) error {
 		return nil
 	}
 	var ready []*attempt
-	now := time.Now()
+	now := c.now()
 	for _, a := range c.attempts {
 		if c.wants(a) && !now.Before(a.next) {
 			ready = append(ready, a)
@@ -428,7 +557,7 @@ func (c *Coordinator) fill(ctx context.Context) error {
 		t := &try{of: a, number: a.number, token: newToken(), heard: now}
 		a.open, c.tokens[t.token] = t, t
 		lines[i] = ledger.Line{Kind: ledger.Opened, Attempt: a.Attempt, Try: t.number, Token: t.token,
-			Identity: c.identities[a.Attempt]}
+			Identity: c.asks.Identities[a.Attempt]}
 	}
 	if err := c.ledger.Append(lines...); err != nil {
 		return err
@@ -464,20 +593,20 @@ func newToken() string {
 func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
 	var told Told
 	if err := json.Unmarshal(m.Data, &told); err != nil {
-		m.Done()
+		defer m.Done()
 		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Why: "a message cannot be read: " + err.Error()})
 	}
 	t := c.tokens[told.Token]
 	if t == nil || t.deciding {
-		m.Done()
+		defer m.Done()
 		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: told.Token, Why: "no such try is open"})
 	}
-	t.heard, t.taken = time.Now(), true
+	t.heard, t.taken = c.now(), true
 	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}
 	switch {
 	case told.Began != nil && !t.began:
 		t.began, t.host = true, told.Began
-		c.hosts[*told.Began] = true
+		c.seen(t.of.Agent, *told.Began)
 		line.Kind, line.Host, line.Worker = ledger.Began, told.Began, told.Began.Worker
 		if err := c.ledger.Append(line); err != nil {
 			return err
@@ -510,7 +639,7 @@ func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carri
 	part := filepath.Join(c.Dir, e.bundle+".part")
 	err := os.MkdirAll(filepath.Dir(part), 0o755)
 	if err == nil {
-		err = c.fetch(ctx, ended, part)
+		err = c.fetch(ctx, t, ended, part)
 	}
 	if err == nil {
 		rules := ""
@@ -536,9 +665,16 @@ func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carri
 	return e
 }
 
-func (c *Coordinator) fetch(ctx context.Context, ended *Ended, to string) error {
+// fetch fetches a bundle. A worker cannot name another than that of its try.
+func (c *Coordinator) fetch(ctx context.Context, t *try, ended *Ended, to string) error {
 	if !ended.Stored {
+		if want := localBundle(c.OwnDir, t.token); c.OwnDir == "" || ended.Bundle != want {
+			return fmt.Errorf("the worker names the file %q as its bundle", ended.Bundle)
+		}
 		return os.Rename(ended.Bundle, to)
+	}
+	if ended.Bundle != t.token {
+		return fmt.Errorf("the worker names the bundle %q", ended.Bundle)
 	}
 	f, err := os.Create(to)
 	if err != nil {
@@ -552,7 +688,7 @@ func (c *Coordinator) fetch(ctx context.Context, ended *Ended, to string) error 
 
 // belongs checks that the bundle is of the try's run.
 func (c *Coordinator) belongs(t *try, found *Examined) error {
-	if want := "try_" + t.token; found.RunID != want {
+	if want := runID(t.token); found.RunID != want {
 		return fmt.Errorf("the bundle is of the run %s, want %s", found.RunID, want)
 	}
 	for k, v := range c.File.labels(c.File.task(t.of.Task), t.of.Attempt, t.number) {
@@ -566,7 +702,7 @@ func (c *Coordinator) belongs(t *try, found *Examined) error {
 // conclude writes the verdict of a try.
 func (c *Coordinator) conclude(e examination) error {
 	t := e.try
-	v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Bundle: e.bundle, ExitCode: e.ended.ExitCode}
+	v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Bundle: e.bundle, ExitCode: e.ended.ExitCode}
 	switch {
 	case e.found != nil:
 		res := e.found.Result
@@ -582,6 +718,7 @@ func (c *Coordinator) conclude(e examination) error {
 	default:
 		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
 		v.Reason = cmp.Or(e.fault, "assay-run left no bundle: "+e.ended.Said)
+		v.Class = faultClass(v.Reason, v.Class)
 	}
 	switch {
 	case c.killed && v.Class == schema.SuiteWorkerLost:
@@ -601,6 +738,7 @@ func (c *Coordinator) conclude(e examination) error {
 
 // verdict writes a verdict and closes the try.
 func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
+	v.Host = t.host
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: t.of.Attempt, Try: t.number, Token: t.token, Verdict: v}
 	if err := c.ledger.Append(line); err != nil {
 		return err
@@ -609,8 +747,9 @@ func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
 	a := t.of
 	a.open = nil
 	a.decide(v)
+	c.count(a.Attempt, v)
 	if v.Verdict == schema.SuiteInfrastructure {
-		a.next = time.Now().Add(firstPause << min(len(a.tries)-1, 6))
+		a.next = c.now().Add(c.pause << min(len(a.tries)-a.earlier-1, 6))
 	}
 	if c.OnVerdict != nil {
 		c.OnVerdict(a.Attempt, v)
@@ -622,7 +761,7 @@ func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
 func (c *Coordinator) expire(ctx context.Context) error {
 	lease := cmp.Or(c.Lease, DefaultLease)
 	for _, t := range c.tokens {
-		if t.deciding || time.Since(t.heard) < lease {
+		if t.deciding || c.now().Sub(t.heard) < lease {
 			continue
 		}
 		if !t.taken && t.work != 0 {
@@ -631,13 +770,13 @@ func (c *Coordinator) expire(ctx context.Context) error {
 				continue // the carrier is away
 			}
 			if !taken {
-				t.heard = time.Now() // it waits for a worker
+				t.heard = c.now() // it waits for a worker
 				continue
 			}
-			t.taken, t.heard = true, time.Now()
+			t.taken, t.heard = true, c.now()
 			continue
 		}
-		v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Verdict: schema.SuiteInfrastructure,
+		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
 			Class: schema.SuiteWorkerLost, Reason: "nothing was heard of its worker for " + lease.String()}
 		if !t.began {
 			v.Class, v.Reason = schema.SuiteNotBegun, "a worker took it and did not begin"
@@ -660,7 +799,7 @@ func (c *Coordinator) giveUp(context.Context) error {
 	case <-time.After(cmp.Or(c.Lease, DefaultLease)):
 	}
 	for _, t := range c.tokens {
-		v := &schema.SuiteTry{Try: t.number, RunID: "try_" + t.token, Verdict: schema.SuiteInfrastructure,
+		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
 			Class: schema.SuiteInterrupted, Reason: "the suite was interrupted"}
 		if err := c.verdict(t, v); err != nil {
 			return err

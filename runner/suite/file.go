@@ -100,9 +100,9 @@ type Agent struct {
 // ErrFile is wrapped by every error about a suite file.
 var ErrFile = errors.New("bad suite file")
 
-// Load reads and checks the suite file at path, and what it names: nothing of a suite starts before. The error lists
-// all faults, each with its line.
-func Load(path string) (*File, error) {
+// Load reads and checks the suite file at path, and what it names: nothing of a suite starts before. rules checks a
+// file of rules. The error lists all faults, each with its line.
+func Load(path string, rules func(path string) error) (*File, error) {
 	data, err := strict.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFile, err)
@@ -117,7 +117,7 @@ func Load(path string) (*File, error) {
 	f := &File{}
 	lines, err := strict.DecodeAll(data, f)
 	f.dir = dir
-	c := &checker{file: f, lines: lines}
+	c := &checker{file: f, lines: lines, rules: rules}
 	if err != nil {
 		c.faults = append(c.faults, err)
 	}
@@ -134,6 +134,7 @@ func Load(path string) (*File, error) {
 type checker struct {
 	file   *File
 	lines  strict.Lines
+	rules  func(path string) error
 	faults []error
 }
 
@@ -249,10 +250,8 @@ func (c *checker) task(t *Task, at string) {
 		}
 	}
 	if t.Rules != "" {
-		if info, err := os.Stat(c.file.path(t.Rules)); err != nil {
+		if err := c.rules(c.file.path(t.Rules)); err != nil {
 			c.fault("%v", err)(in("rules")...)
-		} else if !info.Mode().IsRegular() {
-			c.fault("%s is not a regular file", t.Rules)(in("rules")...)
 		}
 	}
 	if _, err := EvaluationFile(t.evaluation()); err != nil {

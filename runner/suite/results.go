@@ -4,6 +4,7 @@ package suite
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -14,14 +15,15 @@ import (
 // Results are the results of the suite so far.
 func (c *Coordinator) Results() *schema.SuiteResults {
 	r := &schema.SuiteResults{Schema: schema.SuiteResultsV0, Suite: c.File.Name, Attempts: []schema.SuiteAttempt{},
-		Cells: []schema.SuiteCell{}, Agents: []schema.SuiteAgent{}, Flaky: []string{}}
+		Cells: []schema.SuiteCell{}, Agents: []schema.SuiteAgent{}, Flaky: []string{},
+		Definitions: c.asks.Definitions}
 	for _, a := range c.attempts {
-		r.Attempts = append(r.Attempts, a.result())
+		r.Attempts = append(r.Attempts, c.result(a))
 	}
 	for _, t := range c.File.Tasks {
 		for _, a := range c.File.Agents {
 			if !c.File.excluded(t.Name, a.Name) {
-				r.Cells = append(r.Cells, cell(t.Name, a.Name, r.Attempts))
+				r.Cells = append(r.Cells, cellFigures(t.Name, a.Name, r.Attempts))
 			}
 		}
 	}
@@ -42,12 +44,17 @@ func (c *Coordinator) Results() *schema.SuiteResults {
 	return r
 }
 
-func (a *attempt) result() schema.SuiteAttempt {
+func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 	r := schema.SuiteAttempt{ID: a.String(), Task: a.Task, Agent: a.Agent, Attempt: a.Attempt.Attempt,
-		Tries: append([]schema.SuiteTry{}, a.tries...), Suspicions: []schema.Finding{}, Unknown: []string{}}
+		Identity: c.asks.Identities[a.Attempt], Tries: append([]schema.SuiteTry{}, a.tries...),
+		Suspicions: []schema.Finding{}, Unknown: []string{}}
 	if v := a.verdict; v != nil && v.Class != schema.SuiteInterrupted && v.Class != schema.SuiteNotBegun {
-		r.Verdict, r.Reason, r.Bundle, r.Identity = &v.Verdict, v.Reason, v.Bundle, v.Identity
+		r.Verdict, r.Reason, r.Bundle = &v.Verdict, v.Reason, v.Bundle
 		r.Unknown = append(r.Unknown, v.Unknown...)
+	} else if last := c.stopped(a); last != nil && a.open == nil {
+		r.Verdict = new(schema.SuiteInfrastructure)
+		r.Reason = fmt.Sprintf("it was not tried: the machine failed %d times in a row (%s: %s)", alike, last.Class,
+			last.Reason)
 	}
 	for _, t := range a.tries { // what an agent did in an earlier try counts too
 		r.Suspicions = append(r.Suspicions, t.Suspicions...)
@@ -55,8 +62,8 @@ func (a *attempt) result() schema.SuiteAttempt {
 	return r
 }
 
-// cell has the figures of an agent at a task.
-func cell(task, agent string, attempts []schema.SuiteAttempt) schema.SuiteCell {
+// cellFigures are the figures of an agent at a task.
+func cellFigures(task, agent string, attempts []schema.SuiteAttempt) schema.SuiteCell {
 	c := schema.SuiteCell{Task: task, Agent: agent, PassAt: []float64{}, PassHat: []float64{}}
 	clean := 0 // passed without suspicions
 	for i := range attempts {

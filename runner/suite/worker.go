@@ -79,9 +79,8 @@ type Worker struct {
 	host schema.SuiteHost
 }
 
-// Run takes tries and runs them until ctx ends; what runs then goes on. When kill ends, what runs
-// is cancelled. It returns
-// when nothing runs any more. What a dead predecessor left in Dir is ended, and removed.
+// Run takes tries and runs them until ctx ends; what runs then goes on. When kill ends, what runs is cancelled. It
+// returns when nothing runs any more. What a dead predecessor left in Dir is ended, and removed.
 func (w *Worker) Run(ctx, kill context.Context) error {
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return err
@@ -102,6 +101,9 @@ func (w *Worker) Run(ctx, kill context.Context) error {
 	slots.Wait()
 	return errors.Join(failed...)
 }
+
+// localBundle is where a worker of this process leaves the bundle of the try with the token.
+func localBundle(dir, token string) string { return filepath.Join(dir, "bundle-"+token) }
 
 func (w *Worker) slotDir(i int) string { return filepath.Join(w.Dir, fmt.Sprintf("slot-%d", i)) }
 
@@ -186,11 +188,7 @@ func (w *Worker) try(kill context.Context, work *Work, i int) *Ended {
 }
 
 func setupFault(err error) *Ended {
-	class := schema.SuiteSetup
-	if errors.Is(err, syscall.ENOSPC) {
-		class = schema.SuiteDiskFull
-	}
-	return &Ended{Class: class, Reason: err.Error()}
+	return &Ended{Class: faultClass(err.Error(), schema.SuiteSetup), Reason: err.Error()}
 }
 
 func (w *Worker) beat(ctx context.Context, token string) {
@@ -254,6 +252,10 @@ func (w *Worker) prepare(dir string, work *Work, i int) error {
 		}
 	}
 	work.Evaluation.Workspace = []string{workspace}
+	work.Evaluation.Hidden = append(work.Evaluation.Hidden, filepath.Join(dir, "evaluation.yaml"))
+	if s.Contract != "" {
+		work.Evaluation.Hidden = append(work.Evaluation.Hidden, s.Contract)
+	}
 	for other := range w.Jobs {
 		if other != i {
 			work.Evaluation.Others = append(work.Evaluation.Others, filepath.Join(w.slotDir(other), "**"))
@@ -322,7 +324,7 @@ func (w *Worker) hand(kill context.Context, dir string, work *Work, e *Ended) *E
 		return e
 	}
 	if w.Local {
-		kept := filepath.Join(w.Dir, "bundle-"+work.Token)
+		kept := localBundle(w.Dir, work.Token)
 		if err := os.Rename(bundle, kept); err != nil {
 			return setupFault(err)
 		}
@@ -381,7 +383,9 @@ func copyWorkspace(from, to string) error {
 	if !info.IsDir() {
 		return unpack(from, to)
 	}
-	out, err := exec.Command("cp", "-a", "--reflink=auto", "--", from+"/.", to).CombinedOutput()
+	cp := exec.Command("cp", "-a", "--reflink=auto", "--", from+"/.", to)
+	cp.Env = append(os.Environ(), "LC_ALL=C") // what it says is looked at
+	out, err := cp.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("cp: %w: %s", err, bytes.TrimSpace(out))
 	}

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package ledger keeps what a suite has decided: an append-only file of lines, each on disk before
-// its writer goes on. It
-// is the only truth about a suite. What it does not say did not happen.
+// Package ledger keeps what a suite has decided: an append-only file of lines, each on disk before its writer goes on.
+// It is the only truth about a suite. What it does not say did not happen.
 //
 // A line that was being written when its writer died is torn: it is cut off when the ledger is opened the next time.
 // Any other damage is an error that names the line, since what follows it may be false.
@@ -42,7 +41,7 @@ const (
 	Ended   = "ended"   // a worker told how it ended
 	Verdict = "verdict" // nothing about the try changes any more
 	Refused = "refused" // a message about a try that is not open, and why
-	Edited  = "edited"  // the suite file changed: the identities that hold from now on
+	Edited  = "edited"  // the suite changed: the definitions that hold from now on
 )
 
 // Attempt names one attempt of an agent at a task, from 1 on.
@@ -70,6 +69,8 @@ type Line struct {
 	Host     *schema.SuiteHost `json:"host,omitzero"`    // of Began
 	Verdict  *schema.SuiteTry  `json:"verdict,omitzero"` // of Verdict
 	Why      string            `json:"why,omitzero"`     // of Refused
+	// Definitions are digests of the fields of the suite's tasks and agents; of Begun and Edited.
+	Definitions map[string]map[string]string `json:"definitions,omitzero"`
 }
 
 var (
@@ -90,9 +91,8 @@ type Ledger struct {
 	now  func() time.Time
 }
 
-// Open locks the directory, which exists, and returns its ledger with the lines that it has. cut is
-// the length of a torn
-// last line that was cut off, in bytes.
+// Open locks the directory, which exists, and returns its ledger with the lines that it has. cut is the length of a
+// torn last line that was cut off, in bytes.
 func Open(dir string) (l *Ledger, lines []Line, cut int64, err error) {
 	lock, err := lockDir(dir)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -148,4 +149,25 @@ func TestAWriterThatFailedStaysBroken(t *testing.T) {
 		t.Errorf("it fails with %v and then goes on", first)
 	}
 	l.lock.Close()
+}
+
+// A clock that is set back changes nothing: lines are ordered by their numbers.
+func TestAClockThatIsSetBackChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	write3(t, dir)
+	l, _, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.now = func() time.Time { return time.Now().Add(-time.Hour) }
+	if err := errors.Join(l.Append(Line{Kind: Refused}), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l, lines, cut, err := Open(dir)
+	if err != nil || cut != 0 || len(lines) != 4 || lines[3].At >= lines[2].At {
+		t.Fatalf("it has %+v, %d bytes cut, %v", lines, cut, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -1,0 +1,344 @@
+//go:build linux
+
+package suite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner/suite/carrier"
+	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// stage is a coordinator whose workers are the test: it takes work from published, and tells.
+type stage struct {
+	*testing.T
+	dir       string
+	published chan *Work
+	told      chan carrier.Message
+	beats     chan string
+	verdicts  chan *schema.SuiteTry
+	notes     []string
+	ended     chan error
+	c         *Coordinator
+	later     atomic.Int64 // how far the clock is ahead, in nanoseconds
+
+	mu     sync.Mutex
+	stored map[string]string            // bundles, by name
+	labels map[string]map[string]string // by run
+}
+
+// Publish is the hub's.
+func (s *stage) Publish(_ context.Context, work any) (uint64, error) {
+	w := work.(*Work)
+	s.mu.Lock()
+	s.labels[w.Spec.RunID] = w.Spec.Labels
+	s.mu.Unlock()
+	s.published <- w
+	return 1, nil
+}
+
+func (s *stage) Taken(context.Context, uint64) (bool, error) { return true, nil }
+
+func (s *stage) Fetch(_ context.Context, name string, w io.Writer) error {
+	s.mu.Lock()
+	text, ok := s.stored[name]
+	s.mu.Unlock()
+	if !ok {
+		return errors.New("there is no such bundle")
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+func (s *stage) Forget(context.Context, string) error { return nil }
+
+// examineText reads a bundle of these tests: its run, and the code that the agent ended with.
+func (s *stage) examineText(_ context.Context, bundle, _ string) (*Examined, error) {
+	text, err := os.ReadFile(bundle)
+	if err != nil {
+		return nil, err
+	}
+	words := strings.Fields(string(text))
+	if len(words) != 2 {
+		return nil, errors.New("it does not verify")
+	}
+	code := int(words[1][0] - '0')
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Examined{RunID: words[0], Labels: s.labels[words[0]],
+		Result: &schema.Result{Outcome: schema.OutcomeExited, ExitCode: &code}}, nil
+}
+
+// run runs the suite of the text, in dir, until stop is called.
+func play(t *testing.T, dir, text string, lease time.Duration) (s *stage, stop func()) {
+	t.Helper()
+	file := filepath.Join(dir, "suite.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &stage{T: t, dir: dir, published: make(chan *Work, 100), told: make(chan carrier.Message, 100),
+		beats: make(chan string, 100), verdicts: make(chan *schema.SuiteTry, 100), ended: make(chan error, 1),
+		stored: map[string]string{}, labels: map[string]map[string]string{}}
+	s.c, err = Open(Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Hub: s, Told: s.told,
+		Beats: s.beats, Examine: s.examineText,
+		OnVerdict: func(_ Attempt, v *schema.SuiteTry) { s.verdicts <- v },
+		OnNote:    func(n string) { s.notes = append(s.notes, n) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.c.pause = 0
+	s.c.now = func() time.Time { return time.Now().Add(time.Duration(s.later.Load())) }
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { s.ended <- s.c.Run(ctx, ctx) }()
+	return s, func() {
+		cancel()
+		<-s.ended
+		if err := s.c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// over waits until all attempts have a verdict.
+func (s *stage) over() {
+	s.Helper()
+	if err := <-s.ended; err != nil {
+		s.Error(err)
+	}
+	s.ended <- nil
+}
+
+func (s *stage) tell(told Told) {
+	s.Helper()
+	data, err := json.Marshal(told)
+	if err != nil {
+		s.Fatal(err)
+	}
+	done := make(chan struct{})
+	s.told <- carrier.Message{Data: data, Done: func() { close(done) }}
+	<-done
+}
+
+func (s *stage) begin(w *Work) { s.tell(Told{Token: w.Token, Began: &schema.SuiteHost{Worker: "w"}}) }
+
+func (s *stage) store(name, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored[name] = text
+}
+
+// end stores a bundle of the run and tells of it.
+func (s *stage) end(w *Work, code string) {
+	s.store(w.Token, runID(w.Token)+" "+code)
+	s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: w.Token, Stored: true}})
+}
+
+// refused are the reasons of what was refused.
+func (s *stage) refused() (why []string) {
+	s.Helper()
+	lines, err := ledger.Read(filepath.Join(s.dir, "out"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, l := range lines {
+		if l.Kind == ledger.Refused {
+			why = append(why, l.Why)
+		}
+	}
+	return why
+}
+
+const oneTask = `name: stage
+attempts: 1
+tasks: [{name: t, command: "true"}]
+agents: [{name: a, command: "true"}]
+`
+
+const hang = time.Hour // a lease that no test waits for
+
+// Only who was given a try can tell of it, and only with the bundle of its run.
+func TestForgedResultsAreRefused(t *testing.T) {
+	s, stop := play(t, t.TempDir(), oneTask, hang)
+	defer stop()
+	w := <-s.published
+	s.begin(w)
+	passed := runID(w.Token) + " 0"
+	s.store("other", passed)
+	s.tell(Told{Token: "0123456789abcdef0123456789abcdef", Ended: &Ended{Bundle: "other", Stored: true}})
+	if why := s.refused(); !slices.Equal(why, []string{"no such try is open"}) {
+		t.Errorf("it refused %q", why)
+	}
+	for i, forged := range []struct{ name, text, want string }{
+		{"other", passed, `the worker names the bundle "other"`},
+		{"", "try_another 0", "the bundle is of the run try_another, want try_"},
+		{"", "x", "it does not verify"},
+	} {
+		name := cmp.Or(forged.name, w.Token)
+		s.store(name, forged.text)
+		s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: name, Stored: true}})
+		v := <-s.verdicts
+		if v.Class != schema.SuiteAssayRun || !strings.Contains(v.Reason, forged.want) {
+			t.Errorf("%d: the verdict is %s %s: %s", i, v.Verdict, v.Class, v.Reason)
+		}
+		if i < 2 {
+			w = <-s.published
+		}
+	}
+	s.over()
+}
+
+// A result cannot make the coordinator take a file of its own disk.
+func TestAResultNamesNoFile(t *testing.T) {
+	s, stop := play(t, t.TempDir(), oneTask, hang)
+	defer stop()
+	secret := filepath.Join(s.dir, "secret")
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := <-s.published
+	s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: secret}})
+	if v := <-s.verdicts; v.Class != schema.SuiteAssayRun {
+		t.Errorf("the verdict is %s %s", v.Verdict, v.Class)
+	}
+	s.end(<-s.published, "0")
+	s.over()
+	if _, err := os.Stat(secret); err != nil {
+		t.Error(err)
+	}
+}
+
+// A try of which nothing is heard is given to another worker; what its own worker tells later is refused.
+func TestALateResultIsRefused(t *testing.T) {
+	s, stop := play(t, t.TempDir(), oneTask, hang)
+	defer stop()
+	late := <-s.published
+	s.begin(late)
+	s.later.Add(int64(2 * hang))
+	if v := <-s.verdicts; v.Class != schema.SuiteWorkerLost {
+		t.Fatalf("the verdict is %s %s: %s", v.Verdict, v.Class, v.Reason)
+	}
+	s.end(late, "3")
+	if why := s.refused(); len(why) != 1 {
+		t.Errorf("it refused %q", why)
+	}
+	w := <-s.published
+	s.begin(w)
+	s.end(w, "0")
+	s.over()
+	if r := s.c.Results().Attempts[0]; *r.Verdict != schema.SuitePassed || len(r.Tries) != 2 {
+		t.Errorf("the attempt is %+v", r)
+	}
+}
+
+// A try that a worker took and never began costs no retry.
+func TestATryThatNeverBeganCostsNothing(t *testing.T) {
+	text := strings.Replace(oneTask, "attempts: 1", "retries: 0", 1)
+	s, stop := play(t, t.TempDir(), text, 20*time.Millisecond)
+	defer stop()
+	for range 3 {
+		<-s.published
+		if v := <-s.verdicts; v.Class != schema.SuiteNotBegun {
+			t.Fatalf("the verdict is %s %s", v.Verdict, v.Class)
+		}
+	}
+}
+
+// Five faults alike in a row stop an agent at a task, and not the others. The next process tries again.
+func TestFaultsAlikeStopAnAgentAtATask(t *testing.T) {
+	dir := t.TempDir()
+	text := `name: stage
+attempts: 20
+retries: 1
+tasks: [{name: t, command: "true"}]
+agents: [{name: bad, command: "true"}, {name: good, command: "true"}]
+`
+	s, stop := play(t, dir, text, hang)
+	bad, verdicts := 0, 0
+	for verdicts < 25 {
+		w := <-s.published
+		if w.Agent == "bad" {
+			bad++
+			s.tell(Told{Token: w.Token, Ended: &Ended{Class: schema.SuiteEngine, Reason: "no engine"}})
+		} else {
+			s.end(w, "0")
+		}
+		<-s.verdicts
+		verdicts++
+	}
+	s.over()
+	r := s.c.Results()
+	stop()
+	if bad != alike || r.Agents[0].Infrastructure != 20 || r.Agents[1].Passed != 20 {
+		t.Errorf("%d tries were made; the agents are %+v", bad, r.Agents)
+	}
+	if why := r.Attempts[len(r.Attempts)-2].Reason; !strings.Contains(why, "5 times in a row (engine: no engine)") {
+		t.Errorf("an attempt that was not tried says %q", why)
+	}
+	if ExitCode(r) != ExitUndecided {
+		t.Errorf("the exit code is %d", ExitCode(r))
+	}
+	s, stop = play(t, dir, text, hang)
+	defer stop()
+	for range 20 {
+		w := <-s.published
+		s.end(w, "0")
+		if v := <-s.verdicts; w.Agent != "bad" || v.Verdict != schema.SuitePassed {
+			t.Fatalf("%s has the verdict %s", w.Agent, v.Verdict)
+		}
+	}
+	s.over()
+}
+
+// After an edit the suite says what changed and what that makes invalid, and runs just that.
+func TestAnEditIsToldOf(t *testing.T) {
+	dir := t.TempDir()
+	text := `name: stage
+tasks: [{name: t, command: "true"}, {name: u, command: "true"}]
+agents: [{name: a, command: "true"}]
+`
+	s, stop := play(t, dir, text, hang)
+	for range 2 {
+		s.end(<-s.published, "0")
+	}
+	s.over()
+	stop()
+	s, stop = play(t, dir, strings.Replace(text, `u, command: "true"`, `u, command: "false", timeout: 1m`, 1), hang)
+	defer stop()
+	w := <-s.published
+	if w.Task != "u" || w.Try != 2 {
+		t.Errorf("it tries %s, try %d", w.Attempt, w.Try)
+	}
+	s.end(w, "0")
+	s.over()
+	want := "task u has another command, timeout: u/a/1 run again"
+	if !slices.Contains(s.notes, want) {
+		t.Errorf("it says %q, want %q", s.notes, want)
+	}
+}
+
+func TestADirectoryInAWorkspaceIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	f := &File{Name: "n", Tasks: []Task{{Name: "t", Workspace: "."}}, dir: dir}
+	_, err := Open(Config{File: f, Dir: filepath.Join(dir, "out")})
+	if !errors.Is(err, ErrDirectory) {
+		t.Errorf("it says %v", err)
+	}
+}
