@@ -429,6 +429,16 @@ func (c *confinement) resistance() string {
 	return schema.ResistsNone
 }
 
+// sealed reports whether the command had a network of its own, with no way out but the doors of ours.
+func (c *confinement) sealed() bool {
+	if c.profile == nil {
+		return false
+	}
+	n := c.profile.Network
+	return n.Mode == sandbox.NetLoopback && len(n.UnixSockets) == 0 && len(n.LocalPorts) == 0 &&
+		c.enforced(sandbox.LayerNamespaces, sandbox.LayerNetwork)
+}
+
 // confined reports whether the command starts in a sandbox.
 func (c *confinement) confined() bool { return c.profile != nil }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"os/exec"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/model"
@@ -20,16 +23,20 @@ type modelSide struct {
 	dir      string
 	routes   func() ([]model.Route, error)
 	digests  bool
+	wanted   bool
+	home     interface{ sealed() bool }
 
 	held     bool // a route has a key of ours
 	endpoint *model.Endpoint
 	recorder *model.Recorder
+	path     *model.Path
 }
 
 // newModelSide makes the endpoint of a run.
-func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls) *modelSide {
+func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, at home) *modelSide {
 	return &modelSide{
-		log: log, calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir, routes: spec.modelRoutes,
+		wanted: spec.Model.Gateway, home: at, log: log, calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
+		routes:  spec.modelRoutes,
 		digests: spec.Model.Bodies == schema.ModelBodiesNone,
 	}
 }
@@ -42,7 +49,8 @@ func (m *modelSide) open(context.Context) error {
 	}
 	if err == nil {
 		m.recorder = model.NewRecorder(model.RecorderConfig{Log: m.log, Digests: m.digests})
-		m.endpoint, err = model.Listen(model.Config{Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir})
+		m.endpoint, err = model.Listen(model.Config{Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir,
+			Drained: drained})
 	}
 	if err != nil {
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
@@ -54,7 +62,21 @@ func (m *modelSide) open(context.Context) error {
 		m.held = m.held || r.Key != ""
 	}
 	m.calls.Own(m.endpoint.Address())
+	m.path = model.NewPath(m.endpoint.Address(), routes)
 	return nil
+}
+
+// drained reports whether the other end of a connection is closed and all that it sent was read.
+func drained(c syscall.Conn) (all bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		all = err == nil && n == 0 || err == unix.ECONNRESET
+	})
+	return all
 }
 
 // equip leads the command to the endpoint. traced tells that event is called for each connection.
@@ -76,12 +98,19 @@ func (m *modelSide) door() *sandbox.Door {
 	return &sandbox.Door{Address: m.endpoint.Address(), Serve: m.endpoint.Serve}
 }
 
-// event tells the record which process connects.
+// event tells the record which process connects, and follows the ways to models.
 func (m *modelSide) event(e *schema.KernelEvent) {
-	if m.endpoint == nil || e.Kind != schema.KindConnect || e.Local == "" || e.Value != m.endpoint.Address() {
+	if m.endpoint == nil {
 		return
 	}
-	m.recorder.Connected(strings.Clone(e.Local), e.ExecID)
+	m.path.Event(e)
+	switch {
+	case e.Value != m.endpoint.Address():
+	case e.Kind == schema.KindConnect && e.Local != "":
+		m.recorder.Connected(strings.Clone(e.Local), e.ExecID)
+	case e.Kind == schema.KindFlow:
+		m.recorder.Flow(e.BytesOut, e.BytesIn)
+	}
 }
 
 // close ends the endpoint, once nothing of the run is left and the kernel layer has seen its last event.
@@ -97,11 +126,16 @@ func (m *modelSide) close(res *schema.Result) error {
 	return err
 }
 
+// health says how much the record has, and how the command could reach models. h has the kernel layer's claims.
 func (m *modelSide) health(h *schema.ObservationHealth) {
-	if m.recorder == nil {
+	if m.endpoint == nil {
+		if m.wanted {
+			h.ModelLayer = schema.Absent
+		}
 		return
 	}
 	m.recorder.Health(h)
+	m.path.Health(h, m.home.sealed())
 	if m.held && h.TamperResistance != schema.ResistsUser && h.TamperResistance != schema.ResistsSandbox {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "model", Code: "model_key_reachable",

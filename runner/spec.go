@@ -904,13 +904,19 @@ const (
 	RequireSandbox = "tamper_resistance=" + schema.ResistsSandbox
 )
 
+// RequireModelPath asks that the command reached models by the model gateway alone: model_path is alone or only.
+const RequireModelPath = "model_path=" + schema.ModelPathAlone
+
 // Requirements lists what a Spec may require of the evidence.
-var Requirements = []string{RequireComplete, RequireUser, RequireSandbox}
+var Requirements = []string{RequireComplete, RequireUser, RequireSandbox, RequireModelPath}
 
 func (s *Spec) validateRequire(add addError) {
 	for _, r := range s.Require {
 		if !slices.Contains(Requirements, r) {
 			add(ErrChoice, "requirement %q (%s)", r, strings.Join(Requirements, ", "))
+		}
+		if r == RequireModelPath && !s.Model.Gateway {
+			add(ErrModel, "requirement %s needs --model-gateway", r)
 		}
 	}
 }
@@ -932,6 +938,21 @@ func unmet(require []string, kernel string, h *schema.ObservationHealth) *schema
 					"--require asks for %s", cmp.Or(h.TamperResistance, schema.ResistsNone), want),
 			}
 		}
+	}
+	if slices.Contains(require, RequireModelPath) && h.ModelPath != schema.ModelPathOnly &&
+		h.ModelPath != schema.ModelPathAlone {
+		e := &schema.ResultError{
+			Code: "model_path_not_alone",
+			Message: fmt.Sprintf("model_path is %s, and --require asks for %s", cmp.Or(h.ModelPath, schema.Unknown),
+				schema.ModelPathAlone),
+		}
+		for _, r := range h.Reasons {
+			if strings.HasPrefix(r.Code, "model_path_") || strings.HasPrefix(r.Code, "model_bypass_") {
+				e.Message, e.Hint = e.Message+": "+r.Message, r.Remedy
+				break
+			}
+		}
+		return e
 	}
 	asked := ""
 	switch {

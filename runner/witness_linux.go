@@ -40,6 +40,8 @@ type home interface {
 	nest(name string) (*cgroup.Nested, error)
 	// sockets are those of ours that it connects to, as kernel events have them.
 	sockets() []string
+	// sealed reports whether it had no way out but the doors of ours.
+	sealed() bool
 	// thawed waits until nobody has frozen it.
 	thawed(ctx context.Context) error
 }
@@ -47,7 +49,7 @@ type home interface {
 // newWitness makes the evidence of a run. marked tells which cgroups are those of checks; nil: there are no checks.
 func newWitness(log *evidence.Log, opt Options, spec *Spec, at home, marked *layer.Checks) *witness {
 	agent := newAgentSide(log, opt, spec, at, at.nest)
-	models := newModelSide(log, opt, spec, agent.calls)
+	models := newModelSide(log, opt, spec, agent.calls, at)
 	return &witness{agentSide: agent, model: models, home: at, observation: newObservation(log, spec, at, layer.Options{
 		Checks: marked, MovedV1: at.movedV1, Starter: at.starter, Wrote: agent.calls.Wrote,
 		Bind: func(ev *kernel.Event, e *schema.KernelEvent) {
@@ -91,6 +93,6 @@ func (w *witness) close(res *schema.Result) error {
 
 func (w *witness) health(h *schema.ObservationHealth) {
 	w.agentSide.health(h)
-	w.model.health(h)
 	w.observation.health(h)
+	w.model.health(h)
 }

@@ -35,9 +35,19 @@ type ObservationHealth struct {
 	RingbufDrops uint64 `json:"ringbuf_drops"`
 	PolicyLayer  string `json:"policy_layer"`
 	SDKLayer     string `json:"sdk_layer"`
-	// ModelLayer is unconfirmed (nothing is known to be missing, and nothing but the gateway itself says so) or
-	// partial; absent without a model gateway.
+	// ModelLayer is complete (the kernel layer saw no byte go to the model gateway that the gateway does not have),
+	// unconfirmed (nothing is known to be missing, and nothing but the gateway itself says so), partial, or absent
+	// (the gateway did not start). Empty without a model gateway, and so are the next three.
 	ModelLayer string `json:"model_layer,omitempty"`
+	// ModelFlow is what ModelLayer rests on; nil where nobody counted but the gateway.
+	ModelFlow *ModelFlow `json:"model_flow,omitempty"`
+	// ModelPath says whether the command could reach models in another way than by the gateway: only (its sandbox
+	// has no other way out), alone (it had one, and the kernel layer shows that it did not use it),
+	// bypass_possible, or unknown.
+	ModelPath string `json:"model_path,omitempty"`
+	// ModelBypasses are the connections that ModelPath is bypass_possible for. They may be about something else,
+	// such as telemetry.
+	ModelBypasses []ModelBypass `json:"model_bypasses,omitempty"`
 	// CgroupCorrelation is clean, partial or failed.
 	CgroupCorrelation         string `json:"cgroup_correlation"`
 	NetworkProtocolCoverage   string `json:"network_protocol_coverage"`
@@ -70,6 +80,40 @@ type ObservationHealth struct {
 	// written; absent in bundles of recorders that did not redact.
 	Redaction *Redaction `json:"redaction,omitempty"`
 }
+
+// ModelFlow is how many bytes passed between the command and the model gateway, without what others sent it.
+type ModelFlow struct {
+	Connections       uint64 `json:"connections"`
+	ToGateway         uint64 `json:"to_gateway"` // read by the gateway
+	FromGateway       uint64 `json:"from_gateway"`
+	KernelToGateway   uint64 `json:"kernel_to_gateway"` // on the wire: what TCP sends twice counts twice
+	KernelFromGateway uint64 `json:"kernel_from_gateway"`
+}
+
+// ModelBypass is a host that the command reached and that may have answered for a model.
+type ModelBypass struct {
+	Endpoint string  `json:"endpoint"` // its address
+	Name     string  `json:"name,omitempty"`
+	ExecID   *uint64 `json:"exec_id"` // the first process that reached it; null where that is not known
+	Exe      string  `json:"exe,omitempty"`
+	BytesOut uint64  `json:"bytes_out"`
+	BytesIn  uint64  `json:"bytes_in"`
+}
+
+// Where is the host's name with its address.
+func (b *ModelBypass) Where() string {
+	if b.Name == "" {
+		return b.Endpoint
+	}
+	return b.Name + " (" + b.Endpoint + ")"
+}
+
+// Words of ModelPath.
+const (
+	ModelPathOnly   = "only"
+	ModelPathAlone  = "alone"
+	ModelPathBypass = "bypass_possible"
+)
 
 // The words of Containment and, in rising order, of TamperResistance.
 const (

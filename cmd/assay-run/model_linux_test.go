@@ -139,8 +139,13 @@ func TestModelGateway(t *testing.T) {
 			if d := cmp.Diff(total, docs.Result.Model); d != "" {
 				t.Errorf("result.json (-want +got):\n%s", d)
 			}
-			if docs.Health.ModelLayer != schema.Unconfirmed {
-				t.Errorf("model_layer is %s", docs.Health.ModelLayer)
+			if layer := docs.Health.ModelLayer; layer != schema.Unconfirmed &&
+				(layer != schema.Complete || docs.Health.KernelState != schema.Complete) {
+				t.Errorf("model_layer is %s beside a kernel layer that is %s: %+v", layer, docs.Health.KernelState,
+					docs.Health.ModelFlow)
+			}
+			if mode != "observe" && docs.Health.ModelPath != schema.ModelPathOnly {
+				t.Errorf("model_path is %s", docs.Health.ModelPath)
 			}
 			reachable := false
 			for _, reason := range docs.Health.Reasons {
@@ -187,6 +192,53 @@ func TestModelGatewayTellsWhoAsked(t *testing.T) {
 	})
 	if d := cmp.Diff(curls, asked); d != "" || len(curls) != 3 {
 		t.Errorf("processes of curl, and those that asked (-curl +asked):\n%s", d)
+	}
+}
+
+// TestModelPath asks by the gateway alone, and then the provider itself as well.
+func TestModelPath(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	upstream := provider(t)
+	for _, tt := range []struct {
+		name, script, path string
+		exit               int
+	}{
+		{"alone", asks, schema.ModelPathAlone, 0},
+		{"bypass", asks + "curl -sS --max-time 60 -H 'x-api-key: " + modelKey + "' -d '{}' " + upstream.URL +
+			"/v1/messages >/dev/null\n", schema.ModelPathBypass, 125},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, cmd := modelGateway(t, upstream, tt.script, "--kernel", "require",
+				"--require", "model_path=alone,complete")
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState.ExitCode() != tt.exit {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if tt.exit != 0 && !strings.Contains(string(out), "model_path is bypass_possible") {
+				t.Errorf("it says:\n%s", out)
+			}
+			docs, err := opened(t, dir).Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := docs.Health
+			if h.ModelLayer != schema.Complete || h.ModelPath != tt.path {
+				t.Errorf("model_layer is %s and model_path %s: %+v %v", h.ModelLayer, h.ModelPath, h.ModelFlow,
+					h.Reasons)
+			}
+			if f := h.ModelFlow; f == nil || f.Connections != 3 || f.FromGateway == 0 || f.KernelFromGateway == 0 {
+				t.Errorf("model_flow is %+v", f)
+			}
+			if tt.exit == 0 {
+				return
+			}
+			if len(h.ModelBypasses) != 1 || !strings.HasSuffix(h.ModelBypasses[0].Exe, "/curl") ||
+				"http://"+h.ModelBypasses[0].Endpoint != upstream.URL || h.ModelBypasses[0].BytesIn == 0 {
+				t.Errorf("bypasses: %+v", h.ModelBypasses)
+			}
+		})
 	}
 }
 

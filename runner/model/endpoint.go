@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/go-json-experiment/json"
 
@@ -31,6 +33,9 @@ type Config struct {
 	Record *Recorder
 	// Dir is where answers wait for the record that are too much for memory.
 	Dir string
+	// Drained reports whether the other end of a connection is closed and all that it sent was read. Nil:
+	// that is not known.
+	Drained func(syscall.Conn) bool
 }
 
 // Endpoint passes an agent's requests on to the providers. Its methods are safe for concurrent use.
@@ -42,10 +47,8 @@ type Endpoint struct {
 	proxies map[string]*httputil.ReverseProxy
 	memory  memory
 	serving sync.WaitGroup
-	busy    sync.WaitGroup // requests
-
-	mu     sync.Mutex
-	closed bool
+	conns   sync.WaitGroup
+	closed  atomic.Bool
 }
 
 // maxRequest bounds the body of a request, in bytes. Providers accept less.
@@ -62,9 +65,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 	e.memory.left.Store(maxMemory)
 	quiet := log.New(io.Discard, "", 0)
 	e.server = &http.Server{Handler: http.HandlerFunc(e.serve), ErrorLog: quiet,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connectionKey{}, cfg.Record.accepted(c.RemoteAddr().String()))
-		}}
+		ConnContext: withConnection, ConnState: e.changed}
 	// Nothing is timed out: a model may think for as long as its provider lets it.
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64,
@@ -83,7 +84,29 @@ func Listen(cfg Config) (*Endpoint, error) {
 
 // Serve also serves the connections of another listener, and owns it.
 func (e *Endpoint) Serve(l net.Listener) {
-	e.serving.Go(func() { _ = e.server.Serve(l) })
+	e.serving.Go(func() { _ = e.server.Serve(counting{l, e}) })
+}
+
+// changed follows the connections. A request that cannot be read never gets to serve, and has a line all the same.
+func (e *Endpoint) changed(c net.Conn, state http.ConnState) {
+	own := c.(*conn)
+	if own.unread != nil {
+		own.unread.end = e.cfg.Now()
+		e.cfg.Record.add(own.unread)
+		own.unread = nil
+	}
+	switch state {
+	case http.StateNew:
+		e.conns.Add(1)
+		if e.closed.Load() { // Close may have missed it
+			_ = own.Close()
+		}
+	case http.StateActive:
+		own.unread = &exchange{connection: own.number, remote: c.RemoteAddr().String(), start: e.cfg.Now(),
+			refused: schema.ModelRefusedRequest, response: &tape{memory: &e.memory}}
+	case http.StateClosed:
+		e.conns.Done()
+	}
 }
 
 // Address is its host and port.
@@ -94,12 +117,10 @@ func (e *Endpoint) Token() string { return e.token }
 
 // Close ends it, and waits until all that passed has been given to the recorder.
 func (e *Endpoint) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
+	e.closed.Store(true)
 	err := e.server.Close()
 	e.serving.Wait()
-	e.busy.Wait()
+	e.conns.Wait()
 	for _, p := range e.proxies {
 		p.Transport.(*http.Transport).CloseIdleConnections()
 	}
@@ -153,24 +174,12 @@ func (e *Endpoint) route(name string) *Route {
 	return nil
 }
 
-// enter counts a request in, and reports whether the endpoint is still open.
-func (e *Endpoint) enter() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.closed {
-		e.busy.Add(1)
-	}
-	return !e.closed
-}
-
 // serve is one request.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
-	if !e.enter() {
-		panic(http.ErrAbortHandler)
-	}
-	defer e.busy.Done()
-	number, _ := r.Context().Value(connectionKey{}).(int)
-	x := &exchange{connection: number, method: r.Method, rawPath: r.URL.Path, remote: r.RemoteAddr, start: e.cfg.Now(),
+	own := r.Context().Value(connectionKey{}).(*conn)
+	own.unread = nil
+	x := &exchange{connection: own.number, method: r.Method, rawPath: r.URL.Path, remote: r.RemoteAddr,
+		start:         e.cfg.Now(),
 		requestHeader: r.Header.Clone(), response: &tape{memory: &e.memory, dir: e.cfg.Dir}}
 	what, known := classify(r.Method, r.URL.Path)
 	x.asked = what
@@ -187,6 +196,17 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		e.cfg.Record.add(x) // also when the proxy ends the connection by a panic
 	}()
+	// All of it is read, also where it is refused, so that the kernel's count of bytes can be compared.
+	var err error
+	if x.request, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
+		x.refused = schema.ModelRefusedRequest
+		status := http.StatusBadRequest
+		if too := new(http.MaxBytesError); errors.As(err, &too) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		refuse(out, x, status, "invalid_request_error", "the request could not be read: "+err.Error())
+		return
+	}
 	switch {
 	case !e.mayAsk(r, route):
 		x.refused = schema.ModelRefusedCredential
@@ -205,16 +225,6 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 				"that it has a key for")
 		return
 	}
-	var err error
-	if x.request, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
-		x.refused = schema.ModelRefusedRequest
-		status := http.StatusBadRequest
-		if too := new(http.MaxBytesError); errors.As(err, &too) {
-			status = http.StatusRequestEntityTooLarge
-		}
-		refuse(out, x, status, "invalid_request_error", "the request could not be read: "+err.Error())
-		return
-	}
 	if what.api == wire.Responses && e.background(x) {
 		x.refused = schema.ModelRefusedBackground
 		refuse(out, x, http.StatusForbidden, "permission_error",
@@ -225,11 +235,8 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	e.proxies[what.route].ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
-// exchangeKey and connectionKey are the keys, in a request's context, of its exchange and of its connection's number.
-type (
-	exchangeKey   struct{}
-	connectionKey struct{}
-)
+// exchangeKey is the key, in a request's context, of its exchange.
+type exchangeKey struct{}
 
 // background reports whether a request asks the provider to go on without the client.
 func (e *Endpoint) background(x *exchange) bool {

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"fmt"
+
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -10,11 +12,31 @@ const (
 	reasonUndecoded = "model_body_undecoded"
 	reasonLeftOut   = "model_body_left_out"
 	reasonLost      = "model_answer_not_kept"
+	reasonBytes     = "model_bytes_differ"
 )
 
-// Health says how much the model layer has, after Close.
+// Health says how much the model layer has, after Close. The layer is complete if the kernel counted the same bytes
+// on their way to the endpoint as the endpoint did. h has the kernel layer's claims.
 func (r *Recorder) Health(h *schema.ObservationHealth) {
 	h.ModelLayer = schema.Unconfirmed
+	if h.KernelLayer != schema.Absent && r.observed {
+		flow, explained := r.flow()
+		h.ModelFlow = &flow
+		switch {
+		case h.KernelLayer != schema.Complete:
+		case flow.ToGateway == flow.KernelToGateway || explained:
+			h.ModelLayer = schema.Complete
+		default:
+			h.ModelLayer = schema.Partial
+			h.Reasons = append(h.Reasons, schema.Reason{
+				Subject: "model", Code: reasonBytes,
+				Message: fmt.Sprintf("the kernel counted %d bytes from the command to the model "+
+					"gateway, and the gateway "+
+					"read %d: what they said may be missing", flow.KernelToGateway, flow.ToGateway),
+				Remedy: "let the agent wait for its answers before it ends",
+			})
+		}
+	}
 	if c := h.Layers[schema.LayerName(schema.ModelPath)]; c.Dropped > 0 {
 		h.ModelLayer = schema.Partial
 	}

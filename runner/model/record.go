@@ -57,6 +57,7 @@ type Recorder struct {
 	askers   map[string]*askers
 	observed bool // somebody tells who connects
 	closed   bool
+	out, in  uint64 // bytes to the endpoint and from it, as the kernel counted them
 
 	// Of the goroutine, until it has ended.
 	failed  map[[sha256.Size]byte]uint64 // requests that failed last, by what they were
@@ -68,7 +69,7 @@ type Recorder struct {
 
 // askers are the processes that connected from one end of a connection, one after another.
 type askers struct {
-	connections int // that were accepted
+	connections []*traffic // that were accepted
 	execs       []uint64
 }
 
@@ -100,6 +101,13 @@ func (r *Recorder) Connected(local string, execID uint64) {
 	r.changed.Broadcast()
 }
 
+// Flow tells how many bytes went to the endpoint and came from it, as the kernel counted them.
+func (r *Recorder) Flow(out, in uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out, r.in = r.out+out, r.in+in
+}
+
 func (r *Recorder) from(address string) *askers {
 	a := r.askers[address]
 	if a == nil {
@@ -109,13 +117,32 @@ func (r *Recorder) from(address string) *askers {
 	return a
 }
 
-// accepted counts a connection, and returns which one from that address it is.
-func (r *Recorder) accepted(remote string) int {
+// accepted takes a connection, and returns which one from that address it is.
+func (r *Recorder) accepted(remote string, t *traffic) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.from(remote)
-	a.connections++
-	return a.connections - 1
+	a.connections = append(a.connections, t)
+	return len(a.connections) - 1
+}
+
+// flow is what the gateway and the kernel counted of the command's connections. explained tells that the difference
+// is what TCP sent more than once.
+func (r *Recorder) flow() (f schema.ModelFlow, explained bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.KernelToGateway, f.KernelFromGateway = r.out, r.in
+	explained = true
+	for _, a := range r.askers {
+		for _, t := range a.connections[:min(len(a.connections), len(a.execs))] {
+			f.Connections++
+			f.ToGateway += uint64(t.in.Load())
+			f.FromGateway += uint64(t.out.Load())
+			explained = explained && t.whole.Load()
+		}
+		explained = explained && len(a.connections) >= len(a.execs)
+	}
+	return f, explained && f.KernelToGateway >= f.ToGateway
 }
 
 // add takes an exchange that has ended.

@@ -1,0 +1,77 @@
+package model
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// traffic is what the gateway counted of one connection.
+type traffic struct {
+	in, out atomic.Int64 // bytes from the agent and to it
+	whole   atomic.Bool  // the agent ended it, and nothing that it sent was left unread
+}
+
+// conn is an agent's connection.
+type conn struct {
+	net.Conn
+	*traffic
+	number  int // which one from its address
+	drained func(syscall.Conn) bool
+	closing sync.Once
+	unread  *exchange // a request that has begun and has no handler yet; of the server's goroutine
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.in.Add(int64(n))
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.out.Add(int64(n))
+	return n, err
+}
+
+// CloseWrite lets the server end its side first, so that an answer arrives.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+func (c *conn) Close() error {
+	c.closing.Do(func() {
+		if s, ok := c.Conn.(syscall.Conn); ok && c.drained != nil {
+			c.whole.Store(c.drained(s))
+		}
+	})
+	return c.Conn.Close()
+}
+
+// counting is a listener whose connections are counted.
+type counting struct {
+	net.Listener
+	e *Endpoint
+}
+
+func (l counting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	t := &traffic{}
+	return &conn{Conn: c, traffic: t, number: l.e.cfg.Record.accepted(c.RemoteAddr().String(), t),
+		drained: l.e.cfg.Drained}, nil
+}
+
+// connectionKey is the key, in a request's context, of its connection.
+type connectionKey struct{}
+
+func withConnection(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, c)
+}

@@ -1,0 +1,238 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// providers are the hosts that answer for models, and those below the names that begin with a dot.
+var providers = []string{
+	"api.anthropic.com", ".anthropic.com", "claude.ai",
+	"api.openai.com", ".openai.com", "chatgpt.com", ".chatgpt.com", ".openai.azure.com",
+	"generativelanguage.googleapis.com", "aiplatform.googleapis.com", "-aiplatform.googleapis.com",
+	"cloudcode-pa.googleapis.com",
+	"api.mistral.ai", "api.deepseek.com", "api.groq.com", "api.x.ai", "api.together.xyz", "api.cohere.com",
+	"api.fireworks.ai", "openrouter.ai", "opencode.ai", "models.github.ai", "api.githubcopilot.com",
+	".githubcopilot.com", "router.huggingface.co", "api.perplexity.ai", "api.moonshot.ai", "api.z.ai",
+}
+
+// isProvider reports whether a host's name is a provider's.
+func isProvider(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if strings.HasPrefix(name, "bedrock-") && strings.HasSuffix(name, ".amazonaws.com") {
+		return true
+	}
+	return slices.ContainsFunc(providers, func(p string) bool {
+		return name == p || strings.HasPrefix(p, ".") && strings.HasSuffix(name, p) ||
+			strings.HasPrefix(p, "-") && strings.HasSuffix(name, p)
+	})
+}
+
+// Bounds of what a Path remembers.
+const (
+	maxWays     = 8192
+	maxPrograms = 1 << 16
+)
+
+// Path follows, in the kernel layer, whether the command reached a model in another way than by the endpoint. One
+// goroutine calls Event, and Health comes after it.
+type Path struct {
+	endpoint string
+	own      map[string]bool // hosts of upstreams, as events have them: names, or addresses with a port
+	ways     map[string]*way
+	programs map[uint64]string // by exec_id
+	crowded  bool
+}
+
+// way is an endpoint that processes reached, or tried to.
+type way struct {
+	exec    *uint64
+	exe     string
+	name    string // of a provider, or empty
+	named   bool   // it has a name
+	dns     bool   // it answered questions of the DNS
+	agent   bool   // the command asked for it
+	check   bool   // a check did
+	out, in uint64
+}
+
+// NewPath makes a Path. endpoint is the gateway's own address.
+func NewPath(endpoint string, routes []Route) *Path {
+	p := &Path{endpoint: endpoint, own: map[string]bool{}, ways: map[string]*way{}, programs: map[uint64]string{}}
+	for _, r := range routes {
+		host, port := r.Upstream.Hostname(), r.Upstream.Port()
+		if port == "" {
+			port = map[string]string{"http": "80", "https": "443"}[r.Upstream.Scheme]
+		}
+		p.own[strings.ToLower(host)] = true
+		p.own[net.JoinHostPort(host, port)] = true
+		if host == "localhost" {
+			p.own["127.0.0.1:"+port], p.own["[::1]:"+port] = true, true
+		}
+	}
+	return p
+}
+
+// Event takes an event of the kernel layer.
+func (p *Path) Event(e *schema.KernelEvent) {
+	switch e.Kind {
+	case schema.KindExec:
+		if len(p.programs) < maxPrograms && e.ExecID != 0 {
+			p.programs[e.ExecID] = strings.Clone(e.Value)
+		}
+	case schema.KindExit:
+		delete(p.programs, e.ExecID)
+	case schema.KindConnect, schema.KindSendto, schema.KindForeignSocket, schema.KindInherited:
+		if w := p.at(e.Value, e); w != nil && e.Class != schema.ClassRunner {
+			w.asked(p, e)
+		}
+	case schema.KindTLS:
+		if w := p.at(e.Remote, e); w != nil {
+			w.asked(p, e)
+			w.see(p, e.Value)
+		}
+	case schema.KindDNS:
+		if w := p.at(e.Remote, e); w != nil {
+			w.dns = true
+		}
+	case schema.KindFlow:
+		if w := p.at(e.Value, e); w != nil {
+			w.out, w.in = w.out+e.BytesOut, w.in+e.BytesIn
+		}
+	}
+}
+
+// at is the way to an address; nil for the gateway itself, and for what is no address.
+func (p *Path) at(address string, e *schema.KernelEvent) *way {
+	if address == "" || address == p.endpoint || strings.HasPrefix(address, "unix:") {
+		return nil
+	}
+	w := p.ways[address]
+	if w == nil {
+		if len(p.ways) == maxWays {
+			p.crowded = true
+			return nil
+		}
+		w = &way{}
+		p.ways[strings.Clone(address)] = w
+	}
+	for _, name := range e.Names {
+		w.see(p, name)
+	}
+	return w
+}
+
+// see takes in a name that the endpoint has.
+func (w *way) see(p *Path, name string) {
+	w.named = w.named || name != ""
+	if w.name == "" && (isProvider(name) || p.own[strings.ToLower(name)]) {
+		w.name = strings.Clone(name)
+	}
+}
+
+// asked notes who asked for an endpoint.
+func (w *way) asked(p *Path, e *schema.KernelEvent) {
+	if e.Class == schema.ClassCheck {
+		w.check = true
+		return
+	}
+	w.agent = true
+	if w.exec == nil && e.ExecID != 0 {
+		w.exec, w.exe = new(e.ExecID), p.programs[e.ExecID]
+	}
+}
+
+// bypasses are the ways by which the command may have reached a model.
+func (p *Path) bypasses() []schema.ModelBypass {
+	var all []schema.ModelBypass
+	for address, w := range p.ways {
+		if w.out+w.in == 0 || w.check && !w.agent {
+			continue
+		}
+		if w.name == "" && !p.own[address] && (w.named || w.dns || !public(address)) {
+			continue
+		}
+		all = append(all, schema.ModelBypass{Endpoint: address, Name: w.name, ExecID: w.exec, Exe: w.exe,
+			BytesOut: w.out, BytesIn: w.in})
+	}
+	slices.SortFunc(all, func(a, b schema.ModelBypass) int { return strings.Compare(a.Endpoint, b.Endpoint) })
+	return all
+}
+
+// public reports whether an address is one of the internet. What cannot be read may be one.
+func public(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return true
+	}
+	a := at.Addr().Unmap()
+	return !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
+}
+
+// Codes of the reasons about the path.
+const (
+	reasonBypass  = "model_bypass_possible"
+	reasonUnclear = "model_path_unknown"
+)
+
+const sealedRemedy = "run with --mode workspace-write, where the gateway is the only way out"
+
+// maxNamed bounds how many bypasses are reasons of their own.
+const maxNamed = 8
+
+// Health says how the command could reach models. h has the kernel layer's claims. sealed tells that the command's
+// sandbox had no other way out.
+func (p *Path) Health(h *schema.ObservationHealth, sealed bool) {
+	h.ModelBypasses = p.bypasses()
+	why := p.unclear(h)
+	switch {
+	case sealed:
+		h.ModelPath, h.ModelBypasses = schema.ModelPathOnly, nil
+	case len(h.ModelBypasses) > 0:
+		h.ModelPath = schema.ModelPathBypass
+		for _, b := range h.ModelBypasses[:min(len(h.ModelBypasses), maxNamed)] {
+			h.Reasons = append(h.Reasons, schema.Reason{Subject: "model", Code: reasonBypass, Remedy: sealedRemedy,
+				Message: fmt.Sprintf("%s reached %s, which may have answered for a model: %d bytes out, %d in",
+					cmp.Or(b.Exe, "a process"), b.Where(), b.BytesOut, b.BytesIn)})
+		}
+	case why == "":
+		h.ModelPath = schema.ModelPathAlone
+	default:
+		h.ModelPath = schema.Unknown
+		h.Reasons = append(h.Reasons, schema.Reason{Subject: "model", Code: reasonUnclear, Remedy: sealedRemedy,
+			Message: "the command may have reached a model without the gateway: " + why})
+	}
+}
+
+// blind are the blind spots that can hide a host.
+var blind = []string{"io_uring_unseen", "many_endpoints", "io_uring_accepts", "zero_copy_reads", "other_sockets"}
+
+// unclear is why the kernel layer does not show all hosts that the command reached; empty if it does.
+func (p *Path) unclear(h *schema.ObservationHealth) string {
+	switch {
+	case h.KernelLayer == schema.Absent:
+		return "there is no kernel layer"
+	case h.KernelLayer != schema.Complete:
+		return "the kernel layer is not complete"
+	case h.CgroupCorrelation != schema.Clean:
+		return "some of its processes were not kept in its cgroup"
+	case h.NetworkEndpointClaimScope != schema.PeerSet || p.crowded:
+		return "the list of the hosts that it reached may not be whole"
+	case slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == "engine_asked" }):
+		return "it asked a container engine, whose containers were not observed"
+	}
+	for _, c := range h.Coverage {
+		for _, s := range c.KnownBlindSpots {
+			if slices.Contains(blind, s.ID) && (s.Exercised == nil || *s.Exercised) {
+				return "what it did may not have been seen: " + s.Name
+			}
+		}
+	}
+	return ""
+}
