@@ -63,6 +63,7 @@ func init() {
 // A run that lists BPF objects, and makes and changes its own, is complete. One that
 // changes somebody else's is not, also through their memory.
 func TestBPFCallsOfTheRun(t *testing.T) {
+	withoutKeptObserver(t)
 	tool, err := exec.LookPath("bpftool")
 	if err != nil {
 		t.Skipf("no bpftool: %v", err)

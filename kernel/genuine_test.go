@@ -18,6 +18,7 @@ import (
 
 // Whoever is root can pin a set that is whole in itself. The list of observers says so.
 func TestForgedSetIsFound(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	for _, c := range []struct {
 		name, says string
@@ -93,6 +94,7 @@ func TestForgedSetIsFound(t *testing.T) {
 
 // A set whose manifest names another build, or none, is made anew.
 func TestSetOfAnotherBuildIsMadeAnew(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	home, err := lockMade(p.lock(), unix.LOCK_SH)
 	if err != nil {

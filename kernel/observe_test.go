@@ -51,6 +51,26 @@ func newCgroup(t testing.TB) string {
 	return path
 }
 
+// emulated is set in the virtual machines of TestOtherKernels. To load an observer takes seconds there, so the tests
+// keep one, as "assay-run observe start" does.
+var emulated = os.Getenv("KERNEL_TEST_INNER") != ""
+
+// loadsItself is set while a test runs that must find no observer that is kept.
+var loadsItself bool
+
+// withoutKeptObserver has the test load its observers itself, as the first run on a host does.
+func withoutKeptObserver(t testing.TB) {
+	t.Helper()
+	if !emulated {
+		return
+	}
+	if _, used, err := StopObserver(); used > 0 || err != nil {
+		t.Fatalf("%d observers of earlier tests are in use: %v", used, err)
+	}
+	loadsItself = true
+	t.Cleanup(func() { loadsItself = false })
+}
+
 func observe(t testing.TB, cfg Config) *session {
 	t.Helper()
 	return start(&session{t: t}, cfg)
@@ -61,6 +81,11 @@ func start(s *session, cfg Config) *session {
 	t.Helper()
 	*s = session{t: t, counting: s.counting, path: newCgroup(t), done: make(chan error, 1)}
 	cfg.CgroupPath = s.path
+	if emulated && !loadsItself {
+		if err := StartObserver(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	o, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

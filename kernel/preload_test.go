@@ -9,6 +9,7 @@ import (
 
 // Nothing is pinned before somebody is there who would free it.
 func TestPinsWhenGuarded(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	made := make(chan struct{})
 	WaitForGuard(made)

@@ -34,6 +34,7 @@ func init() {
 
 // Fifty sessions at once are observed by one set of programs, each exactly.
 func TestManySessionsShareOneObserver(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	sessions, files := 50, 200
 	if testing.Short() { // as under emulation
@@ -180,6 +181,7 @@ func TestNestedSessions(t *testing.T) {
 // Runs that start, end and are killed at the same moments never meet a set that is
 // torn, and leave nothing once they are swept.
 func TestKilledRunsLeaveNothing(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	runs := 8
 	if testing.Short() {
@@ -220,6 +222,7 @@ func TestKilledRunsLeaveNothing(t *testing.T) {
 
 // A slot of a killed run is freed by the next run while others go on.
 func TestSlotOfAKilledRunIsFreed(t *testing.T) {
+	withoutKeptObserver(t)
 	s := observe(t, Config{})
 	dead := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	dead.cmd.Process.Kill()
@@ -245,6 +248,7 @@ func TestSlotOfAKilledRunIsFreed(t *testing.T) {
 
 // Another build has a set of its own beside this one's.
 func TestBuildsLiveSideBySide(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	other := filepath.Join(t.TempDir(), "other")
 	raw, err := os.ReadFile("/proc/self/exe")
@@ -287,6 +291,7 @@ func TestBuildsLiveSideBySide(t *testing.T) {
 // Where there is no BPF file system to be had, and inside of another session, a run
 // loads programs of its own and says why.
 func TestAlone(t *testing.T) {
+	withoutKeptObserver(t)
 	outer := observe(t, Config{})
 	in := sit(t, "/proc/self/exe", newCgroup(t), &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(outer.dir.Fd())})
 	if in.said != "shared=false "+errNested.Error() {
@@ -328,6 +333,7 @@ func TestAlone(t *testing.T) {
 // A set has the maps of a slot from the start: its first session makes none, and waits
 // for none.
 func TestFirstSlotComesWithTheSet(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	h := &lease{dir: p, set: must(lockMade(p.lock(), unix.LOCK_SH))}
 	defer h.release()
@@ -356,6 +362,7 @@ func TestFirstSlotComesWithTheSet(t *testing.T) {
 
 // What was preloaded for a run that does not begin goes away again, and PreloadIfPinned makes nothing.
 func TestForgottenPreloadLeavesNothing(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	if inPlace() {
 		t.Fatalf("%s is there", p.dir())

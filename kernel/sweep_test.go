@@ -24,6 +24,7 @@ func init() { children["role"] = func([]string) { Enter() } }
 // Who is killed has closed its end of a guard's pipe before it has given up its locks,
 // and a busy machine makes that time long: what sweeps then waits for its end.
 func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	sweep := &exec.Cmd{Path: "/proc/self/exe",
@@ -53,6 +54,7 @@ func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
 
 // Who was killed while it removed a set may not have been waited for yet.
 func TestWhatAZombieWasRemovingIsRemoved(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	c := exec.Command("/bin/true")
 	if err := c.Start(); err != nil {
@@ -88,6 +90,7 @@ func TestWhatAZombieWasRemovingIsRemoved(t *testing.T) {
 // The last session may leave while somebody sweeps, who holds the set's lock meanwhile. Then
 // the sweeper removes the set.
 func TestWhoSweepsWhileTheLastLeavesRemovesTheSet(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	gone := exec.Command("/bin/true")
@@ -151,6 +154,7 @@ func holds(pid int, what string) bool {
 // A set of another build goes when no run has a slot of it: also one whose lock is gone, and one that somebody asked
 // to keep, as that build may be gone too.
 func TestASetOfAnotherBuildThatNobodyUsesIsFreed(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	other := func(name string, parts ...string) pinDir {
 		o := pinDir{home: p.home, name: fmt.Sprintf("%s%030d", name, os.Getpid())}

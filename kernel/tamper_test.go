@@ -21,6 +21,7 @@ import (
 
 // What root does to the observer with bpftool does not pass for a complete run.
 func TestTamperingIsFound(t *testing.T) {
+	withoutKeptObserver(t)
 	tool, err := exec.LookPath("bpftool")
 	if err != nil {
 		t.Skipf("no bpftool: %v", err)
@@ -149,6 +150,7 @@ func TestTamperingIsFound(t *testing.T) {
 // An engine removes the cgroup of a container that has ended, and with it what the
 // session had there.
 func TestARemovedCgroupIsNoTampering(t *testing.T) {
+	withoutKeptObserver(t)
 	s := observe(t, Config{SelfTest: true})
 	s.run(s.command("/bin/true"))
 	if err := os.Remove(s.path); err != nil {
@@ -178,6 +180,7 @@ func TestARemovedCgroupIsNoTampering(t *testing.T) {
 
 // A change that is undone again is met by the timer.
 func TestTamperingMeanwhileIsFound(t *testing.T) {
+	withoutKeptObserver(t)
 	s := observe(t, Config{})
 	l := s.o.loaded
 	if err := errors.Join(l.maps["numbers"].Delete(l.slot.cgroup),
@@ -206,6 +209,7 @@ func TestTamperingMeanwhileIsFound(t *testing.T) {
 
 // A set that is not whole is made anew when nobody is in it.
 func TestBrokenSetIsMadeAnew(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	s.cmd.Process.Kill()
@@ -226,6 +230,7 @@ func TestBrokenSetIsMadeAnew(t *testing.T) {
 
 // The kernel forgets what nothing pins: a lock that is dropped is no longer there.
 func TestLocksDieWithTheirHolder(t *testing.T) {
+	withoutKeptObserver(t)
 	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	if _, err := lockDir(p.lock(), unix.LOCK_EX|unix.LOCK_NB); err == nil {
