@@ -34,7 +34,7 @@ func TestTheEngineRestartsDuringARun(t *testing.T) {
 			e, dir := start(t), t.TempDir()
 			cmd := withEngine(t, e, dir, `
 echo $ASSAY_RUN_CGROUP_PARENT > parent
-$E run -d --name=stays --restart=always --network=none -v $PWD:/w $IMAGE sh -c 'until [ -e /w/back ]; do sleep 0.1; done; cat /etc/group > /w/after; exec sleep 600'
+$E run -d --name=stays --restart=always --stop-signal=KILL --network=none -v $PWD:/w $IMAGE sh -c 'until [ -e /w/back ]; do sleep 0.1; done; cat /etc/group > /w/after; exec sleep 600'
 touch started
 until [ -e back ]; do sleep 0.1; done
 until [ -s after ]; do sleep 0.1; done
@@ -140,7 +140,8 @@ func TestTheEngineRestartsDuringAttach(t *testing.T) {
 	for name, start := range restarts {
 		t.Run(name, func(t *testing.T) {
 			e, shared := start(t), t.TempDir()
-			e.Run("run", "--detach", "--network=none", "--name=box", "-v", shared+":/w", enginetest.Image,
+			e.Run("run", "--detach", "--stop-signal=KILL", "--network=none", "--name=box", "-v", shared+":/w",
+				enginetest.Image,
 				"sh", "-c", "echo > /w/ready; until [ -e /w/back ]; do sleep 0.05; done; cat /etc/group > /w/after")
 			if !leaktest.Within(time.Minute, func() bool {
 				_, err := os.Stat(filepath.Join(shared, "ready"))
