@@ -1,10 +1,8 @@
 package query
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -77,7 +75,8 @@ func checkWords(checked *cel.Ast) (err error) {
 			return // event_77, of a newer recorder
 		}
 		if !slices.Contains(words[ref.Name], word) {
-			err = fmt.Errorf("%s is never %q; did you mean %q?", ref.Name, word, nearest(word, words[ref.Name]))
+			nearest, _ := schema.Nearest(word, words[ref.Name])
+			err = fmt.Errorf("%s is never %q; did you mean %q?", ref.Name, word, nearest)
 		}
 	}
 	ast.PreOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -98,32 +97,4 @@ func checkWords(checked *cel.Ast) (err error) {
 		}
 	}))
 	return err
-}
-
-// nearest is the one of the words that takes the fewest insertions, deletions and
-// replacements of bytes to become word.
-func nearest(word string, of []string) string {
-	return slices.MinFunc(of, func(a, b string) int {
-		return cmp.Or(distance(word, a)-distance(word, b), strings.Compare(a, b))
-	})
-}
-
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(row[j]+1, row[j+1]+1, replaced)
-		}
-	}
-	return row[len(b)]
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // runFlags are the flags of a run: those of its Spec, and where its evidence goes.
@@ -301,16 +302,13 @@ func (a *app) flagHint(cmd *cobra.Command, err error) string {
 	if !ok {
 		return help
 	}
-	best, distance := "", 3
-	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
-		if d := editDistance(name, fl.Name); d < distance {
-			best, distance = fl.Name, d
-		}
-	})
-	if best == "" {
+	var known []string
+	cmd.Flags().VisitAll(func(fl *pflag.Flag) { known = append(known, fl.Name) })
+	nearest, distance := schema.Nearest(name, known)
+	if distance > 2 {
 		return help
 	}
-	return fmt.Sprintf("did you mean --%s? %s", best, help)
+	return fmt.Sprintf("did you mean --%s? %s", nearest, help)
 }
 
 // bundle is the absolute path of the bundle. The error says what to do.
