@@ -430,8 +430,8 @@ func TestAttachWatchOutlivesTheEngine(t *testing.T) {
 	e := enginetest.Docker(t)
 	dir := t.TempDir()
 	a := attachTo(t, e, "watching docker", "--watch", "--label", "eval", "--dir", dir)
-	e.Run("run", "--detach", "--stop-signal=KILL", "--network=none", "--name=before", "--label=eval=1", enginetest.Image,
-		"sleep", "1000")
+	e.Run("run", "--detach", "--stop-signal=KILL", "--network=none", "--name=before", "--label=eval=1",
+		enginetest.Image, "sleep", "1000")
 	e.Restart()
 	a.says("it stopped sending events")
 	if !leaktest.Within(time.Minute, func() bool { return strings.Count(a.said(), "watching docker") == 2 }) {
