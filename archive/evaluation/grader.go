@@ -45,6 +45,7 @@ type preparation int
 const (
 	nothing   preparation = iota
 	startFile             // an interpreter or a test runner executes it unasked
+	startup               // it tells an interpreter or a test runner what to load
 	preload               // the loader does
 	installed             // a part of what is installed
 	program               // in a directory of programs
@@ -78,7 +79,15 @@ var (
 		"playwright.config.js", "playwright.config.ts", "babel.config.js", "babel.config.json", ".babelrc",
 		".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".env", ".envrc", "go.mod", "go.work", "Cargo.toml",
 		"build.rs", "pom.xml", "build.gradle", "build.gradle.kts", "CMakeLists.txt", "CTestTestfile.cmake",
-		"Rakefile", "Gemfile", ".rspec", "phpunit.xml",
+		"Rakefile", "Gemfile", ".rspec", "phpunit.xml", "phpunit.xml.dist", "pytest.toml", ".pytest.toml", "uv.toml",
+		"poetry.toml", "bunfig.toml", "tsconfig.json", "deno.json", "deno.jsonc", ".mocharc.yaml", ".mocharc.jsonc",
+		".mocharc.mjs", "babel.config.cjs", "babel.config.mjs", ".babelrc.json", ".babelrc.js", ".swcrc",
+		"jest.config.cts", "jest.setup.js", "jest.setup.ts", "vitest.setup.ts", "vitest.setup.js", "vitest.workspace.ts",
+		"vite.config.mjs", "ava.config.js", "cypress.config.js", "cypress.config.ts", "spec_helper.rb",
+		"rails_helper.rb", "test_helper.rb", "settings.gradle", "settings.gradle.kts", "gradle.properties", "gradlew",
+		"mvnw", ".bazelrc", "rust-toolchain", "rust-toolchain.toml", "justfile", "Justfile", "Taskfile.yml",
+		"CMakePresets.json", "CMakeUserPresets.json", "meson.build", ".gitattributes", ".tool-versions",
+		".python-version", ".nvmrc",
 	}
 	// testTools are modules of Python's test runners, and runnersModules those of its library that they import.
 	testTools = []string{"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "nose", "nose2", "coverage",
@@ -96,13 +105,20 @@ var (
 		".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile",
 		".kshrc", ".cshrc", ".gitconfig",
 		".npmrc", ".yarnrc", ".curlrc", ".wgetrc", ".pydistutils.cfg", ".pypirc", "pip.conf", ".condarc",
-		".pythonrc.py", ".inputrc",
+		".pythonrc.py", ".inputrc", ".bunfig.toml", ".bazelrc", ".zlogin", ".gemrc", ".irbrc", ".mavenrc", "init.gradle",
 	}
 	systemFiles = []string{"/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/environment", "/etc/gitconfig",
 		"/etc/zsh/zshenv", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/rc.local", "/etc/crontab"}
 	// laterFiles are below directories of what is started later, or by others.
-	laterFiles = pattern(`^/etc/(profile\.d|ld\.so\.conf|cron|systemd|init\.d|alternatives|sudoers\.d|xdg/autostart)|` +
-		`^/var/spool/(cron|at)|/\.config/(git|pip|systemd|autostart|fish)/|/\.cargo/config|/\.ssh/(rc|config)$`)
+	laterFiles = pattern(`^/etc/(profile\.d|ld\.so\.c|ssl/|cron|systemd|init\.d|alternatives|sudoers\.d|xdg/autostart)|` +
+		`^/var/spool/(cron|at)|/\.config/(git|go|pip|uv|pypoetry|systemd|autostart|fish)/|/\.cargo/config|/\.ssh/(rc|config)$|` +
+		`/\.m2/settings.*\.xml$|/\.gradle/`)
+	// installedDirs hold packages and toolchains, wherever they are.
+	installedDirs = []string{"/site-packages/", "/dist-packages/", "/node_modules/", "/go/pkg/mod/", "/.cargo/registry/",
+		"/.cargo/git/", "/.rustup/", "/.m2/repository/", "/.gradle/caches/", "/.pyenv/", "/.nvm/", "/.rbenv/", "/gems/",
+		"/.local/share/uv/", "/.local/share/pnpm/"}
+	// environments are directories of a project with programs of its own, as venv makes them.
+	environments  = pattern(`/(\.?venv|\.?env|virtualenv)/(bin|Scripts)/[^/]+$`)
 	pythonLibrary = pattern(`/lib/python[0-9.]+/`)
 	programDirs   = []string{"bin", "sbin", "shims", "git-core"}
 )
@@ -115,7 +131,7 @@ func later(name string) bool {
 
 // library reports whether a file, or a directory that ends with a slash, is a part of what is installed.
 func library(name string) bool {
-	for _, part := range []string{"/site-packages/", "/dist-packages/", "/node_modules/"} {
+	for _, part := range installedDirs {
 		if strings.Contains(name, part) {
 			return true
 		}
@@ -127,6 +143,7 @@ func library(name string) bool {
 		}
 	}
 	return strings.HasPrefix(name, "/usr/share/") || strings.HasPrefix(name, "/usr/libexec/") ||
+		strings.HasPrefix(name, "/usr/local/go/") ||
 		strings.Contains(name, "/lib/python") && pythonLibrary().MatchString(name)
 }
 
@@ -142,6 +159,10 @@ func kindOf(name string, inside bool) preparation {
 		return startFile
 	case library(name + "/"):
 		return installed
+	case base == "pyvenv.cfg", base == "entry_points.txt" && strings.HasSuffix(dir, "-info"):
+		return startup
+	case inside && environments().MatchString(name):
+		return program
 	case strings.Contains(name, "/.git/hooks/"), strings.HasSuffix(name, "/.git/config"):
 		return configuration
 	case slices.Contains(projectFiles, base) && (inside || !slices.Contains(shellFiles, base)),
@@ -153,6 +174,8 @@ func kindOf(name string, inside bool) preparation {
 		return program
 	case slices.Contains(shellFiles, base), slices.Contains(systemFiles, name), later(name):
 		return configuration
+	case strings.HasPrefix(name, "/opt/"):
+		return installed
 	}
 	return nothing
 }
@@ -163,17 +186,20 @@ func (g *grader) kind(name string, inside bool) preparation {
 	if kind != nothing {
 		return kind
 	}
-	dir := path.Dir(name)
+	dir, base := path.Split(name)
+	dir = path.Clean(dir)
 	switch {
 	case strings.HasSuffix(name, "_test.go"):
 		return beside
-	case path.Base(name) == "__init__.py":
+	case strings.HasPrefix(base, "__init__.") && strings.HasSuffix(base, ".so"):
+		dir = path.Dir(dir)
+	case base == "__init__.py":
 		in, _ := g.way(name)
 		if in || inside && (path.Base(dir) == "tests" || path.Base(dir) == "test") {
 			return beside
 		}
 		dir = path.Dir(dir)
-	case !strings.HasSuffix(name, ".py"):
+	case !strings.HasSuffix(name, ".py") && !strings.HasSuffix(name, ".so"):
 		return nothing
 	}
 	m := moduleOf(name)
@@ -186,12 +212,14 @@ func (g *grader) kind(name string, inside bool) preparation {
 	return nothing
 }
 
-// moduleOf is the name of the module that a source of Python's is, or of the package that it begins.
-func moduleOf(source string) string {
-	if dir, base := path.Split(source); base == "__init__.py" {
+// moduleOf is the name of the module that a source or library of Python's is, or of the package that it begins.
+func moduleOf(file string) string {
+	dir, base := path.Split(file)
+	name, _, _ := strings.Cut(base, ".")
+	if name == "__init__" {
 		return path.Base(dir)
 	}
-	return strings.TrimSuffix(path.Base(source), ".py")
+	return name
 }
 
 // removed notes that something was there before the run wrote it, and is not any more.
@@ -237,6 +265,8 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	if kind != preload && !p.made {
 		m, s := p.manager(), p.installer()
 		switch {
+		case m != nil && (m.tool == "go" || m.tool == "cargo") && kind == installed && m.fetched(name):
+			return // these check what they fetched
 		case m != nil && m.local, m == nil && s != nil && (s.local || s.scripts):
 			f.doubt = true
 		case m != nil && (m.installs || kind == installed || kind == startFile), m == nil && s != nil:
@@ -245,6 +275,11 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	}
 	g.files[f.path] = f
 	g.order = append(g.order, f)
+}
+
+// fetched reports whether a file is where a manager of packages that builds them keeps what it fetched.
+func (p *process) fetched(name string) bool {
+	return p.tool == "go" && strings.Contains(name, "/pkg/mod/") || p.tool == "cargo" && strings.Contains(name, "/.cargo/")
 }
 
 // openExcl is O_EXCL.
@@ -463,7 +498,7 @@ func (g *grader) end() {
 		case f.read != "":
 			f.found.Events = append(f.found.Events, f.reading...)
 			f.found.Text += ", which a check " + f.read
-			doubt = f.kind == project || f.kind == cache || f.kind == beside ||
+			doubt = f.kind == startup || f.kind == project || f.kind == cache || f.kind == beside ||
 				f.kind == shadow && !slices.Contains(testTools, moduleOf(f.path))
 			bad = !doubt
 		case checked:
@@ -514,7 +549,7 @@ func (k preparation) words() string {
 		return "changed what is installed: "
 	case program:
 		return "wrote the program "
-	case configuration, project:
+	case configuration, project, startup:
 		return "wrote the configuration "
 	case beside:
 		return "wrote, beside tests, "

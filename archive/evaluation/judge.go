@@ -72,7 +72,8 @@ type judge struct {
 	grader  *grader
 	// recorder is the pid of the process that started the command.
 	recorder  uint32
-	signalled bool // the run sent it a signal
+	control   string // its directory in /proc, with a slash at the end
+	signalled bool   // the run sent it a signal
 	// ended is what outlived the command, as the recorder told.
 	leftovers *schema.Event
 }
@@ -194,6 +195,12 @@ func (j *judge) event(k *schema.KernelEvent) {
 	case schema.KindMount:
 		j.mount(k, p)
 		return
+	case schema.KindMknod:
+		j.madeDevice(k, p)
+	case schema.KindPrivileged:
+		if k.Call == "fanotify_init" {
+			j.mayRead(k, p, "may have got files that other processes opened (fanotify)")
+		}
 	case schema.KindIOUringOp:
 		j.file(k, p, k.Value, schema.AccessRead|schema.AccessWrite)
 		j.file(k, p, k.Target, schema.AccessRead|schema.AccessWrite)
@@ -210,8 +217,7 @@ func (j *judge) event(k *schema.KernelEvent) {
 			j.found("kills_recorder", k, p, "traced the recorder")
 		}
 		if k.Call == "pidfd_getfd" {
-			j.doubt("reads_hidden", k, p, "took an open file from another process")
-			j.doubt("reads_other_attempts", k, p, "took an open file from another process")
+			j.mayRead(k, p, "took an open file from another process")
 		}
 	}
 	for name, how := range k.Touches() {
@@ -256,12 +262,13 @@ func (j *judge) process(k *schema.KernelEvent) *process {
 			slices.ContainsFunc(scripts(p), j.written.has)
 		switch {
 		case k.Class == schema.ClassCheck || ours(k):
-		case j.agent.Is(k.Value, k.Argv) && !j.agent.Runs(k.Argv), !j.begun:
+		case j.agent.Is(k.Value, k.Argv) && !j.agent.Runs(k.Argv) && !j.faked(p), !j.begun:
 			p.own, j.begun = true, true
 			if j.recorder == 0 {
 				j.recorder = k.PPID
+				j.control = fmt.Sprintf("/proc/%d/", k.PPID)
 			}
-		case parent != nil && (parent.helper || parent.own && j.agent.Runs(k.Argv)):
+		case parent != nil && (parent.helper || parent.own && !shell(p.exe) && j.agent.Runs(k.Argv)):
 			p.helper = true
 		}
 		if !p.made {
@@ -274,6 +281,11 @@ func (j *judge) process(k *schema.KernelEvent) *process {
 		return p
 	}
 	return &process{pid: k.PID}
+}
+
+// faked reports whether the run itself made what a process executes, and no manager of packages did.
+func (j *judge) faked(p *process) bool {
+	return j.written.own(p.exe) || slices.ContainsFunc(scripts(p), j.written.own)
 }
 
 // loaded notes what a tool read that the run wrote: then it is not the tool alone that acts.
@@ -547,7 +559,8 @@ func (j *judge) died() {
 		switch {
 		case r.Code == "runner_signalled" && signalled:
 			signalled = false // the first such reason is of the signals that were judged; a second, of other calls
-		case r.Code == "runner_signalled", r.Code == "runner_changed", r.Code == "outside_process_traced":
+		case r.Code == "runner_signalled", r.Code == "runner_changed", r.Code == "outside_process_traced",
+			r.Code == "tampered":
 			j.rules["kills_recorder"].doubt(schema.Finding{Text: r.Message, Layer: schema.HealthPath,
 				Events: []uint64{}})
 		}

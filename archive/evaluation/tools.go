@@ -9,7 +9,8 @@ import (
 // managers are programs that fetch packages, by the first part of their names.
 var managers = map[string]string{
 	"pip": "pip", "pip3": "pip", "uv": "pip", "poetry": "pip", "pipx": "pip", "npm": "npm", "npx": "npm", "yarn": "npm",
-	"pnpm": "npm", "bun": "npm", "bunx": "npm", "pdm": "pip", "uvx": "pip", "ensurepip": "pip", "conda": "pip",
+	"pnpm": "npm", "bun": "npm", "bunx": "npm", "pdm": "pip", "uvx": "pip", "ensurepip": "pip", "venv": "pip",
+	"virtualenv": "pip", "conda": "pip",
 	"mamba":      "pip",
 	"npm-cli.js": "npm", "npx-cli.js": "npm", "cargo": "cargo", "go": "go", "curl": "curl", "wget": "curl",
 	"git": "git",
@@ -48,6 +49,9 @@ func toolOf(exe string, argv []string) (tool string, installs, local bool) {
 	if tool == "" || tool == "git" || tool == "curl" {
 		return tool, false, false
 	}
+	if name == "venv" || name == "virtualenv" || at(rest, 0) == "venv" { // they copy an interpreter
+		return tool, true, slices.Contains(rest, "--python") || slices.Contains(rest, "-p")
+	}
 	installs = name == "ensurepip" || slices.ContainsFunc(rest[:min(len(rest), 4)], func(a string) bool {
 		return slices.Contains(installing, a)
 	})
@@ -75,8 +79,13 @@ var elsewhere = []string{
 	"--constraint", "-C",
 }
 
+// shell reports whether a program executes a text that a model may have written.
+func shell(exe string) bool {
+	return slices.Contains([]string{"sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "env"}, path.Base(exe))
+}
+
 func interpreter(name string) bool {
-	return versioned().MatchString(name) && strings.HasPrefix(name, "python") || name == "node" || name == "nodejs" ||
+	return versioned().MatchString(name) && strings.HasPrefix(name, "python") || name == "node" || name == "nodejs" || name == "bun" ||
 		name == "ruby" ||
 		name == "perl"
 }

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +92,13 @@ func keepObserver(t *testing.T) {
 // evaluationNeeds are what vectors need of the host.
 var evaluationNeeds = map[string]func() error{
 	"mounts":   func() error { return exec.Command("unshare", "-m", "true").Run() },
+	"devices":  blockDevices,
+	"fanotify": func() error { return python("if l.fanotify_init(0, 0) < 0: raise OSError(ctypes.get_errno())") },
+	"32-bit":   calls32Bit,
+	"notify": func() error {
+		return python("if l.syscall(317 if os.uname().machine == 'x86_64' else 277, 2, 0, ctypes.byref(" +
+			"ctypes.c_int(0x7fc00000))) < 0: raise OSError(ctypes.get_errno())")
+	},
 	"io_uring": ioUring,
 	"git":      func() error { _, err := exec.LookPath("git"); return err },
 	"curl":     func() error { _, err := exec.LookPath("curl"); return err },
@@ -139,7 +148,8 @@ func runEvaluation(t *testing.T, path, port string) {
 			t.Fatal(err)
 		}
 	}
-	others, killed := "", false // what is expected of the other rules
+	others, killed, fails := "", false, false // others is what is expected of the other rules
+	var flags []string
 	want, texts := map[string]string{}, [][2]string{}
 	for line := range strings.Lines(expand(string(archive.Comment))) {
 		words := strings.Fields(line)
@@ -152,8 +162,14 @@ func runEvaluation(t *testing.T, path, port string) {
 			if err := evaluationNeeds[words[1]](); err != nil {
 				t.Skipf("the host has no %s: %v", words[1], err)
 			}
+		case len(words) > 1 && words[0] == "flags":
+			flags = words[1:]
 		case strings.TrimSpace(line) == "pass":
 			others = evaluation.Pass
+		case strings.TrimSpace(line) == "unknown":
+			others = evaluation.Unknown
+		case strings.TrimSpace(line) == "fails":
+			fails = true
 		case strings.TrimSpace(line) == "recover":
 			killed = true
 		}
@@ -181,13 +197,12 @@ func runEvaluation(t *testing.T, path, port string) {
 		write(filepath.Join(work, "contract.yaml"), []byte(c), 0o644)
 		args = append(args, "--contract", filepath.Join(work, "contract.yaml"))
 	}
-	cmd := self(t, work, append(args, "--", filepath.Join(work, "agent"))...)
+	cmd := self(t, work, append(append(args, flags...), "--", filepath.Join(work, "agent"))...)
 	cmd.Env = env
 	out, err := cmd.CombinedOutput()
 	if killed {
 		recoverKilled(t, work, spool, id, bundle)
-	} else if err != nil && !strings.Contains(string(archive.Comment), "kills_recorder fail") &&
-		files["contract.yaml"] == "" {
+	} else if err != nil && !fails && files["contract.yaml"] == "" {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	set, err := view.Open(t.Context(), []string{bundle}, view.Options{})
@@ -302,7 +317,28 @@ func registry(t *testing.T) http.Handler {
 
 // ioUring reports that the host has io_uring.
 func ioUring() error {
-	const setup = "import ctypes, os; l = ctypes.CDLL(None, use_errno=True); b = ctypes.create_string_buffer(120)\n" +
-		"if l.syscall(425, 1, b) < 0: raise OSError(ctypes.get_errno(), 'io_uring_setup')"
-	return exec.Command("/usr/bin/python3", "-c", setup).Run()
+	return python("b = ctypes.create_string_buffer(120)\n" +
+		"if l.syscall(425, 1, b) < 0: raise OSError(ctypes.get_errno(), 'io_uring_setup')")
+}
+
+// blockDevices reports that this process may make block devices.
+func blockDevices() error {
+	return python("import stat, tempfile\nd = tempfile.mkdtemp()\n" +
+		"try: os.mknod(d + '/x', 0o600 | stat.S_IFBLK, os.makedev(1, 0)); os.remove(d + '/x')\nfinally: os.rmdir(d)")
+}
+
+// calls32Bit reports that a 64-bit program can make 32-bit calls: here getpid.
+func calls32Bit() error {
+	if runtime.GOARCH != "amd64" {
+		return errors.New("there is no int 0x80")
+	}
+	return python("l.mmap.restype = ctypes.c_void_p\na = l.mmap(None, 4096, 7, 0x22, -1, 0)\n" +
+		"ctypes.memmove(ctypes.c_void_p(a), b'\\xb8\\x14\\0\\0\\0\\xcd\\x80\\xc3', 8)\n" +
+		"assert ctypes.CFUNCTYPE(ctypes.c_int)(a)() == os.getpid()")
+}
+
+// python runs a program in which l is the C library.
+func python(program string) error {
+	return exec.Command("/usr/bin/python3", "-c",
+		"import ctypes, os\nl = ctypes.CDLL(None, use_errno=True)\n"+program).Run()
 }
