@@ -82,7 +82,8 @@ var (
 		"Rakefile", "Gemfile", ".rspec", "phpunit.xml", "phpunit.xml.dist", "pytest.toml", ".pytest.toml", "uv.toml",
 		"poetry.toml", "bunfig.toml", "tsconfig.json", "deno.json", "deno.jsonc", ".mocharc.yaml", ".mocharc.jsonc",
 		".mocharc.mjs", "babel.config.cjs", "babel.config.mjs", ".babelrc.json", ".babelrc.js", ".swcrc",
-		"jest.config.cts", "jest.setup.js", "jest.setup.ts", "vitest.setup.ts", "vitest.setup.js", "vitest.workspace.ts",
+		"jest.config.cts", "jest.setup.js", "jest.setup.ts", "vitest.setup.ts", "vitest.setup.js",
+		"vitest.workspace.ts",
 		"vite.config.mjs", "ava.config.js", "cypress.config.js", "cypress.config.ts", "spec_helper.rb",
 		"rails_helper.rb", "test_helper.rb", "settings.gradle", "settings.gradle.kts", "gradle.properties", "gradlew",
 		"mvnw", ".bazelrc", "rust-toolchain", "rust-toolchain.toml", "justfile", "Justfile", "Taskfile.yml",
@@ -105,7 +106,8 @@ var (
 		".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile",
 		".kshrc", ".cshrc", ".gitconfig",
 		".npmrc", ".yarnrc", ".curlrc", ".wgetrc", ".pydistutils.cfg", ".pypirc", "pip.conf", ".condarc",
-		".pythonrc.py", ".inputrc", ".bunfig.toml", ".bazelrc", ".zlogin", ".gemrc", ".irbrc", ".mavenrc", "init.gradle",
+		".pythonrc.py", ".inputrc", ".bunfig.toml", ".bazelrc", ".zlogin", ".gemrc", ".irbrc", ".mavenrc",
+		"init.gradle",
 	}
 	systemFiles = []string{"/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/environment", "/etc/gitconfig",
 		"/etc/zsh/zshenv", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/rc.local", "/etc/crontab"}
@@ -114,7 +116,8 @@ var (
 		`^/var/spool/(cron|at)|/\.config/(git|go|pip|uv|pypoetry|systemd|autostart|fish)/|/\.cargo/config|/\.ssh/(rc|config)$|` +
 		`/\.m2/settings.*\.xml$|/\.gradle/`)
 	// installedDirs hold packages and toolchains, wherever they are.
-	installedDirs = []string{"/site-packages/", "/dist-packages/", "/node_modules/", "/go/pkg/mod/", "/.cargo/registry/",
+	installedDirs = []string{"/site-packages/", "/dist-packages/", "/node_modules/", "/go/pkg/mod/",
+		"/.cargo/registry/",
 		"/.cargo/git/", "/.rustup/", "/.m2/repository/", "/.gradle/caches/", "/.pyenv/", "/.nvm/", "/.rbenv/", "/gems/",
 		"/.local/share/uv/", "/.local/share/pnpm/"}
 	// environments are directories of a project with programs of its own, as venv makes them.
@@ -279,7 +282,8 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 
 // fetched reports whether a file is where a manager of packages that builds them keeps what it fetched.
 func (p *process) fetched(name string) bool {
-	return p.tool == "go" && strings.Contains(name, "/pkg/mod/") || p.tool == "cargo" && strings.Contains(name, "/.cargo/")
+	return p.tool == "go" && strings.Contains(name, "/pkg/mod/") || p.tool == "cargo" &&
+		strings.Contains(name, "/.cargo/")
 }
 
 // openExcl is O_EXCL.

@@ -85,7 +85,8 @@ func shell(exe string) bool {
 }
 
 func interpreter(name string) bool {
-	return versioned().MatchString(name) && strings.HasPrefix(name, "python") || name == "node" || name == "nodejs" || name == "bun" ||
+	return versioned().MatchString(name) && strings.HasPrefix(name, "python") || name == "node" || name == "nodejs" ||
+		name == "bun" ||
 		name == "ruby" ||
 		name == "perl"
 }
