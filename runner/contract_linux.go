@@ -239,28 +239,6 @@ func (p *contractPart) record(res *schema.Result) {
 	}
 }
 
-// judge turns the exit code of a command that succeeded into the contract's. A
-// contract that was not passed is an error of the result as well. inside tells
-// that a signal from inside of the run ended the command.
-func judge(res *schema.Result, exit int, inside bool) int {
-	if res.Contract == nil {
-		return exit
-	}
-	verdict := *res.Contract
-	code := contract.ExitCode(exit, verdict, inside)
-	if code == exit {
-		return exit
-	}
-	source := schema.SourceContract
-	e := schema.ResultError{Code: "contract_" + verdict, Message: "the outcome contract failed",
-		Hint: "contract.json in the bundle has every check's result, and a command line that runs it by hand"}
-	if verdict == schema.VerdictInconclusive {
-		e.Message = "the outcome contract was inconclusive"
-	}
-	res.ErrorSource, res.Error = &source, &e
-	return code
-}
-
 // room is where checks run.
 type room interface {
 	// permit returns why the policy does not let a check run.
@@ -637,12 +615,15 @@ type StrictExecutor struct {
 	dir     string
 	session *cgroup.Session
 	profile *sandbox.Profile
+	away    *sandbox.Away
 	checks  *strictChecks
 }
 
 // NewStrictExecutor is for checks in the working directory of spec, with its variables
-// and groups of session. The guard removes the checks' directories if we are killed.
-func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard) (*StrictExecutor, error) {
+// and groups of session. The guard removes the checks' directories if we are killed. away
+// may be nil.
+func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard, away *sandbox.Away) (*StrictExecutor,
+	error) {
 	strict := *spec
 	strict.RunID, strict.StrictChecks = session.RunID(), true
 	dir, err := strict.workdir()
@@ -655,7 +636,7 @@ func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard)
 	if err != nil {
 		return nil, err
 	}
-	return &StrictExecutor{dir, session, profile, newStrictChecks(&strict, guard.Inherit)}, nil
+	return &StrictExecutor{dir, session, profile, away, newStrictChecks(&strict, guard.Inherit)}, nil
 }
 
 // Run implements [contract.Executor].
@@ -671,7 +652,11 @@ func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index in
 		if err != nil {
 			return nil, err
 		}
-		return &confinedGroup{Group: group, profile: e.profile.Strict(own.dir)}, nil
+		profile := e.profile.Strict(own.dir)
+		if e.away != nil {
+			profile = profile.Away(*e.away)
+		}
+		return &confinedGroup{Group: group, profile: profile}, nil
 	}}.Run(ctx, check, index, out)
 }
 

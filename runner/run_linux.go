@@ -12,6 +12,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel/layer"
+	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -413,5 +414,5 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 		return ExitTimeout
 	}
 	inside := res.Outcome == schema.OutcomeSignaled && !r.command.signals.passed[r.command.signal]
-	return judge(res, r.command.exit, inside)
+	return contract.Blame(res, r.command.exit, inside)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -32,7 +33,7 @@ func (*Contained) Close() {}
 type StrictExecutor struct{}
 
 // NewStrictExecutor fails with ErrPlatform.
-func NewStrictExecutor(*Spec, *cgroup.Session, *cgroup.Guard) (*StrictExecutor, error) {
+func NewStrictExecutor(*Spec, *cgroup.Session, *cgroup.Guard, *sandbox.Away) (*StrictExecutor, error) {
 	return nil, ErrPlatform
 }
 

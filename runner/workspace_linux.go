@@ -33,6 +33,7 @@ func newWorkspace(log *evidence.Log, opt Options, spec *Spec, kernel historian,
 ) *workspacePart {
 	return &workspacePart{log: log, dir: spec.workdir, attended: attended, kernel: kernel,
 		options: workspace.Options{Changes: spec.WorkspaceChanges, Artifacts: spec.Artifacts,
+			Clean: spec.Contract == "" || !spec.ContractBaseline,
 			Limit: int64(cmp.Or(spec.WorkspaceChangesBytes, DefaultWorkspaceChangesBytes)),
 			Skip:  append([]string{opt.ScratchDir}, opt.Evidence...)}}
 }

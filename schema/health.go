@@ -76,6 +76,9 @@ type ObservationHealth struct {
 	// those of runs that were interrupted.
 	Containment      string `json:"containment,omitempty"`
 	TamperResistance string `json:"tamper_resistance,omitempty"`
+	// Judgements tell that the verdict of the contract is not that of the run itself: the changes that
+	// the run left were judged again, in a clean workspace. The oldest is first.
+	Judgements []Judgement `json:"judgements,omitempty"`
 	// Redaction says what was taken out of the members before they were
 	// written; absent in bundles of recorders that did not redact.
 	Redaction *Redaction `json:"redaction,omitempty"`
@@ -114,6 +117,16 @@ const (
 	ModelPathAlone  = "alone"
 	ModelPathBypass = "bypass_possible"
 )
+
+// Judgement is one evaluation of a contract on the changes that a bundle keeps.
+type Judgement struct {
+	// From is the identity of that bundle.
+	From string `json:"from"`
+	// By is the program.
+	By string `json:"by"`
+	// JudgedAt is the wall clock at its end, RFC 3339 in UTC.
+	JudgedAt string `json:"judged_at"`
+}
 
 // The words of Containment and, in rising order, of TamperResistance.
 const (

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -20,6 +21,10 @@ type WorkspaceChanges struct {
 	RunID  string `json:"run_id"`
 	// Workspace is the absolute path of the directory; empty if only artifacts were asked for.
 	Workspace string `json:"workspace"`
+	// WorkspaceDigest identifies the workspace before the command: schema/SPEC.md says of what it is. It is
+	// absent where that is not known: in older bundles, if the checks of a contract had run there before, and
+	// if there were gaps.
+	WorkspaceDigest string `json:"workspace_digest,omitzero"`
 	// LimitBytes bounds the contents that are kept, KeptBytes is how much that is.
 	LimitBytes int64 `json:"limit_bytes"`
 	KeptBytes  int64 `json:"kept_bytes"`
@@ -307,7 +312,8 @@ func (d *changesReader) document() error {
 		"patch_bytes": &d.doc.PatchBytes, "gaps": &d.doc.Gaps,
 		"changes": &d.doc.Changes, "artifacts": &d.doc.Artifacts}
 	missing := len(into)
-	into["unmatched"] = &d.doc.Unmatched
+	optional := map[string]any{"unmatched": &d.doc.Unmatched, "workspace_digest": &d.doc.WorkspaceDigest}
+	maps.Copy(into, optional)
 	for d.in.PeekKind() == '"' {
 		key, err := d.in.ReadToken()
 		if err != nil {
@@ -315,7 +321,7 @@ func (d *changesReader) document() error {
 		}
 		name := key.String()
 		to, known := into[name]
-		if known && name != "unmatched" {
+		if known && optional[name] == nil {
 			missing--
 		}
 		switch list := to.(type) {
@@ -343,6 +349,8 @@ func (d *changesReader) document() error {
 		return refuse("patch_bytes is %d", doc.PatchBytes)
 	case doc.KeptBytes < 0 || doc.KeptBytes > doc.LimitBytes:
 		return refuse("kept_bytes is %d of %d", doc.KeptBytes, doc.LimitBytes)
+	case doc.WorkspaceDigest != "" && !isDigest(doc.WorkspaceDigest):
+		return refuse("workspace_digest is %.100q", doc.WorkspaceDigest)
 	case doc.Workspace != "" && !path.IsAbs(doc.Workspace):
 		return refuse("workspace %.200q is not absolute", doc.Workspace)
 	}

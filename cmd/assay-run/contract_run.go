@@ -92,30 +92,79 @@ func (a *app) writeContract(c *contract.Contract, output string) error {
 	return nil
 }
 
+// keptFlags say which bundle's changes are judged.
+type keptFlags struct {
+	bundle, workspace, output string
+	force                     bool
+	redact                    redactFlags
+}
+
+// check says what is wrong with the flags and arguments together.
+func (f *keptFlags) check(cmd *cobra.Command, args []string) error {
+	example := "as in: assay-run contract check --bundle run.tar.gz --workspace CLEAN"
+	switch {
+	case f.bundle == "" && f.workspace == "" && f.output == "" && !f.force:
+		return one("a contract file", "done.yaml")(cmd, args)
+	case f.bundle == "" || f.workspace == "":
+		return console.WithHint(errors.New("--bundle and --workspace go together"), "%s", example)
+	case len(args) > 1:
+		return console.WithHint(fmt.Errorf("one contract file at the most, got %d arguments", len(args)), "%s", example)
+	case cmd.Flags().Changed("workdir"):
+		return console.WithHint(errors.New("--workdir does not go with --bundle"),
+			"name the clean workspace with --workspace")
+	}
+	return nil
+}
+
 func (a *app) contractCheckCommand() *cobra.Command {
 	var spec runner.Spec
 	var env environment
 	var asJSON bool
+	kept := &keptFlags{}
 	cmd := &cobra.Command{
-		Use:   "check [flags] FILE",
+		Use:   "check [flags] FILE | check --bundle BUNDLE --workspace CLEAN [flags] [FILE]",
 		Short: "Evaluate a contract now, without an agent",
 		Long: `check runs every check of a contract in a directory, each in a cgroup of its own
 where the host allows. Exit status: 0 all pass; 122 one fails; 123 one could not be
-run; 125 the contract cannot be evaluated at all.`,
-		Args: one("a contract file", "done.yaml"),
+run; 125 the contract cannot be evaluated at all.
+
+With --bundle it judges what the run of a bundle left in its workspace
+(--workspace-changes). It makes the same changes in a copy of CLEAN, a directory that is
+as the workspace was before the run, and runs the checks there, as --strict-checks
+does. The home directories of the agent and of the user are empty for them. FILE is
+another contract than that of the bundle. The verdict goes into a new bundle that names
+the identity of the old one.`,
+		Example: `  assay-run contract check done.yaml
+  assay-run contract check --bundle run.tar.gz --workspace clean -o judged.tar.gz`,
+		Args: kept.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			env.overlay(&spec.Env)
+			if kept.bundle != "" {
+				return a.checkKept(ctx, strings.Join(args, ""), &spec, kept, asJSON)
+			}
 			return a.checkContract(ctx, args[0], &spec, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&spec.Workdir, "workdir", ".", "run the checks in `DIR`")
-	cmd.Flags().Var(&env, "env",
-		"set the environment variable `K=V`; K alone takes the value it has here; may be repeated")
-	cmd.Flags().BoolVar(&spec.StrictChecks, "strict-checks", false,
+	fs := cmd.Flags()
+	fs.StringVar(&spec.Workdir, "workdir", ".", "run the checks in `DIR`")
+	fs.Var(&env, "env", "set the environment variable `K=V`; K alone takes the value it has here; may be repeated")
+	fs.BoolVar(&spec.StrictChecks, "strict-checks", false,
 		"give each check a fresh home, cache and temporary directory, a clean environment and no network")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON, in the form of a bundle's contract.json")
+	fs.BoolVar(&asJSON, "json", false, "print the results as JSON, in the form of a bundle's contract.json")
+	fs.StringVar(&kept.bundle, "bundle", "", "judge what the run of `BUNDLE` left in its workspace")
+	fs.StringVar(&kept.workspace, "workspace", "", "make the changes in a copy of `CLEAN`")
+	fs.StringVarP(&kept.output, "output", "o", "",
+		"write the new bundle to `NEW` (default BUNDLE with \".checked\" in its name)")
+	fs.BoolVar(&kept.force, "force", false, "replace NEW if it exists")
+	fs.StringArrayVar(&kept.redact.files, "secret-file", nil,
+		"redact the secret in `FILE` from the outputs of the checks; may be repeated")
+	fs.StringArrayVar(&kept.redact.env, "secret-env", nil,
+		"also redact the value of the environment variable `NAME` (a glob); may be repeated")
+	fs.StringVar(&kept.redact.key, "redaction-key", "",
+		"tag redacted values with the key in `FILE`, or with a new key if FILE is \"ephemeral\" "+
+			"(default the host's key)")
 	return cmd
 }
 
@@ -132,7 +181,7 @@ func (a *app) checkContract(ctx context.Context, file string, spec *runner.Spec,
 	opts := contract.PrepareOptions{Path: file, Workdir: dir, Executor: session.executor(dir, spec.Env)}
 	if spec.StrictChecks {
 		spec.Contract = file // whose checks find what its baselines kept
-		strict, err := runner.NewStrictExecutor(spec, session.Session, session.guard)
+		strict, err := runner.NewStrictExecutor(spec, session.Session, session.guard, nil)
 		if err != nil {
 			return err
 		}

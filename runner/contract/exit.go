@@ -24,3 +24,25 @@ func ExitCode(agent int, verdict string, signaled bool) int {
 	}
 	return 0
 }
+
+// Blame turns the exit code of a run whose result has the verdict of a contract into the contract's. A contract that
+// was not passed is an error of the result as well. inside tells that a signal from inside of the run ended the
+// command.
+func Blame(res *schema.Result, exit int, inside bool) int {
+	if res.Contract == nil {
+		return exit
+	}
+	verdict := *res.Contract
+	code := ExitCode(exit, verdict, inside)
+	if code == exit {
+		return exit
+	}
+	source := schema.SourceContract
+	e := schema.ResultError{Code: "contract_" + verdict, Message: "the outcome contract failed",
+		Hint: "contract.json in the bundle has every check's result, and a command line that runs it by hand"}
+	if verdict == schema.VerdictInconclusive {
+		e.Message = "the outcome contract was inconclusive"
+	}
+	res.ErrorSource, res.Error = &source, &e
+	return code
+}

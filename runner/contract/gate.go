@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 type PrepareOptions struct {
 	// Path is the contract file.
 	Path string
+	// Earlier is contract.json of an earlier evaluation, whose contract is evaluated in place of a file.
+	Earlier *schema.Contract
 	// RunID goes into contract.json; empty without a run.
 	RunID string
 	// Workdir is the run's working directory. The checks run in it and the
@@ -29,7 +32,7 @@ type PrepareOptions struct {
 	Baseline bool
 	// Executor runs the checks of both evaluations.
 	Executor Executor
-	// Options are those of both evaluations. Workdir is filled in, and Output
+	// Options are those of both evaluations. Workdir is filled in if it is empty, and Output
 	// is used for the final one only.
 	Options Options
 }
@@ -68,8 +71,19 @@ func Open(opts PrepareOptions) (_ *Gate, err error) {
 	if opts.Workdir, err = filepath.Abs(opts.Workdir); err != nil {
 		return nil, fmt.Errorf("find the working directory: %w", err)
 	}
-	opts.Options.Workdir = opts.Workdir
+	opts.Options.Workdir = cmp.Or(opts.Options.Workdir, opts.Workdir)
 	g := &Gate{opts: opts}
+	if opts.Earlier != nil {
+		definition := Contract(opts.Earlier.Contract)
+		g.contract, g.digest = &definition, opts.Earlier.Digest
+		if problems := g.contract.Validate(); len(problems) > 0 {
+			return nil, fmt.Errorf("the earlier contract: %w", &InvalidError{problems})
+		}
+		if opts.Earlier.Baseline != nil {
+			g.baseline = &Evaluation{Results: opts.Earlier.Baseline}
+		}
+		return g, nil
+	}
 	if g.contract, g.digest, err = LoadValid(opts.Path); err != nil {
 		return nil, err
 	}
@@ -128,7 +142,7 @@ func (g *Gate) restore(phase Phase, check string) {
 // Pending is what contract.json says until Settle has returned: nothing has
 // been found yet, for the reason given.
 func (g *Gate) Pending(reason string) *schema.Contract {
-	doc := g.document(NotRun(g.contract, g.opts.Workdir, reason))
+	doc := g.document(NotRun(g.contract, g.opts.Options.Workdir, reason))
 	doc.FileAfter = "unknown"
 	g.noteProtected(doc)
 	g.noteBaseline(doc)
@@ -158,7 +172,7 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 	var e *Evaluation
 	var err error
 	if notRun != "" {
-		e = NotRun(g.contract, g.opts.Workdir, notRun)
+		e = NotRun(g.contract, g.opts.Options.Workdir, notRun)
 	} else {
 		g.restore(Final, "")
 		o := g.opts.Options
@@ -193,6 +207,9 @@ func (g *Gate) Release() {
 }
 
 func (g *Gate) fileAfter() string {
+	if g.opts.Earlier != nil {
+		return g.opts.Earlier.FileAfter
+	}
 	switch data, err := strict.ReadFile(g.opts.Path, MaxFileBytes); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "missing"
@@ -205,7 +222,7 @@ func (g *Gate) fileAfter() string {
 }
 
 func (g *Gate) noteFile(doc *schema.Contract) {
-	if doc.FileAfter != "unchanged" {
+	if doc.FileAfter != "unchanged" && doc.FileAfter != "unknown" {
 		doc.Reasons = append(
 			doc.Reasons,
 			"the contract file was edited during the run (now "+doc.FileAfter+

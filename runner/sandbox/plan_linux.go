@@ -41,6 +41,9 @@ func mayAdminister() bool {
 // plan is what the shim is to do, with namespaces or without.
 func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	plan := shim.Plan{Dir: p.Dir, Degrade: p.OnUnavailable == Degrade}
+	if p.moved() {
+		plan.Dir = p.away.At
+	}
 	var early []Layer
 	if p.User != nil {
 		plan.UID, plan.GID, plan.Groups = &p.User.UID, &p.User.GID, p.User.Groups
@@ -165,6 +168,9 @@ func paths(list []Path) []string {
 	return out
 }
 
+// moved reports whether the working directory has another path for the command.
+func (p *Profile) moved() bool { return p.away != nil && p.away.At != "" }
+
 // freshen covers the directories for temporary files by empty ones. Of what they had,
 // the working directory is still seen, with what it is in, and the fresh directory.
 func (p *Profile) freshen(m *shim.Mounts) {
@@ -172,7 +178,11 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		return
 	}
 	var covered []string
-	for _, dir := range Temporary {
+	temporary := Temporary
+	if p.away != nil {
+		temporary = slices.Concat(temporary, p.away.Empty)
+	}
+	for _, dir := range temporary {
 		real, err := filepath.EvalSymlinks(dir)
 		if info, serr := os.Stat(real); err != nil || serr != nil || !info.IsDir() || real == p.Dir ||
 			Below(real, "/dev") && m.Devices {
@@ -184,7 +194,20 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		return slices.ContainsFunc(covered, func(dir string) bool { return Below(path, dir) })
 	}
 	seen := []string{p.fresh}
+	if p.away != nil {
+		for _, dir := range p.away.Shown {
+			m.Shown = append(m.Shown, shim.Shown{Path: dir})
+		}
+	}
+	if p.moved() {
+		m.Moved = append(m.Moved, shim.Moved{From: p.Dir, To: p.away.At})
+	} else if p.away != nil && within(p.Dir) {
+		seen = append(seen, p.Dir)
+	}
 	for _, dir := range covered {
+		if p.away != nil {
+			break
+		}
 		rest, in := strings.CutPrefix(p.Dir, dir+"/")
 		if !in {
 			continue

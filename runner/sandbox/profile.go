@@ -46,6 +46,7 @@ type Profile struct {
 	startFiles []Path // that may be created while the run goes on, and should not
 	open       bool   // the file system is not restricted
 	fresh      string // see Strict; else empty
+	away       *Away  // see Away; else nil
 	depth      int    // to which repositories are looked for below Dir
 }
 
@@ -620,6 +621,25 @@ func (p *Profile) Strict(fresh string) *Profile {
 		strict.Write = append(slices.Clone(p.Write), Path{fresh, "strict"})
 	}
 	return &strict
+}
+
+// Away says what a strict command is to find elsewhere, or not at all.
+type Away struct {
+	// Empty are directories that are empty for it, as those for temporary files are. None of them is /.
+	Empty []string
+	// Shown are directories below them that are there all the same, and read-only.
+	Shown []string
+	// At is the path that the working directory has for it; empty for its own. It is a directory, or below one
+	// of those that are empty.
+	At string
+}
+
+// Away is p, which is to be strict, with what a says. Of the directories for temporary files it sees nothing but its
+// working directory.
+func (p *Profile) Away(a Away) *Profile {
+	away := *p
+	away.away = &a
+	return &away
 }
 
 // ForCheck is p for a check of a contract. No port is forwarded to a check: while checks run, the

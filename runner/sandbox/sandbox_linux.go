@@ -318,7 +318,7 @@ func (s *Sandbox) start(
 	if len(plan.Args) == 0 {
 		plan.Args = []string{cmd.Path}
 	}
-	if cmd.Dir != "" {
+	if cmd.Dir != "" && !s.profile.moved() {
 		plan.Dir = cmd.Dir
 	}
 	if s.listenToAudit(); s.audit != nil && plan.Landlock != nil {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,6 +29,8 @@ type Options struct {
 	Dir string
 	// Changes asks for what changes in it.
 	Changes bool
+	// Clean tells that nothing of the run has written to the workspace yet, so that its digest identifies it.
+	Clean bool
 	// Skip are absolute paths that are left out: where the recorder keeps its own files.
 	Skip []string
 	// Artifacts are globs of further files to keep. They are absolute, or relative to Dir.
@@ -126,6 +127,9 @@ func Begin(ctx context.Context, o Options) (*Comparison, error) {
 	if err := c.learn(ctx); err != nil {
 		return nil, err
 	}
+	if o.Clean && len(c.before.gaps) == 0 {
+		c.doc.WorkspaceDigest = c.before.digest(func(name string) string { return c.known[name].git })
+	}
 	c.before.settle(ctx)
 	return c, ctx.Err()
 }
@@ -141,34 +145,29 @@ func resolved(dir string) string {
 // learn finds out what files hold now, as far as that is cheap: what git's index says, and the smallest of the others.
 func (c *Comparison) learn(ctx context.Context) error {
 	index := readIndex(c.o.Dir)
-	var unknown []string
-	for name, s := range c.before.files {
-		if s.mode&unix.S_IFMT != unix.S_IFREG || strings.Contains(name, ".git/objects/") {
-			continue
-		}
-		if t, ok := index[name]; ok && t.mtime.Equal(s.mtime) && t.ctime.Equal(s.ctime) && t.ino == uint32(s.ino) &&
+	unknown := func(name string) bool {
+		s := c.before.files[name]
+		t, ok := index[name]
+		if ok && t.mtime.Equal(s.mtime) && t.ctime.Equal(s.ctime) && t.ino == uint32(s.ino) &&
 			t.size == uint32(s.size) {
 			c.known[name] = content{git: t.id}
-			continue
+			return false
 		}
-		unknown = append(unknown, name)
+		return true
 	}
-	slices.SortFunc(unknown, func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.before.files[a].size, c.before.files[b].size), cmp.Compare(a, b))
-	})
+	list := c.before.smallest(func(name string) bool { return belongs(name) && unknown(name) })
+	list = append(list, c.before.smallest(func(name string) bool {
+		return !belongs(name) && !strings.Contains(name, ".git/objects/") && unknown(name)
+	})...)
 	c.open()
 	defer c.close()
-	left := int64(maxHashed)
-	for _, name := range unknown[:min(len(unknown), maxHashedFiles)] {
+	for _, f := range list[:affordable(list)] {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s := c.before.files[name]
-		if left -= s.size; left < 0 {
-			break
-		}
-		if err := c.read(name, &s, s.size); err == nil {
-			c.known[name] = sums(c.buf.Bytes())
+		s := c.before.files[f.name]
+		if err := c.read(f.name, &s, s.size); err == nil {
+			c.known[f.name] = sums(c.buf.Bytes())
 		}
 	}
 	return nil
@@ -330,13 +329,13 @@ func (c *Comparison) changes(ctx context.Context) error {
 			c.doc.Gaps = append(c.doc.Gaps, g)
 		}
 	}
-	names := slices.Collect(maps.Keys(c.before.files))
+	names := slices.Clone(c.before.sorted())
 	for name := range after.files {
 		if _, was := c.before.files[name]; !was {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
+	slices.Sort(names) // which is quick where most are in order
 	listed := 0
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {

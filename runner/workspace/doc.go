@@ -12,6 +12,9 @@
 // with holes) is in a blob of its own. workspace/changes.json lists every change, with exact modes and names, and
 // says where the content is, or why it is not kept.
 //
+// [Apply] makes the kept changes in a copy of the workspace as it was before the command. It compares that with the
+// digests that the document has, so that changes of one workspace are not made in another. [Copy] makes such copies.
+//
 // A content that holds a secret is not kept at all, nor is its digest.
 //
 // Owners, extended attributes, times and hard links between files are not compared and not kept.

@@ -1,13 +1,19 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,7 +34,8 @@ const (
 type state struct {
 	mode         uint32 // of stat(2)
 	size, blocks int64
-	ino          uint64
+	ino, links   uint64
+	rdev         uint64 // of a device
 	mtime, ctime time.Time
 	target       string // of a link
 }
@@ -64,8 +71,8 @@ func (s *state) same(o *state) bool {
 }
 
 func stateOf(st *unix.Stat_t) state {
-	return state{mode: st.Mode, size: st.Size, blocks: st.Blocks, ino: st.Ino, mtime: time.Unix(st.Mtim.Unix()),
-		ctime: time.Unix(st.Ctim.Unix())}
+	return state{mode: st.Mode, size: st.Size, blocks: st.Blocks, ino: st.Ino, links: uint64(st.Nlink), rdev: st.Rdev,
+		mtime: time.Unix(st.Mtim.Unix()), ctime: time.Unix(st.Ctim.Unix())}
 }
 
 func stateOfInfo(info fs.FileInfo) state {
@@ -80,6 +87,88 @@ type tree struct {
 	gaps  []schema.WorkspaceGap
 	// newest is when a file changed last.
 	newest time.Time
+	// names are the paths in files, sorted; nil until they are needed.
+	names []string
+}
+
+// sorted lists the paths by their bytes.
+func (t *tree) sorted() []string {
+	if t.names == nil {
+		t.names = slices.Sorted(maps.Keys(t.files))
+	}
+	return t.names
+}
+
+// sized is a path with the size of the file.
+type sized struct {
+	name string
+	size int64
+}
+
+// smallest lists the files for which is reports true, the smallest first.
+func (t *tree) smallest(is func(name string) bool) []sized {
+	var list []sized
+	for name, s := range t.files {
+		if s.mode&unix.S_IFMT == unix.S_IFREG && is(name) {
+			list = append(list, sized{name, s.size})
+		}
+	}
+	slices.SortFunc(list, func(a, b sized) int {
+		return cmp.Or(cmp.Compare(a.size, b.size), strings.Compare(a.name, b.name))
+	})
+	return list
+}
+
+// affordable is how many of the first files are hashed.
+func affordable(list []sized) int {
+	left := int64(maxHashed)
+	for i, f := range list[:min(len(list), maxHashedFiles)] {
+		if left -= f.size; left < 0 {
+			return i
+		}
+	}
+	return min(len(list), maxHashedFiles)
+}
+
+// belongs reports whether a path is of the workspace itself: neither git's own files nor a tool's cache.
+func belongs(name string) bool { return !inGit(name) && !schema.InCache(name) }
+
+// inGit reports whether a path is of a directory named .git, or below one.
+func inGit(name string) bool { return slices.Contains(strings.Split(name, "/"), ".git") }
+
+// digest identifies what a walk saw: the kinds, sizes and paths of all that belongs to the workspace, where links
+// lead, which files are executable, and the contents of the smallest. id is git's id of a content; an empty one makes
+// the digest empty.
+func (t *tree) digest(id func(name string) string) string {
+	contents := map[string]bool{}
+	small := t.smallest(belongs)
+	for _, f := range small[:affordable(small)] {
+		contents[f.name] = true
+	}
+	sum := sha256.New()
+	var line []byte
+	for _, name := range t.sorted() {
+		if !belongs(name) {
+			continue
+		}
+		s := t.files[name]
+		mark, size, content := "-", int64(0), "-"
+		if s.mode&unix.S_IFMT == unix.S_IFREG {
+			if size = s.size; s.mode&0o100 != 0 {
+				mark = "x"
+			}
+			if contents[name] {
+				if content = id(name); content == "" {
+					return ""
+				}
+			}
+		}
+		line = append(append(append(append(line[:0], s.kind()...), ' '), mark...), ' ')
+		line = append(append(append(strconv.AppendInt(line, size, 10), ' '), content...), ' ')
+		line = append(append(append(append(line, name...), 0), s.target...), 0)
+		sum.Write(line)
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
 // walker is a walk in progress.

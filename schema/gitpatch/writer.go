@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -30,10 +31,16 @@ const noID = "0000000000000000000000000000000000000000"
 
 // ID is the id that git has for a content, in 40 hex digits.
 func ID(content []byte) string {
-	h := sha1.New()
-	fmt.Fprintf(h, "blob %d\x00", len(content))
+	h := NewID(int64(len(content)))
 	h.Write(content)
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// NewID hashes a content of that many bytes to the id that git has for it.
+func NewID(size int64) hash.Hash {
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	return h
 }
 
 // Writer writes the sections of a patch. It is not safe for concurrent use.

@@ -197,6 +197,9 @@ func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 			c.tmpfs(dir, "mode=1777", 0)
 		})
 	}
+	for _, moved := range m.Moved {
+		c.do(Files, "move to "+moved.To, func() { c.put(kept[moved.From], moved.To, m) })
+	}
 	for _, p := range m.Writable {
 		c.do(Files, "make writable "+p, func() { c.put(kept[p], p, m) })
 	}
@@ -470,6 +473,9 @@ func (c *compiler) absolute(m *Mounts) {
 	for _, shown := range m.Shown {
 		lists = append(lists, []string{shown.Path})
 	}
+	for _, moved := range m.Moved {
+		lists = append(lists, []string{moved.From, moved.To})
+	}
 	for _, path := range slices.Concat(lists...) {
 		if !filepath.IsAbs(path) {
 			c.fail("mount "+path, unix.EINVAL)
@@ -534,6 +540,9 @@ func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 	paths := append([]Shown{}, m.Shown...)
 	for _, p := range m.Writable {
 		paths = append(paths, Shown{p, true})
+	}
+	for _, moved := range m.Moved {
+		paths = append(paths, Shown{moved.From, true})
 	}
 	for _, p := range paths {
 		kept, fd := c.l.Word(all), c.l.Word(0)

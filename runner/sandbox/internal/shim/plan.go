@@ -92,6 +92,8 @@ type Mounts struct {
 	Shown []Shown
 	// Temporary are directories that get a file system in memory.
 	Temporary []string
+	// Moved are directories that have another path.
+	Moved []Moved
 	// Shm makes /dev/shm writable.
 	Shm bool
 	// Proc mounts a /proc of the PID namespace.
@@ -105,6 +107,9 @@ type Shown struct {
 	Path     string
 	Writable bool
 }
+
+// Moved is a directory that is seen at To. That exists, or is below one of Mounts.Temporary.
+type Moved struct{ From, To string }
 
 // Need is a file that a command is to be able to use, in the ways of access(2).
 type Need struct {

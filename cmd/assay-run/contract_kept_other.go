@@ -1,0 +1,14 @@
+//go:build !linux && !windows
+
+package main
+
+import (
+	"context"
+
+	"github.com/assay-run/assay-run/runner"
+)
+
+// checkKept fails: no changes are kept on this operating system.
+func (a *app) checkKept(context.Context, string, *runner.Spec, *keptFlags, bool) error {
+	return runner.ErrPlatform
+}
