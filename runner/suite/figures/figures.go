@@ -1,5 +1,6 @@
 // Package figures has the statistics of a suite: rates with their uncertainty. All functions are pure; what resamples
-// does so with a fixed seed, so that the same results give the same figures.
+// does so with a fixed seed, so that the same results give the same figures. [Compare] says whether one suite is better
+// than another.
 package figures
 
 import (

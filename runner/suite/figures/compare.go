@@ -1,0 +1,137 @@
+package figures
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Outcomes of a comparison.
+const (
+	Better    = "better"    // the whole interval of the difference is above zero
+	Worse     = "worse"     // the whole interval is below zero
+	Undecided = "undecided" // it spans zero, or there are fewer than two tasks
+)
+
+// Pair compares an agent of one suite with an agent of another, over the tasks that both were asked alike.
+type Pair struct {
+	AgentA string `json:"agent_a"`
+	AgentB string `json:"agent_b"`
+	// Tasks are those that both suites ask alike and of which both agents have a rate, by name.
+	Tasks []TaskPair `json:"tasks"`
+	// Changed are tasks of the same name that are not asked alike. They are not compared.
+	Changed []ChangedTask `json:"changed"`
+	// OnlyA and OnlyB are tasks of one suite alone, and Unrated those of both of which an agent has no rate.
+	OnlyA   []string `json:"only_a"`
+	OnlyB   []string `json:"only_b"`
+	Unrated []string `json:"unrated"`
+	// RateA and RateB are means over Tasks, and Difference is the second less the first; null without tasks.
+	RateA      *float64 `json:"rate_a"`
+	RateB      *float64 `json:"rate_b"`
+	Difference *float64 `json:"difference"`
+	// CI95 is the interval of the difference, by resampling tasks; null with fewer than two.
+	CI95    *[2]float64 `json:"ci95"`
+	Outcome string      `json:"outcome"`
+	// AgentChanged are the fields of the agents' definitions that differ.
+	AgentChanged []string `json:"agent_changed"`
+}
+
+// TaskPair has the rates of both agents at a task.
+type TaskPair struct {
+	Task       string  `json:"task"`
+	RateA      float64 `json:"rate_a"`
+	RateB      float64 `json:"rate_b"`
+	Difference float64 `json:"difference"`
+}
+
+// ChangedTask is a task whose definitions differ, and the keys of the suite file that do.
+type ChangedTask struct {
+	Task string   `json:"task"`
+	Keys []string `json:"keys"`
+}
+
+// Compare compares agent agentA of a with agent agentB of b, task by task.
+func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
+	p := &Pair{AgentA: agentA, AgentB: agentB, Tasks: []TaskPair{}, Changed: []ChangedTask{}, OnlyA: []string{},
+		OnlyB: []string{}, Unrated: []string{}, Outcome: Undecided,
+		AgentChanged: differing(a.Definitions["agent "+agentA], b.Definitions["agent "+agentB], "name")}
+	inA, inB := cells(a, agentA), cells(b, agentB)
+	for _, task := range slices.Sorted(maps.Keys(inA)) {
+		other, both := inB[task]
+		keys := differing(a.Definitions["task "+task], b.Definitions["task "+task])
+		switch {
+		case !both:
+			p.OnlyA = append(p.OnlyA, task)
+		case len(keys) > 0:
+			p.Changed = append(p.Changed, ChangedTask{task, keys})
+		case inA[task] == nil || other == nil:
+			p.Unrated = append(p.Unrated, task)
+		default:
+			p.Tasks = append(p.Tasks, TaskPair{task, *inA[task], *other, *other - *inA[task]})
+		}
+	}
+	for _, task := range slices.Sorted(maps.Keys(inB)) {
+		if _, both := inA[task]; !both {
+			p.OnlyB = append(p.OnlyB, task)
+		}
+	}
+	p.decide()
+	return p
+}
+
+// decide makes the means and the outcome of the tasks.
+func (p *Pair) decide() {
+	var first, second, differences []float64
+	for _, t := range p.Tasks {
+		first, second = append(first, t.RateA), append(second, t.RateB)
+		differences = append(differences, t.Difference)
+	}
+	if len(p.Tasks) == 0 {
+		return
+	}
+	p.RateA, p.RateB, p.Difference = new(Mean(first)), new(Mean(second)), new(Mean(differences))
+	if len(p.Tasks) < 2 {
+		return
+	}
+	in := MeanInterval(differences)
+	p.CI95 = &[2]float64{in.Low, in.High}
+	switch {
+	case in.Low > 0:
+		p.Outcome = Better
+	case in.High < 0:
+		p.Outcome = Worse
+	}
+}
+
+// cells are the rates of an agent by task.
+func cells(r *schema.SuiteResults, agent string) map[string]*float64 {
+	rates := map[string]*float64{}
+	for i := range r.Cells {
+		if r.Cells[i].Agent == agent {
+			rates[r.Cells[i].Task] = r.Cells[i].Rate
+		}
+	}
+	return rates
+}
+
+// differing are the keys of which two definitions have other digests, but those in without. Of a suite that does not
+// say how its tasks and agents are defined, nothing is known: all keys differ.
+func differing(a, b map[string]string, without ...string) []string {
+	keys := []string{}
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if a[key] != b[key] && !slices.Contains(without, key) {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(b)) {
+		if _, ok := a[key]; !ok && !slices.Contains(without, key) {
+			keys = append(keys, key)
+		}
+	}
+	if len(a)+len(b) == 0 {
+		return []string{"definition"}
+	}
+	slices.Sort(keys)
+	return keys
+}

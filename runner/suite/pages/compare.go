@@ -1,0 +1,62 @@
+package pages
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/assay-run/assay-run/runner/suite/figures"
+)
+
+// points words a difference of rates, in points of a hundred.
+func points(difference float64) string { return fmt.Sprintf("%+.1f", 100*difference) }
+
+// Comparison writes what was compared, for people.
+func Comparison(w io.Writer, pairs []*figures.Pair) error {
+	var b strings.Builder
+	for i, p := range pairs {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		comparison(&b, p)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func comparison(b *strings.Builder, p *figures.Pair) {
+	name := printable(p.AgentA)
+	if p.AgentB != p.AgentA {
+		name += " and " + printable(p.AgentB)
+	}
+	if p.Difference == nil {
+		fmt.Fprintf(b, "%s: no task to compare\n", name)
+	} else {
+		fmt.Fprintf(b, "%s: %s: %s to %s, %s points", name, p.Outcome, percent(p.RateA), percent(p.RateB),
+			points(*p.Difference))
+		if p.CI95 != nil {
+			fmt.Fprintf(b, " (95 %%: %s to %s)", points(p.CI95[0]), points(p.CI95[1]))
+		}
+		b.WriteString(fmt.Sprintf(" over %d equal tasks\n", len(p.Tasks)))
+	}
+	for _, t := range p.Tasks {
+		if t.Difference != 0 {
+			fmt.Fprintf(b, "  %s: %s to %s\n", printable(t.Task), percent(&t.RateA), percent(&t.RateB))
+		}
+	}
+	for _, t := range p.Changed {
+		fmt.Fprintf(b, "  not compared: %s is another task: %s changed\n", printable(t.Task),
+			printable(strings.Join(t.Keys, ", ")))
+	}
+	for _, left := range []struct {
+		names []string
+		why   string
+	}{{p.OnlyA, "only the first has it"}, {p.OnlyB, "only the second has it"}, {p.Unrated, "no attempt of it counts"}} {
+		for _, name := range left.names {
+			fmt.Fprintf(b, "  not compared: %s: %s\n", printable(name), left.why)
+		}
+	}
+	if len(p.AgentChanged) > 0 {
+		fmt.Fprintf(b, "  the agents differ: %s\n", printable(strings.Join(p.AgentChanged, ", ")))
+	}
+}

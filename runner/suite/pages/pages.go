@@ -1,0 +1,153 @@
+package pages
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"path"
+	"strings"
+	"unicode"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// percent words a rate.
+func percent(rate *float64) string {
+	if rate == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", 100**rate)
+}
+
+// interval words an interval of a rate; empty without one.
+func interval(in *[2]float64) string {
+	if in == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.1f to %.1f", 100*in[0], 100*in[1])
+}
+
+// verdict is that of an attempt; "pending" while there is none.
+func verdict(a schema.SuiteAttempt) string {
+	if a.Verdict == nil {
+		return "pending"
+	}
+	return *a.Verdict
+}
+
+// printable makes a text fit for one line: a control character becomes a space.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, " "))
+}
+
+// marked makes a text fit for Markdown.
+func marked(s string) string {
+	var b strings.Builder
+	for _, r := range printable(s) {
+		if strings.ContainsRune("\\`*_{}[]()<>#+-!|~&@", r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// Markdown writes the results in Markdown: the agents' rates, what did not pass, and suspicions.
+func Markdown(w io.Writer, r *schema.SuiteResults) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## %s\n\n", marked(r.Suite))
+	b.WriteString("| agent | tasks | rate | 95 % | passed | failed | inconclusive | infrastructure | " +
+		"pending | suspicious |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	for i := range r.Agents {
+		a := &r.Agents[i]
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %d | %d | %d | %d | %d |\n", marked(a.Agent), a.Tasks,
+			percent(a.Rate),
+			interval(a.CI95), a.Passed, a.Failed, a.Inconclusive, a.Infrastructure, a.Pending, a.Suspicious)
+	}
+	b.WriteString("\n| task | agent | rate | 95 % | passed | attempts |\n|---|---|---:|---:|---:|---:|\n")
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d |\n", marked(c.Task), marked(c.Agent), percent(c.Rate),
+			interval(c.CI95), c.Passed, c.Attempts)
+	}
+	list := func(title string, line func(a schema.SuiteAttempt) []string) {
+		begun := false
+		for i := range r.Attempts {
+			for _, text := range line(r.Attempts[i]) {
+				if !begun {
+					fmt.Fprintf(&b, "\n### %s\n\n", title)
+					begun = true
+				}
+				fmt.Fprintf(&b, "- %s\n", text)
+			}
+		}
+	}
+	list("Not passed", func(a schema.SuiteAttempt) []string {
+		if verdict(a) == schema.SuitePassed {
+			return nil
+		}
+		return []string{fmt.Sprintf("**%s** %s: %s", marked(a.ID), verdict(a), marked(a.Reason))}
+	})
+	list("Suspicions", func(a schema.SuiteAttempt) (lines []string) {
+		for _, f := range a.Suspicions {
+			lines = append(lines, fmt.Sprintf("**%s** %s: %s", marked(a.ID), marked(f.Rule), marked(described(f))))
+		}
+		return lines
+	})
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// described is what a finding says, and by which program and in which call.
+func described(f schema.Finding) string {
+	text := f.Text
+	if f.Program != "" {
+		text += " by " + f.Program
+	}
+	if f.ToolCallID != "" {
+		text += " in call " + f.ToolCallID
+	}
+	return text
+}
+
+//go:embed page.html
+var page string
+
+// HTML writes one page without scripts. link is where the report about a bundle is, relative to the page; empty
+// where there is none.
+func HTML(w io.Writer, r *schema.SuiteResults, generator string, link func(bundle string) string) error {
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"percent": percent, "interval": interval, "verdict": verdict, "described": described, "printable": printable,
+		"report": func(bundle string) string {
+			if bundle == "" {
+				return ""
+			}
+			return link(bundle)
+		},
+		"of": func(task, agent string) (of []schema.SuiteAttempt) {
+			for i := range r.Attempts {
+				if r.Attempts[i].Task == task && r.Attempts[i].Agent == agent {
+					of = append(of, r.Attempts[i])
+				}
+			}
+			return of
+		},
+	}).Parse(page)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, struct {
+		*schema.SuiteResults
+		Generator string
+	}{r, generator})
+}
+
+// ReportOf is where the report about a bundle belongs: beside it.
+func ReportOf(bundle string) string { return path.Join(path.Dir(bundle), "report.html") }
