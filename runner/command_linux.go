@@ -108,6 +108,8 @@ type spectator interface {
 	equip(cmd *exec.Cmd)
 	// given hears with which descriptors the command begins, before it starts.
 	given(list []schema.Inherited)
+	// spent receives when the run is to end because it has spent its model budget; nil: never.
+	spent() <-chan struct{}
 	// hurry begins to read what the command did last.
 	hurry()
 }
@@ -307,7 +309,7 @@ func insideStates(inside <-chan unix.WaitStatus, next func() (unix.WaitStatus, e
 // that it is not known how the command ended. interrupted is why the run is to end from
 // the beginning; nil: it is not.
 func (c *command) supervise(ctx context.Context, interrupted *interruption) error {
-	s := &supervisor{command: c, agent: c.ground.Agent(), changes: c.states()}
+	s := &supervisor{command: c, agent: c.ground.Agent(), changes: c.states(), spent: c.watch.spent()}
 	if c.timeout > 0 {
 		timer := time.NewTimer(c.timeout)
 		defer timer.Stop()
@@ -338,6 +340,7 @@ type supervisor struct {
 	empty    <-chan error // the cgroup has no process left, or cannot be watched
 	written  <-chan schema.Stdio
 	deadline <-chan time.Time
+	spent    <-chan struct{} // the model budget
 	killAt   <-chan time.Time
 	again    <-chan time.Time // when what was killed is killed again
 	giveUp   <-chan time.Time // when what was killed is left to the guard
@@ -354,9 +357,9 @@ type supervisor struct {
 
 // step waits for one thing to happen and deals with it.
 func (s *supervisor) step(ctx context.Context) {
-	done := ctx.Done()
+	done, spent := ctx.Done(), s.spent
 	if s.ending != "" {
-		done = nil
+		done, spent = nil, nil
 	}
 	select {
 	case st, ok := <-s.changes:
@@ -378,6 +381,10 @@ func (s *supervisor) step(ctx context.Context) {
 		s.deadline = nil
 		s.log.Event(schema.Event{Type: schema.Timeout})
 		s.end(schema.OutcomeTimeout)
+	case <-spent:
+		s.spent = nil
+		s.log.Event(schema.Event{Type: schema.Cancelled, Message: "the model budget is spent"})
+		s.end(schema.OutcomeLimit)
 	case <-done:
 		s.log.Event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
 		s.end(schema.OutcomeCancelled)

@@ -26,6 +26,10 @@ type Model struct {
 	Upstreams map[string]string `json:"upstreams,omitzero"`
 	// Bodies is empty, or schema.ModelBodiesNone to keep the digests of bodies alone.
 	Bodies string `json:"bodies,omitzero"`
+	// Budget bounds what the command may ask of models.
+	Budget model.Budget `json:"budget,omitzero"`
+	// Prices is a file with what models cost; empty: it is not known.
+	Prices string `json:"prices,omitzero"`
 }
 
 // ModelKeyAgent stands for a file of Model.Keys: the agent's requests carry its own login.
@@ -39,7 +43,8 @@ var ErrModel = errors.New("model gateway")
 
 func (s *Spec) validateModel(add addError) {
 	m := &s.Model
-	if !m.Gateway && (len(m.Keys) > 0 || len(m.Upstreams) > 0 || m.Bodies != "") {
+	if !m.Gateway && (len(m.Keys) > 0 || len(m.Upstreams) > 0 || m.Bodies != "" || m.Prices != "" ||
+		m.Budget != model.Budget{}) {
 		add(ErrModel, "the other options of the model gateway need --model-gateway")
 	}
 	known := func(what, route string) bool {
@@ -71,13 +76,35 @@ func (s *Spec) validateModel(add addError) {
 	if m.Bodies != "" && m.Bodies != schema.ModelBodiesNone {
 		add(ErrModel, "bodies %q (none)", m.Bodies)
 	}
+	if err := m.Budget.Check(); err != nil {
+		add(ErrModel, "budget: %v", err)
+	}
+	if m.Budget.Cost != 0 && m.Prices == "" {
+		add(ErrModel, "a budget of cost needs the prices of models (--model-prices)")
+	}
+	if m.Budget.End && !m.Budget.Limited() {
+		add(ErrModel, "--model-budget-end needs --model-budget")
+	}
 }
 
-// CheckModel reports everything that keeps the model gateway from starting here and that Validate does not look for:
-// there is no key, or a file with one cannot be used.
+// CheckModel reports everything that keeps the model gateway from starting here, which Validate does not look for:
+// there is no key, or a file cannot be used.
 func (s *Spec) CheckModel() error {
 	_, err := s.modelRoutes()
-	return err
+	_, faulty := s.modelPrices()
+	return errors.Join(err, faulty)
+}
+
+// modelPrices reads the price list; nil where there is none.
+func (s *Spec) modelPrices() (*model.Prices, error) {
+	if !s.Model.Gateway || s.Model.Prices == "" {
+		return nil, nil
+	}
+	p, err := model.LoadPrices(s.Model.Prices)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+	}
+	return p, nil
 }
 
 // modelRoutes are the ways to the providers that there is a key for; none without a gateway.
@@ -171,11 +198,14 @@ func checkKey(key string) error {
 }
 
 // record is how run.json says it; nil without a gateway.
-func (m *Model) record(routes []model.Route) *schema.RunModel {
+func (m *Model) record(routes []model.Route, prices *model.Prices) *schema.RunModel {
 	if !m.Gateway {
 		return nil
 	}
 	r := &schema.RunModel{Routes: []string{}, Bodies: m.Bodies}
+	if prices != nil {
+		r.Prices = prices.Digest
+	}
 	for _, route := range routes {
 		r.Routes = append(r.Routes, route.Name)
 	}

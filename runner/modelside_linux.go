@@ -22,6 +22,8 @@ type modelSide struct {
 	redactor *redact.Redactor
 	dir      string
 	routes   func() ([]model.Route, error)
+	prices   func() (*model.Prices, error)
+	budget   model.Budget
 	digests  bool
 	wanted   bool
 	home     interface{ sealed() bool }
@@ -36,7 +38,8 @@ type modelSide struct {
 func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, at home) *modelSide {
 	return &modelSide{
 		wanted: spec.Model.Gateway, home: at, log: log, calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
-		routes:  spec.modelRoutes,
+		routes: spec.modelRoutes, prices: spec.modelPrices,
+		budget:  spec.Model.Budget,
 		digests: spec.Model.Bodies == schema.ModelBodiesNone,
 	}
 }
@@ -47,10 +50,16 @@ func (m *modelSide) open(context.Context) error {
 	if err == nil && len(routes) == 0 {
 		return nil
 	}
+	var prices *model.Prices
 	if err == nil {
-		m.recorder = model.NewRecorder(model.RecorderConfig{Log: m.log, Digests: m.digests})
-		m.endpoint, err = model.Listen(model.Config{Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir,
-			Drained: drained})
+		prices, err = m.prices()
+	}
+	if err == nil {
+		m.recorder = model.NewRecorder(model.RecorderConfig{Log: m.log, Digests: m.digests, Prices: prices})
+		m.endpoint, err = model.Listen(model.Config{
+			Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir, Drained: drained,
+			Budget: m.budget, Prices: prices,
+		})
 	}
 	if err != nil {
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
@@ -113,6 +122,14 @@ func (m *modelSide) event(e *schema.KernelEvent) {
 	}
 }
 
+// spent receives when the budget is spent and the run is to end for it. It is nil if that never is.
+func (m *modelSide) spent() <-chan struct{} {
+	if m.endpoint == nil || !m.budget.End {
+		return nil
+	}
+	return m.endpoint.Spent()
+}
+
 // close ends the endpoint, once nothing of the run is left and the kernel layer has seen its last event.
 func (m *modelSide) close(res *schema.Result) error {
 	if m.recorder == nil {
@@ -123,6 +140,9 @@ func (m *modelSide) close(res *schema.Result) error {
 	}
 	err := m.recorder.Close()
 	res.Model = new(m.recorder.Totals())
+	if m.endpoint != nil {
+		res.LimitsHit = append(res.LimitsHit, m.endpoint.LimitsHit()...)
+	}
 	return err
 }
 

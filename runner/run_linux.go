@@ -410,7 +410,7 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	switch {
 	case failure != nil:
 		return failure.exit
-	case res.Outcome == schema.OutcomeTimeout:
+	case res.Outcome == schema.OutcomeTimeout, res.Outcome == schema.OutcomeLimit:
 		return ExitTimeout
 	}
 	inside := res.Outcome == schema.OutcomeSignaled && !r.command.signals.passed[r.command.signal]

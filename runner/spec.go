@@ -302,7 +302,8 @@ func (s *Spec) LoadFile(path string) error {
 
 // pathFields are the fields that name files.
 func (s *Spec) pathFields() []*string {
-	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy, &s.Evaluation}
+	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy, &s.Evaluation,
+		&s.Model.Prices}
 }
 
 // Absolute is the spec with paths that mean the same in any directory. The
@@ -694,6 +695,10 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 	if err != nil {
 		return schema.Run{}, err
 	}
+	prices, err := s.modelPrices()
+	if err != nil {
+		return schema.Run{}, err
+	}
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: cmp.Or(s.Platform, runtime.GOOS), AgentShim: s.AgentShim,
 		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: sortedKeys(s.Env), Workdir: at.Workdir,
@@ -709,7 +714,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes,
 			TurnBytes: turns.TurnBytes,
 		},
-		Model:     s.Model.record(routes),
+		Model:     s.Model.record(routes, prices),
 		Spec:      spec,
 		StartedAt: schema.Wall(startedAt), Recorder: recorder, Output: output,
 	}, nil

@@ -75,6 +75,9 @@ func (w *witness) equip(cmd *exec.Cmd) {
 // door is the way to models from a network namespace; nil: there is none.
 func (w *witness) door() *sandbox.Door { return w.model.door() }
 
+// spent receives when the run is to end because the model budget is spent; nil: never.
+func (w *witness) spent() <-chan struct{} { return w.model.spent() }
+
 // observe starts the kernel layer, after its self-test.
 func (w *witness) observe(ctx context.Context) error {
 	if w.selfTests() {

@@ -43,7 +43,8 @@ type Result struct {
 	// RunnerExitCode is what assay-run exited with; null in a recovered bundle.
 	RunnerExitCode *int `json:"runner_exit_code"`
 	// LimitsHit names the limits the kernel enforced during the run; evaded is in it
-	// where a process left a cgroup that had one.
+	// where a process left a cgroup that had one. Those of the model budget are there
+	// if they kept a request from being sent.
 	LimitsHit []string `json:"limits_hit"`
 	Limits    Limits   `json:"limits"`
 	Usage     Usage    `json:"usage"`
@@ -80,6 +81,13 @@ type Result struct {
 	Bundle   string `json:"bundle,omitzero"`
 	Identity string `json:"identity,omitzero"`
 }
+
+// Limits of the model budget, in Result.LimitsHit.
+const (
+	LimitModelRequests = "model_requests"
+	LimitModelTokens   = "model_tokens"
+	LimitModelCost     = "model_cost"
+)
 
 // ModelTotals are the requests to models of a run.
 type ModelTotals struct {

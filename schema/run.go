@@ -102,6 +102,9 @@ type RunModel struct {
 	Routes []string `json:"routes"`
 	// Bodies is ModelBodiesNone where bodies were not kept, else absent.
 	Bodies string `json:"bodies,omitempty"`
+	// Prices is the digest of the price list that costs were computed by: "sha256:" and 64 hex digits. Absent
+	// without one.
+	Prices string `json:"prices,omitempty"`
 }
 
 // ModelBodiesNone keeps the digests of bodies alone.

@@ -113,6 +113,10 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"reach a provider at another address, as `NAME=URL`; may be repeated")
 	fs.StringVar(&s.Model.Bodies, "model-bodies", "",
 		"`WHAT` to keep of requests to models and their answers: none (only digests; default everything)")
+	fs.Var(&s.Model.Budget, "model-budget",
+		"refuse requests to models beyond `LIMITS`, such as requests=20,tokens=2M,cost=5")
+	fs.BoolVar(&s.Model.Budget.End, "model-budget-end", false, "also end the run once the model budget is spent")
+	fs.StringVar(&s.Model.Prices, "model-prices", "", "compute what requests to models cost by the prices in `FILE`")
 }
 
 // turnFlags say how a gateway's calls become turns, in a run as in serve.

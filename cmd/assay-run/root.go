@@ -128,7 +128,7 @@ Exit codes:
   the command's own, or 128+n if signal n ended it
   122  the outcome contract failed
   123  the outcome contract was inconclusive
-  124  the run timed out
+  124  the run timed out, or --model-budget-end ended it
   125  assay-run failed, or required evidence is missing or wrong
   126  the command is not executable
   127  the command was not found

@@ -36,6 +36,9 @@ type Config struct {
 	// Drained reports whether the other end of a connection is closed and all that it sent was read. Nil:
 	// that is not known.
 	Drained func(syscall.Conn) bool
+	// Budget bounds what is asked of the providers, by Prices where it has a limit of cost.
+	Budget Budget
+	Prices *Prices
 }
 
 // Endpoint passes an agent's requests on to the providers. Its methods are safe for concurrent use.
@@ -45,6 +48,7 @@ type Endpoint struct {
 	address string
 	server  *http.Server
 	proxies map[string]*httputil.ReverseProxy
+	purse   *purse
 	memory  memory
 	serving sync.WaitGroup
 	conns   sync.WaitGroup
@@ -61,7 +65,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("model gateway: %w", err)
 	}
 	e := &Endpoint{cfg: cfg, token: "assay-run-" + rand.Text(), address: l.Addr().String(),
-		proxies: map[string]*httputil.ReverseProxy{}}
+		proxies: map[string]*httputil.ReverseProxy{}, purse: newPurse(cfg.Budget, cfg.Prices)}
 	e.memory.left.Store(maxMemory)
 	quiet := log.New(io.Discard, "", 0)
 	e.server = &http.Server{Handler: http.HandlerFunc(e.serve), ErrorLog: quiet,
@@ -114,6 +118,17 @@ func (e *Endpoint) Address() string { return e.address }
 
 // Token is what the agent's requests carry in the place of a key.
 func (e *Endpoint) Token() string { return e.token }
+
+// Spent is closed when a limit of the budget has kept a request from being sent. It is nil without a budget.
+func (e *Endpoint) Spent() <-chan struct{} {
+	if e.purse == nil {
+		return nil
+	}
+	return e.purse.over
+}
+
+// LimitsHit are the limits of the budget that kept requests from being sent, as result.json has them.
+func (e *Endpoint) LimitsHit() []string { return e.purse.limitsHit() }
 
 // Close ends it, and waits until all that passed has been given to the recorder.
 func (e *Endpoint) Close() error {
@@ -180,11 +195,11 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	own.unread = nil
 	x := &exchange{connection: own.number, method: r.Method, rawPath: r.URL.Path, remote: r.RemoteAddr,
 		start:         e.cfg.Now(),
-		requestHeader: r.Header.Clone(), response: &tape{memory: &e.memory, dir: e.cfg.Dir}}
+		requestHeader: r.Header.Clone(), purse: e.purse, response: &tape{memory: &e.memory, dir: e.cfg.Dir}}
 	what, known := classify(r.Method, r.URL.Path)
 	x.asked = what
 	route := e.route(what.route)
-	out := &tap{ResponseWriter: w, x: x, now: e.cfg.Now}
+	out := &tap{ResponseWriter: w, x: x, now: e.cfg.Now, early: e.cfg.Budget.measured()}
 	if route != nil {
 		out.key = route.Key
 	}
@@ -194,6 +209,9 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 			!x.whole && x.refused == "" {
 			x.failure = schema.ModelErrorLeft
 		}
+		x.mu.Lock()
+		x.ended = true
+		x.mu.Unlock()
 		e.cfg.Record.add(x) // also when the proxy ends the connection by a panic
 	}()
 	// All of it is read, also where it is refused, so that the kernel's count of bytes can be compared.
@@ -204,31 +222,34 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		if too := new(http.MaxBytesError); errors.As(err, &too) {
 			status = http.StatusRequestEntityTooLarge
 		}
-		refuse(out, x, status, "invalid_request_error", "the request could not be read: "+err.Error())
+		refuse(out, x, status, "the request could not be read: "+err.Error())
 		return
 	}
 	switch {
 	case !e.mayAsk(r, route):
 		x.refused = schema.ModelRefusedCredential
-		refuse(out, x, http.StatusUnauthorized, "authentication_error",
+		refuse(out, x, http.StatusUnauthorized,
 			"this is not the token of the run, which its model gateway expects: take the key from the environment")
 		return
 	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		x.refused = schema.ModelRefusedWebSocket
 		out.Header().Set("Upgrade", "HTTP/1.1")
-		refuse(out, x, http.StatusUpgradeRequired, "invalid_request_error", "the model gateway passes on no WebSockets")
+		refuse(out, x, http.StatusUpgradeRequired, "the model gateway passes on no WebSockets")
 		return
 	case !known || route == nil || r.URL.IsAbs() || r.URL.RawPath != "":
 		x.refused = schema.ModelRefusedPath
-		refuse(out, x, http.StatusForbidden, "permission_error",
+		refuse(out, x, http.StatusForbidden,
 			"the model gateway passes on only requests that ask a model, and only to the providers "+
 				"that it has a key for")
 		return
 	}
-	if what.api == wire.Responses && e.background(x) {
-		x.refused = schema.ModelRefusedBackground
-		refuse(out, x, http.StatusForbidden, "permission_error",
-			"the model gateway passes on no background requests: their answers may come after the run")
+	if why := e.check(x); why != nil {
+		x.refused = why.word
+		status := http.StatusBadRequest
+		if why.word == schema.ModelRefusedBackground {
+			status = http.StatusForbidden
+		}
+		refuse(out, x, status, why.message)
 		return
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(x.request)), int64(len(x.request)), nil
@@ -238,10 +259,26 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 // exchangeKey is the key, in a request's context, of its exchange.
 type exchangeKey struct{}
 
-// background reports whether a request asks the provider to go on without the client.
-func (e *Endpoint) background(x *exchange) bool {
-	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
-	return err != nil || wire.ReadRequest(x.api, body).Background
+// check says why a request is not passed on that asks a model; nil: it is.
+func (e *Endpoint) check(x *exchange) *refusal {
+	if x.api != wire.Responses && (e.purse == nil || !counts(x.api)) {
+		return nil
+	}
+	q := &wire.Request{}
+	if body, err := decoded(bytes.NewReader(x.request), x.requestHeader); err == nil {
+		q = wire.ReadRequest(x.api, body)
+	} else if x.api == wire.Responses {
+		q.Background = true // for all that can be known
+	}
+	if x.model != "" {
+		q.Model = x.model
+	}
+	q.Stream = q.Stream || x.stream
+	if q.Background {
+		return &refusal{schema.ModelRefusedBackground,
+			"the model gateway passes on no background requests: their answers may come after the run"}
+	}
+	return e.purse.admit(x, q)
 }
 
 // mayAsk reports whether all that a request carries as credentials is the run's token, or its route takes the agent's
@@ -274,8 +311,7 @@ func (e *Endpoint) unreachable(w http.ResponseWriter, r *http.Request, err error
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	if errors.Is(err, errKey) {
 		x.failure = schema.ModelErrorKey
-		refuse(w, x, http.StatusBadGateway, "api_error",
-			"the provider's answer had the key in it, and was not passed on")
+		refuse(w, x, http.StatusBadGateway, "the provider's answer had the key in it, and was not passed on")
 		return
 	}
 	if r.Context().Err() != nil {
@@ -283,18 +319,27 @@ func (e *Endpoint) unreachable(w http.ResponseWriter, r *http.Request, err error
 		return
 	}
 	x.failure = schema.ModelErrorUnreachable
-	refuse(w, x, http.StatusBadGateway, "api_error", "the model gateway could not reach the provider: "+err.Error())
+	refuse(w, x, http.StatusBadGateway, "the model gateway could not reach the provider: "+err.Error())
 }
 
 // refuse answers a request in the form that the API has for errors.
-func refuse(w http.ResponseWriter, x *exchange, status int, kind, message string) {
+func refuse(w http.ResponseWriter, x *exchange, status int, message string) {
 	message = "assay-run: " + message
+	kind, rpc := "invalid_request_error", "INVALID_ARGUMENT"
+	switch status {
+	case http.StatusUnauthorized:
+		kind, rpc = "authentication_error", "UNAUTHENTICATED"
+	case http.StatusForbidden:
+		kind, rpc = "permission_error", "PERMISSION_DENIED"
+	case http.StatusBadGateway:
+		kind, rpc = "api_error", "UNAVAILABLE"
+	}
 	var doc any
 	switch x.route {
 	case Anthropic:
 		doc = map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}}
 	case Gemini:
-		doc = map[string]any{"error": map[string]any{"code": status, "message": message, "status": kind}}
+		doc = map[string]any{"error": map[string]any{"code": status, "message": message, "status": rpc}}
 	default:
 		doc = map[string]any{"error": map[string]any{"message": message, "type": kind, "code": nil, "param": nil}}
 	}
@@ -310,6 +355,9 @@ type tap struct {
 	x   *exchange
 	now func() int64
 	key string // the provider's
+	// early copies what passes before it has passed. Once the agent knows what it was answered, the
+	// budget then does too.
+	early bool
 }
 
 // Unwrap lets http.ResponseController find Flush.
@@ -321,18 +369,31 @@ func (t *tap) WriteHeader(status int) {
 		clear(t.Header())
 		return
 	case status >= 200:
+		t.x.mu.Lock()
 		t.x.status, t.x.responseHeader = status, t.Header().Clone()
+		t.x.mu.Unlock()
 	}
 	t.ResponseWriter.WriteHeader(status)
 }
 
 func (t *tap) Write(b []byte) (int, error) {
-	n, err := t.ResponseWriter.Write(b)
-	if n > 0 {
-		if t.x.first == 0 {
-			t.x.first = t.now()
-		}
-		t.x.response.write(b[:n])
+	if t.early {
+		t.copy(b)
+		return t.ResponseWriter.Write(b)
 	}
+	n, err := t.ResponseWriter.Write(b)
+	t.copy(b[:n])
 	return n, err
+}
+
+func (t *tap) copy(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	if t.x.first == 0 {
+		t.x.first = t.now()
+	}
+	t.x.mu.Lock()
+	defer t.x.mu.Unlock()
+	t.x.response.write(b)
 }

@@ -46,7 +46,7 @@ func newGate(t *testing.T, provider http.HandlerFunc) *gate {
 	return newGateWith(t, provider, RecorderConfig{}, key)
 }
 
-func newGateWith(t *testing.T, provider http.HandlerFunc, cfg RecorderConfig, key string) *gate {
+func newGateWith(t *testing.T, provider http.HandlerFunc, cfg RecorderConfig, key string, more ...func(*Config)) *gate {
 	t.Helper()
 	g := &gate{t: t, rec: recordingtest.New(t.TempDir()), provider: httptest.NewServer(provider),
 		client: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
@@ -65,9 +65,12 @@ func newGateWith(t *testing.T, provider http.HandlerFunc, cfg RecorderConfig, ke
 		}
 		routes = append(routes, Route{Name: name, Upstream: at, Key: key})
 	}
+	c := Config{Routes: routes, Now: cfg.Log.Now, Record: g.record, Dir: t.TempDir()}
+	for _, with := range more {
+		with(&c)
+	}
 	var err error
-	if g.Endpoint, err = Listen(Config{Routes: routes, Now: cfg.Log.Now, Record: g.record,
-		Dir: t.TempDir()}); err != nil {
+	if g.Endpoint, err = Listen(c); err != nil {
 		t.Fatal(err)
 	}
 	secrets.Add(redact.RuleGiven, g.Token())
@@ -163,13 +166,6 @@ func streams(body string) http.HandlerFunc {
 func tell(w http.ResponseWriter, body string) {
 	_, _ = io.WriteString(w, body)
 	_ = http.NewResponseController(w).Flush()
-}
-
-func str(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 func TestRequestIsPassedOnWithTheKey(t *testing.T) {

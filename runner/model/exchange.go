@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 )
 
@@ -20,12 +21,16 @@ type exchange struct {
 	refused         string
 	failure         string // an error type of ours, or empty
 
-	request        []byte
-	requestHeader  http.Header
-	whole          bool // the provider's answer came to its end
-	status         int  // 0: nothing was answered
+	purse         *purse // that pays for it; may be nil
+	request       []byte
+	requestHeader http.Header
+	whole         bool // the provider's answer came to its end
+
+	mu             sync.Mutex // of what follows, until the exchange has ended
+	status         int        // 0: nothing was answered
 	responseHeader http.Header
 	response       *tape
+	ended          bool
 }
 
 // memory bounds what all tapes of an endpoint hold, in bytes.
@@ -43,8 +48,8 @@ func (m *memory) take(n int) bool {
 	return false
 }
 
-// tape holds what passed: in memory, and beyond its bound in a file without a name. One goroutine writes it, and
-// another reads it after that.
+// tape holds what passed: in memory, and beyond its bound in a file without a name. It is for one goroutine at a time,
+// but for its readers: they have what there was when they were made.
 type tape struct {
 	memory *memory
 	dir    string // of the file

@@ -41,6 +41,8 @@ const (
 // RecorderConfig is what a Recorder needs.
 type RecorderConfig struct {
 	Log *evidence.Log
+	// Prices are what answers cost by; nil: it is not known what they cost.
+	Prices *Prices
 	// Digests keeps of bodies, and of the arguments of tool calls, nothing but digests.
 	Digests bool
 }
@@ -232,6 +234,10 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	if x.refused == "" && x.failure != schema.ModelErrorUnreachable {
 		r.answer(x, &e)
 	}
+	x.purse.settle(x, &e.Usage, str(e.ResponseModel))
+	if x.refused == "" && x.status == http.StatusOK && x.api.Generates() {
+		e.Cost = r.cfg.Prices.of(str(e.ResponseModel), str(e.RequestModel)).cost(&e.Usage)
+	}
 	if x.failure != "" {
 		e.ErrorType = new(x.failure)
 	}
@@ -303,7 +309,14 @@ func (r *Recorder) count(x *exchange, e *schema.ModelEventBody) {
 	if x.status != http.StatusOK || !x.api.Generates() {
 		return
 	}
-	t.CostUnknown++ // nobody gave prices
+	switch {
+	case e.Cost == nil:
+		t.CostUnknown++
+	case t.Cost == nil:
+		t.Cost = new(*e.Cost)
+	default:
+		t.Cost = new(rounded(*t.Cost + *e.Cost))
+	}
 	if e.Usage.InputTokens == nil || e.Usage.OutputTokens == nil {
 		t.UsageUnknown++
 	}
@@ -553,6 +566,14 @@ func text(s string) *string {
 		return nil
 	}
 	return new(valid(s))
+}
+
+// str is a text, or nothing for nil.
+func str(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 func valid(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
