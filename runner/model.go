@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/assay-run/assay-run/runner/model"
+	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -93,6 +94,15 @@ func (s *Spec) CheckModel() error {
 	_, err := s.modelRoutes()
 	_, faulty := s.modelPrices()
 	return errors.Join(err, faulty)
+}
+
+// CheckModelPolicy reports a policy about requests to models that nobody would hold the command to.
+func (s *Spec) CheckModelPolicy(p *policy.File) error {
+	if p.DeniesProviderTools() && !s.Model.Gateway {
+		return fmt.Errorf("%w: the policy denies tools of providers (model.provider_tools), which only "+
+			"--model-gateway can do", ErrModel)
+	}
+	return nil
 }
 
 // modelPrices reads the price list; nil where there is none.

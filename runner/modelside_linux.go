@@ -24,6 +24,7 @@ type modelSide struct {
 	routes   func() ([]model.Route, error)
 	prices   func() (*model.Prices, error)
 	budget   model.Budget
+	denies   bool // tools that providers run
 	digests  bool
 	wanted   bool
 	home     interface{ sealed() bool }
@@ -40,6 +41,7 @@ func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Ca
 		wanted: spec.Model.Gateway, home: at, log: log, calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
 		routes: spec.modelRoutes, prices: spec.modelPrices,
 		budget:  spec.Model.Budget,
+		denies:  opt.Policy.DeniesProviderTools(),
 		digests: spec.Model.Bodies == schema.ModelBodiesNone,
 	}
 }
@@ -59,6 +61,7 @@ func (m *modelSide) open(context.Context) error {
 		m.endpoint, err = model.Listen(model.Config{
 			Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir, Drained: drained,
 			Budget: m.budget, Prices: prices,
+			DenyProviderTools: m.denies,
 		})
 	}
 	if err != nil {

@@ -37,7 +37,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err != nil {
 		return refused(spec, "policy_unusable", err)
 	}
-	if err := spec.CheckModel(); err != nil {
+	if err := errors.Join(spec.CheckModel(), spec.CheckModelPolicy(opt.Policy)); err != nil {
 		return refused(spec, "model_gateway_unusable", err)
 	}
 	if opt.Contained == nil { // who contains a run earlier checks this earlier

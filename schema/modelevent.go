@@ -67,10 +67,11 @@ const (
 	ModelRefusedPath       = "path"       // it does not ask a model
 	ModelRefusedBackground = "background" // the answer would come after the run
 	ModelRefusedWebSocket  = "websocket"
-	ModelRefusedRequest    = "request"       // it could not be read
-	ModelRefusedBudget     = "budget"        // the run's budget is spent
-	ModelRefusedUsage      = "usage_unknown" // there is a budget, and it would not be known what the request uses
-	ModelRefusedPrice      = "price_unknown" // there is a budget of cost, and the model has no price
+	ModelRefusedRequest    = "request"        // it could not be read
+	ModelRefusedTools      = "provider_tools" // it declares tools of the provider's, which the policy denies
+	ModelRefusedBudget     = "budget"         // the run's budget is spent
+	ModelRefusedUsage      = "usage_unknown"  // there is a budget, and it would not be known what the request uses
+	ModelRefusedPrice      = "price_unknown"  // there is a budget of cost, and the model has no price
 )
 
 // ModelUsage counts tokens. Nil is unknown, and not 0.

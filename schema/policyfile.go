@@ -25,12 +25,20 @@ type Policy struct {
 	Capabilities []string `json:"capabilities"`
 	// Rules are the file's, in its order.
 	Rules []PolicyRule `json:"rules"`
+	// Model is there when the policy says something of requests to models.
+	Model *PolicyModel `json:"model,omitempty"`
 	// Sandbox is what the policy meant for the run: its paths, resolved, its
 	// network, environment (names only) and user, and how each layer that enforces
 	// them went. Absent without a sandbox.
 	Sandbox jsontext.Value `json:"sandbox,omitempty"`
 	// ClientRules are those that clients added while the run went on.
 	ClientRules []PolicyRule `json:"client_rules"`
+}
+
+// PolicyModel is about requests to models.
+type PolicyModel struct {
+	// ProviderTools is "deny" where requests must not declare tools that the provider runs.
+	ProviderTools string `json:"provider_tools"`
 }
 
 // PolicyTools lists tool names. A null Allow allows every tool; one that is

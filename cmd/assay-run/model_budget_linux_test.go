@@ -81,3 +81,28 @@ func TestModelBudgetEndsTheRun(t *testing.T) {
 		t.Errorf("the layer has %d lines", len(lines))
 	}
 }
+
+// TestModelPolicy denies tools that the provider runs, and says so in policy.json.
+func TestModelPolicy(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte("model: {provider_tools: deny}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, cmd := modelGateway(t, provider(t), `curl -sS --max-time 60 -H "x-api-key: $ANTHROPIC_API_KEY" \
+	-d '{"model":"m","tools":[{"type":"web_search_20250305","name":"web_search"}]}' "$ANTHROPIC_BASE_URL/v1/messages"`,
+		"--kernel", "off", "--policy", file)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte(`declares \"web_search\"`)) {
+		t.Fatalf("the agent got %q, %v\n%s", out, err, &stderr)
+	}
+	_, lines := modelResult(t, dir)
+	if len(lines) != 1 || lines[0].Refused == nil || *lines[0].Refused != schema.ModelRefusedTools {
+		t.Errorf("the layer has %d lines", len(lines))
+	}
+	var policy schema.Policy
+	if err := json.Unmarshal(members(t, filepath.Join(dir, "run.tar.gz"))["policy.json"], &policy); err != nil ||
+		policy.Model == nil || policy.Model.ProviderTools != "deny" {
+		t.Errorf("policy.json says %+v of models, %v", policy.Model, err)
+	}
+}

@@ -72,6 +72,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return nothingRun(console.WithHint(err, "%s", fileHint(err, "fix the file, or omit --policy")))
 	}
+	if err := spec.CheckModelPolicy(rules); err != nil {
+		return nothingRun(console.WithHint(err, "add --model-gateway, or take the key out of the policy"))
+	}
 	if f.dryRun {
 		return a.dryRun(spec, rules, output)
 	}

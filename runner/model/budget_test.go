@@ -369,7 +369,8 @@ func TestRequestsOfUnknownUsageAreRefused(t *testing.T) {
 
 // TestAgentThatLeavesEarlyDoesNotGetMore closes each connection before the usage comes.
 func TestAgentThatLeavesEarlyDoesNotGetMore(t *testing.T) {
-	const half = `data: {"type":"message_start","message":{"id":"msg_1","model":"claude-x","usage":{"input_tokens":11}}}` + "\n\n"
+	const half = `data: {"type":"message_start","message":{"id":"m","model":"claude-x","usage":{"input_tokens":11}}}` +
+		"\n\n"
 	gone := make(chan struct{})
 	g := limited(t, "tokens=100", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

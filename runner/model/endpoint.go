@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/model/wire"
 	"github.com/assay-run/assay-run/schema"
@@ -39,6 +40,8 @@ type Config struct {
 	// Budget bounds what is asked of the providers, by Prices where it has a limit of cost.
 	Budget Budget
 	Prices *Prices
+	// DenyProviderTools refuses requests that declare tools which the provider runs.
+	DenyProviderTools bool
 }
 
 // Endpoint passes an agent's requests on to the providers. Its methods are safe for concurrent use.
@@ -261,24 +264,44 @@ type exchangeKey struct{}
 
 // check says why a request is not passed on that asks a model; nil: it is.
 func (e *Endpoint) check(x *exchange) *refusal {
-	if x.api != wire.Responses && (e.purse == nil || !counts(x.api)) {
+	if x.api != wire.Responses && (e.purse == nil && !e.cfg.DenyProviderTools || !counts(x.api)) {
 		return nil
 	}
 	q := &wire.Request{}
-	if body, err := decoded(bytes.NewReader(x.request), x.requestHeader); err == nil {
+	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
+	if err == nil {
 		q = wire.ReadRequest(x.api, body)
-	} else if x.api == wire.Responses {
-		q.Background = true // for all that can be known
 	}
 	if x.model != "" {
 		q.Model = x.model
 	}
 	q.Stream = q.Stream || x.stream
-	if q.Background {
+	if x.api == wire.Responses && (q.Background || err != nil) {
 		return &refusal{schema.ModelRefusedBackground,
 			"the model gateway passes on no background requests: their answers may come after the run"}
 	}
+	if why := providerTools(q, body); e.cfg.DenyProviderTools && why != "" {
+		return &refusal{schema.ModelRefusedTools,
+			"the policy denies tools that the provider runs (model.provider_tools), and the request " + why}
+	}
 	return e.purse.admit(x, q)
+}
+
+// providerTools says how a request has the provider run tools, or might; empty: it does not.
+func providerTools(q *wire.Request, body jsontext.Value) string {
+	if !q.Readable || !body.IsValid() { // or two readers take it for different things
+		return "cannot be read: send JSON without repeated names, without a content encoding or with gzip or zstd"
+	}
+	if q.Stored != "" {
+		return fmt.Sprintf("has %q, which may bring some: send what it stands for", q.Stored)
+	}
+	for _, t := range q.Tools {
+		if t.Provider {
+			return fmt.Sprintf("declares %.200q: turn that tool off in the agent (Codex: -c web_search=disabled)",
+				t.Name)
+		}
+	}
+	return ""
 }
 
 // mayAsk reports whether all that a request carries as credentials is the run's token, or its route takes the agent's

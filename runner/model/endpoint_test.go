@@ -774,3 +774,43 @@ func TestEnviron(t *testing.T) {
 		t.Errorf("environment (-want +got):\n%s", d)
 	}
 }
+
+// TestProviderToolsAreRefused declares tools that the provider runs, by each API.
+func TestProviderToolsAreRefused(t *testing.T) {
+	const anthropic, responses, chat = "/anthropic/v1/messages", "/openai/v1/responses", "/openai/v1/chat/completions"
+	const gemini = "/gemini/v1beta/models/m:generateContent"
+	for _, tt := range []struct{ path, body, says string }{
+		{anthropic, `{"tools":[{"name":"Bash","input_schema":{}},{"type":"bash_20250124","name":"bash"}]}`, ""},
+		{anthropic, `{"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, `declares \"web_search\"`},
+		{anthropic, `{"tools":[{"type":"code_execution_20250522","name":"code_execution"}]}`, `\"code_execution\"`},
+		{anthropic, `{"mcp_servers":[{"type":"url","name":"remote","url":"https://x"}]}`, `\"remote\"`},
+		{responses, `{"tools":[{"type":"function","name":"shell"},{"type":"custom","name":"apply_patch"}]}`, ""},
+		{responses, `{"tools":[{"type":"web_search"}]}`, `\"web_search\"`},
+		{responses, `{"tools":[{"type":"mcp","server_label":"remote","server_url":"https://x"}]}`, `\"remote\"`},
+		{responses, `{"tools":[{"type":"code_interpreter","container":{}}]}`, `\"code_interpreter\"`},
+		{responses, `{"prompt":{"id":"pmpt_1"}}`, `has \"prompt\"`},
+		{chat, `{"tools":[{"type":"function","function":{"name":"shell"}}]}`, ""},
+		{chat, `{"web_search_options":{}}`, `\"web_search\"`},
+		{gemini, `{"tools":[{"functionDeclarations":[{"name":"shell"}]}]}`, ""},
+		{gemini, `{"tools":[{"functionDeclarations":[{"name":"shell"}],"googleSearch":{}}]}`, `\"googleSearch\"`},
+		{gemini, `{"tools":[{"code_execution":{}}]}`, `\"code_execution\"`},
+		{gemini, `{"cachedContent":"cachedContents/1"}`, `has \"cachedContent\"`},
+		{gemini, `{"tools":{"googleSearch":{}}}`, "cannot be read"},
+		{anthropic, `{"tools":[{"type":"web_search_20250305","name":"s"}],"tools":[]}`, "cannot be read"},
+		{anthropic, `{`, "cannot be read"},
+		// asks none
+		{"/anthropic/v1/messages/count_tokens", `{"tools":[{"type":"web_search_20250305","name":"s"}]}`, ""},
+	} {
+		t.Run(tt.path+tt.body, func(t *testing.T) {
+			g := newGateWith(t, streams("{}"), RecorderConfig{}, key, func(c *Config) { c.DenyProviderTools = true })
+			res, body := g.ask(g.request("POST", tt.path, tt.body))
+			status, word := 200, ""
+			if tt.says != "" {
+				status, word = 400, schema.ModelRefusedTools
+			}
+			if e := g.one(); res.StatusCode != status || str(e.Refused) != word || !strings.Contains(body, tt.says) {
+				t.Errorf("it is answered with %d %s, and refused is %q", res.StatusCode, body, str(e.Refused))
+			}
+		})
+	}
+}

@@ -27,6 +27,8 @@ type File struct {
 	// Capabilities are those that tools may be granted; nil means any.
 	Capabilities *[]string
 	Rules        []Rule
+	// Model is about requests to models.
+	Model Model
 	// Sandbox is what the file says of the sandbox.
 	Sandbox sandbox.Settings
 	// Effective is what that means for one run, as policy.json has it; nil
@@ -40,6 +42,16 @@ type File struct {
 
 	compiled []*rule
 }
+
+// Model is what a run's requests to models may ask for. Only the model gateway can hold an agent to it.
+type Model struct {
+	// ProviderTools is empty, "allow" or "deny". It is about tools that the provider runs, such as web search, code
+	// execution and remote MCP servers.
+	ProviderTools string `json:"provider_tools"`
+}
+
+// DeniesProviderTools reports whether requests to models must not declare tools that the provider runs.
+func (f *File) DeniesProviderTools() bool { return f != nil && f.Model.ProviderTools == "deny" }
 
 // Denials says in a line each what the file denies of tool calls and of what an MCP
 // server and client may ask for. It is for people.
@@ -57,6 +69,9 @@ func (f *File) Denials() (lines []string) {
 	}
 	if f.Capabilities != nil {
 		lines = append(lines, "capabilities: denies all but "+quoted(*f.Capabilities))
+	}
+	if f.DeniesProviderTools() {
+		lines = append(lines, "model: denies requests that declare tools which the provider runs")
 	}
 	for _, r := range f.Rules {
 		lines = append(lines, fmt.Sprintf("rule %q: denies calls of %q by %s", r.Name, r.Target, r.Rule))
@@ -84,6 +99,7 @@ type fileKeys struct {
 	ServerRequests Tools     `json:"server_requests"`
 	Capabilities   *[]string `json:"capabilities"`
 	Rules          []Rule    `json:"rules"`
+	Model          Model     `json:"model"`
 	sandbox.Settings
 }
 
@@ -132,8 +148,12 @@ func parse(data []byte, format strict.Format) (*File, error) {
 	sum := sha256.Sum256(data)
 	f := &File{
 		Sandbox: keys.Settings, Tools: keys.Tools, Resources: keys.Resources, Prompts: keys.Prompts,
-		ServerRequests: keys.ServerRequests, Capabilities: keys.Capabilities, Rules: keys.Rules,
+		ServerRequests: keys.ServerRequests, Capabilities: keys.Capabilities, Rules: keys.Rules, Model: keys.Model,
 		Digest: "sha256:" + hex.EncodeToString(sum[:]),
+	}
+	if !slices.Contains([]string{"", "allow", "deny"}, f.Model.ProviderTools) {
+		return nil, fmt.Errorf("model.provider_tools: found %.40q, the values are allow and deny",
+			f.Model.ProviderTools)
 	}
 	if len(f.Rules) > MaxRules {
 		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), MaxRules)

@@ -171,3 +171,29 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+func TestModelKey(t *testing.T) {
+	f, err := ParseYAML([]byte("model: {provider_tools: deny}\n"))
+	if err != nil || !f.DeniesProviderTools() {
+		t.Fatalf("the policy is %+v, %v", f, err)
+	}
+	if d := f.Denials(); len(d) != 1 || !strings.Contains(d[0], "which the provider runs") {
+		t.Errorf("it is explained by %q", d)
+	}
+	if doc, ok := NewSet(f).Document("run_1"); !ok || doc.Model == nil || doc.Model.ProviderTools != "deny" {
+		t.Errorf("policy.json has %+v, %v", doc.Model, ok)
+	}
+	for _, text := range []string{"tools: {}", "model: {}", "model: {provider_tools: allow}"} {
+		if f, err := ParseYAML([]byte(text)); err != nil || f.DeniesProviderTools() {
+			t.Errorf("%q denies tools of providers, or %v", text, err)
+		}
+	}
+	for _, text := range []string{"model: {provider_tools: no}", "model: {tools: deny}", "model: deny"} {
+		if _, err := ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), "model") {
+			t.Errorf("%q is a policy, or the error is without its key: %v", text, err)
+		}
+	}
+	if (*File)(nil).DeniesProviderTools() {
+		t.Error("no policy denies tools of providers")
+	}
+}

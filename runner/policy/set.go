@@ -212,6 +212,9 @@ func (s *Set) Document(runID string) (schema.Policy, bool) {
 			d.ClientRules = append(d.ClientRules, r.document())
 		}
 	}
+	if m := s.file.Model; m.ProviderTools != "" {
+		d.Model = &schema.PolicyModel{ProviderTools: m.ProviderTools}
+	}
 	d.Sandbox = s.file.Effective
 	return d, s.file.Digest != "" || s.file.Effective != nil || len(d.ClientRules) > 0
 }

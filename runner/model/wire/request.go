@@ -19,6 +19,9 @@ type Request struct {
 	IncludeUsage bool
 	// Results are those of tools, of the whole conversation.
 	Results []ToolResult
+	// Stored names the member that adds to the request what the provider has stored, such as a prompt with tools;
+	// empty: there is none.
+	Stored string
 	// Tools are those that the model may call, as far as their names are known.
 	Tools []Tool
 }
@@ -172,11 +175,15 @@ func (r *Request) responses(body []byte) {
 		Background bool             `json:"background"`
 		Input      jsontext.Value   `json:"input"`
 		Tools      []jsontext.Value `json:"tools"`
+		Prompt     jsontext.Value   `json:"prompt"`
 	}
 	if r.Readable = decode(body, &doc); !r.Readable {
 		return
 	}
 	r.Model, r.Stream, r.Background = doc.Model, doc.Stream, doc.Background
+	if doc.Prompt.Kind() == '{' {
+		r.Stored = "prompt"
+	}
 	for _, v := range doc.Tools {
 		var t declared
 		if !decode(v, &t) {
@@ -259,10 +266,18 @@ func (r *Request) gemini(body []byte) {
 			Role  string           `json:"role"`
 			Parts []jsontext.Value `json:"parts"`
 		} `json:"contents"`
-		Tools []map[string]jsontext.Value `json:"tools"`
+		Tools  []map[string]jsontext.Value `json:"tools"`
+		Cached string                      `json:"cachedContent"`
+		Other  string                      `json:"cached_content"`
 	}
 	if r.Readable = decode(body, &doc); !r.Readable {
 		return
+	}
+	switch {
+	case doc.Cached != "":
+		r.Stored = "cachedContent"
+	case doc.Other != "":
+		r.Stored = "cached_content"
 	}
 	for _, t := range doc.Tools {
 		r.geminiTools(t)
