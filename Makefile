@@ -31,7 +31,7 @@ man:
 release:
 	$(GO) run ./.ci/release -version '$(VERSION)' -out dist
 
-# Every test, as root where we are root, and then once more as an ordinary user
+# Every test, as root where we are root, and at the same time as an ordinary user
 # without any writable cgroup.
 test: tools
 	bash .ci/test

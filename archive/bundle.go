@@ -74,12 +74,10 @@ func (src *source) copyTo(w io.Writer) error {
 // errChanged is the error of writeBundle when a member is not as it was written.
 var errChanged = errors.New("a member was changed after it was written")
 
-// writeBundle seals the members to out, the place of run.Output, in one pass over
-// their bytes:
-// the space for the manifest, whose length is known, is left at the start and
-// filled at the end. changed is told of each member that is not as the recorder
-// wrote it, and where; when it returns true for one, the error is errChanged and
-// nothing was sealed. Nil ignores them.
+// writeBundle seals the members to out, the place of run.Output, in one pass over their bytes: the
+// space for the manifest, whose length is known, is left at the start and filled at the end.
+// changed is called for each member that is not as the recorder wrote it, with the place of the
+// change. If it returns true, the error is errChanged and nothing was sealed. Nil ignores changes.
 func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []source,
 	changed func(path string, at int64) bool) (_ Sealed, err error) {
 	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.path, b.path) })

@@ -76,7 +76,7 @@ func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 	}
 	var done []source
 	have := map[string]bool{}
-	// Each kind is written when all that it tells of is.
+	// A kind comes after the kinds that it describes.
 	for _, kind := range []struct {
 		is    func(string) bool
 		clean func(source) (source, error)

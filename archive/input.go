@@ -19,13 +19,13 @@ const (
 
 // input is the unpacked tar of a bundle. Its errors are Problems.
 type input struct {
-	ctx      context.Context
-	file     *os.File
-	packed   *counter
-	unpacked int64
-	z        io.ReadCloser
-	told     func(done, total int64) // nil for nobody
-	size     int64                   // of the file, for told
+	ctx        context.Context
+	file       *os.File
+	packed     *counter
+	unpacked   int64
+	z          io.ReadCloser
+	onProgress func(done, total int64) // nil for nobody
+	size       int64                   // of the file, for onProgress
 }
 
 type counter struct {
@@ -76,7 +76,7 @@ func openInput(ctx context.Context, path string) (*input, error) {
 	default:
 		return fail(CodeUnsupportedFormat, "neither gzip, nor zstd, nor a tar of the ustar kind")
 	}
-	in := &input{ctx: ctx, file: f, packed: &counter{r: f}, told: progressOf(ctx), size: info.Size()}
+	in := &input{ctx: ctx, file: f, packed: &counter{r: f}, onProgress: progressOf(ctx), size: info.Size()}
 	switch in.z, err = c.decompressor(in.packed); {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fail(CodeTruncated, "the %d bytes of the file end within the first header", in.packed.n)
@@ -92,8 +92,8 @@ func (in *input) Read(b []byte) (int, error) {
 	}
 	n, err := in.z.Read(b)
 	in.unpacked += int64(n)
-	if in.told != nil {
-		in.told(in.packed.n, in.size)
+	if in.onProgress != nil {
+		in.onProgress(in.packed.n, in.size)
 	}
 	if in.unpacked > bombFloor && in.unpacked > bombFloor+bombRatio*in.packed.n {
 		return 0, problem(CodeBomb, "", "%d bytes unpacked to more than %d: more than %d times as much", in.packed.n,

@@ -32,7 +32,7 @@ func syncDir(name string) error {
 	return errors.Join(syncOpenDir(d), d.Close())
 }
 
-// isOld tells that a file was not touched for a minute.
+// isOld reports whether a file was not touched for a minute.
 func isOld(info os.FileInfo) bool { return time.Since(info.ModTime()) > time.Minute }
 
 // isLocked reports whether a process that lives holds the file.

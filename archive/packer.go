@@ -23,10 +23,9 @@ type encoder interface {
 	encode(dst *bytes.Buffer, src []byte, number int) error
 }
 
-// packer writes what it is given to w, packed block by block. Up to the first
-// full block it works by itself, then on as many CPUs as there are. It is not
-// safe for concurrent use; w is used by one goroutine at a time, and by none
-// once Close has returned.
+// packer compresses what it is given, block by block, and writes it to w. Up to the first full
+// block it works by itself, then on as many CPUs as there are. It is not safe for concurrent use; w
+// is used by one goroutine at a time, and by none once Close has returned.
 type packer struct {
 	w     io.Writer
 	c     codec

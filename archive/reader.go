@@ -565,7 +565,7 @@ func (m *Member) validLines() iter.Seq2[[]byte, error] {
 	}
 }
 
-// isProblem tells what is wrong with a bundle from what keeps it from being read.
+// isProblem reports whether err is a fault of the bundle, and not of reading it.
 func isProblem(err error) bool {
 	var p *Problem
 	return errors.As(err, &p)
@@ -600,8 +600,8 @@ func (r *Reader) proveLine(ctx context.Context, proof *schema.InclusionProof, la
 	err error) {
 	var want schema.LayerTree
 	var whole tree
-	// The lifecycle stands before integrity.json, which tells how long it is: its
-	// path is made of the leaves.
+	// integrity.json says how long the lifecycle is, and comes after it. So the leaves are kept to
+	// make the path of.
 	var leaves []tlog.Hash
 	var path []leafRange
 	var subtrees []tree

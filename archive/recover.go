@@ -216,8 +216,8 @@ func besideOther(output, runID string) string {
 	return output + "-" + runID
 }
 
-// recoveredIntegrity makes integrity.json of what is in a spool, and tells what the
-// checkpoints show to be other than it was written.
+// recoveredIntegrity makes integrity.json from what is in a spool, and returns what has changed
+// since its checkpoint.
 func recoveredIntegrity(run schema.Run, sources []source, scans map[string]*layerScan, points checkpoints) (_ source,
 	found []Tampered, err error) {
 	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: run.RunID,
@@ -354,7 +354,7 @@ func readDocument[T any](dir string, run schema.Run, path string) *T {
 	return d
 }
 
-// hasSurface tells that the spool holds a surface of the run that verify accepts.
+// hasSurface reports whether the spool holds a surface of the run that verify accepts.
 func hasSurface(dir string, run schema.Run) bool {
 	if data, ok := readJournal(dir)[schema.SurfacePath]; ok {
 		runID, err := schema.ReadSurface(bytes.NewReader(data), nil)
@@ -380,8 +380,8 @@ type rebuild struct {
 	health *schema.ObservationHealth // nil: never written
 }
 
-// ended tells that the run came to its end and all of it is in the spool: only
-// the sealing was interrupted.
+// ended reports whether the run ended and all of it is in the spool, so that only the sealing was
+// interrupted.
 func (r *rebuild) ended() bool {
 	if r.scans[schema.EventsPath].last.Type != schema.RunFinished {
 		return false

@@ -530,7 +530,7 @@ func hasEndDocuments(dir string) bool {
 	})
 }
 
-// resumeDocuments takes in the documents that the spool holds.
+// resumeDocuments adds the documents that the spool holds.
 func (s *Spool) resumeDocuments() error {
 	return filepath.WalkDir(s.dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -682,8 +682,8 @@ func (s *Spool) Put(path string, data []byte) error {
 	return nil
 }
 
-// replace removes a member of this path that Create made. It is the capability surface, of which
-// only a part could be written: its room is needed on a full disk. s.mu is held.
+// replace removes a member of this path that Create made. That is a capability surface that was
+// written only in part. Its space is needed on a full disk. s.mu is held.
 func (s *Spool) replace(path string) {
 	m := s.members[path]
 	if m == nil {
@@ -800,18 +800,18 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 	return nil, err
 }
 
-// OnCheckpoint has f called about once a second while the run writes anything, from
-// a goroutine of the spool's, with what has grown since the last time. What it is
-// told of is on disk. f may append to layers, but must not end the spool. There is
-// no call after Seal or Close has begun to return. Nil ends it.
+// OnCheckpoint has f called about once a second while the run writes anything, from a goroutine of
+// the spool's, with what has grown since the last time. All of that is on disk. f may append to
+// layers, but must not end the spool. There is no call after Seal or Close has begun to return. Nil
+// ends it.
 func (s *Spool) OnCheckpoint(f func(schema.Checkpoint)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checkpoint = f
 }
 
-// makeCheckpoint tells of what has grown since last, which it brings up to date. The
-// lifecycle, where checkpoints are written, is told of beside the others alone.
+// makeCheckpoint reports what has grown since last, and updates last. The lifecycle holds the
+// checkpoints, so it alone is no reason for one.
 func (s *Spool) makeCheckpoint(last map[string]uint64) {
 	s.mu.Lock()
 	f, members := s.checkpoint, maps.Clone(s.members)
@@ -898,9 +898,9 @@ func recoveredReceipt(run schema.Run) *schema.Redaction {
 	return receipt
 }
 
-// sweepRecovered takes out of a recovered run what has the shape of a credential,
-// unless it was recorded with redaction disabled. out is nil where nothing was. It is
-// beside the output: the spool's disk may be full.
+// sweepRecovered takes out of a recovered run what has the shape of a credential, unless it was
+// recorded with redaction disabled. out is nil where nothing was. It is in the output's directory,
+// as the spool's disk may be full.
 func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal,
 	out *scratch, err error) {
 	if run.Redaction == schema.RedactionDisabled {
@@ -1026,9 +1026,9 @@ func isThere(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// write seals the members, of which those that were found are changed already. What was
-// tampered with is found while they are packed, so that nothing can change in between;
-// then they are packed again, with what was found in the documents.
+// write seals the members. found are those that are known to have changed. It looks for other
+// changes while it packs the members, so that nothing can change in between. If it finds any, it
+// packs them again, with what it found in the documents.
 func (s *Spool) write(ctx context.Context, out *Output, sources []source, found []Tampered) (Sealed, error) {
 	const tries = 5 // for somebody who goes on changing them
 	found = append(found, s.strange()...)
@@ -1068,8 +1068,8 @@ func wasChanged(path string, at int64) Tampered {
 	return Tampered{path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)}
 }
 
-// project returns the members in the form that the run asked for, and which of those
-// that it read for that somebody had changed.
+// project returns the members in the form that the run asked for. changed are those of which it
+// found, while reading them, that somebody had changed them.
 func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string,
 	err error) {
 	if s.run.Compat != CompatV0 {
@@ -1183,9 +1183,9 @@ func bounded(found []Tampered) []Tampered {
 // maxTampered bounds how much of what was found is listed.
 const maxTampered = 32
 
-// spoolSources lists the members in a spool: every regular file with a
-// member's path, except run.json, and the documents in its journal. sizes says how much of a layer to take.
-// Files that otherNames tells of are left out.
+// spoolSources lists the members in a spool: every regular file with a member's path, except run.json, and
+// the documents in its journal. sizes says how much of a layer to take. Files that have other names too
+// (otherNames) are left out.
 func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 	var sources []source
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {

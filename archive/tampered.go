@@ -123,10 +123,10 @@ func amend[T any](sources []source, path string, change func(*T)) error {
 	return nil
 }
 
-// genuine leaves out what no recorder of this run makes, and tells of it. Who
-// recovers a spool does not know what its recorder made, as who seals does: a file
-// that the recorder could have made is not found out. It made no stream of a run that
-// captures none, and no output of a check that it did not tell it would start.
+// genuine leaves out what no recorder of this run makes, and returns it. Only the recorder itself
+// knows what it made. So where a spool is recovered, a file that the recorder could have made is
+// not found out. It made no stream of a run that captures none, and no output of a check that it
+// did not tell it would start.
 func genuine(dir string, run schema.Run, sources []source, checked map[string]bool) (kept []source, found []Tampered) {
 	var checks []string
 	if c := readDocument[schema.Contract](dir, run, schema.ContractPath); c != nil {
@@ -151,7 +151,8 @@ func genuine(dir string, run schema.Run, sources []source, checked map[string]bo
 	return kept, bounded(found)
 }
 
-// linked tells of the files of a spool that otherNames tells of. None of them is evidence.
+// linked returns the files of a spool that have other names too (otherNames). None of them is
+// evidence.
 func linked(dir string) (found []Tampered) {
 	_ = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {

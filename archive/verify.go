@@ -30,8 +30,7 @@ type Report struct {
 	RunID    string `json:"run_id"`
 	Members  int    `json:"members"` // manifest included
 	Bytes    int64  `json:"bytes"`   // of all members, unpacked
-	// Complete tells that the run's own recorder sealed the bundle: its outcome is not
-	// incomplete.
+	// Complete is true if the run's own recorder sealed the bundle: its outcome is not incomplete.
 	Complete bool `json:"complete"`
 	// Lines counts each layer's lines by the layer's path.
 	Lines map[string]uint64 `json:"lines"`
@@ -51,7 +50,7 @@ type Report struct {
 	documents map[string][]byte
 }
 
-// OK tells that nothing is wrong.
+// OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
 // Class is the gravest class of the report's problems, empty when there are
@@ -674,8 +673,7 @@ func (v *verifier) lifecycle(f facts) {
 	if !sameJSON(last.ExitCode, f.result.ExitCode) {
 		bad(CodeResult, schema.ResultPath, "exit_code is not the %s of %s", last.ExitCode, schema.RunFinished)
 	}
-	// The name stands beside the number; older builds wrote it in the number's
-	// place, or not at all.
+	// Older builds wrote the name in place of the number, or not at all.
 	name := last.Signal
 	if name.Kind() == '0' && f.result.Signal != nil {
 		name = last.SignalName
@@ -791,8 +789,8 @@ func (v *verifier) contractResult(c *schema.Contract, r *schema.Result, bad func
 	}
 }
 
-// contractResults checks that each result is what its check makes of the facts
-// in it, and the verdict what the results make together.
+// contractResults checks that each result follows from the facts in it, and the verdict from the
+// results.
 func (v *verifier) contractResults(c *schema.Contract, bad func(string, ...any)) {
 	if len(c.Results) != len(c.Contract.Checks) || c.Baseline != nil && len(c.Baseline) != len(c.Contract.Checks) {
 		bad("%d checks have %d results and %d baseline results", len(c.Contract.Checks), len(c.Results),
@@ -844,8 +842,8 @@ func checkAgrees(what string, check schema.Check, res schema.CheckResult, bad fu
 	}
 }
 
-// checkOutput compares the kept output with its member. Of a check that was
-// cut off there may be one that no result tells of.
+// checkOutput compares the kept output with its member. A check that was cut off may have left
+// output without a result.
 func (v *verifier) checkOutput(check schema.Check, res schema.CheckResult, bad func(string, ...any)) {
 	path := schema.CheckOutputPath(check.Name)
 	size, kept := v.sizes[path]
@@ -966,7 +964,7 @@ func (v *verifier) blob(c *schema.WorkspaceChange) {
 	}
 }
 
-// patch checks that workspace/changes.patch has the contents that changes.json tells of, and no others.
+// patch checks that workspace/changes.patch has the contents that changes.json lists, and no others.
 func (v *verifier) patch(r io.Reader) error {
 	bad := func(format string, args ...any) error {
 		v.report.add(problem(CodeWorkspace, schema.PatchPath, format, args...))

@@ -219,7 +219,7 @@ func (v *lineVerifier) problem(p *Problem, line uint64) {
 	}
 }
 
-// chunk is whole lines of a layer, the first of which has number line (from 0).
+// chunk holds whole lines of a layer. line is the number of the first, from 0.
 type chunk struct {
 	layer string
 	index uint64 // in the layer

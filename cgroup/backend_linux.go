@@ -31,11 +31,11 @@ type backend interface {
 	// Reap reaps those that are dead.
 	Orphans() bool
 	Reap(started func(pid int) bool)
-	// Ward is what a guard needs to end the session: arguments, descriptors to
-	// hold, a cgroup of its own. Report sends it what it is to know from then on.
+	// Ward is what a guard needs to end the session: arguments, descriptors to hold, a cgroup of
+	// its own. Report sends it what it needs to know later.
 	Ward() (args []string, locks []int, own dirs.GuardDir, err error)
 	Report(guard io.Writer)
-	// Left tells of a cgroup of a v1 hierarchy whether it is outside of the session's.
+	// Left reports whether a cgroup of a v1 hierarchy is outside of the session's.
 	Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool)
 	Frozen() bool
 	Kill() error
@@ -98,7 +98,7 @@ func (s treeSession) Ward() ([]string, []int, dirs.GuardDir, error) {
 
 type treeGroup struct{ *proctree.Group }
 
-// Empty is false: that a look finds nobody does not mean that nobody is there.
+// Empty is false, because a look through /proc can miss a process.
 func (g treeGroup) Empty() bool { return false }
 
 func (g treeGroup) Nest(string) (*Nested, error) {

@@ -102,8 +102,8 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Empty tells that the group has no live member: with it, Wait would return at once.
-// Where one look cannot tell, as in mode None, it is false.
+// Empty reports whether the group has no live member, so that Wait would return at once. Where one
+// look cannot show that, as in mode None, it is false.
 func (g *Group) Empty() bool { return g.members.Empty() }
 
 // Wait returns when the group has no live member, or with ctx's error. It

@@ -38,9 +38,8 @@ func (g *Guard) Exposed() bool { return g.helper.Exposed() }
 // that is gone is no reason not to run.
 func (g *Guard) TerminalChanged(set, own *unix.Termios) { g.helper.TerminalChanged(set, own) }
 
-// Inherit tells the guard of a directory that it is to remove with all that is
-// in it, should the runner vanish, and then the directory above if that is
-// empty. Best effort, as [Guard.TerminalChanged] is.
+// Inherit names a directory that the guard removes with all that is in it if the runner vanishes,
+// and then the directory above if that is empty. Best effort, as [Guard.TerminalChanged] is.
 func (g *Guard) Inherit(dir string) { g.helper.Inherit(dir) }
 
 // Then tells the guard what to become, of this program, once it has ended what a

@@ -76,10 +76,10 @@ func (s *Session) Usage() Usage { return s.backend.Usage() }
 // Events tells how often limits struck so far; read it before Remove.
 func (s *Session) Events() Events { return s.backend.Events() }
 
-// Left tells of a cgroup in a v1 hierarchy whether a process that is moved there leaves
-// what the session limits or counts, by the hierarchy's number, the cgroup's id (its
-// inode number) and its path as the kernel has it. It names the controllers, and tells
-// whether the session has a limit of one of them. It is safe for concurrent use.
+// Left reports whether a process that is moved to a cgroup of a v1 hierarchy leaves what the
+// session limits or counts. It gets the hierarchy's number, the cgroup's id (its inode number) and
+// its path as the kernel has it. It names the controllers, and reports whether the session has a
+// limit of one of them. It is safe for concurrent use.
 func (s *Session) Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool) {
 	return s.backend.Left(hierarchy, id, path)
 }

@@ -400,7 +400,7 @@ func (a *agentSide) known(t int64) bool {
 // restart notes that the SDK's log begins anew, as its numbers then may.
 func (a *agentSide) restart() { a.due, a.resync = 0, true }
 
-// sdkLine takes in a line of the SDK's log.
+// sdkLine records a line of the SDK's log.
 func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 	var e schema.SDKEvent
 	if err := agentlog.DecodeSDK(line, a.log.RunID, &e); err != nil {
@@ -433,7 +433,7 @@ func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 	return gap
 }
 
-// decision takes in a line of the policy's log.
+// decision records a line of the policy's log.
 func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
 	var e schema.PolicyEvent
 	if err := agentlog.DecodeDecision(line, a.log.RunID, &e); err != nil {
@@ -451,7 +451,7 @@ func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
 	return nil
 }
 
-// maxStrangers bounds how many names are told that are not the shim's.
+// maxStrangers bounds how many names are reported that are not the shim's.
 const maxStrangers = 8
 
 // borrowed says that another than the shim reported.
@@ -589,8 +589,8 @@ func (s *callGroups) group(id string) (*cgroup.Nested, error) {
 	return g, nil
 }
 
-// peer is the process that connected, and a descriptor that tells it from
-// others that get its number. The descriptor is the caller's.
+// peer is the process that connected, and a descriptor of it, since its number may be given to
+// another. The descriptor is the caller's.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

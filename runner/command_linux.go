@@ -432,7 +432,7 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 	}
 }
 
-// loseChild ends a run of which it will never be known how the command ended.
+// loseChild ends a run whose command's end can no longer be learned.
 func (s *supervisor) loseChild() {
 	s.exited, s.changes = true, nil
 	s.ended = bootTime()

@@ -277,8 +277,8 @@ func (c *confinement) group(g contract.Group, as *sandbox.User) contract.Group {
 	return &confinedGroup{Group: g, profile: p.ForCheck()}
 }
 
-// strictGroup puts the checks that start in g into a sandbox where they find nothing of what the command left
-// but what it made of the workspace.
+// strictGroup puts the checks that start in g into a sandbox. There they see nothing that the command left
+// outside of the workspace.
 func (c *confinement) strictGroup(g contract.Group, as *sandbox.User, fresh string) contract.Group {
 	return &confinedGroup{Group: g, profile: c.checkProfile(as).Strict(fresh)}
 }

@@ -161,7 +161,7 @@ func (c *containment) last(argv []string) {
 // shared does nothing: the guard knows from its start that it sweeps.
 func (c *containment) shared() {}
 
-// movedV1 tells of a cgroup of a v1 hierarchy whether who is moved there leaves the
+// movedV1 reports whether a process that is moved to this cgroup of a v1 hierarchy leaves the
 // session's. The observation's goroutine asks.
 func (c *containment) movedV1(hierarchy, id uint64, path string) (controllers string, left bool) {
 	controllers, limited, left := c.Left(int(hierarchy), id, path)
@@ -237,8 +237,8 @@ func (c *containment) count() {
 // started.
 func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed() }
 
-// close begins to remove the session, beside what else is closed and the writing of the
-// documents: see removed. The guard goes last: it covers everything before.
+// close begins to remove the session. Meanwhile the other parts are closed and the documents are
+// written; see removed. The guard goes last: it covers everything before.
 func (c *containment) close(res *schema.Result) error {
 	c.sweeping.Wait()
 	c.accounted()

@@ -244,8 +244,8 @@ func (o *observation) sink() func(*schema.KernelEvent) error {
 	}
 }
 
-// close takes in what is left in the kernel once nothing of the run runs any more. What
-// the observer has there stays until free.
+// close reads what is left in the kernel. It is called when no process of the run is left. What the
+// observer has there stays until free.
 func (o *observation) close(res *schema.Result) error {
 	if o.observer == nil {
 		return nil

@@ -195,7 +195,7 @@ func (r *run) check(ctx context.Context) {
 }
 
 const (
-	// abandonTime is how long an opening that is told to end may take for that, besides the grace.
+	// abandonTime is how long the opening of a run may take to end, in addition to the grace.
 	abandonTime = time.Second
 	// killInterval is when what may hold up an opening or a check is killed again.
 	killInterval = 100 * time.Millisecond

@@ -583,8 +583,7 @@ const (
 	envSDKSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
 )
 
-// EnvDecisionLog names the file that takes in policy decisions, for whatever
-// decides inside of the run.
+// EnvDecisionLog names the file to which programs inside of the run write their policy decisions.
 const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 
 // EnvCgroupParent names, in the command's environment, the cgroup to put containers
@@ -863,8 +862,8 @@ func (s *Spec) Sandbox(file *policy.File) (sandbox.Settings, error) {
 	return s.sandboxSettings(file), errors.Join(errs...)
 }
 
-// Profile is what the spec and a policy mean for a run that starts now, but for the
-// directories of its evidence, which it does not have yet.
+// Profile is what the spec and a policy mean for a run that starts now. The directories of its
+// evidence are missing, as they do not exist yet.
 func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
 	dir, err := s.workdir()
 	if err != nil {

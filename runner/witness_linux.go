@@ -88,8 +88,8 @@ func (w *witness) observe(ctx context.Context) error {
 	return w.observation.open(ctx)
 }
 
-// close takes in what is left in the kernel, and then the rest of what the agent reported, once nothing of the run
-// runs any more. What the observer has in the kernel stays until free.
+// close reads what is left in the kernel, and then the rest of what the agent reported. It is called when no
+// process of the run is left. What the observer has in the kernel stays until free.
 func (w *witness) close(res *schema.Result) error {
 	return errors.Join(w.observation.close(res), w.agentSide.close(), w.model.close(res))
 }

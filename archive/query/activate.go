@@ -314,7 +314,7 @@ func (e *Event) ofProcess() (exe string, argv []string, cwd string) {
 	return exe, argv, cwd
 }
 
-// small tells that no variable has more than smallEvent bytes.
+// small reports whether no variable has more than smallEvent bytes.
 func (e *Event) small() bool {
 	exe, argv, cwd := e.ofProcess()
 	n := len(exe) + len(cwd)

@@ -14,8 +14,8 @@ const maxCost = 1_000_000
 // most, for which an expression is evaluated without counting where that is safe.
 const smallEvent = 4 << 10
 
-// cheap tells that no evaluation exceeds maxCost for events of at most size bytes.
-// Counting the steps takes as long as the steps.
+// cheap reports whether no evaluation exceeds maxCost for events of at most size bytes. Counting
+// the steps takes as long as the steps.
 func cheap(env *cel.Env, s Subject, ast *cel.Ast, size uint64) bool {
 	if s != Events {
 		return false

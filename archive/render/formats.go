@@ -23,7 +23,7 @@ type Format func(ctx context.Context, w io.Writer, version string, bundles []*vi
 // ErrOne is the error of a format that holds one bundle, when it is given more.
 var ErrOne = errors.New("the format holds one bundle")
 
-// one makes a Format of one that holds one bundle.
+// one makes a Format from write, which takes one bundle.
 func one(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Format {
 	return func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) ([]string, error) {
 		if len(bundles) != 1 {
@@ -33,7 +33,7 @@ func one(write func(context.Context, io.Writer, string, *view.Bundle) ([]string,
 	}
 }
 
-// lines makes a Format of one that has one line for each bundle.
+// lines makes a Format from write, which writes a line for one bundle.
 func lines(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Format {
 	return func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) (left []string, err error) {
 		for _, b := range bundles {

@@ -14,21 +14,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// side is something that happened beside the kernel's events.
+// side is something that happened and is not a kernel event.
 type side struct {
 	tns  int64
 	tell func(*teller)
 }
 
-// maxSides bounds what is kept of the layers beside the kernel's.
+// maxSides bounds what is kept of the other layers than the kernel's.
 const maxSides = 200_000
 
-// sides collects what happened beside the kernel's events, to be told in order.
+// sides collects what is not a kernel event, to print it in the order of time.
 type sides struct {
 	list []side
 	lost int
-	// began is when the command was started, from which a terminal recording
-	// counts, but for a few milliseconds.
+	// began is when the command was started. The times of a terminal recording count from a few
+	// milliseconds later.
 	began int64
 }
 
@@ -44,7 +44,7 @@ func (s *sides) sort() {
 	sort.SliceStable(s.list, func(i, j int) bool { return s.list[i].tns < s.list[j].tns })
 }
 
-// until tells what came before tns.
+// until prints what happened before tns.
 func (s *sides) until(t *teller, tns int64) {
 	for len(s.list) > 0 && s.list[0].tns <= tns {
 		s.list[0].tell(t)
@@ -52,7 +52,7 @@ func (s *sides) until(t *teller, tns int64) {
 	}
 }
 
-// record takes in a line of a layer that is not the kernel's.
+// record adds a line of another layer than the kernel's.
 func (s *sides) record(r *schema.Record) {
 	switch {
 	case r.Event != nil:
@@ -150,8 +150,8 @@ func lifecycle(e *schema.Event) string {
 	return ""
 }
 
-// cast takes in one line of a terminal recording (asciicast 3); at is the time
-// of the line before, and the new one is returned.
+// cast adds one line of a terminal recording (asciicast 3). It gets the time of the line before,
+// and returns that of this one.
 func (s *sides) cast(line []byte, at time.Duration) (time.Duration, error) {
 	var event []any
 	if len(line) == 0 || line[0] != '[' {
@@ -175,8 +175,8 @@ func (s *sides) cast(line []byte, at time.Duration) (time.Duration, error) {
 	return at, nil
 }
 
-// recording takes in a terminal recording. Its times count from about the start
-// of the command, which the lifecycle tells; that layer comes before it.
+// recording adds a terminal recording. Its times count from about the start of the command. The
+// lifecycle, which comes first, says when that was.
 func (s *sides) recording(m io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(m, maxCast))
 	if err != nil {

@@ -22,7 +22,7 @@ type teller struct {
 	table *view.Table
 	err   error
 
-	// What is told next, when nothing more joins it.
+	// What is printed next, when nothing more joins it.
 	next    item
 	objects []string
 	more    int
@@ -188,8 +188,7 @@ func (t *teller) write(s string) {
 	}
 }
 
-// end tells what has no time: the output that was captured without one, and
-// what the story may be missing.
+// end prints what has no time: the output that was captured without one, and what may be missing.
 func (t *teller) end(b *view.Bundle, streams []stream, lost int) {
 	for _, s := range streams {
 		if len(s.data) == 0 {

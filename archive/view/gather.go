@@ -299,7 +299,7 @@ func (g *gatherer) summary(limit int) *Summary {
 			s.ByClass[schema.Class(c).String()] = n
 		}
 	}
-	// Those that touch the workspace come first of what was left, and last of what was
+	// Files in the workspace come first among those that were left, and last among those that were
 	// read.
 	left := func(f *File) int {
 		if f.Secret {

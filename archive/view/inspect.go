@@ -103,7 +103,7 @@ func writePage(b *bufio.Writer, sections []section) {
 	fmt.Fprintf(b, "(--all shows all of it, --section NAME one of: %s)\n", strings.Join(sectionNames(sections), " "))
 }
 
-// cutRows keeps most rows, the last of which says how many are missing.
+// cutRows cuts rows to the length most. If some are missing, the last row says how many.
 func cutRows(rows []string, most int) []string {
 	if len(rows) <= most || most < 2 {
 		return rows[:min(len(rows), max(most, 0))]

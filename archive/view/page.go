@@ -26,9 +26,9 @@ type Page struct {
 // DefaultLimit is how many entries of each list a page shows.
 const DefaultLimit = 20
 
-// Write calls write with a writer that breaks and colours the lines that come to it,
-// and writes to w, on each write, all that are whole. The lines may be painted (SGR
-// sequences): a sequence has no width, and its effect lasts where a line is broken.
+// Write calls write with a writer that breaks and colours lines. On each write, it writes all whole
+// lines to w. The lines may be painted (SGR sequences): a sequence has no width, and its effect
+// lasts where a line is broken.
 func (look Page) Write(w io.Writer, write func(io.Writer) error) error {
 	p := &page{Page: look, w: w}
 	err := write(p)

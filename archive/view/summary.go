@@ -43,8 +43,7 @@ type Summary struct {
 	Model     *schema.ModelTotals `json:"model,omitempty"`
 	Leftovers *int                `json:"leftovers"`
 	Contract  *string             `json:"contract"`
-	// StrictChecks tells that each check had directories, an environment and a network
-	// of its own.
+	// StrictChecks is true if each check had directories, an environment and a network of its own.
 	StrictChecks bool `json:"strict_checks,omitempty"`
 	// Checks are the contract's, and Protected its protected paths that had been
 	// changed. Recorder is the program that recorded the run.
@@ -429,7 +428,7 @@ func (s *Summary) kernel() string {
 	return Clean(s.KernelState)
 }
 
-// used tells what the host could tell of the run's resource use.
+// used says what is known of the run's resource use.
 func (s *Summary) used() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -453,7 +452,7 @@ func (s *Summary) used() string {
 	return strings.Join(parts, ", ")
 }
 
-// output tells what went through the standard streams.
+// output says what went through the standard streams.
 func (s *Summary) output() string {
 	var parts []string
 	for _, st := range []struct {
@@ -486,8 +485,8 @@ func (s *Summary) layer(state, name string) string {
 	return text
 }
 
-// correlate takes in correlation-report.json: calls that did what they did not
-// claim first, then in the order of the report.
+// correlate adds correlation-report.json. Calls that did what they did not claim come first, then
+// the order is the report's.
 func (s *Summary) correlate(r *schema.CorrelationReport, limit int) {
 	s.CallStatus, s.Ambiguities = r.Status, r.Ambiguities
 	beyond := make(map[string]*schema.Unreported)

@@ -45,9 +45,9 @@ func (t *tally[T]) at(key string, n uint64) *T {
 
 func (t *tally[T]) has(key string) bool { _, ok := t.m[key]; return ok }
 
-// list returns limit items, those of the lowest rank first and equal ones in the
-// order in which they came. Limit 0 is all of them. It is the last that is asked of a
-// tally but has: it sorts the items themselves, of which there may be many.
+// list returns limit items, those of the lowest rank first and equal ones in the order in which
+// they came. Limit 0 is all of them. After it, only has may be called: it sorts the tally's own
+// items, as a copy could be large.
 func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
 	slices.SortStableFunc(t.items, func(a, b T) int { return rank(&a) - rank(&b) })
 	l := List[T]{Items: t.items, Total: uint64(len(t.m)), Beyond: t.beyond}

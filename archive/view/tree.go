@@ -37,8 +37,8 @@ type Node struct {
 	shown  bool
 }
 
-// tree builds the process tree from events in order. It knows what lives, and
-// keeps limit of what was.
+// tree builds the process tree from events in order. It knows all live processes, and keeps at most
+// limit of those that have ended.
 type tree struct {
 	limit, kept int
 	total       uint64

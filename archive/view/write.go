@@ -10,10 +10,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// WriteNDJSON writes the lines of events as they stand in the bundle, but for
-// characters that drive a terminal, which a foreign bundle may hold unescaped:
-// those are written as \uXXXX, the same JSON. It
-// returns how many it wrote, and the first error of events or of w.
+// WriteNDJSON writes the lines of events as they are in the bundle. Characters that drive a
+// terminal, which a foreign bundle may hold unescaped, are written as \uXXXX, which is the same
+// JSON. It returns how many it wrote, and the first error of events or of w.
 func WriteNDJSON(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
 	b := bufio.NewWriterSize(w, 64<<10)
 	var line []byte

@@ -71,10 +71,11 @@ func ParseFailures(b []byte) []Failure {
 	return list
 }
 
-// Args are the arguments of a process that executes the list in descriptor fd. What says
-// to people, and to Is, what it is for.
+// Args are the arguments of a process that executes the list in descriptor fd. What says what the
+// process is for, to people and to Is.
 //
-// More of them are what is left, after the program's name, where the list ends with [List.Program].
+// If the list ends with [List.Program], further arguments are those of the program, without its
+// name.
 func Args(fd int, what ...string) []string {
 	return append(role.Steps.Args(strconv.Itoa(fd)), what...)
 }

@@ -202,8 +202,8 @@ func (t *Tree) Populated() (bool, error) {
 // look is how often Wait asks for what wakes nobody.
 const look = 250 * time.Millisecond
 
-// Wait waits until the tree has had a process and has none any more. Began tells of
-// processes that were gone before Wait could look. The error is os.ErrNotExist if the
+// Wait waits until the tree has had a process and has none any more. began reports whether there
+// were processes that had ended before Wait could look. The error is os.ErrNotExist if the
 // directory was removed, or that of ctx.
 func (t *Tree) Wait(ctx context.Context, began func() bool) error {
 	r, w, err := os.Pipe()
@@ -219,7 +219,7 @@ func (t *Tree) Wait(ctx context.Context, began func() bool) error {
 	}()
 	for had := false; ; {
 		had = had || began() // asked first: a process may come at any moment
-		// What poll tells of is what changed since this read.
+		// poll reports changes since this read.
 		now, err := t.Populated()
 		if err != nil || !now && had {
 			return err

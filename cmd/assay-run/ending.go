@@ -104,8 +104,8 @@ func (e *ending) attend(ctx context.Context, f func(context.Context) error) (aba
 	}
 }
 
-// abandon gives the exit code of a run of which something does not end, and says which part of it is
-// missing, if anybody reads that.
+// abandon returns the exit code of a run of which some part does not end, and prints which part is
+// missing, if stderr is still read.
 func (e *ending) abandon() error {
 	if e.releasing() {
 		return console.ExitError{Code: e.code}

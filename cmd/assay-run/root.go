@@ -223,7 +223,7 @@ func (t *texts) Set(s string) error {
 	return nil
 }
 
-// again returns what sets a flag's variable to what it is now.
+// again returns a function that resets a flag's variable to its present value.
 func again(v pflag.Value) func() {
 	if t, ok := v.(*texts); ok {
 		now := slices.Clone(*t)

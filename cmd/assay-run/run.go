@@ -96,7 +96,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err := runner.CheckDescriptors(spec.Kernel != runner.KernelOff); err != nil {
 		return nothingRun(descriptorHint(err))
 	}
-	opt.Contained = runner.Contain(spec, opt) // beside what waits for the disk
+	opt.Contained = runner.Contain(spec, opt) // at the same time as what waits for the disk
 	defer func() {
 		if !abandoned {
 			opt.Contained.Close()

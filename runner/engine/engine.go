@@ -359,8 +359,8 @@ func (e *Engine) End(ctx context.Context, id string, seconds int) error {
 	return err
 }
 
-// Below returns the containers that were started with this cgroup parent and that run, or
-// that the engine may start again. It leaves out a container that is removed meanwhile.
+// Below returns the containers that were started with this cgroup parent, if they run or the engine
+// may start them again. It leaves out a container that is removed meanwhile.
 func (e *Engine) Below(ctx context.Context, parent string) (found []Container, err error) {
 	var all []struct{ ID string }
 	if err := e.get(ctx, "/containers/json", url.Values{"all": {"1"}}, &all); err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 )
 
-// into is the place of the containers of this process's user. Podman has to ask systemd for
-// what is to be in a slice, and to make itself what is to be at a path. The systemd of an
-// ordinary user can put nothing into the run. Where that user may make no cgroup, Podman
-// makes none.
+// into is the place of the containers of this process's user. For a cgroup in a slice Podman has to
+// ask systemd; one at a path it has to make itself. The systemd of an ordinary user can put nothing
+// into the run. Where that user may make no cgroup, Podman makes none.
 func into(parent string) place {
 	if rootless() {
 		dir, err := tree.Locate(parent)

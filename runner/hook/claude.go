@@ -3,6 +3,7 @@ package hook
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 	"sync"
@@ -57,7 +58,7 @@ func claudeCode(s *session) error {
 		if err := s.report(just(agentlog.ToolCallStarted, id, e.Tool)); err != nil {
 			return err
 		}
-		return s.mark(e, id)
+		return mark(s, e, id)
 	case "PostToolUse", "PostToolUseFailure":
 		return s.report(just(agentlog.ToolCallCompleted, id, e.Tool))
 	case "PostToolBatch": // the only end of a call that was not permitted
@@ -78,4 +79,24 @@ func claudeCode(s *session) error {
 		}
 	}
 	return nil
+}
+
+// mark puts a call's id into a comment before the command of a Bash call, for
+// assay_shell. The comment does not change which permission rules match.
+func mark(s *session, e claudeEvent, id string) error {
+	var command string
+	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID().MatchString(id) ||
+		json.Unmarshal(e.Input["command"], &command) != nil || command == "" {
+		return nil
+	}
+	marked, err := json.Marshal("# ASSAY_TOOL_CALL_ID=" + id + "\n" + command)
+	if err != nil {
+		return err
+	}
+	e.Input["command"] = marked
+	type specific struct {
+		Event string                     `json:"hookEventName"`
+		Input map[string]json.RawMessage `json:"updatedInput"`
+	}
+	return json.NewEncoder(s.out).Encode(map[string]specific{"hookSpecificOutput": {e.Name, e.Input}})
 }

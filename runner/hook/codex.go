@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json/v1"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
 // codexEvent is a line of "codex exec --json".
@@ -38,7 +42,7 @@ func codex(s *session) error {
 		}
 		// Report it first: the reader of the output may act on it.
 		if failed == nil && s.log != nil {
-			failed = s.codexLine(line)
+			failed = codexLine(s, line)
 		}
 		if _, werr := s.out.Write(line); werr != nil {
 			return errors.Join(failed, werr)
@@ -88,4 +92,36 @@ func words(line string) (all []string) {
 		all = append(all, string(word))
 	}
 	return all
+}
+
+func codexLine(s *session, line []byte) error {
+	var e codexEvent
+	if json.Unmarshal(line, &e) != nil {
+		return nil // not an event: a message for people
+	}
+	tool := e.Item.Type
+	if e.Item.Tool != "" {
+		tool = e.Item.Tool
+	}
+	switch {
+	case e.Type == "item.started" && codexTools[e.Item.Type]:
+		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}
+		if len(e.Item.Command) <= agentlog.MaxArgv && !strings.ContainsRune(e.Item.Command, 0) {
+			start.Argv = words(e.Item.Command)
+		}
+		return s.report(func([]event) []event { return []event{start} })
+	case e.Type == "item.completed" && codexTools[e.Item.Type]:
+		return s.report(func(open []event) []event {
+			end := event{EventType: agentlog.ToolCallCompleted, ToolCallID: e.Item.ID, Tool: tool}
+			if !has(open, e.Item.ID) { // Codex sends no start for some kinds of items
+				return []event{{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}, end}
+			}
+			return []event{end}
+		})
+	case e.Type == "turn.completed":
+		return s.report(just(agentlog.RunFinished, "", ""))
+	case e.Type == "turn.failed":
+		return s.report(just(agentlog.RunFailed, "", ""))
+	}
+	return nil
 }

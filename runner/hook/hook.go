@@ -5,13 +5,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path"
 	"slices"
 	"strings"
-
-	"github.com/go-json-experiment/json/v1"
-
-	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
 // ErrAgent is returned by [Run], wrapped with the name, for an agent that it does not know.
@@ -72,56 +67,4 @@ func (s *session) report(lines func(open []event) []event) error {
 // just makes one line, whatever calls are open.
 func just(kind, id, tool string) func([]event) []event {
 	return func([]event) []event { return []event{{EventType: kind, ToolCallID: id, Tool: tool}} }
-}
-
-// mark puts a call's id into a comment before the command of a Bash call, for
-// assay_shell. The comment does not change which permission rules match.
-func (s *session) mark(e claudeEvent, id string) error {
-	var command string
-	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID().MatchString(id) ||
-		json.Unmarshal(e.Input["command"], &command) != nil || command == "" {
-		return nil
-	}
-	marked, err := json.Marshal("# ASSAY_TOOL_CALL_ID=" + id + "\n" + command)
-	if err != nil {
-		return err
-	}
-	e.Input["command"] = marked
-	type specific struct {
-		Event string                     `json:"hookEventName"`
-		Input map[string]json.RawMessage `json:"updatedInput"`
-	}
-	return json.NewEncoder(s.out).Encode(map[string]specific{"hookSpecificOutput": {e.Name, e.Input}})
-}
-
-func (s *session) codexLine(line []byte) error {
-	var e codexEvent
-	if json.Unmarshal(line, &e) != nil {
-		return nil // not an event: a message for people
-	}
-	tool := e.Item.Type
-	if e.Item.Tool != "" {
-		tool = e.Item.Tool
-	}
-	switch {
-	case e.Type == "item.started" && codexTools[e.Item.Type]:
-		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}
-		if len(e.Item.Command) <= agentlog.MaxArgv && !strings.ContainsRune(e.Item.Command, 0) {
-			start.Argv = words(e.Item.Command)
-		}
-		return s.report(func([]event) []event { return []event{start} })
-	case e.Type == "item.completed" && codexTools[e.Item.Type]:
-		return s.report(func(open []event) []event {
-			end := event{EventType: agentlog.ToolCallCompleted, ToolCallID: e.Item.ID, Tool: tool}
-			if !has(open, e.Item.ID) { // Codex sends no start for some kinds of items
-				return []event{{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}, end}
-			}
-			return []event{end}
-		})
-	case e.Type == "turn.completed":
-		return s.report(just(agentlog.RunFinished, "", ""))
-	case e.Type == "turn.failed":
-		return s.report(just(agentlog.RunFailed, "", ""))
-	}
-	return nil
 }

@@ -140,7 +140,7 @@ func (s *Set) CheckNamed(c *Call) []Violation {
 	return s.check(c, listed, func(r *rule) bool { return r.target == Alike(c.Tool) })
 }
 
-// check adds to what was found what the rules that cover a call find.
+// check appends to found the violations of those rules that cover the call.
 func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Violation {
 	rules := *s.rules.Load()
 	for _, r := range rules {

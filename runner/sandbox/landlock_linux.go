@@ -76,9 +76,8 @@ func lacking(abi int) string {
 	return strings.Join(what, ", ")
 }
 
-// ruleset is what Landlock can say of the profile. Exceptions below what is
-// allowed are for the mount namespace; where there is none, what cannot be read
-// is left out of what can, name by name.
+// ruleset is what Landlock can say of the profile. Exceptions below what is allowed are for the
+// mount namespace. Where there is none, every name is allowed but those that must not be read.
 func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	files, network, scoped := handled(abi)
 	r := &shim.Ruleset{Scoped: scoped}
@@ -122,8 +121,8 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	return r
 }
 
-// readable is everything but DenyRead: the directories on the way to what is
-// denied can be listed, and what else is in them can be read as it is now.
+// readable is everything but DenyRead. The directories on the way to what is denied can be listed,
+// and the other entries that they have now can be read.
 func (p *Profile) readable() []shim.PathRule {
 	var rules []shim.PathRule
 	var walk func(dir string)

@@ -171,8 +171,8 @@ func paths(list []Path) []string {
 // moved reports whether the working directory has another path for the command.
 func (p *Profile) moved() bool { return p.away != nil && p.away.At != "" }
 
-// freshen covers the directories for temporary files by empty ones. Of what they had,
-// the working directory is still seen, with what it is in, and the fresh directory.
+// freshen covers the directories for temporary files by empty ones. If the working directory is in
+// one of them, it can still be seen, and so can the fresh directory.
 func (p *Profile) freshen(m *shim.Mounts) {
 	if p.fresh == "" {
 		return

@@ -83,8 +83,8 @@ func (u *User) allowed(s string) (*User, error) {
 	return nil, fmt.Errorf("user: %q: only root can run a command as somebody else", s)
 }
 
-// environ replaces what env says of the user that runs this by what is so of u.
-// What differs from our own environment was chosen for the command, and stays.
+// environ replaces, in env, what is about the user who runs this process by the same about u. What
+// differs from our own environment was chosen for the command, and stays.
 func (u *User) environ(env []string) []string {
 	if u == nil {
 		return env

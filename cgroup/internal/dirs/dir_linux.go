@@ -158,9 +158,9 @@ func write(path, value string) error {
 // the host has room for no more.
 func makeDir(path string) error { return notMade(path, unix.Mkdir(path, 0o755)) }
 
-// notMade sorts why the kernel did not make a cgroup (cgroup_mkdir in
-// kernel/cgroup/cgroup.c): EAGAIN is a limit of a cgroup above, ENOSPC that there is no
-// id left, of which the memory controller has 65,535.
+// notMade sorts why the kernel did not make a cgroup (cgroup_mkdir in kernel/cgroup/cgroup.c):
+// EAGAIN means a limit of a cgroup above, ENOSPC that no id is left: the memory controller has
+// 65,535.
 func notMade(path string, err error) error {
 	switch err {
 	case nil:

@@ -86,7 +86,7 @@ type Swept struct {
 	RunID  string
 	Killed int   // processes that were still in it
 	Err    error // nil when nothing of it is left
-	// Stopped tells that its guard had been stopped, and has ended it now; how many
-	// processes that were is not known.
+	// Stopped is true if its guard had been stopped, and has ended the session now. Killed is then
+	// not known.
 	Stopped bool
 }

@@ -77,7 +77,7 @@ func (g *Group) Freeze(on bool) error {
 // Kill ends every member. None of them can fork any more when it returns.
 func (g *Group) Kill() error { return kill(g.all()) }
 
-// Empty tells that the group has no live member.
+// Empty reports whether the group has no live member.
 func (g *Group) Empty() bool { return exists(g.dirs[0].path) && empty(g.all()) }
 
 // Wait returns when the group has no live member, or with ctx's error.

@@ -280,11 +280,10 @@ func (s *Session) Containers() []string {
 	return found
 }
 
-// Left tells of a cgroup of a v1 hierarchy, by the number of that in
-// proc_pid_cgroup(5), by its own id, which is its inode's, and by its path as the
-// kernel has it, whether it is outside of the session although the session has a
-// cgroup in that hierarchy. It names the controllers there, and reports whether one of
-// them has a limit of the session's.
+// Left reports whether a cgroup of a v1 hierarchy is outside of the session although the session
+// has a cgroup in that hierarchy. It gets the hierarchy's number of proc_pid_cgroup(5), the
+// cgroup's inode number, and its path as the kernel has it. It names the controllers there, and
+// reports whether one of them has a limit of the session's.
 func (s *Session) Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool) {
 	for _, d := range s.dirs {
 		if d.v2 || d.number != hierarchy {

@@ -266,8 +266,8 @@ func (g *Guard) Release() error {
 	return nil
 }
 
-// Inherit tells the guard of a directory that it is to remove with all that is
-// in it, should the runner vanish, and then the directory above if that is empty.
+// Inherit names a directory that the guard removes with all that is in it if the runner vanishes,
+// and then the directory above if that is empty.
 func (g *Guard) Inherit(dir string) {
 	_, _ = g.Write(append(strconv.AppendQuote([]byte("d "), dir), '\n'))
 }

@@ -100,8 +100,8 @@ func forkIn(join, home []int, path string, argv []string, attr *syscall.SysProcA
 	return pid, err
 }
 
-// letGo drops what the leader holds of the command's: a stream of which it had
-// the last copy would never end.
+// letGo closes the leader's copies of the command's descriptors: a pipe that it kept open would
+// never end.
 func letGo(first int) {
 	if null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
 		for fd := range 3 {

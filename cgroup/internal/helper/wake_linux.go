@@ -68,8 +68,8 @@ func arguments(pid int) []string {
 	return steps.After(strings.Split(string(b), "\x00"))
 }
 
-// trusted reports whether a process was started by root, or by who started this one. Its
-// real user id tells that, which a program with the set-user-ID bit does not change.
+// trusted reports whether a process was started by root, or by the user who started this one. That
+// is its real user id, which a program with the set-user-ID bit does not change.
 func trusted(pid int) bool {
 	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

@@ -307,10 +307,10 @@ func (g *Group) remaining() []int {
 	return nil
 }
 
-// hunt kills until two looks in a row find nobody who was not killed yet, or the
-// time is up. A process that forks and exits at once is gone before a look through
-// /proc comes to its child. But its end is told at once, and its child is near: it
-// has one of the next process ids, and is a child of ours.
+// hunt kills until two looks in a row find no process that was not killed yet, or the time is up. A
+// process that forks and exits at once is gone before a look through /proc comes to its child. But
+// this process learns of its end at once, and the child is easy to find: it has one of the next
+// process ids, and is now a child of ours.
 func (g *Group) hunt(limit time.Duration) {
 	end := time.Now().Add(limit)
 	for quiet := 0; quiet < 2 && time.Now().Before(end); {
@@ -348,8 +348,8 @@ func (g *Group) strike() (found, any bool) {
 	return found, true
 }
 
-// follow kills the children of ours that began just after one that has died, and
-// reaps that. False: it is not ours to reap.
+// follow kills those children of ours that began just after one that has died, and reaps the dead
+// one. It reports whether that was ours to reap.
 func (g *Group) follow(dead int) bool {
 	helpers.Lock()
 	defer helpers.Unlock()

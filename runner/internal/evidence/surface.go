@@ -10,8 +10,8 @@ import (
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
-// smallSurface is up to where the surface is one document like the others,
-// in bytes: only such a one fits into the space kept for a full disk.
+// smallSurface is the size in bytes up to which the surface is written like the other documents. A
+// larger one does not fit into the space that is kept for a full disk.
 const smallSurface = 256 << 10
 
 // surfaceFile writes capability-surface.json, and has what is wrong with it.

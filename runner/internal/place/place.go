@@ -199,10 +199,9 @@ const (
 // profileName is what remedies call the file with Seccomp.
 const profileName = "assay-run-seccomp.json"
 
-// Seccomp is a seccomp profile for Docker and Podman with which all of a run works. It
-// allows what their own profiles forbid and a run needs (namespaces, mounts, listeners,
-// and with the capability eBPF), and forbids what else of the kernel those keep from a
-// container.
+// Seccomp is a seccomp profile for Docker and Podman with which all of a run works. It allows what
+// a run needs and their own profiles forbid (namespaces, mounts, listeners, and with the capability
+// eBPF), and forbids everything else that those forbid.
 //
 //go:embed seccomp.json
 var Seccomp []byte

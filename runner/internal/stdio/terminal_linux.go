@@ -222,9 +222,9 @@ func (t *terminal) close() {
 	t.mfd, t.wake, t.in, t.ours, t.lazy = -1, -1, -1, nil, false
 }
 
-// lookAgain is how often, in milliseconds, the keyboard looks for what no event
-// tells: that we came to the foreground (`fg` of a job that was running sends
-// nothing), or that the child made its terminal canonical again.
+// lookAgain is how often, in milliseconds, the keyboard looks for what causes no event: that we
+// came to the foreground (`fg` of a job that was running sends nothing), or that the child made its
+// terminal canonical again.
 const lookAgain = 200
 
 // keyboard carries keys from our terminal to the master while the child wants
