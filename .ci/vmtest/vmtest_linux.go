@@ -38,6 +38,8 @@ type Machine struct {
 	Cmdline string
 	// MemoryMiB is 512 when zero.
 	MemoryMiB int
+	// CPUs is 1 when zero. More take turns in one thread of the emulator, which crashes with a thread for each.
+	CPUs int
 	// Files are put into the root file system: path in the machine -> path on
 	// the host. All of them are executable.
 	Files map[string]string
@@ -92,8 +94,8 @@ func (m *Machine) Run(ctx context.Context) (output string, err error) {
 		cmdline += " systemd.wants=vmtest.service systemd.getty_auto=no systemd.mask=ldconfig.service " +
 			"systemd.mask=systemd-modules-load.service"
 	}
-	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg", "-cpu", p.cpu, "-m",
-		strconv.Itoa(memory),
+	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg,thread=single", "-cpu", p.cpu,
+		"-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", strconv.Itoa(memory),
 		"-kernel", m.Kernel, "-initrd", initrd, "-nodefaults", "-no-user-config", "-display", "none", "-serial",
 		"stdio", "-no-reboot",
 		"-append", "console="+p.console+" quiet panic=-1 no_timer_check rdinit=/init mitigations=off "+cmdline)
