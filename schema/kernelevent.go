@@ -1,6 +1,10 @@
 package schema
 
-import "strings"
+import (
+	"iter"
+	"strconv"
+	"strings"
+)
 
 // KernelEvent is one line of layers/kernel.ndjson in kernel_event.v1, a
 // superset of kernel_event.v0. The struct holds only what cannot be derived:
@@ -168,6 +172,185 @@ type KernelEvent struct {
 	Late bool // late
 }
 
+// Times is how many occurrences the line stands for.
+func (e *KernelEvent) Times() uint64 {
+	if e.Repeat {
+		return e.Count
+	}
+	return 1
+}
+
+// Failed reports whether the call is known to have failed. A connect that goes
+// on in the background (EINPROGRESS) has not.
+func (e *KernelEvent) Failed() bool {
+	return e.HasResult && e.Result < 0 && (e.Kind != KindConnect || e.Result != -115)
+}
+
+// Errno returns the name of the error that the call failed with (ENOENT, ...),
+// or "" when it did not.
+func (e *KernelEvent) Errno() string {
+	if !e.HasResult || e.Result >= 0 {
+		return ""
+	}
+	return errnoName(-e.Result)
+}
+
+// Blocked reports whether the event is a policy denial.
+func (e *KernelEvent) Blocked() bool {
+	return e.Kind == KindFileBlocked || e.Kind == KindConnectBlocked
+}
+
+// Open flags of Linux on x86-64 and arm64 that this package derives from. The
+// two differ in O_DIRECTORY, O_NOFOLLOW and O_DIRECT alone; none is used here
+// but O_TMPFILE's own bit (fcntl.h: __O_TMPFILE), which is common.
+const (
+	openWrOnly  = 0o1
+	openRdWr    = 0o2
+	openCreat   = 0o100
+	openExcl    = 0o200
+	openTrunc   = 0o1000
+	openAppend  = 0o2000
+	openTmpfile = 0o20000000
+)
+
+// Writes reports whether an openat's flags ask for more than reading: write
+// access, creation, truncation, or a mode that does not exist.
+func (e *KernelEvent) Writes() bool {
+	return e.Flags&(openWrOnly|openRdWr|openCreat|openTrunc|openAppend|openTmpfile) != 0
+}
+
+// OpenIntent is what v0's access_mode and operation_flags say about an openat's flags.
+func OpenIntent(flags uint64) (access string, ops []string) {
+	for _, op := range operations {
+		if flags&op.bits != 0 {
+			ops = append(ops, op.name)
+		}
+	}
+	return accessMode(flags), ops
+}
+
+// Creates reports whether an openat's flags ask for creation.
+func (e *KernelEvent) Creates() bool { return e.Flags&(openCreat|openTmpfile) != 0 }
+
+// Touches yields what the event touches, and how: paths of files, the path of a
+// program (AccessRun), an endpoint (AccessConnect). That the call may have failed
+// does not count: see Failed and Blocked. Names that are empty are left out.
+//
+// The table of kinds says this of each kind. Some touch nothing: a directory that is entered, a local endpoint, bytes
+// on a connection.
+func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
+	return func(yield func(string, Access) bool) {
+		if e.NoFile() {
+			return
+		}
+		value, target := e.Kind.touches(e)
+		if e.Value != "" && value < untouched && !yield(e.Value, value) {
+			return
+		}
+		if e.Target != "" && target < untouched {
+			yield(e.Target, target)
+		}
+	}
+}
+
+// NoFile reports whether Value names what is no file of any file system: an anonymous inode, as a ring
+// of io_uring that is mapped. Earlier builds called that "/[io_uring]".
+func (e *KernelEvent) NoFile() bool {
+	switch {
+	case e.UserMemory:
+		return false
+	case strings.HasPrefix(e.Value, "anon_inode:["):
+		return e.Marks&MarkRelative == 0
+	}
+	return e.Kind == KindMmapShared && e.Value == "/[io_uring]" && e.Marks&MarkUnreachable != 0
+}
+
+// Makes reports whether the name that the event gives to a file did not exist before. False
+// is also where that is not known: a rename, an open by a recorder that did not tell.
+func (e *KernelEvent) Makes() bool {
+	switch e.Kind {
+	case KindOpen:
+		return e.Created || e.Flags&openCreat != 0 && e.Flags&openExcl != 0
+	case KindRename:
+		return e.Flags&renameNoReplace != 0
+	case KindMkdir, KindMknod, KindSymlink, KindLink: // they fail where it exists
+		return true
+	}
+	return false
+}
+
+const renameNoReplace = 1 // linux/fs.h
+
+// Name is one of the event's paths as it is shown: a path in another mount namespace ends
+// in a mark, so that nobody takes it for the file that the run's own namespace has there.
+func (e *KernelEvent) Name(path string) string {
+	if e.Marks&MarkMountNamespace == 0 || path == "" {
+		return path
+	}
+	return path + OtherMounts
+}
+
+// OtherMounts is the end of a path in another mount namespace; see [KernelEvent.Name].
+const OtherMounts = " (mount_namespace)"
+
+func (e *KernelEvent) openAccess() (a Access) {
+	if e.Creates() {
+		a |= AccessCreate
+	}
+	if e.Writes() {
+		a |= AccessWrite
+	}
+	if mode := e.Flags & 3; mode == 0 || mode == openRdWr {
+		a |= AccessRead
+	}
+	return a
+}
+
+// rare reports whether any field is set that most events leave out. TestEveryFieldIsWritten fails if one is missing
+// here.
+func (e *KernelEvent) rare() bool {
+	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" ||
+		e.TargetGiven != "" || e.Claimed || e.DirectoryClaimed || e.Truncated != 0 || e.Marks != 0 ||
+		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 ||
+		e.Remote != "" || e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil ||
+		e.EnvKeys != nil || e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" ||
+		e.BoundBy != "" || e.Check != "" || e.Baseline || e.ContainerID != "" || e.Late
+}
+
+// text returns the field that a key of "raw" names, nil when there is none.
+func (e *KernelEvent) text(name string) *string {
+	switch name {
+	case "value":
+		return &e.Value
+	case "target":
+		return &e.Target
+	case "given":
+		return &e.Given
+	case "target_given":
+		return &e.TargetGiven
+	case "exe":
+		return &e.Exe
+	case "cwd":
+		return &e.Cwd
+	case "local":
+		return &e.Local
+	case "remote":
+		return &e.Remote
+	}
+	list, index, _ := strings.Cut(name, ".")
+	ss := e.Argv
+	if list == "env_keys" {
+		ss = e.EnvKeys
+	} else if list != "argv" {
+		return nil
+	}
+	i, err := strconv.Atoi(index)
+	if err != nil || i < 0 || i >= len(ss) || strconv.Itoa(i) != index {
+		return nil
+	}
+	return &ss[i]
+}
+
 // Marks qualify a path.
 type Marks uint8
 
@@ -231,3 +414,21 @@ const (
 )
 
 var fieldNames = [...]string{"value", "target", "exe", "cwd", "argv", "env_keys"}
+
+// Access is how an event touches a thing: a set of the constants below. The empty
+// set is a thing that the event only names.
+type Access uint8
+
+// Members of [Access].
+const (
+	AccessRead    Access = 1 << iota // a file opened for reading
+	AccessWrite                      // a file opened for writing, written, truncated, or mapped to be written
+	AccessCreate                     // a new name, or a file opened with O_CREAT
+	AccessRemove                     // a name that goes
+	AccessChange                     // mode, owner, times or attributes of a file
+	AccessRun                        // a program
+	AccessConnect                    // an endpoint that is connected or sent to
+
+	// AccessModify is what leaves files other than they were.
+	AccessModify = AccessWrite | AccessCreate | AccessRemove | AccessChange
+)

@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -156,6 +157,47 @@ func TestKernelEventSurvivesTheLine(t *testing.T) {
 				t.Errorf("%s: written and read (-want +got):\n%s", line, diff)
 			}
 		})
+	}
+}
+
+// Each field of an event changes its line.
+func TestEveryFieldIsWritten(t *testing.T) {
+	derived := map[string]bool{"V0": true} // how a line was read
+	// what is written only together with something else
+	with := map[string]func(*KernelEvent){
+		"Created": func(e *KernelEvent) { e.Kind = KindOpen },
+		"Result":  func(e *KernelEvent) { e.HasResult = true },
+		"Count":   func(e *KernelEvent) { e.Repeat = true }, "TFirstNS": func(e *KernelEvent) { e.Repeat = true },
+		"TLastNS":    func(e *KernelEvent) { e.Repeat = true },
+		"WaitStatus": func(e *KernelEvent) { e.Kind = KindExit },
+	}
+	for i := range reflect.TypeFor[KernelEvent]().NumField() {
+		name := reflect.TypeFor[KernelEvent]().Field(i).Name
+		if derived[name] {
+			continue
+		}
+		var e KernelEvent
+		if with[name] != nil {
+			with[name](&e)
+		}
+		without := string(AppendJSON(nil, &e))
+		switch f := reflect.ValueOf(&e).Elem().Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Int64:
+			f.SetInt(1)
+		case reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+		default:
+			f.SetUint(1)
+		}
+		if string(AppendJSON(nil, &e)) == without {
+			t.Errorf("%s is not written: %s", name, without)
+		}
 	}
 }
 

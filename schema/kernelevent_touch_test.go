@@ -47,7 +47,7 @@ func TestTouches(t *testing.T) {
 	}
 	for _, k := range Kinds() {
 		e := KernelEvent{Kind: k}
-		if value, target := e.touches(); value == unsaid || target == unsaid {
+		if value, target := k.touches(&e); value == unsaid || target == unsaid {
 			t.Errorf("touches does not say what %v touches", k)
 		}
 	}
