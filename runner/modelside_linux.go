@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -27,6 +28,7 @@ type modelSide struct {
 	denies   bool // tools that providers run
 	digests  bool
 	wanted   bool
+	alone    bool // nobody else says when calls begin
 	home     interface{ sealed() bool }
 
 	held     bool // a route has a key of ours
@@ -38,7 +40,8 @@ type modelSide struct {
 // newModelSide makes the endpoint of a run.
 func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, at home) *modelSide {
 	return &modelSide{
-		wanted: spec.Model.Gateway, home: at, log: log, calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
+		wanted: spec.Model.Gateway, alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "", home: at, log: log,
+		calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
 		routes: spec.modelRoutes, prices: spec.modelPrices,
 		budget:  spec.Model.Budget,
 		denies:  opt.Policy.DeniesProviderTools(),
@@ -57,7 +60,8 @@ func (m *modelSide) open(context.Context) error {
 		prices, err = m.prices()
 	}
 	if err == nil {
-		m.recorder = model.NewRecorder(model.RecorderConfig{Log: m.log, Digests: m.digests, Prices: prices})
+		m.recorder = model.NewRecorder(model.RecorderConfig{Log: m.log, Calls: m.calls, Digests: m.digests,
+			Prices: prices})
 		m.endpoint, err = model.Listen(model.Config{
 			Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir, Drained: drained,
 			Budget: m.budget, Prices: prices,
@@ -74,6 +78,7 @@ func (m *modelSide) open(context.Context) error {
 		m.held = m.held || r.Key != ""
 	}
 	m.calls.Own(m.endpoint.Address())
+	m.calls.Model(binding.Model{Known: m.recorder.Known, Unsettled: m.recorder.Unsettled, Opens: m.alone})
 	m.path = model.NewPath(m.endpoint.Address(), routes)
 	return nil
 }

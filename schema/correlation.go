@@ -39,6 +39,12 @@ type CorrelationReport struct {
 	ReportedNotObserved []Unobserved `json:"reported_not_observed,omitempty"`
 	// ObservedNotReported is what was done outside of what was reported.
 	ObservedNotReported []Unreported `json:"observed_not_reported,omitempty"`
+	// ProposedNotCalled are the tool calls of models that nobody reported as done; only where somebody reports
+	// calls. CalledNotProposed are those that were reported and that no answer of a model has. ArgumentsDiffer are
+	// the calls that were made with other arguments than were proposed. All three are only with a model gateway.
+	ProposedNotCalled []Proposal `json:"proposed_not_called,omitempty"`
+	CalledNotProposed []Proposal `json:"called_not_proposed,omitempty"`
+	ArgumentsDiffer   []Proposal `json:"arguments_differ,omitempty"`
 	// Events counts the kernel events of the run by how they were bound: a
 	// method, or edge, overlap or none. Absent when nothing was reported.
 	Events map[string]uint64 `json:"events,omitempty"`
@@ -66,7 +72,24 @@ type Binding struct {
 	TStartNS *int64            `json:"t_start_ns,omitempty"`
 	TEndNS   *int64            `json:"t_end_ns,omitempty"`
 	Kinds    map[string]uint64 `json:"kinds,omitempty"`
+	// ModelSeq is the line of the model layer whose answer proposed the call, and MatchedBy how that is known: id
+	// or arguments. Absent where that is not known.
+	ModelSeq  *uint64 `json:"model_seq,omitempty"`
+	MatchedBy string  `json:"matched_by,omitempty"`
 	Effects
+}
+
+// How a call is known to be what a model proposed.
+const (
+	MatchedByID        = "id"
+	MatchedByArguments = "arguments" // the tool's name and the arguments, or the shell command, in order
+)
+
+// Proposal is a tool call that a model proposed, or one that was made.
+type Proposal struct {
+	ToolCallID string  `json:"tool_call_id,omitempty"` // empty where the provider gives none
+	Tool       string  `json:"tool,omitempty"`
+	ModelSeq   *uint64 `json:"model_seq,omitempty"` // of the line with the proposal
 }
 
 // Effects are what class agent touched: sorted, without repeats, and bounded.

@@ -242,6 +242,61 @@ func TestModelPath(t *testing.T) {
 	}
 }
 
+// TestModelChain has a model propose a call, an agent do it without telling anybody but the model, and the bundle tell
+// what it did.
+func TestModelChain(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if body, _ := io.ReadAll(r.Body); bytes.Contains(body, []byte("tool_result")) {
+			_, _ = io.WriteString(w, `{"type":"message","content":[],"stop_reason":"end_turn"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"type":"message","content":[{"type":"tool_use","id":"toolu_1","name":"Bash",`+
+			`"input":{"command":"touch made"}}],"stop_reason":"tool_use"}`)
+	}))
+	t.Cleanup(upstream.Close)
+	dir, cmd := modelGateway(t, upstream, `set -e
+ask() { curl -sS --max-time 60 -H "x-api-key: $ANTHROPIC_API_KEY" -d "$1" "$ANTHROPIC_BASE_URL/v1/messages" >/dev/null; }
+touch before
+ask '{"messages":[]}'
+touch made
+ask '{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":""}]}]}'
+touch after
+`, "--kernel", "require")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := opened(t, dir)
+	docs, err := r.Documents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := docs.Correlation
+	if len(c.Bindings) != 1 || c.Status != schema.Clean {
+		t.Fatalf("the report: %+v", c)
+	}
+	b := c.Bindings[0]
+	if b.ToolCallID != "toolu_1" || b.Tool != "Bash" || b.Method != schema.BoundByWindow || b.ModelSeq == nil ||
+		*b.ModelSeq != 0 || b.MatchedBy != schema.MatchedByID {
+		t.Errorf("the call: %+v", b)
+	}
+	if d := cmp.Diff([]string{filepath.Join(dir, "made")}, b.Written); d != "" {
+		t.Errorf("what it wrote (-want +got):\n%s", d)
+	}
+	bound := map[string]string{}
+	kernelEvents(t, r, func(e *schema.KernelEvent) {
+		if e.Kind == schema.KindOpen && e.Creates() && filepath.Dir(e.Value) == dir {
+			bound[filepath.Base(e.Value)] = e.ToolCallID
+		}
+	})
+	if d := cmp.Diff(map[string]string{"before": "", "made": "toolu_1", "after": ""}, bound); d != "" {
+		t.Errorf("files and their calls (-want +got):\n%s", d)
+	}
+}
+
 // TestModelGatewayKilled seals what was recorded when the recorder is killed.
 func TestModelGatewayKilled(t *testing.T) {
 	dir, cmd := modelGateway(t, provider(t), asks+"echo ready\nsleep 600\n", "--kernel", "off", "--no-capture")

@@ -39,6 +39,12 @@ type call struct {
 	kinds    map[schema.KernelKind]uint64
 	effects  effects
 
+	proposed  bool // a model proposed it, and its window is that of the proposal unless somebody says better
+	proposal  *proposal
+	matchedBy string
+	moved     bool   // its proposal is another call's
+	args      []byte // the digest of canonical arguments; nil: not said
+
 	edge        uint64 // events at its edges
 	edgeEffects effects
 	overlap     uint64 // events while it and others were open
@@ -113,6 +119,9 @@ func (c *call) binding() schema.Binding {
 		for k, n := range c.kinds {
 			b.Kinds[k.String()] += n
 		}
+	}
+	if c.proposal != nil {
+		b.ModelSeq, b.MatchedBy = c.proposal.seq, c.matchedBy
 	}
 	if c.started {
 		b.TStartNS = &c.start.At

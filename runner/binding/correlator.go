@@ -39,6 +39,7 @@ type Correlator struct {
 	// deferred are in the order of time.
 	deferred []deferred
 	heard    bool // somebody reports calls
+	model    *Model
 
 	mu      sync.Mutex
 	budget  budget
@@ -51,7 +52,9 @@ type Correlator struct {
 	trees   trees
 	shells  shells
 	lines   uint64 // taken in so far
-	lost    uint64 // calls beyond the bound
+	// proposals are in the order in which they were passed on.
+	proposals []*proposal
+	lost      uint64 // calls beyond the bound
 
 	counts         [len(methods) + 3]uint64 // events by method, or not bound
 	overlap        group                    // while several calls were open
@@ -147,7 +150,8 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 	// What the runner's own program does, as for a hook, is no call's, and how the agent
 	// reports is none's either.
 	// a flow's time is when it was counted
-	if reports || len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow || e.Class == schema.ClassRunner {
+	if reports || len(c.calls) == 0 && c.known == nil && c.model == nil || e.Kind == schema.KindFlow ||
+		e.Class == schema.ClassRunner {
 		c.counts[notAny] += e.Times()
 		return
 	}
@@ -240,11 +244,15 @@ func exactly(t int64) agentlog.Arrival { return agentlog.Arrival{After: t, At: t
 const (
 	bySDK = 1 << iota
 	byGateway
+	byModel // which others say better
 )
 
 func (c *Correlator) begin(k *call, at agentlog.Arrival, by uint8) {
 	c.lines++
-	again, first := k.begun&by != 0, k.begun == 0
+	again, first := k.begun&by != 0, k.begun&^byModel == 0
+	if by == byModel && (again || !first) {
+		return // an id that is used again, or somebody says better
+	}
 	k.begun |= by
 	k.twice = k.twice || again
 	switch {
@@ -377,20 +385,28 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 		sure = c.known(last + 1)
 		c.mu.Lock()
 	}
+	unsettled := false
+	if c.model != nil {
+		c.mu.Unlock()
+		c.model.Known(last + 1)
+		unsettled = c.model.Unsettled(last)
+		c.mu.Lock()
+	}
 	c.stamp(false)
 	by := c.trees.of(e)
 	if c.hold(e, by, sure) {
 		return
 	}
-	if len(c.deferred) < maxDeferred && c.unstamped(first, last) {
+	if len(c.deferred) < maxDeferred && (unsettled || c.unstamped(first, last)) {
 		c.deferred = append(c.deferred, later(e, by, sure))
 		return
 	}
-	c.judge(e, by, sure)
+	c.judge(e, by, sure && !unsettled)
 }
 
 // deferred is an event of a time at which a line of a log was written whose write is not
-// yet known. The kernel may give out the count of repeated writes much later.
+// yet known, or at which an answer of a model had begun that may have a tool call. The kernel may
+// give out the count of repeated writes much later.
 type deferred struct {
 	e    schema.KernelEvent
 	by   member
@@ -426,6 +442,9 @@ func (c *Correlator) judge(e *schema.KernelEvent, by member, sure bool) {
 	n := e.Times()
 	var room [maxFound]*call
 	found := c.candidates(room[:0], by, first, last, &sure)
+	if proposed := func(k *call) bool { return k.begun == byModel }; !all(found, proposed) {
+		found = slices.DeleteFunc(found, proposed) // what others say of calls is stronger
+	}
 	switch {
 	case len(found) > 1 && meet(found):
 		c.counts[notOverlap] += n
@@ -457,6 +476,10 @@ func (c *Correlator) judge(e *schema.KernelEvent, by member, sure bool) {
 		found[0].edge += n
 		found[0].edgeEffects.add(e, &c.budget, false)
 	}
+}
+
+func all(calls []*call, is func(*call) bool) bool {
+	return !slices.ContainsFunc(calls, func(k *call) bool { return !is(k) })
 }
 
 // maxFound bounds how many calls one event is said to overlap.
@@ -676,6 +699,10 @@ func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 		Schema: schema.CorrelationReportV0, RunID: f.RunID, Status: cmp.Or(f.Correlation, schema.Partial),
 		Bindings: []schema.Binding{}, Ambiguities: []string{},
 	}
+	if c.model != nil {
+		c.join()
+		c.chain(r)
+	}
 	if len(c.order) == 0 && c.lost == 0 {
 		return r // nothing was reported, so nothing can differ from it
 	}
@@ -686,6 +713,9 @@ func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 		}
 	}
 	for _, k := range c.order {
+		if k.moved && k.events() == 0 {
+			continue
+		}
 		r.Bindings = append(r.Bindings, k.binding())
 		c.compare(k, f, r)
 	}
@@ -734,7 +764,7 @@ func (c *Correlator) compare(k *call, f Facts, r *schema.CorrelationReport) {
 	if e, yes := k.beyondClaim(); yes {
 		unreported("beyond_claim", k.events(), e)
 	}
-	if n := k.stronger(); n > 0 && (k.denied || !k.reported() && c.heard) {
+	if n := k.stronger(); n > 0 && (k.denied || !k.reported() && !k.proposed && c.heard) {
 		code := "unknown_call"
 		if k.denied {
 			code = "denied_call"
@@ -779,7 +809,7 @@ func (c *Correlator) ambiguities(f Facts) []string {
 		is   func(*call) bool
 	}{
 		{schema.AmbiguousSDKWithoutPolicy, func(k *call) bool { return k.sdk && !k.policy && f.PolicyLines > 0 }},
-		{schema.AmbiguousNeverEnded, func(k *call) bool { return k.begun != 0 && !k.ended && !k.denied }},
+		{schema.AmbiguousNeverEnded, func(k *call) bool { return k.begun&^byModel != 0 && !k.ended && !k.denied }},
 		{schema.AmbiguousNeverStarted, func(k *call) bool { return k.orph }},
 		{schema.AmbiguousTwice, func(k *call) bool { return k.twice }},
 		{schema.AmbiguousConflict, func(k *call) bool { return k.conflict }},

@@ -301,6 +301,7 @@ func (c *call) recordDecision(source, decision, rule string) error {
 func (c *call) tell(decision string) {
 	if o := c.observer(); o != nil {
 		o.CallDecided(c.action.ToolCallID, c.action.Tool, decision)
+		o.CallArguments(c.action.ToolCallID, c.action.Parameters)
 	}
 }
 

@@ -79,6 +79,8 @@ type Observer interface {
 	// CallDecided: a call is allowed or denied. The decision is empty if only the client
 	// has a policy.
 	CallDecided(id, tool, decision string)
+	// CallArguments comes after that: the call's parameters are this JSON.
+	CallArguments(id string, parameters []byte)
 	// CallStarted comes before the gateway asks a client to run a tool, and CallEnded
 	// after it has read the answer, or no longer needs one. tree is the process that
 	// Own returned for the client; 0 for none.

@@ -23,6 +23,7 @@ func (o *observer) CallDecided(id, tool, decision string) {
 }
 func (o *observer) CallStarted(id, tool string, _ uint32) { o.note("started %s %s", id, tool) }
 func (o *observer) CallEnded(id string)                   { o.note("ended %s", id) }
+func (o *observer) CallArguments(string, []byte)          {}
 
 func (o *observer) CallReported(id, tool string, denied bool) {
 	o.note("reported %s %s %v", id, tool, denied)

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -198,5 +200,137 @@ func TestProviders(t *testing.T) {
 		if got := isProvider(name); got != want {
 			t.Errorf("isProvider(%q) = %v, want %v", name, got, want)
 		}
+	}
+}
+
+// chain notes what a Recorder tells of calls.
+type chain struct {
+	mu   sync.Mutex
+	told []string
+	at   []int64
+}
+
+func (c *chain) Proposed(id, tool string, args []byte, at int64) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told, c.at = append(c.told, fmt.Sprintf("proposed %s %s %s", id, tool, args)), append(c.at, at)
+	return 41 + len(c.told)
+}
+
+func (c *chain) Recorded(number int, seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, fmt.Sprintf("recorded %d in %d", number, seq))
+}
+
+func (c *chain) Answered(id, tool string, at int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told, c.at = append(c.told, fmt.Sprintf("answered %s", id)), append(c.at, at)
+}
+
+// TestCallsAreToldInTime asks for a call and brings its result twice, as agents do.
+func TestCallsAreToldInTime(t *testing.T) {
+	calls := &chain{}
+	g := newGateWith(t, func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "tool_result") {
+			streams(`data: {"type":"message_stop"}`+"\n\n")(w, r)
+			return
+		}
+		streams(stream)(w, r)
+	}, RecorderConfig{Calls: calls}, key)
+	now := g.cfg.Now
+	began := now()
+	g.ask(g.request("POST", "/anthropic/v1/messages", `{"messages":[]}`))
+	answered := now()
+	g.record.Known(0)
+	if len(calls.told) == 0 || calls.told[0] != `proposed toolu_1 Bash {"command":"ls"}` {
+		t.Fatalf("told of %q", calls.told)
+	}
+	result := `{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"toolu_1","name":"Bash","input":{}}]},` +
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"ok"}]}]}`
+	g.ask(g.request("POST", "/anthropic/v1/messages", result))
+	g.ask(g.request("POST", "/anthropic/v1/messages", result))
+	g.close()
+	var told []string
+	for _, what := range calls.told {
+		if what != "recorded 42 in 0" { // which comes when its line is written
+			told = append(told, what)
+		}
+	}
+	want := []string{`proposed toolu_1 Bash {"command":"ls"}`, "answered toolu_1"}
+	if d := cmp.Diff(want, told); d != "" || len(calls.told) != 3 {
+		t.Errorf("told (-want +got):\n%s%q", d, calls.told)
+	}
+	if calls.at[0] < began || calls.at[0] > answered || calls.at[1] < answered {
+		t.Errorf("proposed between %d and %d: %d; answered at %d", began, answered, calls.at[0], calls.at[1])
+	}
+}
+
+// TestCallsOfAnAnswerThatGoesOn has a stream wait in the middle.
+func TestCallsOfAnAnswerThatGoesOn(t *testing.T) {
+	goOn := make(chan struct{})
+	g := newGateWith(t, func(w http.ResponseWriter, _ *http.Request) {
+		tell(w, stream)
+		<-goOn
+	}, RecorderConfig{Calls: &chain{}}, key)
+	if g.record.Unsettled(1 << 60) {
+		t.Error("unsettled before the first request")
+	}
+	res, err := g.client.Do(g.request("POST", "/anthropic/v1/messages", `{"messages":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.ReadFull(res.Body, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if !g.record.Unsettled(1<<60) || g.record.Unsettled(0) {
+		t.Error("an answer that goes on is settled, or was unsettled before it began")
+	}
+	close(goOn)
+	if _, err := io.ReadAll(res.Body); err != nil {
+		t.Fatal(err)
+	}
+	if g.record.Unsettled(1 << 60) {
+		t.Error("unsettled after the end")
+	}
+}
+
+// TestAnswerWithALength reaches the agent before the server is done with it.
+func TestAnswerWithALength(t *testing.T) {
+	calls := &chain{}
+	g := newGateWith(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"type":"message","content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}],`+
+			`"stop_reason":"tool_use"}`)
+	}, RecorderConfig{Calls: calls}, key)
+	res, _ := g.ask(g.request("POST", "/anthropic/v1/messages", `{"messages":[]}`))
+	g.record.Known(0)
+	calls.mu.Lock()
+	defer calls.mu.Unlock()
+	if res.ContentLength <= 0 || len(calls.told) == 0 || calls.told[0] != "proposed t Bash {}" {
+		t.Errorf("told of %q by an answer of %d bytes", calls.told, res.ContentLength)
+	}
+}
+
+func TestWhenAnOffsetPassed(t *testing.T) {
+	x := &exchange{response: &tape{memory: &memory{}}, end: 99}
+	x.response.memory.left.Store(maxMemory)
+	if x.completed(5) != 99 {
+		t.Error("of an answer without bytes, the end is known")
+	}
+	for i, b := range []string{"abc", "", "de", "f"} {
+		x.mark(int64(10*(i+1)), len(b))
+		x.response.write([]byte(b))
+	}
+	for offset, want := range map[int64]int64{1: 10, 3: 10, 4: 30, 5: 30, 6: 40, 7: 40} {
+		if got := x.completed(offset); got != want {
+			t.Errorf("offset %d passed at %d, want %d", offset, got, want)
+		}
+	}
+	x.responseHeader = http.Header{"Content-Encoding": {"gzip"}}
+	if got := x.completed(1); got != 40 {
+		t.Errorf("an offset of a decoded answer passed at %d, want 40", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -255,6 +256,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(out, x, status, why.message)
 		return
 	}
+	e.cfg.Record.began(x)
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(x.request)), int64(len(x.request)), nil
 	e.proxies[what.route].ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
@@ -394,12 +396,14 @@ func (t *tap) WriteHeader(status int) {
 	case status >= 200:
 		t.x.mu.Lock()
 		t.x.status, t.x.responseHeader = status, t.Header().Clone()
+		t.x.length, _ = strconv.ParseInt(t.Header().Get("Content-Length"), 10, 64)
 		t.x.mu.Unlock()
 	}
 	t.ResponseWriter.WriteHeader(status)
 }
 
 func (t *tap) Write(b []byte) (int, error) {
+	t.x.mark(t.now(), len(b)) // before the agent can act on it
 	if t.early {
 		t.copy(b)
 		return t.ResponseWriter.Write(b)

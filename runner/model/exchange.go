@@ -5,8 +5,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sort"
 	"sync"
 	"sync/atomic"
+
+	"github.com/assay-run/assay-run/runner/model/wire"
 )
 
 // exchange is a request and its answer, as they passed.
@@ -31,6 +34,42 @@ type exchange struct {
 	responseHeader http.Header
 	response       *tape
 	ended          bool
+	length         int64        // of the response, as its header says; 0: it does not
+	passed         atomic.Int64 // when the answer's first byte was about to pass; 0: none was
+	ending         atomic.Bool  // its last byte was about to pass
+
+	// Of the recorder.
+	arrived   int64 // when all of the request had
+	asks      *wire.Request
+	told      *wire.Answer // nil: it was not looked at yet
+	proposals []int        // the calls in the answer, as Calls numbers them
+}
+
+// mark notes that n more bytes of the answer are about to pass.
+func (x *exchange) mark(at int64, n int) {
+	t := x.response
+	if x.length > 0 && t.size+int64(n) >= x.length {
+		x.ending.Store(true)
+	}
+	x.passed.CompareAndSwap(0, max(at, 1))
+	if n := len(t.marks); n > 0 && (n == maxMarks || t.marks[n-1].from == t.size) {
+		t.marks[n-1] = mark{t.marks[n-1].from, at}
+		return
+	}
+	t.marks = append(t.marks, mark{t.size, at})
+}
+
+// completed is when the byte before an offset of the answer was about to pass.
+func (x *exchange) completed(offset int64) int64 {
+	marks := x.response.marks
+	i := sort.Search(len(marks), func(i int) bool { return marks[i].from >= offset })
+	switch {
+	case len(marks) == 0:
+		return x.end
+	case x.responseHeader.Get("Content-Encoding") != "" || i == 0: // the offset is of the decoded answer
+		i = len(marks)
+	}
+	return marks[i-1].at
 }
 
 // memory bounds what all tapes of an endpoint hold, in bytes.
@@ -56,8 +95,15 @@ type tape struct {
 	held   []byte
 	file   *os.File // nil: all is held
 	size   int64
+	marks  []mark
 	err    error // what could not be kept
 }
+
+// mark is when the bytes from an offset on passed.
+type mark struct{ from, at int64 }
+
+// maxMarks bounds the marks of an answer. The last one stands for all behind it.
+const maxMarks = 1 << 16
 
 func (t *tape) write(b []byte) {
 	t.size += int64(len(b))

@@ -43,30 +43,53 @@ type RecorderConfig struct {
 	Log *evidence.Log
 	// Prices are what answers cost by; nil: it is not known what they cost.
 	Prices *Prices
+	// Calls takes in what the answers and requests say of tool calls; nil: nobody does.
+	Calls Calls
 	// Digests keeps of bodies, and of the arguments of tool calls, nothing but digests.
 	Digests bool
 }
 
-// Recorder writes the model layer, in a goroutine of its own. Its methods are safe for concurrent use.
+// Calls are told of the tool calls of models: see package binding.
+type Calls interface {
+	// Proposed: the last byte of a call was passed on at a time. The number is for Recorded.
+	Proposed(id, tool string, args []byte, at int64) (number int)
+	// Recorded: a line of the model layer has the call.
+	Recorded(number int, seq uint64)
+	// Answered: a request brought the result of a call.
+	Answered(id, tool string, at int64)
+}
+
+// Recorder writes the model layer, in goroutines of its own. Its methods are safe for concurrent use.
 type Recorder struct {
 	cfg   RecorderConfig
 	blobs *recording.Blobs
 	done  chan struct{}
 
 	mu       sync.Mutex
-	changed  sync.Cond // queue, askers or closed
-	queue    []*exchange
+	changed  sync.Cond          // queue, askers or closed
+	fresh    []part             // to look for tool calls in
+	looking  bool               // for those of a part that is none of parts any more
+	flying   map[*exchange]bool // requests that have arrived, and whose answers have not ended
+	queue    []*exchange        // to write the lines of
 	askers   map[string]*askers
 	observed bool // somebody tells who connects
 	closed   bool
 	out, in  uint64 // bytes to the endpoint and from it, as the kernel counted them
 
-	// Of the goroutine, until it has ended.
+	answered map[string]bool // results of tools that were told of; of the goroutine that looks for calls
+
+	// Of the goroutine that writes, until it has ended.
 	failed  map[[sha256.Size]byte]uint64 // requests that failed last, by what they were
 	results map[string]bool              // of tools, by route and id
 	totals  schema.ModelTotals
 	reasons map[string]uint64 // why the layer is less than complete, with how often
 	err     error
+}
+
+// part is a request that has arrived, or an exchange that has ended.
+type part struct {
+	x     *exchange
+	ended bool
 }
 
 // askers are the processes that connected from one end of a connection, one after another.
@@ -79,11 +102,17 @@ type askers struct {
 func NewRecorder(cfg RecorderConfig) *Recorder {
 	r := &Recorder{
 		cfg: cfg, blobs: recording.NewBlobs(cfg.Log.Recorder, maxBlobs), done: make(chan struct{}),
-		askers: map[string]*askers{}, failed: map[[sha256.Size]byte]uint64{}, results: map[string]bool{},
+		askers: map[string]*askers{}, flying: map[*exchange]bool{}, answered: map[string]bool{},
+		failed: map[[sha256.Size]byte]uint64{}, results: map[string]bool{},
 		reasons: map[string]uint64{},
 	}
 	r.changed.L = &r.mu
-	go r.write()
+	looked := make(chan struct{})
+	go func() {
+		r.look()
+		close(looked)
+	}()
+	go r.write(looked)
 	return r
 }
 
@@ -147,12 +176,123 @@ func (r *Recorder) flow() (f schema.ModelFlow, explained bool) {
 	return f, explained && f.KernelToGateway >= f.ToGateway
 }
 
+// began takes a request that has arrived and is about to be passed on.
+func (r *Recorder) began(x *exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x.arrived = r.cfg.Log.Now() // under the lock, for Known
+	r.flying[x] = true
+	r.fresh = append(r.fresh, part{x, false})
+	r.changed.Broadcast()
+}
+
 // add takes an exchange that has ended.
 func (r *Recorder) add(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.queue = append(r.queue, x)
+	delete(r.flying, x)
+	r.fresh = append(r.fresh, part{x, true})
 	r.changed.Broadcast()
+}
+
+// Known waits until Calls has been told of everything that passed before now, but for answers that have not ended.
+func (r *Recorder) Known(int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.fresh) > 0 || r.looking || r.ending() {
+		r.changed.Wait()
+	}
+}
+
+// ending reports whether all of an answer has passed that has not been handed in yet. r.mu is held.
+func (r *Recorder) ending() bool {
+	for x := range r.flying {
+		if x.ending.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// Unsettled reports whether an answer that has not ended had begun to pass before t.
+func (r *Recorder) Unsettled(t int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for x := range r.flying {
+		if p := x.passed.Load(); p != 0 && p <= t {
+			return true
+		}
+	}
+	return false
+}
+
+// look finds the tool calls and results in what passed, and then lets the lines be written.
+func (r *Recorder) look() {
+	for {
+		r.mu.Lock()
+		for len(r.fresh) == 0 && !r.closed {
+			r.changed.Wait()
+		}
+		if len(r.fresh) == 0 {
+			r.mu.Unlock()
+			return
+		}
+		p := r.fresh[0]
+		r.fresh, r.looking = r.fresh[1:], true
+		r.mu.Unlock()
+		if p.ended {
+			r.lookAtAnswer(p.x)
+		} else {
+			r.lookAtRequest(p.x)
+		}
+		r.mu.Lock()
+		r.looking = false
+		if p.ended {
+			r.queue = append(r.queue, p.x)
+		}
+		r.changed.Broadcast()
+		r.mu.Unlock()
+	}
+}
+
+func (r *Recorder) lookAtRequest(x *exchange) {
+	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
+	if err != nil {
+		return // the line says so
+	}
+	x.asks = wire.ReadRequest(x.api, body)
+	for _, t := range x.asks.Results {
+		if r.cfg.Calls == nil || !r.new(r.answered, x, &t) {
+			continue
+		}
+		r.cfg.Calls.Answered(t.ID, t.Name, x.arrived)
+	}
+}
+
+// new reports whether a result was in no earlier request, and remembers it.
+func (r *Recorder) new(known map[string]bool, x *exchange, t *wire.ToolResult) bool {
+	key := x.route + " " + t.ID
+	if t.ID != "" && known[key] || t.ID == "" && !t.Last {
+		return false
+	}
+	if len(known) < maxKnown && x.refused == "" {
+		known[key] = true
+	}
+	return true
+}
+
+func (r *Recorder) lookAtAnswer(x *exchange) {
+	if r.cfg.Calls == nil || x.refused != "" || x.status != http.StatusOK || x.response.err != nil {
+		return
+	}
+	body, _ := decoded(x.response.reader(), x.responseHeader) // what came before an error counts
+	x.told = wire.Read(x.api, x.responseHeader.Get("Content-Type"), bytes.NewReader(body))
+	for _, c := range x.told.Calls {
+		if c.Complete && !c.ProviderExecuted {
+			x.proposals = append(x.proposals,
+				r.cfg.Calls.Proposed(valid(c.ID), valid(c.Name), c.Arguments, x.completed(c.End)))
+		}
+	}
 }
 
 // Close writes what is left. The error tells of lines that could not be written.
@@ -168,8 +308,10 @@ func (r *Recorder) Close() error {
 // Totals are those of all lines, after Close.
 func (r *Recorder) Totals() schema.ModelTotals { return r.totals }
 
-func (r *Recorder) write() {
+// write writes the lines. looked is closed when no more of them come.
+func (r *Recorder) write(looked <-chan struct{}) {
 	defer close(r.done)
+	defer func() { <-looked }()
 	for {
 		x, asker := r.next()
 		if x == nil {
@@ -185,7 +327,7 @@ func (r *Recorder) next() (x *exchange, asker *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.queue) == 0 {
-		if r.closed {
+		if r.closed && len(r.fresh) == 0 && !r.looking {
 			return nil, nil
 		}
 		r.changed.Wait()
@@ -253,6 +395,9 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	})
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("record a request to a model: %w", err)
+	}
+	for _, p := range x.proposals {
+		r.cfg.Calls.Recorded(p, seq)
 	}
 	delete(r.failed, key)
 	if x.refused == "" && (x.failure != "" || x.status >= 400) && len(r.failed) < maxKnown {
@@ -336,7 +481,10 @@ func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 		r.reasons[reasonUndecoded]++
 		return
 	}
-	q := wire.ReadRequest(x.api, body)
+	q := x.asks
+	if q == nil {
+		q = wire.ReadRequest(x.api, body)
+	}
 	if q.Readable {
 		e.Stream = new(q.Stream || x.stream)
 	}
@@ -345,12 +493,8 @@ func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 	}
 	e.RequestModel = text(q.Model)
 	for _, t := range q.Results {
-		key := x.route + " " + t.ID
-		if t.ID != "" && r.results[key] || t.ID == "" && !t.Last {
+		if !r.new(r.results, x, &t) {
 			continue
-		}
-		if len(r.results) < maxKnown && x.refused == "" {
-			r.results[key] = true
 		}
 		if len(e.ToolResults) < maxListed {
 			e.ToolResults = append(e.ToolResults, schema.ModelToolResult{
@@ -375,7 +519,10 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 		r.reasons[reasonUndecoded]++
 		e.ErrorType = new(schema.ModelErrorEncoding)
 	}
-	a := wire.Read(x.api, x.responseHeader.Get("Content-Type"), bytes.NewReader(body))
+	a := x.told
+	if a == nil {
+		a = wire.Read(x.api, x.responseHeader.Get("Content-Type"), bytes.NewReader(body))
+	}
 	e.ResponseModel, e.ResponseID = text(a.Model), text(a.ID)
 	if a.ErrorType != "" {
 		e.ErrorType = text(a.ErrorType)

@@ -53,6 +53,8 @@ func (c *Calls) CallDecided(id, tool, decision string) {
 	c.Decided(id, tool, decision)
 }
 
+func (c *Calls) CallArguments(id string, parameters []byte) { c.Arguments(id, parameters) }
+
 func (c *Calls) CallStarted(id, tool string, tree uint32) { c.Begin(id, tool, tree, c.now) }
 
 func (c *Calls) CallEnded(id string) { c.End(id, c.now) }
