@@ -425,6 +425,7 @@ struct sock {
 	u16 sk_type;
 	u16 sk_protocol;
 	int sk_err;
+	struct pid *sk_peer_pid;
 };
 
 struct unix_sock {

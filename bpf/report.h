@@ -131,6 +131,7 @@ __noinline u32 place_of_file(u64 dentry)
 }
 
 #define PIDTYPES 4
+#define TGID 1 /* of enum pid_type */
 
 /* The process of a task that a struct pid is the id of, in the first pid namespace, 0 for none. */
 __noinline u32 process_with(u64 id, u32 type)

@@ -11,6 +11,7 @@
 #define AF_INET6 10
 #define AF_VSOCK 40
 #define SOCK_STREAM 1
+#define SOCK_DGRAM 2
 
 /* Whether other hooks see all that a socket sends. */
 static __always_inline int ordinary(u32 family, u32 type)
@@ -263,14 +264,41 @@ __noinline int known(struct scratch *s, u32 fd, struct address *a)
 	return 0;
 }
 
-/* Whether what comes over a unix socket comes from outside of the session, or what is sent goes there. */
-__noinline int leads_outside(struct scratch *s, u64 sock)
+/* Whether it was no process of the session that listened at the other end of a unix socket. The kernel makes
+ * that end in the cgroup of who connects, so that made_here does not tell. */
+__noinline int served_outside(u32 at, u64 sock)
 {
 	struct unix_sock *u = (void *)sock;
+	struct sock *sk = (void *)sock, *end = BPF_CORE_READ(u, peer);
+	struct session *own = session(at);
+	struct member *m;
+	u32 tgid;
+
+	u = (void *)end;
+	if (!own || !end || !BPF_CORE_READ(u, addr)) /* nobody can have listened there */
+		return 0;
+	tgid = process_with((u64)BPF_CORE_READ(sk, sk_peer_pid), TGID);
+	m = bpf_map_lookup_elem(&members, &tgid); /* 0, once it has ended: nobody knows whose it was */
+	return !m || !holds(&m->in, own->handle);
+}
+
+/* Whether what comes over a unix socket, or what is sent over it, which is the way, can have come from outside of
+ * the session or gone there. Anybody can send a datagram to a socket that has a name, and each datagram can go to
+ * another. */
+__noinline int leads_outside(struct scratch *s, u64 sock, u32 way)
+{
+	struct unix_sock *u = (void *)sock;
+	struct sock *sk = (void *)sock;
+	u64 peer;
 
 	if (!s || !u)
 		return 1;
-	return !made_here(s->session, sock) || !made_here(s->session, (u64)BPF_CORE_READ(u, peer));
+	peer = (u64)BPF_CORE_READ(u, peer);
+	if (!made_here(s->session, sock) || !made_here(s->session, peer))
+		return 1;
+	if (BPF_CORE_READ(sk, sk_type) == SOCK_DGRAM)
+		return way & PASSED_OUT || !peer || BPF_CORE_READ(u, addr);
+	return served_outside(s->session, sock);
 }
 
 #define MAX_CONTROLS 1024 /* more do not fit in what the kernel takes, net.core.optmem_max */
@@ -331,6 +359,16 @@ static __always_inline void unseen(struct scratch *s)
 		own->passed |= CAME_UNSEEN | END_OUTSIDE;
 }
 
+/* Others may accept what connects to a socket of theirs, although a process of the session listens. */
+__noinline int note_listener(struct scratch *s, u64 sock)
+{
+	struct session *own;
+
+	if (s && (own = session(s->session)) && !made_here(s->session, sock))
+		own->passed |= END_OUTSIDE;
+	return 0;
+}
+
 /* Notes how the descriptors that look_for_rights found were passed, over that socket. */
 __noinline int note_rights(struct scratch *s, u64 sock)
 {
@@ -343,7 +381,7 @@ __noinline int note_rights(struct scratch *s, u64 sock)
 	if (!ways)
 		return 0;
 	s->control.ways = 0;
-	if (leads_outside(s, sock))
+	if (leads_outside(s, sock, ways))
 		ways |= ways & PASSED_OUT ? WENT_OUTSIDE : CAME_FROM_OUTSIDE;
 	if (ways & PASSED_IN && own->passed & END_OUTSIDE)
 		ways |= CAME_FROM_OUTSIDE;
@@ -422,15 +460,35 @@ static long received_message(u32 i, void *arg)
 	return 0;
 }
 
-/* recvmsg and recvmmsg, of interest for the descriptors that come with a message. */
-__noinline int on_receive(struct scratch *s)
+/* Whether another task or mapping can change the last message that was looked at, or where it has control messages. */
+__noinline int changeable(struct scratch *s)
 {
 	if (!s)
 		return 0;
-	if (s->ret >= 0)
+	s->bits = 0;
+	claim(s, s->arg[1], 64);
+	claim(s, s->control.at, 1);
+	return s->bits & B_CLAIMED;
+}
+
+/* recvmsg and recvmmsg, of interest for the descriptors that come with a message. */
+__noinline int on_receive(struct scratch *s)
+{
+	struct sock *sk;
+	u32 hidden = 0;
+
+	if (!s)
+		return 0;
+	sk = sock_of(s->arg[0]);
+	if (s->ret >= 0 && (!sk || FIELD(sk, struct sock, __sk_common.skc_family) == AF_UNIX)) {
 		bpf_loop(row(s)->path2 != NOARG ? 1 : s->ret, received_message, &s, 0);
-	if (s->control.ways && note_rights(s, (u64)sock_of(s->arg[0])) & CAME_FROM_OUTSIDE)
-		look_at_rights(s, PASSED_IN, row(s)->path2 != NOARG);
+		if (!s->control.ways && changeable(s)) {
+			s->control.ways = PASSED_IN;
+			hidden = 1;
+		}
+		if (s->control.ways && note_rights(s, (u64)sk) & CAME_FROM_OUTSIDE)
+			look_at_rights(s, PASSED_IN, row(s)->path2 != NOARG && !hidden);
+	}
 	filter(s);
 	return used(s, s->arg[0]);
 }
@@ -595,6 +653,8 @@ __noinline int on_socket(struct scratch *s)
 			here(t, &at);
 	}
 
+	if (s->ret >= 0 && kind == K_LISTEN && a.family == AF_UNIX)
+		note_listener(s, (u64)sk);
 	if (s->ret >= 0 && (kind == K_ACCEPT || kind == K_CONNECT))
 		known(s, kind == K_ACCEPT ? s->ret : s->arg[0], &a);
 	s->arg[4] = s->bytes;

@@ -73,7 +73,7 @@ type tally struct {
 	kinds                                                     [kindCount]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 	sharedFiles, claimed, replaced, memory, userNamed         atomic.Uint64
-	carriers                                                  atomic.Uint64
+	carriers, datagrams                                       atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Uint32      // how descriptors were passed
 }
@@ -367,6 +367,10 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		}
 	case schema.KindAccept, schema.KindConnect:
 		o.served.see(e)
+	case schema.KindBind:
+		if e.Protocol == "unix" && e.SockType == unix.SOCK_DGRAM && e.Errno == 0 {
+			o.tally.datagrams.Add(1)
+		}
 	case schema.KindFlow:
 		if e.Protocol == "udp" && e.Peer.Port() == 443 {
 			o.tally.quic.Add(1)
@@ -451,8 +455,9 @@ func (o *Observer) Report() Report {
 		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(), Replaced: t.replaced.Load(),
 		UserNamed:    t.userNamed.Load(),
 		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
-		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
-		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
+		NamedDatagrams: t.datagrams.Load(),
+		IOUringUnseen:  !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
+		Threads:        t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned,
 		Present: len(o.loaded.present),
 	}

@@ -238,6 +238,8 @@ type Report struct {
 	SharedFiles, Claimed, Replaced, MemoryOpened uint64
 	// Carriers are the sockets that can carry data to a peer whom no event names; see Carries.
 	Carriers uint64
+	// NamedDatagrams are the unix datagram sockets that were given a name: nothing tells who sends to one.
+	NamedDatagrams uint64
 	// UserNamed are the events whose path was read from the caller's memory.
 	UserNamed uint64
 	// DescriptorsPassed: descriptors were passed over a unix socket to a process outside or from one,

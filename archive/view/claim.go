@@ -101,6 +101,7 @@ var spots = map[string]spot{
 	"other_sockets": {hides: hosts,
 		remedy: "run it without packet sockets, raw sockets and tunnels, as a user without CAP_NET_RAW"},
 	"passed_descriptors":     {why: "the scope of the endpoints"},
+	"unix_datagrams":         {why: "the scope of the endpoints"},
 	"background_connections": {why: "their beginning is recorded"},
 	"io_uring_connections":   {why: "the address is recorded"},
 	"failed_addresses":       {why: "it reached nobody"},

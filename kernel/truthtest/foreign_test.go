@@ -3,6 +3,7 @@
 package truthtest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -280,4 +281,110 @@ func TestSocketsConnectedByOthers(t *testing.T) {
 	if d := cmp.Diff([]string{server.Addr().String()}, tcp(r.surface.NetworkEndpoints)); d != "" {
 		t.Errorf("endpoints (-want +got):\n%s", d)
 	}
+}
+
+// A file that a process outside hands over can be one that the run may not open: the bundle says that it may have
+// got one, however the socket came to lead outside. The kernel makes the server's end of a connection in the name
+// of the run.
+func TestFilesHandedOver(t *testing.T) {
+	need(t, "python3")
+	no, scope := yes(false), schema.PeerSet
+	for _, c := range []struct {
+		name  string
+		spot  *bool // passed_descriptors
+		scope string
+	}{
+		{"served", nil, scope},
+		{"served_bytes", no, scope},
+		{"served_bytes_by_thread", nil, schema.DiagnosticOnly}, // which could have hidden what came
+		{"served_by_datagram", nil, schema.DiagnosticOnly},
+		{"served_before_connecting", nil, schema.DiagnosticOnly},
+		{"listens_for_others", nil, scope},
+		{"own_server", no, scope},
+		{"own_bytes_by_thread", no, scope},
+	} {
+		for _, as := range users[:2] { // a sandbox refuses the connection
+			t.Run(c.name+"/"+as.name, func(t *testing.T) {
+				dir := must(os.MkdirTemp("", "served-")) // t.TempDir's are the test's user's
+				defer os.RemoveAll(dir)
+				listener := must(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+				file := os.NewFile(uintptr(listener), "listener")
+				defer file.Close()
+				path := dir + "/server"
+				if err := errors.Join(os.Chmod(dir, 0o755), unix.Bind(listener, &unix.SockaddrUnix{Name: path}), os.Chmod(path, 0o777),
+					unix.Listen(listener, 1)); err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan error, 1)
+				go func() { done <- handOver(listener, c.name) }()
+				defer func() {
+					unix.Shutdown(listener, unix.SHUT_RDWR) // which ends an accept
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}()
+				r := foreign(t, as.options, file, nil, c.name, "0", path)
+				r.claims(t)
+				if d := cmp.Diff(c.spot, r.exercised(t, "passed_descriptors")); d != "" {
+					t.Errorf("passed_descriptors was exercised (-want +got):\n%s", d)
+				}
+				if got := r.health.NetworkEndpointClaimScope; got != c.scope {
+					t.Errorf("the scope is %s, want %s", got, c.scope)
+				}
+			})
+		}
+	}
+}
+
+// handOver answers the first connection with a byte, and a file but for the cases that are about bytes; where the
+// case is about datagrams, the file goes to the socket that the connection names.
+func handOver(listener int, name string) error {
+	fd, _, err := unix.Accept(listener)
+	if err == unix.EINVAL { // nobody connected
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var rights []byte
+	if !strings.Contains(name, "bytes") {
+		file, err := os.Open("/etc/hostname")
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		rights = unix.UnixRights(int(file.Fd()))
+	}
+	if !strings.Contains(name, "datagram") && !strings.Contains(name, "connecting") {
+		return unix.Sendmsg(fd, []byte("x"), rights, nil, 0)
+	}
+	out, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(out)
+	path := make([]byte, 108)
+	n, err := unix.Read(fd, path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Sendmsg(out, []byte("x"), rights, &unix.SockaddrUnix{Name: string(path[:n])}, 0),
+		unix.Sendmsg(fd, []byte("x"), nil, nil, 0))
+}
+
+func yes(v bool) *bool { return &v }
+
+// exercised is whether the run used a blind spot, nil where that is not known.
+func (r *recording) exercised(t *testing.T, id string) *bool {
+	t.Helper()
+	for _, c := range r.health.Coverage {
+		for _, s := range c.KnownBlindSpots {
+			if s.ID == id {
+				return s.Exercised
+			}
+		}
+	}
+	t.Errorf("there is no blind spot %s", id)
+	return nil
 }

@@ -256,6 +256,91 @@ def given_away():
     own.send(b"x")
 
 
+def visit():
+    """A connection to the server outside."""
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[3])
+    return s
+
+
+def with_thread(act):
+    """Acts while another thread could change the memory."""
+    t = threading.Event()
+    other = threading.Thread(target=t.wait)
+    other.start()
+    try:
+        act()
+    finally:
+        t.set()
+        other.join()
+
+
+def served():
+    """Gets a file from a server outside."""
+    os.read(socket.recv_fds(visit(), 1, 1)[1][0], 10)
+
+
+def served_bytes():
+    visit().recvmsg(1, 100)
+
+
+def served_bytes_by_thread():
+    with_thread(served_bytes)
+
+
+def datagrams():
+    """A named socket that has got a datagram from outside."""
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.bind("datagrams")
+    c = visit()
+    c.send(os.path.abspath("datagrams").encode())
+    c.recv(1)
+    return s
+
+
+def served_by_datagram():
+    os.read(socket.recv_fds(datagrams(), 1, 1)[1][0], 10)
+
+
+def served_before_connecting():
+    """What waits in a datagram socket that is connected to one of the run's own then."""
+    s = datagrams()
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    own.bind("own")
+    s.connect("own")
+    os.read(socket.recv_fds(s, 1, 1)[1][0], 10)
+
+
+def listens_for_others():
+    """Listens on a socket of a process outside, which accepts."""
+    socket.socket(fileno=os.dup(0)).listen(1)
+    served()
+
+
+def own_server():
+    """Gets a file from a server of the run."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("own")
+    r, w = os.pipe()
+    if os.fork() == 0:
+        listener.listen(1)
+        os.write(w, b"x")
+        c = listener.accept()[0]
+        socket.send_fds(c, [b"x"], [os.open("/etc/hostname", os.O_RDONLY)])
+        c.recv(1)  # until the other has it
+        os._exit(0)
+    os.read(r, 1)
+    s = socket.socket(socket.AF_UNIX)
+    s.connect("own")
+    os.read(socket.recv_fds(s, 1, 1)[1][0], 10)
+    s.close()
+    os.wait()
+
+
+def own_bytes_by_thread():
+    with_thread(unpassed)
+
+
 def taken():
     pid, number = int(sys.argv[3]), int(sys.argv[4])
     fd = libc.syscall(438, libc.syscall(434, pid, 0), number, 0)  # pidfd_getfd, pidfd_open
