@@ -56,34 +56,35 @@ func TestNamesChangedDuringTheCall(t *testing.T) {
 func TestMisnamedRemovals(t *testing.T) {
 	for _, c := range []string{"removals-alone", "removals-racing"} {
 		t.Run(c, func(t *testing.T) {
-			need(t)
-			dir := t.TempDir()
-			r := record(t, dir, nil, helper, c)
-			r.claims(t)
-			removed := map[string]bool{}
-			for name := range strings.FieldsSeq(r.out) {
-				removed[dir+"/"+name] = true
-			}
-			var all, misnamed int
-			for i := range r.events {
-				e := &r.events[i]
-				if e.Kind != schema.KindUnlink {
-					continue
+			asEach(t, users, func(t *testing.T, as user) {
+				dir := t.TempDir()
+				r := as.attack(t, dir, c)
+				r.claims(t)
+				removed := map[string]bool{}
+				for name := range strings.FieldsSeq(r.out) {
+					removed[dir+"/"+name] = true
 				}
-				all += int(e.Times())
-				if e.Claimed {
-					t.Fatalf("%s is claimed", e.Value)
+				var all, misnamed int
+				for i := range r.events {
+					e := &r.events[i]
+					if e.Kind != schema.KindUnlink {
+						continue
+					}
+					all += int(e.Times())
+					if e.Claimed {
+						t.Fatalf("%s is claimed", e.Value)
+					}
+					if !removed[e.Value] {
+						misnamed++
+					}
 				}
-				if !removed[e.Value] {
-					misnamed++
+				if all != len(removed) || all < as.times || misnamed > 0 {
+					t.Errorf("%d removals, %d in the layer, %d with the wrong name", len(removed), all, misnamed)
 				}
-			}
-			if all != len(removed) || all < 1000 || misnamed > 0 {
-				t.Errorf("%d removals, %d in the layer, %d with the wrong name", len(removed), all, misnamed)
-			}
-			if blindSpot(t, r, claimedSpot) {
-				t.Error("the blind spot is exercised")
-			}
+				if blindSpot(t, r, claimedSpot) {
+					t.Error("the blind spot is exercised")
+				}
+			})
 		})
 	}
 }
@@ -126,26 +127,27 @@ func TestFilesPutOnNewDescriptors(t *testing.T) {
 
 // What the kernel keeps no such copy of is claimed where another could have changed it.
 func TestWhatIsReadFromSharedMemoryIsClaimed(t *testing.T) {
-	need(t)
 	for _, c := range []struct {
 		name    string
 		claimed bool
 	}{{"attribute-alone", false}, {"attribute-shared", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			r := record(t, t.TempDir(), nil, helper, c.name)
-			r.claims(t)
-			var seen int
-			for i := range r.events {
-				if e := &r.events[i]; e.Kind == schema.KindSetxattr {
-					seen++
-					if e.Claimed != c.claimed || !e.KernelCopy {
-						t.Errorf("claimed: %v, the kernel's copy: %v", e.Claimed, e.KernelCopy)
+			asEach(t, users, func(t *testing.T, as user) {
+				r := as.attack(t, t.TempDir(), c.name)
+				r.claims(t)
+				var seen int
+				for i := range r.events {
+					if e := &r.events[i]; e.Kind == schema.KindSetxattr {
+						seen++
+						if e.Claimed != c.claimed || !e.KernelCopy {
+							t.Errorf("claimed: %v, the kernel's copy: %v", e.Claimed, e.KernelCopy)
+						}
 					}
 				}
-			}
-			if got := blindSpot(t, r, claimedSpot); seen != 1 || got != c.claimed {
-				t.Errorf("%d attributes were set, and the blind spot is exercised: %v", seen, got)
-			}
+				if got := blindSpot(t, r, claimedSpot); seen != 1 || got != c.claimed {
+					t.Errorf("%d attributes were set, and the blind spot is exercised: %v", seen, got)
+				}
+			})
 		})
 	}
 }

@@ -65,24 +65,6 @@ func (r *recording) sockets() (list []string) {
 	return list
 }
 
-// user is as whom, and how, a command runs.
-type user struct {
-	name    string
-	options []string
-}
-
-// record is record, run as the user.
-func (u user) record(t *testing.T, dir string, command ...string) recording {
-	t.Helper()
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return recordWith(t, dir, u.options, nil, command...)
-}
-
-var users = []user{{"root", nil}, {"user", []string{"--user", "nobody"}},
-	{"sandbox", []string{"--mode", "workspace-write"}}}
-
 // A socket that the run did not make is told of when the run uses it, with the addresses that it has, and its
 // peer is one of the run's. Where threads could hide the use, the set of peers is not claimed.
 func TestSocketsFromElsewhere(t *testing.T) {

@@ -145,7 +145,7 @@ static void removals(int racing)
 	strcpy(name, "a");
 	if (racing)
 		must(!pthread_create(&t, 0, flip, 0), "pthread_create");
-	for (int i = 0; i < 1000 || (others < 20 && i < 100000); i++) {
+	for (int i = 0; i < each || (others < 20 && i < 100000); i++) {
 		for (int n = 0; n < 2; n++) {
 			sprintf(paths[n], "%c%d", "ab"[n], i);
 			close(touch(paths[n]));

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#define EACH 1000
 
 static char *name;
 static volatile int over;
@@ -70,7 +69,7 @@ void flipped(void)
 	strcpy(name, "a");
 	must(!pthread_create(&t, 0, flip, 0), "pthread_create");
 	for (unsigned c = 0; c < sizeof(calls) / sizeof(*calls); c++) {
-		for (int i = 0; i < EACH; i++) {
+		for (int i = 0; i < each; i++) {
 			char paths[2][32];
 
 			for (int n = 0; n < 2; n++) {
@@ -102,7 +101,7 @@ void read_into(void)
 	name = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(fd >= 0 && name != MAP_FAILED && !syscall(SYS_io_setup, 1, &ring), "prepare");
 	for (int c = 0; c < 2; c++) {
-		for (int i = 0; i < EACH; i++) {
+		for (int i = 0; i < each; i++) {
 			struct iocb read = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PREAD, .aio_buf = (unsigned long)name,
 				.aio_nbytes = 4096}, *list = &read;
 			struct io_event done;

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define EACH 1000
 
 static volatile int over;
 
@@ -58,7 +57,7 @@ void exchanged(void)
 	directory("d");
 	directory("e");
 	pid = beside(exchange);
-	for (int i = 0; i < EACH; i++) {
+	for (int i = 0; i < each; i++) {
 		char name[16];
 
 		sprintf(name, "d/%d", i);
@@ -103,14 +102,14 @@ void swapped_link(void)
 	directory("b");
 	must(!symlink("a", "l"), "symlink");
 	pid = beside(swap_link);
-	for (int i = 0; i < EACH; i++) {
+	for (int i = 0; i < each; i++) {
 		char name[16];
 
 		sprintf(name, "l/%d", i);
 		must(!mkdir(name, 0700), "mkdir");
 	}
 	end(pid);
-	for (int i = 0; i < EACH; i++)
+	for (int i = 0; i < each; i++)
 		say_where(i);
 }
 
@@ -130,7 +129,7 @@ void moved_cwd(void)
 	directory("b");
 	must(!chdir("a"), "chdir");
 	must(!pthread_create(&t, 0, move, 0), "pthread_create");
-	for (int i = 0; i < EACH; i++) {
+	for (int i = 0; i < each; i++) {
 		char name[16];
 
 		sprintf(name, "%d", i);
@@ -139,6 +138,6 @@ void moved_cwd(void)
 	over = 1;
 	pthread_join(t, 0);
 	must(!chdir(".."), "chdir");
-	for (int i = 0; i < EACH; i++)
+	for (int i = 0; i < each; i++)
 		say_where(i);
 }

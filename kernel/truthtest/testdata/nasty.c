@@ -193,6 +193,8 @@ static void shared(void)
 	mkdir("by-parent", 0700);
 }
 
+int each = 1000;
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -225,6 +227,8 @@ int main(int argc, char **argv)
 		exec_chain(argv);
 		return 0;
 	}
+	if (argc > 2)
+		each = atoi(argv[2]);
 	for (unsigned i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		if (!strcmp(argv[1], all[i].name)) {
 			all[i].run();

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+extern int each; /* how often an attack is made */
+
 void must(int ok, const char *what);
 int touch(const char *name); /* creates, and returns a descriptor */
 

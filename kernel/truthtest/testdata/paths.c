@@ -232,5 +232,9 @@ void through_links(void)
 	}
 	sprintf(to, "/proc/self/fd/%d", touch("outside/magic"));
 	must(!chmod(to, 0666), to);
-	must(!mount("outside", "inside/l-mount", 0, MS_BIND, 0) && !umount("inside/l-mount"), "mount");
+	if (mount("outside", "inside/l-mount", 0, MS_BIND, 0)) {
+		must(errno == EPERM, "mount");
+		return;
+	}
+	must(!umount("inside/l-mount"), "umount");
 }

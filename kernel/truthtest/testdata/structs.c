@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define EACH 1000
 
 static struct open_how how;
 static struct clone_args args;
@@ -31,7 +30,7 @@ void flipped_modes(void)
 	pthread_t t;
 
 	must(!pthread_create(&t, 0, flip_how, 0), "pthread_create");
-	for (int i = 0; i < EACH; i++) {
+	for (int i = 0; i < each; i++) {
 		char name[16];
 		int fd;
 
@@ -65,7 +64,7 @@ void flipped_namespaces(void)
 	args.exit_signal = SIGCHLD;
 	args.flags = CLONE_NEWUTS;
 	must(!pthread_create(&t, 0, flip_args, 0), "pthread_create");
-	for (int i = 0; i < EACH; i++) {
+	for (int i = 0; i < each; i++) {
 		int pid = syscall(SYS_clone3, &args, sizeof(args));
 
 		must(pid >= 0, "clone3");
