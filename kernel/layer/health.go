@@ -251,8 +251,9 @@ func hidden(a Account) bool { return a.Stats.Reach.SharedTables > 0 || a.Report.
 // network judges what the hooks say of the network: which kinds of peers were
 // watched, and whether the list of them is the set of all. That set may be
 // claimed only of a complete layer that saw connects and datagrams, of a run that
-// had no socket or tunnel whose peers no hook sees, no unix socket that anybody can send datagrams to, and got no descriptor from another
-// process; otherwise it serves diagnosis.
+// had no socket or tunnel whose peers no hook sees, no unix socket that anybody can
+// send datagrams to, and got no descriptor from another process; otherwise it serves
+// diagnosis.
 func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	if a.Report.Tier == kernel.TierNotify { // attempts, of which each is told with its address
 		return schema.ConnectAndDatagram, schema.DiagnosticOnly

@@ -293,7 +293,8 @@ func TestFilesHandedOver(t *testing.T) {
 				file := os.NewFile(uintptr(listener), "listener")
 				defer file.Close()
 				path := dir + "/server"
-				if err := errors.Join(os.Chmod(dir, 0o755), unix.Bind(listener, &unix.SockaddrUnix{Name: path}), os.Chmod(path, 0o777),
+				if err := errors.Join(os.Chmod(dir, 0o755), unix.Bind(listener, &unix.SockaddrUnix{Name: path}),
+					os.Chmod(path, 0o777),
 					unix.Listen(listener, 1)); err != nil {
 					t.Fatal(err)
 				}
