@@ -2,6 +2,7 @@ package surface
 
 import (
 	"iter"
+	"path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -144,7 +145,7 @@ func byPlace(dir, base string, made bool) string {
 		if len(base) == 7 && base[0] == 't' && strings.Trim(base[1:], alnum) == "" && (made || !looksChosen(base[1:])) {
 			return "t<random>" // git init tries whether there are symbolic links
 		}
-	case isDigits(base) && strings.HasPrefix(dir[strings.LastIndexByte(dir[:len(dir)-1], '/')+1:], "hsperfdata_"):
+	case isDigits(base) && strings.HasPrefix(path.Base(dir), "hsperfdata_"):
 		return "<pid>" // Java
 	}
 	return ""

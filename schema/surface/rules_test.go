@@ -2,12 +2,41 @@ package surface
 
 import (
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/schema"
 )
+
+// Any bytes can be a name, also without a directory: one that a call was refused with is in the record as it was given.
+func TestAnyNameIsTaken(t *testing.T) {
+	parts := []string{"", "/", "123", "x", ".git", "s-", "s-1-2-3", "_logs", "incremental", "hsperfdata_", "2", "\xff",
+		"tmp"}
+	s := New("run_1", "")
+	for _, a := range parts {
+		for _, b := range parts {
+			for _, c := range parts {
+				for _, kind := range []schema.KernelKind{schema.KindOpen, schema.KindUnlink, schema.KindExec} {
+					for _, result := range []int64{3, enoent} {
+						err := s.Add(&schema.KernelEvent{Kind: kind, PID: 123, ExecID: 2,
+							Value: strings.Join([]string{a, b, c}, "/"),
+							Flags: 0o302, HasResult: true, Result: result})
+						if err == nil {
+							err = s.Add(&schema.KernelEvent{Kind: kind, PID: 123,
+								Value: strings.TrimPrefix(a+"/"+b+"/"+c, "/"), HasResult: true,
+								Marks: schema.MarkRelative, Result: result})
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+		}
+	}
+}
 
 // A name loses a part only if the run made it where nothing was, it is gone, and the part
 // fits a generator; or by a known maker's whole pattern.
