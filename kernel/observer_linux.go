@@ -287,6 +287,9 @@ func (o *Observer) pump(q *backlog.Queue) error {
 	}
 	for quiet := 0; ; {
 		ending := o.rd.stop.Load() // before the last look at the rings
+		if ending {
+			o.settle()
+		}
 		if err := drain(); err != nil || ending {
 			return err
 		}
@@ -314,6 +317,21 @@ func (o *Observer) pump(q *backlog.Queue) error {
 			q.Flush()
 		}
 	}
+}
+
+// settle waits until no program is at work for the session any more, where one can be: a program that began before
+// the session ended goes on, for as long as the interrupts of its CPU take. What it counts after the last look at the
+// counts would be missing. The kernel ends requests of io_uring after their process.
+func (o *Observer) settle() {
+	events, _ := os.ReadFile(filepath.Join(o.loaded.cgroup.Name(), "cgroup.events"))
+	_, requests := o.counts(HookIOUring)
+	if requests.Fired == 0 && !bytes.Contains(events, []byte("populated 1")) {
+		return
+	}
+	// It waits for an RCU grace period, which no program outlasts. Where the kernel cannot, the report tells of what
+	// is missing.
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 }
 
 // one decodes and delivers one raw record.

@@ -3,12 +3,24 @@
 package kernel
 
 import (
+	"io"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 func init() {
+	children["opens-on"] = func([]string) {
+		for i := 0; ; i++ {
+			fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
+			check("open", err)
+			unix.Close(fd)
+			if i == 1000 {
+				os.Stdout.Write([]byte{'.'})
+			}
+		}
+	}
 	children["datagram"] = func([]string) {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		check("socket", err)
@@ -37,5 +49,27 @@ func TestNothingIsSeenAfterStop(t *testing.T) {
 	}
 	if len(after.Reasons) != 0 || len(s.events) == 0 {
 		t.Errorf("%d events, %+v", len(s.events), after.Reasons)
+	}
+}
+
+// What is under way on another CPU when a session ends is in its account, or in none of it.
+func TestTheAccountOfASessionThatGoesOn(t *testing.T) {
+	for range 20 {
+		s := observe(t, Config{})
+		c := s.child("opens-on")
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.ReadFull(out, make([]byte, 1)) // it is at it
+		s.end()
+		c.Process.Kill()
+		c.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
