@@ -768,6 +768,14 @@ var varNeeds = map[string]view.Subject{
 	"hosts": view.Hosts,
 	"exe":   view.Processes, "argv": view.Processes, "command": view.Processes, "programs": view.Programs,
 	"tool_call": view.Calls, "bound_by": view.Calls, "tools": view.Calls, "decisions": view.Calls, "calls": view.Calls,
+	"model.requests": view.Models, "model.refused": view.Models, "model.proposed_not_called": view.Models,
+	"model.called_not_proposed": view.Models, "model.arguments_differ": view.Models,
+	"model.input_tokens": view.Tokens, "model.cache_read_tokens": view.Tokens,
+	"model.cache_creation_tokens": view.Tokens,
+	"model.output_tokens":         view.Tokens, "model.reasoning_tokens": view.Tokens,
+	"model.usage_unknown": view.Models,
+	"model.cost":          view.Cost, "model.cost_unknown": view.Models,
+	"model.path": view.ModelPath, "model.bypasses": view.ModelPath,
 }
 
 func (m *maker) compile(e exprRule) (*rule, error) {

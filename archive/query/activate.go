@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -78,7 +79,7 @@ func factsOf(d *archive.Documents) map[string]any {
 		}
 		return *p
 	}
-	return map[string]any{
+	facts := map[string]any{
 		"run.id": run.RunID, "run.command": list(run.Command), "run.workdir": run.Workdir, "run.started": run.StartedAt,
 		"run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit, "run.signal": text(res.Signal),
 		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds,
@@ -88,6 +89,43 @@ func factsOf(d *archive.Documents) map[string]any {
 		"health.endpoints": h.NetworkEndpointClaimScope, "health.drops": int64(h.RingbufDrops),
 		"health.correlation": d.Correlation.Status, "health.reasons": reasons,
 		"calls": int64(len(d.Correlation.Bindings)),
+	}
+	maps.Copy(facts, modelOf(d))
+	return facts
+}
+
+// modelOf are the values of the variables about models.
+func modelOf(d *archive.Documents) map[string]any {
+	h, c, total := &d.Health, &d.Correlation, schema.ModelTotals{}
+	if d.Result.Model != nil {
+		total = *d.Result.Model
+	}
+	known := func(n *int64) int64 {
+		if n == nil {
+			return -1
+		}
+		return *n
+	}
+	cost := -1.0
+	if total.Cost != nil {
+		cost = *total.Cost
+	}
+	bypasses := []string{}
+	for _, b := range h.ModelBypasses {
+		bypasses = append(bypasses, cmp.Or(b.Name, b.Endpoint))
+	}
+	return map[string]any{
+		"model.layer": h.ModelLayer, "model.path": h.ModelPath, "model.bypasses": bypasses,
+		"model.requests": int64(total.Requests), "model.refused": int64(total.Refused),
+		"model.input_tokens": known(total.InputTokens), "model.output_tokens": known(total.OutputTokens),
+		"model.cache_read_tokens":     known(total.CacheReadInputTokens),
+		"model.cache_creation_tokens": known(total.CacheCreationInputTokens),
+		"model.reasoning_tokens":      known(total.ReasoningOutputTokens),
+		"model.usage_unknown":         int64(total.UsageUnknown),
+		"model.cost":                  cost, "model.cost_unknown": int64(total.CostUnknown),
+		"model.proposed_not_called": int64(len(c.ProposedNotCalled)),
+		"model.called_not_proposed": int64(len(c.CalledNotProposed)),
+		"model.arguments_differ":    int64(len(c.ArgumentsDiffer)),
 	}
 }
 

@@ -63,7 +63,12 @@ func OfCall(run Run, r *schema.CorrelationReport, c *schema.Binding) interpreter
 		return (u.Code == "beyond_claim" || u.Code == "denied_call" || u.Code == "unknown_call") &&
 			slices.Contains(u.ToolCallIDs, c.ToolCallID)
 	})
+	seq := int64(-1)
+	if c.ModelSeq != nil {
+		seq = int64(*c.ModelSeq)
+	}
 	return within{run, map[string]any{
+		"model_seq": seq, "matched_by": c.MatchedBy,
 		"id": c.ToolCallID, "tool": c.Tool, "decision": c.PolicyDecision, "method": c.Method,
 		"events": int64(c.KernelEventCount), "start": start, "seconds": seconds,
 		"files": list(c.Files), "written": list(c.Written), "hosts": list(c.Hosts), "commands": list(c.Commands),

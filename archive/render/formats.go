@@ -64,10 +64,11 @@ type trace struct {
 	end    int64     // its end, nanoseconds since then
 	table  *view.Table
 	events []traceEvent
+	models []schema.ModelEvent // without bodies
 	// files counts the file events, which trace formats leave out, and others
 	// what else they leave out.
-	files, noise, beyond uint64
-	outputs              []string // members that were not exported
+	files, noise, beyond, beyondModels uint64
+	outputs                            []string // members that were not exported
 }
 
 // traceEvent is one event that a trace holds.
@@ -85,6 +86,9 @@ type traceEvent struct {
 // maxTraceEvents bounds the events of a trace.
 const maxTraceEvents = 200_000
 
+// maxTraceModels bounds its requests to models.
+const maxTraceModels = 20_000
+
 // readTrace reads a bundle.
 func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
 	t := &trace{Bundle: b, table: view.NewTable()}
@@ -95,17 +99,35 @@ func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
 	if ns := b.Docs.Result.Timings.ChildNS; ns != nil {
 		t.end = *ns
 	}
-	for it, err := range b.Items(ctx, schema.KernelPath, schema.StdoutPath, schema.StderrPath, schema.TerminalPath) {
+	for it, err := range b.Items(ctx, schema.KernelPath, schema.ModelPath, schema.StdoutPath, schema.StderrPath,
+		schema.TerminalPath) {
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		case it.Kernel != nil:
 			t.event(it.Kernel)
+		case it.Model != nil:
+			t.model(it.Model)
 		case it.Member.Size > 0:
 			t.outputs = append(t.outputs, it.Path)
 		}
 	}
 	return t, nil
+}
+
+// model keeps a request that a model was to answer, without what was said.
+func (t *trace) model(e *schema.ModelEvent) {
+	t.end = max(t.end, e.Timings.EndNS)
+	if e.Refused != nil || e.API == nil {
+		return
+	}
+	if len(t.models) >= maxTraceModels {
+		t.beyondModels++
+		return
+	}
+	kept := *e
+	kept.Request, kept.Response, kept.ToolCalls, kept.UsageRaw = schema.ModelBody{}, schema.ModelBody{}, nil, nil
+	t.models = append(t.models, kept)
 }
 
 // event keeps an event when it is one of the network's, of privilege, or a
@@ -148,6 +170,7 @@ func (t *trace) left() []string {
 	add(t.files, "file events (opens, writes, removals)")
 	add(t.noise, "events of loaders, locales, runtimes and the runner")
 	add(t.beyond, fmt.Sprintf("events beyond the first %d", maxTraceEvents))
+	add(t.beyondModels, fmt.Sprintf("requests to models beyond the first %d", maxTraceModels))
 	add(t.table.Beyond, fmt.Sprintf("processes beyond the first %d", view.MaxProcesses))
 	for _, m := range t.outputs {
 		left = append(left, "the output in "+m)

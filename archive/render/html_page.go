@@ -82,6 +82,7 @@ type call struct {
 	Params   string   `json:"params"`
 	Answer   string   `json:"answer"`
 	Verdict  string   `json:"verdict"`
+	Model    string   `json:"model"` // which proposed it
 	Written  []string `json:"written"`
 	Hosts    []string `json:"hosts"`
 	Commands []string `json:"commands"`

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -53,8 +54,8 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 	index := r.readCalls(b)
 	g := newGatherer(most, index)
 	var began int64 // when the command started: a recording counts from there
-	for it, err := range b.Items(ctx, schema.KernelPath, schema.TurnsPath, schema.EventsPath, schema.TerminalPath,
-		schema.StdoutPath, schema.StderrPath) {
+	for it, err := range b.Items(ctx, schema.KernelPath, schema.TurnsPath, schema.EventsPath, schema.ModelPath,
+		schema.TerminalPath, schema.StdoutPath, schema.StderrPath) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.Name, err)
 		}
@@ -63,6 +64,8 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 			g.event(it.Kernel)
 		case schema.TurnsPath:
 			r.turn(it.Turn, index)
+		case schema.ModelPath:
+			r.proposals(it.Model, b, index)
 		case schema.EventsPath:
 			e := it.Event
 			r.EndNS = max(r.EndNS, e.TNS)
@@ -218,6 +221,46 @@ func (r *run) readCalls(b *view.Bundle) map[string]int {
 		})
 	}
 	return index
+}
+
+// proposals joins the calls that a model proposes to those that were done, and lists those that nobody did.
+func (r *run) proposals(e *schema.ModelEvent, b *view.Bundle, index map[string]int) {
+	c := &b.Docs.Correlation
+	for i := range e.ToolCalls {
+		p := &e.ToolCalls[i]
+		id := ""
+		if p.ID != nil {
+			id = *p.ID
+		}
+		for j := range c.Bindings { // by arguments, it has another id
+			x := &c.Bindings[j]
+			if x.MatchedBy == schema.MatchedByArguments && x.ModelSeq != nil && *x.ModelSeq == e.Seq &&
+				(x.Tool == p.Name || len(e.ToolCalls) == 1) {
+				id = x.ToolCallID
+			}
+		}
+		at, ok := index[id]
+		if !ok && slices.ContainsFunc(c.ProposedNotCalled, func(x schema.Proposal) bool {
+			return x.ModelSeq != nil && *x.ModelSeq == e.Seq && x.ToolCallID == id && x.Tool == p.Name
+		}) {
+			if len(r.Calls) >= maxCalls {
+				r.MoreCalls++
+				continue
+			}
+			at, ok = len(r.Calls), true
+			r.Calls = append(r.Calls, call{ID: cleanText(id), Tool: cleanText(p.Name), Turn: -1, EndNS: e.Timings.EndNS,
+				StartNS: e.Timings.EndNS, Verdict: "proposed, and not called", Written: []string{}, Hosts: []string{},
+				Commands: []string{}})
+		}
+		if !ok {
+			continue
+		}
+		x := &r.Calls[at]
+		x.Model = cleanText(modelText(e))
+		if x.Params == "" {
+			x.Params = cleanText(cmp.Or(string(p.Arguments), p.ArgumentsText))
+		}
+	}
 }
 
 // turn joins a turn to its call, or makes it one.

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/v1"
@@ -42,6 +44,7 @@ func otlp(ctx context.Context, w io.Writer, version string, b *view.Bundle) ([]s
 	o := &otlpTrace{trace: t, id: traceID}
 	o.run()
 	o.calls()
+	o.models()
 	o.processes()
 	o.attach()
 	data := &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{
@@ -128,6 +131,9 @@ func (o *otlpTrace) calls() {
 			textValue("gen_ai.tool.call.id", c.ToolCallID),
 			number("assay.kernel_events", int64(c.KernelEventCount)), textValue("assay.bound_by", c.Method),
 			textValues("assay.written", c.Written), textValues("assay.hosts", c.Hosts))
+		if c.ModelSeq != nil {
+			s.Attributes = append(s.Attributes, number("assay.model_seq", int64(*c.ModelSeq)))
+		}
 		if c.PolicyDecision != "" {
 			s.Attributes = append(s.Attributes, textValue("assay.policy_decision", c.PolicyDecision))
 			if c.PolicyDecision == "deny" {
@@ -135,6 +141,65 @@ func (o *otlpTrace) calls() {
 			}
 		}
 		o.tools[c.ToolCallID] = s
+	}
+}
+
+// generating are the operations of the semantic conventions for generative AI, by what is asked.
+var generating = map[string]string{"messages": "chat", "chat_completions": "chat", "responses": "chat",
+	"generate_content": "generate_content", "embed_content": "embeddings"}
+
+// providers are the conventions' names of the routes.
+var providers = map[string]string{"gemini": "gcp.gemini"}
+
+// models are the requests that models answered, as the semantic conventions for generative AI name them.
+func (o *otlpTrace) models() {
+	for i := range o.trace.models {
+		e := &o.trace.models[i]
+		operation := generating[*e.API]
+		if operation == "" {
+			continue
+		}
+		model := ""
+		if e.RequestModel != nil {
+			model = *e.RequestModel
+		}
+		s := o.span("model", e.Seq, o.spans[0].SpanId, strings.TrimSpace(operation+" "+model), e.TNS, e.Timings.EndNS,
+			textValue("gen_ai.operation.name", operation), number("assay.model_seq", int64(e.Seq)))
+		s.Kind = tracepb.Span_SPAN_KIND_CLIENT
+		for _, a := range []struct {
+			key   string
+			value *string
+		}{
+			{"gen_ai.request.model", e.RequestModel}, {"gen_ai.response.model", e.ResponseModel},
+			{"gen_ai.response.id", e.ResponseID},
+		} {
+			if a.value != nil {
+				s.Attributes = append(s.Attributes, textValue(a.key, *a.value))
+			}
+		}
+		if e.Route != nil {
+			s.Attributes = append(s.Attributes,
+				textValue("gen_ai.provider.name", cmp.Or(providers[*e.Route], *e.Route)))
+		}
+		if len(e.FinishReasons) > 0 {
+			s.Attributes = append(s.Attributes, textValues("gen_ai.response.finish_reasons", e.FinishReasons))
+		}
+		for _, a := range []struct {
+			key   string
+			value *int64
+		}{
+			{"gen_ai.usage.input_tokens", e.Usage.InputTokens}, {"gen_ai.usage.output_tokens", e.Usage.OutputTokens},
+		} {
+			if a.value != nil {
+				s.Attributes = append(s.Attributes, number(a.key, *a.value))
+			}
+		}
+		switch {
+		case e.ErrorType != nil:
+			failed(s, *e.ErrorType, "the request failed")
+		case e.Status != nil && *e.Status >= 400:
+			failed(s, strconv.Itoa(*e.Status), "the request failed")
+		}
 	}
 }
 

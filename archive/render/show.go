@@ -22,7 +22,7 @@ func Show(ctx context.Context, w io.Writer, b *view.Bundle, opt ShowOptions) err
 	var s sides
 	var streams []stream
 	for it, err := range b.Items(ctx, schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
-		schema.TerminalPath, schema.StdoutPath, schema.StderrPath) {
+		schema.ModelPath, schema.TerminalPath, schema.StdoutPath, schema.StderrPath) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
 		}

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"sort"
@@ -65,6 +66,8 @@ func (s *sides) record(r *schema.Record) {
 		}
 	case r.Turn != nil:
 		s.turn(r.Turn)
+	case r.Model != nil:
+		s.model(r.Model)
 	case r.SDK != nil:
 		e := r.SDK
 		if strings.HasPrefix(e.EventType, "tool_call") {
@@ -79,6 +82,64 @@ func (s *sides) record(r *schema.Record) {
 			t.Heading(e.TNS, strings.TrimSpace("policy: "+e.Decision+" "+e.Tool+" "+e.ToolCallID))
 		})
 	}
+}
+
+// model tells of a request to a model when its answer had ended, which is before the calls that it proposes are done.
+func (s *sides) model(e *schema.ModelEvent) {
+	s.add(e.Timings.EndNS, func(t *teller) {
+		t.Heading(e.Timings.EndNS, modelText(e))
+		for i := range e.ToolCalls {
+			t.Detail("proposes " + proposalText(&e.ToolCalls[i]))
+		}
+	})
+}
+
+// modelText puts a request to a model into words.
+func modelText(e *schema.ModelEvent) string {
+	text := func(p *string) string {
+		if p == nil {
+			return ""
+		}
+		return *p
+	}
+	if e.Refused != nil {
+		return fmt.Sprintf("model gateway: refused %s %s (%s)", e.Method, e.Path, *e.Refused)
+	}
+	said := strings.TrimSpace("model " + cmp.Or(text(e.ResponseModel), text(e.RequestModel), text(e.API)))
+	switch {
+	case e.ErrorType != nil:
+		said += ": " + *e.ErrorType
+	case e.Status != nil && *e.Status >= 400:
+		said += fmt.Sprintf(": status %d", *e.Status)
+	}
+	var used []string
+	for _, n := range []struct {
+		tokens *int64
+		word   string
+	}{{e.Usage.InputTokens, "input"}, {e.Usage.OutputTokens, "output"}} {
+		if n.tokens != nil {
+			used = append(used, fmt.Sprintf("%d %s", *n.tokens, n.word))
+		}
+	}
+	if len(used) > 0 {
+		said += ", tokens: " + strings.Join(used, ", ")
+	}
+	return said
+}
+
+// proposalText puts a tool call in an answer into words.
+func proposalText(c *schema.ModelToolCall) string {
+	text := c.Name
+	if c.ID != nil {
+		text += " " + *c.ID
+	}
+	if c.ProviderExecuted {
+		text += ", which the provider runs"
+	}
+	if args := cmp.Or(string(c.Arguments), c.ArgumentsText); args != "" {
+		text += " with " + args
+	}
+	return text
 }
 
 func (s *sides) turn(turn *schema.Turn) {

@@ -22,6 +22,10 @@ const (
 	Privilege Subject = "privilege" // system calls that need privilege
 	Calls     Subject = "calls"     // tool calls and what belongs to them
 	Verdict   Subject = "verdict"   // how the run ended
+	Models    Subject = "models"    // requests to models
+	Tokens    Subject = "tokens"    // what they used
+	Cost      Subject = "cost"      // what they cost
+	ModelPath Subject = "path"      // how models could be reached
 )
 
 // spot is what a blind spot can hide: names or acts of some subjects, and how a run does without it, or none, for
@@ -177,6 +181,10 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	if about == Verdict {
 		return gaps
 	}
+	switch about {
+	case Models, Tokens, Cost, ModelPath:
+		return append(gaps, modelGaps(d, about)...)
+	}
 	if about == Calls {
 		return append(gaps, callGaps(d)...)
 	}
@@ -249,6 +257,48 @@ func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 		return -1
 	})
 	return all
+}
+
+// modelGaps are why the model layer does not tell everything.
+func modelGaps(d *archive.Documents, about Subject) []Gap {
+	h, total := &d.Health, d.Result.Model
+	// why gives the first reason that the health has for this.
+	why := func(codes ...string) (message, help string) {
+		for _, r := range h.Reasons {
+			if r.Subject == "model" && slices.Contains(codes, r.Code) {
+				return " (" + r.Message + ")", r.Remedy
+			}
+		}
+		return because(h, "kernel"), remedy(h, "kernel")
+	}
+	switch {
+	case total == nil:
+		return []Gap{{Text: "the run had no model gateway: its requests to models were not recorded",
+			Remedy: "run it with --model-gateway"}}
+	case about == ModelPath && (h.ModelPath == "" || h.ModelPath == schema.Unknown):
+		message, help := why("model_path_unknown")
+		return []Gap{{Text: "it is not known whether models were reached past the gateway" + message, Remedy: help}}
+	case about == ModelPath:
+		return nil
+	}
+	var gaps []Gap
+	if h.ModelLayer != schema.Complete {
+		message, help := why("model_bytes_differ", "model_events_unknown", "model_body_undecoded",
+			"model_body_left_out",
+			"model_answer_not_kept")
+		gaps = append(gaps, Gap{Text: "the model layer is " + cmp.Or(h.ModelLayer, schema.Unknown) + message,
+			Remedy: help})
+	}
+	if about == Tokens && total.UsageUnknown > 0 {
+		gaps = append(gaps, Gap{Text: schema.Count(total.UsageUnknown, "answer does", "answers do") +
+			" not say how many tokens were used",
+			Remedy: "ask for it, as with stream_options.include_usage of OpenAI's chat"})
+	}
+	if about == Cost && total.CostUnknown > 0 {
+		gaps = append(gaps, Gap{Text: "it is not known what " + schema.Count(total.CostUnknown, "answer", "answers") +
+			" cost", Remedy: "name the prices of all models with --model-prices"})
+	}
+	return gaps
 }
 
 func callGaps(d *archive.Documents) []Gap {

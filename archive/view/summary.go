@@ -58,6 +58,8 @@ type Summary struct {
 	PolicyLayer   string                        `json:"policy_layer"`
 	SDKLayer      string                        `json:"sdk_layer"`
 	ModelLayer    string                        `json:"model_layer,omitempty"`
+	ModelPath     string                        `json:"model_path,omitempty"`
+	ModelBypasses []schema.ModelBypass          `json:"model_bypasses,omitempty"`
 	Correlation   string                        `json:"cgroup_correlation"`
 	Layers        map[string]schema.LayerCounts `json:"layers"`
 	RingbufDrops  uint64                        `json:"ringbuf_drops"`
@@ -299,7 +301,7 @@ func (s *Summary) about(docs *archive.Documents) {
 		s.Mode, s.User = spec.Mode, spec.User
 	}
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
-	s.Model, s.ModelLayer = res.Model, h.ModelLayer
+	s.Model, s.ModelLayer, s.ModelPath, s.ModelBypasses = res.Model, h.ModelLayer, h.ModelPath, h.ModelBypasses
 	s.KernelState = schema.KernelState(h.KernelLayer)
 	s.Redaction = h.Redaction
 	s.Containment, s.Resistance = h.Containment, h.TamperResistance
@@ -386,7 +388,14 @@ func (s *Summary) models() string {
 	if m.UsageUnknown > 0 {
 		text += ", unknown for " + schema.Count(int(m.UsageUnknown), "answer", "answers")
 	}
-	return text + "; layer " + Clean(cmp.Or(s.ModelLayer, schema.Unknown))
+	switch {
+	case m.Cost != nil && m.CostUnknown > 0:
+		text += fmt.Sprintf("; cost %.4g, unknown for ", *m.Cost) + schema.Count(m.CostUnknown, "answer", "answers")
+	case m.Cost != nil:
+		text += fmt.Sprintf("; cost %.4g", *m.Cost)
+	}
+	return text + "; layer " + Clean(cmp.Or(s.ModelLayer, schema.Unknown)) + "; path " +
+		strings.ReplaceAll(Clean(cmp.Or(s.ModelPath, schema.Unknown)), "_", " ")
 }
 
 // sandbox is what held the command, as the run was asked for it.

@@ -26,7 +26,7 @@ import (
 const Name = ".index.sqlite"
 
 // version is that of the table, and of what its rows hold. Another's database is made anew.
-const version = 1
+const version = 2
 
 // table has a row for each bundle. What belongs to a query is NULL until one has verified the
 // bundle: facts is small, lists may be large.
