@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -492,24 +494,68 @@ func (s *set) makeMaps(object *ebpf.CollectionSpec) error {
 }
 
 // loadPrograms loads the object's programs onto the maps. It leaves out those that the
-// kernel refuses, and notes why.
+// kernel refuses, and notes why. Most of the time goes to the kernel's checks of the
+// programs, so two parts of them are loaded at once.
 func (s *set) loadPrograms(object *ebpf.CollectionSpec, cache *btf.Cache) error {
-	for {
-		coll, err := ebpf.NewCollectionWithOptions(object,
-			ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
-		if err == nil {
-			maps.Copy(s.progs, coll.Programs)
-			coll.Programs = nil
-			coll.Close() // its copies of the maps
-			return nil
-		}
-		name := refused(object, err)
-		if name == "" || name == "sys_exit" || scarce(err) {
-			return err
-		}
-		s.failed[name] = err
-		delete(object.Programs, name)
+	var loading sync.WaitGroup
+	var loaded [2]loadedPart
+	for i, part := range halves(object.Programs) {
+		spec := &ebpf.CollectionSpec{Maps: object.Maps, Programs: part, Variables: object.Variables,
+			Types: object.Types, ByteOrder: object.ByteOrder}
+		loading.Go(func() { loaded[i] = loadPart(s.maps, spec, cache) })
 	}
+	loading.Wait()
+	for _, l := range loaded {
+		maps.Copy(s.progs, l.progs)
+		maps.Copy(s.failed, l.failed)
+	}
+	return cmp.Or(loaded[0].err, loaded[1].err)
+}
+
+// halves divides programs into two parts of about as many instructions.
+func halves(all map[string]*ebpf.ProgramSpec) (parts [2]map[string]*ebpf.ProgramSpec) {
+	parts = [2]map[string]*ebpf.ProgramSpec{{}, {}}
+	bySize := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(len(all[b].Instructions)-len(all[a].Instructions), strings.Compare(a, b))
+	})
+	var sizes [2]int
+	for _, name := range bySize {
+		i := 0
+		if sizes[1] < sizes[0] {
+			i = 1
+		}
+		parts[i][name] = all[name]
+		sizes[i] += len(all[name].Instructions)
+	}
+	return parts
+}
+
+// loadedPart is a part of the programs, and those of it that the kernel refused.
+type loadedPart struct {
+	progs  map[string]*ebpf.Program
+	failed map[string]error
+	err    error
+}
+
+// loadPart loads a part of the object's programs onto the maps.
+func loadPart(onto map[string]*ebpf.Map, part *ebpf.CollectionSpec, cache *btf.Cache) loadedPart {
+	l := loadedPart{failed: map[string]error{}}
+	for len(part.Programs) > 0 {
+		coll, err := ebpf.NewCollectionWithOptions(part, ebpf.CollectionOptions{Cache: cache, MapReplacements: onto})
+		if err == nil {
+			l.progs, coll.Programs = coll.Programs, nil
+			coll.Close() // its copies of the maps
+			break
+		}
+		name := refused(part, err)
+		if name == "" || name == "sys_exit" || scarce(err) {
+			l.err = err
+			break
+		}
+		l.failed[name] = err
+		delete(part.Programs, name)
+	}
+	return l
 }
 
 // ids lists what the set is made of.
