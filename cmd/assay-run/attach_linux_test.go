@@ -242,20 +242,37 @@ func TestAttachWatch(t *testing.T) {
 		dir := t.TempDir()
 		a := attachTo(t, e, "watching "+e.Program, "--watch", "--label", "eval=7", "--dir", dir)
 		var group sync.WaitGroup
+		joined := make(chan struct{})
 		for i := range n {
 			group.Go(func() {
 				args := []string{"run", "--network=none", "--name=c" + strconv.Itoa(i),
 					"--label=eval=" + strconv.Itoa(6+i%2)}
-				run := append(args, enginetest.Image, "touch", "/tmp/made"+strconv.Itoa(i))
+				// One that ends before the watcher has joined it would not be recorded.
+				run := append(slices.Clone(args), "--interactive", enginetest.Image, "sh", "-c",
+					"touch /tmp/made"+strconv.Itoa(i)+"; cat")
 				if i < 2 { // that outlive the watcher
 					run = append(append(args, "--detach"), enginetest.Image, "sh", "-c",
 						"touch /tmp/made"+strconv.Itoa(i)+"; sleep 1000")
 				}
-				if out, err := e.Command(run...).CombinedOutput(); err != nil {
+				c := e.Command(run...)
+				in, err := c.StdinPipe()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				group.Go(func() {
+					<-joined
+					in.Close()
+				})
+				if out, err := c.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
 			})
 		}
+		if !leaktest.Within(2*time.Minute, func() bool { return a.recordings() == n/2 }) {
+			t.Errorf("%d recordings are under way\n%s", a.recordings(), a.said())
+		}
+		close(joined)
 		group.Wait()
 		e.Run("exec", "c1", "sh", "-c", "until [ -e /tmp/made1 ]; do :; done")
 		// All that have ended are sealed while the watcher goes on.
@@ -324,12 +341,17 @@ func TestAttachWatchBeforeStart(t *testing.T) {
 }
 
 // joined reports whether a recording is under way.
-func (a *attached) joined() bool {
+func (a *attached) joined() bool { return a.recordings() > 0 }
+
+// recordings counts those that are under way.
+func (a *attached) recordings() (n int) {
 	list, _ := filepath.Glob(filepath.Join(a.state, "assay-run/spool/*/events.ndjson"))
-	return slices.ContainsFunc(list, func(f string) bool {
-		text, _ := os.ReadFile(f)
-		return strings.Contains(string(text), `"type":"attached"`)
-	})
+	for _, f := range list {
+		if text, _ := os.ReadFile(f); strings.Contains(string(text), `"type":"attached"`) {
+			n++
+		}
+	}
+	return n
 }
 
 // A container that has come and gone before the watcher gets to it is not called

@@ -62,7 +62,11 @@ func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tree.Open(dir)
+	t, err := tree.Open(dir)
+	if errors.Is(err, os.ErrNotExist) { // the engine removes it at the end
+		return nil, fmt.Errorf("container %s: %w", c.Name, ErrEnded)
+	}
+	return t, err
 }
 
 // noted keeps the paths of directories in a run's own, whose sweep removes them too if this
