@@ -54,8 +54,8 @@ func (l *layer) takes(n uint64) error {
 	return l.err
 }
 
-// endLine ends the line that begins at this place of the buffer. The error tells
-// what is there instead of one.
+// endLine ends the line that begins at this place of the buffer. The error says
+// why those bytes are no line.
 func (l *layer) endLine(at int) error {
 	line := l.buf[at:]
 	if len(line) == 0 || len(line) >= MaxLine || bytes.IndexByte(line, '\n') >= 0 {
@@ -271,7 +271,7 @@ func (m *memberFile) sync() error {
 	return nil
 }
 
-// markBytes is how exactly a ledger tells where bytes were changed.
+// markBytes is the size of the pieces of which a ledger can say that they were changed.
 const markBytes = 256 << 10
 
 // ledger remembers what was written to a file: its length, and the running digest

@@ -44,7 +44,7 @@ type KernelEvent struct {
 	// CgroupID is the acting task's cgroup2 id; on fork, exec, join and
 	// connect_blocked events, 0 (left out) elsewhere.
 	CgroupID uint64 // cgroup_id
-	// Class tells the program's own work from its start-up noise; agent is the
+	// Class distinguishes the program's own work from its start-up noise; agent is the
 	// default and left out.
 	Class Class // class
 
@@ -68,30 +68,30 @@ type KernelEvent struct {
 	Mode uint32 // mode
 	// Resolve is openat2's resolve flags; left out when 0.
 	Resolve uint64 // resolve
-	// Created tells that an openat made the file. Left out when false: the file existed,
+	// Created: the openat made the file. Left out when false: the file existed,
 	// or that is not known.
 	Created bool // created
-	// HasResult tells that Result is known; without it return_value, status
+	// HasResult: Result is known; without it return_value, status
 	// and errno are left out.
 	HasResult bool
 	// Result is the call's return value: negative is -errno.
 	Result int64 // return_value, status, errno
-	// Attempted tells that the call was seen before it was made: status "attempted",
+	// Attempted: the call was seen before it was made: status "attempted",
 	// and its result is unknown (no HasResult). Of an exit: how the process ended is
 	// unknown, and exit_code and signal are left out.
 	Attempted bool
-	// UserMemory tells that Value was read from the caller's memory and could
+	// UserMemory: Value was read from the caller's memory and could
 	// have changed under the kernel: path_source "user_memory". The default,
 	// left out, is "kernel_object".
 	UserMemory bool // path_source
-	// KernelCopy tells that Value is the directory that the kernel reached and the
+	// KernelCopy: Value is the directory that the kernel reached and the
 	// kernel's own copy of the name: path_source "kernel_copy". Not with UserMemory.
 	KernelCopy bool // path_source
-	// Claimed tells that what was read from the caller's memory could have been
+	// Claimed: what was read from the caller's memory could have been
 	// changed by another thread or process while the kernel used it: arguments
 	// "claimed", left out when false.
 	Claimed bool // arguments
-	// DirectoryClaimed tells that a directory or symbolic link on the way of Value or Target
+	// DirectoryClaimed: a directory or symbolic link on the way of Value or Target
 	// could have led elsewhere while the kernel used it: directory "claimed", left out when
 	// false.
 	DirectoryClaimed bool // directory
@@ -100,7 +100,7 @@ type KernelEvent struct {
 	// Marks say what else is known about Value (on exec: about Exe). 0 is
 	// left out.
 	Marks Marks // marks
-	// Repeat tells that this line stands for Count further occurrences of an
+	// Repeat: this line stands for Count further occurrences of an
 	// earlier event of the same instance with equal fields, coalesced in the
 	// kernel; the first happened at TFirstNS, the last at TLastNS or in the
 	// timer tick (at most 10 ms) after it, and TNS is when the count was given
@@ -120,8 +120,8 @@ type KernelEvent struct {
 	Protocol string // protocol
 	// Local is the local endpoint of a network event, where it is known.
 	Local string // local
-	// Peers is how many remote endpoints had connected to Local, of a flow that tells
-	// of all of those together and has no Value; 0 is left out.
+	// Peers is how many remote endpoints had connected to Local, of a flow that counts
+	// all of them together and has no Value; 0 is left out.
 	Peers uint64 // peers
 	// Remote is the server that a dns or tls event was exchanged with.
 	Remote string // remote
@@ -158,16 +158,16 @@ type KernelEvent struct {
 	// on the event that began the instance (fork, exec, join); every event of
 	// it has ClassCheck. Left out when empty.
 	Check string // check
-	// Baseline tells that the check ran before the agent did: phase
+	// Baseline: the check ran before the agent did: phase
 	// "baseline", left out when false.
 	Baseline bool // phase
 	// ContainerID is the container whose process acted, by the name that its engine
 	// gave its cgroup; left out when empty.
 	ContainerID string // container_id
-	// V0 tells that the line was read in the closed v0 form, which has no t_ns. It
+	// V0: the line was read in the closed v0 form, which has no t_ns. It
 	// is not written.
 	V0 bool
-	// Late tells that the event reached the recorder after its place in time
+	// Late: the event reached the recorder after its place in time
 	// had been written, so its line is out of order. Left out when false.
 	Late bool // late
 }
@@ -358,10 +358,10 @@ type Marks uint8
 const (
 	MarkDeleted     Marks = 1 << iota // "deleted": the file had no name any more
 	MarkMemfd                         // "memfd": the file lives in anonymous memory
-	MarkRelative                      // "relative": relative to a directory that could not be told
+	MarkRelative                      // "relative": relative to a directory that is not known
 	MarkUnreachable                   // "unreachable": outside the mount namespace's root
 	MarkUnreadable                    // "unreadable": a field is missing, its memory could not be read
-	// "unresolved": the directory could not be told from the kernel's objects; links and ".." stand as given
+	// "unresolved": no object of the kernel says which directory it was; links and ".." are as given
 	MarkUnresolved
 	MarkMountNamespace // "mount_namespace": a path in another mount namespace than the run's, as in a container
 )

@@ -23,32 +23,33 @@ type Options struct {
 	Sink func(*schema.KernelEvent) error
 	// Surface gathers what is class agent; nil for none.
 	Surface *surface.Builder
-	// Bind may set ToolCallID and BoundBy of a line before it goes to Sink;
-	// where the environment or the lineage of the process has told, they are
-	// set already. What it sets on a fork, an exec or a join holds for the
-	// process and its descendants from there on, unless it is bound by window.
+	// Bind may set ToolCallID and BoundBy of a line before it goes to Sink. They
+	// are set already if the environment or an ancestor of the process named the
+	// call. What Bind sets on a fork, an exec or a join also holds for the later
+	// events of the process and its descendants, unless BoundBy is window.
 	// Nil changes nothing.
 	Bind func(ev *kernel.Event, e *schema.KernelEvent)
-	// Wrote is told of writes to files when they are pushed, up to a window before the
-	// event gets its line: of the file, the bytes, how many writes they are, and when
-	// the first and the last of them were, as t_ns has it. Nil: nobody is told.
+	// Wrote is called for each event of writes to a file when it is pushed, up to
+	// Window before its line is made: with the file, the bytes, the number of writes,
+	// and the times of the first and the last one in the clock of t_ns. It may be nil.
 	Wrote func(path string, bytes, count uint64, first, last int64)
-	// Shim tells by its arguments whether a program is the runner's own, executed
-	// through /proc/self/exe on the way to a command; nil for none.
+	// Shim reports whether the arguments are those of the runner's own program, which
+	// it executes through /proc/self/exe before a command; nil for none.
 	Shim func(argv []string) bool
 	// Helper reports whether an exec is of the runner's own program, which an agent starts to report a
 	// call or to reach a server, and Helped whether such a process does by itself what an event
 	// says; the latter is class runner. Both are nil for none.
 	Helper func(ev *kernel.Event) bool
 	Helped func(e *schema.KernelEvent) bool
-	// MovedV1 tells of a move in a v1 hierarchy by its number, and of the cgroup by its
-	// id and path, whether it leads out of the run's cgroup there, and then which
-	// controllers account for the run no longer. Nil: there is nothing to leave.
+	// MovedV1 is called for a process that was moved to another cgroup of a v1 hierarchy. It
+	// reports whether that is outside of the run's cgroup, and which controllers no longer
+	// cover the run then. Nil: the run has no cgroup in a v1 hierarchy.
 	MovedV1 func(hierarchy, cgroup uint64, path string) (controllers string, left bool)
 	// Inherited returns the sockets that the command begins with, whose lines follow its exec: of each the
 	// fields of a network event, and Args. It returns nil before the command is started. Nil: there are none.
 	Inherited func() []schema.KernelEvent
-	// Checks are told from the agent by it; nil for a run without a contract.
+	// Checks are the checks of the contract, whose events are not the agent's; nil for
+	// a run without a contract.
 	Checks *Checks
 	// Foreign says that somebody else started the processes: the first of them does
 	// nothing for the runner. Present are those that were there when observation
@@ -62,17 +63,17 @@ type Options struct {
 	MountNS uint32
 	// Recorder is the recorder's own process, in the initial pid namespace; 0 is unknown.
 	Recorder uint32
-	// CgroupDir is the session's directory in the cgroup2 hierarchy, by which events
-	// are told to be of a container; empty for none. Container is the id of the
-	// container that all of them are of, if they are.
+	// CgroupDir is the session's directory in the cgroup2 hierarchy. A cgroup below it
+	// whose name has a container's id is that container's; empty: no container is
+	// recognized. Container is the container's id if all events are of one.
 	CgroupDir, Container string
-	// Starter tells which process had asked an engine to start the container with that
-	// id when a process from outside of the session came into it at t, and when it had:
-	// both in nanoseconds of CLOCK_BOOTTIME. 0 is not known; nil: nothing is.
+	// Starter returns the process that had asked an engine to start the container with that
+	// id, and when, where a process from outside of the session joined it at t. Times are
+	// nanoseconds of CLOCK_BOOTTIME. A pid of 0 is unknown, and so are all with nil.
 	Starter func(container string, t uint64) (pid uint32, at uint64)
 	// Window is how long an event is held for earlier ones from other CPUs;
-	// 0 means 20 ms. MaxHeld bounds their number; 0 means 4096. Whatever
-	// reaches its limit first lets the oldest go.
+	// 0 means 20 ms. MaxHeld is how many are held; 0 means 4096. The oldest is
+	// written as soon as one of the two is reached.
 	Window  time.Duration
 	MaxHeld int
 }
@@ -237,11 +238,11 @@ func (b *Builder) container(ev *kernel.Event, p *process) string {
 	return in
 }
 
-// contain says which container the event is of, and whether an engine's runtime is
-// still setting that up: it does what is needed for the container in a process that
-// it made outside of the run and moved in, which becomes the container's first by
-// executing a program in another mount namespace. Who sets up a container from
-// inside of the run is not told from the agent, who could claim to.
+// contain sets the container that the event is of, and its class if an engine's runtime is
+// still setting the container up. The runtime does that in a process that it made outside
+// of the run and moved into it. The process becomes the container's first by executing a
+// program in another mount namespace. A runtime that was started inside of the run counts
+// as the agent, which could pretend to be one.
 func (b *Builder) contain(ev *kernel.Event, p *process) {
 	b.out.ContainerID = b.container(ev, p)
 	if b.out.ContainerID == "" && p != nil && !ev.Repeat {
@@ -277,7 +278,8 @@ func (b *Builder) started(ev *kernel.Event, p *process) {
 	}
 }
 
-// convert adds to the line of ev, whose process is p, what only the run tells; begin has been called.
+// convert adds to the line of ev, whose process is p, what follows from the run's earlier events. begin has been
+// called.
 func (b *Builder) convert(ev *kernel.Event, p *process) {
 	e := b.out
 	switch ev.Kind {
@@ -376,8 +378,8 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	}
 }
 
-// process finds or makes the instance that ev belongs to, and tells which one
-// forked it. It is nil only for what comes after a process was forgotten.
+// process finds or makes the instance that ev belongs to. parent is the one that
+// forked it. p is nil only for an event that comes after its process was forgotten.
 func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined bool) {
 	p = b.procs.find(ev)
 	if ev.Kind == schema.KindFork && ev.SharesFiles && (p == nil || !p.starting) {

@@ -4,7 +4,7 @@ import (
 	"sync"
 )
 
-// Checks tells which cgroups belong to the checks of an outcome contract, so
+// Checks knows which cgroups belong to the checks of an outcome contract, so
 // that what those do is not taken for the agent's. A process is a check's when
 // it was started into the check's cgroup, by nobody whom the layer knows and
 // before the check was over, or when its parent is one: an agent that moves
@@ -18,7 +18,7 @@ type Checks struct {
 // Check is one evaluation of one check.
 type Check struct {
 	Name string
-	// Baseline tells that it ran before the agent.
+	// Baseline: it ran before the agent.
 	Baseline bool
 
 	until uint64 // when it was over; 0 while it runs

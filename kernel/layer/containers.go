@@ -12,9 +12,9 @@ import (
 // maxCgroups bounds the cgroups that are remembered. Their ids are never used twice.
 const maxCgroups = 1 << 14
 
-// cgroups tells the containers of a session from the names of its cgroups.
+// cgroups recognizes the containers of a session by the names of its cgroups.
 type cgroups struct {
-	dir     string // the session's directory; empty: none is told
+	dir     string // the session's directory; empty: none is recognized
 	byID    map[uint64]string
 	unknown uint64 // how many were gone before they could be named
 

@@ -9,7 +9,7 @@ import (
 // process is the current instance of one process.
 type process struct {
 	pid    uint32
-	start  uint64 // boot time of its leader's start: tells reused pids apart
+	start  uint64 // boot time of its leader's start: distinguishes processes with the same pid
 	execID uint64
 	exe    string
 	// toolCall is the tool call it belongs to, bound how.
@@ -104,8 +104,8 @@ func (t *table) thread(tid uint32) {
 	}
 }
 
-// has reports whether a process or thread is, or was lately, one of the run's, as
-// far as that can be told.
+// has reports whether a process or thread is, or was lately, known to be one of the
+// run's.
 func (t *table) has(tid uint32) bool {
 	_, thread := t.tids[tid]
 	return t.byPID[tid] != nil || thread || len(t.tids) == keptThreads

@@ -38,7 +38,7 @@ type Stats struct {
 	// ForgottenNames were beyond the bound.
 	Resolved       int
 	ForgottenNames uint64
-	// UnnamedCgroups were gone before it was told whether they are containers.
+	// UnnamedCgroups were removed before it was known whether they are containers.
 	UnnamedCgroups uint64
 	// Unparsed is how many DNS and TLS payloads could not be read.
 	Unparsed uint64

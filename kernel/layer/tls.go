@@ -54,8 +54,8 @@ func serverName(p []byte) (name string, ok bool) {
 	return "", whole
 }
 
-// atMost16 reads what follows its own length of 16 bits, or as much of it as is
-// there; whole tells that it is all.
+// atMost16 reads bytes that follow their length, a number of 16 bits. If fewer are
+// there, it reads those, and whole is false.
 func atMost16(s *cryptobyte.String) (v cryptobyte.String, whole, ok bool) {
 	var n uint16
 	if !s.ReadUint16(&n) {

@@ -68,7 +68,7 @@ func (w *ways) doubtful(ev *kernel.Event, begun uint64) bool {
 	if len(ev.Way) == 0 {
 		return false
 	}
-	// The last of several is told up to a tick of the kernel's timer early.
+	// The time of the last of several can be too early, by up to a tick of the kernel's timer.
 	since, until := ev.First-min(nearly, ev.First), ev.Last+uint64(10*time.Millisecond)
 	if !ev.Repeat {
 		until = ev.Time

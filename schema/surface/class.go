@@ -141,7 +141,7 @@ func isOwnStatus(p string) bool {
 	return false
 }
 
-// isCgroupLimit reports whether a file of a cgroup tells a limit or a use.
+// isCgroupLimit reports whether a file of a cgroup has a limit or a usage.
 func isCgroupLimit(p string) bool {
 	switch p[strings.LastIndexByte(p, '/')+1:] {
 	case "cpu.max", "cpu.stat", "cpu.weight", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus",

@@ -642,8 +642,8 @@ var listRoom = map[string]int64{
 	listPaths: 40 << 20, listEndpoints: 6 << 20, listExecs: 6 << 20, listTools: 4 << 20, listDecisions: 4 << 20,
 }
 
-// WriteTo streams capability-surface.json in the form of [schema.Document]. What a
-// list has no room for, the last by its order, is left out; Reasons tells.
+// WriteTo streams capability-surface.json in the form of [schema.Document]. A list that is
+// too long lacks its last members; Reasons says how many.
 func (b *Builder) WriteTo(w io.Writer) (int64, error) {
 	if err := b.decideAll(); err != nil {
 		return 0, err
