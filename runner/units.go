@@ -45,7 +45,7 @@ func (n MilliCPUs) String() string { return strconv.FormatFloat(float64(n)/1000,
 
 // Set makes it a flag's value.
 func (n *MilliCPUs) Set(s string) (err error) {
-	v, err := ParseCPUs(s)
+	v, err := parseCPUs(s)
 	*n = MilliCPUs(v)
 	return err
 }
@@ -89,9 +89,9 @@ func ParseBytes(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// ParseCPUs reads a CPU bandwidth such as 1.5 into thousandths of one CPU. Less
+// parseCPUs reads a CPU bandwidth such as 1.5 into thousandths of one CPU. Less
 // than 0.01 that is not zero is an error.
-func ParseCPUs(s string) (int64, error) {
+func parseCPUs(s string) (int64, error) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || math.IsNaN(n) || math.Abs(n) > 1e6 {
 		return 0, fmt.Errorf("cpus %q is not a number of CPUs such as 0.5 or 2", s)

@@ -262,7 +262,7 @@ func (e *Event) ResolveName(name string) (any, bool) {
 	case "protocol":
 		return types.String(k.Protocol), true
 	case "result":
-		return types.String(Result(k)), true
+		return types.String(resultWord(k)), true
 	case "errno":
 		return types.String(k.Errno()), true
 	case "writes":
@@ -375,8 +375,8 @@ func (e *Event) program(name string) ref.Val {
 	return native(list(argv))
 }
 
-// Result is ok, error, blocked, or - where it is not known.
-func Result(k *schema.KernelEvent) string {
+// resultWord is ok, error, blocked, or - where it is not known.
+func resultWord(k *schema.KernelEvent) string {
 	switch {
 	case k.Blocked():
 		return "blocked"

@@ -26,8 +26,8 @@ func TestEveryDocumentedVariableHasAValueOfItsType(t *testing.T) {
 			}{
 				Events: &Event{Run: run, Table: table,
 					K: &schema.KernelEvent{Kind: schema.KindConnect, Value: "192.0.2.1:443"}},
-				Processes: OfProcess(run, table, &table.All[0]),
-				Calls:     OfCall(run, &schema.CorrelationReport{}, &call), Turns: OfTurn(run, &schema.Turn{}),
+				Processes: ofProcess(run, table, &table.All[0]),
+				Calls:     ofCall(run, &schema.CorrelationReport{}, &call), Turns: ofTurn(run, &schema.Turn{}),
 				Runs: run,
 			}[s]
 			got, ok := at.ResolveName(v.Name)

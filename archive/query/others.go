@@ -36,7 +36,7 @@ func ProcessesOf(b *view.Bundle, t *view.Table, p *Program, yield func(*Process)
 	run := RunOf(b)
 	for i := range t.All {
 		x := &t.All[i]
-		ok, err := p.Eval(OfProcess(run, t, x))
+		ok, err := p.Eval(ofProcess(run, t, x))
 		if err != nil {
 			return fmt.Errorf("%s: process %d: %w", b.Name, x.PID, err)
 		}
@@ -63,7 +63,7 @@ func FindCalls(b *view.Bundle, p *Program, yield func(*schema.Binding) bool) err
 	run := RunOf(b)
 	r := &b.Docs.Correlation
 	for i := range r.Bindings {
-		ok, err := p.Eval(OfCall(run, r, &r.Bindings[i]))
+		ok, err := p.Eval(ofCall(run, r, &r.Bindings[i]))
 		if err != nil {
 			return fmt.Errorf("%s: call %s: %w", b.Name, r.Bindings[i].ToolCallID, err)
 		}
@@ -81,7 +81,7 @@ func FindTurns(ctx context.Context, b *view.Bundle, p *Program, yield func(t *sc
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
 		}
-		ok, err := p.Eval(OfTurn(run, it.Turn))
+		ok, err := p.Eval(ofTurn(run, it.Turn))
 		if err != nil {
 			return fmt.Errorf("%s: %s: line %d: %w", b.Name, it.Path, it.Number, err)
 		}

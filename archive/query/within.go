@@ -27,8 +27,8 @@ func (w within) ResolveName(name string) (any, bool) {
 	return w.Run.ResolveName(name)
 }
 
-// OfProcess gives the variables of a process.
-func OfProcess(run Run, t *view.Table, p *view.Process) interpreter.Activation {
+// ofProcess gives the variables of a process.
+func ofProcess(run Run, t *view.Table, p *view.Process) interpreter.Activation {
 	seconds, parent := -1.0, ""
 	if p.Ended {
 		seconds = float64(p.EndNS-p.StartNS) / 1e9
@@ -44,8 +44,8 @@ func OfProcess(run Run, t *view.Table, p *view.Process) interpreter.Activation {
 	}}
 }
 
-// OfCall gives the variables of a tool call.
-func OfCall(run Run, r *schema.CorrelationReport, c *schema.Binding) interpreter.Activation {
+// ofCall gives the variables of a tool call.
+func ofCall(run Run, r *schema.CorrelationReport, c *schema.Binding) interpreter.Activation {
 	start, seconds := -1.0, -1.0
 	if c.TStartNS != nil {
 		start = float64(*c.TStartNS) / 1e9
@@ -76,8 +76,8 @@ func OfCall(run Run, r *schema.CorrelationReport, c *schema.Binding) interpreter
 	}}
 }
 
-// OfTurn gives the variables of a turn.
-func OfTurn(run Run, t *schema.Turn) interpreter.Activation {
+// ofTurn gives the variables of a turn.
+func ofTurn(run Run, t *schema.Turn) interpreter.Activation {
 	rule := ""
 	if t.PolicyRejected != nil {
 		rule = t.PolicyRejected.Rule

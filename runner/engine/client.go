@@ -17,9 +17,9 @@ import (
 // containers into so that they belong to the run.
 const EnvCgroupParent = "ASSAY_RUN_CGROUP_PARENT"
 
-// Client finds podman in a PATH, as execvp does. It returns "" if there is none. It skips
+// findPodman finds podman in a PATH, as execvp does. It returns "" if there is none. It skips
 // links to this program.
-func Client(path string) string {
+func findPodman(path string) string {
 	own, _ := os.Stat("/proc/self/exe")
 	for _, dir := range filepath.SplitList(path) {
 		at := filepath.Join(dir, Podman)
@@ -35,7 +35,7 @@ func Client(path string) string {
 // reports whether it did. The link runs the client, with the run's cgroup parent for the
 // containers that it makes. Docker's clients need no such link: see Relay.
 func StandIn(dir, path string) (bool, error) {
-	if Client(path) == "" {
+	if findPodman(path) == "" {
 		return false, nil
 	}
 	exe, err := os.Executable()
@@ -58,7 +58,7 @@ func beClient() {
 		fmt.Fprintln(os.Stderr, "assay-run: error:", err)
 		os.Exit(code)
 	}
-	at := Client(os.Getenv("PATH"))
+	at := findPodman(os.Getenv("PATH"))
 	if at == "" {
 		fail(127, errors.New("podman is not in PATH"))
 	}

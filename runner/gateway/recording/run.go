@@ -312,8 +312,8 @@ func (r *Run) session() schema.GatewaySession {
 	}
 }
 
-// Head opens a layer line: the members of its body follow.
-func Head(dst []byte, schemaID, runID string, seq uint64) []byte {
+// layerHead opens a layer line: the members of its body follow.
+func layerHead(dst []byte, schemaID, runID string, seq uint64) []byte {
 	dst = append(dst, `{"schema":"`...)
 	dst = append(dst, schemaID...)
 	dst = append(dst, `","run_id":"`...)
@@ -326,7 +326,7 @@ func Head(dst []byte, schemaID, runID string, seq uint64) []byte {
 // append writes one line whose body is an encoded, non-empty JSON object.
 func (r *Run) append(layer, schemaID string, body []byte) error {
 	return r.failed(r.To.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
-		return append(Head(dst, schemaID, r.ID, seq), body[1:]...)
+		return append(layerHead(dst, schemaID, r.ID, seq), body[1:]...)
 	}))
 }
 
@@ -396,7 +396,7 @@ func (r *Run) Record(turns []schema.TurnBody) (first uint64, err error) {
 			first = seq
 		}
 		start := len(dst)
-		dst = Head(dst, schema.TurnV0, r.ID, seq)
+		dst = layerHead(dst, schema.TurnV0, r.ID, seq)
 		dst = append(dst, `"index":`...)
 		dst = strconv.AppendUint(dst, seq, 10)
 		dst = append(dst, ',')
