@@ -130,6 +130,17 @@ func TestRecoverModelLayer(t *testing.T) {
 	if n := mustBeSound(t, sealed.Path).Lines[schema.ModelPath]; n != 1 {
 		t.Errorf("the layer has %d lines, want 1", n)
 	}
+	r, err := Open(sealed.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := r.Documents(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := docs.Health; h.ModelLayer != schema.Partial || h.ModelPath != schema.Unknown {
+		t.Errorf("model_layer is %q and model_path %q", h.ModelLayer, h.ModelPath)
+	}
 }
 
 // A layer that the run does not have is not the recorder's.

@@ -470,6 +470,9 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 	if r.scans[schema.SDKPath].lines > 0 {
 		h.SDKLayer = schema.SelfReported
 	}
+	if r.run.Model != nil {
+		h.ModelLayer, h.ModelPath, h.ModelFlow = schema.Partial, schema.Unknown, nil
+	}
 	h.CgroupCorrelation = schema.Partial
 	h.Kernel = nil // its account was never closed
 	h.Layers = map[string]schema.LayerCounts{}

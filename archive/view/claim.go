@@ -272,6 +272,8 @@ func modelGaps(d *archive.Documents, about Subject) []Gap {
 		return because(h, "kernel"), remedy(h, "kernel")
 	}
 	switch {
+	case total == nil && d.Run.Model != nil:
+		return []Gap{{Text: "nobody summed up the requests to models", Remedy: "run it again to its end"}}
 	case total == nil:
 		return []Gap{{Text: "the run had no model gateway: its requests to models were not recorded",
 			Remedy: "run it with --model-gateway"}}
