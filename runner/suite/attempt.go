@@ -320,6 +320,7 @@ func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, e
 func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 	s := runner.New("sh", "-c", agent.Command)
 	s.Timeout, s.Limits, s.Require = t.Timeout, t.Limits, t.Require
+	s.WorkspaceChanges = true
 	s.KeepObserver = keepObserver
 	if agent.Shim != "" {
 		s.AgentShim = agent.Shim

@@ -100,7 +100,7 @@ func TestADigestTellsTreesApart(t *testing.T) {
 		}
 		seen[digest] = name
 		copied := filepath.Join(t.TempDir(), "copy")
-		if err := copyWorkspace(dir, copied); err != nil {
+		if err := copyWorkspace(t.Context(), dir, copied); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := DigestTree(copied); err != nil || again != digest {
@@ -133,7 +133,7 @@ func TestATarStaysInItsWorkspace(t *testing.T) {
 		if err := errors.Join(w.Close(), os.WriteFile(filepath.Join(dir, "w.tar"), b.Bytes(), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		if err := copyWorkspace(filepath.Join(dir, "w.tar"), filepath.Join(dir, "work")); err == nil {
+		if err := copyWorkspace(t.Context(), filepath.Join(dir, "w.tar"), filepath.Join(dir, "work")); err == nil {
 			t.Errorf("%s: it is taken", name)
 		}
 		if _, err := os.Lstat(filepath.Join(dir, "out")); err == nil {

@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -117,7 +118,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 		if err := w.recover(ctx, dir); err != nil {
 			return err
 		}
-		if err := removeAll(dir); err != nil {
+		if err := workspace.Remove(dir); err != nil {
 			return err
 		}
 	}
@@ -163,7 +164,7 @@ func (w *Worker) slot(ctx, kill context.Context, i int) error {
 		dir := w.slotDir(i)
 		ended := w.try(kill, &work, i)
 		err := w.Line.Tell(context.WithoutCancel(kill), Told{Token: work.Token, Ended: ended})
-		if err = errors.Join(err, removeAll(dir)); err != nil {
+		if err = errors.Join(err, workspace.Remove(dir)); err != nil {
 			return err
 		}
 	}
@@ -180,7 +181,7 @@ func (w *Worker) try(kill context.Context, work *Work, i int) *Ended {
 	defer stop()
 	go w.beat(beating, work.Token)
 	dir := w.slotDir(i)
-	if err := w.prepare(dir, work, i); err != nil {
+	if err := w.prepare(kill, dir, work, i); err != nil {
 		return setupFault(err)
 	}
 	ended := w.run(kill, dir, work)
@@ -209,18 +210,18 @@ func (w *Worker) beat(ctx context.Context, token string) {
 }
 
 // prepare makes the slot's directory with the workspace and the files of the try.
-func (w *Worker) prepare(dir string, work *Work, i int) error {
-	if err := errors.Join(removeAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) error {
+	if err := errors.Join(workspace.Remove(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return err
 	}
-	workspace := filepath.Join(dir, "work")
-	if err := copyWorkspace(work.Workspace, workspace); err != nil {
+	copied := filepath.Join(dir, "work")
+	if err := copyWorkspace(ctx, work.Workspace, copied); err != nil {
 		return fmt.Errorf("copy the workspace: %w", err)
 	}
 	if work.Workspace != "" {
 		digest, err := DigestTree(work.Workspace)
 		if info, serr := os.Stat(work.Workspace); err == nil && serr == nil && info.IsDir() {
-			digest, err = DigestTree(workspace)
+			digest, err = DigestTree(copied)
 		}
 		if err != nil {
 			return err
@@ -230,7 +231,7 @@ func (w *Worker) prepare(dir string, work *Work, i int) error {
 		}
 	}
 	s := work.Spec
-	s.Workdir = workspace
+	s.Workdir = copied
 	put := func(name string, data []byte) (string, error) {
 		path := filepath.Join(dir, name)
 		return path, os.WriteFile(path, data, 0o600)
@@ -251,7 +252,7 @@ func (w *Worker) prepare(dir string, work *Work, i int) error {
 			return err
 		}
 	}
-	work.Evaluation.Workspace = []string{workspace}
+	work.Evaluation.Workspace = []string{copied}
 	work.Evaluation.Hidden = append(work.Evaluation.Hidden, filepath.Join(dir, "evaluation.yaml"))
 	if s.Contract != "" {
 		work.Evaluation.Hidden = append(work.Evaluation.Hidden, s.Contract)
@@ -372,7 +373,7 @@ func programDigest(command string) string {
 }
 
 // copyWorkspace makes the directory to, with the contents of a directory or a tar file.
-func copyWorkspace(from, to string) error {
+func copyWorkspace(ctx context.Context, from, to string) error {
 	if from == "" {
 		return os.Mkdir(to, 0o755)
 	}
@@ -383,13 +384,7 @@ func copyWorkspace(from, to string) error {
 	if !info.IsDir() {
 		return unpack(from, to)
 	}
-	cp := exec.Command("cp", "-a", "--reflink=auto", "--", from+"/.", to)
-	cp.Env = append(os.Environ(), "LC_ALL=C") // what it says is looked at
-	out, err := cp.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("cp: %w: %s", err, bytes.TrimSpace(out))
-	}
-	return nil
+	return workspace.Copy(ctx, from, to)
 }
 
 // unpack makes the directory to from a tar file, whose names stay below it.
@@ -449,21 +444,6 @@ func unpackOne(root *os.Root, h *tar.Header, r io.Reader) error {
 		return root.Link(filepath.Clean(h.Linkname), name)
 	}
 	return fmt.Errorf("%s is no regular file, directory or link; a workspace has nothing else", h.Name)
-}
-
-// removeAll removes a directory, whatever permissions its owner took from itself.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) //nolint:gosec // it is removed next
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
 }
 
 // tail keeps the end of what is written to it.
