@@ -54,7 +54,11 @@ func TestNothingIsSeenAfterStop(t *testing.T) {
 
 // What is under way on another CPU when a session ends is in its account, or in none of it.
 func TestTheAccountOfASessionThatGoesOn(t *testing.T) {
-	for range 20 {
+	n := 20
+	if testing.Short() {
+		n = 3
+	}
+	for range n {
 		s := observe(t, Config{})
 		c := s.child("opens-on")
 		out, err := c.StdoutPipe()
