@@ -118,7 +118,7 @@ attach needs root and a cgroup2 hierarchy.`,
 		"keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	fs.Var(&f.spec.KernelBuffer, "kernel-buffer",
 		"kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
-	fs.Var((*list)(&f.spec.Require), "require", "end with 125 unless the evidence is `WHAT`: "+runner.RequireComplete)
+	fs.Var(&list{to: &f.spec.Require}, "require", "end with 125 unless the evidence is `WHAT`: "+runner.RequireComplete)
 	fs.StringVar(&f.sign.key, "sign", "",
 		"sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")

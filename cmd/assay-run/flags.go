@@ -70,8 +70,8 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
 	fs.BoolVar(&s.DenyIOUring, "deny-io-uring", false,
 		"with --kernel notify, which cannot see io_uring's requests: refuse io_uring to the command")
-	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+
-		strings.Join(runner.Requirements, ", "))
+	fs.Var(&list{to: &s.Require}, "require", "end with 125 unless the evidence is `WHAT`: "+
+		strings.Join(runner.Requirements, ", ")+"; may be repeated")
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false,
 		"also evaluate the contract before the command starts: a check that passes then proves nothing")
@@ -207,15 +207,26 @@ func (m *named) Set(kv string) error {
 }
 
 // list is the value of a flag that takes words, separated by commas.
-type list []string
+type list struct {
+	to  *[]string
+	set bool // by this flag, and not only by a spec file
+}
 
-func (l *list) String() string { return strings.Join(*l, ",") }
-func (*list) Type() string     { return "WORDS" }
+func (l *list) String() string {
+	if l.to == nil {
+		return ""
+	}
+	return strings.Join(*l.to, ",")
+}
+
+func (*list) Type() string { return "WORDS" }
 
 func (l *list) Set(s string) error {
-	*l = nil
+	if !l.set {
+		*l.to, l.set = nil, true
+	}
 	if s != "" {
-		*l = strings.Split(s, ",")
+		*l.to = append(*l.to, strings.Split(s, ",")...)
 	}
 	return nil
 }
