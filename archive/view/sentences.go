@@ -1,8 +1,6 @@
 package view
 
 import (
-	"fmt"
-
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -53,6 +51,7 @@ func Sentences(d *archive.Documents) []Sentence {
 func calls(d *archive.Documents) Sentence {
 	gaps := Claim(d, Calls)
 	n := len(d.Correlation.Bindings)
+	reported := schema.Count(n, "tool call was reported", "tool calls were reported")
 	switch {
 	case n == 0 && Nobody(d):
 		return Sentence{Good: true, Text: "Nobody reported tool calls: what was done is not told apart by call."}
@@ -61,11 +60,9 @@ func calls(d *archive.Documents) Sentence {
 	case n == 0:
 		return Sentence{Text: "Tool calls are not known.", Why: texts(gaps), Remedy: gaps[0].Remedy}
 	case len(gaps) > 0:
-		return Sentence{Text: fmt.Sprintf("%d tool calls were reported; what each of them did is known in part.", n),
-			Why: texts(gaps)}
+		return Sentence{Text: reported + "; what each of them did is known in part.", Why: texts(gaps)}
 	}
-	return Sentence{Good: true,
-		Text: fmt.Sprintf("%d tool calls were reported, and what each of them did is known.", n)}
+	return Sentence{Good: true, Text: reported + ", and what each of them did is known."}
 }
 
 func texts(gaps []Gap) (all []string) {
