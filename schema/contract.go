@@ -165,9 +165,12 @@ const (
 
 // InCache reports whether a path is in what tools take for a cache, by its name.
 func InCache(path string) bool {
-	return strings.HasSuffix(path, ".pyc") || slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool {
-		return name == ".cache" || name == "go-build" || slices.Contains(cacheNames, name)
-	})
+	for name := range strings.SplitSeq(path, "/") {
+		if name == ".cache" || name == "go-build" || slices.Contains(cacheNames, name) {
+			return true
+		}
+	}
+	return strings.HasSuffix(path, ".pyc")
 }
 
 // ProtectedChange is a protected path that had been changed.

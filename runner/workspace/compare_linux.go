@@ -159,9 +159,11 @@ func (c *Comparison) learn(ctx context.Context) error {
 	list = append(list, c.before.smallest(func(name string) bool {
 		return !belongs(name) && !strings.Contains(name, ".git/objects/") && unknown(name)
 	})...)
+	list = list[:affordable(list)]
+	slices.SortFunc(list, func(a, b sized) int { return strings.Compare(a.name, b.name) }) // as file wants it
 	c.open()
 	defer c.close()
-	for _, f := range list[:affordable(list)] {
+	for _, f := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

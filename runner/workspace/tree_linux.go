@@ -134,7 +134,14 @@ func affordable(list []sized) int {
 func belongs(name string) bool { return !inGit(name) && !schema.InCache(name) }
 
 // inGit reports whether a path is of a directory named .git, or below one.
-func inGit(name string) bool { return slices.Contains(strings.Split(name, "/"), ".git") }
+func inGit(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".git" {
+			return true
+		}
+	}
+	return false
+}
 
 // digest identifies what a walk saw: the kinds, sizes and paths of all that belongs to the workspace, where links
 // lead, which files are executable, and the contents of the smallest. id is git's id of a content; an empty one makes
