@@ -50,6 +50,14 @@ func newFetches(j *judge) *fetches {
 	return f
 }
 
+// dns is the port of servers that are asked for names.
+const dns = 53
+
+// namesOf reports whether some of the globs are of names, and not of addresses.
+func namesOf(globs []string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool { return strings.Trim(g, "0123456789.*") != "" })
+}
+
 func anyGlob(globs []string, s string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := doublestar.Match(g, s); return ok })
 }
@@ -64,7 +72,9 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	if k.Kind == schema.KindTLS {
 		names = append(names, k.Value)
 	}
+	nameless := false
 	if ap, err := netip.ParseAddrPort(k.Value); err == nil {
+		nameless = len(names) == 0 && !ap.Addr().Unmap().IsLoopback() && ap.Port() != dns
 		names = append(names, ap.Addr().Unmap().String())
 	}
 	for _, name := range names {
@@ -75,6 +85,10 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	}
 	if f.j.agent.Contacts(k.Names) && p.own || k.Kind == schema.KindFlow {
 		return // a flow has no process; the connection was judged
+	}
+	if nameless && !(p.own && f.j.def.Agent != "") && namesOf(d.Hosts) {
+		f.j.doubt(rFetch, k, p, "contacted "+k.Value+", of which no name is known")
+		return
 	}
 	for source, hosts := range f.sources {
 		for _, name := range names {

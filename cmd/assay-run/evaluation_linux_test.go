@@ -20,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/assay-run/assay-run/.ci/enginetest"
 	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
@@ -341,4 +342,40 @@ func calls32Bit() error {
 func python(program string) error {
 	return exec.Command("/usr/bin/python3", "-c",
 		"import ctypes, os\nl = ctypes.CDLL(None, use_errno=True)\n"+program).Run()
+}
+
+// TestEvaluationOfContainers judges a run that reads a hidden file in a container, where it has another name.
+func TestEvaluationOfContainers(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	e, dir := enginetest.Podman(t), t.TempDir()
+	oracle, file := filepath.Join(dir, "oracle"), filepath.Join(dir, "evaluation.yaml")
+	if err := errors.Join(os.Mkdir(oracle, 0o755),
+		os.WriteFile(filepath.Join(oracle, "solution"), []byte("42\n"), 0o644),
+		os.WriteFile(file, []byte("hidden: [oracle]\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := withEngine(t, e, dir, `$E run --rm --network=none --cgroup-parent $ASSAY_RUN_CGROUP_PARENT \
+		-v $PWD/oracle:/mine $IMAGE cat /mine/solution`, "--evaluation", file)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "42") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	set, err := view.Open(t.Context(), []string{filepath.Join(dir, "run.tar.gz")}, view.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	b := set.Bundles[0]
+	verdicts, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range verdicts {
+		if v.Rule == "reads_hidden" && v.State == evaluation.Pass {
+			t.Errorf("%s is %s: %s", v.Rule, v.State, describe(v))
+		}
+		t.Logf("%s is %s: %s", v.Rule, v.State, describe(v))
+	}
 }
