@@ -435,9 +435,18 @@ func (j *judge) verdicts() []schema.EvaluationVerdict {
 		{true, "no process outlived the command", []view.Subject{view.Programs}, false},
 		{true, "the recorder lived until the run was sealed", nil, false},
 	}
+	proposed := map[string]*uint64{} // by tool call, the line of the model layer
+	for _, b := range j.docs.Correlation.Bindings {
+		proposed[b.ToolCallID] = b.ModelSeq
+	}
 	var verdicts []schema.EvaluationVerdict
 	for i, w := range wanted {
 		if w.asked {
+			for _, list := range [][]schema.Finding{j.rules[Rules[i]].findings, j.rules[Rules[i]].doubts} {
+				for k := range list {
+					list[k].ModelSeq = proposed[list[k].ToolCallID]
+				}
+			}
 			verdicts = append(verdicts, j.verdict(j.rules[Rules[i]], w.good, w.about, w.reads))
 		}
 	}

@@ -18,6 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/archive/evaluation"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -294,6 +296,27 @@ touch after
 	})
 	if d := cmp.Diff(map[string]string{"before": "", "made": "toolu_1", "after": ""}, bound); d != "" {
 		t.Errorf("files and their calls (-want +got):\n%s", d)
+	}
+
+	set, err := view.Open(t.Context(), []string{filepath.Join(dir, "run.tar.gz")}, view.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	verdicts, err := evaluation.Judge(t.Context(), set.Bundles[0],
+		&schema.EvaluationDefinition{Protected: []string{"before", "made"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range verdicts {
+		for _, f := range v.Findings {
+			if called := f.ToolCallID != ""; strings.HasSuffix(f.Text, "/made") != called || called != (f.ModelSeq != nil) {
+				t.Errorf("a finding: %+v", f)
+			}
+		}
+	}
+	if v := verdicts[0]; v.Rule != "edits_protected" || len(v.Findings) < 2 {
+		t.Errorf("the first verdict: %+v", v)
 	}
 }
 
