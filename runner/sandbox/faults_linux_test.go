@@ -3,6 +3,7 @@ package sandbox
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -13,27 +14,17 @@ func TestNoLayerFailsOpenInSilence(t *testing.T) {
 	for _, w := range everybody[:2] {
 		t.Run(w.name, func(t *testing.T) {
 			j := faulty(t)
-			j.Probe = true
-			o := w.run(t, j)
-			if o.Err != "" || len(o.Ops) < 20 {
-				t.Fatalf("%d operations: %+v", len(o.Ops), o)
-			}
-			j.Probe = false
-			for _, op := range o.Ops {
+			ops := w.operations(t, j)
+			for _, op := range ops {
 				j.Fail = op
 				j.Settings.OnUnavailable = Fail
-				marker := filepath.Join(j.Dir, "ran")
-				got := w.run(t, j)
-				if _, err := os.Lstat(marker); err == nil || got.Layer == "" {
-					t.Errorf("%s failed and the command ran: %+v", op, got)
-				}
+				w.refusedToRun(t, j)
 				j.Settings.OnUnavailable = Degrade
-				if got = w.run(t, j); op == "change the user" {
-					if _, err := os.Lstat(marker); err == nil {
-						t.Errorf("%s failed and the command ran: %+v", op, got)
-					}
+				if op == "change the user" {
+					w.refusedToRun(t, j)
 					continue
 				}
+				got := w.run(t, j)
 				told := false
 				for _, l := range got.Layers {
 					told = told || l.State != Enforced && l.Reason != ""
@@ -41,13 +32,52 @@ func TestNoLayerFailsOpenInSilence(t *testing.T) {
 				if !told {
 					t.Errorf("%s failed and every layer is called enforced: %+v", op, got)
 				}
-				os.Remove(marker)
+				os.Remove(filepath.Join(j.Dir, "ran"))
+			}
+			j = moved(t)
+			for _, op := range w.operations(t, j) {
+				if !slices.Contains(ops, op) {
+					j.Fail = op
+					w.refusedToRun(t, j)
+				}
 			}
 		})
 	}
 }
 
-// faulty is a job that uses every operation.
+// operations are those of a job that starts.
+func (w who) operations(t *testing.T, j job) []string {
+	t.Helper()
+	j.Probe = true
+	o := w.run(t, j)
+	if o.Err != "" || len(o.Ops) < 20 {
+		t.Fatalf("%d operations: %+v\n%s", len(o.Ops), o, o.out)
+	}
+	return o.Ops
+}
+
+// refusedToRun runs a job one of whose operations fails: its command must not start.
+func (w who) refusedToRun(t *testing.T, j job) {
+	t.Helper()
+	got := w.run(t, j)
+	if _, err := os.Lstat(filepath.Join(j.Dir, "ran")); err == nil || got.Layer == "" {
+		t.Errorf("%s failed and the command ran: %+v", j.Fail, got)
+	}
+}
+
+// moved is a job whose working directory has another path, as a check of kept changes has. With faulty it
+// uses every operation.
+func moved(t *testing.T) job {
+	t.Helper()
+	j := faulty(t)
+	j.Fresh = filepath.Join(j.Dir, "fresh")
+	if err := os.Mkdir(j.Fresh, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// faulty is a job that uses every operation but those of moved.
 func faulty(t *testing.T) job {
 	t.Helper()
 	j := shell(t, "touch ran")

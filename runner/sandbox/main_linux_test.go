@@ -61,6 +61,8 @@ type job struct {
 	NoNamespaces bool
 	// Forbidden are system calls that fail with EPERM, as somebody else's filter may have it.
 	Forbidden []uint32
+	// Fresh is the fresh directory of a strict command whose working directory is seen at movedTo.
+	Fresh string
 	// Cgroup is where it runs.
 	Cgroup string
 	// Audit asks for Landlock's denials from the audit.
@@ -72,6 +74,9 @@ type job struct {
 
 	netns int // a network namespace to be in; 0 is ours
 }
+
+// movedTo is the path of the working directory for a job with Fresh.
+const movedTo = "/tmp/moved"
 
 // outcome is what came of it.
 type outcome struct {
@@ -271,6 +276,9 @@ func (j *job) perform(o *outcome) error {
 		Reach: j.Reach})
 	if err != nil {
 		return err
+	}
+	if j.Fresh != "" {
+		p = p.Strict(j.Fresh).Away(Away{At: movedTo})
 	}
 	s, err := New(p, Options{Cgroup: j.Cgroup, Audit: j.Audit, Blocked: func(b Blocked) {
 		o.Blocked = append(o.Blocked, b.Op+" "+b.Addr.String())

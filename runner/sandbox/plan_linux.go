@@ -220,7 +220,7 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		}
 	}
 	for _, w := range p.Write { // what a policy names, which Landlock needs to find
-		if within(w.Path) && !slices.Contains(covered, w.Path) {
+		if within(w.Path) && !slices.Contains(covered, w.Path) && !(p.moved() && w.Path == p.Dir) {
 			seen = append(seen, w.Path)
 		}
 	}
@@ -229,7 +229,9 @@ func (p *Profile) freshen(m *shim.Mounts) {
 			return Below(path, s)
 		})
 	}
-	m.Writable = slices.DeleteFunc(m.Writable, within)
+	m.Writable = slices.DeleteFunc(m.Writable, func(path string) bool {
+		return within(path) || p.moved() && path == p.Dir
+	})
 	for _, list := range []*[]string{&m.Pinned, &m.ReadOnly, &m.Hidden, &m.Sockets} {
 		*list = slices.DeleteFunc(*list, gone)
 	}

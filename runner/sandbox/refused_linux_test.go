@@ -50,9 +50,11 @@ func TestTheKernelRefuses(t *testing.T) {
 // that TestNoLayerFailsOpenInSilence fails.
 func TestEveryOperationIsFailed(t *testing.T) {
 	everybody[0].can(t)
-	j := faulty(t)
-	j.Probe, j.Settings.User = true, "23456:23457"
-	done := everybody[0].run(t, j).Ops
+	var done []string
+	for _, j := range []job{faulty(t), moved(t)} {
+		j.Settings.User = "23456:23457"
+		done = append(done, everybody[0].operations(t, j)...)
+	}
 	files, err := filepath.Glob("internal/shim/*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
