@@ -310,7 +310,8 @@ touch after
 	}
 	for _, v := range verdicts {
 		for _, f := range v.Findings {
-			if called := f.ToolCallID != ""; strings.HasSuffix(f.Text, "/made") != called || called != (f.ModelSeq != nil) {
+			if called := f.ToolCallID != ""; strings.HasSuffix(f.Text, "/made") != called ||
+				called != (f.ModelSeq != nil) {
 				t.Errorf("a finding: %+v", f)
 			}
 		}
