@@ -240,6 +240,19 @@ func (h holdCase) hold(t *testing.T, how string) (r *heldRun, ended chan struct{
 	return r, ended
 }
 
+// insist sends another SIGINT after each second: of two that came before a starved process read the first, the
+// kernel or Go's runtime makes one.
+func insist(p *os.Process, ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(time.Second):
+			_ = p.Signal(unix.SIGINT)
+		}
+	}
+}
+
 // end tells a run that is held in the state to end.
 func (h holdCase) end(t *testing.T, how string, want int) {
 	r, ended := h.hold(t, how)
@@ -254,6 +267,7 @@ func (h holdCase) end(t *testing.T, how string, want int) {
 		_ = r.cmd.Process.Signal(unix.SIGINT)
 		time.Sleep(100 * time.Millisecond) // or the kernel makes one of two
 		_ = r.cmd.Process.Signal(unix.SIGINT)
+		go insist(r.cmd.Process, ended)
 	case "timeout":
 		limit += time.Second // which is the timeout
 	}
