@@ -79,6 +79,8 @@ func TestScripts(t *testing.T) {
 				return unix.Access("/sys/fs/cgroup/freezer/cgroup.procs", unix.W_OK) == nil, nil
 			case "namespaces":
 				return exec.Command("unshare", namespaceFlags()...).Run() == nil, nil
+			case "pytest":
+				return exec.Command("/usr/bin/python3", "-c", "import pytest").Run() == nil, nil
 			case "chattr":
 				return immutable(), nil
 			case "v1":
