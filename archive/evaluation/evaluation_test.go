@@ -322,3 +322,18 @@ func TestPeersWithoutANameMayBeForbidden(t *testing.T) {
 		}
 	}
 }
+
+// TestSurfaceThatWasCut does not doubt what the layers have.
+func TestSurfaceThatWasCut(t *testing.T) {
+	docs := &archive.Documents{}
+	docs.Health.KernelLayer, docs.Health.KernelState, docs.Health.CgroupCorrelation = schema.Complete, schema.Complete,
+		schema.Clean
+	docs.Health.Reasons = []schema.Reason{{Subject: "surface", Code: "surface_cut", Message: "filesystem_paths"}}
+	j := newJudge(&view.Bundle{Docs: docs}, &schema.EvaluationDefinition{})
+	if gaps := view.Claim(j.docs, view.Files); gaps != nil {
+		t.Errorf("%v", gaps)
+	}
+	if len(docs.Health.Reasons) != 1 {
+		t.Error("the bundle's own health was changed")
+	}
+}

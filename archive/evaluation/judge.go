@@ -124,8 +124,12 @@ func (p *process) installer() *process {
 }
 
 func newJudge(b *view.Bundle, def *schema.EvaluationDefinition) *judge {
+	docs := *b.Docs
+	docs.Health.Reasons = slices.DeleteFunc(slices.Clone(docs.Health.Reasons), func(r schema.Reason) bool {
+		return r.Subject == "surface" // what its lists had no room for is in the layers, which are judged
+	})
 	j := &judge{
-		bundle: b, docs: b.Docs, def: def, rules: map[string]*rule{}, procs: map[uint64]*process{},
+		bundle: b, docs: &docs, def: def, rules: map[string]*rule{}, procs: map[uint64]*process{},
 		ports: map[string]bool{},
 	}
 	for _, name := range Rules {
