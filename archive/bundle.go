@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -125,24 +124,6 @@ func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []sou
 	return Sealed{Path: run.Output, Identity: digest(sha256.Sum256(doc)), Bytes: size}, nil
 }
 
-// manifestChunk is the manifest's canonical bytes, and the framed start of the
-// archive: its header, itself, its padding.
-func manifestChunk(c codec, m schema.Manifest) (doc, head []byte, err error) {
-	if doc, err = schema.Document(m); err != nil {
-		return nil, nil, err
-	}
-	b := appendHeaders(nil, schema.ManifestPath, int64(len(doc)))
-	b = append(b, doc...)
-	b = append(b, zeros[:padding(int64(len(doc)))]...)
-	return doc, c.stored(b), nil
-}
-
-func manifestFile(path string, size int64, sum [sha256.Size]byte) schema.ManifestFile {
-	return schema.ManifestFile{Path: path, SHA256: digest(sum), Bytes: size}
-}
-
-func digest(sum [sha256.Size]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }
-
 // fileSize is the size of an open file, 0 when it cannot be told.
 func fileSize(f *os.File) int64 {
 	info, err := f.Stat()
@@ -243,4 +224,25 @@ func copyMember(ctx context.Context, w io.Writer, src source, buf []byte) (sum [
 		at = src.wrote.differs(read)
 	}
 	return read.sum(), at, nil
+}
+
+// Sealed is a finished bundle.
+type Sealed struct {
+	Path     string // where it is
+	Identity string // "sha256:" and 64 hex digits: the digest of its manifest
+	Bytes    int64  // its size on disk
+	// Notes say what a recovery cut, found bad, or had to make up.
+	Notes []string
+	// ResultOutput is where a recovered run's result.json was meant to go as well;
+	// empty for nowhere else.
+	ResultOutput string
+	// Unchecked reports, of a recovered run, that no checkpoint covers run.json: the recorder
+	// was killed before its first, or was of an earlier build.
+	Unchecked bool
+	// Tampered is what was found changed by others; the bundle says so too.
+	Tampered []Tampered
+	// Removed is what the last search before sealing took out; nil: nothing.
+	Removed *schema.Removal
+	// Result is result.json as it was sealed, where Removed is not nil; else nil.
+	Result []byte
 }

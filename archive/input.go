@@ -10,13 +10,6 @@ import (
 	"syscall"
 )
 
-// A stream may unpack to bombFloor bytes and bombRatio times its packed size.
-// Sealing keeps this rule too: what packs better is stored unpacked.
-const (
-	bombFloor = 256 << 20
-	bombRatio = 200
-)
-
 // input is the unpacked tar of a bundle. Its errors are Problems.
 type input struct {
 	ctx        context.Context

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -60,4 +62,28 @@ func readJournaled(r *bufio.Reader) (path string, data []byte, err error) {
 		return "", nil, fmt.Errorf("%s is torn", path)
 	}
 	return path, data, nil
+}
+
+// readDocument reads a document of the spool; nil when it is missing, torn, not
+// valid, or of another run.
+func readDocument[T any](dir string, run schema.Run, path string) *T {
+	data, ok := readJournal(dir)[path]
+	var err error
+	if !ok {
+		if info, serr := os.Lstat(layerFile(dir, path)); serr != nil || otherNames(path, info) {
+			return nil
+		}
+		data, err = os.ReadFile(layerFile(dir, path))
+	}
+	if err != nil || schema.Validate(documentSchema(path), data) != nil {
+		return nil
+	}
+	var head struct {
+		RunID string `json:"run_id"`
+	}
+	d := new(T)
+	if json.Unmarshal(data, d) != nil || json.Unmarshal(data, &head) != nil || head.RunID != run.RunID {
+		return nil
+	}
+	return d
 }

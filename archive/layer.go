@@ -6,12 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 
 	"github.com/assay-run/assay-run/schema"
 )
+
+// batchBytes is how full a batch of kernel lines is when it is written.
+const batchBytes = 64 << 10
 
 // layer appends one NDJSON file. Its lock orders the lines and stamps seq.
 type layer struct {
@@ -199,12 +204,6 @@ func (l *layer) state() schema.LayerTree {
 // errReserved is a full disk for all but the end of the run.
 var errReserved = fmt.Errorf("the space left is kept for the end of the run: %w", syscall.ENOSPC)
 
-func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
-func isNotEmpty(err error) bool { return errors.Is(err, syscall.ENOTEMPTY) }
-
 // memberFile is captured bytes on their way into the spool.
 type memberFile struct {
 	spool *Spool
@@ -316,3 +315,36 @@ func (l *ledger) differs(other *ledger) int64 {
 	}
 	return int64(min(len(l.marks), len(other.marks))) * markBytes
 }
+
+// lossyMode are the permissions of run.json once lines were dropped. A full disk has
+// room for them.
+const lossyMode fs.FileMode = 0o700
+
+// resume opens the layer's file again and reads what it holds.
+func (l *layer) resume(scan *layerScan) error {
+	f, err := openRegular(layerFile(l.spool.dir, l.path), os.O_RDWR|os.O_APPEND)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.file = f
+	if scan.torn > 0 {
+		l.dropped = 1
+		if err := f.Truncate(scan.size); err != nil {
+			return err
+		}
+	}
+	if err := eachLine(f.Name(), scan.size, func(line []byte) {
+		line = append(line[:len(line):len(line)], '\n')
+		l.tree.addLines(line)
+		l.ledger.Write(line)
+	}); err != nil {
+		return err
+	}
+	l.seq, l.written, l.size = scan.lines, scan.lines, scan.size
+	return nil
+}
+
+func layerFile(dir, path string) string { return filepath.Join(dir, filepath.FromSlash(path)) }

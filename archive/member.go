@@ -1,6 +1,8 @@
 package archive
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -99,3 +101,5 @@ func isCapture(p string) bool {
 	return isStream(p) || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir) ||
 		p == schema.PatchPath
 }
+
+func digest(sum [sha256.Size]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
+	"time"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -275,4 +277,32 @@ func openRegular(name string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+func isNotEmpty(err error) bool { return errors.Is(err, syscall.ENOTEMPTY) }
+
+// syncDir puts a directory's entries on disk.
+func syncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncOpenDir(d), d.Close())
+}
+
+// isOld reports whether a file was not touched for a minute.
+func isOld(info os.FileInfo) bool { return time.Since(info.ModTime()) > time.Minute }
+
+// isLocked reports whether a process that lives holds the file.
+func isLocked(name string) bool {
+	f, err := openRegular(name, os.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return heldByOther(f)
 }

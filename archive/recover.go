@@ -13,23 +13,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/assay-run/assay-run/schema"
 )
-
-// ErrAlive is returned by [Recover], wrapped with the run id, when the process
-// that records the run still lives, or another recover is at work on it.
-var ErrAlive = errors.New("the run is alive, or is being recovered by another process")
 
 // ErrPlanted is returned by [Recover], wrapped with the run id, without an output of its
 // own: somebody changed run.json, so that the place of the bundle in it is not the run's.
 var ErrPlanted = fmt.Errorf("%s was changed after the run began, or has a second name elsewhere (a hard link): "+
 	"the output in it may not be the run's", schema.RunPath)
-
-// ErrNoSpool is returned by [Recover], wrapped, when no run of the id left a spool,
-// or it was sealed meanwhile. It is os.ErrNotExist too.
-var ErrNoSpool = fmt.Errorf("there is no interrupted run of this id: %w", os.ErrNotExist)
 
 // Interrupted is a spool: of a run that is alive, or of one to recover.
 type Interrupted struct {
@@ -330,30 +320,6 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 	return made, notes, nil
 }
 
-// readDocument reads a document of the spool; nil when it is missing, torn, not
-// valid, or of another run.
-func readDocument[T any](dir string, run schema.Run, path string) *T {
-	data, ok := readJournal(dir)[path]
-	var err error
-	if !ok {
-		if info, serr := os.Lstat(layerFile(dir, path)); serr != nil || otherNames(path, info) {
-			return nil
-		}
-		data, err = os.ReadFile(layerFile(dir, path))
-	}
-	if err != nil || schema.Validate(documentSchema(path), data) != nil {
-		return nil
-	}
-	var head struct {
-		RunID string `json:"run_id"`
-	}
-	d := new(T)
-	if json.Unmarshal(data, d) != nil || json.Unmarshal(data, &head) != nil || head.RunID != run.RunID {
-		return nil
-	}
-	return d
-}
-
 // hasSurface reports whether the spool holds a surface of the run that verify accepts.
 func hasSurface(dir string, run schema.Run) bool {
 	if data, ok := readJournal(dir)[schema.SurfacePath]; ok {
@@ -500,4 +466,22 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_damaged", Message: n})
 	}
 	return h
+}
+
+// Alive reports whether a process that lives holds the spool in dir.
+func Alive(dir string) bool { return isLocked(filepath.Join(dir, schema.RunPath)) }
+
+// Discard removes the spool that an interrupted run left in dir, with all its
+// evidence. The error is [ErrAlive] for a run that is alive, whose spool stays, and
+// [ErrNoSpool] if there is none.
+func Discard(dir, runID string) error {
+	spool, lock, err := lockSpool(dir, runID)
+	if err == nil {
+		defer lock.Close()
+		err = removeSpool(spool)
+	}
+	if err != nil {
+		return fmt.Errorf("discard run %s: %w", runID, err)
+	}
+	return nil
 }

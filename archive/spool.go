@@ -28,7 +28,6 @@ import (
 const reserveBytes = 512 << 10
 
 const (
-	batchBytes    = 64 << 10               // a kernel batch is written when this full
 	batchInterval = 200 * time.Millisecond // or this old: an event is, with what it waits before, 250 ms at most
 	syncInterval  = time.Second            // dirty files reach the disk this often
 )
@@ -488,39 +487,8 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	return s, nil
 }
 
-// lossyMode are the permissions of run.json once lines were dropped. A full disk has
-// room for them.
-const lossyMode fs.FileMode = 0o700
-
 // Run is what run.json says.
 func (s *Spool) Run() schema.Run { return s.run }
-
-// resume opens the layer's file again and reads what it holds.
-func (l *layer) resume(scan *layerScan) error {
-	f, err := openRegular(layerFile(l.spool.dir, l.path), os.O_RDWR|os.O_APPEND)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	l.file = f
-	if scan.torn > 0 {
-		l.dropped = 1
-		if err := f.Truncate(scan.size); err != nil {
-			return err
-		}
-	}
-	if err := eachLine(f.Name(), scan.size, func(line []byte) {
-		line = append(line[:len(line):len(line)], '\n')
-		l.tree.addLines(line)
-		l.ledger.Write(line)
-	}); err != nil {
-		return err
-	}
-	l.seq, l.written, l.size = scan.lines, scan.lines, scan.size
-	return nil
-}
 
 // hasEndDocuments reports whether a spool holds a document of the run's end.
 func hasEndDocuments(dir string) bool {
@@ -923,27 +891,6 @@ func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []
 	return clean, &taken, out, c.tell(clean, taken, func(*schema.Redaction) {})
 }
 
-// Sealed is a finished bundle.
-type Sealed struct {
-	Path     string // where it is
-	Identity string // "sha256:" and 64 hex digits: the digest of its manifest
-	Bytes    int64  // its size on disk
-	// Notes say what a recovery cut, found bad, or had to make up.
-	Notes []string
-	// ResultOutput is where a recovered run's result.json was meant to go as well;
-	// empty for nowhere else.
-	ResultOutput string
-	// Unchecked reports, of a recovered run, that no checkpoint covers run.json: the recorder
-	// was killed before its first, or was of an earlier build.
-	Unchecked bool
-	// Tampered is what was found changed by others; the bundle says so too.
-	Tampered []Tampered
-	// Removed is what the last search before sealing took out; nil: nothing.
-	Removed *schema.Removal
-	// Result is result.json as it was sealed, where Removed is not nil; else nil.
-	Result []byte
-}
-
 // Seal ends the spool and writes the bundle to the run's output. The output
 // appears under its name whole and synced, by way of <output>.tmp beside it; a
 // regular file or symbolic link of that name is replaced, as tar would, and
@@ -1064,10 +1011,6 @@ func (s *Spool) write(ctx context.Context, out *Output, sources []source, found 
 	}
 }
 
-func wasChanged(path string, at int64) Tampered {
-	return Tampered{path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)}
-}
-
 // project returns the members in the form that the run asked for. changed are those of which it
 // found, while reading them, that somebody had changed them.
 func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string,
@@ -1166,22 +1109,6 @@ func (s *Spool) strange() (found []Tampered) {
 	slices.SortFunc(found, func(a, b Tampered) int { return strings.Compare(a.String(), b.String()) })
 	return bounded(found)
 }
-
-func notMade(path string) Tampered {
-	return Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle",
-		path)}
-}
-
-func bounded(found []Tampered) []Tampered {
-	if more := len(found) - maxTampered; more > 0 {
-		found = append(found[:maxTampered],
-			Tampered{What: fmt.Sprintf("has %d more files that the recorder did not make", more)})
-	}
-	return found
-}
-
-// maxTampered bounds how much of what was found is listed.
-const maxTampered = 32
 
 // spoolSources lists the members in a spool: every regular file with a member's path, except run.json, and
 // the documents in its journal. sizes says how much of a layer to take. Files that have other names too
@@ -1284,3 +1211,44 @@ func removeAside(away string) error {
 func notRemoved(err error) error {
 	return fmt.Errorf("the bundle is sealed, but its spool could not be removed: %w", err)
 }
+
+// lockSpool takes the lock of an interrupted run's spool, which holds until the file
+// is closed.
+func lockSpool(dir, runID string) (spool string, lock *os.File, err error) {
+	if !safeRunID(runID) {
+		return "", nil, errors.New("not a run id")
+	}
+	sweep(dir)
+	spool = filepath.Join(dir, runID)
+	name := filepath.Join(spool, schema.RunPath)
+	if err := foreign(spool); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", nil, err
+	}
+	lock, err = openRegular(name, os.O_RDWR)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil, fmt.Errorf("%s: %w", spool, ErrNoSpool)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	err = flockSoon(lock)
+	switch {
+	case errors.Is(err, errLocked):
+		err = ErrAlive
+	case err == nil && !sameFile(lock, name):
+		err = fmt.Errorf("%s: %w: it was sealed meanwhile", spool, ErrNoSpool)
+	}
+	if err != nil {
+		lock.Close()
+		return "", nil, err
+	}
+	return spool, lock, nil
+}
+
+// ErrAlive is returned by [Recover], wrapped with the run id, when the process
+// that records the run still lives, or another recover is at work on it.
+var ErrAlive = errors.New("the run is alive, or is being recovered by another process")
+
+// ErrNoSpool is returned by [Recover], wrapped, when no run of the id left a spool,
+// or it was sealed meanwhile. It is os.ErrNotExist too.
+var ErrNoSpool = fmt.Errorf("there is no interrupted run of this id: %w", os.ErrNotExist)

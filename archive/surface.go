@@ -3,7 +3,6 @@ package archive
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
 
 	"github.com/go-json-experiment/json"
 
@@ -44,5 +43,3 @@ func surfaceOf(dir, runID string, scans map[string]*layerScan) (document []byte,
 	}
 	return b.Bytes(), s.Reasons(), nil
 }
-
-func layerFile(dir, path string) string { return filepath.Join(dir, filepath.FromSlash(path)) }

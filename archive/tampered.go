@@ -180,3 +180,23 @@ var recorded = []string{
 	schema.ContractPath, schema.PolicyFilePath, schema.SessionPath, schema.EvaluationPath, schema.StdoutPath,
 	schema.StderrPath, schema.TerminalPath, schema.ChangesPath, schema.PatchPath,
 }
+
+func notMade(path string) Tampered {
+	return Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle",
+		path)}
+}
+
+func bounded(found []Tampered) []Tampered {
+	if more := len(found) - maxTampered; more > 0 {
+		found = append(found[:maxTampered],
+			Tampered{What: fmt.Sprintf("has %d more files that the recorder did not make", more)})
+	}
+	return found
+}
+
+// maxTampered bounds how much of what was found is listed.
+const maxTampered = 32
+
+func wasChanged(path string, at int64) Tampered {
+	return Tampered{path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)}
+}

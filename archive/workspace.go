@@ -1,14 +1,12 @@
 package archive
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/gitpatch"
-	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // keptContents are what workspace/changes.json says of the patch, which comes behind it.
@@ -55,20 +53,6 @@ func eachPatched(in io.Reader, raw bool, f func(name string, content, raw []byte
 			return err
 		}
 	}
-}
-
-// holdsPatched reports whether a known secret is in a patch, unpacked.
-func holdsPatched(ctx context.Context, r *redact.Redactor, src source) (held bool, err error) {
-	in, err := src.open()
-	if err != nil {
-		return false, err
-	}
-	defer in.Close()
-	err = eachPatched(io.LimitReader(in, src.size), false, func(name string, content, _ []byte) error {
-		held = held || r.Finds([]byte(name)) || r.Finds(content)
-		return ctx.Err()
-	})
-	return held, err
 }
 
 // patched is what became of a patch.
