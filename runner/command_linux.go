@@ -617,16 +617,6 @@ func (s *supervisor) drain(ctx context.Context) {
 	}
 }
 
-const maxLeftoversNamed = 64
-
-func named(session *cgroup.Session, procs []cgroup.Proc) []schema.Leftover {
-	list := make([]schema.Leftover, 0, min(len(procs), maxLeftoversNamed))
-	for _, p := range procs[:min(len(procs), maxLeftoversNamed)] {
-		list = append(list, schema.Leftover{PID: p.PID, Name: p.Name, ContainerID: inContainer(session, p.PID)})
-	}
-	return list
-}
-
 const (
 	// deathTime is how long what was killed may take to end.
 	deathTime = 10 * time.Second

@@ -8,12 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/container"
 	"github.com/assay-run/assay-run/runner/engine"
@@ -313,28 +311,6 @@ func (a *askedOutside) named() ([]string, int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.lines), a.n
-}
-
-// inContainer is the id of the container that a process of the session is in. It is empty
-// if the process is in none.
-func inContainer(s *cgroup.Session, pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
-	if err != nil {
-		return ""
-	}
-	parent := s.CgroupParent()
-	for line := range strings.Lines(string(b)) {
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(f) < 3 {
-			continue
-		}
-		if i := strings.Index(f[2]+"/", filepath.Clean(parent)+"/"); i >= 0 && parent != "" {
-			if at, ok := container.Of(f[2][i+len(parent):]); ok {
-				return at.ID
-			}
-		}
-	}
-	return ""
 }
 
 // containerStarters are the processes that asked Docker to start a container of the run.

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/container"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/schema"
@@ -482,4 +486,54 @@ func (c *Contained) Close() {
 	default:
 		c.guard.Release()
 	}
+}
+
+const maxLeftoversNamed = 64
+
+func named(session *cgroup.Session, procs []cgroup.Proc) []schema.Leftover {
+	list := make([]schema.Leftover, 0, min(len(procs), maxLeftoversNamed))
+	for _, p := range procs[:min(len(procs), maxLeftoversNamed)] {
+		list = append(list, schema.Leftover{PID: p.PID, Name: p.Name, ContainerID: inContainer(session, p.PID)})
+	}
+	return list
+}
+
+// inContainer is the id of the container that a process of the session is in. It is empty
+// if the process is in none.
+func inContainer(s *cgroup.Session, pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return ""
+	}
+	parent := s.CgroupParent()
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) < 3 {
+			continue
+		}
+		if i := strings.Index(f[2]+"/", filepath.Clean(parent)+"/"); i >= 0 && parent != "" {
+			if at, ok := container.Of(f[2][i+len(parent):]); ok {
+				return at.ID
+			}
+		}
+	}
+	return ""
+}
+
+const remedyProc = "mount -t proc proc /proc in the pid namespace (unshare --mount-proc, bwrap --proc /proc)"
+
+// hostReasons are the cgroup package's reasons in the bundle's form.
+func hostReasons(host *cgroup.Host) []schema.Reason {
+	var reasons []schema.Reason
+	for _, why := range host.Reasons() {
+		reasons = append(reasons,
+			schema.Reason{Subject: "cgroup", Code: why.Code, Message: why.Message,
+				Remedy: cgroupRemedy(why.Code, why.Remedy)})
+	}
+	return reasons
+}
+
+// caveat is the reason of a controller that is available, but not as it should be.
+func caveat(c cgroup.Controller) schema.Reason {
+	return schema.Reason{Subject: "limits", Code: "unit_not_delegated", Message: c.Reason, Remedy: c.Remedy}
 }

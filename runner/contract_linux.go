@@ -250,13 +250,6 @@ type room interface {
 	checkUser(as *sandbox.User) *sandbox.User
 }
 
-// ended is how a command ended.
-type ended struct {
-	outcome  string
-	survived string        // who is left of it; empty: nobody
-	runsAs   *sandbox.User // who it became; nil: who it was
-}
-
 // checks runs the checks of a contract, each in a cgroup of its own of the run's
 // session, with the agent's environment and under its limits. Only where an
 // agent is to report (its logs, the socket for its tool calls) they are not

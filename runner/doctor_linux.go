@@ -86,19 +86,6 @@ func diagnoseCgroup(host *cgroup.Host) Finding {
 	return f
 }
 
-const remedyProc = "mount -t proc proc /proc in the pid namespace (unshare --mount-proc, bwrap --proc /proc)"
-
-// hostReasons are the cgroup package's reasons in the bundle's form.
-func hostReasons(host *cgroup.Host) []schema.Reason {
-	var reasons []schema.Reason
-	for _, why := range host.Reasons() {
-		reasons = append(reasons,
-			schema.Reason{Subject: "cgroup", Code: why.Code, Message: why.Message,
-				Remedy: cgroupRemedy(why.Code, why.Remedy)})
-	}
-	return reasons
-}
-
 // cgroupRemedy is this place's remedy where no cgroup can be created, and otherwise general.
 func cgroupRemedy(code, general string) string {
 	switch p := place.Here(); code {
@@ -130,11 +117,6 @@ func diagnoseLimits(host *cgroup.Host) []Finding {
 		findings = append(findings, f)
 	}
 	return findings
-}
-
-// caveat is the reason of a controller that is available, but not as it should be.
-func caveat(c cgroup.Controller) schema.Reason {
-	return schema.Reason{Subject: "limits", Code: "unit_not_delegated", Message: c.Reason, Remedy: c.Remedy}
 }
 
 func diagnoseTerminal() Finding {

@@ -11,8 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
+
+// killInterval is when what may hold up an opening or a check is killed again.
+const killInterval = 100 * time.Millisecond
 
 // inbox is where the signals for the run arrive. One goroutine at a time reads
 // it: whoever opens the parts, supervises the command, or attends the checks.
@@ -128,4 +132,11 @@ func stopSelf(group bool) {
 	}
 	_ = unix.Kill(pid, unix.SIGSTOP)
 	<-continued // another thread may take the stop, and this one run on for a while
+}
+
+// ended is how a command ended.
+type ended struct {
+	outcome  string
+	survived string        // who is left of it; empty: nobody
+	runsAs   *sandbox.User // who it became; nil: who it was
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -47,4 +48,21 @@ func bootTime() time.Duration {
 		panic("clock_gettime(CLOCK_BOOTTIME): " + err.Error()) // Linux 2.6.39 and later have it
 	}
 	return time.Duration(ts.Nano())
+}
+
+// step is something to do before the command runs. An error keeps the command from starting: a *runError, or
+// what ended ctx.
+type step func(ctx context.Context) error
+
+// inOrder does steps until one fails or ctx ends. The end of ctx does not undo the last one.
+func inOrder(ctx context.Context, steps ...step) error {
+	for i, do := range steps {
+		if err := do(ctx); err != nil {
+			return err
+		}
+		if i+1 < len(steps) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }

@@ -29,7 +29,7 @@ type modelSide struct {
 	digests  bool
 	wanted   bool
 	alone    bool // nobody else says when calls begin
-	home     interface{ sealed() bool }
+	home     sealing
 
 	held     bool // a route has a key of ours
 	endpoint *model.Endpoint
@@ -37,8 +37,14 @@ type modelSide struct {
 	path     *model.Path
 }
 
+// sealing is where the agent lives, as far as the model gateway asks.
+type sealing interface {
+	// sealed reports whether it had no way out but the doors of ours.
+	sealed() bool
+}
+
 // newModelSide makes the endpoint of a run.
-func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, at home) *modelSide {
+func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, at sealing) *modelSide {
 	return &modelSide{
 		wanted: spec.Model.Gateway, alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "", home: at, log: log,
 		calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,

@@ -15,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
 // Run runs the command of spec and leaves every artifact of the run with the
@@ -121,10 +122,6 @@ func newRun(spec *Spec, opt Options) *run {
 	}
 }
 
-// step is something to do before the command runs. An error keeps the command from starting: a *runError, or
-// what ended ctx.
-type step func(ctx context.Context) error
-
 // steps are what Run does until the command runs.
 func (r *run) steps() []step {
 	return []step{
@@ -142,19 +139,6 @@ func (r *run) steps() []step {
 		r.enter(StateStarting),
 		r.command.start,
 	}
-}
-
-// inOrder does steps until one fails or ctx ends. The end of ctx does not undo the last one.
-func inOrder(ctx context.Context, steps ...step) error {
-	for i, do := range steps {
-		if err := do(ctx); err != nil {
-			return err
-		}
-		if i+1 < len(steps) && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
-	return nil
 }
 
 func (r *run) enter(state State) step {
@@ -194,12 +178,8 @@ func (r *run) check(ctx context.Context) {
 	r.contract.check(ctx, r.command.conclusion())
 }
 
-const (
-	// abandonTime is how long the opening of a run may take to end, in addition to the grace.
-	abandonTime = time.Second
-	// killInterval is when what may hold up an opening or a check is killed again.
-	killInterval = 100 * time.Millisecond
-)
+// abandonTime is how long the opening of a run may take to end, in addition to the grace.
+const abandonTime = time.Second
 
 // opening is the time of a run before its command runs.
 type opening struct {
@@ -415,4 +395,19 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	}
 	inside := res.Outcome == schema.OutcomeSignaled && !r.command.signals.passed[r.command.signal]
 	return contract.Blame(res, r.command.exit, inside)
+}
+
+// keepEvaluation puts what the evaluation file says into the bundle, before anything is started.
+func keepEvaluation(log *evidence.Log, file string) error {
+	if file == "" {
+		return nil
+	}
+	doc, err := evalfile.Load(file)
+	if err != nil {
+		e := schema.ResultError{Code: "evaluation_unusable", Message: err.Error(),
+			Hint: "docs/evaluation.md describes the file"}
+		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
+	}
+	doc.RunID = log.RunID
+	return log.Put(schema.EvaluationPath, doc)
 }

@@ -23,13 +23,14 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/miekg/dns"
+
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
-	"github.com/miekg/dns"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"

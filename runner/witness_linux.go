@@ -37,11 +37,10 @@ type home interface {
 	quarters
 	watched
 	scene
+	sealing
 	nest(name string) (*cgroup.Nested, error)
 	// sockets are those of ours that it connects to, as kernel events have them.
 	sockets() []string
-	// sealed reports whether it had no way out but the doors of ours.
-	sealed() bool
 	// thawed waits until nobody has frozen it.
 	thawed(ctx context.Context) error
 }
