@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/go-json-experiment/json/v1"
 
@@ -240,22 +239,6 @@ func (e *CallEvent) read(d lineReader) error {
 	return cmp.Or(err, have.need("schema", "run_id", "seq", "ts", "call_id", "tool_id", "granted_capabilities",
 		"duration_ms",
 		"outcome", "tier", "dry_run", "schema_version", "secrets_resolved"))
-}
-
-// duration reads any number from 0.
-func (d lineReader) duration() (float64, error) {
-	n, err := d.number()
-	if err == nil {
-		err = checkNumber(n)
-	}
-	if err != nil {
-		return 0, err
-	}
-	v, _ := strconv.ParseFloat(n, 64) // infinite if it is beyond any
-	if v < 0 {
-		return 0, errors.New("is below 0")
-	}
-	return v, nil
 }
 
 func (d lineReader) secrets() (Secrets, error) {

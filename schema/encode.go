@@ -44,21 +44,3 @@ func encodeTo(w io.Writer, v any, indent string) error {
 	_, err := io.WriteString(w, "\n")
 	return err
 }
-
-// MarshalJSON writes the value, or null when it is not valid.
-func (n Nullable[T]) MarshalJSON() ([]byte, error) {
-	if !n.Valid {
-		return []byte("null"), nil
-	}
-	return json.Marshal(n.Value)
-}
-
-// UnmarshalJSON reads a value or null.
-func (n *Nullable[T]) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		*n = Nullable[T]{}
-		return nil
-	}
-	n.Valid = true
-	return json.Unmarshal(b, &n.Value)
-}

@@ -157,19 +157,6 @@ type Container struct {
 	Image  string `json:"image,omitempty"`
 }
 
-// Nullable is a JSON value that is written as null when not Valid. Behind a
-// pointer with omitempty it tells "null" from "absent".
-type Nullable[T any] struct {
-	Value T
-	Valid bool
-}
-
-// Some is a Nullable that holds v; None one that is null.
-func Some[T any](v T) *Nullable[T] { return &Nullable[T]{Value: v, Valid: true} }
-
-// None is a Nullable that is written as null.
-func None[T any]() *Nullable[T] { return &Nullable[T]{} }
-
 var lifecyclePattern = matcher(`^[a-z][a-z0-9_]{0,63}$`)
 
 func (e *Event) read(d lineReader) error {

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -134,10 +133,6 @@ func (d *kernelDecoder) only() error {
 	return nil
 }
 
-// errRange is wrapped for a whole number that does not fit its field. The JSON
-// Schemas have no bound for it.
-var errRange = errors.New("the number is too large")
-
 // unsigned reads a whole number between least and most.
 func (d *kernelDecoder) unsigned(least, most uint64) (uint64, error) {
 	n, err := d.number()
@@ -169,33 +164,6 @@ func (d *kernelDecoder) int64() (int64, error) {
 		return 0, err
 	}
 	return signed(n)
-}
-
-// signed reads plain digits, with a minus sign if the number is below 0.
-func signed(n []byte) (int64, error) {
-	digits, minus := bytes.CutPrefix(n, []byte{'-'})
-	v, ok := natural(digits)
-	switch {
-	case ok && !minus && v <= math.MaxInt64:
-		return int64(v), nil
-	case ok && minus && v > 0 && v <= 1<<63:
-		return -int64(v), nil
-	case ok && !minus:
-		return 0, fmt.Errorf("%w: %s, at most %d", errRange, n, int64(math.MaxInt64))
-	}
-	return 0, fmt.Errorf("%.40s is not a whole number in plain digits of 64 bits", n)
-}
-
-// natural reads plain digits; ok is false for anything else, and beyond 64 bits.
-func natural(digits []byte) (v uint64, ok bool) {
-	for _, c := range digits {
-		n := uint64(c - '0')
-		if n > 9 || v > (math.MaxUint64-n)/10 {
-			return 0, false
-		}
-		v = 10*v + n
-	}
-	return v, len(digits) > 0
 }
 
 // member is a key of a kernel event, members a set of them.

@@ -3,6 +3,8 @@ package schema
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"math"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -168,4 +170,35 @@ func (s *scanner) number() ([]byte, error) {
 		return nil, errors.New("is not a whole number in plain digits")
 	}
 	return s.b[start:s.i], nil
+}
+
+// errRange is wrapped for a whole number that does not fit its field. The JSON
+// Schemas have no bound for it.
+var errRange = errors.New("the number is too large")
+
+// signed reads plain digits, with a minus sign if the number is below 0.
+func signed(n []byte) (int64, error) {
+	digits, minus := bytes.CutPrefix(n, []byte{'-'})
+	v, ok := natural(digits)
+	switch {
+	case ok && !minus && v <= math.MaxInt64:
+		return int64(v), nil
+	case ok && minus && v > 0 && v <= 1<<63:
+		return -int64(v), nil
+	case ok && !minus:
+		return 0, fmt.Errorf("%w: %s, at most %d", errRange, n, int64(math.MaxInt64))
+	}
+	return 0, fmt.Errorf("%.40s is not a whole number in plain digits of 64 bits", n)
+}
+
+// natural reads plain digits; ok is false for anything else, and beyond 64 bits.
+func natural(digits []byte) (v uint64, ok bool) {
+	for _, c := range digits {
+		n := uint64(c - '0')
+		if n > 9 || v > (math.MaxUint64-n)/10 {
+			return 0, false
+		}
+		v = 10*v + n
+	}
+	return v, len(digits) > 0
 }
