@@ -25,6 +25,7 @@ build:
 
 man:
 	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/assay-run man dist/man
+	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/assay-suite man dist/man
 
 # Archives, packages, images, a bill of materials and checksums in dist; the same
 # commit gives the same bytes.

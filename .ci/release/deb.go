@@ -44,7 +44,8 @@ Priority: optional
 Description: run a command, record what it did, seal the evidence
  assay-run runs a command unchanged in a cgroup of its own, records with eBPF
  what it does, and seals the evidence into one bundle that anyone can verify
- offline. assay-review shows, queries, compares and judges bundles.
+ offline. assay-review shows, queries, compares and judges bundles. assay-suite
+ runs many tasks with many agents, with a bundle behind each verdict.
 `, debVersion(version), arch, (size+1023)/1024)
 	var b bytes.Buffer
 	b.WriteString("!<arch>\n")

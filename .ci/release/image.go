@@ -10,16 +10,20 @@ import (
 	"github.com/go-json-experiment/json/v1"
 )
 
-// image is a container image that holds the two programs and nothing else. The tar is an OCI
-// layout, and docker load can read it too.
+// image is a container image that holds assay-run and assay-review and nothing else: assay-suite
+// needs a shell. The tar is
+// an OCI layout, and docker load can read it too.
 func image(version, arch string, files []file, when time.Time) []byte {
 	var programs []file
 	for _, f := range files {
-		if strings.HasPrefix(f.path, "bin/") {
+		switch {
+		case f.path == "LICENSE":
+			f.path = "licenses/LICENSE"
+			programs = append(programs, f)
+		case strings.HasPrefix(f.path, "bin/") && f.path != "bin/assay-suite":
 			programs = append(programs, f)
 		}
 	}
-	programs = append(programs, file{"licenses/LICENSE", 0o644, files[2].data})
 	var layer bytes.Buffer
 	writeTar(&layer, "", append(programs, file{"tmp/.keep", 0o644, nil}), when)
 	layerDigest := hexDigest(layer.Bytes())

@@ -22,7 +22,10 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-var programs = []string{"assay-run", "assay-review"}
+var programs = []string{"assay-run", "assay-review", "assay-suite"}
+
+// most bounds each program, in bytes: what people download and keep in images.
+const most = 45_000_000
 
 func main() {
 	log.SetFlags(0)
@@ -134,6 +137,9 @@ func build(version, arch string) ([]file, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(data) > most {
+			return nil, fmt.Errorf("%s for %s has %d bytes, at most %d are allowed", p, arch, len(data), most)
+		}
 		files = append(files, file{"bin/" + p, 0o755, data})
 	}
 	for _, p := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
@@ -153,12 +159,14 @@ func manPages(version string) ([]file, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command("go", "run", "-trimpath", "-tags", "man", "-ldflags", "-X main.release="+version,
-		"./cmd/assay-run", "man", dir)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("write the manual pages: %w", err)
+	for _, p := range []string{"assay-run", "assay-suite"} { // assay-run has the pages of assay-review's commands
+		cmd := exec.Command("go", "run", "-trimpath", "-tags", "man", "-ldflags", "-X main.release="+version,
+			"./cmd/"+p, "man", dir)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Stderr = os.Stderr
+		if err := cmd.Run(); err != nil {
+			return nil, fmt.Errorf("write the manual pages of %s: %w", p, err)
+		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {

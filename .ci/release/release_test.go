@@ -15,7 +15,8 @@ var when = time.Unix(1_700_000_000, 0).UTC()
 
 func sample() (files, man []file) {
 	return []file{{"bin/assay-run", 0o755, []byte("run")}, {"bin/assay-review", 0o755, []byte("review")},
-			{"LICENSE", 0o644, []byte("free")}, {"README.md", 0o644, []byte("read")}},
+			{"bin/assay-suite", 0o755, []byte("suite")}, {"LICENSE", 0o644, []byte("free")},
+			{"README.md", 0o644, []byte("read")}},
 		[]file{{"man/man1/assay-run.1", 0o644, []byte(".TH")}}
 }
 
@@ -78,7 +79,8 @@ func TestDebianReadsThePackage(t *testing.T) {
 		}
 	}
 	contents := tool(t, "dpkg-deb", "--contents", deb)
-	for _, want := range []string{"-rwxr-xr-x 0/0", "usr/bin/assay-review", "usr/share/man/man1/assay-run.1",
+	for _, want := range []string{"-rwxr-xr-x 0/0", "usr/bin/assay-review", "usr/bin/assay-suite",
+		"usr/share/man/man1/assay-run.1",
 		"usr/share/doc/assay-run/copyright"} {
 		if !strings.Contains(contents, want) {
 			t.Errorf("no %q in\n%s", want, contents)
@@ -114,6 +116,15 @@ func TestTheImageIsWhole(t *testing.T) {
 		}
 		if bytes.HasPrefix(data, []byte("{")) {
 			all += string(data)
+			continue
+		}
+		held := tool(t, "tar", "-tf", b)
+		want := "bin/\nbin/assay-review\nbin/assay-run\nlicenses/\nlicenses/LICENSE\ntmp/\ntmp/.keep\n"
+		if held != want {
+			t.Errorf("it holds %s, want %s", held, want)
+		}
+		if text := tool(t, "tar", "-xOf", b, "licenses/LICENSE"); text != "free" {
+			t.Errorf("the licence is %q", text)
 		}
 	}
 	for _, b := range blobs {

@@ -63,8 +63,14 @@ machine failed; 3 the suite file is bad; 130 the suite was interrupted.`,
 	root.SetVersionTemplate("assay-suite {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand(), a.compareCommand(), a.reportCommand())
+	for _, command := range packaging {
+		root.AddCommand(command())
+	}
 	return root
 }
+
+// packaging are the commands of builds that package the program.
+var packaging []func() *cobra.Command
 
 // usage makes the error for wrong usage of a command.
 func usage(cmd *cobra.Command, err error) error {
