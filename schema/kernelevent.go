@@ -2,7 +2,6 @@ package schema
 
 import (
 	"iter"
-	"strconv"
 	"strings"
 )
 
@@ -304,51 +303,6 @@ func (e *KernelEvent) openAccess() (a Access) {
 		a |= AccessRead
 	}
 	return a
-}
-
-// rare reports whether any field is set that most events leave out. TestEveryFieldIsWritten fails if one is missing
-// here.
-func (e *KernelEvent) rare() bool {
-	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" ||
-		e.TargetGiven != "" || e.Claimed || e.DirectoryClaimed || e.Truncated != 0 || e.Marks != 0 ||
-		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 ||
-		e.Remote != "" || e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil ||
-		e.EnvKeys != nil || e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" ||
-		e.BoundBy != "" || e.Check != "" || e.Baseline || e.ContainerID != "" || e.Late
-}
-
-// text returns the field that a key of "raw" names, nil when there is none.
-func (e *KernelEvent) text(name string) *string {
-	switch name {
-	case "value":
-		return &e.Value
-	case "target":
-		return &e.Target
-	case "given":
-		return &e.Given
-	case "target_given":
-		return &e.TargetGiven
-	case "exe":
-		return &e.Exe
-	case "cwd":
-		return &e.Cwd
-	case "local":
-		return &e.Local
-	case "remote":
-		return &e.Remote
-	}
-	list, index, _ := strings.Cut(name, ".")
-	ss := e.Argv
-	if list == "env_keys" {
-		ss = e.EnvKeys
-	} else if list != "argv" {
-		return nil
-	}
-	i, err := strconv.Atoi(index)
-	if err != nil || i < 0 || i >= len(ss) || strconv.Itoa(i) != index {
-		return nil
-	}
-	return &ss[i]
 }
 
 // Marks qualify a path.

@@ -19,13 +19,6 @@ var plain = [256]bool{
 	'u': true, 'v': true, 'w': true, 'x': true, 'y': true, 'z': true,
 }
 
-func appendValue(dst []byte, s string) ([]byte, bool) {
-	if s == "" {
-		return append(dst, "null"...), false
-	}
-	return appendString(dst, s)
-}
-
 // appendString writes s as a JSON string and reports whether it was not UTF-8;
 // each wrong byte is then written as U+FFFD.
 func appendString(dst []byte, s string) (_ []byte, bad bool) {

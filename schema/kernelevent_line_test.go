@@ -78,6 +78,43 @@ func TestDecodeKernelEventReadsAnyJSON(t *testing.T) {
 	}
 }
 
+// TestMembersAreThoseOfTheSchemas: each form has the members that its JSON Schema has, and needs those that it needs.
+func TestMembersAreThoseOfTheSchemas(t *testing.T) {
+	named := func(in forms) (names []string) {
+		for _, m := range kernelMembers {
+			if m.in&in == in {
+				names = append(names, m.name())
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	for id, form := range map[string]struct{ has, needs forms }{KernelEventV0: {inV0, neededV0},
+		KernelEventV1: {v1Only, neededV1}} {
+		src, err := JSONSchema(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc struct {
+			Properties map[string]json.RawMessage `json:"properties"`
+			Required   []string                   `json:"required"`
+		}
+		if err := json.Unmarshal(src, &doc); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(doc.Required)
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(doc.Properties)), named(form.has)); diff != "" {
+			t.Errorf("%s: members (-schema +table):\n%s", id, diff)
+		}
+		if diff := cmp.Diff(doc.Required, named(form.needs)); diff != "" {
+			t.Errorf("%s: needed members (-schema +table):\n%s", id, diff)
+		}
+	}
+	if name := kernelMembers[commonMembers].name(); name != "ppid" {
+		t.Errorf("the first rare member is %s, not ppid", name)
+	}
+}
+
 // TestDecodeKernelEventNamesTheFault: a line that is no JSON, or repeats a key, is
 // told from one that its schema refuses.
 func TestDecodeKernelEventNamesTheFault(t *testing.T) {
@@ -131,8 +168,8 @@ func FuzzDecodeKernelEvent(f *testing.F) {
 		f.Add([]byte(strings.Replace(openLineV0, `,"value"`, ","+more+`,"value"`, 1)))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		d := kernelDecoder{scanner: scanner{b: line}, e: &KernelEvent{}}
-		err := d.line()
+		var d kernelDecoder
+		err := d.line(line, &KernelEvent{})
 		schemaErr := oracles[0](line)
 		if schemaErr != nil && oracles[1](line) == nil {
 			schemaErr = nil
