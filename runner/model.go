@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/assay-run/assay-run/runner/model"
+	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -31,6 +32,10 @@ type Model struct {
 	Budget model.Budget `json:"budget,omitzero"`
 	// Prices is a file with what models cost; empty: it is not known.
 	Prices string `json:"prices,omitzero"`
+	// Replay is a bundle whose answers the command gets: it implies Gateway. Empty: the providers answer.
+	Replay string `json:"replay,omitzero"`
+	// ReplayStrict has no answer for requests that differ from the recorded ones in anything.
+	ReplayStrict bool `json:"replay_strict,omitzero"`
 }
 
 // ModelKeyAgent stands for a file of Model.Keys: the agent's requests carry its own login.
@@ -42,9 +47,12 @@ const maxKey = 16 << 10
 // ErrModel is wrapped by what Validate finds wrong with Spec.Model.
 var ErrModel = errors.New("model gateway")
 
+// On reports whether there is a model gateway.
+func (m *Model) On() bool { return m.Gateway || m.Replay != "" }
+
 func (s *Spec) validateModel(add addError) {
 	m := &s.Model
-	if !m.Gateway && (len(m.Keys) > 0 || len(m.Upstreams) > 0 || m.Bodies != "" || m.Prices != "" ||
+	if !m.On() && (len(m.Keys) > 0 || len(m.Upstreams) > 0 || m.Bodies != "" || m.Prices != "" ||
 		m.Budget != model.Budget{}) {
 		add(ErrModel, "the other options of the model gateway need --model-gateway")
 	}
@@ -77,6 +85,19 @@ func (s *Spec) validateModel(add addError) {
 	if m.Bodies != "" && m.Bodies != schema.ModelBodiesNone {
 		add(ErrModel, "bodies %q (none)", m.Bodies)
 	}
+	if m.ReplayStrict && m.Replay == "" {
+		add(ErrModel, "--model-replay-strict needs --model-replay")
+	}
+	if m.Replay != "" {
+		for _, route := range sortedKeys(m.Keys) {
+			if m.Keys[route] != ModelKeyAgent {
+				add(ErrModel, "a replay asks no provider, and needs no key of %s", route)
+			}
+		}
+		if len(m.Upstreams) > 0 {
+			add(ErrModel, "a replay asks no provider: --model-upstream has no use")
+		}
+	}
 	if err := m.Budget.Check(); err != nil {
 		add(ErrModel, "budget: %v", err)
 	}
@@ -98,7 +119,7 @@ func (s *Spec) CheckModel() error {
 
 // CheckModelPolicy reports a policy about requests to models that nobody would hold the command to.
 func (s *Spec) CheckModelPolicy(p *policy.File) error {
-	if p.DeniesProviderTools() && !s.Model.Gateway {
+	if p.DeniesProviderTools() && !s.Model.On() {
 		return fmt.Errorf("%w: the policy denies tools of providers (model.provider_tools), which only "+
 			"--model-gateway can do", ErrModel)
 	}
@@ -107,7 +128,7 @@ func (s *Spec) CheckModelPolicy(p *policy.File) error {
 
 // modelPrices reads the price list; nil where there is none.
 func (s *Spec) modelPrices() (*model.Prices, error) {
-	if !s.Model.Gateway || s.Model.Prices == "" {
+	if !s.Model.On() || s.Model.Prices == "" {
 		return nil, nil
 	}
 	p, err := model.LoadPrices(s.Model.Prices)
@@ -117,9 +138,9 @@ func (s *Spec) modelPrices() (*model.Prices, error) {
 	return p, nil
 }
 
-// modelRoutes are the ways to the providers that there is a key for; none without a gateway.
+// modelRoutes are the ways to the providers that there is a key for; none without a gateway, and in a replay.
 func (s *Spec) modelRoutes() (routes []model.Route, err error) {
-	if !s.Model.Gateway {
+	if !s.Model.Gateway || s.Model.Replay != "" {
 		return nil, nil
 	}
 	var errs []error
@@ -207,9 +228,19 @@ func checkKey(key string) error {
 	return nil
 }
 
+// replayed are the routes of a bundle that is replayed.
+func (m *Model) replayed(c *tape.Cassette) (routes []model.Route) {
+	for _, name := range c.Routes() {
+		if at, err := model.Upstream(name, ""); err == nil && slices.Contains(model.Routes, name) {
+			routes = append(routes, model.Route{Name: name, Upstream: at, Replayed: m.Keys[name] != ModelKeyAgent})
+		}
+	}
+	return routes
+}
+
 // record is how run.json says it; nil without a gateway.
 func (m *Model) record(routes []model.Route, prices *model.Prices) *schema.RunModel {
-	if !m.Gateway {
+	if !m.On() {
 		return nil
 	}
 	r := &schema.RunModel{Routes: []string{}, Bodies: m.Bodies}

@@ -11,6 +11,7 @@ import (
 	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/model"
+	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -25,6 +26,8 @@ type modelSide struct {
 	routes   func() ([]model.Route, error)
 	prices   func() (*model.Prices, error)
 	budget   model.Budget
+	replay   *tape.Cassette // nil: the providers answer
+	strict   bool
 	denies   bool // tools that providers run
 	digests  bool
 	wanted   bool
@@ -45,14 +48,19 @@ type sealing interface {
 
 // newModelSide makes the endpoint of a run.
 func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, at sealing) *modelSide {
-	return &modelSide{
-		wanted: spec.Model.Gateway, alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "", home: at, log: log,
+	m := &modelSide{
+		wanted: spec.Model.On(), alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "", home: at, log: log,
 		calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
 		routes: spec.modelRoutes, prices: spec.modelPrices,
 		budget:  spec.Model.Budget,
 		denies:  opt.Policy.DeniesProviderTools(),
 		digests: spec.Model.Bodies == schema.ModelBodiesNone,
 	}
+	if spec.Model.Replay != "" {
+		m.replay, m.strict = opt.Replay, spec.Model.ReplayStrict
+		m.routes = func() ([]model.Route, error) { return spec.Model.replayed(opt.Replay), nil }
+	}
+	return m
 }
 
 // open starts the endpoint.
@@ -67,11 +75,11 @@ func (m *modelSide) open(context.Context) error {
 	}
 	if err == nil {
 		m.recorder = model.NewRecorder(model.RecorderConfig{Log: m.log, Calls: m.calls, Digests: m.digests,
-			Prices: prices})
+			Prices: prices, Replay: m.replay})
 		m.endpoint, err = model.Listen(model.Config{
 			Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir, Drained: drained,
 			Budget: m.budget, Prices: prices,
-			DenyProviderTools: m.denies,
+			DenyProviderTools: m.denies, Replay: m.replay, ReplayStrict: m.strict,
 		})
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -28,6 +29,8 @@ type Options struct {
 	TurnsFile string
 	// Policy is what the file that Spec.Policy names says; nil reads it.
 	Policy *policy.File
+	// Replay has the answers of the bundle that Spec.Model.Replay names, without which it is not used.
+	Replay *tape.Cassette
 	// Audit gets every call event that comes through the gateway, besides the
 	// bundle. What a sink takes too slowly or not at all is missing there, and
 	// observation-health.json tells how much.

@@ -41,6 +41,9 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err := errors.Join(spec.CheckModel(), spec.CheckModelPolicy(opt.Policy)); err != nil {
 		return refused(spec, "model_gateway_unusable", err)
 	}
+	if spec.Model.Replay != "" && opt.Replay == nil {
+		return refused(spec, "model_gateway_unusable", fmt.Errorf("%w: the bundle to replay was not loaded", ErrModel))
+	}
 	if opt.Contained == nil { // who contains a run earlier checks this earlier
 		if err := CheckDescriptors(spec.Kernel != KernelOff); err != nil {
 			return refused(spec, "too_few_descriptors", err)
@@ -100,7 +103,7 @@ func newRun(spec *Spec, opt Options) *run {
 	}
 	log := evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
-		Redactor: opt.Redactor, Model: spec.Model.Gateway,
+		Redactor: opt.Redactor, Model: spec.Model.On(),
 	})
 	state, signals := &states{on: opt.OnState}, &inbox{C: opt.Signals, passed: map[string]bool{}}
 	var marked *layer.Checks // the cgroups of checks
@@ -394,7 +397,19 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 		return ExitTimeout
 	}
 	inside := res.Outcome == schema.OutcomeSignaled && !r.command.signals.passed[r.command.signal]
-	return contract.Blame(res, r.command.exit, inside)
+	exit := contract.Blame(res, r.command.exit, inside)
+	if exit == 0 && res.Model != nil && res.Model.Replay != nil && res.Model.Replay.Misses > 0 {
+		res.ErrorSource = new(string(schema.SourceRunner))
+		res.Error = &schema.ResultError{
+			Code: "model_replay_miss",
+			Message: fmt.Sprintf("%s no answer in the replayed bundle: %s",
+				schema.Count(res.Model.Replay.Misses, "request to a model had", "requests to models had"),
+				res.Model.Replay.FirstMiss),
+			Hint: "assay-run events --layer model shows the requests; if the agent has changed, record a run again",
+		}
+		return ExitRunner
+	}
+	return exit
 }
 
 // keepEvaluation puts what the evaluation file says into the bundle, before anything is started.

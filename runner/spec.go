@@ -304,7 +304,7 @@ func (s *Spec) LoadFile(path string) error {
 // pathFields are the fields that name files.
 func (s *Spec) pathFields() []*string {
 	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy, &s.Evaluation,
-		&s.Model.Prices}
+		&s.Model.Prices, &s.Model.Replay}
 }
 
 // Absolute is the spec with paths that mean the same in any directory. The
@@ -920,7 +920,7 @@ func (s *Spec) validateRequire(add addError) {
 		if !slices.Contains(Requirements, r) {
 			add(ErrChoice, "requirement %q (%s)", r, strings.Join(Requirements, ", "))
 		}
-		if r == RequireModelPath && !s.Model.Gateway {
+		if r == RequireModelPath && !s.Model.On() {
 			add(ErrModel, "requirement %s needs --model-gateway", r)
 		}
 	}

@@ -46,10 +46,26 @@ type ModelEventBody struct {
 	Cost     *float64  `json:"cost"`
 	Request  ModelBody `json:"request"`
 	Response ModelBody `json:"response"`
+	// ResponseHeaders are those of the answer that a client acts upon, by their names in lower case: content-type,
+	// retry-after, retry-after-ms and x-should-retry.
+	ResponseHeaders map[string]string `json:"response_headers,omitzero"`
+	// Replayed is where the answer comes from, in a run that replays a bundle. Nil: from the provider.
+	Replayed *ModelReplayed `json:"replayed,omitzero"`
 	// Unknown counts what the recorder does not know in the answer, such as new kinds of events;
 	// UnknownKinds are the first of them.
 	Unknown      uint64   `json:"unknown,omitzero"`
 	UnknownKinds []string `json:"unknown_kinds,omitzero"`
+}
+
+// ModelReplayed is a line of the bundle that was replayed.
+type ModelReplayed struct {
+	Seq uint64 `json:"seq"`
+	// Drift counts the places at which the request differs from the recorded one. Places are the first of them, as
+	// JSON pointers.
+	Drift  int      `json:"drift"`
+	Places []string `json:"places,omitzero"`
+	// Redacted tells that secrets had been taken out of the answer.
+	Redacted bool `json:"redacted,omitzero"`
 }
 
 // Error types of the recorder's own.
@@ -70,6 +86,7 @@ const (
 	ModelRefusedRequest    = "request"        // it could not be read
 	ModelRefusedTools      = "provider_tools" // it declares tools of the provider's, which the policy denies
 	ModelRefusedBudget     = "budget"         // the run's budget is spent
+	ModelRefusedMiss       = "replay_miss"    // the run replays a bundle, which has no answer
 	ModelRefusedUsage      = "usage_unknown"  // there is a budget, and it would not be known what the request uses
 	ModelRefusedPrice      = "price_unknown"  // there is a budget of cost, and the model has no price
 )
@@ -187,6 +204,10 @@ func (e *ModelEvent) read(d lineReader) error {
 			e.Request, err = d.modelBody()
 		case "response":
 			e.Response, err = d.modelBody()
+		case "response_headers":
+			e.ResponseHeaders, err = records(d, d.text)
+		case "replayed":
+			e.Replayed, err = pointer(d.modelReplayed())
 		case "unknown":
 			e.Unknown, err = d.count()
 		case "unknown_kinds":
@@ -276,6 +297,25 @@ func (d lineReader) modelTimings() (t ModelTimings, err error) {
 		return err
 	})
 	return t, cmp.Or(err, have.need("first_byte_ns", "end_ns"))
+}
+
+func (d lineReader) modelReplayed() (r ModelReplayed, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "seq":
+			r.Seq, err = d.count()
+		case "drift":
+			r.Drift, err = d.size()
+		case "places":
+			r.Places, err = d.texts()
+		case "redacted":
+			r.Redacted, err = d.boolean()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return r, cmp.Or(err, have.need("seq", "drift"))
 }
 
 func (d lineReader) modelBody() (b ModelBody, err error) {

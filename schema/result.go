@@ -100,6 +100,19 @@ type ModelTotals struct {
 	// Cost is the sum of those that are known, and CostUnknown counts the answers whose cost is not.
 	Cost        *float64 `json:"cost"`
 	CostUnknown uint64   `json:"cost_unknown"`
+	// Replay is there in a run that replays a bundle.
+	Replay *ModelReplay `json:"replay,omitzero"`
+}
+
+// ModelReplay is how a replay went.
+type ModelReplay struct {
+	Answers  uint64 `json:"answers"`           // that came from the bundle
+	Drifted  uint64 `json:"drifted"`           // of them, to requests that differ from the recorded ones in words
+	Redacted uint64 `json:"redacted,omitzero"` // of them, those that secrets had been taken out of
+	Misses   uint64 `json:"misses"`            // requests that have no answer
+	Unused   uint64 `json:"unused"`            // answers that no request had
+	// FirstMiss is why the first of the misses has no answer. Empty: there is none.
+	FirstMiss string `json:"first_miss,omitzero"`
 }
 
 // Results of a check, for a CheckSummary.

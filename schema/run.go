@@ -105,6 +105,8 @@ type RunModel struct {
 	// Prices is the digest of the price list that costs were computed by: "sha256:" and 64 hex digits. Absent
 	// without one.
 	Prices string `json:"prices,omitempty"`
+	// Replay is the identity of the bundle whose answers the run got. Absent where providers answered.
+	Replay string `json:"replay,omitempty"`
 }
 
 // ModelBodiesNone keeps the digests of bodies alone.

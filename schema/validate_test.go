@@ -282,8 +282,10 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"usage_raw":{},"tool_calls":[{"id":"i","name":"n","arguments":{},"arguments_text":"{","provider_executed":true,` +
 			`"complete":true}],"tool_results":[{"id":"i","name":"n","is_error":true}],"timings":{"first_byte_ns":1,` +
 			`"end_ns":2},"cost":0.5,"request":{"bytes":1,"sha256":"sha256:` + hex + `","body":{},"text":true,` +
-			`"left_out":true},"response":{"bytes":1,"sha256":"sha256:` + hex + `","body":"x","text":true,"left_out":true},` +
-			`"unknown":1,"unknown_kinds":["k"]}`},
+			`"left_out":true},"response":{"bytes":1,"sha256":"sha256:` + hex +
+			`","body":"x","text":true,"left_out":true},` +
+			`"unknown":1,"unknown_kinds":["k"],"response_headers":{"retry-after":"1"},` +
+			`"replayed":{"seq":1,"drift":1,"places":["/a"],"redacted":true}}`},
 	} {
 		seen := map[string]bool{}
 		for _, line := range lines {

@@ -394,6 +394,10 @@ func (s *Summary) models() string {
 	case m.Cost != nil:
 		text += fmt.Sprintf("; cost %.4g", *m.Cost)
 	}
+	if r := m.Replay; r != nil {
+		text += fmt.Sprintf("; replayed %s, %d without an answer, %d unused",
+			schema.Count(r.Answers, "answer", "answers"), r.Misses, r.Unused)
+	}
 	return text + "; layer " + Clean(cmp.Or(s.ModelLayer, schema.Unknown)) + "; path " +
 		strings.ReplaceAll(Clean(cmp.Or(s.ModelPath, schema.Unknown)), "_", " ")
 }

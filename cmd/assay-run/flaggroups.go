@@ -26,7 +26,7 @@ var runFlagGroups = []struct {
 	{"Tool calls", []string{"agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit", "cli-tool",
 		"check-tool", "max-field", "max-turn"}},
 	{"Models", []string{"model-gateway", "model-key", "model-upstream", "model-bodies", "model-budget",
-		"model-budget-end", "model-prices"}},
+		"model-budget-end", "model-prices", "model-replay", "model-replay-strict"}},
 	{"Secrets and signing", []string{"secret-env", "secret-file", "redaction-key", "unsafe-disable-redaction", "sign",
 		"sign-command"}},
 	{"Help", []string{"help", "version"}},

@@ -116,6 +116,10 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.Var(&s.Model.Budget, "model-budget",
 		"refuse requests to models beyond `LIMITS`, such as requests=20,tokens=2M,cost=5")
 	fs.BoolVar(&s.Model.Budget.End, "model-budget-end", false, "also end the run once the model budget is spent")
+	fs.StringVar(&s.Model.Replay, "model-replay", "",
+		"answer requests to models with what the run in `BUNDLE` was answered; needs no key and no network")
+	fs.BoolVar(&s.Model.ReplayStrict, "model-replay-strict", false,
+		"with --model-replay: refuse requests that differ from the recorded ones in any text")
 	fs.StringVar(&s.Model.Prices, "model-prices", "", "compute what requests to models cost by the prices in `FILE`")
 }
 

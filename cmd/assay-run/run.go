@@ -75,6 +75,10 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err := spec.CheckModelPolicy(rules); err != nil {
 		return nothingRun(console.WithHint(err, "add --model-gateway, or take the key out of the policy"))
 	}
+	replay, err := a.loadReplay(ctx, spec.Model.Replay)
+	if err != nil {
+		return nothingRun(err)
+	}
 	if f.dryRun {
 		return a.dryRun(spec, rules, output)
 	}
@@ -82,7 +86,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
-	opt := runner.Options{Policy: rules, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	opt := runner.Options{Policy: rules, Replay: replay.answers, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
 	abandoned := false // what is still in use is left to the end of this process
 	messages := a.queueMessages()
 	defer func() {
@@ -111,6 +115,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 			r.close()
 		}
 	}()
+	if replay.answers != nil {
+		r.record.Model.Routes, r.record.Model.Replay = replay.answers.Routes(), replay.identity
+	}
 	caught := signals.Catch()
 	if err := r.start(); err != nil {
 		caught.Stop()
@@ -146,6 +153,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		defer messages.Flush()
 		a.tellHealth(health, result, lost.end())
 		a.tellLimits(result)
+		a.tellReplay(result)
 		refused.end()
 		return a.tell(r.seal(ctx, result, recording, end.released))
 	})

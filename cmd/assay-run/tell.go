@@ -61,6 +61,26 @@ func (a *app) tellLimits(result *schema.Result) {
 		result.Limits.Pids)
 }
 
+// tellReplay says how the command asked otherwise than the replayed run, and what it got of a bundle without secrets.
+func (a *app) tellReplay(result *schema.Result) {
+	if a.say.Quiet || result.Model == nil || result.Model.Replay == nil {
+		return
+	}
+	r := result.Model.Replay
+	if r.Unused > 0 {
+		a.say.Warning("%s not used: the command asked for less than in the replayed run",
+			schema.Count(r.Unused, "answer of the replayed bundle was", "answers of the replayed bundle were"))
+	}
+	if r.Redacted > 0 {
+		a.say.Warning("%s replayed without the secrets that were redacted from the recorded run",
+			schema.Count(r.Redacted, "answer was", "answers were"))
+	}
+	if r.Drifted > 0 {
+		a.say.Info("%s from the recorded ones in words; layers/model.ndjson says where",
+			schema.Count(r.Drifted, "request to a model differs", "requests to models differ"))
+	}
+}
+
 // losses tells what was not recorded: the first loss at once, and all others at the end.
 type losses struct {
 	app *app

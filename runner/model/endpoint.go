@@ -22,6 +22,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/model/wire"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -41,6 +42,10 @@ type Config struct {
 	// Budget bounds what is asked of the providers, by Prices where it has a limit of cost.
 	Budget Budget
 	Prices *Prices
+	// Replay has the answers of an earlier run. Nil: the providers answer. With ReplayStrict, a request that differs
+	// from the recorded one in anything has no answer.
+	Replay       *tape.Cassette
+	ReplayStrict bool
 	// DenyProviderTools refuses requests that declare tools which the provider runs.
 	DenyProviderTools bool
 }
@@ -67,6 +72,9 @@ func Listen(cfg Config) (*Endpoint, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("model gateway: %w", err)
+	}
+	if cfg.Replay != nil {
+		cfg.Budget.Cost = 0 // which nothing has
 	}
 	e := &Endpoint{cfg: cfg, token: "assay-run-" + rand.Text(), address: l.Addr().String(),
 		proxies: map[string]*httputil.ReverseProxy{}, purse: newPurse(cfg.Budget, cfg.Prices)}
@@ -111,7 +119,7 @@ func (e *Endpoint) changed(c net.Conn, state http.ConnState) {
 		}
 	case http.StateActive:
 		own.unread = &exchange{connection: own.number, remote: c.RemoteAddr().String(), start: e.cfg.Now(),
-			refused: schema.ModelRefusedRequest, response: &tape{memory: &e.memory}}
+			refused: schema.ModelRefusedRequest, response: &passage{memory: &e.memory}}
 	case http.StateClosed:
 		e.conns.Done()
 	}
@@ -199,7 +207,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	own.unread = nil
 	x := &exchange{connection: own.number, method: r.Method, rawPath: r.URL.Path, remote: r.RemoteAddr,
 		start:         e.cfg.Now(),
-		requestHeader: r.Header.Clone(), purse: e.purse, response: &tape{memory: &e.memory, dir: e.cfg.Dir}}
+		requestHeader: r.Header.Clone(), purse: e.purse, response: &passage{memory: &e.memory, dir: e.cfg.Dir}}
 	what, known := classify(r.Method, r.URL.Path)
 	x.asked = what
 	route := e.route(what.route)
@@ -256,6 +264,10 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(out, x, status, why.message)
 		return
 	}
+	if e.cfg.Replay != nil {
+		e.replay(out, x)
+		return
+	}
 	e.cfg.Record.began(x)
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(x.request)), int64(len(x.request)), nil
 	e.proxies[what.route].ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
@@ -269,15 +281,7 @@ func (e *Endpoint) check(x *exchange) *refusal {
 	if x.api != wire.Responses && (e.purse == nil && !e.cfg.DenyProviderTools || !counts(x.api)) {
 		return nil
 	}
-	q := &wire.Request{}
-	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
-	if err == nil {
-		q = wire.ReadRequest(x.api, body)
-	}
-	if x.model != "" {
-		q.Model = x.model
-	}
-	q.Stream = q.Stream || x.stream
+	q, body, err := x.read()
 	if x.api == wire.Responses && (q.Background || err != nil) {
 		return &refusal{schema.ModelRefusedBackground,
 			"the model gateway passes on no background requests: their answers may come after the run"}
@@ -287,6 +291,56 @@ func (e *Endpoint) check(x *exchange) *refusal {
 			"the policy denies tools that the provider runs (model.provider_tools), and the request " + why}
 	}
 	return e.purse.admit(x, q)
+}
+
+// read is what the request says, and its body without a content encoding. What it says is empty after an error.
+func (x *exchange) read() (q *wire.Request, body []byte, err error) {
+	q = &wire.Request{}
+	if body, err = decoded(bytes.NewReader(x.request), x.requestHeader); err == nil {
+		q = wire.ReadRequest(x.api, body)
+	}
+	if x.model != "" {
+		q.Model = x.model
+	}
+	q.Stream = q.Readable && (q.Stream || x.stream)
+	return q, body, err
+}
+
+// replay answers a request from the bundle.
+func (e *Endpoint) replay(w http.ResponseWriter, x *exchange) {
+	q, body, _ := x.read()
+	a, err := e.cfg.Replay.Take(&tape.Request{
+		Route: x.route, Path: x.rawPath, Model: q.Model, Stream: q.Stream, Body: e.cfg.Record.redact(body),
+	}, e.cfg.ReplayStrict)
+	if err != nil {
+		x.refused, x.missed = schema.ModelRefusedMiss, valid(err.Error())
+		refuse(w, x, http.StatusBadRequest, "the replayed bundle has no answer: "+err.Error())
+		return
+	}
+	x.replayed = &schema.ModelReplayed{Seq: a.Seq, Drift: a.Drift, Places: a.Places, Redacted: a.Redacted}
+	e.cfg.Record.began(x)
+	switch {
+	case a.Unreachable:
+		x.failure = schema.ModelErrorUnreachable
+		refuse(w, x, http.StatusBadGateway, "the model gateway could not reach the provider, in the replayed run")
+		return
+	case a.Status == 0:
+		panic(http.ErrAbortHandler)
+	}
+	for name, value := range a.Headers {
+		w.Header().Set(name, value)
+	}
+	if !a.Broken && !wire.IsStream(a.Headers["content-type"]) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(a.Body)))
+	}
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body)
+	_ = http.NewResponseController(w).Flush()
+	if a.Broken {
+		x.failure = schema.ModelErrorBroken
+		panic(http.ErrAbortHandler)
+	}
+	x.whole = true
 }
 
 // providerTools says how a request has the provider run tools, or might; empty: it does not.
@@ -309,7 +363,7 @@ func providerTools(q *wire.Request, body jsontext.Value) string {
 // mayAsk reports whether all that a request carries as credentials is the run's token, or its route takes the agent's
 // own.
 func (e *Endpoint) mayAsk(r *http.Request, route *Route) bool {
-	if route != nil && route.Key == "" {
+	if route != nil && route.login() {
 		return true
 	}
 	all := credentials(r)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/assay-run/assay-run/runner/model/wire"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // exchange is a request and its answer, as they passed.
@@ -23,6 +24,8 @@ type exchange struct {
 	end             int64
 	refused         string
 	failure         string // an error type of ours, or empty
+	replayed        *schema.ModelReplayed
+	missed          string // why a replayed bundle has no answer
 
 	purse         *purse // that pays for it; may be nil
 	request       []byte
@@ -32,7 +35,7 @@ type exchange struct {
 	mu             sync.Mutex // of what follows, until the exchange has ended
 	status         int        // 0: nothing was answered
 	responseHeader http.Header
-	response       *tape
+	response       *passage
 	ended          bool
 	length         int64        // of the response, as its header says; 0: it does not
 	passed         atomic.Int64 // when the answer's first byte was about to pass; 0: none was
@@ -72,10 +75,10 @@ func (x *exchange) completed(offset int64) int64 {
 	return marks[i-1].at
 }
 
-// memory bounds what all tapes of an endpoint hold, in bytes.
+// memory bounds what all passages of an endpoint hold, in bytes.
 type memory struct{ left atomic.Int64 }
 
-// maxMemory is what tapes hold in memory, in bytes. The rest is in files.
+// maxMemory is what passages hold in memory, in bytes. The rest is in files.
 const maxMemory = 32 << 20
 
 // take reports whether n more bytes may be held.
@@ -87,9 +90,10 @@ func (m *memory) take(n int) bool {
 	return false
 }
 
-// tape holds what passed: in memory, and beyond its bound in a file without a name. It is for one goroutine at a time,
+// passage holds what passed: in memory, and beyond its bound in a file without a name. It is for
+// one goroutine at a time,
 // but for its readers: they have what there was when they were made.
-type tape struct {
+type passage struct {
 	memory *memory
 	dir    string // of the file
 	held   []byte
@@ -105,7 +109,7 @@ type mark struct{ from, at int64 }
 // maxMarks bounds the marks of an answer. The last one stands for all behind it.
 const maxMarks = 1 << 16
 
-func (t *tape) write(b []byte) {
+func (t *passage) write(b []byte) {
 	t.size += int64(len(b))
 	if t.err != nil {
 		return
@@ -124,7 +128,7 @@ func (t *tape) write(b []byte) {
 }
 
 // reader reads it from its beginning.
-func (t *tape) reader() io.Reader {
+func (t *passage) reader() io.Reader {
 	if t.file == nil {
 		return bytes.NewReader(t.held)
 	}
@@ -132,7 +136,7 @@ func (t *tape) reader() io.Reader {
 }
 
 // free lets go of what it holds.
-func (t *tape) free() {
+func (t *passage) free() {
 	t.memory.left.Add(int64(len(t.held)))
 	t.held = nil
 	if t.file != nil {

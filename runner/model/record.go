@@ -18,6 +18,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/model/wire"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -45,6 +46,8 @@ type RecorderConfig struct {
 	Prices *Prices
 	// Calls takes in what the answers and requests say of tool calls; nil: nobody does.
 	Calls Calls
+	// Replay has the answers of an earlier run; nil: the providers answer.
+	Replay *tape.Cassette
 	// Digests keeps of bodies, and of the arguments of tool calls, nothing but digests.
 	Digests bool
 }
@@ -82,6 +85,7 @@ type Recorder struct {
 	failed  map[[sha256.Size]byte]uint64 // requests that failed last, by what they were
 	results map[string]bool              // of tools, by route and id
 	totals  schema.ModelTotals
+	replay  schema.ModelReplay
 	reasons map[string]uint64 // why the layer is less than complete, with how often
 	err     error
 }
@@ -306,7 +310,17 @@ func (r *Recorder) Close() error {
 }
 
 // Totals are those of all lines, after Close.
-func (r *Recorder) Totals() schema.ModelTotals { return r.totals }
+func (r *Recorder) Totals() schema.ModelTotals {
+	t := r.totals
+	if r.cfg.Replay != nil {
+		r.replay.Unused = uint64(r.cfg.Replay.Unused())
+		t.Replay = &r.replay
+	}
+	return t
+}
+
+// redact takes the secrets out of a JSON value.
+func (r *Recorder) redact(v []byte) []byte { return r.blobs.RedactJSON(v) }
 
 // write writes the lines. looked is closed when no more of them come.
 func (r *Recorder) write(looked <-chan struct{}) {
@@ -379,7 +393,11 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	x.purse.settle(x, &e.Usage, str(e.ResponseModel))
 	if x.refused == "" && x.status == http.StatusOK && x.api.Generates() {
 		e.Cost = r.cfg.Prices.of(str(e.ResponseModel), str(e.RequestModel)).cost(&e.Usage)
+		if x.replayed != nil {
+			e.Cost = new(0.0)
+		}
 	}
+	e.Replayed = x.replayed
 	if x.failure != "" {
 		e.ErrorType = new(x.failure)
 	}
@@ -433,6 +451,20 @@ func (r *Recorder) fit(e *schema.ModelEventBody) {
 func (r *Recorder) count(x *exchange, e *schema.ModelEventBody) {
 	t := &r.totals
 	t.Requests++
+	switch {
+	case x.refused == schema.ModelRefusedMiss:
+		if r.replay.Misses++; r.replay.FirstMiss == "" {
+			r.replay.FirstMiss = x.missed
+		}
+	case x.replayed != nil:
+		r.replay.Answers++
+		if x.replayed.Redacted {
+			r.replay.Redacted++
+		}
+		if x.replayed.Drift > 0 {
+			r.replay.Drifted++
+		}
+	}
 	if x.refused != "" {
 		t.Refused++
 		return
@@ -510,6 +542,7 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 	if x.status == 0 {
 		return
 	}
+	e.ResponseHeaders = told(x.responseHeader)
 	if x.response.err != nil {
 		r.reasons[reasonLost]++
 		return
@@ -547,6 +580,20 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 	if err == nil {
 		e.Response = r.body(x.response.size, body)
 	}
+}
+
+// told are those headers of an answer that a client acts upon.
+func told(h http.Header) map[string]string {
+	var all map[string]string
+	for _, name := range []string{"content-type", "retry-after", "retry-after-ms", "x-should-retry"} {
+		if v := h.Get(name); v != "" && len(v) <= maxPath {
+			if all == nil {
+				all = map[string]string{}
+			}
+			all[name] = valid(v)
+		}
+	}
+	return all
 }
 
 // calls takes in the tool calls of an answer.

@@ -26,7 +26,12 @@ type Route struct {
 	Upstream *url.URL
 	// Key is the provider's key. Empty: the agent's requests carry its own login, which is passed on.
 	Key string
+	// Replayed tells that a bundle answers: the agent gets a token all the same.
+	Replayed bool
 }
+
+// login reports whether the agent's requests carry its own login.
+func (r *Route) login() bool { return r.Key == "" && !r.Replayed }
 
 // KeyVariables are the environment variables that a route's key is looked for in.
 func KeyVariables(route string) []string {
@@ -197,18 +202,18 @@ func (r *Route) environment(address, token string) (set, drop []string) {
 	switch r.Name {
 	case Anthropic:
 		set = []string{"ANTHROPIC_BASE_URL=" + at, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
-		if r.Key != "" {
+		if !r.login() {
 			set = append(set, "ANTHROPIC_API_KEY="+token)
 			drop = []string{"ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"}
 		}
 	case OpenAI:
 		set = []string{"OPENAI_BASE_URL=" + at + "/v1"}
-		if r.Key != "" {
+		if !r.login() {
 			set = append(set, "OPENAI_API_KEY="+token, "CODEX_API_KEY="+token)
 		}
 	case Gemini:
 		set = []string{"GOOGLE_GEMINI_BASE_URL=" + at}
-		if r.Key != "" {
+		if !r.login() {
 			set = append(set, "GEMINI_API_KEY="+token)
 			drop = []string{"GOOGLE_API_KEY"}
 		}
