@@ -7,8 +7,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// CapabilityDiffV0 is the schema of a [Capability].
-const CapabilityDiffV0 = "assay.runner.capability_diff.v0"
+// capabilityDiffV0 is the schema of a [Capability].
+const capabilityDiffV0 = "assay.runner.capability_diff.v0"
 
 // Capability is a capability_diff.v0: which values of the capability surface
 // one run has and the other does not. It is a projection of the two bundles'
@@ -89,12 +89,12 @@ type PolicyChange struct {
 // idempotent is the note of two evidence sets that are the same.
 const idempotent = "capability_diff_idempotent: base and head evidence sets are identical"
 
-// CapabilityOf projects the capability diff of two runs.
-func CapabilityOf(base, head *archive.Documents) *Capability {
+// capabilityOf projects the capability diff of two runs.
+func capabilityOf(base, head *archive.Documents) *Capability {
 	none := []string{}
 	baseIDs, headIDs := bindings(base), bindings(head)
 	c := &Capability{
-		Schema: CapabilityDiffV0, BaseRunID: base.Health.RunID, HeadRunID: head.Health.RunID,
+		Schema: capabilityDiffV0, BaseRunID: base.Health.RunID, HeadRunID: head.Health.RunID,
 		Preconditions: Preconditions{
 			BaseHealthClean: healthClean(&base.Health), HeadHealthClean: healthClean(&head.Health),
 			BaseCorrelationClean: correlationClean(&base.Correlation),

@@ -35,7 +35,7 @@ func TestIdempotentCapabilityDiffIsTheGoldenOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := schema.Document(CapabilityOf(golden(t), golden(t)))
+	got, err := schema.Document(capabilityOf(golden(t), golden(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestCapabilityDiffStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			head := golden(t)
 			c.change(head)
-			got := CapabilityOf(golden(t), head)
+			got := capabilityOf(golden(t), head)
 			if got.Status != c.want {
 				t.Errorf("status is %s, want %s", got.Status, c.want)
 			}
@@ -84,7 +84,7 @@ func TestAChangedDecisionOfTheSameCallIsAPolicyOutcome(t *testing.T) {
 	head.Correlation.Bindings[0].PolicyDecision = "deny"
 	allow, deny := "allow", "deny"
 	want := []PolicyChange{{"tc_runner_policy_001", &allow, &deny}}
-	if d := cmp.Diff(want, CapabilityOf(golden(t), head).Policy.Changed); d != "" {
+	if d := cmp.Diff(want, capabilityOf(golden(t), head).Policy.Changed); d != "" {
 		t.Error(d)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// RunDiffV0 is the schema of a [Diff].
-const RunDiffV0 = "assay.runner.run_diff.v0"
+// runDiffV0 is the schema of a [Diff].
+const runDiffV0 = "assay.runner.run_diff.v0"
 
 // Answers of a diff, beside Unknown.
 const (
@@ -22,7 +22,7 @@ const (
 
 // Diff is what differs between two runs.
 type Diff struct {
-	Schema string `json:"schema"` // RunDiffV0
+	Schema string `json:"schema"` // runDiffV0
 	Base   Side   `json:"base"`
 	Head   Side   `json:"head"`
 	// Answer is different when something surely differs, unknown when nothing
@@ -99,10 +99,10 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 	}
 	b.relative, h.relative = b.workdir != h.workdir, b.workdir != h.workdir
 	d := &Diff{
-		Schema: RunDiffV0, Base: side(base), Head: side(head),
+		Schema: runDiffV0, Base: side(base), Head: side(head),
 		Verdict:    changes(verdict(base.Docs), verdict(head.Docs)),
 		Observed:   changes(observed(base.Docs), observed(head.Docs)),
-		Capability: CapabilityOf(base.Docs, head.Docs),
+		Capability: capabilityOf(base.Docs, head.Docs),
 	}
 	for _, s := range []struct {
 		name  string
@@ -353,10 +353,10 @@ func (d *Diff) WriteMarkdown(w io.Writer) error {
 			}
 		}
 		for _, g := range s.BaseGaps {
-			fmt.Fprintf(&b, "- base: %s\n", Markdown(g))
+			fmt.Fprintf(&b, "- base: %s\n", markdown(g))
 		}
 		for _, g := range s.HeadGaps {
-			fmt.Fprintf(&b, "- head: %s\n", Markdown(g))
+			fmt.Fprintf(&b, "- head: %s\n", markdown(g))
 		}
 	}
 	table("What could be observed", d.Observed)
@@ -378,9 +378,9 @@ func code(s string) string {
 	return fence + s + fence
 }
 
-// Markdown escapes text from evidence for Markdown, where it must stand for
+// markdown escapes text from evidence for Markdown, where it must stand for
 // itself.
-func Markdown(s string) string {
+func markdown(s string) string {
 	var b strings.Builder
 	for _, r := range view.Clean(s) {
 		if strings.ContainsRune("\\`*_{}[]()#+!|<>&~@", r) {

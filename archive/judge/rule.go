@@ -498,7 +498,7 @@ func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 	from := set.Bundles[0]
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
-		c := CapabilityOf(from.Docs, s.Docs)
+		c := capabilityOf(from.Docs, s.Docs)
 		for _, list := range []struct {
 			what string
 			sets Sets

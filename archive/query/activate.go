@@ -217,9 +217,9 @@ type Event struct {
 	answer map[uint64]bool
 }
 
-// ProcessVars are the variables of events that are the same for all that a process did
+// processVars are the variables of events that are the same for all that a process did
 // while it executed one program.
-var ProcessVars = []string{"exe", "argv", "command", "cwd"}
+var processVars = []string{"exe", "argv", "command", "cwd"}
 
 // Parent is the activation that this one is within: none.
 func (e *Event) Parent() interpreter.Activation { return nil }

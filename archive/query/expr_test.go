@@ -193,7 +193,7 @@ func TestOneAnswerForAProcess(t *testing.T) {
 		{other, schema.KernelEvent{Kind: schema.KindExit, ExecID: 1}, false},
 	} {
 		e.K = &c.k
-		if got, err := c.p.EvalEvent(e); err != nil || got != c.want {
+		if got, err := c.p.evalEvent(e); err != nil || got != c.want {
 			t.Errorf("%d: %v, %v", i, got, err)
 		}
 	}

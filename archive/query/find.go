@@ -38,7 +38,7 @@ func Scan(ctx context.Context, b *view.Bundle, table *view.Table,
 			for i, p := range programs {
 				at[i].K, at[i].Bytes = it.Kernel, len(it.Line)
 				var err error
-				if match[i], err = p.EvalEvent(&at[i]); err != nil {
+				if match[i], err = p.evalEvent(&at[i]); err != nil {
 					return nil, &EvalError{i, err}
 				}
 			}

@@ -170,12 +170,6 @@ func onlyKind(e ast.Expr) string {
 	return ""
 }
 
-// UsesPrefix reports whether the expression refers to a variable of a group,
-// such as "health.".
-func (p *Program) UsesPrefix(prefix string) bool {
-	return slices.ContainsFunc(p.names, func(n string) bool { return strings.HasPrefix(n, prefix) })
-}
-
 // Eval evaluates the expression. An error is of the evaluation: an element that
 // is not there, a bad conversion, too much work.
 func (p *Program) Eval(a interpreter.Activation) (bool, error) {
@@ -191,10 +185,10 @@ func (p *Program) Eval(a interpreter.Activation) (bool, error) {
 	return ok && bool(b) != p.negated, nil
 }
 
-// EvalEvent evaluates the expression for an event. Where it is about nothing but
+// evalEvent evaluates the expression for an event. Where it is about nothing but
 // the process and the run, the answer is the same for all that a process did, and
 // is found once.
-func (p *Program) EvalEvent(e *Event) (bool, error) {
+func (p *Program) evalEvent(e *Event) (bool, error) {
 	if e.last != p {
 		e.last, e.answer = p, nil
 		if e.Table != nil && !slices.ContainsFunc(p.names, ofEvent) {
@@ -215,14 +209,14 @@ func (p *Program) EvalEvent(e *Event) (bool, error) {
 }
 
 // NeedsTable reports whether the program needs the table of processes for events.
-func (p *Program) NeedsTable() bool { return p.Uses(append(ProcessVars, "network_namespace")...) }
+func (p *Program) NeedsTable() bool { return p.Uses(append(processVars, "network_namespace")...) }
 
 // ofEvent reports whether a variable differs between the events of a process.
 func ofEvent(name string) bool {
 	known := func(of Subject) bool {
 		return slices.ContainsFunc(vars[of], func(v Var) bool { return v.Name == name })
 	}
-	return known(Events) && !known(Runs) && !slices.Contains(ProcessVars, name)
+	return known(Events) && !known(Runs) && !slices.Contains(processVars, name)
 }
 
 // native turns a Go value into one of CEL.

@@ -31,8 +31,8 @@ var (
 	labels = cel.MapType(cel.StringType, cel.StringType)
 )
 
-// Shared are the variables that every subject has.
-var Shared = []Var{
+// shared are the variables that every subject has.
+var shared = []Var{
 	{"run.id", cel.StringType, "the run's id"},
 	{"run.bundle", cel.StringType, "the bundle's name on the command line"},
 	{"run.verified", cel.BoolType, "the bundle verifies"},
@@ -174,5 +174,5 @@ var vars = map[Subject][]Var{
 
 // Vars are the variables of a subject, its own first.
 func Vars(s Subject) []Var {
-	return append(append([]Var(nil), vars[s]...), Shared...)
+	return append(append([]Var(nil), vars[s]...), shared...)
 }

@@ -100,7 +100,7 @@ func (f *follower) poll(t *teller) error {
 			return err
 		}
 		s.until(t, f.e.TNS)
-		return t.Kernel(&f.e)
+		return t.kernel(&f.e)
 	})
 	s.until(t, 1<<62)
 	return err

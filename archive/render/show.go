@@ -47,7 +47,7 @@ func Show(ctx context.Context, w io.Writer, b *view.Bundle, opt ShowOptions) err
 			return fmt.Errorf("%s: %w", b.Name, err)
 		}
 		s.until(t, it.Kernel.TNS)
-		if err := t.Kernel(it.Kernel); err != nil {
+		if err := t.kernel(it.Kernel); err != nil {
 			return err
 		}
 	}

@@ -89,7 +89,7 @@ func (s *sides) model(e *schema.ModelEvent) {
 	s.add(e.Timings.EndNS, func(t *teller) {
 		t.Heading(e.Timings.EndNS, modelText(e))
 		for i := range e.ToolCalls {
-			t.Detail("proposes " + proposalText(&e.ToolCalls[i]))
+			t.detail("proposes " + proposalText(&e.ToolCalls[i]))
 		}
 	})
 }
@@ -147,10 +147,10 @@ func (s *sides) turn(turn *schema.Turn) {
 	s.add(turn.TStartNS, func(t *teller) {
 		t.Heading(turn.TStartNS, text)
 		if turn.Prompt != nil {
-			t.Detail("asked: " + *turn.Prompt)
+			t.detail("asked: " + *turn.Prompt)
 		}
 		if len(turn.Parameters) > 0 {
-			t.Detail("with " + string(turn.Parameters))
+			t.detail("with " + string(turn.Parameters))
 		}
 	})
 	end := ""
@@ -169,7 +169,7 @@ func (s *sides) turn(turn *schema.Turn) {
 		s.add(turn.TEndNS, func(t *teller) {
 			t.Heading(turn.TEndNS, strings.TrimSpace(fmt.Sprintf("turn %d ended  %s", turn.Index, end)))
 			if len(turn.Output) > 0 {
-				t.Detail("answer " + string(turn.Output))
+				t.detail("answer " + string(turn.Output))
 			}
 		})
 	}

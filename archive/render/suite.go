@@ -46,7 +46,7 @@ type Case struct {
 	Milliseconds int64
 }
 
-// Detail is one thing that was found, or one reason why nothing can be told.
+// detail is one thing that was found, or one reason why nothing can be told.
 type Detail struct {
 	Text string
 	// Layer and Line name where in the bundle it is; Line counts from 1.

@@ -38,8 +38,8 @@ func newTeller(w io.Writer, opt ShowOptions) *teller {
 	return &teller{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: view.NewTable()}
 }
 
-// Kernel tells of a kernel event. Events must come in order.
-func (t *teller) Kernel(e *schema.KernelEvent) error {
+// kernel tells of a kernel event. Events must come in order.
+func (t *teller) kernel(e *schema.KernelEvent) error {
 	t.table.Add(e)
 	if e.Kind == schema.KindOpen && e.Class == schema.ClassAgent && !e.Failed() && !e.Writes() {
 		t.reads += e.Times()
@@ -122,8 +122,8 @@ func (t *teller) Heading(tns int64, text string) {
 	t.write(t.stamp(tns) + t.paint(bold, "● "+view.Cut(view.Clean(text), 240)) + "\n")
 }
 
-// Detail writes a line below a heading.
-func (t *teller) Detail(text string) {
+// detail writes a line below a heading.
+func (t *teller) detail(text string) {
 	t.write(strings.Repeat(" ", 14) + view.Cut(view.Clean(text), 240) + "\n")
 }
 
@@ -197,10 +197,10 @@ func (t *teller) end(b *view.Bundle, streams []stream, lost int) {
 		title := fmt.Sprintf("\n%s (%d bytes; it was captured without times)\n", s.name, s.size)
 		t.write(t.paint(bold, title))
 		for line := range bytes.Lines(s.data) {
-			t.Detail("│ " + withoutEscapes(strings.TrimRight(string(line), "\r\n")))
+			t.detail("│ " + withoutEscapes(strings.TrimRight(string(line), "\r\n")))
 		}
 		if int64(len(s.data)) < s.size {
-			t.Detail(fmt.Sprintf("│ … and %d bytes more", s.size-int64(len(s.data))))
+			t.detail(fmt.Sprintf("│ … and %d bytes more", s.size-int64(len(s.data))))
 		}
 	}
 	t.write(t.paint(bold, "\nwhat this story may be missing\n"))

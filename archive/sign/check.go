@@ -48,7 +48,7 @@ func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.T
 	if envelopes == "" {
 		envelopes = path + Suffix
 	}
-	actual, err := Describe(ctx, path)
+	actual, err := describe(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ const maxEnvelopes = 4 << 20
 // about the same bundle by other keys stay there; others are replaced. The file
 // is written whole or not at all.
 func Bundle(ctx context.Context, path, identity string, by Signer) (string, error) {
-	statement, err := Describe(ctx, path)
+	statement, err := describe(ctx, path)
 	if err != nil {
 		return "", err
 	}
@@ -40,7 +40,7 @@ func Bundle(ctx context.Context, path, identity string, by Signer) (string, erro
 	if err != nil {
 		return "", err
 	}
-	made, err := signer.SignPayload(ctx, PayloadType, body)
+	made, err := signer.SignPayload(ctx, payloadType, body)
 	if err != nil {
 		return "", fmt.Errorf("sign %s: %w", path, err)
 	}
@@ -81,7 +81,7 @@ func sameKey(a, b *dsse.Envelope) bool {
 
 // statementOf reads an envelope's payload, which nobody has verified yet.
 func statementOf(e *dsse.Envelope) (*Statement, error) {
-	if e.PayloadType != PayloadType {
+	if e.PayloadType != payloadType {
 		return nil, fmt.Errorf("payload type %q", e.PayloadType)
 	}
 	body, err := e.DecodeB64Payload()
@@ -92,7 +92,7 @@ func statementOf(e *dsse.Envelope) (*Statement, error) {
 	if err := json.Unmarshal(body, &s); err != nil {
 		return nil, err
 	}
-	if s.Type != StatementType || s.PredicateType != PredicateType {
+	if s.Type != statementType || s.PredicateType != predicateType {
 		return nil, fmt.Errorf("a statement %q with predicate %q", s.Type, s.PredicateType)
 	}
 	return &s, nil

@@ -74,7 +74,7 @@ func TestAnAcceptedKeyCannotSayWhatTheBundleDoesNot(t *testing.T) {
 		{"better health", func(s *Statement) { s.Predicate.Health.KernelLayer = "whole" }, "health"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			statement, err := Describe(t.Context(), path)
+			statement, err := describe(t.Context(), path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestAnyoneMayWriteAKeyID(t *testing.T) {
 	path, _ := sample(t)
 	key, trust := newKey(t)
 	stranger, _ := newKey(t)
-	statement, err := Describe(t.Context(), path)
+	statement, err := describe(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func put(t *testing.T, path string, by Signer, statement *Statement) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := s.SignPayload(t.Context(), PayloadType, body)
+	e, err := s.SignPayload(t.Context(), payloadType, body)
 	if err != nil {
 		t.Fatal(err)
 	}

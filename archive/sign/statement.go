@@ -11,16 +11,16 @@ import (
 
 // Types in an envelope. See https://github.com/in-toto/attestation, spec v1.
 const (
-	PayloadType   = "application/vnd.in-toto+json"
-	StatementType = "https://in-toto.io/Statement/v1"
-	PredicateType = "https://github.com/assay-run/assay-run/run/v0"
+	payloadType   = "application/vnd.in-toto+json"
+	statementType = "https://in-toto.io/Statement/v1"
+	predicateType = "https://github.com/assay-run/assay-run/run/v0"
 )
 
 // Statement is what is signed.
 type Statement struct {
-	Type          string    `json:"_type"` // StatementType
+	Type          string    `json:"_type"` // statementType
 	Subject       []Subject `json:"subject"`
-	PredicateType string    `json:"predicateType"` // PredicateType
+	PredicateType string    `json:"predicateType"` // predicateType
 	Predicate     Predicate `json:"predicate"`
 }
 
@@ -64,9 +64,9 @@ type Health struct {
 	Reasons []string `json:"reasons"`
 }
 
-// Describe makes the statement about a bundle, which is read once and need not
+// describe makes the statement about a bundle, which is read once and need not
 // have been verified.
-func Describe(ctx context.Context, path string) (*Statement, error) {
+func describe(ctx context.Context, path string) (*Statement, error) {
 	r, err := archive.Open(path)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func Describe(ctx context.Context, path string) (*Statement, error) {
 		p.PolicyDigest = &policy.SHA256
 	}
 	return &Statement{
-		Type: StatementType, PredicateType: PredicateType, Predicate: p,
+		Type: statementType, PredicateType: predicateType, Predicate: p,
 		Subject: []Subject{{Name: filepath.Base(path),
 			Digest: map[string]string{"sha256": strings.TrimPrefix(r.Identity(), "sha256:")}}},
 	}, nil

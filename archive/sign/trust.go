@@ -10,9 +10,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Namespace is what an allowed-signers line with a namespaces option must list
+// namespace is what an allowed-signers line with a namespaces option must list
 // for its key to be accepted here.
-const Namespace = "assay-run"
+const namespace = "assay-run"
 
 // Trust is whose signatures are accepted.
 type Trust struct {
@@ -92,7 +92,7 @@ func allowedSigner(line string) (signer, bool, error) {
 		case "cert-authority":
 			use = false
 		case "namespaces":
-			use = use && matchList(strings.Split(value, ","), Namespace)
+			use = use && matchList(strings.Split(value, ","), namespace)
 		case "valid-after":
 			s.after, err = sshTime(value)
 		case "valid-before":

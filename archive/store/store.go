@@ -22,18 +22,18 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Environment is the variable that makes the store the default place of
+// environment is the variable that makes the store the default place of
 // bundles: "1" for the default folder, or an absolute path.
-const Environment = "ASSAY_RUN_STORE"
+const environment = "ASSAY_RUN_STORE"
 
 // DefaultDir is the folder that Environment names, or $XDG_STATE_HOME/assay-run/store,
 // or the same below ~/.local/state.
 func DefaultDir() (string, error) {
-	switch v := os.Getenv(Environment); {
+	switch v := os.Getenv(environment); {
 	case filepath.IsAbs(v):
 		return v, nil
 	case v != "" && v != "0" && v != "1":
-		return "", fmt.Errorf("%s is %q, want 1, 0 or an absolute path", Environment, v)
+		return "", fmt.Errorf("%s is %q, want 1, 0 or an absolute path", environment, v)
 	}
 	spool, err := archive.DefaultSpoolDir()
 	if err != nil {
@@ -43,7 +43,7 @@ func DefaultDir() (string, error) {
 }
 
 // IsDefault reports whether Environment asks for bundles to be stored.
-func IsDefault() bool { v := os.Getenv(Environment); return v != "" && v != "0" }
+func IsDefault() bool { v := os.Getenv(environment); return v != "" && v != "0" }
 
 // Path is where the bundle of a run is kept. It makes the folder (0700).
 func Path(dir, runID string) (string, error) {

@@ -130,7 +130,7 @@ func (l *List) argument(a any) argument {
 	case unix.Signal:
 		return argument{number, uint64(a)}
 	case string:
-		return argument{address, uint64(l.Text(a))}
+		return argument{address, uint64(l.text(a))}
 	case Ref:
 		return argument{address, uint64(a)}
 	case Value:
@@ -182,8 +182,8 @@ func (l *List) Bytes(b []byte) Ref {
 	return at
 }
 
-// Text returns a copy of s with a NUL. It is shared by all who ask for the same.
-func (l *List) Text(s string) Ref {
+// text returns a copy of s with a NUL. It is shared by all who ask for the same.
+func (l *List) text(s string) Ref {
 	at, ok := l.texts[s]
 	if !ok {
 		at = l.Bytes(append([]byte(s), 0))
@@ -206,7 +206,7 @@ func (l *List) Put(at Ref, value uint64) { binary.NativeEndian.PutUint64(l.data[
 func (l *List) Strings(list []string) Ref {
 	array := l.Space(8 * (len(list) + 1))
 	for i, s := range list {
-		l.Pointer(array+Ref(8*i), l.Text(s))
+		l.Pointer(array+Ref(8*i), l.text(s))
 	}
 	return array
 }

@@ -168,7 +168,7 @@ func TestAListOfSteps(t *testing.T) {
 		}, "name, of the environment\n", 4},
 		{"a pointer in the data", func(l *List) {
 			iov := l.Space(16)
-			l.Pointer(iov, l.Text("text"))
+			l.Pointer(iov, l.text("text"))
 			l.data[iov+8] = 4
 			l.Call(unix.SYS_WRITEV, 1, iov, 1)
 			l.Call(unix.SYS_EXIT_GROUP, 0)

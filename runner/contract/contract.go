@@ -11,12 +11,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// MaxFileBytes bounds a contract file. Commands belong in scripts of the
+// maxFileBytes bounds a contract file. Commands belong in scripts of the
 // repository, not in the contract.
-const MaxFileBytes = 256 << 10
+const maxFileBytes = 256 << 10
 
-// DefaultTimeoutSecs is the wall clock limit of a check that names none.
-const DefaultTimeoutSecs = 120
+// defaultTimeoutSecs is the wall clock limit of a check that names none.
+const defaultTimeoutSecs = 120
 
 // Contract is an outcome contract with every default filled in. It is plain
 // data: what [Parse] returns may still have problems, see [Contract.Validate].
@@ -55,7 +55,7 @@ type fileCheck struct {
 // the name (.json, .yaml, .yml), else by the first character. Load does not
 // validate.
 func Load(path string) (*Contract, string, error) {
-	data, err := strict.ReadFile(path, MaxFileBytes)
+	data, err := strict.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return nil, "", fmt.Errorf("read contract: %w", err)
 	}
@@ -82,8 +82,8 @@ func LoadValid(path string) (*Contract, string, error) {
 // Parse decodes a contract and fills in the defaults. Unknown keys, keys given twice,
 // values of another type and a missing description are errors that name the key.
 func Parse(data []byte, format Format) (*Contract, error) {
-	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("larger than %d bytes; move long commands into scripts", MaxFileBytes)
+	if len(data) > maxFileBytes {
+		return nil, fmt.Errorf("larger than %d bytes; move long commands into scripts", maxFileBytes)
 	}
 	var f file
 	if err := strict.Decode(data, format, &f); err != nil {
@@ -99,7 +99,7 @@ func Parse(data []byte, format Format) (*Contract, error) {
 			Command:        fc.Command,
 			ExpectExitZero: fc.ExpectExitZero == nil || *fc.ExpectExitZero,
 			OutputContains: fc.OutputContains,
-			TimeoutSecs:    DefaultTimeoutSecs,
+			TimeoutSecs:    defaultTimeoutSecs,
 		}
 		if fc.TimeoutSecs != nil {
 			c.Checks[i].TimeoutSecs = *fc.TimeoutSecs

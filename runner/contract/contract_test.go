@@ -76,7 +76,7 @@ func TestLoadRefuses(t *testing.T) {
 		"a directory":             {dir, "not a regular file"},
 		"a FIFO without a writer": {at("fifo.json"), "not a regular file"},
 		"a device":                {"/dev/zero", "not a regular file"},
-		"a huge file": {write("huge.json", strings.Repeat(" ", MaxFileBytes+1)),
+		"a huge file": {write("huge.json", strings.Repeat(" ", maxFileBytes+1)),
 			"larger than 262144 bytes"},
 		"an unknown key": {write("key.json", "{\n\"cheks\": []}"),
 			"key.json: line 2: cheks: unknown key; allowed are description, checks, protected"},

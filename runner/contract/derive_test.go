@@ -83,7 +83,7 @@ func TestDeriveMends(t *testing.T) {
 		"no checks": {`{"description":"d","checks":[]}`, "- no checks:"},
 		"the placeholder as name": {strings.Replace(goodAnswer, "tests_pass", "unique_snake_case_label", 1),
 			"- check 1 (unique_snake_case_label): the name is the placeholder name"},
-		"an answer beyond bounds":  {goodAnswer + strings.Repeat(" ", MaxAnswerBytes), "- the answer is larger than"},
+		"an answer beyond bounds":  {goodAnswer + strings.Repeat(" ", maxAnswerBytes), "- the answer is larger than"},
 		"several problems at once": {`{"description":"d","checks":[{"name":"a","command":""},{"name":"a","command":"make -v"}]}`, "- check 1 (a): empty command; write the shell command that must pass\n- check 2 (a): duplicate of the name of check 1; give each its own\n- check 2 (a): \"make -v\" is a toolchain-only no-op"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestExtractIsLinear(t *testing.T) {
 	for _, unit := range []string{"{", `{"`, `{"a":`, `{"a":[`, "{}", `{"{":"`, `{"a":1,`, "{[", `{"\`, `{"checks":`,
 		`{"checks":[]}`, "{\"a\n", `{"a":{}},{`} {
 		begin := leaktest.Computed()
-		c, _, err := extract(strings.Repeat(unit, MaxAnswerBytes/len(unit)))
+		c, _, err := extract(strings.Repeat(unit, maxAnswerBytes/len(unit)))
 		took := leaktest.Computed() - begin
 		t.Logf("%q: %v", unit, took)
 		if took > 10*time.Second {

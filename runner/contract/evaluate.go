@@ -11,8 +11,8 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// DefaultOutputCap is how much of one check's output is kept, in bytes.
-const DefaultOutputCap = 4 << 20
+// defaultOutputCap is how much of one check's output is kept, in bytes.
+const defaultOutputCap = 4 << 20
 
 // Executor runs one check's command, contained.
 //
@@ -51,7 +51,7 @@ type Options struct {
 	// end; nil leaves them.
 	Pieces func() *redact.Pieces
 	// OutputCap is how many bytes of one check's output are kept; 0 means
-	// DefaultOutputCap.
+	// defaultOutputCap.
 	OutputCap int64
 	// Started and Completed are called as each check begins and ends, for the
 	// lifecycle events. Either may be nil.
@@ -90,7 +90,7 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 		opts.Clock = func() time.Duration { return time.Since(begin) }
 	}
 	if opts.OutputCap == 0 {
-		opts.OutputCap = DefaultOutputCap
+		opts.OutputCap = defaultOutputCap
 	}
 	opts.phase = cmp.Or(opts.phase, Final)
 	e := &Evaluation{}
@@ -133,7 +133,7 @@ func NotRun(c *Contract, workdir, reason string) *Evaluation {
 const failedToRun = "check failed to run: "
 
 func newResult(check Check, workdir string) schema.CheckResult {
-	return schema.CheckResult{Name: check.Name, Rerun: Rerun(check, workdir)}
+	return schema.CheckResult{Name: check.Name, Rerun: rerun(check, workdir)}
 }
 
 func runCheck(ctx context.Context, check Check, index int, exec Executor, opts Options) schema.CheckResult {

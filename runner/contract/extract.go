@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxAnswerBytes bounds a model's answer.
-const MaxAnswerBytes = 1 << 20
+// maxAnswerBytes bounds a model's answer.
+const maxAnswerBytes = 1 << 20
 
 // answerDepth is how deep the objects nest that are looked at in an answer. A
 // contract nests three deep and may stand in wrappers. The bound also keeps
@@ -28,7 +28,7 @@ var errNoObject = errors.New("the answer contains no complete JSON object; answe
 // first with a "checks" key, else the first. ignored are keys of it that a contract does
 // not have.
 func extract(answer string) (_ *Contract, ignored []string, _ error) {
-	if len(answer) > MaxAnswerBytes {
+	if len(answer) > maxAnswerBytes {
 		return nil, nil, errors.New("the answer is larger than 1 MiB; answer with the contract alone")
 	}
 	var first, nearest error

@@ -100,7 +100,7 @@ func (g *Gate) Prepare(ctx context.Context) (err error) {
 		}
 	}()
 	if len(g.contract.Protected) > 0 {
-		if g.snapshot, err = Protect(ctx, g.opts.Workdir, g.contract.Protected, g.opts.TempDir); err != nil {
+		if g.snapshot, err = protect(ctx, g.opts.Workdir, g.contract.Protected, g.opts.TempDir); err != nil {
 			return err
 		}
 	}
@@ -210,7 +210,7 @@ func (g *Gate) fileAfter() string {
 	if g.opts.Earlier != nil {
 		return g.opts.Earlier.FileAfter
 	}
-	switch data, err := strict.ReadFile(g.opts.Path, MaxFileBytes); {
+	switch data, err := strict.ReadFile(g.opts.Path, maxFileBytes); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "missing"
 	case err != nil:

@@ -22,7 +22,7 @@ import (
 func CommandGenerator(command string, stderr io.Writer) Generator {
 	return func(ctx context.Context, prompt string) (string, error) {
 		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
-		answer := &capped{left: MaxAnswerBytes}
+		answer := &capped{left: maxAnswerBytes}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(prompt), answer, stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
@@ -33,7 +33,7 @@ func CommandGenerator(command string, stderr io.Writer) Generator {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		case answer.over:
-			return "", fmt.Errorf("its answer is larger than %d bytes", MaxAnswerBytes)
+			return "", fmt.Errorf("its answer is larger than %d bytes", maxAnswerBytes)
 		case errors.As(err, &exit):
 			return "", fmt.Errorf("%s: %v", command, exit)
 		case err != nil && !errors.Is(err, exec.ErrWaitDelay):

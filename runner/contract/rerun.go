@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Rerun is a POSIX shell command line that runs the check by hand as the
+// rerun is a POSIX shell command line that runs the check by hand as the
 // runner did: the same shell, directory, time limit and empty standard input.
 // It needs timeout(1) and exits with 137 when the time is up.
-func Rerun(check Check, workdir string) string {
+func rerun(check Check, workdir string) string {
 	cd := ""
 	if workdir != "" {
 		cd = "cd " + quote(workdir) + " && "

@@ -257,7 +257,7 @@ func TestWhatAGlobProtects(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := Protect(t.Context(), dir, []string{glob}, t.TempDir())
+		s, err := protect(t.Context(), dir, []string{glob}, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}

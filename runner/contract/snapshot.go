@@ -21,8 +21,8 @@ import (
 
 // Bounds of what can be protected.
 const (
-	MaxProtectedBytes = 256 << 20
-	MaxProtectedPaths = 100_000
+	maxProtectedBytes = 256 << 20
+	maxProtectedPaths = 100_000
 )
 
 // Snapshot is the state of a contract's protected paths at one moment. Their
@@ -83,11 +83,11 @@ func (s stat) samePermissions(o stat) bool {
 	return s.mode&modeBits == o.mode&modeBits && s.uid == o.uid && s.gid == o.gid
 }
 
-// Protect takes a snapshot of what globs match in workdir. The content goes to
+// protect takes a snapshot of what globs match in workdir. The content goes to
 // an unlinked file in tempDir ("" is the system's), which must lie outside
 // workdir and needs room for it. Nothing matched is no error: paths that
 // appear later are then removed by [Snapshot.Restore].
-func Protect(ctx context.Context, workdir string, globs []string, tempDir string) (_ *Snapshot, err error) {
+func protect(ctx context.Context, workdir string, globs []string, tempDir string) (_ *Snapshot, err error) {
 	s := &Snapshot{dir: workdir, index: make(map[string]*entry)}
 	defer func() {
 		if err != nil {
@@ -164,8 +164,8 @@ func (s *Snapshot) Release() {
 
 // take adds a protected path, after the directories on the way to it.
 func (s *Snapshot) take(p string, info fs.FileInfo) error {
-	if len(s.entries) >= MaxProtectedPaths {
-		return fmt.Errorf("more than %d protected paths; narrow the globs", MaxProtectedPaths)
+	if len(s.entries) >= maxProtectedPaths {
+		return fmt.Errorf("more than %d protected paths; narrow the globs", maxProtectedPaths)
 	}
 	if err := s.takeParents(path.Dir(p)); err != nil {
 		return err
@@ -214,13 +214,13 @@ func (s *Snapshot) store(e *entry) error {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	left := MaxProtectedBytes - s.size
+	left := maxProtectedBytes - s.size
 	n, err := io.Copy(io.MultiWriter(io.NewOffsetWriter(s.blob, s.size), sum), io.LimitReader(f, left+1))
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", e.path, err)
 	}
 	if n > left {
-		return fmt.Errorf("the protected paths hold more than %d bytes; narrow the globs", MaxProtectedBytes)
+		return fmt.Errorf("the protected paths hold more than %d bytes; narrow the globs", maxProtectedBytes)
 	}
 	e.offset, e.size = s.size, n
 	sum.Sum(e.sum[:0])

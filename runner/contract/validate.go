@@ -14,12 +14,12 @@ import (
 // Bounds of a contract. Those on names keep the folder of a check's output
 // within 255 bytes; see schema.CheckOutputPath.
 const (
-	MaxChecks         = 256
-	MaxNameBytes      = 80
-	MaxCommandBytes   = 64 << 10
-	MaxContainsBytes  = 16 << 10
-	MaxTimeoutSecs    = 24 * 60 * 60
-	MaxProtectedGlobs = 64
+	maxChecks         = 256
+	maxNameBytes      = 80
+	maxCommandBytes   = 64 << 10
+	maxContainsBytes  = 16 << 10
+	maxTimeoutSecs    = 24 * 60 * 60
+	maxProtectedGlobs = 64
 )
 
 // placeholder is the name in the shape that a deriving model is shown.
@@ -69,8 +69,8 @@ func (c *Contract) Validate() []Problem {
 	switch n := len(c.Checks); {
 	case n == 0:
 		v.add("no_checks", "no checks: a contract needs at least one command that proves the task is done")
-	case n > MaxChecks:
-		v.add("too_many_checks", "%d checks; at most %d are allowed", n, MaxChecks)
+	case n > maxChecks:
+		v.add("too_many_checks", "%d checks; at most %d are allowed", n, maxChecks)
 	}
 	v.protected(c.Protected)
 	for i, check := range c.Checks {
@@ -101,8 +101,8 @@ func (v *validation) name() {
 	case name == "":
 		v.add("empty_name", "empty name; give the check a short label such as tests_pass")
 		return
-	case len(name) > MaxNameBytes:
-		v.add("bad_name", "the name has %d bytes; at most %d are allowed", len(name), MaxNameBytes)
+	case len(name) > maxNameBytes:
+		v.add("bad_name", "the name has %d bytes; at most %d are allowed", len(name), maxNameBytes)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		v.add("bad_name", "the name %+q has control characters; use letters, digits and _", name)
 	case name == placeholder:
@@ -119,10 +119,10 @@ func (v *validation) command(command string) {
 	switch {
 	case strings.TrimSpace(command) == "":
 		v.add("empty_command", "empty command; write the shell command that must pass")
-	case len(command) > MaxCommandBytes:
+	case len(command) > maxCommandBytes:
 		v.add(
 			"bad_command", "the command has %d bytes; at most %d are allowed: move it into a script", len(command),
-			MaxCommandBytes,
+			maxCommandBytes,
 		)
 	case strings.ContainsRune(command, 0):
 		v.add("bad_command", "the command contains a NUL character, which no command line can")
@@ -147,21 +147,21 @@ func (v *validation) expectations(c Check) {
 	}
 	if c.OutputContains != nil {
 		switch text := *c.OutputContains; {
-		case len(text) > MaxContainsBytes:
+		case len(text) > maxContainsBytes:
 			v.add("bad_output_contains", "output_contains has %d bytes; at most %d are allowed", len(text),
-				MaxContainsBytes)
+				maxContainsBytes)
 		case !utf8.ValidString(text):
 			v.add("bad_output_contains", "output_contains is not valid UTF-8")
 		}
 	}
-	if c.TimeoutSecs < 1 || c.TimeoutSecs > MaxTimeoutSecs {
-		v.add("bad_timeout", "timeout_secs is %d; allowed are 1 to %d", c.TimeoutSecs, MaxTimeoutSecs)
+	if c.TimeoutSecs < 1 || c.TimeoutSecs > maxTimeoutSecs {
+		v.add("bad_timeout", "timeout_secs is %d; allowed are 1 to %d", c.TimeoutSecs, maxTimeoutSecs)
 	}
 }
 
 func (v *validation) protected(globs []string) {
-	if len(globs) > MaxProtectedGlobs {
-		v.add("bad_protected", "%d protected globs; at most %d are allowed", len(globs), MaxProtectedGlobs)
+	if len(globs) > maxProtectedGlobs {
+		v.add("bad_protected", "%d protected globs; at most %d are allowed", len(globs), maxProtectedGlobs)
 	}
 	for _, g := range globs {
 		switch {

@@ -18,16 +18,16 @@ func TestEveryProblemIsFound(t *testing.T) {
 		return &Contract{Checks: []Check{c}}
 	}
 	empty := ""
-	long := strings.Repeat("x", MaxContainsBytes+1)
+	long := strings.Repeat("x", maxContainsBytes+1)
 	for name, c := range map[string]struct {
 		contract *Contract
 		codes    []string
 	}{
 		"a good check": {with(func(c *Check) {}), nil},
 		"no checks":    {&Contract{Description: "x"}, []string{"no_checks"}},
-		"too many checks": {&Contract{Checks: numbered(MaxChecks + 1)},
+		"too many checks": {&Contract{Checks: numbered(maxChecks + 1)},
 			[]string{"too_many_checks"}},
-		"as many checks as are allowed": {&Contract{Checks: numbered(MaxChecks)}, nil},
+		"as many checks as are allowed": {&Contract{Checks: numbered(maxChecks)}, nil},
 		"an empty name":                 {with(func(c *Check) { c.Name = "" }), []string{"empty_name"}},
 		"a blank name":                  {with(func(c *Check) { c.Name = " \t" }), []string{"empty_name"}},
 		"a long name": {with(func(c *Check) {
@@ -48,7 +48,7 @@ func TestEveryProblemIsFound(t *testing.T) {
 		"a NUL in a command":         {with(func(c *Check) { c.Command = "a\x00b" }), []string{"bad_command"}},
 		"a command of invalid UTF-8": {with(func(c *Check) { c.Command = "a\xff" }), []string{"bad_command"}},
 		"a command that is too long": {with(func(c *Check) {
-			c.Command = strings.Repeat("x", MaxCommandBytes+1)
+			c.Command = strings.Repeat("x", maxCommandBytes+1)
 		}), []string{"bad_command"}},
 		"nothing is asserted": {with(func(c *Check) {
 			c.ExpectExitZero = false
@@ -63,7 +63,7 @@ func TestEveryProblemIsFound(t *testing.T) {
 		"no time at all": {with(func(c *Check) { c.TimeoutSecs = 0 }), []string{"bad_timeout"}},
 		"negative time":  {with(func(c *Check) { c.TimeoutSecs = -1 }), []string{"bad_timeout"}},
 		"more than a day": {with(func(c *Check) {
-			c.TimeoutSecs = MaxTimeoutSecs + 1
+			c.TimeoutSecs = maxTimeoutSecs + 1
 		}), []string{"bad_timeout"}},
 		"a name twice": {&Contract{Checks: []Check{good, good}}, []string{"duplicate_name"}},
 		"a name twice but for spaces": {&Contract{Checks: []Check{good, check(" tests_pass\t", "make check")}},
@@ -183,7 +183,7 @@ func TestToolchainOnly(t *testing.T) {
 
 func TestCheckOutputPathsAreSafeAndDistinct(t *testing.T) {
 	names := []string{"a", "A", "a b", "a/b", "a%2Fb", "../../etc/passwd", "..", ".", ".hidden", "a..b", "\\x", "é",
-		"a:b", "%", "%25", "CON", strings.Repeat("/", MaxNameBytes)}
+		"a:b", "%", "%25", "CON", strings.Repeat("/", maxNameBytes)}
 	seen := make(map[string]string)
 	for _, name := range names {
 		path := schema.CheckOutputPath(name)

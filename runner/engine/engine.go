@@ -268,10 +268,10 @@ func (e *Engine) execIn(ctx context.Context, id string) (string, error) {
 	return exec.ContainerID, err
 }
 
-// Cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
+// cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
 // false if that is not known before the start, as with the systemd driver. The error is
 // ErrShared if the engine will make no cgroup for it.
-func (e *Engine) Cgroup(ctx context.Context, c *Container) (at string, ok bool, err error) {
+func (e *Engine) cgroup(ctx context.Context, c *Container) (at string, ok bool, err error) {
 	known, err := e.ask(ctx)
 	if err != nil {
 		return "", false, err

@@ -42,7 +42,7 @@ func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 		return nil, fmt.Errorf("container %s: %w", c.Name, ErrStopped)
 	}
 	if c.PID == 0 {
-		at, ok, err := e.Cgroup(ctx, c)
+		at, ok, err := e.cgroup(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("container %s: %w", c.Name, err)
 		}

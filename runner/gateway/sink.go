@@ -43,10 +43,10 @@ type WriterSink struct {
 }
 
 // NewSink starts a sink that writes lines to w. Its queue holds 1,024 events.
-func NewSink(name string, w io.Writer) *WriterSink { return NewSinkOf(name, w, sinkQueue) }
+func NewSink(name string, w io.Writer) *WriterSink { return newSinkOf(name, w, sinkQueue) }
 
-// NewSinkOf starts a sink whose queue holds so many events.
-func NewSinkOf(name string, w io.Writer, capacity int) *WriterSink {
+// newSinkOf starts a sink whose queue holds so many events.
+func newSinkOf(name string, w io.Writer, capacity int) *WriterSink {
 	s := &WriterSink{name: name, w: w, queue: make(chan schema.CallEvent, max(capacity, 1)), done: make(chan struct{})}
 	go s.run()
 	return s

@@ -58,7 +58,7 @@ func TestASinkThatNeverTakesALineIsMissingIt(t *testing.T) {
 func TestASinkGoesOnAfterAnError(t *testing.T) {
 	var got bytes.Buffer
 	n := 0
-	s := NewSinkOf("flaky", writer(func(b []byte) (int, error) {
+	s := newSinkOf("flaky", writer(func(b []byte) (int, error) {
 		if n++; n == 2 {
 			return 0, errors.New("disk full")
 		}

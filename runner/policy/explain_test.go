@@ -21,20 +21,20 @@ rules:
 		call  Call
 		rules []string // that say anything, in order
 	}{
-		"a tool that nobody lists":        {Call{Tool: "other"}, []string{AllowList, "etc", "word"}},
-		"a tool on both lists":            {Call{Tool: "write"}, []string{DenyList, "etc", "word"}},
-		"a rule that cannot be evaluated": {Call{Tool: "read"}, []string{AllowList, "etc", "word", "broken"}},
+		"a tool that nobody lists":        {Call{Tool: "other"}, []string{allowList, "etc", "word"}},
+		"a tool on both lists":            {Call{Tool: "write"}, []string{denyList, "etc", "word"}},
+		"a rule that cannot be evaluated": {Call{Tool: "read"}, []string{allowList, "etc", "word", "broken"}},
 		"a parameter": {Call{Tool: "often", Params: []byte(`{"path": "/tmp/../etc/x"}`)},
-			[]string{AllowList, "etc", "word", "limit"}},
+			[]string{allowList, "etc", "word", "limit"}},
 		"a list of arguments": {Call{Tool: "often", Params: []byte(`[{"path": "/etc"}, "secret"]`)},
-			[]string{AllowList, "etc", "word", "limit"}},
+			[]string{allowList, "etc", "word", "limit"}},
 		"an allowed call": {Call{Tool: "often", Params: []byte(`{"path": "/tmp/x"}`)},
-			[]string{AllowList, "etc", "word", "limit"}},
-		"a limit of no calls":            {Call{Tool: "never"}, []string{AllowList, "etc", "word", "none"}},
-		"a state that the run is not in": {Call{Tool: "staged"}, []string{AllowList, "etc", "word", "after"}},
+			[]string{allowList, "etc", "word", "limit"}},
+		"a limit of no calls":            {Call{Tool: "never"}, []string{allowList, "etc", "word", "none"}},
+		"a state that the run is not in": {Call{Tool: "staged"}, []string{allowList, "etc", "word", "after"}},
 		"a state that the run would be in": {Call{Tool: "staged", State: func(string) string {
 			return "pass"
-		}}, []string{AllowList, "etc", "word", "after"}},
+		}}, []string{allowList, "etc", "word", "after"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := ParseYAML([]byte(text))

@@ -14,8 +14,8 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
-// MaxFileBytes bounds a policy file.
-const MaxFileBytes = 256 << 10
+// maxFileBytes bounds a policy file.
+const maxFileBytes = 256 << 10
 
 // File is a policy as an operator wrote it. It is read once, before the agent
 // starts. The zero File forbids nothing.
@@ -108,7 +108,7 @@ type fileKeys struct {
 // character does. Unknown and repeated keys are errors that name the file and the
 // line.
 func Load(path string) (*File, error) {
-	data, err := strict.ReadFile(path, MaxFileBytes)
+	data, err := strict.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}
@@ -122,12 +122,12 @@ func Load(path string) (*File, error) {
 // ParseYAML reads a policy in YAML, ParseJSON one in JSON.
 func ParseYAML(data []byte) (*File, error) { return parse(data, strict.YAML) }
 
-// ParseJSON reads a policy in JSON.
-func ParseJSON(data []byte) (*File, error) { return parse(data, strict.JSON) }
+// parseJSON reads a policy in JSON.
+func parseJSON(data []byte) (*File, error) { return parse(data, strict.JSON) }
 
 func parse(data []byte, format strict.Format) (*File, error) {
-	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("larger than %d bytes", MaxFileBytes)
+	if len(data) > maxFileBytes {
+		return nil, fmt.Errorf("larger than %d bytes", maxFileBytes)
 	}
 	var keys fileKeys
 	if format == strict.JSON && sandbox.IsSRT(data) {
@@ -155,8 +155,8 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		return nil, fmt.Errorf("model.provider_tools: found %.40q, the values are allow and deny",
 			f.Model.ProviderTools)
 	}
-	if len(f.Rules) > MaxRules {
-		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), MaxRules)
+	if len(f.Rules) > maxRules {
+		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), maxRules)
 	}
 	for name, list := range map[string]Tools{"tools": f.Tools, "resources": f.Resources, "prompts": f.Prompts,
 		"server_requests": f.ServerRequests} {
@@ -173,7 +173,7 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		if first, twice := seen[r.Name]; twice {
 			return nil, fmt.Errorf("rules[%d]: the name %q is already used by rules[%d]", i, r.Name, first)
 		}
-		if r.Name == AllowList || r.Name == DenyList || strings.HasPrefix(r.Name, "gateway.") {
+		if r.Name == allowList || r.Name == denyList || strings.HasPrefix(r.Name, "gateway.") {
 			return nil, fmt.Errorf("rules[%d]: the name %q is reserved", i, r.Name)
 		}
 		seen[r.Name] = i

@@ -41,7 +41,7 @@ func TestFile(t *testing.T) {
 	}
 	s := NewSet(f)
 	for tool, want := range map[string][]string{
-		"shell": {DenyList}, "read_file": nil, "other": {AllowList}, "drive_cli": {"broken"},
+		"shell": {denyList}, "read_file": nil, "other": {allowList}, "drive_cli": {"broken"},
 	} {
 		if got := violated(s, Call{Tool: tool}); !cmp.Equal(got, want) {
 			t.Errorf("%s: violations %q, want %q", tool, got, want)
@@ -134,7 +134,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s does not forbid shell", p)
 		}
 	}
-	for _, p := range []string{dir, filepath.Join(dir, "none"), write("big.yaml", strings.Repeat("#\n", MaxFileBytes)),
+	for _, p := range []string{dir, filepath.Join(dir, "none"), write("big.yaml", strings.Repeat("#\n", maxFileBytes)),
 		write("dup.json", `{"tools":{},"tools":{}}`)} {
 		if _, err := Load(p); err == nil || !strings.Contains(err.Error(), p) {
 			t.Errorf("%s: error %v, want one that names it", p, err)
@@ -149,7 +149,7 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, isJSON bool) {
 		parse := ParseYAML
 		if isJSON {
-			parse = ParseJSON
+			parse = parseJSON
 		}
 		p, err := parse(data)
 		if err != nil {

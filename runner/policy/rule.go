@@ -26,12 +26,12 @@ const (
 	RequireState          = "require_state"            // only in a state of the run
 )
 
-// Kinds lists the kinds of rules.
-var Kinds = []string{DenyTool, DenyToolParam, DenyToolParamMatching, AllowToolParam, DenyKeyword, RateLimitTool,
+// kinds lists the kinds of rules.
+var kinds = []string{DenyTool, DenyToolParam, DenyToolParamMatching, AllowToolParam, DenyKeyword, RateLimitTool,
 	RequireState}
 
-// AnyTool is the target that means every tool.
-const AnyTool = "*"
+// anyTool is the target that means every tool.
+const anyTool = "*"
 
 // Bounds of a rule, in bytes unless they say otherwise.
 const (
@@ -189,9 +189,9 @@ func (r *Rule) check() error {
 	if r.Name == "" || len(r.Name) > MaxName {
 		errs = append(errs, fmt.Errorf("a rule needs a name of 1 to %d bytes", MaxName))
 	}
-	if !slices.Contains(Kinds, r.Rule) {
+	if !slices.Contains(kinds, r.Rule) {
 		return errors.Join(append(errs,
-			fmt.Errorf("unknown rule %.100q; the rules are %s", r.Rule, strings.Join(Kinds, ", ")))...)
+			fmt.Errorf("unknown rule %.100q; the rules are %s", r.Rule, strings.Join(kinds, ", ")))...)
 	}
 	if r.Rule != DenyKeyword {
 		errs = append(errs, needs("a target: a tool's name or \"*\"", r.Target != ""))
@@ -316,7 +316,7 @@ func compilePattern(pattern string) (*regexp.Regexp, error) {
 // covers reports whether a rule is about a tool. No rule allows anything, so it is also about the names that a server
 // may take for its target.
 func (r *rule) covers(tool string) bool {
-	return r.target == Alike(tool) || r.Target == AnyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
+	return r.target == Alike(tool) || r.Target == anyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
 }
 
 // check1 evaluates one rule. One that panics is violated.

@@ -18,12 +18,12 @@ import (
 
 // Names of the rules that stand for a file's lists of tools.
 const (
-	AllowList = "tools.allow"
-	DenyList  = "tools.deny"
+	allowList = "tools.allow"
+	denyList  = "tools.deny"
 )
 
-// MaxRules bounds the rules of a set.
-const MaxRules = 1024
+// maxRules bounds the rules of a set.
+const maxRules = 1024
 
 // Call is a tool call to be decided. It is for one goroutine.
 type Call struct {
@@ -92,10 +92,10 @@ func (s *Set) Add(r Rule, now time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := *s.rules.Load()
-	if len(old) >= MaxRules {
-		return fmt.Errorf("%w %q: there are already %d rules, which is the limit", ErrRule, r.Name, MaxRules)
+	if len(old) >= maxRules {
+		return fmt.Errorf("%w %q: there are already %d rules, which is the limit", ErrRule, r.Name, maxRules)
 	}
-	if r.Name == AllowList || r.Name == DenyList || strings.HasPrefix(r.Name, "gateway.") ||
+	if r.Name == allowList || r.Name == denyList || strings.HasPrefix(r.Name, "gateway.") ||
 		slices.ContainsFunc(old, func(o *rule) bool { return o.Name == r.Name }) {
 		return fmt.Errorf("%w %q: the name is already used, and a rule is never replaced", ErrRule, r.Name)
 	}
@@ -177,10 +177,10 @@ func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Viola
 // listed applies the lists of tools. Deny wins over allow.
 func (s *Set) listed(tool string) []Violation {
 	switch s.tools.decide(tool) {
-	case DenyList:
-		return []Violation{{Rule: DenyList, Kind: DenyTool, Reason: "the tool is on the list of denied tools"}}
-	case AllowList:
-		return []Violation{{Rule: AllowList, Kind: DenyTool, Reason: "the tool is not on the list of allowed tools"}}
+	case denyList:
+		return []Violation{{Rule: denyList, Kind: DenyTool, Reason: "the tool is on the list of denied tools"}}
+	case allowList:
+		return []Violation{{Rule: allowList, Kind: DenyTool, Reason: "the tool is not on the list of allowed tools"}}
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func (s *Set) Explain(c *Call) Explanation {
 		add(Ruling{Rule: v.Rule, Kind: v.Kind, Reason: v.Reason}, true)
 	}
 	if len(listed) == 0 && s.tools.limited {
-		add(Ruling{Rule: AllowList, Kind: DenyTool, Reason: "the tool is on the list of allowed tools"}, false)
+		add(Ruling{Rule: allowList, Kind: DenyTool, Reason: "the tool is on the list of allowed tools"}, false)
 	}
 	var limits []*rule
 	for _, r := range *s.rules.Load() {
@@ -350,13 +350,13 @@ func (n *names) denies(name string) bool { return n.deny[n.form(name)] }
 func (n *names) decide(name string) string {
 	in := func(name string, plain map[string]bool, globs []string) bool {
 		matches := func(glob string) bool { return doublestar.MatchUnvalidated(glob, name) }
-		return plain[name] || plain[AnyTool] || slices.ContainsFunc(globs, matches)
+		return plain[name] || plain[anyTool] || slices.ContainsFunc(globs, matches)
 	}
 	switch {
 	case in(n.form(name), n.deny, n.denyGlobs):
-		return DenyList
+		return denyList
 	case n.limited && !in(name, n.allow, n.allowGlobs):
-		return AllowList
+		return allowList
 	}
 	return ""
 }
@@ -387,10 +387,10 @@ func (s *Set) CheckName(kind Kind, name string) []Violation {
 	}
 	for _, form := range forms {
 		switch n.decide(form) {
-		case DenyList:
+		case denyList:
 			return []Violation{{Rule: string(kind) + ".deny", Kind: DenyTool,
 				Reason: "it is on the list of what is denied"}}
-		case AllowList:
+		case allowList:
 			return []Violation{{Rule: string(kind) + ".allow", Kind: DenyTool,
 				Reason: "it is not on the list of what is allowed"}}
 		}

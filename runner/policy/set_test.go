@@ -36,10 +36,10 @@ func TestDenyWinsAndAClientCannotReplaceARule(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewSet(f)
-	if got := violated(s, Call{Tool: "a"}); !cmp.Equal(got, []string{DenyList}) {
+	if got := violated(s, Call{Tool: "a"}); !cmp.Equal(got, []string{denyList}) {
 		t.Errorf("violations %q", got)
 	}
-	for _, name := range []string{"n", AllowList, DenyList, "gateway.tool"} {
+	for _, name := range []string{"n", allowList, denyList, "gateway.tool"} {
 		if err := s.Add(Rule{Name: name, Rule: DenyTool, Target: "zzz"}, 0); !errors.Is(err, ErrRule) {
 			t.Errorf("adding %s: %v, want ErrRule", name, err)
 		}
@@ -77,7 +77,7 @@ rules:
 		{"t", `{"a":"x"}`, []string{"word"}},
 		{"t", `{"a":"y"}`, nil},
 		{"t", `{"a":"y"}`, []string{"rate"}},
-		{"never", `{}`, []string{DenyList}},
+		{"never", `{}`, []string{denyList}},
 		{"other", `{}`, nil},
 	} {
 		var got []string

@@ -19,11 +19,11 @@ type Domain struct {
 // String is the pattern as it was written.
 func (d Domain) String() string { return d.text }
 
-// ParseDomain reads a name (example.org), all names below one (*.example.org),
+// parseDomain reads a name (example.org), all names below one (*.example.org),
 // localhost, or an address (192.0.2.1, [2001:db8::1]), each with an optional
 // :port. With any, "*" stands for every host. A pattern for a whole top-level
 // domain is refused.
-func ParseDomain(s string, any bool) (Domain, error) {
+func parseDomain(s string, any bool) (Domain, error) {
 	d := Domain{text: s}
 	bad := func(why string) (Domain, error) {
 		return d, fmt.Errorf("%q: %s", s, why)

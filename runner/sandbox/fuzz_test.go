@@ -29,8 +29,8 @@ func FuzzSRT(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s.EffectiveMode() != WorkspaceWrite || s.NetworkMode() != NetAllowlist {
-			t.Errorf("srt settings restrict less than srt: mode %s, network %s", s.EffectiveMode(), s.NetworkMode())
+		if s.effectiveMode() != WorkspaceWrite || s.networkMode() != NetAllowlist {
+			t.Errorf("srt settings restrict less than srt: mode %s, network %s", s.effectiveMode(), s.networkMode())
 		}
 		if _, err := newProxy(NetProfile{AllowedDomains: s.Network.AllowedDomains,
 			DeniedDomains: s.Network.DeniedDomains}, nil, nil); err != nil {
@@ -45,7 +45,7 @@ func FuzzDomain(f *testing.F) {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, pattern, host string) {
-		d, err := ParseDomain(pattern, false)
+		d, err := parseDomain(pattern, false)
 		if err != nil || !d.Match(host, 443) {
 			return
 		}

@@ -61,7 +61,7 @@ func (l *Learner) Policy(e *schema.PolicyEvent) {
 	switch {
 	case e.Rule == "evidence":
 		l.cannot[e.Operation+" "+e.Target+" (the run's evidence)"] = true
-	case e.SourceEventType == "proxy_decision" && e.Rule == RuleServerName:
+	case e.SourceEventType == "proxy_decision" && e.Rule == ruleServerName:
 		l.cannot["connect "+e.Target+" under another server's name"] = true
 	case e.SourceEventType == "proxy_decision":
 		l.domains[e.Target] = true
@@ -126,7 +126,7 @@ func (l *Learner) Text() string {
 		outermost(keys(l.read)))
 	var domains []string
 	for _, d := range append(keys(l.domains), keys(l.direct)...) {
-		if _, err := ParseDomain(d, false); err == nil {
+		if _, err := parseDomain(d, false); err == nil {
 			domains = append(domains, d)
 		} else {
 			l.cannot["connect "+d] = true

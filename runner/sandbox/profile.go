@@ -132,7 +132,7 @@ func (p *Profile) network(s *Settings) {
 		n = &Network{}
 	}
 	p.Network = NetProfile{
-		Mode: s.NetworkMode(), AllowedDomains: list(n.AllowedDomains), DeniedDomains: list(n.DeniedDomains),
+		Mode: s.networkMode(), AllowedDomains: list(n.AllowedDomains), DeniedDomains: list(n.DeniedDomains),
 		LocalPorts: list(n.AllowLocalPorts), UnixSockets: list(n.AllowUnixSockets), reasons: n.reasons,
 	}
 }
@@ -760,7 +760,7 @@ func (p *Profile) Reach(paths ...string) {
 func (n NetProfile) forwarded() map[int]string {
 	ports := map[int]string{}
 	for _, text := range n.AllowedDomains {
-		d, err := ParseDomain(text, false)
+		d, err := parseDomain(text, false)
 		switch {
 		case err != nil || d.port == 0 || d.port == proxyPort:
 		case d.name == "localhost" && !d.sub:
@@ -784,9 +784,9 @@ func (p *Profile) Allowing(target, rule string) string {
 	switch {
 	case strings.HasPrefix(rule, "network.deniedDomains"):
 		return "remove " + rule + " from the policy"
-	case rule == RulePrivate:
+	case rule == rulePrivate:
 		return "add the address itself to network.allowedDomains: the name leads to an address that is not public"
-	case rule == RuleServerName:
+	case rule == ruleServerName:
 		return "have the program send only TLS or HTTP for the host that it asked the proxy for"
 	case strings.HasSuffix(target, ":53"):
 		return "list the hosts that the command needs in network.allowedDomains: the proxy looks names up, and " +

@@ -37,9 +37,9 @@ type Decision struct {
 
 // Rules of the proxy that are no pattern of the policy.
 const (
-	RuleDefault    = "network.allowedDomains" // none of them matched
-	RulePrivate    = "private-address"
-	RuleServerName = "server-name"
+	ruleDefault    = "network.allowedDomains" // none of them matched
+	rulePrivate    = "private-address"
+	ruleServerName = "server-name"
 )
 
 // Proxy is the way out of a sandbox with an allowlist: an HTTP proxy outside of
@@ -90,7 +90,7 @@ func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.C
 		any   bool
 	}{{n.AllowedDomains, &p.allowed, false}, {n.DeniedDomains, &p.refused, true}} {
 		for _, text := range l.texts {
-			d, err := ParseDomain(text, l.any)
+			d, err := parseDomain(text, l.any)
 			if err != nil {
 				return nil, err
 			}
@@ -223,7 +223,7 @@ func (p *Proxy) decide(host string, port int) (rule Domain, ok bool, why string)
 			return d, true, fmt.Sprintf("network.allowedDomains[%d]", i)
 		}
 	}
-	return Domain{}, false, RuleDefault
+	return Domain{}, false, ruleDefault
 }
 
 // handle is one request: CONNECT, or one with an absolute URL.
@@ -312,7 +312,7 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 	for _, a := range addrs {
 		a = a.Unmap()
 		if !p.unchecked && !public(a) && rule.addr != a && !(rule.name == "localhost" && a.IsLoopback()) {
-			last = &errRefused{RulePrivate,
+			last = &errRefused{rulePrivate,
 				fmt.Sprintf("its address %s is not public; allow the address itself if that is meant", a)}
 			continue
 		}
@@ -366,7 +366,7 @@ func (p *Proxy) plain(conn net.Conn, host string, port int, rule string) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			name, asked, err := splitTarget(r.Host, "80")
 			if err != nil || !p.isFor(name, host, false) || asked != port && !p.unchecked || r.URL.IsAbs() {
-				p.refuse(w, host, port, RuleServerName, "the request in the tunnel names "+strconv.Quote(r.Host))
+				p.refuse(w, host, port, ruleServerName, "the request in the tunnel names "+strconv.Quote(r.Host))
 				return
 			}
 			p.decided(Decision{true, host, port, rule})
@@ -468,7 +468,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 		return
 	}
 	if err != nil || !p.isFor(name, host, first[0] == tlsHandshake) {
-		p.decided(Decision{false, host, port, RuleServerName})
+		p.decided(Decision{false, host, port, ruleServerName})
 		server.Close()
 		conn.Close()
 		<-done

@@ -103,18 +103,18 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 		"an address that is named":       {web.URL, "network.allowedDomains[0]", true},
 		"TLS to it":                      {secure.URL, "network.allowedDomains[0]", true},
 		"a name with its port":           {"http://localhost:" + port(web), "network.allowedDomains[1]", true},
-		"the name with another port":     {"http://localhost:1", RuleDefault, false},
-		"a name that is not there":       {"http://other.net", RuleDefault, false},
+		"the name with another port":     {"http://localhost:1", ruleDefault, false},
+		"a name that is not there":       {"http://other.net", ruleDefault, false},
 		"a denied name":                  {"http://bad.example.org", "network.deniedDomains[0]", false},
-		"a domain for its subdomains":    {"http://example.org", RuleDefault, false},
-		"a name at a private address":    {"http://in.example.org", RulePrivate, false},
-		"a name at the metadata address": {"http://rebound.example.com/latest", RulePrivate, false},
-		"the metadata address":           {"http://169.254.169.254/", RuleDefault, false},
-		"a decimal address":              {"http://2130706433:" + port(web), RuleDefault, false},
-		"an octal address":               {"http://0177.0.0.1:" + port(web), RuleDefault, false},
-		"a short address":                {"http://127.1:" + port(web), RuleDefault, false},
-		"a mapped metadata address":      {"http://[::ffff:169.254.169.254]/", RuleDefault, false},
-		"a redirect to the metadata":     {web.URL + "/?to=http://169.254.169.254/latest", RuleDefault, false},
+		"a domain for its subdomains":    {"http://example.org", ruleDefault, false},
+		"a name at a private address":    {"http://in.example.org", rulePrivate, false},
+		"a name at the metadata address": {"http://rebound.example.com/latest", rulePrivate, false},
+		"the metadata address":           {"http://169.254.169.254/", ruleDefault, false},
+		"a decimal address":              {"http://2130706433:" + port(web), ruleDefault, false},
+		"an octal address":               {"http://0177.0.0.1:" + port(web), ruleDefault, false},
+		"a short address":                {"http://127.1:" + port(web), ruleDefault, false},
+		"a mapped metadata address":      {"http://[::ffff:169.254.169.254]/", ruleDefault, false},
+		"a redirect to the metadata":     {web.URL + "/?to=http://169.254.169.254/latest", ruleDefault, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := c.client.Get(want.url)
@@ -173,7 +173,7 @@ func TestNoTunnelThroughDNS(t *testing.T) {
 				t.Errorf("%s: %s", url, r.Status)
 			}
 		}
-		if d := c.last(); d.Allowed || d.Rule != RuleDefault && d.Rule != "network.deniedDomains[0]" {
+		if d := c.last(); d.Allowed || d.Rule != ruleDefault && d.Rule != "network.deniedDomains[0]" {
 			t.Errorf("%s: decided %+v", url, d)
 		}
 	}
@@ -336,7 +336,7 @@ func TestNothingElseGoesThroughATunnel(t *testing.T) {
 func TestDomains(t *testing.T) {
 	for _, bad := range []string{"", "*", "*.com", "com", "http://a.b", "a.b/c", "a.b:0", "a.b:65536", "a.b:01", "::1",
 		"[::1", "[127.0.0.1]", "a..b", ".a.b", "a*.b.c", "*.*.a.b", "0177.0.0.1", "10.1", "a.b:x", "[::1]x"} {
-		if d, err := ParseDomain(bad, false); err == nil {
+		if d, err := parseDomain(bad, false); err == nil {
 			t.Errorf("%q is taken for %+v", bad, d)
 		}
 	}
@@ -352,7 +352,7 @@ func TestDomains(t *testing.T) {
 		{"127.0.0.1", "::ffff:127.0.0.1", 9, true}, {"127.0.0.1", "2130706433", 9, false},
 		{"localhost", "localhost", 1, true},
 	} {
-		d, err := ParseDomain(c.pattern, false)
+		d, err := parseDomain(c.pattern, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +360,7 @@ func TestDomains(t *testing.T) {
 			t.Errorf("%s matches %s:%d: %v", c.pattern, c.host, c.port, got)
 		}
 	}
-	if d, err := ParseDomain("*:22", true); err != nil || !d.Match("any.thing", 22) || !d.Match("10.0.0.1", 22) ||
+	if d, err := parseDomain("*:22", true); err != nil || !d.Match("any.thing", 22) || !d.Match("10.0.0.1", 22) ||
 		d.Match("any.thing", 23) {
 		t.Errorf("%+v %v", d, err)
 	}

@@ -183,12 +183,12 @@ func (f *Filesystem) check() error {
 
 func (n *Network) check() error {
 	for i, d := range n.AllowedDomains {
-		if _, err := ParseDomain(d, false); err != nil {
+		if _, err := parseDomain(d, false); err != nil {
 			return fmt.Errorf("network.allowedDomains[%d]: %w", i, err)
 		}
 	}
 	for i, d := range n.DeniedDomains {
-		if _, err := ParseDomain(d, true); err != nil {
+		if _, err := parseDomain(d, true); err != nil {
 			return fmt.Errorf("network.deniedDomains[%d]: %w", i, err)
 		}
 	}
@@ -237,9 +237,9 @@ func (s *Settings) Empty() bool {
 		s.Limits == nil && s.User == ""
 }
 
-// EffectiveMode is the mode that s asks for: filesystem or network without a
+// effectiveMode is the mode that s asks for: filesystem or network without a
 // mode mean WorkspaceWrite.
-func (s *Settings) EffectiveMode() string {
+func (s *Settings) effectiveMode() string {
 	switch {
 	case s.Mode != "":
 		return s.Mode
@@ -249,10 +249,10 @@ func (s *Settings) EffectiveMode() string {
 	return Observe
 }
 
-// NetworkMode is what the network is in mode.
-func (s *Settings) NetworkMode() string {
+// networkMode is what the network is in mode.
+func (s *Settings) networkMode() string {
 	switch n := s.Network; {
-	case s.EffectiveMode() == Observe:
+	case s.effectiveMode() == Observe:
 		return NetHost
 	case n == nil:
 		return NetLoopback
@@ -320,7 +320,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
 	}
 	p := &Profile{
-		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
+		Mode: s.effectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
 		env: s.Env, open: s.unrestricted,
 		depth: cmp.Or(s.searchDepth, searchDepth),
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},

@@ -50,8 +50,8 @@ type Store interface {
 }
 
 const (
-	// MaxContent is the most of one file that is kept, in bytes.
-	MaxContent = 64 << 20
+	// maxContent is the most of one file that is kept, in bytes.
+	maxContent = 64 << 20
 	// maxHashed and maxHashedFiles bound what is hashed before the command, in bytes and files.
 	maxHashed      = 32 << 20
 	maxHashedFiles = 4096
@@ -531,7 +531,7 @@ func hideContent(change *schema.WorkspaceChange) {
 // content reads a file into c.buf. why says why not.
 func (c *Comparison) content(name string, s *state) (k content, why string) {
 	c.buf.Reset()
-	if s.size > MaxContent || s.size > c.unread {
+	if s.size > maxContent || s.size > c.unread {
 		return k, schema.NotKeptCut
 	}
 	c.unread -= s.size
@@ -635,7 +635,7 @@ func (c *Comparison) holes(change *schema.WorkspaceChange, f *os.File, s *state)
 			return
 		}
 		to, err := unix.Seek(int(f.Fd()), from, unix.SEEK_HOLE)
-		if total += to - from; err != nil || len(list) == maxExtents || total > min(c.left, MaxContent) {
+		if total += to - from; err != nil || len(list) == maxExtents || total > min(c.left, maxContent) {
 			return
 		}
 		list = append(list, schema.WorkspaceExtent{Offset: from, Bytes: to - from})
@@ -724,7 +724,7 @@ func (c *Comparison) artifact(root *os.Root, name, below string) (matched bool, 
 	change := schema.WorkspaceChange{Change: schema.WorkspaceArtifact}
 	change.SetName(name)
 	defer func() { c.doc.Artifacts = append(c.doc.Artifacts, change) }()
-	if s.size > min(MaxContent, c.left, c.unread) {
+	if s.size > min(maxContent, c.left, c.unread) {
 		if change.After = described(&s, content{}); !c.hides(&change) {
 			c.holes(&change, f, &s)
 		}

@@ -16,9 +16,9 @@ import (
 
 // Scopes of a key: where equal secrets have equal tags.
 const (
-	ScopeHost      = "host"      // in every bundle of this user on this host
-	ScopeFile      = "file"      // wherever the same key file is used
-	ScopeEphemeral = "ephemeral" // in one bundle
+	scopeHost      = "host"      // in every bundle of this user on this host
+	scopeFile      = "file"      // wherever the same key file is used
+	scopeEphemeral = "ephemeral" // in one bundle
 )
 
 // keyBytes is how long a key is that we make; shorter files are refused.
@@ -39,7 +39,7 @@ func NewEphemeral() (*Redactor, error) {
 		return nil, err
 	}
 	r := New(key)
-	r.scope = ScopeEphemeral
+	r.scope = scopeEphemeral
 	return r, nil
 }
 
@@ -51,7 +51,7 @@ func NewFromFile(file string) (*Redactor, error) {
 		return nil, fmt.Errorf("redaction key: %w", err)
 	}
 	r := New(key)
-	r.scope = ScopeFile
+	r.scope = scopeFile
 	return r, nil
 }
 
@@ -70,7 +70,7 @@ func NewOfHost(file string) (*Redactor, error) {
 		return nil, fmt.Errorf("redaction key: %w", err)
 	}
 	r := New(key)
-	r.scope = ScopeHost
+	r.scope = scopeHost
 	return r, nil
 }
 

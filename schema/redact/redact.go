@@ -60,7 +60,7 @@ type Redactor struct {
 // New makes a Redactor that tags secrets under the key, for tests and for keys that
 // the caller keeps.
 func New(key []byte) *Redactor {
-	r := &Redactor{key: slices.Clone(key), scope: ScopeFile, have: map[string]bool{}, room: maxLearnedBytes}
+	r := &Redactor{key: slices.Clone(key), scope: scopeFile, have: map[string]bool{}, room: maxLearnedBytes}
 	r.account.byRule, r.account.byField = map[string]uint64{}, map[string]uint64{}
 	r.matcher.Store(newMatcher(nil))
 	return r

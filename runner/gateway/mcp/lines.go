@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// MaxLine bounds a message from either side, in bytes.
-const MaxLine = 64 << 20
+// maxLine bounds a message from either side, in bytes.
+const maxLine = 64 << 20
 
 // lockedWriter writes whole lines.
 type lockedWriter struct {
@@ -37,8 +37,8 @@ func eachLine(r io.Reader, f func(line []byte) error) error {
 		part, err := br.ReadSlice('\n')
 		line = append(line, part...)
 		switch {
-		case len(line) > MaxLine:
-			return fmt.Errorf("a message is larger than %d bytes", MaxLine)
+		case len(line) > maxLine:
+			return fmt.Errorf("a message is larger than %d bytes", maxLine)
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err != nil && err != io.EOF:

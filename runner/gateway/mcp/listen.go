@@ -298,11 +298,11 @@ func (f *Front) session(id string) *session {
 // post accepts a client's messages. The first message of a session starts it.
 func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backend, auth http.Header) {
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxLine))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLine))
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err != nil {
 		http.Error(w, fmt.Sprintf("the message cannot be read: it must have at most %d bytes and arrive within %v",
-			MaxLine, readTimeout), http.StatusBadRequest)
+			maxLine, readTimeout), http.StatusBadRequest)
 		return
 	}
 	line := oneLine(body)

@@ -16,7 +16,7 @@ func TestAMessageTooLarge(t *testing.T) {
 	serverOut, closed := io.Pipe()
 	var told, got bytes.Buffer
 	text := io.MultiReader(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"+`"`),
-		io.LimitReader(endless{}, MaxLine))
+		io.LimitReader(endless{}, maxLine))
 	if err := New(Config{}).Relay(text, &told, &Server{In: in{&got, closed}, Out: serverOut}); err != nil {
 		t.Error(err)
 	}

@@ -197,8 +197,8 @@ func (c *remote) request(body []byte, m *asked) {
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
 		c.stream(resp, m)
 	case kind == "application/json":
-		text, err := io.ReadAll(io.LimitReader(resp.Body, MaxLine+1))
-		if err != nil || len(text) > MaxLine {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, maxLine+1))
+		if err != nil || len(text) > maxLine {
 			c.fail(m, "its answer is too large or broke off", nil)
 			return
 		}

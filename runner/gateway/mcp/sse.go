@@ -63,8 +63,8 @@ func readLine(br *bufio.Reader, size *int) ([]byte, error) {
 	for {
 		part, err := br.ReadSlice('\n')
 		line = append(line, part...)
-		if *size += len(part); *size > MaxLine {
-			return nil, fmt.Errorf("a message is larger than %d bytes", MaxLine)
+		if *size += len(part); *size > maxLine {
+			return nil, fmt.Errorf("a message is larger than %d bytes", maxLine)
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue

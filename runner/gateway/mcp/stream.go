@@ -20,7 +20,7 @@ const (
 	maxGiven    = 1000
 	maxGivenLen = 8 << 20 // bytes
 	maxKept     = 10_000
-	maxKeptLen  = MaxLine // bytes
+	maxKeptLen  = maxLine // bytes
 	beat        = 15 * time.Second
 	slowWrite   = 30 * time.Second
 	beginWait   = 20 * time.Millisecond // for a first message, before the stream begins without one

@@ -33,23 +33,23 @@ type Place struct {
 
 // Names of places.
 const (
-	Docker        = "docker"
-	Podman        = "podman"
-	Kubernetes    = "kubernetes"
-	Other         = "other"
-	GitHubActions = "github_actions"
-	GitLab        = "gitlab"
-	GVisor        = "gvisor"
-	WSL2          = "wsl2"
-	VM            = "vm"
+	docker        = "docker"
+	podman        = "podman"
+	kubernetes    = "kubernetes"
+	other         = "other"
+	gitHubActions = "github_actions"
+	gitLab        = "gitlab"
+	gVisor        = "gvisor"
+	wsl2          = "wsl2"
+	vm            = "vm"
 )
 
 // Here is the place of this process.
-var Here = sync.OnceValue(func() Place { return At("/", os.Getenv, os.Geteuid()) })
+var Here = sync.OnceValue(func() Place { return at("/", os.Getenv, os.Geteuid()) })
 
-// At tells the place from the files below root, the environment, and the
+// at tells the place from the files below root, the environment, and the
 // effective user id. Files that are missing or cannot be read say nothing.
-func At(root string, env func(string) string, euid int) Place {
+func at(root string, env func(string) string, euid int) Place {
 	f := files(root)
 	return Place{
 		Container: f.container(env), CI: ci(env), Machine: f.machine(),
@@ -76,13 +76,13 @@ func (f files) container(env func(string) string) string {
 	case f.initial():
 		return ""
 	case env("KUBERNETES_SERVICE_HOST") != "", f.has("/var/run/secrets/kubernetes.io/serviceaccount"):
-		return Kubernetes
+		return kubernetes
 	case f.has("/run/.containerenv"):
-		return Podman
+		return podman
 	case f.has("/.dockerenv"):
-		return Docker
+		return docker
 	case f.has("/run/systemd/container"), env("container") != "":
-		return Other
+		return other
 	}
 	return ""
 }
@@ -103,9 +103,9 @@ func (f files) initial() bool {
 func ci(env func(string) string) string {
 	switch {
 	case env("GITHUB_ACTIONS") == "true":
-		return GitHubActions
+		return gitHubActions
 	case env("GITLAB_CI") == "true":
-		return GitLab
+		return gitLab
 	}
 	return ""
 }
@@ -117,11 +117,11 @@ func (f files) machine() string {
 	switch {
 	case strings.Contains(release, "gvisor"),
 		strings.Contains(f.read("/proc/version"), "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016"):
-		return GVisor
+		return gVisor
 	case strings.Contains(release, "WSL2"), strings.Contains(release, "microsoft-standard"):
-		return WSL2
+		return wsl2
 	case f.has("/sys/hypervisor/type"), f.virtualCPU():
-		return VM
+		return vm
 	}
 	return ""
 }
@@ -184,8 +184,8 @@ func (p Place) String() string {
 }
 
 var names = map[string]string{
-	Docker: "a Docker container", Podman: "a Podman container", Kubernetes: "a Kubernetes pod", Other: "a container",
-	GitHubActions: "GitHub Actions", GitLab: "GitLab CI", GVisor: "gVisor", WSL2: "WSL 2", VM: "a virtual machine",
+	docker: "a Docker container", podman: "a Podman container", kubernetes: "a Kubernetes pod", other: "a container",
+	gitHubActions: "GitHub Actions", gitLab: "GitLab CI", gVisor: "gVisor", wsl2: "WSL 2", vm: "a virtual machine",
 }
 
 // Flags of docker run and podman run. Each is tested by running it.
@@ -218,11 +218,11 @@ func (p Place) seccomp() string {
 // Cgroups is how to let a run create cgroups.
 func (p Place) Cgroups() string {
 	switch {
-	case p.Machine == GVisor:
+	case p.Machine == gVisor:
 		return remedyGVisor
 	case p.engine():
 		return p.start(p.user() + flagsCgroup)
-	case p.Container == Kubernetes: // who is not privileged has a cgroup namespace of its own
+	case p.Container == kubernetes: // who is not privileged has a cgroup namespace of its own
 		return p.pod("securityContext: {runAsUser: 0, privileged: true}")
 	case p.Root:
 		return "mount a cgroup2 that this process can write: mount -t cgroup2 none /sys/fs/cgroup, or mount -o " +
@@ -238,20 +238,20 @@ func (p Place) Cgroups() string {
 // If the process has the capabilities for that, a filter or a namespace stands in the way.
 func (p Place) Observe() string {
 	switch {
-	case p.Machine == GVisor:
+	case p.Machine == gVisor:
 		return remedyGVisor
 	case p.engine():
 		seccomp := ""
-		if p.BPF || p.Container == Podman { // Podman's profile wants SYS_ADMIN for bpf
+		if p.BPF || p.Container == podman { // podman's profile wants SYS_ADMIN for bpf
 			seccomp = p.seccomp() + " "
 		}
 		fix := p.start(p.user() + flagsBPF + " " + seccomp + flagsCgroup)
-		if p.Container == Docker && p.CI == "" {
+		if p.Container == docker && p.CI == "" {
 			fix += "; for Docker before version 23, which does not know BPF: " + p.user() + "--cap-add SYS_ADMIN " +
 				flagsCgroup
 		}
 		return fix
-	case p.Container == Kubernetes:
+	case p.Container == kubernetes:
 		return p.pod("securityContext: {runAsUser: 0, privileged: true}")
 	case p.BPF:
 		return "allow bpf() in the seccomp profile of this process, and use the host's user namespace"
@@ -278,7 +278,7 @@ func (p Place) Listener() string {
 	switch {
 	case p.engine():
 		return p.start(p.seccomp())
-	case p.Container == Kubernetes:
+	case p.Container == kubernetes:
 		return p.pod("securityContext: {seccompProfile: {type: Unconfined}}")
 	}
 	return "allow seccomp() in the container's seccomp profile"
@@ -288,7 +288,7 @@ func (p Place) Listener() string {
 // mount /proc there. It is empty where this place has nothing to say.
 func (p Place) Namespaces(none bool) string {
 	switch {
-	case p.Machine == GVisor:
+	case p.Machine == gVisor:
 		return remedyGVisor
 	case p.engine():
 		var flags []string
@@ -298,13 +298,13 @@ func (p Place) Namespaces(none bool) string {
 		if p.AppArmor {
 			flags = append(flags, "--security-opt apparmor=unconfined")
 		}
-		if p.Container == Docker {
+		if p.Container == docker {
 			flags = append(flags, "--security-opt systempaths=unconfined")
 		} else {
 			flags = append(flags, "--security-opt unmask=ALL")
 		}
 		return p.start(strings.Join(flags, " "))
-	case p.Container == Kubernetes:
+	case p.Container == kubernetes:
 		if p.CI == "" {
 			return "give the pod hostUsers: false, and its container securityContext: {seccompProfile: {type: " +
 				"Unconfined}, procMount: Unmasked}"
@@ -327,7 +327,7 @@ const remedyGVisor = "gVisor's kernel does not have it: use the host's kernel (d
 	"without gVisor's runtimeClassName)"
 
 // engine: whoever starts the container gives flags of docker run.
-func (p Place) engine() bool { return p.Container == Docker || p.Container == Podman }
+func (p Place) engine() bool { return p.Container == docker || p.Container == podman }
 
 // user makes root the container's user: capabilities that are added, and the
 // host's cgroups, are root's. The command can get another one by --user.
@@ -340,7 +340,7 @@ func (p Place) user() string {
 
 // start says where the flags go.
 func (p Place) start(flags string) string {
-	if p.CI == GitLab {
+	if p.CI == gitLab {
 		return "in the runner's config.toml set [runners.docker] privileged = true (it has no setting for less)"
 	}
 	where := "start the container with: " + p.Container + " run " + flags
@@ -348,7 +348,7 @@ func (p Place) start(flags string) string {
 		where = "on the host, write a seccomp profile with: assay-run doctor --seccomp-profile > " + profileName +
 			"; " + where
 	}
-	if p.CI == GitHubActions {
+	if p.CI == gitHubActions {
 		where = "set jobs.JOB.container.options of the workflow to: " + flags
 	}
 	if p.UserNamespace {
@@ -358,7 +358,7 @@ func (p Place) start(flags string) string {
 }
 
 func (p Place) pod(context string) string {
-	if p.CI == GitLab {
+	if p.CI == gitLab {
 		return "in the runner's config.toml set [runners.kubernetes] privileged = true"
 	}
 	return "give the pod's container " + context
@@ -366,7 +366,7 @@ func (p Place) pod(context string) string {
 
 // sudo is how an ordinary user becomes root and the command does not.
 func (p Place) sudo() string {
-	if p.CI == GitHubActions {
+	if p.CI == gitHubActions {
 		return `run it with sudo: sudo -E env "PATH=$PATH" assay-run --user "$USER" ...`
 	}
 	return `run it as root: sudo assay-run --user "$USER" ...`

@@ -65,7 +65,7 @@ func (c *capture) truncate() {
 
 func (c *capture) fail(err error) {
 	c.done = true
-	c.cfg.failed(c.stream, fmt.Errorf("%w: %s after %d bytes: %w", ErrCapture, c.member, c.kept, err))
+	c.cfg.failed(c.stream, fmt.Errorf("%w: %s after %d bytes: %w", errCapture, c.member, c.kept, err))
 }
 
 // finish closes the member and accounts for a stream that carried n bytes.

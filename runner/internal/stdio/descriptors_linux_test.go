@@ -55,7 +55,7 @@ func TestSameFileKeepsOrder(t *testing.T) {
 			t.Errorf("%s: copy %q", to, got)
 		}
 		n := int64(want.Len())
-		wantIO := schema.Stdio{Mode: ModePipe, Stdout: &schema.Stream{Bytes: n, Captured: n}, StderrInStdout: true}
+		wantIO := schema.Stdio{Mode: modePipe, Stdout: &schema.Stream{Bytes: n, Captured: n}, StderrInStdout: true}
 		if d := cmp.Diff(wantIO, readReport(t, dir).Stdio); d != "" {
 			t.Error(d)
 		}
@@ -77,7 +77,7 @@ func TestPassthroughLeavesTheDescriptorsAlone(t *testing.T) {
 	if err != nil || !strings.Contains(out, filepath.Join(dir, "out")) {
 		t.Errorf("%q %v", out, err)
 	}
-	if d := cmp.Diff(schema.Stdio{Mode: ModePassthrough}, readReport(t, dir).Stdio); d != "" {
+	if d := cmp.Diff(schema.Stdio{Mode: modePassthrough}, readReport(t, dir).Stdio); d != "" {
 		t.Error(d)
 	}
 }

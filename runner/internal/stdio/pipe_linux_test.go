@@ -78,8 +78,8 @@ func TestOneGigabyteIsExact(t *testing.T) {
 			if got, want := hex.EncodeToString(h.Sum(nil)), hex.EncodeToString(direct.Sum(nil)); got != want {
 				t.Errorf("sha256 %s, want %s", got, want)
 			}
-			want := report{Truncated: map[string]int64{Stdout: 1000000}, Stdio: schema.Stdio{
-				Mode:   ModePipe,
+			want := report{Truncated: map[string]int64{stdout: 1000000}, Stdio: schema.Stdio{
+				Mode:   modePipe,
 				Stdout: &schema.Stream{Bytes: 1 << 30, Captured: 1000000, Truncated: true},
 				Stderr: &schema.Stream{},
 			}}
@@ -108,7 +108,7 @@ func TestBinaryDataIsKeptWhole(t *testing.T) {
 		t.Error("the copies differ")
 	}
 	want := schema.Stdio{
-		Mode:   ModePipe,
+		Mode:   modePipe,
 		Stdout: &schema.Stream{Bytes: 3000000, Captured: 3000000},
 		Stderr: &schema.Stream{Bytes: 3000003, Captured: 3000003},
 	}
@@ -158,7 +158,7 @@ func TestCaptureCap(t *testing.T) {
 				if d := cmp.Diff(want, r.Stdio.Stdout); d != "" {
 					t.Error(d)
 				}
-				if at, told := r.Truncated[Stdout]; told != c.truncated || at != c.kept && told {
+				if at, told := r.Truncated[stdout]; told != c.truncated || at != c.kept && told {
 					t.Errorf("OnTruncate: %v %v", at, told)
 				}
 				_, err := os.Stat(filepath.Join(dir, schema.StdoutPath))

@@ -58,22 +58,22 @@ import (
 
 // Modes of a run's standard streams, as schema.Stdio.Mode has them.
 const (
-	ModePassthrough = "passthrough"
-	ModePipe        = "pipe"
-	ModeTerminal    = "terminal"
+	modePassthrough = "passthrough"
+	modePipe        = "pipe"
+	modeTerminal    = "terminal"
 )
 
 // Stream names, as Config.OnTruncate and Config.OnError get them.
 const (
-	Stdout   = "stdout"
-	Stderr   = "stderr"
+	stdout   = "stdout"
+	stderr   = "stderr"
 	Terminal = "terminal"
 )
 
 var (
-	// ErrCapture is wrapped by what Config.OnError gets when a copy could not be
+	// errCapture is wrapped by what Config.OnError gets when a copy could not be
 	// kept. The stream itself is unharmed.
-	ErrCapture = errors.New("capture failed")
+	errCapture = errors.New("capture failed")
 	// ErrOutput is wrapped by what Config.OnError gets when our own stdout or
 	// stderr could not be written, unless its reader left. The child gets EPIPE from
 	// then on.
@@ -106,7 +106,7 @@ type Config struct {
 	// the number of the stream's bytes that the copy holds.
 	OnTruncate func(stream string, at int64)
 	// OnError is called once for each stream and kind of failure; err wraps
-	// ErrCapture or ErrOutput.
+	// errCapture or ErrOutput.
 	OnError func(stream string, err error)
 }
 

@@ -37,11 +37,11 @@ type Streams struct {
 	result       schema.Stdio
 }
 
-// Open decides the mode and makes the pipes or the pseudo-terminal. On an error
+// open decides the mode and makes the pipes or the pseudo-terminal. On an error
 // nothing stays open.
 func Open(cfg Config) (s *Streams, err error) {
 	s = &Streams{
-		cfg: cfg, mode: ModePassthrough,
+		cfg: cfg, mode: modePassthrough,
 		childIn: cfg.Stdin, childOut: cfg.Stdout, childErr: cfg.Stderr,
 		drain: -1, abort: -1,
 	}
@@ -61,23 +61,23 @@ func Open(cfg Config) (s *Streams, err error) {
 	if s.abort, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return s, fmt.Errorf("eventfd: %w", err)
 	}
-	s.mode = ModePipe
+	s.mode = modePipe
 	outTTY, errTTY := IsTerminal(cfg.Stdout), IsTerminal(cfg.Stderr)
 	if outTTY || errTTY {
-		s.mode = ModeTerminal
+		s.mode = modeTerminal
 		if err := s.openTerminal(outTTY, errTTY); err != nil {
 			return s, err
 		}
 	}
 	if cfg.Stdout != nil && !outTTY {
-		if s.childOut, err = s.openPipe(Stdout, schema.StdoutPath, cfg.Stdout); err != nil {
+		if s.childOut, err = s.openPipe(stdout, schema.StdoutPath, cfg.Stdout); err != nil {
 			return s, err
 		}
 	}
 	if cfg.Stderr != nil && !errTTY {
 		if !outTTY && sameFile(cfg.Stdout, cfg.Stderr) {
 			s.childErr, s.merged = s.childOut, true
-		} else if s.childErr, err = s.openPipe(Stderr, schema.StderrPath, cfg.Stderr); err != nil {
+		} else if s.childErr, err = s.openPipe(stderr, schema.StderrPath, cfg.Stderr); err != nil {
 			return s, err
 		}
 	}
@@ -111,14 +111,14 @@ func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error)
 	return end, nil
 }
 
-// OwnSession reports whether the child's stdin is a pseudo-terminal of its own: then
+// ownSession reports whether the child's stdin is a pseudo-terminal of its own: then
 // start it as the foreground job of a new session there ([cgroup.Group.StartJob]).
 // Where it is false and one of our own streams is a terminal, the child must stay
 // in our process group: it would be stopped, or get EIO, for reading a terminal
 // whose foreground it is not in.
 func (s *Streams) OwnSession() bool { return s.term != nil && s.term.full }
 
-// Attach sets cmd's Stdin, Stdout and Stderr, and nothing else.
+// attach sets cmd's Stdin, Stdout and Stderr, and nothing else.
 func (s *Streams) Attach(cmd *exec.Cmd) {
 	// Never a typed nil: exec.Cmd would take it for a reader.
 	if s.childIn != nil {
@@ -189,7 +189,7 @@ func (s *Streams) account() schema.Stdio {
 	r := schema.Stdio{Mode: s.mode, StderrInStdout: s.merged}
 	for _, p := range s.pumps {
 		st := p.cap.finish(p.bytes)
-		if p.stream == Stdout {
+		if p.stream == stdout {
 			r.Stdout = st
 		} else {
 			r.Stderr = st
@@ -323,12 +323,12 @@ func (s *Streams) openTerminal(outTTY, errTTY bool) (err error) {
 	return nil
 }
 
-// Suspend gives our terminal back to whoever started us. The runner calls it
+// suspend gives our terminal back to whoever started us. The runner calls it
 // when the child has stopped, before it stops itself. Nothing to do, and
 // harmless, in the other modes, before Started and after Finish.
 func (s *Streams) Suspend() { s.setSuspended(true) }
 
-// Resume takes our terminal again, with its present settings as those to
+// resume takes our terminal again, with its present settings as those to
 // restore and its present size. The runner calls it on SIGCONT, before it
 // continues the child. In the background it takes nothing; the terminal is
 // taken once we come to the foreground.

@@ -13,14 +13,14 @@ import (
 // is captured, and the mode says so.
 type Streams struct{ cfg Config }
 
-// Open never fails here.
-func Open(cfg Config) (*Streams, error) { return &Streams{cfg: cfg}, nil }
+// open never fails here.
+func open(cfg Config) (*Streams, error) { return &Streams{cfg: cfg}, nil }
 
-// OwnSession returns false.
-func (s *Streams) OwnSession() bool { return false }
+// ownSession returns false.
+func (s *Streams) ownSession() bool { return false }
 
-// Attach sets cmd's Stdin, Stdout and Stderr to ours.
-func (s *Streams) Attach(cmd *exec.Cmd) {
+// attach sets cmd's Stdin, Stdout and Stderr to ours.
+func (s *Streams) attach(cmd *exec.Cmd) {
 	if s.cfg.Stdin != nil {
 		cmd.Stdin = s.cfg.Stdin
 	}
@@ -36,11 +36,11 @@ func (s *Streams) Attach(cmd *exec.Cmd) {
 func (s *Streams) Started() error { return nil }
 
 // Finish has nothing to wait for.
-func (s *Streams) Finish(time.Duration) schema.Stdio { return schema.Stdio{Mode: ModePassthrough} }
+func (s *Streams) Finish(time.Duration) schema.Stdio { return schema.Stdio{Mode: modePassthrough} }
 
 // SetExit, Abort, Suspend, Resume and Resize do nothing.
 func (s *Streams) SetExit(int) {}
 func (s *Streams) Abort()      {}
-func (s *Streams) Suspend()    {}
-func (s *Streams) Resume()     {}
+func (s *Streams) suspend()    {}
+func (s *Streams) resume()     {}
 func (s *Streams) Resize()     {}

@@ -266,7 +266,7 @@ func (t *terminal) keyboard() {
 		if fds[2].Revents != 0 {
 			var b [8]byte
 			unix.Read(t.wake, b[:])
-			continue // Suspend may have given the terminal back
+			continue // suspend may have given the terminal back
 		}
 		if fds[3].Revents != 0 {
 			n, err := t.readKeys(buf)

@@ -35,7 +35,7 @@ func TestTerminalIsOneToTheChild(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	n := int64(len(o.output()))
-	want := schema.Stdio{Mode: ModeTerminal, Terminal: &schema.Stream{Bytes: n, Captured: n}}
+	want := schema.Stdio{Mode: modeTerminal, Terminal: &schema.Stream{Bytes: n, Captured: n}}
 	if d := cmp.Diff(want, readReport(t, o.dir).Stdio); d != "" {
 		t.Error(d)
 	}
@@ -176,15 +176,15 @@ func TestMixedStreams(t *testing.T) {
 		want         schema.Stdio
 	}{
 		{"stdout into a pipe", `"$R" ` + probe + ` | cat`, "0\n2\n", schema.Stdio{
-			Mode: ModeTerminal, Stdout: &schema.Stream{Bytes: 4, Captured: 4},
+			Mode: modeTerminal, Stdout: &schema.Stream{Bytes: 4, Captured: 4},
 			Terminal: &schema.Stream{Bytes: 5, Captured: 5}}},
 		{"stdin from a pipe", `echo x | "$R" ` + probe, "1\n2\n", schema.Stdio{
-			Mode: ModeTerminal, Terminal: &schema.Stream{Bytes: 10, Captured: 10}}},
+			Mode: modeTerminal, Terminal: &schema.Stream{Bytes: 10, Captured: 10}}},
 		{"stderr into a file", `"$R" ` + probe + ` 2>$D/e`, "0\n1\n", schema.Stdio{
-			Mode: ModeTerminal, Stderr: &schema.Stream{Bytes: 4, Captured: 4},
+			Mode: modeTerminal, Stderr: &schema.Stream{Bytes: 4, Captured: 4},
 			Terminal: &schema.Stream{Bytes: 10, Captured: 10}}},
 		{"only stdin", `"$R" ` + probe + ` 2>&1 | cat`, "0\n", schema.Stdio{
-			Mode: ModePipe, StderrInStdout: true, Stdout: &schema.Stream{Bytes: 8, Captured: 8}}},
+			Mode: modePipe, StderrInStdout: true, Stdout: &schema.Stream{Bytes: 8, Captured: 8}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o, dir := shellOnTerminal(t, `stty -echo; before=$(stty -g); `+c.script+

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOff is what Open returns, wrapped or not, if the host audits nothing.
-var ErrOff = errors.New("auditing is off")
+// errOff is what Open returns, wrapped or not, if the host audits nothing.
+var errOff = errors.New("auditing is off")
 
 const (
 	groupReadLog = 1       // AUDIT_NLGRP_READLOG, which needs CAP_AUDIT_READ
@@ -66,7 +66,7 @@ func Open() (*Log, error) {
 		return nil, fmt.Errorf("audit status: %w", err)
 	}
 	if st.enabled == 0 {
-		return nil, ErrOff
+		return nil, errOff
 	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_AUDIT)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 // entered reports whether this program becomes a shim when it is started as one.
 var entered bool
 
-// ErrNone is what a program gets that cannot become a shim.
-var ErrNone = errors.New(
+// errNone is what a program gets that cannot become a shim.
+var errNone = errors.New(
 	`this program cannot start the helper process that a sandbox needs: import _ "github.com/assay-run/assay-run/runner/sandbox/reexec" in its main package`,
 )
 
 // Available is nil, or ErrNone.
 func Available() error {
 	if !entered {
-		return ErrNone
+		return errNone
 	}
 	return nil
 }
