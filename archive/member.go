@@ -93,10 +93,10 @@ func documentSchema(p string) string {
 	return ""
 }
 
-// isStream tells a member of what passed through the command's stdio.
+// isStream reports whether a member is what passed through the command's stdio.
 func isStream(p string) bool { return strings.HasPrefix(p, "stdio/") }
 
-// isCapture tells a member of captured or referred-to bytes, which have no schema.
+// isCapture reports whether a member is captured or referred-to bytes, which have no schema.
 func isCapture(p string) bool {
 	return isStream(p) || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir) ||
 		p == schema.PatchPath

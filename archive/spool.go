@@ -263,7 +263,7 @@ func (s *Spool) giveReserve() bool {
 	return os.Remove(filepath.Join(s.dir, reserveName)) == nil
 }
 
-// useReserve is giveReserve for a caller without s.mu.
+// useReserve is giveReserve for a caller without s.mu, and reports what that does.
 func (s *Spool) useReserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -270,7 +270,7 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 	return nil
 }
 
-// schemaRefused tells a document that is at fault from one that cannot be read.
+// schemaRefused reports whether an error is of a document that is at fault, not of one that cannot be read.
 func schemaRefused(err error) bool {
 	return errors.Is(err, schema.ErrSyntax) || errors.Is(err, schema.ErrDuplicateKey) ||
 		errors.Is(err, schema.ErrSchema)
@@ -647,7 +647,7 @@ type runEnd struct {
 	SignalName jsontext.Value `json:"signal_name"`
 }
 
-// sameJSON compares a value of a lifecycle line with one of a document.
+// sameJSON reports whether a value of a lifecycle line is that of a document.
 func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	var q *T
 	if err := json.Unmarshal(raw, &q); err != nil {

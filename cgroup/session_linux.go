@@ -102,7 +102,7 @@ func (s *Session) NewGroup(name string) (*Group, error) {
 	return &Group{session: s, name: name, members: m}, nil
 }
 
-// validName: a group's name becomes a directory's.
+// validName reports whether a group may have the name, which becomes a directory's.
 func validName(name string) bool {
 	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00\n")
 }

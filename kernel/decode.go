@@ -748,7 +748,7 @@ type record struct {
 	seg [segCount][]byte
 }
 
-// parse checks the fixed part and cuts the segments. It keeps b.
+// parse checks the fixed part and cuts the segments, and reports whether they are well formed. It keeps b.
 func (r *record) parse(b []byte) bool {
 	if len(b) < recordSize {
 		return false

@@ -369,9 +369,9 @@ func pinsIn(dir string) (list []pin, err error) {
 	return list, nil
 }
 
-// stillAttached asks the kernel. A link to a cgroup outlives its being detached,
-// by force or because the cgroup is gone, and has none then, and it can be given
-// another program than the one with that id; any other that there is is attached.
+// stillAttached reports whether the kernel still has the link attached. A link to a cgroup outlives its being
+// detached, by force or because the cgroup is gone, and has none then, and it can be given another program
+// than the one with that id; any other that there is is attached.
 func stillAttached(ln link.Link, program uint32) bool {
 	have, err := identifyLink(ln)
 	if err != nil || have.program() != program {

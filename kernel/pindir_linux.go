@@ -324,8 +324,8 @@ func (p pinDir) lockSlot(number uint32) (*os.File, error) {
 	return lockDir(path, unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// removeIfLast removes the set whose lock is given, unless somebody else has it too
-// or it is to be kept.
+// removeIfLast removes the set whose lock is given, unless somebody else has it too or it is to be kept, and
+// reports whether it did.
 func (p pinDir) removeIfLast(lock *os.File) bool {
 	if _, err := os.Lstat(p.keep()); err == nil {
 		return false

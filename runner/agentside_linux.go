@@ -390,7 +390,7 @@ func logError(code string, err error) *runError {
 	}}
 }
 
-// known reads the logs up to t.
+// known reads the logs up to t, and reports whether they have all until then.
 func (a *agentSide) known(t int64) bool {
 	sdk := a.sdk == nil || a.sdk.Known(t)
 	policy := a.policy == nil || a.policy.Known(t)

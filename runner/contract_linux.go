@@ -597,7 +597,7 @@ func (s *strictChecks) covers(path, workdir string) bool {
 	return false
 }
 
-// decisive are the kinds of influence that turn a strict check.
+// decisive reports whether a kind of influence turns a strict check.
 func decisive(kind string) bool {
 	return kind == schema.InfluenceConfiguration || kind == schema.InfluenceCache
 }

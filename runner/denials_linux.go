@@ -76,7 +76,7 @@ func (d *denials) event(e *schema.KernelEvent) {
 	}
 }
 
-// convertible are kinds of events that say no more than the blocked ones do.
+// convertible reports whether a kind of event says no more than the blocked ones do.
 func convertible(k schema.KernelKind) bool {
 	switch k {
 	case schema.KindOpen, schema.KindConnect, schema.KindExecFailed:

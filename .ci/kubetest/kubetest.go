@@ -199,7 +199,7 @@ func (s *Server) list(w http.ResponseWriter, q url.Values) {
 		"metadata": map[string]any{"resourceVersion": fmt.Sprint(s.version), "continue": next}})
 }
 
-// selected does what the API server does with these selectors.
+// selected reports whether the API server selects the pod with these selectors.
 func selected(p Pod, q url.Values) bool {
 	if q.Get("fieldSelector") != "spec.nodeName="+Node {
 		return false

@@ -86,7 +86,7 @@ type pageEvent struct {
 	matters                                bool
 }
 
-// wants tells, before the event's texts are made, whether it will be kept.
+// wants reports, before the event's texts are made, whether it will be kept.
 func (s *sampler) wants(matters bool) bool {
 	if matters && s.matters < s.most*3/4 {
 		return true

@@ -90,7 +90,7 @@ func readAtMost(path string, most int) ([]byte, os.FileInfo, error) {
 	return data, info, err
 }
 
-// encryptedPKCS8 tells RFC 5958's form, which x/crypto/ssh does not know.
+// encryptedPKCS8 reports whether a key is in RFC 5958's form, which x/crypto/ssh does not know.
 func encryptedPKCS8(data []byte) bool {
 	block, _ := pem.Decode(data)
 	return block != nil && block.Type == "ENCRYPTED PRIVATE KEY"

@@ -128,8 +128,8 @@ func firstField(line string) (field, rest string, err error) {
 	return line[:i], strings.TrimSpace(line[i:]), nil
 }
 
-// matchList matches a word against OpenSSH's pattern list (ssh_config(5)): "*"
-// and "?" are wildcards, "!" negates, and a negated match wins.
+// matchList reports whether a word matches OpenSSH's pattern list (ssh_config(5)): "*" and "?" are wildcards,
+// "!" negates, and a negated match wins.
 func matchList(patterns []string, word string) bool {
 	matched := false
 	for _, p := range patterns {

@@ -259,7 +259,7 @@ func glob(pattern, s string) bool {
 	return ok
 }
 
-// wildcard is glob over a text in which a slash is nothing special.
+// wildcard reports whether a pattern matches a text as glob does, but with slashes as nothing special.
 func wildcard(pattern, s string) bool {
 	const slash = "\uffff"
 	return glob(strings.ReplaceAll(pattern, "/", slash), strings.ReplaceAll(s, "/", slash))

@@ -69,7 +69,7 @@ func Inspection(line string) string {
 // keyWidth is where the text of a row of the head begins.
 const keyWidth = 11
 
-// isRow tells a row of the head from a heading.
+// isRow reports whether a line of the head is a row, not a heading.
 func isRow(s string) bool { return s[keyWidth-1] == ' ' && !counted().MatchString(s) }
 
 // counted ends a heading.

@@ -102,7 +102,7 @@ func (handled *actions) restore() {
 	}
 }
 
-// action is rt_sigaction(2).
+// action is rt_sigaction(2), and reports whether it succeeded.
 func action(sig int, set, was *[4]uint64) bool {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(set)),
 		uintptr(unsafe.Pointer(was)), 8, 0, 0)

@@ -39,11 +39,13 @@ func execute(fd, environ uintptr) {
 	}
 }
 
+// failed reports whether the result of a system call is an error.
+//
 //go:nosplit
 //go:norace
 func failed(result uintptr) bool { return result > ^uintptr(4095) }
 
-// interpret executes a list that is mapped. It is true where the process goes on as a program.
+// interpret executes a list that is mapped. It reports whether the process goes on as a program.
 //
 //go:nosplit
 //go:norace

@@ -158,8 +158,7 @@ func delegate(dir string) error {
 	return nil
 }
 
-// Again makes the directory once more if it was removed since Make made it. True says
-// that it did.
+// Again makes the directory once more if it was removed since Make made it, and reports whether it did.
 func (t *Tree) Again() bool {
 	if !t.Made || t.Current() {
 		return false

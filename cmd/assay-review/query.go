@@ -282,7 +282,8 @@ func (f *finder) document(v any) bool {
 	return f.line(line[:len(line)-1])
 }
 
-// row prints a row of a table, with the bundle's name where there are several.
+// row prints a row of a table, with the bundle's name where there are several, and reports whether more rows
+// are wanted.
 func (f *finder) row(bundle, format string, args ...any) bool {
 	if f.quiet {
 		return f.more()

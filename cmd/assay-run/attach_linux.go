@@ -509,7 +509,7 @@ func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*
 	return w, nil
 }
 
-// join records one container. It returns false if the watch ended first.
+// join records one container, and reports whether the watch goes on.
 func (w *watching) join(c *engine.Container) bool {
 	// The container is about to start: do nothing slow before this.
 	ctx, stop := context.WithCancelCause(w.ctx)

@@ -354,8 +354,8 @@ func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat
 	o.emit(e)
 }
 
-// clone3 replaces the address of a struct clone_args by its flags. It returns false if
-// the flags make no namespace.
+// clone3 replaces the address of a struct clone_args by its flags, and reports whether they may make a
+// namespace.
 func (o *Observer) clone3(e *kernel.Event, p *process, n *notification) bool {
 	var b [8]byte
 	read := p.read(b[:], n.args[0])

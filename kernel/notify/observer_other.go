@@ -22,7 +22,7 @@ func Probe() error {
 	}}}
 }
 
-// Privileged is false.
+// Privileged reports false.
 func Privileged() bool { return false }
 
 // Enter does nothing: there is no shim.

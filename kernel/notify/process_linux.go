@@ -34,7 +34,7 @@ func (p *process) holds(tid uint32) bool {
 	return tid == p.pid || exists(unix.RawSyscall6(unix.SYS_TGKILL, uintptr(p.pid), uintptr(tid), 0, 0, 0, 0))
 }
 
-// exists reads the result of a call that would send signal 0: whether the task exists.
+// exists reports whether the task exists, by the result of a call that would send signal 0.
 func exists(_, _ uintptr, errno unix.Errno) bool { return errno == 0 || errno == unix.EPERM }
 
 func (p *process) close() {
@@ -121,8 +121,8 @@ func (t *table) forgetThreads() {
 
 const minManyThreads = 4096
 
-// open opens the pidfd of p and its directory in /proc, and looks up its cgroup, unless
-// that is done.
+// open opens the pidfd of p and its directory in /proc, and looks up its cgroup, unless that is done. It
+// reports whether it could.
 func (p *process) open() bool {
 	var err error
 	if p.pidfd < 0 {
@@ -238,7 +238,7 @@ func (p *process) memoryFile(name string, buf []byte) []byte {
 // unreadable reports whether a read of p's memory must not be tried.
 func (p *process) unreadable() bool { return p.silent || p.reads.refused }
 
-// read fills b from an address of p.
+// read fills b from an address of p, and reports whether it could.
 func (p *process) read(b []byte, at uint64) bool {
 	for len(b) > 0 {
 		n, err := p.memory(b, at)

@@ -221,7 +221,7 @@ func (f *Follower) look(final bool) bool {
 	return final // an agent that replaces it all the time gets no more
 }
 
-// open opens the log if it is there and a regular file. Nothing else is ever
+// open opens the log if it is there and a regular file, and reports whether it is open. Nothing else is ever
 // opened: that alone could have an effect on whoever is at its other end.
 func (f *Follower) open() bool {
 	path, err := unix.Openat(f.dir, f.base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -359,8 +359,8 @@ func (c *Correlator) decide(id, tool, decision string) *call {
 	return k
 }
 
-// Cgroup tells that the processes of a call are those in a cgroup. It is told
-// before the first one is there. False: there are too many.
+// Cgroup tells that the processes of a call are those in a cgroup. It is told before the first one is there.
+// It reports whether there is room for it.
 func (c *Correlator) Cgroup(id string, cgroup uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

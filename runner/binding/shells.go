@@ -150,7 +150,7 @@ func (c *Correlator) claim(k *call, s *command) {
 	c.release(func(d *deferred) bool { return d.by.shell.claimed() })
 }
 
-// hold keeps an event back while a line may still say whose it is. c.mu is held.
+// hold keeps an event back while a line may still say whose it is, and reports whether it does. c.mu is held.
 func (c *Correlator) hold(e *schema.KernelEvent, by member, sure bool) bool {
 	if !by.shell.waits(e.TNS) || e.Kind == schema.KindExec && !c.began {
 		return false

@@ -279,8 +279,8 @@ func (r *restorer) file(e *entry) {
 	}
 }
 
-// unchanged compares the content. A file that only its mode keeps us from
-// reading is made readable; its permissions are put back with its content.
+// unchanged reports whether the content is as it was. A file that only its mode keeps us from reading is made
+// readable; its permissions are put back with its content.
 func (r *restorer) unchanged(e *entry, now stat) bool {
 	f, err := r.open(e.path)
 	if errors.Is(err, fs.ErrPermission) && r.root.Chmod(e.path, now.mode&modeBits|0o400) == nil {

@@ -78,7 +78,7 @@ func statOf(info fs.FileInfo) stat {
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// samePermissions compares mode bits and owner.
+// samePermissions reports whether mode bits and owner are the same.
 func (s stat) samePermissions(o stat) bool {
 	return s.mode&modeBits == o.mode&modeBits && s.uid == o.uid && s.gid == o.gid
 }

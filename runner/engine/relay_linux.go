@@ -105,8 +105,8 @@ const maxHeader = 1 << 20
 // maxOpen bounds the connections to clients and to the daemon together.
 const maxOpen = 1024
 
-// keep remembers a connection for Close to end. It returns false if the Relay is closed
-// or has too many connections.
+// keep remembers a connection for Close to end. It reports false if the Relay is closed or has too many
+// connections.
 func (r *Relay) keep(c *net.UnixConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

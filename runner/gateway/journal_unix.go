@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// lock locks a file while this process has it open; false: another has.
+// lock locks a file while this process has it open. It reports false where another has.
 func lock(f *os.File) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != syscall.EWOULDBLOCK
 }

@@ -64,7 +64,7 @@ func (r *runs) add(run *recording.Run, key string) {
 	}
 }
 
-// hold makes Close wait for the caller, who calls r.work.Done.
+// hold makes Close wait for the caller, who calls r.work.Done. It reports false once it is closed.
 func (r *runs) hold() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -485,7 +485,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 	<-done
 }
 
-// answers waits for what a server says first.
+// answers waits for what a server says first, and reports whether it was that of SSH.
 func answers(speaksSSH <-chan bool) bool {
 	select {
 	case yes := <-speaksSSH:

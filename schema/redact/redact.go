@@ -74,7 +74,7 @@ func (r *Redactor) Keep(word string) {
 	}
 }
 
-// Add makes a value known. It is refused, and false returned, when it is
+// Add makes a value known, and reports whether it is. It is refused when it is
 // shorter than [MinSecret] without surrounding space. A value of several lines is
 // also known line by line, as a program may print it.
 func (r *Redactor) Add(rule, value string) bool {
@@ -168,8 +168,8 @@ func secretName(name string, patterns []string) bool {
 	})
 }
 
-// plainWord tells values that variables with secret names have and that are
-// none: switches and absolute paths, such as of a file with the secret.
+// plainWord reports whether a value is none of a secret, though variables with
+// secret names have it: a switch, or an absolute path, as of a file with the secret.
 func plainWord(value string) bool {
 	switch strings.ToLower(value) {
 	case "true", "false", "yes", "no", "on", "off", "none", "null", "disabled", "enabled", "required", "optional":

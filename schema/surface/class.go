@@ -130,7 +130,7 @@ func isPythonConfig(p string) bool {
 	return false
 }
 
-// isOwnStatus is asked about the process's own /proc/self/NAME.
+// isOwnStatus reports whether a file is among those of the process's own /proc/self that say how it is.
 func isOwnStatus(p string) bool {
 	switch strings.TrimPrefix(p, "/proc/self/") {
 	case "maps", "stat", "statm", "status", "cgroup", "mountinfo", "mounts", "auxv", "limits", "cpuset", "comm",
@@ -210,7 +210,7 @@ func isLookup(e *schema.KernelEvent) bool {
 	return false
 }
 
-// harmless holds the conditions that every rule shares.
+// harmless reports whether the conditions that every rule shares hold.
 func harmless(e *schema.KernelEvent) bool {
 	if !e.HasResult && !e.Attempted || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || !plain(e) {
 		return false
@@ -254,7 +254,7 @@ func below(dirs []string, path string) bool {
 	return false
 }
 
-// systemPath spares most paths the walk through the rules.
+// systemPath reports whether a path can match a rule at all. It spares most paths the walk through the rules.
 func systemPath(p string) bool {
 	if len(p) < 5 || p[0] != '/' {
 		return false

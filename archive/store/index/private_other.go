@@ -4,5 +4,5 @@ package index
 
 import "os"
 
-// private leaves it to the rights of the folder, which its mode does not tell here.
+// private reports true: the rights of the folder decide here, which its mode does not tell.
 func private(os.FileInfo) bool { return true }

@@ -218,8 +218,8 @@ func kill(dirs []dir) error {
 	return err
 }
 
-// freeze stops or continues everything in the directories, where one of them
-// can. The kernel does it in its own time.
+// freeze stops or continues everything in the directories, and reports whether one of them can. The kernel
+// does it in its own time.
 func freeze(dirs []dir, on bool) (done bool) {
 	for _, d := range dirs {
 		switch {

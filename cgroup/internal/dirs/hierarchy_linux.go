@@ -241,7 +241,7 @@ func (l *hierarchy) hands(dir, kind string) bool {
 	return slices.Contains(words(filepath.Join(dir, "cgroup.subtree_control")), kind)
 }
 
-// isRoot: only the true root, whoever looks, has no cgroup.type.
+// isRoot reports whether dir is the true root, whoever looks: only that has no cgroup.type.
 func isRoot(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
 	return errors.Is(err, os.ErrNotExist)

@@ -64,9 +64,8 @@ const (
 // PR_SET_DUMPABLE(2const) and ptrace(2). exec undoes it.
 func conceal() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
-// released reads the pipe until the runner says to go (true) or is gone
-// (false). What else it says goes to hear, line by line; with an interval, so
-// does nothing, that often.
+// released reads the pipe until the runner says to go or is gone, and reports whether it said so. What else
+// it says goes to hear, line by line; with an interval, so does nothing, that often.
 func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 	buf := make([]byte, 4096)
 	var said []byte // and not whole yet
@@ -101,8 +100,8 @@ func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 	}
 }
 
-// isHelper: another session's guard is a child of the runner in a session of
-// its own as well, and so is the leader of a job.
+// isHelper reports whether a process is another session's guard or the leader of a job: these are children of
+// the runner in sessions of their own as well.
 func isHelper(pid int) bool {
 	args := arguments(pid)
 	return role.Guard.Is(args) || role.Job.Is(args)

@@ -56,8 +56,8 @@ func Wait(ctx context.Context, list func() []int) error {
 	}
 }
 
-// waitExits waits until the processes (the first few of many) have exited, or
-// cancel is readable. False: it cannot tell.
+// waitExits waits until the processes (the first few of many) have exited, or cancel is readable. It reports
+// whether it could wait.
 func waitExits(cancel int, pids []int) bool {
 	fds := []unix.PollFd{{Fd: int32(cancel), Events: unix.POLLIN}}
 	defer func() {

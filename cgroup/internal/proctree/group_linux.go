@@ -184,7 +184,7 @@ func (g *Group) ours(st procs.Stat) bool {
 	return known || st.SID != g.runner.SID
 }
 
-// reap reaps a dead child unless its exit status is for somebody else.
+// reap reaps a dead child unless its exit status is for somebody else, and reports whether it did.
 func (g *Group) reap(pid int) bool {
 	st, ok := procs.Read(pid)
 	if !ok || !g.ours(st) || startedByUs(pid) {
@@ -361,8 +361,8 @@ func (g *Group) follow(dead int) bool {
 	return g.reap(dead)
 }
 
-// execute kills a process, once. The descriptor makes sure that it is still the
-// one that was looked at.
+// execute kills a process, once, and reports whether this was the first time. The descriptor makes sure that
+// it is still the one that was looked at.
 func (g *Group) execute(st procs.Stat) (first bool) {
 	if g.condemned[st.PID] == st.Start || st.Dead() {
 		return false
@@ -488,9 +488,9 @@ func (g *Group) keepSessions(all map[int]procs.Stat) {
 	}
 }
 
-// belongsToAnother: groups of one session have the same marks. What descends
-// from another group's members, or is in a session of theirs, is theirs; the
-// orphans that nothing else tells about are the heir's.
+// belongsToAnother reports whether a process belongs to another group. Groups of one session have the same
+// marks. What descends from another group's members, or is in a session of theirs, is theirs; the orphans
+// that nothing else tells about are the heir's.
 func (g *Group) belongsToAnother(st procs.Stat, all map[int]procs.Stat) bool {
 	for other := range forest.groups {
 		if other == g {
@@ -508,7 +508,8 @@ func (g *Group) belongsToAnother(st procs.Stat, all map[int]procs.Stat) bool {
 	return false
 }
 
-// startedByUs: the exit status of a command is for its exec.Cmd alone.
+// startedByUs reports whether a group started the process: the exit status of a command is for its exec.Cmd
+// alone.
 func startedByUs(pid int) bool {
 	for g := range forest.groups {
 		if g.started[pid] {
@@ -518,7 +519,7 @@ func startedByUs(pid int) bool {
 	return false
 }
 
-// marked looks for the run's marks on a process, once.
+// marked reports whether a process has the run's marks. It looks once.
 func (g *Group) marked(st procs.Stat) bool {
 	if g.foreign[st.PID] == st.Start && st.Start != 0 {
 		return false

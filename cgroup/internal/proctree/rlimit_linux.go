@@ -42,7 +42,7 @@ func withMark(mark uint64, f func() error) error {
 	return f()
 }
 
-// hasMark reads proc_pid_limits(5).
+// hasMark reports whether a process's limits have the mark (proc_pid_limits(5)).
 func hasMark(pid int, mark uint64) bool {
 	if mark == 0 {
 		return false

@@ -139,8 +139,7 @@ func (b *blobStore) count(t *schema.TurnBody) {
 	}
 }
 
-// IsLeftOut tells a result or an error that was too large for a message, as "assay-run
-// mcp" says so.
+// IsLeftOut reports whether a result or an error was too large for a message, as "assay-run mcp" says so.
 func IsLeftOut(output []byte) bool {
 	return bytes.HasPrefix(output, []byte(schema.ResultLeftOut))
 }

@@ -105,7 +105,7 @@ func New(to Recording, o Options) *Run {
 	}
 }
 
-// Once tells that the run is sealed when it ends.
+// Once reports whether the run is sealed when it ends.
 func (r *Run) Once() bool { return r.once }
 
 // StateError is returned where a run's state does not allow what was asked.

@@ -49,7 +49,7 @@ func (t *Reader) Page(limit uint64) (array []byte, n uint64, err error) {
 	return array, t.last, err
 }
 
-// More waits until there is more than the last page had. False: the run has
+// More waits until there is more than the last page had, and reports whether there is: not once the run has
 // ended and all of it was read, or ctx ended.
 func (t *Reader) More(ctx context.Context) bool {
 	switch {

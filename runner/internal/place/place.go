@@ -87,9 +87,9 @@ func (f files) container(env func(string) string) string {
 	return ""
 }
 
-// initial: the process is in the first pid, UTS and IPC namespaces of the kernel,
-// which have these numbers (PROC_PID_INIT_INO and so on, include/linux/proc_ns.h).
-// Even a container that shares some with the host has one of its own.
+// initial reports whether the process is in the first pid, UTS and IPC namespaces of the kernel, which have
+// these numbers (PROC_PID_INIT_INO and so on, include/linux/proc_ns.h). Even a container that shares some
+// with the host has one of its own.
 func (f files) initial() bool {
 	for name, first := range map[string]string{"pid": "pid:[4026531836]", "uts": "uts:[4026531838]",
 		"ipc": "ipc:[4026531839]"} {
@@ -126,8 +126,8 @@ func (f files) machine() string {
 	return ""
 }
 
-// virtualCPU: the processor says that a hypervisor runs it (x86), or the firmware
-// names one (arm64 has no such flag).
+// virtualCPU reports whether the processor says that a hypervisor runs it (x86), or the firmware names one
+// (arm64 has no such flag).
 func (f files) virtualCPU() bool {
 	for line := range strings.Lines(f.read("/proc/cpuinfo")) {
 		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
@@ -143,13 +143,14 @@ func (f files) virtualCPU() bool {
 	return vendor == "Microsoft Corporation" && f.read("/sys/class/dmi/id/product_name") == "Virtual Machine"
 }
 
-// mapped: user ids are not those of the host (user_namespaces(7)).
+// mapped reports whether user ids are not those of the host (user_namespaces(7)).
 func (f files) mapped() bool {
 	fields := strings.Fields(f.read("/proc/self/uid_map"))
 	return len(fields) > 0 && strings.Join(fields, " ") != "0 0 4294967295"
 }
 
-// capable reads proc_pid_status(5); the numbers are those of capabilities(7).
+// capable reports whether the process may load programs of an observer (proc_pid_status(5)); the numbers are
+// those of capabilities(7).
 func (f files) capable() bool {
 	const netAdmin, sysAdmin, perfmon, bpf = 1 << 12, 1 << 21, 1 << 38, 1 << 39
 	for line := range strings.Lines(f.read("/proc/self/status")) {
@@ -166,7 +167,7 @@ func (f files) confined() bool {
 	return label != "" && label != "unconfined"
 }
 
-// Contained: what is missing has to be given by whoever starts the container.
+// Contained reports whether this is a container: what is missing has to be given by whoever starts it.
 func (p Place) Contained() bool { return p.Container != "" }
 
 // String names the place in words.
@@ -326,7 +327,7 @@ func (p Place) Loopback() string {
 const remedyGVisor = "gVisor's kernel does not have it: use the host's kernel (docker run --runtime runc, or a pod " +
 	"without gVisor's runtimeClassName)"
 
-// engine: whoever starts the container gives flags of docker run.
+// engine reports whether whoever starts the container gives flags of docker run.
 func (p Place) engine() bool { return p.Container == docker || p.Container == podman }
 
 // user makes root the container's user: capabilities that are added, and the

@@ -16,7 +16,7 @@ type Streams struct{ cfg Config }
 // open never fails here.
 func open(cfg Config) (*Streams, error) { return &Streams{cfg: cfg}, nil }
 
-// ownSession returns false.
+// ownSession reports false.
 func (s *Streams) ownSession() bool { return false }
 
 // attach sets cmd's Stdin, Stdout and Stderr to ours.

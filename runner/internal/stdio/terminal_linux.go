@@ -320,8 +320,8 @@ func (t *terminal) catchUp() {
 	}
 }
 
-// adjust makes our terminal raw, or restores it, as things stand, and tells
-// whether keys are to be read. mu is held.
+// adjust makes our terminal raw, or restores it, as things stand, and reports whether keys are to be read. mu
+// is held.
 func (t *terminal) adjust() bool {
 	if t.in < 0 {
 		return false

@@ -74,9 +74,8 @@ func (c *Conn) readOn() {
 	}
 }
 
-// stayReady keeps one goroutine ready to read on: its stack has grown already,
-// and to grow another's for each call would cost a tenth of the call. It tells
-// whether the goroutine reads again.
+// stayReady keeps one goroutine ready to read on: its stack has grown already, and to grow another's for each
+// call would cost a tenth of the call. It reports whether the goroutine reads again.
 func (c *Conn) stayReady(self *reader) bool {
 	if !c.ready.CompareAndSwap(false, true) {
 		return false // another one is
@@ -143,8 +142,8 @@ func (c *Conn) Identity() string { return c.identity }
 // Socket is the unix socket below, which tells who the client is, or nil.
 func (c *Conn) Socket() *net.UnixConn { return c.wire.socket() }
 
-// Beside runs f beside the client's requests, with a context that ends with the
-// connection. False: nothing new is taken on.
+// Beside runs f beside the client's requests, with a context that ends with the connection. It reports false
+// where nothing new is taken on.
 func (c *Conn) Beside(f func(ctx context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -373,10 +372,9 @@ func (r *Request) Wait() {
 	}
 }
 
-// Go serves the request with job, which may wait, and answers with what it
-// returns. The job runs right here if it may, else when its turn comes. False:
-// the client has too much in flight; nothing was answered, and the caller may
-// answer with [Request.Busy].
+// Go serves the request with job, which may wait, and answers with what it returns. The job runs right here
+// if it may, else when its turn comes. Go reports false where the client has too much in flight: nothing was
+// answered, and the caller may answer with [Request.Busy].
 func (r *Request) Go(job func(ctx context.Context) (any, *jsonrpc.Error)) bool {
 	r.job = job
 	admitted, now := r.conn.admit(r)

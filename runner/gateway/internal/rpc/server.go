@@ -163,7 +163,7 @@ func (s *Server) drain(ctx context.Context) {
 	}
 }
 
-// enter takes a place for a connection, if there is one; leave gives it back.
+// enter takes a place for a connection, and reports whether there was one; leave gives it back.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *Server) remove(c *Conn) {
 	s.work.Done()
 }
 
-// reserve takes bytes from what all connections may hold.
+// reserve takes bytes from what all connections may hold, and reports whether there were so many.
 func (s *Server) reserve(n int) bool {
 	if s.held.Add(int64(n)) > int64(s.limits.HeldBytes) {
 		s.held.Add(-int64(n))
