@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -777,77 +776,28 @@ type RedactOptions struct {
 	Replace bool
 }
 
-// ErrNotVerified is returned by [Redact], wrapped, for a bundle that does not verify.
-var ErrNotVerified = errors.New("the bundle does not verify")
-
 // Redact takes out of a bundle what r finds in it, and writes the rest as a new
 // bundle to output. What the members say about each other holds in it as it did; its
 // health names the old identity and says what was taken out. The old bundle is not
 // changed, and signatures of it are none of the new one. On an error nothing is left
 // at the output. r is to keep the run's id (redact.Redactor.Keep).
 func Redact(ctx context.Context, bundle, output string, r *redact.Redactor, opt RedactOptions) (_ Sealed, err error) {
-	report, err := Verify(ctx, bundle)
-	if err != nil {
-		return Sealed{}, err
+	var removal schema.Removal
+	sealed, err := rewrite(ctx, bundle, output, opt.Replace, func(old *unpacked) (clean []source, err error) {
+		c := newCleaner(ctx, r, old.room, old.runID)
+		if err := c.learn(old.sources, learnPasses); err != nil {
+			return nil, err
+		}
+		if clean, removal, err = c.clean(old.sources); err != nil {
+			return nil, fmt.Errorf("%s: %w", bundle, err)
+		}
+		removal.From, removal.By, removal.Rules = old.identity, opt.By, opt.Rules
+		return clean, c.tell(clean, removal, func(*schema.Redaction) {})
+	})
+	if err == nil {
+		sealed.Removed = &removal
 	}
-	if !report.OK() {
-		return Sealed{}, fmt.Errorf("%s: %w: %w", bundle, ErrNotVerified, &report.Problems[0])
-	}
-	if output, err = filepath.Abs(output); err != nil {
-		return Sealed{}, err
-	}
-	out, err := OpenOutput(output, opt.Replace)
-	if err != nil {
-		return Sealed{}, err
-	}
-	defer out.Close()
-	room, err := newScratch(filepath.Dir(output))
-	if err != nil {
-		return Sealed{}, err
-	}
-	defer room.Close()
-	sources, err := unpack(ctx, bundle, report.Identity, room)
-	if err != nil {
-		return Sealed{}, err
-	}
-	c := newCleaner(ctx, r, room, report.RunID)
-	if err := c.learn(sources, learnPasses); err != nil {
-		return Sealed{}, err
-	}
-	clean, removal, err := c.clean(sources)
-	if err != nil {
-		return Sealed{}, fmt.Errorf("%s: %w", bundle, err)
-	}
-	removal.From, removal.By, removal.Rules = report.Identity, opt.By, opt.Rules
-	if err := c.tell(clean, removal, func(*schema.Redaction) {}); err != nil {
-		return Sealed{}, err
-	}
-	run := schema.Run{RunID: report.RunID, Output: output}
-	sealed, err := writeBundle(ctx, run, out, clean, nil)
-	sealed.Removed = &removal
 	return sealed, err
-}
-
-// unpack puts the members of a bundle into a scratch file.
-func unpack(ctx context.Context, bundle, identity string, room *scratch) (sources []source, err error) {
-	in, err := Open(bundle)
-	if err != nil {
-		return nil, err
-	}
-	if in.Identity() != identity {
-		return nil, fmt.Errorf("%s: the file has changed since it was verified", bundle)
-	}
-	for m, err := range in.Members(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		src, err := room.member(m.Path, func(w io.Writer) error { _, err := io.Copy(w, m); return err })
-		if err != nil {
-			return nil, err
-		}
-		sources = append(sources, src)
-	}
-	return sources, nil
 }
 
 // learnPasses bounds how often what was learned shows more.

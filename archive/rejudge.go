@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -32,42 +31,21 @@ type JudgeOptions struct {
 // identity. The old bundle is not changed, and signatures of it are none of the new one. On an error nothing is left at
 // the output.
 func Judge(ctx context.Context, bundle, output string, opt JudgeOptions, judge func(*Judged) (*schema.Contract, error),
-) (_ Sealed, err error) {
-	report, err := Verify(ctx, bundle)
-	if err != nil {
-		return Sealed{}, err
-	}
-	if !report.OK() {
-		return Sealed{}, fmt.Errorf("%s: %w: %w", bundle, ErrNotVerified, &report.Problems[0])
-	}
-	if output, err = filepath.Abs(output); err != nil {
-		return Sealed{}, err
-	}
-	out, err := OpenOutput(output, opt.Replace)
-	if err != nil {
-		return Sealed{}, err
-	}
-	defer out.Close()
-	room, err := newScratch(filepath.Dir(output))
-	if err != nil {
-		return Sealed{}, err
-	}
-	defer room.Close()
-	j := &Judged{Identity: report.Identity, room: room, redactor: opt.Redactor}
-	if j.sources, err = unpack(ctx, bundle, report.Identity, room); err != nil {
-		return Sealed{}, err
-	}
-	if err := j.read(); err != nil {
-		return Sealed{}, fmt.Errorf("%s: %w", bundle, err)
-	}
-	contract, err := judge(j)
-	if err != nil {
-		return Sealed{}, err
-	}
-	if err := j.put(contract, opt.By); err != nil {
-		return Sealed{}, err
-	}
-	return writeBundle(ctx, schema.Run{RunID: report.RunID, Output: output}, out, j.sources, nil)
+) (Sealed, error) {
+	return rewrite(ctx, bundle, output, opt.Replace, func(old *unpacked) ([]source, error) {
+		j := &Judged{Identity: old.identity, sources: old.sources, room: old.room, redactor: opt.Redactor}
+		if err := j.read(); err != nil {
+			return nil, fmt.Errorf("%s: %w", bundle, err)
+		}
+		contract, err := judge(j)
+		if err != nil {
+			return nil, err
+		}
+		if err := j.put(contract, opt.By); err != nil {
+			return nil, err
+		}
+		return j.sources, nil
+	})
 }
 
 // Judged is a bundle whose contract is judged again.

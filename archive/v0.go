@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,37 +27,17 @@ const CompatV0 = "v0"
 // ExportV0 writes to output what a run with --compat v0 would have left of a bundle.
 // Replace allows a file at the output's path. The bundle must verify. On an error
 // nothing is left at the output.
-func ExportV0(ctx context.Context, bundle, output string, replace bool) (_ Sealed, err error) {
-	report, err := Verify(ctx, bundle)
-	if err != nil {
-		return Sealed{}, err
-	}
-	if !report.OK() {
-		return Sealed{}, fmt.Errorf("%s: %w: %w", bundle, ErrNotVerified, &report.Problems[0])
-	}
-	if output, err = filepath.Abs(output); err != nil {
-		return Sealed{}, err
-	}
-	out, err := OpenOutput(output, replace)
-	if err != nil {
-		return Sealed{}, err
-	}
-	defer out.Close()
-	room, err := newScratch(filepath.Dir(output))
-	if err != nil {
-		return Sealed{}, err
-	}
-	defer room.Close()
-	sources, err := unpack(ctx, bundle, report.Identity, room)
-	if err != nil {
-		return Sealed{}, err
-	}
-	v0, err := projectV0(ctx, sources, room)
-	if err != nil {
-		return Sealed{}, fmt.Errorf("%s: %w", bundle, err)
-	}
-	sealed, err := writeBundle(ctx, schema.Run{RunID: report.RunID, Output: output}, out, v0.members, nil)
-	sealed.Notes = v0.notes
+func ExportV0(ctx context.Context, bundle, output string, replace bool) (Sealed, error) {
+	var notes []string
+	sealed, err := rewrite(ctx, bundle, output, replace, func(old *unpacked) ([]source, error) {
+		v0, err := projectV0(ctx, old.sources, old.room)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", bundle, err)
+		}
+		notes = v0.notes
+		return v0.members, nil
+	})
+	sealed.Notes = notes
 	return sealed, err
 }
 

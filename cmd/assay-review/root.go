@@ -41,20 +41,10 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetErr(stderr)
 
 	err := root.ExecuteContext(ctx)
-	var exit console.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, syscall.EPIPE):
+	if errors.Is(err, syscall.EPIPE) {
 		return exitFailed
-	case errors.As(err, &exit):
-		if exit.Err != nil {
-			a.say.Failure(exit.Err)
-		}
-		return exit.Code
 	}
-	a.say.Failure(err)
-	return exitFailed
+	return a.say.ExitCode(err, exitFailed)
 }
 
 func (a *app) rootCommand() *cobra.Command {

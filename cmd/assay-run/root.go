@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -34,19 +33,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 
-	err := root.ExecuteContext(context.Background())
-	var exit console.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		if exit.Err != nil {
-			a.say.Failure(exit.Err)
-		}
-		return exit.Code
-	}
-	a.say.Failure(err)
-	return runner.ExitRunner
+	return a.say.ExitCode(root.ExecuteContext(context.Background()), runner.ExitRunner)
 }
 
 // rootCommand makes the tree of commands as far as the arguments reach into it:

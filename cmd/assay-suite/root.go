@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -30,19 +29,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(context.Background())
-	var exit console.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		if exit.Err != nil {
-			a.say.Failure(exit.Err)
-		}
-		return exit.Code
-	}
-	a.say.Failure(err)
-	return suite.ExitBadInput
+	return a.say.ExitCode(root.ExecuteContext(context.Background()), suite.ExitBadInput)
 }
 
 func (a *app) rootCommand() *cobra.Command {
