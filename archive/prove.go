@@ -12,7 +12,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// ErrProof is wrapped by the error of [Prove] for a line that cannot be proved, and
+// ErrProof is wrapped by the error of [Reader.Prove] for a line that cannot be proved, and
 // of [CheckProof] for a proof that proves nothing.
 var ErrProof = errors.New("no proof")
 
@@ -45,7 +45,7 @@ func layerTree(doc []byte, layer string, into *schema.Integrity) (schema.LayerTr
 	return t, nil
 }
 
-// CheckProof checks a proof from [Prove] without its bundle: that a bundle of the
+// CheckProof checks a proof from [Reader.Prove] without its bundle: that a bundle of the
 // identity in it has the line. That the identity is the one of the bundle in
 // question is for the caller to compare.
 func CheckProof(in io.Reader) (*schema.InclusionProof, error) {

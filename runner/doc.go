@@ -7,15 +7,17 @@
 //
 // # Parts
 //
-// A run is made of three parts and a contract. newRun makes them, each with all it needs: what an earlier part
-// offers, as interfaces of a few methods. Nothing sets a field of a part afterwards; a test holds that.
+// A run is made of three parts, a contract and a workspace. newRun makes them, each with all it needs: what an earlier
+// part offers, as interfaces of a few methods. Nothing sets a field of a part afterwards; a test holds that.
 //
 //   - The enclosure is what is around the command: the containment (session, limits, guard), the confinement (the
 //     sandbox), and the containers that it may start.
-//   - The witness is the evidence of what the command does: what the agent reports, and what is observed of it.
+//   - The witness is the evidence of what the command does: what the agent reports, what it asks models, and what is
+//     observed of it.
 //   - The command is the process with its standard streams, from its start to the end of all that it started.
 //   - The contract has three moments. It is read before anything starts. Its baseline comes before the command, and
 //     its checks after it, while session and observer still live.
+//   - The workspace is read before the command. What the command changed in it is kept, if that is asked for.
 //
 // Run does the steps that steps lists, supervises the command, has the contract checked, and closes the parts,
 // the last one first. A part adds its results to result.json when it is closed, and its reasons to

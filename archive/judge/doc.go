@@ -11,7 +11,7 @@
 //
 // A difference counts only when the health of the other bundle supports it: what a
 // partial record does not show may have happened. So the answer is one of three:
-// equal, different, or unknown. [capabilityOf] is the parent format,
+// equal, different, or unknown. [Capability] is the parent format,
 // assay.runner.capability_diff.v0, which compares without that distinction and says
 // in its status whether it may be relied on.
 package judge

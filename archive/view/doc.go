@@ -1,6 +1,6 @@
 // Package view reads what a bundle says about a run: which events match a
 // [Filter], its processes as a [Table], what it did as a [Summary], and what may
-// be concluded from its silence ([Gaps]).
+// be concluded from its silence ([Claim]).
 //
 // Every reader opens bundles with [Open], which verifies them. Memory is bounded:
 // a reader keeps the processes that matter to its question, the first and busiest

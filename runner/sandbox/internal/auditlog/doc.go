@@ -1,6 +1,6 @@
 // Package auditlog reads from the kernel's audit which accesses Landlock refused (since
 // Linux 6.15, security/landlock/audit.c). It never switches auditing on: if auditing is
-// off, Open returns ErrOff.
+// off, Open fails.
 //
 // Each record names the Landlock domain of the refusal. The first record of a domain
 // names the process that made it. When the domain ends, the kernel reports how many
