@@ -11,6 +11,7 @@
 #define AF_INET6 10
 #define AF_VSOCK 40
 #define SOCK_STREAM 1
+#define EINPROGRESS 115
 #define SOCK_DGRAM 2
 
 /* Whether other hooks see all that a socket sends. */
@@ -529,6 +530,9 @@ __noinline int report_peer(struct scratch *s)
 	h = mix(p->a.rport, p->a.family);
 	if (s->kind == K_BIND || s->kind == K_LISTEN)
 		h = mix(mix(mix(h, p->a.lport), *(u64 *)&p->a.local[0]), *(u64 *)&p->a.local[8]);
+	/* A connection that is made is one of its own: by its port, the other end tells whose it is. */
+	if (s->kind == K_CONNECT && p->a.type == SOCK_STREAM && (!s->ret || s->ret == -EINPROGRESS))
+		h = mix(h, p->a.lport);
 	h = mix(mix(h, *(u64 *)&p->a.remote[0]), *(u64 *)&p->a.remote[8]);
 	h = mix(h, (u64)p->a.type << 16 | p->a.proto);
 	key_who(s, s->kind);

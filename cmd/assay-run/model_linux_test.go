@@ -171,7 +171,10 @@ func TestModelGatewayTellsWhoAsked(t *testing.T) {
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}
-	dir, cmd := modelGateway(t, provider(t), asks, "--kernel", "require")
+	twice := `for i in 1 2; do set -- "$@" "$ANTHROPIC_BASE_URL/v1/messages"; done
+curl -sS --max-time 60 -H "x-api-key: $ANTHROPIC_API_KEY" -H "Connection: close" -d '{"messages":[]}' "$@" >/dev/null
+`
+	dir, cmd := modelGateway(t, provider(t), asks+twice, "--kernel", "require")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -188,11 +191,12 @@ func TestModelGatewayTellsWhoAsked(t *testing.T) {
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatal(err)
 		}
-		if e.ExecID != nil {
-			asked[*e.ExecID] = true
+		if e.ExecID == nil {
+			t.Fatalf("nobody knows who asked %s", line)
 		}
+		asked[*e.ExecID] = true
 	})
-	if d := cmp.Diff(curls, asked); d != "" || len(curls) != 3 {
+	if d := cmp.Diff(curls, asked); d != "" || len(curls) != 4 {
 		t.Errorf("processes of curl, and those that asked (-curl +asked):\n%s", d)
 	}
 }

@@ -73,20 +73,22 @@ func (c *Correlator) Recorded(number int, seq uint64) {
 	}
 }
 
-// Answered tells that a request brought the result of a call at a time. Without an id, it is the first call of the tool
-// that has none.
+// Answered tells that a request brought the result of a call at a time. If no proposal has the id, it is the first call
+// of the tool that has none: Gemini CLI gives such calls ids of its own.
 func (c *Correlator) Answered(id, tool string, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.proposals {
-		if p.answered || p.id != id || id == "" && p.tool != tool {
-			continue
-		}
-		p.answered = true
-		if k := p.own; k != nil && k.begun == byModel && !k.ended {
-			c.end(k, exactly(at))
-		}
+	i := slices.IndexFunc(c.proposals, func(p *proposal) bool { return id != "" && p.id == id })
+	if i < 0 {
+		i = slices.IndexFunc(c.proposals, func(p *proposal) bool { return p.id == "" && p.tool == tool && !p.answered })
+	}
+	if i < 0 || c.proposals[i].answered {
 		return
+	}
+	p := c.proposals[i]
+	p.answered = true
+	if k := p.own; k != nil && k.begun == byModel && !k.ended {
+		c.end(k, exactly(at))
 	}
 }
 
@@ -141,7 +143,11 @@ func sameTool(proposed, called string) bool {
 // the same shell command, in order.
 func (c *Correlator) join() {
 	for _, p := range c.proposals {
-		if k := c.calls[p.id]; p.id != "" && k != nil && k.proposal == nil {
+		k := p.own
+		if p.id != "" {
+			k = c.calls[p.id]
+		}
+		if k != nil && k.proposal == nil {
 			k.proposal, k.matchedBy = p, schema.MatchedByID
 			p.called = k
 		}

@@ -82,10 +82,15 @@ func TestCallsWithoutIDsAreAnsweredInOrder(t *testing.T) {
 	s.Answered("", "read", 20)
 	s.propose("", "read", `{"path":"b"}`, 30, 1)
 	s.open("/w/f", 0, 35)
-	s.Answered("", "read", 40)
+	s.Answered("read_1700000000_0", "read", 40) // the agent's own id for it
 	r := s.report(binding.Facts{})
 	if len(r.Bindings) != 2 || r.Bindings[1].KernelEventCount != 1 || *r.Bindings[1].TEndNS != 40 {
-		t.Errorf("bindings: %+v", r.Bindings)
+		t.Fatalf("bindings: %+v", r.Bindings)
+	}
+	for i, b := range r.Bindings {
+		if b.ModelSeq == nil || *b.ModelSeq != uint64(i) || b.MatchedBy != schema.MatchedByID {
+			t.Errorf("the proposal of call %d: %+v", i, b)
+		}
 	}
 }
 
