@@ -65,7 +65,7 @@ func measure(args []string) {
 				fmt.Printf("%s: %.1f %s\n", s.name, v, s.unit)
 				continue
 			}
-			fmt.Printf("%s: %.1f %s, bound %g: %s\n", s.name, v, s.unit, s.bound, b.verdict(v <= s.bound))
+			fmt.Printf("%s: %.2f %s, bound %g: %s\n", s.name, v, s.unit, s.bound, b.verdict(v <= s.bound))
 		}
 	}
 	if b.missed > 0 && !b.quick {

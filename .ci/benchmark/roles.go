@@ -30,6 +30,8 @@ var roles = map[string]func(args []string){
 	"turns":         turns,
 	"mcp-server":    mcpServer,
 	"mcp-calls":     mcpCalls,
+	"model-client":  modelClient,
+	"model-proxy":   modelProxy,
 }
 
 func number(s string) int {

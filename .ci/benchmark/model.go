@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// modelKey is what the provider of the model's cases takes for a key.
+const modelKey = "sk-ant-benchmark-0123456789"
+
+// modelFigures are what a client of a model measures.
+type modelFigures struct {
+	piece   float64 // median microseconds from the provider's write of a piece of a stream to its arrival
+	event   float64 // microseconds for each of many events
+	request float64 // median microseconds of a small request
+	large   float64 // median milliseconds of a request of 5 MB
+	memory  float64 // MiB by which the parent's highest memory grew in large ones
+}
+
+// modelProvider answers with ?n= events, ?pause= apart. Each says when it was written.
+func modelProvider(w http.ResponseWriter, r *http.Request) {
+	_, err := io.Copy(io.Discard, r.Body)
+	check(err)
+	n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+	pause, _ := time.ParseDuration(r.URL.Query().Get("pause"))
+	if n == 0 {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"type":"message","content":[{"type":"text","text":"done"}],"stop_reason":"end_turn",`+
+			`"usage":{"input_tokens":23,"output_tokens":9}}`)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for range n {
+		fmt.Fprintf(w, `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%d"}}`+"\n\n",
+			time.Now().UnixNano())
+		if pause > 0 {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(pause)
+		}
+	}
+}
+
+// modelProxy URL ROLE... serves a bare proxy before URL, and runs a role whose model is behind it.
+func modelProxy(args []string) {
+	target, err := url.Parse(args[0])
+	check(err)
+	s := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }})
+	defer s.Close()
+	cmd := exec.Command(args[1], args[2:]...)
+	cmd.Env = append(os.Environ(), "ANTHROPIC_BASE_URL="+s.URL)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	check(cmd.Run())
+}
+
+// modelClient SCALE asks the model of its environment and prints modelFigures.
+func modelClient(args []string) {
+	scale := number(args[0])
+	ask := func(query, body string) *http.Response {
+		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost,
+			os.Getenv("ANTHROPIC_BASE_URL")+"/v1/messages?"+query, strings.NewReader(body))
+		check(err)
+		r.Header.Set("X-Api-Key", os.Getenv("ANTHROPIC_API_KEY"))
+		res, err := http.DefaultClient.Do(r)
+		check(err)
+		if res.StatusCode != http.StatusOK {
+			check(fmt.Errorf("the model answered %s", res.Status))
+		}
+		return res
+	}
+	stream := func(n int, pause time.Duration) (late []float64) {
+		res := ask(fmt.Sprintf("n=%d&pause=%s", n, pause), `{"model":"m","stream":true,"messages":[]}`)
+		defer res.Body.Close()
+		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+			_, at, found := bytes.Cut(lines.Bytes(), []byte(`"text":"`))
+			if !found {
+				continue
+			}
+			written, err := strconv.ParseInt(string(at[:bytes.IndexByte(at, '"')]), 10, 64)
+			check(err)
+			late = append(late, float64(time.Now().UnixNano()-written)/1000)
+		}
+		if len(late) != n {
+			check(fmt.Errorf("%d of %d events arrived", len(late), n))
+		}
+		return late
+	}
+	timed := func(n int, body string) (us []float64) {
+		for range n {
+			began := time.Now()
+			res := ask("", body)
+			_, err := io.Copy(io.Discard, res.Body)
+			check(err)
+			res.Body.Close()
+			us = append(us, float64(time.Since(began).Nanoseconds())/1000)
+		}
+		return us
+	}
+	var f modelFigures
+	f.piece = median(stream(20*scale, time.Millisecond))
+	began := time.Now()
+	stream(2000*scale, 0)
+	f.event = float64(time.Since(began).Nanoseconds()) / 1000 / float64(2000*scale)
+	f.request = median(timed(10*scale, `{"model":"m","messages":[]}`))
+	before := highestMemory(os.Getppid())
+	f.large = median(timed(1+scale/5, `{"model":"m","messages":[{"role":"user","content":"`+
+		strings.Repeat("many words ", 5_000_000/11)+`"}]}`)) / 1000
+	f.memory = highestMemory(os.Getppid()) - before
+	fmt.Println(f.piece, f.event, f.request, f.large, f.memory)
+}
+
+// highestMemory is the most that a process had resident, in MiB.
+func highestMemory(pid int) float64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	check(err)
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	return float64(number(strings.Fields(rest)[0])) / 1024
+}
+
+// models are the model gateway's cases: a client asks the provider itself, through a bare proxy and
+// through the gateway of a run, in turns.
+func (b *bench) models(self string) []single {
+	measured := sync.OnceValue(func() (r struct{ piece, event, request, large, memory float64 }) {
+		provider := httptest.NewServer(http.HandlerFunc(modelProvider))
+		defer provider.Close()
+		check(os.Setenv("ANTHROPIC_API_KEY", modelKey))
+		role := []string{self, "model-client", strconv.Itoa(b.rounds(100))}
+		flags := []string{"--kernel", "off", "--model-gateway", "--model-upstream", "anthropic=" + provider.URL}
+		var direct, proxied, ours []modelFigures
+		for range b.rounds(7) {
+			alone := exec.Command(role[0], role[1:]...)
+			alone.Env = append(os.Environ(), "ANTHROPIC_BASE_URL="+provider.URL)
+			direct = append(direct, b.modelFigures(alone))
+			proxied = append(proxied, b.modelFigures(exec.Command(self,
+				append([]string{"model-proxy", provider.URL}, role...)...)))
+			ours = append(ours, b.modelFigures(b.run(flags, role...)()))
+		}
+		ratio := func(of func(modelFigures) float64, other []modelFigures) float64 {
+			var all []float64
+			for i := range ours {
+				all = append(all, of(ours[i])/of(other[i]))
+			}
+			return median(all)
+		}
+		r.piece = ratio(func(f modelFigures) float64 { return f.piece }, proxied)
+		r.event = ratio(func(f modelFigures) float64 { return f.event }, proxied)
+		r.request = ratio(func(f modelFigures) float64 { return f.request }, proxied)
+		r.large = ratio(func(f modelFigures) float64 { return f.large }, direct)
+		r.memory = slices.MaxFunc(ours, func(a, b modelFigures) int { return int(a.memory - b.memory) }).memory
+		return r
+	})
+	return []single{
+		{"model gateway, median time of a piece of a stream, beside a bare proxy", "x", 1.25,
+			func() float64 { return measured().piece }},
+		{"model gateway, time of each of many events, beside a bare proxy", "x", 1.25,
+			func() float64 { return measured().event }},
+		{"model gateway, a small request, beside a bare proxy", "x", 1.15,
+			func() float64 { return measured().request }},
+		{"model gateway, a request of 5 MB, beside none", "x", 1.2, func() float64 { return measured().large }},
+		{"model gateway, memory that requests of 5 MB add", "MiB", 16, func() float64 { return measured().memory }},
+	}
+}
+
+// modelFigures runs a client.
+func (b *bench) modelFigures(cmd *exec.Cmd) (f modelFigures) {
+	cmd.Dir, cmd.Stderr = b.dir, os.Stderr
+	out, err := cmd.Output()
+	check(err)
+	_, err = fmt.Sscan(string(out), &f.piece, &f.event, &f.request, &f.large, &f.memory)
+	check(err)
+	b.clean()
+	return f
+}
