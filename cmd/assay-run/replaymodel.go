@@ -33,13 +33,16 @@ func (a *app) loadReplay(ctx context.Context, name string) (modelReplay, error) 
 	defer set.Close()
 	b := set.Bundles[0]
 	answers, err := tape.Load(b.Lines(ctx, schema.ModelPath), func(names map[string]bool) (map[string]string, error) {
-		texts := map[string]string{}
+		texts, room := map[string]string{}, int64(tape.MaxBytes)
 		for m, err := range b.Members(ctx) {
 			if err != nil {
 				return nil, err
 			}
 			if !names[m.Path] {
 				continue
+			}
+			if room -= m.Size; room < 0 {
+				return nil, fmt.Errorf("the texts of its members: %w", tape.ErrTooLong)
 			}
 			text, err := io.ReadAll(m)
 			if err != nil {

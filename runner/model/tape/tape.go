@@ -77,15 +77,31 @@ var ErrNoBodies = errors.New("it has no requests and answers (--model-bodies non
 // ErrNothing is wrapped by the error of Load for a bundle that answers no request.
 var ErrNothing = errors.New("it has no answers of models")
 
-// Load reads the model layer of a bundle that has been verified. texts returns the contents of members by their names.
+// ErrTooLong is wrapped by the error of Load for a bundle with more than MaxBytes of lines.
+var ErrTooLong = errors.New("it has more than can be replayed")
+
+// MaxBytes bounds the lines of a bundle, and the texts of its members, in bytes. It is what a run records at most of
+// texts.
+const MaxBytes = 1 << 30
+
+// Load reads the model layer of a bundle that has been verified. members returns their texts by their names.
 func Load(lines iter.Seq2[[]byte, error], members func(names map[string]bool) (map[string]string, error)) (*Cassette,
 	error) {
+	return load(lines, members, MaxBytes)
+}
+
+// load is Load with another bound.
+func load(lines iter.Seq2[[]byte, error], members func(names map[string]bool) (map[string]string, error), room int) (
+	*Cassette, error) {
 	c := &Cassette{byKey: map[key][]*entry{}}
 	names := map[string]bool{}
 	var faults []error
 	for line, err := range lines {
 		if err != nil {
 			return nil, err
+		}
+		if room -= len(line); room < 0 {
+			return nil, fmt.Errorf("the model layer: %w", ErrTooLong)
 		}
 		e := new(schema.ModelEvent)
 		if err := json.Unmarshal(line, e); err != nil {

@@ -35,7 +35,7 @@ func recorded(seq int, path, model, request, answer string) *schema.ModelEvent {
 	return e
 }
 
-func load(members map[string]string, events ...*schema.ModelEvent) (*Cassette, error) {
+func loadAll(members map[string]string, events ...*schema.ModelEvent) (*Cassette, error) {
 	lines := func(yield func([]byte, error) bool) {
 		for _, e := range events {
 			if line, err := json.Marshal(e); !yield(line, err) {
@@ -54,7 +54,7 @@ func load(members map[string]string, events ...*schema.ModelEvent) (*Cassette, e
 
 func loaded(t *testing.T, events ...*schema.ModelEvent) *Cassette {
 	t.Helper()
-	c, err := load(nil, events...)
+	c, err := loadAll(nil, events...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestTextsAreMembers(t *testing.T) {
 		recorded(0, messages, "m", said(name("a")), name("b")),
 		recorded(1, messages, "m", said(name("a")), `{"parts":["`+name("c")+`",`+` 1.50]}`),
 	}
-	c, err := load(members, events...)
+	c, err := loadAll(members, events...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,25 +290,46 @@ func TestBundlesThatCannotBeReplayed(t *testing.T) {
 	digests := recorded(0, messages, "m", said("x"), `{}`)
 	digests.Request.Body, digests.Response.Body = nil, nil
 	digests.Request.SHA256, digests.Response.SHA256 = new("sha256:0"), new("sha256:0")
-	if _, err := load(nil, digests); !errors.Is(err, ErrNoBodies) {
+	if _, err := loadAll(nil, digests); !errors.Is(err, ErrNoBodies) {
 		t.Errorf("without bodies, the error is %v", err)
 	}
 	large := recorded(3, messages, "m", said("x"), `{}`)
 	large.Request.Body, large.Request.LeftOut = nil, true
 	encoded := recorded(7, messages, "m", said("x"), `{}`)
 	encoded.Response.Body = nil
-	_, err := load(nil, large, encoded)
+	_, err := loadAll(nil, large, encoded)
 	if err == nil || !strings.Contains(err.Error(), "line 3: its request was too much to keep") ||
 		!strings.Contains(err.Error(), "line 7: its answer could not be decoded") {
 		t.Errorf("with bodies that were left out, the error is %v", err)
 	}
 	refused := recorded(0, messages, "m", said("x"), `{}`)
 	refused.Refused = new(schema.ModelRefusedPath)
-	if _, err := load(nil, refused); !errors.Is(err, ErrNothing) {
+	if _, err := loadAll(nil, refused); !errors.Is(err, ErrNothing) {
 		t.Errorf("without answers, the error is %v", err)
 	}
 	if _, err := Load(func(yield func([]byte, error) bool) { yield(nil, errors.ErrUnsupported) }, nil); err == nil {
 		t.Error("a bundle that cannot be read is loaded")
+	}
+}
+
+func TestTooManyLines(t *testing.T) {
+	line, err := json.Marshal(recorded(0, messages, "m", said("x"), `{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := func(yield func([]byte, error) bool) {
+		for range 2 {
+			if !yield(line, nil) {
+				return
+			}
+		}
+	}
+	none := func(map[string]bool) (map[string]string, error) { return nil, nil }
+	if c, err := load(lines, none, 2*len(line)); err != nil || len(c.all) != 2 {
+		t.Errorf("two lines that fit: %v", err)
+	}
+	if _, err := load(lines, none, 2*len(line)-1); !errors.Is(err, ErrTooLong) {
+		t.Errorf("two lines that do not fit: %v", err)
 	}
 }
 
@@ -351,7 +372,7 @@ func FuzzTake(f *testing.F) {
 		if jsontext.Value(before).IsValid() {
 			e.Request = schema.ModelBody{Bytes: int64(len(before)), Body: before}
 		}
-		c, err := load(nil, e)
+		c, err := loadAll(nil, e)
 		if err != nil {
 			t.Fatal(err)
 		}
