@@ -92,7 +92,9 @@ func (e *ending) attend(ctx context.Context, f func(context.Context) error) (aba
 			}
 		case <-soft:
 			cancel(errEnded)
-			hard = time.After(lastTime)
+			if hard == nil { // or each further ^C would put the end off
+				hard = time.After(lastTime)
+			}
 		case <-timeout:
 			if e.releasing() {
 				return true, console.ExitError{Code: e.code}

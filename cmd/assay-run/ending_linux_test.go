@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -191,6 +192,35 @@ func TestASealingEndsAsTheRunWasTold(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("it goes on")
 	}
+}
+
+// TestImpatienceDoesNotPutTheEndOff tells a run whose end hangs to end, again and again.
+func TestImpatienceDoesNotPutTheEndOff(t *testing.T) {
+	signals := make(chan os.Signal)
+	end := &ending{signals: signals}
+	end.released(false)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := end.attend(t.Context(), func(context.Context) error {
+			<-t.Context().Done()
+			return nil
+		})
+		ended <- err
+	}()
+	again := time.NewTicker(endTime / 4)
+	defer again.Stop()
+	for n := 0; n < 40; n++ { // ten seconds
+		select {
+		case signals <- syscall.SIGINT:
+		case err := <-ended:
+			if exit := (console.ExitError{}); !errors.As(err, &exit) || exit.Code != runner.ExitRunner {
+				t.Errorf("it ended with %v", err)
+			}
+			return
+		}
+		<-again.C
+	}
+	t.Error("it goes on")
 }
 
 // hold starts a run and waits until it is in the state. ended is closed when it has ended.
