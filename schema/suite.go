@@ -65,13 +65,17 @@ type SuiteTry struct {
 	RunID   string `json:"run_id"`
 	// Bundle is the bundle's path below the suite's directory, and Identity what identifies the
 	// bundle; empty without one.
-	Bundle      string    `json:"bundle,omitzero"`
-	Identity    string    `json:"identity,omitzero"`
-	Suspicions  []Finding `json:"suspicions,omitzero"`
-	Unknown     []string  `json:"unknown_rules,omitzero"`
-	ExitCode    *int      `json:"exit_code"` // of assay-run; null if it did not end by itself
-	Seconds     *float64  `json:"seconds"`   // of the agent's command; null if it is not known
-	KernelState string    `json:"kernel_state,omitzero"`
+	Bundle     string    `json:"bundle,omitzero"`
+	Identity   string    `json:"identity,omitzero"`
+	Suspicions []Finding `json:"suspicions,omitzero"`
+	Unknown    []string  `json:"unknown_rules,omitzero"`
+	ExitCode   *int      `json:"exit_code"` // of assay-run; null if it did not end by itself
+	Seconds    *float64  `json:"seconds"`   // of the agent's command; null if it is not known
+	// Tokens of input and output, and Cost in the currency of the price list, are what the answers of models say. They
+	// are null without a model gateway, and where one answer does not say.
+	Tokens      *int64   `json:"tokens"`
+	Cost        *float64 `json:"cost"`
+	KernelState string   `json:"kernel_state,omitzero"`
 	// Host is where it ran; absent if it never began.
 	Host *SuiteHost `json:"host,omitzero"`
 }
@@ -91,7 +95,6 @@ type SuiteAgent struct {
 	Agent string `json:"agent"`
 	Tasks int    `json:"tasks"`
 	SuiteRates
-	Seconds *float64 `json:"seconds"` // of all commands together; null if one is not known
 }
 
 // SuiteRates are rates with what they leave out. A rate of nothing is null.
@@ -103,13 +106,18 @@ type SuiteRates struct {
 	Infrastructure int `json:"infrastructure"`
 	Pending        int `json:"pending"`
 	Suspicious     int `json:"suspicious"`
-	// Rate counts inconclusive attempts as not passed and leaves infrastructure out; CI95 is its interval.
+	// Rate counts inconclusive attempts as not passed and leaves infrastructure out; CI95 is its interval, which is
+	// null for an agent with fewer than two tasks: there is nothing to resample.
 	Rate *float64    `json:"rate"`
 	CI95 *[2]float64 `json:"ci95"`
 	// RateWithInfrastructure counts that as not passed. RateWithoutSuspicions counts passed attempts with suspicions as
 	// not passed.
 	RateWithInfrastructure *float64 `json:"rate_with_infrastructure"`
 	RateWithoutSuspicions  *float64 `json:"rate_without_suspicions"`
+	// Seconds, Tokens and Cost are those of the attempts that Rate counts together; null if one is not known.
+	Seconds *float64 `json:"seconds"`
+	Tokens  *int64   `json:"tokens"`
+	Cost    *float64 `json:"cost"`
 }
 
 // SuiteHost is a machine and the versions on it.

@@ -20,6 +20,7 @@ import (
 	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/runner/suite/pages"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -91,7 +92,7 @@ func (a *app) run(file string, f *runFlags) error {
 	case err != nil:
 		return console.ExitError{Code: suite.ExitUndecided, Err: err}
 	}
-	a.tellResults(results)
+	a.tellResults(f.dir, results)
 	if code := suite.ExitCode(results); code != 0 {
 		return console.ExitError{Code: code}
 	}
@@ -222,17 +223,10 @@ func (a *app) tellVerdict(at suite.Attempt, v *schema.SuiteTry) {
 	}
 }
 
-func (a *app) tellResults(r *schema.SuiteResults) {
+// tellResults tells of each agent, and where the rest is.
+func (a *app) tellResults(dir string, r *schema.SuiteResults) {
 	for i := range r.Agents {
-		g := &r.Agents[i]
-		rate := "no rate yet"
-		if g.Rate != nil {
-			rate = fmt.Sprintf("%.1f %% (%.1f to %.1f)", 100**g.Rate, 100*g.CI95[0], 100*g.CI95[1])
-		}
-		a.say.Info("%s: %s of %s: %d passed, %d failed, %d inconclusive, %d infrastructure, %d pending, %d suspicious",
-			g.Agent,
-			rate, schema.Count(g.Tasks, "task", "tasks"), g.Passed, g.Failed, g.Inconclusive, g.Infrastructure,
-			g.Pending,
-			g.Suspicious)
+		a.say.Info("%s", pages.Agent(r, &r.Agents[i]))
 	}
+	a.say.Info("results: %s; assay-suite report %s makes a page of them", filepath.Join(dir, "results.json"), dir)
 }

@@ -10,6 +10,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -40,6 +41,7 @@ const (
 	EnvPromptFile = "ASSAY_TASK_PROMPT_FILE"
 	EnvCommand    = "ASSAY_TASK_COMMAND"
 	EnvAttempt    = "ASSAY_ATTEMPT"
+	EnvSuiteDir   = "ASSAY_SUITE_DIR" // where the suite file is; solutions alone get it
 )
 
 // keepObserver is how long a run leaves its observer to the next one. It goes by itself, whatever becomes of us.
@@ -127,6 +129,10 @@ func (f *File) Describe() (*Description, error) {
 		d.Definitions["task "+t.Name] = fields(t)
 	}
 	for _, a := range f.Agents {
+		var err error
+		if a.Model, err = f.digestedModel(a.Model); err != nil {
+			return nil, fmt.Errorf("agent %s: %w", a.Name, err)
+		}
 		agents[a.Name] = digestOf(a)
 		d.Definitions["agent "+a.Name] = fields(a)
 	}
@@ -153,8 +159,9 @@ func fields(definition any) map[string]string {
 	return digests
 }
 
+// digestOf leaves out what is zero: a field that a later version adds changes no digest where it is not used.
 func digestOf(v any) string {
-	text, err := json.Marshal(v, json.Deterministic(true), json.FormatNilSliceAsNull(true))
+	text, err := json.Marshal(v, json.Deterministic(true), json.OmitZeroStructFields(true))
 	if err != nil {
 		panic("encode: " + err.Error()) // plain data always encodes
 	}
@@ -176,6 +183,10 @@ func (f *File) digested(t *Task) (*digested, error) {
 			return nil, err
 		}
 	}
+	var err error
+	if c.Model, err = f.digestedModel(t.Model); err != nil {
+		return nil, err
+	}
 	if path, _ := f.ContractFile(t); path != "" {
 		digest, err := f.digestPath(path)
 		if err != nil {
@@ -184,6 +195,26 @@ func (f *File) digested(t *Task) (*digested, error) {
 		c.Contract, _ = jsontext.AppendQuote(nil, digest)
 	}
 	return &digested{c, t.Timeout.String()}, nil
+}
+
+// digestedModel has digests in the places of files. Of keys, only the routes that have one are in it: a key that is
+// changed does not change what is asked, and nothing may follow from a digest of one.
+func (f *File) digestedModel(m runner.Model) (runner.Model, error) {
+	for _, name := range []*string{&m.Prices, &m.Replay} {
+		var err error
+		if *name, err = f.digestPath(*name); err != nil {
+			return m, err
+		}
+	}
+	if m.Keys != nil {
+		m.Keys = maps.Clone(m.Keys)
+		for route, file := range m.Keys {
+			if file != runner.ModelKeyAgent {
+				m.Keys[route] = "file"
+			}
+		}
+	}
+	return m, nil
 }
 
 func (f *File) digestPath(name string) (string, error) {
@@ -318,8 +349,13 @@ func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, e
 
 // spec is the run of an agent at a task, without what differs between attempts.
 func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
-	s := runner.New("sh", "-c", agent.Command)
+	command := agent.Command
+	if agent.solves {
+		command = t.Solution
+	}
+	s := runner.New("sh", "-c", command)
 	s.Timeout, s.Limits, s.Require = t.Timeout, t.Limits, t.Require
+	s.Model = f.model(t, agent)
 	s.WorkspaceChanges = true
 	s.KeepObserver = keepObserver
 	if agent.Shim != "" {
@@ -331,6 +367,9 @@ func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 	}
 	if t.Command != "" {
 		s.Env[EnvCommand] = t.Command
+	}
+	if agent.solves {
+		s.Env[EnvSuiteDir] = f.dir
 	}
 	return s
 }
@@ -397,6 +436,20 @@ func Decide(res *schema.Result, rulesBroken string) Decision {
 		return Decision{schema.SuiteFailed, "", "the agent was ended by " + *res.Signal}
 	}
 	return Decision{schema.SuiteFailed, "", "the run ended as " + res.Outcome}
+}
+
+// used is what the answers of models say of tokens and cost; nil where one does not say, or there is no gateway.
+func used(m *schema.ModelTotals) (tokens *int64, cost *float64) {
+	if m == nil {
+		return nil, nil
+	}
+	if m.UsageUnknown == 0 && m.InputTokens != nil && m.OutputTokens != nil {
+		tokens = new(*m.InputTokens + *m.OutputTokens)
+	}
+	if m.CostUnknown == 0 && m.Cost != nil {
+		cost = new(*m.Cost)
+	}
+	return tokens, cost
 }
 
 // faultClass is the class of a fault of the machine, by what was said of it.

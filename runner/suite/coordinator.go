@@ -713,6 +713,7 @@ func (c *Coordinator) conclude(e examination) error {
 		if res.Timings.ChildNS != nil {
 			v.Seconds = new(float64(*res.Timings.ChildNS) / 1e9)
 		}
+		v.Tokens, v.Cost = used(res.Model)
 	case e.ended.Class != "":
 		v.Verdict, v.Class, v.Reason = schema.SuiteInfrastructure, e.ended.Class, e.ended.Reason
 	default:

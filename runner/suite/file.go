@@ -4,12 +4,15 @@ package suite
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,6 +25,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/evalfile"
@@ -75,7 +79,9 @@ type Task struct {
 	Limits  runner.Limits     `json:"limits"`
 	Timeout time.Duration     `json:"timeout"`
 	Labels  map[string]string `json:"labels"`
-	// Solution is a command that solves the task, for --oracle.
+	// Model is as in a run's spec, and goes before that of the agent.
+	Model runner.Model `json:"model"`
+	// Solution is a command that solves the task, for --oracle. It gets EnvSuiteDir.
 	Solution string `json:"solution"`
 
 	// As in an evaluation file.
@@ -95,6 +101,10 @@ type Agent struct {
 	Env []string `json:"env"`
 	// Shim says who reports the agent's tool calls, as --agent-shim; empty means none.
 	Shim string `json:"shim"`
+	// Model is as in a run's spec: how the agent reaches models.
+	Model runner.Model `json:"model"`
+
+	solves bool // it runs the task's solution instead of Command
 }
 
 // ErrFile is wrapped by every error about a suite file.
@@ -189,6 +199,7 @@ func (c *checker) all() {
 		c.unique(agents, f.Agents[i].Name, "agents", at, "name")
 		c.agent(&f.Agents[i], at)
 	}
+	c.models()
 	for i, e := range f.Exclude {
 		at := strconv.Itoa(i)
 		if e.Task != "" && !tasks[e.Task] {
@@ -266,7 +277,8 @@ func (c *checker) task(t *Task, at string) {
 		}
 	}
 	spec := c.file.spec(t, &Agent{Command: "true"})
-	spec.Labels = t.Labels
+	spec.Labels, spec.Model = t.Labels, runner.Model{} // see models
+	spec.Require = slices.DeleteFunc(slices.Clone(t.Require), isModelPath)
 	if err := spec.Validate(); err != nil {
 		c.fault("%v", err)("tasks", at)
 	}
@@ -289,6 +301,95 @@ func (c *checker) agent(a *Agent, at string) {
 			c.fault("%v", err)("agents", at, "command")
 		}
 	}
+}
+
+func isModelPath(requirement string) bool { return requirement == runner.RequireModelPath }
+
+// models checks how each agent reaches models at each task.
+func (c *checker) models() {
+	told := map[string]bool{}
+	for i := range c.file.Agents {
+		a := &c.file.Agents[i]
+		for j := range c.file.Tasks {
+			t := &c.file.Tasks[j]
+			if c.file.excluded(t.Name, a.Name) {
+				continue
+			}
+			key := []string{"agents", strconv.Itoa(i), "model"}
+			if !reflect.ValueOf(t.Model).IsZero() {
+				key = []string{"tasks", strconv.Itoa(j), "model"}
+			}
+			if err := c.file.checkModel(t, a); err != nil && !told[err.Error()] {
+				told[err.Error()] = true
+				c.fault("%v", err)(key...)
+			}
+		}
+	}
+}
+
+func (f *File) checkModel(t *Task, a *Agent) error {
+	bare := runner.New("true")
+	bare.Model = f.model(t, a)
+	if slices.ContainsFunc(t.Require, isModelPath) {
+		bare.Require = []string{runner.RequireModelPath}
+	}
+	if err := bare.Validate(); err != nil {
+		return err
+	}
+	if t.Policy != "" {
+		if p, err := policy.Load(f.path(t.Policy)); err == nil {
+			if err := bare.CheckModelPolicy(p); err != nil {
+				return err
+			}
+		}
+	}
+	if m := bare.Model; m.Gateway && m.Replay == "" && len(m.Keys) == 0 && !slices.ContainsFunc(model.Routes,
+		func(route string) bool {
+			return slices.ContainsFunc(model.KeyVariables(route), func(v string) bool {
+				return slices.Contains(a.Env, v)
+			})
+		}) {
+		return fmt.Errorf("the model gateway has no key for %s: name a file in keys, or a variable in the agent's env",
+			a.Name)
+	}
+	return bare.CheckModel()
+}
+
+// model is how an agent reaches models at a task, with absolute paths. What the task says goes before what the agent
+// says.
+func (f *File) model(t *Task, a *Agent) runner.Model {
+	m, own := a.Model, t.Model
+	m.Gateway = m.Gateway || own.Gateway
+	m.ReplayStrict = m.ReplayStrict || own.ReplayStrict
+	m.Bodies, m.Replay = cmp.Or(own.Bodies, m.Bodies), cmp.Or(own.Replay, m.Replay)
+	m.Prices = cmp.Or(own.Prices, m.Prices)
+	m.Budget.Requests = cmp.Or(own.Budget.Requests, m.Budget.Requests)
+	m.Budget.Tokens = cmp.Or(own.Budget.Tokens, m.Budget.Tokens)
+	m.Budget.Cost = cmp.Or(own.Budget.Cost, m.Budget.Cost)
+	m.Budget.End = m.Budget.End || own.Budget.End
+	for _, file := range []*string{&m.Prices, &m.Replay} {
+		if *file != "" {
+			*file = f.path(*file)
+		}
+	}
+	keys, upstreams := map[string]string{}, map[string]string{}
+	for _, from := range []runner.Model{a.Model, t.Model} {
+		maps.Copy(upstreams, from.Upstreams)
+		for route, file := range from.Keys {
+			if file != "" && file != runner.ModelKeyAgent {
+				file = f.path(file)
+			}
+			keys[route] = file
+		}
+	}
+	m.Keys, m.Upstreams = nil, nil
+	if len(keys) > 0 {
+		m.Keys = keys
+	}
+	if len(upstreams) > 0 {
+		m.Upstreams = upstreams
+	}
+	return m
 }
 
 // programName is a first word that sh looks up as it stands.

@@ -20,10 +20,15 @@ func (c *Coordinator) Results() *schema.SuiteResults {
 	for _, a := range c.attempts {
 		r.Attempts = append(r.Attempts, c.result(a))
 	}
+	of := map[cell][]*schema.SuiteAttempt{}
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		of[cell{a.Task, a.Agent}] = append(of[cell{a.Task, a.Agent}], a)
+	}
 	for _, t := range c.File.Tasks {
 		for _, a := range c.File.Agents {
 			if !c.File.excluded(t.Name, a.Name) {
-				r.Cells = append(r.Cells, cellFigures(t.Name, a.Name, r.Attempts))
+				r.Cells = append(r.Cells, cellFigures(t.Name, a.Name, of[cell{t.Name, a.Name}]))
 			}
 		}
 	}
@@ -62,20 +67,23 @@ func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 	return r
 }
 
-// cellFigures are the figures of an agent at a task.
-func cellFigures(task, agent string, attempts []schema.SuiteAttempt) schema.SuiteCell {
+// cellFigures are the figures of an agent at a task, which has the attempts.
+func cellFigures(task, agent string, attempts []*schema.SuiteAttempt) schema.SuiteCell {
 	c := schema.SuiteCell{Task: task, Agent: agent, PassAt: []float64{}, PassHat: []float64{}}
 	clean := 0 // passed without suspicions
-	for i := range attempts {
-		a := &attempts[i]
-		if a.Task != task || a.Agent != agent {
+	var sums sums
+	for _, a := range attempts {
+		c.Add(a)
+		if a.Verdict == nil || *a.Verdict == schema.SuiteInfrastructure {
 			continue
 		}
-		c.Add(a)
-		if a.Verdict != nil && *a.Verdict == schema.SuitePassed && len(a.Suspicions) == 0 {
+		if *a.Verdict == schema.SuitePassed && len(a.Suspicions) == 0 {
 			clean++
 		}
+		last := &a.Tries[len(a.Tries)-1]
+		sums.add(last.Seconds, last.Tokens, last.Cost)
 	}
+	c.Seconds, c.Tokens, c.Cost = sums.seconds, sums.tokens, sums.cost
 	n := c.Passed + c.Failed + c.Inconclusive
 	if n > 0 {
 		in := figures.Wilson(c.Passed, n)
@@ -97,6 +105,7 @@ func cellFigures(task, agent string, attempts []schema.SuiteAttempt) schema.Suit
 func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 	f := schema.SuiteAgent{Agent: agent}
 	var rates, with, without []float64
+	var sums sums
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		if c.Agent != agent {
@@ -110,6 +119,9 @@ func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 		f.Infrastructure += c.Infrastructure
 		f.Pending += c.Pending
 		f.Suspicious += c.Suspicious
+		if c.Passed+c.Failed+c.Inconclusive > 0 {
+			sums.add(c.Seconds, c.Tokens, c.Cost)
+		}
 		if c.Rate != nil {
 			rates, without = append(rates, *c.Rate), append(without, *c.RateWithoutSuspicions)
 		}
@@ -118,32 +130,45 @@ func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 		}
 	}
 	if len(rates) > 0 {
-		in := figures.MeanInterval(rates)
-		f.Rate, f.CI95 = new(figures.Mean(rates)), &[2]float64{in.Low, in.High}
+		f.Rate = new(figures.Mean(rates))
+		if len(rates) > 1 {
+			in := figures.MeanInterval(rates)
+			f.CI95 = &[2]float64{in.Low, in.High}
+		}
 		f.RateWithoutSuspicions = new(figures.Mean(without))
 	}
 	if len(with) > 0 {
 		f.RateWithInfrastructure = new(figures.Mean(with))
 	}
-	f.Seconds = seconds(agent, r.Attempts)
+	f.Seconds, f.Tokens, f.Cost = sums.seconds, sums.tokens, sums.cost
 	return f
 }
 
-// seconds is how long the commands of an agent's attempts took; nil if that is not known of one.
-func seconds(agent string, attempts []schema.SuiteAttempt) *float64 {
-	sum := 0.0
-	for i := range attempts {
-		a := &attempts[i]
-		if a.Agent != agent || a.Verdict == nil || *a.Verdict == schema.SuiteInfrastructure {
-			continue
-		}
-		last := a.Tries[len(a.Tries)-1]
-		if last.Seconds == nil {
-			return nil
-		}
-		sum += *last.Seconds
+// sums are sums that are nil when a part is not known, or there is none.
+type sums struct {
+	parts   int
+	seconds *float64
+	tokens  *int64
+	cost    *float64
+}
+
+func (s *sums) add(seconds *float64, tokens *int64, cost *float64) {
+	s.seconds, s.tokens = plus(s.parts, s.seconds, seconds), plus(s.parts, s.tokens, tokens)
+	s.cost = plus(s.parts, s.cost, cost)
+	s.parts++
+}
+
+// plus is the sum of so many parts and one more.
+func plus[N int64 | float64](parts int, sum, more *N) *N {
+	switch {
+	case more == nil:
+		return nil
+	case parts == 0:
+		return new(*more)
+	case sum == nil:
+		return nil
 	}
-	return &sum
+	return new(*sum + *more)
 }
 
 // Exit codes of a suite.

@@ -6,7 +6,9 @@ import (
 	"html/template"
 	"io"
 	"path"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/assay-run/assay-run/schema"
@@ -26,6 +28,51 @@ func interval(in *[2]float64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.1f to %.1f", 100*in[0], 100*in[1])
+}
+
+// Agent says in a line how an agent did. Of one task, the interval is that of its attempts.
+func Agent(r *schema.SuiteResults, a *schema.SuiteAgent) string {
+	text := printable(a.Agent) + ": no attempt counts yet"
+	if a.Rate != nil {
+		text = fmt.Sprintf("%s: %s", printable(a.Agent), percent(a.Rate))
+		in, of := a.CI95, a.Tasks
+		for i := range r.Cells {
+			if c := &r.Cells[i]; in == nil && c.Agent == a.Agent && c.CI95 != nil {
+				in = c.CI95
+			}
+		}
+		text += fmt.Sprintf(" (95 %%: %s) of %s", interval(in), schema.Count(of, "task", "tasks"))
+	}
+	return text + ": " + strings.Join(counts(&a.SuiteRates), ", ")
+}
+
+// counts words how many attempts have each verdict, those that some have.
+func counts(r *schema.SuiteRates) (all []string) {
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{r.Passed, "passed"}, {r.Failed, "failed"}, {r.Inconclusive, "inconclusive"},
+		{r.Infrastructure, "infrastructure"}, {r.Pending, "pending"}, {r.Suspicious, "suspicious"}} {
+		if c.n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	return all
+}
+
+// spent words time, tokens or cost; a dash for what is not known.
+func spent(r schema.SuiteRates) (of [3]string) {
+	of = [3]string{"–", "–", "–"}
+	if r.Seconds != nil {
+		of[0] = time.Duration(*r.Seconds * float64(time.Second)).Round(100 * time.Millisecond).String()
+	}
+	if r.Tokens != nil {
+		of[1] = fmt.Sprint(*r.Tokens)
+	}
+	if r.Cost != nil {
+		of[2] = strconv.FormatFloat(*r.Cost, 'f', 4, 64)
+	}
+	return of
 }
 
 // verdict is that of an attempt; "pending" while there is none.
@@ -62,14 +109,15 @@ func marked(s string) string {
 func Markdown(w io.Writer, r *schema.SuiteResults) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", marked(r.Suite))
-	b.WriteString("| agent | tasks | rate | 95 % | passed | failed | inconclusive | infrastructure | " +
-		"pending | suspicious |\n" +
-		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	b.WriteString("| agent | tasks | rate | 95 % | without suspicions | passed | failed | inconclusive | " +
+		"infrastructure | pending | suspicious | time | tokens | cost |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for i := range r.Agents {
 		a := &r.Agents[i]
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %d | %d | %d | %d | %d |\n", marked(a.Agent), a.Tasks,
-			percent(a.Rate),
-			interval(a.CI95), a.Passed, a.Failed, a.Inconclusive, a.Infrastructure, a.Pending, a.Suspicious)
+		used := spent(a.SuiteRates)
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %d | %d | %d | %d | %d | %d | %s | %s | %s |\n", marked(a.Agent),
+			a.Tasks, percent(a.Rate), interval(a.CI95), percent(a.RateWithoutSuspicions), a.Passed, a.Failed,
+			a.Inconclusive, a.Infrastructure, a.Pending, a.Suspicious, used[0], used[1], used[2])
 	}
 	b.WriteString("\n| task | agent | rate | 95 % | passed | attempts |\n|---|---|---:|---:|---:|---:|\n")
 	for i := range r.Cells {
@@ -123,22 +171,20 @@ var page string
 // HTML writes one page without scripts. link is where the report about a bundle is, relative to the page; empty
 // where there is none.
 func HTML(w io.Writer, r *schema.SuiteResults, generator string, link func(bundle string) string) error {
+	of := map[string][]schema.SuiteAttempt{} // names have no slash
+	for _, a := range r.Attempts {
+		of[a.Task+"/"+a.Agent] = append(of[a.Task+"/"+a.Agent], a)
+	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"percent": percent, "interval": interval, "verdict": verdict, "described": described, "printable": printable,
+		"spent": spent,
 		"report": func(bundle string) string {
 			if bundle == "" {
 				return ""
 			}
 			return link(bundle)
 		},
-		"of": func(task, agent string) (of []schema.SuiteAttempt) {
-			for i := range r.Attempts {
-				if r.Attempts[i].Task == task && r.Attempts[i].Agent == agent {
-					of = append(of, r.Attempts[i])
-				}
-			}
-			return of
-		},
+		"of": func(task, agent string) []schema.SuiteAttempt { return of[task+"/"+agent] },
 	}).Parse(page)
 	if err != nil {
 		return err
