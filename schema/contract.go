@@ -85,6 +85,29 @@ func (c *Contract) Weighed(checks string) string {
 	return verdict
 }
 
+// Summaries are the results of the checks in short.
+func (c *Contract) Summaries() []CheckSummary {
+	all := make([]CheckSummary, len(c.Results))
+	for i, r := range c.Results {
+		s := CheckSummary{Name: r.Name, Result: CheckFailed, ExitCode: r.ExitCode, TimedOut: r.TimedOut}
+		switch {
+		case !r.Ran:
+			s.Result = CheckNotRun
+		case r.Passed:
+			s.Result = CheckPassed
+		}
+		s.GatesNothing = r.GatesNothing != nil && *r.GatesNothing
+		for _, f := range r.InfluencedBy {
+			if s.Influences == nil {
+				s.Influences = map[string]int{}
+			}
+			s.Influences[f.Kind]++
+		}
+		all[i] = s
+	}
+	return all
+}
+
 // ContractDefinition is an outcome contract as its author wrote it.
 type ContractDefinition struct {
 	Description string  `json:"description"`

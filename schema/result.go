@@ -1,5 +1,11 @@
 package schema
 
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
 // Outcomes of a run.
 const (
 	OutcomeExited       = "exited"
@@ -80,6 +86,43 @@ type Result struct {
 	// stand in the file of --result only: no bundle can contain its own identity.
 	Bundle   string `json:"bundle,omitzero"`
 	Identity string `json:"identity,omitzero"`
+}
+
+// Ending says in a few words how the run went, such as "exited 0 after 67ms".
+// run gives the limits that may have ended it.
+func (r *Result) Ending(run *Run) string {
+	var took time.Duration
+	if ns := r.Timings.ChildNS; ns != nil {
+		took = time.Duration(*ns).Round(time.Millisecond)
+	}
+	switch r.Outcome {
+	case OutcomeExited:
+		if r.ExitCode != nil {
+			return fmt.Sprintf("exited %d after %v", *r.ExitCode, took)
+		}
+	case OutcomeSignaled:
+		if r.Signal != nil {
+			return fmt.Sprintf("ended by %s after %v", *r.Signal, took)
+		}
+	case OutcomeTimeout:
+		if limit := time.Duration(run.TimeoutMS) * time.Millisecond; limit > 0 {
+			took = limit
+		}
+		return fmt.Sprintf("timed out after %v", took)
+	case OutcomeOOM:
+		if r.Limits.MemoryBytes > 0 {
+			return fmt.Sprintf("killed: out of memory (limit %s)", wholeSize(r.Limits.MemoryBytes))
+		}
+		return "killed: out of memory"
+	case OutcomeInfraError:
+		return "not run"
+	case OutcomeIncomplete:
+		return "incomplete: the recorder ended before the run"
+	}
+	if r.Timings.ChildNS == nil {
+		return strings.ReplaceAll(r.Outcome, "_", " ")
+	}
+	return fmt.Sprintf("%s after %v", strings.ReplaceAll(r.Outcome, "_", " "), took)
 }
 
 // Limits of the model budget, in Result.LimitsHit.
@@ -195,4 +238,14 @@ type Timings struct {
 	ChildNS *int64 `json:"child_ns"`
 	// CleanupNS is from the child's exit until its cgroup was empty.
 	CleanupNS *int64 `json:"cleanup_ns"`
+}
+
+// wholeSize writes bytes in the largest unit that has no fraction, such as 50 MiB.
+func wholeSize(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	unit := 0
+	for n != 0 && n%1024 == 0 && unit < len(units)-1 {
+		n, unit = n/1024, unit+1
+	}
+	return fmt.Sprintf("%d %s", n, units[unit])
 }

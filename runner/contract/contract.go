@@ -22,6 +22,27 @@ const defaultTimeoutSecs = 120
 // data: what [Parse] returns may still have problems, see [Contract.Validate].
 type Contract schema.ContractDefinition
 
+// Validate lists every problem of the contract, in its order; none means that
+// it can be evaluated.
+func (c *Contract) Validate() []Problem {
+	v := &validation{first: make(map[string]int)}
+	v.check = -1
+	switch n := len(c.Checks); {
+	case n == 0:
+		v.add("no_checks", "no checks: a contract needs at least one command that proves the task is done")
+	case n > maxChecks:
+		v.add("too_many_checks", "%d checks; at most %d are allowed", n, maxChecks)
+	}
+	v.protected(c.Protected)
+	for i, check := range c.Checks {
+		v.check, v.label = i, strings.TrimSpace(check.Name)
+		v.name()
+		v.command(check.Command)
+		v.expectations(check)
+	}
+	return v.problems
+}
+
 // Check is one shell command that must pass.
 type Check = schema.Check
 

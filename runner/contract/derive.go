@@ -81,7 +81,7 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 			var c *Contract
 			var ignored []string
 			if c, ignored, err = extract(answer); err == nil {
-				err = c.sayable()
+				err = sayable(c)
 			}
 			if err == nil {
 				if len(ignored) > 0 && opts.Ignored != nil {
@@ -106,7 +106,7 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 
 // sayable tells what is wrong with a contract that a model wrote, which must have a
 // description.
-func (c *Contract) sayable() error {
+func sayable(c *Contract) error {
 	problems := c.Validate()
 	if strings.TrimSpace(c.Description) == "" {
 		problems = append(

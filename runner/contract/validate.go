@@ -61,27 +61,6 @@ func (e *InvalidError) Error() string {
 	return "invalid contract: " + strings.Join(lines, "; ")
 }
 
-// Validate lists every problem of the contract, in its order; none means that
-// it can be evaluated.
-func (c *Contract) Validate() []Problem {
-	v := &validation{first: make(map[string]int)}
-	v.check = -1
-	switch n := len(c.Checks); {
-	case n == 0:
-		v.add("no_checks", "no checks: a contract needs at least one command that proves the task is done")
-	case n > maxChecks:
-		v.add("too_many_checks", "%d checks; at most %d are allowed", n, maxChecks)
-	}
-	v.protected(c.Protected)
-	for i, check := range c.Checks {
-		v.check, v.label = i, strings.TrimSpace(check.Name)
-		v.name()
-		v.command(check.Command)
-		v.expectations(check)
-	}
-	return v.problems
-}
-
 // validation collects problems; check and label say which check is looked at.
 type validation struct {
 	problems []Problem

@@ -65,9 +65,3 @@ func stateOf(f *schema.WorkspaceFile) (*State, error) {
 	}
 	return &State{File, *f.GitBlob}, nil
 }
-
-// Equal reports whether two sections do the same, apart from the content.
-func (s *Section) Equal(o *Section) bool {
-	same := func(a, b *State) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
-	return s.Name == o.Name && same(s.From, o.From) && same(s.To, o.To) && s.HasContent == o.HasContent
-}

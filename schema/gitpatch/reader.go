@@ -25,6 +25,12 @@ type Section struct {
 	HasContent bool
 }
 
+// Equal reports whether two sections do the same, apart from the content.
+func (s *Section) Equal(o *Section) bool {
+	same := func(a, b *State) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+	return s.Name == o.Name && same(s.From, o.From) && same(s.To, o.To) && s.HasContent == o.HasContent
+}
+
 // Reader reads the sections of a patch. It is not safe for concurrent use.
 type Reader struct {
 	in      *bufio.Reader

@@ -2,7 +2,6 @@ package redact
 
 import (
 	"bytes"
-	"path"
 	"slices"
 	"strings"
 
@@ -41,45 +40,6 @@ var separate = map[string]map[string]bool{
 // shortestEverywhere is from how many bytes on a secret is taken out wherever it
 // stands in its argument: a shorter one, only where it stands as one.
 const shortestEverywhere = 4
-
-// Arguments finds the secrets among a program's arguments, the program first,
-// and makes them known. It returns the arguments without them, and args itself
-// where there are none.
-func (r *Redactor) Arguments(field string, args []string) []string {
-	if r == nil {
-		return args
-	}
-	out := make([]string, len(args))
-	var new []shown
-	program := ""
-	if len(args) > 0 {
-		program = path.Base(args[0])
-	}
-	next := false // the word is the argument of a secret flag
-	for i, arg := range args {
-		out[i] = arg
-		secrets := secretParts(program, arg, next && !strings.HasPrefix(arg, "-"), i)
-		next = i > 0 && (secretFlag().MatchString(arg) && !notSecret().MatchString(arg) &&
-			!strings.Contains(arg, "=") || separate[program][arg] &&
-			(program != "docker" && program != "podman" || len(args) > 1 && args[1] == "login"))
-		for _, s := range secrets {
-			out[i] = strings.ReplaceAll(out[i], s, r.replacement(RuleArgument, s))
-			if at := strings.LastIndex(arg, s); len(s) < shortestEverywhere && len(secrets) == 1 {
-				out[i] = arg[:at] + r.replacement(RuleArgument, s) + arg[at+len(s):]
-			}
-			r.count(RuleArgument, field)
-			new = append(new, shown{RuleArgument, s})
-		}
-	}
-	changed := len(new) > 0
-	if changed {
-		r.learn(new)
-	}
-	if !changed {
-		return args
-	}
-	return out
-}
 
 // secretParts are the secrets in one argument. isSecret says that a flag before
 // it takes one.
@@ -130,44 +90,6 @@ func secretParts(program, arg string, isSecret bool, index int) []string {
 
 // argumentLists are the keys of JSON arrays that hold a program's arguments.
 var argumentLists = [][]byte{[]byte(`"argv"`), []byte(`"command"`), []byte(`"args"`)}
-
-// arguments judges every list of arguments in JSON text.
-func (r *Redactor) arguments(field string, b []byte) []byte {
-	var out []byte
-	copied := 0
-	for at := 0; ; {
-		i := bytes.IndexByte(b[at:], '[')
-		if i < 0 {
-			break
-		}
-		list := at + i
-		at = list + 1
-		if !isArgumentList(b[:list]) {
-			continue
-		}
-		args, n := stringList(b[list:])
-		if n == 0 {
-			continue
-		}
-		at = list + n
-		clean := r.Arguments(field, args)
-		if len(args) == 0 || &clean[0] == &args[0] {
-			continue
-		}
-		var text bytes.Buffer
-		e := json.NewEncoder(&text)
-		e.SetEscapeHTML(false)
-		if e.Encode(clean) != nil {
-			continue // strings always encode
-		}
-		out = append(append(out, b[copied:list]...), bytes.TrimRight(text.Bytes(), "\n")...)
-		copied = at
-	}
-	if out == nil {
-		return b
-	}
-	return append(out, b[copied:]...)
-}
 
 // isArgumentList reports whether JSON text ends with the key of such a list, and a colon.
 func isArgumentList(b []byte) bool {

@@ -1,10 +1,7 @@
 package redact
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -23,14 +20,6 @@ const (
 
 // keyBytes is how long a key is that we make; shorter files are refused.
 const keyBytes = 32
-
-// Key is the scope and the id of the key in use. The id is derived from the key
-// and says nothing about it.
-func (r *Redactor) Key() (scope, id string) {
-	mac := hmac.New(sha256.New, r.key)
-	mac.Write([]byte("assay-run redaction key id"))
-	return r.scope, hex.EncodeToString(mac.Sum(nil)[:8])
-}
 
 // NewEphemeral makes a Redactor with a key that nobody keeps.
 func NewEphemeral() (*Redactor, error) {
@@ -82,15 +71,6 @@ func NewUnkept(why error) (*Redactor, error) {
 	}
 	r.unkept = why
 	return r, nil
-}
-
-// Unkept is why the host's key could not be kept, so that the tags of this bundle
-// cannot be compared with those of others. nil: it is kept, or not wanted.
-func (r *Redactor) Unkept() error {
-	if r == nil {
-		return nil
-	}
-	return r.unkept
 }
 
 func readKey(file string) ([]byte, error) {

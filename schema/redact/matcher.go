@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"slices"
@@ -158,4 +159,71 @@ func (m *matcher) held(b []byte) int {
 		}
 	}
 	return 0
+}
+
+// shows reports whether anything secret may stand in b. It is all that most lines pay.
+func (m *matcher) shows(b []byte, json bool) bool {
+	if _, ok := m.next(b, 0, json); ok {
+		return true
+	}
+	if _, ok := nextShape(b, 0); ok {
+		return true
+	}
+	if bytes.Contains(b, pemBegin) || bytes.Contains(b, headerEnd) {
+		return true
+	}
+	addresses := urls{b: b, json: json}
+	_, ok := addresses.next(0)
+	return ok
+}
+
+// search finds secrets of all kinds in one text.
+type search struct {
+	kinds []func(from int) (found, bool)
+	// The next finding of each kind, while it is still ahead; it starts at the end
+	// of the text where there is none.
+	ahead []found
+	end   int
+}
+
+// next is the first finding between from and limit, of those that begin at one place
+// the longest.
+func (s *search) next(from, limit int) (best found, ok bool) {
+	best.start = limit
+	for i, find := range s.kinds {
+		f := &s.ahead[i]
+		if f.start < from {
+			if *f, ok = find(from); !ok {
+				f.start = s.end
+			}
+		}
+		if f.start < best.start || f.start == best.start && f.start < limit && f.end > best.end {
+			best = *f
+		}
+	}
+	return best, best.start < limit
+}
+
+func newSearch(rules []Rule, b []byte, json bool, known func(from int) (found, bool)) *search {
+	addresses := urls{b: b, json: json}
+	s := &search{end: len(b), kinds: []func(int) (found, bool){
+		known,
+		func(from int) (found, bool) { return nextShape(b, from) },
+		func(from int) (found, bool) { return nextPrivateKey(b, from) },
+		func(from int) (found, bool) { return nextHeader(b, from) },
+		addresses.next,
+	}}
+	for _, rule := range rules {
+		all := &matches{re: rule.pattern, b: b}
+		s.kinds = append(s.kinds, func(from int) (found, bool) {
+			f, ok := all.next(from)
+			f.rule = rule.Name
+			return f, ok
+		})
+	}
+	s.ahead = make([]found, len(s.kinds))
+	for i := range s.ahead {
+		s.ahead[i].start = -1
+	}
+	return s
 }

@@ -73,9 +73,6 @@ func ParseRule(name, pattern string) (Rule, error) {
 	return Rule{name, re}, nil
 }
 
-// Use adds rules. It is called before anything is redacted.
-func (r *Redactor) Use(rules []Rule) { r.rules = append(r.rules, rules...) }
-
 // matches finds a rule's matches in one text.
 type matches struct {
 	re   *regexp.Regexp

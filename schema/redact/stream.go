@@ -1,19 +1,9 @@
 package redact
 
 import (
+	"bytes"
 	"io"
 )
-
-// Writer takes the secrets out of what is written on its way to w, also those
-// that are split over several writes. It holds back only what may be the
-// beginning of a secret, and gives that out when the next bytes or Close show
-// what it is. It is not safe for concurrent use.
-func (r *Redactor) Writer(field string, w io.WriteCloser) io.WriteCloser {
-	if r == nil {
-		return w
-	}
-	return &stream{r: r, field: field, w: w}
-}
 
 type stream struct {
 	r     *Redactor
@@ -88,3 +78,35 @@ func (s *stream) Close() error {
 	}
 	return err
 }
+
+// Pieces takes the secrets out of a text that comes in pieces, and gives it out in
+// pieces: what may be the beginning of a secret comes with the next one. It is not safe
+// for concurrent use.
+type Pieces struct {
+	in  *stream
+	out held
+}
+
+// Next takes the next piece and returns what is certain now.
+func (p *Pieces) Next(b []byte) []byte {
+	if p == nil {
+		return b
+	}
+	p.out.Reset()
+	_, _ = p.in.Write(b) // to memory: it cannot fail
+	return bytes.Clone(p.out.Bytes())
+}
+
+// End returns the rest.
+func (p *Pieces) End() []byte {
+	if p == nil {
+		return nil
+	}
+	p.out.Reset()
+	_ = p.in.Close()
+	return bytes.Clone(p.out.Bytes())
+}
+
+type held struct{ bytes.Buffer }
+
+func (h *held) Close() error { return nil }

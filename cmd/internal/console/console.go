@@ -132,3 +132,20 @@ func escaped(r rune) string {
 func (m *Messages) Unverified(name string, problem error) {
 	m.Warning("%s does not verify: %v; nothing below is proven", name, problem)
 }
+
+// ExitCode tells the user of the error that ended a command, and returns the code to exit with: that of an
+// [ExitError], failed for any other error, and 0 for none.
+func (m *Messages) ExitCode(err error, failed int) int {
+	var exit ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		if exit.Err != nil {
+			m.Failure(exit.Err)
+		}
+		return exit.Code
+	}
+	m.Failure(err)
+	return failed
+}

@@ -1,9 +1,6 @@
 package console
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // ExitError ends the program with Code. Err, if any, is told to the user.
 type ExitError struct {
@@ -26,21 +23,4 @@ func (e HintError) Unwrap() error { return e.Err }
 // WithHint adds to err what the user can do about it.
 func WithHint(err error, format string, args ...any) error {
 	return HintError{err, fmt.Sprintf(format, args...)}
-}
-
-// ExitCode tells the user of the error that ended a command, and returns the code to exit with: that of an
-// [ExitError], failed for any other error, and 0 for none.
-func (m *Messages) ExitCode(err error, failed int) int {
-	var exit ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		if exit.Err != nil {
-			m.Failure(exit.Err)
-		}
-		return exit.Code
-	}
-	m.Failure(err)
-	return failed
 }
