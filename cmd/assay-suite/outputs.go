@@ -11,7 +11,6 @@ import (
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/suite"
-	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -32,7 +31,7 @@ func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check SUITE.yaml",
 		Short: "Check a suite file and all that it names, as run does first",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1, "check takes a suite file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := suite.Load(args[0], checkRules)
 			if err != nil {
@@ -40,35 +39,6 @@ func (a *app) checkCommand() *cobra.Command {
 			}
 			_, err = fmt.Fprintf(a.stdout, "%s: %s, %s, %s\n", s.Name, schema.Count(len(s.Tasks), "task", "tasks"),
 				schema.Count(len(s.Agents), "agent", "agents"), schema.Count(len(s.Attempted()), "attempt", "attempts"))
-			return err
-		},
-	}
-}
-
-func (a *app) statusCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "status DIR",
-		Short: "Say how far a suite is",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			lines, err := ledger.Read(args[0])
-			if err != nil {
-				return console.ExitError{Code: suite.ExitBadInput, Err: err}
-			}
-			open, verdicts := map[string]bool{}, map[string]int{}
-			for _, line := range lines {
-				switch line.Kind {
-				case ledger.Opened:
-					open[line.Token] = true
-				case ledger.Verdict:
-					delete(open, line.Token)
-					verdicts[line.Verdict.Verdict]++
-				}
-			}
-			_, err = fmt.Fprintf(a.stdout, "%d open; tries: %d passed, %d failed, %d inconclusive, %d infrastructure\n",
-				len(open),
-				verdicts[schema.SuitePassed], verdicts[schema.SuiteFailed], verdicts[schema.SuiteInconclusive],
-				verdicts[schema.SuiteInfrastructure])
 			return err
 		},
 	}

@@ -207,16 +207,11 @@ func findProgram(given string) (string, error) {
 }
 
 func (a *app) tellVerdict(at suite.Attempt, v *schema.SuiteTry) {
-	text := fmt.Sprintf("%s: %s", at, v.Verdict)
-	if v.Class != "" {
-		text += " (" + v.Class + ")"
-	}
+	text := at.String()
 	if v.Try > 1 {
 		text += fmt.Sprintf(", try %d", v.Try)
 	}
-	if v.Reason != "" {
-		text += ": " + v.Reason
-	}
+	text += ": " + described(v)
 	a.say.Info("%s", text)
 	for _, f := range v.Suspicions {
 		a.say.Warning("%s: %s: %s", at, f.Rule, f.Text)

@@ -97,6 +97,7 @@ type Coordinator struct {
 	hosts     map[schema.SuiteHost]bool
 	faults    map[cell]*faults
 	programs  map[string]string // digests of the agents' programs, by agent
+	inputs    map[cell]string   // see keepInputs
 }
 
 // attempt is what is known of one attempt.
@@ -151,7 +152,7 @@ func Open(c Config) (*Coordinator, error) {
 	}
 	co := &Coordinator{Config: c, ledger: l, asks: asks, tokens: map[string]*try{},
 		examined: make(chan examination), hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
-		programs: map[string]string{}, pause: firstPause, now: time.Now}
+		programs: map[string]string{}, inputs: map[cell]string{}, pause: firstPause, now: time.Now}
 	if cut > 0 {
 		co.note("the last line of the ledger was torn and is cut off (%d bytes)", cut)
 	}
@@ -193,7 +194,7 @@ func (c *Coordinator) note(format string, args ...any) {
 func (c *Coordinator) begin(lines []ledger.Line) error {
 	if len(lines) == 0 {
 		if err := c.ledger.Append(ledger.Line{Kind: ledger.Begun, Suite: c.File.Name,
-			Definitions: c.asks.Definitions}); err != nil {
+			Definitions: c.asks.Definitions, Attempts: len(c.File.Attempted())}); err != nil {
 			return err
 		}
 	} else if name := lines[0].Suite; name != c.File.Name {
@@ -207,11 +208,11 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 	}
 	invalid := map[Attempt]bool{}
 	open, opened := map[string]bool{}, map[string]ledger.Line{}
-	definitions := c.asks.Definitions // as the ledger has them last
+	definitions, total := c.asks.Definitions, len(all) // as the ledger has them last
 	for _, line := range lines {
 		switch line.Kind {
 		case ledger.Begun, ledger.Edited:
-			definitions = line.Definitions
+			definitions, total = line.Definitions, line.Attempts
 		case ledger.Opened:
 			open[line.Token], opened[line.Token] = true, line
 		case ledger.Verdict:
@@ -263,7 +264,7 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 			return err
 		}
 	}
-	return c.edited(definitions, invalid)
+	return c.edited(definitions, total, invalid)
 }
 
 // abandon closes a try of what the suite no longer asks.
@@ -274,7 +275,7 @@ func (c *Coordinator) abandon(opened ledger.Line) error {
 }
 
 // edited says what differs from the definitions that the ledger has, and which attempts that makes invalid.
-func (c *Coordinator) edited(old map[string]map[string]string, invalid map[Attempt]bool) error {
+func (c *Coordinator) edited(old map[string]map[string]string, total int, invalid map[Attempt]bool) error {
 	if len(invalid) > 0 {
 		c.note("the suite has changed: %s run again, and what they left before is kept",
 			schema.Count(len(invalid), "attempt", "attempts"))
@@ -296,10 +297,11 @@ func (c *Coordinator) edited(old map[string]map[string]string, invalid map[Attem
 			c.note("%s has another %s: %s run again", what, strings.Join(keys, ", "), list(concerned))
 		}
 	}
-	if !changed && len(old) == len(c.asks.Definitions) {
+	if !changed && len(old) == len(c.asks.Definitions) && total == len(c.attempts) {
 		return nil
 	}
-	return c.ledger.Append(ledger.Line{Kind: ledger.Edited, Definitions: c.asks.Definitions})
+	return c.ledger.Append(ledger.Line{Kind: ledger.Edited, Definitions: c.asks.Definitions,
+		Attempts: len(c.attempts)})
 }
 
 // seen notes a machine, and says what differs from those before.
@@ -556,8 +558,12 @@ func (c *Coordinator) fill(ctx context.Context) error {
 		a.number++
 		t := &try{of: a, number: a.number, token: newToken(), heard: now}
 		a.open, c.tokens[t.token] = t, t
+		inputs, err := c.keepInputs(a.Attempt)
+		if err != nil {
+			return err
+		}
 		lines[i] = ledger.Line{Kind: ledger.Opened, Attempt: a.Attempt, Try: t.number, Token: t.token,
-			Identity: c.asks.Identities[a.Attempt]}
+			Identity: c.asks.Identities[a.Attempt], Inputs: inputs}
 	}
 	if err := c.ledger.Append(lines...); err != nil {
 		return err

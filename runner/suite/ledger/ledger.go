@@ -71,6 +71,10 @@ type Line struct {
 	Why      string            `json:"why,omitzero"`     // of Refused
 	// Definitions are digests of the fields of the suite's tasks and agents; of Begun and Edited.
 	Definitions map[string]map[string]string `json:"definitions,omitzero"`
+	// Attempts is how many the suite has; of Begun and Edited.
+	Attempts int `json:"attempts,omitzero"`
+	// Inputs is a directory with what the try is given, below that of the suite; of Opened.
+	Inputs string `json:"inputs,omitzero"`
 }
 
 var (

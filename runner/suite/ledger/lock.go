@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,15 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for range 10 { // somebody may be looking, see Holder
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		holder, _ := io.ReadAll(io.LimitReader(f, 1000))
 		return nil, errors.Join(fmt.Errorf("%w: %s, %s", ErrLocked, dir, strings.TrimSpace(string(holder))), f.Close())
@@ -32,6 +41,24 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
 	return f, nil
+}
+
+// Holder says who holds the lock on the directory; empty if nobody does.
+func Holder(dir string) (string, error) {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return "", err // closing it gives the lock back
+	}
+	holder, err := io.ReadAll(io.LimitReader(f, 1000))
+	return strings.TrimSpace(string(holder)), err
 }
 
 func write(f *os.File, text string) error {

@@ -1,0 +1,170 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner/suite"
+	"github.com/assay-run/assay-run/schema"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status [--json] DIR",
+		Short: "Say how far a suite is, also while it runs",
+		Args:  exactly(1, "status takes the directory of a suite"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, _, err := suite.Read(args[0])
+			if err != nil {
+				return notASuite(err)
+			}
+			if asJSON {
+				return schema.PrintDocument(a.stdout, s)
+			}
+			var b strings.Builder
+			running := "nobody runs it"
+			if s.Running != "" {
+				running = "run by " + s.Running
+			}
+			line(&b, "%s: %d of %s decided; %s", s.Suite, s.Attempts-s.Pending,
+				schema.Count(s.Attempts, "attempt", "attempts"), running)
+			line(&b, "%d passed, %d failed, %d inconclusive, %d infrastructure, %d suspicious", s.Passed,
+				s.Failed, s.Inconclusive, s.Infrastructure, s.Suspicious)
+			for _, t := range s.Open {
+				worker := "no worker has begun it"
+				if t.Worker != "" {
+					worker = "on " + t.Worker
+				}
+				line(&b, "open: %s, try %d, since %s, %s", t.ID, t.Try, t.Opened, worker)
+			}
+			_, err = io.WriteString(a.stdout, b.String())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the status as JSON")
+	return cmd
+}
+
+// notASuite is an error about a directory that cannot be read as that of a suite.
+func notASuite(err error) error {
+	return console.ExitError{Code: suite.ExitBadInput,
+		Err: console.WithHint(err, "name the directory that assay-suite run --dir was given")}
+}
+
+func (a *app) showCommand() *cobra.Command {
+	var dir, program string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show TASK/AGENT/ATTEMPT [--dir DIR]",
+		Short: "Show an attempt's tries, and a command that repeats it by hand",
+		Long: `show prints the verdict of an attempt, all its tries with their bundles, and commands for the shell
+that repeat it in a new directory: with the prompt, contract and policy that its last try was given.`,
+		Example: "  assay-suite show off-by-one/claude/2 --dir out",
+		Args:    exactly(1, "show takes the id of an attempt, such as off-by-one/claude/2"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			_, all, err := suite.Read(dir)
+			if err != nil {
+				return notASuite(err)
+			}
+			h, err := suite.Find(all, strings.TrimSuffix(args[0], "/"))
+			if err != nil {
+				return console.ExitError{Code: suite.ExitBadInput, Err: console.WithHint(err,
+					"an id is TASK/AGENT/ATTEMPT; results.json has all")}
+			}
+			if program, err = findProgram(program); err != nil {
+				return console.ExitError{Code: suite.ExitBadInput, Err: err}
+			}
+			again, err := h.Again(dir, program)
+			if err != nil {
+				a.say.Warning("there is no command that repeats %s: %v", h, err)
+			}
+			if asJSON {
+				return schema.PrintDocument(a.stdout, shown{h.String(), h.Verdict(), h.Tries, again})
+			}
+			return show(a.stdout, dir, h, again)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&dir, "dir", ".", "read the suite in `DIR`")
+	fs.BoolVar(&asJSON, "json", false, "print it as JSON")
+	fs.StringVar(&program, "assay-run", "", "repeat it with the assay-run at `PATH` (default: as run finds it)")
+	return cmd
+}
+
+// shown is what show prints as JSON.
+type shown struct {
+	ID      string            `json:"id"`
+	Verdict *schema.SuiteTry  `json:"verdict"` // the try that counts; null without one
+	Tries   []schema.SuiteTry `json:"tries"`
+	Again   string            `json:"again"` // commands for sh; empty for none
+}
+
+func show(w io.Writer, dir string, h *suite.History, again string) error {
+	var b strings.Builder
+	verdict := "no verdict yet"
+	if v := h.Verdict(); v != nil {
+		verdict = described(v)
+	}
+	line(&b, "%s: %s", h, verdict)
+	for i := range h.Tries {
+		t := &h.Tries[i]
+		b.WriteByte('\n')
+		line(&b, "try %d: %s", t.Try, described(t))
+		if t.Seconds != nil {
+			line(&b, "  took %v", time.Duration(*t.Seconds*float64(time.Second)).Round(time.Millisecond))
+		}
+		if t.Tokens != nil {
+			line(&b, "  used %d tokens", *t.Tokens)
+		}
+		if t.Host != nil {
+			line(&b, "  ran on %s, %s, %s", t.Host.Worker, t.Host.Kernel, t.Host.AssayRun)
+		}
+		if t.KernelState != "" {
+			line(&b, "  kernel layer %s", t.KernelState)
+		}
+		for _, f := range t.Suspicions {
+			line(&b, "  suspicion %s: %s", f.Rule, f.Text)
+		}
+		if len(t.Unknown) > 0 {
+			line(&b, "  could not be decided: %s", strings.Join(t.Unknown, ", "))
+		}
+		if t.Bundle != "" {
+			line(&b, "  bundle %s", filepath.Join(dir, t.Bundle))
+		}
+	}
+	if again != "" {
+		b.WriteString("\nTo repeat it by hand, in an empty directory:\n\n")
+		for l := range strings.SplitSeq(again, "\n") {
+			line(&b, "%s", l)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// described is a try's verdict in words.
+func described(t *schema.SuiteTry) string {
+	text := t.Verdict
+	if t.Class != "" {
+		text += " (" + t.Class + ")"
+	}
+	if t.Reason != "" {
+		text += ": " + t.Reason
+	}
+	return text
+}
+
+// line writes a line, whose parts come from agents and workers.
+func line(b *strings.Builder, format string, args ...any) {
+	b.WriteString(console.Printable(fmt.Sprintf(format, args...)) + "\n")
+}

@@ -1,0 +1,169 @@
+//go:build linux
+
+package suite
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Status is how far a suite is, by its ledger.
+type Status struct {
+	Suite string `json:"suite"`
+	// Running says who runs the suite; empty if nobody does.
+	Running string `json:"running"`
+	// Attempts is how many there are; the others count those with each verdict.
+	Attempts       int `json:"attempts"`
+	Passed         int `json:"passed"`
+	Failed         int `json:"failed"`
+	Inconclusive   int `json:"inconclusive"`
+	Infrastructure int `json:"infrastructure"`
+	Pending        int `json:"pending"`
+	Suspicious     int `json:"suspicious"`
+	// Open are the tries that are not decided.
+	Open []OpenTry `json:"open"`
+}
+
+// OpenTry is a try that is not decided.
+type OpenTry struct {
+	ID     string `json:"id"` // task/agent/attempt
+	Try    int    `json:"try"`
+	Opened string `json:"opened"` // wall clock, RFC 3339 in UTC
+	Worker string `json:"worker"` // empty: none has begun it
+}
+
+// History is what the ledger has of one attempt.
+type History struct {
+	Attempt
+	// Tries are those that are decided, of earlier editions of the suite too, and Inputs is the directory with what
+	// the last one was given, below the suite's; empty if it is not kept.
+	Tries  []schema.SuiteTry
+	Inputs string
+
+	valid int // Tries from here on are of the suite as it is
+	open  map[string]*OpenTry
+}
+
+// Read reads the ledger of the suite in a directory, also while somebody runs it. The attempts are in the order in
+// which they were first tried.
+func Read(dir string) (*Status, []*History, error) {
+	lines, err := ledger.Read(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	running, err := ledger.Holder(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &Status{Running: running, Open: []OpenTry{}}
+	var order []*History
+	of := map[Attempt]*History{}
+	var definitions map[string]map[string]string
+	for _, line := range lines {
+		switch line.Kind {
+		case ledger.Begun:
+			s.Suite, s.Attempts, definitions = line.Suite, line.Attempts, line.Definitions
+			continue
+		case ledger.Edited:
+			s.Attempts = cmp.Or(line.Attempts, s.Attempts)
+			for _, h := range order {
+				if !same(definitions, line.Definitions, h.Attempt) {
+					h.valid = len(h.Tries)
+				}
+			}
+			definitions = line.Definitions
+			continue
+		}
+		h := of[line.Attempt]
+		if h == nil && line.Task != "" {
+			h = &History{Attempt: line.Attempt, open: map[string]*OpenTry{}}
+			of[line.Attempt] = h
+			order = append(order, h)
+		}
+		if h != nil {
+			h.add(line)
+		}
+	}
+	for _, h := range order {
+		if definitions["task "+h.Task] == nil || definitions["agent "+h.Agent] == nil {
+			continue // the suite no longer has it
+		}
+		s.count(h)
+	}
+	s.Attempts = max(s.Attempts, s.Passed+s.Failed+s.Inconclusive+s.Infrastructure)
+	s.Pending = s.Attempts - s.Passed - s.Failed - s.Inconclusive - s.Infrastructure
+	return s, order, nil
+}
+
+// same reports whether two editions of a suite ask the same of an attempt.
+func same(a, b map[string]map[string]string, of Attempt) bool {
+	return maps.Equal(a["task "+of.Task], b["task "+of.Task]) && maps.Equal(a["agent "+of.Agent], b["agent "+of.Agent])
+}
+
+func (h *History) add(line ledger.Line) {
+	switch line.Kind {
+	case ledger.Opened:
+		h.open[line.Token] = &OpenTry{ID: h.String(), Try: line.Try, Opened: line.At}
+		h.Inputs = cmp.Or(line.Inputs, h.Inputs)
+	case ledger.Began:
+		if t := h.open[line.Token]; t != nil {
+			t.Worker = line.Worker
+		}
+	case ledger.Verdict:
+		delete(h.open, line.Token)
+		h.Tries = append(h.Tries, *line.Verdict)
+	}
+}
+
+// Verdict is the try that counts; nil while there is none.
+func (h *History) Verdict() *schema.SuiteTry {
+	if len(h.Tries) == h.valid {
+		return nil
+	}
+	last := &h.Tries[len(h.Tries)-1]
+	if last.Class == schema.SuiteInterrupted || last.Class == schema.SuiteNotBegun {
+		return nil
+	}
+	return last
+}
+
+func (s *Status) count(h *History) {
+	for _, token := range slices.Sorted(maps.Keys(h.open)) {
+		s.Open = append(s.Open, *h.open[token])
+	}
+	for _, t := range h.Tries[h.valid:] {
+		if len(t.Suspicions) > 0 {
+			s.Suspicious++
+			break
+		}
+	}
+	last := h.Verdict()
+	if last == nil || len(h.open) > 0 {
+		return
+	}
+	switch last.Verdict {
+	case schema.SuitePassed:
+		s.Passed++
+	case schema.SuiteFailed:
+		s.Failed++
+	case schema.SuiteInconclusive:
+		s.Inconclusive++
+	default:
+		s.Infrastructure++
+	}
+}
+
+// Find is the history of the attempt with an id (task/agent/attempt).
+func Find(all []*History, id string) (*History, error) {
+	for _, h := range all {
+		if h.String() == id {
+			return h, nil
+		}
+	}
+	return nil, fmt.Errorf("the suite has not tried %q", id)
+}
