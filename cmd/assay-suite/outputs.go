@@ -3,14 +3,9 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
-
-	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -25,21 +20,4 @@ func writeResults(dir string, r *schema.SuiteResults) error {
 		return err
 	}
 	return os.Rename(path+".tmp", path)
-}
-
-func (a *app) checkCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "check SUITE.yaml",
-		Short: "Check a suite file and all that it names, as run does first",
-		Args:  exactly(1, "check takes a suite file"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := suite.Load(args[0], checkRules)
-			if err != nil {
-				return console.ExitError{Code: suite.ExitBadInput, Err: err}
-			}
-			_, err = fmt.Fprintf(a.stdout, "%s: %s, %s, %s\n", s.Name, schema.Count(len(s.Tasks), "task", "tasks"),
-				schema.Count(len(s.Agents), "agent", "agents"), schema.Count(len(s.Attempted()), "attempt", "attempts"))
-			return err
-		},
-	}
 }

@@ -77,6 +77,19 @@ func (a *app) run(file string, f *runFlags) error {
 	if err != nil {
 		return err
 	}
+	results, err := a.complete(s, dir, program, f)
+	if err != nil {
+		return err
+	}
+	a.tellResults(f.dir, results)
+	if code := suite.ExitCode(results); code != 0 {
+		return console.ExitError{Code: code}
+	}
+	return nil
+}
+
+// complete runs what is missing of the suite in a directory.
+func (a *app) complete(s *suite.File, dir, program string, f *runFlags) (*schema.SuiteResults, error) {
 	// The first signal lets what runs end, the second cancels it.
 	kill, killed := context.WithCancelCause(context.Background())
 	defer killed(nil)
@@ -88,15 +101,11 @@ func (a *app) run(file string, f *runFlags) error {
 	switch {
 	case errors.Is(err, ledger.ErrLocked), errors.Is(err, ledger.ErrDamaged), errors.Is(err, ledger.ErrNewer),
 		errors.Is(err, suite.ErrDirectory):
-		return console.ExitError{Code: suite.ExitBadInput, Err: err}
+		return nil, console.ExitError{Code: suite.ExitBadInput, Err: err}
 	case err != nil:
-		return console.ExitError{Code: suite.ExitUndecided, Err: err}
+		return nil, console.ExitError{Code: suite.ExitUndecided, Err: err}
 	}
-	a.tellResults(f.dir, results)
-	if code := suite.ExitCode(results); code != 0 {
-		return console.ExitError{Code: code}
-	}
-	return nil
+	return results, nil
 }
 
 var errInterrupted = errors.New("interrupted")

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/schema"
@@ -140,6 +142,9 @@ func show(w io.Writer, dir string, h *suite.History, again string) error {
 		}
 		if t.Bundle != "" {
 			line(&b, "  bundle %s", filepath.Join(dir, t.Bundle))
+			for _, said := range failedChecks(filepath.Join(dir, t.Bundle)) {
+				line(&b, "  %s", said)
+			}
 		}
 	}
 	if again != "" {
@@ -150,6 +155,31 @@ func show(w io.Writer, dir string, h *suite.History, again string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// failedChecks are the ends of what the failed checks of a bundle's contract wrote, as lines.
+func failedChecks(bundle string) (lines []string) {
+	const most = 12 // lines of one check
+	set, err := view.Open(context.Background(), []string{bundle}, view.Options{})
+	if err != nil {
+		return []string{"the bundle cannot be read: " + err.Error()}
+	}
+	defer set.Close()
+	c := set.Bundles[0].Docs.Contract
+	if c == nil {
+		return nil
+	}
+	for _, r := range c.Results {
+		if r.Passed {
+			continue
+		}
+		lines = append(lines, "the check "+r.Name+" wrote:")
+		said := strings.Split(strings.TrimRight(r.OutputTail, "\n"), "\n")
+		for _, l := range said[max(0, len(said)-most):] {
+			lines = append(lines, "  "+l)
+		}
+	}
+	return lines
 }
 
 // described is a try's verdict in words.

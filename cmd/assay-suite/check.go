@@ -1,0 +1,159 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner/suite"
+	"github.com/assay-run/assay-run/schema"
+)
+
+func (a *app) checkCommand() *cobra.Command {
+	f := &runFlags{lease: suite.DefaultLease}
+	var oracle, nop bool
+	cmd := &cobra.Command{
+		Use:   "check SUITE.yaml [flags]",
+		Short: "Check a suite file and all that it names, as run does first",
+		Long: `check reads a suite file, its contracts, policies and rules, and looks for the workspaces and programs
+that it names. It runs nothing, unless it is to try the tasks: --oracle runs each task's solution, which
+must pass, and --nop does nothing, which must not pass. A task of which this is not true is broken.
+
+Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconclusive; 3 the file is bad.`,
+		Example: "  assay-suite check suite.yaml\n  assay-suite check suite.yaml --oracle --nop --jobs 4",
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return usage(cmd, errors.New("check takes one suite file"))
+			case f.jobs < 1:
+				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
+			case f.dir != "" && !oracle && !nop:
+				return usage(cmd, errors.New("--dir needs --oracle or --nop: without them nothing runs"))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := suite.Load(args[0], checkRules)
+			if err != nil {
+				return console.ExitError{Code: suite.ExitBadInput, Err: err}
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s: %s, %s, %s\n", s.Name, schema.Count(len(s.Tasks), "task", "tasks"),
+				schema.Count(len(s.Agents), "agent", "agents"), schema.Count(len(s.Attempted()), "attempt", "attempts"))
+			if err != nil || !oracle && !nop {
+				return err
+			}
+			return a.try(s.Trial(oracle, nop), oracle, f)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&oracle, "oracle", false, "run each task's solution: one that does not pass is broken")
+	fs.BoolVar(&nop, "nop", false, "do nothing at each task: one that passes is broken")
+	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` tasks at once")
+	fs.StringVar(&f.dir, "dir", "",
+		"keep the bundles of --oracle and --nop in `DIR` (default: none, unless a task is broken)")
+	fs.StringVar(&f.program, "assay-run", "",
+		"run tasks with the assay-run at `PATH` (default: beside this program, or in PATH)")
+	return cmd
+}
+
+// try runs a trial, and names the tasks that are broken.
+func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
+	program, err := findProgram(f.program)
+	if err != nil {
+		return console.ExitError{Code: suite.ExitBadInput, Err: err}
+	}
+	dir, err := filepath.Abs(f.dir)
+	if f.dir == "" {
+		dir, err = os.MkdirTemp("", "assay-suite-check-*")
+	}
+	if err != nil {
+		return err
+	}
+	quiet := *a
+	quiet.say = console.New("assay-suite", a.stderr)
+	quiet.say.Quiet = true // but for suspicions
+	results, err := quiet.complete(s, dir, program, f)
+	if err != nil {
+		return err
+	}
+	without := map[string]bool{}
+	for _, t := range s.Tasks {
+		without[t.Name] = t.Solution == ""
+	}
+	code := 0
+	for _, t := range s.Tasks {
+		if oracle && without[t.Name] {
+			a.say.Warning("%s has no solution: --oracle does not try it", t.Name)
+		}
+		for i := range results.Attempts {
+			if at := &results.Attempts[i]; at.Task == t.Name {
+				code = worse(code, a.tellTrial(dir, at))
+			}
+		}
+	}
+	switch {
+	case f.dir != "":
+	case code == 0:
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	default:
+		a.say.Info("the bundles are kept; remove %s when you have seen them", dir)
+	}
+	if code != 0 {
+		return console.ExitError{Code: code}
+	}
+	return nil
+}
+
+// worse is the worse of two exit statuses.
+func worse(a, b int) int {
+	if a == suite.ExitInterrupted || b == suite.ExitInterrupted {
+		return suite.ExitInterrupted
+	}
+	if a == 0 || b == 0 {
+		return cmp.Or(a, b)
+	}
+	return min(a, b)
+}
+
+// tellTrial says whether an attempt of a trial is as it must be, and returns the exit status.
+func (a *app) tellTrial(dir string, at *schema.SuiteAttempt) int {
+	what, must := "doing nothing", schema.SuiteFailed
+	if at.Agent == suite.Oracle {
+		what, must = "its solution", schema.SuitePassed
+	}
+	switch {
+	case at.Verdict == nil:
+		a.say.Warning("%s: %s was not tried: interrupted", at.Task, what)
+		return suite.ExitInterrupted
+	case *at.Verdict == must:
+		a.say.Info("%s: %s %s, as it must", at.Task, what, *at.Verdict)
+		return 0
+	case *at.Verdict == schema.SuitePassed, *at.Verdict == schema.SuiteFailed:
+		reason := ""
+		if at.Reason != "" {
+			reason = ": " + at.Reason
+		}
+		a.say.Error("the task %s is broken: %s %s%s", at.Task, what, *at.Verdict, reason)
+		if at.Bundle != "" {
+			bundle := filepath.Join(dir, at.Bundle)
+			for _, said := range failedChecks(bundle) {
+				a.say.Info("  %s", said)
+			}
+			a.say.Info("  see: assay-run inspect %s", bundle)
+		}
+		return suite.ExitFailed
+	}
+	a.say.Warning("%s: with %s the verdict is %s: %s", at.Task, what, *at.Verdict, at.Reason)
+	return suite.ExitUndecided
+}
