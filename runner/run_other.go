@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"io"
+	"runtime"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -44,3 +45,16 @@ func (e *StrictExecutor) Run(context.Context, contract.Check, int, io.Writer) (c
 
 // Close does nothing.
 func (e *StrictExecutor) Close() {}
+
+// Diagnose tells that runs need Linux.
+func Diagnose(string) Diagnosis {
+	findings := []Finding{{
+		Subject: "run", Name: "platform", State: StateMissing,
+		Reasons: []schema.Reason{{Subject: "run", Code: "not_linux", Message: ErrPlatform.Error(),
+			Remedy: "run it on Linux"}},
+	}}
+	return Diagnosis{Platform: runtime.GOOS, Findings: findings, Fixes: fixes(findings)}
+}
+
+// CheckDescriptors checks nothing here.
+func CheckDescriptors(bool) error { return nil }
