@@ -76,6 +76,8 @@ type SuiteTry struct {
 	Tokens      *int64   `json:"tokens"`
 	Cost        *float64 `json:"cost"`
 	KernelState string   `json:"kernel_state,omitzero"`
+	// Judged is the try whose kept changes were judged again after an edit, and no agent ran; absent for none.
+	Judged int `json:"judged,omitzero"`
 	// Host is where it ran; absent if it never began.
 	Host *SuiteHost `json:"host,omitzero"`
 }

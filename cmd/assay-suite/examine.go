@@ -3,18 +3,24 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 
 	"github.com/assay-run/assay-run/archive/judge"
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/suite"
 )
 
 // examine verifies a bundle, and judges it by the rules for evaluations and by those in a file.
-func examine(ctx context.Context, bundle, rulesFile string) (*suite.Examined, error) {
-	set, err := view.Open(ctx, []string{bundle}, view.Options{})
+func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
+	set, err := view.Open(ctx, []string{e.Bundle}, view.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -22,8 +28,11 @@ func examine(ctx context.Context, bundle, rulesFile string) (*suite.Examined, er
 	b := set.Bundles[0]
 	found := &suite.Examined{RunID: b.RunID(), Identity: b.Identity(), Labels: b.Docs.Run.Labels,
 		Result: &b.Docs.Result}
-	if rulesFile != "" {
-		if found.Broken, err = broken(ctx, b, rulesFile); err != nil {
+	if def := b.Docs.Evaluation; def != nil && e.Evaluation != nil {
+		def.Evaluation = e.Evaluation(def.Evaluation)
+	}
+	if e.Rules != "" {
+		if found.Broken, err = broken(ctx, b, e.Rules); err != nil {
 			return nil, err
 		}
 	}
@@ -73,4 +82,26 @@ func broken(ctx context.Context, b *view.Bundle, file string) (string, error) {
 		}
 	}
 	return strings.Join(all, "; "), nil
+}
+
+// judgeBy judges what a run left by a contract, with assay-run at the path program.
+func judgeBy(program string) func(context.Context, suite.Judging) error {
+	return func(ctx context.Context, j suite.Judging) error {
+		cmd := exec.CommandContext(ctx, program, "contract", "check", "--bundle", j.Bundle, "--workspace", j.Workspace,
+			"-o", j.Output, "--force", "--json", j.Contract)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the suite
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		err := cmd.Run()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) &&
+			(exit.ExitCode() == contract.ExitFailed || exit.ExitCode() == contract.ExitInconclusive) {
+			return nil
+		}
+		if err != nil {
+			first, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+			return fmt.Errorf("%w: %s", err, first)
+		}
+		return nil
+	}
 }

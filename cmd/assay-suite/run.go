@@ -129,7 +129,8 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	}
 	told, beats := make(chan carrier.Message, 64), make(chan string, 64)
 	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Told: told, Beats: beats, Examine: examine,
-		Own: host, OwnDir: filepath.Join(dir, "work", "local"),
+		Judge: judgeBy(program),
+		Own:   host, OwnDir: filepath.Join(dir, "work", "local"),
 		OnVerdict: a.tellVerdict, OnNote: func(note string) { a.say.Info("%s", note) }}
 	c, err := suite.Open(config)
 	if err != nil {

@@ -122,6 +122,9 @@ func show(w io.Writer, dir string, h *suite.History, again string) error {
 		t := &h.Tries[i]
 		b.WriteByte('\n')
 		line(&b, "try %d: %s", t.Try, described(t))
+		if t.Judged != 0 {
+			line(&b, "  judged again of what try %d left", t.Judged)
+		}
 		if t.Seconds != nil {
 			line(&b, "  took %v", time.Duration(*t.Seconds*float64(time.Second)).Round(time.Millisecond))
 		}

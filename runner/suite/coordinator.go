@@ -44,6 +44,14 @@ type hub interface {
 	Forget(ctx context.Context, name string) error
 }
 
+// Exam is a bundle to verify and to judge.
+type Exam struct {
+	Bundle string
+	Rules  string // a file of rules for a gate; empty for none
+	// Evaluation is what holds in the place of the bundle's own definition. Nil: that.
+	Evaluation func(schema.EvaluationDefinition) schema.EvaluationDefinition
+}
+
 // Examined is what a bundle proves.
 type Examined struct {
 	RunID    string
@@ -73,9 +81,10 @@ type Config struct {
 	// Told gives what workers tell, and Beats the tokens of tries that live.
 	Told  <-chan carrier.Message
 	Beats <-chan string
-	// Examine verifies a bundle and judges it by the rules in a file, which is empty for none. An error means that the
-	// bundle proves nothing.
-	Examine func(ctx context.Context, bundle, rules string) (*Examined, error)
+	// Examine verifies a bundle and judges it. An error means that the bundle proves nothing.
+	Examine func(context.Context, Exam) (*Examined, error)
+	// Judge makes a bundle with the verdict of a contract. Nil: what an edit of a contract concerns runs again.
+	Judge func(context.Context, Judging) error
 	// OnVerdict and OnNote are told of verdicts and of what a user should know, from the goroutine of Run.
 	OnVerdict func(Attempt, *schema.SuiteTry)
 	OnNote    func(string)
@@ -109,6 +118,7 @@ type attempt struct {
 	open    *try
 	verdict *schema.SuiteTry // nil: not yet
 	next    time.Time        // when the next try may be opened
+	before  *earlier         // see rejudge; nil: nothing can be judged again
 }
 
 // try is a try that is open.
@@ -208,13 +218,16 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 	}
 	invalid := map[Attempt]bool{}
 	open, opened := map[string]bool{}, map[string]ledger.Line{}
+	with := map[string]map[string]map[string]string{} // the definitions when a try was opened, by its token
+	made := map[Attempt][]schema.SuiteTry{}           // tries with one identity, the last
+	identity := map[Attempt]string{}
 	definitions, total := c.asks.Definitions, len(all) // as the ledger has them last
 	for _, line := range lines {
 		switch line.Kind {
 		case ledger.Begun, ledger.Edited:
 			definitions, total = line.Definitions, line.Attempts
 		case ledger.Opened:
-			open[line.Token], opened[line.Token] = true, line
+			open[line.Token], opened[line.Token], with[line.Token] = true, line, definitions
 		case ledger.Verdict:
 			delete(open, line.Token)
 		}
@@ -222,7 +235,8 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 		if a == nil {
 			continue // of a task or an agent that the suite no longer has
 		}
-		current := opened[line.Token].Identity == c.asks.Identities[line.Attempt]
+		asked := cmp.Or(line.Identity, opened[line.Token].Identity) // what is judged again was not opened
+		current := asked == c.asks.Identities[line.Attempt]
 		switch line.Kind {
 		case ledger.Opened:
 			a.number = max(a.number, line.Try)
@@ -240,10 +254,20 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 			if a.open != nil && a.open.token == line.Token {
 				a.open = nil
 			}
+			if asked != identity[line.Attempt] {
+				identity[line.Attempt], made[line.Attempt] = asked, nil
+			}
+			made[line.Attempt] = append(made[line.Attempt], *line.Verdict)
+			a.number, a.before = max(a.number, line.Try), nil
 			if current {
 				a.decide(line.Verdict)
 			} else {
 				invalid[line.Attempt] = true
+				then, ok := with[line.Token]
+				if !ok {
+					then = definitions
+				}
+				a.before = c.before(line.Attempt, made[line.Attempt], then)
 			}
 		}
 	}
@@ -276,9 +300,14 @@ func (c *Coordinator) abandon(opened ledger.Line) error {
 
 // edited says what differs from the definitions that the ledger has, and which attempts that makes invalid.
 func (c *Coordinator) edited(old map[string]map[string]string, total int, invalid map[Attempt]bool) error {
-	if len(invalid) > 0 {
+	judged, keys := c.judgedAgain(invalid)
+	if judged > 0 {
+		c.note("the suite has changed (%s): what %s did is judged again, and no agent runs for that",
+			strings.Join(keys, ", "), schema.Count(judged, "attempt", "attempts"))
+	}
+	if n := len(invalid) - judged; n > 0 {
 		c.note("the suite has changed: %s run again, and what they left before is kept",
-			schema.Count(len(invalid), "attempt", "attempts"))
+			schema.Count(n, "attempt", "attempts"))
 	}
 	changed := false
 	for _, what := range slices.Sorted(maps.Keys(c.asks.Definitions)) {
@@ -289,7 +318,7 @@ func (c *Coordinator) edited(old map[string]map[string]string, total int, invali
 		}
 		var concerned []string
 		for _, a := range c.attempts {
-			if invalid[a.Attempt] && (what == "task "+a.Task || what == "agent "+a.Agent) {
+			if invalid[a.Attempt] && a.before == nil && (what == "task "+a.Task || what == "agent "+a.Agent) {
 				concerned = append(concerned, a.String())
 			}
 		}
@@ -365,6 +394,9 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 		}
 	}()
 	if err := c.bury(); err != nil {
+		return err
+	}
+	if err := c.rejudge(ctx); err != nil {
 		return err
 	}
 	if err := c.republish(kill); err != nil {
@@ -648,11 +680,7 @@ func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carri
 		err = c.fetch(ctx, t, ended, part)
 	}
 	if err == nil {
-		rules := ""
-		if task := c.File.task(t.of.Task); task.Rules != "" {
-			rules = c.File.path(task.Rules)
-		}
-		e.found, err = c.Examine(ctx, part, rules)
+		e.found, err = c.Examine(ctx, c.exam(c.File.task(t.of.Task), part))
 	}
 	if err == nil {
 		err = c.belongs(t, e.found)
@@ -667,6 +695,15 @@ func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carri
 		} else {
 			e.bundle += ".part" // kept, as evidence of what is wrong with it
 		}
+	}
+	return e
+}
+
+// exam is how a bundle of a task is judged.
+func (c *Coordinator) exam(t *Task, bundle string) Exam {
+	e := Exam{Bundle: bundle}
+	if t.Rules != "" {
+		e.Rules = c.File.path(t.Rules)
 	}
 	return e
 }
@@ -711,15 +748,7 @@ func (c *Coordinator) conclude(e examination) error {
 	v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Bundle: e.bundle, ExitCode: e.ended.ExitCode}
 	switch {
 	case e.found != nil:
-		res := e.found.Result
-		d := Decide(res, e.found.Broken)
-		v.Verdict, v.Class, v.Reason = d.Verdict, d.Class, d.Reason
-		v.Identity, v.KernelState = e.found.Identity, res.KernelState
-		v.Suspicions, v.Unknown = e.found.Suspicions, e.found.Unknown
-		if res.Timings.ChildNS != nil {
-			v.Seconds = new(float64(*res.Timings.ChildNS) / 1e9)
-		}
-		v.Tokens, v.Cost = used(res.Model)
+		e.found.judge(v)
 	case e.ended.Class != "":
 		v.Verdict, v.Class, v.Reason = schema.SuiteInfrastructure, e.ended.Class, e.ended.Reason
 	default:

@@ -67,7 +67,8 @@ func (s *stage) Fetch(_ context.Context, name string, w io.Writer) error {
 func (s *stage) Forget(context.Context, string) error { return nil }
 
 // examineText reads a bundle of these tests: its run, and the code that the agent ended with.
-func (s *stage) examineText(_ context.Context, bundle, _ string) (*Examined, error) {
+func (s *stage) examineText(_ context.Context, e Exam) (*Examined, error) {
+	bundle := e.Bundle
 	text, err := os.ReadFile(bundle)
 	if err != nil {
 		return nil, err

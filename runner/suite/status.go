@@ -116,6 +116,7 @@ func (h *History) add(line ledger.Line) {
 		}
 	case ledger.Verdict:
 		delete(h.open, line.Token)
+		h.Inputs = cmp.Or(line.Inputs, h.Inputs)
 		h.Tries = append(h.Tries, *line.Verdict)
 	}
 }
