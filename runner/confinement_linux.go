@@ -41,6 +41,7 @@ type confinement struct {
 	env      []string
 	workdir  func() (string, error)
 	hidden   []string // directories of evidence
+	keys     []string // files with keys of models
 	protect  []string
 
 	resolved *sandbox.Profile // what the settings mean here
@@ -60,6 +61,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
 	if len(c.hidden) == 0 && opt.ScratchDir != "" {
 		c.hidden = []string{opt.ScratchDir}
 	}
+	c.keys = spec.Model.keyPaths()
 	if spec.Policy != "" {
 		if at, err := filepath.Abs(spec.Policy); err == nil {
 			c.protect = append(c.protect, at)
@@ -81,8 +83,9 @@ func (c *confinement) open(context.Context) error {
 	}
 	home, _ := os.UserHomeDir()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
-		Dir: dir, Home: home, Env: c.env, Evidence: c.hidden, Protect: c.protect, IsolatePID: c.isolate,
-		NoTyping: c.exposed && sandbox.CanType(),
+		Dir: dir, Home: home, Env: c.env, Evidence: slices.Concat(c.hidden, c.keys), Protect: c.protect,
+		IsolatePID: c.isolate,
+		NoTyping:   c.exposed && sandbox.CanType(),
 	})
 	if err != nil {
 		hint := "correct the policy; assay-run policy check FILE explains it"

@@ -272,6 +272,16 @@ func (m *Model) keyFiles(f func(path string) (string, error)) error {
 	return nil
 }
 
+// keyPaths are the files that have a key.
+func (m *Model) keyPaths() (files []string) {
+	for _, route := range sortedKeys(m.Keys) {
+		if file := m.Keys[route]; file != ModelKeyAgent {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 // inDir makes the paths of key files those in a directory.
 func (m *Model) inDir(dir string) {
 	_ = m.keyFiles(func(path string) (string, error) {

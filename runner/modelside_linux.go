@@ -78,7 +78,7 @@ func (m *modelSide) open(context.Context) error {
 			Prices: prices, Replay: m.replay})
 		m.endpoint, err = model.Listen(model.Config{
 			Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir, Drained: drained,
-			Budget: m.budget, Prices: prices,
+			Budget: m.budget, Prices: prices, Connections: connections(),
 			DenyProviderTools: m.denies, Replay: m.replay, ReplayStrict: m.strict,
 		})
 	}
@@ -95,6 +95,16 @@ func (m *modelSide) open(context.Context) error {
 	m.calls.Model(binding.Model{Known: m.recorder.Known, Unsettled: m.recorder.Unsettled, Opens: m.alone})
 	m.path = model.NewPath(m.endpoint.Address(), routes)
 	return nil
+}
+
+// connections is how many connections the endpoint may have at a time, each with another to the provider and with
+// files: others need descriptors too. 0: as many as it likes.
+func connections() int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur > 8*model.MaxConnections {
+		return 0
+	}
+	return int(limit.Cur / 8)
 }
 
 // drained reports whether the other end of a connection is closed and all that it sent was read.

@@ -296,3 +296,36 @@ func TestModelKeyReachable(t *testing.T) {
 		})
 	}
 }
+
+// TestModelKeyFileIsHidden has a key in a file of the workspace, and one beside it, which the sandbox of an agent hides.
+func TestModelKeyFileIsHidden(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can do that")
+	}
+	for _, mode := range []string{"workspace-write", "read-only"} {
+		for _, place := range []string{"in the workspace", "beside it"} {
+			t.Run(mode+", "+place, func(t *testing.T) {
+				dir, cmd := modelGateway(t, provider(t), `for f in */key "$1"; do cat "$f" && echo " is read"; done`+"\n"+asks,
+					"--mode", mode, "--kernel", "off")
+				file := filepath.Join(dir, "sub", "key")
+				if place == "beside it" {
+					file = filepath.Join(t.TempDir(), "key")
+				}
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(modelKey+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				cmd.Args = append(append(slices.Insert(cmd.Args, 1, "--model-key", "anthropic="+file), "sh"), file)
+				cmd.Env = append(cmd.Env, "ANTHROPIC_API_KEY=", "MY_COPY=")
+				var stderr strings.Builder
+				cmd.Stderr = &stderr
+				out, err := cmd.Output()
+				if err != nil || string(out) != modelAnswer+"0\n" {
+					t.Errorf("the agent got %q, %v\n%s", out, err, &stderr)
+				}
+			})
+		}
+	}
+}

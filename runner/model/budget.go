@@ -155,7 +155,10 @@ func newPurse(limit Budget, prices *Prices) *purse {
 func counts(api wire.API) bool { return api.Generates() || api == wire.EmbedContent }
 
 // refusal is why a request is not passed on.
-type refusal struct{ word, message string }
+type refusal struct {
+	word, message string
+	status        int
+}
 
 // admit counts a request that is about to be sent, or says why it is not. q is what it says.
 func (p *purse) admit(x *exchange, q *wire.Request) *refusal {
@@ -165,12 +168,13 @@ func (p *purse) admit(x *exchange, q *wire.Request) *refusal {
 	if p.limit.measured() {
 		if why := unmeasured(x, q); why != "" {
 			return &refusal{schema.ModelRefusedUsage, "this run has a budget of tokens or cost, and it would stay " +
-				"unknown what this request uses: " + why + ", or use --model-budget requests=N alone"}
+				"unknown what this request uses: " + why + ", or use --model-budget requests=N alone", http.StatusBadRequest}
 		}
 	}
 	if p.limit.Cost != 0 && p.prices.of(q.Model) == nil {
 		return &refusal{schema.ModelRefusedPrice, fmt.Sprintf("this run has a budget of cost, and the price list has "+
-			"no price for the model %.200q: add it to the file of --model-prices", q.Model)}
+			"no price for the model %.200q: add it to the file of --model-prices", q.Model),
+			http.StatusBadRequest}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +198,8 @@ func (p *purse) admit(x *exchange, q *wire.Request) *refusal {
 		}
 		number := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 		return &refusal{schema.ModelRefusedBudget, fmt.Sprintf("the model budget of this run is spent: %s of %s %s; "+
-			"a new run can have a larger --model-budget", number(l.used), number(l.limit), l.unit)}
+			"a new run can have a larger --model-budget", number(l.used), number(l.limit), l.unit),
+			http.StatusBadRequest}
 	}
 	p.requests++
 	if p.limit.measured() {
@@ -276,12 +281,12 @@ func (p *purse) limitsHit() []string {
 // usage is what the answer has said so far of what it used, by which model, and whether it has ended.
 func (x *exchange) usage() (u schema.ModelUsage, model string, ended bool) {
 	x.mu.Lock()
-	header, body, ended := x.responseHeader, x.response.reader(), x.ended
+	header, body, size, ended := x.responseHeader, x.response.reader(), x.response.size, x.ended
 	x.mu.Unlock()
 	if header == nil {
 		return u, "", ended
 	}
-	text, _ := decoded(body, header)
+	text, _ := decoded(body, size, header.Get("Content-Encoding"))
 	a := wire.Read(x.api, header.Get("Content-Type"), bytes.NewReader(text))
 	return schema.ModelUsage(a.Usage), a.Model, ended
 }
@@ -294,7 +299,7 @@ func (x *exchange) charged(u *schema.ModelUsage) *schema.ModelUsage {
 	}
 	c := *u
 	if c.InputTokens == nil {
-		c.InputTokens = new(int64(len(x.request)))
+		c.InputTokens = new(x.sent.size)
 	}
 	if c.OutputTokens == nil {
 		c.OutputTokens = new(x.response.size)

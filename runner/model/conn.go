@@ -20,6 +20,7 @@ type conn struct {
 	*traffic
 	number  int // which one from its address
 	drained func(syscall.Conn) bool
+	release func() // lets another connection in
 	closing sync.Once
 	unread  *exchange // a request that has begun and has no handler yet; of the server's goroutine
 }
@@ -49,14 +50,16 @@ func (c *conn) Close() error {
 		if s, ok := c.Conn.(syscall.Conn); ok && c.drained != nil {
 			c.whole.Store(c.drained(s))
 		}
+		c.release()
 	})
 	return c.Conn.Close()
 }
 
-// counting is a listener whose connections are counted.
+// counting is a listener whose connections are counted. It lets in so many at a time as room holds.
 type counting struct {
 	net.Listener
-	e *Endpoint
+	e    *Endpoint
+	room chan struct{}
 }
 
 func (l counting) Accept() (net.Conn, error) {
@@ -64,9 +67,10 @@ func (l counting) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.room <- struct{}{} // not before: Close of the listener has to end Accept
 	t := &traffic{}
 	return &conn{Conn: c, traffic: t, number: l.e.cfg.Record.accepted(c.RemoteAddr().String(), t),
-		drained: l.e.cfg.Drained}, nil
+		drained: l.e.cfg.Drained, release: func() { <-l.room }}, nil
 }
 
 // connectionKey is the key, in a request's context, of its connection.

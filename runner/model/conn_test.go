@@ -315,8 +315,7 @@ func TestAnswerWithALength(t *testing.T) {
 }
 
 func TestWhenAnOffsetPassed(t *testing.T) {
-	x := &exchange{response: &passage{memory: &memory{}}, end: 99}
-	x.response.memory.left.Store(maxMemory)
+	x := &exchange{response: &passage{memory: newMemory()}, end: 99}
 	if x.completed(5) != 99 {
 		t.Error("of an answer without bytes, the end is known")
 	}

@@ -1,7 +1,7 @@
 package model
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -39,6 +39,8 @@ type Config struct {
 	// Drained reports whether the other end of a connection is closed and all that it sent was read. Nil:
 	// that is not known.
 	Drained func(syscall.Conn) bool
+	// Connections is how many a listener has at a time; others wait. 0: MaxConnections.
+	Connections int
 	// Budget bounds what is asked of the providers, by Prices where it has a limit of cost.
 	Budget Budget
 	Prices *Prices
@@ -58,11 +60,18 @@ type Endpoint struct {
 	server  *http.Server
 	proxies map[string]*httputil.ReverseProxy
 	purse   *purse
-	memory  memory
+	memory  *memory
+	checks  sync.Mutex // of bodies that take much memory, one at a time
 	serving sync.WaitGroup
 	conns   sync.WaitGroup
 	closed  atomic.Bool
 }
+
+// maxHeader bounds the header of a request, in bytes. Providers accept less.
+const maxHeader = 128 << 10
+
+// MaxConnections bounds the connections of a listener.
+const MaxConnections = 1000
 
 // maxRequest bounds the body of a request, in bytes. Providers accept less.
 const maxRequest = 128 << 20
@@ -77,11 +86,10 @@ func Listen(cfg Config) (*Endpoint, error) {
 		cfg.Budget.Cost = 0 // which nothing has
 	}
 	e := &Endpoint{cfg: cfg, token: "assay-run-" + rand.Text(), address: l.Addr().String(),
-		proxies: map[string]*httputil.ReverseProxy{}, purse: newPurse(cfg.Budget, cfg.Prices)}
-	e.memory.left.Store(maxMemory)
+		proxies: map[string]*httputil.ReverseProxy{}, purse: newPurse(cfg.Budget, cfg.Prices), memory: newMemory()}
 	quiet := log.New(io.Discard, "", 0)
 	e.server = &http.Server{Handler: http.HandlerFunc(e.serve), ErrorLog: quiet,
-		ConnContext: withConnection, ConnState: e.changed}
+		ConnContext: withConnection, ConnState: e.changed, DisableGeneralOptionsHandler: true, MaxHeaderBytes: maxHeader}
 	// Nothing is timed out: a model may think for as long as its provider lets it.
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64,
@@ -100,7 +108,8 @@ func Listen(cfg Config) (*Endpoint, error) {
 
 // Serve also serves the connections of another listener, and owns it.
 func (e *Endpoint) Serve(l net.Listener) {
-	e.serving.Go(func() { _ = e.server.Serve(counting{l, e}) })
+	room := make(chan struct{}, cmp.Or(e.cfg.Connections, MaxConnections))
+	e.serving.Go(func() { _ = e.server.Serve(counting{l, e, room}) })
 }
 
 // changed follows the connections. A request that cannot be read never gets to serve, and has a line all the same.
@@ -119,7 +128,7 @@ func (e *Endpoint) changed(c net.Conn, state http.ConnState) {
 		}
 	case http.StateActive:
 		own.unread = &exchange{connection: own.number, remote: c.RemoteAddr().String(), start: e.cfg.Now(),
-			refused: schema.ModelRefusedRequest, response: &passage{memory: &e.memory}}
+			refused: schema.ModelRefusedRequest, sent: e.passage(), response: e.passage()}
 	case http.StateClosed:
 		e.conns.Done()
 	}
@@ -171,7 +180,7 @@ func (e *Endpoint) Environ(env []string, direct bool) []string {
 	kept := slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, value, _ := strings.Cut(kv, "=")
 		return ours(name) || slices.Contains(drop, name) || slices.ContainsFunc(e.cfg.Routes, func(r Route) bool {
-			return r.Key != "" && strings.TrimSpace(value) == r.Key
+			return r.Key != "" && strings.Contains(value, r.Key)
 		})
 	})
 	return append(kept, set...)
@@ -185,7 +194,7 @@ func noProxy(env []string, name string) string {
 			value = v
 		}
 	}
-	if slices.Contains(strings.Split(value, ","), "127.0.0.1") {
+	if value == "*" || slices.Contains(strings.Split(value, ","), "127.0.0.1") { // a star counts only alone
 		return name + "=" + value
 	}
 	return name + "=" + strings.TrimPrefix(value+",127.0.0.1", ",")
@@ -206,8 +215,8 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	own := r.Context().Value(connectionKey{}).(*conn)
 	own.unread = nil
 	x := &exchange{connection: own.number, method: r.Method, rawPath: r.URL.Path, remote: r.RemoteAddr,
-		start:         e.cfg.Now(),
-		requestHeader: r.Header.Clone(), purse: e.purse, response: &passage{memory: &e.memory, dir: e.cfg.Dir}}
+		start:    e.cfg.Now(),
+		encoding: r.Header.Get("Content-Encoding"), purse: e.purse, sent: e.passage(), response: e.passage()}
 	what, known := classify(r.Method, r.URL.Path)
 	x.asked = what
 	route := e.route(what.route)
@@ -226,42 +235,33 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		x.mu.Unlock()
 		e.cfg.Record.add(x) // also when the proxy ends the connection by a panic
 	}()
-	// All of it is read, also where it is refused, so that the kernel's count of bytes can be compared.
-	var err error
-	if x.request, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
-		x.refused = schema.ModelRefusedRequest
-		status := http.StatusBadRequest
-		if too := new(http.MaxBytesError); errors.As(err, &too) {
-			status = http.StatusRequestEntityTooLarge
-		}
-		refuse(out, x, status, "the request could not be read: "+err.Error())
-		return
-	}
+	// An answer may begin before all of the request has come, and does not end its reading.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	body := http.MaxBytesReader(w, r.Body, maxRequest)
+	why := e.shut(r, route, known)
 	switch {
-	case !e.mayAsk(r, route):
-		x.refused = schema.ModelRefusedCredential
-		refuse(out, x, http.StatusUnauthorized,
-			"this is not the token of the run, which its model gateway expects: take the key from the environment")
-		return
-	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
-		x.refused = schema.ModelRefusedWebSocket
-		out.Header().Set("Upgrade", "HTTP/1.1")
-		refuse(out, x, http.StatusUpgradeRequired, "the model gateway passes on no WebSockets")
-		return
-	case !known || route == nil || r.URL.IsAbs() || r.URL.RawPath != "":
-		x.refused = schema.ModelRefusedPath
-		refuse(out, x, http.StatusForbidden,
-			"the model gateway passes on only requests that ask a model, and only to the providers "+
-				"that it has a key for")
-		return
+	case why != nil:
+	case e.cfg.Record.full():
+		why = &refusal{schema.ModelRefusedRequest, "this run has asked for more than is recorded", http.StatusBadRequest}
+	case r.ContentLength > maxRequest:
+		why = &refusal{schema.ModelRefusedRequest, "the request is too large", http.StatusRequestEntityTooLarge}
 	}
-	if why := e.check(x); why != nil {
-		x.refused = why.word
-		status := http.StatusBadRequest
-		if why.word == schema.ModelRefusedBackground {
-			status = http.StatusForbidden
+	whole := why != nil || e.cfg.Replay != nil || e.decides(x)
+	if whole {
+		// Also where it is refused, so that the kernel's count of bytes can be compared.
+		if err := x.receive(body, why); err != nil && why == nil {
+			why = unreadable(err)
 		}
-		refuse(out, x, status, why.message)
+	}
+	if why == nil && e.decides(x) {
+		why = e.check(x)
+	}
+	if why != nil {
+		x.refused = why.word
+		if why.status == http.StatusUpgradeRequired {
+			out.Header().Set("Upgrade", "HTTP/1.1")
+		}
+		refuse(out, x, why.status, why.message)
 		return
 	}
 	if e.cfg.Replay != nil {
@@ -269,34 +269,131 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.cfg.Record.began(x)
-	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(x.request)), int64(len(x.request)), nil
+	if whole {
+		e.cfg.Record.arrived(x)
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(x.sent.reader()), x.sent.size, nil
+	} else {
+		x.upload = &upload{body: body, x: x, left: r.ContentLength, arrived: func() { e.cfg.Record.arrived(x) }}
+		r.Body = x.upload
+		defer x.upload.stop()
+	}
 	e.proxies[what.route].ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// passage is for one that passes here.
+func (e *Endpoint) passage() *passage { return &passage{memory: e.memory, dir: e.cfg.Dir} }
+
+// shut says why a request is not passed on, whatever its body says; nil: it may be.
+func (e *Endpoint) shut(r *http.Request, route *Route, known bool) *refusal {
+	switch {
+	case !e.mayAsk(r, route):
+		return &refusal{schema.ModelRefusedCredential,
+			"this is not the token of the run, which its model gateway expects: take the key from the environment",
+			http.StatusUnauthorized}
+	case upgradesTo(r.Header, "websocket"):
+		return &refusal{schema.ModelRefusedWebSocket, "the model gateway passes on no WebSockets",
+			http.StatusUpgradeRequired}
+	case !known || route == nil || r.URL.IsAbs() || r.URL.RawPath != "":
+		return &refusal{schema.ModelRefusedPath,
+			"the model gateway passes on only requests that ask a model, and only to the providers that it has a key for",
+			http.StatusForbidden}
+	}
+	return nil
+}
+
+// upgradesTo reports whether a request asks for another protocol of a name.
+func upgradesTo(h http.Header, protocol string) bool {
+	for _, list := range h.Values("Upgrade") {
+		for name := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.TrimSpace(name), protocol) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// decides reports whether what a request's body says decides whether it is passed on.
+func (e *Endpoint) decides(x *exchange) bool {
+	return x.api == wire.Responses || counts(x.api) && (e.purse != nil || e.cfg.DenyProviderTools)
+}
+
+// receive reads all of a request's body. Nothing is kept of one that somebody without the token sent.
+func (x *exchange) receive(body io.Reader, why *refusal) error {
+	if why != nil && why.word == schema.ModelRefusedCredential {
+		n, err := io.Copy(io.Discard, body)
+		x.sent.size = n
+		return err
+	}
+	_, err := io.Copy(writer(x.sent.write), body)
+	return cmp.Or(err, x.sent.err)
+}
+
+// writer is a function that takes in all bytes.
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
+}
+
+// unreadable is why a request is refused whose body could not be read.
+func unreadable(err error) *refusal {
+	status := http.StatusBadRequest
+	switch too := new(http.MaxBytesError); {
+	case errors.As(err, &too):
+		status = http.StatusRequestEntityTooLarge
+	case errors.Is(err, errNoRoom):
+		status = http.StatusServiceUnavailable
+	}
+	return &refusal{schema.ModelRefusedRequest, "the request could not be read: " + err.Error(), status}
 }
 
 // exchangeKey is the key, in a request's context, of its exchange.
 type exchangeKey struct{}
 
-// check says why a request is not passed on that asks a model; nil: it is.
-func (e *Endpoint) check(x *exchange) *refusal {
-	if x.api != wire.Responses && (e.purse == nil && !e.cfg.DenyProviderTools || !counts(x.api)) {
-		return nil
+// large is how many bytes of a body make its reading wait for that of others.
+const large = 1 << 20
+
+// alone calls f, which reads a request's body: one at a time, if that may take much memory.
+func (e *Endpoint) alone(x *exchange, f func()) {
+	if x.sent.size > large || x.encoding != "" {
+		e.checks.Lock()
+		defer e.checks.Unlock()
 	}
-	q, body, err := x.read()
-	if x.api == wire.Responses && (q.Background || err != nil) {
-		return &refusal{schema.ModelRefusedBackground,
-			"the model gateway passes on no background requests: their answers may come after the run"}
-	}
-	if why := providerTools(q, body); e.cfg.DenyProviderTools && why != "" {
-		return &refusal{schema.ModelRefusedTools,
-			"the policy denies tools that the provider runs (model.provider_tools), and the request " + why}
-	}
-	return e.purse.admit(x, q)
+	f()
 }
 
+// check says why a request is not passed on that asks a model; nil: it is.
+func (e *Endpoint) check(x *exchange) (why *refusal) {
+	e.alone(x, func() {
+		q, body, err := x.read()
+		legible := err == nil && q.Readable && body.IsValid(jsontext.AllowInvalidUTF8(true))
+		switch {
+		case x.api == wire.Responses && q.Background:
+			why = &refusal{schema.ModelRefusedBackground,
+				"the model gateway passes on no background requests: their answers may come after the run",
+				http.StatusForbidden}
+		case e.cfg.DenyProviderTools && providerTools(q, legible) != "":
+			why = &refusal{schema.ModelRefusedTools,
+				"the policy denies tools that the provider runs (model.provider_tools), and the request " +
+					providerTools(q, legible), http.StatusBadRequest}
+		case x.api == wire.Responses && !legible: // it may be a background request for another reader
+			why = &refusal{schema.ModelRefusedRequest, "the request " + notClear, http.StatusBadRequest}
+		default:
+			why = e.purse.admit(x, q)
+		}
+	})
+	return why
+}
+
+// notClear is what is wrong with a body that other readers may take for something else.
+const notClear = "cannot be read: send JSON without repeated names, without a content encoding or with gzip or zstd"
+
 // read is what the request says, and its body without a content encoding. What it says is empty after an error.
-func (x *exchange) read() (q *wire.Request, body []byte, err error) {
+func (x *exchange) read() (q *wire.Request, body jsontext.Value, err error) {
 	q = &wire.Request{}
-	if body, err = decoded(bytes.NewReader(x.request), x.requestHeader); err == nil {
+	if body, err = decoded(x.sent.reader(), x.sent.size, x.encoding); err == nil {
 		q = wire.ReadRequest(x.api, body)
 	}
 	if x.model != "" {
@@ -308,10 +405,14 @@ func (x *exchange) read() (q *wire.Request, body []byte, err error) {
 
 // replay answers a request from the bundle.
 func (e *Endpoint) replay(w http.ResponseWriter, x *exchange) {
-	q, body, _ := x.read()
-	a, err := e.cfg.Replay.Take(&tape.Request{
-		Route: x.route, Path: x.rawPath, Model: q.Model, Stream: q.Stream, Body: e.cfg.Record.redact(body),
-	}, e.cfg.ReplayStrict)
+	var a *tape.Answer
+	var err error
+	e.alone(x, func() {
+		q, body, _ := x.read()
+		a, err = e.cfg.Replay.Take(&tape.Request{
+			Route: x.route, Path: x.rawPath, Model: q.Model, Stream: q.Stream, Body: e.cfg.Record.redact(body),
+		}, e.cfg.ReplayStrict)
+	})
 	if err != nil {
 		x.refused, x.missed = schema.ModelRefusedMiss, valid(err.Error())
 		refuse(w, x, http.StatusBadRequest, "the replayed bundle has no answer: "+err.Error())
@@ -319,6 +420,7 @@ func (e *Endpoint) replay(w http.ResponseWriter, x *exchange) {
 	}
 	x.replayed = &schema.ModelReplayed{Seq: a.Seq, Drift: a.Drift, Places: a.Places, Redacted: a.Redacted}
 	e.cfg.Record.began(x)
+	e.cfg.Record.arrived(x)
 	switch {
 	case a.Unreachable:
 		x.failure = schema.ModelErrorUnreachable
@@ -343,10 +445,11 @@ func (e *Endpoint) replay(w http.ResponseWriter, x *exchange) {
 	x.whole = true
 }
 
-// providerTools says how a request has the provider run tools, or might; empty: it does not.
-func providerTools(q *wire.Request, body jsontext.Value) string {
-	if !q.Readable || !body.IsValid() { // or two readers take it for different things
-		return "cannot be read: send JSON without repeated names, without a content encoding or with gzip or zstd"
+// providerTools says how a request has the provider run tools, or might; empty: it does not. legible tells that every
+// reader takes it for the same.
+func providerTools(q *wire.Request, legible bool) string {
+	if !legible {
+		return notClear
 	}
 	if q.Stored != "" {
 		return fmt.Sprintf("has %q, which may bring some: send what it stands for", q.Stored)
@@ -382,6 +485,10 @@ func (r *Route) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Path, p.Out.URL.RawPath, p.Out.URL.User = r.Upstream.Path+x.path, "", nil
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	r.authorize(p.Out)
+	p.Out.Trailer = nil
+	for _, name := range []string{"Connection", "Upgrade"} { // it goes on as HTTP
+		p.Out.Header.Del(name)
+	}
 	p.Out.Header.Set("Accept-Encoding", "identity")
 }
 
@@ -391,6 +498,12 @@ func (e *Endpoint) unreachable(w http.ResponseWriter, r *http.Request, err error
 	if errors.Is(err, errKey) {
 		x.failure = schema.ModelErrorKey
 		refuse(w, x, http.StatusBadGateway, "the provider's answer had the key in it, and was not passed on")
+		return
+	}
+	if x.upload != nil && x.upload.stop() != nil {
+		why := unreadable(x.upload.err)
+		x.refused = why.word
+		refuse(w, x, why.status, why.message)
 		return
 	}
 	if r.Context().Err() != nil {
@@ -452,6 +565,9 @@ func (t *tap) WriteHeader(status int) {
 		t.x.status, t.x.responseHeader = status, t.Header().Clone()
 		t.x.length, _ = strconv.ParseInt(t.Header().Get("Content-Length"), 10, 64)
 		t.x.mu.Unlock()
+		if t.x.upload.coming() { // what the server would take for the next request
+			t.Header().Set("Connection", "close")
+		}
 	}
 	t.ResponseWriter.WriteHeader(status)
 }

@@ -762,6 +762,7 @@ func TestWhoAsked(t *testing.T) {
 func TestEnviron(t *testing.T) {
 	g := newGate(t, func(http.ResponseWriter, *http.Request) {})
 	got := g.Environ([]string{"PATH=/bin", "ANTHROPIC_API_KEY=" + key, "MY_COPY=" + key, "ANTHROPIC_AUTH_TOKEN=other",
+		"ANTHROPIC_CUSTOM_HEADERS=x-api-key: " + key, `CONFIG={"key":"` + key + `"}`,
 		"GOOGLE_API_KEY=other", "NO_PROXY=localhost", "OPENAI_BASE_URL=http://elsewhere"}, true)
 	at := "http://" + g.Address()
 	want := []string{"PATH=/bin",
@@ -772,6 +773,11 @@ func TestEnviron(t *testing.T) {
 		"NO_PROXY=localhost,127.0.0.1", "no_proxy=127.0.0.1"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("environment (-want +got):\n%s", d)
+	}
+	for was, want := range map[string]string{"*": "*", "": "127.0.0.1", "127.0.0.1": "127.0.0.1", "a b": "a b,127.0.0.1"} {
+		if got := g.Environ([]string{"no_proxy=" + was}, true); !slices.Contains(got, "no_proxy="+want) {
+			t.Errorf("no_proxy=%s becomes %v, want %s", was, got, want)
+		}
 	}
 }
 

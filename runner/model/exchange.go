@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -27,10 +28,11 @@ type exchange struct {
 	replayed        *schema.ModelReplayed
 	missed          string // why a replayed bundle has no answer
 
-	purse         *purse // that pays for it; may be nil
-	request       []byte
-	requestHeader http.Header
-	whole         bool // the provider's answer came to its end
+	purse    *purse   // that pays for it; may be nil
+	sent     *passage // the request's body
+	upload   *upload  // what it comes from; nil: it was read before it was passed on
+	encoding string   // of the request's content
+	whole    bool     // the provider's answer came to its end
 
 	mu             sync.Mutex // of what follows, until the exchange has ended
 	status         int        // 0: nothing was answered
@@ -46,6 +48,12 @@ type exchange struct {
 	asks      *wire.Request
 	told      *wire.Answer // nil: it was not looked at yet
 	proposals []int        // the calls in the answer, as Calls numbers them
+}
+
+// free lets go of what it holds.
+func (x *exchange) free() {
+	x.sent.free()
+	x.response.free()
 }
 
 // mark notes that n more bytes of the answer are about to pass.
@@ -75,28 +83,38 @@ func (x *exchange) completed(offset int64) int64 {
 	return marks[i-1].at
 }
 
-// memory bounds what all passages of an endpoint hold, in bytes.
-type memory struct{ left atomic.Int64 }
+// memory bounds what all passages of an endpoint hold, in bytes: in memory and in files.
+type memory struct{ left, file atomic.Int64 }
 
-// maxMemory is what passages hold in memory, in bytes. The rest is in files.
-const maxMemory = 32 << 20
+// Bounds of what passages hold. What is beyond both is not kept.
+const (
+	maxMemory = 32 << 20 // bytes in memory
+	maxFiles  = 1 << 30  // bytes in files
+)
 
-// take reports whether n more bytes may be held.
-func (m *memory) take(n int) bool {
-	if m.left.Add(-int64(n)) >= 0 {
+func newMemory() *memory {
+	m := &memory{}
+	m.left.Store(maxMemory)
+	m.file.Store(maxFiles)
+	return m
+}
+
+// take reports whether n more bytes may be held of what is left.
+func take(left *atomic.Int64, n int) bool {
+	if left.Add(-int64(n)) >= 0 {
 		return true
 	}
-	m.left.Add(int64(n))
+	left.Add(int64(n))
 	return false
 }
 
 // passage holds what passed: in memory, and beyond its bound in a file without a name. It is for
-// one goroutine at a time,
-// but for its readers: they have what there was when they were made.
+// one goroutine at a time, but for its readers: they have what there was when they were made.
 type passage struct {
 	memory *memory
-	dir    string // of the file
-	held   []byte
+	dir    string   // of the file
+	held   [][]byte // pieces that do not move when more comes
+	kept   int64    // bytes in held
 	file   *os.File // nil: all is held
 	size   int64
 	marks  []mark
@@ -109,13 +127,19 @@ type mark struct{ from, at int64 }
 // maxMarks bounds the marks of an answer. The last one stands for all behind it.
 const maxMarks = 1 << 16
 
+var errNoRoom = errors.New("too much passed at once to be kept")
+
 func (t *passage) write(b []byte) {
 	t.size += int64(len(b))
 	if t.err != nil {
 		return
 	}
-	if t.file == nil && t.memory.take(len(b)) {
-		t.held = append(t.held, b...)
+	if t.file == nil && take(&t.memory.left, len(b)) {
+		t.hold(b)
+		return
+	}
+	if !take(&t.memory.file, len(b)) {
+		t.err = errNoRoom
 		return
 	}
 	if t.file == nil {
@@ -127,19 +151,101 @@ func (t *passage) write(b []byte) {
 	_, t.err = t.file.Write(b)
 }
 
+func (t *passage) hold(b []byte) {
+	for len(b) > 0 {
+		last := len(t.held) - 1
+		if last < 0 || len(t.held[last]) == cap(t.held[last]) {
+			t.held = append(t.held, make([]byte, 0, min(max(t.kept, 1<<10), 64<<10)))
+			last++
+		}
+		piece := t.held[last]
+		n := min(len(b), cap(piece)-len(piece))
+		t.held[last], b, t.kept = append(piece, b[:n]...), b[n:], t.kept+int64(n)
+	}
+}
+
 // reader reads it from its beginning.
 func (t *passage) reader() io.Reader {
-	if t.file == nil {
-		return bytes.NewReader(t.held)
+	parts := make([]io.Reader, 0, len(t.held)+1)
+	for _, piece := range t.held {
+		parts = append(parts, bytes.NewReader(piece))
 	}
-	return io.MultiReader(bytes.NewReader(t.held), io.NewSectionReader(t.file, 0, t.size-int64(len(t.held))))
+	if t.file != nil {
+		parts = append(parts, io.NewSectionReader(t.file, 0, t.size-t.kept))
+	}
+	return io.MultiReader(parts...)
 }
 
 // free lets go of what it holds.
 func (t *passage) free() {
-	t.memory.left.Add(int64(len(t.held)))
-	t.held = nil
+	t.memory.left.Add(t.kept)
+	t.held, t.kept = nil, 0
 	if t.file != nil {
+		if info, err := t.file.Stat(); err == nil {
+			t.memory.file.Add(info.Size())
+		}
 		_ = t.file.Close()
 	}
+}
+
+// upload is the body of a request on its way to the provider. It is copied as it passes.
+type upload struct {
+	body    io.ReadCloser
+	x       *exchange
+	left    int64  // bytes that are still to come; less than 0: it is not known
+	arrived func() // called once all has come
+
+	mu    sync.Mutex
+	ended bool  // nothing more is copied
+	err   error // of the agent's connection, or of what is too long
+}
+
+// Read does not read behind the last byte: by then, the answer may be on its way and the body be closed.
+func (u *upload) Read(b []byte) (int, error) {
+	if u.left == 0 {
+		return 0, io.EOF
+	}
+	if u.left > 0 {
+		b = b[:min(int64(len(b)), u.left)]
+	}
+	n, err := u.body.Read(b)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended {
+		return n, err
+	}
+	u.x.sent.write(b[:n])
+	if u.left > 0 {
+		if u.left -= int64(n); u.left == 0 {
+			err = io.EOF
+		}
+	}
+	switch {
+	case err == io.EOF:
+		u.ended = true
+		u.arrived()
+	case err != nil:
+		u.ended, u.err = true, err
+	}
+	return n, err
+}
+
+func (u *upload) Close() error { return u.body.Close() }
+
+// coming reports whether some of it has not come. A nil one has come.
+func (u *upload) coming() bool {
+	if u == nil {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return !u.ended || u.err != nil
+}
+
+// stop ends the copying, and returns what kept the request from arriving.
+func (u *upload) stop() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = true
+	return u.err
 }

@@ -12,6 +12,7 @@ const (
 	reasonUndecoded = "model_body_undecoded"
 	reasonLeftOut   = "model_body_left_out"
 	reasonLost      = "model_answer_not_kept"
+	reasonMany      = "model_requests_not_recorded"
 	reasonBytes     = "model_bytes_differ"
 )
 
@@ -40,12 +41,16 @@ func (r *Recorder) Health(h *schema.ObservationHealth) {
 	if c := h.Layers[schema.LayerName(schema.ModelPath)]; c.Dropped > 0 {
 		h.ModelLayer = schema.Partial
 	}
+	if r.taken > maxTaken {
+		r.reasons[reasonMany] = r.taken - maxTaken
+	}
 	for _, why := range []struct{ code, one, many, remedy string }{
 		{reasonUnknown, "answer had", "answers had",
 			"see unknown_kinds in the model layer; a newer assay-run may know them"},
 		{reasonUndecoded, "body", "bodies", "let the agent and the provider use gzip, zstd or no content encoding"},
 		{reasonLeftOut, "body or tool call was", "bodies or tool calls were", ""},
-		{reasonLost, "answer was", "answers were", "make room on the disk that holds the spool"},
+		{reasonMany, "request was", "requests were", ""},
+		{reasonLost, "request or answer was", "requests or answers were", "make room on the disk that holds the spool"},
 	} {
 		n := r.reasons[why.code]
 		if n == 0 {

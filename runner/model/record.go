@@ -26,6 +26,7 @@ import (
 // Bounds of the record.
 const (
 	maxDecoded  = 256 << 20 // bytes of a body without its content encoding
+	maxBody     = 64 << 20  // bytes of a body that is kept
 	maxSkeleton = 400 << 10 // bytes of a body in a line, whose texts are members of their own
 	maxCallText = 64 << 10  // bytes of a call's arguments in a line, in the same way
 	maxInLine   = 512 << 10 // bytes of all calls in a line
@@ -37,6 +38,8 @@ const (
 	maxWait     = 30 * time.Second
 	maxPath     = 512       // bytes of a path
 	maxLine     = 960 << 10 // bytes of a line, which redaction may still make longer
+	maxLines    = 256 << 20 // bytes of all lines, before they leave out what the agent can make long
+	maxTaken    = 1_000_000 // exchanges
 )
 
 // RecorderConfig is what a Recorder needs.
@@ -72,11 +75,12 @@ type Recorder struct {
 	changed  sync.Cond          // queue, askers or closed
 	fresh    []part             // to look for tool calls in
 	looking  bool               // for those of a part that is none of parts any more
-	flying   map[*exchange]bool // requests that have arrived, and whose answers have not ended
+	flying   map[*exchange]bool // requests that are passed on, and whose answers have not ended
 	queue    []*exchange        // to write the lines of
 	askers   map[string]*askers
 	observed bool // somebody tells who connects
 	closed   bool
+	taken    uint64 // exchanges that have ended
 	out, in  uint64 // bytes to the endpoint and from it, as the kernel counted them
 
 	answered map[string]bool // results of tools that were told of; of the goroutine that looks for calls
@@ -87,6 +91,7 @@ type Recorder struct {
 	totals  schema.ModelTotals
 	replay  schema.ModelReplay
 	reasons map[string]uint64 // why the layer is less than complete, with how often
+	lines   int               // bytes of lines
 	err     error
 }
 
@@ -180,12 +185,18 @@ func (r *Recorder) flow() (f schema.ModelFlow, explained bool) {
 	return f, explained && f.KernelToGateway >= f.ToGateway
 }
 
-// began takes a request that has arrived and is about to be passed on.
+// began takes a request that is about to be passed on.
 func (r *Recorder) began(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x.arrived = r.cfg.Log.Now() // under the lock, for Known
 	r.flying[x] = true
+}
+
+// arrived takes a request that has arrived, after began and before add.
+func (r *Recorder) arrived(x *exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x.arrived = r.cfg.Log.Now() // under the lock, for Known
 	r.fresh = append(r.fresh, part{x, false})
 	r.changed.Broadcast()
 }
@@ -195,8 +206,19 @@ func (r *Recorder) add(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.flying, x)
+	if r.taken++; r.taken > maxTaken {
+		x.free()
+		return
+	}
 	r.fresh = append(r.fresh, part{x, true})
 	r.changed.Broadcast()
+}
+
+// full reports whether no more exchanges are taken.
+func (r *Recorder) full() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken >= maxTaken
 }
 
 // Known waits until Calls has been told of everything that passed before now, but for answers that have not ended.
@@ -260,8 +282,8 @@ func (r *Recorder) look() {
 }
 
 func (r *Recorder) lookAtRequest(x *exchange) {
-	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
-	if err != nil {
+	body, err := decoded(x.sent.reader(), x.sent.size, x.encoding)
+	if err != nil || x.sent.err != nil {
 		return // the line says so
 	}
 	x.asks = wire.ReadRequest(x.api, body)
@@ -289,7 +311,8 @@ func (r *Recorder) lookAtAnswer(x *exchange) {
 	if r.cfg.Calls == nil || x.refused != "" || x.status != http.StatusOK || x.response.err != nil {
 		return
 	}
-	body, _ := decoded(x.response.reader(), x.responseHeader) // what came before an error counts
+	// What came before an error counts.
+	body, _ := decoded(x.response.reader(), x.response.size, x.responseHeader.Get("Content-Encoding"))
 	x.told = wire.Read(x.api, x.responseHeader.Get("Content-Type"), bytes.NewReader(body))
 	for _, c := range x.told.Calls {
 		if c.Complete && !c.ProviderExecuted {
@@ -332,7 +355,7 @@ func (r *Recorder) write(looked <-chan struct{}) {
 			return
 		}
 		r.line(x, asker)
-		x.response.free()
+		x.free()
 	}
 }
 
@@ -376,7 +399,7 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 		Path: cut(x.rawPath, maxPath), Refused: text(x.refused), ExecID: asker,
 		FinishReasons: []string{}, ToolCalls: []schema.ModelToolCall{}, ToolResults: []schema.ModelToolResult{},
 		Timings: schema.ModelTimings{EndNS: x.end},
-		Request: schema.ModelBody{Bytes: int64(len(x.request))}, Response: schema.ModelBody{Bytes: x.response.size},
+		Request: schema.ModelBody{Bytes: x.sent.size}, Response: schema.ModelBody{Bytes: x.response.size},
 	}
 	if x.status != 0 {
 		e.Status = new(x.status)
@@ -384,7 +407,7 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	if x.first != 0 {
 		e.Timings.FirstByteNS = new(x.first)
 	}
-	if len(x.request) > 0 {
+	if x.sent.size > 0 && x.refused != schema.ModelRefusedCredential {
 		r.request(x, &e)
 	}
 	if x.refused == "" && x.failure != schema.ModelErrorUnreachable {
@@ -401,7 +424,7 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	if x.failure != "" {
 		e.ErrorType = new(x.failure)
 	}
-	key := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%x", x.method, x.rawPath, sha256.Sum256(x.request)))
+	key := x.digest()
 	if seq, ok := r.failed[key]; ok {
 		e.RetryOf = new(seq)
 	}
@@ -424,6 +447,14 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	r.count(x, &e)
 }
 
+// digest is the same for equal requests.
+func (x *exchange) digest() [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s\n", x.method, x.rawPath)
+	_, _ = io.Copy(h, x.sent.reader())
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
 func (r *Recorder) event(e *schema.ModelEventBody, seq uint64) *schema.ModelEvent {
 	return &schema.ModelEvent{Schema: schema.ModelEventV0, RunID: r.cfg.Log.RunID, Seq: seq, ModelEventBody: *e}
 }
@@ -431,7 +462,9 @@ func (r *Recorder) event(e *schema.ModelEventBody, seq uint64) *schema.ModelEven
 // fit leaves out of a line what readers of the layer refuse: an agent must not be able to spoil the bundle.
 func (r *Recorder) fit(e *schema.ModelEventBody) {
 	line, err := schema.Line(r.event(e, 0))
-	if err == nil && len(line) <= maxLine {
+	many := r.lines+len(line) > maxLines
+	defer func() { r.lines += len(line) }()
+	if err == nil && len(line) <= maxLine && !many {
 		if _, err = schema.NewLineDecoder(schema.ModelPath).Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil {
 			return
 		}
@@ -445,6 +478,10 @@ func (r *Recorder) fit(e *schema.ModelEventBody) {
 	for i := range e.ToolCalls {
 		e.ToolCalls[i].Arguments, e.ToolCalls[i].ArgumentsText = nil, ""
 	}
+	if many {
+		e.ToolCalls, e.ToolResults, e.FinishReasons = []schema.ModelToolCall{}, []schema.ModelToolResult{}, []string{}
+	}
+	line, _ = schema.Line(r.event(e, 0))
 }
 
 // count adds a line to the totals.
@@ -508,7 +545,11 @@ func saturated(a, b int64) int64 {
 
 // request takes in what a request says.
 func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
-	body, err := decoded(bytes.NewReader(x.request), x.requestHeader)
+	if x.sent.err != nil {
+		r.reasons[reasonLost]++
+		return
+	}
+	body, err := decoded(x.sent.reader(), x.sent.size, x.encoding)
 	if err != nil {
 		r.reasons[reasonUndecoded]++
 		return
@@ -534,7 +575,7 @@ func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 			})
 		}
 	}
-	e.Request = r.body(int64(len(x.request)), body)
+	e.Request = r.body(x.sent.size, body)
 }
 
 // answer takes in what an answer says.
@@ -547,7 +588,7 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 		r.reasons[reasonLost]++
 		return
 	}
-	body, err := decoded(x.response.reader(), x.responseHeader)
+	body, err := decoded(x.response.reader(), x.response.size, x.responseHeader.Get("Content-Encoding"))
 	if err != nil && x.failure == "" {
 		r.reasons[reasonUndecoded]++
 		e.ErrorType = new(schema.ModelErrorEncoding)
@@ -643,7 +684,12 @@ func (r *Recorder) redacted(v jsontext.Value) (jsontext.Value, bool) {
 // body is a body as a line has it. bytes is how long it was on its way.
 func (r *Recorder) body(bytes int64, body []byte) schema.ModelBody {
 	b := schema.ModelBody{Bytes: bytes}
-	if len(body) == 0 {
+	switch {
+	case len(body) == 0:
+		return b
+	case len(body) > maxBody:
+		b.LeftOut = true
+		r.reasons[reasonLeftOut]++
 		return b
 	}
 	v := jsontext.Value(body)
@@ -720,9 +766,10 @@ func (r *Recorder) parts(v jsontext.Value, most int) (jsontext.Value, bool) {
 	return p, p.IsValid()
 }
 
-// decoded is what a body says without its content encoding. What came before an error is returned with it.
-func decoded(body io.Reader, h http.Header) ([]byte, error) {
-	switch encoding := strings.ToLower(strings.TrimSpace(h.Get("Content-Encoding"))); encoding {
+// decoded is what a body of some bytes says without its content encoding. What came before an error is returned
+// with it.
+func decoded(body io.Reader, size int64, encoding string) ([]byte, error) {
+	switch encoding = strings.ToLower(strings.TrimSpace(encoding)); encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(body)
@@ -741,6 +788,7 @@ func decoded(body io.Reader, h http.Header) ([]byte, error) {
 		return nil, fmt.Errorf("the content encoding %.40q is not known", encoding)
 	}
 	var b bytes.Buffer
+	b.Grow(int(min(size, maxDecoded)) + bytes.MinRead)
 	_, err := b.ReadFrom(io.LimitReader(body, maxDecoded+1))
 	if err == nil && b.Len() > maxDecoded {
 		b.Truncate(maxDecoded)
