@@ -297,7 +297,7 @@ func TestModelKeyReachable(t *testing.T) {
 	}
 }
 
-// TestModelKeyFileIsHidden has a key in a file of the workspace, and one beside it, which the sandbox of an agent hides.
+// TestModelKeyFileIsHidden has a key in a file of the workspace, and one beside it: an agent in a sandbox sees neither.
 func TestModelKeyFileIsHidden(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can do that")

@@ -168,7 +168,8 @@ func (p *purse) admit(x *exchange, q *wire.Request) *refusal {
 	if p.limit.measured() {
 		if why := unmeasured(x, q); why != "" {
 			return &refusal{schema.ModelRefusedUsage, "this run has a budget of tokens or cost, and it would stay " +
-				"unknown what this request uses: " + why + ", or use --model-budget requests=N alone", http.StatusBadRequest}
+				"unknown what this request uses: " + why + ", or use --model-budget requests=N alone",
+				http.StatusBadRequest}
 		}
 	}
 	if p.limit.Cost != 0 && p.prices.of(q.Model) == nil {

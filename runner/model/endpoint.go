@@ -89,7 +89,8 @@ func Listen(cfg Config) (*Endpoint, error) {
 		proxies: map[string]*httputil.ReverseProxy{}, purse: newPurse(cfg.Budget, cfg.Prices), memory: newMemory()}
 	quiet := log.New(io.Discard, "", 0)
 	e.server = &http.Server{Handler: http.HandlerFunc(e.serve), ErrorLog: quiet,
-		ConnContext: withConnection, ConnState: e.changed, DisableGeneralOptionsHandler: true, MaxHeaderBytes: maxHeader}
+		ConnContext: withConnection, ConnState: e.changed, DisableGeneralOptionsHandler: true,
+		MaxHeaderBytes: maxHeader}
 	// Nothing is timed out: a model may think for as long as its provider lets it.
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64,
@@ -242,7 +243,8 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case why != nil:
 	case e.cfg.Record.full():
-		why = &refusal{schema.ModelRefusedRequest, "this run has asked for more than is recorded", http.StatusBadRequest}
+		why = &refusal{schema.ModelRefusedRequest, "this run has asked for more than is recorded",
+			http.StatusBadRequest}
 	case r.ContentLength > maxRequest:
 		why = &refusal{schema.ModelRefusedRequest, "the request is too large", http.StatusRequestEntityTooLarge}
 	}
@@ -295,7 +297,8 @@ func (e *Endpoint) shut(r *http.Request, route *Route, known bool) *refusal {
 			http.StatusUpgradeRequired}
 	case !known || route == nil || r.URL.IsAbs() || r.URL.RawPath != "":
 		return &refusal{schema.ModelRefusedPath,
-			"the model gateway passes on only requests that ask a model, and only to the providers that it has a key for",
+			"the model gateway passes on only requests that ask a model, and only to the providers " +
+				"that it has a key for",
 			http.StatusForbidden}
 	}
 	return nil

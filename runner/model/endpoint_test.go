@@ -774,7 +774,9 @@ func TestEnviron(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("environment (-want +got):\n%s", d)
 	}
-	for was, want := range map[string]string{"*": "*", "": "127.0.0.1", "127.0.0.1": "127.0.0.1", "a b": "a b,127.0.0.1"} {
+	for was, want := range map[string]string{
+		"*": "*", "": "127.0.0.1", "127.0.0.1": "127.0.0.1", "a b": "a b,127.0.0.1",
+	} {
 		if got := g.Environ([]string{"no_proxy=" + was}, true); !slices.Contains(got, "no_proxy="+want) {
 			t.Errorf("no_proxy=%s becomes %v, want %s", was, got, want)
 		}

@@ -42,7 +42,8 @@ func (g *gate) status(c net.Conn) int {
 }
 
 func head(path, token string, more ...string) string {
-	return "POST " + path + " HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + token + "\r\n" + strings.Join(more, "\r\n") + "\r\n\r\n"
+	return "POST " + path + " HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + token + "\r\n" +
+		strings.Join(more, "\r\n") + "\r\n\r\n"
 }
 
 // TestBodiesOfStrangersAreNotKept has somebody without the token send much.
@@ -137,7 +138,9 @@ func TestWhatIsTooMuchToKeep(t *testing.T) {
 // TestRequestComesPieceByPiece sends the second half of a request when the provider has the first. Where its body
 // decides, nothing goes to the provider before all of it has come.
 func TestRequestComesPieceByPiece(t *testing.T) {
-	for name, length := range map[string]string{"a length": "Content-Length: 4", "chunks": "Transfer-Encoding: chunked"} {
+	for name, length := range map[string]string{
+		"a length": "Content-Length: 4", "chunks": "Transfer-Encoding: chunked",
+	} {
 		t.Run(name, func(t *testing.T) {
 			half := make(chan string)
 			g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
@@ -217,7 +220,8 @@ func TestBodiesThatMayAskForBackground(t *testing.T) {
 		g := newGate(t, streams("{}"))
 		res, _ := g.ask(g.request("POST", "/openai/v1/responses", body))
 		if e := g.one(); str(e.Refused) != refused || (res.StatusCode == 200) != (refused == "") {
-			t.Errorf("%q is answered with %d, and refused is %q, want %q", body, res.StatusCode, str(e.Refused), refused)
+			t.Errorf("%q is answered with %d, and refused is %q, want %q", body, res.StatusCode, str(e.Refused),
+				refused)
 		}
 	}
 }
@@ -260,10 +264,11 @@ func TestLargeHeaderIsRefused(t *testing.T) {
 func TestSmuggledRequestIsNone(t *testing.T) {
 	const inner = "POST /anthropic/v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, text := range map[string]string{
-		"a length and chunks": "Content-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n" + inner,
-		"two lengths":         "Content-Length: 2\r\nContent-Length: 60\r\n\r\n{}" + inner,
-		"an unknown coding":   "Transfer-Encoding: xchunked\r\n\r\n" + inner,
-		"a space":             "Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{}" + inner,
+		"a length and chunks": "Content-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" +
+			"0\r\n\r\n" + inner,
+		"two lengths":       "Content-Length: 2\r\nContent-Length: 60\r\n\r\n{}" + inner,
+		"an unknown coding": "Transfer-Encoding: xchunked\r\n\r\n" + inner,
+		"a space":           "Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{}" + inner,
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
