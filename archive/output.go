@@ -104,7 +104,7 @@ func Follow(path string) string {
 	return path
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (o *Output) Close() error { return o.root.Close() }
 
 // vacant says why the name cannot be taken.

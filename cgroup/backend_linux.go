@@ -98,7 +98,7 @@ func (s treeSession) Ward() ([]string, []int, dirs.GuardDir, error) {
 
 type treeGroup struct{ *proctree.Group }
 
-// Empty reports false, because a look through /proc can miss a process.
+// Empty reports false, because a scan of /proc can miss a process.
 func (g treeGroup) Empty() bool { return false }
 
 func (g treeGroup) Nest(string) (*Nested, error) {

@@ -40,8 +40,8 @@ func (h *Host) Usable() error {
 	return proctree.Usable()
 }
 
-// Reasons say why Mode is not better than it is, and what else falls short.
-// Empty when nothing does.
+// Reasons say why Mode is not Unified, and which other features are missing. Empty when nothing
+// is.
 func (h *Host) Reasons() []Reason { return h.dirs.Reasons() }
 
 // Controllers tells for memory, pids, cpu and io, in this order, what can be

@@ -96,8 +96,8 @@ func classify(err error) error {
 	return u
 }
 
-// scarce reports whether something failed for want of descriptors or memory. What such a failure leaves out of a set is
-// no property of the kernel, so the set is not used: other runs would share it.
+// scarce reports whether an error is a lack of descriptors or memory. It says nothing about the kernel, so a set that
+// lacks programs for this reason is not shared.
 func scarce(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) ||
 		errors.Is(err, unix.EAGAIN)

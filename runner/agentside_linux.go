@@ -176,7 +176,7 @@ func (a *agentSide) close() error {
 	return a.missing
 }
 
-// health counts what was in the agent's logs and not taken in as dropped.
+// health counts lines of the agent's logs that were not imported as dropped.
 func (a *agentSide) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, a.reasons...)
 	for name, n := range a.refused {
@@ -297,8 +297,7 @@ func (a *agentSide) warned(message string) {
 	a.warnings = append(a.warnings, message)
 }
 
-// closeTimeout bounds what clients that are no processes of the run may still
-// have to say.
+// closeTimeout bounds how long clients outside the run may still send requests at the end.
 const closeTimeout = 5 * time.Second
 
 // closeGateway takes what clients that are gone have sent, and ends the session.
@@ -589,8 +588,8 @@ func (s *callGroups) group(id string) (*cgroup.Nested, error) {
 	return g, nil
 }
 
-// peer is the process that connected, and a descriptor of it, since its number may be given to
-// another. The descriptor is the caller's.
+// peer returns the process that connected, and a pidfd for it, because its process id may be
+// reused. The caller closes the pidfd.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

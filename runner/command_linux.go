@@ -217,7 +217,7 @@ func (c *command) conclusion() ended {
 	return ended{outcome: c.outcome, survived: c.survived(), runsAs: c.runsAs}
 }
 
-// close lets go of the command's terminal session and streams, and adds to the result how it ended.
+// close closes the command's terminal session and streams, and adds to the result how it ended.
 func (c *command) close(res *schema.Result) {
 	if c.job != nil {
 		c.job.Close()
@@ -634,9 +634,8 @@ func (s *supervisor) killAgain() {
 	s.again = time.After(killAgain)
 }
 
-// lose gives up on what was killed and does not end, such as a process of another
-// user where no cgroup is writable. The run ends all the same, says who is left, and
-// leaves them to the guard.
+// lose gives up on processes that were killed and do not end, such as those of another user where no
+// cgroup is writable. The run still ends, names them, and leaves them to the guard.
 func (s *supervisor) lose() {
 	s.lostAny, s.again, s.giveUp, s.killAt = true, nil, nil, nil
 	left, _ := s.agent.Procs()
@@ -757,10 +756,9 @@ func (s *streams) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, s.reasons...)
 }
 
-// startDescriptors are the descriptors that cmd gets and that somebody opened before the run, in the order of their
-// numbers: those of its standard streams that are ours, which has the three, and, unless only those pass, each
-// other one of ours that an execution does not close. What the recorder has opened for itself is closed by
-// then, and so is what it made for the streams.
+// startDescriptors lists, by number, the descriptors that cmd inherits from whoever started the run: its standard
+// streams as far as they are ours, and, unless onlyStreams is set, each other descriptor of this process without
+// close-on-exec. The recorder's own descriptors have close-on-exec.
 func startDescriptors(cmd *exec.Cmd, ours [3]*os.File, onlyStreams bool) (list []schema.Inherited) {
 	for i, given := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		f, ok := given.(*os.File)

@@ -181,8 +181,8 @@ func (c *confinement) checkProfile(as *sandbox.User) *sandbox.Profile {
 	return c.resolved
 }
 
-// needs are what a command of another user is to be able to use: its workspace,
-// what the agent reports to, and this program, which agents call.
+// needs are the files that a command of another user must be able to use: its workspace, the logs and
+// socket that the agent reports to, and this program, which agents call.
 func (c *confinement) needs(reach []string) []sandbox.Need {
 	needs := []sandbox.Need{{Path: c.profile.Dir, Mode: unix.R_OK | unix.X_OK}}
 	if c.profile.Mode != sandbox.ReadOnly {

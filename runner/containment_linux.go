@@ -112,7 +112,7 @@ func (c *containment) sweep(ctx context.Context) {
 	}
 }
 
-// uncontained sorts why there is no session.
+// uncontained says why there is no session, as a failure of the run.
 func (c *containment) uncontained(err error) *runError {
 	e := schema.ResultError{Code: "containment_failed", Message: err.Error()}
 	var limit *cgroup.LimitError
@@ -263,7 +263,8 @@ func (c *containment) close(res *schema.Result) error {
 	return nil
 }
 
-// release lets the guard go, once the session is removed and free has freed what else the guard covers.
+// release ends the guard, after the session is removed and free has freed the rest that the guard
+// covers.
 func (c *containment) release(free func()) {
 	c.removing.Wait()
 	free()

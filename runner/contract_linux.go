@@ -250,10 +250,9 @@ type room interface {
 	checkUser(as *sandbox.User) *sandbox.User
 }
 
-// checks runs the checks of a contract, each in a cgroup of its own of the run's
-// session, with the agent's environment and under its limits. Only where an
-// agent is to report (its logs, the socket for its tool calls) they are not
-// told.
+// checks runs the checks of a contract, each in a cgroup of its own of the run's session, with the
+// agent's environment and under its limits. They do not get the variables that tell an agent where to
+// report (its logs, the socket for its tool calls).
 type checks struct {
 	log     *evidence.Log
 	env     []string

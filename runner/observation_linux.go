@@ -80,12 +80,12 @@ type watched interface {
 	explain(error) error
 }
 
-// openTimeout bounds the self-test, which takes milliseconds, and seconds where a
-// hundred runs start at once: it is there for a host that hangs.
+// openTimeout bounds the self-test in case the host hangs. The test takes milliseconds, or seconds if
+// a hundred runs start at once.
 const openTimeout = time.Minute
 
-// newObservation observes the processes of session. of is what is known of them; the rest of the builder's options
-// is the observation's.
+// newObservation observes the processes of session. of says what is known about them; the observation sets the
+// other options of the builder.
 func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Options) *observation {
 	h := newHelpers(spec)
 	o := &observation{
@@ -405,7 +405,7 @@ func (o *observation) openNotify() error {
 	return nil
 }
 
-// without says why neither tier is there.
+// without explains why neither tier is available.
 func (o *observation) without(u *kernel.Unavailable) *kernel.Unavailable {
 	return &kernel.Unavailable{Reasons: slices.Concat(o.instead, u.Reasons), Err: u.Err}
 }
@@ -422,8 +422,7 @@ func suggestNotify(u *kernel.Unavailable) *kernel.Unavailable {
 	return &with
 }
 
-// launch starts the run's command by start, through the observer if that has to
-// be there first.
+// launch starts the run's command with start, through the observer if the observer must run first.
 func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	if o.notify == nil {
 		return start(cmd)
@@ -444,7 +443,8 @@ func (o *observation) given(list []schema.Inherited) {
 	o.inherited.Store(&lines)
 }
 
-// inheritedSockets are those that given was told of; nil: the command has not been started.
+// inheritedSockets are the sockets passed to given; nil if the command has not been
+// started.
 func (o *observation) inheritedSockets() []schema.KernelEvent {
 	if list := o.inherited.Load(); list != nil {
 		return *list
@@ -484,9 +484,9 @@ func (o *observation) atLarge() int {
 	return n
 }
 
-// alive reports whether a process is there and no zombie, by its start time, which
-// tells it from another that got its number. See proc_pid_stat(5). In a PID namespace it
-// has another number here, so whoever started with it counts.
+// alive reports whether a process is there and no zombie, by its start time, which tells
+// it from another that got its number. See proc_pid_stat(5). In a PID namespace its
+// number differs here, so the start time decides.
 func alive(s layer.Survivor) bool {
 	if kernel.HostPIDs() {
 		return aliveAs(strconv.Itoa(s.PID), s)
@@ -512,8 +512,8 @@ func aliveAs(pid string, s layer.Survivor) bool {
 	return err == nil && (s.Start == 0 || ticks == s.Start/tick)
 }
 
-// tampered says how the evidence was tampered with, empty where nothing is known of
-// it: the observer was changed, or the run reached into the recorder.
+// tampered says how the evidence was tampered with: the observer was changed, or the run reached into
+// the recorder. Empty if neither is known.
 func (o *observation) tampered() string {
 	if !o.observed() {
 		return ""

@@ -31,12 +31,11 @@ type Options struct {
 	Policy *policy.File
 	// Replay has the answers of the bundle that Spec.Model.Replay names, without which it is not used.
 	Replay *tape.Cassette
-	// Audit gets every call event that comes through the gateway, besides the
-	// bundle. What a sink takes too slowly or not at all is missing there, and
-	// observation-health.json tells how much.
+	// Audit gets every call event that comes through the gateway, besides the bundle. A sink that is too
+	// slow or fails misses events; observation-health.json counts them.
 	Audit []AuditSink
-	// Evidence are directories that a sandboxed command must not reach: at least
-	// where the recorder keeps its files. Nil stands for ScratchDir.
+	// Evidence are directories that a sandboxed command must not reach, at least those with the recorder's
+	// files. Nil means ScratchDir.
 	Evidence []string
 	// ScratchDir is an existing directory for files that do not outlive the
 	// run; whoever made it removes it. Empty keeps everything in memory.
@@ -48,43 +47,39 @@ type Options struct {
 	// grace, a second SIGINT or SIGTERM at once, and the first of them if the command does
 	// not run yet. Nil forwards none.
 	Signals <-chan os.Signal
-	// OnState is called when the run enters a state, from one goroutine at a time; nil tells
-	// nobody. The caller of Run adds StateReleasing.
+	// OnState is called when the run enters a state, from one goroutine at a time. It may be
+	// nil. The caller of Run adds StateReleasing.
 	OnState func(State)
-	// Ready is called once, before the first command of the run starts, and may
-	// take its time: what must be so by then, such as signals being caught, can
-	// be made so while the run is prepared. An error keeps the command from starting.
-	// Nil is ready.
+	// Ready is called once, before the first command of the run starts, and may block. A caller can so do
+	// what must be done by then, such as catching signals, while the run is prepared. An error keeps the
+	// command from starting. It may be nil.
 	Ready func() error
-	// Freeing, if it is set, lets Run return while what has no part in the evidence
-	// is still on its way: the observer's maps in the kernel are freed, and the guard
-	// is told to go. The caller waits for it before the process ends. With nil, Run waits.
+	// Freeing, if set, lets Run return before the clean-up that does not affect the
+	// evidence: the kernel frees the observer's maps, and the guard exits. The caller
+	// waits for it before the process ends. If it is nil, Run waits.
 	Freeing *sync.WaitGroup
-	// OnOutputError is told once for each of Stdout and Stderr (and for the
-	// terminal) that could not be written, for another reason than that its reader
-	// left: the command's own next write then fails with EPIPE, or SIGPIPE ends
-	// it. It is called while the command runs, from any goroutine; nil tells
-	// nobody.
+	// OnOutputError is called once for each of Stdout, Stderr and the terminal that could not be written,
+	// except when its reader left: then the command's own next write fails with EPIPE, or SIGPIPE ends it.
+	// It is called while the command runs, from any goroutine. It may be nil.
 	OnOutputError func(stream string, err error)
-	// OnLoss is told of evidence that could not be written, for want of space or
-	// otherwise, and is missing from the bundle or a sink; observation-health.json
-	// has the same reason. It is called from any goroutine; nil tells nobody.
+	// OnLoss is called when evidence could not be written, such as on a full disk, and is missing from the
+	// bundle or a sink; observation-health.json has the same reason. It is called from any goroutine. It
+	// may be nil.
 	OnLoss func(schema.Reason)
-	// OnDenied is told of each connection that the sandbox denied, once for each target, and of
-	// what would allow it. It is called while the command runs or after it, from any
-	// goroutine; nil tells nobody.
+	// OnDenied is called once for each target to which the sandbox denied connections, with
+	// what would allow them. It is called while the command runs or after it, from any
+	// goroutine. It may be nil.
 	OnDenied func(target, remedy string)
-	// OnSwept is told, before the command starts, of other runs whose processes were
-	// ended now because their runner is dead; nil tells nobody.
+	// OnSwept is called before the command starts, with the other runs whose processes were ended because
+	// their runner is dead. It may be nil.
 	OnSwept func([]cgroup.Swept)
-	// OnHealth is given what the run claims of its evidence once that is known;
-	// nil tells nobody. Only the functions of Options use it, before Run returns.
+	// OnHealth is called with observation-health.json once it is complete. It must not keep the document
+	// after Run has returned. It may be nil.
 	OnHealth func(*schema.ObservationHealth)
-	// OnCheck is told when a check of the outcome contract starts, and when it has ended. It is
-	// called from any goroutine; nil tells nobody.
+	// OnCheck is called when a check of the outcome contract starts and when it has ended, from
+	// any goroutine. It may be nil.
 	OnCheck func(name string, ended bool)
-	// OnContract is given contract.json once the outcome contract has been
-	// evaluated; nil tells nobody.
+	// OnContract is called with contract.json once the outcome contract has been evaluated. It may be nil.
 	OnContract func(*schema.Contract)
 }
 
@@ -100,8 +95,8 @@ type AuditSink struct {
 // methods are safe for concurrent use.
 type Recorder = evidence.Recorder
 
-// State is where a run is in its life. In each of them a run ends when it is told to: by SIGTERM
-// or a second SIGINT or, until the command is gone, by its timeout.
+// State is a stage of a run. In each state, SIGTERM or a second SIGINT ends the run, and until
+// the command is gone, so does its timeout.
 type State string
 
 // The states, in their order. A run whose command does not start goes from StateStarting or an
@@ -116,7 +111,7 @@ const (
 	StateStarting State = "starting"
 	// StateRunning lasts until nothing of the command is left.
 	StateRunning State = "running"
-	// StateDraining waits for whoever reads the command's output.
+	// StateDraining waits until the command's output has been read.
 	StateDraining State = "draining"
 	// StateChecking evaluates the contract.
 	StateChecking State = "checking"

@@ -195,7 +195,7 @@ type opening struct {
 }
 
 // open runs the steps that start the command, and ends that when the run is told to end. why is not nil if the
-// command was started all the same. If a step still does not end, this process leaves everything to the guard.
+// command was started nevertheless. If a step still does not end, this process leaves everything to the guard.
 func (r *run) open(ctx context.Context) (why *interruption, err error) {
 	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
@@ -412,7 +412,7 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	return exit
 }
 
-// keepEvaluation puts what the evaluation file says into the bundle, before anything is started.
+// keepEvaluation copies the evaluation file into the bundle, before anything is started.
 func keepEvaluation(log *evidence.Log, file string) error {
 	if file == "" {
 		return nil

@@ -157,15 +157,14 @@ type Spec struct {
 	// recorder, kernel.MinRing to kernel.MaxRing, rounded up to a power of two;
 	// zero means kernel.DefaultRing.
 	KernelBuffer Bytes `json:"kernel_buffer,omitzero"`
-	// KeepObserver is how long the observer that runs share stays on the host after
-	// the last of them; zero: it goes with the last.
+	// KeepObserver is how long the shared observer stays loaded after the last run. Zero unloads it with
+	// the last run.
 	KeepObserver time.Duration `json:"keep_observer,omitzero"`
 	// DenyIOUring makes io_uring_setup fail with EPERM, since KernelNotify, which it
 	// needs, does not see io_uring's requests.
 	DenyIOUring bool `json:"deny_io_uring,omitzero"`
-	// Require lists what the evidence must be for the run to count, of
-	// Requirements: else it ends with ExitRunner, and the bundle is sealed all the
-	// same.
+	// Require lists the Requirements that the evidence must meet. If it does not, the run exits with
+	// ExitRunner; its bundle is sealed anyway.
 	Require []string `json:"require,omitzero"`
 	// Compat is empty, or "v0" for a bundle in the form of the v0 contracts.
 	Compat string `json:"compat,omitzero"`

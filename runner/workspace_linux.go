@@ -170,5 +170,5 @@ func put[K comparable](m map[K]string, key K, exe string) {
 	}
 }
 
-// longestProgram is the longest path of a program that is told.
+// longestProgram is the longest program path that is recorded, in bytes.
 const longestProgram = 512

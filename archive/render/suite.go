@@ -46,7 +46,7 @@ type Case struct {
 	Milliseconds int64
 }
 
-// detail is one thing that was found, or one reason why nothing can be told.
+// Detail is one finding, or one reason why nothing can be said.
 type Detail struct {
 	Text string
 	// Layer and Line name where in the bundle it is; Line counts from 1.
@@ -106,7 +106,7 @@ func count(suites []Suite, state State) (n int) {
 	return n
 }
 
-// SortDetails puts details in the order of their texts.
+// sortDetails sorts details by their texts.
 func sortDetails(list []Detail) {
 	slices.SortFunc(list, func(a, b Detail) int { return strings.Compare(a.Text, b.Text) })
 }

@@ -241,10 +241,9 @@ func Find(all []Entry, id string) (*Entry, error) {
 type Prune struct {
 	// Keep is how many of the newest stay, whatever the others say.
 	Keep int
-	// Older lets go what began longer ago. When only Keep is set, everything
-	// beyond it goes.
+	// Older removes runs that began longer ago. When only Keep is set, everything beyond it goes.
 	Older time.Duration
-	// MaxBytes lets go the oldest until no more than that is left.
+	// MaxBytes removes the oldest runs until no more than that is left.
 	MaxBytes int64
 }
 

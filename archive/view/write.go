@@ -96,7 +96,7 @@ func marked(e *schema.KernelEvent) string {
 	return s
 }
 
-// What is the event's object and what else matters about it, fit for a terminal.
+// The event's object and its details, without control characters.
 func What(e *schema.KernelEvent) string {
 	s := Clean(marked(e))
 	switch e.Kind {

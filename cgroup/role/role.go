@@ -21,7 +21,7 @@ const (
 	Job Role = "__job"
 	// Guard ends a session if its runner is killed.
 	Guard Role = "__guard"
-	// GuardElsewhere starts a guard that is no child of the runner, and ends.
+	// GuardElsewhere starts a guard that is not a child of the runner, and exits.
 	GuardElsewhere Role = "__guard-elsewhere"
 	// Steps executes a list of package steps. The entry point in assembly knows it too.
 	Steps Role = "__steps"

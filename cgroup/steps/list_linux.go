@@ -63,7 +63,7 @@ func New() *List {
 // Len is the number of the step that comes next, as failures name it.
 func (l *List) Len() int { return len(l.steps) }
 
-// Step is a step of a list, for what is to be said about it at once.
+// Step is a step of a list. Its methods say more about the step that was just added.
 type Step struct {
 	l *List
 	i int

@@ -66,7 +66,7 @@ type Account struct {
 	// Bytes how many bytes were read.
 	Lines, Bad uint64
 	Bytes      int64
-	// Problems are the first ones, More how many there were besides.
+	// Problems are the first ones; More counts the others.
 	Problems []*Problem
 	More     uint64
 }

@@ -27,9 +27,8 @@ type Options struct {
 	// number in the file, counted from 1, and when it was written. The bytes
 	// are reused. An error makes it a bad line.
 	Line func(line []byte, n int, at Arrival) error
-	// Old has lines that are there before the command starts taken in as well,
-	// where Line accepts them: they tell by themselves which run they are of.
-	// Other lines from before are passed over.
+	// Old imports lines that were written before the command started, if Line accepts them: each names the
+	// run that it belongs to. Other old lines are skipped.
 	Old bool
 	// Precise asks for short intervals between looks, which cost about 2 % of a
 	// CPU: whether it matters now when exactly a line is written. Nil: never.
@@ -221,8 +220,8 @@ func (f *Follower) look(final bool) bool {
 	return final // an agent that replaces it all the time gets no more
 }
 
-// open opens the log if it is there and a regular file, and reports whether it is open. Nothing else is ever
-// opened: that alone could have an effect on whoever is at its other end.
+// open opens the log if it exists and is a regular file, and reports whether it is open. It opens nothing
+// else, because opening a FIFO, for example, affects the process at its other end.
 func (f *Follower) open() bool {
 	path, err := unix.Openat(f.dir, f.base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -255,7 +254,7 @@ func (f *Follower) open() bool {
 	return true
 }
 
-// refuse notes once what stands in the place of the log.
+// refuse notes, once, that something else is in the log's place.
 func (f *Follower) refuse(code, message string) {
 	if message != f.refused {
 		f.refused = message
@@ -277,7 +276,7 @@ func kindOf(mode uint32) string {
 	return "a device"
 }
 
-// read takes what is there, and reports whether that was all.
+// read reads the lines that exist, and reports whether it reached the end.
 func (f *Follower) read() bool {
 	if f.split.stopped {
 		return true

@@ -67,8 +67,8 @@ func (c *call) events() (n uint64) {
 // stronger is how many events were bound by more than time.
 func (c *call) stronger() uint64 { return c.events() - c.bound[window] }
 
-// meets reports whether two calls were open at one time. The order of their
-// lines tells that also of lines that were found in one look.
+// meets reports whether two calls were open at the same time. Lines read in one poll are ordered by
+// position.
 func (c *call) meets(d *call) bool {
 	return (!c.ended || d.first < c.last) && (!d.ended || c.first < d.last)
 }

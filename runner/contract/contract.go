@@ -87,8 +87,8 @@ func Load(path string) (*Contract, string, error) {
 	return c, Digest(data), nil
 }
 
-// LoadValid is Load for a contract that is to be evaluated: one that has
-// problems is an *[InvalidError], which lists all of them.
+// LoadValid is Load for a contract that will be evaluated: if the contract has problems, the error is
+// an *[InvalidError] that lists all of them.
 func LoadValid(path string) (*Contract, string, error) {
 	c, digest, err := Load(path)
 	if err != nil {

@@ -27,11 +27,10 @@ type DeriveOptions struct {
 	// RepoSummary takes the place of the summary that is made of RepoDir; empty
 	// for none.
 	RepoSummary string
-	// Ignored, unless nil, is told of the keys of the answer that was accepted which
-	// a contract does not have, such as "checks[0].reason".
+	// Ignored is called with the unknown keys of the accepted answer, such as "checks[0].reason". It may
+	// be nil.
 	Ignored func(keys []string)
-	// Failed, unless nil, is told of each attempt that gave no contract, the
-	// first being 1.
+	// Failed is called for each attempt that gave no contract, starting with 1. It may be nil.
 	Failed func(attempt int, err error)
 }
 
@@ -104,8 +103,7 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 	return nil, &DeriveError{Attempts: attempts, Last: last}
 }
 
-// sayable tells what is wrong with a contract that a model wrote, which must have a
-// description.
+// sayable returns what is wrong with a contract that a model wrote, which must have a description.
 func sayable(c *Contract) error {
 	problems := c.Validate()
 	if strings.TrimSpace(c.Description) == "" {

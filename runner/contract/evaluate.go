@@ -81,9 +81,9 @@ type Evaluation struct {
 	Results []schema.CheckResult
 }
 
-// Evaluate runs every check, also after a failure, one after the other. c must
-// have no problems. The error is ctx's, when it ended the evaluation early: the
-// evaluation is complete all the same, with the checks that did not run.
+// Evaluate runs every check, also after a failure, one after the other. c must have no problems. If
+// ctx ended the evaluation early, the error is ctx's; the evaluation still lists every check, with
+// those that did not run.
 func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*Evaluation, error) {
 	if opts.Clock == nil {
 		begin := time.Now()

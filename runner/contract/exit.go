@@ -8,9 +8,8 @@ const (
 	ExitInconclusive = 123
 )
 
-// ExitCode is what a run exits with: the agent's own code unless that is 0 and
-// the verdict says otherwise. A signal that the agent sent to itself hides no check
-// that failed: signaled tells of one.
+// ExitCode is a run's exit code: the agent's own, unless that is 0 and the verdict says otherwise.
+// signaled reports that the agent killed itself by a signal, which does not hide a failed check.
 func ExitCode(agent int, verdict string, signaled bool) int {
 	switch {
 	case signaled && verdict == schema.VerdictFailed:

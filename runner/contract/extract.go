@@ -74,8 +74,8 @@ func extract(answer string) (_ *Contract, ignored []string, _ error) {
 	return nil, nil, errNoObject
 }
 
-// prune takes the keys out of a contract that it may not have. What is no contract, or
-// has a key twice, stays as it is, for Parse to refuse.
+// prune removes the keys that a contract may not have. An object that is not a contract, or has a key
+// twice, stays unchanged, so that Parse refuses it.
 func prune(object string) (known []byte, ignored []string) {
 	var contract map[string]jsontext.Value
 	if json.Unmarshal([]byte(object), &contract) != nil {

@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// drainTime is how long the output of a command that has ended is waited
-	// for. All of it is in the pipe by then; only a process that has left the
-	// group can hold the pipe open longer.
+	// drainTime is how long Run waits for the output of a command that has ended. All output is in the
+	// pipe already; only a process that has left the group can keep the pipe open.
 	drainTime = 250 * time.Millisecond
 	// deathTime is how long a killed group may take to be gone.
 	deathTime = 10 * time.Second

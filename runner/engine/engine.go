@@ -314,9 +314,9 @@ func (e *Engine) ask(ctx context.Context) (facts, error) {
 // endTime bounds how long End waits for an engine.
 const endTime = 20 * time.Second
 
-// Enter does what this process was started for. If that is to end containers, it ends them
-// and exits. If the process was started through a link of StandIn, it becomes the client.
-// Otherwise it returns.
+// Enter does the task that this process was started for. If the task is to end containers,
+// Enter ends them and exits. If the process was started through a link of StandIn, it
+// becomes the client. Otherwise Enter returns.
 func Enter() {
 	beClient()
 	role.Play(map[role.Role]func([]string) int{role.Containers: endMain})

@@ -319,7 +319,7 @@ func (p *Pods) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 		often = patience
 	}
 	for {
-		// Asked before the look: what has ended by then does not come any more.
+		// Asked before the directory is looked for: what has ended before that does not come any more.
 		ended, stopped := known.ended(), ctx.Err()
 		t, err := p.open(c.ID)
 		if err != nil {

@@ -40,13 +40,13 @@ type Relay struct {
 	served sync.WaitGroup
 }
 
-// Watch is told what a Relay is asked for, before the daemon is. Its functions must be safe for
-// concurrent use. A pid of 0 is an unknown process.
+// Watch gets the requests that clients send to a Relay, before the daemon does. Its functions
+// must be safe for concurrent use. A pid of 0 is an unknown process.
 type Watch struct {
-	// Starting is told of a container with the Relay's cgroup parent that is to start.
+	// Starting is called before a container with the Relay's cgroup parent starts.
 	Starting func(pid uint32, c *Container)
-	// Outside is told of a request that may make or start something without that parent:
-	// its method and its target.
+	// Outside is called with the method and target of a request that may create or start
+	// something without that parent.
 	Outside func(pid uint32, line string)
 }
 
@@ -272,8 +272,8 @@ var requests = sync.OnceValue(func() *regexp.Regexp {
 // errAmbiguous: the daemon may understand a description otherwise than we do.
 var errAmbiguous = errors.New("the key appears twice")
 
-// look sees what a request asks for, and gives a container that is to be made its
-// cgroup parent. The error says why the request cannot be passed on.
+// look inspects a request, and adds the cgroup parent if the request creates a container. The error
+// says why the request cannot be passed on.
 func (r *Relay) look(req *http.Request, pid uint32) error {
 	if p := req.URL.Path; p != "" && p != "*" && path.Clean(p) != strings.TrimSuffix(p, "/") && p != "/" {
 		return fmt.Errorf("the engine has no path with //, . or .. in it, such as %q", p)
@@ -291,7 +291,7 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 	return nil
 }
 
-// create sees the description of a container that is to be made.
+// create inspects the description of a container that a request creates.
 func (r *Relay) create(req *http.Request, pid uint32) error {
 	body, err := io.ReadAll(io.LimitReader(req.Body, maxRequest+1))
 	if err != nil {
@@ -310,7 +310,7 @@ func (r *Relay) create(req *http.Request, pid uint32) error {
 	return nil
 }
 
-// maxLine bounds what is told of a request, in bytes.
+// maxLine bounds the recorded line of a request, in bytes.
 const maxLine = 300
 
 func line(req *http.Request) string {
@@ -425,9 +425,9 @@ func refuse(client io.Writer, why error) {
 	}
 }
 
-// withCgroupParent is the description of a container with a cgroup parent, if it has
-// none. What is no such description stays as it is: the daemon says so. The daemon reads
-// keys in upper and lower case, and only the first value.
+// withCgroupParent adds the cgroup parent to the description of a container that has
+// none. Any other body stays unchanged, and the daemon refuses it. The daemon reads keys
+// in upper and lower case, and only the first value.
 func withCgroupParent(body []byte, parent string) ([]byte, error) {
 	all, err := object(body, "HostConfig")
 	if err != nil {

@@ -45,7 +45,7 @@ type WriterSink struct {
 // NewSink starts a sink that writes lines to w. Its queue holds 1,024 events.
 func NewSink(name string, w io.Writer) *WriterSink { return newSinkOf(name, w, sinkQueue) }
 
-// newSinkOf starts a sink whose queue holds so many events.
+// newSinkOf starts a sink whose queue holds capacity events.
 func newSinkOf(name string, w io.Writer, capacity int) *WriterSink {
 	s := &WriterSink{name: name, w: w, queue: make(chan schema.CallEvent, max(capacity, 1)), done: make(chan struct{})}
 	go s.run()

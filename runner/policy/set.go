@@ -130,8 +130,8 @@ func (s *Set) Check(c *Call) []Violation {
 	return s.check(c, s.listed(c.Tool), func(r *rule) bool { return r.covers(c.Tool) })
 }
 
-// CheckNamed is Check by what names the call's tool: the list of denied tools and the
-// rules for it. The list of allowed tools and rules for every tool say nothing of it.
+// CheckNamed is Check with only what names the call's tool: the list of denied tools, and rules with
+// that target. It ignores the list of allowed tools and rules for every tool.
 func (s *Set) CheckNamed(c *Call) []Violation {
 	var listed []Violation
 	if s.tools.denies(c.Tool) {

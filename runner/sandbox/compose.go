@@ -51,8 +51,7 @@ func Builtin(name string) (*ProfileFile, error) {
 	return p, p.Settings.Check()
 }
 
-// Compose combines settings: lists add up, and of everything else the last one
-// that is set counts. What one of them denies stays denied: denials win.
+// Compose combines settings: lists add up, and of other settings the last one counts. Denials win.
 func Compose(all ...Settings) Settings {
 	var out Settings
 	for _, s := range all {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// libraryDirs are where ld.so(8) looks, besides what a program itself names.
+// libraryDirs are the directories that ld.so(8) searches in addition to those that a program names.
 var libraryDirs = []string{"/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib"}
 
 // Libraries are the files that a dynamic program loads before it runs: its

@@ -607,9 +607,9 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode()&os.ModeSocket != 0
 }
 
-// Strict is p for a command that is to find nothing of what an earlier one left: its
-// own network, processes and directories for temporary files. fresh is a directory for
-// it, which it may write; it must exist. Network mode none stays none.
+// Strict is p for a command that must not find anything that an earlier one left: it has its own
+// network, processes and directories for temporary files. fresh is an existing directory that it may
+// write. Network mode none stays none.
 func (p *Profile) Strict(fresh string) *Profile {
 	strict := *p
 	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
@@ -623,18 +623,19 @@ func (p *Profile) Strict(fresh string) *Profile {
 	return &strict
 }
 
-// Away says what a strict command is to find elsewhere, or not at all.
+// Away says which directories a strict command finds elsewhere, or empty.
 type Away struct {
-	// Empty are directories that are empty for it, as those for temporary files are. None of them is /.
+	// Empty are directories that are empty for it, like those for temporary files. None of them may be
+	// /.
 	Empty []string
-	// Shown are directories below them that are there all the same, and read-only.
+	// Shown are directories below Empty that it still sees, read-only.
 	Shown []string
 	// At is the path that the working directory has for it; empty for its own. It is a directory, or below one
 	// of those that are empty.
 	At string
 }
 
-// Away is p, which is to be strict, with what a says. Of the directories for temporary files it sees nothing but its
+// Away applies a to p, which must be strict. In the directories for temporary files, the command sees only its
 // working directory.
 func (p *Profile) Away(a Away) *Profile {
 	away := *p

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run runs a command to its end in a sandbox of its own, and with it ends what it
-// left behind. cmd is as Start wants it, and stays in our process group. Signals,
-// which may be nil, are passed on, but for those that a terminal sent to the group;
-// we stop when the command does. The error is Start's.
+// Run runs a command to its end in its own sandbox, and then ends everything that it left behind. cmd
+// is as for Start, and stays in our process group. Run passes signals on, except those that a terminal
+// sent to the whole group, and stops this process when the command stops. signals may be nil. The
+// error is Start's.
 func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix.WaitStatus, []Layer, error) {
 	opt.EndWithCommand = true
 	s, err := New(p, opt)

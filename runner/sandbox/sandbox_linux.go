@@ -58,20 +58,17 @@ type Sandbox struct {
 
 // Options are what a Sandbox needs besides its profile.
 type Options struct {
-	// Decided is told of every decision of the proxy. It is called from any
-	// goroutine; nil tells nobody.
+	// Decided is called for every decision of the proxy, from any goroutine. It may be nil.
 	Decided func(Decision)
-	// Cgroup is a cgroup2 directory that the command runs in, where BPF programs
-	// are to judge addresses too. Empty means none.
+	// Cgroup is the cgroup2 directory that the command runs in, for BPF programs that also check
+	// addresses. Empty means none.
 	Cgroup string
-	// Blocked is told of each address that those programs denied, from one goroutine.
-	// nil tells nobody.
+	// Blocked is called for each address that those programs denied, from one goroutine. It may be nil.
 	Blocked func(Blocked)
 	// Audit reads what Landlock refuses from the host's audit, where that is on already and
 	// this process may read it (CAP_AUDIT_READ and CAP_AUDIT_CONTROL, Linux 6.15). See Refusals.
 	Audit bool
-	// Needs are files that the command is to be able to use, where it runs as
-	// another user; see Unusable.
+	// Needs are files that the command must be able to use if it runs as another user; see Unusable.
 	Needs []Need
 	// EndWithCommand ends what the command leaves behind as soon as it has ended,
 	// and makes the shim's exit status the command's.
@@ -151,8 +148,8 @@ func (s *Sandbox) Unusable() []Unusable {
 	return append([]Unusable{}, s.unable...)
 }
 
-// Environ is what the command's environment becomes: that of its user, with the
-// policy's part of it and the way to the proxy.
+// Environ returns the command's environment: its user's variables, as far as the policy allows, and
+// those of the proxy.
 func (s *Sandbox) Environ(env []string) []string {
 	env = s.profile.env.Apply(s.profile.User.environ(env))
 	if s.proxy != nil {
@@ -234,12 +231,11 @@ func (s *Sandbox) Close() error {
 	return err
 }
 
-// Start starts cmd inside, by start, and returns the command that it gave to
-// start: cmd itself is not started. cmd.Path must be absolute; its Env and Dir
-// are taken as they are: apply Environ before. The process is the shim's where
-// there is a PID namespace: see States and Signal.
+// Start starts a copy of cmd in the sandbox by calling start, and returns that copy. cmd.Path must be
+// absolute; apply Environ to its Env before. The process is the shim's where there is a PID namespace:
+// see States and Signal.
 //
-// Detached says that start does not honour cmd.SysProcAttr.
+// detached says that start ignores cmd.SysProcAttr.
 //
 // The error is a *LayerError where a layer cannot be had, a *PortError where a port
 // cannot be forwarded, an *os.PathError as of exec.Cmd.Start where the command cannot be
@@ -255,7 +251,7 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	if !errors.As(err, &missing) || missing.Layer != LayerNamespaces {
 		return started, err
 	}
-	// Once more, without; what that leaves is told.
+	// Start again without namespaces, and report the layers that this loses.
 	if started != nil {
 		_ = started.Wait()
 	}
@@ -516,7 +512,6 @@ func (s *Sandbox) serve(fd int) error {
 	return nil
 }
 
-// pidOf is the process that a pidfd stands for (fs/pidfs.c, "Pid:"), or 0.
 // merge puts reports together, the worse of two for each layer.
 func merge(a, b []Layer) []Layer {
 	out := append([]Layer{}, a...)
@@ -781,6 +776,6 @@ func (s *Sandbox) ownDomain(started *os.Process, command int) {
 	}
 }
 
-// Untold is how many of the calls that the programs on the cgroup denied
-// Options.Blocked was not told of, once the sandbox is closed.
+// Untold counts the denied calls that were not passed to Options.Blocked. It is valid once the sandbox
+// is closed.
 func (s *Sandbox) Untold() uint64 { return s.watch.untold }

@@ -92,7 +92,7 @@ type Network struct {
 // Env says what of the environment the command gets. Names may be patterns
 // with *.
 type Env struct {
-	// Pass, where it is there, is all that passes.
+	// Pass lists the variables that pass; nil lets all pass.
 	Pass *[]string         `json:"pass"`
 	Set  map[string]string `json:"set"`
 	Drop []string          `json:"drop"`
@@ -264,8 +264,8 @@ func (s *Settings) networkMode() string {
 	return NetLoopback
 }
 
-// Apply returns the variables of an environment that pass, in their order, and
-// then those that are set. A nil Env lets all of them pass.
+// Apply returns the allowed variables of an environment, in their order, and then those that Env sets.
+// A nil Env allows all.
 func (e *Env) Apply(env []string) []string {
 	if e == nil {
 		return env

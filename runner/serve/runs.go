@@ -153,7 +153,7 @@ func linkTurns(spool Spool, live string) error {
 	return nil
 }
 
-// observe gives who is told of a run's calls.
+// observe returns the observer of a run's calls.
 func (r *Runs) observe(rec gateway.Recording) gateway.Observer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +193,7 @@ func result(runID string, session schema.GatewaySession) *schema.Result {
 	return res
 }
 
-// take gives the run that is open, which it is no longer.
+// take removes the open run with the id, and returns it.
 func (r *Runs) take(id string) (*run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -215,8 +215,7 @@ func (r *Redactor) JSON(field string, b []byte) []byte {
 	return r.Line(field, b, 0)
 }
 
-// Line is JSON for a line whose first bytes, so many of them, are the format's own: the
-// search begins behind them.
+// Line is JSON but skips the first head bytes.
 func (r *Redactor) Line(field string, b []byte, head int) []byte {
 	if r == nil {
 		return b

@@ -16,7 +16,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
 
-// has reports whether a controller's files are there, or may be.
+// has reports whether a controller's files exist or may exist.
 func (d dir) has(controller string) bool {
 	return d.v2 || slices.Contains(strings.Split(d.controllers, ","), controller)
 }

@@ -241,7 +241,8 @@ func (l *hierarchy) hands(dir, kind string) bool {
 	return slices.Contains(words(filepath.Join(dir, "cgroup.subtree_control")), kind)
 }
 
-// isRoot reports whether dir is the true root, whoever looks: only that has no cgroup.type.
+// isRoot reports whether dir is the host's root cgroup, also in a cgroup namespace: only
+// that one has no cgroup.type.
 func isRoot(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
 	return errors.Is(err, os.ErrNotExist)
@@ -329,11 +330,10 @@ func (l *hierarchy) delegable(kind string) bool {
 	return false
 }
 
-// oomStops says why a session below base ends when the kernel kills one of its
-// processes for want of memory: systemd counts the kills in its units, and unless
-// they are delegated its default is to stop the unit (systemd.service(5),
-// OOMPolicy=). It marks the delegated ones (CGROUP_DELEGATION.md), but a user's
-// systemd does not: nothing is said of its units.
+// oomStops says why a session below base ends when the kernel's OOM killer kills one of its processes:
+// systemd counts such kills in its units and by default stops a unit that is not delegated
+// (systemd.service(5), OOMPolicy=). It marks the delegated ones (CGROUP_DELEGATION.md), but a user's
+// systemd does not, so the result is empty for its units.
 func (l *hierarchy) oomStops(base string) string {
 	unit := l.unit(base)
 	if unit == "" || strings.Contains(unit, "/user@") || os.Geteuid() != 0 {

@@ -109,7 +109,7 @@ func (h *Host) because(code, message, remedy string) {
 	h.reasons = append(h.reasons, Reason{code, message, remedy})
 }
 
-// refused notes why a hierarchy cannot be used: for want of rights, or because it is full.
+// refused notes why a hierarchy cannot be used: missing permissions, or a full hierarchy.
 func (h *Host) refused(err error, code, remedy string) {
 	var full *procs.FullError
 	if errors.As(err, &full) {
@@ -121,8 +121,8 @@ func (h *Host) refused(err error, code, remedy string) {
 // Mode says what holds a session together here.
 func (h *Host) Mode() Mode { return h.mode }
 
-// Reasons say why Mode is not better than it is, and what else falls short.
-// Empty when nothing does.
+// Reasons say why Mode is not Unified, and which other features are missing. Empty when nothing
+// is.
 func (h *Host) Reasons() []Reason { return slices.Clone(h.reasons) }
 
 // Controllers tells for memory, pids, cpu and io, in this order, what can be

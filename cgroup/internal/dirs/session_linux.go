@@ -131,8 +131,8 @@ func (s *Session) Remove() error {
 	return nil
 }
 
-// removeParents removes the directories of all sessions, which fails while another
-// is there, as it should. A slice has no such directory.
+// removeParents removes the parent directories that all sessions share. While another session exists,
+// the removal fails, as intended. A slice has no such directory.
 func removeParents(dirs []dir, above []string) {
 	for i, d := range dirs {
 		if d.slice {
@@ -418,9 +418,9 @@ func (d GuardDir) Start(cmd *exec.Cmd, fork func(*exec.Cmd) error) error {
 	return write(filepath.Join(d.Path, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid))
 }
 
-// Leave moves the caller, which is the guard, out again and removes the directory.
-// The runner's cgroup may be gone with its unit by then, and the root take only
-// root's processes: then the next sweep removes what is an empty directory.
+// Leave moves the caller, which is the guard, out again and removes the directory. If the runner's
+// cgroup is gone with its unit, and only root may move processes to the root cgroup, the next sweep
+// removes the directory, which is then empty.
 func (d GuardDir) Leave() {
 	for _, home := range d.Homes {
 		if write(filepath.Join(home, "cgroup.procs"), "0") == nil {

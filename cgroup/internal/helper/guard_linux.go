@@ -141,8 +141,8 @@ func wakeful(pipe, guard int) {
 	}
 }
 
-// startElsewhere starts a guard that is no child of this process: it would be in
-// the way of telling that no child is left. The pid is 0 where that is impossible.
+// startElsewhere starts a guard that is not a child of this process, so that "no children" means that
+// the session is empty. The pid is 0 where that is impossible.
 func startElsewhere(cmd *exec.Cmd, ready *os.File) (pid int, err error) {
 	between := *cmd
 	between.Args = append(role.GuardElsewhere.Args(strconv.Itoa(3+len(cmd.ExtraFiles))), cmd.Args...)
@@ -272,8 +272,8 @@ func (g *Guard) Inherit(dir string) {
 	_, _ = g.Write(append(strconv.AppendQuote([]byte("d "), dir), '\n'))
 }
 
-// Then tells the guard what to become, of the own binary, once it has ended what the
-// runner left. Nothing is told where the line would be too long for a pipe to take whole.
+// Then tells the guard with which arguments to execute this binary once it has ended what
+// the runner left. A line that is too long for one atomic write to a pipe is not sent.
 func (g *Guard) Then(argv ...string) { g.program("x", argv) }
 
 // Last tells the guard what to run, of the own binary, when nobody of the session is
@@ -327,7 +327,7 @@ func unquoted(rest []byte) (argv []string) {
 	return argv
 }
 
-// last runs what is to be run before the session is removed.
+// last runs the commands that must run before the session is removed.
 func (h *inheritance) last() {
 	if len(h.late) > 0 {
 		cmd := exec.Cmd{Path: "/proc/self/exe", Args: h.late, Dir: "/", Env: []string{"GOMAXPROCS=1"}}
@@ -414,7 +414,7 @@ func (g *Guard) TerminalChanged(set, own *unix.Termios) {
 	_, _ = g.Write(append(line, '\n')) // short enough to be one write
 }
 
-// terminal is the guard's side of it.
+// terminal holds the settings that the guard restores.
 type terminal struct {
 	fd       int
 	changed  bool
@@ -450,7 +450,7 @@ func (t *terminal) restore() {
 		return
 	}
 	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
-	// Line speeds and the like are the driver's to adjust.
+	// The driver may adjust line speeds and similar fields.
 	if err == nil && now.Iflag == t.set.Iflag && now.Oflag == t.set.Oflag && now.Lflag == t.set.Lflag &&
 		now.Cc == t.set.Cc {
 		_ = unix.IoctlSetTermios(t.fd, unix.TCSETS, &t.own)

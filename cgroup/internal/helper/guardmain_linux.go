@@ -107,7 +107,7 @@ func isHelper(pid int) bool {
 	return role.Guard.Is(args) || role.Job.Is(args)
 }
 
-// Descriptors that a waiter has besides a guard's.
+// Descriptors that a waiter has in addition to a guard's.
 const (
 	waiterKill = 6 // the session's cgroup.kill
 	waiterList = 7 // closed before the first step

@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-// wakeTime bounds how long WakeGuards waits for guards to do what they are there for.
+// wakeTime bounds how long WakeGuards waits for guards to end their sessions.
 const wakeTime = 5 * time.Second
 
 // WakeGuards continues the guards of this host that somebody has stopped, and waits

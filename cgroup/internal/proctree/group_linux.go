@@ -152,9 +152,9 @@ func (g *Group) forget() {
 	delete(forest.groups, g)
 }
 
-// children asks the kernel whether this process has any child, by waitid(2),
-// which leaves everything as it is: unlike a look through /proc, nothing that
-// forks meanwhile is missed. dead is a child that has ended, or 0.
+// children asks the kernel whether this process has any child, by waitid(2), which changes nothing.
+// Unlike a scan of /proc, it misses no process that forks meanwhile. dead is a child that has ended,
+// or 0.
 func children() (dead int, any bool) {
 	var info struct {
 		signo, errno, code int32
@@ -194,10 +194,10 @@ func (g *Group) reap(pid int) bool {
 	return got == pid
 }
 
-// settled reports whether nothing of the group is alive once a look has found
-// nobody. What is alive is a child of this process, its subreaper, or descends
-// from one: so there is none for certain when this process has no child left.
-// Where it has others, such as a job's leader, the look through /proc decides.
+// settled reports whether nothing of the group is alive, after a scan has found nobody. Every live
+// member is a child of this process, its subreaper, or descends from one, so without children there is
+// certainly no member. If this process has other children, such as a job's leader, the scan of /proc
+// decides.
 func (g *Group) settled() bool {
 	forest.Lock()
 	defer forest.Unlock()
@@ -237,10 +237,10 @@ func (g *Group) others() bool {
 	return found
 }
 
-// Elsewhere runs f, which starts a process and waits for it, so that what that
-// process leaves behind is no child of this one: only then can this process ever
-// be without children. False: other sessions are here, whose orphans would be
-// lost, or orphans have nowhere else to go.
+// Elsewhere runs f, which starts a process and waits for it, so that what that process leaves behind
+// does not become a child of this one; otherwise this process would always have children. It returns
+// false if this process has other sessions, whose orphans would be lost, or if orphans have no other
+// subreaper.
 func Elsewhere(f func(*exec.Cmd) error, cmd *exec.Cmd) (bool, error) {
 	forest.Lock()
 	defer forest.Unlock()
@@ -266,8 +266,7 @@ const (
 	ahead = 16
 )
 
-// Kill ends every member that it finds, for a second at the most. What it does
-// not find by then, Wait goes on to end.
+// Kill ends every member that it finds, for at most a second. Wait ends those that it did not find.
 func (g *Group) Kill() error {
 	forest.Lock()
 	g.condemned = map[int]uint64{}
@@ -287,7 +286,7 @@ func (g *Group) Wait(ctx context.Context) error {
 	return err
 }
 
-// nobodyKnown stands for members that are there but were not found.
+// nobodyKnown stands for members that exist but were not found.
 const nobodyKnown = -1
 
 // remaining lists the live members. It is empty only if there is none for certain.
@@ -307,10 +306,10 @@ func (g *Group) remaining() []int {
 	return nil
 }
 
-// hunt kills until two looks in a row find no process that was not killed yet, or the time is up. A
-// process that forks and exits at once is gone before a look through /proc comes to its child. But
-// this process learns of its end at once, and the child is easy to find: it has one of the next
-// process ids, and is now a child of ours.
+// hunt kills until two scans in a row find no process that was not killed yet, or until the time
+// limit. A process that forks and exits at once is gone before a scan of /proc reaches its child.
+// But this process learns of its end at once, and finds the child, which is now its own child,
+// under one of the next process ids.
 func (g *Group) hunt(limit time.Duration) {
 	end := time.Now().Add(limit)
 	for quiet := 0; quiet < 2 && time.Now().Before(end); {

@@ -162,9 +162,9 @@ func lockRunID(runID string) (int, error) {
 	return -1, err
 }
 
-// Look is how often the guard looks for new descendants. Most are found
-// without, by their marks; one that removed all of them, and lost its parent,
-// within that time just before the runner is killed is not.
+// Look is how often the guard scans for new descendants. Most are found by their marks instead. The
+// guard misses only a process that removed all its marks and lost its parent within this time before
+// the runner was killed.
 const Look = 50 * time.Millisecond
 
 // Ward is the session as its guard knows it.
@@ -214,7 +214,7 @@ func (w *Ward) Hear(line []byte) {
 	w.group.scan(func(st procs.Stat) bool { return st.PPID == w.group.runner.PID && !w.helper(st.PID) })
 }
 
-// End looks and kills until nobody is found.
+// End scans and kills until it finds nobody.
 func (w *Ward) End(last func()) error {
 	defer last()
 	list := func() []int { return w.group.scan(func(procs.Stat) bool { return false }) }

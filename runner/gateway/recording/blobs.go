@@ -80,7 +80,7 @@ type Blobs struct {
 // maxBlobs bounds how many texts there are: a bundle has a bounded number of members.
 const maxBlobs = 10_000
 
-// NewBlobs makes a store for at most so many bytes.
+// NewBlobs makes a store for at most `most` bytes.
 func NewBlobs(rec evidence.Recorder, most int64) *Blobs {
 	b := &Blobs{store: newBlobStore(rec, &Options{BlobBytes: most})}
 	b.room.Store(maxBlobs)

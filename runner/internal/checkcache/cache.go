@@ -80,10 +80,10 @@ func (c *Cache) Load(key, into string, uid, gid int) (files int) {
 	return files
 }
 
-// Store replaces an entry by a copy of the directory, unless that has no more files than were
-// loaded. No process may have the directory in use. It removes entries that are no longer used.
-// Before it writes, it tells outlive of the directory that is to be removed if this process is killed,
-// and the one above.
+// Store replaces an entry by a copy of the directory, unless that has no more files than were loaded.
+// No process may have the directory in use. It removes entries that are no longer used. Before it
+// writes, it calls outlive with the directory to remove if this process is killed, and that
+// directory's parent.
 func (c *Cache) Store(key, from string, loaded int, outlive func(dir string)) error {
 	if c == nil {
 		return nil

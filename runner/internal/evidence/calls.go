@@ -29,7 +29,7 @@ func NewCalls(l *Log, o binding.Options) *Calls {
 	return &Calls{Correlator: binding.New(o), now: l.Now, tools: map[string]bool{}, decisions: map[string]bool{}}
 }
 
-// DecidedOn is told of every decision about a tool; decision is empty if nobody decided.
+// DecidedOn records a decision about a tool; decision is empty if nobody decided.
 func (c *Calls) DecidedOn(tool, decision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *Calls) report(l *Log, f Findings) *schema.CorrelationReport {
 	})
 }
 
-// health says what is there of the layers that tell of calls.
+// health sets the state of the layers that report calls.
 func (c *Calls) health(h *schema.ObservationHealth) {
 	if n := h.Layers[schema.LayerName(schema.PolicyPath)].Written; n > 0 {
 		h.PolicyLayer = schema.Present

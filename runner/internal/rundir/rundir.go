@@ -82,8 +82,8 @@ func (d *Dir) NoteCgroups(dirs []string) error {
 	return os.WriteFile(filepath.Join(d.Path, noted), []byte(strings.Join(dirs, "\n")), 0o600)
 }
 
-// removeNoted removes the cgroups that a dead run noted, and nothing that is no cgroup: a
-// directory with a file in it can be removed only where the kernel makes the files.
+// removeNoted removes the cgroups that a dead run noted, and never another directory:
+// only the kernel's own file systems allow rmdir of a directory that still has files.
 func removeNoted(path string) {
 	text, _ := os.ReadFile(filepath.Join(path, noted))
 	for _, dir := range slices.Backward(strings.Split(string(text), "\n")) {

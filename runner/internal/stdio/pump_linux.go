@@ -82,8 +82,8 @@ func (p *pump) run() {
 	}
 }
 
-// step moves some bytes, at most left of them unless that is negative. Zero
-// without an error is the end of the stream.
+// step moves up to left bytes, or any number if left is negative. Zero without an error is the end of
+// the stream.
 func (p *pump) step(left int64) (int64, error) {
 	size := chunk
 	if left >= 0 {

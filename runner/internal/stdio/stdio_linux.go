@@ -37,8 +37,7 @@ type Streams struct {
 	result       schema.Stdio
 }
 
-// open decides the mode and makes the pipes or the pseudo-terminal. On an error
-// nothing stays open.
+// Open decides the mode and makes the pipes or the pseudo-terminal. On an error nothing stays open.
 func Open(cfg Config) (s *Streams, err error) {
 	s = &Streams{
 		cfg: cfg, mode: modePassthrough,
@@ -111,14 +110,13 @@ func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error)
 	return end, nil
 }
 
-// ownSession reports whether the child's stdin is a pseudo-terminal of its own: then
-// start it as the foreground job of a new session there ([cgroup.Group.StartJob]).
-// Where it is false and one of our own streams is a terminal, the child must stay
-// in our process group: it would be stopped, or get EIO, for reading a terminal
-// whose foreground it is not in.
+// OwnSession reports whether the child's stdin is a pseudo-terminal of its own: then start it as the
+// foreground job of a new session there ([cgroup.Group.StartJob]). Where it is false and one of our
+// own streams is a terminal, the child must stay in our process group: it would be stopped, or get
+// EIO, for reading a terminal whose foreground it is not in.
 func (s *Streams) OwnSession() bool { return s.term != nil && s.term.full }
 
-// attach sets cmd's Stdin, Stdout and Stderr, and nothing else.
+// Attach sets cmd's Stdin, Stdout and Stderr, and nothing else.
 func (s *Streams) Attach(cmd *exec.Cmd) {
 	// Never a typed nil: exec.Cmd would take it for a reader.
 	if s.childIn != nil {
@@ -323,15 +321,14 @@ func (s *Streams) openTerminal(outTTY, errTTY bool) (err error) {
 	return nil
 }
 
-// suspend gives our terminal back to whoever started us. The runner calls it
-// when the child has stopped, before it stops itself. Nothing to do, and
-// harmless, in the other modes, before Started and after Finish.
+// Suspend gives our terminal back to whoever started us. The runner calls it when the child has
+// stopped, before it stops itself. Nothing to do, and harmless, in the other modes, before Started and
+// after Finish.
 func (s *Streams) Suspend() { s.setSuspended(true) }
 
-// resume takes our terminal again, with its present settings as those to
-// restore and its present size. The runner calls it on SIGCONT, before it
-// continues the child. In the background it takes nothing; the terminal is
-// taken once we come to the foreground.
+// Resume takes our terminal again, with its present settings as those to restore and its present size.
+// The runner calls it on SIGCONT, before it continues the child. In the background it takes nothing;
+// the terminal is taken once we come to the foreground.
 func (s *Streams) Resume() {
 	s.setSuspended(false)
 	s.Resize()

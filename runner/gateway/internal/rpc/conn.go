@@ -509,8 +509,8 @@ func (c *Conn) cancelRequest(r *Request) (any, *jsonrpc.Error) {
 // maxBatch bounds the messages of a JSON-RPC batch.
 const maxBatch = 1000
 
-// unpack is the messages of what was read: itself, or those of a batch. What is
-// no proper batch is answered here.
+// unpack returns the messages in a text: one, or those of a batch. It answers a malformed batch
+// itself.
 func (c *Conn) unpack(b []byte) []message {
 	if first := bytes.TrimLeft(b, " \t\r\n"); len(first) == 0 || first[0] != '[' {
 		return []message{{b, func(response []byte) {

@@ -216,7 +216,8 @@ func (s *Server) remove(c *Conn) {
 	s.work.Done()
 }
 
-// reserve takes bytes from what all connections may hold, and reports whether there were so many.
+// reserve takes n bytes from what all connections may hold together, and reports whether that
+// many were free.
 func (s *Server) reserve(n int) bool {
 	if s.held.Add(int64(n)) > int64(s.limits.HeldBytes) {
 		s.held.Add(-int64(n))

@@ -134,8 +134,8 @@ func (l timedListener) Accept() (net.Conn, error) {
 	return &timedConn{Conn: conn, limits: l.limits}, nil
 }
 
-// ping notices a client that is there no longer, or has been stopped: it must
-// answer a ping before the next one is due.
+// ping detects a client that is gone or stopped: the client must answer each ping before the next one
+// is due.
 func (w *wsWire) ping(every time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

@@ -218,7 +218,7 @@ func (m *incoming) add(part []byte) error {
 	return nil
 }
 
-// message is all of it, in memory of its own. The next one begins.
+// message returns a copy of the whole message, and starts the next one.
 func (m *incoming) message() []byte {
 	b := m.last
 	if len(m.chunks) > 0 {

@@ -100,8 +100,8 @@ func (p *Program) Operations() []string {
 	return names
 }
 
-// do compiles one operation of a layer. An error of it degrades the layer, or ends all where the
-// plan does not allow that. The shim then goes on behind it.
+// do compiles one operation of a layer. If it fails, the shim reports the layer as degraded and
+// continues after the operation, or exits if the plan does not allow that.
 func (c *compiler) do(layer, name string, compile func()) {
 	c.operation(layer, name, !c.plan.Degrade, compile)
 }
@@ -125,7 +125,7 @@ func (c *compiler) operation(layer, name string, needed bool, compile func()) {
 	c.operations = append(c.operations, op)
 }
 
-// call compiles a call whose error is told with words in front of it.
+// call compiles a call. words precede its error in messages.
 func (c *compiler) call(words string, nr int, args ...any) steps.Step {
 	if words != "" {
 		c.words[c.l.Len()] = words
@@ -140,7 +140,7 @@ func (c *compiler) fail(words string, errno unix.Errno) {
 	c.l.Fail(errno)
 }
 
-// Outcome is what a shim tells of its layers.
+// Outcome is what a shim reports about its layers.
 type Outcome struct {
 	Layers   []Report
 	Stopped  string // the layer without which the command does not start
@@ -724,9 +724,8 @@ func (c *compiler) user() {
 	})
 }
 
-// handOver gives the plan's user the pipes, and a terminal of the command's own,
-// that its streams are: opening /dev/stderr opens them anew. Where that fails
-// the streams work all the same.
+// handOver gives the plan's user the pipes, and a terminal of the command's own, that its streams are:
+// opening /dev/stderr opens them anew. If that fails, the streams themselves still work.
 func (c *compiler) handOver() {
 	attributes := c.l.Space(64) // struct termios
 	for fd := range 3 {

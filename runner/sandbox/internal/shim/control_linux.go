@@ -29,8 +29,8 @@ func Pair() (*Conn, *os.File, error) {
 	return &Conn{os.NewFile(uintptr(fds[0]), "sandbox control")}, os.NewFile(uintptr(fds[1]), "sandbox control"), nil
 }
 
-// Go lets the command of a plan that Waits start. It may come before the shim waits for it. A shim
-// that is gone has told why.
+// Go starts the command of a plan that Waits. It may be called before the shim waits. If the shim
+// is gone, it has reported why.
 func (c *Conn) Go() error {
 	err := c.send(goAhead)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {

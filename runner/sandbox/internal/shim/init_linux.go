@@ -29,7 +29,7 @@ func MapUser(attr *syscall.SysProcAttr) {
 	}
 }
 
-// signals is a set of them.
+// signals is the bit set of the signals in list.
 func signals(list ...unix.Signal) (set uint64) {
 	for _, sig := range list {
 		set |= 1 << (sig - 1)

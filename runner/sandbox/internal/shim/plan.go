@@ -31,8 +31,8 @@ type Plan struct {
 	Degrade bool
 	// Probe builds the layers and starts nothing.
 	Probe bool
-	// Clone are the flags of a child that goes on: the shim was started
-	// without, since whoever starts it cannot.
+	// Clone are the clone flags of the child that continues, for a caller that cannot start the shim with
+	// them.
 	Clone uintptr
 	// Init is set where the shim is process 1 of a PID namespace.
 	Init bool
@@ -63,9 +63,9 @@ type Plan struct {
 	// KeepPrivileges leaves the command what its user may do; a filter takes from it
 	// only what the kernel insists on: see no_new_privs in seccomp(2).
 	KeepPrivileges bool
-	// Fail names an operation that is to fail. Tests set it.
+	// Fail names an operation that must fail. Tests set it.
 	Fail string
-	// Without are layers to leave out, none of which is then told of. Tests set it.
+	// Without are layers to omit, also from the report. Tests set it.
 	Without []string
 }
 
@@ -111,7 +111,7 @@ type Shown struct {
 // Moved is a directory that is seen at To. That exists, or is below one of Mounts.Temporary.
 type Moved struct{ From, To string }
 
-// Need is a file that a command is to be able to use, in the ways of access(2).
+// Need is a file that a command must be able to use, with a mode of access(2).
 type Need struct {
 	Path string
 	Mode uint32

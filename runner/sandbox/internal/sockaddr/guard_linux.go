@@ -33,7 +33,7 @@ type Denial struct {
 	Time uint64
 }
 
-// Tally counts denials: all of them, and those of them that nobody was told of.
+// Tally counts denials: all of them, and those that were not reported.
 type Tally struct{ Denied, Lost uint64 }
 
 // Guard is the programs at work on one cgroup.
@@ -136,8 +136,7 @@ func decode(b []byte) (Denial, bool) {
 	return Denial{Bind: d.Hook >= firstBind, Addr: netip.AddrPortFrom(addr, d.Port), Time: d.T}, true
 }
 
-// Close lets go of the cgroup, once every denial up to now has been told, and
-// counts them.
+// Close reports every denial up to now, detaches from the cgroup, and returns the counts.
 func (g *Guard) Close() (Tally, error) {
 	for _, l := range g.links {
 		l.Close()
