@@ -12,8 +12,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// checkpoints are those of a lifecycle layer: what verify and recovery hold the
-// layers and streams against.
+// checkpoints are those of a lifecycle layer. Verify and recovery compare the layers and streams with
+// them.
 type checkpoints struct {
 	layers  map[string][]schema.LayerTree // by path
 	members map[string][]schema.MemberBytes
@@ -63,7 +63,7 @@ func (c *checkpoints) merge(more checkpoints) {
 	}
 }
 
-// treeCheck is a tree that is held against checkpoints as it grows.
+// treeCheck is a tree that is compared with checkpoints as it grows.
 type treeCheck struct {
 	tree
 	due    []schema.LayerTree

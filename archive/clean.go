@@ -112,7 +112,7 @@ func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 	return done, c.since(total, rules, fields), nil
 }
 
-// since is what was taken out since the counts were these.
+// since returns what was removed after the counts had these values.
 func (c *cleaner) since(total uint64, rules, fields map[string]uint64) schema.Removal {
 	now, byRule, byField := c.r.Counts()
 	less := func(m, before map[string]uint64) map[string]uint64 {
@@ -357,8 +357,7 @@ func (c *cleaner) surface(data []byte) ([]byte, error) {
 	return schema.Document(s)
 }
 
-// account makes the documents tell of the sizes that captures have now, and of what
-// was dropped.
+// account updates the documents with the present sizes of the captures, and with what was dropped.
 func (c *cleaner) account(done []source) error {
 	gone := func(path string) bool { return slices.Contains(c.dropped, path) }
 	changed := func(path string) bool { return c.grown[path] != 0 || gone(path) }
@@ -415,7 +414,7 @@ func changedBelow(c *cleaner, dir string) bool {
 	return slices.ContainsFunc(c.dropped, below)
 }
 
-// tell puts what was taken out into the health.
+// tell records in the health what was removed.
 func (c *cleaner) tell(sources []source, removal schema.Removal, receipt func(*schema.Redaction)) error {
 	return amend(sources, schema.HealthPath, func(h *schema.ObservationHealth) {
 		if h.Redaction == nil {
@@ -539,7 +538,7 @@ func (c *cleaner) values(path string, line []byte) []byte {
 	return append(out, line[copied:]...)
 }
 
-// checkpoint makes a lifecycle line that is a checkpoint tell of what is written now.
+// checkpoint updates a lifecycle line that is a checkpoint to what is written now.
 func (c *cleaner) checkpoint(line []byte) []byte {
 	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) {
 		return line
@@ -716,7 +715,7 @@ func (c *cleaner) secret(content []byte) bool {
 	return !bytes.Equal(c.r.Text(schema.PatchPath, content), content)
 }
 
-// changes makes workspace/changes.json say what is not kept now.
+// changes updates workspace/changes.json with what is no longer kept.
 func (c *cleaner) changes(data []byte) []byte {
 	doc, err := schema.ReadWorkspaceChanges(bytes.NewReader(data), nil)
 	if err != nil {
@@ -776,11 +775,10 @@ type RedactOptions struct {
 	Replace bool
 }
 
-// Redact takes out of a bundle what r finds in it, and writes the rest as a new
-// bundle to output. What the members say about each other holds in it as it did; its
-// health names the old identity and says what was taken out. The old bundle is not
-// changed, and signatures of it are none of the new one. On an error nothing is left
-// at the output. r is to keep the run's id (redact.Redactor.Keep).
+// Redact removes from a bundle what r finds in it, and writes the rest as a new bundle to output. What
+// its members say about each other stays true; its health names the old identity and says what was
+// removed. The old bundle is not changed, and its signatures do not cover the new one. On an error
+// nothing is left at the output. r is to keep the run's id (redact.Redactor.Keep).
 func Redact(ctx context.Context, bundle, output string, r *redact.Redactor, opt RedactOptions) (_ Sealed, err error) {
 	var removal schema.Removal
 	sealed, err := rewrite(ctx, bundle, output, opt.Replace, func(old *unpacked) (clean []source, err error) {
@@ -800,7 +798,7 @@ func Redact(ctx context.Context, bundle, output string, r *redact.Redactor, opt 
 	return sealed, err
 }
 
-// learnPasses bounds how often what was learned shows more.
+// learnPasses bounds how often a search is repeated with the secrets that the last one found.
 const learnPasses = 4
 
 // holdsPatched reports whether a known secret is in a patch, unpacked.

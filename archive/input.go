@@ -122,9 +122,8 @@ type Input struct {
 // Open opens it as [Open] does, with its name in errors.
 func (in Input) Open() (*Reader, error) { return openAs(in.Path, in.Name) }
 
-// Verified verifies it, and opens what was verified. The Reader of a bundle that is
-// damaged or invalid, as the report then says, reads what can be read; of one that
-// is unreadable there is none.
+// Verified verifies the bundle, and opens what was verified. If the bundle is damaged or invalid, as
+// the report then says, the Reader reads what it can. The Reader is nil if the bundle is unreadable.
 func (in Input) Verified(ctx context.Context) (*Reader, *Report, error) {
 	report, err := Verify(ctx, in.Path)
 	if err != nil {

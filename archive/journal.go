@@ -14,8 +14,8 @@ import (
 )
 
 // journalName is a file of spools that earlier builds left: the documents of the run's end,
-// each after a line with its path, its length and its digest. The last one of a path counts,
-// and what is torn was never put. This build gives each document a file.
+// each after a line with its path, its length and its digest. The last one of a path counts.
+// A torn document counts as not written. This build gives each document a file.
 const journalName = ".documents"
 
 // readJournal gives the documents in the journal of a spool, by path. One that has a file

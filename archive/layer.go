@@ -40,8 +40,8 @@ type layer struct {
 	err     error // sticky
 }
 
-// lose counts n lines as dropped. The count goes with this process; the mark stays. What
-// comes after the end marks nothing.
+// lose counts n lines as dropped. The count is lost with this process, but the mark on
+// disk stays. Lines after the end leave no mark.
 func (l *layer) lose(n uint64) {
 	if l.dropped += n; n > 0 && !l.closed {
 		l.spool.lossy.Do(func() { _ = l.spool.lock.Chmod(lossyMode) })
@@ -59,8 +59,8 @@ func (l *layer) takes(n uint64) error {
 	return l.err
 }
 
-// endLine ends the line that begins at this place of the buffer. The error says
-// why those bytes are no line.
+// endLine ends the line that begins at this offset of the buffer. The error says why those bytes are
+// not a line.
 func (l *layer) endLine(at int) error {
 	line := l.buf[at:]
 	if len(line) == 0 || len(line) >= MaxLine || bytes.IndexByte(line, '\n') >= 0 {
@@ -173,7 +173,7 @@ func (l *layer) sync() error {
 	if f == nil || !dirty {
 		return err
 	}
-	// Outside the lock: appending goes on while the disk works.
+	// Outside the lock, so that others can append meanwhile.
 	if serr := datasync(f); serr != nil && !errors.Is(serr, os.ErrClosed) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -238,8 +238,8 @@ func (m *memberFile) Write(b []byte) (int, error) {
 	return n, m.err
 }
 
-// Close ends writing; a second Close does nothing. The file stays open, so that it
-// is sealed whatever becomes of its name.
+// Close ends writing; a second Close does nothing. The file stays open, so that it can be sealed even
+// if its name is removed.
 func (m *memberFile) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

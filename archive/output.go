@@ -15,9 +15,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Output is the place of a file that is written whole or not at all. Its
-// directory is opened once: whoever moves or replaces that meanwhile changes
-// nothing about where the file goes.
+// Output is the place of a file that is written whole or not at all. Its directory is opened once, so
+// moving or replacing the directory meanwhile does not change where the file goes.
 //
 // A process that is root does not follow a symbolic link that somebody else could
 // have made, and takes over no file that is not its own. Close gives up the directory.
@@ -29,16 +28,15 @@ type Output struct {
 	unrun   fs.FileInfo // the only file to replace, without replace; nil: none
 }
 
-// ErrOutputExists is returned by [OpenOutput], wrapped with the path, when there is
-// a file of that name and it is not to be replaced.
+// ErrOutputExists is returned by [OpenOutput], wrapped with the path, when a file of that name exists
+// and may not be replaced.
 var ErrOutputExists = errors.New("the file exists")
 
 // probeBytes is what a directory must have room for before a run begins.
 const probeBytes = 64 << 10
 
-// OpenOutput opens the place of a file and makes sure that it can be written:
-// its directory is there, has room, and has nothing of that name but, with
-// replace, a regular file. It leaves nothing there.
+// OpenOutput opens the place of a file and makes sure that it can be written: its directory exists,
+// has space, and has no entry of that name except, with replace, a regular file. It creates nothing.
 func OpenOutput(path string, replace bool) (_ *Output, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
@@ -91,8 +89,8 @@ func unrun(ctx context.Context, path string, info fs.FileInfo) bool {
 	return err == nil && docs.Result.Outcome == schema.OutcomeInfraError && docs.Result.Timings.ChildNS == nil
 }
 
-// Follow is where a symbolic link of our own leads, and any other path as it is:
-// for a file that is to be written through such a link, not in its place.
+// Follow returns the target of a symbolic link that this user owns, and any other path unchanged: for
+// a file that is written through such a link instead of replacing it.
 func Follow(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSymlink || !onlyOurs(info) {

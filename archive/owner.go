@@ -23,8 +23,8 @@ func otherNames(path string, info os.FileInfo) bool {
 	return ok && st.Nlink > 1 && path != schema.TurnsPath
 }
 
-// foreign is why a process that is root leaves a spool alone: somebody else can
-// have written what is in it, and where its bundle is to go.
+// foreign says why root must not seal a spool: another user may have written its files, including the
+// path of its bundle.
 func foreign(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -99,8 +99,7 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s%s (%s)", where, p.Message, p.Code)
 }
 
-// problem makes a Problem. What the bundle says comes into the message as far
-// as it is fit to print.
+// problem makes a Problem. Text from the bundle is made printable.
 func problem(code Code, member, format string, args ...any) *Problem {
 	msg := fmt.Sprintf(format, args...)
 	const most = 1000

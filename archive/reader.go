@@ -530,12 +530,11 @@ func (m *Member) decode(v any) error {
 	return nil
 }
 
-// Tolerate makes the Reader read what it can of a bundle that does not verify: it
-// takes members whose digest is wrong, skips those that the manifest does not list
-// and up to 100 invalid lines of a layer, ends where the archive is damaged, and leaves documents empty
-// that are missing, invalid or beyond the damage. Call it before reading, and only
-// with the report of [Verify] at hand: the Reader itself no longer says what is
-// wrong.
+// Tolerate makes the Reader read what it can of a bundle that does not verify: it accepts members whose
+// digest is wrong, skips those that the manifest does not list and up to 100 invalid lines of a layer,
+// stops where the archive is damaged, and leaves documents empty that are missing, invalid or behind
+// the damage. Call it before reading, and only with the report of [Verify] at hand: the Reader itself
+// no longer says what is wrong.
 func (r *Reader) Tolerate() { r.tolerant = true }
 
 // validLines are the lines of a layer up to the damage, without those that are

@@ -81,8 +81,8 @@ func ListSpools(dir string) ([]Interrupted, error) {
 
 // RecoverOptions say how to recover. The zero value will do.
 type RecoverOptions struct {
-	// Output is where the bundle goes. Empty means where it was meant to go, or beside
-	// that where the bundle of another run is there.
+	// Output is the path of the bundle. Empty means the run's own output, or a name beside that if another
+	// run's bundle is there.
 	Output string
 	// Keep leaves the spool as it is, for [ResumeSpool].
 	Keep bool
@@ -190,8 +190,8 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	return sealed, removeSpool(spool)
 }
 
-// besideOther is where a recovered bundle goes: to the output, unless the bundle of
-// another run is there, which is not replaced.
+// besideOther is the path of a recovered bundle: the output, unless another run's bundle is there,
+// which is not replaced.
 func besideOther(output, runID string) string {
 	in, err := Open(output)
 	if err != nil || in.RunID() == runID {
@@ -278,9 +278,8 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 	return sources, notes, nil
 }
 
-// madeDocuments makes the documents that are missing, and corrects those that
-// claim a run ended which did not. scans is nil when the spool's own process
-// seals: then only what is missing is made.
+// madeDocuments makes the documents that are missing, and corrects those that wrongly say that the run
+// ended. If scans is nil, the spool's own process seals, and only missing documents are made.
 func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any,
 	notes []string, err error) {
 	made = map[string]any{}

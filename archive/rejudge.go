@@ -26,10 +26,9 @@ type JudgeOptions struct {
 	Replace bool
 }
 
-// Judge writes a bundle to output that is like another one but for the verdict of its contract: judge gives
-// contract.json, changes the result accordingly, and writes the outputs of the checks. The new health names the old
-// identity. The old bundle is not changed, and signatures of it are none of the new one. On an error nothing is left at
-// the output.
+// Judge writes a copy of a bundle to output with another verdict of its contract: judge returns contract.json, changes
+// the result accordingly, and writes the outputs of the checks. The new health names the old identity. The old bundle
+// is not changed, and its signatures do not cover the new one. On an error nothing is left at the output.
 func Judge(ctx context.Context, bundle, output string, opt JudgeOptions, judge func(*Judged) (*schema.Contract, error),
 ) (Sealed, error) {
 	return rewrite(ctx, bundle, output, opt.Replace, func(old *unpacked) ([]source, error) {
@@ -115,7 +114,7 @@ func (o *judgedOutput) Close() error {
 	return nil
 }
 
-// put replaces what tells of the verdict.
+// put replaces the documents that have the verdict.
 func (j *Judged) put(contract *schema.Contract, by string) error {
 	sources := slices.DeleteFunc(j.sources, func(src source) bool {
 		return src.path == schema.ContractPath || src.path == schema.ResultPath ||

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// scratch is a file without a name that members are written to anew: whoever dies
-// leaves nothing behind.
+// scratch is a file without a name, for members that are written again. A process that dies leaves
+// nothing behind.
 type scratch struct {
 	f   *os.File
 	end int64

@@ -106,8 +106,8 @@ func (s *Spool) Begin(path string) error {
 	return l.begin()
 }
 
-// Counts tells what a layer has written and dropped so far, batched lines
-// included: it writes them first, so that what it calls written is.
+// Counts returns how many lines of a layer were written and dropped so far. It writes batched lines
+// first.
 func (s *Spool) Counts(path string) schema.LayerCounts {
 	l := s.layers[path]
 	if l == nil {
@@ -426,9 +426,8 @@ func readRun(f io.Reader) (run schema.Run, err error) {
 	return run, nil
 }
 
-// ErrNotResumable is returned by [ResumeSpool], wrapped with what is in the way: the
-// run had come to its end, lines of it could not be written, or its files are not as
-// they were written. [Recover] seals such a spool.
+// ErrNotResumable is returned by [ResumeSpool], wrapped with the reason: the run had ended, lines of
+// it could not be written, or its files are not as they were written. [Recover] seals such a spool.
 var ErrNotResumable = errors.New("the run cannot go on")
 
 // ResumeSpool takes over the spool of a run whose recorder died, so that the run can
@@ -556,9 +555,9 @@ func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, 
 	return spool, lock, run, sum, nil
 }
 
-// flockSoon waits for a lock that listings hold in passing, until the last of them
-// has had its turn. A lock that is held alone is a recorder's. It waits for that too,
-// but only a moment: the lock goes with the last child of one that was killed as it forked.
+// flockSoon waits for a lock until no listing of spools holds it in shared mode. An
+// exclusive lock is a recorder's. flockSoon waits for that only a moment, in case the
+// recorder was killed during a fork and its last child is about to exit.
 func flockSoon(f *os.File) (err error) {
 	const step, moment, turn = 20 * time.Millisecond, 10, 1500
 	alone := 0
@@ -732,8 +731,8 @@ func (s *Spool) planted(name string) {
 		Tampered{filepath.ToSlash(rel), "was there before the recorder wrote it; that file was removed"})
 }
 
-// create opens a file in the spool for reading and writing. Where somebody has
-// deleted the spool it is one without a name, so that what is written is sealed.
+// create opens a file in the spool for reading and writing. If somebody has deleted the spool, the
+// file has no name, so that its content can still be sealed.
 func (s *Spool) create(name string, flag int) (*os.File, error) {
 	open := func() (*os.File, error) {
 		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow|flag, 0o600)
@@ -768,18 +767,17 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 	return nil, err
 }
 
-// OnCheckpoint has f called about once a second while the run writes anything, from a goroutine of
-// the spool's, with what has grown since the last time. All of that is on disk. f may append to
-// layers, but must not end the spool. There is no call after Seal or Close has begun to return. Nil
-// ends it.
+// OnCheckpoint calls f about once a second while the run writes, from a goroutine of the spool,
+// with what has grown since the last call. All of that is on disk. f may append to layers, but must
+// not end the spool. There is no call after Seal or Close has begun to return. Nil ends it.
 func (s *Spool) OnCheckpoint(f func(schema.Checkpoint)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checkpoint = f
 }
 
-// makeCheckpoint reports what has grown since last, and updates last. The lifecycle holds the
-// checkpoints, so it alone is no reason for one.
+// makeCheckpoint reports what has grown since last, and updates last. Growth of the lifecycle
+// layer alone, which holds the checkpoints, makes no checkpoint.
 func (s *Spool) makeCheckpoint(last map[string]uint64) {
 	s.mu.Lock()
 	f, members := s.checkpoint, maps.Clone(s.members)
@@ -903,8 +901,8 @@ func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []
 // since, whatever became of the names. Bytes that somebody else changed are sealed
 // as they are, and Sealed.Tampered and the bundle tell.
 func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
-	// A layer that broke has told so to its writers and in its counts; what is
-	// in its file is whole lines and is sealed.
+	// A layer that failed has told its writers and counted the loss; its file has whole lines, and is
+	// sealed.
 	if err := s.finish(); errors.Is(err, errEnded) {
 		return Sealed{}, fmt.Errorf("seal run %s: %w", s.run.RunID, err)
 	}
@@ -1011,8 +1009,8 @@ func (s *Spool) write(ctx context.Context, out *Output, sources []source, found 
 	}
 }
 
-// project returns the members in the form that the run asked for. changed are those of which it
-// found, while reading them, that somebody had changed them.
+// project returns the members in the form that the run asked for. changed are those that it
+// found, while reading, to have been changed by somebody.
 func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string,
 	err error) {
 	if s.run.Compat != CompatV0 {

@@ -123,9 +123,9 @@ func amend[T any](sources []source, path string, change func(*T)) error {
 	return nil
 }
 
-// genuine leaves out what no recorder of this run makes, and returns it. Only the recorder itself
-// knows what it made. So where a spool is recovered, a file that the recorder could have made is
-// not found out. It made no stream of a run that captures none, and no output of a check that it
+// genuine separates the members that no recorder of this run makes. Only the recorder itself
+// knows what it made, so in a recovered spool a planted file that the recorder could have made is
+// not detected. It made no stream of a run that captures none, and no output of a check that it
 // did not tell it would start.
 func genuine(dir string, run schema.Run, sources []source, checked map[string]bool) (kept []source, found []Tampered) {
 	var checks []string

@@ -53,9 +53,8 @@ type Report struct {
 // OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
-// Class is the gravest class of the report's problems, empty when there are
-// none: unreadable before damaged before invalid, since in a damaged bundle
-// what is invalid may follow from the damage.
+// Class is the gravest class of the report's problems, empty when there are none: unreadable before
+// damaged before invalid, since damage may be the cause of what is invalid.
 func (r *Report) Class() Class {
 	for i, c := range []Class{Unreadable, Damaged, Invalid} {
 		if r.worst[i] {
@@ -85,8 +84,7 @@ func (r *Report) add(p *Problem) {
 // checking a layer at its first problem.
 func Verify(ctx context.Context, path string) (*Report, error) { return verify(ctx, path, 1) }
 
-// VerifyAll is [Verify] for whoever wants to know all that is wrong: it goes on
-// behind a problem, up to 100 problems in each layer.
+// VerifyAll is [Verify], but continues after a problem, up to 100 problems in each layer.
 func VerifyAll(ctx context.Context, path string) (*Report, error) {
 	return verify(ctx, path, maxProblems)
 }
@@ -172,8 +170,8 @@ func (v *verifier) archive(in io.Reader) error {
 	return nil
 }
 
-// readAll reads a member of at most most bytes; what it says of itself is not
-// believed before the bytes are there.
+// readAll reads a member of at most most bytes. It allocates at most a mebibyte in advance,
+// whatever size the header says.
 func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
 	if size > most {
 		return nil, problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, most)

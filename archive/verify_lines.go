@@ -227,7 +227,7 @@ type chunk struct {
 	data  []byte
 }
 
-// worker checks chunks. Its decoders live as long as it does.
+// worker checks chunks. It keeps its decoders for all of them.
 func (v *lineVerifier) worker() {
 	decoders := map[string]*schema.LineDecoder{}
 	for c := range v.work {

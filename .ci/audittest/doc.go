@@ -1,2 +1,2 @@
-// Package audittest switches the kernel's audit on for a test, and then back to what it was.
+// Package audittest switches the kernel's audit on for a test, and restores it afterwards.
 package audittest

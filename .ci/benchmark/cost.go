@@ -11,7 +11,7 @@ import (
 )
 
 // ratios compare a command with the bare one. The CPU time is that of all processes, and
-// depends less than the time on what else the machine does.
+// depends less than the wall time on what else runs on the machine.
 type ratios struct{ wall, cpu float64 }
 
 // cost is what one execution took.

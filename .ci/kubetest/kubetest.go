@@ -21,7 +21,7 @@ import (
 // Node is the name of the node that all pods are on.
 const Node = "node-1"
 
-// What Break makes the server do with the next watch, instead of what it should.
+// What Break makes the server do wrong with the next watch.
 const (
 	Gone      = "gone"      // answer 410
 	GoneLater = "gonelater" // send an ERROR event with the code 410

@@ -68,7 +68,7 @@ func (c *checked) Run() int {
 	return code
 }
 
-// look names what the tests left, after it has waited for what goes by itself.
+// look names what the tests left, after waiting for what ends by itself.
 func (c *checked) look() (left []string) {
 	Within(settle, func() bool {
 		left = append(c.processes(), c.cgroups()...)

@@ -40,7 +40,7 @@ type declared struct {
 	claimed bool   // another than the agent program changed something whose name may be wrong
 }
 
-// maxActions bounds the actions that wait for what becomes of their processes.
+// maxActions bounds the actions that wait until it is known what their processes do.
 const maxActions = 10_000
 
 // actor is a process instance.
@@ -177,7 +177,7 @@ func (d *declared) nearest(at int64) string {
 	return text
 }
 
-// event takes in one event.
+// event reads one event.
 func (d *declared) event(k *schema.KernelEvent) {
 	p := d.process(k)
 	if p != nil && k.ToolCallID != "" {
@@ -254,7 +254,8 @@ func (d *declared) within(at int64) bool {
 	})
 }
 
-// leavesNothing reports whether what is written to is no file that lasts, or a log of the run.
+// leavesNothing reports whether a write goes to something that is not a lasting file, or to a
+// log of the run.
 func (d *declared) leavesNothing(name string, k *schema.KernelEvent) bool {
 	return !strings.HasPrefix(name, "/") || k.Marks&(schema.MarkMemfd|schema.MarkDeleted) != 0 ||
 		matches(anybodys, name) || slices.Contains(d.logs, name)

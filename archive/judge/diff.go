@@ -32,9 +32,8 @@ type Diff struct {
 	Verdict []Change `json:"verdict"`
 	// Sections compare what the runs did.
 	Sections []Section `json:"sections"`
-	// Observed has the facts about what could be observed that differ. They are
-	// no difference of what the runs did; see each Section's Gaps for what
-	// follows from them.
+	// Observed lists differences in what could be observed. They are not differences in what the runs did;
+	// the Gaps of each Section say what follows from them.
 	Observed []Change `json:"observed"`
 	// Capability is the same in the parent format.
 	Capability *Capability `json:"capability_diff"`
@@ -64,9 +63,8 @@ type Section struct {
 	// what is known of the other.
 	Compared bool `json:"compared"`
 	Sets
-	// BaseGaps and HeadGaps say why that side's set may not be whole. With gaps
-	// in the base what is added may have been there before; with gaps in the
-	// head what is removed may be there still.
+	// BaseGaps and HeadGaps say why that side's set may not be whole. With gaps in the base, an added item
+	// may have been there before; with gaps in the head, a removed one may still be there.
 	BaseGaps []string `json:"base_gaps,omitempty"`
 	HeadGaps []string `json:"head_gaps,omitempty"`
 }
@@ -250,8 +248,8 @@ func (d *Diff) WriteText(w io.Writer) error {
 	return err
 }
 
-// news counts what matters most of what only the head did: whom it talked to, what it ran
-// and where it wrote.
+// news counts the most important things that only the head did: whom it talked to, what
+// it ran and where it wrote.
 func (d *Diff) news() string {
 	var parts []string
 	for _, s := range d.Sections {

@@ -10,11 +10,12 @@ import (
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
-// BuiltinEvaluation stands in the place of a rule file for the rules of package evaluation.
+// BuiltinEvaluation takes the place of a rule file's name, and means the rules of package
+// evaluation.
 const BuiltinEvaluation = "builtin:evaluation"
 
-// EvaluationRules are the rules about an agent under evaluation: by the evaluation file at path, or without
-// one by that of each bundle.
+// EvaluationRules are the rules about an agent under evaluation, with the evaluation file at path. If path
+// is empty, each bundle's own file is used.
 func EvaluationRules(path string) (*Rules, error) {
 	r := &Rules{allowed: map[string]bool{}, evaluation: &evaluationRules{}}
 	if path == "" {

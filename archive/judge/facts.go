@@ -56,8 +56,8 @@ func (f *facts) same(s string) string {
 	return strings.ReplaceAll(s, f.RunID, "RUN_ID")
 }
 
-// chanceNames finds the name that the capability surface has for a path, where a part of
-// it differs between two runs of the same work, as that of a temporary file.
+// chanceNames finds the name that the capability surface has for a path, if a part of it
+// differs between two runs of the same work, such as the name of a temporary file.
 type chanceNames map[string][]chanceName // by the directory above the first such part
 
 type chanceName struct {

@@ -373,7 +373,7 @@ func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
 			if k.Kind != schema.KindExec || matches(programs, k.Value) {
 				return false
 			}
-			// A name says which program it is only where the run did not choose what it holds.
+			// A name identifies a program only if the run did not choose the file's content.
 			return made.has(k) || !matches(names, path.Base(k.Value))
 		})
 	r.begin = func(s *subject) { made = &s.made }
@@ -556,7 +556,7 @@ type rule struct {
 	// reports whether the event breaks the rule. begin comes before the first.
 	event func(*schema.KernelEvent) bool
 	begin func(*subject)
-	// program, where it is set, is asked about each kernel event: found has what it matches.
+	// program, if set, is applied to each kernel event; found has what it matches.
 	program *query.Program
 	// processes says that the rule reads the subject's.
 	processes bool
@@ -861,7 +861,7 @@ func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
 	if len(need) == 0 && of != query.Runs || of != query.Events && of != query.Runs {
 		return needs[of]
 	}
-	// Who acted does not narrow what was done, unless it was an execution.
+	// The acting process does not narrow what was done, unless it was an execution.
 	if of == query.Events && !slices.Contains(need, view.Files) && !slices.Contains(need, view.Hosts) &&
 		p.Uses(acts...) && !p.OnlyOf(schema.KindExec) {
 		for _, about := range needs[of] {

@@ -141,8 +141,8 @@ func listsOf(d *archive.Documents) map[string]any {
 // ListVars are the variables of a run that may be large: a run can have touched a million files.
 var ListVars = []string{"programs", "files", "hosts", "tools", "decisions"}
 
-// Facts are the values of a run's variables, so that they can be kept: those that are small,
-// and those of ListVars.
+// Facts are the values of a run's variables, encoded so that they can be stored: the small
+// ones, and those of ListVars.
 type Facts struct{ Small, Lists []byte }
 
 // FactsOf is what a bundle's documents tell.

@@ -23,8 +23,8 @@ func (e *EvalError) Error() string { return e.Err.Error() }
 func (e *EvalError) Unwrap() error { return e.Err }
 
 // Scan reads the kernel layer once for all programs, on all cores. The result of an event says which programs
-// match it. A table is needed if [Program.NeedsTable] says so of a program. An error is the last thing that comes;
-// that of a program is an [EvalError].
+// match it. A table is needed if [Program.NeedsTable] says so for one of the programs. An error ends the
+// iteration; a program's error is an [EvalError].
 func Scan(ctx context.Context, b *view.Bundle, table *view.Table,
 	programs ...*Program) iter.Seq2[*archive.Scanned[[]bool], error] {
 	run := RunOf(b)

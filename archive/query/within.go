@@ -90,7 +90,7 @@ func ofTurn(run Run, t *schema.Turn) interpreter.Activation {
 	}}
 }
 
-// anything decodes a JSON value; what is not there is null.
+// anything decodes a JSON value; an empty one is null.
 func anything(raw jsontext.Value) any {
 	var v any
 	if json.Unmarshal(raw, &v) != nil || v == nil {

@@ -18,8 +18,8 @@ import (
 // quarter of a second.
 const pollEvery = 250 * time.Millisecond
 
-// Follow tells the story of a spool as it grows, until the run ends or the
-// context does. It reads only, and follows no links in the spool.
+// Follow prints what happens in a spool as it grows, until the run or the context ends. It only reads,
+// and follows no links in the spool.
 func Follow(ctx context.Context, w io.Writer, dir string, opt ShowOptions) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -115,7 +115,7 @@ func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
 	return t, nil
 }
 
-// model keeps a request that a model was to answer, without what was said.
+// model adds a request to a model, without its texts.
 func (t *trace) model(e *schema.ModelEvent) {
 	t.end = max(t.end, e.Timings.EndNS)
 	if e.Refused != nil || e.API == nil {

@@ -141,8 +141,7 @@ type gatherer struct {
 	kinds  pageTexts
 	calls  map[string]int
 	total  uint64
-	// leftOut counts what is no doing of the agent's: it is in the bundle, and
-	// not on the page.
+	// leftOut counts events that the agent did not cause. They are in the bundle, and not on the page.
 	leftOut uint64
 	denied  uint64
 	end     int64

@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/v1"
 )
 
-// Playback say how a recording is played. The zero value plays it as it went.
+// Playback says how a recording is played. The zero value plays it at its own speed.
 type Playback struct {
 	// Speed is how many times faster than recorded; 0 means 1.
 	Speed float64
@@ -20,12 +20,12 @@ type Playback struct {
 	// Wait waits for a pause before an event, and returns an error if the player ends
 	// meanwhile. Nil sleeps.
 	Wait func(context.Context, time.Duration) error
-	// Size is told the terminal's size in columns and rows, at the start and whenever
-	// the recorded one changed; nil is not told.
+	// Size is called with the terminal's size in columns and rows, at the start and whenever the recorded
+	// size changed. It may be nil.
 	Size func(cols, rows int)
 }
 
-// ErrRecording is wrapped by the error of [Play] for what is no asciicast of version 3.
+// ErrRecording is wrapped by the error of [Play] for a file that is not an asciicast of version 3.
 var ErrRecording = errors.New("not a recording of a terminal")
 
 // maxLine bounds a line of a recording, in bytes.

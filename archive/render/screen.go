@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// screen passes output on to a terminal, without what does more than draw. Sequences
-// are those of ECMA-48 and xterm (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
+// screen passes output on to a terminal, but drops control sequences that do more than
+// draw. Sequences are those of ECMA-48 and xterm
+// (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
 type screen struct {
 	w    io.Writer
 	part string // of a sequence whose end is still to come

@@ -84,7 +84,8 @@ func (s *sides) record(r *schema.Record) {
 	}
 }
 
-// model tells of a request to a model when its answer had ended, which is before the calls that it proposes are done.
+// model prints a request to a model at the time when its answer ended, which is before the calls that it proposes are
+// done.
 func (s *sides) model(e *schema.ModelEvent) {
 	s.add(e.Timings.EndNS, func(t *teller) {
 		t.Heading(e.Timings.EndNS, modelText(e))

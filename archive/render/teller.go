@@ -51,7 +51,7 @@ func (t *teller) kernel(e *schema.KernelEvent) error {
 	return t.err
 }
 
-// tell joins the item to what waits, or writes that and lets the item wait.
+// tell merges the item into the waiting one, or writes the waiting one and keeps the item instead.
 func (t *teller) tell(it item) {
 	n := &t.next
 	same := n.verb == it.verb && n.verb != "" && n.actor == it.actor && n.call == it.call && n.kind == it.kind &&

@@ -68,8 +68,8 @@ type Entry struct {
 	Damage    string            `json:"damage,omitempty"`
 }
 
-// Index remembers what was read of the bundles of one store. One that fails costs time, and
-// changes no answer.
+// Index remembers what was read of the bundles of one store. If it fails, answers take
+// longer and stay the same.
 type Index interface {
 	// Entries is what it remembers, by the names of the files.
 	Entries(ctx context.Context) (map[string]Indexed, error)
@@ -214,8 +214,8 @@ func EntryOf(dir string, f os.FileInfo, r *archive.Reader, d *archive.Documents)
 // the id.
 var ErrNone = errors.New("no such run in the store")
 
-// Find is the bundle of a run among those of a store: by its id, or by the beginning of its id
-// or of its identity where that is one bundle's alone.
+// Find returns the bundle of a run by its id, or by an unambiguous beginning of its id or of
+// its identity.
 func Find(all []Entry, id string) (*Entry, error) {
 	var found []*Entry
 	for i := range all {

@@ -67,7 +67,7 @@ func writeCall(b *bufio.Writer, c *Call) {
 	writeEffects(b, "    ", &effects)
 }
 
-// writeEffects writes what was touched other than by reading.
+// writeEffects writes the effects other than reads.
 func writeEffects(b *bufio.Writer, indent string, e *schema.Effects) {
 	for _, l := range []struct {
 		verb  string

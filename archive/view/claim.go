@@ -166,9 +166,9 @@ func (g Gap) String() string {
 	return g.Text + "; " + g.Remedy
 }
 
-// Claim is what may be concluded about a subject from what the bundle does not show.
-// Without gaps, what it does not show did not happen. The gravest gap comes first: it
-// is the one thing that is missing. Every reader takes its conclusions from here.
+// Claim is what may be concluded about a subject from what the bundle does not show. Without gaps,
+// what it does not show did not happen. The gravest gap comes first. All readers use this function for
+// their conclusions.
 func Claim(d *archive.Documents, about Subject) []Gap {
 	var gaps []Gap
 	add := func(remedy, format string, args ...any) {

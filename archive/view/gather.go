@@ -249,7 +249,7 @@ func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
 	}
 }
 
-// Denied reports whether a policy or permissions refused what the event tells of.
+// Denied reports whether a policy or permissions refused the event's action.
 func Denied(e *schema.KernelEvent) bool {
 	errno := e.Errno()
 	return e.Blocked() || e.Failed() && (errno == "EACCES" || errno == "EPERM" || errno == "EROFS")

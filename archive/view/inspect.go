@@ -52,8 +52,8 @@ const (
 	maxRows   = 8
 )
 
-// writePage writes the head and what may be claimed, of the sections that come first as
-// much as there is room for, and a line for each of the others.
+// writePage writes the head, what may be claimed, as much of the first sections as fits, and one line
+// for each other section.
 func writePage(b *bufio.Writer, sections []section) {
 	room := pageLines - 1 // the last line says how to see the rest
 	var first, rest []section

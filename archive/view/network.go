@@ -42,8 +42,8 @@ type Networks struct {
 	at map[uint64]*instanceNetworks // by exec_id; without those that never left and have no threads
 	// full: there were too many. Of those that are missing nothing is known.
 	full bool
-	// begun are the last instances that began: a clone that made a namespace is told
-	// after its child.
+	// begun are the instances that began last, because the event of a clone that made a namespace comes
+	// after its child's.
 	begun  [256]begun
 	next   int
 	home   string // the container of the first process
@@ -139,8 +139,9 @@ func (n *Networks) namespace(e *schema.KernelEvent) {
 	}
 }
 
-// cloned says that the child of a clone, and what it began meanwhile, is elsewhere. The
-// result is the child's number where the caller is, and may be another one in the events.
+// cloned records that the child of a clone, and what that has started meanwhile, is in
+// another namespace. The event's result is the child's process id in the caller's
+// namespace, which may differ from the one in the child's events.
 func (n *Networks) cloned(e *schema.KernelEvent) {
 	var child *begun
 	for back := 1; back <= min(n.next, len(n.begun)); back++ {
@@ -190,7 +191,7 @@ func (n *Networks) enter(exec uint64, tid uint32, tns int64, in Network) {
 	i.tasks[tid] = append(was, entered{tns, in})
 }
 
-// instance is what is known of one; nil where no more can be kept.
+// instance returns what is known of a process instance; nil if no more can be kept.
 func (n *Networks) instance(exec uint64) *instanceNetworks {
 	i := n.at[exec]
 	if i == nil && len(n.at) >= MaxProcesses {

@@ -18,9 +18,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Summary is what a run did, for inspect. Every list holds what a reviewer looks for
-// first, and equals in the order in which they were first seen; how much there is
-// beyond it stands beside it.
+// Summary is what a run did, for inspect. Every list begins with what a reviewer looks for first;
+// equal items are in the order in which they were first seen. A field beside each list counts what is
+// left out.
 type Summary struct {
 	Schema   string   `json:"schema"` // schema.InspectionV0
 	RunID    string   `json:"run_id"`
@@ -165,7 +165,7 @@ type User struct {
 	Count uint64 `json:"count"`
 }
 
-// maxUsers is how many executables are told apart for one thing.
+// maxUsers is how many executables are listed for one item.
 const maxUsers = 8
 
 // used adds n uses by exe to those of each executable; before is how often the first one
@@ -309,8 +309,8 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
 }
 
-// writeAbout writes what the page begins with: a row for each fact, and none
-// for what is not known. What matters comes first, since the short page may cut the rest.
+// writeAbout writes the head of the page: a row for each known fact. The most important
+// rows come first, since the short page may cut the rest.
 func (s *Summary) writeAbout(w io.Writer) {
 	row := rows(w)
 	row("run", "%s", Clean(s.RunID))
@@ -566,7 +566,7 @@ func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 	}
 }
 
-// nameContainers takes over what an engine told of the containers that are listed.
+// nameContainers adds what an engine said about the listed containers.
 func (s *Summary) nameContainers(ctx context.Context, src Source) error {
 	listed := map[string]*Container{}
 	for i := range s.Containers.Items {

@@ -27,8 +27,8 @@ type tally[T any] struct {
 
 func newTally[T any]() *tally[T] { return &tally[T]{m: make(map[string]int)} }
 
-// at returns the item of key, a zero one the first time, until the next call. When no
-// more are taken in it counts n occurrences and returns nil.
+// at returns the item of key, which is zero the first time and valid until the next call. If the tally
+// is full, at counts n occurrences and returns nil.
 func (t *tally[T]) at(key string, n uint64) *T {
 	if i, ok := t.m[key]; ok {
 		return &t.items[i]
@@ -46,8 +46,8 @@ func (t *tally[T]) at(key string, n uint64) *T {
 func (t *tally[T]) has(key string) bool { _, ok := t.m[key]; return ok }
 
 // list returns limit items, those of the lowest rank first and equal ones in the order in which
-// they came. Limit 0 is all of them. After it, only has may be called: it sorts the tally's own
-// items, as a copy could be large.
+// they came. Limit 0 is all of them. It sorts the tally's own items, as a copy could be large:
+// afterwards only has may be called.
 func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
 	slices.SortStableFunc(t.items, func(a, b T) int { return rank(&a) - rank(&b) })
 	l := List[T]{Items: t.items, Total: uint64(len(t.m)), Beyond: t.beyond}

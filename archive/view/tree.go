@@ -16,8 +16,8 @@ type Tree struct {
 	Roots []*Node `json:"roots"`
 }
 
-// Node is one process with what it executed last. A row of children that
-// executed the same, started nothing and ended alike is one Node of Count.
+// Node is one process with what it executed last. Successive children that executed the same program,
+// started nothing and ended alike are one Node with a Count.
 type Node struct {
 	PID  uint32   `json:"pid"`
 	Exe  string   `json:"exe,omitempty"`

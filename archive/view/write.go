@@ -83,8 +83,7 @@ func Outcome(e *schema.KernelEvent) string {
 	return "ok"
 }
 
-// marked is the event's path with what is known of it besides, as /proc/PID/exe
-// has it of a program that was deleted.
+// marked is the event's path with marks such as the "(deleted)" of /proc/PID/exe.
 func marked(e *schema.KernelEvent) string {
 	s, marks := e.Value, e.Marks.String()
 	if e.Truncated&schema.FieldValue != 0 {

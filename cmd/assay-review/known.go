@@ -111,7 +111,7 @@ func (k *knownRuns) add(ctx context.Context, b *view.Bundle) {
 	}
 }
 
-// remember puts what was read into the index. Where that fails, it is read again next time.
+// remember adds what was read to the index. If that fails, it is read again next time.
 func (s *knownStore) remember(ctx context.Context) {
 	_ = s.Remember(context.WithoutCancel(ctx), s.read)
 	clear(s.read)

@@ -231,8 +231,8 @@ func within(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return sandbox.Below(path, dir) })
 }
 
-// tools are the directories in a home from which PATH has programs, such as ~/.cargo. The checks see those of them that
-// the run has left alone, as far as the kernel layer can tell.
+// tools are the directories in a home that are in PATH, such as ~/.cargo. The checks see those that the run did not
+// change, according to the kernel layer.
 func (k *keptCheck) tools() []string {
 	if k.in.Health.KernelState != schema.Complete {
 		return nil
@@ -341,8 +341,8 @@ func (k *keptCheck) weigh(gate *contract.Gate) {
 	}
 }
 
-// leftBehind tells of what the command wrote elsewhere on this very host, such as installed programs: the checks could
-// read that.
+// leftBehind warns about files that the command wrote elsewhere on this host, such as installed programs, since the
+// checks could read them.
 func (k *keptCheck) leftBehind() {
 	left := slices.DeleteFunc(slices.Clone(k.left), func(path string) bool { return within(path, k.away.Empty) })
 	why := "the checks could read what the run left on this host outside of its workspace: " + firstOf(left)

@@ -40,9 +40,9 @@ func (e *ending) released(sealed bool) {
 func (e *ending) releasing() bool { return e.state.Load() != nil }
 
 const (
-	// endTime is how long what was told to end may take for that.
+	// endTime is how long something may take to end after it was told to.
 	endTime = time.Second
-	// tellTime bounds how long somebody who may not read stderr is told why.
+	// tellTime bounds how long writing the reason to stderr may take, which nobody may be reading.
 	tellTime = 500 * time.Millisecond
 	// sealTime is what the sealing has after the grace of a run that was told to end before.
 	sealTime = time.Second
@@ -118,13 +118,14 @@ func (e *ending) abandon() error {
 	return console.ExitError{Code: runner.ExitRunner}
 }
 
-// messageQueue is where the messages of a run go, so that no run waits for whoever reads stderr.
+// messageQueue takes the messages of a run, so that no run waits for the reader of stderr.
 type messageQueue struct {
 	*console.Queue
 	app *app
 }
 
-// queueMessages makes a run's messages wait for whoever reads stderr instead of the run.
+// queueMessages queues a run's messages, so that the run does not wait for the reader of
+// stderr.
 func (a *app) queueMessages() *messageQueue {
 	q := &messageQueue{console.NewQueue(a.stderr), a}
 	a.say.W = q

@@ -11,8 +11,8 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
-// lifeline is the value of --lifeline: a descriptor whose other end is held by whoever started the run. When that
-// end is closed, which the death of its holder does too, the run is cancelled. The zero value is none.
+// lifeline is the value of --lifeline: a descriptor whose other end the starter of the run holds. When that end
+// is closed, also by the death of its holder, the run is cancelled. The zero value means none.
 type lifeline struct{ file *os.File }
 
 func (l *lifeline) String() string {

@@ -83,8 +83,8 @@ func descriptorHint(err error) error {
 	return err
 }
 
-// observeHint adds what helps. Runs need none of it: where they cannot share an observer,
-// each loads its own programs.
+// observeHint adds a hint. Runs do not need a shared observer: without one, each loads
+// its own programs.
 func observeHint(err error) error {
 	var p *kernel.PlaceError
 	var u *kernel.Unavailable

@@ -1,8 +1,8 @@
 // Package index remembers what was read of the bundles of a store, in a database beside them.
 //
-// It is a cache: whatever is wrong with the database, it is made anew, and what it has of a
-// bundle whose file has changed counts for nothing. It is used only in a folder that nobody
-// else can write to: whoever can change it decides what a query finds.
+// It is a cache: a damaged database is rebuilt, and an entry of a bundle whose file has
+// changed is ignored. It is used only in a folder that nobody else can write to: whoever
+// can change it decides what a query finds.
 package index
 
 import (
@@ -25,7 +25,8 @@ import (
 // Name is the database's name in the store.
 const Name = ".index.sqlite"
 
-// version is that of the table, and of what its rows hold. Another's database is made anew.
+// version is that of the table, and of what its rows hold. A database of another version is
+// rebuilt.
 const version = 2
 
 // table has a row for each bundle. What belongs to a query is NULL until one has verified the
