@@ -71,9 +71,12 @@ func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
 	if err != nil {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	}
-	dir, err := filepath.Abs(f.dir)
-	if f.dir == "" {
+	dir := f.dir
+	if dir == "" {
 		dir, err = os.MkdirTemp("", "assay-suite-check-*")
+	}
+	if err == nil {
+		dir, err = suite.RealPath(dir)
 	}
 	if err != nil {
 		return err

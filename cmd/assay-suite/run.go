@@ -73,7 +73,7 @@ func (a *app) run(file string, f *runFlags) error {
 	if err != nil {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	}
-	dir, err := filepath.Abs(f.dir)
+	dir, err := suite.RealPath(f.dir)
 	if err != nil {
 		return err
 	}

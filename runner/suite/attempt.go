@@ -307,6 +307,8 @@ type Work struct {
 	Policy   Copy `json:"policy,omitzero"`
 	// Evaluation lacks the workspace and the others.
 	Evaluation schema.EvaluationDefinition `json:"evaluation"`
+	// Private are files of the coordinator's machine that tell how the agent is judged. A sandbox hides them.
+	Private []string `json:"private,omitzero"`
 }
 
 // Copy is a file's base name, which tells its notation, and its bytes. The zero value is no file.
@@ -324,7 +326,7 @@ func readCopy(path string) (Copy, error) {
 func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, error) {
 	t, agent := f.task(a.Task), f.agent(a.Agent)
 	w := &Work{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
-		WorkspaceDigest: workspaceDigest, Evaluation: t.evaluation()}
+		WorkspaceDigest: workspaceDigest, Evaluation: f.evaluation(t, agent), Private: f.private(t)}
 	if t.Workspace != "" {
 		w.Workspace = f.path(t.Workspace)
 	}

@@ -53,7 +53,8 @@ type File struct {
 	Retries *int      `json:"retries"`
 	Exclude []Exclude `json:"exclude"`
 
-	dir string // of the file: relative paths are relative to it
+	dir  string // of the file: relative paths are relative to it
+	file string // its absolute path
 }
 
 // Exclude leaves out an agent at a task; an empty field stands for all.
@@ -120,13 +121,13 @@ func Load(path string, rules func(path string) error) (*File, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFile, path, maxFile)
 	}
-	dir, err := filepath.Abs(filepath.Dir(path))
+	dir, err := RealPath(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFile, err)
 	}
 	f := &File{}
 	lines, err := strict.DecodeAll(data, f)
-	f.dir = dir
+	f.dir, f.file = dir, filepath.Join(dir, filepath.Base(path))
 	c := &checker{file: f, lines: lines, rules: rules}
 	if err != nil {
 		c.faults = append(c.faults, err)

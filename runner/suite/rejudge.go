@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/assay-run/assay-run/runner/suite/ledger"
@@ -151,7 +150,7 @@ func (c *Coordinator) judgeAgain(ctx context.Context, a *attempt) (*schema.Suite
 	}
 	exam := c.exam(t, bundle)
 	exam.Evaluation = func(was schema.EvaluationDefinition) schema.EvaluationDefinition {
-		return asNow(was, t.evaluation())
+		return asNow(was, c.File.evaluation(t, c.File.agent(a.Agent)))
 	}
 	found, err := c.Examine(ctx, exam)
 	if err != nil {
@@ -213,15 +212,18 @@ func (c *Coordinator) judgeByContract(ctx context.Context, t *Task, bundle, dir 
 	return syncTree(c.Dir, dir)
 }
 
-// asNow is what a task says now of what an agent must not do, with the paths that a worker added for its directories:
-// those beside the workspace.
+// asNow is what a task says now of what an agent must not do, with what a worker added for its directories.
 func asNow(was, now schema.EvaluationDefinition) schema.EvaluationDefinition {
 	now.Workspace, now.Others, now.Agent = was.Workspace, was.Others, was.Agent
-	now.Hidden = slices.Clone(now.Hidden)
 	for _, w := range was.Workspace {
-		for _, path := range was.Hidden {
-			if strings.HasPrefix(path, filepath.Dir(w)+"/") && !slices.Contains(now.Hidden, path) {
-				now.Hidden = append(now.Hidden, path)
+		for _, lists := range []struct {
+			was []string
+			now *[]string
+		}{{was.Hidden, &now.Hidden}, {was.Protected, &now.Protected}} {
+			for _, pattern := range lists.was {
+				if ofWorker(pattern, w) && !slices.Contains(*lists.now, pattern) {
+					*lists.now = append(*lists.now, pattern)
+				}
 			}
 		}
 	}

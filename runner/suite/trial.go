@@ -17,7 +17,8 @@ const (
 // Trial is a suite that tries the tasks themselves: once with the solution of each that has one, once with nothing
 // done, or both. Models are not reached.
 func (f *File) Trial(oracle, nop bool) *File {
-	t := &File{Name: f.Name, Attempts: 1, Retries: f.Retries, Tasks: slices.Clone(f.Tasks), dir: f.dir}
+	t := &File{Name: f.Name, Attempts: 1, Retries: f.Retries, Tasks: slices.Clone(f.Tasks), dir: f.dir,
+		file: f.file}
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
 		task.Model = runner.Model{}

@@ -252,16 +252,19 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 			return err
 		}
 	}
-	work.Evaluation.Workspace = []string{copied}
-	work.Evaluation.Hidden = append(work.Evaluation.Hidden, filepath.Join(dir, "evaluation.yaml"))
-	if s.Contract != "" {
-		work.Evaluation.Hidden = append(work.Evaluation.Hidden, s.Contract)
-	}
-	for other := range w.Jobs {
-		if other != i {
-			work.Evaluation.Others = append(work.Evaluation.Others, filepath.Join(w.slotDir(other), "**"))
+	if s.Policy != "" {
+		var source []string
+		if real, err := filepath.EvalSymlinks(work.Workspace); err == nil && work.Workspace != "" {
+			source = []string{real}
+		}
+		s.Policy, err = confined(s.Policy, append([]string{w.ground()}, work.Private...), source,
+			[]string{copied, prompt})
+		if err != nil {
+			return err
 		}
 	}
+	work.Evaluation.Workspace = []string{copied}
+	w.reserve(&work.Evaluation, i)
 	evaluation, err := EvaluationFile(work.Evaluation)
 	if err != nil {
 		return err

@@ -91,6 +91,7 @@ type Ledger struct {
 	lock *os.File // held from Open to Close
 	file *os.File
 	next uint64
+	size int64 // of the file
 	err  error // a writer that failed stays broken
 	now  func() time.Time
 }
@@ -125,7 +126,7 @@ func Open(dir string) (l *Ledger, lines []Line, cut int64, err error) {
 			return l, nil, 0, fmt.Errorf("cut the torn last line of %s: %w", path, err)
 		}
 	}
-	l.next = uint64(len(lines))
+	l.next, l.size = uint64(len(lines)), whole
 	return l, lines, cut, errors.Join(l.file.Sync(), syncDir(dir))
 }
 
@@ -203,13 +204,20 @@ func (l *Ledger) Append(lines ...Line) error {
 		}
 		text = append(append(text, line...), '\n')
 	}
+	switch info, err := l.file.Stat(); {
+	case err != nil:
+		return l.fail(err)
+	case info.Size() != l.size:
+		return l.fail(fmt.Errorf("%w: somebody else changed it: it has %d bytes, want %d", ErrDamaged, info.Size(),
+			l.size))
+	}
 	if _, err := l.file.Write(text); err != nil {
 		return l.fail(err)
 	}
 	if err := l.file.Sync(); err != nil {
 		return l.fail(err)
 	}
-	l.next += uint64(len(lines))
+	l.next, l.size = l.next+uint64(len(lines)), l.size+int64(len(text))
 	return nil
 }
 

@@ -171,3 +171,29 @@ func TestAClockThatIsSetBackChangesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestALedgerThatSomebodyElseWritesIsDamaged writes as an agent could that has the rights of its recorder.
+func TestALedgerThatSomebodyElseWritesIsDamaged(t *testing.T) {
+	dir := t.TempDir()
+	l, _, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Append(Line{Kind: Begun, Suite: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, Name), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"seq":1,"at":"","kind":"ended"}` + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(Line{Kind: Ended}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("it was %v", err)
+	}
+}
