@@ -119,8 +119,8 @@ func confined(path string, hide, keep, open []string) (string, error) {
 	return path, os.WriteFile(path, data, 0o600)
 }
 
-// evaluation is the task's evaluation file with what the suite knows besides: its own files are hidden, and they and the
-// workspace that others get copies of are protected.
+// evaluation is the task's evaluation file with what the suite knows besides: its own files are hidden, and they and
+// the workspace that others get copies of are protected.
 func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
 	e := t.evaluation()
 	e.Hidden, e.Protected = slices.Clone(e.Hidden), slices.Clone(e.Protected)
