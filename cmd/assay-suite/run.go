@@ -131,9 +131,12 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Told: told, Beats: beats, Examine: examine,
 		Judge: judgeBy(program),
 		Own:   host, OwnDir: filepath.Join(dir, "work", "local"),
-		OnVerdict: a.tellVerdict, OnNote: func(note string) { a.say.Info("%s", note) }}
-	c, err := suite.Open(config)
-	if err != nil {
+		OnNote: func(note string) { a.say.Info("%s", note) }}
+	shown := newProgress(a.say, a.stderr)
+	defer shown.done()
+	var c *suite.Coordinator
+	config.OnVerdict = func(at suite.Attempt, v *schema.SuiteTry) { shown.verdict(at, v, c.Counts) }
+	if c, err = suite.Open(config); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
@@ -214,18 +217,6 @@ func findProgram(given string) (string, error) {
 			"name it with --assay-run")
 	}
 	return path, nil
-}
-
-func (a *app) tellVerdict(at suite.Attempt, v *schema.SuiteTry) {
-	text := at.String()
-	if v.Try > 1 {
-		text += fmt.Sprintf(", try %d", v.Try)
-	}
-	text += ": " + described(v)
-	a.say.Info("%s", text)
-	for _, f := range v.Suspicions {
-		a.say.Warning("%s: %s: %s", at, f.Rule, f.Text)
-	}
 }
 
 // tellResults tells of each agent, and where the rest is.

@@ -50,7 +50,8 @@ var recorder = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// TestScripts runs every script of testdata/script. Condition [kernel]: a kernel layer can be recorded.
+// TestScripts runs every script of testdata/script. Condition [kernel]: a kernel layer can be recorded;
+// [userns]: there are user namespaces.
 func TestScripts(t *testing.T) {
 	dir, err := recorder()
 	if err != nil {
@@ -70,8 +71,11 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "kernel" {
+			switch cond {
+			case "kernel":
 				return kernel(), nil
+			case "userns":
+				return exec.Command("unshare", "-rm", "true").Run() == nil, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},

@@ -107,6 +107,8 @@ type Coordinator struct {
 	faults    map[cell]*faults
 	programs  map[string]string // digests of the agents' programs, by agent
 	inputs    map[cell]string   // see keepInputs
+	longest   map[cell]float64  // that a try has taken, in seconds
+	turns     map[string]int    // how often each agent was chosen
 }
 
 // attempt is what is known of one attempt.
@@ -162,7 +164,8 @@ func Open(c Config) (*Coordinator, error) {
 	}
 	co := &Coordinator{Config: c, ledger: l, asks: asks, tokens: map[string]*try{},
 		examined: make(chan examination), hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
-		programs: map[string]string{}, inputs: map[cell]string{}, pause: firstPause, now: time.Now}
+		programs: map[string]string{}, inputs: map[cell]string{}, longest: map[cell]float64{},
+		turns: map[string]int{}, pause: firstPause, now: time.Now}
 	if cut > 0 {
 		co.note("the last line of the ledger was torn and is cut off (%d bytes)", cut)
 	}
@@ -260,7 +263,7 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 			made[line.Attempt] = append(made[line.Attempt], *line.Verdict)
 			a.number, a.before = max(a.number, line.Try), nil
 			if current {
-				a.decide(line.Verdict)
+				c.decide(a, line.Verdict)
 			} else {
 				invalid[line.Attempt] = true
 				then, ok := with[line.Token]
@@ -377,9 +380,13 @@ func list(names []string) string {
 func runID(token string) string { return "try_" + token }
 
 // decide adds a try's verdict.
-func (a *attempt) decide(v *schema.SuiteTry) {
+func (c *Coordinator) decide(a *attempt, v *schema.SuiteTry) {
 	a.tries = append(a.tries, *v)
 	a.verdict = v
+	if v.Seconds != nil {
+		at := cell{a.Task, a.Agent}
+		c.longest[at] = max(c.longest[at], *v.Seconds)
+	}
 }
 
 // Run opens tries until all attempts have a verdict, or ctx ends; then what is open is waited for. It returns when
@@ -580,11 +587,7 @@ func (c *Coordinator) fill(ctx context.Context) error {
 		return nil
 	}
 	c.full = false
-	seconds := c.seconds()
-	slices.SortStableFunc(ready, func(a, b *attempt) int {
-		return cmp.Or(cmp.Compare(a.Attempt.Attempt, b.Attempt.Attempt), -cmp.Compare(seconds[a.Task], seconds[b.Task]))
-	})
-	ready = ready[:min(room, len(ready))]
+	ready = c.choose(ready, room)
 	lines := make([]ledger.Line, len(ready))
 	for i, a := range ready {
 		a.number++
@@ -606,19 +609,6 @@ func (c *Coordinator) fill(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// seconds is the longest that each task has taken.
-func (c *Coordinator) seconds() map[string]float64 {
-	longest := map[string]float64{}
-	for _, a := range c.attempts {
-		for _, t := range a.tries {
-			if t.Seconds != nil {
-				longest[a.Task] = max(longest[a.Task], *t.Seconds)
-			}
-		}
-	}
-	return longest
 }
 
 func newToken() string {
@@ -782,7 +772,7 @@ func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
 	delete(c.tokens, t.token)
 	a := t.of
 	a.open = nil
-	a.decide(v)
+	c.decide(a, v)
 	c.count(a.Attempt, v)
 	if v.Verdict == schema.SuiteInfrastructure {
 		a.next = c.now().Add(c.pause << min(len(a.tries)-a.earlier-1, 6))

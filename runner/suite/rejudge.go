@@ -121,7 +121,7 @@ func (c *Coordinator) again(a *attempt, v *schema.SuiteTry) error {
 		return err
 	}
 	a.number, a.before = v.Try, nil
-	a.decide(v)
+	c.decide(a, v)
 	a.earlier = len(a.tries)
 	if c.OnVerdict != nil {
 		c.OnVerdict(a.Attempt, v)

@@ -49,6 +49,21 @@ func (c *Coordinator) Results() *schema.SuiteResults {
 	return r
 }
 
+// Counts counts the attempts by their verdicts.
+func (c *Coordinator) Counts() (all schema.SuiteRates) {
+	for _, a := range c.attempts {
+		r := schema.SuiteAttempt{}
+		if v := a.verdict; v != nil && a.open == nil && !c.wants(a) {
+			r.Verdict = &v.Verdict
+		}
+		for _, t := range a.tries {
+			r.Suspicions = append(r.Suspicions, t.Suspicions...)
+		}
+		all.Add(&r)
+	}
+	return all
+}
+
 func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 	r := schema.SuiteAttempt{ID: a.String(), Task: a.Task, Agent: a.Agent, Attempt: a.Attempt.Attempt,
 		Identity: c.asks.Identities[a.Attempt], Tries: append([]schema.SuiteTry{}, a.tries...),

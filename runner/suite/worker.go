@@ -77,7 +77,8 @@ type Worker struct {
 	// Local says that the coordinator sees Dir: bundles are left there.
 	Local bool
 
-	host schema.SuiteHost
+	host   schema.SuiteHost
+	memory memory // of the machine, for the limits of what runs
 }
 
 // Run takes tries and runs them until ctx ends; what runs then goes on. When kill ends, what runs is cancelled. It
@@ -180,6 +181,11 @@ func (w *Worker) try(kill context.Context, work *Work, i int) *Ended {
 	beating, stop := context.WithCancel(context.WithoutCancel(kill))
 	defer stop()
 	go w.beat(beating, work.Token)
+	give, err := w.memory.take(kill, int64(work.Spec.Limits.Memory))
+	if err != nil {
+		return &Ended{Class: schema.SuiteWorkerLost, Reason: err.Error()}
+	}
+	defer give()
 	dir := w.slotDir(i)
 	if err := w.prepare(kill, dir, work, i); err != nil {
 		return setupFault(err)

@@ -1,0 +1,112 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner/suite"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// progress tells of verdicts: on a terminal by one line that is drawn again and again, below what else is said;
+// elsewhere by a line for each.
+type progress struct {
+	say *console.Messages
+
+	mu       sync.Mutex
+	terminal *os.File // nil: there is none
+	start    time.Time
+	text     string // of the line; empty: it is not drawn
+}
+
+func newProgress(say *console.Messages, w *os.File) *progress {
+	p := &progress{say: say, start: time.Now()}
+	if console.Terminal(w) && os.Getenv("TERM") != "dumb" && !say.Quiet {
+		p.terminal = w
+		say.W = above{p, w}
+	}
+	return p
+}
+
+// above writes what is said above the line.
+type above struct {
+	p *progress
+	w io.Writer
+}
+
+func (a above) Write(b []byte) (int, error) {
+	a.p.mu.Lock()
+	defer a.p.mu.Unlock()
+	a.p.clear()
+	n, err := a.w.Write(b)
+	a.p.draw()
+	return n, err
+}
+
+func (p *progress) clear() {
+	if p.text != "" {
+		io.WriteString(p.terminal, "\r\x1b[K")
+	}
+}
+
+func (p *progress) draw() {
+	if p.text != "" {
+		io.WriteString(p.terminal, p.text)
+	}
+}
+
+// verdict tells of a try's verdict, and how far the suite is.
+func (p *progress) verdict(at suite.Attempt, v *schema.SuiteTry, all func() schema.SuiteRates) {
+	text := at.String()
+	if v.Try > 1 {
+		text += fmt.Sprintf(", try %d", v.Try)
+	}
+	text += ": " + described(v)
+	if p.terminal == nil {
+		p.say.Info("%s", text)
+	} else {
+		p.far(all(), text)
+	}
+	for _, f := range v.Suspicions {
+		p.say.Warning("%s: %s: %s", at, f.Rule, f.Text)
+	}
+}
+
+// far draws how far the suite is, and the last verdict.
+func (p *progress) far(all schema.SuiteRates, last string) {
+	text := fmt.Sprintf("assay-suite: %d of %d", all.Attempts-all.Pending, all.Attempts)
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{all.Passed, "passed"}, {all.Failed, "failed"}, {all.Inconclusive, "inconclusive"},
+		{all.Infrastructure, "infrastructure"}, {all.Suspicious, "suspicious"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.what)
+		}
+	}
+	text += fmt.Sprintf(", %v; %s", time.Since(p.start).Round(time.Second), last)
+	line := []rune(console.Printable(strings.ReplaceAll(text, "\n", " ")))
+	if width := console.Width(p.terminal); len(line) >= width {
+		line = line[:width-1]
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	p.text = string(line)
+	p.draw()
+}
+
+// done takes the line away.
+func (p *progress) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	p.text = ""
+}

@@ -1,0 +1,69 @@
+//go:build linux
+
+package suite
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAgentsTakeTurnsAndTheLongestGoesFirst chooses one attempt after the other, of which none ends.
+func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
+	c := &Coordinator{tokens: map[string]*try{}, turns: map[string]int{},
+		longest: map[cell]float64{{"short", "a"}: 1, {"long", "a"}: 9, {"short", "b"}: 1, {"long", "b"}: 9}}
+	var ready []*attempt
+	for _, agent := range []string{"a", "b"} {
+		for _, task := range []string{"short", "long", "new"} {
+			for n := range 2 {
+				ready = append(ready, &attempt{Attempt: Attempt{Task: task, Agent: agent, Attempt: n + 1}})
+			}
+		}
+	}
+	var got []string
+	for _, a := range c.choose(ready, 100) {
+		got = append(got, a.String())
+	}
+	want := "new/a/1 new/b/1 new/a/2 new/b/2 long/a/1 long/b/1 long/a/2 long/b/2 short/a/1 short/b/1 short/a/2 short/b/2"
+	if strings.Join(got, " ") != want {
+		t.Errorf("it was %v, want %v", got, want)
+	}
+	// An agent with open tries waits for the other.
+	open := &attempt{Attempt: Attempt{Task: "x", Agent: "a"}}
+	c.tokens["1"], c.tokens["2"] = &try{of: open}, &try{of: open}
+	got = nil
+	for _, a := range c.choose(ready, 3) {
+		got = append(got, a.Agent)
+	}
+	if strings.Join(got, "") != "bba" && strings.Join(got, "") != "bbb" {
+		t.Errorf("then it was %v", got)
+	}
+}
+
+// TestMemoryBoundsWhatRuns promises no more than there is, and more than that alone.
+func TestMemoryBoundsWhatRuns(t *testing.T) {
+	var m memory
+	ctx := context.Background()
+	give, err := m.take(ctx, machineMemory()*2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none, err := m.take(ctx, 0); err != nil {
+		t.Fatal(err)
+	} else {
+		none()
+	}
+	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer stop()
+	if _, err := m.take(short, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("beside all memory there was more: %v", err)
+	}
+	give()
+	give, err = m.take(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	give()
+}
