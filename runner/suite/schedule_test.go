@@ -26,7 +26,8 @@ func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 	for _, a := range c.choose(ready, 100) {
 		got = append(got, a.String())
 	}
-	want := "new/a/1 new/b/1 new/a/2 new/b/2 long/a/1 long/b/1 long/a/2 long/b/2 short/a/1 short/b/1 short/a/2 short/b/2"
+	want := "new/a/1 new/b/1 new/a/2 new/b/2 long/a/1 long/b/1 long/a/2 long/b/2 " +
+		"short/a/1 short/b/1 short/a/2 short/b/2"
 	if strings.Join(got, " ") != want {
 		t.Errorf("it was %v, want %v", got, want)
 	}
