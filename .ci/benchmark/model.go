@@ -56,8 +56,11 @@ func modelProvider(w http.ResponseWriter, r *http.Request) {
 func modelProxy(args []string) {
 	target, err := url.Parse(args[0])
 	check(err)
-	s := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
-		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }})
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		check(http.NewResponseController(w).EnableFullDuplex()) // else the answer may close the body under the proxy
+		proxy.ServeHTTP(w, r)
+	}))
 	defer s.Close()
 	cmd := exec.Command(args[1], args[2:]...)
 	cmd.Env = append(os.Environ(), "ANTHROPIC_BASE_URL="+s.URL)

@@ -70,6 +70,14 @@ type Endpoint struct {
 // maxHeader bounds the header of a request, in bytes. Providers accept less.
 const maxHeader = 128 << 10
 
+// pool keeps buffers that answers pass through.
+type pool struct{ sync.Pool }
+
+func (p *pool) Get() []byte  { return *p.Pool.Get().(*[]byte) }
+func (p *pool) Put(b []byte) { p.Pool.Put(&b) }
+
+var buffers = &pool{sync.Pool{New: func() any { return new(make([]byte, 32<<10)) }}}
+
 // MaxConnections bounds the connections of a listener.
 const MaxConnections = 1000
 
@@ -101,6 +109,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 			Rewrite:        func(r *httputil.ProxyRequest) { route.rewrite(r) },
 			ModifyResponse: func(r *http.Response) error { return guard(r, route.Key) },
 			ErrorHandler:   e.unreachable, ErrorLog: quiet, Transport: transport, FlushInterval: -1,
+			BufferPool: buffers,
 		}
 	}
 	e.Serve(l)

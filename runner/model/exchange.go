@@ -173,6 +173,9 @@ func (t *passage) reader() io.Reader {
 	if t.file != nil {
 		parts = append(parts, io.NewSectionReader(t.file, 0, t.size-t.kept))
 	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
 	return io.MultiReader(parts...)
 }
 

@@ -43,49 +43,47 @@ type guarded struct {
 	trailer func() http.Header
 	key     []byte // empty: nothing is looked for
 	x       *exchange
-	held    []byte // read, and not given
-	ready   int    // so many of them may be given
-	err     error  // after them
+	held    []byte // read, and not given: the beginning of the key, or less than that
+	err     error  // what comes next
 }
 
-func (g *guarded) Read(b []byte) (int, error) {
-	if len(g.key) == 0 {
-		n, err := g.body.Read(b)
-		g.ended(err)
-		return n, err
+// Read needs room for more than the key.
+func (g *guarded) Read(b []byte) (n int, err error) {
+	if len(b) <= len(g.key) {
+		return 0, io.ErrShortBuffer
 	}
-	for g.ready == 0 && g.err == nil {
-		g.fill(len(b))
+	for n == 0 && g.err == nil {
+		n = g.read(b)
 	}
-	if g.ready == 0 {
-		return 0, g.err
+	if n > 0 {
+		return n, nil
 	}
-	n := copy(b, g.held[:g.ready])
-	g.held, g.ready = g.held[n:], g.ready-n
-	return n, nil
+	return 0, g.err
 }
 
-// fill reads once, and sees what may be given.
-func (g *guarded) fill(most int) {
-	buf := make([]byte, len(g.held), len(g.held)+most)
-	copy(buf, g.held)
-	n, err := g.body.Read(buf[len(buf):cap(buf)])
-	g.held = buf[:len(buf)+n]
-	if at := bytes.Index(g.held, g.key); at >= 0 {
-		g.held, g.ready, g.err = g.held[:at], at, errKey
-		g.x.failure = schema.ModelErrorKey
-		return
+// read reads once, and returns how much of it may be given.
+func (g *guarded) read(b []byte) (ready int) {
+	n := copy(b, g.held)
+	m, err := g.body.Read(b[n:])
+	b = b[:n+m]
+	if at := bytes.Index(b, g.key); at >= 0 && len(g.key) > 0 {
+		g.held, g.err, g.x.failure = nil, errKey, schema.ModelErrorKey
+		return at
 	}
 	if g.err = err; err == nil {
-		g.ready = len(g.held) - beginning(g.held, g.key)
-		return
+		ready = len(b) - beginning(b, g.key)
+		g.held = append(g.held[:0], b[ready:]...)
+		return ready
 	}
-	if err == io.EOF && inHeader(g.trailer(), string(g.key)) {
-		g.err = errKey
-		g.x.failure = schema.ModelErrorKey
+	if err == io.EOF && len(g.key) > 0 && inHeader(g.trailer(), string(g.key)) {
+		g.err, g.x.failure = errKey, schema.ModelErrorKey
 	}
-	g.ready = len(g.held) // no more comes
-	g.ended(err)
+	g.held = nil // no more comes
+	g.x.whole = g.x.whole || err == io.EOF
+	if err != io.EOF && g.x.failure == "" {
+		g.x.failure = schema.ModelErrorBroken
+	}
+	return len(b)
 }
 
 // beginning is how many bytes at the end of b are the beginning of key.
@@ -96,14 +94,6 @@ func beginning(b, key []byte) int {
 		}
 	}
 	return 0
-}
-
-// ended notes how the provider's answer ended.
-func (g *guarded) ended(err error) {
-	g.x.whole = g.x.whole || err == io.EOF
-	if err != nil && err != io.EOF && g.x.failure == "" {
-		g.x.failure = schema.ModelErrorBroken
-	}
 }
 
 func (g *guarded) Close() error { return g.body.Close() }

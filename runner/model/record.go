@@ -429,10 +429,9 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 		e.RetryOf = new(seq)
 	}
 	var seq uint64
-	r.fit(&e)
-	err := r.cfg.Log.Append(schema.ModelPath, func(n uint64) any {
+	err := r.cfg.Log.Recorder.Append(schema.ModelPath, func(dst []byte, n uint64) []byte {
 		seq = n
-		return r.event(&e, n)
+		return append(dst, r.fit(&e, n)...)
 	})
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("record a request to a model: %w", err)
@@ -455,18 +454,23 @@ func (x *exchange) digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-func (r *Recorder) event(e *schema.ModelEventBody, seq uint64) *schema.ModelEvent {
-	return &schema.ModelEvent{Schema: schema.ModelEventV0, RunID: r.cfg.Log.RunID, Seq: seq, ModelEventBody: *e}
-}
-
-// fit leaves out of a line what readers of the layer refuse: an agent must not be able to spoil the bundle.
-func (r *Recorder) fit(e *schema.ModelEventBody) {
-	line, err := schema.Line(r.event(e, 0))
-	many := r.lines+len(line) > maxLines
+// fit is the line of an exchange, without what readers of the layer refuse: an agent must not be able to spoil the
+// bundle.
+func (r *Recorder) fit(e *schema.ModelEventBody, seq uint64) (line []byte) {
+	encode := func() []byte {
+		line, err := schema.Line(&schema.ModelEvent{Schema: schema.ModelEventV0, RunID: r.cfg.Log.RunID, Seq: seq,
+			ModelEventBody: *e})
+		if err != nil {
+			return nil
+		}
+		return bytes.TrimSuffix(line, []byte("\n"))
+	}
 	defer func() { r.lines += len(line) }()
-	if err == nil && len(line) <= maxLine && !many {
-		if _, err = schema.NewLineDecoder(schema.ModelPath).Decode(bytes.TrimSuffix(line, []byte("\n"))); err == nil {
-			return
+	line = encode()
+	many := r.lines+len(line) > maxLines
+	if line != nil && len(line) <= maxLine && !many {
+		if _, err := schema.NewLineDecoder(schema.ModelPath).Decode(line); err == nil {
+			return line
 		}
 	}
 	r.reasons[reasonLeftOut]++
@@ -481,7 +485,7 @@ func (r *Recorder) fit(e *schema.ModelEventBody) {
 	if many {
 		e.ToolCalls, e.ToolResults, e.FinishReasons = []schema.ModelToolCall{}, []schema.ModelToolResult{}, []string{}
 	}
-	line, _ = schema.Line(r.event(e, 0))
+	return encode() // plain data always encodes
 }
 
 // count adds a line to the totals.
