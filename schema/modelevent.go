@@ -2,7 +2,9 @@ package schema
 
 import (
 	"cmp"
+	"fmt"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -137,8 +139,20 @@ type ModelBody struct {
 	// member that has the text. Absent without bodies, and if LeftOut.
 	Body jsontext.Value `json:"body,omitzero"`
 	Text bool           `json:"text,omitzero"`
+	// Base is what of a request's body an earlier line has, and Body has not. Nil: nothing.
+	Base *ModelBase `json:"base,omitzero"`
 	// LeftOut tells that the body was too much to keep.
 	LeftOut bool `json:"left_out,omitzero"`
+}
+
+// ModelBase says what of a JSON object stands in the body of an earlier line, as a whole.
+type ModelBase struct {
+	Seq uint64 `json:"seq"` // of that line
+	// Members are the names of members that are the same there.
+	Members []string `json:"members,omitzero"`
+	// Items are, for members that are arrays, runs of items that are the same there: the index of the first, which is
+	// the same in both, and how many they are. Body has the other items, in their order.
+	Items map[string][][2]int `json:"items,omitzero"`
 }
 
 // orNull reads a value or null, which is nil.
@@ -329,6 +343,8 @@ func (d lineReader) modelBody() (b ModelBody, err error) {
 			b.Body, err = d.rawMessage()
 		case "text":
 			b.Text, err = d.boolean()
+		case "base":
+			b.Base, err = d.modelBase()
 		case "left_out":
 			b.LeftOut, err = d.boolean()
 		default:
@@ -337,4 +353,16 @@ func (d lineReader) modelBody() (b ModelBody, err error) {
 		return err
 	})
 	return b, cmp.Or(err, have.need("bytes", "sha256"))
+}
+
+func (d lineReader) modelBase() (*ModelBase, error) {
+	raw, err := d.rawMessage()
+	if err != nil {
+		return nil, err
+	}
+	b := new(ModelBase)
+	if err := json.Unmarshal(raw, b); err != nil {
+		return nil, fmt.Errorf("base: %w", err)
+	}
+	return b, nil
 }

@@ -242,6 +242,7 @@ func FuzzLine(f *testing.F) {
 // Lines that have every member between them are decoded with every field: a field that is
 // added to a type is read, too.
 func TestEveryFieldIsDecoded(t *testing.T) {
+	const base = `"base":{"seq":1,"members":["m"],"items":{"messages":[[0,1]]}},`
 	hex := strings.Repeat("a", 64)
 	head := func(id string) string { return fmt.Sprintf(`{"schema":%q,"run_id":"r","seq":7,`, id) }
 	reported := `"tool":"t","source":"gateway","client_id":"c","proposal_id":"p","action_id":"a","tool_call_id":"i",` +
@@ -282,8 +283,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"usage_raw":{},"tool_calls":[{"id":"i","name":"n","arguments":{},"arguments_text":"{","provider_executed":true,` +
 			`"complete":true}],"tool_results":[{"id":"i","name":"n","is_error":true}],"timings":{"first_byte_ns":1,` +
 			`"end_ns":2},"cost":0.5,"request":{"bytes":1,"sha256":"sha256:` + hex + `","body":{},"text":true,` +
-			`"left_out":true},"response":{"bytes":1,"sha256":"sha256:` + hex +
-			`","body":"x","text":true,"left_out":true},` +
+			base + `"left_out":true},"response":{"bytes":1,"sha256":"sha256:` + hex +
+			`","body":"x","text":true,` + base + `"left_out":true},` +
 			`"unknown":1,"unknown_kinds":["k"],"response_headers":{"retry-after":"1"},` +
 			`"replayed":{"seq":1,"drift":1,"places":["/a"],"redacted":true}}`},
 	} {

@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,20 +73,8 @@ func modelProxy(args []string) {
 // modelClient SCALE asks the model of its environment and prints modelFigures.
 func modelClient(args []string) {
 	scale := number(args[0])
-	ask := func(query, body string) *http.Response {
-		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost,
-			os.Getenv("ANTHROPIC_BASE_URL")+"/v1/messages?"+query, strings.NewReader(body))
-		check(err)
-		r.Header.Set("X-Api-Key", os.Getenv("ANTHROPIC_API_KEY"))
-		res, err := http.DefaultClient.Do(r)
-		check(err)
-		if res.StatusCode != http.StatusOK {
-			check(fmt.Errorf("the model answered %s", res.Status))
-		}
-		return res
-	}
 	stream := func(n int, pause time.Duration) (late []float64) {
-		res := ask(fmt.Sprintf("n=%d&pause=%s", n, pause), `{"model":"m","stream":true,"messages":[]}`)
+		res := askModel(fmt.Sprintf("n=%d&pause=%s", n, pause), `{"model":"m","stream":true,"messages":[]}`)
 		defer res.Body.Close()
 		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 			_, at, found := bytes.Cut(lines.Bytes(), []byte(`"text":"`))
@@ -104,7 +94,7 @@ func modelClient(args []string) {
 		for range n {
 			time.Sleep(pause)
 			began := time.Now()
-			res := ask("", body)
+			res := askModel("", body)
 			_, err := io.Copy(io.Discard, res.Body)
 			check(err)
 			res.Body.Close()
@@ -125,6 +115,63 @@ func modelClient(args []string) {
 	fmt.Println(f.piece, f.event, f.request, f.large, f.memory)
 }
 
+// modelTurns has a conversation of so many turns, whose last request has about so many bytes, as Claude Code has it: it
+// sends all of it each time, and a mark for the cache wanders. It prints how many bytes of it differ.
+func modelTurns(args []string) {
+	turns, bytes := number(args[0]), number(args[1])
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func(n int) string { // which compresses as English does
+		var b strings.Builder
+		for b.Len() < n {
+			fmt.Fprintf(&b, "%x ", random.IntN(1<<16))
+		}
+		return b.String()
+	}
+	head := fmt.Sprintf(`{"model":"m","system":[{"type":"text","text":"%s"}],"tools":[`, text(12_000))
+	for i := range 18 {
+		head += fmt.Sprintf(`{"name":"tool%d","description":"%s","input_schema":{"type":"object"}},`, i, text(800))
+	}
+	head = strings.TrimSuffix(head, ",") + `],"messages":[`
+	var messages []string
+	distinct := len(head)
+	say := func(message string) {
+		distinct += len(message)
+		messages = append(messages, message)
+	}
+	const mark = `,"cache_control":{"type":"ephemeral"}}]}`
+	say(fmt.Sprintf(`{"role":"user","content":[{"type":"text","text":"%s"}]}`, text(bytes/turns)))
+	for turn := range turns {
+		last := len(messages) - 1
+		body := head + strings.Join(messages[:last], ",")
+		if last > 0 {
+			body += ","
+		}
+		res := askModel("", body+strings.TrimSuffix(messages[last], "}]}")+mark+"]}")
+		_, err := io.Copy(io.Discard, res.Body)
+		check(err)
+		res.Body.Close()
+		say(fmt.Sprintf(`{"role":"assistant","content":[{"type":"text","text":"%s"},{"type":"tool_use","id":"toolu_%d",`+
+			`"name":"tool1","input":{"a":"%s"}}]}`, text(300), turn, text(200)))
+		say(fmt.Sprintf(`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_%d","content":"%s"}]}`, turn,
+			text(bytes/turns-600)))
+	}
+	fmt.Println(distinct)
+}
+
+// askModel asks the model of the environment.
+func askModel(query, body string) *http.Response {
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost,
+		os.Getenv("ANTHROPIC_BASE_URL")+"/v1/messages?"+query, strings.NewReader(body))
+	check(err)
+	r.Header.Set("X-Api-Key", os.Getenv("ANTHROPIC_API_KEY"))
+	res, err := http.DefaultClient.Do(r)
+	check(err)
+	if res.StatusCode != http.StatusOK {
+		check(fmt.Errorf("the model answered %s", res.Status))
+	}
+	return res
+}
+
 // highestMemory is the most that a process had resident, in MiB.
 func highestMemory(pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -136,7 +183,7 @@ func highestMemory(pid int) float64 {
 // models are the model gateway's cases: a client asks the provider itself, through a bare proxy and
 // through the gateway of a run, in turns.
 func (b *bench) models(self string) []single {
-	measured := sync.OnceValue(func() (r struct{ piece, event, request, large, memory float64 }) {
+	measured := sync.OnceValue(func() (r struct{ piece, event, request, large, proxied, memory float64 }) {
 		provider := httptest.NewServer(http.HandlerFunc(modelProvider))
 		defer provider.Close()
 		check(os.Setenv("ANTHROPIC_API_KEY", modelKey))
@@ -162,6 +209,7 @@ func (b *bench) models(self string) []single {
 		r.event = ratio(func(f modelFigures) float64 { return f.event }, proxied)
 		r.request = ratio(func(f modelFigures) float64 { return f.request }, proxied)
 		r.large = ratio(func(f modelFigures) float64 { return f.large }, direct)
+		r.proxied = ratio(func(f modelFigures) float64 { return f.large }, proxied)
 		r.memory = slices.MaxFunc(ours, func(a, b modelFigures) int { return int(a.memory - b.memory) }).memory
 		return r
 	})
@@ -172,10 +220,30 @@ func (b *bench) models(self string) []single {
 			func() float64 { return measured().event }},
 		{"model gateway, a small request, beside a bare proxy", "x", 1.15,
 			func() float64 { return measured().request }},
-		// It is read whole before it is passed on: what a budget and a policy decide by is at its end.
-		{"model gateway, a request of 5 MB, beside none", "x", noBound, func() float64 { return measured().large }},
+		{"model gateway, a request of 5 MB, beside none", "x", 1.2, func() float64 { return measured().large }},
+		{"model gateway, a request of 5 MB, beside a bare proxy", "x", noBound,
+			func() float64 { return measured().proxied }},
 		{"model gateway, memory that requests of 5 MB add", "MiB", 16, func() float64 { return measured().memory }},
+		{"model gateway, bundle of 200 turns up to 5 MB, beside what differs in them", "x", 1.3,
+			func() float64 { return b.modelTurns(self, 200, 5_000_000) }},
 	}
+}
+
+// modelTurns is the size of a bundle of modelTurns, beside the bytes that differ.
+func (b *bench) modelTurns(self string, turns, bytes int) float64 {
+	provider := httptest.NewServer(http.HandlerFunc(modelProvider))
+	defer provider.Close()
+	check(os.Setenv("ANTHROPIC_API_KEY", modelKey))
+	path := filepath.Join(b.dir, "turns.tar.gz")
+	cmd := b.run([]string{"--kernel", "off", "--model-gateway", "--model-upstream", "anthropic=" + provider.URL,
+		"-o", path}, self, "model-turns", strconv.Itoa(turns), strconv.Itoa(bytes))()
+	cmd.Dir, cmd.Stderr = b.dir, os.Stderr
+	out, err := cmd.Output()
+	check(err)
+	info, err := os.Stat(path)
+	check(err)
+	b.clean()
+	return float64(info.Size()) / float64(number(strings.TrimSpace(string(out))))
 }
 
 // modelFigures runs a client.

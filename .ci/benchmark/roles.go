@@ -32,6 +32,7 @@ var roles = map[string]func(args []string){
 	"mcp-calls":     mcpCalls,
 	"model-client":  modelClient,
 	"model-proxy":   modelProxy,
+	"model-turns":   modelTurns,
 }
 
 func number(s string) int {

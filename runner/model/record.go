@@ -27,7 +27,7 @@ import (
 const (
 	maxDecoded  = 256 << 20 // bytes of a body without its content encoding
 	maxBody     = 64 << 20  // bytes of a body that is kept
-	maxSkeleton = 400 << 10 // bytes of a body in a line, whose texts are members of their own
+	maxSkeleton = 2 << 20   // bytes of a body whose texts are members of their own
 	maxCallText = 64 << 10  // bytes of a call's arguments in a line, in the same way
 	maxInLine   = 512 << 10 // bytes of all calls in a line
 	minBlob     = 256       // bytes of a text that is a member of its own
@@ -92,6 +92,7 @@ type Recorder struct {
 	replay  schema.ModelReplay
 	reasons map[string]uint64 // why the layer is less than complete, with how often
 	lines   int               // bytes of lines
+	bases   tape.Bases
 	err     error
 }
 
@@ -429,12 +430,19 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 		e.RetryOf = new(seq)
 	}
 	var seq uint64
+	whole := e.Request.Body
+	if !e.Request.Text && whole != nil {
+		e.Request.Body, e.Request.Base = r.bases.Cut(whole)
+	}
 	err := r.cfg.Log.Recorder.Append(schema.ModelPath, func(dst []byte, n uint64) []byte {
 		seq = n
 		return append(dst, r.fit(&e, n)...)
 	})
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("record a request to a model: %w", err)
+	}
+	if err == nil && x.refused == "" && e.Request.Body != nil {
+		r.bases.Keep(seq, whole)
 	}
 	for _, p := range x.proposals {
 		r.cfg.Calls.Recorded(p, seq)
@@ -477,7 +485,7 @@ func (r *Recorder) fit(e *schema.ModelEventBody, seq uint64) (line []byte) {
 	e.UsageRaw, e.UnknownKinds = nil, nil
 	for _, b := range []*schema.ModelBody{&e.Request, &e.Response} {
 		b.LeftOut = b.LeftOut || b.Body != nil
-		b.Body, b.Text = nil, false
+		b.Body, b.Text, b.Base = nil, false, nil
 	}
 	for i := range e.ToolCalls {
 		e.ToolCalls[i].Arguments, e.ToolCalls[i].ArgumentsText = nil, ""

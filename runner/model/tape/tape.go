@@ -95,6 +95,7 @@ func load(lines iter.Seq2[[]byte, error], members func(names map[string]bool) (m
 	*Cassette, error) {
 	c := &Cassette{byKey: map[key][]*entry{}}
 	names := map[string]bool{}
+	bodies := map[uint64]jsontext.Value{} // of requests, as a whole
 	var faults []error
 	for line, err := range lines {
 		if err != nil {
@@ -114,6 +115,17 @@ func load(lines iter.Seq2[[]byte, error], members func(names map[string]bool) (m
 			faults = append(faults, err)
 			continue
 		}
+		if m := e.Request.Base; m != nil {
+			var err error
+			if e.Request.Body, err = wholeOf(e.Request.Body, m, bodies[m.Seq]); err != nil {
+				faults = append(faults, fmt.Errorf("line %d: %w", e.Seq, err))
+				continue
+			}
+			if room -= len(e.Request.Body); room < 0 {
+				return nil, fmt.Errorf("the model layer: %w", ErrTooLong)
+			}
+		}
+		bodies[e.Seq] = e.Request.Body
 		for _, b := range []schema.ModelBody{e.Request, e.Response} {
 			named(b.Body, names)
 		}
