@@ -652,7 +652,8 @@ func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
 }
 
 // placeNames are where the file systems of enum place in bpf/record.h usually are.
-var placeNames = [...]string{"", "/proc", "/sys", "/proc/sys/fs/binfmt_misc", "/sys/fs/cgroup", "/dev/net/tun", PlaceMemory}
+var placeNames = [...]string{"", "/proc", "/sys", "/proc/sys/fs/binfmt_misc", "/sys/fs/cgroup", "/dev/net/tun",
+	PlaceMemory}
 
 const placeTun, placeMemory = 5, 6
 

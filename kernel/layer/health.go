@@ -171,7 +171,8 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 		"the run sent the recorder %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"),
 		schema.SignalName(uint32(x.RunnerSignal)))
 	if x.RunnerActs > 0 {
-		code, what := CodeRunnerChanged, "changed, or may have changed, the limits, the scheduling or the files of the recorder"
+		code := CodeRunnerChanged
+		what := "changed, or may have changed, the limits, the scheduling or the files of the recorder"
 		if x.RunnerAsked {
 			code, what = CodeRunnerSignalled, "made the kernel send signals to the recorder, or changed its limits"
 		}

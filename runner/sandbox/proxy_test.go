@@ -290,22 +290,23 @@ func TestUpgradesThroughTheProxy(t *testing.T) {
 		map[string]string{"localhost": "127.0.0.1"})
 	tunnel := "CONNECT localhost:" + port + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	get := func(target, upgrade string) string {
-		return "GET " + target + " HTTP/1.1\r\nHost: localhost:" + port + "\r\nConnection: Upgrade, HTTP2-Settings\r\n" +
-			"HTTP2-Settings: AAMAAABkAAQAAP__\r\nUpgrade: " + upgrade + "\r\n\r\n"
+		return "GET " + target + " HTTP/1.1\r\nHost: localhost:" + port + "\r\n" +
+			"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nUpgrade: " + upgrade + "\r\n\r\n"
 	}
 	absolute := "http://localhost:" + port + "/"
 	for name, c := range map[string]struct {
 		requests []string
 		want     int
 	}{
-		"WebSocket":                 {[]string{get(absolute, "websocket")}, 101},
-		"WebSocket in a tunnel":     {[]string{tunnel, get("/", "WebSocket")}, 101},
-		"HTTP/2":                    {[]string{get(absolute, "h2c")}, 200},
-		"HTTP/2 in a tunnel":        {[]string{tunnel, get("/", "h2c")}, 200},
-		"one of two":                {[]string{get(absolute, "websocket, h2c")}, 200},
-		"one of two in a tunnel":    {[]string{tunnel, get("/", "websocket, h2c")}, 200},
-		"a second line":             {[]string{tunnel, get("/", "h2c\r\nUpgrade: websocket")}, 200},
-		"a tunnel in a tunnel":      {[]string{tunnel, strings.Replace(tunnel, "Host: x", "Host: localhost:"+port, 1)}, 403},
+		"WebSocket":              {[]string{get(absolute, "websocket")}, 101},
+		"WebSocket in a tunnel":  {[]string{tunnel, get("/", "WebSocket")}, 101},
+		"HTTP/2":                 {[]string{get(absolute, "h2c")}, 200},
+		"HTTP/2 in a tunnel":     {[]string{tunnel, get("/", "h2c")}, 200},
+		"one of two":             {[]string{get(absolute, "websocket, h2c")}, 200},
+		"one of two in a tunnel": {[]string{tunnel, get("/", "websocket, h2c")}, 200},
+		"a second line":          {[]string{tunnel, get("/", "h2c\r\nUpgrade: websocket")}, 200},
+		"a tunnel in a tunnel": {[]string{tunnel, strings.Replace(tunnel, "Host: x", "Host: localhost:"+port, 1)},
+			403},
 		"another word in a request": {[]string{get(absolute, "tcp")}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
