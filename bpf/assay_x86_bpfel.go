@@ -195,7 +195,6 @@ const (
 	AssayMapEpochs         = "epochs"
 	AssayMapHelpers        = "helpers"
 	AssayMapHomes          = "homes"
-	AssayMapLimits         = "limits"
 	AssayMapMembers        = "members"
 	AssayMapMet            = "met"
 	AssayMapNotes          = "notes"
@@ -323,7 +322,6 @@ type AssayMapSpecs struct {
 	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
 	Helpers        *ebpf.MapSpec `ebpf:"helpers"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
-	Limits         *ebpf.MapSpec `ebpf:"limits"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
 	Met            *ebpf.MapSpec `ebpf:"met"`
 	Notes          *ebpf.MapSpec `ebpf:"notes"`
@@ -389,7 +387,6 @@ type AssayMaps struct {
 	Epochs         *ebpf.Map `ebpf:"epochs"`
 	Helpers        *ebpf.Map `ebpf:"helpers"`
 	Homes          *ebpf.Map `ebpf:"homes"`
-	Limits         *ebpf.Map `ebpf:"limits"`
 	Members        *ebpf.Map `ebpf:"members"`
 	Met            *ebpf.Map `ebpf:"met"`
 	Notes          *ebpf.Map `ebpf:"notes"`
@@ -414,7 +411,6 @@ func (m *AssayMaps) Close() error {
 		m.Epochs,
 		m.Helpers,
 		m.Homes,
-		m.Limits,
 		m.Members,
 		m.Met,
 		m.Notes,

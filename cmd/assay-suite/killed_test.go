@@ -112,6 +112,19 @@ agents:
 			t.Errorf("%s has the verdict %v: %s", a.ID, a.Verdict, a.Reason)
 		}
 	}
+	oneVerdictEach(t, dir, 32)
+	if left, _ := filepath.Glob(filepath.Join(dir, "out", "work", "*", "*")); len(left) > 0 {
+		t.Errorf("it left %v", left)
+	}
+	mine := "ASSAY_TASK_PROMPT_FILE=" + dir
+	if left := holding(t, mine); len(left) > 0 {
+		t.Errorf("processes live on: %v", left)
+	}
+}
+
+// oneVerdictEach checks in the ledger that n attempts have one verdict each, and that no try is open.
+func oneVerdictEach(t *testing.T, dir string, n int) {
+	t.Helper()
 	lines, err := ledger.Read(filepath.Join(dir, "out"))
 	if err != nil {
 		t.Fatal(err)
@@ -130,20 +143,13 @@ agents:
 			}
 		}
 	}
-	if len(final) != 32 || len(opened) != 0 {
-		t.Errorf("%d attempts are decided, %d tries are open", len(final), len(opened))
+	if len(final) != n || len(opened) != 0 {
+		t.Errorf("%d attempts of %d are decided, %d tries are open", len(final), n, len(opened))
 	}
 	for a, n := range final {
 		if n != 1 {
 			t.Errorf("%s has %d verdicts", a, n)
 		}
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "out", "work", "*", "*")); len(left) > 0 {
-		t.Errorf("it left %v", left)
-	}
-	mine := "ASSAY_TASK_PROMPT_FILE=" + dir
-	if left := holding(t, mine); len(left) > 0 {
-		t.Errorf("processes live on: %v", left)
 	}
 }
 

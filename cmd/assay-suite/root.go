@@ -49,7 +49,8 @@ machine failed; 3 the suite file is bad; 130 the suite was interrupted.`,
 	}
 	root.SetVersionTemplate("assay-suite {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
-	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand(), a.showCommand(), a.compareCommand(), a.reportCommand())
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand(), a.showCommand(), a.compareCommand(),
+		a.reportCommand(), a.workerCommand())
 	for _, command := range packaging {
 		root.AddCommand(command())
 	}

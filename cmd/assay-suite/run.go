@@ -4,16 +4,18 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
@@ -27,6 +29,8 @@ import (
 // runFlags are the flags of a run.
 type runFlags struct {
 	dir, program string
+	listen       string
+	nats         natsFlags
 	jobs         int
 	lease        time.Duration
 	quiet        bool
@@ -43,8 +47,9 @@ func (a *app) runCommand() *cobra.Command {
 				return usage(cmd, errors.New("run takes one suite file"))
 			case f.dir == "":
 				return usage(cmd, errors.New("--dir is missing: it names the directory of the suite"))
-			case f.jobs < 1:
-				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
+			}
+			if err := f.carriers(); err != nil {
+				return usage(cmd, err)
 			}
 			return nil
 		},
@@ -56,10 +61,14 @@ func (a *app) runCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.dir, "dir", "", "keep the suite's ledger, bundles and results in `DIR`")
-	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` attempts at once")
+	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` attempts at once in this process; 0 leaves all "+
+		"to workers")
 	fs.DurationVar(&f.lease, "lease", suite.DefaultLease, "give up a try of which nothing is heard for `TIME`")
 	fs.StringVar(&f.program, "assay-run", "",
 		"run attempts with the assay-run at `PATH` (default: beside this program, or in PATH)")
+	fs.StringVar(&f.listen, "listen", "", "let workers come in at `HOST:PORT`; beyond this machine that takes "+
+		"--tls-cert, --tls-key and --token-file")
+	f.nats.bind(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
 	return cmd
 }
@@ -70,7 +79,7 @@ func (a *app) run(file string, f *runFlags) error {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	}
 	program, err := findProgram(f.program)
-	if err != nil {
+	if err != nil && f.jobs > 0 {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	}
 	dir, err := suite.RealPath(f.dir)
@@ -100,7 +109,7 @@ func (a *app) complete(s *suite.File, dir, program string, f *runFlags) (*schema
 	results, err := a.coordinate(ctx, kill, killed, s, dir, program, f)
 	switch {
 	case errors.Is(err, ledger.ErrLocked), errors.Is(err, ledger.ErrDamaged), errors.Is(err, ledger.ErrNewer),
-		errors.Is(err, suite.ErrDirectory):
+		errors.Is(err, suite.ErrDirectory), errors.Is(err, carrier.ErrInput):
 		return nil, console.ExitError{Code: suite.ExitBadInput, Err: err}
 	case err != nil:
 		return nil, console.ExitError{Code: suite.ExitUndecided, Err: err}
@@ -120,18 +129,23 @@ func (a *app) interrupt(stopped, killed context.CancelCauseFunc) {
 	killed(errInterrupted)
 }
 
-// coordinate runs the suite with a worker of this process, over a carrier in this process. killed ends kill.
+// coordinate runs the suite, with a worker of this process and those of others. killed ends kill.
 func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFunc, s *suite.File, dir, program string,
 	f *runFlags) (_ *schema.SuiteResults, err error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	told, beats := make(chan carrier.Message, 64), make(chan string, 64)
-	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Told: told, Beats: beats, Examine: examine,
-		Judge: judgeBy(program),
-		Own:   host, OwnDir: filepath.Join(dir, "work", "local"),
+	own := carrier.Name(host) + "-local"
+	work := filepath.Join(dir, "work")
+	told, asked := make(chan carrier.Message, 64), make(chan suite.Question, 64)
+	fresh := make(chan struct{}, 1)
+	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Told: told, Asked: asked, Fresh: fresh,
+		Examine: examine, Version: console.Version(release), Own: own, OwnDir: filepath.Join(work, "local"),
 		OnNote: func(note string) { a.say.Info("%s", note) }}
+	if program != "" {
+		config.Judge = judgeBy(program)
+	}
 	shown := newProgress(a.say, a.stderr)
 	defer shown.done()
 	var c *suite.Coordinator
@@ -140,64 +154,141 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	work := filepath.Join(dir, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, err
 	}
-	server, err := carrier.Serve(filepath.Join(work, "nats"))
+	nc, end, err := a.carry(ctx, f, filepath.Join(work, "nats"))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	nc, err := server.Connect("coordinator")
+	defer func() { err = errors.Join(err, end()) }()
+	hub, err := carrier.NewHub(ctx, nc, c.ID(), carrier.Options{OnFile: f.nats.url != "", Lost: a.once()})
 	if err != nil {
 		return nil, err
 	}
-	defer nc.Close()
-	hub, err := carrier.NewHub(ctx, nc, dir, carrier.Options{})
-	if err != nil {
-		return nil, err
-	}
-	line, err := carrier.NewLine(ctx, nc, dir)
-	if err != nil {
-		return nil, err
+	if f.nats.url != "" {
+		a.say.Info("NATS at %s keeps each message %s", f.nats.url, schema.Count(hub.Replicas(), "time", "times"))
 	}
 	over := make(chan struct{})
-	stop, err := hub.Listen(nc, func(m carrier.Message) {
-		select {
-		case told <- m:
-		case <-over:
-		}
-	}, func(token string) {
-		select {
-		case beats <- token:
-		default: // the next one will do
-		}
+	unlisten, err := hub.Listen(carrier.Listening{
+		Told: func(m carrier.Message) {
+			select {
+			case told <- m:
+			case <-over:
+			}
+		},
+		Asked: func(q carrier.Question) any { return ask(q, asked, over) },
+		Fresh: func() {
+			select {
+			case fresh <- struct{}{}:
+			default: // it will be seen
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
+	stop := sync.OnceFunc(func() { close(over); unlisten() })
 	defer stop()
-	defer close(over)
-	worker := &suite.Worker{Name: host, Dir: filepath.Join(work, "local"), Program: program, Jobs: f.jobs,
-		Lease: f.lease, Line: line, Local: true}
 	working, rest := context.WithCancel(context.Background())
+	defer rest()
 	ended := make(chan error, 1)
-	go func() {
-		err := worker.Run(working, kill)
+	if f.jobs > 0 {
+		line, err := carrier.NewLine(nc, own, a.once())
 		if err != nil {
-			killed(err) // nobody else would run what is open
+			return nil, err
 		}
-		ended <- err
-	}()
+		secrets, err := f.nats.access(a).Secrets()
+		if err != nil {
+			return nil, err
+		}
+		worker := &suite.Worker{Name: own, Life: rand.Text(), Version: config.Version, Dir: config.OwnDir,
+			Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets}
+		go func() {
+			err := worker.Run(working, kill)
+			if err != nil {
+				killed(err) // nobody else would run what is open
+			}
+			ended <- err
+		}()
+	} else {
+		ended <- nil
+	}
 	c.Hub = hub
 	if err = c.Run(ctx, kill); err != nil {
 		killed(err) // no verdict could be kept
 	}
 	rest()
 	err = errors.Join(err, <-ended)
+	stop()
+	if err == nil {
+		bye, cancel := context.WithTimeout(context.Background(), removeTime)
+		defer cancel()
+		if err := hub.Remove(bye); err != nil {
+			a.say.Warning("the suite's streams are left in NATS: %v", err)
+		}
+	}
 	results := c.Results()
 	return results, errors.Join(err, writeResults(dir, results))
+}
+
+// removeTime bounds how long streams may take to be removed.
+const removeTime = 10 * time.Second
+
+// ask brings a question to the coordinator, and back what it answers; nil for nothing.
+func ask(q carrier.Question, asked chan<- suite.Question, over <-chan struct{}) any {
+	answer := make(chan *suite.Welcome, 1)
+	select {
+	case asked <- suite.Question{Question: q, Answer: answer}:
+	case <-over:
+		return nil
+	}
+	select {
+	case w := <-answer:
+		if w != nil {
+			return w
+		}
+	case <-over:
+	}
+	return nil
+}
+
+// carry connects to NATS servers, or to one in this process whose scratch directory is dir.
+func (a *app) carry(ctx context.Context, f *runFlags, dir string) (_ *nats.Conn, end func() error, err error) {
+	if f.nats.url != "" || f.listen != "" {
+		if err := hide(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if f.nats.url != "" {
+		ctx, stop := context.WithTimeout(ctx, serversTime)
+		defer stop()
+		nc, err := a.connect(ctx, f.nats.access(a), "", "")
+		if err != nil {
+			return nil, nil, err
+		}
+		return nc, func() error { nc.Close(); return nil }, nil
+	}
+	open, err := f.nats.opening(f.listen)
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := carrier.Serve(dir, open)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.listen != "" {
+		a.say.Info("workers come in at %s", server.Address())
+		if open.Token == "" {
+			a.say.Warning("every process of this machine, also an agent, can take work at %s: give --token-file",
+				server.Address())
+		}
+	}
+	nc, err := server.Connect()
+	if err != nil {
+		return nil, nil, errors.Join(err, server.Close())
+	}
+	return nc, func() error { nc.Close(); return server.Close() }, nil
 }
 
 // findProgram is the path of assay-run.

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaktest.Of(cleaning{m}), map[string]func(){"assay-suite": main})
+	testscript.Main(leaktest.Of(cleaning{m}), map[string]func(){"assay-suite": main, "nats-node": natsNode})
 }
 
 // cleaning removes what the tests built when they are over.

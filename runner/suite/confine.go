@@ -39,6 +39,9 @@ func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
 	for _, name := range []string{"evaluation.yaml", "spec.json", "spool/**", "file-*"} {
 		e.Hidden = append(e.Hidden, literal(w.slotDir(i))+"/"+name)
 	}
+	for _, secret := range w.Secrets {
+		e.Hidden = append(e.Hidden, literal(secret))
+	}
 	for other := range w.Jobs {
 		if other != i {
 			e.Others = append(e.Others, literal(w.slotDir(other))+"/**")

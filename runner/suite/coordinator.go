@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -34,14 +37,26 @@ const (
 	firstPause = time.Second
 	// tickTime is how often leases and pauses are looked at.
 	tickTime = 200 * time.Millisecond
+	// deafTime is how long leases may not be looked at before that is more than a busy machine.
+	deafTime = time.Second
+	// maxWorkers and maxSlots bound what workers say of themselves.
+	maxWorkers, maxSlots = 10_000, 10_000
 )
 
 // hub is the coordinator's end of a carrier.
 type hub interface {
-	Publish(ctx context.Context, work any) (uint64, error)
+	Publish(ctx context.Context, key string, work any) (uint64, error)
+	Recall(ctx context.Context) error
 	Taken(ctx context.Context, number uint64) (bool, error)
-	Fetch(ctx context.Context, name string, w io.Writer) error
-	Forget(ctx context.Context, name string) error
+	Fetch(ctx context.Context, name string, size int64, w io.Writer) error
+	Forget(ctx context.Context, name string, size int64) error
+	Up() bool
+}
+
+// Question is what a worker asks, and where the answer goes, which takes one without waiting.
+type Question struct {
+	carrier.Question
+	Answer chan<- *Welcome
 }
 
 // Exam is a bundle to verify and to judge.
@@ -70,7 +85,10 @@ type Config struct {
 	File *File
 	// Dir is the suite's directory.
 	Dir string
-	// Slots is how many tries are published and not decided at most.
+	// Version is that of assay-suite.
+	Version string
+	// Slots is how many tries the worker of this process runs at once. So many are published and not decided, and twice
+	// as many as other workers run at once.
 	Slots int
 	// Lease is how long a try that is not heard of is waited for; zero means DefaultLease.
 	Lease time.Duration
@@ -78,9 +96,10 @@ type Config struct {
 	// directory: nobody else's bundles are taken from this machine's disk. Both are empty for none.
 	Own, OwnDir string
 	Hub         hub
-	// Told gives what workers tell, and Beats the tokens of tries that live.
+	// Told gives what workers tell, and Asked what they ask. Fresh says that published work was lost.
 	Told  <-chan carrier.Message
-	Beats <-chan string
+	Asked <-chan Question
+	Fresh <-chan struct{}
 	// Examine verifies a bundle and judges it. An error means that the bundle proves nothing.
 	Examine func(context.Context, Exam) (*Examined, error)
 	// Judge makes a bundle with the verdict of a contract. Nil: what an edit of a contract concerns runs again.
@@ -94,13 +113,21 @@ type Config struct {
 type Coordinator struct {
 	Config
 	ledger    *ledger.Ledger
+	life      string // random: of this process
+	id        string // of the suite: random, and the same as long as its directory lives
 	asks      *Description
 	attempts  []*attempt
 	tokens    map[string]*try
 	examined  chan examination
 	examining int
-	full      bool             // the disk is, and that was said
-	killed    bool             // the suite is interrupted
+	fetching  sync.Mutex // held while a bundle is fetched
+	full      bool       // the disk is, and that was said
+	killed    bool       // the suite is interrupted
+	ticked    time.Time  // when leases were last looked at
+	recalled  time.Time  // when work that nobody has begun was taken back; zero for not
+	unasked   []*try     // open, and to be published
+	workers   map[string]*helper
+	alone     bool             // it was said that there is no worker
 	pause     time.Duration    // see firstPause
 	now       func() time.Time // only differences count: a clock that is set changes nothing
 	hosts     map[schema.SuiteHost]bool
@@ -129,11 +156,20 @@ type try struct {
 	number   int
 	token    string
 	work     uint64    // its number on the carrier; 0: not published by this process
+	lost     int       // how often the carrier lost it
 	taken    bool      // by a worker
 	began    bool      // a worker told so
 	heard    time.Time // when anything was last heard of it
 	deciding bool
 	host     *schema.SuiteHost
+	life     string // of the worker that began it; empty if this process did not hear it begin
+}
+
+// helper is a worker of another process.
+type helper struct {
+	name  string
+	slots int
+	heard time.Time
 }
 
 // examination is what came of a bundle.
@@ -143,6 +179,7 @@ type examination struct {
 	bundle  string // below Dir; empty without one
 	found   *Examined
 	fault   string // why the bundle proves nothing
+	lost    bool   // the carrier lost it
 	message carrier.Message
 }
 
@@ -162,10 +199,10 @@ func Open(c Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, err
 	}
-	co := &Coordinator{Config: c, ledger: l, asks: asks, tokens: map[string]*try{},
+	co := &Coordinator{Config: c, ledger: l, life: newToken(), asks: asks, tokens: map[string]*try{},
 		examined: make(chan examination), hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
 		programs: map[string]string{}, inputs: map[cell]string{}, longest: map[cell]float64{},
-		turns: map[string]int{}, pause: firstPause, now: time.Now}
+		turns: map[string]int{}, workers: map[string]*helper{}, pause: firstPause, now: time.Now}
 	if cut > 0 {
 		co.note("the last line of the ledger was torn and is cut off (%d bytes)", cut)
 	}
@@ -206,14 +243,16 @@ func (c *Coordinator) note(format string, args ...any) {
 // begin makes the state of the suite from its ledger.
 func (c *Coordinator) begin(lines []ledger.Line) error {
 	if len(lines) == 0 {
-		if err := c.ledger.Append(ledger.Line{Kind: ledger.Begun, Suite: c.File.Name,
-			Definitions: c.asks.Definitions, Attempts: len(c.File.Attempted())}); err != nil {
+		lines = []ledger.Line{{Kind: ledger.Begun, Suite: c.File.Name, Token: newToken(),
+			Definitions: c.asks.Definitions, Attempts: len(c.File.Attempted())}}
+		if err := c.ledger.Append(lines...); err != nil {
 			return err
 		}
 	} else if name := lines[0].Suite; name != c.File.Name {
 		return fmt.Errorf("%w: %s is the directory of the suite %q, not of %q; name another one", ErrDirectory, c.Dir,
 			name, c.File.Name)
 	}
+	c.id = suiteID(lines[0].Suite, cmp.Or(lines[0].Token, c.Dir))
 	all := map[Attempt]*attempt{}
 	for _, a := range c.File.Attempted() {
 		all[a] = &attempt{Attempt: a}
@@ -376,8 +415,22 @@ func list(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// runID is the id of the run of the try with the token.
-func runID(token string) string { return "try_" + token }
+// runID is the id of the run of the try with the token. It does not tell the token, with which anybody could tell of
+// the try: agents know their run's id.
+func runID(token string) string { return "try_" + shortDigest("run\x00"+token, 16) }
+
+// suiteID is the id of a suite on a server: its name, and what tells it from others of that name.
+func suiteID(name, token string) string {
+	return carrier.Name(name[:min(len(name), 40)]) + "-" + shortDigest("suite\x00"+token, 6)
+}
+
+func shortDigest(s string, bytes int) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:bytes])
+}
+
+// ID is the suite's id, by which its streams are named.
+func (c *Coordinator) ID() string { return c.id }
 
 // decide adds a try's verdict.
 func (c *Coordinator) decide(a *attempt, v *schema.SuiteTry) {
@@ -406,12 +459,18 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 	if err := c.rejudge(ctx); err != nil {
 		return err
 	}
-	if err := c.republish(kill); err != nil {
-		return err
+	for _, t := range c.tokens {
+		if !t.began {
+			c.unasked = append(c.unasked, t)
+		}
 	}
+	stopped := ctx.Done()
 	for {
 		if ctx.Err() == nil {
-			if err := c.fill(kill); err != nil {
+			if err := c.fill(); err != nil {
+				return err
+			}
+			if err := c.publish(kill); err != nil {
 				return err
 			}
 		}
@@ -422,21 +481,24 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 		select {
 		case m := <-c.Told:
 			err = c.hear(kill, m)
-		case token := <-c.Beats:
-			if t := c.tokens[token]; t != nil {
-				t.heard, t.taken = c.now(), true
-			}
+		case q := <-c.Asked:
+			c.answer(q)
+		case <-c.Fresh:
+			c.forget()
 		case e := <-c.examined:
 			c.examining--
 			err = c.conclude(e)
 		case <-tick.C:
 			err = c.expire(kill)
+		case <-stopped:
+			stopped = nil
+			c.recall(kill)
 		case <-kill.Done():
 			c.killed = true
-			if len(c.tokens) == 0 {
+			if len(c.tokens) == 0 && c.examining == 0 {
 				return context.Cause(kill)
 			}
-			err = c.giveUp(kill)
+			return c.giveUp()
 		}
 		if err != nil {
 			return err
@@ -459,27 +521,112 @@ func (c *Coordinator) bury() error {
 	return nil
 }
 
-// republish publishes what was open when the last coordinator died and no worker has begun.
-func (c *Coordinator) republish(ctx context.Context) error {
-	for _, t := range c.tokens {
-		if t.began {
+// publish publishes what is to be published, until the carrier is away: then the rest waits. The tries on it are in the
+// ledger.
+func (c *Coordinator) publish(ctx context.Context) error {
+	for len(c.unasked) > 0 && c.Hub.Up() {
+		t := c.unasked[0]
+		if c.tokens[t.token] != t || t.began || t.deciding {
+			c.unasked = c.unasked[1:]
 			continue
 		}
-		if err := c.publish(ctx, t); err != nil {
+		work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.asks.Workspaces[t.of.Task])
+		if err != nil {
 			return err
 		}
+		number, err := c.Hub.Publish(ctx, fmt.Sprintf("%s.%s.%d", t.token, c.life, t.lost), work)
+		if err != nil {
+			return nil
+		}
+		t.work, t.heard = number, c.now()
+		c.unasked = c.unasked[1:]
 	}
 	return nil
 }
 
-func (c *Coordinator) publish(ctx context.Context, t *try) error {
-	work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.asks.Workspaces[t.of.Task])
-	if err != nil {
-		return err
+// forget publishes again what no worker has taken as far as is known: the carrier lost it.
+func (c *Coordinator) forget() {
+	c.note("NATS has lost what it kept: what no worker has is published again")
+	c.unasked = nil
+	for _, t := range c.tokens {
+		if !t.taken && !t.began {
+			t.work, t.lost = 0, t.lost+1
+			c.unasked = append(c.unasked, t)
+		}
 	}
-	t.work, err = c.Hub.Publish(ctx, work)
-	t.heard = c.now()
-	return err
+}
+
+// recall takes work back that no worker has taken.
+func (c *Coordinator) recall(ctx context.Context) {
+	c.unasked = nil
+	_ = c.Hub.Recall(ctx) // whoever takes it later is told that it is over
+	c.recalled = c.now()
+}
+
+// answer answers a worker.
+func (c *Coordinator) answer(q Question) {
+	var h Hello
+	if err := json.Unmarshal(q.Data, &h); err != nil || h.Suite != "" && h.Suite != c.id {
+		q.Answer <- nil
+		return
+	}
+	w := &Welcome{Suite: c.id, Name: c.File.Name, LeaseNS: int64(cmp.Or(c.Lease, DefaultLease))}
+	defer func() { q.Answer <- w }()
+	own := q.From == c.Own
+	if h.Version != c.Version {
+		w.Refused = fmt.Sprintf("it is of assay-suite %s, and the suite of %s", h.Version, c.Version)
+		h.Slots = 0
+	}
+	if !own {
+		c.attend(q.From, &h, w.Refused)
+	}
+	for _, token := range h.Trying {
+		t := c.tokens[token]
+		if t == nil || c.killed && !own || !c.from(t, q.From, h.Life) {
+			w.Over = append(w.Over, token)
+			continue
+		}
+		t.heard, t.taken = c.now(), true
+	}
+}
+
+// from reports whether the try can be that of the worker.
+func (c *Coordinator) from(t *try, worker, life string) bool {
+	return !t.began || (t.host == nil || t.host.Worker == worker) && (t.life == "" || t.life == life)
+}
+
+// attend notes that a worker of another process lives, or leaves.
+func (c *Coordinator) attend(name string, h *Hello, refused string) {
+	known := c.workers[h.Life]
+	slots := min(h.Slots, maxSlots)
+	switch {
+	case known == nil && len(c.workers) >= maxWorkers:
+		return
+	case known == nil && refused != "":
+		c.note("the worker %s gets no work: %s", name, refused)
+	case known == nil && slots <= 0:
+		return
+	case known == nil:
+		c.note("the worker %s joins: it runs %s at once", name, schema.Count(slots, "attempt", "attempts"))
+	case slots <= 0 && known.slots > 0:
+		c.note("the worker %s leaves", name)
+	}
+	c.workers[h.Life] = &helper{name, max(0, slots), c.now()} // one that left is missed without a word
+}
+
+// room is how many tries may be open.
+func (c *Coordinator) room() int {
+	n := c.Slots
+	for _, w := range c.workers {
+		n += 2 * w.slots
+	}
+	if n > 0 {
+		c.alone = false
+	} else if !c.alone {
+		c.alone = true
+		c.note("there is no worker: attempts begin when one joins")
+	}
+	return n
 }
 
 // wants reports whether the attempt needs another try.
@@ -563,9 +710,12 @@ func (c *Coordinator) count(a Attempt, v *schema.SuiteTry) {
 
 func (c *Coordinator) waiting() bool { return slices.ContainsFunc(c.attempts, c.wants) }
 
-// fill opens and publishes tries while there is room for them.
-func (c *Coordinator) fill(ctx context.Context) error {
-	room := c.Slots - len(c.tokens)
+// fill opens tries while there is room for them.
+func (c *Coordinator) fill() error {
+	if !c.Hub.Up() {
+		return nil
+	}
+	room := c.room() - len(c.tokens)
 	if room <= 0 {
 		return nil
 	}
@@ -604,9 +754,7 @@ func (c *Coordinator) fill(ctx context.Context) error {
 		return err
 	}
 	for _, a := range ready {
-		if err := c.publish(ctx, a.open); err != nil {
-			return err
-		}
+		c.unasked = append(c.unasked, a.open)
 	}
 	return nil
 }
@@ -627,15 +775,22 @@ func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
 	t := c.tokens[told.Token]
 	if t == nil || t.deciding {
 		defer m.Done()
-		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: told.Token, Why: "no such try is open"})
+		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: told.Token, Worker: m.From,
+			Why: "no such try is open"})
+	}
+	if !c.from(t, m.From, told.Life) {
+		defer m.Done()
+		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: told.Token, Worker: m.From,
+			Why: "the try is another worker's"})
 	}
 	t.heard, t.taken = c.now(), true
 	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}
 	switch {
 	case told.Began != nil && !t.began:
-		t.began, t.host = true, told.Began
+		told.Began.Worker = m.From
+		t.began, t.host, t.life = true, told.Began, told.Life
 		c.seen(t.of.Agent, *told.Began)
-		line.Kind, line.Host, line.Worker = ledger.Began, told.Began, told.Began.Worker
+		line.Kind, line.Host, line.Worker = ledger.Began, told.Began, m.From
 		if err := c.ledger.Append(line); err != nil {
 			return err
 		}
@@ -679,7 +834,7 @@ func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carri
 		err = errors.Join(os.Rename(part, filepath.Join(c.Dir, e.bundle)), syncTree(c.Dir, dir))
 	}
 	if err != nil {
-		e.found, e.fault = nil, err.Error()
+		e.found, e.fault, e.lost = nil, err.Error(), errors.Is(err, carrier.ErrNoBundle)
 		if _, serr := os.Stat(part); errors.Is(serr, fs.ErrNotExist) {
 			e.bundle = ""
 		} else {
@@ -706,17 +861,47 @@ func (c *Coordinator) fetch(ctx context.Context, t *try, ended *Ended, to string
 		}
 		return os.Rename(ended.Bundle, to)
 	}
-	if ended.Bundle != t.token {
+	if ended.Bundle != runID(t.token) {
 		return fmt.Errorf("the worker names the bundle %q", ended.Bundle)
 	}
+	c.fetching.Lock()
+	defer c.fetching.Unlock()
+	for {
+		err := c.fetchOnce(ctx, ended, to)
+		if err == nil || errors.Is(err, carrier.ErrNoBundle) || errors.Is(err, errOtherBundle) ||
+			errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
+		select { // the carrier is away
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(fetchPause):
+		}
+	}
+}
+
+const (
+	fetchPause = time.Second
+	// forgetTime bounds how long a bundle may take to be removed from the carrier.
+	forgetTime = 30 * time.Second
+)
+
+var errOtherBundle = errors.New("the bundle is not the one that the worker told of")
+
+func (c *Coordinator) fetchOnce(ctx context.Context, ended *Ended, to string) error {
 	f, err := os.Create(to)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(c.Hub.Fetch(ctx, ended.Bundle, f), f.Sync(), f.Close()); err != nil {
+	sum := sha256.New()
+	if err := errors.Join(c.Hub.Fetch(ctx, ended.Bundle, ended.Size, io.MultiWriter(f, sum)), f.Sync(),
+		f.Close()); err != nil {
 		return err
 	}
-	return c.Hub.Forget(ctx, ended.Bundle)
+	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != ended.Digest {
+		return fmt.Errorf("%w: it has the digest %s, want %s", errOtherBundle, got, ended.Digest)
+	}
+	return nil
 }
 
 // belongs checks that the bundle is of the try's run.
@@ -747,7 +932,9 @@ func (c *Coordinator) conclude(e examination) error {
 		v.Class = faultClass(v.Reason, v.Class)
 	}
 	switch {
-	case c.killed && v.Class == schema.SuiteWorkerLost:
+	case e.lost:
+		v.Class = schema.SuiteWorkerLost
+	case c.killed && (v.Class == schema.SuiteWorkerLost || e.fault != ""):
 		v.Class, v.Reason = schema.SuiteInterrupted, "the suite was interrupted"
 	case e.ended.Signal != "":
 		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
@@ -759,6 +946,13 @@ func (c *Coordinator) conclude(e examination) error {
 		return err
 	}
 	e.message.Done()
+	if e.ended.Stored && !e.lost { // not before the verdict: who comes after a crash needs it again
+		go func() {
+			ctx, stop := context.WithTimeout(context.Background(), forgetTime)
+			defer stop()
+			_ = c.Hub.Forget(ctx, runID(t.token), e.ended.Size) // the suite's end removes it, too
+		}()
+	}
 	return nil
 }
 
@@ -783,23 +977,55 @@ func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
 	return nil
 }
 
-// expire closes the tries of which nothing was heard for a lease.
+// expire closes the tries of which nothing was heard for a lease, and misses workers.
 func (c *Coordinator) expire(ctx context.Context) error {
-	lease := cmp.Or(c.Lease, DefaultLease)
+	lease, now := cmp.Or(c.Lease, DefaultLease), c.now()
+	up := c.Hub.Up()
+	if gap := now.Sub(c.ticked); !c.ticked.IsZero() && gap > deafTime {
+		for _, w := range c.workers { // this process was stopped, or waited for the carrier: it heard nobody
+			w.heard = w.heard.Add(gap)
+		}
+		for _, t := range c.tokens {
+			t.heard = t.heard.Add(gap)
+		}
+	}
+	c.ticked = now
+	for life, w := range c.workers {
+		if !up {
+			w.heard = now
+		} else if now.Sub(w.heard) >= lease {
+			delete(c.workers, life)
+			if w.slots > 0 {
+				c.note("nothing has been heard of the worker %s for %s", w.name, lease)
+			}
+		}
+	}
 	for _, t := range c.tokens {
-		if t.deciding || c.now().Sub(t.heard) < lease {
+		if !up && !t.deciding {
+			t.heard = now // nothing can be heard
+		}
+		if !c.recalled.IsZero() && !t.began && !t.deciding && now.Sub(c.recalled) >= beginTime {
+			if err := c.verdict(t, interrupted(t)); err != nil {
+				return err
+			}
 			continue
 		}
-		if !t.taken && t.work != 0 {
+		if t.deciding || now.Sub(t.heard) < lease {
+			continue
+		}
+		if !t.taken && t.work == 0 {
+			continue // it is not published
+		}
+		if !t.taken {
 			taken, err := c.Hub.Taken(ctx, t.work)
-			if err != nil {
-				continue // the carrier is away
+			switch {
+			case err != nil:
+				return nil // the carrier is away
+			case !taken:
+				t.heard = now // it waits for a worker
+			default:
+				t.taken, t.heard = true, now
 			}
-			if !taken {
-				t.heard = c.now() // it waits for a worker
-				continue
-			}
-			t.taken, t.heard = true, c.now()
 			continue
 		}
 		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
@@ -814,20 +1040,44 @@ func (c *Coordinator) expire(ctx context.Context) error {
 	return nil
 }
 
-// giveUp decides what is open when the suite is interrupted and workers do not tell.
-func (c *Coordinator) giveUp(context.Context) error {
-	select {
-	case m := <-c.Told:
-		return c.hear(context.Background(), m)
-	case e := <-c.examined:
-		c.examining--
-		return c.conclude(e)
-	case <-time.After(cmp.Or(c.Lease, DefaultLease)):
-	}
-	for _, t := range c.tokens {
-		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
-			Class: schema.SuiteInterrupted, Reason: "the suite was interrupted"}
-		if err := c.verdict(t, v); err != nil {
+// beginTime is how long a worker may take to tell that it began a try which it took before it was recalled.
+const beginTime = 2 * time.Second
+
+func interrupted(t *try) *schema.SuiteTry {
+	return &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
+		Class: schema.SuiteInterrupted, Reason: "the suite was interrupted"}
+}
+
+// giveUp decides what is open when the suite is interrupted. The worker of this process tells of its tries; the others
+// ask for theirs, and are told that they are over.
+func (c *Coordinator) giveUp() error {
+	away := time.After(cmp.Or(c.Lease, DefaultLease))
+	for len(c.tokens) > 0 || c.examining > 0 {
+		var err error
+		select {
+		case m := <-c.Told:
+			err = c.hear(context.Background(), m)
+		case e := <-c.examined:
+			c.examining--
+			err = c.conclude(e)
+		case q := <-c.Asked:
+			var h Hello
+			_ = json.Unmarshal(q.Data, &h)
+			c.answer(q)
+			for _, token := range h.Trying {
+				if t := c.tokens[token]; t != nil && !t.deciding && q.From != c.Own && err == nil {
+					err = c.verdict(t, interrupted(t))
+				}
+			}
+		case <-away:
+			for _, t := range c.tokens {
+				if !t.deciding && err == nil {
+					err = c.verdict(t, interrupted(t))
+				}
+			}
+			away = nil
+		}
+		if err != nil {
 			return err
 		}
 	}

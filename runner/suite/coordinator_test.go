@@ -5,6 +5,8 @@ package suite
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"os"
@@ -29,9 +31,10 @@ type stage struct {
 	dir       string
 	published chan *Work
 	told      chan carrier.Message
-	beats     chan string
+	asked     chan Question
 	verdicts  chan *schema.SuiteTry
 	notes     []string
+	from      string // the worker that tells; empty for w
 	ended     chan error
 	c         *Coordinator
 	later     atomic.Int64 // how far the clock is ahead, in nanoseconds
@@ -42,7 +45,7 @@ type stage struct {
 }
 
 // Publish is the hub's.
-func (s *stage) Publish(_ context.Context, work any) (uint64, error) {
+func (s *stage) Publish(_ context.Context, _ string, work any) (uint64, error) {
 	w := work.(*Work)
 	s.mu.Lock()
 	s.labels[w.Spec.RunID] = w.Spec.Labels
@@ -53,18 +56,22 @@ func (s *stage) Publish(_ context.Context, work any) (uint64, error) {
 
 func (s *stage) Taken(context.Context, uint64) (bool, error) { return true, nil }
 
-func (s *stage) Fetch(_ context.Context, name string, w io.Writer) error {
+func (s *stage) Recall(context.Context) error { return nil }
+
+func (s *stage) Up() bool { return true }
+
+func (s *stage) Fetch(_ context.Context, name string, _ int64, w io.Writer) error {
 	s.mu.Lock()
 	text, ok := s.stored[name]
 	s.mu.Unlock()
 	if !ok {
-		return errors.New("there is no such bundle")
+		return carrier.ErrNoBundle
 	}
 	_, err := io.WriteString(w, text)
 	return err
 }
 
-func (s *stage) Forget(context.Context, string) error { return nil }
+func (s *stage) Forget(context.Context, string, int64) error { return nil }
 
 // examineText reads a bundle of these tests: its run, and the code that the agent ended with.
 func (s *stage) examineText(_ context.Context, e Exam) (*Examined, error) {
@@ -96,10 +103,10 @@ func play(t *testing.T, dir, text string, lease time.Duration) (s *stage, stop f
 		t.Fatal(err)
 	}
 	s = &stage{T: t, dir: dir, published: make(chan *Work, 100), told: make(chan carrier.Message, 100),
-		beats: make(chan string, 100), verdicts: make(chan *schema.SuiteTry, 100), ended: make(chan error, 1),
+		asked: make(chan Question, 100), verdicts: make(chan *schema.SuiteTry, 100), ended: make(chan error, 1),
 		stored: map[string]string{}, labels: map[string]map[string]string{}}
 	s.c, err = Open(Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Hub: s, Told: s.told,
-		Beats: s.beats, Examine: s.examineText,
+		Asked: s.asked, Examine: s.examineText,
 		OnVerdict: func(_ Attempt, v *schema.SuiteTry) { s.verdicts <- v },
 		OnNote:    func(n string) { s.notes = append(s.notes, n) }})
 	if err != nil {
@@ -134,11 +141,11 @@ func (s *stage) tell(told Told) {
 		s.Fatal(err)
 	}
 	done := make(chan struct{})
-	s.told <- carrier.Message{Data: data, Done: func() { close(done) }}
+	s.told <- carrier.Message{From: cmp.Or(s.from, "w"), Data: data, Done: func() { close(done) }}
 	<-done
 }
 
-func (s *stage) begin(w *Work) { s.tell(Told{Token: w.Token, Began: &schema.SuiteHost{Worker: "w"}}) }
+func (s *stage) begin(w *Work) { s.tell(Told{Token: w.Token, Began: &schema.SuiteHost{}}) }
 
 func (s *stage) store(name, text string) {
 	s.mu.Lock()
@@ -148,8 +155,15 @@ func (s *stage) store(name, text string) {
 
 // end stores a bundle of the run and tells of it.
 func (s *stage) end(w *Work, code string) {
-	s.store(w.Token, runID(w.Token)+" "+code)
-	s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: w.Token, Stored: true}})
+	text := runID(w.Token) + " " + code
+	s.store(runID(w.Token), text)
+	s.tell(Told{Token: w.Token, Ended: stored(runID(w.Token), text)})
+}
+
+// stored tells of a bundle in the store.
+func stored(name, text string) *Ended {
+	sum := sha256.Sum256([]byte(text))
+	return &Ended{Bundle: name, Stored: true, Size: int64(len(text)), Digest: "sha256:" + hex.EncodeToString(sum[:])}
 }
 
 // refused are the reasons of what was refused.
@@ -175,31 +189,127 @@ agents: [{name: a, command: "true"}]
 
 const hang = time.Hour // a lease that no test waits for
 
+// age lets time pass, in steps in which the coordinator can hear, until there is a verdict.
+func (s *stage) age() *schema.SuiteTry {
+	for {
+		select {
+		case v := <-s.verdicts:
+			return v
+		case <-time.After(tickTime):
+			s.later.Add(int64(deafTime * 3 / 4))
+		}
+	}
+}
+
+// ask asks as the worker w, whose tries have the tokens.
+func (s *stage) ask(life string, tokens ...string) *Welcome {
+	s.Helper()
+	data, err := json.Marshal(Hello{Life: life, Slots: 1, Trying: tokens})
+	if err != nil {
+		s.Fatal(err)
+	}
+	answer := make(chan *Welcome, 1)
+	s.asked <- Question{carrier.Question{From: "w", Data: data}, answer}
+	return <-answer
+}
+
+// A coordinator that was stopped for longer than a lease heard nobody meanwhile. It takes no try for lost.
+func TestAStoppedCoordinatorLosesNothing(t *testing.T) {
+	s, stop := play(t, t.TempDir(), oneTask, hang)
+	defer stop()
+	w := <-s.published
+	s.begin(w)
+	time.Sleep(3 * tickTime) // it has looked at leases
+	s.later.Add(int64(2 * hang))
+	time.Sleep(3 * tickTime)
+	if over := s.ask("", w.Token).Over; len(over) > 0 {
+		t.Errorf("the try is over")
+	}
+	s.end(w, "0")
+	s.over()
+}
+
+// A try lives as long as its worker says so. Another process of the same name is told that the try is not its own.
+func TestATryIsOneWorkersAlone(t *testing.T) {
+	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second)
+	defer stop()
+	w := <-s.published
+	s.tell(Told{Token: w.Token, Life: "1", Began: &schema.SuiteHost{}})
+	s.tell(Told{Token: w.Token, Life: "2", Began: &schema.SuiteHost{}})
+	if why := s.refused(); !slices.Equal(why, []string{"the try is another worker's"}) {
+		t.Errorf("it refused %q", why)
+	}
+	for range 20 {
+		s.later.Add(int64(deafTime * 3 / 4))
+		if over := s.ask("1", w.Token).Over; len(over) > 0 {
+			t.Fatal("the try is over")
+		}
+		time.Sleep(tickTime)
+	}
+	if over := s.ask("2", w.Token, "no-token").Over; len(over) != 2 {
+		t.Errorf("over are %q", over)
+	}
+	s.end(w, "0")
+	if why := s.refused(); len(why) != 2 { // it is told without a life
+		t.Errorf("it refused %q", why)
+	}
+	text := runID(w.Token) + " 0"
+	s.tell(Told{Token: w.Token, Life: "1", Ended: stored(runID(w.Token), text)})
+	s.over()
+}
+
+// A worker of another version gets no work, and is told why.
+func TestAnotherVersionIsRefused(t *testing.T) {
+	s, stop := play(t, t.TempDir(), oneTask, hang)
+	defer stop()
+	answer := make(chan *Welcome, 1)
+	s.asked <- Question{carrier.Question{From: "w", Data: []byte(`{"version":"v9","slots":4}`)}, answer}
+	if w := <-answer; !strings.Contains(w.Refused, "v9") {
+		t.Errorf("the answer is %+v", w)
+	}
+	s.asked <- Question{carrier.Question{From: "w", Data: []byte(`{"suite":"another","slots":4}`)}, answer}
+	if w := <-answer; w != nil {
+		t.Errorf("another suite's worker is answered: %+v", w)
+	}
+	s.end(<-s.published, "0")
+	s.over()
+	want := "the worker w gets no work: it is of assay-suite v9, and the suite of "
+	if !slices.Contains(s.notes, want) {
+		t.Errorf("it says %q", s.notes)
+	}
+}
+
 // Only who was given a try can tell of it, and only with the bundle of its run.
 func TestForgedResultsAreRefused(t *testing.T) {
-	s, stop := play(t, t.TempDir(), oneTask, hang)
+	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", "retries: 3", 1), hang)
 	defer stop()
 	w := <-s.published
 	s.begin(w)
 	passed := runID(w.Token) + " 0"
 	s.store("other", passed)
-	s.tell(Told{Token: "0123456789abcdef0123456789abcdef", Ended: &Ended{Bundle: "other", Stored: true}})
-	if why := s.refused(); !slices.Equal(why, []string{"no such try is open"}) {
+	s.tell(Told{Token: "0123456789abcdef0123456789abcdef", Ended: stored("other", passed)})
+	s.tell(Told{Token: strings.TrimPrefix(w.Spec.RunID, "try_"), Ended: stored("other", passed)})
+	s.from = "another"
+	s.tell(Told{Token: w.Token, Ended: stored(runID(w.Token), passed)})
+	s.from = "w"
+	want := []string{"no such try is open", "no such try is open", "the try is another worker's"}
+	if why := s.refused(); !slices.Equal(why, want) {
 		t.Errorf("it refused %q", why)
 	}
-	for i, forged := range []struct{ name, text, want string }{
-		{"other", passed, `the worker names the bundle "other"`},
-		{"", "try_another 0", "the bundle is of the run try_another, want try_"},
-		{"", "x", "it does not verify"},
+	for i, forged := range []struct{ name, text, told, want string }{
+		{"other", passed, passed, `the worker names the bundle "other"`},
+		{"", passed, passed + " ", "the bundle is not the one that the worker told of"},
+		{"", "try_another 0", "try_another 0", "the bundle is of the run try_another, want try_"},
+		{"", "x", "x", "it does not verify"},
 	} {
-		name := cmp.Or(forged.name, w.Token)
+		name := cmp.Or(forged.name, runID(w.Token))
 		s.store(name, forged.text)
-		s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: name, Stored: true}})
+		s.tell(Told{Token: w.Token, Ended: stored(name, forged.told)})
 		v := <-s.verdicts
 		if v.Class != schema.SuiteAssayRun || !strings.Contains(v.Reason, forged.want) {
 			t.Errorf("%d: the verdict is %s %s: %s", i, v.Verdict, v.Class, v.Reason)
 		}
-		if i < 2 {
+		if i < 3 {
 			w = <-s.published
 		}
 	}
@@ -228,12 +338,11 @@ func TestAResultNamesNoFile(t *testing.T) {
 
 // A try of which nothing is heard is given to another worker; what its own worker tells later is refused.
 func TestALateResultIsRefused(t *testing.T) {
-	s, stop := play(t, t.TempDir(), oneTask, hang)
+	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second)
 	defer stop()
 	late := <-s.published
 	s.begin(late)
-	s.later.Add(int64(2 * hang))
-	if v := <-s.verdicts; v.Class != schema.SuiteWorkerLost {
+	if v := s.age(); v.Class != schema.SuiteWorkerLost {
 		t.Fatalf("the verdict is %s %s: %s", v.Verdict, v.Class, v.Reason)
 	}
 	s.end(late, "3")

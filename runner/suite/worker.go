@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
@@ -31,9 +34,31 @@ const DefaultLease = 30 * time.Second
 // tailBytes is how much of what assay-run said a worker tells.
 const tailBytes = 4 << 10
 
+// Hello is what a worker asks coordinators: first for a suite, then three times in a lease about its tries.
+type Hello struct {
+	Suite   string `json:"suite,omitzero"` // the id of the one that it has joined; empty for any
+	Life    string `json:"life"`           // random: tells the worker's process from others of the same name
+	Version string `json:"version"`        // of assay-suite
+	Slots   int    `json:"slots"`          // how many tries it runs at once; 0: it leaves
+	// Trying are the tokens of its tries, which live.
+	Trying []string `json:"trying,omitzero"`
+}
+
+// Welcome is a coordinator's answer.
+type Welcome struct {
+	Suite   string `json:"suite"` // the suite's id
+	Name    string `json:"name"`
+	LeaseNS int64  `json:"lease_ns"`
+	// Refused says why the worker gets no work from this coordinator; empty if it does.
+	Refused string `json:"refused,omitzero"`
+	// Over are the tokens of tries that are not the worker's any more: nobody waits for their results.
+	Over []string `json:"over,omitzero"`
+}
+
 // Told is what a worker tells of a try.
 type Told struct {
 	Token string            `json:"token"`
+	Life  string            `json:"life"`           // of the worker
 	Began *schema.SuiteHost `json:"began,omitzero"` // the try begins
 	Ended *Ended            `json:"ended,omitzero"` // it has ended
 }
@@ -51,41 +76,94 @@ type Ended struct {
 	// Bundle is the bundle's path, or with Stored its name in the store; empty without one.
 	Bundle string `json:"bundle,omitzero"`
 	Stored bool   `json:"stored,omitzero"`
+	// Size and Digest are those of a bundle in the store. Others may write there; only this worker tells the token.
+	Size   int64  `json:"size,omitzero"`
+	Digest string `json:"digest,omitzero"`
 }
 
-// line is the worker's end of a carrier.
+// line is the worker's end of a carrier. What it does waits while the carrier is away.
 type line interface {
+	Ask(ctx context.Context, question, answer any) error
+	Join(suite string)
 	Next(ctx context.Context, into any) error
-	Tell(ctx context.Context, message any) error
-	Beat(token string) error
-	Store(ctx context.Context, name string, r io.Reader) error
+	Tell(ctx context.Context, key string, message any) error
+	Store(ctx context.Context, name string, r io.ReaderAt, size int64) error
 }
 
 // Worker runs tries. Its fields are set before Run.
 type Worker struct {
-	// Name tells the worker from others.
-	Name string
+	// Name tells the worker from others, and Life its process from others of the same name.
+	Name, Life string
+	// Version is that of assay-suite. A coordinator gives work to its own version alone.
+	Version string
 	// Dir is a directory that no other worker has. It holds the workspaces of running tries.
 	Dir string
 	// Program is assay-run.
 	Program string
 	// Jobs is how many tries run at once.
 	Jobs int
-	// Lease is the coordinator's: a try is said to live three times in it.
-	Lease time.Duration
-	Line  line
+	Line line
 	// Local says that the coordinator sees Dir: bundles are left there.
 	Local bool
+	// Secrets are files that no agent has a reason to read: reading one is a suspicion.
+	Secrets []string
+	// OnNote is told what a user should know; it may be nil.
+	OnNote func(string)
 
-	host   schema.SuiteHost
-	memory memory // of the machine, for the limits of what runs
+	host    schema.SuiteHost
+	memory  memory     // of the machine, for the limits of what runs
+	sending sync.Mutex // held while a bundle is stored
+	mu      sync.Mutex
+	trying  map[string]*trying // by token
 }
 
-// Run takes tries and runs them until ctx ends; what runs then goes on. When kill ends, what runs is cancelled. It
-// returns when nothing runs any more. What a dead predecessor left in Dir is ended, and removed.
-func (w *Worker) Run(ctx, kill context.Context) error {
+// trying is a try that this worker has taken.
+type trying struct {
+	end    context.CancelCauseFunc // ends the run
+	forget context.CancelCauseFunc // ends what is told of it
+	ended  bool                    // the run has
+}
+
+var (
+	errOver      = errors.New("the try is not this worker's any more")
+	errForgotten = errors.New("no coordinator has answered for too long")
+)
+
+const (
+	// joinPause is between two looks for a suite.
+	joinPause = 500 * time.Millisecond
+	// patience is for how many leases without a coordinator a worker keeps a result.
+	patience = 10
+	// lastWords bounds what is told after kill ended.
+	lastWords = 10 * time.Second
+)
+
+// ErrRefused is wrapped by the error of Run when the coordinator has no work for this worker.
+var ErrRefused = errors.New("the suite does not take this worker")
+
+// ErrBusy is wrapped by the error of Run when another worker has the directory.
+var ErrBusy = errors.New("another worker uses the directory")
+
+func (w *Worker) note(format string, args ...any) {
+	if w.OnNote != nil {
+		w.OnNote(fmt.Sprintf(format, args...))
+	}
+}
+
+// Run joins a suite, takes tries and runs them until ctx ends; what runs then goes on. When kill ends, what runs is
+// cancelled. It returns when nothing runs any more. After a suite it joins the next one. What a dead predecessor left
+// in Dir is ended, and removed.
+func (w *Worker) Run(ctx, kill context.Context) (err error) {
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return err
+	}
+	lock, err := os.Open(w.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBusy, w.Dir, err)
 	}
 	if err := w.sweep(kill); err != nil {
 		return err
@@ -95,21 +173,126 @@ func (w *Worker) Run(ctx, kill context.Context) error {
 		return fmt.Errorf("%s --version: %w", w.Program, err)
 	}
 	w.host = schema.SuiteHost{Worker: w.Name, AssayRun: strings.TrimSpace(string(version)), Kernel: kernelRelease()}
-	var slots sync.WaitGroup
+	for ctx.Err() == nil {
+		welcome, err := w.join(ctx)
+		if err == nil {
+			err = w.serve(ctx, kill, welcome)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join waits for a suite.
+func (w *Worker) join(ctx context.Context) (*Welcome, error) {
+	for said := false; ; said = true {
+		welcome := &Welcome{}
+		err := w.Line.Ask(ctx, w.hello("", w.Jobs), welcome)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err == nil && welcome.Refused != "":
+			return nil, fmt.Errorf("%w: %s", ErrRefused, welcome.Refused)
+		case err == nil:
+			return welcome, nil
+		case !said:
+			w.note("no suite is running: waiting for one")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(joinPause):
+		}
+	}
+}
+
+func (w *Worker) hello(suite string, slots int) Hello {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Hello{Suite: suite, Life: w.Life, Version: w.Version, Slots: slots,
+		Trying: slices.Sorted(maps.Keys(w.trying))}
+}
+
+// serve runs tries of one suite until ctx ends or the suite is over.
+func (w *Worker) serve(ctx, kill context.Context, to *Welcome) error {
+	w.note("joined the suite %s", to.Name)
+	w.Line.Join(to.Suite)
+	w.trying = map[string]*trying{}
+	here, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	beating, stop := context.WithCancel(context.Background())
+	var beats, slots sync.WaitGroup
+	beats.Go(func() { w.beat(beating, leave, to) })
 	failed := make([]error, w.Jobs)
 	for i := range w.Jobs {
-		slots.Go(func() { failed[i] = w.slot(ctx, kill, i) })
+		slots.Go(func() {
+			if failed[i] = w.slot(here, kill, i); failed[i] != nil {
+				leave(failed[i])
+			}
+		})
 	}
 	slots.Wait()
+	stop()
+	beats.Wait()
+	if ctx.Err() != nil && !w.Local {
+		bye, stop := context.WithTimeout(context.Background(), time.Second)
+		defer stop()
+		_ = w.Line.Ask(bye, w.hello(to.Suite, 0), &Welcome{}) // it would be missed after a lease, too
+	}
 	return errors.Join(failed...)
 }
 
-// localBundle is where a worker of this process leaves the bundle of the try with the token.
-func localBundle(dir, token string) string { return filepath.Join(dir, "bundle-"+token) }
+// beat says that the tries live, and ends those that are over. It leaves when this suite's coordinator is away and
+// another one is there.
+func (w *Worker) beat(ctx context.Context, leave context.CancelCauseFunc, to *Welcome) {
+	lease := time.Duration(to.LeaseNS)
+	tick := time.NewTicker(max(lease/3, time.Millisecond))
+	defer tick.Stop()
+	for heard := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		answer, other := &Welcome{}, &Welcome{}
+		asking, stop := context.WithTimeout(ctx, lease/3) // what is lost on the way is soon followed by another
+		err := w.Line.Ask(asking, w.hello(to.Suite, w.Jobs), answer)
+		stop()
+		switch {
+		case err == nil && answer.Refused != "":
+			leave(fmt.Errorf("%w: %s", ErrRefused, answer.Refused))
+		case err == nil:
+			heard = time.Now()
+			w.over(answer.Over, errOver)
+		case time.Since(heard) > patience*lease:
+			w.over(nil, errForgotten)
+		case w.Line.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
+			leave(fmt.Errorf("the suite %s is over", to.Name))
+		}
+	}
+}
+
+// over ends tries: those with the tokens, or without any those that have run.
+func (w *Worker) over(tokens []string, why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for token, t := range w.trying {
+		if tokens == nil && t.ended || slices.Contains(tokens, token) {
+			t.end(why)
+			t.forget(why)
+		}
+	}
+}
+
+// localBundle is where a worker of this process leaves the bundle of the try with the token, which the agent must not
+// learn.
+func localBundle(dir, token string) string { return filepath.Join(dir, "bundle-"+runID(token)) }
 
 func (w *Worker) slotDir(i int) string { return filepath.Join(w.Dir, fmt.Sprintf("slot-%d", i)) }
 
-// sweep removes what a predecessor left. Its runs end by themselves, since nobody holds their lifelines.
+// sweep removes what a predecessor left. Its runs end by themselves, since nobody holds their lifelines; those that do
+// not are killed.
 func (w *Worker) sweep(ctx context.Context) error {
 	slots, err := filepath.Glob(filepath.Join(w.Dir, "slot-*"))
 	if err != nil {
@@ -130,10 +313,13 @@ func (w *Worker) sweep(ctx context.Context) error {
 	return err
 }
 
-// recover seals what an assay-run that died left in a slot. One that still lives is waited for.
+// endTime is how long a run without a lifeline may take to end.
+const endTime = 30 * time.Second
+
+// recover seals what an assay-run that died left in a slot. One that still lives is waited for, and then killed.
 func (w *Worker) recover(ctx context.Context, slot string) error {
 	spool := filepath.Join(slot, "spool")
-	for {
+	for began := time.Now(); ; {
 		left, err := os.ReadDir(spool)
 		if len(left) == 0 {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -145,6 +331,11 @@ func (w *Worker) recover(ctx context.Context, slot string) error {
 		if err != nil && !bytes.Contains(out, []byte("the run is alive")) {
 			return fmt.Errorf("recover what a dead worker left in %s: %s", slot, bytes.TrimSpace(out))
 		}
+		if time.Since(began) > endTime {
+			if err := killRecorder(specFile(slot)); err != nil {
+				return err
+			}
+		}
 		select { // a run that is alive is ending, since nobody holds its lifeline
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -153,6 +344,9 @@ func (w *Worker) recover(ctx context.Context, slot string) error {
 	}
 }
 
+func specFile(slot string) string { return filepath.Join(slot, "spec.json") }
+
+// slot runs one try after the other.
 func (w *Worker) slot(ctx, kill context.Context, i int) error {
 	for {
 		var work Work
@@ -162,57 +356,69 @@ func (w *Worker) slot(ctx, kill context.Context, i int) error {
 			}
 			return err
 		}
-		dir := w.slotDir(i)
-		ended := w.try(kill, &work, i)
-		err := w.Line.Tell(context.WithoutCancel(kill), Told{Token: work.Token, Ended: ended})
-		if err = errors.Join(err, workspace.Remove(dir)); err != nil {
+		w.one(kill, &work, i)
+		if err := workspace.Remove(w.slotDir(i)); err != nil {
 			return err
 		}
 	}
 }
 
-// try makes one try.
-func (w *Worker) try(kill context.Context, work *Work, i int) *Ended {
+// one makes one try and tells of it.
+func (w *Worker) one(kill context.Context, work *Work, i int) {
+	run, end := context.WithCancelCause(kill)
+	defer end(nil)
+	tell, forget := context.WithCancelCause(context.WithoutCancel(kill))
+	defer forget(nil)
+	defer context.AfterFunc(kill, func() { time.AfterFunc(lastWords, func() { forget(context.Cause(kill)) }) })()
+	t := &trying{end: end, forget: forget}
+	w.mu.Lock()
+	w.trying[work.Token] = t
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.trying, work.Token)
+		w.mu.Unlock()
+	}()
 	host := w.host
 	host.AgentDigest = programDigest(work.Spec.Command[2])
-	if err := w.Line.Tell(kill, Told{Token: work.Token, Began: &host}); err != nil {
-		return &Ended{Class: schema.SuiteSetup, Reason: err.Error()}
+	err := w.Line.Tell(run, work.Token+".began", Told{Token: work.Token, Life: w.Life, Began: &host})
+	var ended *Ended
+	if err == nil {
+		ended = w.try(run, tell, work, i)
+		w.mu.Lock()
+		t.ended = true
+		w.mu.Unlock()
+		if context.Cause(run) != errOver {
+			err = w.Line.Tell(tell, work.Token+".ended", Told{Token: work.Token, Life: w.Life, Ended: ended})
+		}
 	}
-	beating, stop := context.WithCancel(context.WithoutCancel(kill))
-	defer stop()
-	go w.beat(beating, work.Token)
-	give, err := w.memory.take(kill, int64(work.Spec.Limits.Memory))
+	if cause := context.Cause(tell); cause != nil {
+		w.note("%s, try %d: given up: %v", work.Attempt, work.Try, cause)
+	} else if err != nil && kill.Err() == nil {
+		w.note("%s, try %d: %v", work.Attempt, work.Try, err)
+	}
+}
+
+// try runs assay-run, and hands its bundle over.
+func (w *Worker) try(run, tell context.Context, work *Work, i int) *Ended {
+	give, err := w.memory.take(run, int64(work.Spec.Limits.Memory))
 	if err != nil {
 		return &Ended{Class: schema.SuiteWorkerLost, Reason: err.Error()}
 	}
 	defer give()
 	dir := w.slotDir(i)
-	if err := w.prepare(kill, dir, work, i); err != nil {
+	if err := w.prepare(run, dir, work, i); err != nil {
 		return setupFault(err)
 	}
-	ended := w.run(kill, dir, work)
-	return w.hand(kill, dir, work, ended)
+	ended := w.run(run, dir, work)
+	if context.Cause(run) == errOver {
+		return ended
+	}
+	return w.hand(tell, dir, work, ended)
 }
 
 func setupFault(err error) *Ended {
 	return &Ended{Class: faultClass(err.Error(), schema.SuiteSetup), Reason: err.Error()}
-}
-
-func (w *Worker) beat(ctx context.Context, token string) {
-	lease := w.Lease
-	if lease <= 0 {
-		lease = DefaultLease
-	}
-	tick := time.NewTicker(lease / 3)
-	defer tick.Stop()
-	for {
-		_ = w.Line.Beat(token) // one that is lost is followed by others
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // prepare makes the slot's directory with the workspace and the files of the try.
@@ -263,7 +469,7 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 		if real, err := filepath.EvalSymlinks(work.Workspace); err == nil && work.Workspace != "" {
 			source = []string{real}
 		}
-		s.Policy, err = confined(s.Policy, append([]string{w.ground()}, work.Private...), source,
+		s.Policy, err = confined(s.Policy, slices.Concat([]string{w.ground()}, work.Private, w.Secrets), source,
 			[]string{copied, prompt})
 		if err != nil {
 			return err
@@ -294,7 +500,7 @@ func (w *Worker) run(kill context.Context, dir string, work *Work) *Ended {
 	}
 	defer hold.Close()
 	said := &tail{}
-	cmd := exec.Command(w.Program, "run", "--spec", filepath.Join(dir, "spec.json"), "--spool-dir",
+	cmd := exec.Command(w.Program, "run", "--spec", specFile(dir), "--spool-dir",
 		filepath.Join(dir, "spool"),
 		"-o", filepath.Join(dir, "run.tar.gz"), "--lifeline", "3")
 	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{r}, said, environ(work.Env)
@@ -320,13 +526,13 @@ func (w *Worker) run(kill context.Context, dir string, work *Work) *Ended {
 }
 
 // hand hands the bundle over. A run whose recorder died is recovered.
-func (w *Worker) hand(kill context.Context, dir string, work *Work, e *Ended) *Ended {
+func (w *Worker) hand(ctx context.Context, dir string, work *Work, e *Ended) *Ended {
 	if e.Class != "" {
 		return e
 	}
 	bundle := filepath.Join(dir, "run.tar.gz")
 	if _, err := os.Stat(bundle); err != nil {
-		if err := w.recover(context.WithoutCancel(kill), dir); err != nil {
+		if err := w.recover(ctx, dir); err != nil {
 			e.Said += "\n" + err.Error()
 		}
 	}
@@ -341,15 +547,27 @@ func (w *Worker) hand(kill context.Context, dir string, work *Work, e *Ended) *E
 		e.Bundle = kept
 		return e
 	}
-	f, err := os.Open(bundle)
-	if err == nil {
-		err = errors.Join(w.Line.Store(context.WithoutCancel(kill), work.Token, f), f.Close())
-	}
-	if err != nil {
+	if err := w.send(ctx, bundle, work, e); err != nil {
 		return setupFault(fmt.Errorf("store the bundle: %w", err))
 	}
-	e.Bundle, e.Stored = work.Token, true
 	return e
+}
+
+// send stores a bundle under its run's id, while no other one is stored.
+func (w *Worker) send(ctx context.Context, bundle string, work *Work, e *Ended) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	f, err := os.Open(bundle)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if e.Size, err = io.Copy(sum, f); err != nil {
+		return err
+	}
+	e.Bundle, e.Stored, e.Digest = runID(work.Token), true, "sha256:"+hex.EncodeToString(sum.Sum(nil))
+	return w.Line.Store(ctx, e.Bundle, f, e.Size)
 }
 
 // environ is the environment of a run: PATH, HOME, the locale, and the variables with the names.

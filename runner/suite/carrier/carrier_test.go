@@ -5,6 +5,7 @@ package carrier
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,11 +17,11 @@ type work struct {
 	N int `json:"n"`
 }
 
-func pair(t *testing.T) (*Hub, *Line, func(func(Message), func(string))) {
+func pair(t *testing.T) (*Hub, *Line, func(Listening)) {
 	t.Helper()
 	dir := t.TempDir()
 	began := time.Now()
-	s, err := Serve(filepath.Join(dir, "nats"))
+	s, err := Serve(filepath.Join(dir, "nats"), Opening{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func pair(t *testing.T) (*Hub, *Line, func(func(Message), func(string))) {
 			t.Errorf("it left %v", left)
 		}
 	})
-	nc, err := s.Connect("coordinator")
+	nc, err := s.Connect()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,13 +42,14 @@ func pair(t *testing.T) (*Hub, *Line, func(func(Message), func(string))) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLine(t.Context(), nc, "suite")
+	l, err := NewLine(nc, "w", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.Join("suite")
 	t.Logf("started in %v", time.Since(began))
-	return h, l, func(told func(Message), beat func(string)) {
-		stop, err := h.Listen(nc, told, beat)
+	return h, l, func(to Listening) {
+		stop, err := h.Listen(to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,11 +59,12 @@ func pair(t *testing.T) (*Hub, *Line, func(func(Message), func(string))) {
 
 func TestWorkIsTakenOnceAndToldOf(t *testing.T) {
 	h, l, listen := pair(t)
-	told, beats := make(chan string, 10), make(chan string, 10)
-	listen(func(m Message) { told <- string(m.Data); m.Done() }, func(token string) { beats <- token })
+	told := make(chan Message, 10)
+	listen(Listening{Told: func(m Message) { told <- m; m.Done() }, Fresh: func() {},
+		Asked: func(q Question) any { return q.From + string(q.Data) }})
 	var numbers []uint64
-	for i := range 3 {
-		n, err := h.Publish(t.Context(), work{i})
+	for i := range 6 {
+		n, err := h.Publish(t.Context(), string(rune('a'+i/2)), work{i / 2}) // all twice: kept once
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,42 +79,69 @@ func TestWorkIsTakenOnceAndToldOf(t *testing.T) {
 			t.Fatalf("it took %+v, %v", got, err)
 		}
 	}
-	if taken, err := h.Taken(t.Context(), numbers[2]); err != nil || !taken {
+	if taken, err := h.Taken(t.Context(), numbers[4]); err != nil || !taken {
 		t.Errorf("after: taken %v, %v", taken, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := l.Next(ctx, &work{}); err != context.DeadlineExceeded {
+	if err := l.Next(ctx, &work{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without work: %v", err)
 	}
-	if err := l.Tell(t.Context(), work{7}); err != nil {
+	if err := l.Tell(t.Context(), "k", work{7}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Beat("token"); err != nil {
-		t.Fatal(err)
+	if got := <-told; string(got.Data) != `{"n":7}` || got.From != "w" {
+		t.Errorf("%s told %s", got.From, got.Data)
 	}
-	if got := <-told; got != `{"n":7}` {
-		t.Errorf("it told %s", got)
-	}
-	if got := <-beats; got != "token" {
-		t.Errorf("it beat %s", got)
+	var answer string
+	if err := l.Ask(t.Context(), 5, &answer); err != nil || answer != "w5" {
+		t.Errorf("the answer is %q, %v", answer, err)
 	}
 }
 
-func TestABundleIsCarried(t *testing.T) {
+func TestABundleIsCarriedInParts(t *testing.T) {
 	h, l, _ := pair(t)
-	want := bytes.Repeat([]byte("bundle"), 1<<18)
-	if err := l.Store(t.Context(), "b", bytes.NewReader(want)); err != nil {
+	for _, size := range []int64{0, 1, partBytes, partBytes + 1, 2*partBytes + 17} {
+		want := make([]byte, size)
+		for i := range want {
+			want[i] = byte(i * i >> 7)
+		}
+		if err := l.Store(t.Context(), "b", bytes.NewReader(want), size); err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := h.Fetch(t.Context(), "b", size, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%d bytes of %d came, %v", got.Len(), size, err)
+		}
+		if err := h.Forget(t.Context(), "b", size); err != nil {
+			t.Error(err)
+		}
+		if err := h.Fetch(t.Context(), "b", size, io.Discard); !errors.Is(err, ErrNoBundle) {
+			t.Errorf("it is still there: %v", err)
+		}
+	}
+}
+
+// What a server lost is made again, and that is told.
+func TestLostStreamsAreMadeAgain(t *testing.T) {
+	h, l, listen := pair(t)
+	fresh, told := make(chan bool, 1), make(chan Message, 1)
+	listen(Listening{Told: func(m Message) { told <- m; m.Done() }, Fresh: func() { fresh <- true },
+		Asked: func(Question) any { return nil }})
+	if err := h.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var got bytes.Buffer
-	if err := h.Fetch(t.Context(), "b", &got); err != nil || !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("%d bytes came, %v", got.Len(), err)
+	took := make(chan error, 1)
+	go func() { took <- l.Next(t.Context(), &work{}) }()
+	<-fresh
+	if _, err := h.Publish(t.Context(), "a", work{1}); err != nil {
+		t.Fatal(err)
 	}
-	if err := h.Forget(t.Context(), "b"); err != nil {
-		t.Error(err)
+	if err := <-took; err != nil {
+		t.Fatal(err)
 	}
-	if err := h.Fetch(t.Context(), "b", io.Discard); err == nil {
-		t.Error("it is still there")
+	if err := l.Tell(t.Context(), "k", work{7}); err != nil {
+		t.Fatal(err)
 	}
+	<-told
 }

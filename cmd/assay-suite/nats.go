@@ -1,0 +1,93 @@
+//go:build linux
+
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/runner/suite/carrier"
+)
+
+// natsFlags say how NATS is reached.
+type natsFlags struct{ url, creds, token, ca, cert, key string }
+
+func (n *natsFlags) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&n.url, "nats", "", "use the NATS servers at `URL`: nats://HOST:PORT or tls://HOST:PORT, several "+
+		"with commas between")
+	fs.StringVar(&n.creds, "creds", "", "log in to NATS with the credentials in `FILE` (mode 0600)")
+	fs.StringVar(&n.token, "token-file", "", "log in to NATS with the token in `FILE` (mode 0600)")
+	fs.StringVar(&n.ca, "tls-ca", "", "trust servers whose certificates those in `FILE` sign (default the system's)")
+	fs.StringVar(&n.cert, "tls-cert", "", "show the certificate in `FILE`")
+	fs.StringVar(&n.key, "tls-key", "", "the key of --tls-cert is in `FILE` (mode 0600)")
+}
+
+// access is how NATS is reached. Losses are told once.
+func (n *natsFlags) access(a *app) *carrier.Access {
+	told := a.once()
+	return &carrier.Access{URL: n.url, Creds: n.creds, TokenFile: n.token, CA: n.ca, Cert: n.cert, Key: n.key,
+		Lost: func(err error) { a.say.Info("the connection to NATS is lost (%v): trying again", err) },
+		Back: func() { a.say.Info("connected to NATS again") }, Denied: told}
+}
+
+// opening opens a server at the address to workers.
+func (n *natsFlags) opening(address string) (o carrier.Opening, err error) {
+	o.Address = address
+	if n.token != "" {
+		if o.Token, err = carrier.ReadToken(n.token); err != nil {
+			return o, fmt.Errorf("%w: %w", carrier.ErrInput, err)
+		}
+	}
+	if n.cert != "" || n.key != "" {
+		pair, err := carrier.ReadCertificate(n.cert, n.key)
+		if err != nil {
+			return o, fmt.Errorf("%w: %w", carrier.ErrInput, err)
+		}
+		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*pair}}
+	}
+	return o, nil
+}
+
+// once says an error, unless it is the one that it said last.
+func (a *app) once() func(error) {
+	var mu sync.Mutex
+	last := ""
+	return func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text := err.Error(); text != last {
+			last = text
+			a.say.Warning("%s", text)
+		}
+	}
+}
+
+// hide keeps this process's memory, which has secrets of NATS in it, from agents that run as the same user.
+func hide() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep this process's memory from others: %w", err)
+	}
+	return nil
+}
+
+// carriers checks how a suite's tries are carried.
+func (f *runFlags) carriers() error {
+	switch {
+	case f.nats.url != "" && f.listen != "":
+		return errors.New("--listen and --nats exclude each other: give one")
+	case f.jobs < 0:
+		return fmt.Errorf("--jobs %d: give 0 or more", f.jobs)
+	case f.jobs == 0 && f.nats.url == "" && f.listen == "":
+		return errors.New("--jobs 0 leaves all attempts to other workers: give --listen or --nats, by which they come")
+	case f.nats.url == "" && f.listen == "" && f.nats != natsFlags{}:
+		return errors.New("--creds, --token-file and --tls-* need --nats or --listen")
+	case f.listen != "" && (f.nats.creds != "" || f.nats.ca != ""):
+		return errors.New("--creds and --tls-ca are for --nats; --listen takes --token-file, --tls-cert and --tls-key")
+	}
+	return nil
+}

@@ -1,0 +1,363 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/assay-run/assay-run/runner/suite/carrier"
+	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// natsNode is a NATS server with the configuration file that is its argument, as a process of this test binary.
+func natsNode() {
+	options, err := server.ProcessConfigFile(os.Args[1])
+	if err == nil {
+		var s *server.Server
+		if s, err = server.NewServer(options); err == nil {
+			s.Start()
+			select {}
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// process is a process of this test binary that plays a program, and can be started again.
+type process struct {
+	*testing.T
+	dir  string
+	args []string
+	said *saying
+	cmd  *exec.Cmd
+}
+
+func (p *process) start() {
+	p.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.cmd = exec.Command(exe, p.args[1:]...)
+	p.cmd.Args[0] = p.args[0] // testscript.Main goes by the name
+	p.cmd.Dir, p.cmd.Stderr, p.cmd.Env = p.dir, p.said, append(os.Environ(), "HOME="+p.dir)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.Errorf("%s: %v", p.args, err)
+	}
+}
+
+// kill kills it with -9.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// end ends it with SIGTERM, and checks that it ends well.
+func (p *process) end() {
+	p.Helper()
+	p.signal(syscall.SIGTERM)
+	if err := p.cmd.Wait(); err != nil {
+		p.Errorf("%s ended with %v\n%s", p.args, err, p.said)
+	}
+}
+
+// site is a directory with a suite, its processes, and assay-run.
+type site struct {
+	*testing.T
+	dir, program string
+}
+
+func newSite(t *testing.T, suite string) *site {
+	t.Helper()
+	program, err := recorder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t, t.TempDir(), filepath.Join(program, "assay-run")}
+	s.file("suite.yaml", suite)
+	return s
+}
+
+func (s *site) file(name, text string) string {
+	s.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	return path
+}
+
+// process starts a process. When the test ends it is killed.
+func (s *site) process(args ...string) *process {
+	s.Helper()
+	p := &process{T: s.T, dir: s.dir, args: args, said: &saying{}}
+	p.start()
+	s.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+		if s.Failed() {
+			s.Logf("%s:\n%s", args, p.said)
+		}
+	})
+	return p
+}
+
+func (s *site) run(flags ...string) *process {
+	s.Helper()
+	return s.process(append([]string{"assay-suite", "run", "suite.yaml", "--dir", "out", "--assay-run", s.program},
+		flags...)...)
+}
+
+func (s *site) worker(name, url string, flags ...string) *process {
+	s.Helper()
+	return s.process(append([]string{"assay-suite", "worker", "--nats", url, "--name", name, "--dir", name,
+		"--assay-run", s.program}, flags...)...)
+}
+
+// clean checks that workers left nothing in their directories, and that no run lives.
+func (s *site) clean(workers ...string) {
+	s.Helper()
+	for _, w := range workers {
+		if left, err := os.ReadDir(filepath.Join(s.dir, w)); err != nil || len(left) > 0 {
+			s.Errorf("%s left %v, %v", w, left, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(s.dir, "out", "work", "*", "*")); len(left) > 0 {
+		s.Errorf("the coordinator left %v", left)
+	}
+	if left := holding(s.T, "ASSAY_TASK_PROMPT_FILE="+s.dir); len(left) > 0 {
+		s.Errorf("processes live on: %v", left)
+	}
+}
+
+// verdicts is how many verdicts the ledger has.
+func (s *site) verdicts() (n int) {
+	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
+	for _, l := range lines {
+		if l.Kind == ledger.Verdict {
+			n++
+		}
+	}
+	return n
+}
+
+// until waits until the ledger has so many more verdicts.
+func (s *site) until(more int) {
+	s.Helper()
+	for want, began := s.verdicts()+more, time.Now(); s.verdicts() < want; time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > 2*time.Minute {
+			s.Fatalf("there are %d verdicts, want %d", s.verdicts(), want)
+		}
+	}
+}
+
+// refused reports whether something that the worker told was refused.
+func (s *site) refused(worker string) bool {
+	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
+	return slices.ContainsFunc(lines, func(l ledger.Line) bool {
+		return l.Kind == ledger.Refused && l.Worker == worker
+	})
+}
+
+// running waits until the worker runs an attempt of the agent slow.
+func (s *site) running(worker string) {
+	s.Helper()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
+		open := map[string]bool{}
+		for _, l := range lines {
+			if l.Kind == ledger.Began && l.Worker == worker && l.Agent == "slow" {
+				open[l.Token] = true
+			} else if l.Kind == ledger.Ended || l.Kind == ledger.Verdict {
+				delete(open, l.Token)
+			}
+		}
+		if len(open) > 0 {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			s.Fatalf("%s runs nothing", worker)
+		}
+	}
+}
+
+// passed checks that the n attempts passed, with a bundle that verifies.
+func (s *site) passed(n int) {
+	s.Helper()
+	r := results(s.T, s.dir)
+	if len(r.Attempts) != n {
+		s.Errorf("there are %d attempts, want %d", len(r.Attempts), n)
+	}
+	for _, a := range r.Attempts {
+		if a.Verdict == nil || *a.Verdict != schema.SuitePassed || a.Bundle == "" {
+			s.Errorf("%s has the verdict %v: %s; bundle %q", a.ID, a.Verdict, a.Reason, a.Bundle)
+		}
+	}
+	oneVerdictEach(s.T, s.dir, n)
+}
+
+// ports are free ports of this host.
+func ports(t *testing.T, n int) (all []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		all = append(all, port)
+	}
+	return all
+}
+
+// attemptsOf is how many attempts a test makes: n, or more by ASSAY_TEST_SUITE_ATTEMPTS.
+func attemptsOf(t *testing.T, n int) int {
+	if text := os.Getenv("ASSAY_TEST_SUITE_ATTEMPTS"); text != "" {
+		more, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return max(n, more)
+	}
+	return n
+}
+
+func seeded(t *testing.T) *rand.Rand {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(uint64(seed), 0))
+}
+
+// cluster starts n NATS servers with the configuration of docs/suites.md, where a second worker, w2, has the rights of
+// the first. It returns their processes and the URLs of all.
+func (s *site) cluster(n int) (nodes []*process, url string) {
+	s.Helper()
+	page, err := os.ReadFile("../../docs/suites.md")
+	if err != nil {
+		s.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```conf\n")
+	conf, _, _ := strings.Cut(rest, "```")
+	user := regexp.MustCompile(`(?s)      \{ user: w1,.*?\n      \} \}\n`).FindString(conf)
+	if user == "" {
+		s.Fatal("the page has no configuration with a user w1")
+	}
+	conf = strings.Replace(conf, user, user+strings.NewReplacer("w1", "w2", "W1", "W2").Replace(user), 1)
+	for user, variable := range map[string]string{"coordinator": "COORDINATOR_TOKEN", "w1": "W1_TOKEN",
+		"w2": "W2_TOKEN"} {
+		token := "the-token-of-user-" + user
+		s.file(user+".token", token)
+		s.Setenv(variable, token)
+	}
+	all := ports(s.T, 2*n)
+	var urls, routes []string
+	for i := range n {
+		urls, routes = append(urls, "nats://127.0.0.1:"+all[i]), append(routes, "nats-route://127.0.0.1:"+all[n+i])
+	}
+	for i := range n {
+		name := fmt.Sprintf("n%d", i)
+		text := fmt.Sprintf("listen: \"127.0.0.1:%s\"\nserver_name: %s\n%s", all[i], name,
+			strings.Replace(conf, "store_dir: nats", "store_dir: "+filepath.Join(s.dir, name), 1))
+		if n > 1 {
+			text += fmt.Sprintf("cluster { name: test, listen: \"127.0.0.1:%s\", routes: [%s] }\n", all[n+i],
+				strings.Join(routes, ", "))
+		}
+		nodes = append(nodes, s.process("nats-node", s.file(name+".conf", text)))
+	}
+	return nodes, strings.Join(urls, ",")
+}
+
+// streams are the names of the streams in NATS.
+func (s *site) streams(url string) (names []string) {
+	s.Helper()
+	a := carrier.Access{URL: url, TokenFile: filepath.Join(s.dir, "coordinator.token")}
+	nc, err := a.Connect("", "")
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		s.Fatal(err)
+	}
+	list := js.StreamNames(s.Context())
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	if err := list.Err(); err != nil {
+		s.Error(err)
+	}
+	return names
+}
+
+// TestASuiteOverThreeServers runs a suite over a cluster. A server, a worker and the coordinator are killed, and a
+// worker is stopped for longer than its lease.
+func TestASuiteOverThreeServers(t *testing.T) {
+	n := attemptsOf(t, 32)
+	s := newSite(t, fmt.Sprintf(`name: cluster
+attempts: %d
+retries: 20
+tasks: [{name: t, command: "true"}]
+agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1.2}]
+`, n/2))
+	nodes, url := s.cluster(3)
+	coordinator := s.run("--jobs", "0", "--lease", "3s", "--nats", url, "--token-file", "coordinator.token")
+	w1 := s.worker("w1", url, "--token-file", "w1.token", "--jobs", "2")
+	w2 := s.worker("w2", url, "--token-file", "w2.token", "--jobs", "2")
+	coordinator.said.await(t, "keeps each message 3 times")
+
+	random := seeded(t)
+	s.until(3)
+	dead := nodes[random.IntN(3)]
+	dead.kill()
+	s.until(2)
+	s.running("w1")
+	w1.kill()
+	w1.start()
+	coordinator.said.await(t, "nothing was heard of its worker")
+	dead.start()
+	s.running("w2")
+	w2.signal(syscall.SIGSTOP)
+	coordinator.said.await(t, "nothing has been heard of the worker w2 for 3s")
+	coordinator.kill()
+	w2.signal(syscall.SIGCONT)
+	coordinator.start()
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Errorf("the suite ended with %v", err)
+	}
+	s.passed(n / 2 * 2)
+	if !s.refused("w2") && !strings.Contains(w2.said.String(), "given up: the try is not this worker's any more") {
+		t.Error("the worker that was stopped came to nothing, and nobody says so")
+	}
+	if left := s.streams(url); len(left) > 0 {
+		t.Errorf("the streams %v are left", left)
+	}
+	w1.end()
+	w2.end()
+	s.clean("w1", "w2")
+}
