@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -271,6 +272,7 @@ func TestAgentsReplay(t *testing.T) {
 				t.Fatalf("the recorded run ended with %d: %+v\n%s", code, res.Model, out)
 			}
 			touched("recorded")
+			chained(t, filepath.Join(bundles, "recorded.tar.gz"), filepath.Join(root, "work", "by-agent"))
 
 			provider.Close()
 			out, code, res, again := run("", "again.tar.gz", offline, "--model-replay",
@@ -302,6 +304,25 @@ func TestAgentsReplay(t *testing.T) {
 					answered, refused, res, out)
 			}
 		})
+	}
+}
+
+// chained checks that a bundle joins the model's proposal with what the kernel saw of it.
+func chained(t *testing.T, bundle, file string) {
+	t.Helper()
+	r, err := archive.Open(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := documents(t, r)
+	i := slices.IndexFunc(docs.Correlation.Bindings, func(b schema.Binding) bool {
+		return b.ModelSeq != nil && slices.Contains(b.Written, file)
+	})
+	if i < 0 {
+		t.Errorf("no call that the model proposed wrote %s: %+v", file, docs.Correlation)
+	}
+	if docs.Health.ModelLayer != schema.Complete {
+		t.Errorf("model_layer is %s: %+v %+v", docs.Health.ModelLayer, docs.Health.ModelFlow, docs.Health.Reasons)
 	}
 }
 
