@@ -154,6 +154,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		a.tellHealth(health, result, lost.end())
 		a.tellLimits(result)
 		a.tellReplay(result)
+		a.tellModel(spec, result)
 		refused.end()
 		return a.tell(r.seal(ctx, result, recording, end.released))
 	})

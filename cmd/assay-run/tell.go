@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,18 @@ func (a *app) tellReplay(result *schema.Result) {
 		a.say.Info("%s from the recorded ones in words; layers/model.ndjson says where",
 			schema.Count(r.Drifted, "request to a model differs", "requests to models differ"))
 	}
+}
+
+// tellModel says so if the command did not find the model gateway.
+func (a *app) tellModel(spec *runner.Spec, result *schema.Result) {
+	if a.say.Quiet || result.Model == nil || result.Model.Requests > 0 || result.Timings.ChildNS == nil {
+		return
+	}
+	hint := "agents find it by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; see docs/model.md"
+	if slices.ContainsFunc(spec.Command, func(arg string) bool { return strings.Contains(filepath.Base(arg), "codex") }) {
+		hint = `Codex reads no variable for the address; add -c openai_base_url="\"$OPENAI_BASE_URL\""`
+	}
+	a.say.Advice(hint, "no request came to the model gateway")
 }
 
 // losses tells what was not recorded: the first loss at once, and all others at the end.
