@@ -23,9 +23,12 @@ type Terminal struct {
 	socket string
 }
 
-// New prepares a terminal; Start or Bash opens it.
+// New prepares a terminal; Start or Bash opens it. The test is skipped without tmux.
 func New(t testing.TB) *Terminal {
 	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Skip("tmux is not installed")
+	}
 	// The path of a socket has at most 107 bytes (unix(7)), and Dir contains the test's
 	// name.
 	short, err := os.MkdirTemp("", "tmux")

@@ -21,6 +21,7 @@ func TestRunnerKilledWhileCallsWait(t *testing.T) {
 	if err := notify.Probe(); err != nil {
 		t.Skip(err)
 	}
+	need(t, "/usr/bin/python3")
 	dir := t.TempDir()
 	mark := fmt.Sprintf("assay-run-notify-test-%d", os.Getpid())
 	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--run-id", uniqueID(), "--kernel", "notify", "--",

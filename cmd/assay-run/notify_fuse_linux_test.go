@@ -26,6 +26,7 @@ func TestNotifyFileSystemThatHangs(t *testing.T) {
 	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil {
 		t.Skipf("mounting a FUSE file system needs CAP_SYS_ADMIN: %s", out)
 	}
+	need(t, "/usr/bin/python3")
 	script, err := filepath.Abs("testdata/fuse.py")
 	if err != nil {
 		t.Fatal(err)

@@ -148,13 +148,6 @@ func wantSDK(t *testing.T, docs *archive.Documents, events, calls int) {
 	}
 }
 
-func need(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		t.Skipf("%s is not installed", program)
-	}
-}
-
 // npmInstall installs the packages that a lock file names beside it.
 func npmInstall(t *testing.T, dir string) bool {
 	t.Helper()

@@ -58,6 +58,7 @@ func TestRecoveredSurfaceIsTheLiveOne(t *testing.T) {
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}
+	need(t, "python3")
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "touch.py"), []byte(touchAll), 0o600); err != nil {
 		t.Fatal(err)
@@ -100,6 +101,7 @@ func TestHugeSurface(t *testing.T) {
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}
+	need(t, "python3")
 	dir := t.TempDir()
 	const paths = 60_000
 	script := fmt.Sprintf(`

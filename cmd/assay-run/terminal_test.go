@@ -104,6 +104,7 @@ sys.exit(3)
 			}, "3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			need(t, strings.Fields(c.command)[0])
 			x := prepareTmux(t)
 			x.file("text", "7\n8\n9\n")
 			x.file("catcher.py", catcher)

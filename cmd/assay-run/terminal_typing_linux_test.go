@@ -35,6 +35,7 @@ except OSError as e:
 		{"without CAP_SYS_ADMIN", without + "./assay-run"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			need(t, "python3")
 			x := prepareTmux(t)
 			x.file("type.py", strings.ReplaceAll(attack, "SYS_ioctl", number))
 			x.bash()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -61,5 +62,13 @@ func (x *tmux) continued(n int) {
 	}
 	if !leaktest.Within(20*time.Second, is) {
 		x.t.Fatal("the command is not continued")
+	}
+}
+
+// need skips a test that needs a program that is not installed.
+func need(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%s is not installed", program)
 	}
 }

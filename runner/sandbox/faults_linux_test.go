@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -163,6 +165,11 @@ func TestModes(t *testing.T) {
 					}, 0},
 			} {
 				t.Run(c.name, func(t *testing.T) {
+					for _, tool := range []string{"python3", "git"} {
+						if _, err := exec.LookPath(tool); strings.Contains(c.script, tool) && err != nil {
+							t.Skipf("%s is not installed", tool)
+						}
+					}
 					j := shell(t, c.script)
 					j.Settings.Mode = c.mode
 					top := filepath.Dir(j.Dir)
