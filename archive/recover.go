@@ -146,7 +146,13 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	sources, found = append(sources, integrity), slices.Concat(found, planted, unmade)
-	out, err := OpenOutput(run.Output, true)
+	// Where no checkpoint covers run.json, nobody knows whose choice the outputs in it are: the bundle replaces no file
+	// but that of an earlier recovery, and the result goes nowhere else.
+	if len(points.runs) == 0 {
+		run.ResultOutput = ""
+	}
+	replace := opt.Output != "" || len(points.runs) > 0 || isBundleOf(run.Output, runID)
+	out, err := OpenOutput(run.Output, replace)
 	if err != nil {
 		return Sealed{}, err
 	}
@@ -204,6 +210,12 @@ func besideOther(output, runID string) string {
 		}
 	}
 	return output + "-" + runID
+}
+
+// isBundleOf reports whether a file is a bundle of that run.
+func isBundleOf(output, runID string) bool {
+	in, err := Open(output)
+	return err == nil && in.RunID() == runID
 }
 
 // recoveredIntegrity makes integrity.json from what is in a spool, and returns what has changed

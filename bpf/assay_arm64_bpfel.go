@@ -195,6 +195,7 @@ const (
 	AssayMapEpochs         = "epochs"
 	AssayMapHelpers        = "helpers"
 	AssayMapHomes          = "homes"
+	AssayMapLimits         = "limits"
 	AssayMapMembers        = "members"
 	AssayMapMet            = "met"
 	AssayMapNotes          = "notes"
@@ -322,6 +323,7 @@ type AssayMapSpecs struct {
 	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
 	Helpers        *ebpf.MapSpec `ebpf:"helpers"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
 	Met            *ebpf.MapSpec `ebpf:"met"`
 	Notes          *ebpf.MapSpec `ebpf:"notes"`
@@ -387,6 +389,7 @@ type AssayMaps struct {
 	Epochs         *ebpf.Map `ebpf:"epochs"`
 	Helpers        *ebpf.Map `ebpf:"helpers"`
 	Homes          *ebpf.Map `ebpf:"homes"`
+	Limits         *ebpf.Map `ebpf:"limits"`
 	Members        *ebpf.Map `ebpf:"members"`
 	Met            *ebpf.Map `ebpf:"met"`
 	Notes          *ebpf.Map `ebpf:"notes"`
@@ -411,6 +414,7 @@ func (m *AssayMaps) Close() error {
 		m.Epochs,
 		m.Helpers,
 		m.Homes,
+		m.Limits,
 		m.Members,
 		m.Met,
 		m.Notes,

@@ -327,33 +327,129 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	return 0;
 }
 
-/* Whether the kernel sent the signal of its own accord. */
-static __always_inline int by_kernel(struct kernel_siginfo *info)
+/* Whether the current call is one of those that queue a signal of whatever code the caller likes. */
+static __always_inline int queues_signals(void)
 {
-	return (u64)info < 4096 || BPF_CORE_READ(info, si_code) > 0;
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	u32 nr;
+
+#if defined(__TARGET_ARCH_x86)
+	nr = (u32)BPF_CORE_READ(regs, orig_ax);
+	if (bpf_get_current_task_btf()->thread_info.status & 2) /* TS_COMPAT */
+		return nr == 178 || nr == 335 || nr == 424;
+	return nr == 129 || nr == 297 || nr == 424; /* rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal */
+#else
+	nr = (u32)BPF_CORE_READ(regs, syscallno);
+	return nr == 138 || nr == 240 || nr == 424;
+#endif
 }
 
-/* A signal that a process of a session sends to one outside of it. Those that the kernel
- * sends (a child's end, a terminal's) are none of its doing, unless it asked for some. */
+enum sent { NOBODYS, SENT, SENT_BY_KERNEL, SENT_IF_ASKED };
+
+/* Who sent a signal. The end of a child is no act, and a timer's is its owner's. Others of the kernel's are an act of
+ * the current task's, as the hanging up of a terminal or the kill of a cgroup, unless an interrupt brings them while
+ * any task runs: then they are one only if the session asked for some. */
+static __always_inline u32 sent_by(int sig, struct kernel_siginfo *info)
+{
+	u32 plain = (u64)info < 4096;
+	s32 code = 0;
+
+	if (!plain) {
+		code = BPF_CORE_READ(info, si_code);
+		if (code == -2 /* SI_TIMER */)
+			return queues_signals() ? SENT : NOBODYS;
+		if (code <= 0)
+			return SENT;
+	} else if (!info) { /* SEND_SIG_NOINFO: a process's own */
+		return SENT;
+	}
+	if (sig == 17 /* SIGCHLD */ || sig == 14 /* SIGALRM, of a timer */)
+		return NOBODYS;
+	if (sig == 29 /* SIGIO */ || sig == 23 /* SIGURG */ || (!plain && code != 0x80 /* SI_KERNEL */))
+		return SENT_IF_ASKED;
+	return SENT_BY_KERNEL;
+}
+
+/* Reports a signal to the session at hand, whose handle is given. */
+__noinline int report_signal(struct scratch *s, struct scope *there, u64 task, u32 handle, u32 sig)
+{
+	struct task_struct *to = (void *)task;
+	struct counter *c;
+
+	if (!s || !(c = cell(s->session, H_SIGNAL)))
+		return 0;
+	c->fired++;
+	if (holds(there, handle)) {
+		c->filtered++;
+		return 0;
+	}
+	s->kind = K_SIGNAL;
+	s->hook = H_SIGNAL;
+	s->nr = s->is32 = s->bits = s->bytes = s->about = 0;
+	s->ret = 0;
+	s->arg[0] = BPF_CORE_READ(to, tgid);
+	s->arg[1] = sig;
+	s->arg[2] = s->arg[3] = s->arg[4] = s->arg[5] = 0;
+	s->how = mix(s->arg[0], sig);
+	return report_args(s);
+}
+
+/* The sessions of a task. */
+__noinline int scope_of_task(struct scope *to, u64 task)
+{
+	struct task_struct *t = (void *)task;
+	struct cgroup *cg = BPF_CORE_READ(t, cgroups, dfl_cgrp);
+	struct scope *e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg);
+
+	if (e && to)
+		*to = *e;
+	return 0;
+}
+
+/* A signal that the kernel sends the current process for a limit that a session's process has given it. */
+__noinline int report_limit(u64 task, u32 sig)
+{
+	struct task_struct *to = (void *)task;
+	u32 tgid = BPF_CORE_READ(to, tgid), i;
+	struct limit *found = bpf_map_lookup_elem(&limits, &tgid), l;
+	struct scope there = {};
+	struct scratch *s;
+
+	if (!found || tgid != bpf_get_current_task_btf()->tgid || (sig != 9 && sig != 24 /* SIGXCPU */ && sig != 25) ||
+		!(s = scratch(CTX_TASK)))
+		return 0;
+	l = *found;
+	scope_of_task(&there, task);
+	for (i = 0; i < DEPTH && i < l.in.n; i++) {
+		struct session *own;
+
+		s->session = number(&l.in, i);
+		own = session(s->session);
+		if (!own || own->handle != l.in.handle[i]) /* it has ended since */
+			continue;
+		s->is_other = 1;
+		s->who = l.who;
+		report_signal(s, &there, task, l.in.handle[i], sig);
+		s->is_other = 0;
+	}
+	return 0;
+}
+
+/* A signal that a process of a session sends, or has the kernel send, to one outside of it. What the kernel sends
+ * unasked to who ignores it is none. */
 SEC("raw_tp/signal_generate")
-int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct *to)
+int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct *to, int group, int result)
 {
 	struct scope *e = scope_here(), from, there = {};
-	struct cgroup *cg;
+	u32 by = sent_by(sig, info), i;
 	struct scratch *s;
-	struct counter *c;
-	u32 i, by;
 
-	if (!e || !e->n)
+	if (!e || by == NOBODYS || (by == SENT_BY_KERNEL && result == 1 /* TRACE_SIGNAL_IGNORED */))
 		return 0;
-	by = by_kernel(info);
-	if (by && sig == 17 /* SIGCHLD */)
-		return 0;
+	if (!e->n)
+		return by == SENT_BY_KERNEL || !info ? report_limit((u64)to, sig) : 0;
 	from = *e;
-	cg = BPF_CORE_READ(to, cgroups, dfl_cgrp);
-	e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg);
-	if (e)
-		there = *e;
+	scope_of_task(&there, (u64)to);
 	if (!(s = scratch(CTX_TASK)))
 		return 0;
 	for (i = 0; i < DEPTH && i < from.n; i++) {
@@ -361,22 +457,8 @@ int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct
 
 		s->session = number(&from, i);
 		own = session(s->session);
-		if (!own || (by && !own->asked) || !(c = cell(s->session, H_SIGNAL)))
-			continue;
-		c->fired++;
-		if (holds(&there, from.handle[i])) {
-			c->filtered++;
-			continue;
-		}
-		s->kind = K_SIGNAL;
-		s->hook = H_SIGNAL;
-		s->nr = s->is32 = s->bits = s->bytes = s->about = 0;
-		s->ret = 0;
-		s->arg[0] = BPF_CORE_READ(to, tgid);
-		s->arg[1] = sig;
-		s->arg[2] = s->arg[3] = s->arg[4] = s->arg[5] = 0;
-		s->how = mix(s->arg[0], sig);
-		report_args(s);
+		if (own && (by != SENT_IF_ASKED || own->asked))
+			report_signal(s, &there, (u64)to, from.handle[i], sig);
 	}
 	return 0;
 }

@@ -108,7 +108,7 @@ struct record {
 /* What the kernel takes orders from, by the file and not by where it is mounted. The file's
  * names in its file system are in S_NAME, leaf first; arg[5] of an open is the process that
  * a file of PL_PROC is about. */
-enum place { PL_NONE, PL_PROC, PL_SYSFS, PL_BINFMT, PL_CGROUP, PL_TUN };
+enum place { PL_NONE, PL_PROC, PL_SYSFS, PL_BINFMT, PL_CGROUP, PL_TUN, PL_MEMORY };
 
 struct counter {
 	u64 fired, filtered, coalesced, emitted, dropped, failed_reads;

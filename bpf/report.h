@@ -114,6 +114,7 @@ __noinline u32 place_of_file(u64 dentry)
 {
 	struct dentry *d = (void *)dentry;
 	struct inode *i = BPF_CORE_READ(d, d_inode);
+	u32 dev;
 
 	switch (BPF_CORE_READ(i, i_sb, s_magic)) {
 	case 0x9fa0: /* PROC_SUPER_MAGIC */
@@ -125,8 +126,13 @@ __noinline u32 place_of_file(u64 dentry)
 	case 0x27e0eb: /* CGROUP_SUPER_MAGIC */
 		return PL_CGROUP;
 	}
-	if ((BPF_CORE_READ(i, i_mode) & 0170000) == 0020000 && BPF_CORE_READ(i, i_rdev) == (10 << 20 | 200))
+	if ((BPF_CORE_READ(i, i_mode) & 0170000) != 0020000)
+		return PL_NONE;
+	dev = BPF_CORE_READ(i, i_rdev);
+	if (dev == (10 << 20 | 200))
 		return PL_TUN;
+	if (dev == (1 << 20 | 1) || dev == (1 << 20 | 2) || dev == (1 << 20 | 4) || dev >> 20 == 202)
+		return PL_MEMORY; /* mem, kmem, port, cpu/N/msr */
 	return PL_NONE;
 }
 
@@ -165,6 +171,18 @@ static __always_inline int to_write(struct scratch *s)
 	if (s->kind == K_WRITE)
 		return 1;
 	return s->kind == K_OPENAT && (row(s)->flags == NOARG /* creat */ || arg(s, row(s)->flags) & 3);
+}
+
+/* Whether a file has the name of those of proc that are the memory of a process. */
+static __always_inline int named_mem(u64 dentry)
+{
+	struct dentry *d = (void *)dentry;
+	u32 name = 0;
+
+	if (FIELD(d, struct dentry, d_name.len) != 3)
+		return 0;
+	bpf_probe_read_kernel(&name, sizeof(name), FIELD(d, struct dentry, d_name.name));
+	return name == *(u32 *)"mem";
 }
 
 /* Whether another task can change the current one's directory, or could before it ended. */
@@ -228,7 +246,7 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 		s->r.seg[S_NAME] = s->name;
 		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], s->name & 4095, &s->data[NAME_AT]);
 		n += s->name;
-	} else if (to_write(s) && (s->r.place = place_of_file(dentry))) {
+	} else if ((to_write(s) || (s->kind == K_OPENAT && named_mem(dentry))) && (s->r.place = place_of_file(dentry))) {
 		s->r.seg[S_NAME] = walk_inside(s, n, dentry) - n;
 		n += s->r.seg[S_NAME];
 		if (s->kind == K_OPENAT && s->r.place == PL_PROC)

@@ -150,4 +150,36 @@ struct {
 	__type(value, struct member);
 } members SEC(".maps");
 
+#define RLIMIT_CPU 0
+#define RLIMIT_FSIZE 1
+#define RLIMIT_RTTIME 15
+
+/* Whose task limited a process outside, which the kernel may signal for that. By tgid. */
+struct limit {
+	struct scope in;
+	struct owner who;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct limit);
+} limits SEC(".maps");
+
+/* Notes that the call limits the process that it is about. */
+__noinline int note_limit(u32 tgid, u32 resource)
+{
+	struct limit l = {};
+	struct scope *in;
+
+	if (!tgid || (resource != RLIMIT_CPU && resource != RLIMIT_FSIZE && resource != RLIMIT_RTTIME) ||
+		!(in = scope_here()))
+		return 0;
+	l.in = *in;
+	whose(&l.who, bpf_get_current_task_btf());
+	bpf_map_update_elem(&limits, &tgid, &l, BPF_ANY);
+	return 0;
+}
+
 #endif

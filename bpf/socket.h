@@ -14,10 +14,25 @@
 #define EINPROGRESS 115
 #define SOCK_DGRAM 2
 
-/* Whether other hooks see all that a socket sends. */
-static __always_inline int ordinary(u32 family, u32 type)
+/* Whether other hooks see all that a socket sends. Of IPv4 and IPv6 that are streams and datagrams of the protocols
+ * that have such hooks: SOCK_PACKET is AF_PACKET by another name, and SCTP and L2TP have none. */
+static __always_inline int ordinary(u32 family, u32 type, u32 proto)
 {
-	return family == AF_UNIX || ((family == AF_INET || family == AF_INET6) && (type & 15) != 3 /* SOCK_RAW */);
+	if (family == AF_UNIX)
+		return 1;
+	if ((family != AF_INET && family != AF_INET6) || ((type & 15) != SOCK_STREAM && (type & 15) != SOCK_DGRAM))
+		return 0;
+	switch (proto) {
+	case 0:
+	case 1:   /* ICMP */
+	case 6:   /* TCP */
+	case 17:  /* UDP */
+	case 58:  /* ICMPv6 */
+	case 136: /* UDP-Lite */
+	case 262: /* MPTCP */
+		return 1;
+	}
+	return 0;
 }
 
 static __always_inline u16 swap16(u16 v)
@@ -494,10 +509,10 @@ __noinline int on_receive(struct scratch *s)
 	return used(s, s->arg[0]);
 }
 
-/* Reads of sockets. */
+/* Reads of sockets. Of the options only TCP_ZEROCOPY_RECEIVE is one. */
 __noinline int on_read(struct scratch *s)
 {
-	if (!s)
+	if (!s || (row(s)->keys && ((u32)s->arg[1] != 6 || (u32)s->arg[2] != 35)))
 		return 0;
 	s->hook = row(s)->hook;
 	s->bits = s->name = s->about = 0;

@@ -68,7 +68,7 @@ static __always_inline u64 new_socket(struct scratch *s, u64 req, int quiet)
 	s->arg[0] = (u32)BPF_CORE_READ(o, domain);
 	s->arg[1] = (u32)BPF_CORE_READ(o, type);
 	s->arg[2] = (u32)BPF_CORE_READ(o, protocol);
-	if (ordinary(s->arg[0], s->arg[1]))
+	if (ordinary(s->arg[0], s->arg[1], s->arg[2]))
 		return filter(s);
 	s->bits |= B_PENDING | (quiet ? B_QUIET : 0);
 	begin_call(s);
@@ -175,6 +175,26 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 	return 0;
 }
 
+#define SPLICE_FD_IN_FIXED (1U << 31)
+
+/* Reports the socket that a request splices from to the session at hand: its completion no longer has it. */
+__noinline int splices(struct scratch *s, u64 request)
+{
+	struct io_splice *o = (void *)request;
+	struct session *own;
+	u64 f;
+
+	if (!s || !bpf_core_field_exists(o->splice_fd_in))
+		return 0;
+	if (BPF_CORE_READ(o, flags) & SPLICE_FD_IN_FIXED) {
+		if ((own = session(s->session)))
+			own->passed |= CAME_UNSEEN;
+		return 0;
+	}
+	f = file_of(BPF_CORE_READ(o, splice_fd_in));
+	return f && type_of(f) == 0140000 ? report_foreign(s, f) : 0;
+}
+
 /* Keeps the request for its completion, with the id of the record that it made. The
  * request is built here, as Linux 6.1 has no room for it below report_submission. */
 __noinline int keep_request(u32 session, u64 request, u64 id, u32 quiet)
@@ -235,6 +255,8 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 		s->session = number(in, i);
 		id = report_submission(s, (u64)req, BPF_CORE_READ(req, opcode), flags);
 		keep_request(s->session, (u64)req, id, flags & SKIP_SUCCESS);
+		if (BPF_CORE_READ(req, opcode) == OP_SPLICE && (s = begin_uring()))
+			splices(s, (u64)req);
 	}
 	return 0;
 }

@@ -54,6 +54,9 @@ __noinline int unpack(struct scratch *s)
 		case 12:
 			nr = 371, n = 6; /* recvfrom */
 			break;
+		case 15:
+			nr = 365, n = 5; /* getsockopt */
+			break;
 		case 16:
 			nr = 370, n = 3; /* sendmsg */
 			break;
@@ -204,7 +207,7 @@ __noinline int report_call(struct scratch *s)
 			return on_owner(s);
 		return injects(s->arg[1]) ? on_fd(s) : filter(s);
 	case P_FAMILY:
-		return ordinary(s->arg[0], s->arg[1]) ? filter(s) : report_args(s);
+		return ordinary(s->arg[0], s->arg[1], s->arg[2]) ? filter(s) : report_args(s);
 	case P_BPF:
 		return on_bpf(s);
 	case P_RECEIVE:

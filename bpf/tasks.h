@@ -84,6 +84,8 @@ __noinline int on_process(struct scratch *s)
 		s->about = own;
 	if (s->about == own && s->kind == K_PRIVILEGED)
 		return filter(s);
+	if (row(s)->path != NOARG && s->ret >= 0) /* prlimit64 */
+		note_limit(s->about, s->arg[1]);
 	return report_args(s);
 }
 

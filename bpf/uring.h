@@ -65,6 +65,10 @@ struct io_sync {
 	s64 len, off;
 	int mode;
 };
+struct io_splice {
+	int splice_fd_in;
+	u32 flags;
+};
 struct io_ftrunc {
 	s64 len;
 };
@@ -74,9 +78,9 @@ struct io_ftrunc {
 #define SKIP_SUCCESS 64 /* IOSQE_CQE_SKIP_SUCCESS */
 
 enum {
-	OP_SENDMSG = 9, OP_ACCEPT = 13, OP_FALLOCATE = 17, OP_OPENAT = 18, OP_OPENAT2 = 28, OP_RENAMEAT = 35,
-		OP_UNLINKAT = 36, OP_MKDIRAT = 37,
-	OP_SYMLINKAT = 38, OP_LINKAT = 39, OP_SETXATTR = 42, OP_FTRUNCATE = 55,
+	OP_SENDMSG = 9, OP_ACCEPT = 13, OP_FALLOCATE = 17, OP_OPENAT = 18, OP_OPENAT2 = 28, OP_SPLICE = 30,
+	OP_RENAMEAT = 35, OP_UNLINKAT = 36, OP_MKDIRAT = 37, OP_SYMLINKAT = 38, OP_LINKAT = 39, OP_SETXATTR = 42,
+	OP_FTRUNCATE = 55,
 };
 
 volatile const struct uring_op uring_ops[NURING];

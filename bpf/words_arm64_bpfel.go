@@ -22,6 +22,7 @@ const (
 	WordsMapEpochs         = "epochs"
 	WordsMapHelpers        = "helpers"
 	WordsMapHomes          = "homes"
+	WordsMapLimits         = "limits"
 	WordsMapMembers        = "members"
 	WordsMapMet            = "met"
 	WordsMapNotes          = "notes"
@@ -150,6 +151,7 @@ type WordsMapSpecs struct {
 	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
 	Helpers        *ebpf.MapSpec `ebpf:"helpers"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
 	Met            *ebpf.MapSpec `ebpf:"met"`
 	Notes          *ebpf.MapSpec `ebpf:"notes"`
@@ -216,6 +218,7 @@ type WordsMaps struct {
 	Epochs         *ebpf.Map `ebpf:"epochs"`
 	Helpers        *ebpf.Map `ebpf:"helpers"`
 	Homes          *ebpf.Map `ebpf:"homes"`
+	Limits         *ebpf.Map `ebpf:"limits"`
 	Members        *ebpf.Map `ebpf:"members"`
 	Met            *ebpf.Map `ebpf:"met"`
 	Notes          *ebpf.Map `ebpf:"notes"`
@@ -240,6 +243,7 @@ func (m *WordsMaps) Close() error {
 		m.Epochs,
 		m.Helpers,
 		m.Homes,
+		m.Limits,
 		m.Members,
 		m.Met,
 		m.Notes,

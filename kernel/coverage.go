@@ -33,6 +33,13 @@ func (b BlindSpot) Exercised(r *Report) *bool {
 
 func yes(v bool) *bool { return &v }
 
+// talked reports whether the run exchanged anything with a peer, by a socket that it made or by one that it had from
+// elsewhere.
+func talked(r *Report) bool {
+	return r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto]+r.Kinds[schema.KindAccept]+
+		r.Kinds[schema.KindForeignSocket] > 0
+}
+
 // onlyIf says no when the condition is false, and nothing otherwise: the run
 // did what the blind spot needs, but whether it fell into it is unknown.
 func onlyIf(possible func(*Report) bool) func(*Report) *bool {
@@ -150,7 +157,7 @@ var coverage = []Dimension{
 				exactly(func(r *Report) bool { return r.LeftCgroup+r.JoinedCgroup > 0 })},
 			{"outside_help",
 				"what processes outside do for the run when it asks them over a socket, as a container daemon does",
-				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0 })},
+				onlyIf(talked)},
 			{"injected_code",
 				"code brought in by ptrace or a shared mapping rather than exec",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPtrace]+r.Kinds[schema.KindMmapShared] > 0 })},
@@ -197,9 +204,6 @@ var coverage = []Dimension{
 			{"unix_datagrams",
 				"which processes sent datagrams to a unix socket that the run gave a name",
 				exactly(func(r *Report) bool { return r.NamedDatagrams > 0 })},
-			{"zero_copy_reads",
-				"that a socket from a process outside was read by TCP_ZEROCOPY_RECEIVE or an io_uring splice alone",
-				onlyIf(func(r *Report) bool { return r.DescriptorsReceived })},
 			{"endpoint_bytes",
 				"bytes are counted per remote endpoint, not per process",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindFlow] > 0 })},
@@ -220,12 +224,10 @@ var coverage = []Dimension{
 				"server names inside QUIC", exactly(func(r *Report) bool { return r.QUICPeers > 0 })},
 			{"encrypted_dns",
 				"DNS queries over TLS or HTTPS, or on a port other than 53",
-				onlyIf(func(r *Report) bool {
-					return r.Kinds[schema.KindTLS]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
-				})},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindTLS] > 0 || talked(r) })},
 			{"daemon_dns",
 				"DNS queries to a local daemon over a unix socket",
-				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect] > 0 })},
+				onlyIf(talked)},
 			{"cut_messages",
 				"the part of a ClientHello or DNS message after the first TCP segment or 2,048 bytes (the event is " +
 					"marked as truncated), and a message whose first segment has less than 12 bytes", nil},
@@ -252,9 +254,11 @@ var coverage = []Dimension{
 					return r.Kinds[schema.KindCapset]+r.Kinds[schema.KindPtrace]+r.Kinds[schema.KindBPF] > 0
 				})},
 			{"limit_signals",
-				"signals that the kernel sends to a process outside of the run for a limit that the run has given " +
-					"it; the change of the limit is seen",
+				"signals that the kernel sends to a process outside of the run, after the run has ended, for a limit " +
+					"that the run has given it; the change of the limit is seen",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPrivileged] > 0 })},
+			{"terminal_signals",
+				"signals that a terminal sends to processes outside of the run for what the run types into it", nil},
 			{"observer_maps",
 				"what a process that may use bpf() does to the observer's own maps",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindBPF] > 0 })},

@@ -464,7 +464,7 @@ func (d *decoder) file(r *record, bits uint32) {
 		return
 	}
 	path := append(d.buf[:0], placeNames[place%len(placeNames)]...)
-	if place != placeTun {
+	if place != placeTun && place != placeMemory {
 		path = d.kernelPath(path, r.seg[segName])
 	}
 	e.Place = d.text(path)
@@ -652,9 +652,13 @@ func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
 }
 
 // placeNames are where the file systems of enum place in bpf/record.h usually are.
-var placeNames = [...]string{"", "/proc", "/sys", "/proc/sys/fs/binfmt_misc", "/sys/fs/cgroup", "/dev/net/tun"}
+var placeNames = [...]string{"", "/proc", "/sys", "/proc/sys/fs/binfmt_misc", "/sys/fs/cgroup", "/dev/net/tun",
+	PlaceMemory}
 
-const placeTun = 5
+const placeTun, placeMemory = 5, 6
+
+// PlaceMemory is the Event.Place of a device that is the memory or the registers of the machine: mem, kmem, port, msr.
+const PlaceMemory = "/dev/mem"
 
 // end is what is kept of a path, which is its end where it was cut: no absolute
 // path then.

@@ -89,7 +89,8 @@ type Event struct {
 
 	// Place is, of a KindOpen to write or a KindWrite of a file by which the kernel or another
 	// process can be told to do something, its name where its file system usually is, whatever
-	// Value is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, or /dev/net/tun. It is empty
+	// Value is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, /dev/net/tun, or PlaceMemory. Of
+	// a KindOpen to read it is that of a process's memory alone. It is empty
 	// for other files, and where Value is no kernel object. PlaceProcess is, of a KindOpen, the
 	// process that a file of proc is about, in the initial pid namespace, 0 for none.
 	Place        string

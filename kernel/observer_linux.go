@@ -380,7 +380,11 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 			o.tally.sharedFiles.Add(1)
 		}
 	case schema.KindOpen:
-		if e.PlaceProcess != 0 && strings.HasSuffix(e.Place, "/mem") {
+		if e.PlaceProcess != 0 && e.Writes() && strings.HasSuffix(e.Place, "/mem") {
+			o.tally.memory.Add(1)
+		}
+	case schema.KindWrite: // through a descriptor that somebody else had opened
+		if strings.HasPrefix(e.Place, "/proc/") && strings.HasSuffix(e.Place, "/mem") {
 			o.tally.memory.Add(1)
 		}
 	case schema.KindAccept, schema.KindConnect:

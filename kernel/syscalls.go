@@ -131,6 +131,7 @@ var sysRows = []sysRow{
 	{"readv", progRead, schema.KindForeignSocket, HookSocket, "F0", "19 145 65"},
 	{"preadv2", progRead, schema.KindForeignSocket, HookSocket, "F0", "327 378 286"},
 	{"recvfrom", progRead, schema.KindForeignSocket, HookSocket, "F0", "45 371 207"},
+	{"getsockopt", progRead, schema.KindForeignSocket, HookSocket, "F0k1k2", "55 365 209"}, // only what reads
 	{"io_submit", progAIO, schema.KindWrite, HookWrite, "", "209 248 2"},
 	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "F4m2f3", "9 192 222"},
 
@@ -196,6 +197,7 @@ var sysRows = []sysRow{
 	{"move_pages", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "279 317 239"},
 	{"fcntl", progFcntl, schema.KindPrivileged, HookPrivilege, "k0k1k2", "72 55,221 25"}, // only who is told by signals
 	{"clock_adjtime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "305 343,405 266"},
+	{"adjtimex", progArgs, schema.KindPrivileged, HookPrivilege, "", "159 124 171"},
 	{"perf_event_open", progArgs, schema.KindPrivileged, HookPrivilege, "k1k2k3f4", "298 336 241"},
 	{"add_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k4", "248 286 217"},
 	{"request_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k3", "249 287 218"},
@@ -208,6 +210,10 @@ var sysRows = []sysRow{
 	{"ioctl", progIoctl, schema.KindPrivileged, HookPrivilege, "F0k1", "16 54 29"},
 	{"reboot", progArgs, schema.KindPrivileged, HookPrivilege, "k2", "169 88 142"},
 	{"kexec_load", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "246 283 104"},
+	{"kexec_file_load", progFD, schema.KindPrivileged, HookPrivilege, "F0k1f4", "320 - 294"},
+	{"vhangup", progArgs, schema.KindPrivileged, HookPrivilege, "", "153 111 58"},
+	{"iopl", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "172 110 -"},
+	{"ioperm", progArgs, schema.KindPrivileged, HookPrivilege, "k0k1k2", "173 101 -"},
 	{"settimeofday", progArgs, schema.KindPrivileged, HookPrivilege, "", "164 79 170"},
 	{"clock_settime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "227 264 112"},
 	{"socket", progFamily, schema.KindSocket, HookSocket, "k0k1k2", "41 359 198"},

@@ -25,6 +25,8 @@ func init() {
 		{"mkdir mkdir l/sub -", func() { raw("mkdir", cstr("l/sub"), 0o755) }},
 		{"rmdir rmdir l/sub -", func() { raw("rmdir", cstr("l/sub")) }},
 		{"rmdir rmdir l - ENOTEMPTY", func() { raw("rmdir", cstr("l")) }},
+		{"privileged iopl - - *", func() { raw("iopl", 99) }},
+		{"privileged ioperm - - *", func() { raw("ioperm", 0, 0, 0) }},
 	}
 	variants = append(legacy, variants...)
 }

@@ -202,6 +202,8 @@ var variants = []variant{
 	{"privileged fcntl - -", func() { raw("fcntl", open("/dev/null"), unix.F_SETOWN, uintptr(os.Getpid())) }},
 	{"privileged process_madvise - - EBADF", func() { raw("process_madvise", ^uintptr(0)) }},
 	{"privileged clock_adjtime - - EFAULT", func() { raw("clock_adjtime", 0, 0) }},
+	{"privileged adjtimex - - EFAULT", func() { raw("adjtimex", 0) }},
+	{"privileged kexec_file_load - - *", func() { raw("kexec_file_load", ^uintptr(0), ^uintptr(0), 0, 0, 0) }},
 	{"capset capset - - EFAULT", func() { raw("capset", 0, 0) }},
 	{"ptrace ptrace - - ESRCH", func() { raw("ptrace", 16, 0x7ffffff0) }},
 	{"mount mount a - ENODEV", func() { raw("mount", cstr("none"), cstr("a"), cstr("nofs"), 0, 0) }},

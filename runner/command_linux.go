@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,7 +112,7 @@ type spectator interface {
 	// equip gives the command what it reports with.
 	equip(cmd *exec.Cmd)
 	// given hears with which descriptors the command begins, before it starts.
-	given(list []schema.Inherited)
+	given(list []startDescriptor)
 	// spent receives when the run is to end because it has spent its model budget; nil: never.
 	spent() <-chan struct{}
 	// hurry begins to read what the command did last.
@@ -143,7 +144,7 @@ func (c *command) start(ctx context.Context) error {
 		return err
 	}
 	c.watch.equip(c.cmd)
-	var descriptors []schema.Inherited
+	var descriptors []startDescriptor
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil {
 		c.streams.Attach(c.cmd)
@@ -162,7 +163,7 @@ func (c *command) start(ctx context.Context) error {
 	}
 	c.running.Store(true)
 	c.timings.SetupNS = new(int64(c.started - c.began))
-	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.pid(), Inherited: descriptors})
+	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.pid(), Inherited: described(descriptors)})
 	c.sessions = []int{c.cmd.Process.Pid, c.pid()}
 	for _, pid := range []int{0, c.pid()} {
 		if sid, err := unix.Getsid(pid); err == nil {
@@ -759,7 +760,7 @@ func (s *streams) health(h *schema.ObservationHealth) {
 // startDescriptors lists, by number, the descriptors that cmd inherits from whoever started the run: its standard
 // streams as far as they are ours, and, unless onlyStreams is set, each other descriptor of this process without
 // close-on-exec. The recorder's own descriptors have close-on-exec.
-func startDescriptors(cmd *exec.Cmd, ours [3]*os.File, onlyStreams bool) (list []schema.Inherited) {
+func startDescriptors(cmd *exec.Cmd, ours [3]*os.File, onlyStreams bool) (list []startDescriptor) {
 	for i, given := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		f, ok := given.(*os.File)
 		if !ok || f == nil || f != ours[i] {
@@ -782,13 +783,30 @@ func startDescriptors(cmd *exec.Cmd, ours [3]*os.File, onlyStreams bool) (list [
 			list = append(list, descriptor(fd, fd))
 		}
 	}
-	slices.SortFunc(list, func(a, b schema.Inherited) int { return a.FD - b.FD })
-	return list[:min(len(list), schema.MaxInherited)]
+	slices.SortFunc(list, func(a, b startDescriptor) int { return a.FD - b.FD })
+	return list
+}
+
+// startDescriptor is one that the command begins with.
+type startDescriptor struct {
+	schema.Inherited
+	// carries: it is a tunnel, or a ring of io_uring, which exchange data with peers that no event names.
+	carries bool
+	// memory is the process whose memory the file is, 0 for another file.
+	memory uint64
+}
+
+// described are the first [schema.MaxInherited], as the event has them.
+func described(list []startDescriptor) (of []schema.Inherited) {
+	for _, d := range list[:min(len(list), schema.MaxInherited)] {
+		of = append(of, d.Inherited)
+	}
+	return of
 }
 
 // descriptor describes our descriptor fd, which is the command's descriptor number.
-func descriptor(fd, number int) schema.Inherited {
-	d := schema.Inherited{FD: number, Type: "other"}
+func descriptor(fd, number int) startDescriptor {
+	d := startDescriptor{Inherited: schema.Inherited{FD: number, Type: "other"}}
 	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil {
 		d.Access = [...]string{"read", "write", "read_write", ""}[flags&unix.O_ACCMODE]
 		if flags&unix.O_PATH != 0 {
@@ -803,10 +821,12 @@ func descriptor(fd, number int) schema.Inherited {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		d.Type, d.Path = "file", link
+		d.memory = memoryOf(fd, link)
 	case unix.S_IFDIR:
 		d.Type, d.Path = "directory", link
 	case unix.S_IFCHR, unix.S_IFBLK:
 		d.Type, d.Path = "device", link
+		d.carries = st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(10, 200)
 	case unix.S_IFIFO:
 		if d.Type = "pipe"; strings.HasPrefix(link, "/") { // it has a name
 			d.Path = link
@@ -816,8 +836,20 @@ func descriptor(fd, number int) schema.Inherited {
 		d.Protocol, d.Local, d.Peer = ends(fd)
 	default:
 		d.Path = link // anon_inode:[eventfd]
+		d.carries = link == "anon_inode:[io_uring]"
 	}
 	return d
+}
+
+// memoryOf is the process or thread whose memory a file is, wherever its proc is mounted; 0 for another file.
+func memoryOf(fd int, name string) uint64 {
+	var fs unix.Statfs_t
+	dir, base := path.Split(name)
+	if base != "mem" || unix.Fstatfs(fd, &fs) != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return 0
+	}
+	pid, _ := strconv.ParseUint(path.Base(dir), 10, 32)
+	return pid
 }
 
 // ends are the protocol of a socket and its two addresses, as kernel events have them.

@@ -62,7 +62,7 @@ type observation struct {
 	asked    chan chan []layer.Survivor // the goroutine answers
 	account  layer.Account
 
-	inherited atomic.Pointer[[]schema.KernelEvent] // the sockets among what the command begins with
+	inherited atomic.Pointer[layer.Inherited] // nil before the command is started
 
 	survivors []layer.Survivor // once it is closed
 	influence *influence       // nil without a contract
@@ -94,7 +94,7 @@ func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Opt
 		options: of,
 	}
 	o.options.RunID, o.options.Surface, o.options.Sink = log.RunID, log.Surface, o.sink()
-	o.options.Inherited = o.inheritedSockets
+	o.options.Inherited = o.inherited.Load
 	o.options.Helper, o.options.Helped = h.executed, h.did
 	o.options.Shim = func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) }
 	if of.Checks != nil {
@@ -430,26 +430,23 @@ func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	return o.notify.Start(cmd, start)
 }
 
-// given notes the sockets among the descriptors that the command is about to begin with.
-func (o *observation) given(list []schema.Inherited) {
-	lines := []schema.KernelEvent{}
+// given notes what the descriptors that the command is about to begin with let it do.
+func (o *observation) given(list []startDescriptor) {
+	var all layer.Inherited
 	for _, d := range list {
 		if d.Peer != "" {
-			lines = append(lines, schema.KernelEvent{
+			all.Sockets = append(all.Sockets, schema.KernelEvent{
 				Value: d.Peer, Local: d.Local, Protocol: d.Protocol, Args: []uint64{uint64(d.FD)},
 			})
 		}
+		if d.carries {
+			all.Carriers++
+		}
+		if d.memory != 0 {
+			all.Memories = append(all.Memories, d.memory)
+		}
 	}
-	o.inherited.Store(&lines)
-}
-
-// inheritedSockets are the sockets passed to given; nil if the command has not been
-// started.
-func (o *observation) inheritedSockets() []schema.KernelEvent {
-	if list := o.inherited.Load(); list != nil {
-		return *list
-	}
-	return nil
+	o.inherited.Store(&all)
 }
 
 // askTimeout bounds how long the observation is asked who is alive. It answers

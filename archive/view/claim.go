@@ -101,7 +101,6 @@ var spots = map[string]spot{
 		remedy: "split the run, so that each part contacts at most 8,192 endpoints"},
 	"io_uring_accepts": {hides: hosts, remedy: "accept connections without io_uring"},
 	"handed_sockets":   {why: "the scope of the endpoints"},
-	"zero_copy_reads":  {hides: hosts, remedy: "pass it no sockets"},
 	"other_sockets": {hides: hosts,
 		remedy: "run it without packet sockets, raw sockets and tunnels, as a user without CAP_NET_RAW"},
 	"passed_descriptors":     {why: "the scope of the endpoints"},
@@ -127,11 +126,12 @@ var spots = map[string]spot{
 	"names":           {why: "a name"},
 
 	// Privilege.
-	"limit_signals":   {why: "the change of the limit is recorded"},
-	"pointed_data":    {why: "the call is recorded"},
-	"observer_maps":   {hides: everything, remedy: "run it as a user who may not use bpf()"},
-	"set_user_id":     {why: "the execution and what the program then does are recorded"},
-	"outside_signals": {hides: privilege, remedy: rootTier},
+	"limit_signals":    {why: "the change of the limit is recorded"},
+	"terminal_signals": {why: "the open of the terminal is recorded, or who started the run gave it"},
+	"pointed_data":     {why: "the call is recorded"},
+	"observer_maps":    {hides: everything, remedy: "run it as a user who may not use bpf()"},
+	"set_user_id":      {why: "the execution and what the program then does are recorded"},
+	"outside_signals":  {hides: privilege, remedy: rootTier},
 }
 
 // dimensions are the subjects that a blind spot without a known id can hide: those of its dimension.

@@ -73,6 +73,21 @@ func TestWhatTheDaemonDoesElsewhereIsNamed(t *testing.T) {
 		{"the start of a foreign container", `$E restart -t 0 foreign`, "/containers/foreign/restart"},
 		{"volumes of a foreign container", `
 			$E run --rm --network=none --volumes-from foreign $IMAGE true`, "/containers/create"},
+		{"the name of a link to a foreign container", `
+			$E create --name=linking$$ --link foreign:al $IMAGE true
+			$E restart -t 0 linking$$/al; $E rm -f linking$$`, "/al/restart"},
+		{"logs that go to another host", `
+			$E run --rm --network=none --log-driver=syslog --log-opt syslog-address=udp://127.0.0.1:9 $IMAGE true`,
+			"/containers/create"},
+		{"a volume that another host serves", `
+			$E run --rm --network=none --mount type=volume,dst=/x,volume-opt=type=nfs,volume-opt=device=:/x,` +
+			`volume-opt=o=addr=127.0.0.1 $IMAGE true || true`, "/containers/create"},
+		{"a question to a registry", `
+			curl -s --max-time 60 --unix-socket "` + relay + `" http://d/distribution/127.0.0.1:9%2Fx/json || true`,
+			"GET /distribution/127.0.0.1:9%2Fx/json"},
+		{"a login", `echo x | $E login -u x --password-stdin 127.0.0.1:9 || true`, "/auth"},
+		{"a foreign container in a network", `
+			$E network connect none foreign || true`, "/networks/none/connect"},
 		{"a build", `
 			mkdir -p b; printf 'FROM scratch\nCOPY x /x\n' >b/Dockerfile; touch b/x
 			DOCKER_BUILDKIT=0 $E build -q b`, "/build"},

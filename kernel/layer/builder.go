@@ -45,9 +45,8 @@ type Options struct {
 	// reports whether that is outside of the run's cgroup, and which controllers no longer
 	// cover the run then. Nil: the run has no cgroup in a v1 hierarchy.
 	MovedV1 func(hierarchy, cgroup uint64, path string) (controllers string, left bool)
-	// Inherited returns the sockets that the command begins with, whose lines follow its exec: of each the
-	// fields of a network event, and Args. It returns nil before the command is started. Nil: there are none.
-	Inherited func() []schema.KernelEvent
+	// Inherited returns what the command begins with. It returns nil before the command is started. Nil: nothing.
+	Inherited func() *Inherited
 	// Checks are the checks of the contract, whose events are not the agent's; nil for
 	// a run without a contract.
 	Checks *Checks
@@ -663,6 +662,13 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 		if traces(ev) && !ev.Attempted { // mostly refused: not known to have reached anybody
 			b.touchProcess(uint64(ev.About), n)
 		}
+		if ev.Syscall == "pidfd_getfd" && ev.Errno == 0 && ev.About == b.o.Recorder {
+			r.actOnRunner(ev, ev.Syscall, n)
+		}
+	case schema.KindModule:
+		if ev.Errno == 0 && !ev.Attempted {
+			r.changeKernel(ev.Syscall, n)
+		}
 	case schema.KindSocket:
 		if ev.Carrier() {
 			r.Carriers += n
@@ -675,15 +681,20 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Arg(1)) == tunSetIff {
 			r.Carriers += n
 		}
-		if ev.Errno == 0 && ev.About == b.o.Recorder && ev.About != 0 {
-			if r.RunnerActs == 0 {
-				r.RunnerAct = ev.Syscall
-			}
-			r.RunnerActs += n
-			r.RunnerAsked = r.RunnerAsked || signals(ev)
+		if ev.Errno == 0 && (ev.About == b.o.Recorder && ev.About != 0 || ofMany(ev)) {
+			r.actOnRunner(ev, ev.Syscall, n)
+		}
+		if ev.Errno == 0 && !ev.Attempted && reachesMachine(ev) {
+			r.changeKernel(ev.Syscall, n)
 		}
 	case schema.KindOpen, schema.KindWrite:
-		if ev.Errno != 0 || ev.Kind == schema.KindOpen && !b.out.Writes() {
+		if ev.Errno != 0 {
+			return ""
+		}
+		if ev.Kind == schema.KindOpen && !b.out.Writes() {
+			if pid := uint64(ev.PlaceProcess); pid != 0 && pid != uint64(ev.Task.PID) { // its memory, to read
+				b.touchProcess(pid, n)
+			}
 			return ""
 		}
 		name := b.out.Value // of a file that the observer knows by nothing else
@@ -696,6 +707,8 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 		switch {
 		case name == "/dev/net/tun":
 			r.Carriers += n
+		case name == kernel.PlaceMemory:
+			r.changeKernel(name, n)
 		case helper(name):
 			if r.Helpers == 0 {
 				r.Helper = name
@@ -711,6 +724,9 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 			}
 			if ok && pid != uint64(ev.Task.PID) && !ev.Attempted {
 				b.touchProcess(pid, n)
+			}
+			if !ok && ev.PlaceProcess != 0 && ev.PlaceProcess == b.o.Recorder {
+				r.actOnRunner(ev, name, n)
 			}
 		}
 	}
@@ -748,8 +764,15 @@ func (b *Builder) inherited(ev *kernel.Event, p *process, late bool) {
 		return
 	}
 	list := b.o.Inherited()
-	b.begun = list != nil
-	for _, e := range list {
+	if list == nil {
+		return
+	}
+	b.begun = true
+	b.stats.Reach.Carriers += list.Carriers
+	for _, pid := range list.Memories {
+		b.touchProcess(pid, 1)
+	}
+	for _, e := range list.Sockets {
 		b.add(ev, p, late)
 		b.out.Kind, b.out.Value, b.out.Local, b.out.Protocol, b.out.Args = schema.KindInherited, e.Value, e.Local,
 			e.Protocol, e.Args

@@ -39,6 +39,7 @@ const (
 	CodeOutsideTraced   = "outside_process_traced"
 	CodeRunnerSignalled = "runner_signalled"
 	CodeRunnerChanged   = "runner_changed"
+	CodeKernelChanged   = "kernel_changed"
 	CodeCompatSyscalls  = "compat_syscalls_used"
 	CodeAccount         = "account_does_not_add_up"
 )
@@ -160,13 +161,18 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded",
 		"%s the kernel started %s outside the run, %s first",
 		x.StartedFor, schema.Count(x.StartedTimes, "program", "programs"), x.Started)
+	add(x.KernelChanges > 0, CodeKernelChanged,
+		"run the command as a user that has no such privilege, or with --mode workspace-write",
+		"the run loaded code into the kernel, or could change its memory, %s, first by %s",
+		schema.Count(x.KernelChanges, "time", "times"), x.KernelChange)
 	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write",
 		"the run traced process %d, which is outside the run, or could write its memory", x.Traced)
 	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write",
 		"the run sent the recorder %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"),
 		schema.SignalName(uint32(x.RunnerSignal)))
 	if x.RunnerActs > 0 {
-		code, what := CodeRunnerChanged, "changed the limits or the scheduling of the recorder"
+		code := CodeRunnerChanged
+		what := "changed, or may have changed, the limits, the scheduling or the files of the recorder"
 		if x.RunnerAsked {
 			code, what = CodeRunnerSignalled, "made the kernel send signals to the recorder, or changed its limits"
 		}

@@ -6,7 +6,18 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
+
+// Inherited is what the descriptors let a command do that it begins with, and that somebody else had opened.
+type Inherited struct {
+	// Sockets are those with a peer, whose lines follow the command's exec: of each the fields of a network event,
+	// and Args.
+	Sockets []schema.KernelEvent
+	// Carriers counts the tunnels and rings of io_uring. Memories are the processes whose memory is open.
+	Carriers uint64
+	Memories []uint64
+}
 
 // Reach is what a run did that reaches beyond its own processes, or around what
 // is observed of it.
@@ -38,11 +49,56 @@ type Reach struct {
 	RunnerActs  uint64
 	RunnerAct   string
 	RunnerAsked bool
+	// KernelChanges counts the kernel modules that were loaded or removed and other ways into the kernel itself;
+	// KernelChange is the first.
+	KernelChanges uint64
+	KernelChange  string
 	// SharedTables counts the tasks of the command that had their descriptors in common with another.
 	SharedTables uint64
 	// Carriers counts sockets and tunnels that can carry data whose peer no hook
 	// sees.
 	Carriers uint64
+}
+
+// actOnRunner notes a call by which, or a file through which, the recorder's own process was changed.
+func (r *Reach) actOnRunner(ev *kernel.Event, what string, times uint64) {
+	if r.RunnerActs == 0 {
+		r.RunnerAct = what
+	}
+	r.RunnerActs += times
+	r.RunnerAsked = r.RunnerAsked || signals(ev)
+}
+
+// changeKernel notes a call or a device by which the kernel itself can have been changed.
+func (r *Reach) changeKernel(what string, times uint64) {
+	if r.KernelChanges == 0 {
+		r.KernelChange = what
+	}
+	r.KernelChanges += times
+}
+
+// ofMany reports whether a call changed all processes of a group or a user, of which the recorder may be one.
+func ofMany(ev *kernel.Event) bool {
+	switch ev.Syscall {
+	case "setpriority":
+		return ev.Arg(0) != 0 // PRIO_PROCESS
+	case "ioprio_set":
+		return ev.Arg(0) != 1 // IOPRIO_WHO_PROCESS
+	}
+	return false
+}
+
+// reachesMachine reports whether a call starts another kernel, or lets a process do what devices do.
+func reachesMachine(ev *kernel.Event) bool {
+	switch ev.Syscall {
+	case "kexec_load", "kexec_file_load":
+		return true
+	case "iopl":
+		return ev.Arg(0) != 0
+	case "ioperm":
+		return ev.Arg(2) != 0 // to allow
+	}
+	return false
 }
 
 // tunSetIff is the ioctl that makes a tunnel of a descriptor, TUNSETIFF of linux/if_tun.h.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -45,6 +46,8 @@ func foreign(t *testing.T, options []string, stdin *os.File, more []*os.File, wo
 	}
 	script := must(os.ReadFile("testdata/reach.py"))
 	run, bundle := prepare(t, dir, nil, append([]string{"/usr/bin/python3", "-S", "-c", string(script)}, words...)...)
+	// a reason is no failure here
+	run.Args = slices.DeleteFunc(run.Args, func(a string) bool { return a == "--kernel" || a == "require" })
 	run.Args = slices.Insert(run.Args, 1, append(options, "--no-capture")...)
 	run.Stdin, run.ExtraFiles = stdin, more
 	out, err := run.CombinedOutput()
@@ -118,7 +121,7 @@ func tcp(list []string) []string {
 // Whichever call uses it first.
 func TestInheritedSockets(t *testing.T) {
 	need(t)
-	const calls = 11
+	const calls = 12
 	var files []*os.File
 	var want []string
 	for range calls {
@@ -187,12 +190,48 @@ func TestDescriptorsAtTheStart(t *testing.T) {
 	}
 }
 
+// What the command begins with can be the memory of a process outside, or a ring of io_uring, which exchanges data
+// as its maker likes.
+func TestPowersAtTheStart(t *testing.T) {
+	need(t, "sleep")
+	other := exec.Command("sleep", "600")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	var maps string
+	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/maps", other.Process.Pid))))) {
+		if from, _, found := strings.Cut(line, "-"); found && maps == "" {
+			maps = from
+		}
+	}
+	memory := must(os.Open(fmt.Sprintf("/proc/%d/mem", other.Process.Pid)))
+	defer memory.Close()
+	at := must(strconv.ParseUint(maps, 16, 64))
+	r := foreign(t, nil, memory, nil, "read_memory", "0", fmt.Sprint(at))
+	r.claims(t, "outside_process_traced")
+
+	var params [120]byte
+	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 8, uintptr(unsafe.Pointer(&params)), 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	ring := os.NewFile(fd, "ring")
+	defer ring.Close()
+	r = foreign(t, nil, ring, nil, "unused")
+	r.claims(t)
+	if got := r.health.NetworkEndpointClaimScope; got != schema.DiagnosticOnly {
+		t.Errorf("the scope is %s", got)
+	}
+}
+
 // Requests of io_uring tell of sockets as calls do.
 func TestInheritedSocketsInIOUring(t *testing.T) {
 	need(t)
 	var files []*os.File
 	var want []string
-	for range 4 {
+	for range 5 {
 		f, local, remote := connection(t)
 		files, want = append(files, f), append(want, local+" "+remote)
 	}

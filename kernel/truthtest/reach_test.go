@@ -54,6 +54,7 @@ func TestReachingBeyondTheRun(t *testing.T) {
 	}{
 		{"helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"memory", []string{"outside_process_traced"}, ""},
+		{"memory_read", []string{"outside_process_traced"}, ""},
 		{"second_proc", []string{"kernel_helper_changed", "outside_process_traced"},
 			"privileged /proc/sys/kernel/core_pattern"},
 		{"bound_helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
@@ -100,6 +101,7 @@ func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 		endpoints   []string
 	}{
 		{"packet", schema.DiagnosticOnly, nil},
+		{"other_packet", schema.DiagnosticOnly, nil},
 		{"vsock", schema.DiagnosticOnly, []string{"vsock:2:1024"}},
 		{"other_tun", schema.DiagnosticOnly, nil},
 		{"unspec", schema.PeerSet, []string{"127.0.0.1:9"}},
@@ -138,7 +140,8 @@ func TestPrivilegedCallsAreRecorded(t *testing.T) {
 	}
 	want := []string{"sethostname", "prctl 4", "prctl 38", "perf_event_open", "keyctl", "seccomp", "acct", "swapoff",
 		"swapon",
-		"setdomainname", "quotactl", "add_key", "request_key", "inotify_add_watch", "ioctl 21522", "ioctl 21532"}
+		"setdomainname", "quotactl", "add_key", "request_key", "inotify_add_watch", "vhangup",
+		"ioctl 21522", "ioctl 21532"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

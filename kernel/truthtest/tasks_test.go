@@ -75,23 +75,28 @@ func (r *recording) acts() (list []string) {
 // What a run does to a process outside is recorded, whoever it runs as, and so is a signal that
 // the kernel sends because the run asked for it. A sandbox keeps such processes out of reach.
 func TestActsOnProcessesOutside(t *testing.T) {
+	idle := []string{"sleep", "600"}
 	for _, c := range []struct {
-		name string
-		want []string
+		name  string
+		other []string
+		want  []string
 	}{
-		{"limited", []string{"prlimit64"}},
-		{"priority", []string{"setpriority"}},
-		{"scheduled", []string{"sched_setaffinity", "sched_setscheduler", "ioprio_set"}},
-		{"owned", []string{"fcntl", "signal SIGCONT"}},
-		{"own_only", nil},
+		{"limited", idle, []string{"prlimit64"}},
+		{"overrun", []string{"sh", "-c", "while :; do :; done"}, []string{"prlimit64", "signal SIGXCPU"}},
+		{"priority", idle, []string{"setpriority"}},
+		{"scheduled", idle, []string{"sched_setaffinity", "sched_setscheduler", "ioprio_set"}},
+		{"owned", idle, []string{"fcntl", "signal SIGCONT"}},
+		{"resized", []string{"/usr/bin/python3", "-S", "-c", onTerminal}, []string{"signal SIGWINCH"}},
+		{"waited_for_timers", []string{"/usr/bin/python3", "-S", "-c", withTimers}, nil},
+		{"own_only", idle, nil},
 	} {
 		for _, as := range []struct {
 			name    string
 			options []string
 		}{{"root", nil}, {"user", []string{"--user", "nobody"}}} {
 			t.Run(c.name+"/"+as.name, func(t *testing.T) {
-				need(t, "sleep")
-				other := exec.Command("sleep", "600")
+				need(t, c.other[0])
+				other := exec.Command(c.other[0], c.other[1:]...)
 				if as.options != nil {
 					other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 				}
@@ -110,6 +115,55 @@ func TestActsOnProcessesOutside(t *testing.T) {
 	}
 }
 
+// A process on a terminal of its own, whose size it is told of.
+const onTerminal = `
+import fcntl, os, signal
+master, slave = os.openpty()
+os.dup2(slave, 0)
+os.setsid()
+fcntl.ioctl(0, 0x540E, 0)  # TIOCSCTTY
+signal.signal(signal.SIGWINCH, lambda *a: None)
+while True:
+    signal.pause()
+`
+
+// A process with two timers, which end at any time, whoever runs then.
+const withTimers = `
+import ctypes, signal
+signal.signal(signal.SIGALRM, lambda *a: None)
+libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+assert libc.timer_create(1, None, ctypes.byref(timer)) == 0
+assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 1000000, 0, 1000000), None) == 0
+signal.setitimer(signal.ITIMER_REAL, .001, .001)
+while True:
+    signal.pause()
+`
+
+// A run can have the kernel kill what is in the cgroup of others.
+func TestCgroupsOfOthersKilled(t *testing.T) {
+	need(t, "sleep")
+	top := unified()
+	if top == "" {
+		t.Skip("no cgroup2 hierarchy is mounted")
+	}
+	dir := must(os.MkdirTemp(top, "truth-"))
+	defer os.Remove(dir)
+	group := must(os.Open(dir))
+	defer group.Close()
+	other := exec.Command("sleep", "600")
+	other.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	r := attack(t, "killed_by_cgroup", strconv.Itoa(other.Process.Pid), nil, nil)
+	r.claims(t)
+	if d := cmp.Diff([]string{"signal SIGKILL"}, r.acts()); d != "" {
+		t.Errorf("acts (-want +got):\n%s", d)
+	}
+}
+
 // On the recorder they speak against the layer, also where the recorder is in a PID namespace: its
 // number there is another process's outside.
 func TestActsOnTheRecorder(t *testing.T) {
@@ -121,6 +175,9 @@ func TestActsOnTheRecorder(t *testing.T) {
 		{"owned", "runner_signalled"},
 		{"stop", "runner_signalled"},
 		{"priority", "runner_changed"},
+		{"everyone", "runner_changed"},
+		{"oom_score", "runner_changed"},
+		{"taken_from", "runner_changed"},
 		{"ptrace", "outside_process_traced"},
 	} {
 		for where, front := range map[string][]string{"host": nil, "namespace": namespace} {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -262,12 +263,28 @@ const maxRequest = 1 << 20
 // lookTime bounds how long the relay asks the daemon about a container before its start.
 const lookTime = 10 * time.Second
 
-// request is one of those that the relay knows, by its path.
+// request is one of those that the relay knows, by its path. A name can have slashes: Docker knows a container by the
+// name of one that is linked to it, too (box/alias).
 type request struct{ kind, name, verb string }
 
 var requests = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:/v[0-9.]+)?/([a-z]+)(?:/([^/]+))?(?:/(.+))?$`)
+	return regexp.MustCompile(`^(?:/v[0-9.]+)?/([a-z]+)(?:/(.+?))??(?:/(attach/ws|[^/]+))?$`)
 })
+
+// requested is what a request is about.
+func requested(req *http.Request) (is request) {
+	m := requests().FindStringSubmatch(req.URL.Path)
+	switch {
+	case m == nil:
+	case m[2] == "": // one part is the name
+		is = request{m[1], m[3], ""}
+	case req.Method == http.MethodDelete: // which has no verbs
+		is = request{m[1], m[2] + "/" + m[3], ""}
+	default:
+		is = request{m[1], m[2], m[3]}
+	}
+	return is
+}
 
 // errAmbiguous: the daemon may understand a description otherwise than we do.
 var errAmbiguous = errors.New("the key appears twice")
@@ -278,10 +295,7 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 	if p := req.URL.Path; p != "" && p != "*" && path.Clean(p) != strings.TrimSuffix(p, "/") && p != "/" {
 		return fmt.Errorf("the engine has no path with //, . or .. in it, such as %q", p)
 	}
-	var is request
-	if m := requests().FindStringSubmatch(req.URL.Path); m != nil {
-		is = request{m[1], m[2], m[3]}
-	}
+	is := requested(req)
 	if is == (request{"containers", "create", ""}) && req.Method == http.MethodPost {
 		return r.create(req, pid)
 	}
@@ -293,12 +307,9 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 
 // create inspects the description of a container that a request creates.
 func (r *Relay) create(req *http.Request, pid uint32) error {
-	body, err := io.ReadAll(io.LimitReader(req.Body, maxRequest+1))
+	body, err := description(req)
 	if err != nil {
 		return err
-	}
-	if len(body) > maxRequest {
-		return fmt.Errorf("the description of the container is longer than %d bytes", maxRequest)
 	}
 	if body, err = withCgroupParent(body, r.parent); err != nil {
 		return fmt.Errorf("the description of the container is ambiguous: %w", err)
@@ -308,6 +319,28 @@ func (r *Relay) create(req *http.Request, pid uint32) error {
 	}
 	req.Body, req.ContentLength, req.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	return nil
+}
+
+// description is the body of a request.
+func description(req *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(req.Body, maxRequest+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxRequest {
+		return nil, fmt.Errorf("the description is longer than %d bytes", maxRequest)
+	}
+	return body, nil
+}
+
+// peek decodes the body of a request, which stays as it is.
+func peek(req *http.Request, into any) error {
+	body, err := description(req)
+	if err != nil {
+		return err
+	}
+	req.Body, req.ContentLength, req.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	return json.NewDecoder(bytes.NewReader(body)).Decode(into)
 }
 
 // maxLine bounds the recorded line of a request, in bytes.
@@ -324,23 +357,31 @@ func line(req *http.Request) string {
 // within reports whether a request makes and starts nothing but what is in containers of the
 // relay's cgroup parent. What it does not know may do anything.
 func (r *Relay) within(req *http.Request, is request, pid uint32) bool {
+	if req.Header.Get("Upgrade") != "" && !streams(is) { // to a protocol that the relay cannot read
+		return false
+	}
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		// Such requests read, but for an input to a container.
-		return is.kind != "containers" || is.verb != "attach/ws" || r.isOurs(is.name)
+		// Such requests read, but for an input to a container, and those that the daemon sends on to a registry.
+		switch {
+		case is.kind == "containers" && is.verb == "attach/ws":
+			return r.isOurs(is.name)
+		case is.kind == "distribution", is.kind == "images" && is.name == "search",
+			is.kind == "plugins" && is.name == "privileges", is.kind == "libpod":
+			return false
+		}
+		return true
 	case http.MethodPost, http.MethodPut, http.MethodDelete:
 	default:
 		return false
 	}
 	switch is.kind {
-	case "auth":
-		return true
-	case "networks": // which has no processes
-		return true
+	case "networks":
+		return r.withinNetworks(req, is)
 	case "volumes":
 		return req.Method == http.MethodDelete && is.name != "prune"
 	case "images":
-		return req.Method == http.MethodDelete || is.verb == "tag" || strings.HasSuffix(is.verb, "/tag")
+		return req.Method == http.MethodDelete || is.verb == "tag"
 	case "exec":
 		return is.verb == "resize" || is.verb == "start" && r.isOursExec(is.name)
 	case "containers":
@@ -351,6 +392,30 @@ func (r *Relay) within(req *http.Request, is request, pid uint32) bool {
 			return r.starting(is.name, pid)
 		}
 		return is.name != "prune" && r.isOurs(is.name)
+	}
+	return false
+}
+
+// streams reports whether a request turns its connection into the streams of a container.
+func streams(is request) bool {
+	return is.kind == "containers" && (is.verb == "attach" || is.verb == "attach/ws") ||
+		is.kind == "exec" && is.verb == "start"
+}
+
+// localNetworks are the drivers of networks that are no programs.
+var localNetworks = []string{"", "bridge", "host", "ipvlan", "macvlan", "none", "null"}
+
+// withinNetworks reports whether a request about networks, which have no processes, leaves the containers of others
+// as they are.
+func (r *Relay) withinNetworks(req *http.Request, is request) bool {
+	var what struct{ Driver, Container string }
+	switch {
+	case req.Method != http.MethodPost:
+		return true
+	case is.verb == "connect", is.verb == "disconnect":
+		return peek(req, &what) == nil && r.isOurs(what.Container)
+	case is.name == "create":
+		return peek(req, &what) == nil && slices.Contains(localNetworks, what.Driver)
 	}
 	return false
 }
@@ -384,13 +449,34 @@ func (r *Relay) isOursExec(id string) bool {
 	return err == nil && r.isOurs(name) || errors.Is(err, ErrNotFound)
 }
 
+// What the daemon does by itself for a container: to write what it prints to a file, to start its processes, to make
+// a volume that is a directory.
+var (
+	localLogs      = []string{"", "json-file", "local", "none"}
+	localRuntimes  = []string{"", "crun", "io.containerd.runc.v2", "runc"}
+	localVolumes   = []string{"", "local"}
+	describedMount = []string{"", "bind", "image", "tmpfs", "volume"}
+)
+
 // describesOurs reports whether the container of a description has the relay's cgroup parent,
-// and nothing of a container that has another.
+// and nothing of a container that has another, and whether nobody but the daemon's own host serves it: a driver of logs
+// or volumes, or a runtime, can hand to another host, or another cgroup, what the container does.
 func (r *Relay) describesOurs(body []byte) bool {
 	var c struct {
 		HostConfig struct {
-			CgroupParent, NetworkMode, PidMode, IpcMode, UTSMode, Cgroup string
-			VolumesFrom                                                  []string
+			CgroupParent, NetworkMode, PidMode, IpcMode, UTSMode, Cgroup, Runtime, VolumeDriver string
+
+			VolumesFrom []string
+			LogConfig   struct{ Type string }
+			Mounts      []struct {
+				Type          string
+				VolumeOptions struct {
+					DriverConfig struct {
+						Name    string
+						Options map[string]string
+					}
+				}
+			}
 		}
 	}
 	// The daemon too takes the first value.
@@ -398,6 +484,17 @@ func (r *Relay) describesOurs(body []byte) bool {
 		return false
 	}
 	h := &c.HostConfig
+	if !slices.Contains(localLogs, h.LogConfig.Type) || !slices.Contains(localRuntimes, h.Runtime) ||
+		!slices.Contains(localVolumes, h.VolumeDriver) {
+		return false
+	}
+	for _, m := range h.Mounts {
+		driver := &m.VolumeOptions.DriverConfig
+		if !slices.Contains(describedMount, m.Type) || !slices.Contains(localVolumes, driver.Name) ||
+			len(driver.Options) > 0 {
+			return false
+		}
+	}
 	for _, from := range h.VolumesFrom {
 		name, _, _ := strings.Cut(from, ":")
 		if !r.isOurs(name) {

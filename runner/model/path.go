@@ -211,7 +211,7 @@ func (p *Path) Health(h *schema.ObservationHealth, sealed bool) {
 }
 
 // blind are the blind spots that can hide a host.
-var blind = []string{"io_uring_unseen", "many_endpoints", "io_uring_accepts", "zero_copy_reads", "other_sockets"}
+var blind = []string{"io_uring_unseen", "many_endpoints", "io_uring_accepts", "other_sockets"}
 
 // unclear is why the kernel layer does not show all hosts that the command reached; empty if it does.
 func (p *Path) unclear(h *schema.ObservationHealth) string {

@@ -251,6 +251,15 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.decided(Decision{true, host, port, rule})
+	p.request(w, r)
+}
+
+// request forwards a request. Its connection may become one of WebSocket, and none of another protocol: HTTP/2 would
+// have further requests in it, each of which can name another host.
+func (p *Proxy) request(w http.ResponseWriter, r *http.Request) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && !p.unchecked {
+		r.Header.Del("Upgrade")
+	}
 	p.forward.ServeHTTP(w, r)
 }
 
@@ -365,13 +374,14 @@ func (p *Proxy) plain(conn net.Conn, host string, port int, rule string) {
 		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			name, asked, err := splitTarget(r.Host, "80")
-			if err != nil || !p.isFor(name, host, false) || asked != port && !p.unchecked || r.URL.IsAbs() {
+			if err != nil || !p.isFor(name, host, false) || asked != port && !p.unchecked || r.URL.IsAbs() ||
+				r.Method == http.MethodConnect {
 				p.refuse(w, host, port, ruleServerName, "the request in the tunnel names "+strconv.Quote(r.Host))
 				return
 			}
 			p.decided(Decision{true, host, port, rule})
 			r.URL.Scheme, r.URL.Host = "http", target
-			p.forward.ServeHTTP(w, r)
+			p.request(w, r)
 		}),
 	}
 	_ = server.Serve(&oneConn{conn: conn, ended: ended})

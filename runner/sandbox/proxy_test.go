@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -267,6 +268,64 @@ func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
 			}
 			if d := h.last(); d.Allowed != (want == "200") {
 				t.Errorf("decided %+v", d)
+			}
+		})
+	}
+}
+
+// A connection that becomes one of HTTP/2 would carry requests for other hosts that nobody parses.
+func TestUpgradesThroughTheProxy(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := r.Header.Get("Upgrade"); to != "" {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", to)
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			return
+		}
+		fmt.Fprintln(w, r.Header)
+	}))
+	defer web.Close()
+	_, port, _ := net.SplitHostPort(web.Listener.Addr().String())
+	p := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + port}},
+		map[string]string{"localhost": "127.0.0.1"})
+	tunnel := "CONNECT localhost:" + port + " HTTP/1.1\r\nHost: x\r\n\r\n"
+	get := func(target, upgrade string) string {
+		return "GET " + target + " HTTP/1.1\r\nHost: localhost:" + port + "\r\n" +
+			"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nUpgrade: " + upgrade + "\r\n\r\n"
+	}
+	absolute := "http://localhost:" + port + "/"
+	for name, c := range map[string]struct {
+		requests []string
+		want     int
+	}{
+		"WebSocket":              {[]string{get(absolute, "websocket")}, 101},
+		"WebSocket in a tunnel":  {[]string{tunnel, get("/", "WebSocket")}, 101},
+		"HTTP/2":                 {[]string{get(absolute, "h2c")}, 200},
+		"HTTP/2 in a tunnel":     {[]string{tunnel, get("/", "h2c")}, 200},
+		"one of two":             {[]string{get(absolute, "websocket, h2c")}, 200},
+		"one of two in a tunnel": {[]string{tunnel, get("/", "websocket, h2c")}, 200},
+		"a second line":          {[]string{tunnel, get("/", "h2c\r\nUpgrade: websocket")}, 200},
+		"a tunnel in a tunnel": {[]string{tunnel, strings.Replace(tunnel, "Host: x", "Host: localhost:"+port, 1)},
+			403},
+		"another word in a request": {[]string{get(absolute, "tcp")}, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			in, got := bufio.NewReader(conn), 0
+			for _, r := range c.requests {
+				fmt.Fprint(conn, r)
+				res, err := http.ReadResponse(in, &http.Request{Method: strings.Fields(r)[0]})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = res.StatusCode
+			}
+			if got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
 # What reaches beyond a run, one case by its name.
-import ctypes, fcntl, os, resource, signal, socket, stat, subprocess, sys, threading
+import ctypes, fcntl, os, resource, signal, socket, stat, subprocess, sys, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -25,6 +25,10 @@ def helper():
 
 def memory():
     os.close(os.open("/proc/%d/mem" % outside, os.O_RDWR))
+
+
+def memory_read():
+    os.close(os.open("/proc/%d/mem" % outside, os.O_RDONLY))
 
 
 def second_proc():
@@ -146,6 +150,67 @@ def scheduled():
     assert libc.syscall(251, 1, outside, 3 << 13) == 0  # ioprio_set, IOPRIO_CLASS_IDLE
 
 
+def overrun():
+    """Another process uses more CPU time than it may from now on, and ends."""
+    resource.prlimit(outside, resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY))
+    while stat_of(outside) not in ("Z", ""):
+        pass
+
+
+def stat_of(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def killed_by_cgroup():
+    """The kernel kills what is in the cgroup of another process."""
+    with open("/proc/self/mountinfo") as f:
+        at = [line.split()[4] for line in f if " - cgroup2 " in line][0]
+    with open("/proc/%d/cgroup" % outside) as f:
+        at += [line.strip()[3:] for line in f if line.startswith("0::")][0]
+    fd = os.open(at + "/cgroup.kill", os.O_WRONLY)
+    os.write(fd, b"1")
+
+
+def resized():
+    """The terminal of another process gets another size."""
+    while True:
+        with open("/proc/%d/status" % outside) as f:
+            caught = [int(line.split()[1], 16) for line in f if line.startswith("SigCgt")][0]
+        if caught >> signal.SIGWINCH - 1 & 1:
+            break
+    fd = os.open("/proc/%d/fd/0" % outside, os.O_RDWR | os.O_NOCTTY)
+    fcntl.ioctl(fd, 0x5414, b"\x0a\0\x0a\0\0\0\0\0")  # TIOCSWINSZ
+
+
+def oom_score():
+    name = "/proc/%d/oom_score_adj" % outside
+    with open(name) as f:
+        old = f.read()
+    with open(name, "w") as f:
+        f.write(old)
+
+
+def everyone():
+    """Each process of a user, who has this one alone."""
+    os.setuid(61234)
+    os.setpriority(os.PRIO_USER, 0, 5)
+
+
+def taken_from():
+    assert libc.syscall(438, libc.syscall(434, outside, 0), 1, 0) >= 0  # pidfd_getfd, pidfd_open
+
+
+def waited_for_timers():
+    """A process outside gets signals of its own timer while this one runs."""
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        pass
+
+
 def owned():
     """The kernel signals another process of what this one writes."""
     r, w = os.pipe()
@@ -174,6 +239,11 @@ def own_only():
 
 def packet():
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)).close()
+
+
+def other_packet():
+    """The same by the name that it had first."""
+    socket.socket(socket.AF_INET, 10, socket.htons(3)).close()  # SOCK_PACKET
 
 
 def vsock():
@@ -206,6 +276,11 @@ def privileged():
     libc.syscall(248, b"none", b"x", 0, 0, 0)  # add_key
     libc.syscall(249, b"none", b"x", 0, 0)  # request_key
     libc.inotify_add_watch(-1, b"/none", 1)
+    if os.fork() == 0:  # in a session without a terminal
+        os.setsid()
+        libc.syscall(153)  # vhangup
+        os._exit(0)
+    os.wait()
     for request in 0x5412, 0x541C:  # TIOCSTI, TIOCLINUX
         try:
             fcntl.ioctl(os.open("/dev/null", os.O_RDWR), request, b"x")
@@ -369,6 +444,7 @@ def inherited():
         lambda fd: os.sendfile(fd, os.open("/etc/hostname", os.O_RDONLY), 0, 1),
         lambda fd: os.splice(fd, os.pipe()[1], 1),
         submitted,
+        zero_copy,
     ]
     for i, call in enumerate(calls):
         call(3 + i)
@@ -383,6 +459,20 @@ def submitted(fd):
     cb = (ctypes.c_uint64 * 8)(0, 0, 1 | fd << 32, ctypes.addressof(data), 1)
     assert libc.syscall(209, context, 1, ctypes.byref(ctypes.pointer(cb))) == 1
     libc.syscall(207, context)
+
+
+def zero_copy(fd):
+    """Where what comes is mapped, in place of being copied."""
+    s = socket.socket(fileno=os.dup(fd))
+    try:
+        s.getsockopt(socket.IPPROTO_TCP, 35, 64)  # TCP_ZEROCOPY_RECEIVE
+    except OSError:
+        pass  # where nothing is mapped
+
+
+def read_memory():
+    """The memory of a process outside, by a descriptor that was open before."""
+    os.pread(0, 1, int(sys.argv[3]))
 
 
 def unused():

@@ -17,6 +17,7 @@ static struct io_uring_sqe *sqes;
 static unsigned *sq_tail, *sq_mask, *sq_array, *sq_flags, *cq_head, *cq_tail, *cq_mask;
 static struct io_uring_cqe *cqes;
 static int ring;
+static int splice_in; /* of a request to splice */
 
 static void start(unsigned flags)
 {
@@ -55,6 +56,8 @@ static int submit(unsigned op, int fd, const void *addr, unsigned len, unsigned 
 	e->len = len;
 	e->off = off;
 	e->open_flags = flags;
+	if (op == IORING_OP_SPLICE)
+		e->splice_fd_in = splice_in;
 	sq_array[i] = i;
 	__atomic_store_n(sq_tail, tail + 1, __ATOMIC_SEQ_CST);
 	if (params.flags & IORING_SETUP_SQPOLL && __atomic_load_n(sq_flags, __ATOMIC_SEQ_CST) & IORING_SQ_NEED_WAKEUP)
@@ -274,12 +277,12 @@ void uring_datagram(void)
 	must(result() == -ECONNREFUSED, "connect by a worker");
 }
 
-/* Descriptors 3 to 6, sockets that others made: read, received from, written by a fixed place of the ring's own
- * table, and received from without a report. */
+/* Descriptors 3 to 7, sockets that others made: read, received from, written by a fixed place of the ring's own
+ * table, received from without a report, and spliced from. */
 void uring_inherited(void)
 {
 	static char byte[1];
-	int own[1] = {5};
+	int own[1] = {5}, ends[2];
 
 	start(0);
 	must(submit(IORING_OP_READ, 3, byte, 1, 0, 0) == 1, "read");
@@ -291,6 +294,9 @@ void uring_inherited(void)
 	must(result() == 1, "send");
 	queue(IORING_OP_RECV, 6, byte, 1, 0, 0, IOSQE_CQE_SKIP_SUCCESS);
 	flush(0);
+	must(!pipe(ends), "pipe");
+	splice_in = 7;
+	must(submit(IORING_OP_SPLICE, ends[1], (void *)-1L, 1, -1, 0) == 1, "splice");
 }
 
 /* Sockets whose peers no hook sees, and ordinary ones. */
