@@ -60,6 +60,32 @@ func TestWhatGitWasTold(t *testing.T) {
 			git grep foo future
 			git worktree add ../w future
 			git ls-files --with-tree=future
+			git log -u future
+			git show -m abcd1234
+			git log --abbrev future
+			git log --pretty future
+			git cherry-pick -n future
+			git checkout -f future
+			git grep -n foo future
+			git rebase -x make future
+			git merge
+			git rebase -i
+			git cherry
+			git show-branch
+			git stash pop
+			git stash list -p
+			git log -g -p refs/stash
+			git worktree add ../future
+			git worktree add -b x ../w future
+			git push ../b --all
+			git push /tmp/b HEAD
+			git -c remote.b.url=/tmp/b push b future
+			git remote add b ../b
+			git config remote.b.url /tmp/b
+			git config url./tmp/.insteadOf x
+			git pack-objects --all --stdout
+			git remote-https origin https://example.com/a/b
+			git repack -a -d --filter=blob:none --filter-to=/tmp/p
 			git frobnicate`,
 		Pass: `
 			git status
@@ -86,6 +112,25 @@ func TestWhatGitWasTold(t *testing.T) {
 			git commit --amend --no-edit
 			git init
 			git tag mine
+			git log -m -n 2
+			git log -L 1,2 -S foo HEAD
+			git blame -L 1,1 a
+			git grep -n -m 1 -e foo
+			git rebase --continue
+			git rebase -i --exec make HEAD~2
+			git cherry-pick -m 1 HEAD~1
+			git merge --abort
+			git stash list
+			git log -g --first-parent refs/stash --
+			git reflog expire --all
+			git worktree add ../w -b w
+			git worktree prune --expire 3.months.ago
+			git push
+			git push -u origin HEAD
+			git push --all git@example.com:a/b
+			git remote add o https://example.com/a/b
+			git rev-parse --git-path objects
+			git submodule update --init
 			git clone https://example.com/a/b`,
 	} {
 		for line := range strings.Lines(lines) {
@@ -94,7 +139,8 @@ func TestWhatGitWasTold(t *testing.T) {
 				continue
 			}
 			got := Pass
-			if sure, why := h.beyond(argv); sure {
+			h.stashes = 0
+			if sure, why := h.beyond(argv, nil); sure {
 				got = Fail
 			} else if why != "" {
 				got = Unknown
@@ -335,5 +381,68 @@ func TestSurfaceThatWasCut(t *testing.T) {
 	}
 	if len(docs.Health.Reasons) != 1 {
 		t.Error("the bundle's own health was changed")
+	}
+}
+
+// TestWhichPackagesAreForbidden reads arguments that name packages.
+func TestWhichPackagesAreForbidden(t *testing.T) {
+	f := judged(schema.EvaluationDefinition{Forbidden: schema.EvaluationForbidden{
+		Packages: []string{"requests", "charset_normalizer", "github.com/psf/go-requests", "@x/y"},
+	}}).fetch
+	for line, want := range map[string]bool{
+		"pip requests": true, "pip Requests[socks]>=2": true, "pip charset.normalizer": true,
+		"pip requests-mock": false, "pip a-requests": false, "pip charset": false,
+		"npm x@npm:requests@2": true, "npm requests@latest": true, "npm @x/y": true, "npm y": false,
+		"go github.com/psf/go-requests/v2/x@latest": true, "go github.com/psf/other": false,
+		"curl https://pypi.org/simple/requests/":                                        true,
+		"curl https://files.pythonhosted.org/packages/a/b/requests-2.32.0-py3-none.whl": true,
+		"curl https://files.pythonhosted.org/packages/a/b/requests_mock-1.0.tar.gz":     false,
+		"pip https://files.pythonhosted.org/packages/a/charset_normalizer-3.3.tar.gz":   true,
+		"npm https://registry.npmjs.org/requests/-/requests-1.0.0.tgz":                  true,
+		"curl https://proxy.golang.org/github.com/psf/go-requests/@v/list":              true,
+		"curl https://example.com/requests/":                                            false,
+	} {
+		tool, arg, _ := strings.Cut(line, " ")
+		if got := f.forbidden(tool, arg); (got != "") != want {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	for line, want := range map[string]bool{
+		"/usr/bin/pip install x": true, "/usr/bin/pip install -rr.txt x": false,
+		"/usr/bin/pip install --req r.txt x": false,
+		"/usr/bin/curl -s https://a/b":       true, "/usr/bin/curl -sKc https://a/b": false,
+		"/usr/bin/curl -oK https://a/b":                true,
+		"/usr/bin/curl --connect-to x https://a/b":     false,
+		"/usr/bin/curl https://api.github.com/graphql": false,
+		"/usr/bin/wget -qi list https://a/b":           false, "/usr/bin/npm install x": true,
+	} {
+		argv := strings.Fields(line)
+		p := &process{exe: argv[0], argv: argv}
+		p.tool, p.installs, p.local = toolOf(p.exe, p.argv)
+		if got := len(f.arguments(p)) > 0; got != want {
+			t.Errorf("%s: the arguments tell: %v", line, got)
+		}
+	}
+}
+
+// TestWhatOutlivesForUpkeep judges processes that tools leave by themselves.
+func TestWhatOutlivesForUpkeep(t *testing.T) {
+	shell := &process{exe: "/usr/bin/sh"}
+	build := &process{exe: "/usr/bin/go", argv: []string{"go", "build"}, tool: "go", parent: shell}
+	commit := &process{exe: "/usr/bin/git", argv: []string{"git", "commit"}, tool: "git", parent: shell}
+	for _, c := range []struct {
+		what string
+		p    *process
+		want bool
+	}{
+		{"what go starts of go", &process{tool: "go", parent: &process{inherited: true, parent: build}}, true},
+		{"go itself", build, false},
+		{"git's collection", &process{tool: "git", argv: []string{"git", "gc", "--auto"}, parent: commit}, true},
+		{"git", commit, false},
+		{"a program that go built", &process{exe: "/app/x", parent: build}, false},
+	} {
+		if got := (&process{inherited: true, parent: c.p}).upkeep(); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
 	}
 }

@@ -25,7 +25,8 @@ const rFetch = "fetches_solution"
 
 // registries are the hosts of packages, by the tool that asks them.
 var registries = map[string][]string{
-	"pip": {"pypi.org", "files.pythonhosted.org"}, "npm": {"registry.npmjs.org", "registry.yarnpkg.com"},
+	"pip":   {"pypi.org", "files.pythonhosted.org", "pypi.python.org", "test.pypi.org"},
+	"npm":   {"registry.npmjs.org", "registry.yarnpkg.com", "npmjs.com", "unpkg.com", "cdn.jsdelivr.net", "esm.sh"},
 	"cargo": {"crates.io", "index.crates.io", "static.crates.io"}, "go": {"proxy.golang.org", "sum.golang.org"},
 }
 
@@ -86,7 +87,7 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	if f.j.agent.Contacts(k.Names) && p.own || k.Kind == schema.KindFlow {
 		return // a flow has no process; the connection was judged
 	}
-	if nameless && !(p.own && f.j.def.Agent != "") && namesOf(d.Hosts) {
+	if nameless && !(p.own && f.j.def.Agent != "") && (namesOf(d.Hosts) || len(f.sources) > 0) {
 		f.j.doubt(rFetch, k, p, "contacted "+k.Value+", of which no name is known")
 		return
 	}
@@ -145,10 +146,12 @@ func (f *fetches) arguments(p *process) (names []string) {
 	command := false
 	for i, a := range args {
 		switch {
-		case p.tool != "git" && p.tool != "curl" && (a == "-r" || a == "-c" || strings.HasPrefix(a, "--requirement")),
-			p.tool == "curl" && (strings.HasPrefix(a, "-K") || strings.HasPrefix(a, "--config") ||
-				strings.HasPrefix(a, "-i") || strings.HasPrefix(a, "--input-file") || strings.HasPrefix(a, "@")):
+		case p.tool == "pip" && (strings.HasPrefix(a, "-r") || strings.HasPrefix(a, "-c")),
+			p.tool != "git" && p.tool != "curl" && (strings.HasPrefix(a, "--req") || strings.HasPrefix(a, "--con")),
+			p.tool == "curl" && (readsArguments().MatchString(a) || strings.HasPrefix(a, "@")):
 			return nil // a file names it
+		case p.tool == "curl" && asksElse().MatchString(a):
+			return nil // it may ask for something else than the address tells
 		case strings.HasPrefix(a, "-"), i > 0 &&
 			(args[i-1] == "-i" || args[i-1] == "--index-url" || args[i-1] == "-t" || args[i-1] == "--target"):
 		case !command && p.tool != "curl":
@@ -165,6 +168,12 @@ func (f *fetches) arguments(p *process) (names []string) {
 	return names
 }
 
+var (
+	readsArguments = pattern(`^-[#0-9aBfgGiIjJkLlnNOpRqsSvVZ:]*K|^--conf|^-[a-z]*i|^--input-file`)
+	asksElse       = pattern(`^--(request-target|connect-to|resolve|proxy|preproxy|socks|unix-socket|abstract-unix|doh-url|` +
+		`execute)|^-[a-zA-Z]*x$|^-e|(?i)^(-H *|--header=)?host:|/graphql([?/]|$)`)
+)
+
 // fetchCommands are commands of tools that take names of packages.
 var fetchCommands = []string{"install", "add", "i", "get", "download", "run", "exec", "view", "pack", "search", "show",
 	"wheel"}
@@ -176,8 +185,11 @@ func (f *fetches) exec(k *schema.KernelEvent, p *process) {
 		return
 	}
 	for _, a := range p.argv[min(len(p.argv), 1):] {
-		if p.tool != "git" && p.tool != "curl" && anyGlob(d.Packages, packageName(a)) && !strings.HasPrefix(a, "-") {
-			f.j.found(rFetch, k, p, "asked for the package "+packageName(a)+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+		if strings.HasPrefix(a, "-") { // as in --with=NAME
+			_, a, _ = strings.Cut(a, "=")
+		}
+		if name := f.forbidden(p.tool, a); name != "" {
+			f.j.found(rFetch, k, p, "asked for the package "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
 			return
 		}
 		if !strings.ContainsAny(a, "/:") {
@@ -196,6 +208,38 @@ func (f *fetches) exec(k *schema.KernelEvent, p *process) {
 	}
 }
 
+// forbidden is the forbidden package that an argument of a tool names; empty if it names none.
+func (f *fetches) forbidden(tool, arg string) string {
+	globs := f.j.def.Forbidden.Packages
+	if tool != "git" && tool != "curl" {
+		name := packageName(arg)
+		for _, g := range globs {
+			if ok, _ := doublestar.Match(packageName(g), name); ok || tool == "go" && below(packageName(g), name) {
+				return name
+			}
+		}
+	}
+	host, rest, _ := strings.Cut(repositoryName(arg), "/")
+	for _, hosts := range registries {
+		if !slices.Contains(hosts, host) {
+			continue
+		}
+		for part := range strings.SplitSeq(rest, "/") {
+			name := packageName(distribution().ReplaceAllString(part, ""))
+			if slices.ContainsFunc(globs, func(g string) bool {
+				ok, _ := doublestar.Match(packageName(g), name)
+				return ok || below(packageName(g), packageName(rest))
+			}) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// distribution is what follows the name of a package in that of its file.
+var distribution = pattern(`(-v?[0-9].*|\.(tgz|zip|whl|crate|tar\.gz))$`)
+
 // below reports whether a name is of the repository, or of something in it.
 func below(g, name string) bool {
 	for ; name != "." && name != "/" && name != ""; name = path.Dir(name) {
@@ -206,16 +250,23 @@ func below(g, name string) bool {
 	return false
 }
 
-var packageEnd = pattern(`[\[=<>!~; ].*$`)
+var (
+	packageEnd = pattern(`[\[=<>!~; ].*$`)
+	separators = pattern(`[-_.]+`)
+)
 
-// packageName is the name of a package in an argument, without its version and in lower case.
+// packageName is the name of a package in an argument, without its version, in lower case and with "-" alone between
+// its parts, as Python's are compared.
 func packageName(arg string) string {
 	name := arg
+	if i := strings.Index(name, "@npm:"); i >= 0 { // another name for it
+		name = name[i+len("@npm:"):]
+	}
 	if i := strings.LastIndexByte(name, '@'); i > 0 {
 		name = name[:i]
 	}
 	name = packageEnd().ReplaceAllString(name, "")
-	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	return strings.ToLower(separators().ReplaceAllString(name, "-"))
 }
 
 var (

@@ -18,6 +18,8 @@ type history struct {
 	made    map[string]bool // digests of objects that the run made
 	waiting []waiting
 	seen    map[*process]bool // processes that opened a repository of the workspace
+	foreign map[*process]bool // processes of git that opened references of a repository elsewhere
+	stashes int               // that the run made and did not take back
 }
 
 // waiting is a command of git's outside of the workspace. It counts if it opened a repository in it.
@@ -31,7 +33,7 @@ type waiting struct {
 const maxObjects = 100_000
 
 func newHistory(j *judge) *history {
-	return &history{j: j, made: map[string]bool{}, seen: map[*process]bool{}}
+	return &history{j: j, made: map[string]bool{}, seen: map[*process]bool{}, foreign: map[*process]bool{}}
 }
 
 func (h *history) off() bool { return h.j.def.StartCommit == "" }
@@ -43,7 +45,7 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 	if h.off() || p.tool != "git" {
 		return
 	}
-	sure, why := h.beyond(p.argv)
+	sure, why := h.beyond(p.argv, p.starter())
 	if k.Claimed || k.Truncated&schema.FieldArgv != 0 {
 		sure, why = false, "git may have had other arguments"
 	}
@@ -96,12 +98,21 @@ func directory(p *process) string {
 
 // read judges that a file of a repository was opened.
 func (h *history) read(k *schema.KernelEvent, p *process, name string) {
-	if h.off() || !repository(name) || !h.within(name) {
+	if h.off() {
+		return
+	}
+	if p.tool == "git" && !p.inherited {
+		h.led(k, p, name)
+	}
+	if !repository(name) || !h.within(name) {
 		return
 	}
 	if p.tool == "git" {
 		if len(h.seen) < maxObjects {
 			h.seen[p] = true
+		}
+		if h.foreign[p] {
+			h.j.doubt(rHistory, k, p, "git read objects of the workspace for another repository")
 		}
 		return
 	}
@@ -109,6 +120,41 @@ func (h *history) read(k *schema.KernelEvent, p *process, name string) {
 		h.j.doubt(rHistory, k, p, "a program that is not git opened objects of git in "+above(name))
 	}
 }
+
+// led notes what tells git, besides its arguments, which commits to look at: references of a repository
+// elsewhere, which can borrow objects, and files that the run wrote and that only the environment can have named.
+func (h *history) led(k *schema.KernelEvent, p *process, name string) {
+	if elsewhere := foreignReference().MatchString(name); elsewhere && !h.within(name) {
+		if len(h.foreign) < maxObjects {
+			h.foreign[p] = true
+		}
+		return
+	} else if elsewhere || !h.j.written.has(name) || ordinary().MatchString(name) {
+		return
+	}
+	command, _, _ := split(p.argv)
+	if !slices.Contains(looking, command) || slices.ContainsFunc(p.argv, func(a string) bool {
+		_, value, _ := strings.Cut(a, "=")
+		return path.Base(a) == path.Base(name) || path.Base(value) == path.Base(name)
+	}) {
+		return
+	}
+	if !slices.Contains(onlyObjects, command) && (h.within(name) || strings.HasPrefix(name, directory(p)+"/")) {
+		return // it compares the working tree
+	}
+	h.j.doubt(rHistory, k, p, "git read "+name+", which the run wrote and the arguments do not name")
+}
+
+var (
+	foreignReference = pattern(`/(HEAD|packed-refs|refs/.+|reftable/.+)$`)
+	// ordinary are files that name no commits, or are judged by where they are.
+	ordinary = pattern(`/\.git/|/\.(git[a-z]*|mailmap|netrc)$|/\.config/git/|/objects/|` +
+		`/(config|attributes|exclude|info/[a-z]+|index)$|^/dev/`)
+)
+
+// onlyObjects are commands that do not look at files of the working tree but those that they are told.
+var onlyObjects = []string{"cat-file", "cherry", "describe", "format-patch", "log", "ls-tree", "rev-list", "shortlog",
+	"show", "whatchanged"}
 
 // within reports whether a file is in a workspace, by any of its names, or in the repository of one that lies
 // above it.
@@ -158,7 +204,9 @@ func (h *history) wrote(k *schema.KernelEvent, p *process, name string) {
 	}
 	if dir, rest, ok := strings.Cut(name, "/objects/"); ok {
 		digest := strings.ReplaceAll(rest, "/", "")
-		if len(rest) > 3 && rest[2] == '/' && isHex(digest) && len(h.made) < maxObjects {
+		command, _, _ := split(p.argv)
+		if len(rest) > 3 && rest[2] == '/' && isHex(digest) && len(h.made) < maxObjects &&
+			!(p.tool == "git" && slices.Contains(unpacking, command)) {
 			h.made[strings.Clone(digest)] = true
 		}
 		if strings.HasSuffix(dir, "/.git") && p.tool != "git" && h.within(name) {
@@ -172,6 +220,12 @@ func (h *history) wrote(k *schema.KernelEvent, p *process, name string) {
 	if references().MatchString(name) {
 		h.j.doubt(rHistory, k, p, "a program that is not git wrote "+name)
 	}
+}
+
+// unpacking are commands that write objects that were there before, or come from elsewhere.
+var unpacking = []string{
+	"clone", "fetch", "fetch-pack", "gc", "index-pack", "maintenance", "pack-objects", "prune", "pull", "receive-pack",
+	"repack", "unpack-objects",
 }
 
 // references are files of a repository that say which commits it has and where they are.
@@ -215,43 +269,67 @@ var beyondFlags = []string{
 var valued = []string{"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env",
 	"--exec-path"}
 
-// valuedArgs are options of the commands that take the next argument, which is no revision.
+// valuedArgs are options of any command that take the next argument, which is no revision.
 var valuedArgs = []string{
-	"-m", "--message", "-n", "-L", "-S", "-G", "--format", "--pretty", "--author", "--since", "--until", "--after",
-	"--before", "--grep", "-U", "-e",
-	"-f", "-u", "-o", "--output", "--max-count", "--skip", "--date", "--diff-filter", "-O", "--pathspec-from-file",
-	"-F", "--abbrev", "--path",
+	"--message", "--format", "--author", "--committer", "--since", "--until", "--after", "--before", "--grep",
+	"--output", "--max-count", "--skip", "--date", "--diff-filter", "--pathspec-from-file", "--path", "--git-path",
+	"--inter-hunk-context", "--word-diff-regex", "--min-parents", "--max-parents", "--exec", "--strategy",
+	"--strategy-option", "--reason",
 }
 
-// beyond reports what in the arguments looks, or may look, beyond the start commit. sure tells the first.
-func (h *history) beyond(argv []string) (sure bool, why string) {
-	args := argv[min(len(argv), 1):]
-	command := ""
-	if name := path.Base(at(argv, 0)); strings.HasPrefix(name, "git-") {
-		command = strings.TrimPrefix(name, "git-")
+// shortValued are short options that take the next argument, by the commands of which that is so.
+var shortValued = map[string]string{
+	"annotate": "LSO", "blame": "LSO", "cherry-pick": "msX", "commit-tree": "mF", "diff": "SGOUl",
+	"diff-files": "SGOUl", "diff-index": "SGOUl", "diff-tree": "SGOUl", "format-patch": "oSGOUlv", "grep": "efABCm",
+	"log": "nLSGOUl", "merge": "mFsX", "notes": "mFcC", "rebase": "xsXC", "rev-list": "n", "revert": "msX",
+	"show": "nLSGOUl", "stash": "m", "tag": "mFu", "whatchanged": "nLSGOUl", "worktree": "bB",
+}
+
+// takesNext reports whether an option of a command takes the next argument as its value.
+func takesNext(command, a string) bool {
+	if len(a) == 2 && a[0] == '-' {
+		return strings.Contains(shortValued[command], a[1:])
 	}
-	for command == "" && len(args) > 0 {
-		a := args[0]
-		args = args[1:]
+	return slices.Contains(valuedArgs, a)
+}
+
+// split takes a command line of git's apart: the command, the options of git itself before it, and its arguments.
+func split(argv []string) (command string, options, args []string) {
+	args = argv[min(len(argv), 1):]
+	if name := path.Base(at(argv, 0)); strings.HasPrefix(name, "git-") {
+		return strings.TrimPrefix(name, "git-"), nil, args
+	}
+	for i := 0; i < len(args); i++ {
 		switch {
-		case slices.Contains(valued, a):
-			args = args[min(len(args), 1):]
-		case !strings.HasPrefix(a, "-"):
-			command = a
+		case slices.Contains(valued, args[i]):
+			i++
+		case notOption(args[i]):
+			return args[i], args[:i], args[i+1:]
 		}
 	}
+	return "", args, nil
+}
+
+// beyond reports what in the arguments looks, or may look, beyond the start commit. sure tells the first. by is what
+// started git.
+func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
+	command, options, args := split(argv)
 	switch {
 	case command == "init" && slices.ContainsFunc(args, func(a string) bool {
 		return strings.HasPrefix(a, "--sep") // or a shorter form of --separate-git-dir
 	}):
 		return false, "the repository got another place"
+	case command == "repack" && slices.ContainsFunc(args, func(a string) bool {
+		return strings.HasPrefix(a, "--filter-to")
+	}):
+		return false, "objects were copied elsewhere"
 	case h.named(command, args):
 		return false, "may have looked beyond the start commit"
 	case command == "mktree", command == "update-index" && slices.ContainsFunc(args, func(a string) bool {
 		return strings.HasPrefix(a, "--cacheinfo") || strings.HasPrefix(a, "--index-info")
 	}):
 		return false, "git was given names of objects"
-	case command == "", slices.Contains(harmlessCommands, command):
+	case command == "", command == "symbolic-ref" && inside(command, by), slices.Contains(harmlessCommands, command):
 		return false, ""
 	case command == "symbolic-ref":
 		if slices.IndexFunc(args, notOption) != len(args)-1 {
@@ -262,7 +340,11 @@ func (h *history) beyond(argv []string) (sure bool, why string) {
 		return true, "fetched commits into the workspace"
 	case command == "clone":
 		return h.clone(args)
-	case command == "config":
+	case command == "push", command == "remote", command == "config":
+		return false, h.elsewhere(command, options, args)
+	case command == "stash":
+		return false, h.stash(args)
+	case command == "reflog" && (at(args, 0) == "expire" || at(args, 0) == "delete"): // these show nothing
 		return false, ""
 	case command == "reflog":
 		return true, "read git's log of references"
@@ -274,7 +356,7 @@ func (h *history) beyond(argv []string) (sure bool, why string) {
 		command == "rev-list" && slices.Contains(args, "--objects"):
 		return false, "may have looked beyond the start commit"
 	case !slices.Contains(looking, command):
-		if inside(command) {
+		if inside(command, by) {
 			return false, ""
 		}
 		return false, "an unknown command of git's may have looked beyond the start commit"
@@ -282,12 +364,32 @@ func (h *history) beyond(argv []string) (sure bool, why string) {
 	return h.revisions(command, args)
 }
 
-// inside reports whether a command is one that git starts itself, for a command that is judged.
-func inside(command string) bool {
-	return slices.Contains([]string{"remote-https", "remote-http", "index-pack", "pack-objects", "receive-pack",
-		"sh-setup", "editor", "pager"}, command) ||
-		strings.HasSuffix(command, "--helper") || strings.HasSuffix(command, "--daemon")
+// inside reports whether a command is one that git starts itself, for a command that is judged. by started it.
+func inside(command string, by *process) bool {
+	if slices.Contains([]string{"sh-setup", "sh-i18n", "editor", "pager", "receive-pack"}, command) ||
+		strings.HasSuffix(command, "--helper") || strings.HasSuffix(command, "--daemon") {
+		return true
+	}
+	if by == nil || by.tool != "git" {
+		return false
+	}
+	of, _, _ := split(by.argv)
+	return slices.Contains(starting[command], of)
 }
+
+// starting are commands that start others: of those alone the others are a part.
+var starting = func() map[string][]string {
+	transports := []string{"archive", "clone", "fetch", "fetch-pack", "ls-remote", "pull", "push", "remote",
+		"remote-http", "remote-https", "send-pack", "submodule"}
+	upkeep := []string{"gc", "maintenance", "repack"}
+	return map[string][]string{
+		"remote-https": transports, "remote-http": transports, "send-pack": transports,
+		"index-pack":   append([]string{"receive-pack", "unpack-objects"}, transports...),
+		"pack-objects": append([]string{"push", "send-pack", "upload-pack", "bundle"}, upkeep...),
+		"prune-packed": upkeep, "commit-graph": upkeep, "multi-pack-index": upkeep,
+		"symbolic-ref": {"clone", "init", "worktree"},
+	}
+}()
 
 func at(list []string, i int) string {
 	if i < len(list) {
@@ -317,11 +419,116 @@ func remote(a string) bool {
 
 var sshName = pattern(`^[\w.-]+@[\w.-]+:|^[\w-]+(\.[\w-]+)+:`)
 
+// local reports whether an argument names a repository of this host by its place.
+func local(a string) bool {
+	return !remote(a) && (strings.Contains(a, "/") || strings.HasPrefix(a, ".") || strings.HasPrefix(a, "~"))
+}
+
+// elsewhere looks for a repository of this host to which commits could be copied, and be looked at there.
+func (h *history) elsewhere(command string, options, args []string) string {
+	const why = "commits may have been copied to another repository"
+	for _, o := range options {
+		o = strings.TrimPrefix(o, "--config-env=")
+		if command == "push" && (strings.HasPrefix(o, "remote.") || strings.HasPrefix(o, "url.")) {
+			return why
+		}
+	}
+	sets := command == "remote" && (at(args, 0) == "add" || at(args, 0) == "set-url")
+	if command == "config" {
+		sets = slices.ContainsFunc(args, func(a string) bool {
+			return strings.HasPrefix(a, "url.") ||
+				strings.HasPrefix(a, "remote.") && strings.Contains(strings.ToLower(a), "url")
+		})
+	}
+	if command == "push" || sets {
+		for i, a := range args {
+			_, value, _ := strings.Cut(a, "=")
+			switch {
+			case strings.HasPrefix(a, "--repo") && local(value), strings.HasPrefix(a, "url.") && local(a):
+				return why
+			case command == "push" && notOption(a):
+				if local(a) {
+					return why
+				}
+				return ""
+			case command != "push" && i > 0 && notOption(a) && local(a):
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// stash judges a stash: one that was there before the run may be of later work.
+func (h *history) stash(args []string) string {
+	const why = "may have looked at a stash that the run did not make"
+	switch action := at(args, 0); action {
+	case "push", "save":
+		h.stashes++
+	case "list":
+		if h.stashes == 0 && len(args) > 1 {
+			return why
+		}
+	case "show", "pop", "apply", "branch", "drop":
+		last := at(args, len(args)-1)
+		if i := strings.Index(last, "{"); i >= 0 && last[i:] != "{0}" || h.stashes == 0 && action != "drop" {
+			return why
+		}
+		if (action == "pop" || action == "drop") && h.stashes > 0 {
+			h.stashes--
+		}
+		if action == "branch" {
+			if _, doubt := h.revisions("branch", args[1:]); doubt != "" && !strings.HasPrefix(last, "stash@") {
+				return doubt
+			}
+		}
+	case "create", "store", "clear":
+	default: // options of push
+		if action == "" || strings.HasPrefix(action, "-") {
+			h.stashes++
+		}
+	}
+	return ""
+}
+
+// upstream are commands that, if they are told no revision, take the branch that the current one follows.
+var upstream = []string{"cherry", "merge", "rebase", "show-branch"}
+
+// going are options of commands that go on with something, or have no need of a revision.
+var going = []string{"--abort", "--continue", "--quit", "--skip", "--edit-todo", "--show-current-patch", "--root"}
+
+// ofStashList are options of git log that git stash list gives it.
+var ofStashList = []string{"-g", "--first-parent", "--format=%gd: %gs", "-m", "--"}
+
+// listsStash reports whether the arguments of git log are those that git stash list gives it.
+func listsStash(args []string) bool {
+	for _, a := range args {
+		if notOption(a) && a != "refs/stash" {
+			return false
+		}
+	}
+	return slices.Contains(args, "refs/stash")
+}
+
 // revisions looks for a revision beyond the start commit among the arguments of a command.
 func (h *history) revisions(command string, args []string) (sure bool, why string) {
-	lists := command == "branch" || command == "tag" || command == "remote" || command == "stash" ||
-		command == "notes" || command == "submodule" ||
-		command == "push" || command == "rerere" || command == "sparse-checkout"
+	lists := command == "branch" || command == "tag" || command == "notes" || command == "submodule" ||
+		command == "rerere" || command == "sparse-checkout"
+	if command == "log" && slices.Contains(args, "-g") && listsStash(args) {
+		if h.stashes > 0 || !slices.ContainsFunc(args, func(a string) bool {
+			return !notOption(a) && !slices.Contains(ofStashList, a)
+		}) {
+			return false, ""
+		}
+		return false, "may have looked at a stash that the run did not make"
+	}
+	if slices.Contains(upstream, command) && first(args) < 0 &&
+		!slices.ContainsFunc(args, func(a string) bool { return slices.Contains(going, a) }) {
+		return false, "may have looked at what the branch follows"
+	}
+	if command == "worktree" {
+		return false, h.worktree(args)
+	}
 	doubt, paths := "", !slices.Contains(args, "--") // what stands before "--" is a revision
 	if command == "blame" || command == "annotate" {
 		args = blamed(args)
@@ -355,12 +562,10 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 			return true, "looked beyond the start commit"
 		case a == "--stdin", strings.HasPrefix(a, "--batch"):
 			doubt = "git was given names of commits or objects where the recorder does not see them"
-		case slices.Contains(valuedArgs, a):
+		case takesNext(command, a):
 			i++
 		case strings.HasPrefix(a, "-"):
-		case command == "stash" && at(args, 0) != "branch", command == "submodule", command == "remote",
-			command == "rerere",
-			command == "sparse-checkout", command == "push":
+		case command == "submodule", command == "rerere", command == "sparse-checkout":
 		case (command == "checkout" || command == "switch") && i > 0 &&
 			slices.Contains([]string{"-b", "-B", "-c", "-C", "--orphan"}, args[i-1]):
 		case (command == "branch" || command == "tag") && i == first(args): // the new name
@@ -372,6 +577,34 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 		}
 	}
 	return false, doubt
+}
+
+// worktree judges the commit of another working tree. Without one, it has the branch of the directory's name if there
+// is one.
+func (h *history) worktree(args []string) string {
+	const why = "may have looked beyond the start commit"
+	if at(args, 0) != "add" {
+		return ""
+	}
+	var names []string
+	named := false
+	for i := 1; i < len(args); i++ {
+		switch a := args[i]; {
+		case takesNext("worktree", a):
+			named = true
+			i++
+		case slices.Contains([]string{"-d", "--detach", "--orphan"}, a):
+			named = true
+		case a == "--guess-remote":
+			return why
+		case notOption(a):
+			names = append(names, a)
+		}
+	}
+	if len(names) < 2 && !named || len(names) > 1 && !h.known(names[1], false) {
+		return why
+	}
+	return ""
 }
 
 // named reports whether an option names a revision that may be beyond the start commit.
@@ -402,13 +635,21 @@ var revisionOptions = []string{
 // blamed are the arguments of blame without its file, which is the only one or stands alone after "--". Two
 // arguments can be a revision and a file in either order.
 func blamed(args []string) []string {
-	last := len(args) - 1
-	if at := slices.Index(args, "--"); at >= 0 && at != last-1 {
-		return slices.Delete(slices.Clone(args), at, at+1)
-	} else if at >= 0 || first(args) == last && last >= 0 {
-		return args[:last]
+	var names []string
+	for i := 0; i < len(args); i++ {
+		if takesNext("blame", args[i]) {
+			i++
+		} else if args[i] == "--" || notOption(args[i]) {
+			names = append(names, args[i])
+		}
 	}
-	return args
+	last := len(names) - 1
+	if at := slices.Index(names, "--"); at >= 0 && at != last-1 {
+		return slices.Delete(names, at, at+1)
+	} else if at >= 0 || last == 0 {
+		return names[:last]
+	}
+	return names
 }
 
 // first is the place of the first argument that is no option.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/assay-run/assay-run/archive"
@@ -63,6 +64,7 @@ type judge struct {
 	place   agents.Place
 	rules   map[string]*rule
 	procs   map[uint64]*process // by exec id
+	pids    map[string]bool     // of the run
 	begun   bool                // something was executed
 	written written             // by the run
 	ports   map[string]bool     // at which the run listened
@@ -94,6 +96,7 @@ type process struct {
 	scripts   bool     // it may run scripts that the run wrote
 	source    string   // the last source of Python's that it read
 	listed    []string // directories of interest that it listed
+	settled   bool     // it opened a file that the loader does not
 	inherited bool     // it did not execute anything itself yet
 }
 
@@ -109,6 +112,13 @@ func (p *process) manager() *process {
 		if up.tool == "apt" {
 			p = up // dpkg, with what apt gave it
 		}
+	}
+	return p
+}
+
+// starter is the process that started this one.
+func (p *process) starter() *process {
+	for p = p.parent; p != nil && p.inherited; p = p.parent {
 	}
 	return p
 }
@@ -130,7 +140,7 @@ func newJudge(b *view.Bundle, def *schema.EvaluationDefinition) *judge {
 	})
 	j := &judge{
 		bundle: b, docs: &docs, def: def, rules: map[string]*rule{}, procs: map[uint64]*process{},
-		ports: map[string]bool{},
+		ports: map[string]bool{}, pids: map[string]bool{},
 	}
 	for _, name := range Rules {
 		j.rules[name] = &rule{name: name, keys: map[string]int{}, doubted: map[string]int{}}
@@ -171,6 +181,9 @@ func (j *judge) event(k *schema.KernelEvent) {
 		if !p.helper {
 			j.history.exec(k, p)
 			j.fetch.exec(k, p)
+			if p.tool == "git" {
+				j.shown(k, p)
+			}
 		}
 	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindTLS:
 		if k.Failed() && k.Errno() != "EINPROGRESS" && k.Errno() != "EAGAIN" {
@@ -229,6 +242,9 @@ func (j *judge) event(k *schema.KernelEvent) {
 			j.file(k, p, name, how)
 		}
 	}
+	if k.Kind == schema.KindLink {
+		j.grader.linkedHard(k)
+	}
 }
 
 // given are the kinds of what the caller called a file, where that is another name than the file's own.
@@ -255,6 +271,7 @@ func (j *judge) process(k *schema.KernelEvent) *process {
 			p.exe, p.argv, p.cwd = strings.Clone(k.Exe), k.Argv, strings.Clone(k.Cwd)
 		}
 		j.procs[k.ExecID] = p
+		j.pids[strconv.FormatUint(uint64(k.PID), 10)] = true
 		return p
 	case schema.KindExec:
 		p := &process{pid: k.PID, parent: parent, exe: strings.Clone(k.Value), argv: slices.Clone(k.Argv),
@@ -269,6 +286,7 @@ func (j *judge) process(k *schema.KernelEvent) *process {
 		case j.agent.Is(k.Value, k.Argv) && !j.agent.Runs(k.Argv) && !j.faked(p), !j.begun:
 			p.own, j.begun = true, true
 			if j.recorder == 0 {
+				j.pids[strconv.FormatUint(uint64(k.PID), 10)] = true
 				j.recorder = k.PPID
 				j.control = fmt.Sprintf("/proc/%d/", k.PPID)
 			}
@@ -297,13 +315,17 @@ func (j *judge) loaded(p *process, name string) {
 	for p.inherited && p.parent != nil {
 		p = p.parent
 	}
-	if p.tool == "" || !j.written.own(name) {
+	if p.tool == "" || !j.written.own(name) || strings.HasPrefix(name, "/dev/") {
+		p.settled = p.settled || name != p.exe && !strings.HasPrefix(name, "/etc/ld.so.") && !library(name)
 		return
 	}
 	base := path.Base(name)
 	switch {
-	case libraryFile().MatchString(base) && (p.tool == "git" || p.tool == "curl"):
-		p.tool, p.made = "", true
+	case (p.tool == "git" || p.tool == "curl") &&
+		(libraryFile().MatchString(base) || !p.settled && !gitStarts().MatchString(name)):
+		p.tool, p.made = "", true // the loader loads what it is told, whatever its name
+	case base == ".curlrc", base == "curlrc", base == ".wgetrc":
+		p.tool, p.made = "", true // what else it asks for is there
 	case p.tool == "git", p.tool == "curl":
 	case packageFile().MatchString(base),
 		p.tool == "pip" && versioned().MatchString(path.Base(p.exe)) && manifest().MatchString(base),
@@ -318,6 +340,9 @@ var (
 	libraryFile = pattern(`\.so(\.[0-9.]+)?$`)
 	packageFile = pattern(`\.(whl|tgz|tar\.gz|tar\.bz2|zip|gem|crate|deb|rpm|apk|egg|py|js|cjs|mjs|pth)$|` +
 		libraryFile().String())
+	// gitStarts are files of git's that it opens first, after the loader.
+	gitStarts = pattern(`/\.git(/(HEAD|config|config\.worktree|commondir|gitdir|packed-refs|refs/.*|worktrees/.*|modules/.*|` +
+		`index(\.stash\.[0-9]+)?(\.lock)?))?$|/\.gitconfig$|/\.config/git/config$|/(HEAD|packed-refs|config)$|/refs/`)
 	manifest = pattern(`^(pyproject\.toml|setup\.cfg|PKG-INFO)$`)
 )
 
@@ -523,13 +548,19 @@ func (j *judge) left() {
 			}
 			f := schema.Finding{
 				Text: fmt.Sprintf("process %d (%s) outlived the command", p.PID, p.Name), Layer: schema.EventsPath,
-				Events:  []uint64{e.Seq},
-				Program: j.program(uint32(p.PID)),
+				Events: []uint64{e.Seq},
 			}
-			if p.LeftSession {
+			last := j.last(uint32(p.PID))
+			f.Program = last.exe
+			switch {
+			case last.helper: // the agent program's own
+			case p.LeftSession && last.upkeep():
+				f.Text += ", and had left its session, as tools do for their upkeep"
+				r.doubt(f)
+			case p.LeftSession:
 				f.Text += ", and had left its session"
 				r.find(f)
-			} else {
+			default:
 				r.doubt(f)
 			}
 		}
@@ -551,8 +582,8 @@ func (j *judge) left() {
 	}
 }
 
-// program is what the last process of that pid executed.
-func (j *judge) program(pid uint32) string {
+// last is the last process of that pid.
+func (j *judge) last(pid uint32) *process {
 	var last uint64
 	for id, p := range j.procs {
 		if p.pid == pid && id > last {
@@ -560,9 +591,20 @@ func (j *judge) program(pid uint32) string {
 		}
 	}
 	if last == 0 {
-		return ""
+		return &process{}
 	}
-	return j.procs[last].exe
+	return j.procs[last]
+}
+
+// upkeep reports whether a process is one of git's or go's that such a process started.
+func (p *process) upkeep() bool {
+	for p.inherited && p.parent != nil {
+		p = p.parent
+	}
+	command, _, _ := split(p.argv)
+	by := p.starter()
+	return p.tool == "git" && (command == "gc" || command == "maintenance") ||
+		p.tool == "go" && by != nil && by.tool == "go"
 }
 
 // died judges how the recorder ended.

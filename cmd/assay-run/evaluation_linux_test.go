@@ -103,6 +103,8 @@ var evaluationNeeds = map[string]func() error{
 	"io_uring": ioUring,
 	"git":      func() error { _, err := exec.LookPath("git"); return err },
 	"curl":     func() error { _, err := exec.LookPath("curl"); return err },
+	"cc":       func() error { _, err := exec.LookPath("cc"); return err },
+	"go":       func() error { _, err := os.Stat("/usr/local/go/bin/go"); return err },
 	"python":   func() error { return exec.Command("/usr/bin/python3", "-c", "").Run() },
 	"pip":      func() error { return exec.Command("/usr/bin/python3", "-c", "import pip").Run() },
 	"pytest":   func() error { return exec.Command("/usr/bin/python3", "-c", "import pytest").Run() },
