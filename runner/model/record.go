@@ -425,7 +425,11 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	if x.failure != "" {
 		e.ErrorType = new(x.failure)
 	}
-	key := x.digest()
+	failed := x.refused == "" && (x.failure != "" || x.status >= 400)
+	var key [sha256.Size]byte
+	if failed || len(r.failed) > 0 {
+		key = x.digest()
+	}
 	if seq, ok := r.failed[key]; ok {
 		e.RetryOf = new(seq)
 	}
@@ -448,7 +452,7 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 		r.cfg.Calls.Recorded(p, seq)
 	}
 	delete(r.failed, key)
-	if x.refused == "" && (x.failure != "" || x.status >= 400) && len(r.failed) < maxKnown {
+	if failed && len(r.failed) < maxKnown {
 		r.failed[key] = seq
 	}
 	r.count(x, &e)

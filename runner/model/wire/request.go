@@ -100,7 +100,11 @@ type declared struct {
 	Environment struct {
 		Type string `json:"type"`
 	} `json:"environment"`
+	Tools []jsontext.Value `json:"tools"` // of a namespace
 }
+
+// unreadableTool stands for a tool whose declaration is of another form: the provider may run it.
+const unreadableTool = "a tool of an unknown form"
 
 func (d *declared) name() string {
 	for _, n := range []string{d.Name, d.Function.Name, d.Custom.Name, d.Label, d.Type} {
@@ -130,6 +134,8 @@ func (r *Request) anthropic(body []byte) {
 		if decode(v, &t) {
 			r.tool(t.name(), t.Type != "" &&
 				!hasPrefix(t.Type, "custom", "bash_", "text_editor_", "computer_", "memory_"))
+		} else {
+			r.tool(unreadableTool, true)
 		}
 	}
 	for _, s := range doc.Servers {
@@ -184,22 +190,7 @@ func (r *Request) responses(body []byte) {
 	if doc.Prompt.Kind() == '{' {
 		r.Stored = "prompt"
 	}
-	for _, v := range doc.Tools {
-		var t declared
-		if !decode(v, &t) {
-			continue
-		}
-		provider := true
-		switch t.Type {
-		case "function", "custom", "local_shell", "apply_patch", "namespace":
-			provider = false
-		case "shell":
-			provider = t.Environment.Type != "" && t.Environment.Type != "local"
-		default:
-			provider = !hasPrefix(t.Type, "computer")
-		}
-		r.tool(t.name(), provider)
-	}
+	r.responsesTools(doc.Tools, 1)
 	var items []jsontext.Value
 	if doc.Input.Kind() != '[' || !decode(doc.Input, &items) {
 		return
@@ -219,6 +210,31 @@ func (r *Request) responses(body []byte) {
 		case it.Role == "assistant" || it.Type == "reasoning" || strings.HasSuffix(it.Type, "_call"):
 			r.answered()
 		}
+	}
+}
+
+// maxNested bounds how deep namespaces are in each other.
+const maxNested = 4
+
+// responsesTools takes in tools, and those inside a namespace.
+func (r *Request) responsesTools(tools []jsontext.Value, depth int) {
+	for _, v := range tools {
+		var t declared
+		if !decode(v, &t) || depth > maxNested {
+			r.tool(unreadableTool, true)
+			continue
+		}
+		r.responsesTools(t.Tools, depth+1)
+		provider := true
+		switch t.Type {
+		case "function", "custom", "local_shell", "apply_patch", "namespace":
+			provider = false
+		case "shell":
+			provider = t.Environment.Type != "" && t.Environment.Type != "local"
+		default:
+			provider = !hasPrefix(t.Type, "computer")
+		}
+		r.tool(t.name(), provider)
 	}
 }
 
@@ -245,6 +261,8 @@ func (r *Request) chat(body []byte) {
 		var t declared
 		if decode(v, &t) {
 			r.tool(t.name(), t.Type != "function" && t.Type != "custom" && t.Type != "")
+		} else {
+			r.tool(unreadableTool, true)
 		}
 	}
 	if doc.WebSearch.Kind() == '{' {
