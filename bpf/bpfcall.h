@@ -15,13 +15,15 @@ struct bpf_link {
 struct bpf_prog_aux {
 	u32 id;
 };
+enum bpf_prog_type { BPF_PROG_TYPE_UNSPEC };
 struct bpf_prog {
+	enum bpf_prog_type type;
 	struct bpf_prog_aux *aux;
 };
 #pragma clang attribute pop
 
 /* The type and id of the BPF object behind a descriptor, and whether it can be
- * changed through it; 0 where it is none. See enum object. */
+ * changed through it, and of a program its own type; 0 where it is none. See enum object. */
 __noinline u64 object_of(u32 fd)
 {
 	struct file *f = (void *)file_of(fd);
@@ -51,7 +53,7 @@ __noinline u64 object_of(u32 fd)
 	if (name[4] == 'p') {
 		struct bpf_prog *p = object;
 
-		return writable | (u64)O_PROG << 32 | BPF_CORE_READ(p, aux, id);
+		return writable | (u64)BPF_CORE_READ(p, type) << 48 | (u64)O_PROG << 32 | BPF_CORE_READ(p, aux, id);
 	}
 	return 0;
 }

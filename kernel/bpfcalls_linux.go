@@ -16,6 +16,8 @@ type bpfCalls struct {
 	mu      sync.Mutex
 	made    map[BPFObject]bool // by the session, Writable cleared
 	changed uint64
+	// opened: maps that it did not make are open. A program that it then loads can change them, and no call tells.
+	opened bool
 }
 
 // Commands of bpf(2), include/uapi/linux/bpf.h.
@@ -54,6 +56,9 @@ func (b *bpfCalls) see(e *Event) {
 	}
 	switch e.Arg(0) {
 	case cmdMapCreate, cmdProgLoad, cmdRawTracepoint, cmdLinkCreate:
+		if e.Arg(0) == cmdProgLoad && b.opened {
+			b.changed++
+		}
 		if len(b.made) < bpfObjectsAtMost {
 			if b.made == nil {
 				b.made = map[BPFObject]bool{}
@@ -61,6 +66,7 @@ func (b *bpfCalls) see(e *Event) {
 			b.made[object] = true
 		}
 	case cmdObjGet, cmdMapGetFd, cmdLinkGetFd, cmdProgGetFd: // bpftool opens what it lists
+		b.opened = b.opened || object.Type == BPFMap && !b.made[object]
 	default:
 		if !b.made[object] {
 			b.changed++

@@ -1,6 +1,10 @@
 package kernel
 
-import "github.com/assay-run/assay-run/schema"
+import (
+	"slices"
+
+	"github.com/assay-run/assay-run/schema"
+)
 
 // A Dimension is one thing a run can be asked about, how it was watched and
 // what that cannot see.
@@ -261,7 +265,9 @@ var coverage = []Dimension{
 				"signals that a terminal sends to processes outside of the run for what the run types into it", nil},
 			{"observer_maps",
 				"what a process that may use bpf() does to the observer's own maps",
-				exactly(func(r *Report) bool { return r.Kinds[schema.KindBPF] > 0 })},
+				exactly(func(r *Report) bool {
+					return slices.ContainsFunc(r.Reasons, func(why Reason) bool { return why.Code == CodeBPF })
+				})},
 			{"set_user_id",
 				"a change of identity by executing a set-user-id file is seen as an execution only",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindExec] > 0 })},

@@ -605,7 +605,7 @@ func (d *decoder) abandoned(keep int) *Event {
 
 // bpfObject is what object_of in bpf/bpfcall.h found.
 func bpfObject(v uint64) BPFObject {
-	return BPFObject{Type: BPFType(v >> 32 & 0xff), ID: uint32(v), Writable: v>>40&1 != 0}
+	return BPFObject{Type: BPFType(v >> 32 & 0xff), ID: uint32(v), Writable: v>>40&1 != 0, Program: uint8(v >> 48)}
 }
 
 // split cuts an area of NUL-terminated strings; empty ones count. A last

@@ -15,6 +15,25 @@ type BPFObject struct {
 	Type     BPFType
 	ID       uint32
 	Writable bool
+	// Program is, of a BPFProg, what it is attached to (enum bpf_prog_type of linux/bpf.h).
+	Program uint8
+}
+
+// LoadsProgram reports whether the event is the load of a BPF program: one that sees what the kernel does, and can
+// change it or the memory of processes (traces), or one that packets or addresses go through (network). Others filter
+// what their own sockets and cgroups do.
+func (e *Event) LoadsProgram() (traces, network bool) {
+	const progLoad = 5
+	if e.Kind != schema.KindBPF || e.Errno != 0 || e.Arg(0) != progLoad {
+		return false, false
+	}
+	switch e.BPF.Program {
+	case 1, 9, 15, 20, 21, 23, 25: // SOCKET_FILTER, CGROUP_SOCK, _DEVICE, LIRC_MODE2, SK_REUSEPORT, CGROUP_SYSCTL, _SOCKOPT
+		return false, false
+	case 3, 4, 6, 8, 10, 11, 12, 13, 14, 16, 18, 19, 22, 30, 32: // SCHED_CLS to NETFILTER
+		return false, true
+	}
+	return true, false
 }
 
 // BPFType is what an object is; zero for none.

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/kernel"
@@ -115,10 +119,51 @@ func (a *attachment) shared() {
 func (a *attachment) attached() {
 	a.began = bootTime()
 	a.log.Event(schema.Event{Type: schema.Attached, Cgroup: a.Tree.Path,
-		Count: int64(a.kernel.observer.Report().Present)})
+		Count: int64(a.kernel.observer.Report().Present), Inherited: describedOf(a.kernel.held)})
 	if a.Target.Attached != nil {
 		a.Target.Attached()
 	}
+}
+
+// maxHeld bounds the descriptors of other processes that are looked at.
+const maxHeld = 1 << 14
+
+// held are the open descriptors of processes, by process: each is duplicated, looked at and closed.
+func held(processes []kernel.Present) map[uint32][]startDescriptor {
+	of, left := map[uint32][]startDescriptor{}, maxHeld
+	for _, p := range processes {
+		process, err := unix.PidfdOpen(int(p.PID), 0)
+		if err != nil { // it has ended
+			continue
+		}
+		names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
+		for _, name := range names[:min(len(names), left)] {
+			n, err := strconv.Atoi(name.Name())
+			if err != nil {
+				continue
+			}
+			if fd, err := unix.PidfdGetfd(process, n, 0); err == nil {
+				of[p.PID] = append(of[p.PID], descriptor(fd, n))
+				unix.Close(fd)
+			}
+		}
+		left -= min(len(names), left)
+		unix.Close(process)
+	}
+	return of
+}
+
+// describedOf are the first of the descriptors, as the event has them, by process and number.
+func describedOf(all map[uint32][]startDescriptor) (of []schema.Inherited) {
+	for _, pid := range slices.Sorted(maps.Keys(all)) {
+		list := described(all[pid])
+		slices.SortFunc(list, func(a, b schema.Inherited) int { return a.FD - b.FD })
+		for _, d := range list {
+			d.PID = int(pid)
+			of = append(of, d)
+		}
+	}
+	return of[:min(len(of), schema.MaxInherited)]
 }
 
 // wait waits for the end of the observation, and returns why it ended.

@@ -63,6 +63,7 @@ type observation struct {
 	account  layer.Account
 
 	inherited atomic.Pointer[layer.Inherited] // nil before the command is started
+	held      map[uint32][]startDescriptor    // by process, of those that were there when it was opened
 
 	survivors []layer.Survivor // once it is closed
 	influence *influence       // nil without a contract
@@ -129,6 +130,13 @@ func (o *observation) open(ctx context.Context) error {
 	options := o.options
 	options.Present, options.Begin, options.Start = observer.Present(), uint64(bootTime()), uint64(o.log.Start())
 	options.CgroupDir, options.MountNS, options.Recorder = o.containers(), mountNamespace(), kernel.Self()
+	if o.foreign {
+		o.held = held(options.Present)
+		options.Held = make(map[uint32]*layer.Inherited, len(o.held))
+		for pid, list := range o.held {
+			options.Held[pid] = powers(list)
+		}
+	}
 	o.builder = layer.NewBuilder(options)
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {
@@ -431,8 +439,11 @@ func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 }
 
 // given notes what the descriptors that the command is about to begin with let it do.
-func (o *observation) given(list []startDescriptor) {
-	var all layer.Inherited
+func (o *observation) given(list []startDescriptor) { o.inherited.Store(powers(list)) }
+
+// powers are what descriptors let the process do that has them.
+func powers(list []startDescriptor) *layer.Inherited {
+	all := &layer.Inherited{}
 	for _, d := range list {
 		if d.Peer != "" {
 			all.Sockets = append(all.Sockets, schema.KernelEvent{
@@ -446,7 +457,7 @@ func (o *observation) given(list []startDescriptor) {
 			all.Memories = append(all.Memories, d.memory)
 		}
 	}
-	o.inherited.Store(&all)
+	return all
 }
 
 // askTimeout bounds how long the observation is asked who is alive. It answers

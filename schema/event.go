@@ -92,7 +92,7 @@ type Event struct {
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	OutputTail string `json:"output_tail,omitempty"`
 	// Inherited are, of process_started, the descriptors that the command began with and that somebody
-	// had opened before the run, [MaxInherited] at the most.
+	// had opened before the run, and, of attached, those of the processes that were there, [MaxInherited] at the most.
 	Inherited []Inherited `json:"inherited,omitempty"`
 	// Checkpoint is checkpoint's.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
@@ -101,9 +101,11 @@ type Event struct {
 // MaxInherited bounds Event.Inherited.
 const MaxInherited = 256
 
-// Inherited is a descriptor that the command began with.
+// Inherited is a descriptor that the command began with, or that a process had when it was attached to.
 type Inherited struct {
-	FD int `json:"fd"`
+	// PID is the process, of attached only.
+	PID int `json:"pid,omitempty"`
+	FD  int `json:"fd"`
 	// Type is file, directory, device, pipe, socket or other.
 	Type string `json:"type"`
 	// Access is how it is open: read, write or read_write; empty for a path alone (O_PATH).
@@ -279,6 +281,8 @@ func (d lineReader) leftover() (l Leftover, err error) {
 func (d lineReader) inherited() (i Inherited, err error) {
 	have, err := d.object(func(key string) (err error) {
 		switch key {
+		case "pid":
+			i.PID, err = d.size()
 		case "fd":
 			i.FD, err = d.size()
 		case "type":

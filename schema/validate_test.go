@@ -256,7 +256,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"processes":[{"pid":1,"name":"n","container_id":"` + hex + `","left_session":true,"ours":true}],` +
 			`"containers":[{"id":"` + hex +
 			`","engine":"e","name":"n","image":"i"}],"stream":"stdout","bytes":1,"cgroup":"/c",` +
-			`"inherited":[{"fd":3,"type":"socket","access":"read","path":"/p","protocol":"tcp","local":"l","peer":"r"}],` +
+			`"inherited":[{"pid":2,"fd":3,"type":"socket","access":"read","path":"/p","protocol":"tcp","local":"l",` +
+			`"peer":"r"}],` +
 			`"code":"c","message":"m","check":"c","phase":"final","passed":true,"duration_ms":1,"output_tail":"t",` +
 			`"checkpoint":{"run":"sha256:` + hex + `","layers":{"kernel":{"lines":1,"root":"sha256:` + hex + `"}},` +
 			`"members":{"stdio/stdout":{"bytes":1,"sha256":"sha256:` + hex + `"}}}}`,

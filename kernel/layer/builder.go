@@ -47,6 +47,8 @@ type Options struct {
 	MovedV1 func(hierarchy, cgroup uint64, path string) (controllers string, left bool)
 	// Inherited returns what the command begins with. It returns nil before the command is started. Nil: nothing.
 	Inherited func() *Inherited
+	// Held is the same of the processes in Present, by process; their lines follow their join lines.
+	Held map[uint32]*Inherited
 	// Checks are the checks of the contract, whose events are not the agent's; nil for
 	// a run without a contract.
 	Checks *Checks
@@ -627,6 +629,9 @@ func (b *Builder) admit(pid uint32, t uint64) {
 	p.container = e.ContainerID
 	b.stats.Added++
 	b.finish(&ev, p)
+	if list := b.o.Held[pid]; list != nil {
+		b.give(list, &ev, p, t < b.released)
+	}
 }
 
 // admitAll begins the instances of those that have done nothing yet.
@@ -664,6 +669,17 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 		}
 		if ev.Syscall == "pidfd_getfd" && ev.Errno == 0 && ev.About == b.o.Recorder {
 			r.actOnRunner(ev, ev.Syscall, n)
+		}
+	case schema.KindBPF:
+		if traces, network := ev.LoadsProgram(); traces {
+			r.changeKernel("bpf", n)
+		} else if network {
+			r.Carriers += n
+		}
+	case schema.KindConnect, schema.KindSendto:
+		// Of other families a hook or a flow has the peer, whatever the memory said.
+		if ev.Claimed && ev.Protocol == "vsock" && ev.Errno == 0 {
+			r.Carriers += n
 		}
 	case schema.KindModule:
 		if ev.Errno == 0 && !ev.Attempted {
@@ -768,6 +784,11 @@ func (b *Builder) inherited(ev *kernel.Event, p *process, late bool) {
 		return
 	}
 	b.begun = true
+	b.give(list, ev, p, late)
+}
+
+// give adds the lines of what a process begins with, or had when it was found, after ev.
+func (b *Builder) give(list *Inherited, ev *kernel.Event, p *process, late bool) {
 	b.stats.Reach.Carriers += list.Carriers
 	for _, pid := range list.Memories {
 		b.touchProcess(pid, 1)

@@ -66,3 +66,49 @@ func TestProgramsThatTheKernelStartsForTheRun(t *testing.T) {
 		}
 	}
 }
+
+// What changes the kernel itself, or carries data where no hook sees it, cannot be done on every host.
+func TestPowersBeyondTheHooks(t *testing.T) {
+	act := func(kind schema.KernelKind, call string, args ...uint64) kernel.Event {
+		e := event(3, 10, schema.KernelEvent{Kind: kind, Args: args})
+		e.Syscall = call
+		return e
+	}
+	loaded := func(program uint8) kernel.Event {
+		e := act(schema.KindBPF, "bpf", 5)
+		e.BPF = kernel.BPFObject{Type: kernel.BPFProg, ID: 1, Program: program}
+		return e
+	}
+	failed := act(schema.KindModule, "init_module")
+	failed.Errno = 1
+	opened := openEvent(3, 10, "/anywhere", 1, 0)
+	opened.Place = kernel.PlaceMemory
+	claimed := act(schema.KindConnect, "connect")
+	claimed.Protocol, claimed.Claimed = "vsock", true
+	const socketFilter, classifier, kprobe = 1, 3, 2
+	for name, c := range map[string]struct {
+		event            kernel.Event
+		changes, carries uint64
+	}{
+		"a module":                         {act(schema.KindModule, "finit_module"), 1, 0},
+		"a module that is refused":         {failed, 0, 0},
+		"another kernel":                   {act(schema.KindPrivileged, "kexec_file_load"), 1, 0},
+		"ports":                            {act(schema.KindPrivileged, "iopl", 3), 1, 0},
+		"no ports":                         {act(schema.KindPrivileged, "iopl", 0), 0, 0},
+		"the machine's memory":             {opened, 1, 0},
+		"a program in the kernel":          {loaded(kprobe), 1, 0},
+		"a program for packets":            {loaded(classifier), 0, 1},
+		"a filter of its own socket":       {loaded(socketFilter), 0, 0},
+		"a peer that another could change": {claimed, 0, 1},
+	} {
+		b, _ := collect(t, Options{})
+		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), c.event)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.Stats().Reach; r.KernelChanges != c.changes || r.Carriers != c.carries {
+			t.Errorf("%s: %d changes of the kernel, %d ways past the hooks, want %d and %d", name, r.KernelChanges,
+				r.Carriers, c.changes, c.carries)
+		}
+	}
+}

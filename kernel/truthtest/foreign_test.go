@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -223,6 +224,48 @@ func TestPowersAtTheStart(t *testing.T) {
 	r.claims(t)
 	if got := r.health.NetworkEndpointClaimScope; got != schema.DiagnosticOnly {
 		t.Errorf("the scope is %s", got)
+	}
+}
+
+// A process that is attached to has descriptors as well: they are listed, and the peers of its sockets are the run's.
+func TestDescriptorsWhenAttached(t *testing.T) {
+	need(t, "sleep")
+	top := unified()
+	if top == "" {
+		t.Skip("no cgroup2 hierarchy is mounted")
+	}
+	dir := must(os.MkdirTemp(top, "truth-"))
+	defer os.Remove(dir)
+	group := must(os.Open(dir))
+	defer group.Close()
+	socket, local, remote := connection(t)
+	file := must(os.Open("/etc/hostname"))
+	defer file.Close()
+	other := exec.Command("sleep", "600")
+	other.Stdin, other.ExtraFiles = file, []*os.File{socket}
+	other.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	bundle := t.TempDir() + "/attached.tar.gz"
+	attach := exec.Command(program, "attach", "-q", "--cgroup", dir, "-o", bundle, "--", "true")
+	if out, err := attach.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := readBundle(t, bundle)
+	want := []schema.Inherited{
+		{PID: other.Process.Pid, FD: 0, Type: "file", Access: "read", Path: "/etc/hostname"},
+		{PID: other.Process.Pid, FD: 3, Type: "socket", Access: "read_write", Protocol: "tcp", Local: local,
+			Peer: remote},
+	}
+	got := slices.DeleteFunc(r.began, func(d schema.Inherited) bool { return d.FD != 0 && d.FD != 3 })
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("descriptors (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{remote}, tcp(r.surface.NetworkEndpoints)); d != "" {
+		t.Errorf("endpoints (-want +got):\n%s", d)
 	}
 }
 

@@ -28,8 +28,8 @@ type recording struct {
 	events  []schema.KernelEvent
 	health  schema.ObservationHealth
 	surface schema.CapabilitySurface
-	began   []schema.Inherited
-	out     string // what the command printed
+	began   []schema.Inherited // what the command, or who was attached to, had open
+	out     string             // what the command printed
 }
 
 // environment is what every workload sees, under strace and without it.
@@ -134,7 +134,7 @@ func readBundle(t *testing.T, bundle string) recording {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Type == schema.ProcessStarted {
+		if e.Type == schema.ProcessStarted || e.Type == schema.Attached {
 			r.began = e.Inherited
 		}
 	}
