@@ -28,7 +28,7 @@ func (e *Event) LoadsProgram() (traces, network bool) {
 		return false, false
 	}
 	switch e.BPF.Program {
-	case 1, 9, 15, 20, 21, 23, 25: // SOCKET_FILTER, CGROUP_SOCK, _DEVICE, LIRC_MODE2, SK_REUSEPORT, CGROUP_SYSCTL, _SOCKOPT
+	case 1, 9, 15, 20, 21, 23, 25: // SOCKET_FILTER, CGROUP_SOCK, _DEVICE, _SYSCTL, _SOCKOPT, LIRC_MODE2, SK_REUSEPORT
 		return false, false
 	case 3, 4, 6, 8, 10, 11, 12, 13, 14, 16, 18, 19, 22, 30, 32: // SCHED_CLS to NETFILTER
 		return false, true

@@ -60,6 +60,8 @@ func TestReachingBeyondTheRun(t *testing.T) {
 		{"bound_helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"other_root", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"other_binfmt", []string{"kernel_helper_changed"}, "privileged /proc/sys/fs/binfmt_misc/register"},
+		{"bpf_tracing", []string{"kernel_changed"}, "bpf"},
+		{"bpf_filter", nil, "bpf"},
 		{"namesake", nil, ""},
 		{"ptrace", []string{"outside_process_traced"}, "ptrace "},
 		{"own_memory", nil, "ptrace "},
@@ -102,6 +104,8 @@ func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 	}{
 		{"packet", schema.DiagnosticOnly, nil},
 		{"other_packet", schema.DiagnosticOnly, nil},
+		{"bpf_packets", schema.DiagnosticOnly, nil},
+		{"bpf_filter", schema.PeerSet, nil},
 		{"vsock", schema.DiagnosticOnly, []string{"vsock:2:1024"}},
 		{"other_tun", schema.DiagnosticOnly, nil},
 		{"unspec", schema.PeerSet, []string{"127.0.0.1:9"}},

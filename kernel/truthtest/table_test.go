@@ -59,6 +59,9 @@ var attacks = []struct {
 	{"crashes, and the kernel writes", []string{"run_evasion.txtar"}, []string{"core_dump"}},
 	{"opens the memory of a process outside", []string{"TestReachingBeyondTheRun", "TestPowersAtTheStart"},
 		[]string{"second_proc", "memory_read", "read_memory"}},
+	{"loads a kernel module, or a BPF", []string{"TestReachingBeyondTheRun", "TestPowersBeyondTheHooks"},
+		[]string{"bpf_tracing", "a module", "another kernel"}},
+	{"loads a BPF program that packets", []string{"TestPeerSetNeedsEveryWayOut"}, []string{"bpf_packets"}},
 	{"makes a tunnel of another device", []string{"TestPeerSetNeedsEveryWayOut"}, []string{"other_tun"}},
 	{"changes the limits, the priority", []string{"TestActsOnProcessesOutside", "TestVariants"},
 		[]string{"limited", "priority", "scheduled", "process_madvise", "move_pages"}},
@@ -91,7 +94,7 @@ func TestTheTableOfAttacks(t *testing.T) {
 		}
 	}
 	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../layer/*_test.go"} {
 		for _, name := range must(filepath.Glob(pattern)) {
 			if name != "table_test.go" {
 				code.Write(must(os.ReadFile(name)))

@@ -291,7 +291,8 @@ func TestUpgradesThroughTheProxy(t *testing.T) {
 	tunnel := "CONNECT localhost:" + port + " HTTP/1.1\r\nHost: x\r\n\r\n"
 	get := func(target, upgrade string) string {
 		return "GET " + target + " HTTP/1.1\r\nHost: localhost:" + port + "\r\n" +
-			"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nUpgrade: " + upgrade + "\r\n\r\n"
+			"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n" +
+			"Upgrade: " + upgrade + "\r\n\r\n"
 	}
 	absolute := "http://localhost:" + port + "/"
 	for name, c := range map[string]struct {

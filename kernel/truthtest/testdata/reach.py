@@ -1,5 +1,5 @@
 # What reaches beyond a run, one case by its name.
-import ctypes, fcntl, os, resource, signal, socket, stat, subprocess, sys, threading, time
+import ctypes, fcntl, os, resource, signal, socket, stat, struct, subprocess, sys, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -244,6 +244,27 @@ def packet():
 def other_packet():
     """The same by the name that it had first."""
     socket.socket(socket.AF_INET, 10, socket.htons(3)).close()  # SOCK_PACKET
+
+
+def load_program(kind):
+    """A program that returns 0."""
+    insns = ctypes.create_string_buffer(bytes([0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]))
+    license = ctypes.create_string_buffer(b"GPL")
+    attr = ctypes.create_string_buffer(128)
+    struct.pack_into("IIQQ", attr, 0, kind, 2, ctypes.addressof(insns), ctypes.addressof(license))
+    assert libc.syscall(321, 5, attr, 128) >= 0, os.strerror(ctypes.get_errno())
+
+
+def bpf_tracing():
+    load_program(17)  # BPF_PROG_TYPE_RAW_TRACEPOINT
+
+
+def bpf_packets():
+    load_program(3)  # BPF_PROG_TYPE_SCHED_CLS
+
+
+def bpf_filter():
+    load_program(1)  # BPF_PROG_TYPE_SOCKET_FILTER
 
 
 def vsock():
