@@ -20,6 +20,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/creack/pty"
+
+	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
 // tab is a report in a headless Chromium.
@@ -155,7 +157,7 @@ func (tb *tab) shoot(name string) {
 // record makes a bundle of a shell script, on a terminal where one is asked for.
 func record(t *testing.T, terminal bool, script string, flags ...string) string {
 	t.Helper()
-	dir, err := recorder()
+	dir, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

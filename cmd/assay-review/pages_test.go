@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/creack/pty"
+
+	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
 var painted = regexp.MustCompile(`\x1b\[[0-9;]*m`)
@@ -19,7 +21,7 @@ var painted = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 // TestPagesFitTheTerminal prints every page on terminals of two widths and into a
 // pipe, where no line is broken.
 func TestPagesFitTheTerminal(t *testing.T) {
-	built, err := recorder()
+	built, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
 // TestAReplayIsPausedAndStoppedByKeys plays a recording on a terminal, with a person at
 // its keyboard.
 func TestAReplayIsPausedAndStoppedByKeys(t *testing.T) {
-	dir, err := recorder()
+	dir, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -11,53 +10,21 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaktest.Of(cleaning{m}), map[string]func(){"assay-review": main})
+	testscript.Main(leaktest.Of(recordertest.M{M: m}), map[string]func(){"assay-review": main})
 }
-
-// cleaning removes what the tests built when they are over.
-type cleaning struct{ *testing.M }
-
-func (c cleaning) Run() int {
-	defer func() {
-		if built != "" {
-			os.RemoveAll(built)
-		}
-	}()
-	return c.M.Run()
-}
-
-// built is the directory that recorder made.
-var built string
-
-// recorder builds assay-run, which makes the bundles that these tests read.
-var recorder = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "assay-review-test-*")
-	if err != nil {
-		return "", err
-	}
-	built = dir
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "assay-run"), "../assay-run").CombinedOutput()
-	if err != nil {
-		return dir, fmt.Errorf("build assay-run: %w\n%s", err, out)
-	}
-	return dir, nil
-})
 
 // TestScripts runs every script of testdata/script, on bundles that assay-run
 // itself records there. Condition [kernel]: a kernel layer can be recorded.
 func TestScripts(t *testing.T) {
-	dir, err := recorder()
+	dir, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	kernel := sync.OnceValue(func() bool {
-		tmp := t.TempDir()
-		return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", tmp, "-o",
-			filepath.Join(tmp, "x.tar.gz"), "--", "true").Run() == nil
-	})
+	kernel := sync.OnceValue(func() bool { return recordertest.Observes(t, dir) })
 	testscript.Run(t, testscript.Params{
 		Dir:         filepath.Join("testdata", "script"),
 		WorkdirRoot: t.TempDir(), // goes also when only one script runs
@@ -75,24 +42,6 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": recordertest.Status},
 	})
-}
-
-// status runs a command and checks its exit status: status N COMMAND ARG...
-func status(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: status N COMMAND [ARG...]")
-	}
-	got := "0"
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		exit, ok := err.(*exec.ExitError)
-		if !ok {
-			ts.Fatalf("%v", err)
-		}
-		got = fmt.Sprint(exit.ExitCode())
-	}
-	if got != args[0] {
-		ts.Fatalf("%s exited with %s, want %s", args[1], got, args[0])
-	}
 }

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
 // TestAStoryIsPagedAndColouredOnATerminal runs show with a terminal as its
 // output, and sed for a pager.
 func TestAStoryIsPagedAndColouredOnATerminal(t *testing.T) {
-	dir, err := recorder()
+	dir, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

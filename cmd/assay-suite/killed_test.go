@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/recordertest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
@@ -26,7 +27,7 @@ import (
 // suiteIn is assay-suite run of the file text in a directory of its own, with the assay-run of these tests.
 func suiteIn(t *testing.T, dir, text string, flags ...string) *exec.Cmd {
 	t.Helper()
-	program, err := recorder()
+	program, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

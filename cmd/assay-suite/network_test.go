@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/assay-run/assay-run/.ci/recordertest"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
@@ -93,7 +94,7 @@ type site struct {
 
 func newSite(t *testing.T, suite string) *site {
 	t.Helper()
-	program, err := recorder()
+	program, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,54 +14,21 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaktest.Of(cleaning{m}), map[string]func(){"assay-suite": main, "nats-node": natsNode})
+	testscript.Main(leaktest.Of(recordertest.M{M: m}), map[string]func(){"assay-suite": main, "nats-node": natsNode})
 }
-
-// cleaning removes what the tests built when they are over.
-type cleaning struct{ *testing.M }
-
-func (c cleaning) Run() int {
-	defer func() {
-		if built != "" {
-			os.RemoveAll(built)
-		}
-	}()
-	return c.M.Run()
-}
-
-// built is the directory that recorder made.
-var built string
-
-// recorder builds assay-run, which runs the attempts of these tests.
-var recorder = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "assay-suite-test-*")
-	if err != nil {
-		return "", err
-	}
-	built = dir
-	out, err := exec.Command("go", "build", "-ldflags=-E=github.com/assay-run/assay-run/cgroup/steps.entry", "-o",
-		filepath.Join(dir, "assay-run"), "../assay-run").CombinedOutput()
-	if err != nil {
-		return dir, fmt.Errorf("build assay-run: %w\n%s", err, out)
-	}
-	return dir, nil
-})
 
 // TestScripts runs every script of testdata/script. Condition [kernel]: a kernel layer can be recorded;
 // [userns]: there are user namespaces.
 func TestScripts(t *testing.T) {
-	dir, err := recorder()
+	dir, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	kernel := sync.OnceValue(func() bool {
-		tmp := t.TempDir()
-		return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", tmp, "-o",
-			filepath.Join(tmp, "x.tar.gz"), "--", "true").Run() == nil
-	})
+	kernel := sync.OnceValue(func() bool { return recordertest.Observes(t, dir) })
 	testscript.Run(t, testscript.Params{
 		Dir:         filepath.Join("testdata", "script"),
 		WorkdirRoot: t.TempDir(),
@@ -79,26 +46,8 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": recordertest.Status},
 	})
-}
-
-// status runs a command and checks its exit status: status N COMMAND ARG...
-func status(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: status N COMMAND [ARG...]")
-	}
-	got := "0"
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		exit, ok := err.(*exec.ExitError)
-		if !ok {
-			ts.Fatalf("%v", err)
-		}
-		got = fmt.Sprint(exit.ExitCode())
-	}
-	if got != args[0] {
-		ts.Fatalf("%s exited with %s, want %s", args[1], got, args[0])
-	}
 }
 
 // TestNATSIsInThisProgramAlone looks at what the other programs link.

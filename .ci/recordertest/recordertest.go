@@ -1,0 +1,66 @@
+// Package recordertest builds assay-run for the tests of the programs that use it. Only tests use it.
+package recordertest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// M runs the tests of a package in a folder of cmd, and then removes what Build made.
+type M struct{ *testing.M }
+
+// Run returns the exit code.
+func (m M) Run() int {
+	defer func() { os.RemoveAll(built) }()
+	return m.M.Run()
+}
+
+// built is the directory that Build made.
+var built string
+
+// Build builds assay-run as make build does, once, and returns the directory that has it.
+var Build = sync.OnceValues(func() (dir string, err error) {
+	if built, err = os.MkdirTemp("", "recordertest-*"); err != nil {
+		return "", err
+	}
+	args := []string{"build", "-o", filepath.Join(built, "assay-run")}
+	if runtime.GOOS == "linux" {
+		args = append(args, "-ldflags=-E=github.com/assay-run/assay-run/cgroup/steps.entry")
+	}
+	if out, err := exec.Command("go", append(args, "../assay-run")...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build assay-run: %w\n%s", err, out)
+	}
+	return built, nil
+})
+
+// Observes reports whether the assay-run in dir can record a kernel layer here.
+func Observes(t testing.TB, dir string) bool {
+	scratch := t.TempDir()
+	return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", scratch, "-o",
+		filepath.Join(scratch, "x.tar.gz"), "--", "true").Run() == nil
+}
+
+// Status is a command of scripts. It runs a command and checks its exit status: status N COMMAND ARG...
+func Status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N COMMAND [ARG...]")
+	}
+	got := "0"
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = fmt.Sprint(exit.ExitCode())
+	}
+	if got != args[0] {
+		ts.Fatalf("%s exited with %s, want %s", args[1], got, args[0])
+	}
+}
