@@ -25,6 +25,9 @@ func Line(v any) ([]byte, error) {
 // escaped as [AppendForTerminal] does. It writes while it encodes.
 func PrintDocument(w io.Writer, v any) error { return encodeTo(forTerminal{w}, v, "  ") }
 
+// WriteDocument writes v to w as [Document] encodes it, while it encodes.
+func WriteDocument(w io.Writer, v any) error { return encodeTo(w, v, "  ") }
+
 func encode(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	if err := encodeTo(&b, v, indent); err != nil {

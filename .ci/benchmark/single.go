@@ -39,7 +39,7 @@ func singles(b *bench) []single {
 	one := []string{"taskset", "-c", "0"}
 	unixOne, wsOne := b.dispatched(self, "unix", one...), b.dispatched(self, "ws", one...)
 	unix, ws := b.dispatched(self, "unix"), b.dispatched(self, "ws")
-	return slices.Concat(b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), b.models(self), []single{
+	return slices.Concat(b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), b.models(self), b.suites(), []single{
 		{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(self) }},
 		{"from a child's exit to ours, after 100 events, observer in place", "ms", noBound, func() float64 {
 			defer b.inPlace()()

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -11,13 +13,17 @@ import (
 
 // writeResults writes results.json.
 func writeResults(dir string, r *schema.SuiteResults) error {
-	doc, err := schema.Document(r)
+	f, err := os.CreateTemp(dir, ".results-*")
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, "results.json")
-	if err := os.WriteFile(path+".tmp", doc, 0o644); err != nil {
+	defer os.Remove(f.Name())
+	b := bufio.NewWriterSize(f, 64<<10)
+	if err = schema.WriteDocument(b, r); err == nil {
+		err = b.Flush()
+	}
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(path+".tmp", path)
+	return os.Rename(f.Name(), filepath.Join(dir, "results.json"))
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,9 @@ import (
 // release is set by the linker for released builds.
 var release = ""
 
+// memoryGoal is how much memory the program takes without collecting garbage more often, in bytes.
+const memoryGoal = 64 << 20
+
 // app is one invocation: its streams.
 type app struct {
 	stdin, stdout, stderr *os.File
@@ -23,6 +27,8 @@ type app struct {
 
 // Main runs the command line args with the given streams and returns the exit code.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
+	debug.SetGCPercent(400) // while little is in memory, it costs little
+	debug.SetMemoryLimit(memoryGoal)
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-suite", stderr)}
 	root := a.rootCommand()
 	root.SetArgs(args)

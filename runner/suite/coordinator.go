@@ -150,6 +150,14 @@ type attempt struct {
 	before  *earlier         // see rejudge; nil: nothing can be judged again
 }
 
+// openedTry is what the ledger says of a try that was opened.
+type openedTry struct {
+	of          Attempt
+	number      int
+	identity    string
+	definitions map[string]map[string]string // of then
+}
+
 // try is a try that is open.
 type try struct {
 	of       *attempt
@@ -259,9 +267,8 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 		c.attempts = append(c.attempts, all[a])
 	}
 	invalid := map[Attempt]bool{}
-	open, opened := map[string]bool{}, map[string]ledger.Line{}
-	with := map[string]map[string]map[string]string{} // the definitions when a try was opened, by its token
-	made := map[Attempt][]schema.SuiteTry{}           // tries with one identity, the last
+	open, opened := map[string]bool{}, map[string]openedTry{}
+	made := map[Attempt][]schema.SuiteTry{} // tries with one identity, the last
 	identity := map[Attempt]string{}
 	definitions, total := c.asks.Definitions, len(all) // as the ledger has them last
 	for _, line := range lines {
@@ -269,7 +276,8 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 		case ledger.Begun, ledger.Edited:
 			definitions, total = line.Definitions, line.Attempts
 		case ledger.Opened:
-			open[line.Token], opened[line.Token], with[line.Token] = true, line, definitions
+			open[line.Token] = true
+			opened[line.Token] = openedTry{line.Attempt, line.Try, line.Identity, definitions}
 		case ledger.Verdict:
 			delete(open, line.Token)
 		}
@@ -277,7 +285,7 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 		if a == nil {
 			continue // of a task or an agent that the suite no longer has
 		}
-		asked := cmp.Or(line.Identity, opened[line.Token].Identity) // what is judged again was not opened
+		asked := cmp.Or(line.Identity, opened[line.Token].identity) // what is judged again was not opened
 		current := asked == c.asks.Identities[line.Attempt]
 		switch line.Kind {
 		case ledger.Opened:
@@ -296,21 +304,21 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 			if a.open != nil && a.open.token == line.Token {
 				a.open = nil
 			}
+			a.number, a.before = max(a.number, line.Try), nil
+			if current {
+				c.decide(a, line.Verdict)
+				break
+			}
+			invalid[line.Attempt] = true
 			if asked != identity[line.Attempt] {
 				identity[line.Attempt], made[line.Attempt] = asked, nil
 			}
 			made[line.Attempt] = append(made[line.Attempt], *line.Verdict)
-			a.number, a.before = max(a.number, line.Try), nil
-			if current {
-				c.decide(a, line.Verdict)
-			} else {
-				invalid[line.Attempt] = true
-				then, ok := with[line.Token]
-				if !ok {
-					then = definitions
-				}
-				a.before = c.before(line.Attempt, made[line.Attempt], then)
+			then := definitions
+			if o, ok := opened[line.Token]; ok {
+				then = o.definitions
 			}
+			a.before = c.before(line.Attempt, made[line.Attempt], then)
 		}
 	}
 	for _, a := range c.attempts {
@@ -326,7 +334,7 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 		if c.tokens[token] != nil {
 			continue
 		}
-		if err := c.abandon(opened[token]); err != nil {
+		if err := c.abandon(token, opened[token]); err != nil {
 			return err
 		}
 	}
@@ -334,10 +342,10 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 }
 
 // abandon closes a try of what the suite no longer asks.
-func (c *Coordinator) abandon(opened ledger.Line) error {
-	return c.ledger.Append(ledger.Line{Kind: ledger.Verdict, Attempt: opened.Attempt, Try: opened.Try,
-		Token: opened.Token, Verdict: &schema.SuiteTry{Try: opened.Try, RunID: runID(opened.Token),
-			Verdict: schema.SuiteInfrastructure, Class: schema.SuiteInterrupted, Reason: "the suite was edited"}})
+func (c *Coordinator) abandon(token string, o openedTry) error {
+	return c.ledger.Append(ledger.Line{Kind: ledger.Verdict, Attempt: o.of, Try: o.number, Token: token,
+		Verdict: &schema.SuiteTry{Try: o.number, RunID: runID(token), Verdict: schema.SuiteInfrastructure,
+			Class: schema.SuiteInterrupted, Reason: "the suite was edited"}})
 }
 
 // edited says what differs from the definitions that the ledger has, and which attempts that makes invalid.

@@ -10,12 +10,13 @@
 package ledger
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,22 +143,28 @@ func Read(dir string) ([]Line, error) {
 	return lines, err
 }
 
-// read returns the whole lines of r, and how many bytes they take.
-func read(path string, r io.Reader) (lines []Line, whole int64, err error) {
+// read returns the whole lines of a file, and how many bytes they take.
+func read(path string, r *os.File) (lines []Line, whole int64, err error) {
 	damaged := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: line %d: %s", ErrDamaged, path, len(lines)+1, fmt.Sprintf(format, args...))
 	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, 0, err
+	if info, err := r.Stat(); err == nil {
+		const usual = 350 // bytes of a line
+		lines = make([]Line, 0, min(info.Size(), 1<<30)/usual+1)
 	}
-	for rest := data; ; {
-		end := bytes.IndexByte(rest, '\n')
-		if end < 0 {
+	for in := bufio.NewReaderSize(r, 64<<10); ; {
+		text, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			text, err = longLine(text, in)
+		}
+		if errors.Is(err, io.EOF) {
 			return lines, whole, nil
 		}
-		text := rest[:end]
-		rest = rest[end+1:]
+		if err != nil {
+			return nil, 0, err
+		}
+		end := len(text) - 1
+		text = text[:end]
 		if len(text) > maxLine {
 			return nil, 0, damaged("%d bytes long", len(text))
 		}
@@ -179,6 +186,21 @@ func read(path string, r io.Reader) (lines []Line, whole int64, err error) {
 			return nil, 0, damaged("it cannot be a %q", line.Kind)
 		}
 		lines, whole = append(lines, line), whole+int64(end)+1
+	}
+}
+
+// longLine is a line that is longer than the buffer of in, and begins with start. It ends soon after maxLine.
+func longLine(start []byte, in *bufio.Reader) ([]byte, error) {
+	all := slices.Clone(start)
+	for {
+		more, err := in.ReadSlice('\n')
+		all = append(all, more...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return all, err
+		}
+		if len(all) > maxLine {
+			return append(all, '\n'), nil
+		}
 	}
 }
 

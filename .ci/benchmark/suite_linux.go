@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/assay-run/assay-run/runner/suite"
+	"github.com/assay-run/assay-run/runner/suite/carrier"
+	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// suites measures assay-suite, which is beside assay-run: a suite of `true` beside xargs with as many runs at once, with
+// verification and the rules for evaluations; how it goes on where all is done; and its server.
+func (b *bench) suites() []single {
+	plain := sync.OnceValue(func() ratios { return b.besideXargs() })
+	kept := sync.OnceValue(func() ratios { return b.besideXargs("--keep-observer", "3s") })
+	resume := sync.OnceValues(b.resume)
+	return []single{
+		{"a suite of 1,000 attempts of true, over xargs -P assay-run: CPU", "times", 1.35,
+			func() float64 { return plain().cpu }},
+		{"a suite of 1,000 attempts of true, over xargs -P assay-run: wall clock", "times", 1.4,
+			func() float64 { return plain().wall }},
+		{"the same over xargs -P assay-run --keep-observer: CPU", "times", noBound,
+			func() float64 { return kept().cpu }},
+		{"the same over xargs -P assay-run --keep-observer: wall clock", "times", noBound,
+			func() float64 { return kept().wall }},
+		{"going on with a suite of 10,000 finished attempts", "s", 1, func() float64 { s, _ := resume(); return s }},
+		{"going on with a suite of 10,000 finished attempts, RSS", "MiB", 100,
+			func() float64 { _, mib := resume(); return mib }},
+		{"start of the NATS server of a suite", "ms", 100, b.natsStart},
+	}
+}
+
+// suiteCommand goes on with a suite of so many attempts of each of two agents at five tasks.
+func (b *bench) suiteCommand(dir string, attempts, jobs int) *exec.Cmd {
+	text := fmt.Sprintf("name: bench\nattempts: %d\ntasks:\n", attempts)
+	for i := range 5 {
+		text += fmt.Sprintf("- {name: t%d, command: \"true\"}\n", i)
+	}
+	text += "agents:\n- {name: a, command: \"true\"}\n- {name: b, command: \"true\"}\n"
+	check(os.MkdirAll(dir, 0o755))
+	check(os.WriteFile(filepath.Join(dir, "suite.yaml"), []byte(text), 0o644))
+	cmd := exec.Command(filepath.Join(filepath.Dir(b.bin), "assay-suite"), "run", "suite.yaml", "--dir", "out", "-q",
+		"--jobs", fmt.Sprint(jobs), "--assay-run", b.bin)
+	cmd.Dir = dir
+	return cmd
+}
+
+func (b *bench) besideXargs(flags ...string) ratios {
+	const jobs = 2
+	n := 1000
+	if b.quick {
+		n = 20
+	}
+	dir := filepath.Join(b.dir, "suite")
+	ours := func() cost {
+		defer func() { check(os.RemoveAll(dir)) }()
+		return b.cost(b.suiteCommand(dir, n/10, jobs))
+	}
+	bare := func() cost {
+		script := fmt.Sprintf(`seq %d | xargs -P %d -I N "$@" -q -o N.tar.gz -- sh -c true`, n, jobs)
+		args := append([]string{"-c", script, "sh", b.bin}, flags...)
+		defer b.clean()
+		return b.cost(exec.Command("sh", args...))
+	}
+	var pairs []ratios
+	for i := range b.rounds(3) {
+		if i%2 == 0 {
+			first := bare()
+			pairs = append(pairs, ours().over(first))
+		} else {
+			first := ours()
+			pairs = append(pairs, first.over(bare()))
+		}
+	}
+	return medians(pairs)
+}
+
+// resume is how long it takes to go on with a suite that is finished, in seconds, and its largest RSS in MiB.
+func (b *bench) resume() (seconds, mib float64) {
+	dir := filepath.Join(b.dir, "finished")
+	defer func() { check(os.RemoveAll(dir)) }()
+	cmd := b.suiteCommand(dir, 1000, 1)
+	b.finish(dir)
+	start := time.Now()
+	mib = largestSet(cmd)
+	return time.Since(start).Seconds(), mib
+}
+
+// finish writes the ledger of a suite in a directory, as if all had passed.
+func (b *bench) finish(dir string) {
+	f, err := suite.Load(filepath.Join(dir, "suite.yaml"), nil)
+	check(err)
+	asks, err := f.Describe()
+	check(err)
+	out := filepath.Join(dir, "out")
+	check(os.MkdirAll(out, 0o755))
+	l, _, _, err := ledger.Open(out)
+	check(err)
+	all := f.Attempted()
+	lines := []ledger.Line{{Kind: ledger.Begun, Suite: f.Name, Token: "0", Definitions: asks.Definitions,
+		Attempts: len(all)}}
+	host := &schema.SuiteHost{Worker: "host", AssayRun: "assay-run 0.1.0", Kernel: "Linux 6.12.0",
+		AgentDigest: fmt.Sprintf("sha256:%064d", 0)}
+	for i, a := range all {
+		line := ledger.Line{Kind: ledger.Opened, Attempt: a, Try: 1, Token: fmt.Sprintf("%032d", i),
+			Identity: asks.Identities[a], Inputs: "inputs/0123456789abcdef"}
+		lines = append(lines, line)
+		line.Kind, line.Identity, line.Inputs, line.Worker, line.Host = ledger.Began, "", "", "host", host
+		lines = append(lines, line)
+		line.Kind, line.Worker, line.Host = ledger.Ended, "", nil
+		lines = append(lines, line)
+		line.Kind = ledger.Verdict
+		line.Verdict = &schema.SuiteTry{Try: 1, Verdict: schema.SuitePassed, RunID: "try_" + line.Token,
+			Bundle:   fmt.Sprintf("attempts/%s/%s/%d/try-1/run.tar.gz", a.Task, a.Agent, a.Attempt),
+			Identity: fmt.Sprintf("sha256:%064d", i), ExitCode: new(0), Seconds: new(0.5),
+			KernelState: schema.Complete, Host: host}
+		lines = append(lines, line)
+	}
+	check(l.Append(lines...))
+	check(l.Close())
+}
+
+// natsStart is the median of what a server in this process takes to start, in milliseconds.
+func (b *bench) natsStart() float64 {
+	var took []time.Duration
+	for range b.rounds(11) {
+		start := time.Now()
+		s, err := carrier.Serve(filepath.Join(b.dir, "nats"))
+		check(err)
+		took = append(took, time.Since(start))
+		check(s.Close())
+	}
+	return float64(median(took)) / float64(time.Millisecond)
+}
