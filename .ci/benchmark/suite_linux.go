@@ -14,8 +14,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// suites measures assay-suite, which is beside assay-run: a suite of `true` beside xargs with as many runs at once, with
-// verification and the rules for evaluations; how it goes on where all is done; and its server.
+// suites measures assay-suite, which is beside assay-run: a suite of `true` beside xargs with as many runs at once,
+// with verification and the rules for evaluations; how it goes on where all is done; and its server.
 func (b *bench) suites() []single {
 	plain := sync.OnceValue(func() ratios { return b.besideXargs() })
 	kept := sync.OnceValue(func() ratios { return b.besideXargs("--keep-observer", "3s") })
