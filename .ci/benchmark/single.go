@@ -39,59 +39,59 @@ func singles(b *bench) []single {
 	one := []string{"taskset", "-c", "0"}
 	unixOne, wsOne := b.dispatched(self, "unix", one...), b.dispatched(self, "ws", one...)
 	unix, ws := b.dispatched(self, "unix"), b.dispatched(self, "ws")
-	return slices.Concat(b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), b.models(self), b.suites(),
-		[]single{
-			{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(self) }},
-			{"from a child's exit to ours, after 100 events, observer in place", "ms", noBound, func() float64 {
-				defer b.inPlace()()
-				return b.exitToExit(self)
+	parts := slices.Concat(b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), b.models(self), b.suites())
+	return slices.Concat(parts, []single{
+		{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(self) }},
+		{"from a child's exit to ours, after 100 events, observer in place", "ms", noBound, func() float64 {
+			defer b.inPlace()()
+			return b.exitToExit(self)
+		}},
+		{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},
+		{"dropped at 200,000 failing opens/s of names of 250 bytes, beside eight busy loops, for 5 s", "events", 0,
+			func() float64 { return b.besideLoops(self, 8) }},
+		{"highest rate of failing opens of names of 250 bytes without loss", "events/s", noBound,
+			func() float64 { return b.highestRate(self) }},
+		{"recorder RSS, 10 million events", "MiB", 64, func() float64 { return b.rss(self) }},
+		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
+		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
+		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
+		{"inspect RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS() }},
+		{"inspect --json RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS("--json") }},
+		{"gateway, a call over the unix socket, over the bare exchange of its messages, on one CPU", "us", 50,
+			func() float64 {
+				return unixOne().over
 			}},
-			{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},
-			{"dropped at 200,000 failing opens/s of names of 250 bytes, beside eight busy loops, for 5 s", "events", 0,
-				func() float64 { return b.besideLoops(self, 8) }},
-			{"highest rate of failing opens of names of 250 bytes without loss", "events/s", noBound,
-				func() float64 { return b.highestRate(self) }},
-			{"recorder RSS, 10 million events", "MiB", 64, func() float64 { return b.rss(self) }},
-			{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
-			{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
-			{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
-			{"inspect RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS() }},
-			{"inspect --json RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS("--json") }},
-			{"gateway, a call over the unix socket, over the bare exchange of its messages, on one CPU", "us", 50,
-				func() float64 {
-					return unixOne().over
-				}},
-			{"gateway, a call over a WebSocket, over the bare exchange of its messages, on one CPU", "us", 50,
-				func() float64 {
-					return wsOne().over
-				}},
-			{"gateway, a call over the unix socket, in all with client and sockets, on any CPU", "us", noBound,
-				func() float64 {
-					return unix().total
-				}},
-			{"gateway, the bare exchange of its messages, on any CPU", "us", noBound, func() float64 {
-				return unix().bare
+		{"gateway, a call over a WebSocket, over the bare exchange of its messages, on one CPU", "us", 50,
+			func() float64 {
+				return wsOne().over
 			}},
-			{"gateway, a call over a WebSocket, in all with client and sockets, on any CPU", "us", noBound, func() float64 {
-				return ws().total
+		{"gateway, a call over the unix socket, in all with client and sockets, on any CPU", "us", noBound,
+			func() float64 {
+				return unix().total
 			}},
-			{"gateway, the bare exchange of its messages over a WebSocket, on any CPU", "us", noBound, func() float64 {
-				return ws().bare
-			}},
-			{"gateway, a call of many over unix sockets (50 us are 20,000/s)", "us", 50, func() float64 {
-				return b.gateway(self, "calls", "unix", 20_000)
-			}},
-			{"gateway, a call of many over WebSockets", "us", 50, func() float64 {
-				return b.gateway(self, "calls", "ws", 20_000)
-			}},
-			{"bundle, git clone", "bytes/event", 35, func() float64 {
-				return b.bytesPerEvent("git", "clone", "-q", "--no-local", b.repository(), filepath.Join(b.dir, "clone"))
-			}},
-			{"bundle, go build with a cold cache", "bytes/event", 35, func() float64 {
-				return b.bytesPerEvent("env", "GOCACHE="+filepath.Join(b.dir, "cache"), "go", "build", "-o",
-					filepath.Join(b.dir, "out"), "./cmd/assay-run")
-			}},
-		})
+		{"gateway, the bare exchange of its messages, on any CPU", "us", noBound, func() float64 {
+			return unix().bare
+		}},
+		{"gateway, a call over a WebSocket, in all with client and sockets, on any CPU", "us", noBound, func() float64 {
+			return ws().total
+		}},
+		{"gateway, the bare exchange of its messages over a WebSocket, on any CPU", "us", noBound, func() float64 {
+			return ws().bare
+		}},
+		{"gateway, a call of many over unix sockets (50 us are 20,000/s)", "us", 50, func() float64 {
+			return b.gateway(self, "calls", "unix", 20_000)
+		}},
+		{"gateway, a call of many over WebSockets", "us", 50, func() float64 {
+			return b.gateway(self, "calls", "ws", 20_000)
+		}},
+		{"bundle, git clone", "bytes/event", 35, func() float64 {
+			return b.bytesPerEvent("git", "clone", "-q", "--no-local", b.repository(), filepath.Join(b.dir, "clone"))
+		}},
+		{"bundle, go build with a cold cache", "bytes/event", 35, func() float64 {
+			return b.bytesPerEvent("env", "GOCACHE="+filepath.Join(b.dir, "cache"), "go", "build", "-o",
+				filepath.Join(b.dir, "out"), "./cmd/assay-run")
+		}},
+	})
 }
 
 // exiting is a child that writes down when it ends.
