@@ -22,7 +22,7 @@ type codec int
 const (
 	gzipCodec codec = iota
 	zstdCodec
-	plainCodec
+	tarCodec
 )
 
 // gzipLevel packs kernel lines at some 570 MB/s a core into 20 bytes each; level 6 saves a tenth of
@@ -60,7 +60,7 @@ func codecOf(name string) codec {
 	case strings.HasSuffix(name, ".tar.zst"), strings.HasSuffix(name, ".tzst"):
 		return zstdCodec
 	case strings.HasSuffix(name, ".tar"):
-		return plainCodec
+		return tarCodec
 	}
 	return gzipCodec
 }
@@ -78,7 +78,7 @@ func (c codec) encoder() encoder {
 		}
 		return zstdEncoder{z}
 	}
-	return plainEncoder{}
+	return storing{}
 }
 
 // gzipEncoder has one writer, since blocks come in their order.
@@ -117,9 +117,9 @@ func (e zstdEncoder) encode(dst *bytes.Buffer, src []byte, _ int) error {
 	return err
 }
 
-type plainEncoder struct{}
+type storing struct{}
 
-func (plainEncoder) encode(dst *bytes.Buffer, src []byte, _ int) error {
+func (storing) encode(dst *bytes.Buffer, src []byte, _ int) error {
 	_, err := dst.Write(src)
 	return err
 }

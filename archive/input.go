@@ -63,7 +63,7 @@ func openInput(ctx context.Context, path string) (*input, error) {
 	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
 		c = zstdCodec
 	case len(head) == blockSize && bytes.HasPrefix(head[257:], []byte("ustar")):
-		c = plainCodec
+		c = tarCodec
 	case len(head) == 0:
 		return fail(CodeTruncated, "the file is empty")
 	default:

@@ -20,7 +20,7 @@ func sampleBlocks() []byte {
 
 func TestPackedBytesAreThoseOfEachBlockAlone(t *testing.T) {
 	data := sampleBlocks()
-	for _, c := range []codec{gzipCodec, zstdCodec, plainCodec} {
+	for _, c := range []codec{gzipCodec, zstdCodec, tarCodec} {
 		var want bytes.Buffer
 		for i, b := 0, data; len(b) > 0; i++ {
 			n := min(len(b), packBlock)
@@ -96,7 +96,7 @@ func TestPackerStopsAtTheFirstWriteError(t *testing.T) {
 // readers grant a zstd frame.
 func TestStoredOfAnySizeIsRead(t *testing.T) {
 	want := bytes.Repeat([]byte("manifest"), maxManifest/8)
-	for _, c := range []codec{gzipCodec, zstdCodec, plainCodec} {
+	for _, c := range []codec{gzipCodec, zstdCodec, tarCodec} {
 		for _, n := range []int{0, 1, 128 << 10, 128<<10 + 1, maxManifest} {
 			r, err := c.decompressor(bytes.NewReader(c.stored(want[:n])))
 			if err != nil {

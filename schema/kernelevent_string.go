@@ -4,8 +4,8 @@ import "unicode/utf8"
 
 const hexDigits = "0123456789abcdef"
 
-// plain marks the bytes that stand for themselves in a JSON string.
-var plain = [256]bool{
+// literal marks the bytes that stand for themselves in a JSON string.
+var literal = [256]bool{
 	' ': true, '!': true, '#': true, '$': true, '%': true, '&': true, '\'': true, '(': true, ')': true, '*': true,
 	'+': true, ',': true, '-': true, '.': true, '/': true, ':': true, ';': true, '<': true, '=': true, '>': true,
 	'?': true, '@': true, '[': true, ']': true, '^': true, '_': true, '`': true, '{': true, '|': true, '}': true,
@@ -23,7 +23,7 @@ var plain = [256]bool{
 // each wrong byte is then written as U+FFFD.
 func appendString(dst []byte, s string) (_ []byte, bad bool) {
 	for i := 0; i < len(s); i++ {
-		if !plain[s[i]] {
+		if !literal[s[i]] {
 			return appendEscaped(dst, s, i)
 		}
 	}
@@ -40,7 +40,7 @@ func appendEscaped(dst []byte, s string, i int) (_ []byte, bad bool) {
 	for i < len(s) {
 		c := s[i]
 		switch {
-		case plain[c]:
+		case literal[c]:
 			dst = append(dst, c)
 			i++
 			continue

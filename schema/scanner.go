@@ -117,7 +117,7 @@ func (s *scanner) str() ([]byte, error) {
 		if c := s.b[i]; c == '"' {
 			s.i = i + 1
 			return s.b[start:i], nil
-		} else if !plain[c] {
+		} else if !literal[c] {
 			return s.hardString(start, i)
 		}
 	}

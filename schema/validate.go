@@ -100,10 +100,10 @@ func Number(n string) any {
 	return f
 }
 
-// plainNumber is Number for artifacts, where an integer is plain digits of 64
+// artifactNumber is Number for artifacts, where an integer is plain digits of 64
 // bits: what is whole otherwise (1.0, 1e2, -0, 2^64) is no integer to a schema,
 // since readers would not take it for one.
-func plainNumber(n string) any {
+func artifactNumber(n string) any {
 	if f, _ := strconv.ParseFloat(n, 64); strings.ContainsAny(n, ".eE") && f != 0 && f == math.Trunc(f) {
 		return math.Copysign(0.5, f) // without the exact arithmetic of Number
 	}
@@ -168,7 +168,7 @@ func parseValue(d *jsontext.Decoder) (any, error) {
 		if err := checkNumber(n); err != nil {
 			return nil, err
 		}
-		return plainNumber(n), nil
+		return artifactNumber(n), nil
 	case '[':
 		list := []any{}
 		for d.PeekKind() != ']' {

@@ -69,12 +69,12 @@ func WriteCTRF(w io.Writer, version string, suites []Suite) error {
 				status = "other"
 			}
 			t := ctrfTest{
-				Name: plain(c.Rule), Status: status, RawState: string(c.State), Duration: c.Milliseconds,
-				Message: plain(c.Message), Trace: plain(c.details()),
-				Extra: map[string]string{"run_id": plain(s.RunID), "identity": plain(s.Identity)},
+				Name: printable(c.Rule), Status: status, RawState: string(c.State), Duration: c.Milliseconds,
+				Message: printable(c.Message), Trace: printable(c.details()),
+				Extra: map[string]string{"run_id": printable(s.RunID), "identity": printable(s.Identity)},
 			}
 			if s.Name != "" {
-				t.Suite = []string{plain(s.Name)}
+				t.Suite = []string{printable(s.Name)}
 			}
 			r.Tests = append(r.Tests, t)
 		}

@@ -29,7 +29,7 @@ func WriteAnnotations(w io.Writer, suites []Suite) error {
 				if c.State != kind.state || written == maxAnnotations {
 					continue
 				}
-				title, text := plain(c.Rule), plain(s.Name+": "+c.Message+"\n"+c.details())
+				title, text := printable(c.Rule), printable(s.Name+": "+c.Message+"\n"+c.details())
 				if written == maxAnnotations-1 && total > maxAnnotations {
 					title, text = "more", fmt.Sprintf("%d more rules: %s; the job summary lists them", total-written,
 						kind.state)
@@ -98,7 +98,7 @@ func WriteSummary(w io.Writer, suites []Suite, limit int) error {
 // escapeMarkdown makes text from evidence stand for itself in Markdown.
 func escapeMarkdown(s string) string {
 	var b strings.Builder
-	for _, r := range plain(s) {
+	for _, r := range printable(s) {
 		switch {
 		case r == '\n':
 			b.WriteByte(' ')

@@ -57,25 +57,25 @@ func WriteJUnit(w io.Writer, suites []Suite) error {
 	for _, s := range suites {
 		one := []Suite{s}
 		js := junitSuite{
-			Name: plain(s.Name), Tests: len(s.Cases), Failures: count(one, Failed), Errors: count(one, Unknown),
+			Name: printable(s.Name), Tests: len(s.Cases), Failures: count(one, Failed), Errors: count(one, Unknown),
 			Skipped:    count(one, Skipped),
 			Time:       fmt.Sprintf("%.3f", s.Seconds),
-			Properties: []junitProperty{{"run_id", plain(s.RunID)}, {"identity", plain(s.Identity)}},
+			Properties: []junitProperty{{"run_id", printable(s.RunID)}, {"identity", printable(s.Identity)}},
 		}
 		if t, err := time.Parse(time.RFC3339Nano, s.Started); err == nil {
 			js.Timestamp = t.UTC().Format("2006-01-02T15:04:05") // the schema's type has no zone
 		}
 		for _, c := range s.Cases {
-			jc := junitCase{Name: plain(c.Rule), Classname: plain(s.RunID),
+			jc := junitCase{Name: printable(c.Rule), Classname: printable(s.RunID),
 				Time: fmt.Sprintf("%.3f", float64(c.Milliseconds)/1000)}
-			why := &junitReason{Message: plain(c.Message), Type: string(c.State), Text: plain(c.details())}
+			why := &junitReason{Message: printable(c.Message), Type: string(c.State), Text: printable(c.details())}
 			switch c.State {
 			case Failed:
 				jc.Failure = why
 			case Unknown:
 				jc.Error = why
 			case Skipped:
-				jc.Skipped = &junitReason{Message: plain(c.Message)}
+				jc.Skipped = &junitReason{Message: printable(c.Message)}
 			}
 			js.Cases = append(js.Cases, jc)
 		}

@@ -71,9 +71,9 @@ func (c *Case) details() string {
 	return b.String()
 }
 
-// plain makes text from evidence fit for a document, line by line: it escapes control
+// printable makes text from evidence fit for a document, line by line: it escapes control
 // characters, which XML cannot hold, and marks that turn text around.
-func plain(s string) string {
+func printable(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
 		lines[i] = view.Clean(line)

@@ -47,11 +47,11 @@ func QuoteArgs(args []string) string {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		plain := a != "" && strings.IndexFunc(a, func(r rune) bool {
+		bare := a != "" && strings.IndexFunc(a, func(r rune) bool {
 			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 				strings.ContainsRune("-_./=:,+@%", r))
 		}) < 0
-		if plain {
+		if bare {
 			b.WriteString(a)
 		} else {
 			b.WriteString("'" + strings.ReplaceAll(Clean(a), "'", `'\''`) + "'")

@@ -36,7 +36,7 @@ const shellPrefix = "assay_shell"
 var (
 	agentVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^claude-code_(\d+)-(\d+)-(\d+)`) })
 	// the ids that assay_shell accepts
-	plainID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) })
+	safeID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) })
 )
 
 // claudeCode reads one event of Claude Code's hooks.
@@ -85,7 +85,7 @@ func claudeCode(s *session) error {
 // assay_shell. The comment does not change which permission rules match.
 func mark(s *session, e claudeEvent, id string) error {
 	var command string
-	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID().MatchString(id) ||
+	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !safeID().MatchString(id) ||
 		json.Unmarshal(e.Input["command"], &command) != nil || command == "" {
 		return nil
 	}

@@ -324,14 +324,14 @@ func newNames(t Tools, exact bool) (n names) {
 	return n
 }
 
-func splitGlobs(list []string) (plain map[string]bool, globs []string) {
-	plain = make(map[string]bool, len(list))
+func splitGlobs(list []string) (names map[string]bool, globs []string) {
+	names = make(map[string]bool, len(list))
 	for _, name := range list {
-		if plain[name] = true; strings.ContainsAny(name, "*?[{\\") {
+		if names[name] = true; strings.ContainsAny(name, "*?[{\\") {
 			globs = append(globs, name)
 		}
 	}
-	return plain, globs
+	return names, globs
 }
 
 // form is a name or glob as the list of what is denied has it.
@@ -348,9 +348,9 @@ func (n *names) denies(name string) bool { return n.deny[n.form(name)] }
 // decide is the list that forbids a name: DenyList, AllowList or "". Deny wins
 // over allow.
 func (n *names) decide(name string) string {
-	in := func(name string, plain map[string]bool, globs []string) bool {
+	in := func(name string, names map[string]bool, globs []string) bool {
 		matches := func(glob string) bool { return doublestar.MatchUnvalidated(glob, name) }
-		return plain[name] || plain[anyTool] || slices.ContainsFunc(globs, matches)
+		return names[name] || names[anyTool] || slices.ContainsFunc(globs, matches)
 	}
 	switch {
 	case in(n.form(name), n.deny, n.denyGlobs):

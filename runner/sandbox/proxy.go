@@ -359,9 +359,9 @@ func public(a netip.Addr) bool {
 	return true
 }
 
-// plain serves plain HTTP in a tunnel, as some clients send it, request by
+// serveHTTP serves unencrypted HTTP in a tunnel, as some clients send it, request by
 // request: each must name the host that the tunnel was asked for.
-func (p *Proxy) plain(conn net.Conn, host string, port int, rule string) {
+func (p *Proxy) serveHTTP(conn net.Conn, host string, port int, rule string) {
 	target := net.JoinHostPort(host, strconv.Itoa(port))
 	ended := make(chan struct{})
 	var once sync.Once
@@ -474,7 +474,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 		elsewhere.Store(true)
 		server.Close()
 		<-done
-		p.plain(&peeked{conn, in}, host, port, rule)
+		p.serveHTTP(&peeked{conn, in}, host, port, rule)
 		return
 	}
 	if err != nil || !p.isFor(name, host, first[0] == tlsHandshake) {

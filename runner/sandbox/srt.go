@@ -97,12 +97,12 @@ func (p *srtPath) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func plainPaths(paths []srtPath) []string {
-	var plain []string
+func texts(paths []srtPath) []string {
+	var list []string
 	for _, p := range paths {
-		plain = append(plain, string(p))
+		list = append(list, string(p))
 	}
-	return plain
+	return list
 }
 
 type srtCredentials struct {
@@ -178,9 +178,9 @@ func ParseSRT(data []byte) (*Settings, error) {
 		s.OnUnavailable = Degrade
 	}
 	s.Filesystem = &Filesystem{
-		AllowWrite: append(plainPaths(f.Filesystem.AllowWrite), srtDefaultWrites...),
-		DenyWrite:  plainPaths(f.Filesystem.DenyWrite), DenyRead: plainPaths(f.Filesystem.DenyRead),
-		AllowRead: plainPaths(f.Filesystem.AllowRead),
+		AllowWrite: append(texts(f.Filesystem.AllowWrite), srtDefaultWrites...),
+		DenyWrite:  texts(f.Filesystem.DenyWrite), DenyRead: texts(f.Filesystem.DenyRead),
+		AllowRead: texts(f.Filesystem.AllowRead),
 	}
 	s.Network = &Network{
 		Mode: NetAllowlist, AllowedDomains: f.Network.AllowedDomains, DeniedDomains: f.Network.DeniedDomains,

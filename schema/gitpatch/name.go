@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// plain are the bytes that a name has unquoted.
-const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+@=,%/"
+// bareBytes are the bytes of names that need no quotes.
+const bareBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+@=,%/"
 
 // quote writes a name as git does in its headers, with a prefix such as "a/".
 func quote(prefix, name string) string {
-	if strings.Trim(name, plain) == "" {
+	if strings.Trim(name, bareBytes) == "" {
 		return prefix + name
 	}
 	var b strings.Builder

@@ -46,7 +46,7 @@ const shortestEverywhere = 4
 func secretParts(program, arg string, isSecret bool, index int) []string {
 	var parts []string
 	add := func(s string) {
-		if s = strings.Trim(s, `"'`); s != "" && !plainWord(s) && !strings.HasPrefix(s, "$") &&
+		if s = strings.Trim(s, `"'`); s != "" && !harmless(s) && !strings.HasPrefix(s, "$") &&
 			!strings.Contains(s, "<redacted:") {
 			parts = append(parts, s)
 		}

@@ -40,15 +40,15 @@ func encodings(v string) []string {
 		once, escape(once, false), escape(v, true),
 		strings.NewReplacer("&", `\u0026`, "<", `\u003c`, ">", `\u003e`).Replace(once),
 	}
-	percent := percentPlain
+	percent := unescaped
 	if len(v) > maxPercent {
 		percent = percent[:1]
 	}
 	for _, digits := range []string{hexDigits, strings.ToUpper(hexDigits)} {
 		all = append(all, inHex(v, digits, "", nil), inHex(v, digits, "%", nil))
-		for _, plain := range percent {
-			all = append(all, inHex(v, digits, "%", plain),
-				strings.ReplaceAll(inHex(v, digits, "%", plain), "%20", "+"))
+		for _, keep := range percent {
+			all = append(all, inHex(v, digits, "%", keep),
+				strings.ReplaceAll(inHex(v, digits, "%", keep), "%20", "+"))
 		}
 	}
 	all = append(all, wrapped(inHex(v, hexDigits, "", nil), 60)...) // xxd -p
@@ -72,10 +72,10 @@ func encodings(v string) []string {
 
 const hexDigits = "0123456789abcdef"
 
-// percentPlain are the bytes that percent-encodings leave as they are, beside letters
+// unescaped are the bytes that percent-encodings leave as they are, beside letters
 // and digits: RFC 3986, with '/', as JavaScript does, as Go does in paths, and as HTML
 // forms do.
-var percentPlain = []func(byte) bool{among("-._~"), among("-._~/"), among("-._~!*'()"), among("-._~$&+=:@"),
+var unescaped = []func(byte) bool{among("-._~"), among("-._~/"), among("-._~!*'()"), among("-._~$&+=:@"),
 	among("-._*")}
 
 // maxTwice is up to how many bytes a secret is looked for in two encodings at once: in
@@ -91,12 +91,12 @@ func among(more string) func(byte) bool {
 	}
 }
 
-// inHex is v with each byte in hex behind a mark, but for those that stay plain.
-func inHex(v, digits, mark string, plain func(byte) bool) string {
+// inHex is v with each byte in hex behind a mark, except those that keep accepts; nil accepts none.
+func inHex(v, digits, mark string, keep func(byte) bool) string {
 	var b strings.Builder
 	b.Grow(2 * len(v))
 	for _, c := range []byte(v) {
-		if plain != nil && plain(c) {
+		if keep != nil && keep(c) {
 			b.WriteByte(c)
 			continue
 		}

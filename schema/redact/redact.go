@@ -153,7 +153,7 @@ func (r *Redactor) AddEnv(environ, patterns []string) (tooShort []string) {
 		if !ok || value == "" || !secretName(name, patterns) {
 			continue
 		}
-		if !plainWord(value) && !r.Add(RuleEnv, value) {
+		if !harmless(value) && !r.Add(RuleEnv, value) {
 			tooShort = append(tooShort, name)
 		}
 	}
@@ -173,9 +173,9 @@ func secretName(name string, patterns []string) bool {
 	})
 }
 
-// plainWord reports whether a value is none of a secret, though variables with
+// harmless reports whether a value is none of a secret, though variables with
 // secret names have it: a switch, or an absolute path, as of a file with the secret.
-func plainWord(value string) bool {
+func harmless(value string) bool {
 	switch strings.ToLower(value) {
 	case "true", "false", "yes", "no", "on", "off", "none", "null", "disabled", "enabled", "required", "optional":
 		return true

@@ -212,7 +212,7 @@ func isLookup(e *schema.KernelEvent) bool {
 
 // harmless reports whether the conditions that every rule shares hold.
 func harmless(e *schema.KernelEvent) bool {
-	if !e.HasResult && !e.Attempted || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || !plain(e) {
+	if !e.HasResult && !e.Attempted || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || !certain(e) {
 		return false
 	}
 	if e.Attempted { // it could change nothing, however it ended
@@ -224,11 +224,11 @@ func harmless(e *schema.KernelEvent) bool {
 	return e.Result == enoent || e.Result == enotdir
 }
 
-// plain reports whether the path is what it says. One that could not be resolved
+// certain reports whether the path is what it says. One that could not be resolved
 // (/proc/self is a link that only the kernel can read) is, where nothing was
 // found, as long as nothing in it leads up. One in another mount namespace may be
 // any file, put there by who made the namespace, unless nothing was found.
-func plain(e *schema.KernelEvent) bool {
+func certain(e *schema.KernelEvent) bool {
 	marks := e.Marks
 	if e.HasResult && e.Result < 0 {
 		marks &^= schema.MarkMountNamespace

@@ -48,12 +48,12 @@ func Path(path string) string { return normalizePath(path, 0) }
 // normalizePath returns a path that the run did not make as the surface has it; pid
 // is who used it.
 func normalizePath(path string, pid uint32) string {
-	path = plainPath(path, pid)
+	path = fixedPath(path, pid)
 	return byName(path, 0, len(path))
 }
 
-// plainPath returns path without what is never of the file itself.
-func plainPath(path string, pid uint32) string {
+// fixedPath returns path without what is never of the file itself.
+func fixedPath(path string, pid uint32) string {
 	if !utf8.ValidString(path) {
 		path = escapeBytes(path)
 	}

@@ -148,7 +148,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 	switch e.Kind {
 	case schema.KindUnlink, schema.KindRmdir, schema.KindRename:
 		if len(b.temp) > 0 && !e.Failed() {
-			return b.gone(plainPath(e.Value, e.PID))
+			return b.gone(fixedPath(e.Value, e.PID))
 		}
 	case schema.KindFlow:
 		return b.nameOf(e.Value, e.Names...)
@@ -203,7 +203,7 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	if e.Kind == schema.KindLink || e.Kind == schema.KindRename {
 		path = e.Target
 	}
-	n := plainPath(path, e.PID)
+	n := fixedPath(path, e.PID)
 	dir, base := cutLast(n)
 	if name := byName(n, len(dir), len(n)); name != n { // a known maker's, whatever becomes of it
 		b.madePiece(randomPiece(base, name[len(dir):]))
@@ -267,7 +267,7 @@ func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
 // renamesMade reports whether e gives another name to what the run made under a name
 // that is random by its form: the new one often has a part of it.
 func (b *Builder) renamesMade(e *schema.KernelEvent) bool {
-	return e.Kind == schema.KindRename && b.temp[plainPath(e.Value, e.PID)].sure
+	return e.Kind == schema.KindRename && b.temp[fixedPath(e.Value, e.PID)].sure
 }
 
 // cutLast cuts behind the last slash.
@@ -296,7 +296,7 @@ func innermost[T any](what map[string]T, path string, parents bool) (root string
 
 // path adds a path of an event.
 func (b *Builder) path(e *schema.KernelEvent, p string) error {
-	n := nameless(plainPath(p, e.PID), e.Marks)
+	n := nameless(fixedPath(p, e.PID), e.Marks)
 	root, m, ok := b.find(n)
 	if ok && m.maker != 0 && !m.tries(e) {
 		if err := b.decide(root, ""); err != nil {
@@ -367,7 +367,7 @@ func (b *Builder) executed(e *schema.KernelEvent) error {
 	if script != "" && script[0] != '/' {
 		script = path.Join(e.Cwd, script)
 	}
-	for _, p := range []string{plainPath(e.Value, e.PID), plainPath(script, e.PID)} {
+	for _, p := range []string{fixedPath(e.Value, e.PID), fixedPath(script, e.PID)} {
 		for i := len(p); i > 0 && len(b.temp) > 0; i = strings.LastIndexByte(p[:i], '/') {
 			if m, ok := b.temp[p[:i]]; ok && !m.sure {
 				if err := b.decide(p[:i], ""); err != nil {

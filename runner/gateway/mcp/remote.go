@@ -98,7 +98,7 @@ func (c *remote) Write(line []byte) (int, error) {
 		}
 	}
 	if err != nil {
-		c.warn(fmt.Sprintf("the MCP server did not take the client's %s: %v", orAnswer(m.Method), plain(err)))
+		c.warn(fmt.Sprintf("the MCP server did not take the client's %s: %v", orAnswer(m.Method), withoutURL(err)))
 	}
 	if m.Method == "notifications/initialized" {
 		c.listen()
@@ -178,7 +178,7 @@ func (c *remote) end() error {
 func (c *remote) request(body []byte, m *asked) {
 	resp, err := c.post(c.ctx, body, m.Message)
 	if err != nil {
-		c.fail(m, plain(err).Error(), nil)
+		c.fail(m, withoutURL(err).Error(), nil)
 		return
 	}
 	defer resp.Body.Close()
@@ -268,8 +268,8 @@ func (c *remote) fail(m *asked, why string, resp *http.Response) {
 	}
 }
 
-// plain returns an error of a request without its URL, which can contain secrets.
-func plain(err error) error {
+// withoutURL returns an error of a request without its URL, which can contain secrets.
+func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		return u.Err
@@ -404,7 +404,7 @@ func (c *remote) stream(resp *http.Response, m *asked) {
 				return
 			}
 			if resp, err = c.resume(c.ctx, last, wait); err != nil {
-				c.fail(m, "the stream of its answer broke off: "+plain(err).Error(), nil)
+				c.fail(m, "the stream of its answer broke off: "+withoutURL(err).Error(), nil)
 				return
 			}
 			wait = min(wait*3/2, resumeMost)

@@ -267,7 +267,7 @@ func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 			return []byte("null")
 		}
 		if kind == '"' && !isName && len(v) > min(b.least, b.turns.FieldBytes) {
-			plain, err := jsontext.AppendUnquote(nil, v)
+			text, err := jsontext.AppendUnquote(nil, v)
 			if err != nil {
 				return []byte("null")
 			}
@@ -275,7 +275,7 @@ func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 			if len(at) > maxNotePath {
 				at = strings.ToValidUTF8(at[:maxNotePath], "") + "..."
 			}
-			err = e.WriteToken(jsontext.String(b.text(t, at, string(plain))))
+			err = e.WriteToken(jsontext.String(b.text(t, at, string(text))))
 			if err != nil {
 				return []byte("null")
 			}
