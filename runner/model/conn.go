@@ -58,8 +58,16 @@ func (c *conn) Close() error {
 // counting is a listener whose connections are counted. It lets in so many at a time as room holds.
 type counting struct {
 	net.Listener
-	e    *Endpoint
-	room chan struct{}
+	e      *Endpoint
+	room   chan struct{}
+	closed context.Context
+	close  func()
+}
+
+// Close also ends an Accept that waits for room.
+func (l counting) Close() error {
+	l.close()
+	return l.Listener.Close()
 }
 
 func (l counting) Accept() (net.Conn, error) {
@@ -67,7 +75,12 @@ func (l counting) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.room <- struct{}{} // not before: Close of the listener has to end Accept
+	select {
+	case l.room <- struct{}{}:
+	case <-l.closed.Done():
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
 	t := &traffic{}
 	return &conn{Conn: c, traffic: t, number: l.e.cfg.Record.accepted(c.RemoteAddr().String(), t),
 		drained: l.e.cfg.Drained, release: func() { <-l.room }}, nil

@@ -119,7 +119,8 @@ func Listen(cfg Config) (*Endpoint, error) {
 // Serve also serves the connections of another listener, and owns it.
 func (e *Endpoint) Serve(l net.Listener) {
 	room := make(chan struct{}, cmp.Or(e.cfg.Connections, MaxConnections))
-	e.serving.Go(func() { _ = e.server.Serve(counting{l, e, room}) })
+	closed, end := context.WithCancel(context.Background())
+	e.serving.Go(func() { _ = e.server.Serve(counting{l, e, room, closed, end}) })
 }
 
 // changed follows the connections. A request that cannot be read never gets to serve, and has a line all the same.

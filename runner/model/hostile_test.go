@@ -300,6 +300,10 @@ func TestConnectionsWait(t *testing.T) {
 	if status := g.status(c); status != http.StatusOK {
 		t.Errorf("it is answered with %d", status)
 	}
+	for range 4 { // which wait when the gateway ends
+		g.raw("")
+	}
+	g.close()
 }
 
 // TestLinesAreBounded has lines that are long, and then too many.
