@@ -226,6 +226,63 @@ func (b *bench) models(self string) []single {
 		{"model gateway, memory that requests of 5 MB add", "MiB", 16, func() float64 { return measured().memory }},
 		{"model gateway, bundle of 200 turns up to 5 MB, beside what differs in them", "x", 1.3,
 			func() float64 { return b.modelTurns(self, 200, 5_000_000) }},
+		{"model gateway, wall time of Claude Code, beside a run without", "x", 1.05, b.modelAgent},
+	}
+}
+
+// modelAgent is how much longer Claude Code takes with the gateway. It is 0 unless ASSAY_TEST_AGENTS names the
+// directory of its program.
+// of its program.
+func (b *bench) modelAgent() float64 {
+	program := filepath.Join(os.Getenv("ASSAY_TEST_AGENTS"), "claude")
+	if os.Getenv("ASSAY_TEST_AGENTS") == "" {
+		fmt.Fprintln(os.Stderr, "benchmark: without ASSAY_TEST_AGENTS, Claude Code is not measured")
+		return 0
+	}
+	provider := httptest.NewServer(http.HandlerFunc(modelSpeaker))
+	defer provider.Close()
+	home := filepath.Join(b.dir, "home")
+	check(os.MkdirAll(home, 0o755))
+	defer os.RemoveAll(home)
+	once := func(flags ...string) float64 {
+		cmd := b.run(append([]string{"--kernel", "off"}, flags...), program, "-p", "Say that you are done.")()
+		cmd.Dir = b.dir
+		cmd.Env = append(os.Environ(), "HOME="+home, "ANTHROPIC_API_KEY="+modelKey, "ANTHROPIC_BASE_URL="+provider.URL,
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
+		began := time.Now()
+		out, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("done")) {
+			check(fmt.Errorf("%v: Claude Code said %s", err, out))
+		}
+		b.clean()
+		return time.Since(began).Seconds()
+	}
+	gateway := []string{"--model-gateway", "--model-upstream", "anthropic=" + provider.URL}
+	once(gateway...) // to warm up
+	var ratios []float64
+	for range b.rounds(9) {
+		ratios = append(ratios, once(gateway...)/once())
+	}
+	return median(ratios)
+}
+
+// modelSpeaker answers each request with a stream of Anthropic's that says that it is done.
+func modelSpeaker(w http.ResponseWriter, r *http.Request) {
+	_, err := io.Copy(io.Discard, r.Body)
+	check(err)
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, event := range []string{
+		`{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],` +
+			`"usage":{"input_tokens":10,"output_tokens":1}}}`,
+		`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"done"}}`,
+		`{"type":"content_block_stop","index":0}`,
+		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":5}}`,
+		`{"type":"message_stop"}`,
+	} {
+		kind, _, _ := strings.Cut(event[len(`{"type":"`):], `"`)
+		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, event)
+		_ = http.NewResponseController(w).Flush()
 	}
 }
 

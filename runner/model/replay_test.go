@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -184,6 +185,42 @@ func TestReplayChecksTheAgent(t *testing.T) {
 	want := &schema.ModelReplay{Misses: 1, Unused: 1,
 		FirstMiss: "the request differs from line 0 of the bundle, first at /messages/0/content"}
 	if d := cmp.Diff(want, again.record.Totals().Replay); d != "" {
+		t.Errorf("the replay (-want +got):\n%s", d)
+	}
+}
+
+// TestReplayOfAConversation records one that grows, in which a mark for the cache wanders. Its lines have what is new,
+// and a strict replay finds each request again.
+func TestReplayOfAConversation(t *testing.T) {
+	ask := func(g *gate) {
+		var messages []string
+		for i := range 30 {
+			messages = append(messages, fmt.Sprintf(`{"role":"user","content":[{"type":"text","text":"%d %s"}]}`, i,
+				strings.Repeat("x", 300+i)))
+			last := strings.Replace(messages[i], `"}]}`, `","cache_control":{"type":"ephemeral"}}]}`, 1)
+			body := `{"model":"m","messages":[` + strings.Join(append(slices.Clone(messages[:i]), last), ",") + `]}`
+			if res, _ := g.ask(g.request("POST", "/anthropic/v1/messages", body)); res.StatusCode != http.StatusOK {
+				t.Fatalf("request %d is answered with %d", i, res.StatusCode)
+			}
+		}
+	}
+	g := newGate(t, streams(stream))
+	ask(g)
+	c := taped(t, g)
+	bases, most := 0, 0
+	for _, e := range g.close() {
+		most = max(most, len(e.Request.Body))
+		if e.Request.Base != nil {
+			bases++
+		}
+	}
+	if bases < 20 || most > 1500 {
+		t.Errorf("%d lines have a base, and the longest body has %d bytes", bases, most)
+	}
+	again := replayed(t, c, true)
+	ask(again)
+	again.close()
+	if d := cmp.Diff(&schema.ModelReplay{Answers: 30}, again.record.Totals().Replay); d != "" {
 		t.Errorf("the replay (-want +got):\n%s", d)
 	}
 }
