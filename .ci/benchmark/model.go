@@ -232,7 +232,6 @@ func (b *bench) models(self string) []single {
 
 // modelAgent is how much longer Claude Code takes with the gateway. It is 0 unless ASSAY_TEST_AGENTS names the
 // directory of its program.
-// of its program.
 func (b *bench) modelAgent() float64 {
 	program := filepath.Join(os.Getenv("ASSAY_TEST_AGENTS"), "claude")
 	if os.Getenv("ASSAY_TEST_AGENTS") == "" {

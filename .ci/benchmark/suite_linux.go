@@ -131,7 +131,7 @@ func (b *bench) natsStart() float64 {
 	var took []time.Duration
 	for range b.rounds(11) {
 		start := time.Now()
-		s, err := carrier.Serve(filepath.Join(b.dir, "nats"))
+		s, err := carrier.Serve(filepath.Join(b.dir, "nats"), carrier.Opening{})
 		check(err)
 		took = append(took, time.Since(start))
 		check(s.Close())
