@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 )
 
@@ -33,6 +34,20 @@ func (n *natsFlags) access(a *app) *carrier.Access {
 	return &carrier.Access{URL: n.url, Creds: n.creds, TokenFile: n.token, CA: n.ca, Cert: n.cert, Key: n.key,
 		Lost: func(err error) { a.say.Info("the connection to NATS is lost (%v): trying again", err) },
 		Back: func() { a.say.Info("connected to NATS again") }, Denied: told}
+}
+
+// secrets are the files that no agent has a reason to read, as the kernel names them.
+func (n *natsFlags) secrets() (files []string, err error) {
+	for _, f := range []string{n.creds, n.token, n.key} {
+		if f == "" {
+			continue
+		}
+		if f, err = suite.RealPath(f); err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }
 
 // opening opens a server at the address to workers.

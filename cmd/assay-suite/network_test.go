@@ -362,3 +362,146 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1.2}]
 	w2.end()
 	s.clean("w1", "w2")
 }
+
+// TestEverythingIsKilledAtRandom kills the coordinator, which is the server, and two workers at random moments. With
+// ASSAY_TEST_SUITE_ATTEMPTS=500 it makes so many attempts, and kills until they are made.
+func TestEverythingIsKilledAtRandom(t *testing.T) {
+	n := attemptsOf(t, 60)
+	s := newSite(t, fmt.Sprintf(`name: killed
+attempts: %d
+retries: 100
+tasks: [{name: t, command: "true"}]
+agents: [{name: fast, command: touch it}, {name: slow, command: sleep 0.3}]
+`, n/2))
+	s.file("token", "a-token-that-is-long")
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "0", "--lease", "2s", "--listen", address, "--token-file", "token")
+	all := []*process{coordinator}
+	for _, name := range []string{"w1", "w2"} {
+		all = append(all, s.worker(name, "nats://"+address, "--token-file", "token", "--jobs", "2"))
+	}
+	random := seeded(t)
+	for kills := 0; kills < n/8 && s.verdicts() < n; kills++ {
+		time.Sleep(time.Duration(200+random.IntN(1800)) * time.Millisecond)
+		p := all[random.IntN(len(all))]
+		p.kill()
+		time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
+		p.start()
+	}
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Errorf("the suite ended with %v", err)
+	}
+	s.passed(n / 2 * 2)
+	for _, w := range all[1:] {
+		w.end()
+	}
+	s.clean("w1", "w2")
+}
+
+// TestNATSLosesEverything kills the NATS server in the middle of a suite and deletes what it kept. What was on its way
+// is done again.
+func TestNATSLosesEverything(t *testing.T) {
+	s := newSite(t, `name: lost
+attempts: 6
+retries: 10
+tasks: [{name: t, command: "true"}]
+agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1}]
+`)
+	nodes, url := s.cluster(1)
+	coordinator := s.run("--jobs", "0", "--lease", "3s", "--nats", url, "--token-file", "coordinator.token")
+	w := s.worker("w1", url, "--token-file", "w1.token", "--jobs", "2")
+	coordinator.said.await(t, "keeps each message 1 time")
+	s.until(3)
+	s.running("w1")
+	nodes[0].kill()
+	if err := os.RemoveAll(filepath.Join(s.dir, "n0")); err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].start()
+	coordinator.said.await(t, "NATS has lost what it kept: what no worker has is published again")
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Errorf("the suite ended with %v", err)
+	}
+	s.passed(12)
+	w.end()
+	s.clean("w1")
+}
+
+// TestTheServersDirectoryIsDeleted deletes what a coordinator that is the server keeps, under its hands.
+func TestTheServersDirectoryIsDeleted(t *testing.T) {
+	s := newSite(t, `name: deleted
+attempts: 10
+retries: 10
+tasks: [{name: t, command: "true"}]
+agents: [{name: slow, command: sleep 0.5}]
+`)
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "1", "--lease", "3s", "--listen", address)
+	w := s.worker("w1", "nats://"+address, "--jobs", "1")
+	coordinator.said.await(t, "every process of this machine, also an agent, can take work")
+	s.until(3)
+	s.running("w1")
+	if err := os.RemoveAll(filepath.Join(s.dir, "out", "work", "nats")); err != nil {
+		t.Fatal(err)
+	}
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Errorf("the suite ended with %v", err)
+	}
+	s.passed(10)
+	w.end()
+	s.clean("w1")
+}
+
+// TestATaskThatKillsItsWorker has an agent that kills the worker that runs it, each time. That costs its own tries, and
+// nobody else's.
+func TestATaskThatKillsItsWorker(t *testing.T) {
+	s := newSite(t, `name: killer
+attempts: 1
+tasks: [{name: t, command: "true"}, {name: u, command: "true"}, {name: v, command: "true"}]
+agents:
+- {name: killer, command: 'kill -9 $(cat "$HOME/pid"); sleep 100'}
+- {name: slow, command: sleep 0.2}
+exclude: [{task: u, agent: killer}, {task: v, agent: killer}]
+`)
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "0", "--lease", "2s", "--listen", address)
+	w := s.worker("w1", "nats://"+address, "--jobs", "1")
+	ended := make(chan error, 1)
+	go func() { ended <- coordinator.cmd.Wait() }()
+	killed := 0
+	for over := false; !over; {
+		s.file("pid", strconv.Itoa(w.cmd.Process.Pid))
+		died := make(chan struct{})
+		go func() { _ = w.cmd.Wait(); close(died) }()
+		select {
+		case <-died:
+			killed++
+			w.start()
+		case err := <-ended:
+			over = true
+			if exit := coordinator.cmd.ProcessState.ExitCode(); exit != 2 {
+				t.Errorf("the suite ended with %v", err)
+			}
+			w.signal(syscall.SIGTERM)
+			<-died
+		}
+	}
+	if killed != 3 {
+		t.Errorf("the worker was killed %d times, want 3", killed)
+	}
+	for _, a := range results(t, s.dir).Attempts {
+		want := schema.SuitePassed
+		if a.Agent == "killer" {
+			want = schema.SuiteInfrastructure
+			for _, try := range a.Tries {
+				if try.Class != schema.SuiteWorkerLost {
+					t.Errorf("%s: a try is %s %s: %s", a.ID, try.Verdict, try.Class, try.Reason)
+				}
+			}
+		}
+		if a.Verdict == nil || *a.Verdict != want {
+			t.Errorf("%s has the verdict %v, want %s", a.ID, a.Verdict, want)
+		}
+	}
+	s.clean("w1")
+}

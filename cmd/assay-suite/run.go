@@ -104,7 +104,7 @@ func (a *app) complete(s *suite.File, dir, program string, f *runFlags) (*schema
 	defer killed(nil)
 	ctx, stopped := context.WithCancelCause(kill)
 	defer stopped(nil)
-	go a.interrupt(stopped, killed)
+	a.interrupt(stopped, killed)
 
 	results, err := a.coordinate(ctx, kill, killed, s, dir, program, f)
 	switch {
@@ -119,14 +119,17 @@ func (a *app) complete(s *suite.File, dir, program string, f *runFlags) (*schema
 
 var errInterrupted = errors.New("interrupted")
 
+// interrupt watches for signals from now on: the first ends stopped, and the second killed.
 func (a *app) interrupt(stopped, killed context.CancelCauseFunc) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	<-signals
-	a.say.Info("interrupted: what runs goes on to its end, and nothing else begins; again to cancel it")
-	stopped(errInterrupted)
-	<-signals
-	killed(errInterrupted)
+	go func() {
+		<-signals
+		a.say.Info("interrupted: what runs goes on to its end, and nothing else begins; again to cancel it")
+		stopped(errInterrupted)
+		<-signals
+		killed(errInterrupted)
+	}()
 }
 
 // coordinate runs the suite, with a worker of this process and those of others. killed ends kill.
@@ -198,12 +201,13 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		if err != nil {
 			return nil, err
 		}
-		secrets, err := f.nats.access(a).Secrets()
+		secrets, err := f.nats.secrets()
 		if err != nil {
 			return nil, err
 		}
 		worker := &suite.Worker{Name: own, Life: rand.Text(), Version: config.Version, Dir: config.OwnDir,
-			Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets}
+			Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets,
+			OnNote: config.OnNote}
 		go func() {
 			err := worker.Run(working, kill)
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -76,7 +75,7 @@ func (a *app) worker(f *workerFlags) error {
 	if err != nil {
 		return bad(err)
 	}
-	dir, err := filepath.Abs(f.dir)
+	dir, err := suite.RealPath(f.dir)
 	if err != nil {
 		return err
 	}
@@ -94,16 +93,19 @@ func (a *app) worker(f *workerFlags) error {
 	defer killed(nil)
 	ctx, stopped := context.WithCancelCause(kill)
 	defer stopped(nil)
-	go a.interrupt(stopped, killed)
+	a.interrupt(stopped, killed)
 
 	w := &suite.Worker{Name: f.name, Life: rand.Text(), Version: console.Version(release), Dir: dir, Program: program,
 		Jobs: f.jobs, OnNote: func(note string) { a.say.Info("%s", note) }}
 	access := f.nats.access(a)
-	if w.Secrets, err = access.Secrets(); err != nil {
+	if w.Secrets, err = f.nats.secrets(); err != nil {
 		return err
 	}
 	nc, err := a.connect(ctx, access, w.Name, w.Life)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	defer nc.Close()

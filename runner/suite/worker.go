@@ -216,7 +216,9 @@ func (w *Worker) hello(suite string, slots int) Hello {
 
 // serve runs tries of one suite until ctx ends or the suite is over.
 func (w *Worker) serve(ctx, kill context.Context, to *Welcome) error {
-	w.note("joined the suite %s", to.Name)
+	if !w.Local {
+		w.note("joined the suite %s", to.Name)
+	}
 	w.Line.Join(to.Suite)
 	w.trying = map[string]*trying{}
 	here, leave := context.WithCancelCause(ctx)
@@ -299,8 +301,10 @@ func (w *Worker) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range slots {
-		if err := w.recover(ctx, dir); err != nil {
-			return err
+		if err := w.recover(ctx, dir); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil { // what is left after the power failed need not be whole, and nobody waits for it
+			w.note("%v: it is removed", err)
 		}
 		if err := workspace.Remove(dir); err != nil {
 			return err
@@ -314,7 +318,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 }
 
 // endTime is how long a run without a lifeline may take to end.
-const endTime = 30 * time.Second
+const endTime = 20 * time.Second
 
 // recover seals what an assay-run that died left in a slot. One that still lives is waited for, and then killed.
 func (w *Worker) recover(ctx context.Context, slot string) error {

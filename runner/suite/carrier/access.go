@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -37,22 +36,6 @@ type Access struct {
 
 // ErrInput is wrapped by errors about files and addresses that cannot be used, whatever the servers do.
 var ErrInput = errors.New("NATS cannot be used so")
-
-// Secrets are the absolute paths of the files that nobody else may read.
-func (a *Access) Secrets() ([]string, error) {
-	var files []string
-	for _, f := range []string{a.Creds, a.TokenFile, a.Key} {
-		if f == "" {
-			continue
-		}
-		abs, err := filepath.Abs(f)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, abs)
-	}
-	return files, nil
-}
 
 // Connect connects a worker with the name, whose life tells it from its predecessors and its successors. Without a name
 // it connects a coordinator. A connection that is lost later comes back by itself.

@@ -1,0 +1,498 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// certificate makes the files cert.pem and key.pem for a server at the addresses.
+func (s *site) certificate(addresses ...string) {
+	s.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		s.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
+	for _, a := range addresses {
+		c.IPAddresses = append(c.IPAddresses, net.ParseIP(a))
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		s.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
+		"key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
+		s.file(name, string(pem.EncodeToMemory(block)))
+	}
+}
+
+// TestAgentsSeeNoSecretOfNATS runs an agent that looks for the token of its worker, over TLS. It finds it in no
+// process's environment or arguments; reading its file is a suspicion.
+func TestAgentsSeeNoSecretOfNATS(t *testing.T) {
+	s := newSite(t, `name: secrets
+tasks: [{name: t, command: "true"}]
+agents:
+- {name: looks, command: '! grep -qa "a-token[-]of-all" /proc/[0-9]*/environ /proc/[0-9]*/cmdline'}
+- {name: reads, command: cat "$HOME/token"}
+`)
+	s.certificate("127.0.0.1")
+	s.file("token", "a-token-of-all-workers")
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "0", "--listen", address, "--tls-cert", "cert.pem", "--tls-key", "key.pem",
+		"--token-file", "token")
+	w := s.worker("w1", "tls://"+address, "--tls-ca", "cert.pem", "--token-file", "token")
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Fatalf("the suite ended with %v", err)
+	}
+	s.passed(2)
+	for _, a := range results(t, s.dir).Attempts {
+		reads := slices.ContainsFunc(a.Suspicions, func(f schema.Finding) bool { return f.Rule == "reads_hidden" })
+		if kernel := a.Tries[0].KernelState != "absent"; reads != (a.Agent == "reads" && kernel) {
+			t.Errorf("the suspicions of %s are %+v", a.ID, a.Suspicions)
+		}
+	}
+	w.end()
+	s.clean("w1")
+}
+
+// TestAWorkerEndsWhatItsPredecessorLeft kills a worker whose recorder is stopped, so that it does not see that. The next
+// worker in its directory ends the run, and leaves alone what is not the dead one's.
+func TestAWorkerEndsWhatItsPredecessorLeft(t *testing.T) {
+	s := newSite(t, `name: predecessor
+tasks: [{name: t, command: "true"}]
+agents: [{name: slow, command: 'if mkdir "$HOME/first"; then sleep 1000; fi'}]
+`)
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "0", "--lease", "2s", "--listen", address)
+	w := s.worker("w1", "nats://"+address, "--jobs", "1")
+	spec := filepath.Join(s.dir, "w1", "slot-0", "spec.json")
+	beside := exec.Command("sleep", "1000")
+	beside.Args = []string{"--spec=" + spec, "1000"}
+	if err := beside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = beside.Process.Kill(); _ = beside.Wait() }()
+	s.running("w1")
+	s.file(filepath.Join("w1", "kept"), "a file of somebody else")
+	for _, err := os.Stat(filepath.Join(s.dir, "first")); err != nil; _, err = os.Stat(filepath.Join(s.dir, "first")) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	recorder := 0
+	for _, pid := range processesWith(t, "\x00run\x00--spec\x00"+spec) {
+		if parent := parentOf(pid); parent == w.cmd.Process.Pid {
+			recorder = pid
+		}
+	}
+	if recorder == 0 {
+		t.Fatal("there is no recorder")
+	}
+	if err := syscall.Kill(recorder, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	w.kill()
+	w.start()
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Fatalf("the suite ended with %v", err)
+	}
+	s.passed(1)
+	w.end()
+	if err := beside.Process.Signal(syscall.SIGCONT); err != nil || len(processesWith(t, "--spec="+spec)) != 1 {
+		t.Errorf("a process that is nobody's was ended: %v", err)
+	}
+	if err := os.Remove(filepath.Join(s.dir, "w1", "kept")); err != nil {
+		t.Error(err)
+	}
+	s.clean("w1")
+}
+
+// processesWith are the processes whose command line has the text in it.
+func processesWith(t *testing.T, text string) (pids []int) {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		if line, _ := os.ReadFile(filepath.Join(d, "cmdline")); bytes.Contains(line, []byte(text)) {
+			pid, _ := strconv.Atoi(filepath.Base(d))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func parentOf(pid int) int {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	if words := strings.Fields(rest); len(words) > 1 {
+		parent, _ := strconv.Atoi(words[1])
+		return parent
+	}
+	return 0
+}
+
+// private gives the calling test, and what it starts from now on, mounts of its own. It skips where that is not allowed.
+func private(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // for good: the thread ends with the test, and its mounts with it
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Skipf("mounts of its own: %v", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// disk mounts an image with a file system of so many bytes, which takes only what is written to it.
+func disk(t *testing.T, size int64, at string) (image string) {
+	t.Helper()
+	image = filepath.Join(t.TempDir(), "image")
+	f, err := os.Create(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-N", "8192", "-J", "size=16", "-E",
+		"lazy_itable_init=0,lazy_journal_init=0", image).CombinedOutput(); err != nil {
+		t.Skipf("mkfs.ext4: %v %s", err, out)
+	}
+	mountImage(t, image, at)
+	return image
+}
+
+func mountImage(t *testing.T, image, at string) {
+	t.Helper()
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Without a sync of ours nothing of it may reach the image while a test looks.
+	if out, err := exec.Command("mount", "-o", "loop,commit=300", image, at).CombinedOutput(); err != nil {
+		t.Skipf("mount an image: %v %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", at).CombinedOutput(); err != nil {
+			t.Errorf("umount %s: %v %s", at, err, out)
+		}
+	})
+}
+
+// TestPowerLossLosesNoVerdict copies the device below a suite's directory in its middle: that is what a disk has after
+// the power failed. Each verdict that was told is on it, with its bundle, and the suite goes on from there.
+func TestPowerLossLosesNoVerdict(t *testing.T) {
+	private(t)
+	s := newSite(t, `name: power
+attempts: 30
+tasks: [{name: t, command: "true"}]
+agents: [{name: a, command: touch it}]
+`)
+	image := disk(t, 4<<30, filepath.Join(s.dir, "out"))
+	coordinator := s.run("--jobs", "2")
+	s.until(12)
+	_ = syscall.Kill(-coordinator.cmd.Process.Pid, syscall.SIGSTOP)
+	told := regexp.MustCompile(`(?m)^assay-suite: (t/a/\d+): passed`).FindAllStringSubmatch(coordinator.said.String(), -1)
+	copied := image + ".copy"
+	for same := false; !same; { // nobody may have written meanwhile
+		for _, to := range []string{copied, copied + "2"} {
+			if out, err := exec.Command("cp", "--sparse=always", image, to).CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+		}
+		same = dataOf(t, copied) == dataOf(t, copied+"2")
+	}
+	_ = syscall.Kill(-coordinator.cmd.Process.Pid, syscall.SIGKILL)
+	_ = coordinator.cmd.Wait()
+	if len(told) < 12 {
+		t.Fatalf("%d verdicts were told", len(told))
+	}
+
+	after := filepath.Join(s.dir, "after")
+	mountImage(t, copied, filepath.Join(after, "out"))
+	lines, err := ledger.Read(filepath.Join(after, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := map[string]*schema.SuiteTry{}
+	for _, l := range lines {
+		if l.Kind == ledger.Verdict {
+			kept[l.Attempt.String()] = l.Verdict
+			report, err := archive.Verify(t.Context(), filepath.Join(after, "out", l.Verdict.Bundle))
+			if err != nil || !report.OK() {
+				t.Errorf("%s: the bundle does not verify: %v", l.Attempt, err)
+			}
+		}
+	}
+	for _, m := range told {
+		if kept[m[1]] == nil {
+			t.Errorf("the verdict on %s is lost", m[1])
+		}
+	}
+	t.Logf("%d verdicts were told, %d are kept", len(told), len(kept))
+	s.dir = after
+	s.file("suite.yaml", readFile(t, filepath.Join(filepath.Dir(after), "suite.yaml")))
+	if again := s.run("--jobs", "2"); again.cmd.Wait() != nil {
+		t.Error("the suite does not go on")
+	}
+	s.passed(30)
+	s.clean()
+}
+
+// dataOf is the digest of what is in a file besides holes.
+func dataOf(t *testing.T, name string) string {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	for at := int64(0); ; {
+		from, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if err != nil {
+			return string(sum.Sum(nil))
+		}
+		if at, err = unix.Seek(int(f.Fd()), from, unix.SEEK_HOLE); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(sum, from, at)
+		if _, err := io.Copy(sum, io.NewSectionReader(f, from, at-from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestADiskThatIsFull fills the disk of a coordinator: nothing begins, and that is said. Then it fills it to the last
+// byte, and the suite goes on when there is space again. A worker whose disk is full says so.
+func TestADiskThatIsFull(t *testing.T) {
+	private(t)
+	s := newSite(t, `name: full
+attempts: 12
+retries: 50
+tasks: [{name: t, command: "true", workspace: ws}]
+agents: [{name: a, command: sleep 0.2}]
+`)
+	if err := os.Mkdir(filepath.Join(s.dir, "ws"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.file("ws/large", strings.Repeat("x", 2<<20))
+	disk(t, 4<<30, filepath.Join(s.dir, "out"))
+	fill := func(size int64) {
+		t.Helper()
+		f, err := os.Create(filepath.Join(s.dir, "out", "filler"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for step := size; step >= 4096; step /= 2 { // to the last block, if size is more than there is
+			for unix.Fallocate(int(f.Fd()), 0, end(t, f), step) == nil {
+				if end(t, f) >= size {
+					return
+				}
+			}
+		}
+	}
+	fill(3 << 30)
+	run := s.run("--jobs", "2")
+	run.said.await(t, "has less than 2 GiB free: no attempt is begun until there is more")
+	if n := s.verdicts(); n != 0 {
+		t.Errorf("there are %d verdicts", n)
+	}
+	fill(0)
+	s.until(3)
+	fill(1 << 40)
+	ended := make(chan error, 1)
+	go func() { ended <- run.cmd.Wait() }()
+	select {
+	case err := <-ended: // the ledger could not be written
+		t.Logf("with a full disk it ended with %v", err)
+	case <-time.After(2 * time.Second): // nothing was to be written
+		t.Log("with a full disk it waits")
+		_ = run.cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+	}
+	fill(0)
+	if again := s.run("--jobs", "2"); again.cmd.Wait() != nil {
+		t.Errorf("the suite does not go on")
+	}
+	s.passed(12)
+
+	if err := os.Mkdir(filepath.Join(s.dir, "w1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", filepath.Join(s.dir, "w1"), "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(filepath.Join(s.dir, "w1"), 0)
+	s.file("suite.yaml", strings.Replace(readFile(t, filepath.Join(s.dir, "suite.yaml")), "attempts: 12\nretries: 50",
+		"attempts: 13\nretries: 0", 1))
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "0", "--listen", address)
+	w := s.worker("w1", "nats://"+address, "--jobs", "1")
+	_ = coordinator.cmd.Wait()
+	last := results(t, s.dir).Attempts[12]
+	if len(last.Tries) != 1 || last.Tries[0].Class != schema.SuiteDiskFull {
+		t.Errorf("the attempt is %+v", last)
+	}
+	w.end()
+	s.clean("w1")
+}
+
+func end(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// network is a network namespace that the test holds.
+type network struct {
+	*testing.T
+	file *os.File
+}
+
+// newNetwork makes a network namespace with a loopback device.
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	n := &network{T: t}
+	made := make(chan error)
+	go func() { // the thread ends here
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			n.file, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		t.Skipf("a network of its own: %v", err)
+	}
+	t.Cleanup(func() { n.file.Close() })
+	n.ip("link", "set", "lo", "up")
+	return n
+}
+
+// inside does something in a thread of the network: what it starts is there, too.
+func (n *network) inside(do func()) {
+	n.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			do()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *network) ip(args ...string) {
+	n.Helper()
+	var out []byte
+	var err error
+	n.inside(func() { out, err = exec.Command("ip", args...).CombinedOutput() })
+	if err != nil {
+		n.Skipf("ip %s: %v %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// TestAWorkersNetworkIsCut cuts the network between a worker and its coordinator, for less than a lease, which nobody
+// notices, and for longer.
+func TestAWorkersNetworkIsCut(t *testing.T) {
+	s := newSite(t, `name: cut
+attempts: 6
+tasks: [{name: t, command: "true"}]
+agents: [{name: slow, command: sleep 2}]
+`)
+	here, there := newNetwork(t), newNetwork(t)
+	holder := exec.Command("sleep", "1000")
+	there.inside(func() {
+		if err := holder.Start(); err != nil {
+			t.Error(err)
+		}
+	})
+	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
+	here.ip("link", "add", "here", "type", "veth", "peer", "name", "there", "netns", strconv.Itoa(holder.Process.Pid))
+	here.ip("addr", "add", "10.77.0.1/30", "dev", "here")
+	there.ip("addr", "add", "10.77.0.2/30", "dev", "there")
+	here.ip("link", "set", "here", "up")
+	there.ip("link", "set", "there", "up")
+
+	s.certificate("10.77.0.1")
+	s.file("token", "a-token-of-all-workers")
+	var coordinator, w *process
+	here.inside(func() {
+		coordinator = s.run("--jobs", "0", "--lease", "6s", "--listen", "10.77.0.1:4222", "--tls-cert", "cert.pem",
+			"--tls-key", "key.pem", "--token-file", "token")
+	})
+	there.inside(func() {
+		w = s.worker("w1", "tls://10.77.0.1:4222", "--tls-ca", "cert.pem", "--token-file", "token", "--jobs", "1")
+	})
+	s.running("w1")
+	here.ip("link", "set", "here", "down")
+	time.Sleep(time.Second)
+	here.ip("link", "set", "here", "up")
+	s.until(1)
+	if said := coordinator.said.String(); strings.Contains(said, "worker_lost") {
+		t.Error("a short cut loses a try")
+	}
+	s.running("w1")
+	here.ip("link", "set", "here", "down")
+	coordinator.said.await(t, "worker_lost): nothing was heard of its worker for 6s")
+	here.ip("link", "set", "here", "up")
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Errorf("the suite ended with %v", err)
+	}
+	s.passed(6)
+	w.end()
+	s.clean("w1")
+}
