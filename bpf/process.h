@@ -385,7 +385,8 @@ __noinline int report_signal(struct scratch *s, struct scope *there, u64 task, u
 	}
 	s->kind = K_SIGNAL;
 	s->hook = H_SIGNAL;
-	s->nr = s->is32 = s->bits = s->bytes = s->about = 0;
+	s->nr = s->is32 = s->bits = s->bytes = 0;
+	s->about = BPF_CORE_READ(to, real_parent, tgid);
 	s->ret = 0;
 	s->arg[0] = BPF_CORE_READ(to, tgid);
 	s->arg[1] = sig;

@@ -423,6 +423,19 @@ __noinline int carries(u64 file)
 	return name == *(u64 *)"[io_urin";
 }
 
+/* Whether who gets a file can put descriptors into the process that gives it: a listener of seccomp's. */
+__noinline int takes_descriptors(u64 file)
+{
+	u64 name = 0;
+	struct dentry *d;
+
+	if (!file)
+		return 1; /* somebody closed it */
+	d = FIELD(file, struct file, f_path.dentry);
+	bpf_probe_read_kernel(&name, sizeof(name), FIELD(d, struct dentry, d_name.name));
+	return name == *(u64 *)"seccomp ";
+}
+
 /* Whether a file is a unix socket. */
 __noinline int is_unix(u64 file)
 {
@@ -442,7 +455,7 @@ static long passed_descriptor(u32 i, void *arg)
 	if (!bpf_probe_read_user(&fd, sizeof(fd), (void *)c->at + (s->is32 ? 12 : 16) + i * 4))
 		file = file_of(fd);
 	if (c->ways & PASSED_OUT)
-		c->ways |= is_unix(file) ? END_OUTSIDE : 0;
+		c->ways |= (is_unix(file) ? END_OUTSIDE : 0) | (takes_descriptors(file) ? CAME_UNSEEN : 0);
 	else
 		c->ways |= carries(file) ? CAME_UNSEEN : 0;
 	return 0;

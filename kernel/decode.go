@@ -172,6 +172,7 @@ func (d *decoder) fill(r *record) {
 	case schema.KindSignal:
 		e.setArgs(r.arg(0), r.arg(1))
 		e.Value = schema.SignalName(uint32(r.arg(1)))
+		e.About, e.FileMode = e.FileMode, 0
 	case schema.KindLeave, schema.KindJoin:
 		e.PPID, e.CgroupID, e.Value = e.Task.PPID, e.Task.CgroupID, string(r.seg[segName])
 		e.MountNS, e.FileMode = e.FileMode, 0

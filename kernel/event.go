@@ -145,6 +145,7 @@ type Event struct {
 	PeerUnknown bool
 	// About is the process that a call on a process is about, in the initial pid namespace: Args
 	// have the number that the caller has for it. 0 is none, or not known.
+	// Of a schema.KindSignal it is the parent of the process that got it.
 	About uint32
 
 	// Way has four bytes for each directory entry that the names led through, little-endian,

@@ -657,7 +657,8 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 	r, n := &b.stats.Reach, max(ev.Count, 1)
 	switch ev.Kind {
 	case schema.KindSignal:
-		if ev.Arg(0) == uint64(b.o.Recorder) {
+		// What the recorder has started outside of the run, as its guard, is the recorder's as well.
+		if ev.Arg(0) == uint64(b.o.Recorder) || ev.About == b.o.Recorder && ev.About != 0 {
 			if r.RunnerSignals == 0 {
 				r.RunnerSignal = ev.Arg(1)
 			}

@@ -34,6 +34,7 @@ const (
 	CodeDetachedEarly   = "detached_early"
 	CodeIOUring         = "io_uring_used"
 	CodeIOUringUnknown  = "io_uring_unknown_operation"
+	CodeIOUringCommands = "io_uring_commands"
 	CodeHelper          = "kernel_helper_changed"
 	CodeHelperStarted   = "kernel_helper_started"
 	CodeOutsideTraced   = "outside_process_traced"
@@ -154,6 +155,10 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 		"the run used io_uring, and this kernel does not report io_uring requests")
 	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run",
 		"the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
+	commands := r.Kinds[schema.KindIOUringOp]
+	add(commands > 0 && len(r.IOUringUnfollowed) == 0, CodeIOUringCommands, "run the command with --deny-io-uring",
+		"the run gave devices or other rings %s through io_uring, and what these did is not recorded",
+		schema.Count(commands, "command", "commands"))
 	x := s.Reach
 	add(x.Helpers > 0, CodeHelper, "run the command as a user that cannot write to it, or with --mode workspace-write",
 		"the run wrote to %s, which names a program that the kernel starts outside the run, where nothing records it",
@@ -168,7 +173,7 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write",
 		"the run traced process %d, which is outside the run, or could write its memory", x.Traced)
 	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write",
-		"the run sent the recorder %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"),
+		"the run sent the recorder, or its guard, %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"),
 		schema.SignalName(uint32(x.RunnerSignal)))
 	if x.RunnerActs > 0 {
 		code := CodeRunnerChanged

@@ -81,6 +81,7 @@ func TestSocketsFromElsewhere(t *testing.T) {
 		{"received_behind", schema.PeerSet, true},
 		{"received_by_thread", schema.DiagnosticOnly, true},
 		{"passed", schema.PeerSet, false},
+		{"listener_given_away", schema.DiagnosticOnly, false},
 		{"unpassed", schema.PeerSet, false},
 		{"unused", schema.PeerSet, false},
 	} {

@@ -50,6 +50,7 @@ var attacks = []struct {
 	{"begins with a ring of io_uring", []string{"TestPowersAtTheStart"}, []string{"unused"}},
 	{"a connected socket is inherited and not used", []string{"TestDescriptorsAtTheStart"}, []string{"unused"}},
 	{"a process with threads receives it", []string{"TestSocketsFromElsewhere"}, []string{"received_by_thread"}},
+	{"a process outside gets a listener", []string{"TestSocketsFromElsewhere"}, []string{"listener_given_away"}},
 	{"a process outside gets a socket", []string{"TestSocketsConnectedByOthers"}, []string{"given_away"}},
 	{"opens `core_pattern` to write", []string{"TestReachingBeyondTheRun"},
 		[]string{"second_proc", "bound_helper", "other_root"}},
@@ -74,6 +75,7 @@ var attacks = []struct {
 		[]string{"everyone", "oom_score", "taken_from"}},
 	{"does one of these to the recorder", []string{"TestActsOnTheRecorder"},
 		[]string{"limited", "owned", "stop", "priority"}},
+	{"kills the recorder's guard", []string{"TestActsOnTheRecorder"}, []string{"guard"}},
 	{"sends the recorder a signal or traces it", []string{"TestActsOnTheRecorder"},
 		[]string{"namespace", "stop", "ptrace"}},
 }

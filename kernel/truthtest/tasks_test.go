@@ -174,6 +174,7 @@ func TestActsOnTheRecorder(t *testing.T) {
 		{"limited", "runner_signalled"},
 		{"owned", "runner_signalled"},
 		{"stop", "runner_signalled"},
+		{"guard", "runner_signalled"},
 		{"priority", "runner_changed"},
 		{"everyone", "runner_changed"},
 		{"oom_score", "runner_changed"},

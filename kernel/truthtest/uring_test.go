@@ -71,6 +71,18 @@ func TestPeerSetCountsSocketsOfIOUring(t *testing.T) {
 	}
 }
 
+// What a command that io_uring takes to a device, or to another ring, does there is not seen.
+func TestCommandsOfIOUring(t *testing.T) {
+	need(t)
+	run, bundle := prepare(t, t.TempDir(), nil, helper, "uring-command")
+	run.Args = slices.DeleteFunc(run.Args, func(a string) bool { return a == "--kernel" || a == "require" })
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := readBundle(t, bundle)
+	r.claims(t, "io_uring_commands")
+}
+
 // TestOperationOfALaterKernel records with a build that knows fewer operations
 // than this kernel has.
 func TestOperationOfALaterKernel(t *testing.T) {

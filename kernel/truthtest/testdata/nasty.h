@@ -50,6 +50,7 @@ void uring_registered(void);
 void uring_quiet(void);
 void uring_accept(void);
 void uring_harmless(void);
+void uring_command(void);
 void uring_socket(void);
 void uring_datagram(void);
 void uring_inherited(void);

@@ -299,6 +299,13 @@ void uring_inherited(void)
 	must(submit(IORING_OP_SPLICE, ends[1], (void *)-1L, 1, -1, 0) == 1, "splice");
 }
 
+/* A message to a ring. */
+void uring_command(void)
+{
+	start(0);
+	must(submit(40 /* IORING_OP_MSG_RING */, ring, 0, 0, 7, 0) >= 0, "message");
+}
+
 /* Sockets whose peers no hook sees, and ordinary ones. */
 void uring_socket(void)
 {
