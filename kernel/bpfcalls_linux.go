@@ -3,7 +3,10 @@
 package kernel
 
 import (
+	"slices"
 	"sync"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -18,6 +21,8 @@ type bpfCalls struct {
 	changed uint64
 	// opened: maps that it did not make are open. A program that it then loads can change them, and no call tells.
 	opened bool
+	// doubtful: it then loaded a program that had gone before it could be looked at.
+	doubtful bool
 }
 
 // Commands of bpf(2), include/uapi/linux/bpf.h.
@@ -57,7 +62,11 @@ func (b *bpfCalls) see(e *Event) {
 	switch e.Arg(0) {
 	case cmdMapCreate, cmdProgLoad, cmdRawTracepoint, cmdLinkCreate:
 		if e.Arg(0) == cmdProgLoad && b.opened {
-			b.changed++
+			foreign, known := b.usesForeignMaps(object.ID)
+			if foreign {
+				b.changed++
+			}
+			b.doubtful = b.doubtful || !known
 		}
 		if len(b.made) < bpfObjectsAtMost {
 			if b.made == nil {
@@ -72,6 +81,31 @@ func (b *bpfCalls) see(e *Event) {
 			b.changed++
 		}
 	}
+}
+
+// usesForeignMaps reports whether a program uses a map that the session did not make. known is false if the program has
+// gone already.
+func (b *bpfCalls) usesForeignMaps(program uint32) (foreign, known bool) {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))
+	if err != nil {
+		return false, false
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return false, false
+	}
+	maps, known := info.MapIDs()
+	return slices.ContainsFunc(maps, func(id ebpf.MapID) bool {
+		return !b.made[BPFObject{Type: BPFMap, ID: uint32(id)}]
+	}), known
+}
+
+// doubt reports whether it may have changed such an object by a program that has gone.
+func (b *bpfCalls) doubt() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.doubtful
 }
 
 // count is how many calls there were that changed what the session did not make.

@@ -265,9 +265,14 @@ var coverage = []Dimension{
 				"signals that a terminal sends to processes outside of the run for what the run types into it", nil},
 			{"observer_maps",
 				"what a process that may use bpf() does to the observer's own maps",
-				exactly(func(r *Report) bool {
-					return slices.ContainsFunc(r.Reasons, func(why Reason) bool { return why.Code == CodeBPF })
-				})},
+				func(r *Report) *bool {
+					if changed := slices.ContainsFunc(r.Reasons, func(why Reason) bool {
+						return why.Code == CodeBPF
+					}); changed || !r.MapsInDoubt {
+						return yes(changed)
+					}
+					return nil
+				}},
 			{"set_user_id",
 				"a change of identity by executing a set-user-id file is seen as an execution only",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindExec] > 0 })},

@@ -481,7 +481,7 @@ func (o *Observer) Report() Report {
 		IOUringUnseen:  !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
 		Threads:        t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned,
-		Present: len(o.loaded.present),
+		Present: len(o.loaded.present), MapsInDoubt: o.bpf.doubt(),
 	}
 	if o.loaded.alone != nil {
 		r.Alone = firstLine(o.loaded.alone.Error())

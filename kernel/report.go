@@ -248,6 +248,9 @@ type Report struct {
 	// DescriptorsReceived: the run got descriptors from processes outside; DescriptorsUnseen: what it
 	// can have done with one is not seen.
 	DescriptorsReceived, DescriptorsUnseen bool
+	// MapsInDoubt: the run may have changed BPF maps that it did not make by a program that had gone before it could be
+	// looked at.
+	MapsInDoubt bool
 	// Present counts the processes that were in the cgroup when observation began.
 	Present int
 	// Unreadable are the calls whose arguments could not be read, in TierNotify.

@@ -96,7 +96,7 @@ func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Opt
 	}
 	o.options.RunID, o.options.Surface, o.options.Sink = log.RunID, log.Surface, o.sink()
 	o.options.Inherited = o.inherited.Load
-	o.options.Helper, o.options.Helped = h.executed, h.did
+	o.options.Helper, o.options.Helped, o.options.Own = h.executed, h.did, h.own
 	o.options.Shim = func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) }
 	if of.Checks != nil {
 		o.influence = newInfluence()
@@ -688,7 +688,7 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 	if h.path == "" || len(ev.Argv) < 2 {
 		return false
 	}
-	if ev.Inode == h.inode && ev.Marks&schema.MarkDeleted == 0 && ev.Value == h.path {
+	if h.own(ev) {
 		switch name := ev.Argv[1]; name {
 		case "mcp", "call", "hook":
 			return true
@@ -697,6 +697,11 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 		}
 	}
 	return len(ev.Argv) == 3 && shells[ev.Value] && hookLine().MatchString(ev.Argv[2])
+}
+
+// own reports whether an exec is of this very program, by its path and its file.
+func (h *helpers) own(ev *kernel.Event) bool {
+	return h.path != "" && ev.Inode == h.inode && ev.Marks&schema.MarkDeleted == 0 && ev.Value == h.path
 }
 
 // Agents have a shell execute a hook's command line. What that executes is looked at

@@ -41,6 +41,9 @@ type Options struct {
 	// says; the latter is class runner. Both are nil for none.
 	Helper func(ev *kernel.Event) bool
 	Helped func(e *schema.KernelEvent) bool
+	// Own reports whether an exec is of the recorder's own program: a recorder inside of the run loads programs into
+	// the kernel, as this one does. Nil for none.
+	Own func(ev *kernel.Event) bool
 	// MovedV1 is called for a process that was moved to another cgroup of a v1 hierarchy. It
 	// reports whether that is outside of the run's cgroup, and which controllers no longer
 	// cover the run then. Nil: the run has no cgroup in a v1 hierarchy.
@@ -307,6 +310,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
 	p.exe, p.helper = e.Value, b.o.Helper != nil && b.o.Helper(ev)
+	p.own = b.o.Own != nil && b.o.Own(ev)
 	p.starting = p.starting && b.o.Shim != nil && ev.Filename() == "/proc/self/exe" && b.o.Shim(e.Argv)
 	if id := ev.CallInEnv; id != "" && utf8.ValidString(id) {
 		p.toolCall, p.boundBy = id, "env"
@@ -363,7 +367,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	}
 	b.mounts(ev, p)
 	b.class(ev, p)
-	helper := b.reach(ev)
+	helper := b.reach(ev, p)
 	b.finish(ev, p)
 	if ev.Kind == schema.KindExec {
 		b.inherited(ev, p, late)
@@ -653,7 +657,7 @@ func (b *Builder) Survivors() (list []Survivor) {
 
 // reach notes what ev did beyond the run. It returns the helper of the kernel's that it
 // changed, which has a line of its own, "" for none.
-func (b *Builder) reach(ev *kernel.Event) (changed string) {
+func (b *Builder) reach(ev *kernel.Event, p *process) (changed string) {
 	r, n := &b.stats.Reach, max(ev.Count, 1)
 	switch ev.Kind {
 	case schema.KindSignal:
@@ -665,6 +669,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 			r.RunnerSignals += n
 		}
 	case schema.KindPtrace:
+		r.Injected = r.Injected || ev.Errno == 0
 		if traces(ev) && !ev.Attempted { // mostly refused: not known to have reached anybody
 			b.touchProcess(uint64(ev.About), n)
 		}
@@ -672,9 +677,12 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 			r.actOnRunner(ev, ev.Syscall, n)
 		}
 	case schema.KindBPF:
-		if traces, network := ev.LoadsProgram(); traces {
+		traces, network := ev.LoadsProgram()
+		switch {
+		case p != nil && p.own && !r.Injected: // what a recorder loads is known
+		case traces:
 			r.changeKernel("bpf", n)
-		} else if network {
+		case network:
 			r.Carriers += n
 		}
 	case schema.KindConnect, schema.KindSendto:
@@ -736,6 +744,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 			}
 		default:
 			pid, ok := memoryOf(name)
+			r.Injected = r.Injected || ok
 			if ev.PlaceProcess != 0 {
 				pid = uint64(ev.PlaceProcess)
 			}

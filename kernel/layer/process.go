@@ -19,6 +19,8 @@ type process struct {
 	starting bool
 	// helper: it executes assay-run's own program for an agent (Options.Helper).
 	helper bool
+	// own: it executes the recorder's own program (Options.Own).
+	own    bool
 	exited bool
 	// mountNS is the number of its mount namespace; 0 is unknown.
 	mountNS uint32
@@ -126,7 +128,7 @@ func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	p.starting = (ev.Task.PID == 0 || parent != nil && parent.starting) && !t.foreign
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
-		p.setup, p.container, p.helper = parent.setup, parent.container, parent.helper
+		p.setup, p.container, p.helper, p.own = parent.setup, parent.container, parent.helper, parent.own
 		if p.toolCall != "" {
 			p.boundBy = "lineage"
 		}

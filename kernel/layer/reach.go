@@ -49,6 +49,9 @@ type Reach struct {
 	RunnerActs  uint64
 	RunnerAct   string
 	RunnerAsked bool
+	// Injected: it traced a process, or opened the memory of one to write, so that what a program does may not be what
+	// its file says.
+	Injected bool
 	// KernelChanges counts the kernel modules that were loaded or removed and other ways into the kernel itself;
 	// KernelChange is the first.
 	KernelChanges uint64
