@@ -85,7 +85,11 @@ junit and ctrf with a case for each attempt, whose suspicions are among its deta
 			if output == "" || output == "-" {
 				return write(a.stdout)
 			}
-			return console.WriteFile(output, write)
+			if err := console.WriteFile(output, write); err != nil {
+				return err
+			}
+			a.say.Info("wrote %s", output)
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", "html", "write `FORMAT`: html, markdown, junit, ctrf")

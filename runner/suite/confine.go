@@ -36,9 +36,12 @@ var groundFiles = []string{"attempts/**", "inputs/**", "ledger.ndjson", "results
 // reserve adds to a try's evaluation file what an agent has no business with: to read its own evidence and contract, to
 // read of other attempts, and to write to either. i is its slot.
 func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
+	slot := literal(w.slotDir(i))
 	for _, name := range []string{"evaluation.yaml", "spec.json", "spool/**", "file-*"} {
-		e.Hidden = append(e.Hidden, literal(w.slotDir(i))+"/"+name)
+		e.Hidden = append(e.Hidden, slot+"/"+name)
+		e.Protected = append(e.Protected, slot+"/"+name)
 	}
+	e.Protected = append(e.Protected, slot+"/run.tar.gz*")
 	for _, secret := range w.Secrets {
 		e.Hidden = append(e.Hidden, literal(secret))
 	}

@@ -306,7 +306,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 		} else if err != nil { // what is left after the power failed need not be whole, and nobody waits for it
 			w.note("%v: it is removed", err)
 		}
-		if err := workspace.Remove(dir); err != nil {
+		if err := w.clear(dir); err != nil {
 			return err
 		}
 	}
@@ -315,6 +315,24 @@ func (w *Worker) sweep(ctx context.Context) error {
 		err = errors.Join(err, os.Remove(bundle))
 	}
 	return err
+}
+
+// clear removes the directory of a slot. What an agent left there that cannot be removed is moved away, and that is
+// said: it must not keep other attempts from their turn.
+func (w *Worker) clear(dir string) error {
+	err := workspace.Remove(dir)
+	if err == nil {
+		return nil
+	}
+	aside, merr := os.MkdirTemp(w.Dir, "left-*")
+	if merr == nil {
+		merr = os.Rename(dir, filepath.Join(aside, filepath.Base(dir)))
+	}
+	if merr != nil {
+		return errors.Join(err, merr)
+	}
+	w.note("what an agent left cannot be removed, and is in %s: %v", aside, err)
+	return nil
 }
 
 // endTime is how long a run without a lifeline may take to end.
@@ -361,7 +379,7 @@ func (w *Worker) slot(ctx, kill context.Context, i int) error {
 			return err
 		}
 		w.one(kill, &work, i)
-		if err := workspace.Remove(w.slotDir(i)); err != nil {
+		if err := w.clear(w.slotDir(i)); err != nil {
 			return err
 		}
 	}
@@ -506,7 +524,7 @@ func (w *Worker) run(kill context.Context, dir string, work *Work) *Ended {
 	said := &tail{}
 	cmd := exec.Command(w.Program, "run", "--spec", specFile(dir), "--spool-dir",
 		filepath.Join(dir, "spool"),
-		"-o", filepath.Join(dir, "run.tar.gz"), "--lifeline", "3")
+		"-o", filepath.Join(dir, "run.tar.gz"), "--force", "--lifeline", "3")
 	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{r}, said, environ(work.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the suite
 	cmd.WaitDelay = time.Second
@@ -535,12 +553,12 @@ func (w *Worker) hand(ctx context.Context, dir string, work *Work, e *Ended) *En
 		return e
 	}
 	bundle := filepath.Join(dir, "run.tar.gz")
-	if _, err := os.Stat(bundle); err != nil {
-		if err := w.recover(ctx, dir); err != nil {
+	if !regular(bundle) { // assay-run died, or could not replace what the agent put there
+		if err := errors.Join(workspace.Remove(bundle), w.recover(ctx, dir)); err != nil {
 			e.Said += "\n" + err.Error()
 		}
 	}
-	if _, err := os.Stat(bundle); err != nil {
+	if !regular(bundle) {
 		return e
 	}
 	if w.Local {
@@ -572,6 +590,12 @@ func (w *Worker) send(ctx context.Context, bundle string, work *Work, e *Ended) 
 	}
 	e.Bundle, e.Stored, e.Digest = runID(work.Token), true, "sha256:"+hex.EncodeToString(sum.Sum(nil))
 	return w.Line.Store(ctx, e.Bundle, f, e.Size)
+}
+
+// regular reports whether a regular file is at a path.
+func regular(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // environ is the environment of a run: PATH, HOME, the locale, and the variables with the names.

@@ -223,8 +223,12 @@ func copyXattrs(from, to string) {
 	}
 }
 
-// Remove removes a copy, whatever permissions its directories have.
+// Remove removes a copy, whatever modes and attributes its files have. What is mounted below it is detached, and nothing
+// of that is removed.
 func Remove(dir string) error {
+	if err := detach(dir); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(dir); err == nil {
 		return nil
 	}
@@ -233,10 +237,68 @@ func Remove(dir string) error {
 		return err
 	}
 	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
+		if d == nil || d.Type()&^fs.ModeDir != 0 {
+			return nil
+		}
+		changeable(root, name)
+		if d.IsDir() {
 			_ = root.Chmod(name, 0o700)
 		}
 		return nil
 	})
 	return errors.Join(root.Close(), os.RemoveAll(dir))
+}
+
+// detach unmounts what is mounted on a directory or below it, the last mount first.
+func detach(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	dir = filepath.Join(parent, filepath.Base(dir))
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(mounts), "\n")
+	for _, line := range slices.Backward(lines) {
+		words := strings.Fields(line)
+		if len(words) < 5 {
+			continue
+		}
+		at := unescape.Replace(words[4])
+		if at != dir && !strings.HasPrefix(at, dir+"/") {
+			continue
+		}
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return &os.PathError{Op: "unmount", Path: at, Err: err}
+		}
+	}
+	return nil
+}
+
+// unescape undoes what the kernel does to paths in mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// keeping are FS_IMMUTABLE_FL and FS_APPEND_FL of linux/fs.h.
+const keeping = 0x10 | 0x20
+
+// changeable takes the attributes from a file that keep even root from removing it.
+func changeable(root *os.Root, name string) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err == nil && flags&keeping != 0 {
+		_ = unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags&^keeping)
+	}
 }

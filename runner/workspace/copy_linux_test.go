@@ -97,3 +97,27 @@ func TestCopyOfWhatChangesIsAnError(t *testing.T) {
 		})
 	}
 }
+
+// TestRemoveTakesWhatAnAgentLeft removes what keeps os.RemoveAll from it, and nothing of what is mounted.
+func TestRemoveTakesWhatAnAgentLeft(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount, and make files immutable")
+	}
+	top := t.TempDir()
+	sh(t, top, `mkdir -p of/a/b "of/m n" of/a/n other; echo keep >other/kept; touch of/a/b/c; chmod 0 of/a/b
+		chattr +i of/a/b/c of/a || echo immutable files are not known here >skip
+		mount --bind other "of/m n"; mount -t tmpfs none of/a/n; mount --bind other of/a/n`)
+	dir := filepath.Join(top, "of")
+	if err := Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(top, "other", "kept")); err != nil {
+		t.Errorf("a file of a mounted directory was removed: %v", err)
+	}
+	if err := Remove(dir); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}
