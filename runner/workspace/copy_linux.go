@@ -223,8 +223,8 @@ func copyXattrs(from, to string) {
 	}
 }
 
-// Remove removes a copy, whatever modes and attributes its files have. What is mounted below it is detached, and nothing
-// of that is removed.
+// Remove removes a copy, whatever modes and attributes its files have. What is mounted below it is detached, and
+// nothing of that is removed.
 func Remove(dir string) error {
 	if err := detach(dir); err != nil {
 		return err
