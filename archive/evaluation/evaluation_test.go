@@ -340,14 +340,15 @@ func TestPeersWithoutANameMayBeForbidden(t *testing.T) {
 		value string
 		state string
 	}{
-		"its name is forbidden":        {named, false, []string{"a.example.com"}, "203.0.113.9:443", Fail},
-		"its address is forbidden":     {named, false, nil, "192.0.2.9:443", Fail},
-		"it has another name":          {named, false, []string{"example.org"}, "203.0.113.9:443", Pass},
-		"it has no name":               {named, false, nil, "203.0.113.9:443", Unknown},
-		"only addresses are forbidden": {[]string{"192.0.2.*"}, false, nil, "203.0.113.9:443", Pass},
-		"it is this host":              {named, false, nil, "127.0.0.1:443", Pass},
-		"it is asked for names":        {named, false, nil, "203.0.113.9:53", Pass},
-		"the agent talks to its model": {named, true, nil, "203.0.113.9:443", Pass},
+		"its name is forbidden":                {named, false, []string{"a.example.com"}, "203.0.113.9:443", Fail},
+		"its address is forbidden":             {named, false, nil, "192.0.2.9:443", Fail},
+		"it has another name":                  {named, false, []string{"example.org"}, "203.0.113.9:443", Pass},
+		"it has no name":                       {named, false, nil, "203.0.113.9:443", Unknown},
+		"only addresses are forbidden":         {[]string{"192.0.2.*"}, false, nil, "203.0.113.9:443", Pass},
+		"it is this host":                      {named, false, nil, "127.0.0.1:443", Pass},
+		"it is asked for names":                {named, false, nil, "203.0.113.9:53", Pass},
+		"the agent talks to a model beside it": {named, true, nil, "192.168.1.9:8000", Pass},
+		"the agent talks to somebody":          {named, true, nil, "203.0.113.9:443", Unknown},
 	} {
 		def := schema.EvaluationDefinition{Forbidden: schema.EvaluationForbidden{Hosts: c.hosts}}
 		if c.own {
@@ -356,6 +357,7 @@ func TestPeersWithoutANameMayBeForbidden(t *testing.T) {
 		j := judged(def)
 		j.fetch.peer(&schema.KernelEvent{Kind: schema.KindConnect, Value: c.value, Names: c.names},
 			&process{own: c.own})
+		j.fetch.end()
 		r, got := j.rules[rFetch], Pass
 		switch {
 		case len(r.findings) > 0:

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"maps"
 	"net/netip"
 	"net/url"
 	"path"
@@ -19,6 +20,8 @@ type fetches struct {
 	j *judge
 	// sources are hosts from which what is forbidden can be had, by the tool that names it in its arguments.
 	sources map[string][]string
+	// nameless are connections to peers without a known name, by the peer. A TLS connection may tell it later.
+	nameless map[string][]schema.Finding
 }
 
 const rFetch = "fetches_solution"
@@ -31,7 +34,7 @@ var registries = map[string][]string{
 }
 
 func newFetches(j *judge) *fetches {
-	f := &fetches{j: j, sources: map[string][]string{}}
+	f := &fetches{j: j, sources: map[string][]string{}, nameless: map[string][]schema.Finding{}}
 	if len(j.def.Forbidden.Packages) > 0 {
 		for tool, hosts := range registries {
 			f.sources[tool] = hosts
@@ -72,11 +75,16 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	names := slices.Clone(k.Names)
 	if k.Kind == schema.KindTLS {
 		names = append(names, k.Value)
+		if waiting := f.nameless[k.Remote]; len(waiting) > 0 {
+			f.nameless[k.Remote] = waiting[1:]
+		}
 	}
 	nameless := false
 	if ap, err := netip.ParseAddrPort(k.Value); err == nil {
-		nameless = len(names) == 0 && !ap.Addr().Unmap().IsLoopback() && ap.Port() != dns
-		names = append(names, ap.Addr().Unmap().String())
+		at := ap.Addr().Unmap()
+		ofModel := p.own && f.j.def.Agent != "" && (at.IsPrivate() || at.IsLinkLocalUnicast())
+		nameless = len(names) == 0 && !at.IsLoopback() && !ofModel && ap.Port() != dns
+		names = append(names, at.String())
 	}
 	for _, name := range names {
 		if anyGlob(d.Hosts, strings.ToLower(name)) {
@@ -84,11 +92,17 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 			return
 		}
 	}
-	if f.j.agent.Contacts(k.Names) && p.own || k.Kind == schema.KindFlow {
+	if f.j.agent.Contacts(names) && p.own || k.Kind == schema.KindFlow {
 		return // a flow has no process; the connection was judged
 	}
-	if nameless && !(p.own && f.j.def.Agent != "") && (namesOf(d.Hosts) || len(f.sources) > 0) {
-		f.j.doubt(rFetch, k, p, "contacted "+k.Value+", of which no name is known")
+	if nameless && (namesOf(d.Hosts) || len(f.sources) > 0) {
+		waiting, known := f.nameless[k.Value]
+		if len(waiting) < maxEvents && (known || len(f.nameless) < maxKeys) {
+			found := f.j.finding(k, p, "contacted "+k.Value+", of which no name is known")
+			f.nameless[strings.Clone(k.Value)] = append(waiting, found)
+		} else {
+			f.j.doubt(rFetch, k, p, "contacted "+k.Value+", of which no name is known")
+		}
 		return
 	}
 	for source, hosts := range f.sources {
@@ -99,6 +113,15 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 			f.j.doubt(rFetch, k, p, "contacted "+name+
 				", from which what is forbidden can be had, and its arguments do not tell what for")
 			return
+		}
+	}
+}
+
+// end doubts the connections of which nothing told a name.
+func (f *fetches) end() {
+	for _, peer := range slices.Sorted(maps.Keys(f.nameless)) {
+		for _, found := range f.nameless[peer] {
+			f.j.rules[rFetch].doubt(found)
 		}
 	}
 }

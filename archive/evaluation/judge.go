@@ -442,6 +442,7 @@ func (j *judge) doubt(name string, k *schema.KernelEvent, p *process, text strin
 func (j *judge) verdicts() []schema.EvaluationVerdict {
 	j.grader.end()
 	j.history.end()
+	j.fetch.end()
 	j.left()
 	j.died()
 	d, f := j.def, &j.def.Forbidden
