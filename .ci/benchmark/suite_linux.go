@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,7 @@ func (b *bench) suites() []single {
 		{"going on with a suite of 10,000 finished attempts, RSS", "MiB", 100,
 			func() float64 { _, mib := resume(); return mib }},
 		{"start of the NATS server of a suite", "ms", 100, b.natsStart},
+		{"bundles of 85 MB over NATS from two jobs of a worker, RSS of the coordinator", "MiB", 256, b.largeBundles},
 	}
 }
 
@@ -137,4 +139,29 @@ func (b *bench) natsStart() float64 {
 		check(s.Close())
 	}
 	return float64(median(took)) / float64(time.Millisecond)
+}
+
+// largeBundles is the largest RSS of a coordinator that is the server, in MiB. A run keeps 64 MiB of what its agent
+// wrote at most, which is 85 MB in its bundle.
+func (b *bench) largeBundles() float64 {
+	dir := filepath.Join(b.dir, "large")
+	check(os.MkdirAll(dir, 0o755))
+	defer func() { check(os.RemoveAll(dir)) }()
+	text := "name: large\nattempts: 6\ntasks: [{name: t, command: \"true\"}]\n" +
+		"agents: [{name: a, command: head -c 66000000 /dev/urandom >large}]\n"
+	check(os.WriteFile(filepath.Join(dir, "suite.yaml"), []byte(text), 0o644))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	address := l.Addr().String()
+	check(l.Close())
+	program := filepath.Join(filepath.Dir(b.bin), "assay-suite")
+	worker := exec.Command(program, "worker", "--nats", "nats://"+address, "--dir", "worker", "--jobs", "2",
+		"--assay-run", b.bin)
+	worker.Dir = dir
+	check(worker.Start())
+	defer func() { check(worker.Wait()) }()
+	defer worker.Process.Signal(os.Interrupt)
+	run := exec.Command(program, "run", "suite.yaml", "--dir", "out", "--jobs", "0", "--listen", address)
+	run.Dir = dir
+	return largestSet(run)
 }

@@ -505,3 +505,32 @@ exclude: [{task: u, agent: killer}, {task: v, agent: killer}]
 	}
 	s.clean("w1")
 }
+
+// TestAnInterruptedSuiteEndsWhatOthersRun interrupts a suite twice: what workers run is cancelled, and what nobody runs
+// is taken back. The suite goes on later.
+func TestAnInterruptedSuiteEndsWhatOthersRun(t *testing.T) {
+	s := newSite(t, `name: interrupted
+attempts: 8
+tasks: [{name: t, command: "true"}]
+agents: [{name: slow, command: 'while [ ! -e "$HOME/go" ]; do sleep 0.05; done'}]
+`)
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "0", "--lease", "6s", "--listen", address)
+	w := s.worker("w1", "nats://"+address, "--jobs", "2")
+	s.running("w1")
+	coordinator.signal(syscall.SIGINT)
+	coordinator.said.await(t, "interrupted: ")
+	coordinator.signal(syscall.SIGINT)
+	if _ = coordinator.cmd.Wait(); coordinator.cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("it ended with %v", coordinator.cmd.ProcessState)
+	}
+	w.said.await(t, "given up: the try is not this worker's any more")
+	s.file("go", "")
+	coordinator.start()
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Errorf("the suite ended with %v", err)
+	}
+	s.passed(8)
+	w.end()
+	s.clean("w1")
+}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -157,6 +158,9 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+	if f.listen != "" {
+		boundMemory()
+	}
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, err
 	}
@@ -234,6 +238,19 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	}
 	results := c.Results()
 	return results, errors.Join(err, writeResults(dir, results))
+}
+
+// serverMemory is for a server in this process besides what the suite takes. The server caches what it sends for ten
+// seconds, and lets go of it when the collector runs.
+const serverMemory = 128 << 20
+
+// boundMemory makes the collector run in time, unless the user set a bound.
+func boundMemory() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		debug.SetMemoryLimit(int64(m.HeapAlloc) + serverMemory)
+	}
 }
 
 // removeTime bounds how long streams may take to be removed.

@@ -1060,6 +1060,14 @@ func interrupted(t *try) *schema.SuiteTry {
 // ask for theirs, and are told that they are over.
 func (c *Coordinator) giveUp() error {
 	away := time.After(cmp.Or(c.Lease, DefaultLease))
+	c.recall(context.Background())
+	for _, t := range c.tokens {
+		if !t.began && !t.deciding {
+			if err := c.verdict(t, interrupted(t)); err != nil {
+				return err
+			}
+		}
+	}
 	for len(c.tokens) > 0 || c.examining > 0 {
 		var err error
 		select {
