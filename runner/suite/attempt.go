@@ -66,12 +66,15 @@ func (f *File) Attempted() []Attempt {
 }
 
 func (f *File) excluded(task, agent string) bool {
+	return f.out[Exclude{task, agent}] || f.out[Exclude{Task: task}] || f.out[Exclude{Agent: agent}]
+}
+
+// leaveOut makes Exclude known to excluded.
+func (f *File) leaveOut() {
+	f.out = map[Exclude]bool{}
 	for _, e := range f.Exclude {
-		if (e.Task == "" || e.Task == task) && (e.Agent == "" || e.Agent == agent) {
-			return true
-		}
+		f.out[e] = true
 	}
-	return false
 }
 
 // MostTries is how many tries an attempt has.

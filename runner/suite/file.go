@@ -36,6 +36,7 @@ const (
 	maxFile     = 16 << 20
 	maxAttempts = 1000    // of one agent at one task
 	maxCells    = 100_000 // attempts of a suite
+	maxFaults   = 200     // that are told
 )
 
 // DefaultRetries is how often an attempt is tried again after a fault of the machine.
@@ -53,8 +54,9 @@ type File struct {
 	Retries *int      `json:"retries"`
 	Exclude []Exclude `json:"exclude"`
 
-	dir  string // of the file: relative paths are relative to it
-	file string // its absolute path
+	dir  string           // of the file: relative paths are relative to it
+	file string           // its absolute path
+	out  map[Exclude]bool // of Exclude, see leaveOut
 }
 
 // Exclude leaves out an agent at a task; an empty field stands for all.
@@ -127,6 +129,7 @@ func Load(path string, rules func(path string) error) (*File, error) {
 	}
 	f := &File{}
 	lines, err := strict.DecodeAll(data, f)
+	f.leaveOut()
 	f.dir, f.file = dir, filepath.Join(dir, filepath.Base(path))
 	c := &checker{file: f, lines: lines, rules: rules}
 	if err != nil {
@@ -134,6 +137,9 @@ func Load(path string, rules func(path string) error) (*File, error) {
 	}
 	if len(c.faults) == 0 || f.Name != "" || len(f.Tasks) > 0 {
 		c.all()
+	}
+	if n := len(c.faults) - maxFaults; n > 0 {
+		c.faults = append(c.faults[:maxFaults], fmt.Errorf("and %d more faults", n))
 	}
 	if err := errors.Join(c.faults...); err != nil {
 		return nil, fmt.Errorf("%w: %s:\n%w", ErrFile, path, err)
@@ -200,7 +206,6 @@ func (c *checker) all() {
 		c.unique(agents, f.Agents[i].Name, "agents", at, "name")
 		c.agent(&f.Agents[i], at)
 	}
-	c.models()
 	for i, e := range f.Exclude {
 		at := strconv.Itoa(i)
 		if e.Task != "" && !tasks[e.Task] {
@@ -213,12 +218,30 @@ func (c *checker) all() {
 			c.fault("it names neither a task nor an agent")("exclude", at)
 		}
 	}
-	switch n := len(f.Attempted()); {
+	switch n := f.count(); {
 	case n > maxCells:
 		c.fault("these are %d attempts, at most %d are allowed", n, maxCells)("attempts")
 	case n == 0 && len(f.Tasks) > 0 && len(f.Agents) > 0:
 		c.fault("nothing is left to attempt")("exclude")
+	default:
+		c.models()
 	}
+}
+
+// count is how many attempts there are, or how many there would be without Exclude if these are far too many.
+func (f *File) count() int {
+	n := len(f.Tasks) * len(f.Agents)
+	if n <= maxCells {
+		n = 0
+		for i := range f.Tasks {
+			for j := range f.Agents {
+				if !f.excluded(f.Tasks[i].Name, f.Agents[j].Name) {
+					n++
+				}
+			}
+		}
+	}
+	return n * max(1, min(f.Attempts, maxAttempts))
 }
 
 func (c *checker) name(name string, path ...string) bool {

@@ -27,6 +27,7 @@ func (f *File) Trial(oracle, nop bool) *File {
 			t.Exclude = append(t.Exclude, Exclude{task.Name, Oracle})
 		}
 	}
+	t.leaveOut()
 	if oracle {
 		t.Agents = append(t.Agents, Agent{Name: Oracle, solves: true})
 	}
