@@ -116,10 +116,11 @@ func (h *History) Again(dir, program string) (string, error) {
 		env = append(env, name+`="$`+name+`"`)
 	}
 	slices.Sort(env[1:])
-	return from + " && \\\n" + strings.Join(env, " ") + " \\\n" + strings.Join([]string{quoted(program), "run",
-		"--spec", quoted(filepath.Join(inputs, inputsSpec)), "--env", EnvAttempt + "=" + strconv.Itoa(h.Attempt.Attempt),
-		"--env", quoted(EnvPromptFile + "=" + filepath.Join(inputs, inputsPrompt)), "--workdir", "again", "-o",
-		"again.tar.gz"}, " "), nil
+	run := []string{quoted(program), "run", "--spec", quoted(filepath.Join(inputs, inputsSpec)),
+		"--env", EnvAttempt + "=" + strconv.Itoa(h.Attempt.Attempt),
+		"--env", quoted(EnvPromptFile + "=" + filepath.Join(inputs, inputsPrompt)), "--workdir", "again",
+		"-o", "again.tar.gz"}
+	return from + " && \\\n" + strings.Join(env, " ") + " \\\n" + strings.Join(run, " "), nil
 }
 
 // quoted is a word of sh.
