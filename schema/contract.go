@@ -269,3 +269,24 @@ func CheckOutputPath(name string) string {
 	b.WriteString("/output")
 	return b.String()
 }
+
+// Results of a check, for a CheckSummary.
+const (
+	CheckPassed = "passed"
+	CheckFailed = "failed"
+	CheckNotRun = "not_run" // it could not run, or was cancelled
+)
+
+// CheckSummary is how one check of an outcome contract went.
+type CheckSummary struct {
+	Name   string `json:"name"`
+	Result string `json:"result"` // CheckPassed, CheckFailed or CheckNotRun
+	// ExitCode is null when the command could not run or a signal ended it.
+	ExitCode *int `json:"exit_code"`
+	// TimedOut is true for a check that its timeout ended.
+	TimedOut bool `json:"timed_out,omitzero"`
+	// GatesNothing is true for a check that had passed before the agent started.
+	GatesNothing bool `json:"gates_nothing,omitzero"`
+	// Influences counts the files in InfluencedBy of the check's result, by kind.
+	Influences map[string]int `json:"influences,omitempty"`
+}

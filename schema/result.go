@@ -158,27 +158,6 @@ type ModelReplay struct {
 	FirstMiss string `json:"first_miss,omitzero"`
 }
 
-// Results of a check, for a CheckSummary.
-const (
-	CheckPassed = "passed"
-	CheckFailed = "failed"
-	CheckNotRun = "not_run" // it could not run, or was cancelled
-)
-
-// CheckSummary is how one check of an outcome contract went.
-type CheckSummary struct {
-	Name   string `json:"name"`
-	Result string `json:"result"` // CheckPassed, CheckFailed or CheckNotRun
-	// ExitCode is null when the command could not run or a signal ended it.
-	ExitCode *int `json:"exit_code"`
-	// TimedOut is true for a check that its timeout ended.
-	TimedOut bool `json:"timed_out,omitzero"`
-	// GatesNothing is true for a check that had passed before the agent started.
-	GatesNothing bool `json:"gates_nothing,omitzero"`
-	// Influences counts the files in InfluencedBy of the check's result, by kind.
-	Influences map[string]int `json:"influences,omitempty"`
-}
-
 // ResultError says what went wrong and what to do.
 type ResultError struct {
 	Code    string `json:"code"`
