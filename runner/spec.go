@@ -22,16 +22,15 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/miekg/dns"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
-
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -928,6 +927,137 @@ func (s *Spec) validateRequire(add addError) {
 // observes reports whether a run that cannot observe is not to start.
 func (s *Spec) observes() bool {
 	return s.Kernel == KernelRequire || slices.Contains(s.Require, RequireComplete)
+}
+
+func (s *Spec) validateModel(add addError) {
+	m := &s.Model
+	if !m.On() && (len(m.Keys) > 0 || len(m.Upstreams) > 0 || m.Bodies != "" || m.Prices != "" ||
+		m.Budget != model.Budget{}) {
+		add(ErrModel, "the other options of the model gateway need --model-gateway")
+	}
+	known := func(what, route string) bool {
+		if !slices.Contains(model.Routes, route) {
+			add(ErrModel, "%s for %q; the providers are %s", what, route, strings.Join(model.Routes, ", "))
+			return false
+		}
+		return true
+	}
+	for _, route := range sortedKeys(m.Keys) {
+		if known("key", route) && m.Keys[route] == "" {
+			add(ErrModel, "the key of %s has no file", route)
+		}
+	}
+	for _, route := range sortedKeys(m.Upstreams) {
+		if !known("upstream", route) {
+			continue
+		}
+		u, err := model.Upstream(route, m.Upstreams[route])
+		switch {
+		case err != nil:
+			add(ErrModel, "the upstream of %s is not a URL", route)
+		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+			add(ErrModel, "the upstream of %s is not an http or https URL: %q", route, m.Upstreams[route])
+		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+			add(ErrModel, "the upstream of %s has more than a host and a path", route)
+		}
+	}
+	if m.Bodies != "" && m.Bodies != schema.ModelBodiesNone {
+		add(ErrModel, "bodies %q (none)", m.Bodies)
+	}
+	if m.ReplayStrict && m.Replay == "" {
+		add(ErrModel, "--model-replay-strict needs --model-replay")
+	}
+	if m.Replay != "" {
+		for _, route := range sortedKeys(m.Keys) {
+			if m.Keys[route] != ModelKeyAgent {
+				add(ErrModel, "a replay asks no provider, and needs no key of %s", route)
+			}
+		}
+		if len(m.Upstreams) > 0 {
+			add(ErrModel, "a replay asks no provider: --model-upstream has no use")
+		}
+	}
+	if err := m.Budget.Check(); err != nil {
+		add(ErrModel, "budget: %v", err)
+	}
+	if m.Budget.Cost != 0 && m.Prices == "" {
+		add(ErrModel, "a budget of cost needs the prices of models (--model-prices)")
+	}
+	if m.Budget.End && !m.Budget.Limited() {
+		add(ErrModel, "--model-budget-end needs --model-budget")
+	}
+}
+
+// CheckModel reports everything that keeps the model gateway from starting here, which Validate does not look for:
+// there is no key, or a file cannot be used.
+func (s *Spec) CheckModel() error {
+	_, err := s.modelRoutes()
+	_, faulty := s.modelPrices()
+	return errors.Join(err, faulty)
+}
+
+// CheckModelPolicy reports a policy about requests to models that nobody would hold the command to.
+func (s *Spec) CheckModelPolicy(p *policy.File) error {
+	if p.DeniesProviderTools() && !s.Model.On() {
+		return fmt.Errorf("%w: the policy denies tools of providers (model.provider_tools), which only "+
+			"--model-gateway can do", ErrModel)
+	}
+	return nil
+}
+
+// modelPrices reads the price list; nil where there is none.
+func (s *Spec) modelPrices() (*model.Prices, error) {
+	if !s.Model.On() || s.Model.Prices == "" {
+		return nil, nil
+	}
+	p, err := model.LoadPrices(s.Model.Prices)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+	}
+	return p, nil
+}
+
+// modelRoutes are the ways to the providers that there is a key for; none without a gateway, and in a replay.
+func (s *Spec) modelRoutes() (routes []model.Route, err error) {
+	if !s.Model.Gateway || s.Model.Replay != "" {
+		return nil, nil
+	}
+	var errs []error
+	for _, name := range model.Routes {
+		file, given := s.Model.Keys[name]
+		r := model.Route{Name: name}
+		if r.Upstream, err = model.Upstream(name, s.Model.Upstreams[name]); err != nil {
+			errs = append(errs, fmt.Errorf("%w: the upstream of %s is not a URL", ErrModel, name))
+			continue
+		}
+		switch {
+		case given && file == ModelKeyAgent:
+		case given:
+			if r.Key, err = readKey(file); err != nil {
+				errs = append(errs, fmt.Errorf("%w: the key of %s: %w", ErrModel, name, err))
+				continue
+			}
+		default:
+			for _, variable := range model.KeyVariables(name) {
+				if r.Key = strings.TrimSpace(os.Getenv(variable)); r.Key != "" {
+					break
+				}
+			}
+			if r.Key == "" {
+				continue
+			}
+			if err := checkKey(r.Key); err != nil {
+				errs = append(errs, fmt.Errorf("%w: the key of %s in the environment %w", ErrModel, name, err))
+				continue
+			}
+		}
+		routes = append(routes, r)
+	}
+	if len(routes) == 0 && len(errs) == 0 {
+		errs = append(errs, fmt.Errorf("%w: there is no key: set %s, or name a file with --model-key NAME=FILE",
+			ErrModel, "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY"))
+	}
+	return routes, errors.Join(errs...)
 }
 
 // unmet is why the evidence is not what the run required, nil when it is.
