@@ -89,8 +89,8 @@ agents:
 	s.clean("w1")
 }
 
-// TestAWorkerEndsWhatItsPredecessorLeft kills a worker whose recorder is stopped, so that it does not see that. The next
-// worker in its directory ends the run, and leaves alone what is not the dead one's.
+// TestAWorkerEndsWhatItsPredecessorLeft kills a worker whose recorder is stopped, so that it does not see that. The
+// next worker in its directory ends the run, and leaves alone what is not the dead one's.
 func TestAWorkerEndsWhatItsPredecessorLeft(t *testing.T) {
 	s := newSite(t, `name: predecessor
 tasks: [{name: t, command: "true"}]
@@ -165,7 +165,8 @@ func parentOf(pid int) int {
 	return 0
 }
 
-// private gives the calling test, and what it starts from now on, mounts of its own. It skips where that is not allowed.
+// private gives the calling test, and what it starts from now on, mounts of its own. It skips where that is not
+// allowed.
 func private(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread() // for good: the thread ends with the test, and its mounts with it

@@ -795,6 +795,7 @@ func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
 	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}
 	switch {
 	case told.Began != nil && !t.began:
+		told.clean()
 		told.Began.Worker = m.From
 		t.began, t.host, t.life = true, told.Began, told.Life
 		c.seen(t.of.Agent, *told.Began)
@@ -805,6 +806,7 @@ func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
 		m.Done()
 		return nil
 	case told.Ended != nil:
+		told.clean()
 		line.Kind = ledger.Ended
 		if err := c.ledger.Append(line); err != nil {
 			return err

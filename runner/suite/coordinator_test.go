@@ -258,6 +258,45 @@ func TestATryIsOneWorkersAlone(t *testing.T) {
 	s.over()
 }
 
+// What a worker says of itself is kept short and printable, and cannot win a try that costs nothing.
+func TestAWorkersWordsAreCleaned(t *testing.T) {
+	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", "retries: 0", 1), hang)
+	defer stop()
+	w := <-s.published
+	s.tell(Told{Token: w.Token, Began: &schema.SuiteHost{Kernel: "\x1b[2J" + strings.Repeat("k", 1000)}})
+	s.tell(Told{Token: w.Token, Ended: &Ended{Class: schema.SuiteInterrupted,
+		Reason: "\x1b[2J" + strings.Repeat("r", 1<<20)}})
+	v := <-s.verdicts
+	if v.Class != schema.SuiteAssayRun || strings.Contains(v.Reason, "\x1b") || len(v.Reason) > 2*tailBytes ||
+		strings.Contains(v.Host.Kernel, "\x1b") || len(v.Host.Kernel) > 300 {
+		t.Errorf("the verdict is %.300v of %.300v", v, v.Host)
+	}
+	s.over()
+}
+
+// At most twice as many tries are open as the workers of other processes run at once.
+func TestWorkIsGivenOutForTheWorkersThatThereAre(t *testing.T) {
+	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", "attempts: 20", 1), hang)
+	defer stop()
+	first := <-s.published
+	time.Sleep(2 * tickTime)
+	if n := len(s.published); n != 0 {
+		t.Errorf("%d more are published for one slot of the process", n)
+	}
+	answer := make(chan *Welcome, 1)
+	s.asked <- Question{carrier.Question{From: "w", Data: []byte(`{"life":"l","slots":3}`)}, answer}
+	<-answer
+	for range 6 {
+		<-s.published
+	}
+	time.Sleep(2 * tickTime)
+	if n := len(s.published); n != 0 {
+		t.Errorf("%d more are published for three slots besides", n)
+	}
+	s.end(first, "0")
+	<-s.published
+}
+
 // A worker of another version gets no work, and is told why.
 func TestAnotherVersionIsRefused(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, hang)

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -61,6 +62,31 @@ type Told struct {
 	Life  string            `json:"life"`           // of the worker
 	Began *schema.SuiteHost `json:"began,omitzero"` // the try begins
 	Ended *Ended            `json:"ended,omitzero"` // it has ended
+}
+
+// clean keeps a worker's words short and printable, and its classes to those that a worker can know of: those that cost
+// no retry are the coordinator's.
+func (t *Told) clean() {
+	words := map[*string]int{}
+	if b := t.Began; b != nil {
+		words[&b.AssayRun], words[&b.Kernel], words[&b.AgentDigest] = 200, 200, 200
+	}
+	if e := t.Ended; e != nil {
+		words[&e.Reason], words[&e.Said], words[&e.Signal] = tailBytes, tailBytes, 200
+		switch e.Class {
+		case "", schema.SuiteSetup, schema.SuiteDiskFull, schema.SuiteEngine, schema.SuiteWorkerLost:
+		default:
+			e.Class = schema.SuiteAssayRun
+		}
+	}
+	for s, most := range words {
+		*s = strings.Map(func(r rune) rune {
+			if r == '\n' || unicode.IsPrint(r) {
+				return r
+			}
+			return '\uFFFD'
+		}, strings.ToValidUTF8((*s)[:min(most, len(*s))], "\uFFFD"))
+	}
 }
 
 // Ended says how a try ended.
