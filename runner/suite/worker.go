@@ -136,11 +136,12 @@ type Worker struct {
 	// OnNote is told what a user should know; it may be nil.
 	OnNote func(string)
 
-	host    schema.SuiteHost
-	memory  memory     // of the machine, for the limits of what runs
-	sending sync.Mutex // held while a bundle is stored
-	mu      sync.Mutex
-	trying  map[string]*trying // by token
+	host     schema.SuiteHost
+	memory   memory // of the machine, for the limits of what runs
+	programs programs
+	sending  sync.Mutex // held while a bundle is stored
+	mu       sync.Mutex
+	trying   map[string]*trying // by token
 }
 
 // trying is a try that this worker has taken.
@@ -223,7 +224,7 @@ func (w *Worker) join(ctx context.Context) (*Welcome, error) {
 			return nil, fmt.Errorf("%w: %s", ErrRefused, welcome.Refused)
 		case err == nil:
 			return welcome, nil
-		case !said:
+		case !said && !w.Local: // the coordinator of this process answers soon
 			w.note("no suite is running: waiting for one")
 		}
 		select {
@@ -428,7 +429,7 @@ func (w *Worker) one(kill context.Context, work *Work, i int) {
 		w.mu.Unlock()
 	}()
 	host := w.host
-	host.AgentDigest = programDigest(work.Spec.Command[2])
+	host.AgentDigest = w.programs.digest(work.Spec.Command[2])
 	err := w.Line.Tell(run, work.Token+".began", Told{Token: work.Token, Life: w.Life, Began: &host})
 	var ended *Ended
 	if err == nil {
@@ -634,8 +635,19 @@ func environ(names []string) []string {
 	})
 }
 
-// programDigest is the digest of the program that a command of sh begins with; empty if it is none.
-func programDigest(command string) string {
+// programs keeps digests of programs, of which some have hundreds of megabytes. It is safe for concurrent use.
+type programs struct {
+	mu    sync.Mutex
+	known map[string]knownProgram // by path
+}
+
+type knownProgram struct {
+	unix.Stat_t
+	digest string
+}
+
+// digest is the digest of the program that a command of sh begins with; empty if it is none.
+func (p *programs) digest(command string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(command), " ")
 	path, err := exec.LookPath(word)
 	if err != nil {
@@ -646,11 +658,26 @@ func programDigest(command string) string {
 		return ""
 	}
 	defer f.Close()
+	var now unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &now); err != nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.known[path]; k.digest != "" && k.Dev == now.Dev && k.Ino == now.Ino && k.Size == now.Size &&
+		k.Mtim == now.Mtim && k.Ctim == now.Ctim {
+		return k.digest
+	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
 		return ""
 	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	if p.known == nil {
+		p.known = map[string]knownProgram{}
+	}
+	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	p.known[path] = knownProgram{now, digest}
+	return digest
 }
 
 // copyWorkspace makes the directory to, with the contents of a directory or a tar file.

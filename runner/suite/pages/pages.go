@@ -64,7 +64,8 @@ func counts(r *schema.SuiteRates) (all []string) {
 func spent(r schema.SuiteRates) (of [3]string) {
 	of = [3]string{"–", "–", "–"}
 	if r.Seconds != nil {
-		of[0] = time.Duration(*r.Seconds * float64(time.Second)).Round(100 * time.Millisecond).String()
+		took := time.Duration(*r.Seconds * float64(time.Second))
+		of[0] = took.Round(max(time.Millisecond, took/1000).Truncate(time.Millisecond)).String()
 	}
 	if r.Tokens != nil {
 		of[1] = fmt.Sprint(*r.Tokens)
