@@ -125,6 +125,7 @@ var (
 		".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile",
 		".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".shrc", ".bash_logout", ".zlogout", ".pam_environment",
 		".gitconfig", ".Rprofile", ".Renviron", ".proverc", ".perltidyrc", ".gdbinit",
+		".tool-versions", ".python-version", ".node-version", ".nvmrc", ".envrc", ".sdkmanrc",
 		".npmrc", ".yarnrc", ".curlrc", ".wgetrc", ".pydistutils.cfg", ".pypirc", "pip.conf", ".condarc",
 		".pythonrc.py", ".inputrc", ".bunfig.toml", ".bazelrc", ".zlogin", ".gemrc", ".irbrc", ".mavenrc",
 		"init.gradle",
@@ -143,6 +144,7 @@ var (
 	installedDirs = []string{"/site-packages/", "/dist-packages/", "/node_modules/", "/go/pkg/mod/",
 		"/.cargo/registry/",
 		"/.cargo/git/", "/.rustup/", "/.m2/repository/", "/.gradle/caches/", "/.pyenv/", "/.nvm/", "/.rbenv/", "/gems/",
+		"/.asdf/", "/.volta/", "/.sdkman/", "/.dotnet/tools/", "/.local/share/mise/",
 		"/.local/share/uv/", "/.local/share/pnpm/"}
 	// environments are directories of a project with programs of its own, as venv makes them.
 	environments  = pattern(`/(\.?venv|\.?env|virtualenv)/(bin|Scripts)/[^/]+$`)

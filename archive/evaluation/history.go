@@ -336,6 +336,8 @@ func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
 			return false, "a name was made to stand for another reference"
 		}
 		return false, ""
+	case command == "fetch" && lazily(args, by):
+		return false, ""
 	case slices.Contains(fetching, command), command == "remote" && at(args, 0) == "update":
 		return true, "fetched commits into the workspace"
 	case command == "clone":
@@ -375,6 +377,16 @@ func inside(command string, by *process) bool {
 	}
 	of, _, _ := split(by.argv)
 	return slices.Contains(starting[command], of)
+}
+
+// lazily reports whether a command of git's fetches objects that a partial clone left out, which it then needs.
+func lazily(args []string, by *process) bool {
+	if by == nil || by.tool != "git" || !slices.Contains(args, "--no-write-fetch-head") ||
+		!slices.Contains(args, "--stdin") {
+		return false
+	}
+	of, _, _ := split(by.argv)
+	return slices.Contains(looking, of) || slices.Contains(harmlessCommands, of) || of == "pack-objects"
 }
 
 // starting are commands that start others: of those alone the others are a part.

@@ -179,7 +179,7 @@ func runEvaluation(t *testing.T, path, port string) {
 	}
 	env := append(os.Environ(), "WORK="+work, "HOME="+home, "PORT="+port,
 		"PATH="+work+"/sys/bin:/usr/local/bin:/usr/bin:/bin", "NO_PROXY=*", "no_proxy=*",
-		"GIT_CONFIG_NOSYSTEM=1", "XDG_CONFIG_HOME=")
+		"GIT_CONFIG_NOSYSTEM=1", "XDG_CONFIG_HOME=", "PYTHONDONTWRITEBYTECODE=", "PYTHONPYCACHEPREFIX=")
 	if script := files["setup.sh"]; script != "" {
 		cmd := exec.Command("sh", "-euc", script)
 		cmd.Dir, cmd.Env = app, env
