@@ -121,3 +121,57 @@ func TestWhatTheDaemonDoesElsewhereIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// The service of Podman behind Docker's variable is a daemon with further paths, which make containers elsewhere.
+func TestWhatPodmansServiceDoesElsewhereIsNamed(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl")
+	}
+	e := enginetest.Podman(t)
+	e.Serve()
+	e.Run("run", "-d", "--name=foreign", "--network=none", enginetest.Image, "sleep", "600")
+	ask := func(method, path, body, answer string) string {
+		return `test "$(curl -s -o answer -w '%{http_code}' --path-as-is --unix-socket "${DOCKER_HOST#unix://}" -X ` + method +
+			` -H 'Content-Type: application/json' -d '` + body + `' http://d` + path + `)" = ` + answer +
+			` || { cat answer; exit 1; }
+`
+	}
+	const made = `{"Image":"` + enginetest.Image + `","Cmd":["true"],"HostConfig":{"NetworkMode":"none"}}`
+	for _, c := range []struct{ name, script, want string }{
+		{"a container in the run", ask("POST", "/v1.40/containers/create?name=inside", made, "201") +
+			ask("DELETE", "/v1.40/containers/inside?force=true", "", "204"), ""},
+		{"a container by Podman's own path", ask("POST", "/v4.0.0/libpod/containers/create",
+			`{"image":"`+enginetest.Image+`","name":"own","command":["true"],"netns":{"nsmode":"none"}}`, "201") +
+			ask("DELETE", "/v4.0.0/libpod/containers/own?force=true", "", "200"), "/libpod/containers/create"},
+		{"a version that Docker does not have", ask("POST", "/v4.0.0-rc1/containers/create?name=odd", made, "201") +
+			ask("DELETE", "/v1.40/containers/odd?force=true", "", "204"), "/v4.0.0-rc1/containers/create"},
+		{"a command in a foreign container", ask("POST", "/v1.40/containers/foreign/exec",
+			`{"Cmd":["true"]}`, "201"), "/v1.40/containers/foreign/exec"},
+		{"the same by Podman's own path", ask("POST", "/v4.0.0/libpod/containers/foreign/exec",
+			`{"Cmd":["true"]}`, "201"), "/libpod/containers/foreign/exec"},
+		{"two slashes", ask("POST", "//libpod/containers/create", "{}", "400"), ""},
+		{"dots", ask("POST", "/v4.0.0/x/../libpod/containers/create", "{}", "400"), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := withEngine(t, e, dir, c.script, "--containers", "--kernel", "off")
+			cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+e.Socket)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			docs, err := opened(t, dir).Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := ""
+			for _, r := range docs.Health.Reasons {
+				if r.Code == "engine_asked" {
+					said = r.Message
+				}
+			}
+			if (said != "") != (c.want != "") || !strings.Contains(said, c.want) {
+				t.Errorf("engine_asked: %q", said)
+			}
+		})
+	}
+}
