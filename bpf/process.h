@@ -258,6 +258,8 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 
 {
 	struct cgroup *to = (void *)dst;
 	struct task_struct *task = (void *)moved;
+	struct session *own = session(s ? s->session : 0);
+	struct scope *here;
 	struct counter *c;
 
 	if (!s || !(c = cell(s->session, H_MOVED)))
@@ -276,6 +278,8 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 
 	s->r.mode = mounts_of(task);
 	s->r.arg[0] = BPF_CORE_READ(to, root, hierarchy_id);
 	s->r.arg[1] = BPF_CORE_READ(to, kn, id);
+	here = scope_here(); /* who moves it */
+	s->r.arg[2] = own && here && holds(here, own->handle);
 	emit(s, kernel_str(s, 0, S_NAME, path));
 	return 0;
 }

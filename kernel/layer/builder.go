@@ -690,6 +690,13 @@ func (b *Builder) reach(ev *kernel.Event, p *process) (changed string) {
 		if ev.Claimed && ev.Protocol == "vsock" && ev.Errno == 0 {
 			r.Carriers += n
 		}
+	case schema.KindJoin:
+		if ev.MovedByRun {
+			if r.Joined == 0 {
+				r.JoinedFirst = ev.Task.PID
+			}
+			r.Joined++
+		}
 	case schema.KindModule:
 		if ev.Errno == 0 && !ev.Attempted {
 			r.changeKernel(ev.Syscall, n)

@@ -41,6 +41,7 @@ const (
 	CodeRunnerSignalled = "runner_signalled"
 	CodeRunnerChanged   = "runner_changed"
 	CodeKernelChanged   = "kernel_changed"
+	CodeProcessJoined   = "process_moved_in"
 	CodeCompatSyscalls  = "compat_syscalls_used"
 	CodeAccount         = "account_does_not_add_up"
 )
@@ -166,6 +167,9 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded",
 		"%s the kernel started %s outside the run, %s first",
 		x.StartedFor, schema.Count(x.StartedTimes, "program", "programs"), x.Started)
+	add(x.Joined > 0, CodeProcessJoined, "run the command as a user that cannot write to other cgroups",
+		"the run moved %s from outside into its cgroup, process %d first, and what they did before that is not recorded",
+		schema.Count(x.Joined, "process", "processes"), x.JoinedFirst)
 	add(x.KernelChanges > 0, CodeKernelChanged,
 		"run the command as a user that has no such privilege, or with --mode workspace-write",
 		"the run loaded code into the kernel, or could change its memory, %s, first by %s",

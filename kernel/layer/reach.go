@@ -49,6 +49,9 @@ type Reach struct {
 	RunnerActs  uint64
 	RunnerAct   string
 	RunnerAsked bool
+	// Joined counts the processes from outside that the run moved into its cgroup; JoinedFirst is the first.
+	Joined      uint64
+	JoinedFirst uint32
 	// Injected: it traced a process, or opened the memory of one to write, so that what a program does may not be what
 	// its file says.
 	Injected bool

@@ -60,6 +60,7 @@ func TestReachingBeyondTheRun(t *testing.T) {
 		{"bound_helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"other_root", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"other_binfmt", []string{"kernel_helper_changed"}, "privileged /proc/sys/fs/binfmt_misc/register"},
+		{"moved_in", []string{"process_moved_in"}, "join "},
 		{"bpf_tracing", []string{"kernel_changed"}, "bpf"},
 		{"bpf_filter", nil, "bpf"},
 		{"namesake", nil, ""},

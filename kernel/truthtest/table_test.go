@@ -62,6 +62,7 @@ var attacks = []struct {
 		[]string{"second_proc", "memory_read", "read_memory"}},
 	{"loads a kernel module, or a BPF", []string{"TestReachingBeyondTheRun", "TestPowersBeyondTheHooks"},
 		[]string{"bpf_tracing", "a module", "another kernel"}},
+	{"moves a process from outside", []string{"TestReachingBeyondTheRun"}, []string{"moved_in"}},
 	{"loads a BPF program that packets", []string{"TestPeerSetNeedsEveryWayOut"}, []string{"bpf_packets"}},
 	{"makes a tunnel of another device", []string{"TestPeerSetNeedsEveryWayOut"}, []string{"other_tun"}},
 	{"changes the limits, the priority", []string{"TestActsOnProcessesOutside", "TestVariants"},

@@ -189,6 +189,17 @@ def killed_by_cgroup():
     os.write(fd, b"1")
 
 
+def moved_in():
+    """A process outside gets into the cgroup of the run."""
+    with open("/proc/self/mountinfo") as f:
+        at = [line.split()[4] for line in f if " - cgroup2 " in line][0]
+    with open("/proc/self/cgroup") as f:
+        at += [line.strip()[3:] for line in f if line.startswith("0::")][0]
+    fd = os.open(at + "/cgroup.procs", os.O_WRONLY)
+    os.write(fd, b"%d" % outside)
+    os.kill(outside, signal.SIGKILL)
+
+
 def resized():
     """The terminal of another process gets another size."""
     while True:
