@@ -117,7 +117,7 @@ rules:
 	s := NewSet(f)
 	for _, name := range []string{
 		"delete_file", "Delete_File", "DELETE_FILE", " delete_file", "delete_file\t", "delete_file\u00a0",
-		"delete\u200b_file",
+		"delete\u200b_file", "\u2800delete_file", "delete_file\ufe0f", "delete_\u3164file", "\u202edelete_file",
 		"\ufeffdelete_file", "delete_file\x00", "delete_fi\u00adle", "DB_drop", " db_drop", "mixed", "MIXED", "PUSH",
 		"push ",
 	} {

@@ -54,10 +54,11 @@ func isPlain(s string) bool {
 }
 
 // visible leaves out what a reader does not see and a comparison would trip over:
-// format characters and what Unicode says to ignore by default.
+// format characters, what Unicode says to ignore by default, and the Braille pattern without dots.
 func visible(s string) string {
+	const noDots = '\u2800'
 	return strings.Map(func(r rune) rune {
-		if unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+		if r == noDots || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
 			return -1
 		}
 		return r
