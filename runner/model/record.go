@@ -42,6 +42,13 @@ const (
 	maxTaken    = 1_000_000 // exchanges
 )
 
+// The recorder leaves the processors to what passes: it begins when nothing has begun or ended for a moment, when
+// somebody waits for what it knows, or when so much waits.
+const (
+	moment   = 2 * time.Millisecond
+	maxParts = 512
+)
+
 // RecorderConfig is what a Recorder needs.
 type RecorderConfig struct {
 	Log *evidence.Log
@@ -72,9 +79,12 @@ type Recorder struct {
 	done  chan struct{}
 
 	mu       sync.Mutex
-	changed  sync.Cond          // queue, askers or closed
+	came     sync.Cond          // something to look at, or closed: what passes wakes nobody else
+	changed  sync.Cond          // queue, askers, what was looked at, or closed
 	fresh    []part             // to look for tool calls in
 	looking  bool               // for those of a part that is none of parts any more
+	passed   time.Time          // when the last part came
+	wanted   int                // callers of Known that wait
 	flying   map[*exchange]bool // requests that are passed on, and whose answers have not ended
 	queue    []*exchange        // to write the lines of
 	askers   map[string]*askers
@@ -116,7 +126,7 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 		failed: map[[sha256.Size]byte]uint64{}, results: map[string]bool{},
 		reasons: map[string]uint64{},
 	}
-	r.changed.L = &r.mu
+	r.came.L, r.changed.L = &r.mu, &r.mu
 	looked := make(chan struct{})
 	go func() {
 		r.look()
@@ -198,8 +208,9 @@ func (r *Recorder) arrived(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x.arrived = r.cfg.Log.Now() // under the lock, for Known
+	r.passed = time.Now()
 	r.fresh = append(r.fresh, part{x, false})
-	r.changed.Broadcast()
+	r.came.Signal()
 }
 
 // add takes an exchange that has ended.
@@ -207,12 +218,13 @@ func (r *Recorder) add(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.flying, x)
+	r.passed = time.Now()
 	if r.taken++; r.taken > maxTaken {
 		x.free()
 		return
 	}
 	r.fresh = append(r.fresh, part{x, true})
-	r.changed.Broadcast()
+	r.came.Signal()
 }
 
 // full reports whether no more exchanges are taken.
@@ -226,6 +238,8 @@ func (r *Recorder) full() bool {
 func (r *Recorder) Known(int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.wanted++
+	defer func() { r.wanted-- }()
 	for len(r.fresh) > 0 || r.looking || r.ending() {
 		r.changed.Wait()
 	}
@@ -255,15 +269,23 @@ func (r *Recorder) Unsettled(t int64) bool {
 
 // look finds the tool calls and results in what passed, and then lets the lines be written.
 func (r *Recorder) look() {
+	many := false
 	for {
 		r.mu.Lock()
 		for len(r.fresh) == 0 && !r.closed {
-			r.changed.Wait()
+			r.came.Wait()
 		}
 		if len(r.fresh) == 0 {
 			r.mu.Unlock()
 			return
 		}
+		many = many || len(r.fresh) >= maxParts
+		if !many && !r.closed && r.wanted == 0 && time.Since(r.passed) < moment {
+			r.mu.Unlock()
+			time.Sleep(moment)
+			continue
+		}
+		many = many && len(r.fresh) > 1
 		p := r.fresh[0]
 		r.fresh, r.looking = r.fresh[1:], true
 		r.mu.Unlock()
@@ -327,6 +349,7 @@ func (r *Recorder) lookAtAnswer(x *exchange) {
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	r.closed = true
+	r.came.Broadcast()
 	r.changed.Broadcast()
 	r.mu.Unlock()
 	<-r.done
