@@ -168,7 +168,7 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 		"%s the kernel started %s outside the run, %s first",
 		x.StartedFor, schema.Count(x.StartedTimes, "program", "programs"), x.Started)
 	add(x.Joined > 0, CodeProcessJoined, "run the command as a user that cannot write to other cgroups",
-		"the run moved %s from outside into its cgroup, process %d first, and what they did before that is not recorded",
+		"the run moved %s from outside into its cgroup, process %d first: what happened before that is not recorded",
 		schema.Count(x.Joined, "process", "processes"), x.JoinedFirst)
 	add(x.KernelChanges > 0, CodeKernelChanged,
 		"run the command as a user that has no such privilege, or with --mode workspace-write",
