@@ -258,7 +258,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	case r.ContentLength > maxRequest:
 		why = &refusal{schema.ModelRefusedRequest, "the request is too large", http.StatusRequestEntityTooLarge}
 	}
-	whole := why != nil || e.cfg.Replay != nil || e.decides(x)
+	whole := why != nil || e.cfg.Replay != nil || e.decides(x) || r.ContentLength == 0
 	if whole {
 		// Also where it is refused, so that the kernel's count of bytes can be compared.
 		if err := x.receive(body, why); err != nil && why == nil {

@@ -175,6 +175,17 @@ func TestRequestComesPieceByPiece(t *testing.T) {
 	}
 }
 
+// TestRequestWithoutABody keeps its connection.
+func TestRequestWithoutABody(t *testing.T) {
+	g := newGate(t, func(w http.ResponseWriter, r *http.Request) { tell(w, "{}") })
+	for _, method := range []string{"GET", "POST"} {
+		path := map[string]string{"GET": "/anthropic/v1/models", "POST": "/anthropic/v1/messages"}[method]
+		if res, _ := g.ask(g.request(method, path, "")); res.StatusCode != http.StatusOK || res.Close {
+			t.Errorf("%s is answered with %d, and the connection ends: %v", method, res.StatusCode, res.Close)
+		}
+	}
+}
+
 // TestAnswerBeforeTheEndOfTheRequest has a provider that refuses what it has not read.
 func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
