@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -533,4 +534,35 @@ agents: [{name: slow, command: 'while [ ! -e "$HOME/go" ]; do sleep 0.05; done'}
 	s.passed(8)
 	w.end()
 	s.clean("w1")
+}
+
+// TestAWorkerGoesOnWithTheNextSuite has two suites of one name on one server, and a worker that does the one and then
+// the other.
+func TestAWorkerGoesOnWithTheNextSuite(t *testing.T) {
+	s := newSite(t, `name: twice
+attempts: 3
+tasks: [{name: t, command: "true"}]
+agents: [{name: a, command: sleep 0.2}]
+`)
+	_, url := s.cluster(1)
+	flags := []string{"--jobs", "0", "--lease", "3s", "--nats", url, "--token-file", "coordinator.token"}
+	first := s.run(flags...)
+	second := s.process(append([]string{"assay-suite", "run", "suite.yaml", "--dir", "second"}, flags...)...)
+	w := s.worker("w1", url, "--token-file", "w1.token", "--jobs", "1")
+	for _, p := range []*process{first, second} {
+		if err := p.cmd.Wait(); err != nil {
+			t.Errorf("a suite ended with %v", err)
+		}
+	}
+	s.passed(3)
+	if left := s.streams(url); len(left) > 0 {
+		t.Errorf("the streams %v are left", left)
+	}
+	w.end()
+	s.clean("w1")
+	if err := errors.Join(os.RemoveAll(filepath.Join(s.dir, "out")),
+		os.Rename(filepath.Join(s.dir, "second"), filepath.Join(s.dir, "out"))); err != nil {
+		t.Fatal(err)
+	}
+	s.passed(3)
 }

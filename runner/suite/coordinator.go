@@ -120,6 +120,7 @@ type Coordinator struct {
 	tokens    map[string]*try
 	examined  chan examination
 	examining int
+	refused   int        // messages
 	fetching  sync.Mutex // held while a bundle is fetched
 	full      bool       // the disk is, and that was said
 	killed    bool       // the suite is interrupted
@@ -585,7 +586,7 @@ func (c *Coordinator) answer(q Question) {
 		w.Refused = fmt.Sprintf("it is of assay-suite %s, and the suite of %s", h.Version, c.Version)
 		h.Slots = 0
 	}
-	if !own {
+	if !own && (h.Suite != "" || w.Refused != "") { // who looks for a suite may join another one
 		c.attend(q.From, &h, w.Refused)
 	}
 	for _, token := range h.Trying {
@@ -773,23 +774,36 @@ func newToken() string {
 	return hex.EncodeToString(b[:])
 }
 
+// maxRefused bounds how many messages that were refused one process records.
+const maxRefused = 1000
+
+// refuse records that a message was refused.
+func (c *Coordinator) refuse(m carrier.Message, token, why string) error {
+	if c.refused++; c.refused > maxRefused {
+		if c.refused == maxRefused+1 {
+			c.note("%d messages of workers were refused, the last one of %s: no more are recorded", maxRefused, m.From)
+		}
+		return nil
+	}
+	return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: token[:min(len(token), 64)], Worker: m.From,
+		Why: why})
+}
+
 // hear takes what a worker told.
 func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
 	var told Told
 	if err := json.Unmarshal(m.Data, &told); err != nil {
 		defer m.Done()
-		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Why: "a message cannot be read: " + err.Error()})
+		return c.refuse(m, "", "a message cannot be read: "+err.Error())
 	}
 	t := c.tokens[told.Token]
 	if t == nil || t.deciding {
 		defer m.Done()
-		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: told.Token, Worker: m.From,
-			Why: "no such try is open"})
+		return c.refuse(m, told.Token, "no such try is open")
 	}
 	if !c.from(t, m.From, told.Life) {
 		defer m.Done()
-		return c.ledger.Append(ledger.Line{Kind: ledger.Refused, Token: told.Token, Worker: m.From,
-			Why: "the try is another worker's"})
+		return c.refuse(m, told.Token, "the try is another worker's")
 	}
 	t.heard, t.taken = c.now(), true
 	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}

@@ -284,7 +284,7 @@ func TestWorkIsGivenOutForTheWorkersThatThereAre(t *testing.T) {
 		t.Errorf("%d more are published for one slot of the process", n)
 	}
 	answer := make(chan *Welcome, 1)
-	s.asked <- Question{carrier.Question{From: "w", Data: []byte(`{"life":"l","slots":3}`)}, answer}
+	s.asked <- Question{carrier.Question{From: "w", Data: []byte(`{"life":"l","slots":3,"suite":"` + s.c.ID() + `"}`)}, answer}
 	<-answer
 	for range 6 {
 		<-s.published
@@ -295,6 +295,21 @@ func TestWorkIsGivenOutForTheWorkersThatThereAre(t *testing.T) {
 	}
 	s.end(first, "0")
 	<-s.published
+}
+
+// A worker that tells nonsense does not fill the ledger.
+func TestRefusalsAreRecordedUpToABound(t *testing.T) {
+	s, stop := play(t, t.TempDir(), oneTask, hang)
+	defer stop()
+	w := <-s.published
+	for range maxRefused + 50 {
+		s.told <- carrier.Message{From: "w", Data: []byte(strings.Repeat("x", 1000)), Done: func() {}}
+	}
+	s.end(w, "0")
+	s.over()
+	if why := s.refused(); len(why) != maxRefused || len(why[0]) > 300 {
+		t.Errorf("%d are recorded, the first as %q", len(why), why[0])
+	}
 }
 
 // A worker of another version gets no work, and is told why.

@@ -279,11 +279,6 @@ func (w *Worker) beat(ctx context.Context, leave context.CancelCauseFunc, to *We
 	tick := time.NewTicker(max(lease/3, time.Millisecond))
 	defer tick.Stop()
 	for heard := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 		answer, other := &Welcome{}, &Welcome{}
 		asking, stop := context.WithTimeout(ctx, lease/3) // what is lost on the way is soon followed by another
 		err := w.Line.Ask(asking, w.hello(to.Suite, w.Jobs), answer)
@@ -298,6 +293,11 @@ func (w *Worker) beat(ctx context.Context, leave context.CancelCauseFunc, to *We
 			w.over(nil, errForgotten)
 		case w.Line.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
 			leave(fmt.Errorf("the suite %s is over", to.Name))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }
