@@ -22,6 +22,7 @@ type grader struct {
 	files map[string]*prepared
 	order []*prepared
 	seen  map[string]bool        // programs and modules that the run used before it wrote them
+	bases map[string]int         // how many of seen have a name; nil until it is needed
 	kinds map[string]preparation // of paths that were written
 	dirs  map[string]bool        // what the run moved somewhere: directories among it
 	links []link
@@ -491,6 +492,12 @@ func (g *grader) used(name string) {
 	}
 }
 
+// maxHard bounds the other names of files by hard links, and maxNames those that a directory gets.
+const (
+	maxHard  = 1000
+	maxNames = 16
+)
+
 // maxMoves bounds what is kept of files and directories that got another name.
 const maxMoves = 100_000
 
@@ -565,7 +572,7 @@ func (g *grader) linkedHard(k *schema.KernelEvent) {
 	if g.j.written.has(first) || kindOf(first, g.j.names.of(first)&workspace != 0) == nothing {
 		return
 	}
-	if len(g.hard) == maxPrepared {
+	if len(g.hard) == maxHard {
 		g.more = true
 		return
 	}
@@ -575,15 +582,22 @@ func (g *grader) linkedHard(k *schema.KernelEvent) {
 // arrived judges files that the run wrote elsewhere, and that came to their place by a link or by a move of a
 // directory above them.
 func (g *grader) arrived() {
-	places := map[string][]link{}
+	places, many := map[string][]link{}, map[string]bool{}
 	for _, l := range append(slices.Clone(g.links), g.moves...) {
-		places[l.to] = append(places[l.to], l)
+		switch at := places[l.to]; {
+		case slices.ContainsFunc(at, func(o link) bool { return o.from == l.from }):
+		case len(at) == maxNames:
+			many[l.to] = true
+		default:
+			places[l.to] = append(at, l)
+		}
 	}
 	if len(places) == 0 {
 		return
 	}
 	for name, own := range g.j.written.paths {
 		for dir := path.Dir(name); own && len(dir) > 1; dir = path.Dir(dir) {
+			g.more = g.more || many[dir]
 			for _, l := range places[dir] {
 				g.arrive(l, l.from+name[len(dir):])
 			}
@@ -739,12 +753,17 @@ func (g *grader) end() {
 
 // hides reports whether the run used another program of that name, elsewhere.
 func (g *grader) hides(name string) bool {
-	for other := range g.seen {
-		if path.Base(other) == path.Base(name) && other != name {
-			return true
+	if g.bases == nil {
+		g.bases = map[string]int{}
+		for used := range g.seen {
+			g.bases[path.Base(used)]++
 		}
 	}
-	return false
+	others := g.bases[path.Base(name)]
+	if g.seen[name] {
+		others--
+	}
+	return others > 0
 }
 
 // unread judges a file that no check was there to read.
