@@ -51,10 +51,11 @@ func (c *Coordinator) sooner(a, b *attempt, open map[string]int) bool {
 	return cmp.Or(-cmp.Compare(c.expected(a), c.expected(b)), cmp.Compare(a.Attempt.Attempt, b.Attempt.Attempt)) < 0
 }
 
-// expected is the longest that the agent has taken at the task, in seconds; infinity where that is not known.
+// expected grows with the longest that the agent has taken at the task; infinity where that is not known. Times that
+// differ by less than a fifth or so count as equal: the first attempts of all tasks go before the second ones.
 func (c *Coordinator) expected(a *attempt) float64 {
 	if s, ok := c.longest[cell{a.Task, a.Agent}]; ok {
-		return s
+		return math.Round(2 * math.Log2(max(s, 0.01)))
 	}
 	return math.Inf(1)
 }
