@@ -278,8 +278,8 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 
 	s->r.mode = mounts_of(task);
 	s->r.arg[0] = BPF_CORE_READ(to, root, hierarchy_id);
 	s->r.arg[1] = BPF_CORE_READ(to, kn, id);
-	here = scope_here(); /* who moves it */
-	s->r.arg[2] = own && here && holds(here, own->handle);
+	here = scope_here(); /* who moves it; one that moves itself is in the new cgroup already */
+	s->r.arg[2] = own && here && bpf_get_current_task_btf()->tgid != s->r.tgid && holds(here, own->handle);
 	emit(s, kernel_str(s, 0, S_NAME, path));
 	return 0;
 }

@@ -119,7 +119,7 @@ type Event struct {
 	// command is one of those, and the map that a schema.KindMmapShared maps.
 	BPF BPFObject
 
-	// MovedByRun: it was a process of the session that moved the task of a schema.KindJoin or schema.KindLeave.
+	// MovedByRun: it was another process, of the session, that moved the task of a schema.KindJoin or schema.KindLeave.
 	MovedByRun bool
 
 	// Thread: the fork made a thread of Task's process. SharesFiles: parent and child have one table of
