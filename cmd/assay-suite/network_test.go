@@ -545,9 +545,10 @@ tasks: [{name: t, command: "true"}]
 agents: [{name: a, command: sleep 0.2}]
 `)
 	_, url := s.cluster(1)
-	flags := []string{"--jobs", "0", "--lease", "3s", "--nats", url, "--token-file", "coordinator.token"}
-	first := s.run(flags...)
-	second := s.process(append([]string{"assay-suite", "run", "suite.yaml", "--dir", "second"}, flags...)...)
+	flags := []string{"--lease", "3s", "--nats", url, "--token-file", "coordinator.token"}
+	first := s.run(append(flags, "--jobs", "1")...) // it does some itself
+	second := s.process(append([]string{"assay-suite", "run", "suite.yaml", "--dir", "second", "--jobs", "0"},
+		flags...)...)
 	w := s.worker("w1", url, "--token-file", "w1.token", "--jobs", "1")
 	for _, p := range []*process{first, second} {
 		if err := p.cmd.Wait(); err != nil {

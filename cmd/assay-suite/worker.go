@@ -102,11 +102,13 @@ func (a *app) worker(f *workerFlags) error {
 		return err
 	}
 	nc, err := a.connect(ctx, access, w.Name, w.Life)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case errors.Is(err, carrier.ErrInput):
+		return bad(err)
+	case err != nil:
+		return console.ExitError{Code: suite.ExitUndecided, Err: err}
 	}
 	defer nc.Close()
 	line, err := carrier.NewLine(nc, f.name, a.once())
@@ -138,11 +140,9 @@ func (a *app) connect(ctx context.Context, access *carrier.Access, name, life st
 		case err == nil:
 			return nc, nil
 		case errors.Is(err, nats.ErrAuthorization):
-			return nil, console.ExitError{Code: suite.ExitUndecided, Err: console.WithHint(err,
-				"the server does not know this user: see --token-file, --creds and a worker's --name")}
-		case errors.Is(err, carrier.ErrInput):
-			return nil, console.ExitError{Code: suite.ExitBadInput, Err: err}
-		case ctx.Err() != nil:
+			return nil, console.WithHint(err,
+				"the server does not know this user: see --token-file, --creds and a worker's --name")
+		case errors.Is(err, carrier.ErrInput), ctx.Err() != nil:
 			return nil, err
 		case !said:
 			a.say.Info("%v: trying again", err)
