@@ -88,7 +88,8 @@ func (a *app) tellModel(spec *runner.Spec, result *schema.Result) {
 		return
 	}
 	hint := "agents find it by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; see docs/model.md"
-	if slices.ContainsFunc(spec.Command, func(arg string) bool { return strings.Contains(filepath.Base(arg), "codex") }) {
+	codex := func(arg string) bool { return strings.Contains(filepath.Base(arg), "codex") }
+	if slices.ContainsFunc(spec.Command, codex) {
 		hint = `Codex reads no variable for the address; add -c openai_base_url="\"$OPENAI_BASE_URL\""`
 	}
 	a.say.Advice(hint, "no request came to the model gateway")
