@@ -47,6 +47,7 @@ const (
 const (
 	moment   = 2 * time.Millisecond
 	maxParts = 512
+	maxHeld  = 1 << 20 // bytes in memory
 )
 
 // RecorderConfig is what a Recorder needs.
@@ -280,7 +281,8 @@ func (r *Recorder) look() {
 			return
 		}
 		many = many || len(r.fresh) >= maxParts
-		if !many && !r.closed && r.wanted == 0 && time.Since(r.passed) < moment {
+		held := maxMemory - r.fresh[0].x.sent.memory.left.Load()
+		if !many && !r.closed && r.wanted == 0 && held < maxHeld && time.Since(r.passed) < moment {
 			r.mu.Unlock()
 			time.Sleep(moment)
 			continue
