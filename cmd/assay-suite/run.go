@@ -209,8 +209,8 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		if err != nil {
 			return nil, err
 		}
-		worker := &suite.Worker{Name: own, Life: rand.Text(), Version: config.Version, Dir: config.OwnDir,
-			Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets,
+		worker := &suite.Worker{Name: own, Life: rand.Text(), Suite: c.ID(), Version: config.Version,
+			Dir: config.OwnDir, Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets,
 			OnNote: config.OnNote}
 		go func() {
 			err := worker.Run(working, kill)

@@ -120,6 +120,8 @@ type line interface {
 type Worker struct {
 	// Name tells the worker from others, and Life its process from others of the same name.
 	Name, Life string
+	// Suite is the id of the only suite that it joins; empty for any.
+	Suite string
 	// Version is that of assay-suite. A coordinator gives work to its own version alone.
 	Version string
 	// Dir is a directory that no other worker has. It holds the workspaces of running tries.
@@ -216,7 +218,7 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 func (w *Worker) join(ctx context.Context) (*Welcome, error) {
 	for said := false; ; said = true {
 		welcome := &Welcome{}
-		err := w.Line.Ask(ctx, w.hello("", w.Jobs), welcome)
+		err := w.Line.Ask(ctx, w.hello(w.Suite, w.Jobs), welcome)
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -291,7 +293,7 @@ func (w *Worker) beat(ctx context.Context, leave context.CancelCauseFunc, to *We
 			w.over(answer.Over, errOver)
 		case time.Since(heard) > patience*lease:
 			w.over(nil, errForgotten)
-		case w.Line.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
+		case w.Suite == "" && w.Line.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
 			leave(fmt.Errorf("the suite %s is over", to.Name))
 		}
 		select {
