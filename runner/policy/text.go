@@ -58,7 +58,8 @@ func isPlain(s string) bool {
 func visible(s string) string {
 	const noDots = '\u2800'
 	return strings.Map(func(r rune) rune {
-		if r == noDots || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+		if r == noDots || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point,
+			unicode.Variation_Selector) {
 			return -1
 		}
 		return r
