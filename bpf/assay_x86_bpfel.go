@@ -240,7 +240,6 @@ const (
 	AssayVarMountedBit     = "mounted_bit"
 	AssayVarNameCache      = "name_cache"
 	AssayVarNameCacheFound = "name_cache_found"
-	AssayVarNameSiteCount  = "name_site_count"
 	AssayVarNameSites      = "name_sites"
 	AssayVarNameWords      = "name_words"
 	AssayVarSeed           = "seed"
@@ -354,7 +353,6 @@ type AssayVariableSpecs struct {
 	MountedBit     *ebpf.VariableSpec `ebpf:"mounted_bit"`
 	NameCache      *ebpf.VariableSpec `ebpf:"name_cache"`
 	NameCacheFound *ebpf.VariableSpec `ebpf:"name_cache_found"`
-	NameSiteCount  *ebpf.VariableSpec `ebpf:"name_site_count"`
 	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
 	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
 	Seed           *ebpf.VariableSpec `ebpf:"seed"`
@@ -446,7 +444,6 @@ type AssayVariables struct {
 	MountedBit     *ebpf.Variable `ebpf:"mounted_bit"`
 	NameCache      *ebpf.Variable `ebpf:"name_cache"`
 	NameCacheFound *ebpf.Variable `ebpf:"name_cache_found"`
-	NameSiteCount  *ebpf.Variable `ebpf:"name_site_count"`
 	NameSites      *ebpf.Variable `ebpf:"name_sites"`
 	NameWords      *ebpf.Variable `ebpf:"name_words"`
 	Seed           *ebpf.Variable `ebpf:"seed"`

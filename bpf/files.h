@@ -47,6 +47,7 @@ __noinline int on_open(struct scratch *s)
 	struct vfsmount *mnt;
 	struct dentry *d;
 	struct walk *w;
+	int shared;
 	u64 f;
 
 	if (!s)
@@ -70,8 +71,14 @@ __noinline int on_open(struct scratch *s)
 	}
 	if (s->nr == OPENAT2)
 		use_flags(s, FIELD_OR_COPIED(w->file, file, struct file, f_flags));
-	compare_opened(s, (u64)d);
-	return report_path(s, (u64)mnt, (u64)d);
+	shared = shares_descriptors(s);
+	if (shared)
+		key_name(s);
+	if (repeats_path(s, (u64)mnt, (u64)d))
+		return 0;
+	if (shared)
+		compare_opened(s, (u64)d);
+	return send_path(s, (u64)mnt, (u64)d);
 }
 
 /* Calls that take names. */

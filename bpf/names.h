@@ -5,6 +5,7 @@
  * matter. */
 #ifndef ASSAY_NAMES_H
 #define ASSAY_NAMES_H
+#include "path.h"
 #include "sessions.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -25,9 +26,11 @@ struct filename___plain { /* before */
  * finds it out with learn, below, with the places of the kernel's code that free one. */
 u64 name_cache;
 u64 name_cache_found;
-#define SITES 64
+
+/* The places, each within NEAR of where its hash leads, so that a look at one does not take all. */
+#define SITES 128
+#define NEAR 8
 u64 name_sites[SITES];
-u32 name_site_count;
 
 /* The thread that makes the calls to learn from, where it has their names, and how those begin. */
 u32 learner;
@@ -108,12 +111,31 @@ static __always_inline int embedded(struct filename *f)
 	return FIELD(f, struct filename, name) == (void *)f + bpf_core_field_offset(struct filename, iname);
 }
 
+/* Whether the place of the kernel's code is one that was learned, or now is. */
+static __always_inline int known_site(u64 site, int learn)
+{
+	u32 at = (site * 0x9E3779B97F4A7C15ULL) >> 57, i;
+
+#pragma unroll
+	for (i = 0; i < NEAR; i++) {
+		u64 *there = &name_sites[(at + i) & (SITES - 1)];
+
+		if (*there == site)
+			return 1;
+		if (!*there) {
+			if (learn)
+				*there = site;
+			return learn;
+		}
+	}
+	return 0;
+}
+
 /* Notes the cache and the place of a free, if it is that of the learner's name. */
 __noinline int learn_from(u64 site, u64 object, u64 cache)
 {
 	struct filename *f = (void *)object;
 	u64 name[2] = {};
-	u32 i, n = name_site_count;
 
 	if (bpf_get_current_task_btf()->pid != learner || !embedded(f) ||
 		(u64)BPF_CORE_READ(f, uptr) - learner_at >= LESSON || refs_of(f) > 1)
@@ -122,13 +144,7 @@ __noinline int learn_from(u64 site, u64 object, u64 cache)
 	if (name[0] != learner_name[0] || name[1] != learner_name[1] || (name_cache_found && name_cache_found != cache))
 		return 0;
 	name_cache_found = cache;
-	for (i = 0; i < SITES; i++)
-		if (i < n && name_sites[i] == site)
-			return 0;
-	if (n < SITES) {
-		name_sites[n & (SITES - 1)] = site;
-		name_site_count = n + 1;
-	}
+	known_site(site, 1);
 	return 0;
 }
 
@@ -139,6 +155,31 @@ static long compare(u32 i, void *arg)
 
 	n->differ |= get8(&n->note[0].name[at]) != get8(&n->note[1].name[at]);
 	return 0;
+}
+
+#define SHORT 64 /* the names that are copied by words, a multiple of them */
+
+/* Copies the name at that address, with zeros behind it. Returns its length. */
+static __always_inline u32 keep_name(struct note *to, u64 name)
+{
+	u64 w, end;
+	long n;
+	u32 i;
+
+#pragma unroll
+	for (i = 0; HAS_WORDS && i < SHORT; i += 8) {
+		w = word_at(name + i);
+		end = HAS_ZERO(w);
+		if (end) {
+			put8(&to->name[i], w & BEFORE(end));
+			return i + FIRST(end);
+		}
+		put8(&to->name[i], w);
+	}
+	n = bpf_probe_read_kernel_str(to->name, 4096, (void *)name);
+	n = n > 0 ? (n - 1) & 4095 : 0;
+	put8(&to->name[n], 0);
+	return n;
 }
 
 /* Keeps the name for the exit of the current call. */
@@ -187,9 +228,7 @@ keep:
 	if (kept->n++ >= KEPT)
 		return 0;
 	to = &kept->note[(kept->n - 1) & (KEPT - 1)];
-	n = bpf_probe_read_kernel_str(to->name, 4096, (void *)f + bpf_core_field_offset(struct filename, iname));
-	n = n > 0 ? (n - 1) & 4095 : 0;
-	put8(&to->name[n], 0);
+	n = keep_name(to, (u64)f + bpf_core_field_offset(struct filename, iname));
 	to->len = n;
 	to->from = from;
 	if (kept->n == KEPT && kept->note[0].from == from) {
@@ -204,18 +243,13 @@ SEC("raw_tp/kmem_cache_free")
 int BPF_PROG(freed, u64 site, u64 object, u64 cache)
 {
 	struct scope *in;
-	u32 i;
 
 	if (cache != name_cache)
 		return name_cache == LEARNING ? learn_from(site, object, cache) : 0;
 	in = scope_here();
 	if (!in || !in->n)
 		return 0;
-#pragma unroll
-	for (i = 0; i < SITES; i++)
-		if (name_sites[i] == site)
-			return take_note(object);
-	return 0;
+	return known_site(site, 0) ? take_note(object) : 0;
 }
 
 /* What user space tells of the calls that it is going to make. */
@@ -230,7 +264,8 @@ int learn(struct lesson *ctx)
 	learner_at = ctx->at;
 	learner_name[0] = ctx->name[0];
 	learner_name[1] = ctx->name[1];
-	name_cache_found = name_site_count = 0;
+	name_cache_found = 0;
+	__builtin_memset(name_sites, 0, sizeof(name_sites));
 	name_cache = LEARNING;
 	return 0;
 }
@@ -265,6 +300,14 @@ __noinline int copy_note(struct scratch *s, u32 off, u64 from)
 	len = found->len & 4095;
 	bpf_probe_read_kernel(&s->data[off & (DATA - 1)], len + 1, found->name);
 	return len;
+}
+
+/* The one name that the kernel had, if it had it from that address. */
+static __always_inline struct note *only_note(struct scratch *s, u64 from)
+{
+	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
+
+	return kept && kept->call == s->made && kept->n == 1 && kept->note[0].from == from ? &kept->note[0] : 0;
 }
 
 #endif

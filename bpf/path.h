@@ -224,18 +224,24 @@ static __always_inline u32 walk_base(struct scratch *s, u32 off, struct path *p)
 	return end;
 }
 
+/* Reads the struct path that is there. */
+static __always_inline int path_at(u64 at, struct path *p)
+{
+	if (!HAS_WORDS)
+		return bpf_core_read(p, sizeof(*p), (struct path *)at);
+	p->mnt = FIELD(at, struct path, mnt);
+	p->dentry = FIELD(at, struct path, dentry);
+	return 0;
+}
+
 static __always_inline int here(struct task_struct *t, struct path *p)
 {
-	struct fs_struct *fs = BPF_CORE_READ(t, fs);
-
-	return bpf_core_read(p, sizeof(*p), &fs->pwd);
+	return path_at((u64)FIELD(t, struct task_struct, fs) + bpf_core_field_offset(struct fs_struct, pwd), p);
 }
 
 static __always_inline int root_of(struct task_struct *t, struct path *p)
 {
-	struct fs_struct *fs = BPF_CORE_READ(t, fs);
-
-	return bpf_core_read(p, sizeof(*p), &fs->root);
+	return path_at((u64)FIELD(t, struct task_struct, fs) + bpf_core_field_offset(struct fs_struct, root), p);
 }
 
 /* The open file of a descriptor of the current task, as an address. */
@@ -321,7 +327,7 @@ static __always_inline u64 place(struct scratch *s, struct path *p)
 	struct dentry *d = p->dentry;
 
 	s->walk.sb = 0;
-	return d ? mix(identity(s, (u64)BPF_CORE_READ(d, d_inode)), (u64)p->mnt) : 0;
+	return d ? mix(identity(s, (u64)FIELD(d, struct dentry, d_inode)), (u64)p->mnt) : 0;
 }
 
 /* Hashes the name of the dentry that behead has read. */

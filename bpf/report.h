@@ -218,17 +218,23 @@ static __always_inline u32 put_ways(struct scratch *s, u32 end)
 	return end + n;
 }
 
-/* Reports the call in s with the kernel's own path of (mnt, dentry) and, behind
- * it, the string of length s->name at NAME_AT. */
-__noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
+/* Reports whether the call in s, about the file of (mnt, dentry), repeats another, which is then counted. */
+__noinline int repeats_path(struct scratch *s, u64 mnt, u64 dentry)
 {
-	u32 n;
-
 	if (!s)
 		return 0;
 	key_who(s, s->kind);
 	key_file(s, mnt, dentry);
-	if (coalesce(s))
+	return coalesce(s);
+}
+
+/* Sends the call in s, which repeats none, with the kernel's own path of (mnt, dentry) and, behind
+ * it, the string of length s->name at NAME_AT. */
+__noinline int send_path(struct scratch *s, u64 mnt, u64 dentry)
+{
+	u32 n;
+
+	if (!s)
 		return 0;
 	begin_call(s);
 	if (s->kind == K_CHDIR || s->kind == K_CHROOT)
@@ -255,6 +261,12 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 	n = put_ways(s, n);
 	emit_keyed(s, n);
 	return 0;
+}
+
+/* Reports the call in s with the kernel's own path. */
+static __always_inline int report_path(struct scratch *s, u64 mnt, u64 dentry)
+{
+	return repeats_path(s, mnt, dentry) ? 0 : send_path(s, mnt, dentry);
 }
 
 static __always_inline int report_file(struct scratch *s, u64 file)
@@ -612,7 +624,47 @@ static __always_inline int shares_descriptors(struct scratch *s)
 	return m && m->shared & SHARED_DESCRIPTORS;
 }
 
-/* Claims the call in s, which opened a file, where its name does not lead to that file now: another task may
+/* Tells repeats of the open in s apart by its name, too, and by where that begins. So those of one name that came
+ * to one file are compared once, and again after a while, since others than the session may rename. */
+__noinline int key_name(struct scratch *s)
+{
+	u64 at, name = mix(seed, bpf_jiffies64() >> 8);
+	struct path from = {};
+	struct note *note;
+	u32 i, n, bits;
+	u8 first;
+
+	if (!s)
+		return 0;
+	at = arg(s, row(s)->path);
+	note = only_note(s, at);
+	n = note ? note->len : SHORT + 1;
+	if (note && n <= SHORT) {
+		first = note->name[0];
+		asm volatile("" : "+r"(n)); /* or the compiler leaves the bound out that Linux 6.1 sees */
+#pragma clang loop unroll(disable)
+		for (i = 0; i < SHORT && i < n; i += 8)
+			name = mix(name, get8(&note->name[i]));
+	} else {
+		bits = s->bits;
+		s->hash.a = s->hash.b = seed;
+		if (!note || copy_note(s, IN_AT, at) != n)
+			take_string(s, IN_AT, at);
+		else
+			hash_string(s, IN_AT, n);
+		s->bits = bits;
+		first = s->data[IN_AT];
+		name = mix(name, s->hash.a);
+	}
+	root_of(bpf_get_current_task_btf(), &from);
+	name = mix(name, place(s, &from));
+	if (first != '/' && !dir_of(row(s)->dfd == NOARG ? -100 : (s32)arg(s, row(s)->dfd), &from))
+		name = mix(name, place(s, &from));
+	s->how = mix(s->how, name);
+	return 0;
+}
+
+/* Claims the open in s, of which s->how has the name, where that does not lead to the file now: another task may
  * have put it on the descriptor. What cannot be looked up is taken for such. */
 __noinline int compare_opened(struct scratch *s, u64 dentry)
 {
@@ -621,13 +673,15 @@ __noinline int compare_opened(struct scratch *s, u64 dentry)
 	struct resolve *r;
 	u32 bits;
 
-	if (!s || !shares_descriptors(s))
+	if (!s)
 		return 0;
 	r = &s->resolve;
 	bits = s->bits;
 	take_given(s, &g, arg(s, row(s)->path), row(s)->dfd == NOARG ? -100 : (s32)arg(s, row(s)->dfd));
 	s->bits = bits;
+	s->walk.have = 0;
 	r->follow = r->exact = 1;
+	r->made_up = g.skip;
 	r->changes = r->ways = r->sb = 0;
 	r->keep = (BPF_CORE_READ(d, d_inode, i_mode) & 0170000) == 0120000;
 	resolve(s, g.from, ROOM_AT, &g.base, &g.root);
@@ -636,12 +690,12 @@ __noinline int compare_opened(struct scratch *s, u64 dentry)
 		if (r->mnt)
 			bpf_loop(8, cross, &s, 0);
 	}
+	if (r->made_up) /* where the next of the same name leads is told by descriptors */
+		s->has_slot = 0;
 	if (arg(s, row(s)->flags) & 020000000 /* __O_TMPFILE */)
 		d = BPF_CORE_READ(d, d_parent);
-	if (!r->missing && !r->lost && r->dentry == d)
-		return 0;
-	s->bits |= B_CLAIMED;
-	s->how = mix(s->how, B_CLAIMED);
+	if (r->missing || r->lost || r->dentry != d)
+		s->bits |= B_CLAIMED;
 	return 0;
 }
 

@@ -299,6 +299,7 @@ static __always_inline int follow(struct scratch *s, struct dentry *d, struct in
 		n = bpf_probe_read_kernel_str(&s->data[COMPOSE_AT], 4096, (void *)link);
 	else if (r->exact)
 		n = proc_link(s, (u64)d);
+	r->made_up |= !link;
 	if (n == JUMPED) {
 		r->at += r->len;
 		r->target = r->dentry;

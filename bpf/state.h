@@ -76,6 +76,7 @@ struct resolve {
 	u32 follow; /* a link as the last part, too */
 	u32 exact;  /* links of proc are followed, for the comparison with the file that was opened */
 	u32 keep;   /* a link as the last part is what was opened */
+	u32 made_up; /* a link of proc was followed */
 	struct dentry *target; /* the last part */
 	u64 name, in; /* of a link of proc, and of its directory: here, as Linux 6.1 has no room on the stack */
 	u32 ways;   /* how many of way are set */

@@ -67,7 +67,6 @@ const (
 	WordsVarMountedBit     = "mounted_bit"
 	WordsVarNameCache      = "name_cache"
 	WordsVarNameCacheFound = "name_cache_found"
-	WordsVarNameSiteCount  = "name_site_count"
 	WordsVarNameSites      = "name_sites"
 	WordsVarNameWords      = "name_words"
 	WordsVarSeed           = "seed"
@@ -182,7 +181,6 @@ type WordsVariableSpecs struct {
 	MountedBit     *ebpf.VariableSpec `ebpf:"mounted_bit"`
 	NameCache      *ebpf.VariableSpec `ebpf:"name_cache"`
 	NameCacheFound *ebpf.VariableSpec `ebpf:"name_cache_found"`
-	NameSiteCount  *ebpf.VariableSpec `ebpf:"name_site_count"`
 	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
 	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
 	Seed           *ebpf.VariableSpec `ebpf:"seed"`
@@ -275,7 +273,6 @@ type WordsVariables struct {
 	MountedBit     *ebpf.Variable `ebpf:"mounted_bit"`
 	NameCache      *ebpf.Variable `ebpf:"name_cache"`
 	NameCacheFound *ebpf.Variable `ebpf:"name_cache_found"`
-	NameSiteCount  *ebpf.Variable `ebpf:"name_site_count"`
 	NameSites      *ebpf.Variable `ebpf:"name_sites"`
 	NameWords      *ebpf.Variable `ebpf:"name_words"`
 	Seed           *ebpf.Variable `ebpf:"seed"`

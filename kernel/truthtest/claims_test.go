@@ -125,6 +125,33 @@ func TestFilesPutOnNewDescriptors(t *testing.T) {
 	}
 }
 
+// The same where the name has led to the other file before, so that the open is like one that was right.
+func TestFilesPutWhereTheNameLedBefore(t *testing.T) {
+	const asked, other = 100_001, 20_001 // each once to be at hand
+	asEach(t, users, func(t *testing.T, as user) {
+		dir := t.TempDir()
+		r := as.record(t, dir, helper, "replaced-known")
+		var opened, claimed, all uint64
+		for i := range r.events {
+			e := &r.events[i]
+			switch {
+			case e.Kind != schema.KindOpen || e.Failed() || e.Creates() || !strings.HasPrefix(e.Value, dir+"/"):
+				continue
+			case e.Claimed:
+				claimed += e.Times()
+			case e.Value == dir+"/other":
+				opened += e.Times()
+			}
+			all += e.Times()
+		}
+		if opened > other || opened == 0 || all > asked+other {
+			t.Errorf("%d opens of another file are said, %d were made; %d are claimed; %d in all",
+				opened, other, claimed, all)
+		}
+		t.Logf("%d of %d are claimed, %d said of other", claimed, all, opened)
+	})
+}
+
 // What the kernel keeps no such copy of is claimed where another could have changed it.
 func TestWhatIsReadFromSharedMemoryIsClaimed(t *testing.T) {
 	for _, c := range []struct {

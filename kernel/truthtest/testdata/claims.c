@@ -168,11 +168,25 @@ void removals_racing(void) { removals(1); }
 
 static volatile int replacing, opening;
 
+/* Keeps the calling thread on its CPU, as that counts repeats, or lets it go. */
+static void stay(int here)
+{
+	cpu_set_t cpus;
+
+	memset(&cpus, 0xff, sizeof(cpus));
+	if (here) {
+		CPU_ZERO(&cpus);
+		CPU_SET(sched_getcpu(), &cpus);
+	}
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+}
+
 /* Puts another file on the descriptor once for each open, a little later each time. */
 static void *replace(void *file)
 {
 	unsigned wait = 0;
 
+	stay(0);
 	while (replacing) {
 		if (!opening)
 			continue;
@@ -187,24 +201,36 @@ static void *replace(void *file)
 	return 0;
 }
 
-/* Opens files by all kinds of names, onto the least free descriptor. */
-static void open_named(int other)
+/* Opens the file onto the least free descriptor, which the other thread knows of. */
+static void open_in_place(const char *name, int flags)
 {
-	static const char *const names[] = {"asked", "./asked", "d/../asked", "link", "d/link", "/proc/self/cwd/asked"};
-	int held[PLACE], n = 0, fd;
+	int fd;
+
+	close(PLACE);
+	opening = 1;
+	fd = open(name, flags);
+	opening = 0;
+	if (fd != PLACE)
+		close(fd);
+}
+
+/* Takes all descriptors below PLACE. */
+static void leave_place(int other)
+{
+	int fd;
 
 	while ((fd = dup(other)) < PLACE && fd >= 0)
-		held[n++] = fd;
-	for (int i = 0; i < 20000; i++) {
-		close(PLACE);
-		opening = 1;
-		fd = open(names[i % 6], O_RDONLY | (i % 12 < 6 ? O_CLOEXEC : 0));
-		opening = 0;
-		if (fd != PLACE)
-			close(fd);
-	}
-	while (n)
-		close(held[--n]);
+		;
+	close(fd);
+}
+
+/* Opens files by all kinds of names. */
+static void open_named(void)
+{
+	static const char *const names[] = {"asked", "./asked", "d/../asked", "link", "d/link", "/proc/self/cwd/asked"};
+
+	for (int i = 0; i < 20000; i++)
+		open_in_place(names[i % 6], O_RDONLY | (i % 12 < 6 ? O_CLOEXEC : 0));
 }
 
 static void replacements(int racing)
@@ -218,7 +244,8 @@ static void replacements(int racing)
 	replacing = racing;
 	if (racing)
 		must(!pthread_create(&t, 0, replace, &other), "thread");
-	open_named(other);
+	leave_place(other);
+	open_named();
 	replacing = 0;
 	if (racing)
 		pthread_join(t, 0);
@@ -227,6 +254,44 @@ static void replacements(int racing)
 /* Whether a thread has put another file on the descriptor before the call returns. */
 void replaced(void) { replacements(1); }
 void replaced_alone(void) { replacements(0); }
+
+#define NAMED (PLACE - 1)
+
+/* The same, by a name that led to the other file shortly before: a link's, or a descriptor's. */
+static void known(const char *name, int asked, int other, int exchanged)
+{
+	for (int i = 0; i < 1000; i++) {
+		must(dup2(other, NAMED) == NAMED, "dup2");
+		for (int n = 0; n < 10; n++)
+			close(open(name, O_RDONLY));
+		must(dup2(asked, NAMED) == NAMED, "dup2");
+		must(!exchanged || !syscall(SYS_renameat2, AT_FDCWD, "link", AT_FDCWD, "new", 2), "exchange");
+		for (int n = 0; n < 50; n++)
+			open_in_place(name, O_RDONLY);
+		must(!exchanged || !syscall(SYS_renameat2, AT_FDCWD, "link", AT_FDCWD, "new", 2), "exchange");
+	}
+}
+
+void replaced_known(void)
+{
+	char name[32];
+	int asked, other;
+	pthread_t t;
+
+	sprintf(name, "/proc/self/fd/%d", NAMED);
+	close(touch("asked"));
+	close(touch("other"));
+	must((asked = open("asked", O_RDWR)) >= 0 && (other = open("other", O_RDWR)) >= 0, "files");
+	must(!symlink("other", "link") && !symlink("asked", "new"), "names");
+	leave_place(other);
+	replacing = 1;
+	must(!pthread_create(&t, 0, replace, &other), "thread");
+	stay(1);
+	known("link", asked, other, 1);
+	known(name, asked, other, 0);
+	replacing = 0;
+	pthread_join(t, 0);
+}
 
 /* Sets an attribute whose name is in memory that another may change. */
 static void attribute(int flags)

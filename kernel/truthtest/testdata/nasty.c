@@ -214,6 +214,7 @@ int main(int argc, char **argv)
 		{"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
 		{"changed-in-file", changed_in_file}, {"removals-alone", removals_alone},
 		{"removals-racing", removals_racing}, {"replaced", replaced}, {"replaced-alone", replaced_alone},
+		{"replaced-known", replaced_known},
 		{"attribute-alone", attribute_alone},
 		{"attribute-shared", attribute_shared}, {"through-links", through_links},
 		{"flipped-modes", flipped_modes}, {"flipped-namespaces", flipped_namespaces},

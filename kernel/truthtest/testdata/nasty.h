@@ -25,7 +25,7 @@ void changed_by_clone(void);
 void changed_in_shared(void);
 void changed_in_file(void);
 void removals_alone(void);
-void removals_racing(void), replaced(void), replaced_alone(void);
+void removals_racing(void), replaced(void), replaced_alone(void), replaced_known(void);
 void attribute_alone(void);
 void attribute_shared(void);
 void through_links(void);
