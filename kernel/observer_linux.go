@@ -273,16 +273,11 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 func (o *Observer) pump(q *backlog.Queue) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	addProcessors(1) // which reader.wait keeps
-	defer addProcessors(-1)
 	p := newPriority()
 	defer p.close()
 	came := 0
 	put := func(raw []byte) error {
-		if came++; came == muchRead+1 { // it may be long until the rings are empty
-			p.came(came)
-			came = 1
-		}
+		came++
 		q.Put(raw)
 		return nil
 	}
@@ -310,7 +305,7 @@ func (o *Observer) pump(q *backlog.Queue) error {
 				return err
 			}
 		}
-		more, err := o.rd.wait(interval, interval == pollInterval)
+		more, err := o.rd.wait(interval)
 		if err != nil {
 			return err
 		}

@@ -4,9 +4,7 @@ package kernel
 
 import (
 	"os"
-	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,15 +56,6 @@ func (p *priority) close() {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, p.was)
 		renice(othersNice, 0)
 	}
-}
-
-var processors sync.Mutex // guards runtime.GOMAXPROCS, which reads and changes in two steps
-
-// addProcessors gives Go's scheduler n more processors.
-func addProcessors(n int) {
-	processors.Lock()
-	defer processors.Unlock()
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
 // renice changes the nice value of all threads that have the old one. What they start never has a negative one:

@@ -225,37 +225,17 @@ func recordTime(raw []byte) uint64 {
 	return le.Uint64(raw[offTime:])
 }
 
-// wait returns true when there is something to drain, and false after d. If keep is set, Go's scheduler is not told
-// that the thread waits, which keeps its processor: on a busy machine it would get another one only when a thread
-// that has one gets its turn. The runtime's signal ends the wait where it stops all threads.
-func (r *reader) wait(d time.Duration, keep bool) (bool, error) {
+// wait returns true when there is something to drain, and false after d.
+func (r *reader) wait(d time.Duration) (bool, error) {
 	fds := r.fds
-	for end := time.Now().Add(d); ; {
-		n, err := poll(fds[:], max(0, time.Until(end)), keep)
-		if err == unix.EINTR && time.Now().Before(end) {
-			continue
-		}
-		if err != nil && err != unix.EINTR {
-			return false, fmt.Errorf("wait for the ring buffers: %w", err)
-		}
-		if n > 0 && fds[lanes].Revents != 0 {
-			_, _ = unix.Read(int(fds[lanes].Fd), make([]byte, 8)) // of whoever sets stop, it is set by now
-		}
-		return n > 0, nil
+	n, err := unix.Poll(fds[:], int(d/time.Millisecond))
+	if err != nil && err != unix.EINTR {
+		return false, fmt.Errorf("wait for the ring buffers: %w", err)
 	}
-}
-
-func poll(fds []unix.PollFd, d time.Duration, keep bool) (int, error) {
-	t := unix.NsecToTimespec(int64(d))
-	if !keep {
-		return unix.Ppoll(fds, &t, nil)
+	if n > 0 && fds[lanes].Revents != 0 {
+		_, _ = unix.Read(int(fds[lanes].Fd), make([]byte, 8)) // of whoever sets stop, it is set by now
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)),
-		uintptr(unsafe.Pointer(&t)), 0, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
+	return n > 0, nil
 }
 
 // wake ends one wait at once.
