@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -201,8 +202,51 @@ func (s *site) running(worker string) {
 		if len(open) > 0 {
 			return
 		}
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > 2*time.Minute {
 			s.Fatalf("%s runs nothing", worker)
+		}
+	}
+}
+
+// open are the tokens of the tries that the worker began and that have no verdict yet.
+func (s *site) open(worker string) map[string]bool {
+	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
+	open := map[string]bool{}
+	for _, l := range lines {
+		if l.Kind == ledger.Began && l.Worker == worker {
+			open[l.Token] = true
+		} else if l.Kind == ledger.Verdict {
+			delete(open, l.Token)
+		}
+	}
+	return open
+}
+
+// lost is how many tries were given up because nothing was heard of the worker.
+func (s *site) lost(worker string) (n int) {
+	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
+	for _, l := range lines {
+		if l.Kind == ledger.Verdict && l.Verdict.Class == schema.SuiteWorkerLost && l.Verdict.Host != nil &&
+			l.Verdict.Host.Worker == worker {
+			n++
+		}
+	}
+	return n
+}
+
+// loses does harm to a worker that runs something, and waits until the coordinator gives that up. If all that it ran
+// had ended before, it heals the worker and does it again.
+func (s *site) loses(worker string, harm, heal func()) {
+	s.Helper()
+	for before := s.lost(worker); ; heal() {
+		s.running(worker)
+		harm()
+		for held := s.open(worker); len(held) > 0; time.Sleep(20 * time.Millisecond) {
+			open := s.open(worker)
+			maps.DeleteFunc(held, func(token string, _ bool) bool { return !open[token] })
+		}
+		if s.lost(worker) > before {
+			return
 		}
 	}
 }
@@ -294,6 +338,34 @@ func (s *site) cluster(n int) (nodes []*process, url string) {
 	return nodes, strings.Join(urls, ",")
 }
 
+// gathered waits until so many servers can keep a stream: a coordinator waits a few seconds for them, which are too few
+// where the machine is busy.
+func (s *site) gathered(url string, servers int) {
+	s.Helper()
+	a := carrier.Access{URL: url, TokenFile: filepath.Join(s.dir, "coordinator.token")}
+	try := func() error {
+		nc, err := a.Connect("", "")
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err == nil {
+			_, err = js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "GATHERED", Replicas: servers})
+		}
+		if err == nil {
+			err = js.DeleteStream(s.Context(), "GATHERED")
+		}
+		return err
+	}
+	for began, err := time.Now(), try(); err != nil; err = try() {
+		if time.Since(began) > 2*time.Minute {
+			s.Fatalf("the servers do not find each other: %v", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 // streams are the names of the streams in NATS.
 func (s *site) streams(url string) (names []string) {
 	s.Helper()
@@ -325,9 +397,12 @@ func TestASuiteOverThreeServers(t *testing.T) {
 attempts: %d
 retries: 20
 tasks: [{name: t, command: "true"}]
-agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1.2}]
+agents:
+- {name: fast, command: touch it}
+- {name: slow, command: 'sleep 1; while [ -e "$HOME/hold" ]; do sleep 0.1; done'}
 `, n/2))
 	nodes, url := s.cluster(3)
+	s.gathered(url, 3)
 	coordinator := s.run("--jobs", "0", "--lease", "3s", "--nats", url, "--token-file", "coordinator.token")
 	w1 := s.worker("w1", url, "--token-file", "w1.token", "--jobs", "2")
 	w2 := s.worker("w2", url, "--token-file", "w2.token", "--jobs", "2")
@@ -338,16 +413,16 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1.2}]
 	dead := nodes[random.IntN(3)]
 	dead.kill()
 	s.until(2)
-	s.running("w1")
-	w1.kill()
-	w1.start()
-	coordinator.said.await(t, "nothing was heard of its worker")
+	hold := s.file("hold", "") // what slow runs does not end
+	s.loses("w1", func() { w1.kill(); w1.start() }, func() {})
 	dead.start()
-	s.running("w2")
-	w2.signal(syscall.SIGSTOP)
+	s.loses("w2", func() { w2.signal(syscall.SIGSTOP) }, func() { w2.signal(syscall.SIGCONT) })
 	coordinator.said.await(t, "nothing has been heard of the worker w2 for 3s")
 	coordinator.kill()
 	w2.signal(syscall.SIGCONT)
+	if err := os.Remove(hold); err != nil {
+		t.Fatal(err)
+	}
 	coordinator.start()
 	if err := coordinator.cmd.Wait(); err != nil {
 		t.Errorf("the suite ended with %v", err)
