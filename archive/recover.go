@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -147,9 +148,11 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	}
 	sources, found = append(sources, integrity), slices.Concat(found, planted, unmade)
 	// Where no checkpoint covers run.json, nobody knows whose choice the outputs in it are: the bundle replaces no file
-	// but that of an earlier recovery, and the result goes nowhere else.
-	if len(points.runs) == 0 {
-		run.ResultOutput = ""
+	// but that of an earlier recovery, and the result none.
+	if len(points.runs) == 0 && run.ResultOutput != "" {
+		if _, err := os.Lstat(run.ResultOutput); !errors.Is(err, fs.ErrNotExist) {
+			run.ResultOutput = ""
+		}
 	}
 	replace := opt.Output != "" || len(points.runs) > 0 || isBundleOf(run.Output, runID)
 	out, err := OpenOutput(run.Output, replace)
