@@ -150,5 +150,5 @@ func TestJoiningLate(t *testing.T) {
 	if !blindSpot(t, r, movedTasks) {
 		t.Error("the blind spot was not exercised")
 	}
-	r.claims(t)
+	r.claims(t, "process_moved_in")
 }
