@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/suite"
+	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -58,8 +60,14 @@ func (a *app) statusCommand() *cobra.Command {
 
 // notASuite is an error about a directory that cannot be read as that of a suite.
 func notASuite(err error) error {
-	return console.ExitError{Code: suite.ExitBadInput,
-		Err: console.WithHint(err, "name the directory that assay-suite run --dir was given")}
+	hint := "name the directory that assay-suite run --dir was given"
+	switch {
+	case errors.Is(err, ledger.ErrDamaged):
+		hint = "restore the ledger from a copy, or run the suite in another directory"
+	case errors.Is(err, ledger.ErrNewer):
+		hint = "use the assay-suite that wrote it, or a newer one"
+	}
+	return console.ExitError{Code: suite.ExitBadInput, Err: console.WithHint(err, "%s", hint)}
 }
 
 func (a *app) showCommand() *cobra.Command {
