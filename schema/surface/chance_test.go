@@ -10,9 +10,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// However the letters fall, a generator's name comes to one pattern below a directory for temporary files, so that
-// two runs that draw other letters have one surface. Only a piece of digits alone, or one that is a date, may be a
-// count that somebody chose: "apart" says how many of a million names have one.
+// However the letters fall, a generator's name comes to one pattern, so that two runs that draw other letters have
+// one surface. Only a piece of digits alone, or one that is a date, may be a count that somebody chose: "apart" says
+// how many of a million names have one.
 func TestEveryDrawComesToOnePattern(t *testing.T) {
 	const names = 20_000
 	nofollow := uint64(0o400000)
@@ -40,6 +40,9 @@ func TestEveryDrawComesToOnePattern(t *testing.T) {
 	mkdtemp := func(path string) *schema.KernelEvent {
 		return &schema.KernelEvent{Kind: schema.KindMkdir, PID: 7, ExecID: 2, Value: path, Mode: 0o700, HasResult: true}
 	}
+	mkdir := func(path string) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: schema.KindMkdir, PID: 7, ExecID: 2, Value: path, Mode: 0o777, HasResult: true}
+	}
 	for _, c := range []struct {
 		who, before, after string
 		make               func(path string) *schema.KernelEvent
@@ -55,6 +58,9 @@ func TestEveryDrawComesToOnePattern(t *testing.T) {
 		{who: "mkstemp, behind a word", before: "/var/tmp/report-", make: mkstemp, draw: six, apart: 20},
 		{who: "mkstemps", before: "/tmp/report-", after: ".txt", make: mkstemp, draw: six, apart: 20},
 		{who: "mkstemps, before a word", before: "/tmp/foo", after: ".backup", make: mkstemp, draw: six, apart: 20},
+		{who: "mkstemp, elsewhere", before: "/w/st", make: mkstemp, draw: six, apart: 20},
+		{who: "mkdtemp, elsewhere", before: "/w/t-", make: mkdtemp, draw: six, apart: 20},
+		{who: "cargo", before: "/w/target", make: mkdir, draw: six, apart: 20},
 		{who: "Node's mkdtemp", before: "/tmp/foo-", make: mkdtemp, draw: six, apart: 20},
 		{who: "mktemp", before: "/tmp/tmp.", make: mkstemp, draw: drawing(10, alnum)},
 		{who: "mktemp, left", before: "/tmp/tmp.", make: mkstemp, draw: drawing(10, alnum), stays: true},
@@ -124,7 +130,7 @@ func TestEveryDrawComesToOnePattern(t *testing.T) {
 // Behind a prefix, too, a word that people name files by is one.
 func TestWordsBehindAPrefix(t *testing.T) {
 	for _, path := range []string{"/tmp/id_rsa_backup", "/tmp/x_password", "/tmp/CustomerDatabase",
-		"/tmp/my-secrets.txt", "/tmp/tmpdatabase"} {
+		"/tmp/my-secrets.txt", "/tmp/tmpdatabase", "/w/my-password"} {
 		made := &schema.KernelEvent{Kind: schema.KindOpen, PID: 7, Value: path, Flags: 0o302, Mode: 0o600,
 			HasResult: true, Result: 3}
 		gone := &schema.KernelEvent{Kind: schema.KindUnlink, PID: 7, Value: path, HasResult: true}
@@ -140,6 +146,25 @@ func TestWordsBehindAPrefix(t *testing.T) {
 	for _, w := range words {
 		if len(w) < 6 {
 			t.Errorf("%s is too short to be no chance", w)
+		}
+	}
+}
+
+// Eight letters of a prefix and a piece are no whole name of Python's, which only its maker touches: zip writes to its
+// file under the old name after it was renamed, and gcc tells its children the name of one.
+func TestAShortNameIsSharedWithOthers(t *testing.T) {
+	for _, path := range []string{"/w/zinabora", "/tmp/ccnabora"} {
+		got := surfaceOf(t,
+			&schema.KernelEvent{Kind: schema.KindOpen, PID: 7, ExecID: 2, Value: path, Flags: 0o302, Mode: 0o600,
+				Created: true, HasResult: true, Result: 3},
+			&schema.KernelEvent{Kind: schema.KindOpen, PID: 8, ExecID: 3, Value: path, HasResult: true, Result: 3},
+			&schema.KernelEvent{Kind: schema.KindRename, PID: 7, ExecID: 2, Value: path, Target: "/w/a.zip", HasResult: true},
+			&schema.KernelEvent{Kind: schema.KindWrite, PID: 7, ExecID: 2, Value: path, Repeat: true},
+		).FilesystemPaths
+		want := []string{"/w/a.zip", path[:len(path)-6] + "<random>"}
+		slices.Sort(want)
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", path, got)
 		}
 	}
 }

@@ -63,6 +63,7 @@ var makers = []maker{
 	{"fswatch-probe-", 6, alnum, []string{""}, true, "Claude Code"},
 	{"rmeta", 6, alnum, []string{""}, true, "rustc"},
 	{"rustc", 6, alnum, []string{""}, true, "rustc"},
+	{"target", 6, alnum, []string{""}, true, "cargo"},
 }
 
 // makersFirst has the first bytes of their names.
@@ -293,13 +294,10 @@ func randomPart(base string, n int, alphabet string, drawn bool) (name string) {
 	return name
 }
 
-// drawn reports whether e, which makes path, does it as mkstemp(3), mkdtemp(3) and their like do, below a
-// directory for temporary files. Whoever chooses a name seldom asks for all of that.
-func drawn(e *schema.KernelEvent, path string) bool {
-	switch {
-	case !below(temporaryDirs, path):
-		return false
-	case e.Kind == schema.KindMkdir:
+// drawn reports whether e makes a file as mkstemp(3) does, or a directory as mkdtemp(3) does. Whoever chooses
+// a name seldom asks for all of that.
+func drawn(e *schema.KernelEvent) bool {
+	if e.Kind == schema.KindMkdir {
 		return e.Mode == 0o700
 	}
 	return e.Kind == schema.KindOpen && e.Flags&openExcl != 0 && e.Flags&3 == openRdwr && e.Mode == 0o600

@@ -179,7 +179,7 @@ type made struct {
 	base string // what the surface has in place of the last part of its path, if it is random
 	sure bool   // its making shows that it is: nothing waits
 	held map[string]struct{}
-	// maker is set where a random name looks like a word once in twelve times:
+	// maker is set where a name that is random as a whole looks like a word:
 	// Python tries a temporary directory with a file of such a name, makes it,
 	// writes to it and removes it. It is the process instance that made it; what
 	// anything else touches has the name that it was given.
@@ -217,7 +217,8 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 		}
 	} else if name := byPID(base, strconv.FormatUint(uint64(e.PID), 10)); name != "" {
 		m.base, m.sure = name, true
-	} else if name := byMaker(base, byDrawing); name != "" && drawn(e, n) && !b.spelled(randomPiece(base, name)) {
+	} else if name := byMaker(base, byDrawing); name != "" && below(temporaryDirs, n) && drawn(e) &&
+		!b.spelled(randomPiece(base, name)) {
 		m.base, m.sure = name, true // also if it stays
 		b.madePiece(randomPiece(base, name))
 	} else if m.base = b.generated(e, n); m.base == "" {
@@ -225,7 +226,7 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	}
 	if e.Kind == schema.KindMkdir {
 		b.dirs++
-	} else if !m.sure && len(base) == 8 && looksChosen(base) {
+	} else if m.base == "<random>" && len(base) == 8 && looksChosen(base) {
 		m.maker = e.ExecID
 	}
 	b.temp[n] = m
@@ -249,9 +250,9 @@ func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
 	}
 	_, perl := b.perls[e.ExecID]
 	if e.Kind == schema.KindOpen {
-		name = madeByMkstemp(path, perl, drawn(e, path), e.Flags, e.Mode)
+		name = madeByMkstemp(path, perl, drawn(e), e.Flags, e.Mode)
 	} else {
-		name = madeByMkdtemp(path, perl, drawn(e, path), e.Mode)
+		name = madeByMkdtemp(path, perl, drawn(e), e.Mode)
 	}
 	if name == "" {
 		return ""
