@@ -120,6 +120,8 @@ type Coordinator struct {
 	tokens    map[string]*try
 	examined  chan examination
 	examining int
+	judged    chan judged // see rejudge
+	judging   int
 	refused   int        // messages
 	fetching  sync.Mutex // held while a bundle is fetched
 	full      bool       // the disk is, and that was said
@@ -148,7 +150,7 @@ type attempt struct {
 	open    *try
 	verdict *schema.SuiteTry // nil: not yet
 	next    time.Time        // when the next try may be opened
-	before  *earlier         // see rejudge; nil: nothing can be judged again
+	before  *earlier         // to be judged again, see rejudge; nil: nothing
 }
 
 // openedTry is what the ledger says of a try that was opened.
@@ -209,7 +211,7 @@ func Open(c Config) (*Coordinator, error) {
 		return nil, err
 	}
 	co := &Coordinator{Config: c, ledger: l, life: newToken(), asks: asks, tokens: map[string]*try{},
-		examined: make(chan examination), hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
+		examined: make(chan examination), judged: make(chan judged), hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
 		programs: map[string]string{}, inputs: map[cell]string{}, longest: map[cell]float64{},
 		turns: map[string]int{}, workers: map[string]*helper{}, pause: firstPause, now: time.Now}
 	if cut > 0 {
@@ -461,13 +463,15 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 			<-c.examined
 			c.examining--
 		}
+		for c.judging > 0 {
+			<-c.judged
+			c.judging--
+		}
 	}()
 	if err := c.bury(); err != nil {
 		return err
 	}
-	if err := c.rejudge(ctx); err != nil {
-		return err
-	}
+	c.rejudge(ctx)
 	for _, t := range c.tokens {
 		if !t.began {
 			c.unasked = append(c.unasked, t)
@@ -483,7 +487,7 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 				return err
 			}
 		}
-		if len(c.tokens) == 0 && c.examining == 0 && (ctx.Err() != nil || !c.waiting()) {
+		if len(c.tokens) == 0 && c.examining == 0 && c.judging == 0 && (ctx.Err() != nil || !c.waiting()) {
 			return nil
 		}
 		var err error
@@ -497,6 +501,9 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 		case e := <-c.examined:
 			c.examining--
 			err = c.conclude(e)
+		case j := <-c.judged:
+			c.judging--
+			err = c.again(ctx, j)
 		case <-tick.C:
 			err = c.expire(kill)
 		case <-stopped:
@@ -623,13 +630,13 @@ func (c *Coordinator) attend(name string, h *Hello, refused string) {
 	c.workers[h.Life] = &helper{name, max(0, slots), c.now()} // one that left is missed without a word
 }
 
-// room is how many tries may be open.
+// room is how many tries may be open. What is judged again takes the place of what this process would run.
 func (c *Coordinator) room() int {
-	n := c.Slots
+	n := max(0, c.Slots-c.judging)
 	for _, w := range c.workers {
 		n += 2 * w.slots
 	}
-	if n > 0 {
+	if n > 0 || c.Slots > 0 {
 		c.alone = false
 	} else if !c.alone {
 		c.alone = true
@@ -641,7 +648,7 @@ func (c *Coordinator) room() int {
 // wants reports whether the attempt needs another try.
 func (c *Coordinator) wants(a *attempt) bool {
 	switch {
-	case a.open != nil, a.verdict != nil && a.verdict.Verdict != schema.SuiteInfrastructure:
+	case a.open != nil, a.before != nil, a.verdict != nil && a.verdict.Verdict != schema.SuiteInfrastructure:
 		return false
 	}
 	return c.spent(a) < c.most(a) && c.stopped(a) == nil

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -38,6 +39,7 @@ type stage struct {
 	ended     chan error
 	c         *Coordinator
 	later     atomic.Int64 // how far the clock is ahead, in nanoseconds
+	looked    atomic.Int64 // how often the coordinator has looked whether the carrier is there
 
 	mu     sync.Mutex
 	stored map[string]string            // bundles, by name
@@ -58,7 +60,14 @@ func (s *stage) Taken(context.Context, uint64) (bool, error) { return true, nil 
 
 func (s *stage) Recall(context.Context) error { return nil }
 
-func (s *stage) Up() bool { return true }
+func (s *stage) Up() bool { s.looked.Add(1); return true }
+
+// expires waits until a coordinator to which nobody talks has looked at its leases: it looks for the carrier then, and
+// once more before it waits for what comes next.
+func (s *stage) expires() {
+	for began := s.looked.Load(); s.looked.Load() < began+4; time.Sleep(time.Millisecond) {
+	}
+}
 
 func (s *stage) Fetch(_ context.Context, name string, _ int64, w io.Writer) error {
 	s.mu.Lock()
@@ -91,8 +100,8 @@ func (s *stage) examineText(_ context.Context, e Exam) (*Examined, error) {
 		Result: &schema.Result{Outcome: schema.OutcomeExited, ExitCode: &code}}, nil
 }
 
-// run runs the suite of the text, in dir, until stop is called.
-func play(t *testing.T, dir, text string, lease time.Duration) (s *stage, stop func()) {
+// play runs the suite of the text, in dir, until stop is called. set may change the configuration.
+func play(t *testing.T, dir, text string, lease time.Duration, set ...func(*Config)) (s *stage, stop func()) {
 	t.Helper()
 	file := filepath.Join(dir, "suite.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -105,10 +114,14 @@ func play(t *testing.T, dir, text string, lease time.Duration) (s *stage, stop f
 	s = &stage{T: t, dir: dir, published: make(chan *Work, 100), told: make(chan carrier.Message, 100),
 		asked: make(chan Question, 100), verdicts: make(chan *schema.SuiteTry, 100), ended: make(chan error, 1),
 		stored: map[string]string{}, labels: map[string]map[string]string{}}
-	s.c, err = Open(Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Hub: s, Told: s.told,
+	config := Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Hub: s, Told: s.told,
 		Asked: s.asked, Examine: s.examineText,
 		OnVerdict: func(_ Attempt, v *schema.SuiteTry) { s.verdicts <- v },
-		OnNote:    func(n string) { s.notes = append(s.notes, n) }})
+		OnNote:    func(n string) { s.notes = append(s.notes, n) }}
+	for _, change := range set {
+		change(&config)
+	}
+	s.c, err = Open(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,13 +232,59 @@ func TestAStoppedCoordinatorLosesNothing(t *testing.T) {
 	defer stop()
 	w := <-s.published
 	s.begin(w)
-	time.Sleep(3 * tickTime) // it has looked at leases
+	s.expires()
 	s.later.Add(int64(2 * hang))
-	time.Sleep(3 * tickTime)
+	s.expires()
 	if over := s.ask("", w.Token).Over; len(over) > 0 {
 		t.Errorf("the try is over")
 	}
 	s.end(w, "0")
+	s.over()
+}
+
+// While attempts are judged again, workers get answers, and what they do gets its verdict.
+func TestAttemptsAreJudgedAgainBesideOthers(t *testing.T) {
+	dir := t.TempDir()
+	text := func(hidden string, attempts int) string {
+		return fmt.Sprintf("name: stage\nattempts: %d\ntasks: [{name: t, command: \"true\", hidden: [%s]}]\n"+
+			"agents: [{name: a, command: \"true\"}]\n", attempts, hidden)
+	}
+	s, stop := play(t, dir, text("one", 1), hang)
+	w := <-s.published
+	s.begin(w)
+	s.end(w, "0")
+	s.over()
+	stop()
+	first := runID(w.Token)
+
+	release := make(chan bool)
+	s, stop = play(t, dir, text("two", 2), hang, func(c *Config) {
+		c.Slots = 2
+		exam := c.Examine
+		c.Examine = func(ctx context.Context, e Exam) (*Examined, error) {
+			if e.Evaluation != nil { // it is judged again
+				<-release
+			}
+			return exam(ctx, e)
+		}
+	})
+	defer stop()
+	w = <-s.published
+	if w.Attempt.Attempt != 2 {
+		t.Errorf("%s runs again", w.Attempt)
+	}
+	if over := s.ask("", w.Token).Over; len(over) > 0 {
+		t.Error("the try is over")
+	}
+	s.begin(w)
+	s.end(w, "0")
+	if v := <-s.verdicts; v.Judged != 0 || v.Verdict != schema.SuitePassed {
+		t.Errorf("the first verdict is %+v", v)
+	}
+	close(release)
+	if v := <-s.verdicts; v.Judged != 1 || v.RunID != first {
+		t.Errorf("what was judged again has the verdict %+v", v)
+	}
 	s.over()
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/runner/workspace"
@@ -57,60 +56,54 @@ func (c *Coordinator) before(a Attempt, all []schema.SuiteTry, then map[string]m
 	return e
 }
 
-// rejudge judges again what was done before an edit that changed nothing for the agents. What cannot be judged runs
-// again.
-func (c *Coordinator) rejudge(ctx context.Context) error {
-	type judged struct {
-		a   *attempt
-		v   *schema.SuiteTry
-		err error
-	}
-	todo, done := make(chan *attempt), make(chan judged)
-	var waiting []*attempt
-	for _, a := range c.attempts {
-		if a.before != nil && a.open == nil && a.verdict == nil {
-			waiting = append(waiting, a)
-		}
-	}
-	var workers sync.WaitGroup
-	for range min(max(1, c.Slots), len(waiting)) {
-		workers.Go(func() {
-			for a := range todo {
-				v, err := c.judgeAgain(ctx, a)
-				done <- judged{a, v, err}
-			}
-		})
-	}
-	go func() {
-		for _, a := range waiting {
-			if ctx.Err() != nil {
-				break
-			}
-			todo <- a
-		}
-		close(todo)
-		workers.Wait()
-		close(done)
-	}()
-	var failed error
-	for j := range done {
-		switch {
-		case ctx.Err() != nil || failed != nil:
-		case j.err != nil:
-			c.note("%s cannot be judged again, and runs again: %v", j.a, j.err)
-			j.a.before = nil
-		default:
-			failed = c.again(j.a, j.v)
-		}
-	}
-	for _, t := range c.tokens { // nobody listened meanwhile
-		t.heard = c.now()
-	}
-	return failed
+// judged is what came of judging an attempt again.
+type judged struct {
+	of      *attempt
+	verdict *schema.SuiteTry
+	err     error
 }
 
-// again writes the verdict on what was judged again.
-func (c *Coordinator) again(a *attempt, v *schema.SuiteTry) error {
+// rejudge judges again what was done before an edit that changed nothing for the agents, as many attempts at once as
+// this process may run. Run takes what comes of each from c.judged.
+func (c *Coordinator) rejudge(ctx context.Context) {
+	var all []*attempt
+	for _, a := range c.attempts {
+		if a.before != nil && a.open == nil && a.verdict == nil {
+			all = append(all, a)
+		} else {
+			a.before = nil
+		}
+	}
+	c.judging = len(all)
+	todo := make(chan *attempt, len(all))
+	for _, a := range all {
+		todo <- a
+	}
+	close(todo)
+	for range max(1, c.Slots) {
+		go func() {
+			for a := range todo {
+				j := judged{of: a, err: context.Cause(ctx)}
+				if j.err == nil {
+					j.verdict, j.err = c.judgeAgain(ctx, a)
+				}
+				c.judged <- j
+			}
+		}()
+	}
+}
+
+// again writes the verdict on what was judged again. What cannot be judged runs again.
+func (c *Coordinator) again(ctx context.Context, j judged) error {
+	a, v := j.of, j.verdict
+	switch {
+	case ctx.Err() != nil:
+		return nil // it is judged when the suite goes on
+	case j.err != nil:
+		c.note("%s cannot be judged again, and runs again: %v", a, j.err)
+		a.before = nil
+		return nil
+	}
 	inputs, err := c.keepInputs(a.Attempt)
 	if err != nil {
 		return err
