@@ -22,6 +22,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+// CodeContainers is the code of a run's error if its containers could not be made a part of it.
+const CodeContainers = "containers_failed"
+
 // askEngine bounds how long the run asks an engine for the names of containers.
 const askEngine = 2 * time.Second
 
@@ -74,7 +77,7 @@ func (c *containers) open(context.Context) error {
 		return nil
 	}
 	if err := c.standIn(); err != nil {
-		return sandboxError("containers_failed", fmt.Errorf("put containers into the run: %w", err))
+		return sandboxError(CodeContainers, fmt.Errorf("put containers into the run: %w", err))
 	}
 	return nil
 }

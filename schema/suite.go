@@ -12,7 +12,7 @@ const (
 const (
 	SuiteWorkerLost = "worker_lost" // the worker was not heard of any more
 	SuiteDiskFull   = "disk_full"
-	SuiteEngine     = "engine"
+	SuiteEngine     = "engine"    // the container engine is missing, or cannot make containers a part of the run
 	SuiteSetup      = "setup"     // the workspace or a file could not be prepared
 	SuiteAssayRun   = "assay_run" // assay-run failed, or left no bundle that verifies
 	// Tries of these classes do not count.

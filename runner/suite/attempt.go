@@ -359,7 +359,7 @@ func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 		command = t.Solution
 	}
 	s := runner.New("sh", "-c", command)
-	s.Timeout, s.Limits, s.Require = t.Timeout, t.Limits, t.Require
+	s.Timeout, s.Limits, s.Require, s.Containers = t.Timeout, t.Limits, t.Require, t.Containers
 	s.Model = f.model(t, agent)
 	s.WorkspaceChanges = true
 	s.KeepObserver = keepObserver
@@ -415,6 +415,8 @@ func Decide(res *schema.Result, rulesBroken string) Decision {
 		return Decision{schema.SuiteInfrastructure, schema.SuiteAssayRun, why("the run was interrupted")}
 	case res.Outcome == schema.OutcomeCancelled:
 		return Decision{schema.SuiteInfrastructure, schema.SuiteWorkerLost, "the run was cancelled"}
+	case res.Outcome == schema.OutcomeInfraError && code == runner.CodeContainers:
+		return Decision{schema.SuiteInfrastructure, schema.SuiteEngine, why("")}
 	case res.Outcome == schema.OutcomeInfraError:
 		return Decision{schema.SuiteInfrastructure, faultClass(why(""), schema.SuiteAssayRun), why("assay-run failed")}
 	case res.RunnerExitCode != nil && *res.RunnerExitCode == runner.ExitRunner && res.ErrorSource != nil &&

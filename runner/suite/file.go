@@ -27,6 +27,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
@@ -82,6 +83,8 @@ type Task struct {
 	Limits  runner.Limits     `json:"limits"`
 	Timeout time.Duration     `json:"timeout"`
 	Labels  map[string]string `json:"labels"`
+	// Containers makes the containers that an agent starts a part of its run. It excludes a policy with a sandbox.
+	Containers bool `json:"containers"`
 	// Model is as in a run's spec, and goes before that of the agent.
 	Model runner.Model `json:"model"`
 	// Solution is a command that solves the task, for --oracle. It gets EnvSuiteDir.
@@ -280,8 +283,11 @@ func (c *checker) task(t *Task, at string) {
 		c.fault("%v", err)(in("contract")...)
 	}
 	if t.Policy != "" {
-		if _, err := policy.Load(c.file.path(t.Policy)); err != nil {
+		switch p, err := policy.Load(c.file.path(t.Policy)); {
+		case err != nil:
 			c.fault("%v", err)(in("policy")...)
+		case t.Containers && p.Sandbox.Mode != "" && p.Sandbox.Mode != sandbox.Observe:
+			c.fault("%v", runner.ErrContainers)(in("containers")...)
 		}
 	}
 	if t.Rules != "" {
