@@ -10,7 +10,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/assay-run/assay-run/bpf"
 )
 
 // TestVerifier says what the kernel thinks of each program.
@@ -37,28 +36,5 @@ func TestVerifier(t *testing.T) {
 			n, _ := info.VerifiedInstructions()
 			t.Logf("%s: %d instructions verified", name, n)
 		}
-	}
-}
-
-func TestHalvesAreAllOfThePrograms(t *testing.T) {
-	spec, err := bpf.LoadAssay()
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := halves(spec.Programs)
-	var sizes [2]int
-	for i, part := range parts {
-		for name, p := range part {
-			sizes[i] += len(p.Instructions)
-			if parts[1-i][name] != nil {
-				t.Errorf("%s is in both", name)
-			}
-		}
-	}
-	if n := len(parts[0]) + len(parts[1]); n != len(spec.Programs) {
-		t.Errorf("%d of %d programs", n, len(spec.Programs))
-	}
-	if sizes[0] > 2*sizes[1] || sizes[1] > 2*sizes[0] {
-		t.Errorf("%d and %d instructions", sizes[0], sizes[1])
 	}
 }

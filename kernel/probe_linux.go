@@ -38,17 +38,6 @@ func Probe() ([]HookStatus, error) {
 	return out, nil
 }
 
-// refused names the program an error of NewCollection is about, or "".
-func refused(spec *ebpf.CollectionSpec, err error) string {
-	msg := err.Error()
-	for name := range spec.Programs {
-		if strings.Contains(msg, "program "+name+":") {
-			return name
-		}
-	}
-	return ""
-}
-
 // classify finds out why nothing can be loaded here.
 func classify(err error) error {
 	u := &Unavailable{Err: err}

@@ -493,69 +493,43 @@ func (s *set) makeMaps(object *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// loadPrograms loads the object's programs onto the maps. It leaves out those that the
-// kernel refuses, and notes why. Most of the time goes to the kernel's checks of the
-// programs, so two parts of them are loaded at once.
+// loadPrograms loads the object's programs onto the maps. It leaves out those that the kernel refuses, and notes
+// why. Most of the time goes to the kernel's checks of the programs, so two are loaded at once, the longest first.
 func (s *set) loadPrograms(object *ebpf.CollectionSpec, cache *btf.Cache) error {
+	longest := slices.SortedFunc(maps.Keys(object.Programs), func(a, b string) int {
+		return len(object.Programs[b].Instructions) - len(object.Programs[a].Instructions)
+	})
+	waiting := make(chan string, len(longest))
+	for _, name := range longest {
+		waiting <- name
+	}
+	close(waiting)
 	var loading sync.WaitGroup
-	var loaded [2]loadedPart
-	for i, part := range halves(object.Programs) {
-		spec := &ebpf.CollectionSpec{Maps: object.Maps, Programs: part, Variables: object.Variables,
-			Types: object.Types, ByteOrder: object.ByteOrder}
-		loading.Go(func() { loaded[i] = loadPart(s.maps, spec, cache) })
+	var mu sync.Mutex // over s.progs, s.failed and fatal
+	var fatal error
+	for range 2 {
+		loading.Go(func() {
+			for name := range waiting {
+				coll, err := ebpf.NewCollectionWithOptions(
+					&ebpf.CollectionSpec{Maps: object.Maps, Variables: object.Variables, Types: object.Types,
+						ByteOrder: object.ByteOrder, Programs: map[string]*ebpf.ProgramSpec{name: object.Programs[name]}},
+					ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
+				mu.Lock()
+				switch {
+				case err == nil:
+					s.progs[name] = coll.DetachProgram(name)
+					coll.Close() // its copies of the maps
+				case name == "sys_exit" || scarce(err):
+					fatal = cmp.Or(fatal, err)
+				default:
+					s.failed[name] = err
+				}
+				mu.Unlock()
+			}
+		})
 	}
 	loading.Wait()
-	for _, l := range loaded {
-		maps.Copy(s.progs, l.progs)
-		maps.Copy(s.failed, l.failed)
-	}
-	return cmp.Or(loaded[0].err, loaded[1].err)
-}
-
-// halves divides programs into two parts of about as many instructions.
-func halves(all map[string]*ebpf.ProgramSpec) (parts [2]map[string]*ebpf.ProgramSpec) {
-	parts = [2]map[string]*ebpf.ProgramSpec{{}, {}}
-	bySize := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
-		return cmp.Or(len(all[b].Instructions)-len(all[a].Instructions), strings.Compare(a, b))
-	})
-	var sizes [2]int
-	for _, name := range bySize {
-		i := 0
-		if sizes[1] < sizes[0] {
-			i = 1
-		}
-		parts[i][name] = all[name]
-		sizes[i] += len(all[name].Instructions)
-	}
-	return parts
-}
-
-// loadedPart is a part of the programs, and those of it that the kernel refused.
-type loadedPart struct {
-	progs  map[string]*ebpf.Program
-	failed map[string]error
-	err    error
-}
-
-// loadPart loads a part of the object's programs onto the maps.
-func loadPart(onto map[string]*ebpf.Map, part *ebpf.CollectionSpec, cache *btf.Cache) loadedPart {
-	l := loadedPart{failed: map[string]error{}}
-	for len(part.Programs) > 0 {
-		coll, err := ebpf.NewCollectionWithOptions(part, ebpf.CollectionOptions{Cache: cache, MapReplacements: onto})
-		if err == nil {
-			l.progs, coll.Programs = coll.Programs, nil
-			coll.Close() // its copies of the maps
-			break
-		}
-		name := refused(part, err)
-		if name == "" || name == "sys_exit" || scarce(err) {
-			l.err = err
-			break
-		}
-		l.failed[name] = err
-		delete(part.Programs, name)
-	}
-	return l
+	return fatal
 }
 
 // ids lists what the set is made of.
