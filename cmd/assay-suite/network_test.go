@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/recordertest"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
@@ -524,6 +526,62 @@ agents: [{name: slow, command: sleep 0.5}]
 		t.Errorf("the suite ended with %v", err)
 	}
 	s.passed(10)
+	w.end()
+	s.clean("w1")
+}
+
+// elsewhere does something in a thread to which the directory is empty: what it starts is there, too.
+func elsewhere(t *testing.T, dir string, do func()) {
+	t.Helper()
+	ready, done := make(chan error), make(chan bool)
+	go func() { // the thread ends here
+		defer close(done)
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
+		if err == nil {
+			err = errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+				unix.Mount("none", dir, "tmpfs", 0, ""))
+		}
+		if ready <- err; err == nil {
+			do()
+		}
+	}()
+	if err := <-ready; err != nil {
+		t.Skipf("a mount namespace of its own: %v", err)
+	}
+	<-done
+}
+
+// TestAWorkerWithoutTheWorkspaceIsSentIt has a worker on whose machine the workspaces do not exist. An agent that
+// changes what the worker keeps of them changes nothing for others.
+func TestAWorkerWithoutTheWorkspaceIsSentIt(t *testing.T) {
+	s := newSite(t, `name: sent
+attempts: 2
+tasks:
+- {name: dir, prompt: p, workspace: there/ws, contract: whole.yaml}
+- {name: tar, prompt: p, workspace: there/ws.tar, contract: whole.yaml}
+agents:
+- {name: honest, command: "ls ../../workspaces/*/tree"}
+- {name: spoiler, command: 'for f in ../../workspaces/*/tree/input; do echo bad >$f; done'}
+`)
+	s.file("whole.yaml", `description: d
+checks: [{name: whole, command: "test $(cat input) = data && test -x tool && test $(readlink link) = tool"}]
+`)
+	script := `mkdir -p there/ws && cd there/ws && echo data >input && echo >tool && chmod +x tool && ln -s tool link &&
+		tar -cf ../ws.tar .`
+	make := exec.Command("sh", "-c", script)
+	make.Dir = s.dir
+	if out, err := make.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	var w *process
+	elsewhere(t, filepath.Join(s.dir, "there"), func() { w = s.worker("w1", "nats://"+address, "--jobs", "1") })
+	coordinator := s.run("--jobs", "0", "--listen", address)
+	if err := coordinator.cmd.Wait(); err != nil {
+		t.Errorf("the suite ended with %v", err)
+	}
+	s.passed(8)
 	w.end()
 	s.clean("w1")
 }

@@ -4,12 +4,8 @@ package suite
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -227,69 +223,6 @@ func (f *File) digestPath(name string) (string, error) {
 	return DigestTree(f.path(name))
 }
 
-// DigestTree is the digest of a file's bytes, or of a directory: the names, kinds, permissions and contents below it.
-// Times and owners are not in it. A file that is neither regular, a directory nor a link is an error.
-func DigestTree(root string) (string, error) {
-	sum := sha256.New()
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if path == root && d.Type()&fs.ModeSymlink != 0 { // the suite may name a link
-			if path, err = filepath.EvalSymlinks(path); err != nil {
-				return err
-			}
-			digest, err := DigestTree(path)
-			sum.Write([]byte(digest))
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		return digestEntry(sum, path, name, info)
-	})
-	if err != nil {
-		return "", err
-	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// digestEntry adds one file. Each part has its length before it, so that no two trees give the same bytes.
-func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo) error {
-	put := func(s string) {
-		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(s))))
-		io.WriteString(sum, s)
-	}
-	put(name)
-	put(info.Mode().String())
-	switch {
-	case info.IsDir():
-		return nil
-	case info.Mode()&fs.ModeSymlink != 0:
-		target, err := os.Readlink(path)
-		put(target)
-		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file, directory or link; a workspace has nothing else", path)
-	}
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	contents := sha256.New()
-	if _, err := io.Copy(contents, in); err != nil {
-		return err
-	}
-	sum.Write(contents.Sum(nil))
-	return nil
-}
-
 // Work is what a worker gets to know of a try. The worker adds what depends on its directories to the spec.
 type Work struct {
 	Suite string `json:"suite"`
@@ -301,8 +234,8 @@ type Work struct {
 	Env  []string     `json:"env"`
 	// Prompt also goes into a file.
 	Prompt string `json:"prompt"`
-	// Workspace is a directory or a tar file on the worker's machine, and WorkspaceDigest its DigestTree; both are
-	// empty for an empty directory.
+	// Workspace is a directory or a tar file on the coordinator's machine, and WorkspaceDigest its DigestTree; both are
+	// empty for an empty directory. A worker that has not the same at that path asks for it.
 	Workspace       string `json:"workspace"`
 	WorkspaceDigest string `json:"workspace_digest"`
 	// Contract and Policy are copies of the files that the task names.

@@ -41,7 +41,7 @@ func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
 		e.Hidden = append(e.Hidden, slot+"/"+name)
 		e.Protected = append(e.Protected, slot+"/"+name)
 	}
-	e.Protected = append(e.Protected, slot+"/run.tar.gz*")
+	e.Protected = append(e.Protected, slot+"/run.tar.gz*", literal(w.sentDir())+"/**")
 	for _, secret := range w.Secrets {
 		e.Hidden = append(e.Hidden, literal(secret))
 	}
@@ -61,7 +61,7 @@ func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
 // ofWorker reports whether a worker added a pattern, as reserve does, to those of a try in a workspace.
 func ofWorker(pattern, workspace string) bool {
 	slot := filepath.Dir(workspace)
-	dirs := []string{slot}
+	dirs := []string{slot, (&Worker{Dir: filepath.Dir(slot)}).sentDir()}
 	if at := filepath.Dir(slot); filepath.Base(at) == "local" {
 		dirs = append(dirs, filepath.Dir(filepath.Dir(at)))
 	}

@@ -50,6 +50,7 @@ type hub interface {
 	Taken(ctx context.Context, number uint64) (bool, error)
 	Fetch(ctx context.Context, name string, size int64, w io.Writer) error
 	Forget(ctx context.Context, name string, size int64) error
+	SendWorkspace(ctx context.Context, name string, r io.Reader) error
 	Up() bool
 }
 
@@ -139,6 +140,9 @@ type Coordinator struct {
 	inputs    map[cell]string   // see keepInputs
 	longest   map[cell]float64  // that a try has taken, in seconds
 	turns     map[string]int    // how often each agent was chosen
+	sent      chan sent         // see send
+	sending   map[string]bool   // workspaces, by digest
+	unsent    map[string]error  // why some of them could not be sent
 }
 
 // attempt is what is known of one attempt.
@@ -211,7 +215,8 @@ func Open(c Config) (*Coordinator, error) {
 		return nil, err
 	}
 	co := &Coordinator{Config: c, ledger: l, life: newToken(), asks: asks, tokens: map[string]*try{},
-		examined: make(chan examination), judged: make(chan judged), hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
+		examined: make(chan examination), judged: make(chan judged), sent: make(chan sent),
+		sending: map[string]bool{}, unsent: map[string]error{}, hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
 		programs: map[string]string{}, inputs: map[cell]string{}, longest: map[cell]float64{},
 		turns: map[string]int{}, workers: map[string]*helper{}, pause: firstPause, now: time.Now}
 	if cut > 0 {
@@ -458,6 +463,7 @@ func (c *Coordinator) decide(a *attempt, v *schema.SuiteTry) {
 func (c *Coordinator) Run(ctx, kill context.Context) error {
 	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
+	sending, unsend := context.WithCancel(kill)
 	defer func() {
 		for c.examining > 0 {
 			<-c.examined
@@ -466,6 +472,10 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 		for c.judging > 0 {
 			<-c.judged
 			c.judging--
+		}
+		unsend()
+		for len(c.sending) > 0 {
+			delete(c.sending, (<-c.sent).digest)
 		}
 	}()
 	if err := c.bury(); err != nil {
@@ -495,7 +505,12 @@ func (c *Coordinator) Run(ctx, kill context.Context) error {
 		case m := <-c.Told:
 			err = c.hear(kill, m)
 		case q := <-c.Asked:
-			c.answer(q)
+			c.answer(sending, q)
+		case s := <-c.sent:
+			delete(c.sending, s.digest)
+			if s.err != nil {
+				c.unsent[s.digest] = s.err
+			}
 		case <-c.Fresh:
 			c.forget()
 		case e := <-c.examined:
@@ -579,8 +594,8 @@ func (c *Coordinator) recall(ctx context.Context) {
 	c.recalled = c.now()
 }
 
-// answer answers a worker.
-func (c *Coordinator) answer(q Question) {
+// answer answers a worker. ctx is that of what is sent to it.
+func (c *Coordinator) answer(ctx context.Context, q Question) {
 	var h Hello
 	if err := json.Unmarshal(q.Data, &h); err != nil || h.Suite != "" && h.Suite != c.id {
 		q.Answer <- nil
@@ -588,6 +603,9 @@ func (c *Coordinator) answer(q Question) {
 	}
 	w := &Welcome{Suite: c.id, Name: c.File.Name, LeaseNS: int64(cmp.Or(c.Lease, DefaultLease))}
 	defer func() { q.Answer <- w }()
+	if h.Lacks != "" && !c.killed {
+		w.Unsent = c.send(ctx, h.Lacks)
+	}
 	own := q.From == c.Own
 	if h.Version != c.Version {
 		w.Refused = fmt.Sprintf("it is of assay-suite %s, and the suite of %s", h.Version, c.Version)
@@ -604,6 +622,36 @@ func (c *Coordinator) answer(q Question) {
 		}
 		t.heard, t.taken = c.now(), true
 	}
+}
+
+// sent is what came of sending a workspace.
+type sent struct {
+	digest string
+	err    error
+}
+
+// send begins to send the workspace with the digest, unless that is being done. A worker asks until it has it. It
+// returns why sending it failed since the last question; empty if it did not.
+func (c *Coordinator) send(ctx context.Context, digest string) string {
+	if err := c.unsent[digest]; err != nil {
+		delete(c.unsent, digest)
+		return err.Error()
+	}
+	at := slices.IndexFunc(c.File.Tasks, func(t Task) bool { return c.asks.Workspaces[t.Name] == digest })
+	if at < 0 {
+		return "no task of the suite has such a workspace"
+	}
+	if !c.sending[digest] {
+		c.sending[digest] = true
+		go func() {
+			r, w := io.Pipe()
+			go func() { w.CloseWithError(pack(w, c.File.path(c.File.Tasks[at].Workspace), digest)) }()
+			err := c.Hub.SendWorkspace(ctx, sentName(digest), r)
+			r.CloseWithError(err)
+			c.sent <- sent{digest, err}
+		}()
+	}
+	return ""
 }
 
 // from reports whether the try can be that of the worker.
@@ -1102,7 +1150,7 @@ func (c *Coordinator) giveUp() error {
 		case q := <-c.Asked:
 			var h Hello
 			_ = json.Unmarshal(q.Data, &h)
-			c.answer(q)
+			c.answer(context.Background(), q)
 			for _, token := range h.Trying {
 				if t := c.tokens[token]; t != nil && !t.deciding && q.From != c.Own && err == nil {
 					err = c.verdict(t, interrupted(t))

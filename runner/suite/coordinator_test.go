@@ -80,6 +80,14 @@ func (s *stage) Fetch(_ context.Context, name string, _ int64, w io.Writer) erro
 	return err
 }
 
+func (s *stage) SendWorkspace(_ context.Context, name string, r io.Reader) error {
+	data, err := io.ReadAll(r)
+	if err == nil {
+		s.store(name, string(data))
+	}
+	return err
+}
+
 func (s *stage) Forget(context.Context, string, int64) error { return nil }
 
 // examineText reads a bundle of these tests: its run, and the code that the agent ended with.
@@ -217,13 +225,52 @@ func (s *stage) age() *schema.SuiteTry {
 // ask asks as the worker w, whose tries have the tokens.
 func (s *stage) ask(life string, tokens ...string) *Welcome {
 	s.Helper()
-	data, err := json.Marshal(Hello{Life: life, Slots: 1, Trying: tokens})
+	return s.asks(Hello{Life: life, Slots: 1, Trying: tokens})
+}
+
+func (s *stage) asks(h Hello) *Welcome {
+	s.Helper()
+	data, err := json.Marshal(h)
 	if err != nil {
 		s.Fatal(err)
 	}
 	answer := make(chan *Welcome, 1)
 	s.asked <- Question{carrier.Question{From: "w", Data: data}, answer}
 	return <-answer
+}
+
+// A worker that lacks a workspace is sent it, and told why it cannot be sent.
+func TestAWorkspaceIsSentToWhomLacksIt(t *testing.T) {
+	dir := t.TempDir()
+	input := filepath.Join(dir, "ws", "input")
+	if err := errors.Join(os.Mkdir(filepath.Dir(input), 0o755), os.WriteFile(input, []byte("one"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s, stop := play(t, dir, strings.Replace(oneTask, `command: "true"`, `command: "true", workspace: ws`, 1), hang)
+	defer stop()
+	digest := (<-s.published).WorkspaceDigest
+	ask := func(digest string) string { return s.asks(Hello{Life: "1", Slots: 1, Lacks: digest}).Unsent }
+	if why := ask("sha256:0"); why != "no task of the suite has such a workspace" {
+		t.Errorf("another workspace: %q", why)
+	}
+	for there := false; !there; time.Sleep(time.Millisecond) {
+		if why := ask(digest); why != "" {
+			t.Fatal(why)
+		}
+		s.mu.Lock()
+		_, there = s.stored[sentName(digest)]
+		s.mu.Unlock()
+	}
+	if err := os.WriteFile(input, []byte("two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	why := ""
+	for ; why == ""; time.Sleep(time.Millisecond) {
+		why = ask(digest)
+	}
+	if !strings.Contains(why, "is not what it was when the suite began") {
+		t.Errorf("a workspace that changed: %q", why)
+	}
 }
 
 // A coordinator that was stopped for longer than a lease heard nobody meanwhile. It takes no try for lost.

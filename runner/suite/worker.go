@@ -3,7 +3,6 @@
 package suite
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -43,6 +42,8 @@ type Hello struct {
 	Slots   int    `json:"slots"`          // how many tries it runs at once; 0: it leaves
 	// Trying are the tokens of its tries, which live.
 	Trying []string `json:"trying,omitzero"`
+	// Lacks is the digest of a workspace that is not on its machine; empty for none.
+	Lacks string `json:"lacks,omitzero"`
 }
 
 // Welcome is a coordinator's answer.
@@ -54,6 +55,8 @@ type Welcome struct {
 	Refused string `json:"refused,omitzero"`
 	// Over are the tokens of tries that are not the worker's any more: nobody waits for their results.
 	Over []string `json:"over,omitzero"`
+	// Unsent says why the workspace that the worker lacks cannot be sent; empty if it is, or will be.
+	Unsent string `json:"unsent,omitzero"`
 }
 
 // Told is what a worker tells of a try.
@@ -114,6 +117,7 @@ type line interface {
 	Next(ctx context.Context, into any) error
 	Tell(ctx context.Context, key string, message any) error
 	Store(ctx context.Context, name string, r io.ReaderAt, size int64) error
+	Workspace(ctx context.Context, name string, w io.Writer) error
 }
 
 // Worker runs tries. Its fields are set before Run.
@@ -141,7 +145,9 @@ type Worker struct {
 	host     schema.SuiteHost
 	memory   memory // of the machine, for the limits of what runs
 	programs programs
+	joined   *Welcome   // the suite that it serves
 	sending  sync.Mutex // held while a bundle is stored
+	fetching sync.Mutex // held while a workspace is fetched
 	mu       sync.Mutex
 	trying   map[string]*trying // by token
 }
@@ -150,7 +156,7 @@ type Worker struct {
 type trying struct {
 	end    context.CancelCauseFunc // ends the run
 	forget context.CancelCauseFunc // ends what is told of it
-	ended  bool                    // the run has
+	idle   bool                    // its run has ended, or waits for its workspace
 }
 
 var (
@@ -244,12 +250,13 @@ func (w *Worker) hello(suite string, slots int) Hello {
 }
 
 // serve runs tries of one suite until ctx ends or the suite is over.
-func (w *Worker) serve(ctx, kill context.Context, to *Welcome) error {
+func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 	if !w.Local {
 		w.note("joined the suite %s", to.Name)
 	}
 	w.Line.Join(to.Suite)
-	w.trying = map[string]*trying{}
+	w.joined, w.trying = to, map[string]*trying{}
+	defer func() { err = errors.Join(err, workspace.Remove(w.sentDir())) }()
 	here, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	beating, stop := context.WithCancel(context.Background())
@@ -304,12 +311,12 @@ func (w *Worker) beat(ctx context.Context, leave context.CancelCauseFunc, to *We
 	}
 }
 
-// over ends tries: those with the tokens, or without any those that have run.
+// over ends tries: those with the tokens, or without any those of which nothing runs.
 func (w *Worker) over(tokens []string, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for token, t := range w.trying {
-		if tokens == nil && t.ended || slices.Contains(tokens, token) {
+		if tokens == nil && t.idle || slices.Contains(tokens, token) {
 			t.end(why)
 			t.forget(why)
 		}
@@ -338,6 +345,9 @@ func (w *Worker) sweep(ctx context.Context) error {
 		if err := w.clear(dir); err != nil {
 			return err
 		}
+	}
+	if err := workspace.Remove(w.sentDir()); err != nil {
+		return err
 	}
 	bundles, err := filepath.Glob(filepath.Join(w.Dir, "bundle-*"))
 	for _, bundle := range bundles {
@@ -436,9 +446,7 @@ func (w *Worker) one(kill context.Context, work *Work, i int) {
 	var ended *Ended
 	if err == nil {
 		ended = w.try(run, tell, work, i)
-		w.mu.Lock()
-		t.ended = true
-		w.mu.Unlock()
+		w.idle(t, true)
 		if context.Cause(run) != errOver {
 			err = w.Line.Tell(tell, work.Token+".ended", Told{Token: work.Token, Life: w.Life, Ended: ended})
 		}
@@ -448,6 +456,12 @@ func (w *Worker) one(kill context.Context, work *Work, i int) {
 	} else if err != nil && kill.Err() == nil {
 		w.note("%s, try %d: %v", work.Attempt, work.Try, err)
 	}
+}
+
+func (w *Worker) idle(t *trying, is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.idle = is
 }
 
 // try runs assay-run, and hands its bundle over.
@@ -478,20 +492,12 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 		return err
 	}
 	copied := filepath.Join(dir, "work")
-	if err := copyWorkspace(ctx, work.Workspace, copied); err != nil {
-		return fmt.Errorf("copy the workspace: %w", err)
+	err := copyChecked(ctx, work.Workspace, work.WorkspaceDigest, copied)
+	if err != nil && !w.Local {
+		err = w.copySent(ctx, work, copied)
 	}
-	if work.Workspace != "" {
-		digest, err := DigestTree(work.Workspace)
-		if info, serr := os.Stat(work.Workspace); err == nil && serr == nil && info.IsDir() {
-			digest, err = DigestTree(copied)
-		}
-		if err != nil {
-			return err
-		}
-		if digest != work.WorkspaceDigest {
-			return fmt.Errorf("the workspace %s is not what it was when the suite began", work.Workspace)
-		}
+	if err != nil {
+		return fmt.Errorf("copy the workspace: %w", err)
 	}
 	s := work.Spec
 	s.Workdir = copied
@@ -541,6 +547,64 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	}
 	_, err = put("spec.json", spec)
 	return err
+}
+
+// sentDir has the workspaces that were fetched, until the suite is over.
+func (w *Worker) sentDir() string { return filepath.Join(w.Dir, "workspaces") }
+
+// copySent makes the directory to from the workspace as the coordinator sends it, which is kept for other tries. An
+// agent may have changed what is kept: then it is fetched again.
+func (w *Worker) copySent(ctx context.Context, work *Work, to string) error {
+	w.fetching.Lock()
+	defer w.fetching.Unlock()
+	kept := filepath.Join(w.sentDir(), sentName(work.WorkspaceDigest))
+	if copyChecked(ctx, filepath.Join(kept, sentTree), work.WorkspaceDigest, to) == nil {
+		return nil
+	}
+	if err := errors.Join(workspace.Remove(to), workspace.Remove(kept), os.MkdirAll(w.sentDir(), 0o700)); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	t := w.trying[work.Token]
+	w.mu.Unlock()
+	w.idle(t, true)
+	err := w.fetch(ctx, work, kept)
+	w.idle(t, false)
+	if err != nil {
+		return errors.Join(err, workspace.Remove(kept))
+	}
+	return copyChecked(ctx, filepath.Join(kept, sentTree), work.WorkspaceDigest, to)
+}
+
+// fetch asks the coordinator for the try's workspace, and makes the directory to from it.
+func (w *Worker) fetch(ctx context.Context, work *Work, to string) error {
+	for {
+		question, answer := w.hello(w.joined.Suite, w.Jobs), &Welcome{}
+		question.Lacks = work.WorkspaceDigest
+		if err := w.Line.Ask(ctx, question, answer); err == nil && answer.Unsent != "" {
+			return errors.New(answer.Unsent)
+		}
+		r, in := io.Pipe()
+		unpacked := make(chan error, 1)
+		go func() {
+			err := unpackSent(r, to)
+			r.CloseWithError(err)
+			unpacked <- err
+		}()
+		err := w.Line.Workspace(ctx, filepath.Base(to), in)
+		in.CloseWithError(err)
+		if uerr := <-unpacked; err == nil {
+			return uerr
+		}
+		if err := workspace.Remove(to); err != nil {
+			return err
+		}
+		select { // it is on its way
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(joinPause):
+		}
+	}
 }
 
 // run runs assay-run, which ends when this process dies or kill ends.
@@ -680,80 +744,6 @@ func (p *programs) digest(command string) string {
 	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	p.known[path] = knownProgram{now, digest}
 	return digest
-}
-
-// copyWorkspace makes the directory to, with the contents of a directory or a tar file.
-func copyWorkspace(ctx context.Context, from, to string) error {
-	if from == "" {
-		return os.Mkdir(to, 0o755)
-	}
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return unpack(from, to)
-	}
-	return workspace.Copy(ctx, from, to)
-}
-
-// unpack makes the directory to from a tar file, whose names stay below it.
-func unpack(name, to string) error {
-	if err := os.Mkdir(to, 0o755); err != nil {
-		return err
-	}
-	in, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	root, err := os.OpenRoot(to)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for r := tar.NewReader(in); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = unpackOne(root, h, r)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-}
-
-func unpackOne(root *os.Root, h *tar.Header, r io.Reader) error {
-	name := filepath.Clean(strings.TrimPrefix(h.Name, "/"))
-	if name == "." {
-		return nil
-	}
-	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	mode := h.FileInfo().Mode().Perm()
-	switch h.Typeflag {
-	case tar.TypeDir:
-		if err := root.MkdirAll(name, 0o755); err != nil {
-			return err
-		}
-		return root.Chmod(name, mode)
-	case tar.TypeReg:
-		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(f, r)
-		return errors.Join(err, f.Chmod(mode), f.Close())
-	case tar.TypeSymlink:
-		return root.Symlink(h.Linkname, name)
-	case tar.TypeLink:
-		return root.Link(filepath.Clean(h.Linkname), name)
-	}
-	return fmt.Errorf("%s is no regular file, directory or link; a workspace has nothing else", h.Name)
 }
 
 // tail keeps the end of what is written to it.

@@ -27,12 +27,17 @@ const (
 )
 
 // names are those of a suite on a server.
-type names struct{ work, told, workStream, toldStream, bundles string }
+type names struct {
+	work, told, workspaces                  string // subjects
+	workStream, toldStream, workspaceStream string
+	bundles                                 string // an object store
+}
 
 // namesOf are the names for the suite with the id.
 func namesOf(id string) names {
-	return names{work: "assay." + id + ".work", told: "assay." + id + ".told", workStream: "ASSAY_WORK_" + id,
-		toldStream: "ASSAY_RESULT_" + id, bundles: "assay-bundles-" + id}
+	return names{work: "assay." + id + ".work", told: "assay." + id + ".told", workspaces: "assay." + id + ".workspace",
+		workStream: "ASSAY_WORK_" + id, toldStream: "ASSAY_RESULT_" + id, workspaceStream: "ASSAY_WORKSPACE_" + id,
+		bundles: "assay-bundles-" + id}
 }
 
 // hello is the subject on which the worker asks coordinators; "*" is for all workers.
@@ -69,6 +74,7 @@ func Rights(worker, life string) *server.Permissions {
 			"$JS.API.CONSUMER.MSG.NEXT.*." + workers,
 			"$JS.ACK.*." + workers + ".>",
 			"$JS.API.STREAM.INFO.*",
+			"$JS.API.DIRECT.GET.*.assay.*.workspace.>",
 			"$JS.API.DIRECT.GET.*.$O.*.M.*",
 			"$O.*.C.*",
 			"$O.*.M.*",

@@ -5,22 +5,28 @@ package carrier
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 type work struct {
 	N int `json:"n"`
 }
 
-func pair(t *testing.T) (*Hub, *Line, func(Listening)) {
+// serve starts a server and connects to it.
+func serve(t *testing.T) (*Server, *nats.Conn) {
 	t.Helper()
 	dir := t.TempDir()
-	began := time.Now()
 	s, err := Serve(filepath.Join(dir, "nats"), Opening{})
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +44,13 @@ func pair(t *testing.T) (*Hub, *Line, func(Listening)) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
+	return s, nc
+}
+
+func pair(t *testing.T) (*Hub, *Line, func(Listening)) {
+	t.Helper()
+	began := time.Now()
+	_, nc := serve(t)
 	h, err := NewHub(t.Context(), nc, "suite", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +132,110 @@ func TestABundleIsCarriedInParts(t *testing.T) {
 		if err := h.Fetch(t.Context(), "b", size, io.Discard); !errors.Is(err, ErrNoBundle) {
 			t.Errorf("it is still there: %v", err)
 		}
+	}
+}
+
+func TestAWorkspaceIsCarriedWhole(t *testing.T) {
+	h, l, _ := pair(t)
+	var got bytes.Buffer
+	if err := l.Workspace(t.Context(), "w", &got); !errors.Is(err, ErrNoWorkspace) {
+		t.Errorf("before it is sent: %v", err)
+	}
+	broken := errors.New("the source has changed")
+	begun := io.MultiReader(bytes.NewReader(make([]byte, workspacePart+1)), iotest.ErrReader(broken))
+	if err := h.SendWorkspace(t.Context(), "w", begun); !errors.Is(err, broken) {
+		t.Errorf("it is sent in spite of %v: %v", broken, err)
+	}
+	if err := l.Workspace(t.Context(), "w", &got); !errors.Is(err, ErrNoWorkspace) || got.Len() > 0 {
+		t.Errorf("%d bytes of what could not be sent came, %v", got.Len(), err)
+	}
+	for _, size := range []int{0, 1, workspacePart, 3*workspacePart + 17} {
+		want, name := bytes.Repeat([]byte{7}, size), strconv.Itoa(size)
+		if err := h.SendWorkspace(t.Context(), name, bytes.NewReader(want)); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.SendWorkspace(t.Context(), name, iotest.ErrReader(broken)); err != nil {
+			t.Errorf("it is sent twice: %v", err)
+		}
+		got.Reset()
+		if err := l.Workspace(t.Context(), name, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%d bytes of %d came, %v", got.Len(), size, err)
+		}
+	}
+}
+
+// refuses has the server give so many times another answer to what is asked about a stream, and then its own. It
+// returns how many times are left.
+func refuses(t *testing.T, s *Server, api string, times int32, answer *nats.Msg) *atomic.Int32 {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	from, left := "$JS.API."+api, &atomic.Int32{}
+	left.Store(times)
+	account := s.server.GlobalAccount()
+	if _, err := nc.Subscribe("refused", func(m *nats.Msg) {
+		if left.Add(-1) == 0 {
+			account.RemoveMapping(from)
+		}
+		_ = m.RespondMsg(answer)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(nc.Flush(), account.AddMapping(from, "refused")); err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
+// TestWhatAServerRefusesOnceIsAskedAgain has a server that has no answer at first, as one without a leader, or answers
+// for a server that lags behind.
+func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
+	away := &nats.Msg{Data: []byte(`{"error": {"code": 503, "err_code": 10008, "description": "JetStream is away"}}`)}
+	s, nc := serve(t)
+	n := namesOf("suite")
+	first, err := NewHub(t.Context(), nc, "suite", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Publish(t.Context(), "a", work{1}); err != nil {
+		t.Fatal(err)
+	}
+	purges := refuses(t, s, "STREAM.PURGE."+n.workStream, 2, away)
+	h, err := NewHub(t.Context(), nc, "suite", Options{})
+	if err != nil || purges.Load() != 0 {
+		t.Fatalf("a purge that is refused: %v, %d refusals left", err, purges.Load())
+	}
+	if info, err := h.stream.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+		t.Errorf("the work of the hub before is still there: %v, %v", info, err)
+	}
+
+	l, err := NewLine(nc, "w", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Join("suite")
+	if err := l.Store(t.Context(), "b", bytes.NewReader([]byte("bundle")), 6); err != nil {
+		t.Fatal(err)
+	}
+	object := "OBJ_" + n.bundles + ".$O." + n.bundles + ".M." + base64.URLEncoding.EncodeToString([]byte(partName("b", 0)))
+	lags := refuses(t, s, "DIRECT.GET."+object, 1, &nats.Msg{Header: nats.Header{"Status": {"404"}}})
+	if err := h.Fetch(t.Context(), "b", 6, io.Discard); err == nil || errors.Is(err, ErrNoBundle) || lags.Load() != 0 {
+		t.Errorf("a server that lags behind: %v, %d refusals left", err, lags.Load())
+	}
+	var got bytes.Buffer
+	if err := h.Fetch(t.Context(), "b", 6, &got); err != nil || got.String() != "bundle" {
+		t.Errorf("afterwards %q came, %v", &got, err)
+	}
+
+	deletes := refuses(t, s, "STREAM.DELETE."+n.toldStream, 2, away)
+	if err := h.Remove(t.Context()); err != nil || deletes.Load() != 0 {
+		t.Errorf("a stream that cannot be removed at once: %v, %d refusals left", err, deletes.Load())
+	}
+	for name := range h.js.StreamNames(t.Context()).Name() {
+		t.Errorf("%s is left", name)
 	}
 }
 

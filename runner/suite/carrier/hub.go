@@ -4,9 +4,11 @@ package carrier
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,9 +35,10 @@ type Hub struct {
 	js       jetstream.JetStream
 	replicas int
 
-	mu     sync.Mutex // guards the next three
+	mu     sync.Mutex // guards the next four
 	stream jetstream.Stream
 	toldTo jetstream.Consumer
+	shared jetstream.Stream // of workspaces
 	store  jetstream.ObjectStore
 }
 
@@ -65,7 +68,7 @@ func NewHub(ctx context.Context, nc *nats.Conn, id string, opt Options) (*Hub, e
 	if err != nil {
 		return nil, err
 	}
-	if err := h.Recall(ctx); err != nil {
+	if err := insist(starting, nil, h.Recall); err != nil {
 		return nil, fmt.Errorf("empty the stream of work: %w", err)
 	}
 	// The one before may have got messages that it did not handle. They go to a new consumer at once.
@@ -107,6 +110,15 @@ func (h *Hub) make(ctx context.Context) (fresh bool, err error) {
 	if err != nil {
 		return fresh, fmt.Errorf("make the stream of results: %w", err)
 	}
+	shared, err := h.js.Stream(ctx, h.workspaceStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		shared, err = h.js.CreateStream(ctx, jetstream.StreamConfig{Name: h.workspaceStream,
+			Subjects: []string{h.workspaces + ".>"}, MaxMsgsPerSubject: 1, AllowDirect: true,
+			Storage: jetstream.FileStorage, Replicas: h.replicas})
+	}
+	if err != nil {
+		return fresh, fmt.Errorf("make the stream of workspaces: %w", err)
+	}
 	store, err := h.js.ObjectStore(ctx, h.bundles)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		store, err = h.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: h.bundles,
@@ -117,7 +129,7 @@ func (h *Hub) make(ctx context.Context) (fresh bool, err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stream, h.toldTo, h.store = stream, toldTo, store
+	h.stream, h.toldTo, h.shared, h.store = stream, toldTo, shared, store
 	return fresh, nil
 }
 
@@ -146,10 +158,21 @@ func (h *Hub) queue(ctx context.Context, name, subject, consumer string, wait ti
 	return stream, taker, fresh, err
 }
 
-// Remove removes the streams with all that is in them.
+// Remove removes the streams with all that is in them. It tries again until ctx ends.
 func (h *Hub) Remove(ctx context.Context) error {
-	return errors.Join(h.js.DeleteStream(ctx, h.workStream), h.js.DeleteStream(ctx, h.toldStream),
-		h.js.DeleteObjectStore(ctx, h.bundles))
+	var all error
+	for _, stream := range []string{h.workStream, h.toldStream, h.workspaceStream, "OBJ_" + h.bundles} {
+		all = errors.Join(all, insist(ctx, nil, func(ctx context.Context) error {
+			ctx, stop := context.WithTimeout(ctx, askTime)
+			defer stop()
+			err := h.js.DeleteStream(ctx, stream)
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				return nil
+			}
+			return err
+		}))
+	}
+	return all
 }
 
 // Up reports whether a server is connected.
@@ -306,7 +329,9 @@ func (h *Hub) Fetch(ctx context.Context, name string, size int64, w io.Writer) e
 	h.mu.Unlock()
 	for part := range parts(size) {
 		o, err := store.Get(ctx, partName(name, part))
-		if errors.Is(err, jetstream.ErrObjectNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		if errors.Is(err, jetstream.ErrObjectNotFound) {
+			err = h.missing(ctx, partName(name, part))
+		} else if errors.Is(err, jetstream.ErrStreamNotFound) {
 			err = ErrNoBundle
 		}
 		if err != nil {
@@ -318,6 +343,77 @@ func (h *Hub) Fetch(ctx context.Context, name string, size int64, w io.Writer) e
 		}
 	}
 	return nil
+}
+
+// missing is why an object was not found. Any server of three may have been asked, also one that lags behind; what the
+// stream's leader does not know of is lost.
+func (h *Hub) missing(ctx context.Context, object string) error {
+	ctx, stop := context.WithTimeout(ctx, askTime)
+	defer stop()
+	subject := "$O." + h.bundles + ".M." + base64.URLEncoding.EncodeToString([]byte(object))
+	question, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return err
+	}
+	m, err := h.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.OBJ_"+h.bundles, question)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Data []byte `json:"data"`
+		} `json:"message"`
+	}
+	var info struct {
+		Deleted bool `json:"deleted"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return err
+	}
+	switch {
+	case answer.Error == nil && json.Unmarshal(answer.Message.Data, &info) == nil && info.Deleted:
+		return ErrNoBundle
+	case answer.Error == nil:
+		return errors.New("a server does not have it yet")
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound,
+		answer.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		return ErrNoBundle
+	}
+	return answer.Error
+}
+
+// SendWorkspace makes what is read from a reader the workspace with the name, if there is none yet. It tries each part
+// again until ctx ends. An error of the reader leaves no workspace.
+func (h *Hub) SendWorkspace(ctx context.Context, name string, r io.Reader) error {
+	h.mu.Lock()
+	shared := h.shared
+	h.mu.Unlock()
+	subject := h.workspaces + "." + name
+	if _, err := shared.GetLastMsgForSubject(ctx, subject); err == nil {
+		return nil
+	}
+	send := func(subject string, data []byte) error {
+		return insist(ctx, h.Lost, func(ctx context.Context) error {
+			_, err := h.js.Publish(ctx, subject, data)
+			return err
+		})
+	}
+	part := make([]byte, workspacePart)
+	for n := 0; ; n++ {
+		size, err := io.ReadFull(r, part)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		if size > 0 {
+			if err := send(fmt.Sprintf("%s.%d", subject, n), part[:size]); err != nil {
+				return err
+			}
+		}
+		if err != nil { // it was the last one: now all are there
+			return send(subject, []byte(strconv.Itoa(n+min(size, 1))))
+		}
+	}
 }
 
 // Forget removes the bundle with the name and of the size.

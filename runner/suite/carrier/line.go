@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -135,6 +136,38 @@ func (l *Line) Store(ctx context.Context, name string, r io.ReaderAt, size int64
 	}
 	return nil
 }
+
+// ErrNoWorkspace is wrapped by the error about a workspace that nobody has sent.
+var ErrNoWorkspace = errors.New("nobody has sent it")
+
+// Workspace writes the workspace with the name to w.
+func (l *Line) Workspace(ctx context.Context, name string, w io.Writer) error {
+	subject := l.workspaces + "." + name
+	stream, err := l.js.Stream(ctx, l.workspaceStream)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoWorkspace, err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoWorkspace, err)
+	}
+	all, err := strconv.Atoi(string(m.Data))
+	for n := 0; err == nil && n < all; n++ {
+		asking, stop := context.WithTimeout(ctx, askTime)
+		err = insist(asking, nil, func(ctx context.Context) error { // the server that is asked may lag behind
+			m, err = stream.GetLastMsgForSubject(ctx, fmt.Sprintf("%s.%d", subject, n))
+			return err
+		})
+		stop()
+		if err == nil {
+			_, err = w.Write(m.Data)
+		}
+	}
+	return err
+}
+
+// workspacePart is how much of a workspace is one message: servers take a mebibyte unless they are told otherwise.
+const workspacePart = 512 << 10
 
 // partBytes is how much of a bundle is one object. The servers confirm each part before the next one is sent: what is
 // not confirmed is in somebody's memory.

@@ -107,6 +107,9 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 	defer stop()
 	c1, c2 := connect("w1", "secret-of-worker-1"), connect("w2", "secret-of-worker-2")
 	bundle := bytes.Repeat([]byte("bundle"), 100_000)
+	if err := h.SendWorkspace(t.Context(), "ws", bytes.NewReader(bundle)); err != nil {
+		t.Fatal(err)
+	}
 	for i, nc := range []*nats.Conn{c1, c2} {
 		l, err := NewLine(nc, []string{"w1", "w2"}[i], func(err error) { t.Error(err) })
 		if err != nil {
@@ -126,6 +129,10 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 		}
 		if err := l.Store(t.Context(), l.worker, bytes.NewReader(bundle), int64(len(bundle))); err != nil {
 			t.Fatal(err)
+		}
+		var ws bytes.Buffer
+		if err := l.Workspace(t.Context(), "ws", &ws); err != nil || !bytes.Equal(ws.Bytes(), bundle) {
+			t.Errorf("%s got %d bytes of a workspace, %v", l.worker, ws.Len(), err)
 		}
 		if err := l.Tell(t.Context(), l.worker, work{i}); err != nil {
 			t.Fatal(err)
@@ -210,6 +217,7 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 		"tell in the other's name": func() error {
 			return request(n.told+".w2", `{"n":9}`)
 		},
+		"change a workspace":      func() error { return request(n.workspaces+".ws.0", "x") },
 		"ask in the other's name": func() error { return request(hello("w2"), `1`) },
 		"publish work":            func() error { return request(n.work, `{"n":9}`) },
 		"remove the results":      func() error { return request("$JS.API.STREAM.PURGE."+n.toldStream, "") },

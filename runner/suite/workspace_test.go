@@ -1,0 +1,64 @@
+//go:build linux
+
+package suite
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAWorkspaceIsSent packs workspaces and unpacks them: the copy has the digest of the original.
+func TestAWorkspaceIsSent(t *testing.T) {
+	dir := t.TempDir()
+	tree := filepath.Join(dir, "ws")
+	sparse := filepath.Join(tree, "sparse")
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(tree, "closed", "inner"), 0o755),
+		os.WriteFile(filepath.Join(tree, "closed", "inner", "file"), []byte("text"), 0o640),
+		os.WriteFile(filepath.Join(tree, "program"), nil, 0o600),
+		os.Chmod(filepath.Join(tree, "program"), 0o755|os.ModeSetuid),
+		os.Symlink("../away", filepath.Join(tree, "link")),
+		os.WriteFile(sparse, []byte("begins"), 0o600),
+		os.Truncate(sparse, 64<<20),
+		os.Chmod(filepath.Join(tree, "closed"), 0o555),
+		os.Symlink("ws", filepath.Join(dir, "named")),
+		os.WriteFile(filepath.Join(dir, "ws.tar"), bytes.Repeat([]byte("tar"), 100_000), 0o604))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Chmod(filepath.Join(tree, "closed"), 0o755) }()
+	for _, from := range []string{"ws", "named", "ws.tar"} {
+		want, err := DigestTree(filepath.Join(dir, from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent bytes.Buffer
+		if err := pack(&sent, filepath.Join(dir, from), want); err != nil {
+			t.Fatal(err)
+		}
+		if sent.Len() > 1<<20 {
+			t.Errorf("%s: a hole is sent as %d bytes", from, sent.Len())
+		}
+		to := filepath.Join(t.TempDir(), "to")
+		if err := unpackSent(&sent, to); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := DigestTree(filepath.Join(to, sentTree)); err != nil || got != want {
+			t.Errorf("%s: it has the digest %s, want %s, %v", from, got, want, err)
+		}
+		var s unix.Stat_t
+		if err := unix.Stat(filepath.Join(to, sentTree, "sparse"), &s); from != "ws.tar" && (err != nil || s.Blocks > 1<<10) {
+			t.Errorf("the hole has %d blocks, %v", s.Blocks, err)
+		}
+		_ = os.Chmod(filepath.Join(to, sentTree, "closed"), 0o755)
+	}
+	if err := pack(&bytes.Buffer{}, tree, "sha256:0"); err == nil || !strings.Contains(err.Error(), "is not what it was") {
+		t.Errorf("another workspace is sent: %v", err)
+	}
+}
