@@ -46,23 +46,59 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 		return
 	}
 	sure, why := h.beyond(p.argv, p.starter())
-	if k.Claimed || k.Truncated&schema.FieldArgv != 0 {
+	command, _, _ := split(p.argv)
+	switch {
+	case k.Claimed || k.Truncated&schema.FieldArgv != 0:
 		sure, why = false, "git may have had other arguments"
+	case why == "" && command != "" && len(p.told) > 0 && !slices.Contains(harmlessCommands, command):
+		h.wait(k, p, "was told by "+strings.Join(p.told, ", ")+" where to look", false)
+		return
 	}
 	if why == "" {
 		return
 	}
-	f := h.j.finding(k, p, why+": "+view.Cut(view.QuoteArgs(p.argv), 200))
 	if h.j.names.of(directory(p))&workspace != 0 || slices.ContainsFunc(p.argv, func(a string) bool {
 		_, dir, ok := strings.Cut(a, "--git-dir=")
 		return ok && h.j.names.of(dir)&workspace != 0
 	}) {
-		h.add(f, sure && !uncertain(k) && !k.Attempted)
+		h.add(h.told(k, p, why), sure && !uncertain(k) && !k.Attempted)
 		return
 	}
+	h.wait(k, p, why, sure && !k.Attempted)
+}
+
+// told is a finding about what git was told.
+func (h *history) told(k *schema.KernelEvent, p *process, why string) schema.Finding {
+	return h.j.finding(k, p, why+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+}
+
+func (h *history) wait(k *schema.KernelEvent, p *process, why string, sure bool) {
 	if len(h.waiting) < maxObjects {
-		h.waiting = append(h.waiting, waiting{p, f, sure && !k.Attempted})
+		h.waiting = append(h.waiting, waiting{p, h.told(k, p, why), sure})
 	}
+}
+
+// steering are the variables of an environment that can have git look at other commits than its arguments name.
+// Where assay-run does not have all names, cutEnvironment stands for the rest.
+func steering(k *schema.KernelEvent) (keys []string) {
+	for _, key := range k.EnvKeys {
+		if strings.HasPrefix(key, "GIT_CONFIG") || slices.Contains(steers, key) {
+			keys = append(keys, strings.Clone(key))
+		}
+	}
+	if k.Truncated&schema.FieldEnvKeys != 0 {
+		keys = append(keys, cutEnvironment)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+const cutEnvironment = "variables that were not recorded"
+
+var steers = []string{
+	"GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_GRAFT_FILE",
+	"GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_NAMESPACE", "GIT_NOTES_REF", "GIT_NOTES_DISPLAY_REF",
+	"GIT_EXTERNAL_DIFF",
 }
 
 func (h *history) add(f schema.Finding, sure bool) {
