@@ -347,7 +347,7 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	old := g.seen[name] || k.Kind == schema.KindOpen && !k.Created && k.Flags&openExcl == 0 ||
 		k.Kind == schema.KindWrite || k.Kind == schema.KindTruncate || k.Kind == schema.KindMmapShared
 	stale := kind == cache && !p.made && compiledFrom(name, p.source) && compiled().MatchString(k.Value) &&
-		strings.HasPrefix(path.Base(p.exe), "python") && !unchecked(p.argv)
+		strings.HasPrefix(path.Base(p.exe), "python") && !forges(p.argv)
 	if f := g.files[name]; f != nil {
 		f.stale, f.at = stale, when(k)
 		if len(f.found.Events) < maxEvents {
@@ -403,7 +403,7 @@ func (g *grader) own(k *schema.KernelEvent, p *process, name string, kind prepar
 	case kind == cache:
 		return k.Kind == schema.KindRename && compiled().MatchString(k.Value) &&
 			strings.HasPrefix(path.Base(p.exe), "python") &&
-			compiledFrom(name, p.source) && !g.j.written.has(p.source) && !unchecked(p.argv)
+			compiledFrom(name, p.source) && !g.j.written.has(p.source) && !forges(p.argv)
 	case kind == configuration && p.tool == "git":
 		return strings.HasSuffix(name, ".sample") || !strings.Contains(name, "/hooks/") && plainConfig(p.argv)
 	case kind == kept:
@@ -422,10 +422,15 @@ func (g *grader) own(k *schema.KernelEvent, p *process, name string, kind prepar
 // executesTool reports whether an argument has go start its tools by another program.
 func executesTool(a string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), "toolexec") }
 
-// unchecked reports whether Python was told to make compiled forms that it never compares with their sources.
-func unchecked(argv []string) bool {
-	return slices.ContainsFunc(argv, func(a string) bool { return strings.Contains(a, "unchecked") })
+// forges reports whether Python was told to make compiled forms that it never compares with their sources, or with
+// -c to do what importing does.
+func forges(argv []string) bool {
+	return slices.ContainsFunc(argv, func(a string) bool { return strings.Contains(a, "unchecked") }) ||
+		slices.Contains(argv, "-c") && slices.ContainsFunc(argv, forging().MatchString)
 }
+
+var forging = pattern(`\bmarshal\b|\.pyc|__pycache__|cfile|_code_to_|_write_atomic|set_data|cache_from_source|` +
+	`SourceFileLoader|source_to_code`)
 
 // changedSource judges that a source changed of which there is a compiled form. Python takes that for the source's
 // while it has the same time, in seconds, and size.
