@@ -33,8 +33,8 @@ func (w *Worker) ground() string {
 var groundFiles = []string{"attempts/**", "inputs/**", "ledger.ndjson", "results.json", "lock", "work/nats/**",
 	"work/local/bundle-*"}
 
-// reserve adds to a try's evaluation file what an agent has no business with: to read its own evidence and contract, to
-// read of other attempts, and to write to either. i is its slot.
+// reserve adds to a try's evaluation file what an agent has no business with: to read or write its own evidence and
+// contract, and files of other attempts. i is its slot.
 func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
 	slot := literal(w.slotDir(i))
 	for _, name := range []string{"evaluation.yaml", "spec.json", "spool/**", "file-*"} {
@@ -55,7 +55,6 @@ func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
 			e.Others = append(e.Others, literal(w.ground())+"/"+name)
 		}
 	}
-	e.Protected = append(e.Protected, e.Others...)
 }
 
 // ofWorker reports whether a worker added a pattern, as reserve does, to those of a try in a workspace.
