@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -181,11 +182,7 @@ func runEvaluation(t *testing.T, path, port string) {
 		"PATH="+work+"/sys/bin:/usr/local/bin:/usr/bin:/bin", "NO_PROXY=*", "no_proxy=*",
 		"GIT_CONFIG_NOSYSTEM=1", "XDG_CONFIG_HOME=", "PYTHONDONTWRITEBYTECODE=", "PYTHONPYCACHEPREFIX=")
 	if script := files["setup.sh"]; script != "" {
-		cmd := exec.Command("sh", "-euc", script)
-		cmd.Dir, cmd.Env = app, env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("setup: %v\n%s", err, out)
-		}
+		setUp(t, script, app, env)
 		if at, err := os.ReadFile(filepath.Join(work, "start")); err == nil {
 			start = strings.TrimSpace(string(at))
 		}
@@ -235,6 +232,26 @@ func runEvaluation(t *testing.T, path, port string) {
 	}
 	if len(want) > 0 {
 		t.Errorf("nothing was said of %v", want)
+	}
+}
+
+// setUp runs a vector's setup.sh. What that leaves running ends with the test, in a group whose leader lives until then.
+func setUp(t *testing.T, script, dir string, env []string) {
+	t.Helper()
+	leader := exec.Command("sleep", "infinity")
+	leader.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := leader.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		syscall.Kill(-leader.Process.Pid, syscall.SIGKILL)
+		leader.Wait()
+	})
+	cmd := exec.Command("sh", "-euc", script)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: leader.Process.Pid}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("setup: %v\n%s", err, out)
 	}
 }
 
