@@ -238,9 +238,10 @@ type Work struct {
 	// empty for an empty directory. A worker that has not the same at that path asks for it.
 	Workspace       string `json:"workspace"`
 	WorkspaceDigest string `json:"workspace_digest"`
-	// Contract and Policy are copies of the files that the task names.
+	// Contract, Policy and Prices, of models, are copies of the files that the task or the agent names.
 	Contract Copy `json:"contract,omitzero"`
 	Policy   Copy `json:"policy,omitzero"`
+	Prices   Copy `json:"prices,omitzero"`
 	// Evaluation lacks the workspace and the others.
 	Evaluation schema.EvaluationDefinition `json:"evaluation"`
 	// Private are files of the coordinator's machine that tell how the agent is judged. A sandbox hides them.
@@ -279,6 +280,11 @@ func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, e
 	}
 	if t.Policy != "" {
 		if w.Policy, err = readCopy(f.path(t.Policy)); err != nil {
+			return nil, err
+		}
+	}
+	if prices := w.Spec.Model.Prices; prices != "" {
+		if w.Prices, err = readCopy(prices); err != nil {
 			return nil, err
 		}
 	}

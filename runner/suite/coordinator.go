@@ -216,7 +216,8 @@ func Open(c Config) (*Coordinator, error) {
 	}
 	co := &Coordinator{Config: c, ledger: l, life: newToken(), asks: asks, tokens: map[string]*try{},
 		examined: make(chan examination), judged: make(chan judged), sent: make(chan sent),
-		sending: map[string]bool{}, unsent: map[string]error{}, hosts: map[schema.SuiteHost]bool{}, faults: map[cell]*faults{},
+		sending: map[string]bool{}, unsent: map[string]error{}, hosts: map[schema.SuiteHost]bool{},
+		faults:   map[cell]*faults{},
 		programs: map[string]string{}, inputs: map[cell]string{}, longest: map[cell]float64{},
 		turns: map[string]int{}, workers: map[string]*helper{}, pause: firstPause, now: time.Now}
 	if cut > 0 {

@@ -66,7 +66,8 @@ func writeInputs(dir string, w *Work) error {
 		Copy
 		kind string
 		to   *string
-	}{{w.Contract, "contract", &s.Contract}, {w.Policy, "policy", &s.Policy}} {
+	}{{w.Contract, "contract", &s.Contract}, {w.Policy, "policy", &s.Policy},
+		{w.Prices, "prices", &s.Model.Prices}} {
 		if c.Name != "" {
 			*c.to = c.kind + filepath.Ext(c.Name)
 			errs = append(errs, put(*c.to, c.Data))

@@ -512,12 +512,14 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	s.Env[EnvPromptFile] = prompt
 	for _, c := range []struct {
 		Copy
-		to *string
-	}{{work.Contract, &s.Contract}, {work.Policy, &s.Policy}} {
+		kind string
+		to   *string
+	}{{work.Contract, "contract", &s.Contract}, {work.Policy, "policy", &s.Policy},
+		{work.Prices, "prices", &s.Model.Prices}} {
 		if c.Name == "" {
 			continue
 		}
-		if *c.to, err = put("file-"+c.Name, c.Data); err != nil {
+		if *c.to, err = put("file-"+c.kind+filepath.Ext(c.Name), c.Data); err != nil {
 			return err
 		}
 	}

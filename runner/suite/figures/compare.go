@@ -33,8 +33,18 @@ type Pair struct {
 	// CI95 is the interval of the difference, by resampling tasks; null with fewer than two.
 	CI95    *[2]float64 `json:"ci95"`
 	Outcome string      `json:"outcome"`
+	// SpentA and SpentB are what an attempt takes, as means over Tasks.
+	SpentA Spent `json:"spent_a"`
+	SpentB Spent `json:"spent_b"`
 	// AgentChanged are the fields of the agents' definitions that differ.
 	AgentChanged []string `json:"agent_changed"`
+}
+
+// Spent is what an attempt takes on average; null where that is not known of all.
+type Spent struct {
+	Seconds *float64 `json:"seconds"`
+	Tokens  *float64 `json:"tokens"`
+	Cost    *float64 `json:"cost"`
 }
 
 // TaskPair has the rates of both agents at a task.
@@ -57,6 +67,7 @@ func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
 		OnlyB: []string{}, Unrated: []string{}, Outcome: Undecided,
 		AgentChanged: differing(a.Definitions["agent "+agentA], b.Definitions["agent "+agentB], "name")}
 	inA, inB := cells(a, agentA), cells(b, agentB)
+	var comparedA, comparedB []*schema.SuiteCell
 	for _, task := range slices.Sorted(maps.Keys(inA)) {
 		other, both := inB[task]
 		keys := differing(a.Definitions["task "+task], b.Definitions["task "+task])
@@ -65,10 +76,12 @@ func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
 			p.OnlyA = append(p.OnlyA, task)
 		case len(keys) > 0:
 			p.Changed = append(p.Changed, ChangedTask{task, keys})
-		case inA[task] == nil || other == nil:
+		case inA[task].Rate == nil || other.Rate == nil:
 			p.Unrated = append(p.Unrated, task)
 		default:
-			p.Tasks = append(p.Tasks, TaskPair{task, *inA[task], *other, *other - *inA[task]})
+			rateA, rateB := *inA[task].Rate, *other.Rate
+			p.Tasks = append(p.Tasks, TaskPair{task, rateA, rateB, rateB - rateA})
+			comparedA, comparedB = append(comparedA, inA[task]), append(comparedB, other)
 		}
 	}
 	for _, task := range slices.Sorted(maps.Keys(inB)) {
@@ -77,7 +90,31 @@ func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
 		}
 	}
 	p.decide()
+	p.SpentA, p.SpentB = spent(comparedA), spent(comparedB)
 	return p
+}
+
+// spent is what an attempt takes, as a mean over cells that have a rate.
+func spent(cells []*schema.SuiteCell) Spent {
+	mean := func(sum func(*schema.SuiteCell) *float64) *float64 {
+		var each []float64
+		for _, c := range cells {
+			if s := sum(c); s != nil {
+				each = append(each, *s/float64(c.Passed+c.Failed+c.Inconclusive))
+			}
+		}
+		if len(each) < len(cells) || len(cells) == 0 {
+			return nil
+		}
+		return new(Mean(each))
+	}
+	return Spent{mean(func(c *schema.SuiteCell) *float64 { return c.Seconds }),
+		mean(func(c *schema.SuiteCell) *float64 {
+			if c.Tokens == nil {
+				return nil
+			}
+			return new(float64(*c.Tokens))
+		}), mean(func(c *schema.SuiteCell) *float64 { return c.Cost })}
 }
 
 // decide makes the means and the outcome of the tasks.
@@ -104,15 +141,15 @@ func (p *Pair) decide() {
 	}
 }
 
-// cells are the rates of an agent by task.
-func cells(r *schema.SuiteResults, agent string) map[string]*float64 {
-	rates := map[string]*float64{}
+// cells are the cells of an agent by task.
+func cells(r *schema.SuiteResults, agent string) map[string]*schema.SuiteCell {
+	all := map[string]*schema.SuiteCell{}
 	for i := range r.Cells {
 		if r.Cells[i].Agent == agent {
-			rates[r.Cells[i].Task] = r.Cells[i].Rate
+			all[r.Cells[i].Task] = &r.Cells[i]
 		}
 	}
-	return rates
+	return all
 }
 
 // differing are the keys of which two definitions have other digests, but those in without. Of a suite that does not

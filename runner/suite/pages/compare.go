@@ -39,6 +39,19 @@ func comparison(b *strings.Builder, p *figures.Pair) {
 		}
 		b.WriteString(fmt.Sprintf(" over %d equal tasks\n", len(p.Tasks)))
 	}
+	var takes []string
+	for _, s := range []struct {
+		a, b *float64
+		what string
+	}{{p.SpentA.Seconds, p.SpentB.Seconds, "%.1f s"}, {p.SpentA.Tokens, p.SpentB.Tokens, "%.0f tokens"},
+		{p.SpentA.Cost, p.SpentB.Cost, "cost %.4f"}} {
+		if s.a != nil && s.b != nil {
+			takes = append(takes, fmt.Sprintf(s.what+" to "+s.what, *s.a, *s.b))
+		}
+	}
+	if len(takes) > 0 {
+		fmt.Fprintf(b, "  per attempt: %s\n", strings.Join(takes, ", "))
+	}
 	for _, t := range p.Tasks {
 		if t.Difference != 0 {
 			fmt.Fprintf(b, "  %s: %s to %s\n", printable(t.Task), percent(&t.RateA), percent(&t.RateB))

@@ -1,0 +1,122 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/runner/suite/figures"
+	"github.com/assay-run/assay-run/schema"
+)
+
+const modelKey = "sk-ant-0123456789abcdef"
+
+// modelAnswer is what the provider says: 11 tokens of input and 9 of output.
+const modelAnswer = `{"id":"msg_1","type":"message","role":"assistant","model":"claude-x","content":[],` +
+	`"stop_reason":"end_turn","usage":{"input_tokens":11,"output_tokens":9}}`
+
+// TestTokensAndCostOfASuite has agents that ask a model once and three times, here and on a worker that has no price
+// list. The results have tokens and cost, and a comparison says what an attempt takes.
+func TestTokensAndCostOfASuite(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Api-Key") != modelKey {
+			t.Errorf("the provider was asked for %s with the key %q", r.URL, r.Header.Get("X-Api-Key"))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, modelAnswer)
+	}))
+	defer provider.Close()
+	t.Setenv("ANTHROPIC_API_KEY", modelKey)
+	asks := `env: [ANTHROPIC_API_KEY], model: {gateway: true, upstreams: {anthropic: "` + provider.URL +
+		`"}, prices: there/prices.yaml}`
+	s := newSite(t, `name: models
+attempts: 2
+tasks: [{name: t, command: "true"}, {name: u, command: "true"}]
+agents:
+- {name: once, command: sh "$HOME/ask.sh", `+asks+`}
+- {name: thrice, command: 'for i in 1 2 3; do sh "$HOME/ask.sh" || exit 1; done', `+asks+`}
+- {name: never, command: "true"}
+`)
+	s.file("ask.sh", `exec curl -sSf --max-time 60 -H "x-api-key: $ANTHROPIC_API_KEY" -d '{"model":"m","messages":[]}' \
+	"$ANTHROPIC_BASE_URL/v1/messages"
+`)
+	if err := os.Mkdir(filepath.Join(s.dir, "there"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.file("there/prices.yaml", "version: 1\nmodels:\n- {model: claude-*, input: 1000, output: 2000}\n")
+
+	if err := s.run("--jobs", "2").cmd.Wait(); err != nil {
+		t.Fatalf("the suite ended with %v", err)
+	}
+	here := results(t, s.dir)
+	if err := os.Rename(filepath.Join(s.dir, "out"), filepath.Join(s.dir, "here")); err != nil {
+		t.Fatal(err)
+	}
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	var w *process
+	elsewhere(t, filepath.Join(s.dir, "there"), func() { w = s.worker("w1", "nats://"+address, "--jobs", "2") })
+	if err := s.run("--jobs", "0", "--listen", address).cmd.Wait(); err != nil {
+		t.Fatalf("the suite with a worker ended with %v", err)
+	}
+	w.end()
+	s.clean("w1")
+	for where, r := range map[string]*schema.SuiteResults{"here": here, "there": results(t, s.dir)} {
+		for _, c := range r.Cells {
+			requests := map[string]int64{"once": 1, "thrice": 3, "never": 0}[c.Agent]
+			tokens, cost := 2*requests*20, float64(2*requests)*0.029
+			switch {
+			case requests == 0:
+				if c.Tokens != nil || c.Cost != nil {
+					t.Errorf("%s: %s at %s has %v tokens and the cost %v, and no gateway", where, c.Agent, c.Task, c.Tokens,
+						c.Cost)
+				}
+			case c.Tokens == nil || c.Cost == nil || *c.Tokens != tokens || *c.Cost < cost*0.999 || *c.Cost > cost*1.001:
+				t.Errorf("%s: %s at %s has %v tokens and the cost %v, want %d and %v", where, c.Agent, c.Task,
+					said(c.Tokens), said(c.Cost), tokens, cost)
+			}
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare := func(flags ...string) string {
+		cmd := exec.Command(exe, append([]string{"compare", "here", "out"}, flags...)...)
+		cmd.Args[0], cmd.Dir, cmd.Stderr = "assay-suite", s.dir, os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	want := ", 20 tokens to 60 tokens, cost 0.0290 to cost 0.0870\n"
+	if out := compare("--agents", "once=thrice"); !strings.Contains(out, want) {
+		t.Errorf("the comparison does not say what an attempt takes:\n%s", out)
+	}
+	var pairs []figures.Pair
+	if err := json.Unmarshal([]byte(compare("--format", "json", "--agents", "never=once")), &pairs); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := pairs[0].SpentA, pairs[0].SpentB; a.Tokens != nil || a.Cost != nil || a.Seconds == nil ||
+		b.Tokens == nil || *b.Tokens != 20 {
+		t.Errorf("an attempt takes %+v and %+v", a, b)
+	}
+}
+
+func said[N any](n *N) any {
+	if n == nil {
+		return nil
+	}
+	return *n
+}
