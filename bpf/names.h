@@ -54,6 +54,7 @@ struct notes {
 	u32 n;    /* more than KEPT: some were not kept */
 	u32 differ; /* two came from one place, and are not the same */
 	u32 namespaces; /* that the last fork made, as CLONE_NEW* */
+	u64 over; /* a time at which one of the task's calls was over: the next began after that */
 	struct note note[KEPT];
 };
 
@@ -271,12 +272,37 @@ int learn(struct lesson *ctx)
 }
 
 /* Forgets what the call has left. */
-static __always_inline void forget_notes(void)
+static __always_inline void forget_notes(struct scratch *s)
 {
 	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
 
+	if (!kept)
+		return;
+	kept->n = kept->differ = 0;
+	if (s->t > kept->over) /* of some record before, if this call has none */
+		kept->over = s->t;
+}
+
+/* Notes that a call is over which waits for others. */
+static __always_inline int note_wait(struct task_struct *t)
+{
+	struct notes *kept = bpf_task_storage_get(&notes, t, 0, 0);
+
 	if (kept)
-		kept->n = kept->differ = 0;
+		kept->over = bpf_ktime_get_boot_ns();
+	return 0;
+}
+
+/* At most how many microseconds ago the call in s began, all ones where it is not known. */
+static __always_inline u32 age_of_call(struct scratch *s)
+{
+	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
+	u64 age;
+
+	if (s->context != CTX_SYSCALL || s->is_other || !kept || !kept->over)
+		return ~0U;
+	age = (s->r.t - kept->over) / 1000 + 1;
+	return age < ~0U ? age : ~0U;
 }
 
 /* Copies the name that the kernel had from that address to off. Returns its length, less than

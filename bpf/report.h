@@ -213,9 +213,10 @@ static __always_inline u32 put_ways(struct scratch *s, u32 end)
 
 	if (!own || !own->several || !n)
 		return end;
-	s->r.seg[S_ENV] = n;
-	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & (8 * WAYS - 1), s->resolve.way);
-	return end + n;
+	s->r.seg[S_ENV] = 4 + n;
+	*(u32 *)&s->data[end & (DATA - 1)] = age_of_call(s);
+	bpf_probe_read_kernel(&s->data[(end + 4) & (DATA - 1)], n & (8 * WAYS - 1), s->resolve.way);
+	return end + 4 + n;
 }
 
 /* Reports whether the call in s, about the file of (mnt, dentry), repeats another, which is then counted. */

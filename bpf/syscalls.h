@@ -276,6 +276,8 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	in = scope_here();
 	if (!in || !in->n)
 		return 0;
+	if (d->prog == P_WAIT)
+		return note_wait(t);
 	s = scratch(CTX_SYSCALL);
 	if (!s)
 		return 0;
@@ -325,7 +327,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		report_call(s);
 	}
 	if (takes_names(d->prog))
-		forget_notes();
+		forget_notes(s);
 	return 0;
 }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/assay-run/assay-run/kernel/internal/slots"
 	"github.com/assay-run/assay-run/schema"
@@ -273,8 +274,8 @@ func (d *decoder) call(nr uint16, bits uint32) *sysCall {
 	if bits&bitIA32 != 0 {
 		t = d.ia32
 	}
-	if t == nil || int(nr) >= len(t) || t[nr] == nil || t[nr].prog == progRead {
-		return nil // reads make no record of their own: 0, the number of one, is that of no call
+	if t == nil || int(nr) >= len(t) || t[nr] == nil || t[nr].prog == progRead || t[nr].prog == progWait {
+		return nil // those make no record of their own: 0, the number of a read, is that of no call
 	}
 	return t[nr]
 }
@@ -447,7 +448,12 @@ func (d *decoder) memfd() {
 // file sets the paths of a record about files: that of an open file, or names.
 func (d *decoder) file(r *record, bits uint32) {
 	e := &d.ev
-	e.Way = string(r.seg[segWay])
+	if way := r.seg[segWay]; len(way) >= 4 {
+		if age := le.Uint32(way); age != 1<<32-1 {
+			e.Begun = e.Time - uint64(age)*uint64(time.Microsecond)
+		}
+		e.Way = string(way[4:])
+	}
 	if bits&bitWalked == 0 {
 		d.names(r, bits)
 		return

@@ -154,6 +154,9 @@ type Event struct {
 	// Way has four bytes for each directory entry that the names led through, little-endian,
 	// that tell it from others: see [Event.Ways]. It is empty in a run of one task.
 	Way string
+	// Begun is a time after which the call began, where Way is set: when an earlier call of the task was over.
+	// 0 where none is known.
+	Begun uint64
 
 	// Payload is the start of a ClientHello, or a DNS message, of TCP a segment
 	// that has one or a part of one. Ingress tells its direction.

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-
 )
 
 // TestVerifier says what the kernel thinks of each program.

@@ -33,6 +33,7 @@ const (
 	progProcess
 	progFcntl
 	progRead
+	progWait
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -132,6 +133,15 @@ var sysRows = []sysRow{
 	{"preadv2", progRead, schema.KindForeignSocket, HookSocket, "F0", "327 378 286"},
 	{"recvfrom", progRead, schema.KindForeignSocket, HookSocket, "F0", "45 371 207"},
 	{"getsockopt", progRead, schema.KindForeignSocket, HookSocket, "F0k1k2", "55 365 209"}, // only what reads
+	{"wait4", progWait, 0, HookOpen, "", "61 7,114 260"},                                   // and the 32-bit waitpid
+	{"waitid", progWait, 0, HookOpen, "", "247 284 95"},
+	{"poll", progWait, 0, HookOpen, "", "7 168 -"},
+	{"ppoll", progWait, 0, HookOpen, "", "271 309,414 73"},
+	{"select", progWait, 0, HookOpen, "", "23 82,142 -"},
+	{"pselect6", progWait, 0, HookOpen, "", "270 308,413 72"},
+	{"epoll_wait", progWait, 0, HookOpen, "", "232 256 -"},
+	{"epoll_pwait", progWait, 0, HookOpen, "", "281 319 22"},
+	{"epoll_pwait2", progWait, 0, HookOpen, "", "441 441 441"},
 	{"io_submit", progAIO, schema.KindWrite, HookWrite, "", "209 248 2"},
 	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "F4m2f3", "9 192 222"},
 

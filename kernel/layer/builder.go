@@ -358,7 +358,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.out = &ev.KernelEvent
 	b.begin(ev, p, late)
 	b.out.ParentExecID = parent
-	b.out.DirectoryClaimed = b.ways.doubtful(ev, p.acted(ev.Task.TID))
+	b.out.DirectoryClaimed = b.ways.doubtful(ev)
 	b.convert(ev, p)
 	b.check(p, ev.Task.CgroupID)
 	b.contain(ev, p)
@@ -374,9 +374,6 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	}
 	if helper != "" {
 		b.helperLine(ev, p, helper, late)
-	}
-	if p != nil && !ev.Repeat && ev.Kind != schema.KindFork {
-		p.actor, p.actedAt = ev.Task.TID, ev.Time
 	}
 	if ev.Kind == schema.KindExit && p != nil {
 		b.procs.exit(p)

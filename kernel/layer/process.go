@@ -28,17 +28,6 @@ type process struct {
 	// which is still making that.
 	container string
 	setup     bool
-	// actor is the task of it that made the last event, which was at actedAt.
-	actor   uint32
-	actedAt uint64
-}
-
-// acted is when that task made its last event, 0 where it is not known.
-func (p *process) acted(tid uint32) uint64 {
-	if p == nil || p.actor != tid {
-		return 0
-	}
-	return p.actedAt
 }
 
 // keptExits is how many ended processes are remembered, for events that come

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -10,24 +11,36 @@ import (
 // An event's names are looked up again when its call has returned: where another task
 // changed an entry on the way meanwhile, they may be those of other files.
 type ways struct {
-	// changes has the last change of each entry, and the last by another task than that.
-	changes map[uint32][2]change
-	// forgotten is the time of the last change that is not known any more.
+	// changes has the last changes of each entry, the oldest first.
+	changes map[uint32][]change
+	count   int // of all of them
+	// forgotten is when the last change was over that is not known any more and may matter.
 	forgotten uint64
 }
 
-// change is one at a time, by a task of a process that began at start.
+// change is one by a task, or several by whatever tasks: tid is 0 then. All began after from and were over by until.
 type change struct {
-	at, start uint64
-	tid       uint32
+	from, until uint64
+	tid         uint32
 }
 
 const (
-	// nearly is how long before a call a change counts: no call takes as long on its way.
+	// nearly is how long a call takes on its way at most, where it is not known when it began.
 	nearly = uint64(time.Second)
-	// maxChanges bounds the changes that are known.
-	maxChanges = 1 << 16
+	// maxChanges bounds the changes that are known, and maxOfEntry those of one entry.
+	maxChanges, maxOfEntry = 1 << 16, 64
+	// tick is by how much the time of the last of several events can be too early.
+	tick = uint64(10 * time.Millisecond)
 )
+
+// during is when the call of ev was under way at the most: its task did something else before.
+func during(ev *kernel.Event) (from, until uint64) {
+	from, until = ev.First-min(nearly, ev.First), ev.Time
+	if ev.Repeat {
+		until = max(until, ev.Last+tick)
+	}
+	return max(from, ev.Begun, ev.Task.Start), until
+}
 
 // note keeps what ev changed.
 func (w *ways) note(ev *kernel.Event) {
@@ -39,52 +52,60 @@ func (w *ways) note(ev *kernel.Event) {
 			continue
 		}
 		if w.changes == nil {
-			w.changes = make(map[uint32][2]change)
+			w.changes = make(map[uint32][]change)
 		}
+		c := change{tid: ev.Task.TID}
+		c.from, c.until = during(ev)
 		known := w.changes[entry]
-		if known[0].tid != ev.Task.TID {
-			known[1] = known[0]
+		if len(known) == maxOfEntry {
+			known[1] = change{min(known[0].from, known[1].from), max(known[0].until, known[1].until), 0}
+			known = slices.Delete(known, 0, 1)
+			w.count--
 		}
-		known[0] = change{max(ev.Time, known[0].at), ev.Task.Start, ev.Task.TID}
-		w.changes[entry] = known
-		if len(w.changes) > maxChanges {
-			w.forgotten = w.newest()
-			clear(w.changes)
+		w.changes[entry] = append(known, c)
+		if w.count++; w.count > maxChanges {
+			w.forget(c.until)
 		}
 	}
 }
 
-func (w *ways) newest() (t uint64) {
-	for _, c := range w.changes {
-		t = max(t, c[0].at)
+// forget drops the changes that no call can have met which is still to be looked at, or all where there are too many
+// others.
+func (w *ways) forget(now uint64) {
+	w.count = 0
+	newest := now
+	for entry, known := range w.changes {
+		known = slices.DeleteFunc(known, func(c change) bool { return c.until+2*nearly < now })
+		for _, c := range known {
+			newest = max(newest, c.until)
+		}
+		if w.changes[entry] = known; len(known) == 0 {
+			delete(w.changes, entry)
+		}
+		w.count += len(known)
 	}
-	return t
+	if w.count > maxChanges/2 {
+		w.forgotten, w.count = newest, 0
+		clear(w.changes)
+	}
 }
 
-// doubtful reports whether the names of ev may have led elsewhere while the kernel used
-// them: another task changed an entry on their way since a second before it, or others
-// than the host's tasks could. The call is known to have begun after the time begun.
-func (w *ways) doubtful(ev *kernel.Event, begun uint64) bool {
+// doubtful reports whether the names of ev may have led elsewhere while the kernel used them: another task changed
+// an entry on their way meanwhile, or others than the host's tasks could.
+func (w *ways) doubtful(ev *kernel.Event) bool {
 	if len(ev.Way) == 0 {
 		return false
 	}
-	// The time of the last of several can be too early, by up to a tick of the kernel's timer.
-	since, until := ev.First-min(nearly, ev.First), ev.Last+uint64(10*time.Millisecond)
-	if !ev.Repeat {
-		until = ev.Time
-	}
-	// A process that began after the call changed it after that.
-	since = max(since, begun, ev.Task.Start)
-	after := func(t uint64) bool { return t > since }
+	from, until := during(ev)
 	for entry, how := range ev.Ways() {
 		if how != kernel.Through {
 			continue
 		}
-		if entry == 0 || after(w.forgotten) {
+		if entry == 0 || w.forgotten > from {
 			return true
 		}
 		for _, c := range w.changes[entry] {
-			if c.tid != ev.Task.TID && after(c.at) && c.start < until {
+			if c.tid != ev.Task.TID && c.until > from && c.from < until {
 				return true
 			}
 		}

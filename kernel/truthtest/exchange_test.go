@@ -67,3 +67,50 @@ func TestChangesBeforeAProcessBeganAreNoDoubt(t *testing.T) {
 		}
 	}
 }
+
+// Who waits for another's change and then uses the name is in no doubt: for its end, or for word over a pipe.
+func TestChangesThatWereWaitedForAreNoDoubt(t *testing.T) {
+	need(t, "/usr/bin/python3")
+	const script = `
+import os, select
+os.makedirs("a/d"); open("a/d/f", "w").close()
+down, up = os.pipe(), os.pipe()
+def other(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    return pid
+def renames():
+    for i in range(10):
+        select.select([down[0]], [], [])
+        os.read(down[0], 1)
+        os.rename("a", "b"); os.rename("b", "a")
+        os.write(up[1], b"x")
+for i in range(10):
+    os.waitpid(other(lambda: (os.rename("a", "b"), os.rename("b", "a"))), 0)
+    os.chmod("a/d/f", 0o600)
+pid = other(renames)
+for i in range(10):
+    os.write(down[1], b"x")
+    select.select([up[0]], [], [])
+    os.chmod("a/d/f", 0o644)
+    os.read(up[0], 1)
+os.waitpid(pid, 0)
+`
+	r := record(t, t.TempDir(), nil, "/usr/bin/python3", "-c", script)
+	r.claims(t)
+	changes := 0
+	for i := range r.events {
+		e := &r.events[i]
+		if e.DirectoryClaimed {
+			t.Errorf("the directory of %s %s is claimed", e.Kind, e.Value)
+		}
+		if e.Kind == schema.KindChmod {
+			changes++
+		}
+	}
+	if changes != 20 || blindSpot(t, r, directorySpot) {
+		t.Errorf("%d changes, the blind spot is exercised: %v", changes, blindSpot(t, r, directorySpot))
+	}
+}
