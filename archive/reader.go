@@ -77,12 +77,15 @@ func (r *Reader) start(ctx context.Context) (*input, *walker, error) {
 		if err != nil {
 			return "", schema.Manifest{}, err
 		}
-		m, err := parseManifest(doc)
-		return digest(sha256.Sum256(doc)), m, err
+		switch identity := digest(sha256.Sum256(doc)); r.identity {
+		case "":
+			m, err := parseManifest(doc)
+			return identity, m, err
+		case identity:
+			return identity, r.manifest, nil
+		}
+		return "", schema.Manifest{}, errors.New("the file has changed since it was opened")
 	}()
-	if err == nil && r.identity != "" && identity != r.identity {
-		err = errors.New("the file has changed since it was opened")
-	}
 	if err != nil {
 		in.Close()
 		return nil, nil, err
@@ -137,7 +140,7 @@ func (m *Member) Lines() iter.Seq2[[]byte, error] {
 
 func (m *Member) lines() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		r := bufio.NewReaderSize(m, MaxLine+1)
+		r := bufio.NewReaderSize(m, int(min(m.Size, MaxLine))+1)
 		for n := uint64(1); ; n++ {
 			line, err := r.ReadSlice('\n')
 			if err == io.EOF && len(line) == 0 {
