@@ -780,7 +780,8 @@ func (c *Coordinator) fill() error {
 	if !c.Hub.Up() {
 		return nil
 	}
-	room := c.room() - len(c.tokens)
+	all := c.room()
+	room := all - len(c.tokens) + min(c.examining, all) // who ran what is examined is free again
 	if room <= 0 {
 		return nil
 	}
