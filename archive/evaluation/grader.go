@@ -600,7 +600,8 @@ func (g *grader) arrived() {
 	if len(places) == 0 {
 		return
 	}
-	for name, own := range g.j.written.paths {
+	for _, name := range slices.Sorted(maps.Keys(g.j.written.paths)) {
+		own := g.j.written.paths[name]
 		for dir := path.Dir(name); own && len(dir) > 1; dir = path.Dir(dir) {
 			g.more = g.more || many[dir]
 			for _, l := range places[dir] {
