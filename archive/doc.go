@@ -6,7 +6,7 @@
 // manifest is the bundle's identity, the same for every codec. [Recover] seals
 // what an interrupted run left. [Open] and [Verify] read bundles, and treat
 // them as hostile. [Reader.Items] is the pass that all readers share: it yields
-// decoded lines and other members.
+// decoded lines and other members. A [Tap] gets lines while they are verified.
 //
 // Promises: memory does not grow with the run, nothing is lost without being
 // counted, a bundle's final name never holds half a bundle, and the same

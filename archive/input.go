@@ -117,6 +117,8 @@ type Input struct {
 	Name string
 	// Path is the file to read, a copy for standard input.
 	Path string
+	// Tap reads along while Verified verifies; nil for nobody.
+	Tap Tap
 }
 
 // Open opens it as [Open] does, with its name in errors.
@@ -125,7 +127,7 @@ func (in Input) Open() (*Reader, error) { return openAs(in.Path, in.Name) }
 // Verified verifies the bundle, and opens what was verified. If the bundle is damaged or invalid, as
 // the report then says, the Reader reads what it can. The Reader is nil if the bundle is unreadable.
 func (in Input) Verified(ctx context.Context) (*Reader, *Report, error) {
-	report, err := Verify(ctx, in.Path)
+	report, err := verify(ctx, in.Path, 1, in.Tap)
 	if err != nil {
 		return nil, nil, err
 	}

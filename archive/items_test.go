@@ -13,6 +13,61 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+// What taps a verification gets the lines of two layers in their order, whichever core checked them, and nothing of a
+// bundle without an evaluation file.
+func TestTap(t *testing.T) {
+	run := testRun(t)
+	run.Output = filepath.Join(t.TempDir(), "a.tar.gz")
+	s, _ := newSpool(t, run)
+	record(t, s, 20_000)
+	doc, err := schema.Document(schema.Evaluation{Schema: schema.EvaluationV0, RunID: testRunID, Workdir: "/app",
+		Digest: "sha256:" + strings.Repeat("0", 64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(schema.EvaluationPath, doc); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	line := func(it *Item) string {
+		return fmt.Sprint(it.Path, it.Number, it.Seq, it.Kernel != nil, it.Event != nil, string(it.Line))
+	}
+	var got []string
+	in := Input{Name: "a", Path: run.Output, Tap: func(e *schema.Evaluation) func(*Item) {
+		if e.Workdir != "/app" {
+			t.Errorf("the evaluation file is %+v", e)
+		}
+		return func(it *Item) {
+			got = append(got, line(it))
+		}
+	}}
+	r, report, err := in.Verified(t.Context())
+	if err != nil || !report.OK() {
+		t.Fatal(report, err)
+	}
+	var want []string
+	for it, err := range r.Items(t.Context(), schema.EventsPath, schema.KernelPath) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, line(it))
+	}
+	if !slices.Equal(got, want) || len(got) < 20_000 {
+		t.Errorf("%d lines, want these %d", len(got), len(want))
+	}
+
+	in.Path = sealSample(t, "b.tar.gz", 10).Path
+	in.Tap = func(*schema.Evaluation) func(*Item) {
+		t.Error("a bundle without an evaluation file was tapped")
+		return func(*Item) {}
+	}
+	if _, _, err := in.Verified(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Items decodes the lines of the wanted layers, hands out other wanted members, and names the
 // line that is wrong.
 func TestItems(t *testing.T) {

@@ -82,16 +82,17 @@ func (r *Report) add(p *Problem) {
 // A bundle that is wrong costs no more than one that is right: Verify ends at a
 // member that the manifest does not list, or lists with another size, and stops
 // checking a layer at its first problem.
-func Verify(ctx context.Context, path string) (*Report, error) { return verify(ctx, path, 1) }
+func Verify(ctx context.Context, path string) (*Report, error) { return verify(ctx, path, 1, nil) }
 
 // VerifyAll is [Verify], but continues after a problem, up to 100 problems in each layer.
 func VerifyAll(ctx context.Context, path string) (*Report, error) {
-	return verify(ctx, path, maxProblems)
+	return verify(ctx, path, maxProblems, nil)
 }
 
-func verify(ctx context.Context, path string, perLayer int) (*Report, error) {
+func verify(ctx context.Context, path string, perLayer int, tap Tap) (*Report, error) {
 	v := &verifier{
 		all:     perLayer > 1,
+		tap:     tap,
 		report:  &Report{Lines: map[string]uint64{}, Problems: []Problem{}, documents: map[string][]byte{}},
 		sizes:   map[string]int64{},
 		streams: map[string]schema.MemberBytes{},
@@ -122,11 +123,17 @@ func verify(ctx context.Context, path string, perLayer int) (*Report, error) {
 	return v.report, ctx.Err()
 }
 
+// Tap is called by a verification that has read evaluation.json, which comes before the layers. The function that
+// it returns is then called with each line of the lifecycle and of the kernel layer that is valid by itself, in their
+// order; an item is valid until the function returns. What it made of them is worth something only if the report is OK.
+type Tap func(*schema.Evaluation) func(*Item)
+
 // verifier holds one verification. Its archive part stops at the first problem
 // of the archive's form, all else goes on.
 type verifier struct {
 	report   *Report
 	all      bool // go on behind problems, see VerifyAll
+	tap      Tap
 	manifest schema.Manifest
 	lines    *lineVerifier
 	sizes    map[string]int64 // of the members that are there
@@ -265,6 +272,12 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 		return nil
 	}
 	v.report.documents[path] = doc
+	if path == schema.EvaluationPath && v.tap != nil {
+		e := &schema.Evaluation{}
+		if err := json.Unmarshal(doc, e); err == nil { // else documentsAgree says so
+			v.lines.each = v.tap(e)
+		}
+	}
 	return nil
 }
 

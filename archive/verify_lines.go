@@ -28,8 +28,9 @@ type lineVerifier struct {
 	runID  string
 	most   int           // problems to find in a layer
 	stop   atomic.Uint64 // the line of the current layer behind which no more are wanted
+	each   func(*Item)   // gets the lines that are followed; nil for nobody
 	work   chan chunk
-	free   chan []byte
+	free   chan *buffer
 	done   sync.WaitGroup
 	busy   sync.WaitGroup // chunks under way
 
@@ -39,8 +40,8 @@ type lineVerifier struct {
 	events []tlog.Hash       // the lifecycle's leaves
 	ended  uint64            // line of the first run_finished, from 1; 0: there is none
 
-	next      uint64                 // the chunk whose leaves come next
-	leaves    map[uint64][]tlog.Hash // of chunks that ended before it
+	next      uint64           // the chunk whose leaves and items come next
+	checked   map[uint64]chunk // chunks that ended before it
 	tree      *treeCheck
 	unread    bool   // the rest of the layer was counted, not checked
 	fault     string // how the layer is not what checkpoints say
@@ -54,9 +55,9 @@ type lineVerifier struct {
 func newLineVerifier(report *Report, most int) *lineVerifier {
 	n := runtime.GOMAXPROCS(0)
 	v := &lineVerifier{integrity: map[string]schema.LayerTree{}, report: report, most: most, work: make(chan chunk, n),
-		free: make(chan []byte, 2*n+1)}
+		free: make(chan *buffer, 2*n+1)}
 	for range cap(v.free) {
-		v.free <- nil
+		v.free <- &buffer{}
 	}
 	for range n {
 		v.done.Go(v.worker)
@@ -75,7 +76,7 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 	v.kinds = map[string]uint64{}
 	v.stop.Store(math.MaxUint64)
 	v.unread, v.fault = false, ""
-	v.next, v.leaves, v.tree = 0, map[uint64][]tlog.Hash{}, newTreeCheck(v.points.layers[path])
+	v.next, v.checked, v.tree = 0, map[uint64]chunk{}, newTreeCheck(v.points.layers[path])
 	err = v.chunks(r, path, &lines)
 	v.busy.Wait()
 	if v.unread = v.unread || v.stop.Load() != math.MaxUint64; v.unread {
@@ -123,13 +124,15 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 		if *lines > v.stop.Load() {
 			return countLines(r, lines)
 		}
-		buf := append((<-v.free)[:0], rest...)
+		b := <-v.free
+		buf := append(b.data[:0], rest...)
 		if cap(buf) < chunkBytes {
 			buf = append(make([]byte, 0, chunkBytes), buf...)
 		}
 		buf, err := fill(r, buf)
+		b.data = buf
 		if err != nil && err != io.EOF {
-			v.free <- buf
+			v.free <- b
 			return err
 		}
 		end := bytes.LastIndexByte(buf, '\n') + 1
@@ -139,7 +142,7 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 				*lines+uint64(bytes.Count(buf, []byte{'\n'})))
 		}
 		if end == 0 {
-			v.free <- buf
+			v.free <- b
 			if err == io.EOF {
 				return nil
 			}
@@ -157,7 +160,8 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 			v.keepEvents(data, *lines == 0)
 		}
 		v.busy.Add(1)
-		v.work <- chunk{layer: path, index: index, line: *lines, data: data}
+		b.data = data
+		v.work <- chunk{layer: path, index: index, line: *lines, buffer: b}
 		index++
 		*lines += n
 		if err == io.EOF {
@@ -224,7 +228,15 @@ type chunk struct {
 	layer string
 	index uint64 // in the layer
 	line  uint64
-	data  []byte
+	*buffer
+	leaves []tlog.Hash
+}
+
+// buffer is the memory of a chunk, in which the next one lies when all is done with it.
+type buffer struct {
+	data   []byte
+	items  []Item // the valid lines, where somebody follows the layer
+	kernel []schema.KernelEvent
 }
 
 // worker checks chunks. It keeps its decoders for all of them.
@@ -237,14 +249,16 @@ func (v *lineVerifier) worker() {
 			decoders[c.layer] = d
 		}
 		v.chunk(c, d)
-		v.free <- c.data
 		v.busy.Done()
 	}
 }
 
 func (v *lineVerifier) chunk(c chunk, d *schema.LineDecoder) {
 	kinds := map[string]uint64{}
-	var leaves []tlog.Hash
+	followed := v.each != nil && (c.layer == schema.EventsPath || c.layer == schema.KernelPath)
+	if c.items = c.items[:0]; followed && c.layer == schema.KernelPath {
+		c.kernel = slices.Grow(c.kernel[:0], bytes.Count(c.data, []byte{'\n'})) // the items point into it
+	}
 	var points checkpoints
 	var ended uint64
 	var shift uint64 // how far seq is from where it should be
@@ -252,7 +266,7 @@ func (v *lineVerifier) chunk(c chunk, d *schema.LineDecoder) {
 		end := bytes.IndexByte(data, '\n')
 		line := data[:end]
 		data = data[end+1:]
-		leaves = append(leaves, tlog.RecordHash(line))
+		c.leaves = append(c.leaves, tlog.RecordHash(line))
 		if len(line) >= MaxLine {
 			v.problem(problem(CodeLimit, c.layer, "a line of %d bytes, at most %d are allowed", len(line), MaxLine-1),
 				n)
@@ -274,6 +288,14 @@ func (v *lineVerifier) chunk(c chunk, d *schema.LineDecoder) {
 		if l.Turn != nil && l.Turn.Index != l.Seq {
 			v.problem(problem(CodeSeq, c.layer, "index is not seq, %d", l.Seq), n)
 		}
+		if followed {
+			item := Item{Path: c.layer, Number: int(n + 1), Line: line, Record: l}
+			if l.Kernel != nil {
+				c.kernel = append(c.kernel, *l.Kernel)
+				item.Kernel = &c.kernel[len(c.kernel)-1]
+			}
+			c.items = append(c.items, item)
+		}
 		if e := l.Event; e != nil {
 			points.add(e)
 			if (e.Type == schema.RunStarted) != (n == 0) {
@@ -290,31 +312,35 @@ func (v *lineVerifier) chunk(c chunk, d *schema.LineDecoder) {
 	for id, n := range kinds {
 		v.kinds[id] += n
 	}
-	v.grow(c, leaves)
+	v.grow(c)
 	v.points.merge(points)
 	if ended > 0 && (v.ended == 0 || ended < v.ended) {
 		v.ended = ended
 	}
 }
 
-// grow adds the leaves of a chunk to the layer's tree once all before it are there.
-// v.mu is held.
-func (v *lineVerifier) grow(c chunk, leaves []tlog.Hash) {
-	v.leaves[c.index] = leaves
+// grow adds the leaves of a chunk to the layer's tree, and hands out its items, once all before it are there. v.mu is
+// held.
+func (v *lineVerifier) grow(c chunk) {
+	v.checked[c.index] = c
 	for {
-		leaves, ok := v.leaves[v.next]
+		c, ok := v.checked[v.next]
 		if !ok {
 			return
 		}
-		delete(v.leaves, v.next)
+		delete(v.checked, v.next)
 		v.next++
 		if c.layer == schema.EventsPath {
-			v.events = append(v.events, leaves...)
-			continue
+			v.events = append(v.events, c.leaves...)
+		} else {
+			for _, leaf := range c.leaves {
+				v.tree.add(leaf)
+			}
 		}
-		for _, leaf := range leaves {
-			v.tree.add(leaf)
+		for i := range c.items {
+			v.each(&c.items[i])
 		}
+		v.free <- c.buffer
 	}
 }
 

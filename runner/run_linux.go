@@ -128,7 +128,7 @@ func newRun(spec *Spec, opt Options) *run {
 // steps are what Run does until the command runs.
 func (r *run) steps() []step {
 	return []step{
-		func(context.Context) error { return keepEvaluation(r.log, r.spec.Evaluation) },
+		func(context.Context) error { return keepEvaluation(r.log, r.spec) },
 		r.contract.read,
 		r.enclosure.open,
 		r.witness.listen,
@@ -413,16 +413,20 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 }
 
 // keepEvaluation copies the evaluation file into the bundle, before anything is started.
-func keepEvaluation(log *evidence.Log, file string) error {
-	if file == "" {
+func keepEvaluation(log *evidence.Log, spec *Spec) error {
+	if spec.Evaluation == "" {
 		return nil
 	}
-	doc, err := evalfile.Load(file)
+	at, err := spec.Absolute()
+	if err != nil {
+		return err
+	}
+	doc, err := evalfile.Load(spec.Evaluation)
 	if err != nil {
 		e := schema.ResultError{Code: "evaluation_unusable", Message: err.Error(),
 			Hint: "docs/evaluation.md describes the file"}
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 	}
-	doc.RunID = log.RunID
+	doc.RunID, doc.Workdir, doc.Homes = log.RunID, at.Workdir, spec.homes()
 	return log.Put(schema.EvaluationPath, doc)
 }

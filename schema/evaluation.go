@@ -8,6 +8,10 @@ type Evaluation struct {
 	// Digest is "sha256:" and 64 hex digits of the file's bytes.
 	Digest     string               `json:"digest"`
 	Evaluation EvaluationDefinition `json:"evaluation"`
+	// Workdir and Homes are those of run.json, which comes last in a bundle: with them a reader can judge the run as it
+	// reads the layers. Absent in older bundles.
+	Workdir string            `json:"workdir,omitempty"`
+	Homes   map[string]string `json:"homes,omitempty"`
 }
 
 // EvaluationDefinition is an evaluation file as its author wrote it. Paths are globs; one that is not

@@ -8,12 +8,15 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 )
 
 // judged is a judge of a run in /app, before its first event.
 func judged(def schema.EvaluationDefinition) *judge {
 	def.Workspace = []string{"/app"}
-	return newJudge(&view.Bundle{Docs: &archive.Documents{}}, &def)
+	j := newJudge(&def, agents.Place{})
+	j.documents(&view.Bundle{Docs: &archive.Documents{}})
+	return j
 }
 
 // TestWhatGitWasTold judges command lines of git.
@@ -377,7 +380,8 @@ func TestSurfaceThatWasCut(t *testing.T) {
 	docs.Health.KernelLayer, docs.Health.KernelState, docs.Health.CgroupCorrelation = schema.Complete, schema.Complete,
 		schema.Clean
 	docs.Health.Reasons = []schema.Reason{{Subject: "surface", Code: "surface_cut", Message: "filesystem_paths"}}
-	j := newJudge(&view.Bundle{Docs: docs}, &schema.EvaluationDefinition{})
+	j := newJudge(&schema.EvaluationDefinition{}, agents.Place{})
+	j.documents(&view.Bundle{Docs: docs})
 	if gaps := view.Claim(j.docs, view.Files); gaps != nil {
 		t.Errorf("%v", gaps)
 	}
@@ -446,5 +450,38 @@ func TestWhatOutlivesForUpkeep(t *testing.T) {
 		if got := (&process{inherited: true, parent: c.p}).upkeep(); got != c.want {
 			t.Errorf("%s: %v", c.what, got)
 		}
+	}
+}
+
+// TestWhatWasFollowed asks for verdicts that were found along with the verification.
+func TestWhatWasFollowed(t *testing.T) {
+	e := &schema.Evaluation{Workdir: "/app", Homes: map[string]string{"HOME": "/root"}}
+	e.Evaluation.Hidden = []string{"tests/**"}
+	docs := &archive.Documents{}
+	docs.Run.Workdir, docs.Run.Homes = e.Workdir, e.Homes
+	b := &view.Bundle{Docs: docs, Report: &archive.Report{}}
+	f := Follow(nil)(e).(*follower)
+	f.Item(&archive.Item{Record: schema.Record{Kernel: &schema.KernelEvent{
+		Kind: schema.KindOpen, Value: "/app/tests/a", HasResult: true, Result: 3,
+	}}})
+	f.End(b)
+	b.Followed = f
+	verdicts, err := Judge(t.Context(), b, &e.Evaluation)
+	if err != nil || verdicts[0].Rule != "reads_hidden" || verdicts[0].State != Fail {
+		t.Errorf("%+v, %v", verdicts, err)
+	}
+	place := agents.Place{Workdir: e.Workdir, Homes: e.Homes}
+	if !f.same(&e.Evaluation, place) {
+		t.Error("the same definition is another one")
+	}
+	for what, other := range map[string]agents.Place{
+		"another directory": {Workdir: "/", Homes: e.Homes}, "another home": {Workdir: "/app"},
+	} {
+		if f.same(&e.Evaluation, other) {
+			t.Errorf("%s is the same", what)
+		}
+	}
+	if f.same(&schema.EvaluationDefinition{Hidden: []string{"tests/*"}}, place) {
+		t.Error("another definition is the same")
 	}
 }

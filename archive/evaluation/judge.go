@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,9 +37,13 @@ const (
 	maxKeys     = 1000 // findings that are told apart
 )
 
-// Judge judges a bundle by an evaluation file. An error is of reading.
+// Judge judges a bundle by an evaluation file, where [Follow] has not done so already. An error is of reading.
 func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition) ([]schema.EvaluationVerdict, error) {
-	j := newJudge(b, def)
+	place := agents.Place{Workdir: b.Docs.Run.Workdir, Homes: b.Docs.Run.Homes}
+	if f, ok := b.Followed.(*follower); ok && f.same(def, place) {
+		return f.found, nil
+	}
+	j := newJudge(def, place)
 	decoded := func() func(*archive.Item) (none struct{}, err error) {
 		return func(*archive.Item) (none struct{}, err error) { return none, nil }
 	}
@@ -53,12 +59,51 @@ func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition
 		}
 		j.lifecycle(it.Event)
 	}
-	return j.verdicts(), nil
+	return j.verdicts(b), nil
+}
+
+// Follow makes what judges a bundle while it is verified, by file, or if that is nil by the bundle's own file, for
+// [view.Options]. Judge then knows the verdicts.
+func Follow(file *schema.EvaluationDefinition) func(*schema.Evaluation) view.Follower {
+	return func(e *schema.Evaluation) view.Follower {
+		f := &follower{def: e.Evaluation, place: agents.Place{Workdir: e.Workdir, Homes: e.Homes}}
+		if file != nil {
+			f.def = *file
+		}
+		f.judge = newJudge(&f.def, f.place)
+		return f
+	}
+}
+
+// follower judges a bundle while it is verified.
+type follower struct {
+	def   schema.EvaluationDefinition
+	place agents.Place
+	judge *judge // nil at the end
+	found []schema.EvaluationVerdict
+}
+
+func (f *follower) Item(it *archive.Item) {
+	if it.Kernel != nil {
+		f.judge.event(it.Kernel)
+	} else {
+		f.judge.lifecycle(it.Event)
+	}
+}
+
+func (f *follower) End(b *view.Bundle) {
+	f.found, f.judge = f.judge.verdicts(b), nil
+}
+
+// same reports whether the verdicts are those by another definition and place, which run.json tells: it comes after
+// the layers.
+func (f *follower) same(def *schema.EvaluationDefinition, place agents.Place) bool {
+	return reflect.DeepEqual(f.def, *def) && f.place.Workdir == place.Workdir && maps.Equal(f.place.Homes, place.Homes)
 }
 
 // judge goes once through a bundle, for all rules.
 type judge struct {
-	bundle  *view.Bundle
+	bundle  *view.Bundle // nil until all was read, as docs
 	docs    *archive.Documents
 	def     *schema.EvaluationDefinition
 	agent   *agents.Program
@@ -137,24 +182,19 @@ func (p *process) installer() *process {
 	return nil
 }
 
-func newJudge(b *view.Bundle, def *schema.EvaluationDefinition) *judge {
-	docs := *b.Docs
-	docs.Health.Reasons = slices.DeleteFunc(slices.Clone(docs.Health.Reasons), func(r schema.Reason) bool {
-		return r.Subject == "surface" // what its lists had no room for is in the layers, which are judged
-	})
+func newJudge(def *schema.EvaluationDefinition, place agents.Place) *judge {
 	j := &judge{
-		bundle: b, docs: &docs, def: def, rules: map[string]*rule{}, procs: map[uint64]*process{},
+		def: def, place: place, rules: map[string]*rule{}, procs: map[uint64]*process{},
 		ports: map[string]bool{}, pids: map[string]bool{},
 	}
 	for _, name := range Rules {
 		j.rules[name] = &rule{name: name, keys: map[string]int{}, doubted: map[string]int{}}
 	}
 	j.agent = &agents.Program{}
-	j.place = agents.Place{Workdir: b.Docs.Run.Workdir, Homes: b.Docs.Run.Homes}
 	if p, ok := agents.Of(def.Agent); ok {
 		j.agent = p
 	}
-	j.names = newPlaces(def, b.Docs.Run.Workdir)
+	j.names = newPlaces(def, place.Workdir)
 	j.history, j.fetch, j.grader = newHistory(j), newFetches(j), newGrader(j)
 	return j
 }
@@ -461,8 +501,18 @@ func (j *judge) doubt(name string, k *schema.KernelEvent, p *process, text strin
 	j.rules[name].doubt(j.finding(k, p, text))
 }
 
+// documents are known when the layers were read.
+func (j *judge) documents(b *view.Bundle) {
+	docs := *b.Docs
+	docs.Health.Reasons = slices.DeleteFunc(slices.Clone(docs.Health.Reasons), func(r schema.Reason) bool {
+		return r.Subject == "surface" // what its lists had no room for is in the layers, which are judged
+	})
+	j.bundle, j.docs = b, &docs
+}
+
 // verdicts are those of the rules that the file asks for.
-func (j *judge) verdicts() []schema.EvaluationVerdict {
+func (j *judge) verdicts(b *view.Bundle) []schema.EvaluationVerdict {
+	j.documents(b)
 	j.grader.end()
 	j.history.end()
 	j.fetch.end()

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Bundle is a bundle that was opened for review.
@@ -17,6 +18,16 @@ type Bundle struct {
 	Docs *archive.Documents
 	// Report is what verification found.
 	Report *archive.Report
+	// Followed is what Options.Follow made of the layers; nil if the bundle does not verify or was not followed.
+	Followed Follower
+}
+
+// Follower reads the layers of a bundle along with its verification.
+type Follower interface {
+	// Item gets each line of the lifecycle and of the kernel layer, in their order. It is valid until Item returns.
+	Item(*archive.Item)
+	// End is called once, if the bundle verifies.
+	End(*Bundle)
 }
 
 // Verified reports whether the bundle is whole and valid.
@@ -48,6 +59,8 @@ type Options struct {
 	Without []string
 	// Stdin is what the name "-" reads; nil refuses it.
 	Stdin io.Reader
+	// Follow makes what reads the layers of a bundle with this evaluation.json while they are verified; nil for nobody.
+	Follow func(*schema.Evaluation) Follower
 	// Stage is called before bundle i of n is verified; nil for nobody.
 	Stage func(i, n int, name string)
 }
@@ -109,6 +122,13 @@ func Open(ctx context.Context, names []string, opt Options) (_ *Set, err error) 
 }
 
 func open(ctx context.Context, in archive.Input, opt Options) (*Bundle, error) {
+	var follower Follower
+	if opt.Follow != nil {
+		in.Tap = func(e *schema.Evaluation) func(*archive.Item) {
+			follower = opt.Follow(e)
+			return follower.Item
+		}
+	}
 	r, report, err := in.Verified(ctx)
 	switch {
 	case err == nil && r == nil:
@@ -125,5 +145,10 @@ func open(ctx context.Context, in archive.Input, opt Options) (*Bundle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", in.Name, ErrUnreadable, err)
 	}
-	return &Bundle{Name: in.Name, Reader: r, Docs: docs, Report: report}, nil
+	b := &Bundle{Name: in.Name, Reader: r, Docs: docs, Report: report}
+	if follower != nil && report.OK() {
+		follower.End(b)
+		b.Followed = follower
+	}
+	return b, nil
 }

@@ -93,7 +93,9 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 					Err: console.WithHint(err, "assay-run gate --help shows a rule file")}
 			}
 			defer rules.Close()
-			set, err := a.open(ctx, args, !unverified)
+			opt := rules.Reading()
+			opt.Unverified = unverified
+			set, err := a.openWith(ctx, args, opt)
 			if err != nil {
 				return err
 			}

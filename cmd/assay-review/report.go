@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/render"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
@@ -44,7 +46,8 @@ keyboard; "?" lists the keys.`,
 			if os.Getenv("GOMEMLIMIT") == "" {
 				debug.SetMemoryLimit(reportMemory)
 			}
-			set, err := a.open(cmd.Context(), args, !unverified)
+			opt := view.Options{Unverified: unverified, Follow: evaluation.Follow(nil)}
+			set, err := a.openWith(cmd.Context(), args, opt)
 			if err != nil {
 				return err
 			}

@@ -86,9 +86,14 @@ func (a *app) usage(cmd *cobra.Command, err error) error {
 // is an error; otherwise it is a warning. The documents at the paths in without are
 // left empty.
 func (a *app) open(ctx context.Context, names []string, needVerified bool, without ...string) (*view.Set, error) {
+	return a.openWith(ctx, names, view.Options{Unverified: !needVerified, Without: without})
+}
+
+// openWith is open with other options.
+func (a *app) openWith(ctx context.Context, names []string, opt view.Options) (*view.Set, error) {
 	ctx, bar := a.progress(ctx, "verifying", false)
-	set, err := view.Open(ctx, names,
-		view.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
+	opt.Stdin, opt.Stage = a.stdin, bar.Item
+	set, err := view.Open(ctx, names, opt)
 	bar.Done()
 	if err != nil {
 		return nil, unopened(err)

@@ -33,15 +33,18 @@ func one(what, example string) cobra.PositionalArgs {
 }
 
 // reading says how bundles are read. With titles, the name of each of several is printed
-// above it. unverified also reads those that do not verify, with a warning.
-type reading struct{ titles, unverified bool }
+// above it. unverified also reads those that do not verify, with a warning. follow is as in view.Options.
+type reading struct {
+	titles, unverified bool
+	follow             func(*schema.Evaluation) view.Follower
+}
 
 // eachBundle verifies the named bundles and calls read with one after another.
 func (a *app) eachBundle(ctx context.Context, names []string, how reading, read func(*view.Bundle) error) error {
 	verifying, bar := console.NewProgress(ctx, a.stderr, "verifying")
 	set, err := view.Open(verifying, names,
 		view.Options{Unverified: how.unverified, Without: []string{schema.SurfacePath}, Stdin: a.stdin,
-			Stage: bar.Item})
+			Stage: bar.Item, Follow: how.follow})
 	bar.Done()
 	if errors.Is(err, view.ErrUnverified) {
 		err = console.WithHint(err, view.UnverifiedHint)

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/assay-run/assay-run/.ci/enginetest"
@@ -205,7 +206,7 @@ func runEvaluation(t *testing.T, path, port string) {
 	} else if err != nil && !fails && files["contract.yaml"] == "" {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	set, err := view.Open(t.Context(), []string{bundle}, view.Options{})
+	set, err := view.Open(t.Context(), []string{bundle}, view.Options{Follow: evaluation.Follow(nil)})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -217,6 +218,11 @@ func runEvaluation(t *testing.T, path, port string) {
 	verdicts, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
 	if err != nil {
 		t.Fatal(err)
+	}
+	b.Followed = nil // those found along with the verification are those of a second pass
+	again, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
+	if diff := gocmp.Diff(again, verdicts); diff != "" || err != nil {
+		t.Errorf("judged in two ways: %v\n%s", err, diff)
 	}
 	for _, v := range verdicts {
 		expected, said := cmp.Or(want[v.Rule], others), describe(v)

@@ -33,7 +33,8 @@ never changed.
 			if asJSON && cmd.Flags().Changed("limit") {
 				most = limit
 			}
-			return a.eachBundle(cmd.Context(), args, reading{titles: !asJSON, unverified: unverified},
+			how := reading{titles: !asJSON, unverified: unverified, follow: evaluation.Follow(nil)}
+			return a.eachBundle(cmd.Context(), args, how,
 				func(bundle *view.Bundle) error {
 					s, err := view.Summarize(cmd.Context(), bundle, most)
 					if err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/judge"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -20,7 +21,7 @@ import (
 
 // examine verifies a bundle, and judges it by the rules for evaluations and by those in a file.
 func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
-	set, err := view.Open(ctx, []string{e.Bundle}, view.Options{})
+	set, err := view.Open(ctx, []string{e.Bundle}, view.Options{Follow: evaluation.Follow(nil)})
 	if err != nil {
 		return nil, err
 	}
