@@ -4,17 +4,9 @@ package main
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,32 +26,6 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// certificate makes the files cert.pem and key.pem for a server at the addresses.
-func (s *site) certificate(addresses ...string) {
-	s.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		s.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
-		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
-	for _, a := range addresses {
-		c.IPAddresses = append(c.IPAddresses, net.ParseIP(a))
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		s.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		s.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
-		"key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
-		s.file(name, string(pem.EncodeToMemory(block)))
-	}
-}
-
 // TestAgentsSeeNoSecretOfNATS runs an agent that looks for the token of its worker, over TLS. It finds it in no
 // process's environment or arguments; reading its file is a suspicion.
 func TestAgentsSeeNoSecretOfNATS(t *testing.T) {
@@ -69,10 +35,10 @@ agents:
 - {name: looks, command: '! grep -qa "a-token[-]of-all" /proc/[0-9]*/environ /proc/[0-9]*/cmdline'}
 - {name: reads, command: cat "$HOME/token"}
 `)
-	s.certificate("127.0.0.1")
+	newAuthority(s, "cert", "127.0.0.1")
 	s.file("token", "a-token-of-all-workers")
 	address := "127.0.0.1:" + ports(t, 1)[0]
-	coordinator := s.run("--jobs", "0", "--listen", address, "--tls-cert", "cert.pem", "--tls-key", "key.pem",
+	coordinator := s.run("--jobs", "0", "--listen", address, "--tls-cert", "cert.pem", "--tls-key", "cert.key",
 		"--token-file", "token")
 	w := s.worker("w1", "tls://"+address, "--tls-ca", "cert.pem", "--token-file", "token")
 	if err := coordinator.cmd.Wait(); err != nil {
@@ -468,12 +434,12 @@ agents: [{name: slow, command: sleep 2}]
 	here.ip("link", "set", "here", "up")
 	there.ip("link", "set", "there", "up")
 
-	s.certificate("10.77.0.1")
+	newAuthority(s, "cert", "10.77.0.1")
 	s.file("token", "a-token-of-all-workers")
 	var coordinator, w *process
 	here.inside(func() {
 		coordinator = s.run("--jobs", "0", "--lease", "6s", "--listen", "10.77.0.1:4222", "--tls-cert", "cert.pem",
-			"--tls-key", "key.pem", "--token-file", "token")
+			"--tls-key", "cert.key", "--token-file", "token")
 	})
 	there.inside(func() {
 		w = s.worker("w1", "tls://10.77.0.1:4222", "--tls-ca", "cert.pem", "--token-file", "token", "--jobs", "1")

@@ -32,26 +32,28 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes an authority, whose certificate is in the file NAME.pem.
-func newAuthority(s *site, name string) *authority {
+// newAuthority makes an authority, with the files of sign.
+func newAuthority(s *site, name, address string) *authority {
+	s.Helper()
 	a := &authority{site: s}
-	a.cert, a.key = a.sign(name, true)
+	a.cert, a.key = a.sign(name, address)
 	return a
 }
 
-// sign makes the files NAME.pem, a certificate for this host and for clients, and NAME.key.
-func (a *authority) sign(name string, isAuthority bool) (*x509.Certificate, *ecdsa.PrivateKey) {
+// sign makes the files NAME.pem, a certificate for clients and for the server at the address, and NAME.key. The first
+// one is the authority's own.
+func (a *authority) sign(name, address string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.Fatal(err)
 	}
 	c := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotAfter: time.Now().Add(24 * time.Hour), IsCA: isAuthority, BasicConstraintsValid: true,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(24 * time.Hour), IsCA: a.cert == nil, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.ParseIP(address)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	parent, by := a.cert, a.key
-	if isAuthority {
+	if parent == nil {
 		parent, by = c, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, by)
@@ -148,10 +150,10 @@ attempts: 2
 tasks: [{name: t, command: "true"}]
 agents: [{name: a, command: touch it}, {name: reads, command: cat "$HOME/w1.creds" "$HOME/client.key"}]
 `)
-	ca := newAuthority(s, "ca")
-	ca.sign("server", false)
-	ca.sign("client", false)
-	newAuthority(s, "other")
+	ca := newAuthority(s, "ca", "127.0.0.1")
+	ca.sign("server", "127.0.0.1")
+	ca.sign("client", "127.0.0.1")
+	newAuthority(s, "other", "127.0.0.1")
 	o := newOperator(s)
 	o.user("coordinator", o.account, nil, nil)
 	rights := carrier.Rights("w1", "")

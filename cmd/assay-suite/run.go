@@ -222,8 +222,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	} else {
 		ended <- nil
 	}
-	c.Hub = hub
-	if err = c.Run(ctx, kill); err != nil {
+	if err = c.Run(ctx, kill, hub); err != nil {
 		killed(err) // no verdict could be kept
 	}
 	rest()

@@ -96,7 +96,6 @@ type Config struct {
 	// Own is the name of the worker of this process: a try that it began in an earlier process is dead. OwnDir is its
 	// directory: nobody else's bundles are taken from this machine's disk. Both are empty for none.
 	Own, OwnDir string
-	Hub         hub
 	// Told gives what workers tell, and Asked what they ask. Fresh says that published work was lost.
 	Told  <-chan carrier.Message
 	Asked <-chan Question
@@ -114,6 +113,7 @@ type Config struct {
 type Coordinator struct {
 	Config
 	ledger    *ledger.Ledger
+	hub       hub
 	life      string // random: of this process
 	id        string // of the suite: random, and the same as long as its directory lives
 	asks      *Description
@@ -459,9 +459,11 @@ func (c *Coordinator) decide(a *attempt, v *schema.SuiteTry) {
 	}
 }
 
-// Run opens tries until all attempts have a verdict, or ctx ends; then what is open is waited for. It returns when
-// nothing is open any more, or kill ends: then what is open is decided as interrupted.
-func (c *Coordinator) Run(ctx, kill context.Context) error {
+// Run opens tries and gives them to workers over a carrier, whose streams are named by ID. It does so until all attempts
+// have a verdict, or ctx ends; then what is open is waited for. It returns when nothing is open any more, or kill ends:
+// then what is open is decided as interrupted.
+func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
+	c.hub = over
 	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
 	sending, unsend := context.WithCancel(kill)
@@ -556,7 +558,7 @@ func (c *Coordinator) bury() error {
 // publish publishes what is to be published, until the carrier is away: then the rest waits. The tries on it are in the
 // ledger.
 func (c *Coordinator) publish(ctx context.Context) error {
-	for len(c.unasked) > 0 && c.Hub.Up() {
+	for len(c.unasked) > 0 && c.hub.Up() {
 		t := c.unasked[0]
 		if c.tokens[t.token] != t || t.began || t.deciding {
 			c.unasked = c.unasked[1:]
@@ -566,7 +568,7 @@ func (c *Coordinator) publish(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		number, err := c.Hub.Publish(ctx, fmt.Sprintf("%s.%s.%d", t.token, c.life, t.lost), work)
+		number, err := c.hub.Publish(ctx, fmt.Sprintf("%s.%s.%d", t.token, c.life, t.lost), work)
 		if err != nil {
 			return nil
 		}
@@ -591,7 +593,7 @@ func (c *Coordinator) forget() {
 // recall takes work back that no worker has taken.
 func (c *Coordinator) recall(ctx context.Context) {
 	c.unasked = nil
-	_ = c.Hub.Recall(ctx) // whoever takes it later is told that it is over
+	_ = c.hub.Recall(ctx) // whoever takes it later is told that it is over
 	c.recalled = c.now()
 }
 
@@ -647,7 +649,7 @@ func (c *Coordinator) send(ctx context.Context, digest string) string {
 		go func() {
 			r, w := io.Pipe()
 			go func() { w.CloseWithError(pack(w, c.File.path(c.File.Tasks[at].Workspace), digest)) }()
-			err := c.Hub.SendWorkspace(ctx, sentName(digest), r)
+			err := c.hub.SendWorkspace(ctx, sentName(digest), r)
 			r.CloseWithError(err)
 			c.sent <- sent{digest, err}
 		}()
@@ -777,7 +779,7 @@ func (c *Coordinator) waiting() bool { return slices.ContainsFunc(c.attempts, c.
 
 // fill opens tries while there is room for them.
 func (c *Coordinator) fill() error {
-	if !c.Hub.Up() {
+	if !c.hub.Up() {
 		return nil
 	}
 	all := c.room()
@@ -975,7 +977,7 @@ func (c *Coordinator) fetchOnce(ctx context.Context, ended *Ended, to string) er
 		return err
 	}
 	sum := sha256.New()
-	if err := errors.Join(c.Hub.Fetch(ctx, ended.Bundle, ended.Size, io.MultiWriter(f, sum)), f.Sync(),
+	if err := errors.Join(c.hub.Fetch(ctx, ended.Bundle, ended.Size, io.MultiWriter(f, sum)), f.Sync(),
 		f.Close()); err != nil {
 		return err
 	}
@@ -1031,7 +1033,7 @@ func (c *Coordinator) conclude(e examination) error {
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), forgetTime)
 			defer stop()
-			_ = c.Hub.Forget(ctx, runID(t.token), e.ended.Size) // the suite's end removes it, too
+			_ = c.hub.Forget(ctx, runID(t.token), e.ended.Size) // the suite's end removes it, too
 		}()
 	}
 	return nil
@@ -1061,7 +1063,7 @@ func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
 // expire closes the tries of which nothing was heard for a lease, and misses workers.
 func (c *Coordinator) expire(ctx context.Context) error {
 	lease, now := cmp.Or(c.Lease, DefaultLease), c.now()
-	up := c.Hub.Up()
+	up := c.hub.Up()
 	if gap := now.Sub(c.ticked); !c.ticked.IsZero() && gap > deafTime {
 		for _, w := range c.workers { // this process was stopped, or waited for the carrier: it heard nobody
 			w.heard = w.heard.Add(gap)
@@ -1098,7 +1100,7 @@ func (c *Coordinator) expire(ctx context.Context) error {
 			continue // it is not published
 		}
 		if !t.taken {
-			taken, err := c.Hub.Taken(ctx, t.work)
+			taken, err := c.hub.Taken(ctx, t.work)
 			switch {
 			case err != nil:
 				return nil // the carrier is away

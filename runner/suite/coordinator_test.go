@@ -122,7 +122,7 @@ func play(t *testing.T, dir, text string, lease time.Duration, set ...func(*Conf
 	s = &stage{T: t, dir: dir, published: make(chan *Work, 100), told: make(chan carrier.Message, 100),
 		asked: make(chan Question, 100), verdicts: make(chan *schema.SuiteTry, 100), ended: make(chan error, 1),
 		stored: map[string]string{}, labels: map[string]map[string]string{}}
-	config := Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Hub: s, Told: s.told,
+	config := Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Told: s.told,
 		Asked: s.asked, Examine: s.examineText,
 		OnVerdict: func(_ Attempt, v *schema.SuiteTry) { s.verdicts <- v },
 		OnNote:    func(n string) { s.notes = append(s.notes, n) }}
@@ -136,7 +136,7 @@ func play(t *testing.T, dir, text string, lease time.Duration, set ...func(*Conf
 	s.c.pause = 0
 	s.c.now = func() time.Time { return time.Now().Add(time.Duration(s.later.Load())) }
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { s.ended <- s.c.Run(ctx, ctx) }()
+	go func() { s.ended <- s.c.Run(ctx, ctx, s) }()
 	return s, func() {
 		cancel()
 		<-s.ended
