@@ -466,8 +466,15 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 0.3}]
 		time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 		p.start()
 	}
-	if err := coordinator.cmd.Wait(); err != nil {
-		t.Errorf("the suite ended with %v", err)
+	for err := coordinator.cmd.Wait(); err != nil; err = coordinator.cmd.Wait() {
+		// Five workers that die in a row with attempts of one agent stop that agent, until the next run.
+		for _, a := range results(t, s.dir).Attempts {
+			if a.Verdict == nil || *a.Verdict != schema.SuitePassed && (*a.Verdict != schema.SuiteInfrastructure ||
+				a.Tries[len(a.Tries)-1].Class != schema.SuiteWorkerLost) {
+				t.Fatalf("the suite ended with %v: %s has the verdict %v: %s", err, a.ID, a.Verdict, a.Reason)
+			}
+		}
+		coordinator.start()
 	}
 	s.passed(n / 2 * 2)
 	for _, w := range all[1:] {

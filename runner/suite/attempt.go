@@ -358,6 +358,8 @@ func Decide(res *schema.Result, rulesBroken string) Decision {
 		return Decision{schema.SuiteInfrastructure, schema.SuiteEngine, why("")}
 	case res.Outcome == schema.OutcomeInfraError:
 		return Decision{schema.SuiteInfrastructure, faultClass(why(""), schema.SuiteAssayRun), why("assay-run failed")}
+	case code == "evidence_missing" && faultClass(why(""), "") == schema.SuiteDiskFull:
+		return Decision{schema.SuiteInfrastructure, schema.SuiteDiskFull, why("")}
 	case res.RunnerExitCode != nil && *res.RunnerExitCode == runner.ExitRunner && res.ErrorSource != nil &&
 		*res.ErrorSource == schema.SourceRunner:
 		return Decision{schema.SuiteInconclusive, "", why("the evidence is not what was required")}

@@ -754,20 +754,22 @@ type cell struct{ task, agent string }
 type faults struct {
 	inARow int
 	try    schema.SuiteTry // the last one
+	life   string          // of its worker
 }
 
-// count counts a try of this process.
-func (c *Coordinator) count(a Attempt, v *schema.SuiteTry) {
+// count counts a try of this process that a worker with the life ran. What is lost with one worker counts once.
+func (c *Coordinator) count(a Attempt, v *schema.SuiteTry, life string) {
 	at := cell{a.Task, a.Agent}
 	switch last := c.faults[at]; {
 	case v.Verdict != schema.SuiteInfrastructure:
 		delete(c.faults, at)
 	case v.Class == schema.SuiteInterrupted, v.Class == schema.SuiteNotBegun:
-	case last != nil && last.try.Class == v.Class:
-		last.inARow++
-		last.try = *v
+	case last == nil, last.try.Class != v.Class:
+		c.faults[at] = &faults{1, *v, life}
+	case v.Class == schema.SuiteWorkerLost && life != "" && life == last.life:
+		return
 	default:
-		c.faults[at] = &faults{1, *v}
+		c.faults[at] = &faults{last.inARow + 1, *v, life}
 	}
 	if f := c.faults[at]; f != nil && f.inARow == alike {
 		c.note("%s at %s is not tried again: the machine failed %d times in a row (%s: %s)", a.Agent, a.Task, alike,
@@ -858,6 +860,9 @@ func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
 	t := c.tokens[told.Token]
 	if t == nil || t.deciding {
 		defer m.Done()
+		if t == nil && c.OwnDir != "" && m.From == c.Own {
+			_ = os.Remove(localBundle(c.OwnDir, told.Token)) // nobody fetches it
+		}
 		return c.refuse(m, told.Token, "no such try is open")
 	}
 	if !c.from(t, m.From, told.Life) {
@@ -1050,7 +1055,7 @@ func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
 	a := t.of
 	a.open = nil
 	c.decide(a, v)
-	c.count(a.Attempt, v)
+	c.count(a.Attempt, v, t.life)
 	if v.Verdict == schema.SuiteInfrastructure {
 		a.next = c.now().Add(c.pause << min(len(a.tries)-a.earlier-1, 6))
 	}

@@ -577,6 +577,61 @@ agents: [{name: bad, command: "true"}, {name: good, command: "true"}]
 	s.over()
 }
 
+// The bundle of a try that was given up is removed from the directory of this process's worker.
+func TestALostTryLeavesNoBundle(t *testing.T) {
+	own := t.TempDir()
+	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second, func(c *Config) { c.Own, c.OwnDir = "w", own })
+	defer stop()
+	w := <-s.published
+	s.begin(w)
+	if v := s.age(); v.Class != schema.SuiteWorkerLost {
+		t.Errorf("the verdict is %+v", v)
+	}
+	bundle := localBundle(own, w.Token)
+	if err := os.WriteFile(bundle, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: bundle}})
+	if _, err := os.Stat(bundle); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the bundle is left: %v", err)
+	}
+	if why := s.refused(); !slices.Equal(why, []string{"no such try is open"}) {
+		t.Errorf("it refused %q", why)
+	}
+}
+
+// A worker that dies with many attempts of an agent at a task is one fault.
+func TestWhatIsLostWithOneWorkerCountsOnce(t *testing.T) {
+	const attempts = alike + 3
+	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", fmt.Sprint("attempts: ", attempts), 1),
+		10*time.Second, func(c *Config) { c.Slots = attempts })
+	defer stop()
+	for range attempts {
+		w := <-s.published
+		s.tell(Told{Token: w.Token, Life: "1", Began: &schema.SuiteHost{}})
+	}
+	lost := []*schema.SuiteTry{s.age()}
+	for range attempts - 1 {
+		lost = append(lost, <-s.verdicts)
+	}
+	for _, v := range lost {
+		if v.Class != schema.SuiteWorkerLost {
+			t.Errorf("a try of the worker that died is %s (%s)", v.Verdict, v.Class)
+		}
+	}
+	for range attempts {
+		w := <-s.published
+		text := runID(w.Token) + " 0"
+		s.store(runID(w.Token), text)
+		s.tell(Told{Token: w.Token, Life: "2", Began: &schema.SuiteHost{}})
+		s.tell(Told{Token: w.Token, Life: "2", Ended: stored(runID(w.Token), text)})
+	}
+	s.over()
+	if passed := s.c.Results().Agents[0].Passed; passed != attempts {
+		t.Errorf("%d attempts passed, want %d", passed, attempts)
+	}
+}
+
 // After an edit the suite says what changed and what that makes invalid, and runs just that.
 func TestAnEditIsToldOf(t *testing.T) {
 	dir := t.TempDir()

@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -451,6 +452,9 @@ func (w *Worker) one(kill context.Context, work *Work, i int) {
 			err = w.Line.Tell(tell, work.Token+".ended", Told{Token: work.Token, Life: w.Life, Ended: ended})
 		}
 	}
+	if context.Cause(tell) == errOver && w.Local {
+		_ = os.Remove(localBundle(w.Dir, work.Token)) // nobody fetches it
+	}
 	if cause := context.Cause(tell); cause != nil {
 		w.note("%s, try %d: given up: %v", work.Attempt, work.Try, cause)
 	} else if err != nil && kill.Err() == nil {
@@ -493,7 +497,7 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	}
 	copied := filepath.Join(dir, "work")
 	err := copyChecked(ctx, work.Workspace, work.WorkspaceDigest, copied)
-	if err != nil && !w.Local {
+	if err != nil && !w.Local && work.Workspace != "" && !errors.Is(err, syscall.ENOSPC) {
 		err = w.copySent(ctx, work, copied)
 	}
 	if err != nil {
@@ -595,8 +599,11 @@ func (w *Worker) fetch(ctx context.Context, work *Work, to string) error {
 		}()
 		err := w.Line.Workspace(ctx, filepath.Base(to), in)
 		in.CloseWithError(err)
-		if uerr := <-unpacked; err == nil {
+		switch uerr := <-unpacked; {
+		case err == nil:
 			return uerr
+		case !errors.Is(err, carrier.ErrNoWorkspace):
+			return err
 		}
 		if err := workspace.Remove(to); err != nil {
 			return err

@@ -4,13 +4,17 @@ package suite
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/runner/suite/carrier"
 )
 
 // TestAWorkspaceIsSent packs workspaces and unpacks them: the copy has the digest of the original.
@@ -60,5 +64,58 @@ func TestAWorkspaceIsSent(t *testing.T) {
 	}
 	if err := pack(&bytes.Buffer{}, tree, "sha256:0"); err == nil || !strings.Contains(err.Error(), "is not what it was") {
 		t.Errorf("another workspace is sent: %v", err)
+	}
+}
+
+// sender is a worker's line on which workspaces come.
+type sender struct {
+	line
+	sends []func(io.Writer) error // what comes each time
+}
+
+func (s *sender) Ask(context.Context, any, any) error { return nil }
+
+func (s *sender) Workspace(_ context.Context, _ string, w io.Writer) error {
+	send := s.sends[0]
+	s.sends = s.sends[1:]
+	return send(w)
+}
+
+// TestAWorkspaceIsFetched fetches one that comes when it is asked for the third time, and one that cannot be unpacked, which
+// is not asked for again.
+func TestAWorkspaceIsFetched(t *testing.T) {
+	tree := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := DigestTree(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(io.Writer) error { return carrier.ErrNoWorkspace }
+	some := func(w io.Writer) error {
+		_, err := w.Write([]byte{0x28, 0xb5, 0x2f, 0xfd}) // as a compressed file begins
+		return errors.Join(err, carrier.ErrNoWorkspace)
+	}
+	all := func(w io.Writer) error { return pack(w, tree, digest) }
+	garbage := func(w io.Writer) error {
+		var err error
+		for err == nil {
+			_, err = w.Write([]byte("no compressed file"))
+		}
+		return err
+	}
+	work := &Work{WorkspaceDigest: digest}
+	w := &Worker{Line: &sender{sends: []func(io.Writer) error{nothing, some, all}}, joined: &Welcome{}}
+	to := filepath.Join(t.TempDir(), sentName(digest))
+	if err := w.fetch(t.Context(), work, to); err != nil {
+		t.Error(err)
+	}
+	if got, err := DigestTree(filepath.Join(to, sentTree)); err != nil || got != digest {
+		t.Errorf("it has the digest %s, want %s, %v", got, digest, err)
+	}
+	w.Line = &sender{sends: []func(io.Writer) error{garbage}}
+	if err := w.fetch(t.Context(), work, filepath.Join(t.TempDir(), "to")); err == nil {
+		t.Error("what cannot be unpacked is taken")
 	}
 }

@@ -137,10 +137,10 @@ func (l *Line) Store(ctx context.Context, name string, r io.ReaderAt, size int64
 	return nil
 }
 
-// ErrNoWorkspace is wrapped by the error about a workspace that nobody has sent.
-var ErrNoWorkspace = errors.New("nobody has sent it")
+// ErrNoWorkspace is wrapped by the errors about a workspace that is not, or not all, there.
+var ErrNoWorkspace = errors.New("it is not there")
 
-// Workspace writes the workspace with the name to w.
+// Workspace writes the workspace with the name to w. Errors of w are returned as they are.
 func (l *Line) Workspace(ctx context.Context, name string, w io.Writer) error {
 	subject := l.workspaces + "." + name
 	stream, err := l.js.Stream(ctx, l.workspaceStream)
@@ -152,18 +152,24 @@ func (l *Line) Workspace(ctx context.Context, name string, w io.Writer) error {
 		return fmt.Errorf("%w: %w", ErrNoWorkspace, err)
 	}
 	all, err := strconv.Atoi(string(m.Data))
-	for n := 0; err == nil && n < all; n++ {
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoWorkspace, err)
+	}
+	for n := range all {
 		asking, stop := context.WithTimeout(ctx, askTime)
-		err = insist(asking, nil, func(ctx context.Context) error { // the server that is asked may lag behind
+		err := insist(asking, nil, func(ctx context.Context) error { // the server that is asked may lag behind
 			m, err = stream.GetLastMsgForSubject(ctx, fmt.Sprintf("%s.%d", subject, n))
 			return err
 		})
 		stop()
-		if err == nil {
-			_, err = w.Write(m.Data)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNoWorkspace, err)
+		}
+		if _, err := w.Write(m.Data); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // workspacePart is how much of a workspace is one message: servers take a mebibyte unless they are told otherwise.
