@@ -59,6 +59,11 @@ func TestWhatGitWasTold(t *testing.T) {
 			git update-index --cacheinfo 100644,abcd1234,a
 			git mktree
 			git clone . copy
+			git clone --depth 1 . copy
+			git clone -q -b main --depth 1 file:///app copy
+			git clone -q 1 https://example.com/a/b
+			git clone --reference /app https://example.com/a/b
+			git clone --reference=/app https://example.com/a/b
 			git bundle create b --all
 			git grep foo future
 			git worktree add ../w future
@@ -134,6 +139,8 @@ func TestWhatGitWasTold(t *testing.T) {
 			git remote add o https://example.com/a/b
 			git rev-parse --git-path objects
 			git submodule update --init
+			git clone -q --depth 1 -b v1 https://example.com/a/b there
+			git clone --filter=blob:none --origin up git@example.com:a/b
 			git clone https://example.com/a/b`,
 	} {
 		for line := range strings.Lines(lines) {

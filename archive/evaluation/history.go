@@ -448,17 +448,24 @@ func at(list []string, i int) string {
 
 // clone of a repository of this host brings all of its commits to another place.
 func (h *history) clone(args []string) (bool, string) {
-	for _, a := range args {
-		if strings.HasPrefix(a, "-") {
-			continue
+	repository := ""
+	for i, a := range args {
+		switch {
+		case strings.HasPrefix(a, "--refere"): // it borrows objects
+			repository = "."
+		case repository == "" && notOption(a) && (i == 0 || !slices.Contains(valuedClone, args[i-1])):
+			repository = a
 		}
-		if !remote(a) {
-			return false, "a copy of a repository may have shown what is beyond the start commit"
-		}
-		return false, ""
+	}
+	if repository != "" && !remote(repository) {
+		return false, "a copy of a repository may have shown what is beyond the start commit"
 	}
 	return false, ""
 }
+
+// valuedClone are options of clone that take the next argument, which is no repository.
+var valuedClone = []string{"-b", "--branch", "-o", "--origin", "--depth", "-j", "--jobs", "-c", "--config", "--filter",
+	"--shallow-since", "--shallow-exclude", "--template", "--separate-git-dir"}
 
 // remote reports whether an argument names a repository of another host.
 func remote(a string) bool {
