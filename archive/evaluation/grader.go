@@ -382,12 +382,6 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	g.order = append(g.order, f)
 }
 
-// fetched reports whether a file is where a manager of packages that builds them keeps what it fetched.
-func (p *process) fetched(name string) bool {
-	return p.tool == "go" && strings.Contains(name, "/pkg/mod/") || p.tool == "cargo" &&
-		strings.Contains(name, "/.cargo/")
-}
-
 // openExcl is O_EXCL.
 const openExcl = 0x80
 
@@ -840,9 +834,4 @@ func (g *grader) contract() {
 		}
 		r.find(schema.Finding{Text: change.Change + " " + name, Layer: schema.ContractPath, Events: []uint64{}})
 	}
-}
-
-// protectedByContract reports whether an outcome contract names protected files.
-func (j *judge) protectedByContract() bool {
-	return j.docs.Contract != nil && len(j.docs.Contract.Contract.Protected) > 0
 }
