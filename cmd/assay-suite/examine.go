@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/judge"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -21,7 +20,16 @@ import (
 
 // examine verifies a bundle, and judges it by the rules for evaluations and by those in a file.
 func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
-	set, err := view.Open(ctx, []string{e.Bundle}, view.Options{Follow: evaluation.Follow(nil)})
+	rules, err := judge.EvaluationRules("")
+	if err != nil {
+		return nil, err
+	}
+	defer rules.Close()
+	reading := rules.Reading()
+	if e.Rules != "" {
+		reading.Without = nil // those of a file may ask for everything
+	}
+	set, err := view.Open(ctx, []string{e.Bundle}, reading)
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +45,6 @@ func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 			return nil, err
 		}
 	}
-	rules, err := judge.EvaluationRules("")
-	if err != nil {
-		return nil, err
-	}
-	defer rules.Close()
 	report, err := judge.Judge(ctx, rules, set.Bundles)
 	if err != nil {
 		return nil, err
