@@ -194,7 +194,10 @@ resolver_preload: {
 			"client.key", "--creds", "w1.creds"},
 	} {
 		w := s.worker("refused", url, flags...)
-		want := map[bool]string{true: "does not know this user", false: "trying again"}[strings.Contains(what, "credentials")]
+		want := "trying again"
+		if strings.Contains(what, "credentials") {
+			want = "does not know this user"
+		}
 		w.said.await(t, want)
 		w.kill()
 		if strings.Contains(w.said.String(), "joined the suite") {

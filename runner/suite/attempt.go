@@ -6,10 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -46,59 +44,6 @@ const keepObserver = 3 * time.Second
 // Attempt is one attempt of an agent at a task.
 type Attempt = ledger.Attempt
 
-// Attempted lists the attempts of a suite: those with the number 1 of all agents at all tasks, then those with 2, ...
-func (f *File) Attempted() []Attempt {
-	var all []Attempt
-	for n := range max(1, f.Attempts) {
-		for _, t := range f.Tasks {
-			for _, a := range f.Agents {
-				if !f.excluded(t.Name, a.Name) {
-					all = append(all, Attempt{Task: t.Name, Agent: a.Name, Attempt: n + 1})
-				}
-			}
-		}
-	}
-	return all
-}
-
-func (f *File) excluded(task, agent string) bool {
-	return f.out[Exclude{task, agent}] || f.out[Exclude{Task: task}] || f.out[Exclude{Agent: agent}]
-}
-
-// leaveOut makes Exclude known to excluded.
-func (f *File) leaveOut() {
-	f.out = map[Exclude]bool{}
-	for _, e := range f.Exclude {
-		f.out[e] = true
-	}
-}
-
-// MostTries is how many tries an attempt has.
-func (f *File) MostTries() int {
-	if f.Retries != nil {
-		return 1 + *f.Retries
-	}
-	return 1 + DefaultRetries
-}
-
-func (f *File) task(name string) *Task {
-	for i := range f.Tasks {
-		if f.Tasks[i].Name == name {
-			return &f.Tasks[i]
-		}
-	}
-	return nil
-}
-
-func (f *File) agent(name string) *Agent {
-	for i := range f.Agents {
-		if f.Agents[i].Name == name {
-			return &f.Agents[i]
-		}
-	}
-	return nil
-}
-
 // Identities are the identities of attempts: digests of each field of the task and the bytes of the files that it
 // names, the agent's definition, and the number. Paths, times and hosts are not in them. Two attempts with one identity
 // ask the same.
@@ -112,33 +57,6 @@ type Description struct {
 	// Definitions are the digests of the fields that are set, by the key of the suite file, of each "task NAME" and
 	// "agent NAME".
 	Definitions map[string]map[string]string
-}
-
-// Describe reads all that the suite names.
-func (f *File) Describe() (*Description, error) {
-	d := &Description{Identities: Identities{}, Workspaces: map[string]string{},
-		Definitions: map[string]map[string]string{}}
-	tasks, agents := map[string]string{}, map[string]string{}
-	for i := range f.Tasks {
-		t, err := f.digested(&f.Tasks[i])
-		if err != nil {
-			return nil, fmt.Errorf("task %s: %w", f.Tasks[i].Name, err)
-		}
-		tasks[t.Name], d.Workspaces[t.Name] = digestOf(t), t.Workspace
-		d.Definitions["task "+t.Name] = fields(t)
-	}
-	for _, a := range f.Agents {
-		var err error
-		if a.Model, err = f.digestedModel(a.Model); err != nil {
-			return nil, fmt.Errorf("agent %s: %w", a.Name, err)
-		}
-		agents[a.Name] = digestOf(a)
-		d.Definitions["agent "+a.Name] = fields(a)
-	}
-	for _, a := range f.Attempted() {
-		d.Identities[a] = digestOf([]string{tasks[a.Task], agents[a.Agent], strconv.Itoa(a.Attempt)})
-	}
-	return d, nil
 }
 
 // fields are short digests of the fields of a definition that are not empty.
@@ -172,55 +90,6 @@ func digestOf(v any) string {
 type digested struct {
 	Task
 	Timeout string `json:"timeout"`
-}
-
-func (f *File) digested(t *Task) (*digested, error) {
-	c := *t
-	for _, name := range []*string{&c.Workspace, &c.Policy, &c.Rules} {
-		var err error
-		if *name, err = f.digestPath(*name); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if c.Model, err = f.digestedModel(t.Model); err != nil {
-		return nil, err
-	}
-	if path, _ := f.ContractFile(t); path != "" {
-		digest, err := f.digestPath(path)
-		if err != nil {
-			return nil, err
-		}
-		c.Contract, _ = jsontext.AppendQuote(nil, digest)
-	}
-	return &digested{c, t.Timeout.String()}, nil
-}
-
-// digestedModel has digests in the places of files. Of keys, only the routes that have one are in it: a key that is
-// changed does not change what is asked, and nothing may follow from a digest of one.
-func (f *File) digestedModel(m runner.Model) (runner.Model, error) {
-	for _, name := range []*string{&m.Prices, &m.Replay} {
-		var err error
-		if *name, err = f.digestPath(*name); err != nil {
-			return m, err
-		}
-	}
-	if m.Keys != nil {
-		m.Keys = maps.Clone(m.Keys)
-		for route, file := range m.Keys {
-			if file != runner.ModelKeyAgent {
-				m.Keys[route] = "file"
-			}
-		}
-	}
-	return m, nil
-}
-
-func (f *File) digestPath(name string) (string, error) {
-	if name == "" {
-		return "", nil
-	}
-	return DigestTree(f.path(name))
 }
 
 // Work is what a worker gets to know of a try. The worker adds what depends on its directories to the spec.
@@ -257,79 +126,6 @@ type Copy struct {
 func readCopy(path string) (Copy, error) {
 	data, err := os.ReadFile(path)
 	return Copy{filepath.Base(path), data}, err
-}
-
-// Work makes the work of a try.
-func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, error) {
-	t, agent := f.task(a.Task), f.agent(a.Agent)
-	w := &Work{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
-		WorkspaceDigest: workspaceDigest, Evaluation: f.evaluation(t, agent), Private: f.private(t)}
-	if t.Workspace != "" {
-		w.Workspace = f.path(t.Workspace)
-	}
-	w.Spec = f.spec(t, agent)
-	w.Spec.RunID, w.Spec.Labels = runID(token), f.labels(t, a, try)
-	w.Spec.Env[EnvAttempt] = strconv.Itoa(a.Attempt)
-	var err error
-	if path, text := f.ContractFile(t); path != "" {
-		if w.Contract, err = readCopy(path); err != nil {
-			return nil, err
-		}
-	} else if text != nil {
-		w.Contract = Copy{"contract.json", text}
-	}
-	if t.Policy != "" {
-		if w.Policy, err = readCopy(f.path(t.Policy)); err != nil {
-			return nil, err
-		}
-	}
-	if prices := w.Spec.Model.Prices; prices != "" {
-		if w.Prices, err = readCopy(prices); err != nil {
-			return nil, err
-		}
-	}
-	return w, nil
-}
-
-// spec is the run of an agent at a task, without what differs between attempts.
-func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
-	command := agent.Command
-	if agent.solves {
-		command = t.Solution
-	}
-	s := runner.New("sh", "-c", command)
-	s.Timeout, s.Limits, s.Require, s.Containers = t.Timeout, t.Limits, t.Require, t.Containers
-	s.Model = f.model(t, agent)
-	s.WorkspaceChanges = true
-	s.KeepObserver = keepObserver
-	if agent.Shim != "" {
-		s.AgentShim = agent.Shim
-	}
-	s.Env = map[string]string{}
-	if t.Prompt != "" {
-		s.Env[EnvPrompt] = t.Prompt
-	}
-	if t.Command != "" {
-		s.Env[EnvCommand] = t.Command
-	}
-	if agent.solves {
-		s.Env[EnvSuiteDir] = f.dir
-	}
-	return s
-}
-
-func (f *File) labels(t *Task, a Attempt, try int) map[string]string {
-	labels := map[string]string{LabelSuite: f.Name, LabelTask: a.Task, LabelAgent: a.Agent,
-		LabelAttempt: strconv.Itoa(a.Attempt), LabelTry: strconv.Itoa(try)}
-	for k, v := range t.Labels {
-		labels[k] = v
-	}
-	return labels
-}
-
-func (t *Task) evaluation() schema.EvaluationDefinition {
-	return schema.EvaluationDefinition{Hidden: t.Hidden, Protected: t.Protected, Reward: t.Reward,
-		Forbidden: t.Forbidden, StartCommit: t.StartCommit}
 }
 
 // Decision is a verdict with its reason.

@@ -16,51 +16,16 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
-	"github.com/assay-run/assay-run/schema"
-	"github.com/assay-run/assay-run/schema/agents"
 )
-
-// ground is the directory that agents have no business in, but for their own workspace: the suite's, or on another
-// machine the worker's.
-func (w *Worker) ground() string {
-	if w.Local {
-		return filepath.Dir(filepath.Dir(w.Dir)) // see OwnDir
-	}
-	return w.Dir
-}
 
 // groundFiles are patterns of what is in the suite's directory.
 var groundFiles = []string{"attempts/**", "inputs/**", "ledger.ndjson", "results.json", "lock", "work/nats/**",
 	"work/local/bundle-*"}
 
-// reserve adds to a try's evaluation file what an agent has no business with: to read or write its own evidence and
-// contract, and files of other attempts. i is its slot.
-func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
-	slot := literal(w.slotDir(i))
-	for _, name := range []string{"evaluation.yaml", "spec.json", "spool/**", "file-*"} {
-		e.Hidden = append(e.Hidden, slot+"/"+name)
-		e.Protected = append(e.Protected, slot+"/"+name)
-	}
-	e.Protected = append(e.Protected, slot+"/run.tar.gz*", literal(w.sentDir())+"/**")
-	for _, secret := range w.Secrets {
-		e.Hidden = append(e.Hidden, literal(secret))
-	}
-	for other := range w.Jobs {
-		if other != i {
-			e.Others = append(e.Others, literal(w.slotDir(other))+"/**")
-		}
-	}
-	if w.Local {
-		for _, name := range groundFiles {
-			e.Others = append(e.Others, literal(w.ground())+"/"+name)
-		}
-	}
-}
-
 // ofWorker reports whether a worker added a pattern, as reserve does, to those of a try in a workspace.
 func ofWorker(pattern, workspace string) bool {
 	slot := filepath.Dir(workspace)
-	dirs := []string{slot, (&Worker{Dir: filepath.Dir(slot)}).sentDir()}
+	dirs := []string{slot, filepath.Join(filepath.Dir(slot), sentDirName)}
 	if at := filepath.Dir(slot); filepath.Base(at) == "local" {
 		dirs = append(dirs, filepath.Dir(filepath.Dir(at)))
 	}
@@ -122,40 +87,6 @@ func confined(path string, hide, keep, open []string) (string, error) {
 	}
 	path = filepath.Join(filepath.Dir(path), "confined.json")
 	return path, os.WriteFile(path, data, 0o600)
-}
-
-// evaluation is the task's evaluation file with what the suite knows besides: its own files are hidden, and they and
-// the workspace that others get copies of are protected.
-func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
-	e := t.evaluation()
-	e.Hidden, e.Protected = slices.Clone(e.Hidden), slices.Clone(e.Protected)
-	for _, path := range f.private(t) {
-		e.Hidden, e.Protected = append(e.Hidden, literal(path)), append(e.Protected, literal(path))
-	}
-	if t.Workspace != "" {
-		if real, err := filepath.EvalSymlinks(f.path(t.Workspace)); err == nil {
-			e.Protected = append(e.Protected, literal(real), literal(real)+"/**")
-		}
-	}
-	if _, known := agents.Of(a.Shim); known {
-		e.Agent = a.Shim
-	}
-	return e
-}
-
-// private are the files of the suite that would tell an agent how it is judged.
-func (f *File) private(t *Task) (paths []string) {
-	contract, _ := f.ContractFile(t)
-	rules := ""
-	if t.Rules != "" {
-		rules = f.path(t.Rules)
-	}
-	for _, path := range []string{f.file, contract, rules} {
-		if real, err := filepath.EvalSymlinks(path); path != "" && err == nil {
-			paths = append(paths, real)
-		}
-	}
-	return paths
 }
 
 // RealPath is the absolute path of a file, without links, which need not exist: the kernel's record and a sandbox's

@@ -13,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -459,9 +461,9 @@ func (c *Coordinator) decide(a *attempt, v *schema.SuiteTry) {
 	}
 }
 
-// Run opens tries and gives them to workers over a carrier, whose streams are named by ID. It does so until all attempts
-// have a verdict, or ctx ends; then what is open is waited for. It returns when nothing is open any more, or kill ends:
-// then what is open is decided as interrupted.
+// Run opens tries, and gives them to workers over a carrier whose streams are named by ID, until all attempts have a
+// verdict, or ctx ends; then what is open is waited for. It returns when nothing is open any more, or kill ends: then
+// what is open is decided as interrupted.
 func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
 	c.hub = over
 	tick := time.NewTicker(tickTime)
@@ -1178,6 +1180,324 @@ func (c *Coordinator) giveUp() error {
 		}
 	}
 	return nil
+}
+
+// keepInputs keeps what an agent is given at a task, so that a try can be repeated by hand after the suite was edited,
+// and returns its directory, which is named by its digest. All attempts of an agent at a task share it.
+func (c *Coordinator) keepInputs(a Attempt) (string, error) {
+	at := cell{a.Task, a.Agent}
+	if dir, ok := c.inputs[at]; ok {
+		return dir, nil
+	}
+	w, err := c.File.Work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", c.asks.Workspaces[a.Task])
+	if err != nil {
+		return "", err
+	}
+	w.Spec.RunID = ""
+	delete(w.Spec.Env, EnvAttempt)
+	dir := filepath.Join("inputs", strings.TrimPrefix(digestOf(w), "sha256:")[:16])
+	switch _, err := os.Stat(filepath.Join(c.Dir, dir)); {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := writeInputs(filepath.Join(c.Dir, dir), w); err != nil {
+			return "", err
+		}
+	case err != nil:
+		return "", err
+	}
+	c.inputs[at] = dir
+	return dir, nil
+}
+
+// before keeps what an attempt had before an edit, if that can be judged again. all are its tries, of which the last
+// was made with the definitions of then.
+func (c *Coordinator) before(a Attempt, all []schema.SuiteTry, then map[string]map[string]string) *earlier {
+	last := all[len(all)-1]
+	keys := differing(then["task "+a.Task], c.asks.Definitions["task "+a.Task])
+	agent := differing(then["agent "+a.Agent], c.asks.Definitions["agent "+a.Agent])
+	if last.Verdict == schema.SuiteInfrastructure || last.Bundle == "" || len(agent) > 0 || len(keys) == 0 ||
+		slices.ContainsFunc(keys, func(k string) bool { return !slices.Contains(judging, k) }) {
+		return nil
+	}
+	e := &earlier{try: last, keys: keys}
+	for _, t := range all[:len(all)-1] {
+		for _, f := range t.Suspicions {
+			if f.Rule == RuleRecorderKilled {
+				e.suspicions = append(e.suspicions, f)
+			}
+		}
+	}
+	return e
+}
+
+// rejudge judges again what was done before an edit that changed nothing for the agents, as many attempts at once as
+// this process may run. Run takes what comes of each from c.judged.
+func (c *Coordinator) rejudge(ctx context.Context) {
+	var all []*attempt
+	for _, a := range c.attempts {
+		if a.before != nil && a.open == nil && a.verdict == nil {
+			all = append(all, a)
+		} else {
+			a.before = nil
+		}
+	}
+	c.judging = len(all)
+	todo := make(chan *attempt, len(all))
+	for _, a := range all {
+		todo <- a
+	}
+	close(todo)
+	for range max(1, c.Slots) {
+		go func() {
+			for a := range todo {
+				j := judged{of: a, err: context.Cause(ctx)}
+				if j.err == nil {
+					j.verdict, j.err = c.judgeAgain(ctx, a)
+				}
+				c.judged <- j
+			}
+		}()
+	}
+}
+
+// again writes the verdict on what was judged again. What cannot be judged runs again.
+func (c *Coordinator) again(ctx context.Context, j judged) error {
+	a, v := j.of, j.verdict
+	switch {
+	case ctx.Err() != nil:
+		return nil // it is judged when the suite goes on
+	case j.err != nil:
+		c.note("%s cannot be judged again, and runs again: %v", a, j.err)
+		a.before = nil
+		return nil
+	}
+	inputs, err := c.keepInputs(a.Attempt)
+	if err != nil {
+		return err
+	}
+	line := ledger.Line{Kind: ledger.Verdict, Attempt: a.Attempt, Try: v.Try, Token: newToken(),
+		Identity: c.asks.Identities[a.Attempt], Inputs: inputs, Verdict: v}
+	if err := c.ledger.Append(line); err != nil {
+		return err
+	}
+	a.number, a.before = v.Try, nil
+	c.decide(a, v)
+	a.earlier = len(a.tries)
+	if c.OnVerdict != nil {
+		c.OnVerdict(a.Attempt, v)
+	}
+	return nil
+}
+
+// judgeAgain judges the changes that an attempt's bundle keeps by the contract, and its record by the rules.
+func (c *Coordinator) judgeAgain(ctx context.Context, a *attempt) (*schema.SuiteTry, error) {
+	t, old := c.File.task(a.Task), a.before.try
+	if !filepath.IsLocal(old.Bundle) {
+		return nil, fmt.Errorf("the ledger names the bundle %q", old.Bundle)
+	}
+	v := &schema.SuiteTry{Try: a.number + 1, RunID: old.RunID, Bundle: old.Bundle, ExitCode: old.ExitCode,
+		Host: old.Host, Judged: cmp.Or(old.Judged, old.Try)}
+	bundle := filepath.Join(c.Dir, old.Bundle)
+	path, text := c.File.ContractFile(t)
+	contract := path != "" || text != nil
+	if contract && slices.Contains(a.before.keys, "contract") {
+		dir := filepath.Join("attempts", a.Task, a.Agent, fmt.Sprint(a.Attempt.Attempt), fmt.Sprintf("try-%d", v.Try))
+		v.Bundle = filepath.Join(dir, "run.tar.gz")
+		if err := c.judgeByContract(ctx, t, bundle, dir); err != nil {
+			return nil, err
+		}
+		bundle = filepath.Join(c.Dir, v.Bundle)
+	}
+	exam := c.exam(t, bundle)
+	exam.Evaluation = func(was schema.EvaluationDefinition) schema.EvaluationDefinition {
+		return asNow(was, c.File.evaluation(t, c.File.agent(a.Agent)))
+	}
+	found, err := c.Examine(ctx, exam)
+	if err != nil {
+		return nil, err
+	}
+	if found.RunID != old.RunID {
+		return nil, fmt.Errorf("the bundle is of the run %s, want %s", found.RunID, old.RunID)
+	}
+	if !contract {
+		found.Result.Contract = nil
+	}
+	found.judge(v)
+	v.Suspicions = append(v.Suspicions, a.before.suspicions...)
+	return v, nil
+}
+
+// judgeByContract makes the bundle run.tar.gz in the directory of a try, with the verdict of the task's contract.
+func (c *Coordinator) judgeByContract(ctx context.Context, t *Task, bundle, dir string) (err error) {
+	if c.Judge == nil {
+		return fmt.Errorf("nothing here can judge it")
+	}
+	j := Judging{Bundle: bundle, Output: filepath.Join(c.Dir, dir, "judged.tar.gz")}
+	if err := os.MkdirAll(filepath.Dir(j.Output), 0o755); err != nil {
+		return err
+	}
+	room, err := os.MkdirTemp("", "assay-suite-judge-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if rerr := workspace.Remove(room); err == nil {
+			err = rerr
+		}
+	}()
+	path, text := c.File.ContractFile(t)
+	if j.Contract = path; path == "" {
+		j.Contract = filepath.Join(room, "contract.json")
+		if err := os.WriteFile(j.Contract, text, 0o600); err != nil {
+			return err
+		}
+	}
+	j.Workspace = c.File.path(t.Workspace)
+	if info, serr := os.Stat(j.Workspace); t.Workspace == "" || serr == nil && !info.IsDir() {
+		from := j.Workspace
+		if t.Workspace == "" {
+			from = ""
+		}
+		j.Workspace = filepath.Join(room, "workspace")
+		if err := copyWorkspace(ctx, from, j.Workspace); err != nil {
+			return err
+		}
+	}
+	if err := c.Judge(ctx, j); err != nil {
+		return err
+	}
+	if err := os.Rename(j.Output, filepath.Join(c.Dir, dir, "run.tar.gz")); err != nil {
+		return err
+	}
+	return syncTree(c.Dir, dir)
+}
+
+// judgedAgain names the keys that were edited of the attempts that are judged again, and how many these are.
+func (c *Coordinator) judgedAgain(invalid map[Attempt]bool) (n int, keys []string) {
+	of := map[string]bool{}
+	for _, a := range c.attempts {
+		if a.before != nil && invalid[a.Attempt] {
+			n++
+			for _, k := range a.before.keys {
+				of[k] = true
+			}
+		}
+	}
+	return n, slices.Sorted(maps.Keys(of))
+}
+
+// choose takes so many of the attempts that are ready. Agents take turns: the next is one of which the fewest tries are
+// open, and then the fewest were chosen. Of its attempts, the longest by earlier times goes first, and before these the
+// ones of which no time is known.
+func (c *Coordinator) choose(ready []*attempt, room int) []*attempt {
+	open := map[string]int{}
+	for _, t := range c.tokens {
+		open[t.of.Agent]++
+	}
+	var chosen []*attempt
+	taken := map[*attempt]bool{}
+	for len(chosen) < min(room, len(ready)) {
+		var next *attempt
+		for _, a := range ready {
+			if !taken[a] && (next == nil || c.sooner(a, next, open)) {
+				next = a
+			}
+		}
+		taken[next] = true
+		open[next.Agent]++
+		c.turns[next.Agent]++
+		chosen = append(chosen, next)
+	}
+	return chosen
+}
+
+// sooner reports whether a is to be tried before b, where so many tries of each agent are open.
+func (c *Coordinator) sooner(a, b *attempt, open map[string]int) bool {
+	if a.Agent != b.Agent {
+		if n := cmp.Or(cmp.Compare(open[a.Agent], open[b.Agent]), cmp.Compare(c.turns[a.Agent],
+			c.turns[b.Agent])); n != 0 {
+			return n < 0
+		}
+	}
+	return cmp.Or(-cmp.Compare(c.expected(a), c.expected(b)), cmp.Compare(a.Attempt.Attempt, b.Attempt.Attempt)) < 0
+}
+
+// expected grows with the longest that the agent has taken at the task; infinity where that is not known. Times that
+// differ by less than a fifth or so count as equal: the first attempts of all tasks go before the second ones.
+func (c *Coordinator) expected(a *attempt) float64 {
+	if s, ok := c.longest[cell{a.Task, a.Agent}]; ok {
+		return math.Round(2 * math.Log2(max(s, 0.01)))
+	}
+	return math.Inf(1)
+}
+
+// Results are the results of the suite so far.
+func (c *Coordinator) Results() *schema.SuiteResults {
+	r := &schema.SuiteResults{Schema: schema.SuiteResultsV0, Suite: c.File.Name, Attempts: []schema.SuiteAttempt{},
+		Cells: []schema.SuiteCell{}, Agents: []schema.SuiteAgent{}, Flaky: []string{},
+		Definitions: c.asks.Definitions}
+	for _, a := range c.attempts {
+		r.Attempts = append(r.Attempts, c.result(a))
+	}
+	of := map[cell][]*schema.SuiteAttempt{}
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		of[cell{a.Task, a.Agent}] = append(of[cell{a.Task, a.Agent}], a)
+	}
+	for _, t := range c.File.Tasks {
+		for _, a := range c.File.Agents {
+			if !c.File.excluded(t.Name, a.Name) {
+				r.Cells = append(r.Cells, cellFigures(t.Name, a.Name, of[cell{t.Name, a.Name}]))
+			}
+		}
+	}
+	for _, cell := range r.Cells {
+		if cell.Passed > 0 && cell.Passed < cell.Passed+cell.Failed+cell.Inconclusive {
+			r.Flaky = append(r.Flaky, cell.Task+"/"+cell.Agent)
+		}
+	}
+	for _, a := range c.File.Agents {
+		r.Agents = append(r.Agents, agentFigures(a.Name, r))
+	}
+	r.Hosts = slices.Collect(maps.Keys(c.hosts))
+	slices.SortFunc(r.Hosts, func(a, b schema.SuiteHost) int {
+		return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.AssayRun, b.AssayRun),
+			cmp.Compare(a.Kernel, b.Kernel),
+			cmp.Compare(a.AgentDigest, b.AgentDigest))
+	})
+	return r
+}
+
+// Counts counts the attempts by their verdicts.
+func (c *Coordinator) Counts() (all schema.SuiteRates) {
+	for _, a := range c.attempts {
+		r := schema.SuiteAttempt{}
+		if v := a.verdict; v != nil && a.open == nil && !c.wants(a) {
+			r.Verdict = &v.Verdict
+		}
+		for _, t := range a.tries {
+			r.Suspicions = append(r.Suspicions, t.Suspicions...)
+		}
+		all.Add(&r)
+	}
+	return all
+}
+
+func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
+	r := schema.SuiteAttempt{ID: a.String(), Task: a.Task, Agent: a.Agent, Attempt: a.Attempt.Attempt,
+		Identity: c.asks.Identities[a.Attempt], Tries: append([]schema.SuiteTry{}, a.tries...),
+		Suspicions: []schema.Finding{}, Unknown: []string{}}
+	if v := a.verdict; v != nil && v.Class != schema.SuiteInterrupted && v.Class != schema.SuiteNotBegun {
+		r.Verdict, r.Reason, r.Bundle = &v.Verdict, v.Reason, v.Bundle
+		r.Unknown = append(r.Unknown, v.Unknown...)
+	} else if last := c.stopped(a); last != nil && a.open == nil {
+		r.Verdict = new(schema.SuiteInfrastructure)
+		r.Reason = fmt.Sprintf("it was not tried: the machine failed %d times in a row (%s: %s)", alike, last.Class,
+			last.Reason)
+	}
+	for _, t := range a.tries { // what an agent did in an earlier try counts too
+		r.Suspicions = append(r.Suspicions, t.Suspicions...)
+	}
+	return r
 }
 
 // syncTree syncs a directory and those above it up to the root.

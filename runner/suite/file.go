@@ -29,6 +29,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
@@ -98,6 +99,11 @@ type Task struct {
 	StartCommit string                     `json:"start_commit"`
 }
 
+func (t *Task) evaluation() schema.EvaluationDefinition {
+	return schema.EvaluationDefinition{Hidden: t.Hidden, Protected: t.Protected, Reward: t.Reward,
+		Forbidden: t.Forbidden, StartCommit: t.StartCommit}
+}
+
 // Agent is a program that works on tasks.
 type Agent struct {
 	Name string `json:"name"`
@@ -112,6 +118,12 @@ type Agent struct {
 
 	solves bool // it runs the task's solution instead of Command
 }
+
+// Names of the agents of a trial.
+const (
+	Oracle = "oracle" // runs each task's solution
+	Nop    = "nop"    // does nothing
+)
 
 // ErrFile is wrapped by every error about a suite file.
 var ErrFile = errors.New("bad suite file")
@@ -492,6 +504,260 @@ func (f *File) checkContract(t *Task) error {
 		return &contract.InvalidError{Problems: problems}
 	}
 	return nil
+}
+
+// Trial is a suite that tries the tasks themselves: once with the solution of each that has one, once with nothing
+// done, or both. Models are not reached.
+func (f *File) Trial(oracle, nop bool) *File {
+	t := &File{Name: f.Name, Attempts: 1, Retries: f.Retries, Tasks: slices.Clone(f.Tasks), dir: f.dir,
+		file: f.file}
+	for i := range t.Tasks {
+		task := &t.Tasks[i]
+		task.Model = runner.Model{}
+		task.Require = slices.DeleteFunc(slices.Clone(task.Require), isModelPath)
+		if task.Solution == "" {
+			t.Exclude = append(t.Exclude, Exclude{task.Name, Oracle})
+		}
+	}
+	t.leaveOut()
+	if oracle {
+		t.Agents = append(t.Agents, Agent{Name: Oracle, solves: true})
+	}
+	if nop {
+		t.Agents = append(t.Agents, Agent{Name: Nop, Command: ":"})
+	}
+	return t
+}
+
+// Attempted lists the attempts of a suite: those with the number 1 of all agents at all tasks, then those with 2, ...
+func (f *File) Attempted() []Attempt {
+	var all []Attempt
+	for n := range max(1, f.Attempts) {
+		for _, t := range f.Tasks {
+			for _, a := range f.Agents {
+				if !f.excluded(t.Name, a.Name) {
+					all = append(all, Attempt{Task: t.Name, Agent: a.Name, Attempt: n + 1})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (f *File) excluded(task, agent string) bool {
+	return f.out[Exclude{task, agent}] || f.out[Exclude{Task: task}] || f.out[Exclude{Agent: agent}]
+}
+
+// leaveOut makes Exclude known to excluded.
+func (f *File) leaveOut() {
+	f.out = map[Exclude]bool{}
+	for _, e := range f.Exclude {
+		f.out[e] = true
+	}
+}
+
+// MostTries is how many tries an attempt has.
+func (f *File) MostTries() int {
+	if f.Retries != nil {
+		return 1 + *f.Retries
+	}
+	return 1 + DefaultRetries
+}
+
+func (f *File) task(name string) *Task {
+	for i := range f.Tasks {
+		if f.Tasks[i].Name == name {
+			return &f.Tasks[i]
+		}
+	}
+	return nil
+}
+
+func (f *File) agent(name string) *Agent {
+	for i := range f.Agents {
+		if f.Agents[i].Name == name {
+			return &f.Agents[i]
+		}
+	}
+	return nil
+}
+
+// Describe reads all that the suite names.
+func (f *File) Describe() (*Description, error) {
+	d := &Description{Identities: Identities{}, Workspaces: map[string]string{},
+		Definitions: map[string]map[string]string{}}
+	tasks, agents := map[string]string{}, map[string]string{}
+	for i := range f.Tasks {
+		t, err := f.digested(&f.Tasks[i])
+		if err != nil {
+			return nil, fmt.Errorf("task %s: %w", f.Tasks[i].Name, err)
+		}
+		tasks[t.Name], d.Workspaces[t.Name] = digestOf(t), t.Workspace
+		d.Definitions["task "+t.Name] = fields(t)
+	}
+	for _, a := range f.Agents {
+		var err error
+		if a.Model, err = f.digestedModel(a.Model); err != nil {
+			return nil, fmt.Errorf("agent %s: %w", a.Name, err)
+		}
+		agents[a.Name] = digestOf(a)
+		d.Definitions["agent "+a.Name] = fields(a)
+	}
+	for _, a := range f.Attempted() {
+		d.Identities[a] = digestOf([]string{tasks[a.Task], agents[a.Agent], strconv.Itoa(a.Attempt)})
+	}
+	return d, nil
+}
+
+func (f *File) digested(t *Task) (*digested, error) {
+	c := *t
+	for _, name := range []*string{&c.Workspace, &c.Policy, &c.Rules} {
+		var err error
+		if *name, err = f.digestPath(*name); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if c.Model, err = f.digestedModel(t.Model); err != nil {
+		return nil, err
+	}
+	if path, _ := f.ContractFile(t); path != "" {
+		digest, err := f.digestPath(path)
+		if err != nil {
+			return nil, err
+		}
+		c.Contract, _ = jsontext.AppendQuote(nil, digest)
+	}
+	return &digested{c, t.Timeout.String()}, nil
+}
+
+// digestedModel has digests in the places of files. Of keys, only the routes that have one are in it: a key that is
+// changed does not change what is asked, and nothing may follow from a digest of one.
+func (f *File) digestedModel(m runner.Model) (runner.Model, error) {
+	for _, name := range []*string{&m.Prices, &m.Replay} {
+		var err error
+		if *name, err = f.digestPath(*name); err != nil {
+			return m, err
+		}
+	}
+	if m.Keys != nil {
+		m.Keys = maps.Clone(m.Keys)
+		for route, file := range m.Keys {
+			if file != runner.ModelKeyAgent {
+				m.Keys[route] = "file"
+			}
+		}
+	}
+	return m, nil
+}
+
+func (f *File) digestPath(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	return DigestTree(f.path(name))
+}
+
+// Work makes the work of a try.
+func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, error) {
+	t, agent := f.task(a.Task), f.agent(a.Agent)
+	w := &Work{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
+		WorkspaceDigest: workspaceDigest, Evaluation: f.evaluation(t, agent), Private: f.private(t)}
+	if t.Workspace != "" {
+		w.Workspace = f.path(t.Workspace)
+	}
+	w.Spec = f.spec(t, agent)
+	w.Spec.RunID, w.Spec.Labels = runID(token), f.labels(t, a, try)
+	w.Spec.Env[EnvAttempt] = strconv.Itoa(a.Attempt)
+	var err error
+	if path, text := f.ContractFile(t); path != "" {
+		if w.Contract, err = readCopy(path); err != nil {
+			return nil, err
+		}
+	} else if text != nil {
+		w.Contract = Copy{"contract.json", text}
+	}
+	if t.Policy != "" {
+		if w.Policy, err = readCopy(f.path(t.Policy)); err != nil {
+			return nil, err
+		}
+	}
+	if prices := w.Spec.Model.Prices; prices != "" {
+		if w.Prices, err = readCopy(prices); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// spec is the run of an agent at a task, without what differs between attempts.
+func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
+	command := agent.Command
+	if agent.solves {
+		command = t.Solution
+	}
+	s := runner.New("sh", "-c", command)
+	s.Timeout, s.Limits, s.Require, s.Containers = t.Timeout, t.Limits, t.Require, t.Containers
+	s.Model = f.model(t, agent)
+	s.WorkspaceChanges = true
+	s.KeepObserver = keepObserver
+	if agent.Shim != "" {
+		s.AgentShim = agent.Shim
+	}
+	s.Env = map[string]string{}
+	if t.Prompt != "" {
+		s.Env[EnvPrompt] = t.Prompt
+	}
+	if t.Command != "" {
+		s.Env[EnvCommand] = t.Command
+	}
+	if agent.solves {
+		s.Env[EnvSuiteDir] = f.dir
+	}
+	return s
+}
+
+func (f *File) labels(t *Task, a Attempt, try int) map[string]string {
+	labels := map[string]string{LabelSuite: f.Name, LabelTask: a.Task, LabelAgent: a.Agent,
+		LabelAttempt: strconv.Itoa(a.Attempt), LabelTry: strconv.Itoa(try)}
+	for k, v := range t.Labels {
+		labels[k] = v
+	}
+	return labels
+}
+
+// evaluation is the task's evaluation file with what the suite knows besides: its own files are hidden, and they and
+// the workspace that others get copies of are protected.
+func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
+	e := t.evaluation()
+	e.Hidden, e.Protected = slices.Clone(e.Hidden), slices.Clone(e.Protected)
+	for _, path := range f.private(t) {
+		e.Hidden, e.Protected = append(e.Hidden, literal(path)), append(e.Protected, literal(path))
+	}
+	if t.Workspace != "" {
+		if real, err := filepath.EvalSymlinks(f.path(t.Workspace)); err == nil {
+			e.Protected = append(e.Protected, literal(real), literal(real)+"/**")
+		}
+	}
+	if _, known := agents.Of(a.Shim); known {
+		e.Agent = a.Shim
+	}
+	return e
+}
+
+// private are the files of the suite that would tell an agent how it is judged.
+func (f *File) private(t *Task) (paths []string) {
+	contract, _ := f.ContractFile(t)
+	rules := ""
+	if t.Rules != "" {
+		rules = f.path(t.Rules)
+	}
+	for _, path := range []string{f.file, contract, rules} {
+		if real, err := filepath.EvalSymlinks(path); path != "" && err == nil {
+			paths = append(paths, real)
+		}
+	}
+	return paths
 }
 
 // EvaluationFile is the text of an evaluation file. It is JSON, which YAML includes.

@@ -5,7 +5,6 @@ package suite
 import (
 	"bytes"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,32 +25,6 @@ const (
 	inputsPrompt     = "prompt"
 	inputsEvaluation = "evaluation.yaml"
 )
-
-// keepInputs keeps what an agent is given at a task, so that a try can be repeated by hand after the suite was edited,
-// and returns its directory, which is named by its digest. All attempts of an agent at a task share it.
-func (c *Coordinator) keepInputs(a Attempt) (string, error) {
-	at := cell{a.Task, a.Agent}
-	if dir, ok := c.inputs[at]; ok {
-		return dir, nil
-	}
-	w, err := c.File.Work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", c.asks.Workspaces[a.Task])
-	if err != nil {
-		return "", err
-	}
-	w.Spec.RunID = ""
-	delete(w.Spec.Env, EnvAttempt)
-	dir := filepath.Join("inputs", strings.TrimPrefix(digestOf(w), "sha256:")[:16])
-	switch _, err := os.Stat(filepath.Join(c.Dir, dir)); {
-	case errors.Is(err, fs.ErrNotExist):
-		if err := writeInputs(filepath.Join(c.Dir, dir), w); err != nil {
-			return "", err
-		}
-	case err != nil:
-		return "", err
-	}
-	c.inputs[at] = dir
-	return dir, nil
-}
 
 // writeInputs makes the directory, whole or not at all.
 func writeInputs(dir string, w *Work) error {

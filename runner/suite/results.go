@@ -3,84 +3,11 @@
 package suite
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/schema"
 )
-
-// Results are the results of the suite so far.
-func (c *Coordinator) Results() *schema.SuiteResults {
-	r := &schema.SuiteResults{Schema: schema.SuiteResultsV0, Suite: c.File.Name, Attempts: []schema.SuiteAttempt{},
-		Cells: []schema.SuiteCell{}, Agents: []schema.SuiteAgent{}, Flaky: []string{},
-		Definitions: c.asks.Definitions}
-	for _, a := range c.attempts {
-		r.Attempts = append(r.Attempts, c.result(a))
-	}
-	of := map[cell][]*schema.SuiteAttempt{}
-	for i := range r.Attempts {
-		a := &r.Attempts[i]
-		of[cell{a.Task, a.Agent}] = append(of[cell{a.Task, a.Agent}], a)
-	}
-	for _, t := range c.File.Tasks {
-		for _, a := range c.File.Agents {
-			if !c.File.excluded(t.Name, a.Name) {
-				r.Cells = append(r.Cells, cellFigures(t.Name, a.Name, of[cell{t.Name, a.Name}]))
-			}
-		}
-	}
-	for _, cell := range r.Cells {
-		if cell.Passed > 0 && cell.Passed < cell.Passed+cell.Failed+cell.Inconclusive {
-			r.Flaky = append(r.Flaky, cell.Task+"/"+cell.Agent)
-		}
-	}
-	for _, a := range c.File.Agents {
-		r.Agents = append(r.Agents, agentFigures(a.Name, r))
-	}
-	r.Hosts = slices.Collect(maps.Keys(c.hosts))
-	slices.SortFunc(r.Hosts, func(a, b schema.SuiteHost) int {
-		return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.AssayRun, b.AssayRun),
-			cmp.Compare(a.Kernel, b.Kernel),
-			cmp.Compare(a.AgentDigest, b.AgentDigest))
-	})
-	return r
-}
-
-// Counts counts the attempts by their verdicts.
-func (c *Coordinator) Counts() (all schema.SuiteRates) {
-	for _, a := range c.attempts {
-		r := schema.SuiteAttempt{}
-		if v := a.verdict; v != nil && a.open == nil && !c.wants(a) {
-			r.Verdict = &v.Verdict
-		}
-		for _, t := range a.tries {
-			r.Suspicions = append(r.Suspicions, t.Suspicions...)
-		}
-		all.Add(&r)
-	}
-	return all
-}
-
-func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
-	r := schema.SuiteAttempt{ID: a.String(), Task: a.Task, Agent: a.Agent, Attempt: a.Attempt.Attempt,
-		Identity: c.asks.Identities[a.Attempt], Tries: append([]schema.SuiteTry{}, a.tries...),
-		Suspicions: []schema.Finding{}, Unknown: []string{}}
-	if v := a.verdict; v != nil && v.Class != schema.SuiteInterrupted && v.Class != schema.SuiteNotBegun {
-		r.Verdict, r.Reason, r.Bundle = &v.Verdict, v.Reason, v.Bundle
-		r.Unknown = append(r.Unknown, v.Unknown...)
-	} else if last := c.stopped(a); last != nil && a.open == nil {
-		r.Verdict = new(schema.SuiteInfrastructure)
-		r.Reason = fmt.Sprintf("it was not tried: the machine failed %d times in a row (%s: %s)", alike, last.Class,
-			last.Reason)
-	}
-	for _, t := range a.tries { // what an agent did in an earlier try counts too
-		r.Suspicions = append(r.Suspicions, t.Suspicions...)
-	}
-	return r
-}
 
 // cellFigures are the figures of an agent at a task, which has the attempts.
 func cellFigures(task, agent string, attempts []*schema.SuiteAttempt) schema.SuiteCell {

@@ -555,8 +555,10 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	return err
 }
 
-// sentDir has the workspaces that were fetched, until the suite is over.
-func (w *Worker) sentDir() string { return filepath.Join(w.Dir, "workspaces") }
+// sentDirName is the directory in a worker's with the workspaces that were fetched, until the suite is over.
+const sentDirName = "workspaces"
+
+func (w *Worker) sentDir() string { return filepath.Join(w.Dir, sentDirName) }
 
 // copySent makes the directory to from the workspace as the coordinator sends it, which is kept for other tries. An
 // agent may have changed what is kept: then it is fetched again.
@@ -692,6 +694,39 @@ func (w *Worker) send(ctx context.Context, bundle string, work *Work, e *Ended) 
 	}
 	e.Bundle, e.Stored, e.Digest = runID(work.Token), true, "sha256:"+hex.EncodeToString(sum.Sum(nil))
 	return w.Line.Store(ctx, e.Bundle, f, e.Size)
+}
+
+// ground is the directory that agents have no business in, but for their own workspace: the suite's, or on another
+// machine the worker's.
+func (w *Worker) ground() string {
+	if w.Local {
+		return filepath.Dir(filepath.Dir(w.Dir)) // see OwnDir
+	}
+	return w.Dir
+}
+
+// reserve adds to a try's evaluation file what an agent has no business with: to read or write its own evidence and
+// contract, and files of other attempts. i is its slot.
+func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
+	slot := literal(w.slotDir(i))
+	for _, name := range []string{"evaluation.yaml", "spec.json", "spool/**", "file-*"} {
+		e.Hidden = append(e.Hidden, slot+"/"+name)
+		e.Protected = append(e.Protected, slot+"/"+name)
+	}
+	e.Protected = append(e.Protected, slot+"/run.tar.gz*", literal(w.sentDir())+"/**")
+	for _, secret := range w.Secrets {
+		e.Hidden = append(e.Hidden, literal(secret))
+	}
+	for other := range w.Jobs {
+		if other != i {
+			e.Others = append(e.Others, literal(w.slotDir(other))+"/**")
+		}
+	}
+	if w.Local {
+		for _, name := range groundFiles {
+			e.Others = append(e.Others, literal(w.ground())+"/"+name)
+		}
+	}
 }
 
 // regular reports whether a regular file is at a path.

@@ -56,13 +56,17 @@ func TestAWorkspaceIsSent(t *testing.T) {
 		if got, err := DigestTree(filepath.Join(to, sentTree)); err != nil || got != want {
 			t.Errorf("%s: it has the digest %s, want %s, %v", from, got, want, err)
 		}
+		if from == "ws.tar" {
+			continue
+		}
 		var s unix.Stat_t
-		if err := unix.Stat(filepath.Join(to, sentTree, "sparse"), &s); from != "ws.tar" && (err != nil || s.Blocks > 1<<10) {
+		if err := unix.Stat(filepath.Join(to, sentTree, "sparse"), &s); err != nil || s.Blocks > 1<<10 {
 			t.Errorf("the hole has %d blocks, %v", s.Blocks, err)
 		}
 		_ = os.Chmod(filepath.Join(to, sentTree, "closed"), 0o755)
 	}
-	if err := pack(&bytes.Buffer{}, tree, "sha256:0"); err == nil || !strings.Contains(err.Error(), "is not what it was") {
+	err = pack(&bytes.Buffer{}, tree, "sha256:0")
+	if err == nil || !strings.Contains(err.Error(), "is not what it was") {
 		t.Errorf("another workspace is sent: %v", err)
 	}
 }
@@ -81,8 +85,8 @@ func (s *sender) Workspace(_ context.Context, _ string, w io.Writer) error {
 	return send(w)
 }
 
-// TestAWorkspaceIsFetched fetches one that comes when it is asked for the third time, and one that cannot be unpacked, which
-// is not asked for again.
+// TestAWorkspaceIsFetched fetches one that comes when it is asked for the third time, and one that cannot be unpacked,
+// which is not asked for again.
 func TestAWorkspaceIsFetched(t *testing.T) {
 	tree := t.TempDir()
 	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("text"), 0o600); err != nil {

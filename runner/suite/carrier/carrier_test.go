@@ -220,7 +220,8 @@ func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
 	if err := l.Store(t.Context(), "b", bytes.NewReader([]byte("bundle")), 6); err != nil {
 		t.Fatal(err)
 	}
-	object := "OBJ_" + n.bundles + ".$O." + n.bundles + ".M." + base64.URLEncoding.EncodeToString([]byte(partName("b", 0)))
+	part := base64.URLEncoding.EncodeToString([]byte(partName("b", 0)))
+	object := "OBJ_" + n.bundles + ".$O." + n.bundles + ".M." + part
 	lags := refuses(t, s, "DIRECT.GET."+object, 1, &nats.Msg{Header: nats.Header{"Status": {"404"}}})
 	if err := h.Fetch(t.Context(), "b", 6, io.Discard); err == nil || errors.Is(err, ErrNoBundle) || lags.Load() != 0 {
 		t.Errorf("a server that lags behind: %v, %d refusals left", err, lags.Load())
