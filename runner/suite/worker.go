@@ -146,9 +146,9 @@ type Worker struct {
 	host     schema.SuiteHost
 	memory   memory // of the machine, for the limits of what runs
 	programs programs
-	joined   *Welcome   // the suite that it serves
-	sending  sync.Mutex // held while a bundle is stored
-	fetching sync.Mutex // held while a workspace is fetched
+	joined   *Welcome     // the suite that it serves
+	sending  sync.Mutex   // held while a bundle is stored
+	fetching sync.RWMutex // held while a workspace is fetched, and for reading while it is copied
 	mu       sync.Mutex
 	trying   map[string]*trying // by token
 }
@@ -563,25 +563,37 @@ func (w *Worker) sentDir() string { return filepath.Join(w.Dir, sentDirName) }
 // copySent makes the directory to from the workspace as the coordinator sends it, which is kept for other tries. An
 // agent may have changed what is kept: then it is fetched again.
 func (w *Worker) copySent(ctx context.Context, work *Work, to string) error {
-	w.fetching.Lock()
-	defer w.fetching.Unlock()
 	kept := filepath.Join(w.sentDir(), sentName(work.WorkspaceDigest))
-	if copyChecked(ctx, filepath.Join(kept, sentTree), work.WorkspaceDigest, to) == nil {
+	copyKept := func() error {
+		if err := workspace.Remove(to); err != nil {
+			return err
+		}
+		return copyChecked(ctx, filepath.Join(kept, sentTree), work.WorkspaceDigest, to)
+	}
+	w.fetching.RLock()
+	err := copyKept()
+	w.fetching.RUnlock()
+	if err == nil {
 		return nil
 	}
-	if err := errors.Join(workspace.Remove(to), workspace.Remove(kept), os.MkdirAll(w.sentDir(), 0o700)); err != nil {
+	w.fetching.Lock()
+	defer w.fetching.Unlock()
+	if copyKept() == nil { // another try has fetched it
+		return nil
+	}
+	if err := errors.Join(workspace.Remove(kept), os.MkdirAll(w.sentDir(), 0o700)); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	t := w.trying[work.Token]
 	w.mu.Unlock()
 	w.idle(t, true)
-	err := w.fetch(ctx, work, kept)
+	err = w.fetch(ctx, work, kept)
 	w.idle(t, false)
 	if err != nil {
 		return errors.Join(err, workspace.Remove(kept))
 	}
-	return copyChecked(ctx, filepath.Join(kept, sentTree), work.WorkspaceDigest, to)
+	return copyKept()
 }
 
 // fetch asks the coordinator for the try's workspace, and makes the directory to from it.

@@ -123,3 +123,41 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 		t.Error("what cannot be unpacked is taken")
 	}
 }
+
+// TestAWorkspaceIsFetchedOnce has a worker whose own workspace at the path is another one. What it fetched serves the
+// next try too, unless somebody changed it.
+func TestAWorkspaceIsFetchedOnce(t *testing.T) {
+	tree := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := DigestTree(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := &sender{}
+	w := &Worker{Line: line, Dir: t.TempDir(), joined: &Welcome{}, trying: map[string]*trying{"token": {}}}
+	to := filepath.Join(t.TempDir(), "to")
+	for _, change := range []bool{true, false, true} {
+		if change {
+			line.sends = append(line.sends, func(w io.Writer) error { return pack(w, tree, digest) })
+			kept := filepath.Join(w.sentDir(), sentName(digest), sentTree, "file")
+			if err := os.WriteFile(kept, []byte("other"), 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+		// The last one, or another one, is there.
+		if err := errors.Join(os.MkdirAll(to, 0o700), os.WriteFile(filepath.Join(to, "more"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.copySent(t.Context(), &Work{Token: "token", WorkspaceDigest: digest}, to); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := DigestTree(to); err != nil || got != digest {
+			t.Errorf("the copy has the digest %s, want %s, %v", got, digest, err)
+		}
+		if len(line.sends) > 0 {
+			t.Error("what was changed is not fetched again")
+		}
+	}
+}
