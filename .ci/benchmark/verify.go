@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
@@ -33,6 +34,27 @@ func (b *bench) verifyLarge() (seconds, mib float64) {
 	return time.Since(start).Seconds(), mib
 }
 
+// judgedOverVerified is the CPU time of gate with the rules for evaluations in that of verify, on a bundle of a million
+// kernel lines.
+func (b *bench) judgedOverVerified() float64 {
+	path := b.largeBundle(b.rounds(10) * 100_000)
+	defer b.clean()
+	cpu := func(args ...string) float64 {
+		cmd := exec.Command(b.bin, append(args, path)...)
+		err := cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != 0 && code != 2 { // nobody knows all about this bundle
+			check(err)
+		}
+		return (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	}
+	var over []float64
+	for range b.rounds(9) {
+		verified := cpu("verify", "-q")
+		over = append(over, cpu("gate", "--rules", "builtin:evaluation")/verified)
+	}
+	return median(over)
+}
+
 // inspectRSS is the largest resident set of inspect, on a bundle of a million kernel lines
 // about different files.
 func (b *bench) inspectRSS(flags ...string) float64 {
@@ -41,7 +63,7 @@ func (b *bench) inspectRSS(flags ...string) float64 {
 	return largestSet(exec.Command(b.bin, append(append([]string{"inspect"}, flags...), path)...))
 }
 
-// largeBundle seals a bundle with this many kernel lines, written as a run writes them.
+// largeBundle seals a bundle with this many kernel lines, written as a run writes them, and an evaluation file.
 func (b *bench) largeBundle(lines int) string {
 	run := schema.Run{
 		RunID: "large", Platform: "linux", AgentShim: "none", Command: []string{"none"}, EnvKeys: []string{},
@@ -63,6 +85,12 @@ func (b *bench) largeBundle(lines int) string {
 			return schema.AppendJSON(dst, &e)
 		}))
 	}
+	evaluation, err := schema.Document(schema.Evaluation{Schema: schema.EvaluationV0, RunID: run.RunID,
+		Digest: "sha256:" + strings.Repeat("0", 64), Workdir: run.Workdir,
+		Evaluation: schema.EvaluationDefinition{Hidden: []string{"/oracle/**"}, Protected: []string{"/app/tests/**"},
+			StartCommit: "3f2a9c1d", Others: []string{"/attempts/**"}, Reward: []string{"/logs/reward"}}})
+	check(err)
+	check(spool.Put(schema.EvaluationPath, evaluation))
 	sealed, err := spool.Seal(context.Background()) // this writes the documents
 	check(err)
 	return sealed.Path

@@ -249,7 +249,10 @@ func (j *judge) loaded(p *process, name string) {
 	for p.inherited && p.parent != nil {
 		p = p.parent
 	}
-	if p.tool == "" || !j.written.own(name) || strings.HasPrefix(name, "/dev/") {
+	if p.tool == "" {
+		return
+	}
+	if !j.written.own(name) || strings.HasPrefix(name, "/dev/") {
 		p.settled = p.settled || name != p.exe && !strings.HasPrefix(name, "/etc/ld.so.") && !library(name)
 		return
 	}

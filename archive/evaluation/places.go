@@ -24,6 +24,7 @@ const (
 // places knows which files the evaluation file names.
 type places struct {
 	globs   map[kinds][]glob
+	all     []placed         // the same in one list
 	known   map[string]kinds // of paths that were asked for
 	aliases []alias
 }
@@ -33,6 +34,12 @@ const maxKnown = 1 << 16
 
 // alias is another name of a directory or file that the run gave to it.
 type alias struct{ to, from string }
+
+// placed is a glob of a kind.
+type placed struct {
+	glob
+	kind kinds
+}
 
 // glob matches a path, and what is below one that it matches.
 type glob struct {
@@ -91,8 +98,9 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
 	for kind, list := range n.globs { // a literal may be written with escapes
 		for i, g := range list {
 			if plain := unescape(g.pattern); plain != g.pattern && !strings.ContainsAny(plain, `*?[{\`) {
-				n.globs[kind][i] = glob{pattern: plain, literal: plain, plain: true}
+				list[i] = glob{pattern: plain, literal: plain, plain: true}
 			}
+			n.all = append(n.all, placed{list[i], kind})
 		}
 	}
 	return n
@@ -136,8 +144,8 @@ func (n *places) of(p string) kinds {
 	return k
 }
 
-// all are the names of a path: its own, and those that it had before something above it was moved.
-func (n *places) all(p string) []string {
+// names are those of a path: its own, and those that it had before something above it was moved.
+func (n *places) names(p string) []string {
 	names := []string{p}
 	for i := len(n.aliases) - 1; i >= 0; i-- {
 		a := n.aliases[i]
@@ -162,14 +170,12 @@ func (n *places) above(p string) kinds { return n.any(p, glob.above) }
 func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	names := []string{p}
 	if len(n.aliases) > 0 {
-		names = n.all(p)
+		names = n.names(p)
 	}
 	for _, name := range names {
-		for kind := hidden; kind <= workspace; kind <<= 1 {
-			for _, g := range n.globs[kind] {
-				if k&kind == 0 && fits(g, name) {
-					k |= kind
-				}
+		for i := range n.all {
+			if g := &n.all[i]; k&g.kind == 0 && fits(g.glob, name) {
+				k |= g.kind
 			}
 		}
 	}

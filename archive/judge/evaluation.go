@@ -29,20 +29,6 @@ func EvaluationRules(path string) (*Rules, error) {
 	return r, nil
 }
 
-// Reading is how to open bundles that the rules judge.
-func (r *Rules) Reading() (opt view.Options) {
-	if r.evaluation == nil {
-		return opt
-	}
-	opt.Without = []string{schema.SurfacePath}
-	if r.evaluation.file == nil {
-		opt.Follow = evaluation.Follow(nil)
-	} else {
-		opt.Follow = evaluation.Follow(&r.evaluation.file.Evaluation)
-	}
-	return opt
-}
-
 // evaluationRules are rules of which a bundle says how many there are.
 type evaluationRules struct{ file *schema.Evaluation }
 

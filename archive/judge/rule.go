@@ -20,6 +20,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
@@ -539,6 +540,20 @@ type Rules struct {
 	bases   []*view.Set
 	// evaluation are the rules of BuiltinEvaluation, or nil.
 	evaluation *evaluationRules
+}
+
+// Reading is how to open bundles that the rules judge.
+func (r *Rules) Reading() (opt view.Options) {
+	if r.evaluation == nil {
+		return opt
+	}
+	opt.Without = []string{schema.SurfacePath}
+	if r.evaluation.file == nil {
+		opt.Follow = evaluation.Follow(nil)
+	} else {
+		opt.Follow = evaluation.Follow(&r.evaluation.file.Evaluation)
+	}
+	return opt
 }
 
 // Close closes the bundles that rules compare with.

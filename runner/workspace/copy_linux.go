@@ -73,25 +73,6 @@ func whole(ctx context.Context, dir string, skip []string) (*tree, error) {
 	return t, err
 }
 
-// differs is the first path that is not in both trees as it is in the other; empty for none.
-func (t *tree) differs(o *tree) string {
-	var found []string
-	for name, s := range t.files {
-		if is, ok := o.files[name]; !ok || !s.same(&is) {
-			found = append(found, name)
-		}
-	}
-	for name := range o.files {
-		if _, ok := t.files[name]; !ok {
-			found = append(found, name)
-		}
-	}
-	if len(found) == 0 {
-		return ""
-	}
-	return slices.Min(found)
-}
-
 // copier is a copy in progress.
 type copier struct {
 	from, to string

@@ -285,6 +285,25 @@ func (w *walker) entry(fd int, name, base string, depth int) error {
 	return w.directory(inner, name, depth+1)
 }
 
+// differs is the first path that is not in both trees as it is in the other; empty for none.
+func (t *tree) differs(o *tree) string {
+	var found []string
+	for name, s := range t.files {
+		if is, ok := o.files[name]; !ok || !s.same(&is) {
+			found = append(found, name)
+		}
+	}
+	for name := range o.files {
+		if _, ok := t.files[name]; !ok {
+			found = append(found, name)
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return slices.Min(found)
+}
+
 // settle waits until what changes from now on has another time than what a walk saw: the clock of file systems ticks
 // every few milliseconds.
 func (t *tree) settle(ctx context.Context) {
