@@ -217,7 +217,7 @@ func (s *stage) age() *schema.SuiteTry {
 		case v := <-s.verdicts:
 			return v
 		case <-time.After(tickTime):
-			s.later.Add(int64(deafTime * 3 / 4))
+			s.later.Add(int64(deafTime / 2)) // a busy machine adds its own
 		}
 	}
 }
