@@ -27,7 +27,7 @@ type app struct {
 
 // Main runs the command line args with the given streams and returns the exit code.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
-	debug.SetGCPercent(400) // while little is in memory, it costs little
+	debug.SetGCPercent(1000) // while little is in memory, it costs little
 	debug.SetMemoryLimit(memoryGoal)
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-suite", stderr)}
 	root := a.rootCommand()
