@@ -11,10 +11,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// bpfCalls watches what the session does with BPF objects. Its own are its
-// business, and so is to look at others. One that changes others may have turned the
-// observer blind for a while and back: which nobody can tell afterwards, not even
-// from what the observer saw.
+// bpfCalls watches what the session does with BPF objects. It may change its own and read others. A session that
+// changed others may have blinded the observer for a while, and nothing shows that afterwards.
 type bpfCalls struct {
 	mu      sync.Mutex
 	made    map[BPFObject]bool // by the session, Writable cleared
@@ -38,8 +36,7 @@ const (
 	cmdLinkGetFd     = 30
 )
 
-// bpfObjectsAtMost bounds how many of the session's own are remembered; more pass
-// for somebody else's.
+// bpfObjectsAtMost bounds how many of the session's own objects are remembered; further ones count as foreign.
 const bpfObjectsAtMost = 1 << 16
 
 // see takes in one call: of bpf(2), or one that maps a map's memory to write to it.

@@ -16,11 +16,9 @@ import (
 	"github.com/assay-run/assay-run/bpf"
 )
 
-// learnCopies finds out where the kernel keeps its copies of names, and which places of
-// its code free them, and tells the program that notes them. A thread makes calls with
-// names that nothing else has, and the program recognizes those. A place that none of
-// the calls comes to does not count: what it frees is read from the caller's memory, and
-// marked.
+// learnCopies finds the kernel's cache of its copies of names, and the places in its code that free them, and tells
+// the program that reads them. A thread makes calls with unique names, which the program recognizes. Names that are
+// freed in any other place are read from the caller's memory, and marked.
 func (s *set) learnCopies() error {
 	prog := s.progs["learn"]
 	if prog == nil || s.links["freed"] == nil {
@@ -84,9 +82,8 @@ func lessonDir() (dir int, release func(), err error) {
 	}, nil
 }
 
-// giveLesson makes calls that take names, in the empty directory home: with a name that is
-// nowhere, with one in a directory that is nowhere, and with one that is there. It changes
-// the thread's working directory.
+// giveLesson makes calls that take names, in the empty directory home: with a name that does not exist, with one in a
+// directory that does not exist, and with one that exists. It changes the thread's working directory.
 func giveLesson(prog *ebpf.Program, home int) error {
 	if err := unix.Fchdir(home); err != nil {
 		return os.NewSyscallError("fchdir", err)

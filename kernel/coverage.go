@@ -35,8 +35,6 @@ func (b BlindSpot) Exercised(r *Report) *bool {
 	return b.exercised(r)
 }
 
-func yes(v bool) *bool { return &v }
-
 // talked reports whether the run exchanged anything with a peer, by a socket that it made or by one that it had from
 // elsewhere.
 func talked(r *Report) bool {
@@ -51,12 +49,12 @@ func onlyIf(possible func(*Report) bool) func(*Report) *bool {
 		if possible(r) {
 			return nil
 		}
-		return yes(false)
+		return new(false)
 	}
 }
 
 func exactly(happened func(*Report) bool) func(*Report) *bool {
-	return func(r *Report) *bool { return yes(happened(r)) }
+	return func(r *Report) *bool { return new(happened(r)) }
 }
 
 // Coverage is what the tracepoint tier watches, dimension by dimension. The
@@ -269,7 +267,7 @@ var coverage = []Dimension{
 					if changed := slices.ContainsFunc(r.Reasons, func(why Reason) bool {
 						return why.Code == CodeBPF
 					}); changed || !r.MapsInDoubt {
-						return yes(changed)
+						return new(changed)
 					}
 					return nil
 				}},

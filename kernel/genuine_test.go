@@ -61,7 +61,7 @@ func TestForgedSetIsFound(t *testing.T) {
 			if err := errors.Join(forged.makeMaps(spec), forged.loadPrograms(spec, cache)); err != nil {
 				t.Fatal(err)
 			}
-			_ = forged.locateNames(0)
+			_ = forged.locateNames(1 << 16)
 			if c.after != nil {
 				c.after(forged)
 			}

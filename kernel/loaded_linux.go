@@ -47,11 +47,11 @@ type loaded struct {
 	before map[string]uint64    // misses when the session began
 	rd     *reader
 
-	present    []Present // that were in the cgroup already
-	usedBefore bool      // by processes of the time before, in a foreign cgroup
+	present    []Present // processes that were in the cgroup already
+	usedBefore bool      // a foreign cgroup in which something ran before
 
-	lease *lease // of a set that runs share; nil for a set of this run's own
-	alone error  // why it is its own
+	lease *lease // of a shared set; nil for a set of this run's own
+	alone error  // why the set is not shared
 }
 
 // cgroupPrograms are attached to each session's cgroup.
@@ -161,15 +161,8 @@ func openCgroup(path string) (*os.File, uint64, error) {
 	return dir, st.Ino, nil
 }
 
-// attached are all links that the session depends on.
-func (l *loaded) attached() map[string]link.Link {
-	all := maps.Clone(l.links)
-	maps.Copy(all, l.own)
-	return all
-}
-
-// detach ends what the session gets to see. The programs of its cgroup stay attached
-// until close, without a session, because to detach one takes the kernel 0.1 ms.
+// detach ends the session. Its cgroup's programs stay attached until close, without effect: to detach each takes the
+// kernel 0.1 ms.
 func (l *loaded) detach() error {
 	if l.slot == nil || l.slot.cgroup == 0 {
 		return nil
@@ -212,8 +205,8 @@ func (l *loaded) close() error {
 	return errors.Join(errs...)
 }
 
-// tampered names what is no longer as this session made or found it. Who is root
-// can reach it all with bpf(2), from inside of the session or from outside.
+// tampered names what is no longer as this session made or found it. Any root can change it with bpf(2), inside of
+// the session or outside.
 func (l *loaded) tampered() (what []string) {
 	note := func(bad bool, format string, args ...any) {
 		if bad {
@@ -243,12 +236,12 @@ func (l *loaded) tampered() (what []string) {
 	return what
 }
 
-// tamperedPins reports whether what later runs will find is what this one rests on.
+// tamperedPins names what is pinned now instead of what this session uses, "" if nothing is. Later runs would use it.
 func (l *loaded) tamperedPins() string {
 	if l.lease == nil {
 		return ""
 	}
-	// It was frozen when this one read it, so it says the same if it is the same.
+	// The manifest is frozen, so the same map has the same content.
 	dir := l.lease.dir.dir()
 	about, err := ebpf.LoadPinnedMap(filepath.Join(dir, "manifest"), &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
@@ -275,7 +268,9 @@ func (l *loaded) tamperedPins() string {
 // lostLinks names the programs that were attached and no longer are.
 func (l *loaded) lostLinks() []string {
 	var lost []string
-	for name, ln := range l.attached() {
+	all := maps.Clone(l.links)
+	maps.Copy(all, l.own)
+	for name, ln := range all {
 		if !stillAttached(ln, l.made.Progs[name]) && (l.own[name] == nil || !l.gone()) {
 			lost = append(lost, name)
 		}
@@ -283,9 +278,8 @@ func (l *loaded) lostLinks() []string {
 	return lost
 }
 
-// gone reports whether the session's cgroup was removed, as an engine does with that of a
-// container that has ended. It had no process then, and can get none: the kernel has
-// detached its programs and freed what they kept there.
+// gone reports whether the session's cgroup was removed, as an engine does when a container has ended. The kernel then
+// has detached its programs and freed their maps' entries for it.
 func (l *loaded) gone() bool {
 	fd, err := unix.Openat(int(l.cgroup.Fd()), "cgroup.procs", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -294,9 +288,8 @@ func (l *loaded) gone() bool {
 	return err == unix.ENOENT || err == unix.ENODEV
 }
 
-// enroll makes the processes that are in the session already its members, so
-// that their exits are told from those of threads, and returns them. It is called
-// when forks are being seen.
+// enroll makes the processes that are in the session already its members, and returns them. Call it when forks are
+// seen already.
 func (l *loaded) enroll(session string) (found []Present, err error) {
 	err = filepath.WalkDir(session, func(path string, d os.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
@@ -306,7 +299,7 @@ func (l *loaded) enroll(session string) (found []Present, err error) {
 			return err
 		}
 		list, _ := os.ReadFile(path) // a threaded cgroup has none: its processes are in the one above
-		for _, pid := range strings.Fields(string(list)) {
+		for pid := range strings.FieldsSeq(string(list)) {
 			n, err := strconv.ParseUint(pid, 10, 32)
 			if err != nil || n == 0 {
 				continue
@@ -343,11 +336,11 @@ func (l *loaded) status(h HookID) HookStatus {
 	return s
 }
 
-// checkInterval is how often a session looks whether what it rests on is as it was.
+// checkInterval is how often a session checks that nobody changed its observer.
 const checkInterval = 2 * time.Second
 
-// pin is a name in a directory of bpffs. What is pinned again under a name has another
-// inode. (Its time of change will not do: the kernel takes that from the last tick.)
+// pin is an entry of a directory in bpffs. Another object that is pinned under the name has another inode. (The time
+// of change is too coarse.)
 type pin struct {
 	name  string
 	inode uint64
@@ -369,9 +362,8 @@ func pinsIn(dir string) (list []pin, err error) {
 	return list, nil
 }
 
-// stillAttached reports whether the kernel still has the link attached. A link to a cgroup outlives its being
-// detached, by force or because the cgroup is gone, and has none then, and it can be given another program
-// than the one with that id; any other that there is is attached.
+// stillAttached reports whether the link is attached and runs the program with that id. A link to a cgroup exists on
+// after it was detached, and has no cgroup then; any other link is attached while it exists.
 func stillAttached(ln link.Link, program uint32) bool {
 	have, err := identifyLink(ln)
 	if err != nil || have.program() != program {
@@ -381,11 +373,11 @@ func stillAttached(ln link.Link, program uint32) bool {
 	return !cgroup || have.Cgroup != 0
 }
 
-// serials checks that no record of a session is missing, by their numbers.
+// serials counts the missing records of a session by gaps in their numbers.
 type serials struct {
 	last          map[uint32]*uint32 // by stream, lane and CPU
 	missing       uint64
-	nets, highest uint64 // of the session's sockets, whose records may overtake each other
+	nets, highest uint64 // the count and the highest number of streamNet's, which can arrive out of order
 }
 
 // streamNet is ST_NET of bpf/record.h.
@@ -413,10 +405,9 @@ func (s *serials) see(lane int, raw []byte) {
 	*last = serial
 }
 
-// lease is a session's share of a pinned set. Both files are locked for as long as
-// the session lasts, and the kernel lets go of locks when their holder dies: a set
-// whose lock can be had alone has no session, and a slot whose lock can be had has
-// nobody in it, however its last one ended.
+// lease is a session's share of a pinned set. Both files are locked while the session lasts, and the kernel releases
+// the locks when the process dies. So a set that can be locked exclusively has no session, and a slot that can be
+// locked is free.
 type lease struct {
 	dir  pinDir
 	set  *os.File // shared with the others
@@ -424,12 +415,11 @@ type lease struct {
 	keep time.Duration
 }
 
-// restTime is how long a slot stays empty after a session. What programs were doing
-// for that session on other CPUs ends with an RCU grace period, which takes some
-// milliseconds; to wait for it would hold up who leaves and who comes.
+// restTime is how long a slot stays unused after a session. Programs that still run for it on other CPUs end within
+// an RCU grace period, some milliseconds, which nobody should have to wait for.
 const restTime = time.Second
 
-// share takes a slot in the set that is pinned for this build, or pins one first.
+// share takes a slot in this build's pinned set, and pins the set first if there is none.
 func share(ring int) (_ *loaded, err error) {
 	p, err := findPinDir()
 	if err != nil {
@@ -453,7 +443,7 @@ func share(ring int) (_ *loaded, err error) {
 		if err == nil {
 			break
 		}
-		// What is not whole goes if nobody needs it.
+		// An incomplete set is removed if no session uses it.
 		if try == 2 || unix.Flock(int(h.set.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 			return nil, fmt.Errorf("the observer pinned in %s is incomplete: %w", p.dir(), err)
 		}
@@ -470,7 +460,7 @@ func share(ring int) (_ *loaded, err error) {
 	return l, nil
 }
 
-// release gives up the slot, and the set when it was the last.
+// release gives up the slot, and removes the set if this was its last session.
 func (l *lease) release() {
 	if l.slot != nil {
 		l.slot.Close()
@@ -486,8 +476,7 @@ func (l *lease) release() {
 	l.set.Close()
 }
 
-// preloaded is what Open needs and that depends on no session: the programs
-// and maps, in the kernel. It serves one Open.
+// preloaded is a slot for one Open.
 type preloaded struct {
 	*loaded
 	err error
@@ -520,14 +509,14 @@ func Preload(ringBytes int) {
 	}()
 }
 
-// guarded is what pinning waits for.
+// guarded is the channel of WaitForGuard.
 var guarded atomic.Pointer[<-chan struct{}]
 
-// guardWait bounds that, should nobody come.
+// guardWait bounds the wait for it.
 const guardWait = 5 * time.Second
 
-// WaitForGuard makes an observer of this process wait for made to be closed before it is
-// pinned: until then nobody would free it, should this process be killed.
+// WaitForGuard delays the pinning of an observer by this process until made is closed: without a guard, nobody would
+// remove the observer if this process were killed.
 func WaitForGuard(made <-chan struct{}) { guarded.Store(&made) }
 
 // awaitGuard is called before an observer is pinned.
@@ -540,8 +529,8 @@ func awaitGuard() {
 	}
 }
 
-// PreloadIfPinned is [Preload] where the host's observer is already in place, so that little has
-// to be done, or undone by [DiscardPreload]. Elsewhere it does nothing.
+// PreloadIfPinned is [Preload] if the host's observer is in place, which makes it cheap, and cheap to undo with
+// [DiscardPreload]. Otherwise it does nothing.
 func PreloadIfPinned(ringBytes int) {
 	go func() {
 		if inPlace() {
@@ -550,7 +539,7 @@ func PreloadIfPinned(ringBytes int) {
 	}()
 }
 
-// DiscardPreload frees what was preloaded and no Open has used. It waits until it is loaded.
+// DiscardPreload waits for a Preload that no Open has used, and frees what it loaded.
 func DiscardPreload() {
 	ready.mu.Lock()
 	next := ready.next
@@ -564,8 +553,7 @@ func DiscardPreload() {
 	}
 }
 
-// prepared is what Preload loaded, if that is of the right size, or what is
-// loaded now.
+// prepared is what Preload loaded, if its ring has that size, or else what prepare returns.
 func prepared(ring int) (*loaded, error) {
 	ready.mu.Lock()
 	next := ready.next
@@ -583,8 +571,7 @@ func prepared(ring int) (*loaded, error) {
 	return prepare(ring)
 }
 
-// prepare gets a slot: in the set that all runs of this build share, or, where that
-// cannot be had, in one of its own.
+// prepare gets a slot in the shared set, or, if that fails, in a set of this run's own.
 func prepare(ring int) (*loaded, error) {
 	l, err := share(ring)
 	if err == nil {
@@ -621,7 +608,7 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 	return l, nil
 }
 
-// newSet is a set that has nothing in the kernel yet.
+// newSet is a set with nothing in the kernel yet.
 func newSet(slots int) (*set, error) {
 	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{},
 		links: map[string]link.Link{}, failed: map[string]error{}, slots: slots}

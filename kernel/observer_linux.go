@@ -44,7 +44,7 @@ type Observer struct {
 	foreign    bool     // Config.Foreign
 	scratchDir string   // Config.ScratchDir
 	selfCgroup uint64   // cgroup id of the self-test, 0 without one
-	early      [][]byte // records of others that the self-test's drain met
+	early      [][]byte // records of other processes that the self-test drained
 
 	mu       sync.Mutex // guards what follows
 	stopped  bool
@@ -53,12 +53,12 @@ type Observer struct {
 	tampered []string // what else was found changed
 	ended    bool     // Read has returned
 	tested   [hookCount]bool
-	spared   [hookCount]bool // what the host lacks would fire them
+	spared   [hookCount]bool // nothing on this host makes them fire
 	testErr  error
 	testTime time.Duration
 	final    []HookStatus // counters as they stood at the end
 
-	watch *time.Timer // looks at lost and tampered now and then
+	watch *time.Timer // calls look
 
 	bpf    bpfCalls
 	tally  tally
@@ -103,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 // Shared reports whether the programs are those that runs share: Report.Shared.
 func (o *Observer) Shared() bool { return o.loaded.lease != nil }
 
-// look notes what is no longer as it was, and looks again later.
+// look calls check every checkInterval.
 func (o *Observer) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,7 +114,7 @@ func (o *Observer) look() {
 	o.watch.Reset(checkInterval)
 }
 
-// check notes what is no longer as it was. The caller holds mu.
+// check notes links that are gone and other changes to the observer. The caller holds mu.
 func (o *Observer) check() {
 	add := func(to *[]string, what ...string) {
 		for _, w := range what {
@@ -127,30 +127,26 @@ func (o *Observer) check() {
 	add(&o.tampered, o.loaded.tampered()...)
 }
 
-// Hurry lets Read deliver what has come so far, which it otherwise does within 20 ms.
-// It may be called until Close.
+// Hurry makes Read deliver at once what has come so far, rather than within 20 ms. It may be called until Close.
 func (o *Observer) Hurry() { _ = o.rd.wake() }
 
-// Stop detaches the programs, after a look at whether all are still attached,
-// and lets Read deliver what is left and return. Call it when the session's
-// tasks are gone: what they do later is not seen.
+// Stop checks that all programs are still attached, detaches them, and lets Read deliver what is left and return. Call
+// it when the session's tasks are gone: what they do later is not seen.
 func (o *Observer) Stop() error {
 	stopped, err := o.detach()
 	if !stopped {
 		return nil
 	}
-	var tampered []string // without mu, which Read's end needs
-	if pins := o.loaded.tamperedPins(); pins != "" {
-		tampered = append(tampered, pins)
-	}
+	pins := o.loaded.tamperedPins() // without mu, which Read needs to return
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tampered = append(o.tampered, tampered...)
+	if pins != "" {
+		o.tampered = append(o.tampered, pins)
+	}
 	return err
 }
 
-// detach ends what the session gets to see, and then Read. It reports whether it was
-// the first to.
+// detach ends the session, and then Read. It reports whether it was the first to do so.
 func (o *Observer) detach() (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -179,9 +175,8 @@ func (o *Observer) Close() error {
 	return o.loaded.close()
 }
 
-// readEndpoints delivers the bytes that went to and came from each remote endpoint,
-// those of all who connected to a port of the session's together. Which process of the
-// session they belong to is not known.
+// readEndpoints delivers the bytes sent to and received from each remote endpoint, as one event for all clients of a
+// port that the session listened on. Which process they belong to is not known.
 func (o *Observer) readEndpoints(fn func(*Event) error) error {
 	now := bootTime()
 	id := uint64(1)<<62 + 1
@@ -223,9 +218,8 @@ func (o *Observer) readEndpoints(fn func(*Event) error) error {
 	return err
 }
 
-// Present are the processes that were in the cgroup already when Open began to see it,
-// as /proc describes them now: it takes some time for each. One that has ended since
-// has nothing but its numbers.
+// Present are the processes that were in the cgroup when observation began, as /proc describes them now. Of a process
+// that has ended since, only the ids are set.
 func (o *Observer) Present() []Present {
 	list := slices.Clone(o.loaded.present)
 	for i := range list {
@@ -319,17 +313,17 @@ func (o *Observer) pump(q *backlog.Queue) error {
 	}
 }
 
-// settle waits until no program is at work for the session any more, where one can be: a program that began before
-// the session ended goes on, for as long as the interrupts of its CPU take. What it counts after the last look at the
-// counts would be missing. The kernel ends requests of io_uring after their process.
+// settle waits until no program runs for the session any more, if one can: a program that began before the session
+// ended runs on, and what it counts after the last drain would be missing. Requests of io_uring can end after their
+// process.
 func (o *Observer) settle() {
 	events, _ := os.ReadFile(filepath.Join(o.loaded.cgroup.Name(), "cgroup.events"))
 	_, requests := o.counts(HookIOUring)
 	if requests.Fired == 0 && !bytes.Contains(events, []byte("populated 1")) {
 		return
 	}
-	// It waits for an RCU grace period, which no program outlasts. Where the kernel cannot, the report tells of what
-	// is missing.
+	// It waits for an RCU grace period, which no program outlasts. If the kernel refuses, the report counts what is
+	// missing.
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 }
@@ -350,8 +344,7 @@ func (o *Observer) one(raw []byte, fn func(*Event) error) error {
 	return o.deliver(e, fn)
 }
 
-// unfinished delivers io_uring requests whose end is not expected any more, but
-// for the newest keep.
+// unfinished delivers the io_uring requests whose end did not come, except for the newest keep.
 func (o *Observer) unfinished(keep int, fn func(*Event) error) error {
 	for e := o.dec.abandoned(keep); e != nil; e = o.dec.abandoned(keep) {
 		o.tally.joined.Add(^uint64(0)) // its record is an event after all
@@ -465,7 +458,7 @@ func (o *Observer) Report() Report {
 	}
 	t := &o.tally
 	r := Report{
-		Hooks:    append([]HookStatus(nil), hooks...),
+		Hooks:    slices.Clone(hooks),
 		Received: t.received.Load(), Decoded: t.decoded.Load(), Malformed: t.malformed.Load(),
 		Delivered: t.delivered.Load(), Joined: t.joined.Load(), SelfTest: t.selfTest.Load(),
 		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(), Endpoints: t.endpoints.Load(),
@@ -637,9 +630,8 @@ func (o *Observer) reasons(r *Report) []Reason {
 	return out
 }
 
-// selfTest runs the exerciser in its own cgroup below the session's and notes
-// which hooks saw it. What it cannot do is kept for the report; it never fails
-// the observation.
+// selfTest runs the exerciser in a cgroup below the session's and notes which hooks saw it. An error goes to the
+// report; it does not end the observation.
 func (o *Observer) selfTest(ctx context.Context, session string) {
 	start := time.Now()
 	defer func() { o.testTime = time.Since(start) }()
@@ -697,31 +689,22 @@ func (o *Observer) runSelfTest(ctx context.Context, session string) (err error) 
 		return fmt.Errorf("run the self-test in %s: %w", path, err)
 	}
 	if lacks&exercise.NoIPv6 != 0 {
-		o.spare(HookConnect6, HookSendmsg6, HookBind6)
+		o.spared[HookConnect6], o.spared[HookSendmsg6], o.spared[HookBind6] = true, true, true
 	}
-	if lacks&exercise.NoTCP != 0 {
-		o.spare(HookTCP)
-	}
+	o.spared[HookTCP] = lacks&exercise.NoTCP != 0
 	return nil
 }
 
-// spare notes hooks that nothing on this host makes fire.
-func (o *Observer) spare(hooks ...HookID) {
-	for _, h := range hooks {
-		o.spared[h] = true
-	}
-}
-
-// drainSelfTest reads what the self-test left in the ring, keeps the records of
-// others for Read, and tells which hooks' records came through.
+// drainSelfTest reads the self-test's records from the ring and returns which hooks they are of. It keeps the records
+// of other processes for Read.
 func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
 	err = o.rd.drain(func(raw []byte) error {
 		hook, others := o.origin(raw)
 		if hook < hookCount {
-			received[hook] = true // also if others, of a cgroup that is not ours alone, were first
+			received[hook] = true // also by a record of another process: it shows as much
 		}
 		if others {
-			o.early = append(o.early, append([]byte(nil), raw...))
+			o.early = append(o.early, bytes.Clone(raw))
 			return nil
 		}
 		return o.one(raw, nil)
@@ -735,8 +718,8 @@ func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
 	})
 }
 
-// origin tells which hook a raw record is of, and whether it is of others than
-// the self-test. What is no record is nobody's.
+// origin returns the hook of a raw record, and whether it is of a process outside of the self-test; hookCount and
+// false for a malformed one.
 func (o *Observer) origin(raw []byte) (hook HookID, others bool) {
 	var r record
 	if !r.parse(raw) {
@@ -753,16 +736,14 @@ const again = "run the command again, and report a bug if it happens again"
 // remedyLate is what catches a foreign process's first instruction.
 const remedyLate = "attach to a container that is created and not started yet"
 
-// pollInterval bounds how long a record waits in a ring that is too empty to
-// wake the reader. A reader to whom nothing has come in sleepAfter polls waits to be
-// woken, by the next record: there may be a hundred idle sessions.
+// pollInterval bounds how long a record waits in a ring that is too empty to wake the reader. After sleepAfter polls
+// without a record, the reader sleeps until the next record wakes it: there may be a hundred idle sessions.
 const (
 	pollInterval = 20 * time.Millisecond
 	sleepAfter   = 5
 )
 
-// sleepInterval bounds how long a record waits that was on its way when the reader
-// fell asleep, and so did not wake it.
+// sleepInterval bounds how long a record waits that was written as the reader fell asleep, and so did not wake it.
 var sleepInterval = 500 * time.Millisecond
 
 func bootTime() uint64 {
@@ -774,16 +755,15 @@ func bootTime() uint64 {
 // cgroupsFull reports whether a cgroup could not be made because of a limit of one above
 // (EAGAIN), or because no id is left (ENOSPC).
 func cgroupsFull(err error) bool {
-	var e *os.PathError
-	return errors.As(err, &e) && e.Op == "mkdir" && (errors.Is(e, unix.EAGAIN) || errors.Is(e, unix.ENOSPC))
+	e, ok := errors.AsType[*os.PathError](err)
+	return ok && e.Op == "mkdir" && (errors.Is(e, unix.EAGAIN) || errors.Is(e, unix.ENOSPC))
 }
 
 // maxAccepted bounds the peers of accepted connections that are remembered. It is more
 // than there are endpoints whose bytes are counted.
 const maxAccepted = 1 << 16
 
-// served are the TCP connections that a session accepted: its own end of each, by the
-// peer. Only Read uses it.
+// served has the session's own address of each TCP connection that it accepted, by the peer's. Only Read uses it.
 type served map[netip.AddrPort]netip.AddrPort
 
 // see notes an accepted connection, and one that the session opened itself.
@@ -805,8 +785,8 @@ func HostPIDs() bool {
 	return unix.Stat("/proc/self/ns/pid", &st) == nil && st.Ino == 0xEFFFFFFC
 }
 
-// Self is this process's id in the first PID namespace, as events have it, and 0 where that cannot
-// be found out. It is what the kernel says, since files of proc have the number of its mount.
+// Self is this process's id in the first PID namespace, as events have it; 0 if unknown. A BPF program asks the kernel,
+// since /proc shows ids of the namespace that it was mounted in.
 var Self = sync.OnceValue(func() uint32 {
 	if HostPIDs() {
 		return uint32(os.Getpid())
@@ -828,8 +808,7 @@ var Self = sync.OnceValue(func() uint32 {
 	return id
 })
 
-// usedBefore reports whether anything has ever run in a cgroup: the CPU time of all
-// that was in it or below, as far as the kernel tells that.
+// usedBefore reports whether anything has ever run in a cgroup or below, by its CPU time; true if that is unknown.
 func usedBefore(session string) bool {
 	stat, err := os.ReadFile(filepath.Join(session, "cpu.stat"))
 	return err != nil || !slices.Contains(strings.Split(string(stat), "\n"), "usage_usec 0")

@@ -28,34 +28,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the sets are pinned that runs share: in the host's bpffs, or in one of our
-// own where none is mounted. Everything about them is there, locks included, so
-// that whoever sees the one sees the other, in whatever container.
+// Shared sets are pinned in the host's bpffs, or in one of our own where none is mounted. Their locks are there too,
+// so that every container that sees the sets sees the locks.
 const (
 	hostBPFFS = "/sys/fs/bpf"
 	ownBPFFS  = "/run/assay-run/bpf"
 	homeName  = "assay-run"
 
-	// Of a set's name, which is a digest of the build and the kernel. bpffs takes
-	// no dots.
-	lockSuffix = "_lock" // a directory that is locked, with one for each slot
-	keepSuffix = "_keep" // exists while somebody asked for the set to be kept
-	newInfix   = "_new_" // being made by the process that is named next
-	oldInfix   = "_old_" // being removed
+	// They follow a set's name, which is a digest of the build and the kernel. bpffs takes no dots.
+	lockSuffix   = "_lock"   // a directory that is locked, with one for each slot
+	keepSuffix   = "_keep"   // exists from StartObserver to StopObserver
+	keeperSuffix = "_keeper" // locked by a process that keeps the set until the directory's time of modification
+	newInfix     = "_new_"   // being made by the process with the id that follows
+	oldInfix     = "_old_"   // being removed by the process with the id that follows
 )
 
-// pinDir is where the sets of one bpffs are, and which of them is this build's.
+// pinDir is where a set is pinned.
 type pinDir struct {
 	home string // the directory of all sets
-	name string // of this build's set
+	name string // of the set: see buildName
 }
 
-func (p pinDir) dir() string  { return filepath.Join(p.home, p.name) }
-func (p pinDir) lock() string { return p.dir() + lockSuffix }
-func (p pinDir) keep() string { return p.dir() + keepSuffix }
+func (p pinDir) dir() string    { return filepath.Join(p.home, p.name) }
+func (p pinDir) lock() string   { return p.dir() + lockSuffix }
+func (p pinDir) keep() string   { return p.dir() + keepSuffix }
+func (p pinDir) keeper() string { return p.dir() + keeperSuffix }
 
-// findPinDir finds where sets are pinned, and makes it. An error says why this
-// process cannot share.
+// findPinDir returns where this build's set is pinned, and makes the directory of all sets. The error says why this
+// process cannot share a set.
 func findPinDir() (pinDir, error) {
 	if os.Geteuid() != 0 {
 		return pinDir{}, &PlaceError{Reason: "only root can share an observer", Remedy: "run as root"}
@@ -93,7 +93,7 @@ func inPlace() bool {
 	return false
 }
 
-// ownedByRoot: bpffs lets everybody make directories.
+// ownedByRoot returns an error unless the directory is root's alone: everybody can make directories in bpffs.
 func ownedByRoot(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -155,8 +155,7 @@ func lockDir(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// lockMade makes a directory where there is none, and locks it. It is certain that
-// nobody removed it meanwhile.
+// lockMade makes a directory unless it exists, and locks it. If somebody removes it meanwhile, it starts again.
 func lockMade(path string, how int) (*os.File, error) {
 	for {
 		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -225,11 +224,8 @@ func buildID() ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-func (p pinDir) keeper() string { return p.dir() + keeperSuffix }
-
-// keepFor makes the set stay for some time after its last session: a process of its
-// own waits, the one that is there already if there is one. The caller holds a lock
-// of the set.
+// keepFor keeps the set for d after this session: a process waits for that time, or longer if another session asked
+// for it. The caller holds the set's lock.
 func (p pinDir) keepFor(d time.Duration) error {
 	until := time.Now().Add(d)
 	if err := os.Mkdir(p.keeper(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -277,7 +273,7 @@ func (p pinDir) open(ring int) (*set, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	home, err := lockDir(p.home, unix.LOCK_EX) // who builds
+	home, err := lockDir(p.home, unix.LOCK_EX) // one process at a time makes a set
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +311,7 @@ func (p pinDir) open(ring int) (*set, error) {
 	return s, nil
 }
 
-// lockSlot locks a slot, or fails at once when somebody is in it.
+// lockSlot locks a slot. It fails at once with EWOULDBLOCK if a session has it.
 func (p pinDir) lockSlot(number uint32) (*os.File, error) {
 	path := filepath.Join(p.lock(), strconv.Itoa(int(number)))
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -337,8 +333,8 @@ func (p pinDir) removeIfLast(lock *os.File) bool {
 	return true
 }
 
-// remove removes the set, whose lock the caller has alone. What is pinned hangs on
-// its pins, so this detaches it. Who waits for the lock finds another.
+// remove removes the set, whose lock the caller has alone. Without its pins it is detached. Who waits for the lock
+// makes a new one.
 func (p pinDir) remove() {
 	old := p.dir() + oldInfix + strconv.Itoa(os.Getpid())
 	if os.Rename(p.dir(), old) == nil {
@@ -348,8 +344,7 @@ func (p pinDir) remove() {
 	_ = os.RemoveAll(p.lock())
 }
 
-// nested reports whether this process is in a session of the pinned set. It only
-// reads.
+// nested returns errNested if this process is in a session of the pinned set. It changes nothing.
 func (p pinDir) nested() error {
 	numbers, err := ebpf.LoadPinnedMap(filepath.Join(p.dir(), pinName("map", "numbers")),
 		&ebpf.LoadPinOptions{ReadOnly: true})
@@ -373,8 +368,8 @@ func (p pinDir) nested() error {
 	return nil
 }
 
-// sweepUnfinished removes what makers and removers that died left half done. The
-// caller is the only one to make something.
+// sweepUnfinished removes what processes left that died while they made or removed a set. The caller has the lock of
+// p.home.
 func (p pinDir) sweepUnfinished() {
 	entries, _ := os.ReadDir(p.home)
 	for _, e := range entries {
@@ -389,8 +384,7 @@ func (p pinDir) sweepUnfinished() {
 	}
 }
 
-// errNested: the outer run cannot tell our changes to what it depends on from an
-// attack.
+// errNested: the outer run could not tell our changes to its observer from an attack.
 var errNested = &PlaceError{Reason: "this process is itself being observed, and must not touch the observer's files",
 	Remedy: "call it outside of the run"}
 
@@ -426,17 +420,12 @@ func ownCgroups() (ids []uint64, err error) {
 	return nil, errors.New("cannot find the cgroup of this process")
 }
 
-// keeperSuffix names a directory whose holder waits until the set may go, which is
-// at the directory's time of modification.
-const keeperSuffix = "_keeper"
-
-// keeperLook is how often the process that waits looks whether it still has to.
+// keeperLook is how often the keeper checks whether it still has to wait.
 const keeperLook = 500 * time.Millisecond
 
-// Enter plays the role that this process was started for, and then exits. It
-// returns where there is none. A program that calls it first thing can keep the
-// shared observer after a run (Config.Keep), and free what a killed run left
-// (Afterwards).
+// Enter does what this process was started for as a helper, and exits; in any other process it returns at once. Only a
+// program that calls it first in main can keep the shared observer after a run (Config.Keep) and free what a killed
+// run left (Afterwards).
 func Enter() { role.Play(map[role.Role]func([]string) int{role.Observer: observerMain}) }
 
 // observerMain is what role.Observer does: see Enter.
@@ -465,8 +454,8 @@ func exitCode(err error) int {
 	return 0
 }
 
-// Afterwards is the command line that frees what a run of this process with a shared
-// observer leaves when it is killed, for /proc/self/exe; nil when Enter was not called.
+// Afterwards are the arguments for /proc/self/exe that free what this process leaves in the shared observer when it is
+// killed; nil if Enter was not called.
 func Afterwards() []string {
 	if !role.Observer.Available() {
 		return nil
@@ -474,9 +463,8 @@ func Afterwards() []string {
 	return role.Observer.Args("sweep", strconv.Itoa(os.Getpid()))
 }
 
-// untilGone waits until the process with this id has ended: one that is killed can
-// have closed its end of a pipe and not yet given up its locks. It waits a minute at
-// most, should the process live on or its id be another's by now.
+// untilGone waits until the process with this id has ended: a killed process closes its end of a pipe before it gives
+// up its locks. It waits a minute at most, in case the id is another process's by now.
 func untilGone(id string) {
 	pid, err := strconv.Atoi(id)
 	if err != nil {
@@ -495,8 +483,7 @@ func untilGone(id string) {
 	}
 }
 
-// keepUntilIdle is the process that waits. It has the locks of the keeper and of the
-// set as descriptors 3 and 4.
+// keepUntilIdle is the keeper. Its descriptors 3 and 4 hold the locks of the keeper's directory and of the set.
 func keepUntilIdle(p pinDir) {
 	keeper, set := os.NewFile(3, "keeper"), os.NewFile(4, "set")
 	unix.CloseOnExec(3)
@@ -531,13 +518,12 @@ type HostObserver struct {
 	Problem  string `json:"problem,omitempty"`
 }
 
-// HostObservers lists the observers that are pinned on this host. It compares this
-// build's with what this build would load.
+// HostObservers lists the observers that are pinned on this host, and compares this build's with what it would load.
 func HostObservers() ([]HostObserver, error) {
 	return pinnedObservers((*set).genuine)
 }
 
-// pinnedObservers lists them. check looks into this build's.
+// pinnedObservers lists the observers that are pinned on this host. check judges this build's.
 func pinnedObservers(check func(*set) error) ([]HostObserver, error) {
 	p, err := findPinDir()
 	if err != nil {
@@ -624,7 +610,7 @@ func StopObserver() (removed, used int, err error) {
 				busy++
 			}
 		}
-		// Who waits lets go when it looks next, and a run that ends is about to.
+		// A keeper lets go within keeperLook, a run that ends soon.
 		waited := time.Since(begin)
 		if len(left) == 0 || waited > 2*keeperLook && busy == len(left) || waited > stopTime {
 			return max(0, len(before)-len(left)), len(left), nil
@@ -747,15 +733,14 @@ func (p pinDir) observesRun() bool {
 	return false
 }
 
-// Sweeper is a process that frees what this one leaves if it is killed: the slots of
-// its sessions, the shared observer if it was the last to use that, and empty
-// directories. It is for sessions that have no guard, which does the same.
+// Sweeper is a process that frees what this one leaves if it is killed: its sessions' slots, the shared observer if
+// nobody else uses it, and empty directories. It is for sessions without a guard, which does the same.
 type Sweeper struct {
-	pipe *os.File // its end tells that we are gone
+	pipe *os.File // the sweeper reads to its end
 	cmd  *exec.Cmd
 }
 
-// StartSweeper starts it. It is nil where this program cannot: see Enter.
+// StartSweeper starts a Sweeper. It returns nil if Enter was not called.
 func StartSweeper() (*Sweeper, error) {
 	if !role.Observer.Available() {
 		return nil, nil
@@ -776,8 +761,7 @@ func StartSweeper() (*Sweeper, error) {
 	return s, nil
 }
 
-// Remove names directories that it removes if they are empty then. Safe for
-// concurrent use, as one write.
+// Remove names directories that the sweeper removes at the end if they are empty. It is safe for concurrent use.
 func (s *Sweeper) Remove(dirs ...string) {
 	if s == nil {
 		return
@@ -789,16 +773,17 @@ func (s *Sweeper) Remove(dirs ...string) {
 	_, _ = s.pipe.Write(lines)
 }
 
-// Close ends it, and waits until it has looked for what is left.
+// Close lets the sweeper free what is left, and waits for it.
 func (s *Sweeper) Close() error {
 	if s == nil {
 		return nil
 	}
-	_, _ = s.pipe.WriteString("\n") // this process lives on: nothing is to be waited for
+	_, _ = s.pipe.WriteString("\n") // it need not wait for the end of this process
 	return errors.Join(s.pipe.Close(), s.cmd.Wait())
 }
 
-// sweepAfter is that process, for the one with this id. Descriptor 3 is the pipe.
+// sweepAfter is the sweeper of the process with this id. Descriptor 3 is the pipe: a line names a directory, an empty
+// line says that the process goes on.
 func sweepAfter(id string) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	var dirs []string

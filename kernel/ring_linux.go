@@ -27,9 +27,9 @@ const (
 type ring struct {
 	fd       int
 	own, end []byte // the consumer's page and the producer's
-	data     []byte // from the offset from on, until a record is elsewhere
+	data     []byte // the mapped part of the ring, which begins at the offset from
 	from     uint64
-	views    [][]byte // all that data has been: records may be in use
+	views    [][]byte // all mapped parts: records in use may be in earlier ones
 	size     uint64
 	at, next uint64 // where the consumer is, and where it goes with advance
 }
@@ -39,8 +39,7 @@ const (
 	ringDiscard = 1 << 30
 	ringHeader  = 8
 
-	// ringView is how much of a ring is mapped at first. To map all takes the kernel
-	// longer than a short run takes to be read: it goes page by page.
+	// ringView is how much of a ring is mapped at first: the kernel maps page by page, and a short run needs few.
 	ringView = 128 << 10
 )
 
@@ -233,7 +232,7 @@ func (r *reader) wait(d time.Duration) (bool, error) {
 		return false, fmt.Errorf("wait for the ring buffers: %w", err)
 	}
 	if n > 0 && fds[lanes].Revents != 0 {
-		_, _ = unix.Read(int(fds[lanes].Fd), make([]byte, 8)) // of whoever sets stop, it is set by now
+		_, _ = unix.Read(int(fds[lanes].Fd), make([]byte, 8))
 	}
 	return n > 0, nil
 }

@@ -29,9 +29,8 @@ import (
 	"github.com/assay-run/assay-run/bpf"
 )
 
-// set is the observer as such: the programs, the maps that all its sessions
-// share, and the tracepoints they hang on. It observes nobody before a slot in it
-// is taken.
+// set is an observer in the kernel: its programs, the maps that all its sessions share, and its links to
+// tracepoints. It observes nobody until a session takes a slot.
 type set struct {
 	progs  map[string]*ebpf.Program
 	maps   map[string]*ebpf.Map
@@ -47,10 +46,10 @@ type set struct {
 
 	shared      bool      // pinned
 	foundPinned bool      // by another process
-	made        *manifest // what it is made of
-	said        uint32    // the id of the map that a pinned one says it in
-	pins        []pin     // what is in the directory that it is pinned in
-	bss         []byte    // what the programs were told when it was made
+	made        *manifest // the ids and tags of its objects
+	said        uint32    // the id of the pinned manifest's map
+	pins        []pin     // the entries of the directory that it is pinned in
+	bss         []byte    // the programs' settings when it was loaded or opened
 }
 
 const (
@@ -69,11 +68,9 @@ const (
 	membersMost = 1 << 20
 )
 
-// tracepoints are the programs that watch the whole host, and where. Most are raw
-// tracepoints: like tp_btf, without the kernel's index of types, at loading, to
-// find the tracepoint in. For sys_exit that index is worth it, since its
-// arguments are typed then: a call to find the registers less, for every system
-// call on the host.
+// tracepoints are where the programs attach that watch the whole host. Most attach to raw tracepoints, which load
+// faster than tp_btf. sys_exit is tp_btf: its arguments are typed, which saves a helper call for every system call
+// on the host.
 var tracepoints = map[string]string{
 	"execed":    "sched_process_exec",
 	"forked":    "sched_process_fork",
@@ -188,7 +185,7 @@ func (s *set) session(number uint32) *bpf.AssaySession {
 	return (*bpf.AssaySession)(unsafe.Pointer(&s.sessions[uintptr(number)*unsafe.Sizeof(e)]))
 }
 
-// changed tells the programs that what they know of cgroups is outdated.
+// changed makes the programs look up again which session a cgroup belongs to.
 func (s *set) changed() { atomic.AddUint64((*uint64)(unsafe.Pointer(&s.epochs[0])), 1) }
 
 // misses counts, by the first program of each hook, how often the kernel skipped it.
@@ -246,10 +243,9 @@ func elements[T any](mem []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
 }
 
-// genuine makes sure that a pinned set is what this build would load on this kernel. A
-// pinned set says itself what it is made of, and root can write that too. So the embedded
-// object is loaded beside it, attached to nothing, and the kernel's tags of the programs,
-// the maps that they use and their constants are compared.
+// genuine returns an error if a pinned set is not what this build would load on this kernel. Root could have forged
+// the manifest too, so genuine loads the embedded object, without attaching it, and compares the programs' tags, the
+// maps that they use, and their constants.
 func (s *set) genuine() error {
 	own, err := newSet(1)
 	if err != nil {
@@ -301,8 +297,8 @@ func (s *set) genuine() error {
 	return nil
 }
 
-// mapsOf are the names of the set's maps that a program uses, in the order of their first
-// use. A map of somebody else's has no name.
+// mapsOf are the names of the maps that a program uses, in the order of their first use: "" for a map that is not of
+// the set.
 func (s *set) mapsOf(p *ebpf.Program) ([]string, error) {
 	info, err := p.Info()
 	if err != nil {
@@ -343,7 +339,7 @@ func (s *set) taken() (n int) {
 	return n
 }
 
-// takeSlot takes one that nobody is in.
+// takeSlot takes a slot that no session uses.
 func (s *set) takeSlot(l *lease, ring int) (*slot, error) {
 	free := func(n uint32) bool {
 		e := s.session(n)
@@ -370,8 +366,8 @@ func (s *set) takeSlot(l *lease, ring int) (*slot, error) {
 	return nil, fmt.Errorf("all %d sessions of the observer are in use", s.slots)
 }
 
-// locateNames finds the cache and tells the programs. mounted is DCACHE_MOUNTED as
-// the kernel's types have it, 0 when they do not.
+// locateNames finds the kernel's cache of names and tells the programs where it is: see bpf/resolve.h. mounted is
+// DCACHE_MOUNTED.
 func (s *set) locateNames(mounted uint32) error {
 	prog := s.progs["locate"]
 	if prog == nil {
@@ -396,15 +392,11 @@ func (s *set) locateNames(mounted uint32) error {
 			seen = append(seen, p)
 		}
 	}
-	c := nameCache{mounted: mounted}
-	if c.mounted == 0 {
-		c.mounted = 1 << 16 // where it was no member of an enum
-	}
-	c.at, c.shift = whereAt(seen)
-	if c.shift == 0 {
+	at, shift := whereAt(seen)
+	if shift == 0 {
 		return fmt.Errorf("cannot locate the kernel's cache of names from %d entries", len(seen))
 	}
-	for name, v := range map[string]any{"cache_at": c.at, "cache_shift": c.shift, "mounted_bit": c.mounted} {
+	for name, v := range map[string]any{"cache_at": at, "cache_shift": shift, "mounted_bit": mounted} {
 		if err := s.vars[name].Set(v); err != nil {
 			return fmt.Errorf("set %s in the programs: %w", name, err)
 		}
@@ -412,9 +404,8 @@ func (s *set) locateNames(mounted uint32) error {
 	return nil
 }
 
-// load makes the maps and loads and attaches the programs. Slot 0 is furnished, with a
-// ring of that size, while the programs are loaded: the kernel takes as long to hand its
-// maps to the programs as to check these.
+// load makes the maps, and loads and attaches the programs. Meanwhile it makes slot 0, with a ring of that size: to
+// publish a slot's maps takes the kernel as long as to check the programs.
 func (s *set) load(ring int) error {
 	cache := btf.NewCache()
 	types := typesOf(cache)
@@ -445,8 +436,8 @@ func (s *set) load(ring int) error {
 	return s.remember()
 }
 
-// embedded is the object for this kernel, with the constants and sizes for this host.
-// Programs that this kernel has no use for go to s.failed.
+// embedded is the object for this kernel, with the constants and sizes for this host. Programs that this kernel lacks
+// a tracepoint for go to s.failed.
 func (s *set) embedded(types kernelTypes) (*ebpf.CollectionSpec, error) {
 	load := bpf.LoadAssay
 	word := types.word()
@@ -613,8 +604,8 @@ func (s *set) pin(dir string) (err error) {
 	return nil
 }
 
-// furnish finds or makes a slot's maps, with a ring of that size, and clears them.
-// Those that it makes are on their way to the programs.
+// furnish finds or makes a slot's maps, with a ring of that size, and clears them. It does not wait until the
+// programs have the new ones: see slot.arrived.
 func (s *set) furnish(number uint32, ring int) (_ *slot, err error) {
 	if t := s.first; t != nil && number == 0 {
 		s.first = nil
@@ -666,7 +657,7 @@ func (s *set) furnish(number uint32, ring int) (_ *slot, err error) {
 	return t, nil
 }
 
-// found is the map that a former session left there, and its id, if it is as one would be made.
+// found is the map that an earlier session left in outer, and its id, if type and sizes are those of spec.
 func (s *set) found(outer string, index uint32, spec *ebpf.MapSpec) (m *ebpf.Map, id uint32) {
 	if !s.shared || s.maps[outer].Lookup(index, &id) != nil {
 		return nil, 0
@@ -706,9 +697,8 @@ func (s *set) sweepSlots(p pinDir) (freed int) {
 	return freed
 }
 
-// manifest says what a pinned set is made of: ids, which the kernel does not use
-// again while it runs, so that the same id is the same object. It is pinned beside
-// the set, as the value of a map that nobody can write to.
+// manifest lists the objects of a pinned set by id. The kernel never reuses an id, so the same id is the same object.
+// It is pinned beside the set, as the value of a frozen map.
 type manifest struct {
 	Build              string // of the program that pinned it, as in its directory's name
 	Progs, Maps, Links map[string]uint32
@@ -747,7 +737,7 @@ func (m *manifest) differs(o *manifest) string {
 	return ""
 }
 
-// writeManifest makes a map that says it, for good.
+// writeManifest makes the frozen map that holds a manifest.
 func writeManifest(m *manifest) (_ *ebpf.Map, err error) {
 	b, err := json.Marshal(m, json.Deterministic(true))
 	if err != nil {
@@ -771,10 +761,9 @@ func writeManifest(m *manifest) (_ *ebpf.Map, err error) {
 	return about, nil
 }
 
-// openSet opens this build's pinned set and makes sure that it is whole: only root can
-// have pinned it, its manifest names this build, every object is there and the one that
-// was pinned, and every link is alive. Whether the programs are this build's is not
-// compared: who could pin others as root could as well replace this program. See genuine.
+// openSet opens this build's pinned set. It returns an error unless the directory is root's alone, the manifest names
+// this build, and every object is the one that was pinned. It does not compare the programs with this build's: a root
+// who could forge them could as well replace this program. See genuine.
 func openSet(dir string) (_ *set, err error) {
 	if err := ownedByRoot(dir); err != nil {
 		return nil, err
@@ -853,19 +842,18 @@ func readManifest(dir string) (m *manifest, id uint32, err error) {
 	return m, uint32(number), nil
 }
 
-// identity is what tells a program, map or link from all others, a program's tag and
-// a link's cgroup: the beginning of bpf_prog_info, bpf_map_info and bpf_link_info in
-// include/uapi/linux/bpf.h. The library asks for much more, among it all of a
-// program's code, which takes the kernel a hundred times as long.
+// identity is the beginning of bpf_prog_info, bpf_map_info and bpf_link_info in include/uapi/linux/bpf.h: the id, and
+// a program's tag or a link's program and cgroup. The library's Info also copies the program's code, which takes a
+// hundred times as long.
 type identity struct {
 	Type, ID uint32
-	Tag      [8]byte // of a program; program of a link in the first four bytes
+	Tag      [8]byte // of a program; of a link, the first four bytes are its program's id
 	Cgroup   uint64  // of a link to a cgroup
 }
 
 func (i identity) tag() string { return hex.EncodeToString(i.Tag[:]) }
 
-// program is that of a link.
+// program is the id of a link's program.
 func (i identity) program() uint32 { return le.Uint32(i.Tag[:]) }
 
 // identify asks for the object behind a descriptor.
@@ -889,27 +877,17 @@ func identifyLink(ln link.Link) (identity, error) {
 	return identify(l.FD())
 }
 
-// place is what the program locate tells of a descriptor's entry in the kernel's
-// cache of names.
+// place is what the program locate returns about a descriptor's entry in the kernel's cache of names.
 type place = bpf.AssayPlaceOf
 
-// nameCache is where that cache is, see bpf/resolve.h. The zero value is none:
-// names with ".." or links then stay as they were given, and say so.
-type nameCache struct {
-	at      uint64
-	shift   uint32
-	mounted uint32 // DCACHE_MOUNTED
-}
-
-// fresh are files whose entries are made anew for every thread, and so hang on
-// the cache itself; more of them than a few that others come before.
+// fresh are files of /proc that get new entries for every thread. A new entry is the first of its hash chain, so it
+// shows where the chain begins, unless another entry came in between: hence so many files.
 var fresh = []string{"stat", "status", "statm", "comm", "cmdline", "environ", "auxv", "maps", "smaps", "mounts",
 	"mountinfo", "limits", "io",
 	"sched", "schedstat", "wchan", "syscall", "personality", "oom_score", "oom_adj", "cgroup", "cpuset", "numa_maps"}
 
-// whereAt tells where a hash table of the kernel's is by entries that hang on it: an
-// entry with hash h hangs at + 8 * (h >> shift). Most of them must agree, on one
-// shift alone.
+// whereAt computes the address of a hash table of the kernel from entries that are the first of their chains: the
+// head for hash h is at + 8 * (h >> shift). Most entries must agree.
 func whereAt(entries []place) (at uint64, shift uint32) {
 	most := len(entries) / 2
 	for s := uint32(6); s < 32; s++ {
@@ -937,8 +915,7 @@ type kernelTypes struct {
 	castless bool      // in tests, as before Linux 6.2
 }
 
-// The programs read a word of the kernel's memory with one instruction, where the kernel
-// has a function that tells the verifier what is at an address. See bpf/word.h.
+// Where the kernel has castFunction, the programs read a word of its memory with one instruction: see bpf/word.h.
 const (
 	castFunction = "bpf_rdonly_cast" // since Linux 6.2
 	wordStruct   = "timespec64"      // begins with a word

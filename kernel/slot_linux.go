@@ -60,7 +60,7 @@ const (
 	cameUnseen      = 16
 )
 
-// passed tells how processes of the session passed descriptors to each other, and to others.
+// passed is how processes of the session passed descriptors, to each other and to others: the constants above.
 func (t *slot) passed() (ways uint64) {
 	return atomic.LoadUint64(&t.set.session(t.number).Passed)
 }
@@ -68,8 +68,8 @@ func (t *slot) passed() (ways uint64) {
 // wakeAt is how full a ring is when the reader is woken ahead of its poll.
 func (t *slot) wakeAt(lane int) uint32 { return t.rings[lane].MaxEntries() / wakeFraction }
 
-// enroll makes a process that is in the session already known as that. It may be
-// known as another's, which this one is nested in or which is nested in this one.
+// enroll makes a process that is in the session already its member. The process may be a member of other sessions
+// too: of those around this one and in it.
 func (t *slot) enroll(pid uint32) error {
 	var member bpf.AssayMember
 	in := &member.In
@@ -175,11 +175,9 @@ func (t *slot) all() (out []own) {
 	return out
 }
 
-// publish makes the slot's new maps known to the programs. Each update lets the
-// caller go only when no program can be using what was there before, which takes
-// up to 30 ms; the programs have it at once. So all go in parallel, in the
-// background, and arrived tells when they are there. Nobody waits for the end of
-// the updates, so they have descriptors of their own.
+// publish gives the slot's new maps to the programs. The programs have a map at once, but the update returns only
+// when no program uses the old one, up to 30 ms later. So all updates run in the background, on descriptors of their
+// own, and nobody waits for their end: arrived waits for the maps.
 func (t *slot) publish() error {
 	t.failed = make(chan error, len(t.fresh))
 	for _, f := range t.fresh {
@@ -232,7 +230,7 @@ func (t *slot) inPlace(o own) bool {
 	return t.set.maps[o.outer].Lookup(o.index, &id) == nil && id == t.ids[o.m]
 }
 
-// clear makes the slot as if nobody had been there.
+// clear removes what an earlier session left in the slot's maps.
 func (t *slot) clear() error {
 	for name, m := range t.maps {
 		if slices.ContainsFunc(t.fresh, func(o own) bool { return o.m == m }) {
@@ -253,8 +251,7 @@ func (t *slot) clear() error {
 }
 
 const (
-	// urgentFraction of the size of the ring for files is that of the ring for what
-	// is rare and matters, but minUrgentRing at least.
+	// The ring for urgent kinds has 1/urgentFraction of the size of the ring for files, but minUrgentRing at least.
 	urgentFraction = 8
 	minUrgentRing  = 256 << 10
 

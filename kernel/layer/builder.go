@@ -95,7 +95,7 @@ type Builder struct {
 
 	cgroups cgroups
 
-	present map[uint32]kernel.Present // of Options.Present: who has done nothing yet
+	present map[uint32]kernel.Present // those of Options.Present that have no line yet, by pid
 
 	newest   uint64              // latest time seen
 	released uint64              // latest time handed out
@@ -118,15 +118,17 @@ func NewBuilder(o Options) *Builder {
 	if o.MaxHeld <= 0 {
 		o.MaxHeld = 4096
 	}
-	b := &Builder{o: o, procs: newTable(), names: newNameTable(), present: byPID(o.Present)}
+	b := &Builder{o: o, procs: newTable(), names: newNameTable(), present: make(map[uint32]kernel.Present)}
+	for _, p := range o.Present {
+		b.present[p.PID] = p
+	}
 	b.procs.foreign = o.Foreign
 	b.cgroups.dir = o.CgroupDir
 	return b
 }
 
-// Push takes one event, which may be reused when Push returns, and hands out
-// those whose time has come. The error is the sink's or the surface's first
-// one; it comes back from every later call as well, while counting goes on.
+// Push takes one event, which may be reused when Push returns, and hands out those that were held for long enough. The
+// error is the first one of the sink or the surface; every later call returns it too, and counting goes on.
 func (b *Builder) Push(ev *kernel.Event) error {
 	b.stats.Received++
 	if b.o.Wrote != nil && ev.Kind == schema.KindWrite {
@@ -186,7 +188,7 @@ func (b *Builder) next() {
 
 // check marks b.out, which is an event of p, as a check's where it is one.
 func (b *Builder) check(p *process, cgroupID uint64) {
-	c := (*Check)(nil)
+	var c *Check
 	if p != nil {
 		c = p.check
 	} else {
@@ -506,20 +508,17 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 			b.err = err
 		}
 	}
-	switch {
-	case b.err != nil:
+	if b.err == nil {
+		b.err = b.o.Sink(e)
+	}
+	if b.err != nil {
 		b.counts.Dropped += n
 		b.stats.Dropped++
-	default:
-		if b.err = b.o.Sink(e); b.err != nil {
-			b.counts.Dropped += n
-			b.stats.Dropped++
-			return
-		}
-		b.counts.Written++
-		b.stats.Written++
-		b.counts.Coalesced += n - 1
+		return
 	}
+	b.counts.Written++
+	b.stats.Written++
+	b.counts.Coalesced += n - 1
 }
 
 // mounts follows which mount namespace p is in, and marks the paths of b.out.
@@ -590,8 +589,7 @@ func (b *Builder) tls(ev *kernel.Event) {
 	}
 }
 
-// expect makes sure that the process of an event is in the table, if it was in the
-// cgroup before.
+// expect adds the process of an event to the table if it is one of Options.Present.
 func (b *Builder) expect(ev *kernel.Event) {
 	if len(b.present) == 0 {
 		return
@@ -605,8 +603,7 @@ func (b *Builder) expect(ev *kernel.Event) {
 	b.admit(ev.Task.PID, ev.Time)
 }
 
-// admit begins an instance of a process that was in the cgroup before, after those of
-// its ancestors.
+// admit begins the instance of a process of Options.Present, after those of its ancestors.
 func (b *Builder) admit(pid uint32, t uint64) {
 	known, ok := b.present[pid]
 	if !ok {
@@ -635,7 +632,7 @@ func (b *Builder) admit(pid uint32, t uint64) {
 	}
 }
 
-// admitAll begins the instances of those that have done nothing yet.
+// admitAll begins the instances of those of Options.Present that have done nothing yet.
 func (b *Builder) admitAll(now uint64) {
 	for _, pid := range slices.Sorted(maps.Keys(b.present)) {
 		b.admit(pid, max(b.released, min(now, b.newest)))
@@ -823,9 +820,8 @@ var startedFor = [...]string{
 	kernel.AskedNot: "after that", kernel.Asked: "for a call of the run", kernel.AskedMaybe: "perhaps for the run",
 }
 
-// beside makes a line of what happened to a run beside its processes' own doing: a
-// move in a v1 hierarchy that leads out of its cgroup there, and a program that the kernel
-// started for the run, or once the run had changed a helper. Other such events are filtered.
+// beside makes a line of what others did to a run: a move out of its cgroup in a v1 hierarchy, and a program that the
+// kernel started for the run or after the run had changed a helper. Other such events are filtered.
 func (b *Builder) beside(ev *kernel.Event, late bool) {
 	r, name := &b.stats.Reach, ev.Value
 	var p *process
@@ -886,15 +882,6 @@ func (b *Builder) Stats() Stats {
 	return s
 }
 
-// presentAfter is when the forks have been read of all processes that can be among
-// Options.Present although their forks were seen.
+// presentAfter is how long after Options.Begin the forks have been read of all processes that are in Options.Present
+// although their forks were seen.
 const presentAfter = 50 * time.Millisecond
-
-// byPID are processes by their ids.
-func byPID(list []kernel.Present) map[uint32]kernel.Present {
-	all := make(map[uint32]kernel.Present, len(list))
-	for _, p := range list {
-		all[p.PID] = p
-	}
-	return all
-}

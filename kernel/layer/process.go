@@ -46,8 +46,8 @@ type table struct {
 	// counted there: as many as the kernel has slots.
 	first slots.Table[eventID]
 
-	// tids are those of threads, of which ptrace and its kin take any; the end of
-	// one is not seen. Where there were more, none is said to be outside.
+	// tids are the ids of threads, for calls such as ptrace that take any of them. The end of a thread is not seen.
+	// With keptThreads, every id counts as one of the run's.
 	tids map[uint32]struct{}
 
 	forks, threads, joins, exits, missedExits uint64
@@ -161,8 +161,7 @@ type Survivor struct {
 }
 
 // alive is how many processes have not ended.
-func (t *table) alive() int {
-	n := 0
+func (t *table) alive() (n int) {
 	for _, p := range t.byPID {
 		if !p.exited {
 			n++

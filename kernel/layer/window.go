@@ -15,11 +15,9 @@ type held struct {
 // size is how many bytes an event refers to.
 func size(ev *kernel.Event) int {
 	n := len(ev.Value) + len(ev.Target) + len(ev.Given) + len(ev.TargetGiven) + len(ev.Way) + len(ev.Payload)
-	if ev.Argv != nil || ev.EnvKeys != nil {
-		for _, list := range [][]string{ev.Argv, ev.EnvKeys} {
-			for _, s := range list {
-				n += len(s) + 16
-			}
+	for _, list := range [][]string{ev.Argv, ev.EnvKeys} {
+		for _, s := range list {
+			n += len(s) + 16
 		}
 	}
 	return n
