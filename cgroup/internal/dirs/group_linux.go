@@ -26,8 +26,7 @@ type Group struct {
 	session *Session
 	name    string
 	dirs    []dir // the primary first
-	// containers has the directory of the session's containers for the agent's
-	// group, which they belong to.
+	// containers has the directory of the session's containers in the agent's group, and is empty in others.
 	containers []dir
 
 	mu sync.Mutex
@@ -62,8 +61,7 @@ func (g *Group) all() []dir { return slices.Concat(g.dirs, g.containers) }
 // Signal sends a signal to every member, also to those forked meanwhile.
 func (g *Group) Signal(sig unix.Signal) error { return procs.Signal(g.list, sig) }
 
-// Freeze stops every member where it is, or lets them go on. Without cgroup2
-// and a v1 freezer, it does so by signals.
+// Freeze stops every member, or continues them. Without cgroup2 and a v1 freezer it sends signals.
 func (g *Group) Freeze(on bool) error {
 	if freeze(g.all(), on) {
 		return nil
@@ -92,7 +90,7 @@ func wait(ctx context.Context, dirs []dir) error {
 	})
 }
 
-// joinFiles are the v1 files that a thread joins the group by.
+// joinFiles are the v1 files through which a thread joins the group.
 func (g *Group) joinFiles(name string) []string {
 	var files []string
 	for _, d := range g.dirs {
@@ -134,7 +132,7 @@ func (g *Group) Start(cmd *exec.Cmd, by procs.Starter) error {
 	return g.join(cmd, files, by)
 }
 
-// fork forks a command from a thread that is in the v1 directories meanwhile.
+// fork forks a command from a thread that has joined the v1 directories.
 func (g *Group) fork(cmd *exec.Cmd, by procs.Starter) error {
 	if by.Thread == nil {
 		return g.launch(cmd)
@@ -143,15 +141,14 @@ func (g *Group) fork(cmd *exec.Cmd, by procs.Starter) error {
 	return by.Thread(cmd, g.joinFiles("tasks"), g.session.homeFiles())
 }
 
-// join starts a command by way of a program that joins the group by files.
+// join starts a command through a helper that joins the group through files.
 func (g *Group) join(cmd *exec.Cmd, files []string, by procs.Starter) error {
 	defer g.session.noteOurTasks()
 	return by.Join(cmd, files)
 }
 
-// launcher is an OS thread of ours that has joined a group's v1 directories,
-// so that what it clones is born there. v1 attaches single threads. It is never
-// the main thread, by whose cgroups /proc tells those of the process.
+// launcher is an OS thread of ours that has joined a group's v1 directories, so that its children start there: v1 can
+// attach a single thread. It is never the main thread, whose cgroups /proc shows as those of the process.
 type launcher struct {
 	cmd  chan *exec.Cmd
 	err  chan error
@@ -179,7 +176,7 @@ func (g *Group) launch(cmd *exec.Cmd) error {
 		g.l = l
 	}
 	l.cmd <- cmd
-	l.cmd = nil // it starts one
+	l.cmd = nil // a launcher starts one command
 	return <-l.err
 }
 
@@ -208,7 +205,7 @@ func (g *Group) newLauncher() *launcher {
 func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
-		go l.run(cmds, g, prev) // on another, as this goroutine keeps the main thread
+		go l.run(cmds, g, prev) // on another thread, while this goroutine holds the main thread
 		<-l.left
 		runtime.UnlockOSThread()
 		return
@@ -217,9 +214,8 @@ func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
 	if prev != nil {
 		<-prev.left
 	}
-	// "0" is the calling thread, and the one form for which the kernel does
-	// without a lock that waits for an RCU grace period, some 10 ms (since 5.4,
-	// cgroup_procs_write_start in kernel/cgroup/cgroup.c).
+	// "0" is the calling thread. For any other value the kernel takes a lock that waits for an RCU grace period, some
+	// 10 ms (cgroup_procs_write_start in kernel/cgroup/cgroup.c, since 5.4).
 	const tid = "0"
 	var err error
 	for _, f := range g.joinFiles("tasks") {
@@ -251,10 +247,8 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-// tryClone3 asks for a clone into a cgroup by a number that cannot be a descriptor.
-// A kernel that knows the flag refuses that with EINVAL, before it copies anything of
-// this process (copy_clone_args_from_user in kernel/fork.c); an older one finds more
-// arguments than it knows, and says E2BIG.
+// tryClone3 calls clone3 with CLONE_INTO_CGROUP and an impossible descriptor. A kernel that knows the flag returns
+// EINVAL before it makes a process (copy_clone_args_from_user in kernel/fork.c), an older one E2BIG.
 func tryClone3() error {
 	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP, exitSignal: uint64(syscall.SIGCHLD), cgroup: math.MaxUint32}
 	pid, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
@@ -263,7 +257,7 @@ func tryClone3() error {
 		return nil
 	case errno != 0:
 		return errno
-	case pid == 0: // a kernel that ignores what it was asked: no such is known
+	case pid == 0: // the child, of a kernel that ignores the descriptor: none is known
 		for {
 			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
@@ -301,9 +295,8 @@ func (g *Group) Nest(name string) (*Nested, error) {
 // ID is the cgroup2 id as BPF programs see it. It is never used again.
 func (n *Nested) ID() uint64 { return n.id }
 
-// Adopt moves the process that pidfd refers to into n. Only a process of the
-// group is taken, else the error wraps procs.ErrNotMember; pid must be its number here. A process that ends meanwhile
-// is an error, and one that got its number is left alone.
+// Adopt moves the process of pidfd, whose id here is pid, into n. The error wraps procs.ErrNotMember if it is not of the
+// group or ends meanwhile. Another process that gets its id is left alone.
 func (n *Nested) Adopt(pid, pidfd int) error {
 	if procs.Ended(pidfd) || !slices.Contains(n.group.list(), pid) || procs.Ended(pidfd) {
 		return fmt.Errorf("process %d: %w", pid, procs.ErrNotMember)
@@ -314,8 +307,7 @@ func (n *Nested) Adopt(pid, pidfd int) error {
 	if !procs.Ended(pidfd) {
 		return nil
 	}
-	// The number may be a stranger's by now: what is alive under it in n goes
-	// back to where we are. A dead process is not listed.
+	// The id may be another process's by now: if that was moved, move it to our own cgroup. Dead processes are not listed.
 	if slices.Contains(pids([]dir{{path: n.path, v2: true}}), pid) {
 		_ = write(filepath.Join(n.group.session.host.v2.own, "cgroup.procs"), strconv.Itoa(pid))
 	}
@@ -330,7 +322,7 @@ func (n *Nested) Remove() error {
 	return nil
 }
 
-// plusEach adds a value of a file of each cgroup from path on, nil while there is none.
+// plusEach adds to sum the value of key in a file of each cgroup from path down; nil if no file has it.
 func plusEach(sum *int64, path, file, key string) *int64 {
 	for _, at := range nested(path) {
 		if n, ok := keyed(filepath.Join(at, file), key); ok {
@@ -349,14 +341,14 @@ func (g *Group) left() {
 	}
 }
 
-// ioStat sums the lines ("8:0 rbytes=4096 wbytes=0 ...") of io.stat. A file without
-// one is nil: the kernel accounted no device, as for a file system that has none.
+// ioStat sums the lines ("8:0 rbytes=4096 wbytes=0 ...") of io.stat. It returns nil if there is none: the kernel
+// accounted no device.
 func ioStat(path string) (read, written *int64) {
 	b, err := procs.ReadFile(path)
 	if err != nil {
 		return nil, nil
 	}
-	for _, f := range strings.Fields(string(b)) {
+	for f := range strings.FieldsSeq(string(b)) {
 		k, v, _ := strings.Cut(f, "=")
 		n, _ := strconv.ParseInt(v, 10, 64)
 		switch k {

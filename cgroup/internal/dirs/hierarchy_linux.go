@@ -69,7 +69,7 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
 			}
 		case "cgroup":
 			var cs []string
-			for _, opt := range strings.Split(g[2], ",") {
+			for opt := range strings.SplitSeq(g[2], ",") {
 				if _, ok := self.v1[opt]; ok && !strings.HasPrefix(opt, "name=") {
 					cs = append(cs, opt)
 				}

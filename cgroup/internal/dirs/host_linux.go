@@ -33,8 +33,8 @@ type Host struct {
 	mu       sync.Mutex
 	sessions int
 	made     map[string]int // how many of them are in a directory
-	spare    []string       // directories of sessions that the probe made
-	undo     []func()       // what ends with the last session
+	spare    []string       // parents of sessions that the probe made
+	undo     []func()       // called when the last session is removed
 }
 
 // controllers in the order that Controllers lists them.
@@ -111,8 +111,7 @@ func (h *Host) because(code, message, remedy string) {
 
 // refused notes why a hierarchy cannot be used: missing permissions, or a full hierarchy.
 func (h *Host) refused(err error, code, remedy string) {
-	var full *procs.FullError
-	if errors.As(err, &full) {
+	if full, ok := errors.AsType[*procs.FullError](err); ok {
 		code, remedy = procs.CodeFull, full.Remedy
 	}
 	h.because(code, err.Error(), remedy)
@@ -180,9 +179,9 @@ func (h *Host) onV1(kind string) *hierarchy {
 	return nil
 }
 
-// writable tries to make the cgroup in the runner's own in which the sessions are, and
-// whether processes may be put there: that needs write access to the own cgroup.procs,
-// the common ancestor's (cgroup-v2.rst, "Delegation Containment").
+// writable makes the parent of the sessions in the runner's own cgroup, and returns an error if processes cannot be
+// moved there: that takes write access to the cgroup.procs of the common ancestor, which is the runner's own
+// (cgroup-v2.rst, "Delegation Containment").
 func (h *Host) writable(l *hierarchy) error {
 	dir := filepath.Join(l.own, parentName)
 	err := makeDir(dir)
@@ -194,7 +193,7 @@ func (h *Host) writable(l *hierarchy) error {
 	}
 	for _, d := range []string{l.own, dir} {
 		err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(d, "cgroup.procs"), unix.W_OK, unix.AT_EACCESS)
-		if err == unix.ENOENT && d == dir { // another run ended and took it along: it could be made
+		if err == unix.ENOENT && d == dir { // another run ended and removed it: it can be made
 			continue
 		}
 		if err != nil {
@@ -210,7 +209,7 @@ func (h *Host) writable(l *hierarchy) error {
 	return nil
 }
 
-// Tidy removes what the probe made and no session is in.
+// Tidy removes the cgroups that the probe made, if no session is in them.
 func (h *Host) Tidy() {
 	h.mu.Lock()
 	spare := h.spare
@@ -236,8 +235,8 @@ type place struct {
 	limits []string // the limits that are set here
 }
 
-// primaries are the v1 controllers whose hierarchies are used without cgroup2. The first
-// that there is has the primary one, which holds every process: it kills.
+// primaries are the v1 controllers whose hierarchies are used without cgroup2. The first one that is mounted is on the
+// primary hierarchy, through which processes are listed and killed.
 var primaries = []string{"freezer", "pids", "cpuacct"}
 
 // primary is the hierarchy that a session's first directory is on, nil if there is none.
@@ -299,8 +298,7 @@ const period = 100_000 // µs, the kernel's default
 // quota is in µs per period; the kernel takes no less than 1 ms.
 func quota(milli int64) int64 { return max(milli*period/1000, 1000) }
 
-// prepare makes the bases hand out what the session needs. What it did is
-// undone when the last of this host's sessions is removed.
+// prepare enables the controllers that the session needs in the bases. The last of this host's sessions undoes it.
 func (h *Host) prepare(places []place) (undo func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -372,7 +370,7 @@ func lockDir(path string) (int, error) {
 	return fd, nil
 }
 
-// lockAt is lockDir for a directory that nobody can have removed meanwhile.
+// lockAt is lockDir for a directory that nobody can remove meanwhile.
 func lockAt(at int, path string) (int, error) {
 	fd, err := unix.Openat(at, path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -402,8 +400,8 @@ func (h *Host) ours(parent string) int {
 	return h.made[parent]
 }
 
-// A slice of systemd's is where its name says: "a-b.slice" is below "a.slice". The
-// session's has no dash, so nothing above it is left behind. No run id has a dot.
+// systemd puts a slice where its name says: "a-b.slice" below "a.slice". The session's has no dash, so it leaves no
+// parent behind. No run id has a dot.
 const (
 	slicePrefix      = "assay_run_"
 	sliceSuffix      = ".slice"
@@ -427,15 +425,15 @@ func containersPath(session dir) string {
 	return filepath.Join(session.path, containersName)
 }
 
-// Slices reports whether a session can be a slice of the systemd that has the hierarchy
-// that is seen here, and whose process 1 is in init.scope.
+// Slices reports whether a session can be a slice of systemd: as root, where systemd manages the hierarchy that is
+// mounted here.
 func (h *Host) Slices() bool {
 	return h.mode == Unified && os.Geteuid() == 0 && exists("/run/systemd/system") &&
 		exists(filepath.Join(h.v2.mount, "init.scope"))
 }
 
-// lockMaking takes the lock that keeps others from making slices and from sweeping them: a
-// slice that is just being made has no lock of its own.
+// lockMaking takes the lock under which slices are made and swept: a slice that is being made has no lock of its own
+// yet.
 func lockMaking(mount string, patience time.Duration) (int, error) {
 	fd, err := unix.Open(mount, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -453,8 +451,8 @@ func lockMaking(mount string, patience time.Duration) (int, error) {
 	}
 }
 
-// endStale ends the session that a dead runner left as this slice, if one did. The error
-// wraps procs.ErrInUse if the slice is somebody's.
+// endStale ends the session that a dead runner left as this slice, if any. The error wraps procs.ErrInUse if the slice
+// is in use or somebody else's.
 func endStale(d dir, runID string) error {
 	lock, err := lockDir(d.path)
 	switch {
@@ -485,7 +483,7 @@ func (h *Host) sweepSlices(found map[string]*Swept, last func(parent, note strin
 	}
 	making, err := lockMaking(h.v2.mount, 0)
 	if err != nil {
-		return nil // one is just being made: sweeping can wait for the next run
+		return nil // a slice is being made: the next run sweeps
 	}
 	stale := map[string]int{}
 	for _, path := range paths {
@@ -516,13 +514,10 @@ func (h *Host) sweepSlices(found map[string]*Swept, last func(parent, note strin
 	return failed
 }
 
-// Sweep kills and removes the sessions that dead runners left behind, in the
-// runner's own cgroup and those above it. A live runner and a live guard hold
-// locks on the session's directories, on every hierarchy, so their sessions are
-// never touched. Neither is what has the path, on another hierarchy, of a session's
-// directory on the primary one: it goes with that (see outskirts). In mode None there is
-// nothing to find: Swept is empty. Before it removes a session with a note, with nobody
-// left in it, it calls last with the session's CgroupParent and the note.
+// Sweep kills and removes the sessions that dead runners left in the runner's own cgroup and those above it. It never
+// touches the session of a live runner or guard, which hold locks on the session's directories on every hierarchy, nor
+// that session's outskirts. Before it removes an empty session with a note, it calls last with the session's
+// CgroupParent and the note. In mode None it finds nothing.
 func (h *Host) Sweep(last func(parent, note string)) ([]Swept, error) {
 	found := map[string]*Swept{}
 	var failed error
@@ -554,8 +549,7 @@ func (h *Host) inOrder() []*hierarchy {
 	return append([]*hierarchy{p}, slices.DeleteFunc(slices.Clone(h.v1), func(l *hierarchy) bool { return l == p })...)
 }
 
-// sweep does it for the sessions in one directory. Most often there is none, or there is
-// our own alone.
+// sweep sweeps the sessions in one directory. Most often it has none but our own.
 func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept, last func(parent, note string)) error {
 	var st unix.Stat_t
 	if ours := h.ours(parent); ours > 0 && unix.Stat(parent, &st) == nil && int(st.Nlink) == subdirs0+ours {
@@ -567,8 +561,7 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept, last 
 	} else if err != nil {
 		return &os.PathError{Op: "open", Path: parent, Err: err}
 	}
-	// A session is made under a shared lock of the parent. If one is just
-	// being made, sweeping can wait for the next run.
+	// A session is made under a shared lock of the parent. If one is being made, the next run sweeps.
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		unix.Close(fd)
 		return nil
@@ -577,7 +570,7 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept, last 
 	locked := "/proc/self/fd/" + strconv.Itoa(fd) // parent may be another by now
 	entries, err := os.ReadDir(locked)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // the last session just went, and this with it
+		err = nil // the last session removed it
 	}
 	for _, e := range entries {
 		if e.IsDir() {
@@ -620,7 +613,7 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept, last 
 	return err
 }
 
-// sweepDir ends and removes one stale session directory. Between the two, it calls last.
+// sweepDir kills the processes of a stale session directory, calls last, and removes the directory.
 func sweepDir(d dir, last func()) error {
 	dirs := []dir{d}
 	(&Session{containers: dir{path: containersPath(d), v2: d.v2}}).NoContainers()
@@ -678,7 +671,7 @@ func (h *Host) outskirts(path string, has []dir) (o outskirts) {
 		if slices.Contains(seen, m.id) || slices.ContainsFunc(has, func(own dir) bool { return own.path == d.path }) {
 			continue
 		}
-		if !exists(m.dir) { // nobody makes or removes anything where this user may not look
+		if !exists(m.dir) { // not readable for this user, so not writable either
 			continue
 		}
 		seen = append(seen, m.id)

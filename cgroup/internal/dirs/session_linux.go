@@ -164,20 +164,17 @@ func (s *Session) removeGroups() bool {
 // what another user's engine put there.
 const containersName = "containers"
 
-// outskirts is what an engine makes for the session's containers on hierarchies
-// where the session has no directory: it knows one path and uses it on all. Until then
-// they are names only. They are in use as long as the session's directory on the primary
-// hierarchy is there, which is made first and removed last (see Sweep).
+// outskirts are the directories that an engine makes for the session's containers on hierarchies where the session has
+// none: an engine uses one path on all hierarchies. They may not exist. They are in use while the session's directory
+// on the primary hierarchy exists, which is made first and removed last (see Sweep).
 type outskirts struct {
 	dirs []dir
-	// above are the directories over those that were not there when the session
-	// began, the deepest first.
+	// above are those of the directories above them that did not exist when the session began, the deepest first.
 	above []string
 }
 
-// claimOutskirts makes and locks those on v1 now, for a run that will have containers:
-// sweeps of earlier builds look at nothing but the lock. Where we may not, no engine that
-// runs as us makes any.
+// claimOutskirts makes and locks the v1 outskirts for a run that will have containers: sweeps of earlier builds check
+// nothing but the lock. Errors do not matter: where this user may not make a directory, the user's engine may not either.
 func (s *Session) claimOutskirts() {
 	for _, m := range s.host.mounts {
 		path := filepath.Join(m.dir, below(s.mount, s.Path()))
@@ -194,15 +191,14 @@ func (s *Session) claimOutskirts() {
 	}
 }
 
-// tidy removes what is above the directories, once no session is left beside this
-// one whose engine could be making something there.
+// tidy removes outskirts.above. No other session may be left, since its engine could be making something there.
 func tidy(above []string) {
 	for _, path := range above {
 		_ = unix.Rmdir(path)
 	}
 }
 
-// below is a directory of a hierarchy as its root sees it.
+// below is the path of a directory from the root of its hierarchy.
 func below(mount, path string) string {
 	return "/" + strings.Trim(strings.TrimPrefix(path, mount), "/")
 }
@@ -216,8 +212,8 @@ func (s *Session) CgroupParent() string {
 	return filepath.Join(below(s.mount, s.dirs[0].path), containersName)
 }
 
-// Apart reports whether a hierarchy with a limit has the session elsewhere than where
-// an engine puts the containers: they are not limited then.
+// Apart reports whether the session and its containers have different paths on a hierarchy. The session's limits there
+// do not hold for the containers then.
 func (s *Session) Apart() bool {
 	for _, d := range s.dirs[1:] {
 		for _, m := range s.host.mounts {
@@ -262,18 +258,16 @@ func modified(path string) (t unix.Timespec) {
 // which may have gone since.
 func (s *Session) HadContainers() bool { return modified(s.containers.path) != s.untouched }
 
-// NoContainers makes the kernel refuse further containers, where it can: an engine
-// may otherwise start again what we end. See cgroup.max.descendants in cgroup-v2.rst.
+// NoContainers makes the kernel refuse further containers on cgroup2, so that no engine restarts those that we kill:
+// cgroup.max.descendants in cgroup-v2.rst.
 func (s *Session) NoContainers() {
 	if s.containers.v2 {
 		_ = write(filepath.Join(s.containers.path, "cgroup.max.descendants"), "0")
 	}
 }
 
-// Containers are the cgroups in which there are containers, or what supervises
-// them, below CgroupParent.
-func (s *Session) Containers() []string {
-	var found []string
+// Containers are the cgroups of containers and their supervisors, as paths below CgroupParent.
+func (s *Session) Containers() (found []string) {
 	for _, path := range nested(s.containers.path)[1:] {
 		found = append(found, strings.TrimPrefix(path, s.containers.path))
 	}
@@ -339,12 +333,10 @@ func note(d dir) string {
 	return string(text[:n])
 }
 
-// Orphans reports whether orphans of the session come to this process, which they
-// do where it is process 1 of its container.
+// Orphans reports whether orphans of the session become children of this process: it is process 1 of its container.
 func (s *Session) Orphans() bool { return os.Getpid() == 1 }
 
-// Reap reaps the dead orphans of the session. The exit statuses of what was
-// started are for those who started it.
+// Reap reaps the dead orphans of the session, but no process that was started by this one.
 func (s *Session) Reap(started func(pid int) bool) {
 	for pid, st := range procs.All() {
 		if st.PPID == os.Getpid() && st.State == 'Z' && !started(pid) && s.holds(pid) {
@@ -363,14 +355,13 @@ func (s *Session) holds(pid int) bool {
 // has a dot.
 const guardSuffix = ".guard"
 
-// GuardDir is a cgroup for the guard beside its session. It is needed where the
-// session is not below the runner's own cgroup: who kills all of that, as
-// systemd does to end a unit, would kill the runner and the guard, and leave
-// the session alive. The zero value is for a guard that stays with the runner.
+// GuardDir is a cgroup for the guard beside its session. A guard needs one if the session is not below the runner's own
+// cgroup: systemd would kill runner and guard with the runner's unit, and the session would live on. The zero value is
+// for a guard that stays in the runner's cgroup.
 type GuardDir struct {
 	Path  string
-	Homes []string // where the guard goes to leave it: the first that takes it
-	Lock  *os.File // keeps sweepers off; the guard has it too
+	Homes []string // cgroups that the guard leaves it to: the first that takes the guard
+	Lock  *os.File // keeps sweepers off; the guard holds it too
 }
 
 // GuardDir makes the directory, if the session's guard needs one.
@@ -402,8 +393,8 @@ func (s *Session) GuardDir() (GuardDir, error) {
 	return GuardDir{Path: path, Homes: []string{l.own, l.mount}, Lock: os.NewFile(uintptr(lock), path)}, nil
 }
 
-// Start starts the guard with fork: in its directory from the first instruction
-// where the host can do that, which takes no time, or moved, which can take it 20 ms.
+// Start starts the guard with fork, in its directory where the host can do that. Otherwise it moves the guard there,
+// which can take 20 ms.
 func (d GuardDir) Start(cmd *exec.Cmd, fork func(*exec.Cmd) error) error {
 	if d.Path == "" {
 		return fork(cmd)
@@ -418,9 +409,8 @@ func (d GuardDir) Start(cmd *exec.Cmd, fork func(*exec.Cmd) error) error {
 	return write(filepath.Join(d.Path, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid))
 }
 
-// Leave moves the caller, which is the guard, out again and removes the directory. If the runner's
-// cgroup is gone with its unit, and only root may move processes to the root cgroup, the next sweep
-// removes the directory, which is then empty.
+// Leave moves the caller, the guard, out of the directory and removes it. If the guard can move nowhere, since the
+// runner's cgroup is gone and only root may enter the root cgroup, the next sweep removes the directory.
 func (d GuardDir) Leave() {
 	for _, home := range d.Homes {
 		if write(filepath.Join(home, "cgroup.procs"), "0") == nil {
@@ -430,7 +420,7 @@ func (d GuardDir) Leave() {
 	d.Remove()
 }
 
-// Remove removes the directory once the guard is not there any more.
+// Remove removes the directory. The guard must have left it.
 func (d GuardDir) Remove() {
 	if d.Path != "" {
 		_ = unix.Rmdir(d.Path)
@@ -441,7 +431,7 @@ func (d GuardDir) Remove() {
 	}
 }
 
-// Ward is the session as its guard knows it.
+// Ward is the session that a guard guards.
 type Ward struct {
 	dirs, outskirts []dir
 	above           []string // see outskirts
@@ -515,8 +505,7 @@ func NewWard(args []string) *Ward {
 	return w
 }
 
-// KillFile opens what kills the session of a guard's arguments with one write. It is nil
-// where the kernel has no such file.
+// KillFile opens the cgroup.kill of the session of a guard's arguments. It is nil if there is none.
 func KillFile(args []string) *os.File {
 	for _, d := range NewWard(args).dirs {
 		if f, err := os.OpenFile(filepath.Join(d.path, "cgroup.kill"), os.O_WRONLY, 0); err == nil {
@@ -526,8 +515,7 @@ func KillFile(args []string) *os.File {
 	return nil
 }
 
-// End kills what is in the session, waits until it is gone and removes it. Before
-// that, with nobody left, it calls last.
+// End kills the session's processes, waits until they are gone, calls last, and removes the session.
 func (w *Ward) End(last func()) error {
 	(&Session{containers: dir{path: containersPath(w.dirs[0]), v2: w.dirs[0].v2}}).NoContainers()
 	for {
@@ -547,13 +535,13 @@ func (w *Ward) End(last func()) error {
 	return nil
 }
 
-// again is when a guard kills again what has not ended: somebody may have frozen it.
+// again is how long a guard waits before it kills again: somebody may have frozen the processes.
 const again = time.Second
 
 // Leave is the last thing that the guard does.
 func (w *Ward) Leave() { w.own.Leave() }
 
-// homeFiles are the v1 files that a thread leaves the session by.
+// homeFiles are the v1 files through which a thread leaves the session.
 func (s *Session) homeFiles() []string {
 	var files []string
 	for _, h := range s.host.v1 {
@@ -593,10 +581,8 @@ func (s *Session) Usage() Usage {
 	for _, g := range s.groupList() {
 		g.left()
 	}
-	if peak, ok := number(s.on("pids.peak")); ok {
-		if peak > s.pidsFloor.Load() {
-			u.PidsPeak = &peak
-		}
+	if peak, ok := number(s.on("pids.peak")); ok && peak > s.pidsFloor.Load() {
+		u.PidsPeak = &peak
 	}
 	if path := s.on("io.stat"); path != "" {
 		u.IOReadBytes, u.IOWriteBytes = ioStat(path)
@@ -632,8 +618,7 @@ func (s *Session) Events() Events {
 	return e
 }
 
-// noteOurTasks is called when tasks of ours have just left the session: up to
-// this peak they may have been counted.
+// noteOurTasks is called when threads of ours have just left the session: the pids peak up to now may include them.
 func (s *Session) noteOurTasks() {
 	if peak, ok := number(s.on("pids.peak")); ok {
 		for old := s.pidsFloor.Load(); peak > old && !s.pidsFloor.CompareAndSwap(old, peak); {
@@ -657,14 +642,12 @@ func (s *Session) plan(l Limits) ([]place, error) {
 		}
 	}
 	var v1 []*place
-	on := func(on *hierarchy) *place {
-		for _, p := range v1 {
-			if p.h == on {
-				return p
-			}
+	on := func(h *hierarchy) *place {
+		i := slices.IndexFunc(v1, func(p *place) bool { return p.h == h })
+		if i < 0 {
+			i, v1 = len(v1), append(v1, &place{h: h, base: h.own})
 		}
-		v1 = append(v1, &place{h: on, base: on.own})
-		return v1[len(v1)-1]
+		return v1[i]
 	}
 	if h.v2 == nil {
 		for _, k := range primaries {
@@ -733,10 +716,9 @@ func (s *Session) make(p place, l Limits) (dir, error) {
 	return s.create(p)
 }
 
-// create makes the session directory in one place and locks it. The lock is
-// what tells a live session from a stale one (see Sweep): it goes with the
-// runner and the guard, however they end. A guard at work would not tell
-// another run's session under the same id from its own.
+// create makes the session directory in one place and locks it. The lock distinguishes a live session from a stale one
+// (see Sweep): the kernel releases it when runner and guard are dead. A session with the same id must wait for it, since
+// the guard would end that session too.
 func (s *Session) create(p place) (dir, error) {
 	parent := filepath.Join(p.base, parentName)
 	path := filepath.Join(parent, s.runID)
@@ -748,7 +730,7 @@ func (s *Session) create(p place) (dir, error) {
 		} else if err != nil {
 			return dir{}, err
 		}
-		// In the very directory that is locked, which may be another by now.
+		// Relative to the locked directory: the path may name another one by now.
 		err = notMade(path, unix.Mkdirat(fd, s.runID, 0o755))
 		var lock int
 		if err == nil { // nobody removes it under our lock of the parent
@@ -789,9 +771,8 @@ func (s *Session) create(p place) (dir, error) {
 	return dir{}, fmt.Errorf("cgroup %s keeps being removed by somebody else", parent)
 }
 
-// createSlice makes and locks a slice that is the session, with its limits: systemd sets
-// again what it knows of, and nothing else. It is at the top of the hierarchy, outside
-// of the runner's own unit.
+// createSlice makes and locks a slice for the session. systemd sets the limits, or it would reset them later. The slice
+// is at the top of the hierarchy, outside of the runner's unit.
 func (s *Session) createSlice(p place, l Limits) (dir, error) {
 	d := dir{path: filepath.Join(p.base, sliceName(s.runID)), v2: true, slice: true}
 	making, err := lockMaking(p.base, systemdTime)

@@ -25,21 +25,20 @@ import (
 // Guard is the runner's handle of a session's guard process.
 type Guard struct {
 	pid   int
-	ready *os.File // its end is that the guard has concealed itself
+	ready *os.File // closed by the guard when it has concealed itself
 	hide  sync.Once
 	// exposed is set by hide.
 	exposed bool
 	once    sync.Once
 	pipe    *os.File    // nil without a guard
 	waiter  *os.Process // nil where the guard itself reads the pipe
-	room    int         // what a waiter's pipe still takes for certain, in bytes
+	room    int         // bytes that a waiter's pipe is certain to take
 	dir     dirs.GuardDir
 	done    chan struct{} // closed when the guard is gone; nil when nobody can wait for it
 }
 
-// StartGuard starts the guard of a session. It holds nothing of the runner's but
-// the read end of a pipe, terminal, if that is not nil, and locks. The ward is the
-// arguments that the session's backend made. dir is the guard's from here on.
+// StartGuard starts the guard of a session. Of the runner's descriptors it gets the read end of a pipe, locks, and
+// terminal if that is not nil. ward are the arguments from the session's backend. The guard owns dir from here on.
 func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir dirs.GuardDir) (_ *Guard, err error) {
 	defer func() {
 		if err != nil {
@@ -78,8 +77,7 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	defer socket.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append(role.Guard.Args(runID), ward...), Dir: "/",
-		// One thread's worth of Go is enough, and nothing of the runner's
-		// environment is its business.
+		// One thread is enough, and it needs nothing of the runner's environment.
 		Env:   []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
 		Stdin: null, Stdout: null, Stderr: null, // os/exec would open it for each
 		ExtraFiles:  []*os.File{r, terminal, up, nil, nil, socket},
@@ -130,9 +128,8 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	return g, nil
 }
 
-// wakeful makes the kernel continue a guard, should somebody have stopped it, when
-// something comes through its pipe and when the runner, at the other end, is gone:
-// F_SETSIG of fcntl(2).
+// wakeful makes the kernel continue a stopped guard when data comes through its pipe and when the runner, at the other
+// end, is gone: F_SETSIG of fcntl(2).
 func wakeful(pipe, guard int) {
 	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETOWN, guard)
 	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETSIG, int(unix.SIGCONT))
@@ -141,8 +138,8 @@ func wakeful(pipe, guard int) {
 	}
 }
 
-// startElsewhere starts a guard that is not a child of this process, so that "no children" means that
-// the session is empty. The pid is 0 where that is impossible.
+// startElsewhere starts a guard that is not a child of this process, so that a runner without children has an empty
+// session. The pid is 0 if that is impossible.
 func startElsewhere(cmd *exec.Cmd, ready *os.File) (pid int, err error) {
 	between := *cmd
 	between.Args = append(role.GuardElsewhere.Args(strconv.Itoa(3+len(cmd.ExtraFiles))), cmd.Args...)
@@ -157,8 +154,8 @@ func startElsewhere(cmd *exec.Cmd, ready *os.File) (pid int, err error) {
 	return int(binary.NativeEndian.Uint32(b[:])), nil
 }
 
-// elsewhereMain starts a guard, tells its pid, and goes. Its arguments are name,
-// role.GuardElsewhere, how many descriptors the guard gets, and the guard's own.
+// elsewhereMain starts a guard, writes its pid, and returns. Its arguments are the program's name, role.GuardElsewhere,
+// the number of descriptors that the guard gets, and the guard's arguments.
 func elsewhereMain(args []string) int {
 	if len(args) < 4 {
 		return 125
@@ -166,7 +163,7 @@ func elsewhereMain(args []string) int {
 	n, _ := strconv.Atoi(args[2])
 	files := []uintptr{0, 1, 2}
 	for fd := 3; fd < n; fd++ {
-		// The Go runtime's own are closed on exec, what we were given is not.
+		// The Go runtime's own are closed on exec, inherited ones are not.
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
 			files = append(files, ^uintptr(0))
 			continue
@@ -185,8 +182,8 @@ func elsewhereMain(args []string) int {
 	return 0
 }
 
-// Concealed returns once nobody of the same user can look into the guard. Later
-// calls do nothing. A guard that does not come up holds nobody up for long.
+// Concealed waits until no process of the same user can look into the guard, for concealWait at most. Later calls do
+// nothing.
 func (g *Guard) Concealed() {
 	g.hide.Do(func() {
 		if g.ready == nil {
@@ -199,7 +196,7 @@ func (g *Guard) Concealed() {
 	})
 }
 
-// Exposed reports whether the wait of Concealed was in vain.
+// Exposed reports whether Concealed waited in vain.
 func (g *Guard) Exposed() bool {
 	g.hide.Do(func() { g.ready.Close() })
 	return g.exposed
@@ -211,8 +208,7 @@ const concealWait = 5 * time.Second
 // PID is the guard's process id.
 func (g *Guard) PID() int { return g.pid }
 
-// Write sends the guard a line. Nobody reads the pipe of a waiter: what it may not
-// take is not sent.
+// Write sends the guard a line. A waiter does not read its pipe until the end, so a line that may not fit is not sent.
 func (g *Guard) Write(line []byte) (int, error) {
 	if g.waiter != nil {
 		if g.room -= len(line); g.room < 0 {
@@ -224,8 +220,7 @@ func (g *Guard) Write(line []byte) (int, error) {
 
 var errPipeFull = errors.New("the guard's pipe is full")
 
-// Leave leaves the session to the guard: it ends what is alive, as it does when
-// the runner is gone, and takes the time that it needs.
+// Leave leaves the session to the guard, which ends it as if the runner had died. It does not wait.
 func (g *Guard) Leave() {
 	g.once.Do(func() {
 		g.hide.Do(func() { g.ready.Close() })
@@ -236,8 +231,7 @@ func (g *Guard) Leave() {
 	})
 }
 
-// Release tells the guard to go. It waits for it only where the guard has a
-// cgroup of its own, which goes after it.
+// Release ends the guard. It waits for the guard only if that has a cgroup of its own, and then removes that.
 func (g *Guard) Release() error {
 	var err error
 	g.once.Do(func() {
@@ -246,7 +240,7 @@ func (g *Guard) Release() error {
 		}
 		g.hide.Do(func() { g.ready.Close() })
 		_, err = g.pipe.Write([]byte("q\n"))
-		if g.waiter != nil { // it would have to start Go to read that
+		if g.waiter != nil { // it would have to start Go to read the line
 			if killed := g.waiter.Kill(); !errors.Is(killed, os.ErrProcessDone) {
 				err = errors.Join(err, killed)
 			}
@@ -255,7 +249,7 @@ func (g *Guard) Release() error {
 		if g.dir.Path != "" {
 			select {
 			case <-g.done:
-			case <-time.After(time.Second): // it is stopped: a sweep finds the cgroup
+			case <-time.After(time.Second): // somebody stopped it: a sweep removes the cgroup
 			}
 			g.dir.Remove()
 		}
@@ -276,8 +270,8 @@ func (g *Guard) Inherit(dir string) {
 // the runner left. A line that is too long for one atomic write to a pipe is not sent.
 func (g *Guard) Then(argv ...string) { g.program("x", argv) }
 
-// Last tells the guard what to run, of the own binary, when nobody of the session is
-// left and before it is removed. The guard waits for it.
+// Last tells the guard with which arguments to run this binary, and wait for it, when the session is empty and not yet
+// removed.
 func (g *Guard) Last(argv ...string) { g.program("l", argv) }
 
 func (g *Guard) program(kind string, argv []string) {
@@ -290,12 +284,12 @@ func (g *Guard) program(kind string, argv []string) {
 	}
 }
 
-// inheritance is what a runner that vanishes leaves besides processes and cgroups.
+// inheritance is what the guard has to do for a vanished runner besides ending the session.
 type inheritance struct {
 	tty  terminal
 	dirs []string
-	late []string // what to run before the session is removed
-	then []string // what to become in the end
+	late []string // arguments of Guard.Last
+	then []string // arguments of Guard.Then
 }
 
 // hear takes a line of the runner's.
@@ -327,7 +321,7 @@ func unquoted(rest []byte) (argv []string) {
 	return argv
 }
 
-// last runs the commands that must run before the session is removed.
+// last runs what Guard.Last named.
 func (h *inheritance) last() {
 	if len(h.late) > 0 {
 		cmd := exec.Cmd{Path: "/proc/self/exe", Args: h.late, Dir: "/", Env: []string{"GOMAXPROCS=1"}}
@@ -343,17 +337,16 @@ func (h *inheritance) remove() {
 	}
 }
 
-// become starts what the guard was told to become, if anything.
+// become executes what Guard.Then named, if anything.
 func (h *inheritance) become() {
 	if len(h.then) > 0 {
-		_ = unix.Exec("/proc/self/exe", h.then, []string{"GOMAXPROCS=1"}) // what it frees, the next run frees too
+		_ = unix.Exec("/proc/self/exe", h.then, []string{"GOMAXPROCS=1"}) // if it fails, the next run frees the same
 	}
 }
 
-// inherited extends extra, which become descriptors 3 and up, by the
-// descriptors that the runner inherited itself without close-on-exec, each at
-// its own number: they pass through to the child (a make job server's, say),
-// and the joiner's own must come after them.
+// inherited extends extra, which become descriptors 3 and up, by the descriptors that the runner itself inherited
+// without close-on-exec, at their own numbers: they are for the child (a make job server's, for example). The joiner's
+// own must come after them.
 func inherited(extra []*os.File) (files []*os.File, closeAll func(), err error) {
 	files = append(files, extra...)
 	var dups []*os.File
@@ -364,7 +357,7 @@ func inherited(extra []*os.File) (files []*os.File, closeAll func(), err error) 
 	}
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return files, closeAll, nil // without /proc the common case must do
+		return files, closeAll, nil // without /proc: most often none was inherited
 	}
 	for _, name := range names {
 		fd, err := strconv.Atoi(name.Name())
@@ -439,12 +432,9 @@ func decodeTermios(text []byte, tio *unix.Termios) bool {
 	return err == nil && n == len(b)
 }
 
-// restore acts on the runner's death. A shell that notices it puts the settings
-// back by itself, or makes others for its line editor; the guard leaves those
-// alone, also where an editor was quicker and has made them from ours: it would
-// return to ours after the line, whatever the guard did meanwhile. The guard is
-// in another session than the terminal's, so that the kernel never stops it for
-// this, whoever is in the foreground.
+// restore restores the settings after the runner's death, unless somebody else has changed them since: a shell restores
+// them itself, or sets others for its line editor. The guard is in another session than the terminal's, so the kernel
+// does not stop it for this.
 func (t *terminal) restore() {
 	if !t.changed {
 		return
