@@ -173,10 +173,10 @@ func refuses(t *testing.T, s *Server, api string, times int32, answer *nats.Msg)
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	from, left := "$JS.API."+api, &atomic.Int32{}
+	from, to, left := "$JS.API."+api, nats.NewInbox(), &atomic.Int32{}
 	left.Store(times)
 	account := s.server.GlobalAccount()
-	if _, err := nc.Subscribe("refused", func(m *nats.Msg) {
+	if _, err := nc.Subscribe(to, func(m *nats.Msg) {
 		if left.Add(-1) == 0 {
 			account.RemoveMapping(from)
 		}
@@ -184,7 +184,7 @@ func refuses(t *testing.T, s *Server, api string, times int32, answer *nats.Msg)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(nc.Flush(), account.AddMapping(from, "refused")); err != nil {
+	if err := errors.Join(nc.Flush(), account.AddMapping(from, to)); err != nil {
 		t.Fatal(err)
 	}
 	return left
