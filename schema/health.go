@@ -217,14 +217,6 @@ type Coverage struct {
 	KnownBlindSpots []BlindSpot `json:"known_blind_spots"`
 }
 
-// BlindSpot is something a method cannot see. ID is stable, and empty in bundles of older
-// builds. Exercised is whether the run did it; null when that is not known.
-type BlindSpot struct {
-	ID        string `json:"id,omitempty"`
-	Name      string `json:"name"`
-	Exercised *bool  `json:"exercised"`
-}
-
 // LayerCounts is one layer's account: Seen = Written + Coalesced + Filtered + Dropped.
 type LayerCounts struct {
 	Seen      uint64 `json:"seen"`

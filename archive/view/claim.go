@@ -28,112 +28,6 @@ const (
 	ModelPath Subject = "path"      // how models could be reached
 )
 
-// spot is what a blind spot can hide: names or acts of some subjects, and how a run does without it, or none, for
-// the reason given.
-type spot struct {
-	hides  []Subject
-	remedy string
-	why    string
-}
-
-var (
-	files      = []Subject{Files}
-	programs   = []Subject{Programs}
-	hosts      = []Subject{Hosts}
-	privilege  = []Subject{Privilege}
-	everything = []Subject{Programs, Files, Hosts, Privilege}
-)
-
-const rootTier = "run assay-run as root, so that it can observe by eBPF"
-
-// spots says of each blind spot, by its id, what it can hide.
-var spots = map[string]spot{
-	// Files.
-	"io_uring_unseen":   {hides: []Subject{Files, Hosts}, remedy: "run on Linux 6.1 or later, or without io_uring"},
-	"io_uring_commands": {hides: files, remedy: "run it without commands of io_uring to devices"},
-	"io_uring_bytes":    {why: "an amount"},
-	"user_memory":       {why: "doubtful_changes says whether a change has such a name"},
-	"claimed": {why: "doubtful_changes says whether a change has such a name; flows have " +
-		"the peers' addresses"},
-	"foreign_writes": {why: "doubtful_changes has each change whose name is neither the kernel's " +
-		"object nor its copy"},
-	"private_mapping": {why: "doubtful_changes has each change whose name is neither the kernel's " +
-		"object nor its copy"},
-	"claimed_directories": {why: "doubtful_changes says whether a change has such a name"},
-	"doubtful_changes":    {hides: files, remedy: "look for such changes with assay-run events"},
-	"long_paths":          {hides: files, remedy: "use shorter paths"},
-	"failed_links":        {why: "it changed nothing"},
-	"reused_descriptors":  {why: "doubtful_changes says whether a change has such a name"},
-	"mapped_bytes":        {why: "an amount"},
-	"remapped":            {why: "the open for writing is recorded"},
-	"mount_namespace":     {why: "the events are marked"},
-	"io_submit":           {why: "the open for writing is recorded"},
-	"device_bytes":        {why: "an amount"},
-	"handed_files":        {why: "the writes are recorded"},
-	"reads":               {why: "they are not part of any claim"},
-	"times":               {why: "a time"},
-	"file_ioctls":         {why: "the open for writing is recorded"},
-	"ipc":                 {why: "they are not files"},
-	"repeated_path":       {why: "a process outside of the run has to rename the directory"},
-	"links":               {hides: files, remedy: rootTier},
-	"unreadable":          {hides: files, remedy: rootTier},
-	"writes":              {hides: files, remedy: rootTier},
-
-	// Programs.
-	"compat_calls":     {hides: everything, remedy: "run 64-bit programs only"},
-	"moved_tasks":      {hides: everything, remedy: "let no process move between cgroups"},
-	"kernel_helpers":   {hides: everything, remedy: "run it as a user who cannot set the kernel's helpers"},
-	"long_arguments":   {hides: programs, remedy: "give programs fewer arguments"},
-	"killed_early":     {hides: programs, remedy: rootTier},
-	"execution_killed": {why: "the execution is recorded"},
-	"found_observer":   {why: "root is trusted"},
-	"pid_namespace":    {why: "a number"},
-	"outside_help":     {why: "no act of the run; a container engine that was asked is a reason of its own"},
-	"injected_code":    {why: "it is executed by a program that is recorded"},
-	"own_argv":         {why: "it was executed by then"},
-	"lost_parent":      {why: "the process is recorded"},
-	"lost_status":      {why: "the process is recorded"},
-	"quiet_threads":    {why: "they did nothing"},
-	"checks":           {why: "no act of the command"},
-
-	// Hosts. The scope of the endpoints says whether sockets and descriptors came from elsewhere.
-	"many_endpoints": {hides: hosts,
-		remedy: "split the run, so that each part contacts at most 8,192 endpoints"},
-	"io_uring_accepts": {hides: hosts, remedy: "accept connections without io_uring"},
-	"handed_sockets":   {why: "the scope of the endpoints"},
-	"other_sockets": {hides: hosts,
-		remedy: "run it without packet sockets, raw sockets and tunnels, as a user without CAP_NET_RAW"},
-	"passed_descriptors":     {why: "the scope of the endpoints"},
-	"unix_datagrams":         {why: "the scope of the endpoints"},
-	"background_connections": {why: "their beginning is recorded"},
-	"io_uring_connections":   {why: "the address is recorded"},
-	"failed_addresses":       {why: "it reached nobody"},
-	"endpoint_bytes":         {why: "an amount"},
-	"protocol":               {hides: hosts, remedy: rootTier},
-	"accepted":               {hides: hosts, remedy: rootTier},
-	"listening_address":      {hides: hosts, remedy: rootTier},
-	"many_messages":          {hides: hosts, remedy: rootTier},
-	"attempted":              {hides: everything, remedy: rootTier},
-
-	// Names prove nothing about whom the run talked to, so that no claim rests on them.
-	"quic_names":      {why: "a name"},
-	"encrypted_dns":   {why: "a name"},
-	"daemon_dns":      {why: "a name"},
-	"cut_messages":    {why: "a name"},
-	"encrypted_hello": {why: "a name"},
-	"unparsed":        {why: "a name"},
-	"forgotten_names": {why: "a name"},
-	"names":           {why: "a name"},
-
-	// Privilege.
-	"limit_signals":    {why: "the change of the limit is recorded"},
-	"terminal_signals": {why: "the open of the terminal is recorded, or who started the run gave it"},
-	"pointed_data":     {why: "the call is recorded"},
-	"observer_maps":    {hides: everything, remedy: "run it as a user who may not use bpf()"},
-	"set_user_id":      {why: "the execution and what the program then does are recorded"},
-	"outside_signals":  {hides: privilege, remedy: rootTier},
-}
-
 // dimensions are the subjects that a blind spot without a known id can hide: those of its dimension.
 var dimensions = map[string]Subject{"process": Programs, "filesystem": Files, "network": Hosts, "privilege": Privilege}
 
@@ -143,8 +37,8 @@ func Hides(s schema.BlindSpot, dimension string, about Subject) (hides, decided 
 	if about == Processes {
 		about = Programs
 	}
-	if known, ok := spots[s.ID]; ok {
-		return slices.Contains(known.hides, about), true
+	if hides, known := s.CanHide(); known {
+		return slices.Contains(hides, string(about)), true
 	}
 	return dimensions[dimension] == about, false
 }
@@ -195,7 +89,9 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			because(h, "kernel"))
 		return gaps
 	default:
-		add(remedy(h, "kernel"), "the kernel layer is not complete%s", because(h, "kernel"))
+		if !onlyBlindSpots(h) { // which are told below, of the subjects that they can hide
+			add(remedy(h, "kernel"), "the kernel layer is not complete%s", because(h, "kernel"))
+		}
 	}
 	if h.CgroupCorrelation != schema.Clean {
 		add(remedy(h, "cgroup"),
@@ -221,7 +117,7 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 		if spot.Exercised == nil {
 			what = "it is not known whether the run used what the recorder cannot see"
 		}
-		add(cmp.Or(spots[spot.ID].remedy, "look at what it did with assay-run show"), "%s: %s", what, spot.Name)
+		add(cmp.Or(spot.Remedy(), "look at what it did with assay-run show"), "%s: %s", what, spot.Name)
 		gaps[len(gaps)-1].Spot = spot.ID
 	}
 	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {
@@ -229,6 +125,21 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope))
 	}
 	return gaps
+}
+
+// onlyBlindSpots reports whether the kernel layer has every event, and is not complete because the run used what the
+// recorder cannot see.
+func onlyBlindSpots(h *schema.ObservationHealth) bool {
+	used := false
+	for _, r := range h.Reasons {
+		if r.Subject == "kernel" {
+			if r.Code != schema.CodeBlindSpot {
+				return false
+			}
+			used = true
+		}
+	}
+	return used && h.RingbufDrops == 0
 }
 
 // formV0 reports whether the health has the form of v0, which knows neither kernel_state nor coverage.

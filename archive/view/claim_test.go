@@ -22,10 +22,12 @@ func TestABlindSpotCountsUnlessTheBundleSaysThatItWasNotUsed(t *testing.T) {
 		"not known": {schema.BlindSpot{ID: "new", Name: "something new"}, "it is not known whether"},
 		"of an older build": {schema.BlindSpot{Name: "bytes written to character devices and pipes"},
 			"it is not known whether"},
-		"an amount":        {schema.BlindSpot{ID: "device_bytes", Exercised: &yes}, ""},
-		"recorded":         {schema.BlindSpot{ID: "file_ioctls"}, ""},
-		"hides everything": {schema.BlindSpot{ID: "kernel_helpers", Exercised: &yes}, "the run used"},
-		"hides hosts":      {schema.BlindSpot{ID: "many_endpoints", Exercised: &yes}, ""},
+		"an amount":                   {schema.BlindSpot{ID: "device_bytes", Exercised: &yes}, ""},
+		"recorded":                    {schema.BlindSpot{ID: "file_ioctls"}, ""},
+		"hides everything":            {schema.BlindSpot{ID: "kernel_helpers", Exercised: &yes}, "the run used"},
+		"new, and says what it hides": {schema.BlindSpot{ID: "new", Exercised: &yes, Hides: []string{"files"}}, "the run used"},
+		"new, and hides others":       {schema.BlindSpot{ID: "new", Exercised: &yes, Hides: []string{"hosts"}}, ""},
+		"hides hosts":                 {schema.BlindSpot{ID: "many_endpoints", Exercised: &yes}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &archive.Documents{}
@@ -41,10 +43,36 @@ func TestABlindSpotCountsUnlessTheBundleSaysThatItWasNotUsed(t *testing.T) {
 	}
 }
 
+// A kernel layer that lacks nothing but what blind spots hide is doubted for these alone.
+func TestOnlyWhatABlindSpotHidesIsDoubted(t *testing.T) {
+	h := &archive.Documents{}
+	yes := true
+	layer.Health(&h.Health, layer.Account{Report: &kernel.Report{SelfTestNS: 1}, Stats: layer.Stats{DoubtfulChanges: 1}})
+	if r := h.Health.Reasons; len(r) != 1 || r[0].Code != schema.CodeBlindSpot || r[0].Remedy == "" ||
+		h.Health.KernelState != schema.Partial {
+		t.Fatalf("%s: %+v", h.Health.KernelState, r)
+	}
+	h.Health.CgroupCorrelation, h.Health.NetworkEndpointClaimScope = schema.Clean, schema.PeerSet
+	h.Health.Coverage = []schema.Coverage{{Dimension: "filesystem", KnownBlindSpots: []schema.BlindSpot{
+		schema.NewBlindSpot("doubtful_changes", "which file", &yes)}}}
+	for _, about := range []Subject{Programs, Hosts, Privilege} {
+		if gaps := Claim(h, about); len(gaps) > 0 {
+			t.Errorf("%s: %q", about, gaps)
+		}
+	}
+	if gaps := Claim(h, Files); len(gaps) != 1 || gaps[0].Spot != "doubtful_changes" {
+		t.Errorf("files: %q", gaps)
+	}
+	h.Health.Reasons = append(h.Health.Reasons, schema.Reason{Subject: "kernel", Code: "ringbuf_full"})
+	if gaps := Claim(h, Programs); len(gaps) != 1 {
+		t.Errorf("with another reason: %q", gaps)
+	}
+}
+
 // The recorder and the readers agree on the blind spots by their ids: each that a health has is judged
 // here, and each that is judged is in a health.
 func TestEachBlindSpotIsJudged(t *testing.T) {
-	rest := maps.Clone(spots)
+	rest := maps.Clone(schema.BlindSpots)
 	for _, tier := range []kernel.Tier{kernel.TierEBPF, kernel.TierNotify} {
 		var h schema.ObservationHealth
 		layer.Health(&h, layer.Account{Report: &kernel.Report{Tier: tier}})
@@ -68,8 +96,8 @@ func TestEachBlindSpotIsJudged(t *testing.T) {
 	for id := range rest {
 		t.Errorf("no health has %q", id)
 	}
-	for id, s := range spots {
-		if (len(s.hides) == 0) == (s.why == "") || (len(s.hides) == 0) != (s.remedy == "") {
+	for id, s := range schema.BlindSpots {
+		if (len(s.Subjects) == 0) == (s.Why == "") || (len(s.Subjects) == 0) != (s.Remedy == "") {
 			t.Errorf("%q needs subjects and a remedy, or the reason for none", id)
 		}
 	}

@@ -483,7 +483,7 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	b.stats.ByClass[e.Class] += n
 	b.kinds[e.Kind&255] += n
 	const process = schema.FieldArgv | schema.FieldEnvKeys
-	if e.Truncated&^process != 0 {
+	if e.Truncated&^process != 0 && e.Errno() != "ENAMETOOLONG" { // which did nothing
 		b.stats.Cut++
 	}
 	if e.Truncated&process != 0 {

@@ -45,7 +45,7 @@ func coverage(a Account) []schema.Coverage {
 		}
 		for _, b := range d.BlindSpots {
 			c.KnownBlindSpots = append(c.KnownBlindSpots,
-				schema.BlindSpot{ID: b.ID, Name: b.Text, Exercised: b.Exercised(a.Report)})
+				schema.NewBlindSpot(b.ID, b.Text, b.Exercised(a.Report)))
 		}
 		c.KnownBlindSpots = append(c.KnownBlindSpots, lost[d.Name]...)
 		out = append(out, c)
@@ -54,7 +54,7 @@ func coverage(a Account) []schema.Coverage {
 }
 
 func spot(id, name string, exercised bool) schema.BlindSpot {
-	return schema.BlindSpot{ID: id, Name: name, Exercised: &exercised}
+	return schema.NewBlindSpot(id, name, &exercised)
 }
 
 func watched(r *kernel.Report, hooks []kernel.HookID) bool {

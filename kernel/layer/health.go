@@ -51,7 +51,8 @@ const (
 // hooks, coverage, the account, left_out, and what is appended to reasons and
 // notes. cgroup_correlation is only ever lowered.
 //
-// complete is earned: no reason of the observer's or of ours against it. The
+// complete is earned: no reason of the observer's or of ours against it, and no blind spot used that can hide
+// something. The
 // v0 vocabulary has one word for everything between complete and absent, so a
 // layer that is incomplete for another cause than drops is
 // partial_ringbuf_drops as well, with 0 drops and the cause in reasons.
@@ -62,7 +63,11 @@ func Health(h *schema.ObservationHealth, a Account) {
 		return
 	}
 	r := a.Report
+	h.Coverage = coverage(a)
 	reasons := observed(r, a)
+	if len(reasons) == 0 {
+		reasons = used(h.Coverage)
+	}
 	h.Reasons = append(h.Reasons, reasons...)
 	h.SetKernelLayer(schema.Complete)
 	if len(reasons) > 0 {
@@ -76,7 +81,6 @@ func Health(h *schema.ObservationHealth, a Account) {
 	if r.LeftCgroup > 0 && h.CgroupCorrelation == schema.Clean {
 		h.CgroupCorrelation = schema.Partial
 	}
-	h.Coverage = coverage(a)
 	h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = network(h, a)
 	if h.Layers == nil {
 		h.Layers = make(map[string]schema.LayerCounts)
@@ -203,6 +207,20 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, again,
 		"%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
 		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)
+	return out
+}
+
+// used are the blind spots that the run used and that can hide something: every event that can be seen is in the
+// layer, and that is not all that was done.
+func used(coverage []schema.Coverage) (out []schema.Reason) {
+	for _, c := range coverage {
+		for _, s := range c.KnownBlindSpots {
+			if hides, _ := s.CanHide(); len(hides) > 0 && s.Exercised != nil && *s.Exercised {
+				out = append(out, schema.Reason{Subject: "kernel", Code: schema.CodeBlindSpot,
+					Message: "the run used what the recorder cannot see: " + s.Name, Remedy: s.Remedy()})
+			}
+		}
+	}
 	return out
 }
 

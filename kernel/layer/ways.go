@@ -24,6 +24,15 @@ type change struct {
 	tid         uint32
 }
 
+// and is both changes in one.
+func (c change) and(d change) change {
+	if c.tid != d.tid {
+		d.tid = 0
+	}
+	d.from, d.until = min(c.from, d.from), max(c.until, d.until)
+	return d
+}
+
 const (
 	// nearly is how long a call takes on its way at most, where it is not known when it began.
 	nearly = uint64(time.Second)
@@ -58,7 +67,7 @@ func (w *ways) note(ev *kernel.Event) {
 		c.from, c.until = during(ev)
 		known := w.changes[entry]
 		if len(known) == maxOfEntry {
-			known[1] = change{min(known[0].from, known[1].from), max(known[0].until, known[1].until), 0}
+			known[1] = known[0].and(known[1])
 			known = slices.Delete(known, 0, 1)
 			w.count--
 		}

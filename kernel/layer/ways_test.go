@@ -97,6 +97,9 @@ func TestDirectoriesAreClaimed(t *testing.T) {
 	if ev := begun(named(ms(1995), 1, entry), ms(1990)); w.doubtful(&ev) {
 		t.Error("many changes, all after the call, are a doubt")
 	}
+	if ev := begun(named(ms(1999), 2, entry), ms(1990)); w.doubtful(&ev) {
+		t.Error("many changes by itself are a doubt")
+	}
 	w = ways{}
 	for i := range uint32(maxChanges + 1) {
 		e := renamed(ms(1990), 2, i<<1|changed)

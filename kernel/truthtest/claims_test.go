@@ -157,11 +157,12 @@ func TestWhatIsReadFromSharedMemoryIsClaimed(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		claimed bool
-	}{{"attribute-alone", false}, {"attribute-shared", true}} {
+		reasons []string
+	}{{"attribute-alone", false, nil}, {"attribute-shared", true, []string{schema.CodeBlindSpot}}} {
 		t.Run(c.name, func(t *testing.T) {
 			asEach(t, users, func(t *testing.T, as user) {
 				r := as.attack(t, t.TempDir(), c.name)
-				r.claims(t)
+				r.claims(t, c.reasons...)
 				var seen int
 				for i := range r.events {
 					if e := &r.events[i]; e.Kind == schema.KindSetxattr {

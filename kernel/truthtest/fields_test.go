@@ -14,11 +14,12 @@ import (
 func TestCutArgumentsAreABlindSpotOfTheirOwn(t *testing.T) {
 	need(t)
 	for _, c := range []struct {
-		words string
-		cut   bool
-	}{{"1000", false}, {"60000", true}} {
+		words   string
+		cut     bool
+		reasons []string
+	}{{"1000", false, nil}, {"60000", true, []string{schema.CodeBlindSpot}}} {
 		r := record(t, t.TempDir(), nil, "/bin/sh", "-c", "exec /bin/true $(seq "+c.words+")")
-		r.claims(t)
+		r.claims(t, c.reasons...)
 		var marked bool
 		for i := range r.events {
 			if e := &r.events[i]; e.Kind == schema.KindExec && e.Value == "/usr/bin/true" {

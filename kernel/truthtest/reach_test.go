@@ -102,18 +102,19 @@ func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 	for _, c := range []struct {
 		name, scope string
 		endpoints   []string
+		reasons     []string
 	}{
-		{"packet", schema.DiagnosticOnly, nil},
-		{"other_packet", schema.DiagnosticOnly, nil},
-		{"bpf_packets", schema.DiagnosticOnly, nil},
-		{"bpf_filter", schema.PeerSet, nil},
-		{"vsock", schema.DiagnosticOnly, []string{"vsock:2:1024"}},
-		{"other_tun", schema.DiagnosticOnly, nil},
-		{"unspec", schema.PeerSet, []string{"127.0.0.1:9"}},
+		{"packet", schema.DiagnosticOnly, nil, []string{schema.CodeBlindSpot}},
+		{"other_packet", schema.DiagnosticOnly, nil, []string{schema.CodeBlindSpot}},
+		{"bpf_packets", schema.DiagnosticOnly, nil, nil},
+		{"bpf_filter", schema.PeerSet, nil, nil},
+		{"vsock", schema.DiagnosticOnly, []string{"vsock:2:1024"}, []string{schema.CodeBlindSpot}},
+		{"other_tun", schema.DiagnosticOnly, nil, nil},
+		{"unspec", schema.PeerSet, []string{"127.0.0.1:9"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := reach(t, c.name)
-			r.claims(t)
+			r.claims(t, c.reasons...)
 			if got := r.health.NetworkEndpointClaimScope; got != c.scope {
 				t.Errorf("the scope is %s, want %s", got, c.scope)
 			}

@@ -30,6 +30,7 @@ var attacks = []struct {
 		[]string{"attribute-shared"}},
 	{"another process exchanges directories", []string{"TestDirectoriesChangedOnTheWay"},
 		[]string{"exchanged", "swapped-link"}},
+	{"another process renames a directory", []string{"TestChangesThatWereWaitedForAreNoDoubt"}, nil},
 	{"a thread changes the current directory", []string{"TestDirectoriesChangedOnTheWay"}, []string{"moved-cwd"}},
 	{"the only task of a run exchanges", []string{"TestDirectoriesChangedOnTheWay"}, []string{"exchanged-alone"}},
 	{"`chmod`, `chown`, `truncate`", []string{"TestChangesThroughLinks"}, []string{"through-links"}},
