@@ -73,6 +73,46 @@ func TestNamesAreTheKernelsCopies(t *testing.T) {
 	}
 }
 
+// Two names that stood at one place are the kernel's, or claimed: which copy is which is not known.
+func TestTwoNamesFromOnePlace(t *testing.T) {
+	asEach(t, users, func(t *testing.T, as user) {
+		dir := t.TempDir()
+		r := as.attack(t, dir, "one-name-twice")
+		moved := map[string]bool{}
+		out, _, _ := strings.Cut(r.out, "assay-run: ")
+		for n := range strings.FieldsSeq(out) {
+			moved[n] = true
+		}
+		var all, claimed int
+		for i := range r.events {
+			e := &r.events[i]
+			n, twice := strings.CutPrefix(e.Value, dir+"/a-twice-")
+			if !twice {
+				n, twice = strings.CutPrefix(e.Value, dir+"/b-twice-")
+			}
+			if e.Kind != schema.KindRename || !twice || e.Target == dir+"/old" || e.Failed() {
+				continue
+			}
+			all++
+			if e.Claimed {
+				claimed++
+				continue
+			}
+			right := dir + "/a-twice-" + n
+			if moved[n] {
+				right = dir + "/b-twice-" + n
+			}
+			if e.Value != dir+"/a-twice-"+n || e.Target != right {
+				t.Errorf("%s was renamed to %s, which nobody did and nothing marks", e.Value, e.Target)
+			}
+		}
+		if len(moved) == 0 || all < len(moved) {
+			t.Errorf("%d renames of one place moved a file, %d are in the layer", len(moved), all)
+		}
+		t.Logf("%d moved a file, %d in the layer, %d claimed", len(moved), all, claimed)
+	})
+}
+
 // What a call changes through a link is named, with the link as it was given, and not
 // the link.
 func TestChangesThroughLinks(t *testing.T) {

@@ -19,7 +19,8 @@ func TestDirectoriesChangedOnTheWay(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		claimed bool
-	}{{"exchanged", true}, {"swapped-link", true}, {"moved-cwd", true}, {"exchanged-alone", false}} {
+	}{{"exchanged", true}, {"swapped-link", true}, {"moved-cwd", true}, {"exchanged-alone", false},
+		{"exchanged-among-many", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			need(t)
 			dir := t.TempDir()

@@ -291,6 +291,32 @@ func TestInheritedSocketsInIOUring(t *testing.T) {
 	}
 }
 
+// io_uring receives sockets as recvmsg does.
+func TestSocketsReceivedByIOUring(t *testing.T) {
+	need(t)
+	socket, local, remote := connection(t)
+	pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	inside, outside := os.NewFile(uintptr(pair[0]), "inside"), os.NewFile(uintptr(pair[1]), "outside")
+	defer inside.Close()
+	defer outside.Close()
+	if err := unix.Sendmsg(pair[1], []byte("x"), unix.UnixRights(int(socket.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	run, bundle := prepare(t, t.TempDir(), nil, helper, "uring-received")
+	run.Stdin = inside
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := readBundle(t, bundle)
+	r.claims(t)
+	if d := cmp.Diff([]string{local + " " + remote}, r.sockets()); d != "" {
+		t.Errorf("sockets (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{remote}, tcp(r.surface.NetworkEndpoints)); d != "" {
+		t.Errorf("endpoints (-want +got):\n%s", d)
+	}
+}
+
 // What pidfd_getfd takes from a process is told of, too, and a file is no socket.
 func TestSocketsTakenFromProcesses(t *testing.T) {
 	need(t, "sleep")

@@ -123,3 +123,37 @@ void read_into(void)
 		}
 	}
 }
+
+/* Gives one place as both names of a rename, while another thread changes what stands there. Says what was
+ * renamed to what. */
+void one_name_twice(void)
+{
+	static char room[4096];
+	pthread_t t;
+	int renamed = 0;
+
+	name = room;
+	strcpy(name, "a");
+	file("old");
+	must(!pthread_create(&t, 0, flip, 0), "pthread_create");
+	for (int i = 0; i < 1000 * each; i++) {
+		char paths[2][32];
+		int now;
+
+		for (int n = 0; n < 2; n++)
+			sprintf(paths[n], "%c-twice-%d", "ab"[n], i);
+		must(!rename("old", paths[0]), "rename");
+		strcpy(name + 1, paths[0] + 1);
+		rename(name, name);
+		now = exists(paths[1]);
+		must(exists(paths[0]) != now, "one of two");
+		if (now)
+			printf("%d\n", i);
+		renamed += now;
+		must(!rename(paths[now], "old"), "rename back");
+		if (renamed == 20)
+			break;
+	}
+	over = 1;
+	pthread_join(t, 0);
+}

@@ -67,6 +67,28 @@ void exchanged(void)
 	end(pid);
 }
 
+static void walk(void)
+{
+	static unsigned n;
+	char from[16], to[16];
+
+	sprintf(from, "w/%u", n++);
+	sprintf(to, "w/%u", n);
+	must(!rename(from, to), "rename");
+}
+
+/* The same, while a third process changes so many others that no table holds them. */
+void exchanged_among_many(void)
+{
+	pid_t pid;
+
+	directory("w");
+	close(touch("w/0"));
+	pid = beside(walk);
+	exchanged();
+	end(pid);
+}
+
 /* The same, by the only task. */
 void exchanged_alone(void)
 {

@@ -221,6 +221,8 @@ int main(int argc, char **argv)
 		{"odd-arguments", odd_arguments}, {"second-control", second_control}, {"flipped", flipped},
 		{"read-into", read_into}, {"messages", messages}, {"bad-addresses", bad_addresses},
 		{"every-call", every_call}, {"exchanged", exchanged}, {"exchanged-alone", exchanged_alone},
+		{"exchanged-among-many", exchanged_among_many}, {"one-name-twice", one_name_twice},
+		{"uring-received", uring_received},
 		{"swapped-link", swapped_link}, {"moved-cwd", moved_cwd}
 	};
 

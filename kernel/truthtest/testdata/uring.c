@@ -317,3 +317,24 @@ void uring_socket(void)
 	queue(45, AF_PACKET, 0, 0, SOCK_DGRAM, 0, IOSQE_CQE_SKIP_SUCCESS);
 	flush(0);
 }
+
+/* Receives a socket behind another control message, over the socket that is its input, and writes to it. */
+void uring_received(void)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[256];
+	} control = {};
+	static char byte[1];
+	struct iovec v = {byte, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	int on = 1, fd = -1;
+
+	start(0);
+	must(!setsockopt(0, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), "SO_PASSCRED");
+	must(submit(IORING_OP_RECVMSG, 0, &m, 1, 0, 0) == 1, "recvmsg");
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+		if (c->cmsg_type == SCM_RIGHTS)
+			memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	must(write(fd, "x", 1) == 1, "write");
+}
