@@ -3,6 +3,7 @@
 package truthtest
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -118,5 +119,26 @@ os.waitpid(pid, 0)
 	}
 	if changes != 20 || blindSpot(t, r, directorySpot) {
 		t.Errorf("%d changes, the blind spot is exercised: %v", changes, blindSpot(t, r, directorySpot))
+	}
+}
+
+// In a file system of a process's own, which can lead each name elsewhere, every name is doubtful.
+func TestNamesInAFileSystemOfTheRunAreClaimed(t *testing.T) {
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip(err)
+	}
+	r := reach(t, "changing")
+	r.claims(t, schema.CodeBlindSpot)
+	made := 0
+	for i := range r.events {
+		if e := &r.events[i]; e.Kind == schema.KindMkdir && strings.HasSuffix(e.Value, "/m/d/new") {
+			made++
+			if !e.DirectoryClaimed || e.Failed() {
+				t.Errorf("%s: claimed %v, %s", e.Value, e.DirectoryClaimed, e.Errno())
+			}
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d directories", made)
 	}
 }

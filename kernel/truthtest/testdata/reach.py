@@ -78,6 +78,38 @@ def false_proc():
     os.chmod("/proc/self/fd/%d" % fd, 0o600)
 
 
+def changing():
+    """Makes a directory in a file system of its own, which can lead every name elsewhere."""
+    os.mkdir("m")
+    assert libc.unshare(0x20000) == 0 and libc.mount(None, b"/", None, 0x44000, None) == 0  # CLONE_NEWNS, private
+    fd = os.open("/dev/fuse", os.O_RDWR)
+    assert libc.mount(b"x", b"m", b"fuse", 0, b"fd=%d,rootmode=40000,user_id=0,group_id=0" % fd) == 0
+    node = lambda n: struct.pack("<6Q10I", n, 0, 1, 0, 0, 0, 0, 0, 0, 0o40755, 1, 0, 0, 0, 4096, 0)
+    entry = lambda n: struct.pack("<4Q2I", n, 0, 0, 0, 0, 0) + node(n)
+    pid = os.fork()
+    while pid == 0:
+        request = os.read(fd, 1 << 20)
+        _, op, unique, asked = struct.unpack("<2I2Q", request[:24])
+        error, body = 0, b""
+        if op == 26:  # INIT
+            body = struct.pack("<4I2H2I2H8I", 7, 31, 65536, 0, 16, 12, 65536, 1, 0, 0, *[0] * 8)
+        elif op == 1 and request[40:] == b"new\0":  # LOOKUP
+            error = -2
+        elif op in (1, 9):  # MKDIR
+            body = entry(asked + 1)
+        elif op == 3:  # GETATTR
+            body = struct.pack("<Q2I", 0, 0, 0) + node(asked)
+        elif op in (2, 42):  # FORGET has no answer
+            continue
+        else:
+            error = -38
+        os.write(fd, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
+    os.close(fd)
+    os.mkdir("m/d/new")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
 def other_binfmt():
     os.mkdir("b")
     assert libc.mount(b"binfmt_misc", b"b", b"binfmt_misc", 0, None) == 0
