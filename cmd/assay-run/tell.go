@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,12 +83,21 @@ func (a *app) tellReplay(result *schema.Result) {
 	}
 }
 
+// leadElsewhere are the variables by which agents ask the models of a cloud, which the gateway does not know.
+var leadElsewhere = []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY",
+	"GOOGLE_GENAI_USE_VERTEXAI"}
+
 // tellModel says so if the command did not find the model gateway.
 func (a *app) tellModel(spec *runner.Spec, result *schema.Result) {
 	if a.say.Quiet || result.Model == nil || result.Model.Requests > 0 || result.Timings.ChildNS == nil {
 		return
 	}
 	hint := "agents find it by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; see docs/model.md"
+	for _, name := range leadElsewhere {
+		if value := cmp.Or(spec.Env[name], os.Getenv(name)); value != "" && value != "0" && value != "false" {
+			hint = name + " leads the agent past it; unset " + name
+		}
+	}
 	codex := func(arg string) bool { return strings.Contains(filepath.Base(arg), "codex") }
 	if slices.ContainsFunc(spec.Command, codex) {
 		hint = `Codex reads no variable for the address; add -c openai_base_url="\"$OPENAI_BASE_URL\""`
