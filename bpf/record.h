@@ -98,9 +98,10 @@ struct record {
 	u16 stream, place; /* enum place, of a file that was opened to write or written */
 };
 
-/* At most how many microseconds before the event its call began, all ones where it is not known, and a word for each
- * directory entry on the way of a call's names, that tells it from others: those that the call went through, and, with WAY_CHANGED, those that it made lead
- * elsewhere. WAY_OPEN stands for what others than the host's tasks can change. */
+/* At most how many microseconds before the event its call began, all ones where it is not
+ * known, and a word for each directory entry on the way of the call's names, that tells it
+ * from others: those that the call went through, and, with WAY_CHANGED, those that it made
+ * lead elsewhere. WAY_OPEN stands for what others than the host's tasks can change. */
 #define WAY_OPEN 0
 #define WAY_CHANGED 1
 #define WAYS 128 /* of one call */

@@ -501,9 +501,9 @@ func (s *set) loadPrograms(object *ebpf.CollectionSpec, cache *btf.Cache) error 
 	for range 2 {
 		loading.Go(func() {
 			for name := range waiting {
-				coll, err := ebpf.NewCollectionWithOptions(
-					&ebpf.CollectionSpec{Maps: object.Maps, Variables: object.Variables, Types: object.Types,
-						ByteOrder: object.ByteOrder, Programs: map[string]*ebpf.ProgramSpec{name: object.Programs[name]}},
+				part := *object
+				part.Programs = map[string]*ebpf.ProgramSpec{name: object.Programs[name]}
+				coll, err := ebpf.NewCollectionWithOptions(&part,
 					ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
 				mu.Lock()
 				switch {

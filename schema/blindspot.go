@@ -62,7 +62,8 @@ const rootTier = "run assay-run as root, so that it can observe by eBPF"
 // BlindSpots says of each blind spot, by its id, what it can hide.
 var BlindSpots = map[string]Hiding{
 	// Files.
-	"io_uring_unseen":   {Subjects: []string{SubjectFiles, SubjectHosts}, Remedy: "run on Linux 6.1 or later, or without io_uring"},
+	"io_uring_unseen": {Subjects: []string{SubjectFiles, SubjectHosts},
+		Remedy: "run on Linux 6.1 or later, or without io_uring"},
 	"io_uring_commands": {Subjects: files, Remedy: "run it without commands of io_uring to devices"},
 	"io_uring_bytes":    {Why: "an amount"},
 	"user_memory":       {Why: "doubtful_changes says whether a change has such a name"},

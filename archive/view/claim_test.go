@@ -22,12 +22,13 @@ func TestABlindSpotCountsUnlessTheBundleSaysThatItWasNotUsed(t *testing.T) {
 		"not known": {schema.BlindSpot{ID: "new", Name: "something new"}, "it is not known whether"},
 		"of an older build": {schema.BlindSpot{Name: "bytes written to character devices and pipes"},
 			"it is not known whether"},
-		"an amount":                   {schema.BlindSpot{ID: "device_bytes", Exercised: &yes}, ""},
-		"recorded":                    {schema.BlindSpot{ID: "file_ioctls"}, ""},
-		"hides everything":            {schema.BlindSpot{ID: "kernel_helpers", Exercised: &yes}, "the run used"},
-		"new, and says what it hides": {schema.BlindSpot{ID: "new", Exercised: &yes, Hides: []string{"files"}}, "the run used"},
-		"new, and hides others":       {schema.BlindSpot{ID: "new", Exercised: &yes, Hides: []string{"hosts"}}, ""},
-		"hides hosts":                 {schema.BlindSpot{ID: "many_endpoints", Exercised: &yes}, ""},
+		"an amount":        {schema.BlindSpot{ID: "device_bytes", Exercised: &yes}, ""},
+		"recorded":         {schema.BlindSpot{ID: "file_ioctls"}, ""},
+		"hides everything": {schema.BlindSpot{ID: "kernel_helpers", Exercised: &yes}, "the run used"},
+		"new, and says what it hides": {schema.BlindSpot{ID: "new", Exercised: &yes, Hides: []string{"files"}},
+			"the run used"},
+		"new, and hides others": {schema.BlindSpot{ID: "new", Exercised: &yes, Hides: []string{"hosts"}}, ""},
+		"hides hosts":           {schema.BlindSpot{ID: "many_endpoints", Exercised: &yes}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &archive.Documents{}
@@ -47,7 +48,8 @@ func TestABlindSpotCountsUnlessTheBundleSaysThatItWasNotUsed(t *testing.T) {
 func TestOnlyWhatABlindSpotHidesIsDoubted(t *testing.T) {
 	h := &archive.Documents{}
 	yes := true
-	layer.Health(&h.Health, layer.Account{Report: &kernel.Report{SelfTestNS: 1}, Stats: layer.Stats{DoubtfulChanges: 1}})
+	layer.Health(&h.Health, layer.Account{Report: &kernel.Report{SelfTestNS: 1},
+		Stats: layer.Stats{DoubtfulChanges: 1}})
 	if r := h.Health.Reasons; len(r) != 1 || r[0].Code != schema.CodeBlindSpot || r[0].Remedy == "" ||
 		h.Health.KernelState != schema.Partial {
 		t.Fatalf("%s: %+v", h.Health.KernelState, r)

@@ -241,7 +241,8 @@ func runEvaluation(t *testing.T, path, port string) {
 	}
 }
 
-// setUp runs a vector's setup.sh. What that leaves running ends with the test, in a group whose leader lives until then.
+// setUp runs a vector's setup.sh. What that leaves running ends with the test, in a group whose leader lives until
+// then.
 func setUp(t *testing.T, script, dir string, env []string) {
 	t.Helper()
 	leader := exec.Command("sleep", "infinity")

@@ -17,8 +17,8 @@ func coverage(a Account) []schema.Coverage {
 			spot("doubtful_changes", "which file was changed where the change says path_source=user_memory or "+
 				"arguments=claimed or directory=claimed", s.DoubtfulChanges > 0),
 			spot("claimed_directories", "a directory or symbolic link on the way of a name may have led elsewhere "+
-				"while the kernel used it: another task of the run may have changed it during the call, or it is on FUSE "+
-				"or a network file system; such events say directory=claimed", s.DirectoryClaims > 0),
+				"while the kernel used it: another task of the run may have changed it during the call, or it is on "+
+				"FUSE or a network file system; such events say directory=claimed", s.DirectoryClaims > 0),
 		},
 		"process": {
 			spot("long_arguments", "arguments beyond 128 KiB and environment names beyond 8 KiB of an execution",

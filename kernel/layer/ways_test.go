@@ -39,7 +39,8 @@ func TestDirectoriesAreClaimed(t *testing.T) {
 		e.Task.Start = t
 		return e
 	}
-	failed := renamed(ms(1990), 2, entry|changed)
+	before := []kernel.Event{renamed(ms(1990), 2, entry|changed)}
+	failed := before[0]
 	failed.Errno = 2
 	ev := named(ms(2000), 1, entry)
 	repeat := begun(named(ms(2000), 1, entry), ms(400))
@@ -49,13 +50,15 @@ func TestDirectoriesAreClaimed(t *testing.T) {
 		ev      kernel.Event
 		want    bool
 	}{
-		"before, and nothing is known of when the call began": {[]kernel.Event{renamed(ms(1990), 2, entry|changed)}, ev, true},
-		"before, in the call":         {[]kernel.Event{renamed(ms(1990), 2, entry|changed)}, begun(ev, ms(1985)), true},
-		"before the call":             {[]kernel.Event{renamed(ms(1990), 2, entry|changed)}, begun(ev, ms(1995)), false},
+		"before, and nothing is known of when the call began": {before, ev, true},
+		"before, in the call":         {before, begun(ev, ms(1985)), true},
+		"before the call":             {before, begun(ev, ms(1995)), false},
 		"two seconds before":          {[]kernel.Event{renamed(ms(900), 2, entry|changed)}, ev, false},
 		"after, begun who knows when": {[]kernel.Event{renamed(ms(2010), 2, entry|changed)}, ev, true},
-		"after, begun in the call":    {[]kernel.Event{begun(renamed(ms(2010), 2, entry|changed), ms(1999))}, ev, true},
-		"after the call":              {[]kernel.Event{begun(renamed(ms(2010), 2, entry|changed), ms(2005))}, ev, false},
+		"after, begun in the call": {[]kernel.Event{
+			begun(renamed(ms(2010), 2, entry|changed), ms(1999))}, ev, true},
+		"after the call": {[]kernel.Event{begun(renamed(ms(2010), 2, entry|changed), ms(2005))},
+			ev, false},
 		"by another, and then by itself": {[]kernel.Event{renamed(ms(1980), 2, entry|changed),
 			renamed(ms(1990), 1, entry|changed)}, ev, true},
 		"in the call, and again after it": {[]kernel.Event{begun(renamed(ms(1999), 2, entry|changed), ms(1998)),
@@ -65,15 +68,16 @@ func TestDirectoriesAreClaimed(t *testing.T) {
 			begun(renamed(ms(2012), 5, entry|changed), ms(2007))}, begun(ev, ms(1990)), true},
 		"long before by another, and then by itself": {[]kernel.Event{renamed(ms(100), 2, entry|changed),
 			renamed(ms(1999), 1, entry|changed)}, ev, false},
-		"by itself":                      {[]kernel.Event{renamed(ms(1990), 1, entry|changed)}, ev, false},
-		"another entry":                  {[]kernel.Event{renamed(ms(1990), 2, other|changed)}, ev, false},
-		"a change that failed":           {[]kernel.Event{failed}, ev, false},
-		"by a process that began later":  {[]kernel.Event{process(renamed(ms(2010), 2, entry|changed), ms(2005))}, ev, false},
-		"before the process began":       {[]kernel.Event{renamed(ms(1990), 2, entry|changed)}, process(ev, ms(1995)), false},
+		"by itself":            {[]kernel.Event{renamed(ms(1990), 1, entry|changed)}, ev, false},
+		"another entry":        {[]kernel.Event{renamed(ms(1990), 2, other|changed)}, ev, false},
+		"a change that failed": {[]kernel.Event{failed}, ev, false},
+		"by a process that began later": {[]kernel.Event{
+			process(renamed(ms(2010), 2, entry|changed), ms(2005))}, ev, false},
+		"before the process began":       {before, process(ev, ms(1995)), false},
 		"a file system of others":        {nil, named(ms(2000), 1, entry, 0), true},
 		"between repeats":                {[]kernel.Event{renamed(ms(550), 2, entry|changed)}, repeat, true},
-		"no names":                       {[]kernel.Event{renamed(ms(1990), 2, entry|changed)}, named(ms(2000), 1), false},
-		"what it changes is not its way": {[]kernel.Event{renamed(ms(1990), 2, entry|changed)}, renamed(ms(2000), 1, entry|changed), false},
+		"no names":                       {before, named(ms(2000), 1), false},
+		"what it changes is not its way": {before, renamed(ms(2000), 1, entry|changed), false},
 	} {
 		var w ways
 		for i := range c.changes {

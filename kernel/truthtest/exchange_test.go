@@ -11,8 +11,8 @@ import (
 )
 
 const directorySpot = "a directory or symbolic link on the way of a name may have led elsewhere while the kernel " +
-	"used it: another task of the run may have changed it during the call, or it is on FUSE or a network file system; such " +
-	"events say directory=claimed"
+	"used it: another task of the run may have changed it during the call, or it is on FUSE or a network file " +
+	"system; such events say directory=claimed"
 
 // A name whose way another task changed while the kernel used it is the right one, or its
 // directory is claimed. What the only task of a run changes is no doubt.

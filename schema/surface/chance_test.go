@@ -158,7 +158,8 @@ func TestAShortNameIsSharedWithOthers(t *testing.T) {
 			&schema.KernelEvent{Kind: schema.KindOpen, PID: 7, ExecID: 2, Value: path, Flags: 0o302, Mode: 0o600,
 				Created: true, HasResult: true, Result: 3},
 			&schema.KernelEvent{Kind: schema.KindOpen, PID: 8, ExecID: 3, Value: path, HasResult: true, Result: 3},
-			&schema.KernelEvent{Kind: schema.KindRename, PID: 7, ExecID: 2, Value: path, Target: "/w/a.zip", HasResult: true},
+			&schema.KernelEvent{Kind: schema.KindRename, PID: 7, ExecID: 2, Value: path, Target: "/w/a.zip",
+				HasResult: true},
 			&schema.KernelEvent{Kind: schema.KindWrite, PID: 7, ExecID: 2, Value: path, Repeat: true},
 		).FilesystemPaths
 		want := []string{"/w/a.zip", path[:len(path)-6] + "<random>"}

@@ -19,7 +19,8 @@ import (
 //
 // Chance makes what looks like a word, too: six letters and digits once in eighty times. So a piece does not count as a
 // word for its looks where the run shows that it was drawn: by a known maker's pattern, or behind a prefix and with the
-// flags and the mode of mkstemp(3) or mkdtemp(3). There, only a word that people name files by is one (words). See drawn.
+// flags and the mode of mkstemp(3) or mkdtemp(3). There, only a word that people name files by is one (words). See
+// drawn.
 //
 // Without that, a name loses only what a known maker's whole pattern says is random. Digits alone, six
 // letters, or a hash are no such pattern. See makers and byPlace. And:
