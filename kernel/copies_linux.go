@@ -4,10 +4,8 @@ package kernel
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -15,45 +13,6 @@ import (
 
 	"github.com/assay-run/assay-run/bpf"
 )
-
-// learnCopies finds the kernel's cache of its copies of names, and the places in its code that free them, and tells
-// the program that reads them. A thread makes calls with unique names, which the program recognizes. Names that are
-// freed in any other place are read from the caller's memory, and marked.
-func (s *set) learnCopies() error {
-	prog := s.progs["learn"]
-	if prog == nil || s.links["freed"] == nil {
-		return errors.New("program freed is not attached")
-	}
-	home, release, err := lessonDir()
-	if err != nil {
-		return err
-	}
-	defer release()
-	learned := make(chan error)
-	go func() {
-		// The thread has a working directory of its own, and ends with this.
-		runtime.LockOSThread()
-		err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_FS))
-		if err == nil {
-			err = giveLesson(prog, home)
-		}
-		learned <- err
-	}()
-	if err := <-learned; err != nil {
-		return fmt.Errorf("learn where names are kept: %w", err)
-	}
-	var found uint64
-	if err := s.vars["name_cache_found"].Get(&found); err != nil {
-		return err
-	}
-	if err := s.vars["name_cache"].Set(found); err != nil {
-		return err
-	}
-	if found == 0 {
-		return errors.New("no name was seen to be freed")
-	}
-	return nil
-}
 
 // lessonDir opens an empty directory for the calls that succeed. It is the root of a tmpfs
 // that is mounted nowhere, and that goes with this process however that ends. Without

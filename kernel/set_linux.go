@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -695,6 +696,45 @@ func (s *set) sweepSlots(p pinDir) (freed int) {
 		f.Close()
 	}
 	return freed
+}
+
+// learnCopies finds the kernel's cache of its copies of names, and the places in its code that free them, and tells
+// the program that reads them. A thread makes calls with unique names, which the program recognizes. Names that are
+// freed in any other place are read from the caller's memory, and marked.
+func (s *set) learnCopies() error {
+	prog := s.progs["learn"]
+	if prog == nil || s.links["freed"] == nil {
+		return errors.New("program freed is not attached")
+	}
+	home, release, err := lessonDir()
+	if err != nil {
+		return err
+	}
+	defer release()
+	learned := make(chan error)
+	go func() {
+		// The thread has a working directory of its own, and ends with this.
+		runtime.LockOSThread()
+		err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_FS))
+		if err == nil {
+			err = giveLesson(prog, home)
+		}
+		learned <- err
+	}()
+	if err := <-learned; err != nil {
+		return fmt.Errorf("learn where names are kept: %w", err)
+	}
+	var found uint64
+	if err := s.vars["name_cache_found"].Get(&found); err != nil {
+		return err
+	}
+	if err := s.vars["name_cache"].Set(found); err != nil {
+		return err
+	}
+	if found == 0 {
+		return errors.New("no name was seen to be freed")
+	}
+	return nil
 }
 
 // manifest lists the objects of a pinned set by id. The kernel never reuses an id, so the same id is the same object.

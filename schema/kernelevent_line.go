@@ -129,17 +129,6 @@ func isRepeat(e *KernelEvent) bool      { return e.Repeat }
 // commonMembers is how many members come before ppid, the first that most lines do not have.
 const commonMembers = 26
 
-// rare reports whether the event has any of the members from [commonMembers] on. One look at its fields takes a
-// fraction of the time of asking each member. TestEveryFieldIsWritten fails where a field is missing here.
-func (e *KernelEvent) rare() bool {
-	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" ||
-		e.TargetGiven != "" || e.Claimed || e.DirectoryClaimed || e.Truncated != 0 || e.Marks != 0 ||
-		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 ||
-		e.Remote != "" || e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil ||
-		e.EnvKeys != nil || e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" ||
-		e.BoundBy != "" || e.Check != "" || e.Baseline || e.ContainerID != "" || e.Late
-}
-
 // AppendJSON appends e as one kernel_event.v1 object, without a newline, and
 // returns the extended buffer. It allocates only to grow dst.
 //
@@ -1010,25 +999,6 @@ func (d *kernelDecoder) restore() error {
 	return nil
 }
 
-// text returns the field that a key of "raw" names, nil when there is none.
-func (e *KernelEvent) text(key string) *string {
-	name, index, _ := strings.Cut(key, ".")
-	m, ok := memberIndex()[name]
-	if !ok {
-		return nil
-	}
-	if field := kernelMembers[m].text; field != nil && name == key {
-		return field(e)
-	}
-	if list := kernelMembers[m].texts; list != nil {
-		texts := list(e)
-		if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(texts) && strconv.Itoa(i) == index {
-			return &texts[i]
-		}
-	}
-	return nil
-}
-
 // replaceInvalid is what [AppendJSON] makes of bytes that are not UTF-8.
 func replaceInvalid(b []byte) string {
 	out := make([]byte, 0, len(b)+8)
@@ -1042,46 +1012,6 @@ func replaceInvalid(b []byte) string {
 
 // attempted is the status of a call that was seen before it was made.
 const attempted = "attempted"
-
-// status says how a call ended; empty: that is not known.
-func (e *KernelEvent) status() string {
-	switch {
-	case e.Attempted:
-		return attempted
-	case !e.HasResult:
-		return ""
-	case e.Result < 0:
-		return "error"
-	}
-	return "success"
-}
-
-// class is the name of the class; empty: the default.
-func (e *KernelEvent) class() string {
-	if e.Class == ClassAgent {
-		return ""
-	}
-	return e.Class.String()
-}
-
-// pathSource is where Value comes from; empty: from an object of the kernel.
-func (e *KernelEvent) pathSource() string {
-	switch {
-	case e.UserMemory:
-		return "user_memory"
-	case e.KernelCopy:
-		return "kernel_copy"
-	}
-	return ""
-}
-
-// access is what an openat asked for; empty: it is none.
-func (e *KernelEvent) access() string {
-	if e.Kind != KindOpen {
-		return ""
-	}
-	return accessMode(e.Flags)
-}
 
 // accessMode derives v0's access_mode from open flags (O_ACCMODE).
 func accessMode(flags uint64) string {

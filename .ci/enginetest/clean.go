@@ -32,15 +32,6 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// RemoveGroups ends the engine's containers. On every hierarchy it removes the directories
-// that the engine made below this cgroup parent.
-func (e *Engine) RemoveGroups(parent string) {
-	if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
-		e.try(append([]string{"rm", "--force"}, ids...)...)
-	}
-	removeGroups(strings.Trim(parent, "/"))
-}
-
 // removeGroups removes the directories that the engine left on every hierarchy. It waits
 // for the processes that supervised the containers.
 func removeGroups(name string) {

@@ -254,6 +254,15 @@ func (e *Engine) Import(name string, files map[string]string) {
 	}
 }
 
+// RemoveGroups ends the engine's containers. On every hierarchy it removes the directories
+// that the engine made below this cgroup parent.
+func (e *Engine) RemoveGroups(parent string) {
+	if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
+		e.try(append([]string{"rm", "--force"}, ids...)...)
+	}
+	removeGroups(strings.Trim(parent, "/"))
+}
+
 func need(t testing.TB, programs ...string) {
 	t.Helper()
 	if testing.Short() {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -86,23 +85,6 @@ func (a *app) once() func(error) {
 func hide() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("keep this process's memory from others: %w", err)
-	}
-	return nil
-}
-
-// carriers checks how a suite's tries are carried.
-func (f *runFlags) carriers() error {
-	switch {
-	case f.nats.url != "" && f.listen != "":
-		return errors.New("--listen and --nats exclude each other: give one")
-	case f.jobs < 0:
-		return fmt.Errorf("--jobs %d: give 0 or more", f.jobs)
-	case f.jobs == 0 && f.nats.url == "" && f.listen == "":
-		return errors.New("--jobs 0 leaves all attempts to other workers: give --listen or --nats, by which they come")
-	case f.nats.url == "" && f.listen == "" && f.nats != natsFlags{}:
-		return errors.New("--creds, --token-file and --tls-* need --nats or --listen")
-	case f.listen != "" && (f.nats.creds != "" || f.nats.ca != ""):
-		return errors.New("--creds and --tls-ca are for --nats; --listen takes --token-file, --tls-cert and --tls-key")
 	}
 	return nil
 }

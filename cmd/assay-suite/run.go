@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -35,6 +36,23 @@ type runFlags struct {
 	jobs         int
 	lease        time.Duration
 	quiet        bool
+}
+
+// carriers checks how a suite's tries are carried.
+func (f *runFlags) carriers() error {
+	switch {
+	case f.nats.url != "" && f.listen != "":
+		return errors.New("--listen and --nats exclude each other: give one")
+	case f.jobs < 0:
+		return fmt.Errorf("--jobs %d: give 0 or more", f.jobs)
+	case f.jobs == 0 && f.nats.url == "" && f.listen == "":
+		return errors.New("--jobs 0 leaves all attempts to other workers: give --listen or --nats, by which they come")
+	case f.nats.url == "" && f.listen == "" && f.nats != natsFlags{}:
+		return errors.New("--creds, --token-file and --tls-* need --nats or --listen")
+	case f.listen != "" && (f.nats.creds != "" || f.nats.ca != ""):
+		return errors.New("--creds and --tls-ca are for --nats; --listen takes --token-file, --tls-cert and --tls-key")
+	}
+	return nil
 }
 
 func (a *app) runCommand() *cobra.Command {

@@ -495,7 +495,12 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	if e.DirectoryClaimed {
 		b.stats.DirectoryClaims++
 	}
-	if (e.UserMemory || e.Claimed || e.DirectoryClaimed) && e.Class == schema.ClassAgent && !e.Failed() {
+	if e.Kind == schema.KindJoin && e.Class == schema.ClassAgent {
+		b.stats.AgentsJoined++
+	}
+	// What an open file is written is an event of its own, with the file.
+	named := e.Kind != schema.KindOpen || e.Changes()
+	if named && (e.UserMemory || e.Claimed || e.DirectoryClaimed) && e.Class == schema.ClassAgent && !e.Failed() {
 		for _, how := range e.Touches() {
 			if how&schema.AccessModify != 0 {
 				b.stats.DoubtfulChanges++

@@ -298,6 +298,12 @@ func TestDoubtfulChanges(t *testing.T) {
 		"claimed, and an open for reading": {func(e *kernel.Event) {
 			e.Claimed, e.Kind, e.Syscall = true, schema.KindOpen, "open"
 		}, 0},
+		"claimed, and an open for writing": {func(e *kernel.Event) { // what is written is told with the file
+			e.Claimed, e.Kind, e.Syscall, e.Flags = true, schema.KindOpen, "open", 1
+		}, 0},
+		"claimed, and an open that empties": {func(e *kernel.Event) {
+			e.Claimed, e.Kind, e.Syscall, e.Flags = true, schema.KindOpen, "open", 0o1001
+		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, _ := collect(t, Options{})

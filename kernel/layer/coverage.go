@@ -23,6 +23,8 @@ func coverage(a Account) []schema.Coverage {
 		"process": {
 			spot("long_arguments", "arguments beyond 128 KiB and environment names beyond 8 KiB of an execution",
 				s.CutArguments > 0),
+			spot("moved_tasks", "what tasks do before they are moved into the session, and after they are moved out",
+				a.Report.LeftCgroup > 0 || !a.Foreign && s.AgentsJoined > 0),
 			spot("kernel_helpers", "what programs do that the kernel starts itself, for a call of the run or because "+
 				"the run has named them (request-key, modprobe, core_pattern, release_agent, ...); they are named",
 				s.Reach.Helpers+s.Reach.StartedTimes > 0),

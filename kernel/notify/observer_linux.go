@@ -1150,20 +1150,6 @@ func (o *Observer) listens(e *kernel.Event, p *process, n *notification) {
 	o.emit(e)
 }
 
-// set sets the address of an event.
-func (b *bound) set(e *kernel.Event) {
-	e.Value, e.UserMemory = b.name, b.name != ""
-	own, peer := b.local, netip.AddrPort{}
-	ownVsock, peerVsock := b.vsock, kernel.VsockAddr{}
-	if e.Kind != schema.KindBind && e.Kind != schema.KindListen {
-		own, peer, ownVsock, peerVsock = peer, own, peerVsock, ownVsock
-	}
-	e.SetEnds(b.family, 0, own, peer)
-	if b.family == unix.AF_VSOCK {
-		e.SetVsock(ownVsock, peerVsock)
-	}
-}
-
 // address reads a struct sockaddr.
 func (o *Observer) address(e *kernel.Event, p *process, at uint64, length int) (*bound, bool) {
 	var b [128]byte // size of struct sockaddr_storage: the kernel refuses more

@@ -1,10 +1,12 @@
 package binding
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -839,4 +841,235 @@ func (c *Correlator) Tree(pid uint32, now func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trees.put(pid, member{root: pid, since: now()})
+}
+
+// Model makes a Correlator take in proposals. It is called before the first Bind.
+func (c *Correlator) Model(m Model) { c.model = &m }
+
+// Proposed tells of a tool call whose last byte was passed on to the agent at a time, and returns a number for
+// Recorded. args is JSON, or nil.
+func (c *Correlator) Proposed(id, tool string, args []byte, at int64) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.proposals) >= MaxCalls {
+		c.lost++
+		return -1
+	}
+	p := &proposal{id: id, tool: tool, args: canonical(args), command: commandOf(args)}
+	c.proposals = append(c.proposals, p)
+	if c.model != nil && c.model.Opens {
+		if id == "" {
+			id = fmt.Sprintf("proposal-%d", len(c.proposals)-1)
+		}
+		if k := c.call(id); k != nil && !k.ended {
+			p.own, k.proposed = k, true
+			k.tool = cmp.Or(k.tool, tool)
+			c.begin(k, exactly(at), byModel)
+		}
+	}
+	return len(c.proposals) - 1
+}
+
+// Recorded tells which line of the model layer has a proposal.
+func (c *Correlator) Recorded(number int, seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if number >= 0 {
+		c.proposals[number].seq = &seq
+	}
+}
+
+// Answered tells that a request brought the result of a call at a time. If no proposal has the id, it is the first call
+// of the tool that has none: Gemini CLI gives such calls ids of its own.
+func (c *Correlator) Answered(id, tool string, at int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.proposals, func(p *proposal) bool { return id != "" && p.id == id })
+	if i < 0 {
+		i = slices.IndexFunc(c.proposals, func(p *proposal) bool { return p.id == "" && p.tool == tool && !p.answered })
+	}
+	if i < 0 || c.proposals[i].answered {
+		return
+	}
+	p := c.proposals[i]
+	p.answered = true
+	if k := p.own; k != nil && k.begun == byModel && !k.ended {
+		c.end(k, exactly(at))
+	}
+}
+
+// Arguments tells the arguments of a call, as JSON.
+func (c *Correlator) Arguments(id string, args []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.calls[id]; k != nil && k.args == nil {
+		k.args = canonical(args)
+	}
+}
+
+// join finds the proposal of each call that somebody told of: by its id, else by the tool's name and equal arguments or
+// the same shell command, in order.
+func (c *Correlator) join() {
+	for _, p := range c.proposals {
+		k := p.own
+		if p.id != "" {
+			k = c.calls[p.id]
+		}
+		if k != nil && k.proposal == nil {
+			k.proposal, k.matchedBy = p, schema.MatchedByID
+			p.called = k
+		}
+	}
+	alike := []func(p *proposal, k *call) bool{
+		func(p *proposal, k *call) bool {
+			return sameTool(p.tool, k.tool) && p.args != nil && bytes.Equal(p.args, k.args)
+		},
+		func(p *proposal, k *call) bool {
+			_, command, found := strings.Cut(k.argv, "\x00")
+			return found && p.command == command && command != ""
+		},
+	}
+	for _, same := range alike {
+		for _, k := range c.order {
+			if k.proposal != nil || !k.reported() {
+				continue
+			}
+			i := slices.IndexFunc(c.proposals, func(p *proposal) bool {
+				return (p.called == nil || !p.called.reported()) && same(p, k)
+			})
+			if i < 0 {
+				continue
+			}
+			p := c.proposals[i]
+			if own := p.called; own != nil {
+				own.proposal, own.moved = nil, true // its events are those of the call that somebody told of
+			}
+			k.proposal, k.matchedBy, p.called = p, schema.MatchedByArguments, k
+		}
+	}
+}
+
+// chain lists where proposals and calls differ.
+func (c *Correlator) chain(r *schema.CorrelationReport) {
+	told := slices.ContainsFunc(c.order, (*call).reported)
+	for _, p := range c.proposals {
+		k := p.called
+		if k != nil && k.reported() {
+			if k.matchedBy == schema.MatchedByID && k.args != nil && p.args != nil && !bytes.Equal(k.args, p.args) {
+				r.ArgumentsDiffer = append(r.ArgumentsDiffer,
+					schema.Proposal{ToolCallID: k.id, Tool: p.tool, ModelSeq: p.seq})
+			}
+			continue
+		}
+		// Who tells of some tools alone, as an MCP server does, says nothing of the others.
+		if c.sdk || told && !p.answered {
+			r.ProposedNotCalled = append(r.ProposedNotCalled,
+				schema.Proposal{ToolCallID: p.id, Tool: p.tool, ModelSeq: p.seq})
+		}
+	}
+	for _, k := range c.order {
+		if k.reported() && k.proposal == nil {
+			r.CalledNotProposed = append(r.CalledNotProposed, schema.Proposal{ToolCallID: k.id, Tool: k.tool})
+		}
+	}
+}
+
+// executed takes in an exec that no call has. c.mu is held.
+func (c *Correlator) executed(e *schema.KernelEvent) {
+	argv := joined(e.Argv)
+	by := c.trees.of(e)
+	if argv == "" || e.Truncated&schema.FieldArgv != 0 || by.shell.claimed() {
+		return
+	}
+	if len(argv) > agentlog.MaxArgv {
+		argv = "" // no line can say it; the process may become another shell
+	}
+	s := &command{argv: argv, pid: e.PID, at: e.TNS, parent: by.shell}
+	by.shell = s
+	if by.since == 0 {
+		by.since = e.TNS
+	}
+	c.trees.put(e.PID, by)
+	if c.trees.of(e).shell != s {
+		return // no room: nothing would be known to be of it
+	}
+	c.shells.calls = slices.DeleteFunc(c.shells.calls, func(k *call) bool { return k.ended && k.end.At < e.TNS })
+	for i, k := range c.shells.calls {
+		if k.argv == argv && argv != "" && e.TNS >= k.start.At-patience {
+			c.shells.calls = slices.Delete(c.shells.calls, i, i+1)
+			c.claim(k, s)
+			return
+		}
+	}
+	if len(c.shells.execs) == maxShells {
+		c.shells.execs[0].argv = "" // its processes may refer to it for long
+		c.shells.execs = slices.Delete(c.shells.execs, 0, 1)
+	}
+	c.shells.execs = append(c.shells.execs, s)
+}
+
+// runs takes in what command a call runs that has begun. c.mu is held.
+func (c *Correlator) runs(k *call, args []string) {
+	argv := joined(args)
+	if argv == "" || k.argv != "" || k.ended || !k.started {
+		return
+	}
+	k.argv, c.shells.said = argv, true
+	c.shells.execs = slices.DeleteFunc(c.shells.execs, func(s *command) bool {
+		return s.claimed() || s.at < k.start.At-patience
+	})
+	for i, s := range c.shells.execs {
+		if s.argv == argv && s.at <= k.start.At {
+			c.shells.execs = slices.Delete(c.shells.execs, i, i+1)
+			c.claim(k, s)
+			return
+		}
+	}
+	if len(c.shells.calls) == maxShells {
+		c.shells.calls = slices.Delete(c.shells.calls, 0, 1)
+	}
+	c.shells.calls = append(c.shells.calls, k)
+}
+
+// claim makes a command a call's, which began with it, or with the shell that the same
+// process was before.
+func (c *Correlator) claim(k *call, s *command) {
+	for s.parent != nil && s.parent.pid == s.pid {
+		s = s.parent
+	}
+	k.shell, s.call = s, k
+	if s.at < k.start.At {
+		k.start = agentlog.Arrival{After: s.at - 1, At: s.at} // the exec itself is within
+	}
+	c.release(func(d *deferred) bool { return d.by.shell.claimed() })
+}
+
+// hold keeps an event back while a line may still say whose it is, and reports whether it does. c.mu is held.
+func (c *Correlator) hold(e *schema.KernelEvent, by member, sure bool) bool {
+	if !by.shell.waits(e.TNS) || e.Kind == schema.KindExec && !c.began {
+		return false
+	}
+	if !c.shells.said { // perhaps the agent never says it
+		var room [maxFound]*call
+		if len(c.candidates(room[:0], by, e.TNS, e.TNS, &sure)) > 0 {
+			return false
+		}
+	}
+	if len(c.shells.waiting) == maxWaiting {
+		oldest := 0
+		c.release(func(*deferred) bool { oldest++; return oldest <= maxWaiting/2 })
+	}
+	c.shells.waiting = append(c.shells.waiting, later(e, by, sure))
+	return true
+}
+
+// release judges the events that wait no longer; nil: all of them.
+func (c *Correlator) release(which func(*deferred) bool) {
+	c.shells.waiting = slices.DeleteFunc(c.shells.waiting, func(d deferred) bool {
+		if which != nil && !which(&d) {
+			return false
+		}
+		c.judge(&d.e, d.by, d.sure)
+		return true
+	})
 }

@@ -278,32 +278,3 @@ func (p *purse) limitsHit() []string {
 	defer p.mu.Unlock()
 	return slices.Clone(p.hit)
 }
-
-// usage is what the answer has said so far of what it used, by which model, and whether it has ended.
-func (x *exchange) usage() (u schema.ModelUsage, model string, ended bool) {
-	x.mu.Lock()
-	header, body, size, ended := x.responseHeader, x.response.reader(), x.response.size, x.ended
-	x.mu.Unlock()
-	if header == nil {
-		return u, "", ended
-	}
-	text, _ := decoded(body, size, header.Get("Content-Encoding"))
-	a := wire.Read(x.api, header.Get("Content-Type"), bytes.NewReader(text))
-	return schema.ModelUsage(a.Usage), a.Model, ended
-}
-
-// charged is what counts of an answer that has ended. Where it ended before it said what it used, a byte stands for a
-// token: an agent that leaves early must not get more than its budget.
-func (x *exchange) charged(u *schema.ModelUsage) *schema.ModelUsage {
-	if x.status != http.StatusOK && (x.status != 0 || x.failure != schema.ModelErrorLeft) {
-		return &schema.ModelUsage{}
-	}
-	c := *u
-	if c.InputTokens == nil {
-		c.InputTokens = new(x.sent.size)
-	}
-	if c.OutputTokens == nil {
-		c.OutputTokens = new(x.response.size)
-	}
-	return &c
-}

@@ -331,17 +331,6 @@ func (e *Endpoint) decides(x *exchange) bool {
 	return x.api == wire.Responses || counts(x.api) && (e.purse != nil || e.cfg.DenyProviderTools)
 }
 
-// receive reads all of a request's body. Nothing is kept of one that somebody without the token sent.
-func (x *exchange) receive(body io.Reader, why *refusal) error {
-	if why != nil && why.word == schema.ModelRefusedCredential {
-		n, err := io.Copy(io.Discard, body)
-		x.sent.size = n
-		return err
-	}
-	_, err := io.Copy(writer(x.sent.write), body)
-	return cmp.Or(err, x.sent.err)
-}
-
 // writer is a function that takes in all bytes.
 type writer func([]byte)
 
@@ -402,19 +391,6 @@ func (e *Endpoint) check(x *exchange) (why *refusal) {
 
 // notClear is what is wrong with a body that other readers may take for something else.
 const notClear = "cannot be read: send JSON without repeated names, without a content encoding or with gzip or zstd"
-
-// read is what the request says, and its body without a content encoding. What it says is empty after an error.
-func (x *exchange) read() (q *wire.Request, body jsontext.Value, err error) {
-	q = &wire.Request{}
-	if body, err = decoded(x.sent.reader(), x.sent.size, x.encoding); err == nil {
-		q = wire.ReadRequest(x.api, body)
-	}
-	if x.model != "" {
-		q.Model = x.model
-	}
-	q.Stream = q.Readable && (q.Stream || x.stream)
-	return q, body, err
-}
 
 // replay answers a request from the bundle.
 func (e *Endpoint) replay(w http.ResponseWriter, x *exchange) {
@@ -489,20 +465,6 @@ func (e *Endpoint) mayAsk(r *http.Request, route *Route) bool {
 		}
 	}
 	return len(all) > 0
-}
-
-// rewrite makes the request to the provider.
-func (r *Route) rewrite(p *httputil.ProxyRequest) {
-	x := p.In.Context().Value(exchangeKey{}).(*exchange)
-	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = r.Upstream.Scheme, r.Upstream.Host, r.Upstream.Host
-	p.Out.URL.Path, p.Out.URL.RawPath, p.Out.URL.User = r.Upstream.Path+x.path, "", nil
-	p.Out.URL.RawQuery = p.In.URL.RawQuery
-	r.authorize(p.Out)
-	p.Out.Trailer = nil
-	for _, name := range []string{"Connection", "Upgrade"} { // it goes on as HTTP
-		p.Out.Header.Del(name)
-	}
-	p.Out.Header.Set("Accept-Encoding", "identity")
 }
 
 // unreachable answers a request that the provider did not.

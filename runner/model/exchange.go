@@ -2,13 +2,18 @@ package model
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"sort"
 	"sync"
 	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/model/wire"
 	"github.com/assay-run/assay-run/schema"
@@ -81,6 +86,67 @@ func (x *exchange) completed(offset int64) int64 {
 		i = len(marks)
 	}
 	return marks[i-1].at
+}
+
+// usage is what the answer has said so far of what it used, by which model, and whether it has ended.
+func (x *exchange) usage() (u schema.ModelUsage, model string, ended bool) {
+	x.mu.Lock()
+	header, body, size, ended := x.responseHeader, x.response.reader(), x.response.size, x.ended
+	x.mu.Unlock()
+	if header == nil {
+		return u, "", ended
+	}
+	text, _ := decoded(body, size, header.Get("Content-Encoding"))
+	a := wire.Read(x.api, header.Get("Content-Type"), bytes.NewReader(text))
+	return schema.ModelUsage(a.Usage), a.Model, ended
+}
+
+// charged is what counts of an answer that has ended. Where it ended before it said what it used, a byte stands for a
+// token: an agent that leaves early must not get more than its budget.
+func (x *exchange) charged(u *schema.ModelUsage) *schema.ModelUsage {
+	if x.status != http.StatusOK && (x.status != 0 || x.failure != schema.ModelErrorLeft) {
+		return &schema.ModelUsage{}
+	}
+	c := *u
+	if c.InputTokens == nil {
+		c.InputTokens = new(x.sent.size)
+	}
+	if c.OutputTokens == nil {
+		c.OutputTokens = new(x.response.size)
+	}
+	return &c
+}
+
+// receive reads all of a request's body. Nothing is kept of one that somebody without the token sent.
+func (x *exchange) receive(body io.Reader, why *refusal) error {
+	if why != nil && why.word == schema.ModelRefusedCredential {
+		n, err := io.Copy(io.Discard, body)
+		x.sent.size = n
+		return err
+	}
+	_, err := io.Copy(writer(x.sent.write), body)
+	return cmp.Or(err, x.sent.err)
+}
+
+// read is what the request says, and its body without a content encoding. What it says is empty after an error.
+func (x *exchange) read() (q *wire.Request, body jsontext.Value, err error) {
+	q = &wire.Request{}
+	if body, err = decoded(x.sent.reader(), x.sent.size, x.encoding); err == nil {
+		q = wire.ReadRequest(x.api, body)
+	}
+	if x.model != "" {
+		q.Model = x.model
+	}
+	q.Stream = q.Readable && (q.Stream || x.stream)
+	return q, body, err
+}
+
+// digest is the same for equal requests.
+func (x *exchange) digest() [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s\n", x.method, x.rawPath)
+	_, _ = io.Copy(h, x.sent.reader())
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // memory bounds what all passages of an endpoint hold, in bytes: in memory and in files.

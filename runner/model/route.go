@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
@@ -219,4 +220,18 @@ func (r *Route) environment(address, token string) (set, drop []string) {
 		}
 	}
 	return set, drop
+}
+
+// rewrite makes the request to the provider.
+func (r *Route) rewrite(p *httputil.ProxyRequest) {
+	x := p.In.Context().Value(exchangeKey{}).(*exchange)
+	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = r.Upstream.Scheme, r.Upstream.Host, r.Upstream.Host
+	p.Out.URL.Path, p.Out.URL.RawPath, p.Out.URL.User = r.Upstream.Path+x.path, "", nil
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	r.authorize(p.Out)
+	p.Out.Trailer = nil
+	for _, name := range []string{"Connection", "Upgrade"} { // it goes on as HTTP
+		p.Out.Header.Del(name)
+	}
+	p.Out.Header.Set("Accept-Encoding", "identity")
 }

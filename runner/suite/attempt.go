@@ -182,19 +182,6 @@ func Decide(res *schema.Result, rulesBroken string) Decision {
 	return Decision{schema.SuiteFailed, "", "the run ended as " + res.Outcome}
 }
 
-// judge makes the verdict of a try of what its bundle proves.
-func (e *Examined) judge(v *schema.SuiteTry) {
-	res := e.Result
-	d := Decide(res, e.Broken)
-	v.Verdict, v.Class, v.Reason = d.Verdict, d.Class, d.Reason
-	v.Identity, v.KernelState = e.Identity, res.KernelState
-	v.Suspicions, v.Unknown = e.Suspicions, e.Unknown
-	if res.Timings.ChildNS != nil {
-		v.Seconds = new(float64(*res.Timings.ChildNS) / 1e9)
-	}
-	v.Tokens, v.Cost = used(res.Model)
-}
-
 // used is what the answers of models say of tokens and cost; nil where one does not say, or there is no gateway.
 func used(m *schema.ModelTotals) (tokens *int64, cost *float64) {
 	if m == nil {

@@ -83,6 +83,19 @@ type Examined struct {
 	Unknown    []string
 }
 
+// judge makes the verdict of a try of what its bundle proves.
+func (e *Examined) judge(v *schema.SuiteTry) {
+	res := e.Result
+	d := Decide(res, e.Broken)
+	v.Verdict, v.Class, v.Reason = d.Verdict, d.Class, d.Reason
+	v.Identity, v.KernelState = e.Identity, res.KernelState
+	v.Suspicions, v.Unknown = e.Suspicions, e.Unknown
+	if res.Timings.ChildNS != nil {
+		v.Seconds = new(float64(*res.Timings.ChildNS) / 1e9)
+	}
+	v.Tokens, v.Cost = used(res.Model)
+}
+
 // Config is what a Coordinator needs.
 type Config struct {
 	File *File

@@ -4,10 +4,19 @@ package suite
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -131,6 +140,43 @@ func (h *History) Verdict() *schema.SuiteTry {
 		return nil
 	}
 	return last
+}
+
+// Again is a command of sh that repeats an attempt by hand, in a new directory "again" with a copy of the task's
+// workspace. dir is the suite's directory, and program assay-run.
+func (h *History) Again(dir, program string) (string, error) {
+	if h.Inputs == "" || !filepath.IsLocal(h.Inputs) {
+		return "", errors.New("what it was given is not kept")
+	}
+	inputs, err := filepath.Abs(filepath.Join(dir, h.Inputs))
+	if err != nil {
+		return "", err
+	}
+	data, err := strict.ReadFile(filepath.Join(inputs, inputsWork), maxFile)
+	if err != nil {
+		return "", err
+	}
+	w := &Work{Spec: &runner.Spec{}}
+	if err := json.Unmarshal(data, w); err != nil {
+		return "", err
+	}
+	from := "mkdir again"
+	if info, err := os.Stat(w.Workspace); w.Workspace != "" && err == nil && info.IsDir() {
+		from = "cp -a " + quoted(w.Workspace) + " again"
+	} else if w.Workspace != "" {
+		from += " && tar -xf " + quoted(w.Workspace) + " -C again"
+	}
+	env := []string{"env -i"}
+	for _, kv := range environ(w.Env) {
+		name, _, _ := strings.Cut(kv, "=")
+		env = append(env, name+`="$`+name+`"`)
+	}
+	slices.Sort(env[1:])
+	run := []string{quoted(program), "run", "--spec", quoted(filepath.Join(inputs, inputsSpec)),
+		"--env", EnvAttempt + "=" + strconv.Itoa(h.Attempt.Attempt),
+		"--env", quoted(EnvPromptFile + "=" + filepath.Join(inputs, inputsPrompt)), "--workdir", "again",
+		"-o", "again.tar.gz"}
+	return from + " && \\\n" + strings.Join(env, " ") + " \\\n" + strings.Join(run, " "), nil
 }
 
 func (s *Status) count(h *History) {
