@@ -3,6 +3,7 @@ package layer
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,78 @@ func TestCompleteIsEarned(t *testing.T) {
 		if h.NetworkEndpointClaimScope != schema.DiagnosticOnly {
 			t.Errorf("%s: the scope is %s", name, h.NetworkEndpointClaimScope)
 		}
+	}
+}
+
+// Whatever a run is known to have used is one of two things: it can hide something, and the layer is not complete, or
+// it limits what is known of lines that say so themselves.
+func TestUsedBlindSpotsArePartialOrMarked(t *testing.T) {
+	// What the lines of these details say or lack.
+	details := map[string]string{
+		"user_memory":         "path_source is user_memory",
+		"claimed":             "arguments is claimed",
+		"reused_descriptors":  "arguments is claimed",
+		"claimed_directories": "directory is claimed",
+		"mapped_bytes":        "mmap_shared has no bytes",
+		"times":               "utime has no times",
+		"handed_sockets":      "foreign_socket has no bytes",
+		"endpoint_bytes":      "flow has no pid",
+		"quic_names":          "flow has no name",
+		"pointed_data":        "capset, ptrace and bpf have the call's numbers alone",
+		"unparsed":            "marks has unreadable",
+		"forgotten_names":     "the line has an address without a name",
+	}
+	// A run that did everything: each number of its account is one.
+	a := earned()
+	fill(reflect.ValueOf(&a).Elem())
+	h := judge(a)
+	if h.KernelLayer == schema.Complete {
+		t.Error("a run that used every blind spot has a complete layer")
+	}
+	for _, c := range h.Coverage {
+		for _, s := range c.KnownBlindSpots {
+			if s.Exercised == nil || !*s.Exercised {
+				continue
+			}
+			says, limit := details[s.ID]
+			if limit == (len(s.Hides) > 0) {
+				t.Errorf("%s hides %q, and its lines say %q", s.ID, s.Hides, says)
+			}
+			delete(details, s.ID)
+			one := used([]schema.Coverage{{KnownBlindSpots: []schema.BlindSpot{s}}})
+			if partial := len(one) == 1 && strings.HasSuffix(one[0].Message, s.Name); partial == limit {
+				t.Errorf("%s alone gives %+v", s.ID, one)
+			}
+		}
+	}
+	for id := range details {
+		t.Errorf("nothing uses %s", id)
+	}
+}
+
+// fill makes each number of v one and each flag true, except the tier, in structures and arrays.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fill(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && v.Type().Field(i).Name != "Tier" {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i))
+		}
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1)
 	}
 }
 
