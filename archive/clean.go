@@ -19,28 +19,26 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// cleaner takes the secrets out of members that were written before. What the members
-// say about each other holds afterwards as it did before: the digests of blobs, the
-// checkpoints, the sizes of what was captured. It is used once.
+// cleaner removes secrets from members that are already written. What the members say about each other stays true: the
+// digests of blobs, the checkpoints, the sizes of captures. It is used once.
 type cleaner struct {
 	memberReader
 	r   *redact.Redactor
 	out *scratch
 
-	points    checkpoints // as the lifecycle had them
-	layers    map[string]map[uint64]schema.LayerTree
-	members   map[string]map[int64]schema.MemberBytes // the same of what is written now
-	integrity schema.Integrity
-	blobs     []string         // what a turn says of a blob, and what it shall say
-	grown     map[string]int64 // bytes by which a capture became longer
-	lost      map[string]uint64
-	dropped   []string // members that secrets could not be taken out of
-	patched   *patched // nil: there is no patch
-	lostBlobs map[string]bool
+	points    checkpoints                             // of the old members
+	layers    map[string]map[uint64]schema.LayerTree  // of the new layers, by the old checkpoints' lines
+	members   map[string]map[int64]schema.MemberBytes // of the new captures, by the old checkpoints' bytes
+	integrity schema.Integrity                        // of the new members
+	blobs     []string                                // pairs of old and new text about a blob in a turn
+	grown     map[string]int64                        // bytes by which a capture became longer
+	lost      map[string]uint64                       // lines of dropped layers
+	dropped   []string                                // members that secrets could not be removed from
+	patched   *patched                                // nil without a patch
+	lostBlobs map[string]bool                         // names of blobs that have another name now or none
 }
 
-// memberReader reads members that were written before, and collects which of them are
-// not what the recorder wrote.
+// memberReader reads written members and collects which of them somebody has changed since.
 type memberReader struct {
 	ctx      context.Context
 	tampered []Tampered
@@ -56,8 +54,7 @@ func newCleaner(ctx context.Context, r *redact.Redactor, out *scratch, runID str
 	}
 }
 
-// clean returns the members without secrets, and what was taken out. The documents
-// are in memory then.
+// clean returns the members without secrets, and what was removed. It returns the documents in memory.
 func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 	total, rules, fields := c.r.Counts()
 	fail := func(err error) ([]source, schema.Removal, error) {
@@ -76,7 +73,7 @@ func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 	}
 	var done []source
 	have := map[string]bool{}
-	// A kind comes after the kinds that it describes.
+	// Each kind comes after those that it describes.
 	for _, kind := range []struct {
 		is    func(string) bool
 		clean func(source) (source, error)
@@ -94,7 +91,7 @@ func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 			if err != nil {
 				return fail(err)
 			}
-			if clean.path != "" && !have[clean.path] { // two blobs may be the same now
+			if clean.path != "" && !have[clean.path] { // two blobs may have become equal
 				done = append(done, clean)
 				have[clean.path] = true
 			}
@@ -126,7 +123,7 @@ func (c *cleaner) since(total uint64, rules, fields map[string]uint64) schema.Re
 		Dropped: c.dropped}
 }
 
-// read has f read a member, and notes where it is not what the recorder wrote.
+// read calls f with a reader of a member, and notes if the member was changed.
 func (m *memberReader) read(src source, f func(io.Reader) error) error {
 	if err := m.ctx.Err(); err != nil {
 		return err
@@ -155,8 +152,8 @@ func (m *memberReader) read(src source, f func(io.Reader) error) error {
 	return nil
 }
 
-// lines calls f with each line of a layer. One that is not whole, at the end or since
-// it is longer than any that is written, comes in parts.
+// lines calls f with each line of a layer. A line without an end, or longer than MaxLine, comes in parts that are not
+// whole.
 func (m *memberReader) lines(src source, f func(line []byte, whole bool) error) error {
 	return m.read(src, func(r io.Reader) error {
 		in := bufio.NewReaderSize(r, MaxLine+1)
@@ -182,13 +179,11 @@ func (c *cleaner) capture(src source) (source, error) {
 	if src.path == schema.PatchPath {
 		return c.patch(src)
 	}
-	due := slices.Sorted(func(yield func(int64) bool) {
-		for _, m := range c.points.members[src.path] {
-			if !yield(m.Bytes) {
-				return
-			}
-		}
-	})
+	var due []int64
+	for _, m := range c.points.members[src.path] {
+		due = append(due, m.Bytes)
+	}
+	slices.Sort(due)
 	state := newBytesCheck(nil)
 	clean, err := c.out.member(src.path, func(w io.Writer) error {
 		to := c.writer(src.path, nopClose{io.MultiWriter(w, state)})
@@ -247,7 +242,7 @@ type nopClose struct{ io.Writer }
 
 func (nopClose) Close() error { return nil }
 
-// writer takes the secrets out of a capture on its way to w.
+// writer removes the secrets from a capture on its way to w.
 func (c *cleaner) writer(path string, w io.WriteCloser) io.WriteCloser {
 	if path == schema.TerminalPath {
 		return &castWriter{r: c.r, text: c.r.Pieces(path), w: w}
@@ -255,7 +250,7 @@ func (c *cleaner) writer(path string, w io.WriteCloser) io.WriteCloser {
 	return c.r.Writer(path, w)
 }
 
-// holds reports whether a known secret stands in a member.
+// holds reports whether a member contains a known secret.
 func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
 	longest := r.Longest()
 	switch {
@@ -282,12 +277,12 @@ func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
 		if left == 0 || err != nil {
 			return false, ignoreEnd(err)
 		}
-		keep := max(0, longest-1) // a secret may go on in what comes
+		keep := max(0, longest-1) // a secret may continue in the next part
 		buf = buf[:copy(buf, buf[max(0, len(buf)-keep):])]
 	}
 }
 
-// ignoreEnd takes the end of a member that is shorter than it was for its end.
+// ignoreEnd is nil for the errors at the end of a member, which may be shorter than it was.
 func ignoreEnd(err error) error {
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -295,8 +290,8 @@ func ignoreEnd(err error) error {
 	return err
 }
 
-// document cleans a JSON member. One that a bundle can do without is dropped where it
-// would not be valid without a secret.
+// document cleans a JSON member. If it would not be valid without a secret, it is dropped, or an error if every bundle
+// needs it.
 func (c *cleaner) document(src source) (source, error) {
 	data := src.data
 	if data == nil {
@@ -329,7 +324,7 @@ func (c *cleaner) document(src source) (source, error) {
 	return source{path: src.path, size: int64(len(clean)), data: clean}, nil
 }
 
-// surface cleans the names of a surface, which are sets in order.
+// surface cleans the names of a surface, which are sorted sets.
 func (c *cleaner) surface(data []byte) ([]byte, error) {
 	s := schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0}
 	lists := map[string]*[]string{
@@ -348,7 +343,7 @@ func (c *cleaner) surface(data []byte) ([]byte, error) {
 		*lists[list] = append(*lists[list], clean)
 	})
 	if err != nil || !changed {
-		return data, nil // what is at fault with it, verify tells
+		return data, nil // if it is invalid, verify says so
 	}
 	for _, list := range lists {
 		slices.Sort(*list)
@@ -373,7 +368,7 @@ func (c *cleaner) account(done []source) error {
 				case s == nil:
 				case gone(path):
 					s.Captured, s.RedactedBytes, s.Truncated = 0, 0, s.Bytes > 0
-				case path != schema.TerminalPath: // which counts the bytes of the output
+				case path != schema.TerminalPath: // whose numbers count the bytes of the output
 					s.Captured, s.RedactedBytes = s.Captured+c.grown[path], s.RedactedBytes+c.grown[path]
 				}
 			}
@@ -405,7 +400,7 @@ func (c *cleaner) account(done []source) error {
 }
 
 func changedBelow(c *cleaner, dir string) bool {
-	below := func(path string) bool { return len(path) > len(dir) && path[:len(dir)] == dir }
+	below := func(path string) bool { return strings.HasPrefix(path, dir) }
 	for path, n := range c.grown {
 		if n != 0 && below(path) {
 			return true
@@ -445,12 +440,11 @@ func (c *cleaner) tell(sources []source, removal schema.Removal, receipt func(*s
 	})
 }
 
-// CodeSecretDropped is the code of the reason in observation-health.json for a member
-// that was left out since a secret could not be taken out of it.
+// CodeSecretDropped is the code of the reason in observation-health.json for a member that was left out because a secret
+// could not be removed from it.
 const CodeSecretDropped = "secret_dropped"
 
-// layer cleans the lines of a layer. Where a line would not be valid without a secret,
-// the whole layer is emptied.
+// layer cleans the lines of a layer. If a line would not be valid without a secret, the whole layer is emptied.
 func (c *cleaner) layer(src source) (source, error) {
 	decoder := schema.NewLineDecoder(src.path)
 	due := map[uint64]bool{}
@@ -508,7 +502,7 @@ func (c *cleaner) layer(src source) (source, error) {
 	return clean, nil
 }
 
-// values takes the secrets out of what a turn has of a tool: they may be numbers.
+// values removes the secrets from the parameters and the output of a tool in a turn, where they may be numbers.
 func (c *cleaner) values(path string, line []byte) []byte {
 	var out []byte
 	copied := 0
@@ -538,7 +532,7 @@ func (c *cleaner) values(path string, line []byte) []byte {
 	return append(out, line[copied:]...)
 }
 
-// checkpoint updates a lifecycle line that is a checkpoint to what is written now.
+// checkpoint makes a checkpoint line describe the new members.
 func (c *cleaner) checkpoint(line []byte) []byte {
 	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) {
 		return line
@@ -570,8 +564,7 @@ func (c *cleaner) checkpoint(line []byte) []byte {
 	return bytes.TrimSuffix(out, []byte{'\n'})
 }
 
-// castWriter takes the secrets out of a terminal recording, also those that are split
-// over several of its events.
+// castWriter removes the secrets from a terminal recording, also those that are split over several events.
 type castWriter struct {
 	r    *redact.Redactor
 	text *redact.Pieces
@@ -593,7 +586,7 @@ func (c *castWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// castEvent is the time since the one before, the kind, and the data.
+// castEvent is the time since the event before, the kind, and the data.
 type castEvent [3]any
 
 func (c *castWriter) line(line []byte) error {
@@ -647,8 +640,7 @@ func (c *castWriter) Close() error {
 	return c.w.Close()
 }
 
-// learn goes through all members before any is cleaned: what one shows to be a secret
-// is taken out of the others, too.
+// learn reads all members before any is cleaned: a secret that one member reveals is removed from the others, too.
 func (c *cleaner) learn(sources []source, passes int) error {
 	before := c.r.Known()
 	for _, src := range sources {
@@ -689,7 +681,7 @@ func (c *cleaner) search(src source) error {
 	})
 }
 
-// patch leaves the sections out that hold a secret: in a part of a content, nothing could be replaced.
+// patch leaves out the sections that hold a secret: a part of a content cannot be replaced.
 func (c *cleaner) patch(src source) (source, error) {
 	if err := c.search(src); err != nil {
 		return source{}, err
@@ -710,16 +702,16 @@ func (c *cleaner) patch(src source) (source, error) {
 	return clean, err
 }
 
-// secret reports whether anything is to be taken out of a content, and learns what that is.
+// secret reports whether a content holds a secret, and learns the secret.
 func (c *cleaner) secret(content []byte) bool {
 	return !bytes.Equal(c.r.Text(schema.PatchPath, content), content)
 }
 
-// changes updates workspace/changes.json with what is no longer kept.
+// changes removes from workspace/changes.json what is no longer kept.
 func (c *cleaner) changes(data []byte) []byte {
 	doc, err := schema.ReadWorkspaceChanges(bytes.NewReader(data), nil)
 	if err != nil {
-		return data // what is at fault with it, verify tells
+		return data // if it is invalid, verify says so
 	}
 	have := map[string]bool{}
 	if c.patched != nil {
@@ -798,7 +790,7 @@ func Redact(ctx context.Context, bundle, output string, r *redact.Redactor, opt 
 	return sealed, err
 }
 
-// learnPasses bounds how often a search is repeated with the secrets that the last one found.
+// learnPasses bounds the number of searches, each with the secrets that the last one found.
 const learnPasses = 4
 
 // holdsPatched reports whether a known secret is in a patch, unpacked.

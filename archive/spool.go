@@ -28,8 +28,8 @@ import (
 const reserveBytes = 512 << 10
 
 const (
-	batchInterval = 200 * time.Millisecond // or this old: an event is, with what it waits before, 250 ms at most
-	syncInterval  = time.Second            // dirty files reach the disk this often
+	batchInterval = 200 * time.Millisecond // kernel lines are written this often: 250 ms at most after the event
+	syncInterval  = time.Second            // dirty files are synced this often
 )
 
 // Names inside the spool's state that are no members: they start with a dot.
@@ -39,16 +39,14 @@ const (
 	reserveName = ".reserve"
 )
 
-// Spool is the directory of a live run. It satisfies the runner's Recorder and
-// is safe for concurrent use. Whoever creates it ends it with exactly one of
-// [Spool.Seal] and [Spool.Close]; when the process dies first, [Recover] seals
-// what is there.
+// Spool is the directory of a live run. It satisfies the runner's Recorder and is safe for concurrent use. End it with
+// either [Spool.Seal] or [Spool.Close]. If the process dies before, [Recover] seals it.
 type Spool struct {
 	dir  string // <spool dir>/<run id>
 	run  schema.Run
 	sum  string   // the digest of run.json
 	lock *os.File // run.json, locked while this process lives
-	out  *Output  // where to seal to; nil: by the run's output
+	out  *Output  // where to seal to; nil: the run's output
 
 	redactor  *redact.Redactor // nil: nothing is secret
 	scratch   *scratch         // of a sweep that found something
@@ -65,7 +63,7 @@ type Spool struct {
 	checkpoint func(schema.Checkpoint)
 
 	foundMu sync.Mutex
-	found   []Tampered // so far
+	found   []Tampered // planted files
 
 	full  atomic.Bool // the disk was full: only the end of the run is written
 	lossy sync.Once   // marks run.json once lines were dropped
@@ -81,11 +79,9 @@ type Spool struct {
 // Dir is the spool's directory.
 func (s *Spool) Dir() string { return s.dir }
 
-// Append adds one line to a layer; see the runner's Recorder. Lines of the
-// kernel layer are written in batches, all others at once. An encode that
-// yields nothing, a newline, or more than [MaxLine] loses its line: it is
-// counted as dropped, takes no sequence number, and does not break the layer.
-// Append allocates nothing once the layer's buffer has grown.
+// Append adds one line to a layer; see the runner's Recorder. Lines of the kernel layer are written in batches, all
+// others at once. A line that is empty, has a newline, or is longer than [MaxLine] is counted as dropped and takes no
+// sequence number; the layer goes on. Append allocates nothing once the layer's buffer has grown.
 func (s *Spool) Append(path string, encode func(dst []byte, seq uint64) []byte) error {
 	l := s.layers[path]
 	if l == nil {
@@ -119,10 +115,8 @@ func (s *Spool) Counts(path string) schema.LayerCounts {
 	return schema.LayerCounts{Seen: l.written + l.dropped, Written: l.written, Dropped: l.dropped}
 }
 
-// Create opens a member for bytes that are written piece by piece: captured
-// streams, and of the documents the capability surface, which may be large.
-// The path must be new. The writer is not safe for concurrent use; after a write error
-// it stays broken.
+// Create opens a member for bytes that are written piece by piece: a captured stream, or the capability surface, which
+// may be large. The path must be new. The writer is not safe for concurrent use, and stays broken after a write error.
 func (s *Spool) Create(path string) (io.WriteCloser, error) {
 	document := isDocument(path) && path != schema.SurfacePath
 	if !safePath(path) || isLayer(path) || document || path == schema.ManifestPath {
@@ -172,8 +166,8 @@ func (s *Spool) Close() error {
 
 var errEnded = fmt.Errorf("the spool was sealed or closed before: %w", os.ErrClosed)
 
-// finish stops the flusher, writes what is batched and closes the files. The
-// lock stays held. The second time it does nothing and returns errEnded.
+// finish stops the flusher, writes what is batched and ends the members. The lock stays held. A second call does nothing
+// and returns errEnded.
 func (s *Spool) finish() error {
 	s.mu.Lock()
 	if s.closed {
@@ -212,9 +206,8 @@ func (s *Spool) release() {
 	}
 }
 
-// flusher writes batches when they are old, and syncs dirty files and makes a
-// checkpoint every second.
-// It sleeps while there is nothing to do.
+// flusher writes batches every batchInterval, and syncs files and makes a checkpoint every syncInterval. It sleeps while
+// there is nothing to do.
 func (s *Spool) flusher() {
 	tick := time.NewTicker(batchInterval)
 	defer tick.Stop()
@@ -252,8 +245,8 @@ func (s *Spool) touched() {
 	}
 }
 
-// giveReserve frees the reserved space once, and from then on keeps the disk
-// for the end of the run: it reports whether there is new space. s.mu is held.
+// giveReserve frees the reserved space and reports whether it did; a second call does not. From then on, only the end of
+// the run is written. s.mu is held.
 func (s *Spool) giveReserve() bool {
 	s.full.Store(true)
 	if !s.reserve {
@@ -263,21 +256,19 @@ func (s *Spool) giveReserve() bool {
 	return os.Remove(filepath.Join(s.dir, reserveName)) == nil
 }
 
-// useReserve is giveReserve for a caller without s.mu, and reports what that does.
+// useReserve is giveReserve for a caller that does not hold s.mu.
 func (s *Spool) useReserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.giveReserve()
 }
 
-// ErrExists is returned by [CreateSpool], wrapped with the path, when a spool
-// of that run id is there already: a live run's, or one to recover.
+// ErrExists is returned by [CreateSpool], wrapped with the path, if the run id has a spool already: of a live run, or
+// one to recover.
 var ErrExists = errors.New("a spool of this run exists")
 
-// DefaultSpoolDir is $XDG_STATE_HOME/assay-run/spool, or the same below
-// ~/.local/state, where ~ is $HOME or else, as in a service of systemd's, what the
-// password database says. A relative XDG_STATE_HOME is ignored, as the base
-// directory specification asks.
+// DefaultSpoolDir is assay-run/spool below $XDG_STATE_HOME, or below ~/.local/state if that is not set or, as the XDG
+// base directory specification asks, not absolute. ~ is $HOME, or, as in services of systemd, from the password database.
 func DefaultSpoolDir() (string, error) {
 	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "assay-run", "spool"), nil
@@ -306,10 +297,9 @@ func CreateSpool(dir string, run schema.Run) (*Spool, error) {
 	return s, nil
 }
 
-// StartSpool makes dir/<run.RunID>/ (0700) and puts run.json in it. dir is created when
-// missing. The spool appears under its name complete and locked, so a concurrent recover
-// never meets half of one. It is on its way to the disk: see [Spool.OnDisk]. The error is
-// [ErrExists] when the run id is taken.
+// StartSpool makes dir/<run.RunID>/ (0700), and dir if it is missing, and puts run.json in it. The spool appears under its
+// name complete and locked, so a concurrent recover never finds half of one. It may not be on disk yet: see
+// [Spool.OnDisk]. The error is [ErrExists] if the run id has a spool.
 func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if !safeRunID(run.RunID) {
 		return nil, fmt.Errorf("create spool: run id %q is not 1 to 128 ASCII letters, digits, '_' or '-'", run.RunID)
@@ -396,7 +386,7 @@ func reserveSpace(name string, n int64) error {
 	return errors.Join(allocate(f, n), f.Close())
 }
 
-// emptySpool has no line yet, and its flusher does not run.
+// emptySpool returns a spool without lines, whose flusher does not run.
 func emptySpool(dir string, run schema.Run, lock *os.File) *Spool {
 	s := &Spool{
 		dir: dir, run: run, lock: lock,
@@ -426,8 +416,8 @@ func readRun(f io.Reader) (run schema.Run, err error) {
 	return run, nil
 }
 
-// ErrNotResumable is returned by [ResumeSpool], wrapped with the reason: the run had ended, lines of
-// it could not be written, or its files are not as they were written. [Recover] seals such a spool.
+// ErrNotResumable is returned by [ResumeSpool], wrapped with the reason: the run had ended, lines of it were dropped, or
+// its files were changed. [Recover] seals such a spool.
 var ErrNotResumable = errors.New("the run cannot go on")
 
 // ResumeSpool takes over the spool of a run whose recorder died, so that the run can
@@ -534,8 +524,7 @@ func (s *Spool) resumeDocuments() error {
 	})
 }
 
-// takeSpool locks the spool of a run that nobody records any more, and reads what the
-// run is.
+// takeSpool locks the spool of a run that nobody records any more, and reads its run.json.
 func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, sum string, err error) {
 	spool, lock, err = lockSpool(dir, runID)
 	if err != nil {
@@ -555,9 +544,9 @@ func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, 
 	return spool, lock, run, sum, nil
 }
 
-// flockSoon waits for a lock until no listing of spools holds it in shared mode. An
-// exclusive lock is a recorder's. flockSoon waits for that only a moment, in case the
-// recorder was killed during a fork and its last child is about to exit.
+// flockSoon waits for a lock. Listings of spools hold it in shared mode, for a short time. A recorder holds it in
+// exclusive mode, and then flockSoon gives up after a moment: the recorder may have been killed during a fork, and its
+// last child is about to exit.
 func flockSoon(f *os.File) (err error) {
 	const step, moment, turn = 20 * time.Millisecond, 10, 1500
 	alone := 0
@@ -573,9 +562,8 @@ func flockSoon(f *os.File) (err error) {
 	return err
 }
 
-// AppendBatch adds n lines to a layer, in one write and without another's line
-// between them. encode appends line i as in Append. A batch with a line that
-// Append would refuse is dropped as a whole and takes no sequence number.
+// AppendBatch adds n lines to a layer in one write, with no other line between them. encode appends line i as in Append.
+// If Append would refuse one of them, all are dropped and take no sequence number.
 func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint64, i int) []byte) error {
 	l := s.layers[path]
 	if l == nil {
@@ -601,18 +589,16 @@ func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint
 	return l.flush()
 }
 
-// document is a member that Put wrote. It is sealed from memory where it is small,
-// else from the file.
+// document is a member that Put wrote.
 type document struct {
-	data   []byte
-	file   *os.File // nil with data, and once too many are open
+	data   []byte   // of a small one, which is sealed from memory
+	file   *os.File // of another, to seal from; nil if too many are open
 	ledger *ledger
 }
 
-// Bounds of what is held of documents.
 const (
-	maxHeldDocument = 1 << 20 // bytes of one in memory
-	maxHeldFiles    = 256
+	maxHeldDocument = 1 << 20 // bytes of a document that is held in memory
+	maxHeldFiles    = 256     // open files of documents
 )
 
 func (d *document) close() {
@@ -621,9 +607,8 @@ func (d *document) close() {
 	}
 }
 
-// Put writes a whole document, replacing an earlier one or what Create made. After a crash the
-// spool holds the old or the new one, never half of one. On a full disk it
-// uses the space that the spool set aside.
+// Put writes a whole document, replacing an earlier one or what Create made. After a crash the spool holds either the
+// old or the new one. On a full disk it uses the reserve.
 func (s *Spool) Put(path string, data []byte) error {
 	if !safePath(path) || isLayer(path) || path == schema.RunPath || path == schema.ManifestPath ||
 		path == schema.IntegrityPath {
@@ -649,8 +634,8 @@ func (s *Spool) Put(path string, data []byte) error {
 	return nil
 }
 
-// replace removes a member of this path that Create made. That is a capability surface that was
-// written only in part. Its space is needed on a full disk. s.mu is held.
+// replace removes a member that Create made: a capability surface that was written in part, whose space is needed on a
+// full disk. s.mu is held.
 func (s *Spool) replace(path string) {
 	m := s.members[path]
 	if m == nil {
@@ -695,7 +680,7 @@ func (s *Spool) put(path string, data []byte) (_ *document, err error) {
 	return d, nil
 }
 
-// rename gives a file its name, making its folder. Without a spool it does nothing.
+// rename gives a file its name, and makes the folder if necessary. If the spool was deleted, it does nothing.
 func (s *Spool) rename(from, to string) error {
 	err := os.Rename(from, to)
 	if errors.Is(err, os.ErrNotExist) {
@@ -710,7 +695,7 @@ func (s *Spool) rename(from, to string) error {
 	return err
 }
 
-// openFile opens a member's file, making its folder.
+// openFile opens a member's file, and makes its folder if necessary.
 func (s *Spool) openFile(path string, flag int) (*os.File, error) {
 	f, err := s.create(filepath.Join(s.dir, filepath.FromSlash(path)), flag)
 	if err != nil {
@@ -719,7 +704,7 @@ func (s *Spool) openFile(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// planted notes a file that stood in the place of one of the recorder's.
+// planted notes a file of somebody else's at the path of a member.
 func (s *Spool) planted(name string) {
 	rel, err := filepath.Rel(s.dir, name)
 	if err != nil {
@@ -745,7 +730,7 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 		}
 		f, err = open()
 	}
-	// Who deletes the spool, or makes it again, can be faster at each of these calls.
+	// Somebody can delete the spool or make it again between any two of these calls.
 	overtaken := func() bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) }
 	if overtaken() && isThere(s.dir) {
 		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
@@ -776,8 +761,7 @@ func (s *Spool) OnCheckpoint(f func(schema.Checkpoint)) {
 	s.checkpoint = f
 }
 
-// makeCheckpoint reports what has grown since last, and updates last. Growth of the lifecycle
-// layer alone, which holds the checkpoints, makes no checkpoint.
+// makeCheckpoint reports what has grown since last, and updates last. The line of the last checkpoint does not count.
 func (s *Spool) makeCheckpoint(last map[string]uint64) {
 	s.mu.Lock()
 	f, members := s.checkpoint, maps.Clone(s.members)
@@ -809,14 +793,12 @@ func (s *Spool) makeCheckpoint(last map[string]uint64) {
 	f(c)
 }
 
-// Redact has Seal look for the secrets that r knows in all that it is about to seal:
-// one may have become known when it was on disk already. What Seal finds is taken out,
-// and the receipt tells; a member that it cannot be taken out of is dropped. Nil looks
-// for nothing. It is called before Seal.
+// Redact makes Seal remove the secrets that r knows: r may have learned one that was on disk already. The receipt counts
+// them; a member from which one cannot be removed is dropped. Nil removes nothing. Call it before Seal.
 func (s *Spool) Redact(r *redact.Redactor) { s.redactor = r }
 
-// sweep is the last search before sealing. It returns the members to seal, what was
-// taken out of them, nil for nothing, and which of them somebody had changed.
+// sweep is the last search before sealing. It returns the members to seal, what was removed from them (nil for nothing),
+// and which of them somebody had changed.
 func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.Removal, []Tampered, error) {
 	found := false
 	for _, src := range sources {
@@ -849,8 +831,7 @@ func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.
 	return clean, &removal, c.tampered, err
 }
 
-// recoveredReceipt is what is known of the redaction of a run whose recorder ended
-// before it wrote its own receipt.
+// recoveredReceipt is the receipt for a run whose recorder died before it wrote its own.
 func recoveredReceipt(run schema.Run) *schema.Redaction {
 	receipt := &schema.Redaction{Mode: schema.RedactionRecovered, ByRule: map[string]uint64{},
 		ByField: map[string]uint64{}}
@@ -864,9 +845,8 @@ func recoveredReceipt(run schema.Run) *schema.Redaction {
 	return receipt
 }
 
-// sweepRecovered takes out of a recovered run what has the shape of a credential, unless it was
-// recorded with redaction disabled. out is nil where nothing was. It is in the output's directory,
-// as the spool's disk may be full.
+// sweepRecovered removes from a recovered run what looks like a credential, unless redaction was disabled for it. out is
+// nil if nothing was found; it is in the output's directory, since the spool's disk may be full.
 func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal,
 	out *scratch, err error) {
 	if run.Redaction == schema.RedactionDisabled {
@@ -897,19 +877,17 @@ func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []
 // .tmp, and the spool stays for [Recover]. Layers and documents that were never
 // written are sealed as empty layers and as what Recover would make of them.
 //
-// What is sealed is what the recorder wrote, by the descriptors that it has held
-// since, whatever became of the names. Bytes that somebody else changed are sealed
-// as they are, and Sealed.Tampered and the bundle tell.
+// Seal reads the descriptors that the recorder wrote to, so deleted or replaced files do not matter. Bytes that somebody
+// changed are sealed as they are, and Sealed.Tampered and the bundle say so.
 func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
-	// A layer that failed has told its writers and counted the loss; its file has whole lines, and is
-	// sealed.
+	// A layer that failed has returned the error and counted the loss. Its file has whole lines and is sealed.
 	if err := s.finish(); errors.Is(err, errEnded) {
 		return Sealed{}, fmt.Errorf("seal run %s: %w", s.run.RunID, err)
 	}
 	defer s.lock.Close()
 	defer s.release()
 	var room sync.WaitGroup
-	// which can take longer than to pack a small run
+	// It can take longer than to pack a small run.
 	room.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) })
 	defer room.Wait()
 	sources, err := s.sources()

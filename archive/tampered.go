@@ -31,9 +31,8 @@ func (t Tampered) String() string {
 // exitTampered is what assay-run exits with when evidence was tampered with.
 const exitTampered = 125
 
-// CodeTampered is the code of the reason in observation-health.json, and of the
-// error in result.json, when [Sealed.Tampered] is not empty; TamperedRemedy is what
-// would have prevented it.
+// CodeTampered is the code of the reason in observation-health.json and of the error in result.json if
+// [Sealed.Tampered] is not empty. TamperedRemedy would have prevented it.
 const CodeTampered = "tampered"
 
 const tamperedVerdict = "the evidence was tampered with during the run, so no verdict holds"
@@ -70,7 +69,7 @@ func markTampered(sources []source, found []Tampered) error {
 	return amend(sources, schema.ResultPath, func(r *schema.Result) { DoubtResult(r, found) })
 }
 
-// DoubtResult makes a result say what was tampered with, as that of a sealed bundle does.
+// DoubtResult makes a result say what was tampered with, as the result in the bundle does.
 func DoubtResult(r *schema.Result, found []Tampered) {
 	if r.Contract != nil {
 		verdict := schema.VerdictInconclusive
@@ -123,10 +122,9 @@ func amend[T any](sources []source, path string, change func(*T)) error {
 	return nil
 }
 
-// genuine separates the members that no recorder of this run makes. Only the recorder itself
-// knows what it made, so in a recovered spool a planted file that the recorder could have made is
-// not detected. It made no stream of a run that captures none, and no output of a check that it
-// did not tell it would start.
+// genuine separates the members that no recorder of this run makes: a stream of a run that captures none, or the output
+// of a check that the lifecycle does not announce. A planted file that the recorder could have made is not detected,
+// since only the recorder knew what it made.
 func genuine(dir string, run schema.Run, sources []source, checked map[string]bool) (kept []source, found []Tampered) {
 	var checks []string
 	if c := readDocument[schema.Contract](dir, run, schema.ContractPath); c != nil {

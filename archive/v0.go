@@ -18,15 +18,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// CompatV0 is the value of [schema.Run.Compat] for a bundle whose documents are those
-// of the v0 contracts and nothing else. Everything that assay-run knows of that form is
-// in this file: a run is recorded as every other, and its members are projected when
-// they are sealed.
+// CompatV0 is the value of [schema.Run.Compat] for a bundle whose documents follow the v0 contracts exactly. Such a run
+// is recorded like any other and projected when it is sealed. All knowledge of that form is in this file.
 const CompatV0 = "v0"
 
-// ExportV0 writes to output what a run with --compat v0 would have left of a bundle.
-// Replace allows a file at the output's path. The bundle must verify. On an error
-// nothing is left at the output.
+// ExportV0 writes the bundle to output in the form that a run with --compat v0 leaves. Replace allows a file at the
+// output's path. The bundle must verify. On an error nothing is left at the output.
 func ExportV0(ctx context.Context, bundle, output string, replace bool) (Sealed, error) {
 	var notes []string
 	sealed, err := rewrite(ctx, bundle, output, replace, func(old *unpacked) ([]source, error) {
@@ -143,8 +140,8 @@ type (
 	}
 )
 
-// Event types by which v0's monitor tells what sent a datagram. Its decoder has no name
-// for them, so their kinds are event_6 and event_7.
+// Event types of v0's monitor for datagrams, by the call. Its decoder has no names for them, so their kinds are event_6
+// and event_7.
 const (
 	sendtoV0  = 6
 	sendmsgV0 = 7
@@ -159,7 +156,7 @@ type projectionV0 struct {
 
 	run    schema.Run
 	health schema.ObservationHealth
-	trees  map[string]schema.LayerTree // of the layers that were written anew
+	trees  map[string]schema.LayerTree // of the new layers
 
 	kernelLines uint64
 	cgroupID    uint64 // of the session
@@ -167,23 +164,22 @@ type projectionV0 struct {
 	datagrams   bool
 	opened      map[[16]byte]struct{} // path and flags
 	surface     schema.CapabilitySurface
-	lists       map[*[]string]map[string]struct{} // of surface
-	room64      int                               // bytes that the surface may still take
-	unlisted    uint64                            // names that found no room in it
+	lists       map[*[]string]map[string]struct{} // the sets of surface's lists
+	surfaceLeft int                               // bytes that the surface may still take
+	unlisted    uint64                            // names that the surface had no room for
 
 	decisions []bindingV0
 	sdkCalls  map[string]bool
 	sdkLines  uint64
 }
 
-// projectV0 returns the members in the v0 form. Those that v0 does not know stay as they
-// are. The new ones are in room or in memory. What was found changed by others is in
-// tampered, and in what was made of it.
+// projectV0 returns the members in the v0 form, in room or in memory. Members that v0 does not know stay as they are.
+// Members that somebody had changed are listed in tampered, and projected as they are.
 func projectV0(ctx context.Context, sources []source, room *scratch) (*projectionV0, error) {
 	p := &projectionV0{
 		memberReader: memberReader{ctx: ctx}, room: room, trees: map[string]schema.LayerTree{},
 		opened: map[[16]byte]struct{}{},
-		lists:  map[*[]string]map[string]struct{}{}, sdkCalls: map[string]bool{}, room64: maxDocument / 2,
+		lists:  map[*[]string]map[string]struct{}{}, sdkCalls: map[string]bool{}, surfaceLeft: maxDocument / 2,
 	}
 	for path, into := range map[string]any{schema.RunPath: &p.run, schema.HealthPath: &p.health} {
 		if err := readSource(sources, path, into); err != nil {
@@ -255,7 +251,7 @@ func (p *projectionV0) put(path string, doc any) error {
 	return nil
 }
 
-// layer writes a layer anew. line makes the line of that number, nil for none.
+// layer projects a layer. line makes the new line with number seq from an old one; nil for none.
 func (p *projectionV0) layer(sources []source, path string, line func(line []byte, seq uint64) (any, error)) error {
 	var lines tree
 	unread := 0
@@ -296,14 +292,14 @@ func (p *projectionV0) layer(sources []source, path string, line func(line []byt
 	return nil
 }
 
-// lower takes the kernel layer's claim to completeness away.
+// lower makes a complete kernel layer a partial one.
 func (p *projectionV0) lower() {
 	if p.health.KernelLayer == schema.Complete {
 		p.health.SetKernelLayer(schema.PartialRingbufDrops)
 	}
 }
 
-// integrity makes integrity.json tell of the layers as they are now.
+// integrity makes integrity.json describe the new layers.
 func (p *projectionV0) integrity(src source) error {
 	var doc schema.Integrity
 	if err := readSource([]source{src}, src.path, &doc); err != nil {
@@ -324,16 +320,12 @@ func (p *projectionV0) event(line []byte, seq uint64) (any, error) {
 		ExitCode        jsontext.Value `json:"exit_code"`
 		Signal          jsontext.Value `json:"signal"`
 		Success         bool           `json:"success"`
-		WindowElapsedMS *int64         `json:"window_elapsed_ms"`
+		WindowElapsedMS int64          `json:"window_elapsed_ms"`
 	}
 	if err := json.Unmarshal(line, &e); err != nil {
 		return nil, err
 	}
-	elapsed := int64(0)
-	if e.WindowElapsedMS != nil {
-		elapsed = *e.WindowElapsedMS
-	}
-	switch e.Type {
+	switch elapsed := e.WindowElapsedMS; e.Type {
 	case schema.RunStarted:
 		keys := e.EnvKeys
 		if p.run.SDKEventLog != "" {
@@ -394,8 +386,7 @@ func (p *projectionV0) sdk(line []byte, seq uint64) (any, error) {
 	}, nil
 }
 
-// kernel keeps what v0's monitor reports of the agent. v0 has no word for a call that was
-// only attempted, nor a count for the repeats of an event that has its own line.
+// kernel keeps what v0's monitor reports of the agent. v0 has no form for attempted calls and for counts of repeats.
 func (p *projectionV0) kernel(line []byte, _ uint64) (any, error) {
 	var e schema.KernelEvent
 	if err := schema.DecodeKernelEvent(line, &e); err != nil {
@@ -453,7 +444,7 @@ func (p *projectionV0) kernel(line []byte, _ uint64) (any, error) {
 	return made, nil
 }
 
-// open fills in what an open has. A line that was read in the v0 form may lack a result.
+// open sets the fields of an open. A line that came from the v0 form may have no result.
 func (k *kernelV0) open(e *schema.KernelEvent) {
 	k.Flags, k.Mode, k.Resolve = &e.Flags, &e.Mode, e.Resolve
 	k.AccessMode, k.OperationFlags = schema.OpenIntent(e.Flags)
@@ -486,8 +477,8 @@ var (
 	}
 )
 
-// startup reports whether v0 leaves out opens of a path: what loaders, interpreters and
-// locales read, and the kernel's own file systems.
+// startup reports whether v0 leaves out opens of a path: files of loaders, interpreters and locales, and the kernel's own
+// file systems.
 func startup(path string) bool {
 	below := func(dir string) bool { return strings.HasPrefix(path, dir) }
 	if slices.Contains(startupFiles, path) || slices.ContainsFunc(startupDirs, below) ||
@@ -516,7 +507,7 @@ func (p *projectionV0) name(list *[]string, name string) {
 	if _, known := set[name]; known || name == "" {
 		return
 	}
-	if p.room64 -= len(name) + 8; p.room64 < 0 {
+	if p.surfaceLeft -= len(name) + 8; p.surfaceLeft < 0 {
 		p.unlisted++
 		return
 	}
@@ -533,7 +524,7 @@ func (p *projectionV0) names() *schema.CapabilitySurface {
 	return s
 }
 
-// claims is observation-health.json.
+// claims returns observation-health.json.
 func (p *projectionV0) claims() *healthV0 {
 	h := &healthV0{
 		Schema: schema.ObservationHealthV0, RunID: p.run.RunID, Platform: p.health.Platform,
@@ -570,7 +561,7 @@ func (p *projectionV0) claims() *healthV0 {
 // observed reports whether there is a kernel layer.
 func (p *projectionV0) observed() bool { return p.health.KernelLayer != schema.Absent }
 
-// network is which protocols were seen, and what may be claimed of the endpoints.
+// network returns which protocols were seen, and what may be claimed of the endpoints.
 func (p *projectionV0) network() (coverage, scope string) {
 	switch {
 	case p.observed() && p.lostNetwork():
@@ -585,8 +576,8 @@ func (p *projectionV0) network() (coverage, scope string) {
 	return schema.Absent, schema.NotApplicable
 }
 
-// lostNetwork reports whether events of the network were lost, or could have been: what
-// was lost behind the hooks is of no known kind.
+// lostNetwork reports whether events of the network may be lost. The kind of an event that was lost behind the hooks is
+// not known.
 func (p *projectionV0) lostNetwork() bool {
 	drops := p.health.RingbufDrops
 	for _, hook := range p.health.Hooks {
@@ -632,7 +623,7 @@ func (p *projectionV0) redaction() *redactionV0 {
 // keyIDV0 begins the id of a redaction key.
 const keyIDV0 = "hmac-sha256:"
 
-// correlation is correlation-report.json: each decision has all of the run's events.
+// correlation returns correlation-report.json, which gives each decision all of the run's events.
 func (p *projectionV0) correlation() *correlationV0 {
 	c := &correlationV0{
 		Schema: schema.CorrelationReportV0, RunID: p.run.RunID, Status: p.health.CgroupCorrelation,

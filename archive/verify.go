@@ -45,7 +45,7 @@ type Report struct {
 	// counted, not checked.
 	Unfinished []string `json:"unfinished,omitempty"`
 
-	worst [3]bool // classes seen, in the order of Class
+	seen [len(gravity)]bool // classes of the problems, in the order of gravity
 	// documents are those that are valid JSON of their schema, without the surface.
 	documents map[string][]byte
 }
@@ -53,19 +53,19 @@ type Report struct {
 // OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
-// Class is the gravest class of the report's problems, empty when there are none: unreadable before
-// damaged before invalid, since damage may be the cause of what is invalid.
+// gravity has the gravest class first: damage may be the cause of what is invalid.
+var gravity = [...]Class{Unreadable, Damaged, Invalid}
+
+// Class is the gravest class of the report's problems, empty if there are none.
 func (r *Report) Class() Class {
-	for i, c := range []Class{Unreadable, Damaged, Invalid} {
-		if r.worst[i] {
-			return c
-		}
+	if i := slices.Index(r.seen[:], true); i >= 0 {
+		return gravity[i]
 	}
 	return ""
 }
 
 func (r *Report) add(p *Problem) {
-	r.worst[slices.Index([]Class{Unreadable, Damaged, Invalid}, p.Class)] = true
+	r.seen[slices.Index(gravity[:], p.Class)] = true
 	if len(r.Problems) >= maxProblems {
 		r.More++
 		return
@@ -110,8 +110,7 @@ func verify(ctx context.Context, path string, perLayer int, tap Tap) (*Report, e
 		v.documentsAgree()
 	case errors.As(err, &p):
 		v.report.add(p)
-		// A manifest that makes no sense may be one that was damaged: the
-		// checksums behind it tell.
+		// An invalid manifest may be a damaged one: the codec's checksum at the end shows it.
 		if p.Class == Invalid && in != nil {
 			if _, err := io.Copy(io.Discard, in); errors.As(err, &p) && p.Class == Damaged {
 				v.report.add(p)
@@ -123,20 +122,19 @@ func verify(ctx context.Context, path string, perLayer int, tap Tap) (*Report, e
 	return v.report, ctx.Err()
 }
 
-// Tap is called by a verification that has read evaluation.json, which comes before the layers. The function that
-// it returns is then called with each line of the lifecycle and of the kernel layer that is valid by itself, in their
-// order; an item is valid until the function returns. What it made of them is worth something only if the report is OK.
+// Tap is called by a verification that has read evaluation.json, which comes before the layers. The function that it
+// returns is then called with each valid line of the lifecycle and of the kernel layer, in order; an item is valid until
+// the function returns. Use its result only if the report is OK.
 type Tap func(*schema.Evaluation) func(*Item)
 
-// verifier holds one verification. Its archive part stops at the first problem
-// of the archive's form, all else goes on.
+// verifier is one verification. A problem of the archive's form ends its archive method, any other does not.
 type verifier struct {
 	report   *Report
-	all      bool // go on behind problems, see VerifyAll
+	all      bool // continue after problems, see VerifyAll
 	tap      Tap
 	manifest schema.Manifest
 	lines    *lineVerifier
-	sizes    map[string]int64 // of the members that are there
+	sizes    map[string]int64 // of the members that the archive has
 	streams  map[string]schema.MemberBytes
 	kept     *keptContents // nil until workspace/changes.json is read
 }
@@ -177,8 +175,7 @@ func (v *verifier) archive(in io.Reader) error {
 	return nil
 }
 
-// readAll reads a member of at most most bytes. It allocates at most a mebibyte in advance,
-// whatever size the header says.
+// readAll reads a member of at most most bytes. It does not trust size and allocates at most a mebibyte in advance.
 func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
 	if size > most {
 		return nil, problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, most)
@@ -189,7 +186,7 @@ func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unlisted says how a member is not the one that the manifest lists; nil when it is.
+// unlisted is a problem if the manifest does not list the member with this size, else nil.
 func unlisted(path string, size int64, entry schema.ManifestFile, listed bool) *Problem {
 	switch {
 	case !listed:
@@ -237,7 +234,7 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 	}
 	whole, err := v.checkDigest(w, h, path, entry)
 	switch {
-	case !whole: // and that is enough
+	case !whole: // one problem is enough
 		delete(v.streams, path)
 		delete(v.lines.integrity, schema.LayerName(path))
 	case fault != "":
@@ -260,7 +257,7 @@ func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema
 // document validates one JSON member and keeps it for documentsAgree.
 func (v *verifier) document(r io.Reader, path string, size int64) error {
 	doc, err := readAll(r, path, size, maxDocument)
-	if p := (*Problem)(nil); errors.As(err, &p) && p.Code == CodeLimit {
+	if p, ok := errors.AsType[*Problem](err); ok && p.Code == CodeLimit {
 		v.report.add(p) // the rest can be checked all the same
 		return nil
 	}
@@ -281,7 +278,7 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 	return nil
 }
 
-// schemaRefused reports whether an error is of a document that is at fault, not of one that cannot be read.
+// schemaRefused reports whether an error says that a document is invalid, rather than that it cannot be read.
 func schemaRefused(err error) bool {
 	return errors.Is(err, schema.ErrSyntax) || errors.Is(err, schema.ErrDuplicateKey) ||
 		errors.Is(err, schema.ErrSchema)
@@ -333,8 +330,7 @@ func manifestBytes(w *walker, path string, size int64) ([]byte, error) {
 	return readAll(w, path, size, maxManifest)
 }
 
-// facts are the documents of a bundle; those that are missing or invalid are
-// nil, and the rules about them have been reported already.
+// facts are the documents of a bundle. Missing and invalid ones have been reported, and are nil.
 type facts struct {
 	run         *schema.Run
 	result      *schema.Result
@@ -373,7 +369,7 @@ func (v *verifier) documentsAgree() {
 	v.contract(decodeDocument[schema.Contract](v, schema.ContractPath), f.result)
 }
 
-// command checks that command_raw says what command does.
+// command checks that command_raw agrees with command.
 func (v *verifier) command(r *schema.Run) {
 	for i, raw := range r.CommandRaw {
 		if i >= len(r.Command) || utf8.Valid(raw) || readable(string(raw)) != readable(r.Command[i]) {
@@ -394,7 +390,7 @@ func (v *verifier) model(r *schema.Run) {
 	}
 }
 
-// readable is s with one U+FFFD for each run of them, or of bytes that are not UTF-8.
+// readable is s with one U+FFFD for each sequence of U+FFFD or of bytes that are not UTF-8.
 func readable(s string) string {
 	s = strings.ToValidUTF8(s, "\ufffd")
 	for strings.Contains(s, "\ufffd\ufffd") {
@@ -403,7 +399,7 @@ func readable(s string) string {
 	return s
 }
 
-// decodeDocument decodes a valid document and checks whose it is.
+// decodeDocument decodes a valid document and checks its run_id.
 func decodeDocument[T any](v *verifier, path string) *T {
 	data, ok := v.report.documents[path]
 	if !ok {
@@ -453,7 +449,7 @@ func (v *verifier) surface(r io.Reader, size int64) error {
 	return nil
 }
 
-// integrity holds the layers and streams against integrity.json.
+// integrity compares the layers and streams with integrity.json.
 func (v *verifier) integrity(doc *schema.Integrity) {
 	bad := func(format string, args ...any) {
 		v.report.add(problem(CodeIntegrity, schema.IntegrityPath, format, args...))
@@ -606,7 +602,7 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 	equal("kernel.written", sum(k.Written), "the number of the layer's lines", sum(v.count(schema.KernelPath)))
 }
 
-// sum does not wrap around: counts that are nearly 2^64 would hide each other.
+// sum adds counts without overflow, which could hide a wrong count.
 func sum(counts ...uint64) *big.Int {
 	total := new(big.Int)
 	for _, n := range counts {
@@ -615,8 +611,7 @@ func sum(counts ...uint64) *big.Int {
 	return total
 }
 
-// lifecycle checks how events.ndjson ends, and that it and result.json tell
-// the same end.
+// lifecycle checks how events.ndjson ends, and that result.json agrees.
 func (v *verifier) lifecycle(f facts) {
 	if f.result == nil || slices.Contains(v.report.Unfinished, schema.EventsPath) {
 		return
@@ -667,8 +662,7 @@ func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	return p == nil && q == nil || p != nil && q != nil && *p == *q
 }
 
-// badStream reports whether a stream's numbers contradict each other. The
-// subtraction is of sizes that the manifest's own bounds.
+// badStream reports whether a stream's numbers contradict each other.
 func badStream(s *schema.Stream) bool {
 	kept := s.Captured - s.RedactedBytes
 	return kept < 0 || kept > s.Bytes || s.Truncated != (kept < s.Bytes)
@@ -710,8 +704,7 @@ func (v *verifier) result(r *schema.Result) {
 	}
 }
 
-// contract checks contract.json by itself, against result.json and against the
-// output that was kept of its checks.
+// contract checks contract.json by itself, against result.json, and against the kept output of its checks.
 func (v *verifier) contract(c *schema.Contract, r *schema.Result) {
 	bad := func(format string, args ...any) {
 		v.report.add(problem(CodeContract, schema.ContractPath, format, args...))
@@ -740,7 +733,7 @@ func (v *verifier) contract(c *schema.Contract, r *schema.Result) {
 	v.contractResults(c, bad)
 }
 
-// contractResult compares the verdict with what result.json makes of it.
+// contractResult compares the verdict with result.json.
 func (v *verifier) contractResult(c *schema.Contract, r *schema.Result, bad func(string, ...any)) {
 	switch {
 	case r.Contract == nil:
