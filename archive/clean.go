@@ -440,8 +440,8 @@ func (c *cleaner) tell(sources []source, removal schema.Removal, receipt func(*s
 	})
 }
 
-// CodeSecretDropped is the code of the reason in observation-health.json for a member that was left out because a secret
-// could not be removed from it.
+// CodeSecretDropped is the code of the reason in observation-health.json for a member that was left out because a
+// secret could not be removed from it.
 const CodeSecretDropped = "secret_dropped"
 
 // layer cleans the lines of a layer. If a line would not be valid without a secret, the whole layer is emptied.

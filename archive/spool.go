@@ -166,8 +166,8 @@ func (s *Spool) Close() error {
 
 var errEnded = fmt.Errorf("the spool was sealed or closed before: %w", os.ErrClosed)
 
-// finish stops the flusher, writes what is batched and ends the members. The lock stays held. A second call does nothing
-// and returns errEnded.
+// finish stops the flusher, writes what is batched and ends the members. The lock stays held. A second call does
+// nothing and returns errEnded.
 func (s *Spool) finish() error {
 	s.mu.Lock()
 	if s.closed {
@@ -206,8 +206,8 @@ func (s *Spool) release() {
 	}
 }
 
-// flusher writes batches every batchInterval, and syncs files and makes a checkpoint every syncInterval. It sleeps while
-// there is nothing to do.
+// flusher writes batches every batchInterval, and syncs files and makes a checkpoint every syncInterval. It sleeps
+// while there is nothing to do.
 func (s *Spool) flusher() {
 	tick := time.NewTicker(batchInterval)
 	defer tick.Stop()
@@ -245,8 +245,8 @@ func (s *Spool) touched() {
 	}
 }
 
-// giveReserve frees the reserved space and reports whether it did; a second call does not. From then on, only the end of
-// the run is written. s.mu is held.
+// giveReserve frees the reserved space and reports whether it did; a second call does not. From then on, only the end
+// of the run is written. s.mu is held.
 func (s *Spool) giveReserve() bool {
 	s.full.Store(true)
 	if !s.reserve {
@@ -268,7 +268,8 @@ func (s *Spool) useReserve() bool {
 var ErrExists = errors.New("a spool of this run exists")
 
 // DefaultSpoolDir is assay-run/spool below $XDG_STATE_HOME, or below ~/.local/state if that is not set or, as the XDG
-// base directory specification asks, not absolute. ~ is $HOME, or, as in services of systemd, from the password database.
+// base directory specification asks, not absolute. ~ is $HOME, or, as in services of systemd, from the password
+// database.
 func DefaultSpoolDir() (string, error) {
 	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "assay-run", "spool"), nil
@@ -297,8 +298,8 @@ func CreateSpool(dir string, run schema.Run) (*Spool, error) {
 	return s, nil
 }
 
-// StartSpool makes dir/<run.RunID>/ (0700), and dir if it is missing, and puts run.json in it. The spool appears under its
-// name complete and locked, so a concurrent recover never finds half of one. It may not be on disk yet: see
+// StartSpool makes dir/<run.RunID>/ (0700), and dir if it is missing, and puts run.json in it. The spool appears under
+// its name complete and locked, so a concurrent recover never finds half of one. It may not be on disk yet: see
 // [Spool.OnDisk]. The error is [ErrExists] if the run id has a spool.
 func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if !safeRunID(run.RunID) {
@@ -416,8 +417,8 @@ func readRun(f io.Reader) (run schema.Run, err error) {
 	return run, nil
 }
 
-// ErrNotResumable is returned by [ResumeSpool], wrapped with the reason: the run had ended, lines of it were dropped, or
-// its files were changed. [Recover] seals such a spool.
+// ErrNotResumable is returned by [ResumeSpool], wrapped with the reason: the run had ended, lines of it were dropped,
+// or its files were changed. [Recover] seals such a spool.
 var ErrNotResumable = errors.New("the run cannot go on")
 
 // ResumeSpool takes over the spool of a run whose recorder died, so that the run can
@@ -562,8 +563,8 @@ func flockSoon(f *os.File) (err error) {
 	return err
 }
 
-// AppendBatch adds n lines to a layer in one write, with no other line between them. encode appends line i as in Append.
-// If Append would refuse one of them, all are dropped and take no sequence number.
+// AppendBatch adds n lines to a layer in one write, with no other line between them. encode appends line i as in
+// Append. If Append would refuse one of them, all are dropped and take no sequence number.
 func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint64, i int) []byte) error {
 	l := s.layers[path]
 	if l == nil {
@@ -793,12 +794,12 @@ func (s *Spool) makeCheckpoint(last map[string]uint64) {
 	f(c)
 }
 
-// Redact makes Seal remove the secrets that r knows: r may have learned one that was on disk already. The receipt counts
-// them; a member from which one cannot be removed is dropped. Nil removes nothing. Call it before Seal.
+// Redact makes Seal remove the secrets that r knows: r may have learned one that was on disk already. The receipt
+// counts them; a member from which one cannot be removed is dropped. Nil removes nothing. Call it before Seal.
 func (s *Spool) Redact(r *redact.Redactor) { s.redactor = r }
 
-// sweep is the last search before sealing. It returns the members to seal, what was removed from them (nil for nothing),
-// and which of them somebody had changed.
+// sweep is the last search before sealing. It returns the members to seal, what was removed from them (nil for
+// nothing), and which of them somebody had changed.
 func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.Removal, []Tampered, error) {
 	found := false
 	for _, src := range sources {
@@ -845,8 +846,8 @@ func recoveredReceipt(run schema.Run) *schema.Redaction {
 	return receipt
 }
 
-// sweepRecovered removes from a recovered run what looks like a credential, unless redaction was disabled for it. out is
-// nil if nothing was found; it is in the output's directory, since the spool's disk may be full.
+// sweepRecovered removes from a recovered run what looks like a credential, unless redaction was disabled for it. out
+// is nil if nothing was found; it is in the output's directory, since the spool's disk may be full.
 func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal,
 	out *scratch, err error) {
 	if run.Redaction == schema.RedactionDisabled {
@@ -877,8 +878,8 @@ func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []
 // .tmp, and the spool stays for [Recover]. Layers and documents that were never
 // written are sealed as empty layers and as what Recover would make of them.
 //
-// Seal reads the descriptors that the recorder wrote to, so deleted or replaced files do not matter. Bytes that somebody
-// changed are sealed as they are, and Sealed.Tampered and the bundle say so.
+// Seal reads the descriptors that the recorder wrote to, so deleted or replaced files do not matter. Bytes that
+// somebody changed are sealed as they are, and Sealed.Tampered and the bundle say so.
 func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	// A layer that failed has returned the error and counted the loss. Its file has whole lines and is sealed.
 	if err := s.finish(); errors.Is(err, errEnded) {

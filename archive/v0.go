@@ -477,8 +477,8 @@ var (
 	}
 )
 
-// startup reports whether v0 leaves out opens of a path: files of loaders, interpreters and locales, and the kernel's own
-// file systems.
+// startup reports whether v0 leaves out opens of a path: files of loaders, interpreters and locales, and the kernel's
+// own file systems.
 func startup(path string) bool {
 	below := func(dir string) bool { return strings.HasPrefix(path, dir) }
 	if slices.Contains(startupFiles, path) || slices.ContainsFunc(startupDirs, below) ||

@@ -123,8 +123,8 @@ func verify(ctx context.Context, path string, perLayer int, tap Tap) (*Report, e
 }
 
 // Tap is called by a verification that has read evaluation.json, which comes before the layers. The function that it
-// returns is then called with each valid line of the lifecycle and of the kernel layer, in order; an item is valid until
-// the function returns. Use its result only if the report is OK.
+// returns is then called with each valid line of the lifecycle and of the kernel layer, in order; an item is valid
+// until the function returns. Use its result only if the report is OK.
 type Tap func(*schema.Evaluation) func(*Item)
 
 // verifier is one verification. A problem of the archive's form ends its archive method, any other does not.

@@ -18,8 +18,8 @@ import (
 // errMalformed is wrapped by every decoding error.
 var errMalformed = errors.New("malformed record")
 
-// maxPendingArgs bounds the execs whose arguments are under way, which is one
-// per CPU in practice, so that lost final records cannot pile up.
+// maxPendingArgs bounds the execs whose final record is missing, in case some are lost. In practice there is one per
+// CPU.
 const maxPendingArgs = 64
 
 // decoder turns raw records into events. It owns the one Event it fills and
@@ -34,11 +34,11 @@ type decoder struct {
 
 	ev    Event
 	rec   record
-	buf   []byte // a path while it is made
+	buf   []byte // to build a path in
 	paths stringCache
 }
 
-// stringCache spares a copy of a path that was used a moment ago.
+// stringCache avoids another copy of a recently used path.
 type stringCache [512]string
 
 var stringSeed = maphash.MakeSeed()

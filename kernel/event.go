@@ -9,8 +9,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// BPFObject is an object of the BPF subsystem. Writable: the caller's descriptor
-// lets it change the object.
+// BPFObject is an object of the BPF subsystem. Writable: the caller can change the object through its descriptor.
 type BPFObject struct {
 	Type     BPFType
 	ID       uint32
@@ -19,9 +18,9 @@ type BPFObject struct {
 	Program uint8
 }
 
-// LoadsProgram reports whether the event is the load of a BPF program: one that sees what the kernel does, and can
-// change it or the memory of processes (traces), or one that packets or addresses go through (network). Others filter
-// what their own sockets and cgroups do.
+// LoadsProgram reports whether the event loads a BPF program that traces the kernel, and can change it or the memory of
+// processes (traces), or one that handles packets or addresses (network). Programs of other types act on the sockets
+// and cgroups that they are attached to.
 func (e *Event) LoadsProgram() (traces, network bool) {
 	const progLoad = 5
 	if e.Kind != schema.KindBPF || e.Errno != 0 || e.Arg(0) != progLoad {
@@ -86,8 +85,8 @@ type Event struct {
 	// delivered before it. All other fields are those of that event, except Time, Count, First, Last and the
 	// bytes. The number of times something happened is the sum of Count over its events.
 	ID uint64
-	// Slot is where repeats of the event are counted, from 1; 0 where there will be
-	// none. An event that takes a slot ends what was counted there before.
+	// Slot counts the repeats of the event, from 1; 0 if there will be none. An event that takes a slot ends the count
+	// of the event that had it.
 	Slot uint32
 
 	// Time is when the record was made: after the call it describes, or, for
@@ -95,9 +94,8 @@ type Event struct {
 	// Time; records of different CPUs interleave by at most a few
 	// milliseconds.
 	Time uint64
-	// First and Last are the times of the first and last occurrence that Count
-	// counts. Equal to Time when Repeat is false. Last is the time of one in the
-	// same tick of the kernel's timer as the last, so up to 10 ms early.
+	// First and Last are the times of the first and last of Count occurrences, equal to Time if Repeat is false. Last
+	// can be up to 10 ms early: it is exact to a tick of the kernel's timer.
 	First, Last uint64
 
 	// Device (kernel's dev_t: major<<20 | minor), Inode and FileMode (S_IFMT
@@ -106,20 +104,19 @@ type Event struct {
 	Inode    uint64
 	FileMode uint32
 
-	// Place is, of a KindOpen to write or a KindWrite of a file by which the kernel or another
-	// process can be told to do something, its name where its file system usually is, whatever
-	// Value is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, /dev/net/tun, or PlaceMemory. Of
-	// a KindOpen to read it is that of a process's memory alone. It is empty
-	// for other files, and where Value is no kernel object. PlaceProcess is, of a KindOpen, the
-	// process that a file of proc is about, in the initial pid namespace, 0 for none.
+	// Place is the name of a file that controls the kernel or another process, at the usual mount point of its file
+	// system, whatever Value is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, /dev/net/tun, or PlaceMemory. It is
+	// set for a KindWrite and a KindOpen to write, and for a KindOpen to read of a process's memory, if Value is a
+	// kernel object. PlaceProcess is, of a KindOpen, the process that a file of proc is about, in the initial pid
+	// namespace; 0 for none.
 	Place        string
 	PlaceProcess uint32
 
-	// BPF is the object that a schema.KindBPF made, got hold of or changed, as far as the
-	// command is one of those, and the map that a schema.KindMmapShared maps.
+	// BPF is the object that a schema.KindBPF made, opened or changed, or the map that a schema.KindMmapShared maps;
+	// zero for other commands.
 	BPF BPFObject
 
-	// MovedByRun: it was another process, of the session, that moved the task of a schema.KindJoin or schema.KindLeave.
+	// MovedByRun: another process of the session moved the task of a schema.KindJoin or schema.KindLeave.
 	MovedByRun bool
 
 	// Thread: the fork made a thread of Task's process. SharesFiles: parent and child have one table of
@@ -131,35 +128,33 @@ type Event struct {
 	// schema.KindJoin. 0 is unknown.
 	MountNS uint32
 
-	// Interp is the file that the kernel finally ran for a script, else what was passed to execve.
+	// Interp is the file that the kernel ran for a script, or what was passed to execve.
 	Interp string
 	// CallInEnv and Traceparent are the values of ASSAY_TOOL_CALL_ID and
 	// TRACEPARENT in an exec's environment, at most 128 bytes, empty when absent or longer.
 	CallInEnv, Traceparent string
 
-	// Peer and Own are the ends of a network event, where they are known; not valid for unix sockets and vsock.
-	// SockType is SOCK_*.
+	// Peer and Own are the ends of a network event; invalid if unknown, and for unix sockets and vsock. SockType is
+	// SOCK_*.
 	Peer, Own netip.AddrPort
 	SockType  uint16
 	// FromUser: an address was read from user memory rather than the kernel's copy.
 	FromUser bool
-	// PeerUnknown: a schema.KindForeignSocket is connected to nobody, or of a family whose peers no hook
-	// sees, so whom the run exchanged data with is not known.
+	// PeerUnknown: nobody knows whom the run exchanged data with through a schema.KindForeignSocket, which is not
+	// connected, or of a family whose peers no hook sees.
 	PeerUnknown bool
-	// About is the process that a call on a process is about, in the initial pid namespace: Args
-	// have the number that the caller has for it. 0 is none, or not known.
-	// Of a schema.KindSignal it is the parent of the process that got it.
+	// About is the process that a call acts on, in the initial pid namespace; Args have its id as the caller sees it.
+	// 0 is none or unknown. Of a schema.KindSignal it is the parent of the process that got the signal.
 	About uint32
 
-	// Way has four bytes for each directory entry that the names led through, little-endian,
-	// that tell it from others: see [Event.Ways]. It is empty in a run of one task.
+	// Way identifies the directory entries that the names led through, by four bytes each, little-endian: see
+	// [Event.Ways]. It is empty in a run of one task.
 	Way string
-	// Begun is a time after which the call began, where Way is set: when an earlier call of the task was over.
-	// 0 where none is known.
+	// Begun is, if Way is set, when an earlier call of the task ended, so that this one began later; 0 if unknown.
 	Begun uint64
 
-	// Payload is the start of a ClientHello, or a DNS message, of TCP a segment
-	// that has one or a part of one. Ingress tells its direction.
+	// Payload is the start of a ClientHello, or a DNS message; of TCP, a segment with one or a part of one. Ingress
+	// says whether it was received.
 	Payload []byte
 	Ingress bool
 }
@@ -180,7 +175,7 @@ func (e *Event) Arg(i int) uint64 {
 	return 0
 }
 
-// setArgs sets Args without the zeroes at the end, but for the first.
+// setArgs sets Args without zeroes at the end, but at least the first.
 func (e *Event) setArgs(args ...uint64) {
 	n := len(args)
 	for n > 1 && args[n-1] == 0 {
@@ -189,7 +184,7 @@ func (e *Event) setArgs(args ...uint64) {
 	e.Args = slices.Clone(args[:n])
 }
 
-// KernelObject reports whether Value, where the event has one, is the kernel's own path of an object.
+// KernelObject reports whether Value, if any, is the kernel's own path of an object.
 func (e *Event) KernelObject() bool { return !e.UserMemory && !e.KernelCopy }
 
 // cut notes that the event's paths are not whole.
@@ -199,8 +194,8 @@ func (e *Event) cut(names bool) {
 	}
 }
 
-// SetEnds sets the ends of a network event, and what the line says of them. family is AF_*, proto IPPROTO_*. Of a
-// unix socket, Value is its name so far: abstract ones begin with '@', unnamed ones are empty.
+// SetEnds sets the ends of a network event, and the fields of the line about them. family is AF_*, proto IPPROTO_*.
+// For a unix socket, Value must be its name: abstract ones begin with '@', unnamed ones are empty.
 func (e *Event) SetEnds(family, proto uint16, own, peer netip.AddrPort) {
 	e.Own, e.Peer = own, peer
 	e.Protocol = protocol(family, proto, e.SockType)
@@ -213,17 +208,17 @@ func (e *Event) SetEnds(family, proto uint16, own, peer netip.AddrPort) {
 		e.Value = "unix:" + e.Value
 	case e.Kind == schema.KindBind || e.Kind == schema.KindListen:
 		if e.Value = Endpoint(own); e.Errno != 0 && own.Port() == 0 && own.Addr().IsUnspecified() {
-			e.Value = "" // it failed in its arguments
+			e.Value = "" // the arguments were invalid
 		}
 	default:
 		e.Local, e.Value = Endpoint(own), Endpoint(peer)
 	}
 }
 
-// VsockAddr is an address of AF_VSOCK: a machine and a port of it, see vsock(7).
+// VsockAddr is an address of AF_VSOCK: a machine and a port, see vsock(7).
 type VsockAddr struct{ CID, Port uint32 }
 
-// SetVsock sets Value to the end of a vsock that the event is about.
+// SetVsock sets Value to own if the event is a bind or a listen, otherwise to peer.
 func (e *Event) SetVsock(own, peer VsockAddr) {
 	a := peer
 	if e.Kind == schema.KindBind || e.Kind == schema.KindListen {
@@ -281,7 +276,7 @@ func protocol(family, proto, sockType uint16) string {
 	return ""
 }
 
-// Endpoint is an address as lines have it, "" for none.
+// Endpoint is an address in the form of the lines, "" for none.
 func Endpoint(a netip.AddrPort) string {
 	if !a.IsValid() {
 		return ""
@@ -289,12 +284,12 @@ func Endpoint(a netip.AddrPort) string {
 	return Unmapped(a).String()
 }
 
-// Unmapped is an IPv4 address where a socket of IPv6 uses one.
+// Unmapped is the address with an IPv4-mapped IPv6 address replaced by the IPv4 address.
 func Unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// setResult sets what a call returned. known is false where the call's end was not seen.
+// setResult sets what a call returned. known is false if its end was not seen.
 func (e *Event) setResult(ret int32, known bool) {
 	switch ret {
 	case -512, -513, -514, -516: // ERESTARTSYS and its kin, see include/linux/errno.h
@@ -380,27 +375,25 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 	}
 }
 
-// device sets the device that a mknod makes, where it makes one.
+// device sets the device that a mknod makes, if any.
 func (e *Event) device(mode uint32, device uint64) {
 	if t := mode & 0o170000; t == 0o20000 || t == 0o60000 {
 		e.setArgs(uint64(uint32(device)))
 	}
 }
 
-// Carrier reports whether e is the making of such a socket. One whose result is not known counts.
+// Carrier reports whether e made a socket that [Carries] data. If the result is not known, it counts as made.
 func (e *Event) Carrier() bool {
 	return e.Kind == schema.KindSocket && e.Errno == 0 && Carries(uint64(uint32(e.Arg(0))), uint64(uint32(e.Arg(2))))
 }
 
-// Kinds of records that are no line of the layer: those of an [Event] are the number that
-// they have in it. As in bpf/record.h.
+// Kinds of records that are no lines of the layer, as in bpf/record.h. Only the first two are kinds of an [Event].
 const (
 	// KindMovedV1: a task was moved in a v1 hierarchy, and stays in the session; Args: the
 	// hierarchy's id, the cgroup's; Value: its path.
 	KindMovedV1 schema.KernelKind = 240 + iota
-	// KindKernelExec: the kernel itself started a program, outside of every session; Value:
-	// as it was told to; Args: whether it did so for a task of the session, one of the
-	// Asked constants. Task is then that task.
+	// KindKernelExec: the kernel itself started a program, outside of every session. Value is the program's name, and
+	// the first of Args one of the Asked constants; with Asked, Task is the task of the session.
 	KindKernelExec
 	kindExecArgs    // part of an exec's argv; joined by the decoder
 	kindExecEnv     // an exec's environment keys; joined by the decoder
@@ -410,19 +403,18 @@ const (
 	kindCount = 256 // K_COUNT
 )
 
-// Whom the kernel started a program for, in the order of enum asked in bpf/exec.h.
+// Whether the kernel started a program for the session, in the order of enum asked in bpf/exec.h.
 const (
 	AskedNot   = iota // for somebody outside of the session
 	Asked             // a task of the session waited for it
 	AskedMaybe        // nobody waited for it
 )
 
-// coreDump is the Syscall of a KindOpen by which the kernel itself wrote the core dump of
-// the process, which is no call. NoResult: the dump is not known to be whole.
+// coreDump is the Syscall of a KindOpen for the core dump that the kernel itself wrote. Without a result, the dump may
+// not be whole.
 const coreDump = "core_dump"
 
-// Ways returns what is in e.Way. The entry 0 stands for all that can be changed by others
-// than this host's tasks.
+// Ways decodes e.Way. The entry 0 stands for every entry that others than this host's tasks can change.
 func (e *Event) Ways() iter.Seq2[uint32, Way] {
 	return func(yield func(uint32, Way) bool) {
 		for b := e.Way; len(b) >= 4; b = b[4:] {
@@ -434,8 +426,7 @@ func (e *Event) Ways() iter.Seq2[uint32, Way] {
 	}
 }
 
-// Way says what a call has to do with a directory entry, in the order of WAY_CHANGED in
-// bpf/record.h.
+// Way says what a call did with a directory entry, in the order of WAY_CHANGED in bpf/record.h.
 type Way uint8
 
 const (

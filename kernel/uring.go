@@ -7,19 +7,18 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// How an operation of io_uring is seen, in the order of enum uring_how in
-// bpf/record.h.
+// How an operation of io_uring is observed, in the order of enum uring_how in bpf/record.h.
 const (
-	uringUnknown  = iota // not known to this build: the layer is not complete
+	uringUnknown  = iota // unknown to this build: the layer is not complete
 	uringHarmless        // touches no path and no peer
 	uringNamed           // names files: its submission and its completion are joined
 	uringWrite
 	uringFD
 	uringSocket
-	uringOther   // known, told of by its number: schema.KindIOUringOp
-	uringFamily  // makes a socket, told of where no hook sees its peers
-	uringReceive // may bring descriptors
-	uringRead    // of interest only of a socket that another made
+	uringOther   // reported by its number alone: schema.KindIOUringOp
+	uringFamily  // makes a socket, reported if no hook sees the socket's peers
+	uringReceive // may receive descriptors
+	uringRead    // matters only for sockets that somebody else made
 )
 
 // uringOp is what is known of an operation, whose number is its place in

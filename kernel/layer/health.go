@@ -136,7 +136,7 @@ func convertReasons(rs []kernel.Reason) (out []schema.Reason) {
 // again is the remedy where nothing is known to be wrong with the host.
 const again = "run the command again, and report a bug if it happens again"
 
-// observed collects everything that speaks against complete.
+// observed collects every reason why the layer is not complete.
 func observed(r *kernel.Report, a Account) []schema.Reason {
 	out := convertReasons(r.Reasons)
 	add := func(bad bool, code, remedy, format string, args ...any) {

@@ -9,7 +9,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Inherited is what the descriptors let a command do that it begins with, and that somebody else had opened.
+// Inherited describes the descriptors that a command begins with, which somebody else has opened.
 type Inherited struct {
 	// Sockets are those with a peer, whose lines follow the command's exec: of each the fields of a network event,
 	// and Args.
@@ -19,19 +19,18 @@ type Inherited struct {
 	Memories []uint64
 }
 
-// Reach is what a run did that reaches beyond its own processes, or around what
-// is observed of it.
+// Reach is what a run did to others than its own processes, or unobserved.
 type Reach struct {
-	// Helper is the first file that was opened for writing, or written, from
-	// which the kernel takes a program that it starts; Helpers counts.
+	// Helper is the first file with the name of a helper program of the kernel that was opened for writing, or written;
+	// Helpers counts them.
 	Helper  string
 	Helpers uint64
-	// Started is the first program that the kernel started by itself after that, or for a
-	// call of the run, or for nobody knows whom, as StartedFor says. StartedTimes counts them.
+	// Started is the first program that the kernel itself started after that, for a call of the run, or for an unknown
+	// reason, as StartedFor says. StartedTimes counts them.
 	Started, StartedFor string
 	StartedTimes        uint64
-	// LeftV1 are the controllers of v1 hierarchies that tasks of the run left its
-	// cgroup in, and LeftV1To where the first went.
+	// LeftV1 are the controllers of the v1 hierarchies in which tasks left the run's cgroup; LeftV1To is the first
+	// one's new cgroup.
 	LeftV1   []string
 	LeftV1To string
 	// Traced is the first process outside of the run that the run traced or whose
@@ -59,7 +58,7 @@ type Reach struct {
 	// KernelChange is the first.
 	KernelChanges uint64
 	KernelChange  string
-	// SharedTables counts the tasks of the command that had their descriptors in common with another.
+	// SharedTables counts the tasks of the command that shared their descriptors with another task.
 	SharedTables uint64
 	// Carriers counts sockets and tunnels that can carry data whose peer no hook
 	// sees.
@@ -107,7 +106,7 @@ func reachesMachine(ev *kernel.Event) bool {
 	return false
 }
 
-// tunSetIff is the ioctl that makes a tunnel of a descriptor, TUNSETIFF of linux/if_tun.h.
+// tunSetIff is TUNSETIFF of linux/if_tun.h, the ioctl that makes a descriptor a tunnel.
 const tunSetIff = 0x400454ca
 
 // traces reports whether a call was a successful ptrace of another process, or reached into its memory.
@@ -124,7 +123,7 @@ func traces(ev *kernel.Event) bool {
 	return ev.Errno == 0 && ev.About != 0
 }
 
-// signals reports whether a call made the kernel send signals to the process that it is about.
+// signals reports whether a call makes the kernel send signals to the process that it acts on.
 func signals(ev *kernel.Event) bool {
 	switch ev.Syscall {
 	case "fcntl", "ioctl":
@@ -146,8 +145,7 @@ func memoryOf(name string) (pid uint64, ok bool) {
 	return pid, proc && mem && err == nil
 }
 
-// helper reports whether the kernel takes from that file the name of a program that
-// it starts itself, outside of every cgroup.
+// helper reports whether the file has the name of a program that the kernel itself starts, outside of every session.
 func helper(name string) bool {
 	switch name {
 	case "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug",

@@ -7,18 +7,17 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// ways knows which entries of directories were made to lead elsewhere, when and by whom.
-// An event's names are looked up again when its call has returned: where another task
-// changed an entry on the way meanwhile, they may be those of other files.
+// ways knows when and by whom directory entries were changed. The observer looks an event's names up again after the
+// call. If another task changed an entry on their way meanwhile, the names may lead to other files.
 type ways struct {
 	// changes has the last changes of each entry, the oldest first.
 	changes map[uint32][]change
 	count   int // of all of them
-	// forgotten is when the last change was over that is not known any more and may matter.
+	// forgotten is when the last of the changes ended that were dropped for want of room.
 	forgotten uint64
 }
 
-// change is one by a task, or several by whatever tasks: tid is 0 then. All began after from and were over by until.
+// change is one change by the task tid, or several by any tasks if tid is 0, which began after from and ended by until.
 type change struct {
 	from, until uint64
 	tid         uint32
@@ -34,15 +33,15 @@ func (c change) and(d change) change {
 }
 
 const (
-	// nearly is how long a call takes on its way at most, where it is not known when it began.
+	// nearly is how long a call takes at most if its begin is unknown.
 	nearly = uint64(time.Second)
-	// maxChanges bounds the changes that are known, and maxOfEntry those of one entry.
+	// maxChanges bounds the known changes, maxOfEntry those of one entry.
 	maxChanges, maxOfEntry = 1 << 16, 64
-	// tick is by how much the time of the last of several events can be too early.
+	// tick is how early Event.Last can be.
 	tick = uint64(10 * time.Millisecond)
 )
 
-// during is when the call of ev was under way at the most: its task did something else before.
+// during is the longest time in which the call of ev can have run.
 func during(ev *kernel.Event) (from, until uint64) {
 	from, until = ev.First-min(nearly, ev.First), ev.Time
 	if ev.Repeat {
@@ -78,8 +77,8 @@ func (w *ways) note(ev *kernel.Event) {
 	}
 }
 
-// forget drops the changes that no call can have met which is still to be looked at, or all where there are too many
-// others.
+// forget drops the changes that ended before any call that is still to come can have begun. If too many are left, it
+// drops all.
 func (w *ways) forget(now uint64) {
 	w.count = 0
 	newest := now
@@ -99,8 +98,8 @@ func (w *ways) forget(now uint64) {
 	}
 }
 
-// doubtful reports whether the names of ev may have led elsewhere while the kernel used them: another task changed
-// an entry on their way meanwhile, or others than the host's tasks could.
+// doubtful reports whether the names of ev may have led elsewhere during the call: another task changed an entry on
+// their way, or others than the host's tasks could have.
 func (w *ways) doubtful(ev *kernel.Event) bool {
 	if len(ev.Way) == 0 {
 		return false

@@ -16,19 +16,18 @@ import (
 	"github.com/go-json-experiment/json/v1"
 )
 
-// MinSecret is how long a known secret is at least, in bytes: shorter ones would
-// be found by chance in what is not secret.
+// MinSecret is the least length of a known secret, in bytes. Shorter ones would occur by chance.
 const MinSecret = 8
 
-// What a run's own evidence may add to the known secrets: an agent that shows ever
-// new ones must not make every later line dearer.
+// Bounds of the secrets that are learned from the evidence. Each makes every later line slower, and an agent could show
+// ever new ones.
 const (
 	maxLearned      = 512
 	maxLearnedBytes = 256 << 10
 )
 
-// Rules by which a secret is known, as they stand in its replacement and in the
-// receipt. Shapes have their provider's name.
+// Rules name how a secret was recognized, in its replacement and in the receipt. The rules for credentials by their
+// format have their provider's name.
 const (
 	RuleEnv      = "env"      // the value of an environment variable
 	RuleGiven    = "given"    // named by the caller
@@ -36,15 +35,14 @@ const (
 	RuleURL      = "url"      // a password or signature in a URL
 
 	ruleKey = "private-key"
-	ruleCut = "cut" // the first part of a secret, at the end of what was cut
+	ruleCut = "cut" // the first part of a secret, at the end of a truncated text
 )
 
-// DefaultEnv are patterns, matched without regard to case, of the names of
-// environment variables whose values are secret.
+// DefaultEnv are patterns for the names of environment variables whose values are secret. Case does not matter.
 var DefaultEnv = []string{"*_KEY", "*_KEY_ID", "*APIKEY*", "*_TOKEN", "TOKEN", "*_SECRET", "SECRET", "*_SECRET_*",
 	"*PASSWORD*", "*PASSWD*", "*_PASS", "*PASSPHRASE*", "*CREDENTIAL*", "*_PAT", "*_DSN"}
 
-// Redactor takes secrets out. Make one with [New].
+// Redactor replaces secrets. Make one with [New].
 type Redactor struct {
 	key     []byte
 	scope   string // of the key
@@ -56,9 +54,9 @@ type Redactor struct {
 	words   vocabulary
 	forms   []form          // of all known secrets
 	have    map[string]bool // known secrets
-	learned int             // how many of them the evidence showed
-	room    int             // bytes that it still may show
-	missed  bool            // it showed more
+	learned int             // number of them that were learned from the evidence
+	room    int             // bytes that may still be learned
+	missed  bool            // some were not learned for want of room
 	account account
 }
 
@@ -71,25 +69,24 @@ func New(key []byte) *Redactor {
 	return r
 }
 
-// Keep leaves a word alone in JSON, as the words of the format are: the run's id. It
-// is called before anything is added.
+// Keep makes a word part of the format, which is not replaced in JSON: the run's id. Call it before any secret is
+// added.
 func (r *Redactor) Keep(word string) {
 	if r != nil {
 		r.words.more += "\n" + word
 	}
 }
 
-// Add makes a value known, and reports whether it is. It is refused when it is
-// shorter than [MinSecret] without surrounding space. A value of several lines is
-// also known line by line, as a program may print it.
+// Add makes a value a known secret, and reports whether it is one. Without surrounding space it must have at least
+// [MinSecret] bytes. Of a value of several lines each line is known too, since a program may print it alone.
 func (r *Redactor) Add(rule, value string) bool {
 	value = strings.TrimSpace(value)
 	if r == nil || len(value) < MinSecret {
 		return false
 	}
 	values := []string{value}
-	for _, line := range strings.Split(value, "\n") {
-		// A PEM block's frame is no secret.
+	for line := range strings.SplitSeq(value, "\n") {
+		// The first and last line of a PEM block are not secret.
 		if line = strings.TrimSpace(line); line != value && len(line) >= 2*MinSecret &&
 			!strings.HasPrefix(line, "-----") {
 			values = append(values, line)
@@ -107,8 +104,7 @@ func (r *Redactor) Add(rule, value string) bool {
 	return true
 }
 
-// add makes a value known, and reports whether it is new. r.mu is held; the matcher is
-// the caller's to make.
+// add makes a value known, and reports whether it is new. r.mu is held. The caller must make a new matcher.
 func (r *Redactor) add(rule, value string) bool {
 	if r.have[value] || strings.Contains(frames(), value) {
 		return false
@@ -118,8 +114,7 @@ func (r *Redactor) add(rule, value string) bool {
 	return true
 }
 
-// learn makes values known that the evidence itself showed to be secret. It
-// reports whether any is new.
+// learn makes values known that the evidence shows to be secret, and reports whether any is new.
 func (r *Redactor) learn(values []shown) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,8 +140,8 @@ func (r *Redactor) learn(values []shown) bool {
 // shown is a secret that the evidence shows, and the rule.
 type shown struct{ rule, value string }
 
-// AddEnv makes the values of those variables (K=V) known whose names match one
-// of the patterns, and names those whose values are too short.
+// AddEnv makes the values of those variables (K=V) known whose names match a pattern. It returns the names of those
+// whose values are too short.
 func (r *Redactor) AddEnv(environ, patterns []string) (tooShort []string) {
 	for _, kv := range environ {
 		name, value, ok := strings.Cut(kv, "=")
@@ -166,15 +161,15 @@ func secretName(name string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		p = strings.ToUpper(p)
 		if word := strings.Trim(p, "*"); !strings.ContainsAny(word, `*?[\`) && !strings.Contains(name, word) {
-			return false // as most are, and Match tries each position
+			return false // faster than Match, which tries each position
 		}
 		ok, err := path.Match(p, name)
 		return ok && err == nil
 	})
 }
 
-// harmless reports whether a value is none of a secret, though variables with
-// secret names have it: a switch, or an absolute path, as of a file with the secret.
+// harmless reports whether a value is not secret although its variable has a secret name: a switch, or the path of a
+// file.
 func harmless(value string) bool {
 	switch strings.ToLower(value) {
 	case "true", "false", "yes", "no", "on", "off", "none", "null", "disabled", "enabled", "required", "optional":
@@ -183,7 +178,7 @@ func harmless(value string) bool {
 	return strings.HasPrefix(value, "/") && !strings.ContainsAny(value, " \n")
 }
 
-// tag is what stands for a secret's value in its replacement.
+// tag identifies a secret in its replacement: equal secrets have equal tags.
 func (r *Redactor) tag(value string) string {
 	mac := hmac.New(sha256.New, r.key)
 	mac.Write([]byte(value))
@@ -192,13 +187,12 @@ func (r *Redactor) tag(value string) string {
 
 const open = "<redacted:" // how every replacement begins
 
-// replacement stands where a secret stood.
+// replacement is the text that replaces a secret.
 func (r *Redactor) replacement(rule, value string) string {
 	return open + rule + ":" + r.tag(value) + ">"
 }
 
-// Text takes the secrets out of text of any kind, which field names for the
-// receipt. It returns b itself where there are none.
+// Text replaces the secrets in any text. The receipt counts them under field. It returns b itself if there are none.
 func (r *Redactor) Text(field string, b []byte) []byte {
 	if r == nil {
 		return b
@@ -207,10 +201,9 @@ func (r *Redactor) Text(field string, b []byte) []byte {
 	return out
 }
 
-// JSON is Text for NDJSON lines or a JSON document, which stay valid: secrets
-// are looked for inside of strings, in escaped form, and the words of the format
-// are left alone. What stands in an "argv", "command" or "args" array is judged as
-// the arguments of a program first.
+// JSON is Text for NDJSON lines or a JSON document, which stay valid: it replaces secrets inside of strings, also
+// escaped ones, and no words of the format. It treats "argv", "command" and "args" arrays as the arguments of a
+// program.
 func (r *Redactor) JSON(field string, b []byte) []byte {
 	return r.Line(field, b, 0)
 }
@@ -225,8 +218,7 @@ func (r *Redactor) Line(field string, b []byte, head int) []byte {
 	return out
 }
 
-// Value is JSON for a value that may be anything, such as a tool's parameters: a number
-// that is a secret becomes a string.
+// Value is JSON for a value of any form, such as a tool's parameters: a number that is a secret becomes a string.
 func (r *Redactor) Value(field string, b []byte) []byte {
 	if r == nil {
 		return b
@@ -236,8 +228,7 @@ func (r *Redactor) Value(field string, b []byte) []byte {
 	return out
 }
 
-// Name is Text without tags, for the members of sets that shall not differ by a
-// secret's value.
+// Name is Text without tags, for members of sets that must not differ by a secret's value.
 func (r *Redactor) Name(field, s string) string {
 	if r == nil {
 		return s
@@ -253,8 +244,7 @@ func (r *Redactor) Name(field, s string) string {
 	return Untag(string(clean))
 }
 
-// Finds reports whether b may hold a known secret in any form. Others, that rules or
-// shapes would show, are not looked for.
+// Finds reports whether b may hold a known secret in any form. It does not look for unknown secrets.
 func (r *Redactor) Finds(b []byte) bool {
 	if r == nil {
 		return false
@@ -263,12 +253,11 @@ func (r *Redactor) Finds(b []byte) bool {
 	return ok
 }
 
-// Longest is how long the longest form of a known secret is, in bytes.
+// Longest is the length of the longest form of a known secret, in bytes.
 func (r *Redactor) Longest() int { return r.matcher.Load().longest }
 
-// upTo replaces what begins before the limit, until what it found on the way
-// taught it nothing new. It returns the text without secrets and how much of b that
-// stands for: the limit, or more where a secret goes on behind it.
+// upTo replaces the secrets that begin before the limit, and repeats that as long as it learns new ones. It returns the
+// new text and how much of b that replaces: the limit, or more if a secret ends after it.
 func (r *Redactor) upTo(limit int, p pass, b []byte) ([]byte, int) {
 	used := -1
 	for {
@@ -283,8 +272,7 @@ func (r *Redactor) upTo(limit int, p pass, b []byte) ([]byte, int) {
 	}
 }
 
-// replace replaces every secret that begins before the limit, and cuts off what
-// is behind. It returns those that rules showed, too.
+// replace replaces the secrets that begin before the limit, and cuts off the rest. new are secrets that b shows.
 func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, new []shown) {
 	known := r.matcher.Load()
 	if len(r.rules) == 0 && !known.shows(b[p.head:], p.json) {
@@ -341,14 +329,14 @@ func (r *Redactor) count(rule, field string) {
 	r.account.byField[field]++
 }
 
-// Counts tells how many secrets were taken out so far, by rule and by field.
+// Counts returns how many secrets were replaced so far, by rule and by field.
 func (r *Redactor) Counts() (total uint64, byRule, byField map[string]uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.account.total, maps.Clone(r.account.byRule), maps.Clone(r.account.byField)
 }
 
-// NotSearched names what secrets are not found in.
+// NotSearched names where secrets are not found.
 func (r *Redactor) NotSearched() []string {
 	list := NotSearched()
 	r.mu.Lock()
@@ -366,9 +354,8 @@ func (r *Redactor) Known() int {
 	return len(r.have)
 }
 
-// Arguments finds the secrets among a program's arguments, the program first,
-// and makes them known. It returns the arguments without them, and args itself
-// where there are none.
+// Arguments finds the secrets in the arguments of a program, whose name is the first, and makes them known. It returns
+// the arguments without them, or args itself if there are none.
 func (r *Redactor) Arguments(field string, args []string) []string {
 	if r == nil {
 		return args
@@ -395,17 +382,14 @@ func (r *Redactor) Arguments(field string, args []string) []string {
 			new = append(new, shown{RuleArgument, s})
 		}
 	}
-	changed := len(new) > 0
-	if changed {
-		r.learn(new)
-	}
-	if !changed {
+	if len(new) == 0 {
 		return args
 	}
+	r.learn(new)
 	return out
 }
 
-// arguments judges every list of arguments in JSON text.
+// arguments replaces the secrets in every list of arguments in JSON text.
 func (r *Redactor) arguments(field string, b []byte) []byte {
 	var out []byte
 	copied := 0
@@ -443,16 +427,15 @@ func (r *Redactor) arguments(field string, b []byte) []byte {
 	return append(out, b[copied:]...)
 }
 
-// Key is the scope and the id of the key in use. The id is derived from the key
-// and says nothing about it.
+// Key is the scope and the id of the key. The id does not reveal the key.
 func (r *Redactor) Key() (scope, id string) {
 	mac := hmac.New(sha256.New, r.key)
 	mac.Write([]byte("assay-run redaction key id"))
 	return r.scope, hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// Unkept is why the host's key could not be kept, so that the tags of this bundle
-// cannot be compared with those of others. nil: it is kept, or not wanted.
+// Unkept is why the host's key could not be kept, which makes the tags of this bundle incomparable with those of
+// others. It is nil if the key is kept, or was not wanted.
 func (r *Redactor) Unkept() error {
 	if r == nil {
 		return nil
@@ -460,13 +443,12 @@ func (r *Redactor) Unkept() error {
 	return r.unkept
 }
 
-// Use adds rules. It is called before anything is redacted.
+// Use adds rules. Call it before anything is redacted.
 func (r *Redactor) Use(rules []Rule) { r.rules = append(r.rules, rules...) }
 
-// Writer takes the secrets out of what is written on its way to w, also those
-// that are split over several writes. It holds back only what may be the
-// beginning of a secret, and gives that out when the next bytes or Close show
-// what it is. It is not safe for concurrent use.
+// Writer replaces the secrets in what is written through it to w, also those that are split over several writes. It
+// holds back only what may be the beginning of a secret, until the next bytes or Close. It is not safe for concurrent
+// use.
 func (r *Redactor) Writer(field string, w io.WriteCloser) io.WriteCloser {
 	if r == nil {
 		return w
@@ -474,7 +456,7 @@ func (r *Redactor) Writer(field string, w io.WriteCloser) io.WriteCloser {
 	return &stream{r: r, field: field, w: w}
 }
 
-// Pieces begins a text. Of a nil Redactor it is nil, and leaves everything.
+// Pieces begins a text that comes in pieces. For a nil Redactor it is nil, which changes nothing.
 func (r *Redactor) Pieces(field string) *Pieces {
 	if r == nil {
 		return nil
@@ -484,8 +466,7 @@ func (r *Redactor) Pieces(field string) *Pieces {
 	return p
 }
 
-// Untag takes the tags out of replacements, so that two texts that differ only
-// in a secret become the same.
+// Untag removes the tags from replacements, so that texts that differ only in a secret become equal.
 func Untag(s string) string {
 	if !strings.Contains(s, open) {
 		return s
@@ -508,8 +489,7 @@ func Untag(s string) string {
 	}
 }
 
-// Shorten puts one character in the place of each replacement: for a line that
-// redaction made longer than a line may be.
+// Shorten replaces each replacement by one character, for a line that redaction made too long.
 func Shorten(b []byte) []byte { return replaced().ReplaceAll(b, []byte("*")) }
 
 var replaced = lazy(open + `[a-z0-9_-]+:[0-9a-f]{8}>`)
@@ -518,18 +498,18 @@ func isRule(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_-0123456789") == ""
 }
 
-// pass is how a text is gone through.
+// pass says how a text is searched.
 type pass struct {
 	field   string
 	json    bool
-	numbers bool // of JSON may be secret, too
-	head    int  // bytes in which nothing secret begins
+	numbers bool // numbers in JSON may be secret, too
+	head    int  // bytes at the beginning that are not searched
 }
 
 // names are buffers for Name, which is called for each path of the surface.
 var names = sync.Pool{New: func() any { return new([]byte) }}
 
-// account counts what was taken out.
+// account counts replaced secrets.
 type account struct {
 	total   uint64
 	byRule  map[string]uint64

@@ -58,9 +58,8 @@ type Builder struct {
 // setMemory bounds each set in memory, in bytes.
 const setMemory = 4 << 20
 
-// New returns an empty surface. What is over 4 MiB in a set is kept in files in
-// dir, with names that start with a dot, until Close; with an empty dir
-// everything stays in memory.
+// New returns an empty surface. Sets of more than 4 MiB go to files in dir, whose names start with a dot, until Close.
+// If dir is empty, they stay in memory.
 func New(runID, dir string) *Builder { return newBuilder(runID, dir, setMemory) }
 
 func newBuilder(runID, dir string, memory int) *Builder {
@@ -74,7 +73,7 @@ func newBuilder(runID, dir string, memory int) *Builder {
 	}
 }
 
-// AddPolicy adds what a line of the policy layer decided about a tool.
+// AddPolicy adds the tool and the decision of a line of the policy layer.
 func (b *Builder) AddPolicy(e *schema.PolicyEvent) {
 	if e.Tool != "" {
 		b.AddTool(e.Tool)
@@ -86,8 +85,8 @@ func (b *Builder) AddPolicy(e *schema.PolicyEvent) {
 func (b *Builder) AddTool(name string)  { b.tools[b.clean(name)] = struct{}{} }
 func (b *Builder) AddDecision(d string) { b.decisions[b.clean(d)] = struct{}{} }
 
-// clean is a name without secrets and without the tags of those that were taken
-// out of a line before: runs that differ only in a secret have one surface.
+// clean is a name without secrets and without the tags of replaced ones: runs that differ only in a secret have equal
+// surfaces.
 func (b *Builder) clean(name string) string {
 	if b.Redact != nil {
 		return b.Redact(name)
@@ -95,8 +94,7 @@ func (b *Builder) clean(name string) string {
 	return redact.Untag(name)
 }
 
-// LeftOut is how many occurrences were of another class than agent, by class;
-// classes without any are left out.
+// LeftOut counts the occurrences of other classes than agent, by class. Classes without any are not listed.
 func (b *Builder) LeftOut() map[string]uint64 {
 	m := make(map[string]uint64)
 	for c, n := range b.leftOut {
@@ -114,8 +112,7 @@ func (b *Builder) Close() {
 	b.execs.close()
 }
 
-// Add takes one event of the layer. Only a failure to spill is an error. It
-// keeps nothing of e but its strings.
+// Add adds one event of the layer. The error is one of a file in dir. Add keeps nothing of e but its strings.
 func (b *Builder) Add(e *schema.KernelEvent) error {
 	if e.Class != schema.ClassAgent {
 		b.leftOut[e.Class] += e.Times()
@@ -162,7 +159,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 	return nil
 }
 
-// program takes note of who executes Perl, which makes names of its own kind.
+// program notes the processes that execute Perl, whose temporary names have a form of their own.
 func (b *Builder) program(e *schema.KernelEvent) {
 	_, perl := b.perls[e.ParentExecID]
 	if e.Kind == schema.KindExec && isProgram(e.Value, "perl") || e.Kind == schema.KindFork && perl &&
@@ -171,13 +168,12 @@ func (b *Builder) program(e *schema.KernelEvent) {
 	}
 }
 
-// made is a file or directory that the run made, where there was none, under a name
-// that looks random. What becomes of it decides: one that the run removes, or gives
-// another name, was random; one that is still there at the end has the name that
-// somebody chose. Until then paths at and below it wait in held.
+// made is a new file or directory of the run with a name that looks random. The name counts as random if the run
+// removes or renames the file, and as chosen if the file exists at the end. Until that is known, paths at and below it
+// wait in held.
 type made struct {
-	base string // what the surface has in place of the last part of its path, if it is random
-	sure bool   // its making shows that it is: nothing waits
+	base string // the last part of its path in the surface if it is random
+	sure bool   // it is certainly random, by the way it was made: nothing waits
 	held map[string]struct{}
 	// maker is set where a name that is random as a whole looks like a word:
 	// Python tries a temporary directory with a file of such a name, makes it,
@@ -186,15 +182,13 @@ type made struct {
 	maker uint64
 }
 
-// Bounds: how many of them are remembered at a time, how many paths wait for all of
-// them, and how many words of arguments are remembered.
 const (
-	maxMade  = 8192
-	maxHeld  = 1 << 15
-	maxWords = 1 << 16
+	maxMade  = 8192    // files that are remembered at a time
+	maxHeld  = 1 << 15 // paths that wait for any of them
+	maxWords = 1 << 16 // words of arguments that are remembered
 )
 
-// remember takes note of what e makes.
+// remember notes the file that e makes.
 func (b *Builder) remember(e *schema.KernelEvent) {
 	if len(b.temp) >= maxMade || e.Failed() || !e.Makes() && !b.renamesMade(e) {
 		return
@@ -232,8 +226,8 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	b.temp[n] = m
 }
 
-// generated returns the last part of path, which e makes, as the surface has it if it is gone at the
-// end; "" if nobody makes such names by chance, or the event does not show that nothing was there.
+// generated returns the last part of path, which e makes, as the surface has it if the file is gone at the end. It
+// returns "" if the name does not look random, or if the file may have existed before.
 func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
 	dir, base := cutLast(path)
 	if name := byPlace(dir, base, true); name != "" {
@@ -277,7 +271,7 @@ func cutLast(path string) (dir, base string) {
 	return path[:i], path[i:]
 }
 
-// find returns which of all that was made path is, or is below.
+// find returns the made file that path is, or is below.
 func (b *Builder) find(path string) (root string, m made, ok bool) {
 	return innermost(b.temp, path, b.dirs > 0)
 }
@@ -422,7 +416,7 @@ func (m *made) tries(e *schema.KernelEvent) bool {
 		(e.Kind == schema.KindOpen || e.Kind == schema.KindWrite || e.Kind == schema.KindUnlink)
 }
 
-// gone takes note that a path is no longer there.
+// gone notes that a path does not exist any more.
 func (b *Builder) gone(path string) error {
 	m, ok := b.temp[path]
 	if !ok {
@@ -434,8 +428,7 @@ func (b *Builder) gone(path string) error {
 	return b.decide(path, m.base)
 }
 
-// decide adds what waits for root, whose last part is base in the surface, or what
-// it is where base is empty, and forgets it.
+// decide adds what waits for root, and forgets root. base is the last part of root in the surface; "" keeps its own.
 func (b *Builder) decide(root, base string) error {
 	dir, own := cutLast(root)
 	if base == "" {
@@ -452,8 +445,7 @@ func (b *Builder) decide(root, base string) error {
 	return nil
 }
 
-// decideAll adds what still waits: nothing removed it. What is in a directory that
-// was made comes before the directory.
+// decideAll adds what still waits: its files exist at the end. Files in a made directory come before the directory.
 func (b *Builder) decideAll() error {
 	byLength := func(a, c string) int { return len(c) - len(a) }
 	for _, path := range slices.SortedFunc(maps.Keys(b.temp), byLength) {
@@ -468,9 +460,8 @@ func (b *Builder) decideAll() error {
 	return nil
 }
 
-// hear remembers the ends of the words of a program's arguments: a name that was
-// spelled there before it was made is no chance, unless it is that of another file
-// that was.
+// hear remembers the ends of the words in a program's arguments: a name that occurs there before it is made is not
+// random, unless it is the name of another made file.
 func (b *Builder) hear(argv []string) {
 	for _, arg := range argv {
 		for start, end := range unique(arg, true) {
@@ -490,7 +481,7 @@ func (b *Builder) word(piece string) {
 	}
 }
 
-// madePiece takes note of a piece of a name that the run made.
+// madePiece notes the random piece of the name of a made file.
 func (b *Builder) madePiece(piece string) {
 	if piece != "" && len(b.pieces) < maxWords {
 		b.pieces[strings.Clone(piece)] = struct{}{}
@@ -544,7 +535,7 @@ func socketName(path string, pid uint32) string {
 // for none, unless net.ipv4.ip_local_port_range says otherwise.
 const firstEphemeral = 32768
 
-// anyPort replaces the port.
+// anyPort replaces the port of an endpoint by <ephemeral>.
 func anyPort(ep string) string { return ep[:strings.LastIndexByte(ep, ':')] + ":<ephemeral>" }
 
 // note remembers an own port that the kernel may have chosen, and reports
@@ -637,8 +628,8 @@ const (
 	listDecisions = "policy_decisions"
 )
 
-// listRoom is how many bytes each list takes in the document at most: together
-// less than the 64 MiB that readers accept of one (schema/SPEC.md).
+// listRoom bounds the bytes of each list in the document. Together they are less than the 64 MiB that readers accept
+// (schema/SPEC.md).
 var listRoom = map[string]int64{
 	listPaths: 40 << 20, listEndpoints: 6 << 20, listExecs: 6 << 20, listTools: 4 << 20, listDecisions: 4 << 20,
 }
@@ -673,7 +664,7 @@ func (b *Builder) WriteTo(w io.Writer) (int64, error) {
 	return c.n, c.err
 }
 
-// Reasons says, after WriteTo, what the document does not list.
+// Reasons says, after WriteTo, which lists of the document are not whole.
 func (b *Builder) Reasons() []schema.Reason {
 	var reasons []schema.Reason
 	for _, list := range slices.Sorted(maps.Keys(b.omitted)) {
@@ -741,7 +732,7 @@ func (c *countWriter) encode(s string) []byte {
 	return bytes.TrimSuffix(line, []byte("\n"))
 }
 
-// asItIs reports whether JSON has a string as it is.
+// asItIs reports whether a string needs no escapes in JSON.
 func asItIs(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -295,8 +295,8 @@ func (g *Group) Nest(name string) (*Nested, error) {
 // ID is the cgroup2 id as BPF programs see it. It is never used again.
 func (n *Nested) ID() uint64 { return n.id }
 
-// Adopt moves the process of pidfd, whose id here is pid, into n. The error wraps procs.ErrNotMember if it is not of the
-// group or ends meanwhile. Another process that gets its id is left alone.
+// Adopt moves the process of pidfd, whose id here is pid, into n. The error wraps procs.ErrNotMember if it is not of
+// the group or ends meanwhile. Another process that gets its id is left alone.
 func (n *Nested) Adopt(pid, pidfd int) error {
 	if procs.Ended(pidfd) || !slices.Contains(n.group.list(), pid) || procs.Ended(pidfd) {
 		return fmt.Errorf("process %d: %w", pid, procs.ErrNotMember)
@@ -307,7 +307,8 @@ func (n *Nested) Adopt(pid, pidfd int) error {
 	if !procs.Ended(pidfd) {
 		return nil
 	}
-	// The id may be another process's by now: if that was moved, move it to our own cgroup. Dead processes are not listed.
+	// The id may be another process's by now: if that was moved, move it to our own cgroup. Dead processes are not
+	// listed.
 	if slices.Contains(pids([]dir{{path: n.path, v2: true}}), pid) {
 		_ = write(filepath.Join(n.group.session.host.v2.own, "cgroup.procs"), strconv.Itoa(pid))
 	}

@@ -174,7 +174,8 @@ type outskirts struct {
 }
 
 // claimOutskirts makes and locks the v1 outskirts for a run that will have containers: sweeps of earlier builds check
-// nothing but the lock. Errors do not matter: where this user may not make a directory, the user's engine may not either.
+// nothing but the lock. Errors do not matter: where this user may not make a directory, the user's engine may not
+// either.
 func (s *Session) claimOutskirts() {
 	for _, m := range s.host.mounts {
 		path := filepath.Join(m.dir, below(s.mount, s.Path()))
@@ -717,8 +718,8 @@ func (s *Session) make(p place, l Limits) (dir, error) {
 }
 
 // create makes the session directory in one place and locks it. The lock distinguishes a live session from a stale one
-// (see Sweep): the kernel releases it when runner and guard are dead. A session with the same id must wait for it, since
-// the guard would end that session too.
+// (see Sweep): the kernel releases it when runner and guard are dead. A session with the same id must wait for it,
+// since the guard would end that session too.
 func (s *Session) create(p place) (dir, error) {
 	parent := filepath.Join(p.base, parentName)
 	path := filepath.Join(parent, s.runID)

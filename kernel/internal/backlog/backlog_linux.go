@@ -1,5 +1,5 @@
-// Package backlog keeps the records of a ring buffer between the goroutine that empties the ring, which must not
-// wait, and the one that works with them, which may be slow: in memory up to a bound, and beyond that in a file.
+// Package backlog is a queue of records between the goroutine that empties a ring buffer, which must not wait, and the
+// one that handles them, which may be slow. It is in memory up to a bound, and beyond that in a file.
 package backlog
 
 import (
@@ -27,30 +27,30 @@ type Queue struct {
 
 	mu      sync.Mutex
 	changed sync.Cond // Flush or Close was called, Each has taken a chunk or has returned
-	last    []byte    // the newest records, behind all chunks
+	last    []byte    // the newest records, not in chunks yet
 	chunks  []chunk   // the oldest first
-	held    int       // chunks in memory that were handed over, the one that Each works with included
+	held    int       // chunks in memory, with the one that Each works with
 	free    [][]byte  // empty buffers of chunkSize, at most maxHeld
 	file    *os.File  // has no name; nil while no chunk is in it
-	filed   int       // chunks in the file, the ones that are being written or read included
+	filed   int       // chunks in the file, with those that are being written or read
 	size    int64     // of the file
-	room    int64     // most that size may become
+	room    int64     // the bound of size
 	closed  bool
 	err     error // of Close
 	left    bool  // Each has returned
 }
 
-// chunk holds whole records, each behind its length: in b, or else as n bytes of the file from off on.
+// chunk holds whole records, each after its length, in b or in n bytes of the file at off.
 type chunk struct {
 	b      []byte
 	off, n int64
 }
 
-// mark stands for a record's length before what Mark adds.
+// mark is in place of the length for a number of Mark.
 const mark = 1<<32 - 1
 
-// New returns an empty queue. What memory has no room for goes to a file in dir, which has no name and is freed
-// when it is empty. If dir is empty, or the file has no room either, Put waits for Each.
+// New returns an empty queue. Beyond its bound in memory it uses an unnamed file in dir, which is freed when it is
+// empty. If dir is "", or the file is full too, Put waits for Each.
 func New(dir string) *Queue {
 	q := &Queue{dir: dir}
 	q.changed.L = &q.mu
