@@ -15,14 +15,14 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// batchBytes is how full a batch of kernel lines is when it is written.
+// batchBytes is the size at which a batch of kernel lines is written.
 const batchBytes = 64 << 10
 
 // layer appends one NDJSON file. Its lock orders the lines and stamps seq.
 type layer struct {
 	spool   *Spool
 	path    string
-	batched bool // lines wait for a full or old batch
+	batched bool // lines are written in batches
 	final   bool // may use the reserved space: the lifecycle
 
 	mu      sync.Mutex
@@ -40,15 +40,15 @@ type layer struct {
 	err     error // sticky
 }
 
-// lose counts n lines as dropped. The count is lost with this process, but the mark on
-// disk stays. Lines after the end leave no mark.
+// lose counts n lines as dropped, and marks the spool on disk, since the count is lost if this process dies. Lines
+// after the end leave no mark.
 func (l *layer) lose(n uint64) {
 	if l.dropped += n; n > 0 && !l.closed {
 		l.spool.lossy.Do(func() { _ = l.spool.lock.Chmod(lossyMode) })
 	}
 }
 
-// takes is nil where n more lines may be appended; else they are dropped.
+// takes is nil if n more lines may be appended. Otherwise it counts them as dropped.
 func (l *layer) takes(n uint64) error {
 	if l.err == nil && l.closed {
 		l.err = fmt.Errorf("append to %s: %w", l.path, os.ErrClosed)
@@ -59,8 +59,7 @@ func (l *layer) takes(n uint64) error {
 	return l.err
 }
 
-// endLine ends the line that begins at this offset of the buffer. The error says why those bytes are
-// not a line.
+// endLine ends the line that begins at this offset of the buffer. The error says why the bytes are not a line.
 func (l *layer) endLine(at int) error {
 	line := l.buf[at:]
 	if len(line) == 0 || len(line) >= MaxLine || bytes.IndexByte(line, '\n') >= 0 {
@@ -128,8 +127,7 @@ func (l *layer) flush() error {
 	return l.err
 }
 
-// write appends b to the file in one write(2), in two when the first one found
-// the disk full and the layer may use the reserve.
+// write appends b to the file in one write(2), or in two if the disk was full and the layer may use the reserve.
 func (l *layer) write(b []byte) (n int, err error) {
 	if !l.final && l.spool.full.Load() {
 		return 0, errReserved
@@ -201,10 +199,10 @@ func (l *layer) state() schema.LayerTree {
 	return l.tree.state()
 }
 
-// errReserved is a full disk for all but the end of the run.
+// errReserved is the error of every write after the disk was full, except for the end of the run.
 var errReserved = fmt.Errorf("the space left is kept for the end of the run: %w", syscall.ENOSPC)
 
-// memberFile is captured bytes on their way into the spool.
+// memberFile writes captured bytes to the spool.
 type memberFile struct {
 	spool *Spool
 	path  string
@@ -270,11 +268,10 @@ func (m *memberFile) sync() error {
 	return nil
 }
 
-// markBytes is the size of the pieces of which a ledger can say that they were changed.
+// markBytes is how exactly a ledger finds the first changed byte.
 const markBytes = 256 << 10
 
-// ledger remembers what was written to a file: its length, and the running digest
-// at every markBytes. It takes 32 bytes for each.
+// ledger remembers the length of what was written to a file, and the running digest after every markBytes.
 type ledger struct {
 	h     hash.Hash
 	size  int64
@@ -302,8 +299,8 @@ func (l *ledger) sum() (sum [sha256.Size]byte) {
 	return sum
 }
 
-// differs is where the bytes of another ledger may begin to differ: the start of the
-// markBytes with the first one that does. It is -1 where they are the same.
+// differs is an offset, a multiple of markBytes, before which the bytes of two ledgers are the same, and after which
+// they differ within markBytes. It is -1 if all bytes are the same.
 func (l *ledger) differs(other *ledger) int64 {
 	for i := range min(len(l.marks), len(other.marks)) {
 		if l.marks[i] != other.marks[i] {
@@ -316,8 +313,7 @@ func (l *ledger) differs(other *ledger) int64 {
 	return int64(min(len(l.marks), len(other.marks))) * markBytes
 }
 
-// lossyMode are the permissions of run.json once lines were dropped. A full disk has
-// room for them.
+// lossyMode are the permissions of run.json after lines were dropped: a mark that a full disk has room for.
 const lossyMode fs.FileMode = 0o700
 
 // resume opens the layer's file again and reads what it holds.

@@ -17,25 +17,25 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// ErrPlanted is returned by [Recover], wrapped with the run id, without an output of its
-// own: somebody changed run.json, so that the place of the bundle in it is not the run's.
+// ErrPlanted is returned by [Recover], wrapped with the run id, if RecoverOptions.Output is empty and somebody changed
+// run.json, so that the output in it may not be the run's.
 var ErrPlanted = fmt.Errorf("%s was changed after the run began, or has a second name elsewhere (a hard link): "+
 	"the output in it may not be the run's", schema.RunPath)
 
-// Interrupted is a spool: of a run that is alive, or of one to recover.
+// Interrupted is the spool of a live run, or of one to recover.
 type Interrupted struct {
 	RunID     string   `json:"run_id"`
 	Dir       string   `json:"dir"`    // the spool's directory
 	Output    string   `json:"output"` // where its bundle is meant to go
 	StartedAt string   `json:"started_at"`
 	Command   []string `json:"command"`
-	Alive     bool     `json:"alive"` // a process holds it: not to be recovered
-	// Damage says why the spool cannot be recovered, empty when it can.
+	Alive     bool     `json:"alive"` // a process holds it, so it cannot be recovered
+	// Damage says why the spool cannot be recovered, empty if it can.
 	Damage string `json:"damage,omitempty"`
 }
 
-// ListSpools lists the spools in dir, sorted by run id, and removes what is
-// left of spools that were sealed or never begun. A missing dir holds none.
+// ListSpools lists the spools in dir, sorted by run id, and removes the rest of spools that were sealed or never
+// begun. A missing dir is empty.
 func ListSpools(dir string) ([]Interrupted, error) {
 	sweep(dir)
 	entries, err := os.ReadDir(dir)
@@ -80,7 +80,7 @@ func ListSpools(dir string) ([]Interrupted, error) {
 	return list, nil
 }
 
-// RecoverOptions say how to recover. The zero value will do.
+// RecoverOptions say how to recover. The zero value is usual.
 type RecoverOptions struct {
 	// Output is the path of the bundle. Empty means the run's own output, or a name beside that if another
 	// run's bundle is there.
@@ -89,11 +89,9 @@ type RecoverOptions struct {
 	Keep bool
 }
 
-// Recover seals what an interrupted run left in dir. Of each layer only a torn
-// last line is cut; documents that are missing are made, and the run is marked
-// incomplete, unless it had come to its end and only its sealing was interrupted.
-// Sealed.Notes says what was found. Killed at any point it can be run again; of
-// two at a time one gets [ErrAlive]. The error is [ErrNoSpool] when there is no
+// Recover seals what an interrupted run left in dir. It cuts only a torn last line of each layer, makes missing
+// documents, and marks the run incomplete unless only its sealing was interrupted. Sealed.Notes says what it found. If
+// it is killed, it can be run again; of two at a time one gets [ErrAlive]. The error is [ErrNoSpool] if there is no
 // such spool. On any error the spool stays as it is.
 func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Sealed, err error) {
 	defer func() {
@@ -147,8 +145,8 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	sources, found = append(sources, integrity), slices.Concat(found, planted, unmade)
-	// Where no checkpoint covers run.json, nobody knows whose choice the outputs in it are: the bundle replaces no file
-	// but that of an earlier recovery, and the result none.
+	// Without a checkpoint that covers run.json, somebody may have changed the outputs in it: the bundle replaces only
+	// that of an earlier recovery, and the result replaces no file.
 	if len(points.runs) == 0 && run.ResultOutput != "" {
 		if _, err := os.Lstat(run.ResultOutput); !errors.Is(err, fs.ErrNotExist) {
 			run.ResultOutput = ""
@@ -199,8 +197,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	return sealed, removeSpool(spool)
 }
 
-// besideOther is the path of a recovered bundle: the output, unless another run's bundle is there,
-// which is not replaced.
+// besideOther is the path of a recovered bundle: the output, or a name beside it if that is another run's bundle.
 func besideOther(output, runID string) string {
 	in, err := Open(output)
 	if err != nil || in.RunID() == runID {
@@ -260,9 +257,8 @@ func recoveredIntegrity(run schema.Run, sources []source, scans map[string]*laye
 	return source{path: schema.IntegrityPath, size: int64(len(data)), data: data}, found, err
 }
 
-// complete adds what a bundle must hold and the spool may not: empty layers,
-// run.json without its output, and documents that an interrupted run never
-// came to write. The notes say what was cut or made up.
+// complete adds what a bundle needs and the spool may lack: empty layers, run.json without its output, and documents
+// that an interrupted run did not write. The notes say what was cut or made.
 func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string,
 	err error) {
 	have := map[string]bool{}
@@ -293,8 +289,8 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 	return sources, notes, nil
 }
 
-// madeDocuments makes the documents that are missing, and corrects those that wrongly say that the run
-// ended. If scans is nil, the spool's own process seals, and only missing documents are made.
+// madeDocuments makes missing documents, and corrects those that wrongly say that the run ended. If scans is nil, the
+// spool's own process seals, and only missing documents are made.
 func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any,
 	notes []string, err error) {
 	made = map[string]any{}
@@ -454,7 +450,7 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 		h.ModelLayer, h.ModelPath, h.ModelFlow = schema.Partial, schema.Unknown, nil
 	}
 	h.CgroupCorrelation = schema.Partial
-	h.Kernel = nil // its account was never closed
+	h.Kernel = nil // its counts are not final
 	h.Layers = map[string]schema.LayerCounts{}
 	for _, p := range r.run.Layers() {
 		s := r.scans[p]
@@ -482,12 +478,11 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 	return h
 }
 
-// Alive reports whether a process that lives holds the spool in dir.
+// Alive reports whether a live process holds the spool in dir.
 func Alive(dir string) bool { return isLocked(filepath.Join(dir, schema.RunPath)) }
 
-// Discard removes the spool that an interrupted run left in dir, with all its
-// evidence. The error is [ErrAlive] for a run that is alive, whose spool stays, and
-// [ErrNoSpool] if there is none.
+// Discard removes the spool of an interrupted run in dir, with all its evidence. The error is [ErrAlive] for a live
+// run, whose spool stays, and [ErrNoSpool] if there is none.
 func Discard(dir, runID string) error {
 	spool, lock, err := lockSpool(dir, runID)
 	if err == nil {
