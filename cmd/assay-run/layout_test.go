@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -81,6 +82,77 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 	if len(comments) < 10 {
 		t.Errorf("%d packages were found", len(comments))
 	}
+}
+
+// spread are the types whose methods stand in several files, each for a reason. Others have parts in the files of the
+// platforms alone.
+var spread = map[string]string{
+	"cmd/assay-run.app":    "the program: each subcommand has a file of its own",
+	"cmd/assay-review.app": "the program",
+	"cmd/assay-suite.app":  "the program",
+	"schema.lineReader":    "each kind of line is read beside its type",
+}
+
+// A type and its methods stand in one file, but for what only one platform has.
+func TestATypeLivesInOneFile(t *testing.T) {
+	files := map[string][]string{} // of the methods of each type, apart for each choice of platforms
+	for folder := range mayImport {
+		err := filepath.WalkDir(filepath.Join("..", "..", folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+			if err != nil {
+				return err
+			}
+			dir, err := filepath.Rel(filepath.Join("..", ".."), filepath.Dir(path))
+			for _, d := range f.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if !ok || fn.Recv == nil {
+					continue
+				}
+				receiver := fn.Recv.List[0].Type
+				if p, ok := receiver.(*ast.StarExpr); ok {
+					receiver = p.X
+				}
+				if i, ok := receiver.(*ast.IndexExpr); ok {
+					receiver = i.X
+				}
+				name := filepath.ToSlash(dir) + "." + receiver.(*ast.Ident).Name + platforms(path, f)
+				if !slices.Contains(files[name], filepath.Base(path)) {
+					files[name] = append(files[name], filepath.Base(path))
+				}
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	for name, in := range files {
+		typ, _, _ := strings.Cut(name, " ")
+		if len(in) > 1 && spread[typ] == "" {
+			t.Errorf("%s has methods in %q; keep them in one file, or say in spread why not", name, in)
+		}
+	}
+}
+
+// platforms says on which platforms alone a file is compiled, after a space; "" for all.
+func platforms(path string, f *ast.File) string {
+	for _, c := range f.Comments {
+		for _, line := range c.List {
+			if on, ok := strings.CutPrefix(line.Text, "//go:build"); ok {
+				return on
+			}
+		}
+	}
+	base := strings.TrimSuffix(filepath.Base(path), ".go")
+	for _, suffix := range []string{"linux", "darwin", "windows", "unix"} {
+		if strings.HasSuffix(base, "_"+suffix) {
+			return " " + suffix
+		}
+	}
+	return ""
 }
 
 // A name in .ci/slow that no test or script has any more would leave nothing out.

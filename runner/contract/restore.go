@@ -98,44 +98,6 @@ type restorer struct {
 	modes   map[string]stat // directories as they were found
 }
 
-// Restore puts every protected path back as it was, and removes what was
-// added. Nothing may be writing meanwhile. Files are never written in place: a
-// new one takes the name, so that a link that was laid there does not lead the
-// content elsewhere. during says whose changes these are: schema.DuringAgent and
-// its like; check names the check.
-func (s *Snapshot) Restore(during, check string) Restoration {
-	r := &restorer{Snapshot: s, during: during, check: check, modes: make(map[string]stat)}
-	now, err := os.Stat(s.dir)
-	if err == nil && !os.SameFile(now, s.self) {
-		err = errors.New("another directory has taken its place")
-	}
-	if err != nil {
-		r.report(".", "replaced", fmt.Errorf("the working directory is gone: %w", err))
-		return r.result()
-	}
-	r.release(".", s.fixed)
-	for _, e := range s.entries {
-		r.release(e.path, e.fixed)
-	}
-	for _, e := range s.entries {
-		switch e.mode.Type() {
-		case fs.ModeDir:
-			r.directory(e)
-		case fs.ModeSymlink:
-			r.link(e)
-		default:
-			r.file(e)
-		}
-	}
-	r.removeAdded()
-	for _, e := range slices.Backward(s.entries) {
-		if e.mode.IsDir() {
-			r.finishDirectory(e)
-		}
-	}
-	return r.result()
-}
-
 func (r *restorer) report(p, change string, err error) {
 	c := schema.ProtectedChange{Path: p, Change: change, During: r.during, Check: r.check, Restored: err == nil}
 	if err != nil {

@@ -306,6 +306,44 @@ func (s *Snapshot) leadsTo(p string) bool {
 	return false
 }
 
+// Restore puts every protected path back as it was, and removes what was
+// added. Nothing may be writing meanwhile. Files are never written in place: a
+// new one takes the name, so that a link that was laid there does not lead the
+// content elsewhere. during says whose changes these are: schema.DuringAgent and
+// its like; check names the check.
+func (s *Snapshot) Restore(during, check string) Restoration {
+	r := &restorer{Snapshot: s, during: during, check: check, modes: make(map[string]stat)}
+	now, err := os.Stat(s.dir)
+	if err == nil && !os.SameFile(now, s.self) {
+		err = errors.New("another directory has taken its place")
+	}
+	if err != nil {
+		r.report(".", "replaced", fmt.Errorf("the working directory is gone: %w", err))
+		return r.result()
+	}
+	r.release(".", s.fixed)
+	for _, e := range s.entries {
+		r.release(e.path, e.fixed)
+	}
+	for _, e := range s.entries {
+		switch e.mode.Type() {
+		case fs.ModeDir:
+			r.directory(e)
+		case fs.ModeSymlink:
+			r.link(e)
+		default:
+			r.file(e)
+		}
+	}
+	r.removeAdded()
+	for _, e := range slices.Backward(s.entries) {
+		if e.mode.IsDir() {
+			r.finishDirectory(e)
+		}
+	}
+	return r.result()
+}
+
 // walkError is a path that could not be looked at.
 type walkError struct {
 	path string

@@ -3,8 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/assay-run/assay-run/cgroup/tree"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 )
 
 // Watcher has the functions that Watch calls. Watch's own goroutine calls Listening and
@@ -34,6 +40,106 @@ func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 		return err
 	}
 	return watch(ctx, e, label, w)
+}
+
+// Tree opens the cgroup of a container. If the container runs, that is the cgroup of its
+// first process. If it was never started, Tree makes the directory that the engine will
+// use, so that nothing is missed. If that directory is not known before the start (with
+// the systemd driver), Tree waits for the start, and the first instructions are missed.
+func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
+	if c.PID == 0 && !c.New {
+		return nil, fmt.Errorf("container %s: %w", c.Name, ErrStopped)
+	}
+	if c.PID == 0 {
+		at, ok, err := e.cgroup(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("container %s: %w", c.Name, err)
+		}
+		if ok {
+			dir, err := tree.Locate(at)
+			if err != nil {
+				return nil, fmt.Errorf("container %s: %w", c.Name, ErrVersion1)
+			}
+			rundir.Sweep() // first of all what a dead attach left: this one makes its own
+			return tree.Make(dir, noted)
+		}
+		if c, err = e.started(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := directory(c)
+	if err != nil {
+		return nil, err
+	}
+	t, err := tree.Open(dir)
+	if errors.Is(err, os.ErrNotExist) { // the engine removes it at the end
+		return nil, fmt.Errorf("container %s: %w", c.Name, ErrEnded)
+	}
+	return t, err
+}
+
+// started waits for the start of a container.
+func (e *Engine) started(ctx context.Context, c *Container) (now *Container, err error) {
+	err = e.until(ctx, c, func(found *Container) error { now = found; return nil })
+	return now, err
+}
+
+// Follow waits for the start of a container that Tree made a directory for. If the container
+// starts in that directory, Follow just returns. Otherwise it calls stop with the reason.
+func (e *Engine) Follow(ctx context.Context, c *Container, t *tree.Tree, stop context.CancelCauseFunc) {
+	err := e.until(ctx, c, func(now *Container) error {
+		dir, err := directory(now)
+		if err == nil && (dir != t.Path || !t.Current()) {
+			err = fmt.Errorf("%w: into %s", ErrElsewhere, dir)
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		stop(stopped{err})
+	}
+}
+
+// until waits until a container runs, and calls then with it. An engine that does not
+// answer may be restarting, so until waits for it. The error is ErrRemoved, ErrEnded if the
+// container has already ended, then's error, or ctx's.
+func (e *Engine) until(ctx context.Context, c *Container, then func(*Container) error) error {
+	inner, done := context.WithCancelCause(ctx)
+	defer done(nil)
+	finished := errors.New("finished")
+	look := func() {
+		now, err := e.Container(inner, c.ID)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			done(ErrRemoved)
+		case err == nil && now.PID != 0:
+			if err = then(now); err == nil {
+				err = finished
+			}
+			done(err)
+		case err == nil && !now.New:
+			done(ErrEnded)
+		}
+	}
+	for {
+		err := e.Events(inner, "container", c.ID, look, func(ev Event) {
+			if !strings.HasPrefix(ev.Action, "exec_") {
+				look()
+			}
+		})
+		if cause := context.Cause(inner); cause != nil {
+			if cause == finished {
+				return nil
+			}
+			return cause
+		}
+		if !errors.Is(err, ErrUnreachable) {
+			return err
+		}
+		select {
+		case <-inner.Done():
+		case <-time.After(patience):
+		}
+	}
 }
 
 // source is what a watch asks about containers: an Engine, or Pods.

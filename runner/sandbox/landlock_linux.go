@@ -1,15 +1,9 @@
 package sandbox
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
 // Rights of linux/landlock.h, in groups.
@@ -74,85 +68,4 @@ func lacking(abi int) string {
 		}
 	}
 	return strings.Join(what, ", ")
-}
-
-// ruleset is what Landlock can say of the profile. Exceptions below what is allowed are for the
-// mount namespace. Where there is none, every name is allowed but those that must not be read.
-func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
-	files, network, scoped := handled(abi)
-	r := &shim.Ruleset{Scoped: scoped}
-	if p.Network.Mode == NetNone {
-		r.Net = network
-	}
-	if p.open {
-		return r
-	}
-	r.FS = files
-	add := func(path string, access uint64, optional bool) {
-		r.Paths = append(r.Paths, shim.PathRule{Path: path, Access: access & files, Optional: optional})
-	}
-	if mounted {
-		add("/", accessRead, false)
-		add("/dev", accessStore, false)
-		add("/dev/shm", accessStore|accessMake, false)
-		add("/proc", unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE, false)
-	} else {
-		for _, rule := range p.readable() {
-			add(rule.Path, rule.Access, true)
-		}
-		for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"} {
-			add("/dev/"+name, accessStore, true)
-		}
-		if p.Mode == WorkspaceWrite {
-			add("/dev/shm", accessAll, true)
-		}
-	}
-	for _, w := range p.Write {
-		add(w.Path, accessAll, false)
-	}
-	for _, a := range p.AllowRead {
-		if a.Rule == ruleReach {
-			add(a.Path, unix.LANDLOCK_ACCESS_FS_READ_FILE|accessStore, true)
-		}
-	}
-	for fd := range 3 {
-		add(fmt.Sprintf("/proc/self/fd/%d", fd), unix.LANDLOCK_ACCESS_FS_READ_FILE|accessStore, true)
-	}
-	return r
-}
-
-// readable is everything but DenyRead. The directories on the way to what is denied can be listed,
-// and the other entries that they have now can be read.
-func (p *Profile) readable() []shim.PathRule {
-	var rules []shim.PathRule
-	var walk func(dir string)
-	walk = func(dir string) {
-		var around bool
-		for _, d := range p.DenyRead {
-			if d.Path == dir {
-				for _, a := range p.AllowRead {
-					if Below(a.Path, dir) {
-						rules = append(rules, shim.PathRule{Path: a.Path, Access: accessRead})
-					}
-				}
-				return
-			}
-			around = around || Below(d.Path, dir)
-		}
-		if !around {
-			rules = append(rules, shim.PathRule{Path: dir, Access: accessRead})
-			return
-		}
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return
-		}
-		for _, e := range entries {
-			if e.Type()&os.ModeSymlink == 0 { // it is judged where it leads to
-				walk(filepath.Join(dir, e.Name()))
-			}
-		}
-	}
-	walk("/")
-	return slices.Clip(rules)
 }
