@@ -143,6 +143,14 @@ func readBundle(t *testing.T, bundle string) recording {
 		t.Fatal(err)
 	}
 	r.health, r.surface = docs.Health, docs.Surface
+	for _, c := range r.health.Coverage {
+		for _, s := range c.KnownBlindSpots {
+			used := s.Exercised != nil && *s.Exercised && len(s.Hides) > 0
+			if used && r.health.KernelLayer == schema.Complete {
+				t.Errorf("the layer is complete, and the run used what can hide %q: %s", s.Hides, s.Name)
+			}
+		}
+	}
 	return r
 }
 
