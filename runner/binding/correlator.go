@@ -399,11 +399,23 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 	if c.hold(e, by, sure) {
 		return
 	}
-	if len(c.deferred) < maxDeferred && (unsettled || c.unstamped(first, last)) {
+	if len(c.deferred) < maxDeferred && (unsettled || c.unstamped(first, last) && !c.settled(by, first, last)) {
 		c.deferred = append(c.deferred, later(e, by, sure))
 		return
 	}
 	c.judge(e, by, sure && !unsettled)
+}
+
+// settled reports whether a process of a tree did its only call then: whatever a line says of others, a tree does
+// its own calls alone.
+func (c *Correlator) settled(by member, first, last int64) bool {
+	if by.root == 0 {
+		return false
+	}
+	sure := true
+	var room [maxFound]*call
+	found := c.candidates(room[:0], by, first, last, &sure)
+	return sure && len(found) == 1 && found[0].tree == by.root && found[0].certain(first, last)
 }
 
 // deferred is an event of a time at which a line of a log was written whose write is not

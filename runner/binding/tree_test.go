@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -41,5 +42,26 @@ func TestATreesCallsBindItAlone(t *testing.T) {
 	s.Begin("c", "x", 0, at(400))
 	if got := event(schema.KindOpen, 5, 0, 410); got != "c" {
 		t.Errorf("a call of any process's has %q, want c", got)
+	}
+}
+
+// What a tree does during its call is the call's, although a line of a log may have been written then: it was read
+// later, and the kernel has not told when it was written.
+func TestATreeWaitsForNoLine(t *testing.T) {
+	at := func(n int64) func() int64 { return func() int64 { return n } }
+	s := newScene()
+	s.Log("/w/decisions.ndjson", 0)
+	s.Tree(10, at(50))
+	s.Begin("tc_1", "t", 10, at(100))
+	s.End("tc_1", at(180))
+	s.Decision(&schema.PolicyEvent{ToolCallID: "tc_2", Tool: "t", Decision: "allow"},
+		agentlog.Arrival{After: 90, At: 200, Log: "/w/decisions.ndjson", End: 10})
+	s.Begin("tc_2", "t", 10, at(210))
+	for pid, want := range map[uint32]string{10: "tc_1", 11: ""} {
+		e := &schema.KernelEvent{Kind: schema.KindOpen, Value: "/x", PID: pid, HasResult: true, TNS: 150}
+		s.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}, e)
+		if e.ToolCallID != want {
+			t.Errorf("what process %d did is bound to %q, want %q", pid, e.ToolCallID, want)
+		}
 	}
 }
