@@ -3,7 +3,6 @@ package signals
 import (
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -12,9 +11,8 @@ import (
 type Caught struct {
 	C     chan os.Signal
 	ready chan struct{}
-
-	interrupts atomic.Int32              // how many SIGINT came
-	ended      atomic.Pointer[time.Time] // see Ended; nil: not yet
+	came  chan os.Signal      // to be passed on
+	asked chan chan time.Time // for what Ended returns
 }
 
 // Catch starts to deliver to C every signal that can be passed on. After Wait has returned, all of them are
@@ -26,7 +24,9 @@ type Caught struct {
 //
 // Catch returns at once: Go takes some 40 µs for each signal, and the command can be prepared meanwhile.
 func Catch() *Caught {
-	s := &Caught{C: make(chan os.Signal), ready: make(chan struct{})}
+	s := &Caught{C: make(chan os.Signal), ready: make(chan struct{}), came: make(chan os.Signal),
+		asked: make(chan chan time.Time)}
+	go s.pass()
 	go func() {
 		defer close(s.ready)
 		for _, n := range dropped {
@@ -41,18 +41,46 @@ func Catch() *Caught {
 	return s
 }
 
-// catch has signal n delivered to C, through a channel of its own.
+// catch has signal n passed on, through a channel of its own.
 func (s *Caught) catch(n os.Signal) {
 	own := make(chan os.Signal, 1)
 	signal.Notify(own, n)
 	go func() {
 		for n := range own {
-			if n == syscall.SIGTERM || n == syscall.SIGINT && s.interrupts.Add(1) == 2 {
-				s.ended.CompareAndSwap(nil, new(time.Now()))
-			}
-			s.C <- n
+			s.came <- n
 		}
 	}()
+}
+
+// pass delivers what comes to C. Only one goroutine does, so that a signal has been received or not when it answers.
+func (s *Caught) pass() {
+	var ended time.Time
+	interrupts := 0
+	for {
+		var n os.Signal
+		var to chan os.Signal // nil while there is nothing to deliver
+		var at time.Time
+		select {
+		case n = <-s.came:
+			to, at = s.C, time.Now()
+		case answer := <-s.asked:
+			answer <- ended
+		}
+		for to != nil {
+			select {
+			case to <- n:
+				to = nil
+			case answer := <-s.asked:
+				answer <- ended
+			}
+		}
+		if n == syscall.SIGINT {
+			interrupts++
+		}
+		if ended.IsZero() && (n == syscall.SIGTERM || n == syscall.SIGINT && interrupts == 2) {
+			ended = at
+		}
+	}
 }
 
 // Wait waits until all signals are delivered.
@@ -64,11 +92,10 @@ func (s *Caught) Stop() {
 	signal.Reset()
 }
 
-// Ended returns when a signal first told the run to end: SIGTERM, or the second SIGINT. It is zero if none
-// did. It is safe for concurrent use.
+// Ended returns when a signal came that told the run to end, SIGTERM or the second SIGINT, and that was received from
+// C: the first. It is zero if none was. It is safe for concurrent use.
 func (s *Caught) Ended() time.Time {
-	if at := s.ended.Load(); at != nil {
-		return *at
-	}
-	return time.Time{}
+	answer := make(chan time.Time)
+	s.asked <- answer
+	return <-answer
 }

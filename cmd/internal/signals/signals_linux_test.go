@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 			var n syscall.Signal
 			fmt.Sscan(word, (*int)(&n))
 			_ = unix.Kill(os.Getpid(), n)
+			time.Sleep(10 * time.Millisecond)
+			if before := caught.Ended(); before.After(began) && n == syscall.SIGTERM {
+				fmt.Print("early ") // nobody has received it
+			}
 			select {
 			case got := <-caught.C:
 				fmt.Printf("%d ", int(got.(syscall.Signal)))
