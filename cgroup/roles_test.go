@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -97,12 +98,14 @@ func play(role string, args []string) int {
 		bystander.Stdout = nil
 		runner := exec.Command("/proc/self/exe", "role=homely runner", args[0])
 		runner.Stdout = os.Stdout
-		if err := errors.Join(bystander.Start(), runner.Start()); err != nil {
+		said, err := runner.StdinPipe()
+		if err := errors.Join(err, bystander.Start(), runner.Start()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		go func() { _ = runner.Wait() }() // a zombie would still tell of its session
 		fmt.Println(bystander.Process.Pid, runner.Process.Pid)
+		said.Close()                      // the command tells its own number after these
+		go func() { _ = runner.Wait() }() // a zombie would still tell of its session
 		os.Stdout.Close()
 		forever()
 	case "homely runner":
@@ -294,6 +297,7 @@ func runnerRole(id string) int {
 // homelyRunner starts a command that stays in the runner's session, prints its
 // pid and waits to be killed.
 func homelyRunner(id string) int {
+	_, _ = io.Copy(io.Discard, os.Stdin) // whoever started it has something to say first
 	s, err := cgroup.Probe().NewSession(id, cgroup.Limits{})
 	if err == nil {
 		_, err = s.Guard(nil)
