@@ -59,7 +59,7 @@ func (g *Group) start(cmd *exec.Cmd, by procs.Starter) error {
 }
 
 // Procs lists the live processes of the group, also those in cgroups that they
-// made themselves. Zombies are not live.
+// made themselves. Zombies are not live, nor is what is about to become one.
 func (g *Group) Procs() ([]Proc, error) {
 	pids, err := g.members.List()
 	if err != nil {
@@ -67,6 +67,9 @@ func (g *Group) Procs() ([]Proc, error) {
 	}
 	ps := []Proc{}
 	for _, pid := range pids {
+		if st, ok := procs.Read(pid); ok && st.Ending() {
+			continue
+		}
 		comm, _ := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 		ps = append(ps, Proc{PID: pid, Name: string(bytes.TrimSuffix(comm, []byte("\n")))})
 	}

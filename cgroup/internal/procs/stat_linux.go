@@ -17,11 +17,18 @@ type Stat struct {
 	State          byte
 	Threads        int    // also those that outlive the first one, in whose place a zombie stands
 	Start          uint64 // clock ticks since boot
+	flags          uint64
 }
 
 // Dead reports whether the process has ended and waits for its parent. One whose
 // first thread alone has ended is alive: it reads files and forks as before.
 func (st Stat) Dead() bool { return st.State == 'X' || st.State == 'Z' && st.Threads <= 1 }
+
+// Ending reports whether the process has ended, or runs none of its own code any more and will.
+func (st Stat) Ending() bool {
+	const exiting = 0x4 // PF_EXITING
+	return st.Dead() || st.flags&exiting != 0 && st.Threads <= 1
+}
 
 // All reads the state of every process.
 func All() map[int]Stat {
@@ -58,7 +65,8 @@ func Read(pid int) (Stat, bool) {
 	sid, _ := strconv.Atoi(string(f[3]))
 	threads, _ := strconv.Atoi(string(f[17]))
 	start, _ := strconv.ParseUint(string(f[19]), 10, 64)
-	return Stat{PID: pid, PPID: ppid, SID: sid, State: f[0][0], Threads: threads, Start: start}, true
+	flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
+	return Stat{PID: pid, PPID: ppid, SID: sid, State: f[0][0], Threads: threads, Start: start, flags: flags}, true
 }
 
 // ReadFile reads a file of /proc or of a cgroup whole, with half of the system
