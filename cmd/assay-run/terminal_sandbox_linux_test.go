@@ -61,6 +61,8 @@ func TestTerminalInASandbox(t *testing.T) {
 				x.Expect(`(?m)Stopped +\./assay-run`)
 				x.Line(`clear; echo ` + time + `; fg`)
 				x.Expect(`(?m)^` + time + `\n\./assay-run`) // and not what the screen had before
+				x.Line(time + " more")                      // a ^Z before cat goes on would be lost
+				x.Expect(`(?m)` + time + ` more\n` + time + ` more$`)
 			}
 			x.Line("hello")
 			x.Expect(`(?m)^hello\nhello$`)
