@@ -54,7 +54,7 @@ struct notes {
 	u32 n;    /* more than KEPT: some were not kept */
 	u32 differ; /* two came from one place, and are not the same */
 	u32 namespaces; /* that the last fork made, as CLONE_NEW* */
-	u64 over; /* a time at which one of the task's calls was over: the next began after that */
+	u64 over; /* when an earlier call of the task ended, or before: the next call began later */
 	struct note note[KEPT];
 };
 
@@ -279,11 +279,11 @@ static __always_inline void forget_notes(struct scratch *s)
 	if (!kept)
 		return;
 	kept->n = kept->differ = 0;
-	if (s->t > kept->over) /* of some record before, if this call has none */
+	if (s->t > kept->over) /* the time of an earlier record if this call made none */
 		kept->over = s->t;
 }
 
-/* Notes that a call is over which waits for others. */
+/* Notes the end of a call that waits for other tasks. */
 static __always_inline int note_wait(struct task_struct *t)
 {
 	struct notes *kept = bpf_task_storage_get(&notes, t, 0, 0);
@@ -293,7 +293,7 @@ static __always_inline int note_wait(struct task_struct *t)
 	return 0;
 }
 
-/* At most how many microseconds ago the call in s began, all ones where it is not known. */
+/* The call in s began at most this many microseconds ago. All ones: not known. */
 static __always_inline u32 age_of_call(struct scratch *s)
 {
 	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);

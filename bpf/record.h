@@ -98,10 +98,10 @@ struct record {
 	u16 stream, place; /* enum place, of a file that was opened to write or written */
 };
 
-/* At most how many microseconds before the event its call began, all ones where it is not
- * known, and a word for each directory entry on the way of the call's names, that tells it
- * from others: those that the call went through, and, with WAY_CHANGED, those that it made
- * lead elsewhere. WAY_OPEN stands for what others than the host's tasks can change. */
+/* The first word: the call began at most this many microseconds before the event (all ones:
+ * not known). Then a word for each directory entry on the way of the call's names, which
+ * tells it from others: those that the call went through, and, with WAY_CHANGED, those that
+ * it made lead elsewhere. WAY_OPEN stands for what others than the host's tasks can change. */
 #define WAY_OPEN 0
 #define WAY_CHANGED 1
 #define WAYS 128 /* of one call */
@@ -195,7 +195,7 @@ enum follow {
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO, P_URING,
 	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE, P_PROCESS, P_FCNTL, P_READ,
-	P_WAIT, /* for others; only its end is noted */
+	P_WAIT, /* waits for other tasks; only its end is noted */
 	P_COUNT,
 };
 

@@ -59,7 +59,7 @@ func (g *Group) start(cmd *exec.Cmd, by procs.Starter) error {
 }
 
 // Procs lists the live processes of the group, also those in cgroups that they
-// made themselves. Zombies are not live, nor is what is about to become one.
+// made themselves. Zombies are not live, nor are exiting processes.
 func (g *Group) Procs() ([]Proc, error) {
 	pids, err := g.members.List()
 	if err != nil {

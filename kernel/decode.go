@@ -275,7 +275,7 @@ func (d *decoder) call(nr uint16, bits uint32) *sysCall {
 		t = d.ia32
 	}
 	if t == nil || int(nr) >= len(t) || t[nr] == nil || t[nr].prog == progRead || t[nr].prog == progWait {
-		return nil // those make no record of their own: 0, the number of a read, is that of no call
+		return nil // these make no record, and records without a call have the number 0, which is that of read
 	}
 	return t[nr]
 }

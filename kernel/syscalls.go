@@ -33,7 +33,7 @@ const (
 	progProcess
 	progFcntl
 	progRead
-	progWait
+	progWait // notes the end of a call that waits for other tasks: the task's next call began later
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -133,7 +133,8 @@ var sysRows = []sysRow{
 	{"preadv2", progRead, schema.KindForeignSocket, HookSocket, "F0", "327 378 286"},
 	{"recvfrom", progRead, schema.KindForeignSocket, HookSocket, "F0", "45 371 207"},
 	{"getsockopt", progRead, schema.KindForeignSocket, HookSocket, "F0k1k2", "55 365 209"}, // only what reads
-	{"wait4", progWait, 0, HookOpen, "", "61 7,114 260"},                                   // and the 32-bit waitpid
+	// These make no event, so their kind and hook are unused.
+	{"wait4", progWait, 0, HookOpen, "", "61 7,114 260"}, // and the 32-bit waitpid
 	{"waitid", progWait, 0, HookOpen, "", "247 284 95"},
 	{"poll", progWait, 0, HookOpen, "", "7 168 -"},
 	{"ppoll", progWait, 0, HookOpen, "", "271 309,414 73"},

@@ -8,20 +8,20 @@ const (
 	SubjectPrivilege = "privilege" // system calls that need privilege
 )
 
-// CodeBlindSpot is the code of the reason that a kernel layer is not complete because the run used a blind spot that
-// can hide something.
+// CodeBlindSpot is the code of the reason for a kernel layer that is not complete because the run used a blind spot
+// that can hide something.
 const CodeBlindSpot = "blind_spot_used"
 
-// BlindSpot is something a method cannot see. A run that used one which can hide something has no complete kernel
-// layer. The others limit what is known of acts that are recorded: an amount, a time.
+// BlindSpot is something that a method cannot see. If a run used one that can hide something, its kernel layer is not
+// complete. The others only limit what is known of recorded acts, such as an amount or a time.
 type BlindSpot struct {
 	// ID is stable, and empty in bundles of older builds.
 	ID   string `json:"id,omitempty"`
 	Name string `json:"name"`
 	// Exercised is whether the run did it; null when that is not known.
 	Exercised *bool `json:"exercised"`
-	// Hides are the subjects that it can hide something of, those of SubjectPrograms and the like. Older builds did
-	// not write it: see CanHide.
+	// Hides are the subjects of which it can hide something: SubjectPrograms and the like. Older builds did not write
+	// it; see CanHide.
 	Hides []string `json:"hides,omitempty"`
 }
 
@@ -30,19 +30,25 @@ func NewBlindSpot(id, name string, exercised *bool) BlindSpot {
 	return BlindSpot{ID: id, Name: name, Exercised: exercised, Hides: BlindSpots[id].Subjects}
 }
 
-// CanHide returns the subjects that the blind spot can hide something of. known is false where neither this build
-// knows it by its id nor the bundle says so.
+// CanHide returns the subjects of which the blind spot can hide something. known is false if this build does not know
+// its id and the bundle does not say.
 func (s BlindSpot) CanHide() (subjects []string, known bool) {
-	if known, ok := BlindSpots[s.ID]; ok {
-		return known.Subjects, true
+	if spot, ok := BlindSpots[s.ID]; ok {
+		return spot.Subjects, true
 	}
 	return s.Hides, len(s.Hides) > 0
 }
 
-// Remedy is how a run does without the blind spot, "" where nothing is known to help.
+// Used reports whether the run is known to have used the blind spot, and something may be hidden there.
+func (s BlindSpot) Used() bool {
+	hides, _ := s.CanHide()
+	return len(hides) > 0 && s.Exercised != nil && *s.Exercised
+}
+
+// Remedy says how a run can avoid the blind spot; "" if nothing is known to help.
 func (s BlindSpot) Remedy() string { return BlindSpots[s.ID].Remedy }
 
-// Hiding is what a blind spot can hide something of, and how a run does without it; or nothing, for the reason given.
+// Hiding says what a blind spot can hide, and how a run can avoid it. If it hides nothing, Why says why.
 type Hiding struct {
 	Subjects []string
 	Remedy   string

@@ -89,7 +89,7 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			because(h, "kernel"))
 		return gaps
 	default:
-		if !onlyBlindSpots(h) { // which are told below, of the subjects that they can hide
+		if !onlyBlindSpots(h) { // these follow below, for the subjects that they can hide
 			add(remedy(h, "kernel"), "the kernel layer is not complete%s", because(h, "kernel"))
 		}
 	}
@@ -127,19 +127,17 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	return gaps
 }
 
-// onlyBlindSpots reports whether the kernel layer has every event, and is not complete because the run used what the
-// recorder cannot see.
+// onlyBlindSpots reports whether the kernel layer has every event, and is not complete only because the run used a
+// blind spot, which the coverage names.
 func onlyBlindSpots(h *schema.ObservationHealth) bool {
-	used := false
 	for _, r := range h.Reasons {
-		if r.Subject == "kernel" {
-			if r.Code != schema.CodeBlindSpot {
-				return false
-			}
-			used = true
+		if r.Subject == "kernel" && r.Code != schema.CodeBlindSpot {
+			return false
 		}
 	}
-	return used && h.RingbufDrops == 0
+	return h.RingbufDrops == 0 && slices.ContainsFunc(h.Coverage, func(c schema.Coverage) bool {
+		return slices.ContainsFunc(c.KnownBlindSpots, schema.BlindSpot.Used)
+	})
 }
 
 // formV0 reports whether the health has the form of v0, which knows neither kernel_state nor coverage.

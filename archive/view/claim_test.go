@@ -65,6 +65,12 @@ func TestOnlyWhatABlindSpotHidesIsDoubted(t *testing.T) {
 	if gaps := Claim(h, Files); len(gaps) != 1 || gaps[0].Spot != "doubtful_changes" {
 		t.Errorf("files: %q", gaps)
 	}
+	coverage := h.Health.Coverage
+	h.Health.Coverage = nil
+	if gaps := Claim(h, Programs); len(gaps) != 1 {
+		t.Errorf("a reason that the coverage does not bear out: %q", gaps)
+	}
+	h.Health.Coverage = coverage
 	h.Health.Reasons = append(h.Health.Reasons, schema.Reason{Subject: "kernel", Code: "ringbuf_full"})
 	if gaps := Claim(h, Programs); len(gaps) != 1 {
 		t.Errorf("with another reason: %q", gaps)

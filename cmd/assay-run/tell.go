@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +82,11 @@ func (a *app) tellReplay(result *schema.Result) {
 	}
 }
 
-// leadElsewhere are the variables by which agents ask the models of a cloud, which the gateway does not know.
-var leadElsewhere = []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY",
-	"GOOGLE_GENAI_USE_VERTEXAI"}
+// elsewhere are the variables by which agents ask the models of a cloud, past the gateway, and the agents.
+var elsewhere = []struct{ variable, agent string }{
+	{"CLAUDE_CODE_USE_BEDROCK", "Claude Code"}, {"CLAUDE_CODE_USE_VERTEX", "Claude Code"},
+	{"CLAUDE_CODE_USE_FOUNDRY", "Claude Code"}, {"GOOGLE_GENAI_USE_VERTEXAI", "Gemini CLI"},
+}
 
 // tellModel says so if the command did not find the model gateway.
 func (a *app) tellModel(spec *runner.Spec, result *schema.Result) {
@@ -93,9 +94,13 @@ func (a *app) tellModel(spec *runner.Spec, result *schema.Result) {
 		return
 	}
 	hint := "agents find it by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; see docs/model.md"
-	for _, name := range leadElsewhere {
-		if value := cmp.Or(spec.Env[name], os.Getenv(name)); value != "" && value != "0" && value != "false" {
-			hint = name + " leads the agent past it; unset " + name
+	for _, e := range elsewhere {
+		value, given := spec.Env[e.variable]
+		if !given {
+			value = os.Getenv(e.variable)
+		}
+		if value != "" && value != "0" && value != "false" {
+			hint = e.variable + " is set, so " + e.agent + " asks another provider and not the gateway; unset it"
 		}
 	}
 	codex := func(arg string) bool { return strings.Contains(filepath.Base(arg), "codex") }

@@ -210,12 +210,12 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	return out
 }
 
-// used are the blind spots that the run used and that can hide something: every event that can be seen is in the
-// layer, and that is not all that was done.
+// used returns a reason for each blind spot that the run used and that can hide something. The layer then has every
+// event that can be seen, but not all that was done.
 func used(coverage []schema.Coverage) (out []schema.Reason) {
 	for _, c := range coverage {
 		for _, s := range c.KnownBlindSpots {
-			if hides, _ := s.CanHide(); len(hides) > 0 && s.Exercised != nil && *s.Exercised {
+			if s.Used() {
 				out = append(out, schema.Reason{Subject: "kernel", Code: schema.CodeBlindSpot,
 					Message: "the run used what the recorder cannot see: " + s.Name, Remedy: s.Remedy()})
 			}

@@ -27,7 +27,7 @@ type Stats struct {
 	// DoubtfulChanges counts changes of files that happened, and whose name was read from the
 	// caller's memory or could be changed while the kernel read it.
 	DoubtfulChanges uint64
-	// AgentsJoined counts tasks that came into the session, and are not of what sets a container up.
+	// AgentsJoined counts tasks that were moved into the session, except those that set up a container.
 	AgentsJoined uint64
 	// DirectoryClaims counts events whose directory is claimed.
 	DirectoryClaims uint64

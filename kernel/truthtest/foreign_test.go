@@ -58,6 +58,18 @@ func foreign(t *testing.T, options []string, stdin *os.File, more []*os.File, wo
 	return readBundle(t, bundle)
 }
 
+// sent returns one end of a pair of sockets, where a message with a file waits.
+func sent(t *testing.T, file *os.File) *os.File {
+	t.Helper()
+	pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+	inside, outside := os.NewFile(uintptr(pair[0]), "inside"), os.NewFile(uintptr(pair[1]), "outside")
+	t.Cleanup(func() { inside.Close(); outside.Close() })
+	if err := unix.Sendmsg(pair[1], []byte("x"), unix.UnixRights(int(file.Fd())), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	return inside
+}
+
 // sockets are the addresses of the sockets that the run did not make and used.
 func (r *recording) sockets() (list []string) {
 	for i := range r.events {
@@ -88,14 +100,7 @@ func TestSocketsFromElsewhere(t *testing.T) {
 		for _, as := range users {
 			t.Run(c.name+"/"+as.name, func(t *testing.T) {
 				socket, local, remote := connection(t)
-				pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
-				inside, outside := os.NewFile(uintptr(pair[0]), "inside"), os.NewFile(uintptr(pair[1]), "outside")
-				defer inside.Close()
-				defer outside.Close()
-				if err := unix.Sendmsg(pair[1], []byte("x"), unix.UnixRights(int(socket.Fd())), nil, 0); err != nil {
-					t.Fatal(err)
-				}
-				r := foreign(t, as.options, inside, nil, c.name)
+				r := foreign(t, as.options, sent(t, socket), nil, c.name)
 				r.claims(t)
 				if got := r.health.NetworkEndpointClaimScope; got != c.scope {
 					t.Errorf("the scope is %s, want %s", got, c.scope)
@@ -295,15 +300,8 @@ func TestInheritedSocketsInIOUring(t *testing.T) {
 func TestSocketsReceivedByIOUring(t *testing.T) {
 	need(t)
 	socket, local, remote := connection(t)
-	pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
-	inside, outside := os.NewFile(uintptr(pair[0]), "inside"), os.NewFile(uintptr(pair[1]), "outside")
-	defer inside.Close()
-	defer outside.Close()
-	if err := unix.Sendmsg(pair[1], []byte("x"), unix.UnixRights(int(socket.Fd())), nil, 0); err != nil {
-		t.Fatal(err)
-	}
 	run, bundle := prepare(t, t.TempDir(), nil, helper, "uring-received")
-	run.Stdin = inside
+	run.Stdin = sent(t, socket)
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

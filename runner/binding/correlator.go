@@ -406,8 +406,8 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 	c.judge(e, by, sure && !unsettled)
 }
 
-// settled reports whether a process of a tree did its only call then: whatever a line says of others, a tree does
-// its own calls alone.
+// settled reports whether exactly one call was open then that a process can have done, and it is one of the process's
+// own tree. A tree does only its own calls, so a line about another call changes nothing.
 func (c *Correlator) settled(by member, first, last int64) bool {
 	if by.root == 0 {
 		return false

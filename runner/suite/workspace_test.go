@@ -85,10 +85,10 @@ func (s *sender) Workspace(_ context.Context, _ string, w io.Writer) error {
 	return send(w)
 }
 
-// TestAWorkspaceIsFetched fetches one that comes when it is asked for the third time, and one that cannot be unpacked,
-// which is not asked for again.
-func TestAWorkspaceIsFetched(t *testing.T) {
-	tree := t.TempDir()
+// smallTree makes a workspace with one file.
+func smallTree(t *testing.T) (tree, digest string) {
+	t.Helper()
+	tree = t.TempDir()
 	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +96,13 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return tree, digest
+}
+
+// TestAWorkspaceIsFetched fetches one that comes when it is asked for the third time, and one that cannot be unpacked,
+// which is not asked for again.
+func TestAWorkspaceIsFetched(t *testing.T) {
+	tree, digest := smallTree(t)
 	nothing := func(io.Writer) error { return carrier.ErrNoWorkspace }
 	some := func(w io.Writer) error {
 		_, err := w.Write([]byte{0x28, 0xb5, 0x2f, 0xfd}) // as a compressed file begins
@@ -127,14 +134,7 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 // TestAWorkspaceIsFetchedOnce has a worker whose own workspace at the path is another one. What it fetched serves the
 // next try too, unless somebody changed it.
 func TestAWorkspaceIsFetchedOnce(t *testing.T) {
-	tree := t.TempDir()
-	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	digest, err := DigestTree(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree, digest := smallTree(t)
 	line := &sender{}
 	w := &Worker{Line: line, Dir: t.TempDir(), joined: &Welcome{}, trying: map[string]*trying{"token": {}}}
 	to := filepath.Join(t.TempDir(), "to")

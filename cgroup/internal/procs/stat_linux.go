@@ -24,7 +24,7 @@ type Stat struct {
 // first thread alone has ended is alive: it reads files and forks as before.
 func (st Stat) Dead() bool { return st.State == 'X' || st.State == 'Z' && st.Threads <= 1 }
 
-// Ending reports whether the process has ended, or runs none of its own code any more and will.
+// Ending reports whether the process has ended or is exiting: it no longer runs code of its own.
 func (st Stat) Ending() bool {
 	const exiting = 0x4 // PF_EXITING
 	return st.Dead() || st.flags&exiting != 0 && st.Threads <= 1

@@ -52,7 +52,8 @@ func (s *Caught) catch(n os.Signal) {
 	}()
 }
 
-// pass delivers what comes to C. Only one goroutine does, so that a signal has been received or not when it answers.
+// pass delivers signals to C and answers Ended. As one goroutine does both, the answer includes exactly the signals
+// that were received.
 func (s *Caught) pass() {
 	var ended time.Time
 	interrupts := 0
@@ -92,8 +93,8 @@ func (s *Caught) Stop() {
 	signal.Reset()
 }
 
-// Ended returns when a signal came that told the run to end, SIGTERM or the second SIGINT, and that was received from
-// C: the first. It is zero if none was. It is safe for concurrent use.
+// Ended returns when the signal came that told the run to end: the first SIGTERM, or the second SIGINT, that was
+// received from C. It is zero if there was none. It is safe for concurrent use.
 func (s *Caught) Ended() time.Time {
 	answer := make(chan time.Time)
 	s.asked <- answer
