@@ -368,7 +368,7 @@ func TestPeersWithoutANameMayBeForbidden(t *testing.T) {
 		j.fetch.peer(&schema.KernelEvent{Kind: schema.KindConnect, Value: c.value, Names: c.names},
 			&process{own: c.own})
 		j.fetch.end()
-		r, got := j.rules[rFetch], Pass
+		r, got := j.rules[ruleFetch], Pass
 		switch {
 		case len(r.findings) > 0:
 			got = Fail

@@ -15,18 +15,16 @@ import (
 )
 
 // fetches judges where the run fetched something from: by the names and addresses of its peers, and by the
-// arguments of tools that fetch. TLS hides what else was asked of a peer.
+// arguments of tools that fetch. The requests themselves are hidden by TLS.
 type fetches struct {
 	j *judge
-	// sources are hosts from which what is forbidden can be had, by the tool that names it in its arguments.
+	// sources are hosts that serve forbidden packages or repositories, by the tool whose arguments name them.
 	sources map[string][]string
-	// nameless are connections to peers without a known name, by the peer. A TLS connection may tell it later.
+	// nameless are findings about peers without a known name, by address. A later TLS event may give the name.
 	nameless map[string][]schema.Finding
 }
 
-const rFetch = "fetches_solution"
-
-// registries are the hosts of packages, by the tool that asks them.
+// registries are the hosts of package registries, by the tool that uses them.
 var registries = map[string][]string{
 	"pip":   {"pypi.org", "files.pythonhosted.org", "pypi.python.org", "test.pypi.org"},
 	"npm":   {"registry.npmjs.org", "registry.yarnpkg.com", "npmjs.com", "unpkg.com", "cdn.jsdelivr.net", "esm.sh"},
@@ -54,11 +52,10 @@ func newFetches(j *judge) *fetches {
 	return f
 }
 
-// dns is the port of servers that are asked for names.
-const dns = 53
+const dnsPort = 53
 
-// namesOf reports whether some of the globs are of names, and not of addresses.
-func namesOf(globs []string) bool {
+// matchNames reports whether any of the globs is for host names rather than addresses.
+func matchNames(globs []string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool { return strings.Trim(g, "0123456789.*") != "" })
 }
 
@@ -83,52 +80,51 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	if ap, err := netip.ParseAddrPort(k.Value); err == nil {
 		at := ap.Addr().Unmap()
 		ofModel := p.own && f.j.def.Agent != "" && (at.IsPrivate() || at.IsLinkLocalUnicast())
-		nameless = len(names) == 0 && !at.IsLoopback() && !ofModel && ap.Port() != dns
+		nameless = len(names) == 0 && !at.IsLoopback() && !ofModel && ap.Port() != dnsPort
 		names = append(names, at.String())
 	}
 	for _, name := range names {
 		if anyGlob(d.Hosts, strings.ToLower(name)) {
-			f.j.found(rFetch, k, p, "contacted "+name)
+			f.j.found(ruleFetch, k, p, "contacted "+name)
 			return
 		}
 	}
 	if f.j.agent.Contacts(names) && p.own || k.Kind == schema.KindFlow {
-		return // a flow has no process; the connection was judged
+		return // a flow has no process; its connection was judged
 	}
-	if nameless && (namesOf(d.Hosts) || len(f.sources) > 0) {
+	if nameless && (matchNames(d.Hosts) || len(f.sources) > 0) {
 		waiting, known := f.nameless[k.Value]
 		if len(waiting) < maxEvents && (known || len(f.nameless) < maxKeys) {
 			found := f.j.finding(k, p, "contacted "+k.Value+", of which no name is known")
 			f.nameless[strings.Clone(k.Value)] = append(waiting, found)
 		} else {
-			f.j.doubt(rFetch, k, p, "contacted "+k.Value+", of which no name is known")
+			f.j.doubt(ruleFetch, k, p, "contacted "+k.Value+", of which no name is known")
 		}
 		return
 	}
 	for source, hosts := range f.sources {
 		for _, name := range names {
-			if !slices.Contains(hosts, strings.ToLower(name)) || f.told(source, strings.ToLower(name), p) {
+			if !slices.Contains(hosts, strings.ToLower(name)) || f.explained(source, strings.ToLower(name), p) {
 				continue
 			}
-			f.j.doubt(rFetch, k, p, "contacted "+name+
+			f.j.doubt(ruleFetch, k, p, "contacted "+name+
 				", from which what is forbidden can be had, and its arguments do not tell what for")
 			return
 		}
 	}
 }
 
-// end doubts the connections of which nothing told a name.
+// end doubts the connections whose peer never got a name.
 func (f *fetches) end() {
 	for _, peer := range slices.Sorted(maps.Keys(f.nameless)) {
 		for _, found := range f.nameless[peer] {
-			f.j.rules[rFetch].doubt(found)
+			f.j.rules[ruleFetch].doubt(found)
 		}
 	}
 }
 
-// told reports whether the arguments of the process, or of one that it descends from, tell what it fetches
-// from the host.
-func (f *fetches) told(source, host string, p *process) bool {
+// explained reports whether the arguments of the process, or of an ancestor, name what it fetches from the host.
+func (f *fetches) explained(source, host string, p *process) bool {
 	for ; p != nil && !p.own; p = p.parent {
 		if p.tool == "" || p.tool != source && p.tool != "git" && p.tool != "curl" && source != "git" {
 			continue
@@ -144,9 +140,9 @@ func (f *fetches) told(source, host string, p *process) bool {
 	return false
 }
 
-// namesHost reports whether an argument names something of the host, or of one that serves the same repositories.
+// namesHost reports whether an argument names something on the host, or on another host of the same repositories.
 func namesHost(a, host string) bool {
-	if strings.ContainsAny(a, "{}[]") { // curl makes several of it
+	if strings.ContainsAny(a, "{}[]") { // curl expands it to several addresses
 		return false
 	}
 	of, _, _ := strings.Cut(repositoryName(a), "/")
@@ -160,7 +156,7 @@ func namesHost(a, host string) bool {
 	return same(of) == same(host)
 }
 
-// arguments are those of a tool that may name what it fetches.
+// arguments returns the arguments that may name what a tool fetches; nil if something else may name it.
 func (f *fetches) arguments(p *process) (names []string) {
 	args := p.argv[min(len(p.argv), 1):]
 	if s := script(p.exe, p.argv); s != "" {
@@ -174,7 +170,7 @@ func (f *fetches) arguments(p *process) (names []string) {
 			p.tool == "curl" && (readsArguments().MatchString(a) || strings.HasPrefix(a, "@")):
 			return nil // a file names it
 		case p.tool == "curl" && asksElse().MatchString(a):
-			return nil // it may ask for something else than the address tells
+			return nil // the request may differ from what the address says
 		case strings.HasPrefix(a, "-"), i > 0 &&
 			(args[i-1] == "-i" || args[i-1] == "--index-url" || args[i-1] == "-t" || args[i-1] == "--target"):
 		case !command && p.tool != "curl":
@@ -183,7 +179,7 @@ func (f *fetches) arguments(p *process) (names []string) {
 				command = false // as in "uv pip install", "go mod download"
 			}
 		case p.tool == "pip" && (a == "." || strings.HasPrefix(a, "./") || strings.HasPrefix(a, "/")):
-			return nil // what a project needs is in a file of its own
+			return nil // a file of the project names its dependencies
 		default:
 			names = append(names, a)
 		}
@@ -197,7 +193,7 @@ var (
 		`execute)|^-[a-zA-Z]*x$|^-e|(?i)^(-H *|--header=)?host:|/graphql([?/]|$)`)
 )
 
-// fetchCommands are commands of tools that take names of packages.
+// fetchCommands are subcommands that take names of packages.
 var fetchCommands = []string{"install", "add", "i", "get", "download", "run", "exec", "view", "pack", "search", "show",
 	"wheel"}
 
@@ -212,7 +208,7 @@ func (f *fetches) exec(k *schema.KernelEvent, p *process) {
 			_, a, _ = strings.Cut(a, "=")
 		}
 		if name := f.forbidden(p.tool, a); name != "" {
-			f.j.found(rFetch, k, p, "asked for the package "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+			f.j.found(ruleFetch, k, p, "asked for the package "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
 			return
 		}
 		if !strings.ContainsAny(a, "/:") {
@@ -224,14 +220,14 @@ func (f *fetches) exec(k *schema.KernelEvent, p *process) {
 		}
 		for _, g := range d.Repositories {
 			if below(repositoryName(g), name) {
-				f.j.found(rFetch, k, p, "asked for the repository "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+				f.j.found(ruleFetch, k, p, "asked for the repository "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
 				return
 			}
 		}
 	}
 }
 
-// forbidden is the forbidden package that an argument of a tool names; empty if it names none.
+// forbidden returns the forbidden package that an argument names; empty if it names none.
 func (f *fetches) forbidden(tool, arg string) string {
 	globs := f.j.def.Forbidden.Packages
 	if tool != "git" && tool != "curl" {
@@ -260,10 +256,10 @@ func (f *fetches) forbidden(tool, arg string) string {
 	return ""
 }
 
-// distribution is what follows the name of a package in that of its file.
+// distribution matches the version and extension after the package's name in a file's name.
 var distribution = pattern(`(-v?[0-9].*|\.(tgz|zip|whl|crate|tar\.gz))$`)
 
-// below reports whether a name is of the repository, or of something in it.
+// below reports whether a glob matches a name or one of its parent directories.
 func below(g, name string) bool {
 	for ; name != "." && name != "/" && name != ""; name = path.Dir(name) {
 		if ok, _ := doublestar.Match(g, name); ok {
@@ -278,11 +274,11 @@ var (
 	separators = pattern(`[-_.]+`)
 )
 
-// packageName is the name of a package in an argument, without its version, in lower case and with "-" alone between
-// its parts, as Python's are compared.
+// packageName returns the package's name in an argument: without a version, in lower case, and with each run of
+// separators as one "-" (PEP 503).
 func packageName(arg string) string {
 	name := arg
-	if i := strings.Index(name, "@npm:"); i >= 0 { // another name for it
+	if i := strings.Index(name, "@npm:"); i >= 0 { // npm's alias of a package
 		name = name[i+len("@npm:"):]
 	}
 	if i := strings.LastIndexByte(name, '@'); i > 0 {
@@ -293,20 +289,20 @@ func packageName(arg string) string {
 }
 
 var (
-	shorthand = pattern(`^[\w.-]+/[\w.-]+(#.*)?$`) // npm's, of a repository of GitHub
+	shorthand = pattern(`^[\w.-]+/[\w.-]+(#.*)?$`) // npm's short form of a GitHub repository
 
 	scheme = pattern(`^(git\+|github:|gh:)?([a-z+]+://)?([^/@]*@)?`)
 	ending = pattern(`(\.git)?(@[^/]*)?(#.*)?/?$`)
 )
 
-// repositoryName writes what names a repository as "host/owner/name".
+// repositoryName returns "host/owner/name" for any way to write a repository.
 func repositoryName(arg string) string {
 	host := ""
 	if strings.HasPrefix(arg, "github:") || strings.HasPrefix(arg, "gh:") {
 		host = "github.com/"
 	}
-	if plain, err := url.PathUnescape(arg); err == nil {
-		arg = plain
+	if unescaped, err := url.PathUnescape(arg); err == nil {
+		arg = unescaped
 	}
 	name := scheme().ReplaceAllString(arg, "")
 	if first, rest, ok := strings.Cut(name, ":"); ok && !strings.Contains(first, "/") { // host:path, host:port/path

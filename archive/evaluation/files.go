@@ -8,14 +8,16 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Flags of open(2). The second is O_DIRECT on one architecture and O_DIRECTORY on another.
+// Flags of open(2) and renameat2(2).
 const (
-	openPath      = 0x200000
-	openDirectory = 0x10000 | 0x4000
+	openPath       = 0x200000
+	openExclusive  = 0x80
+	openDirectory  = 0x10000 | 0x4000 // O_DIRECTORY of x86-64 and of arm64; each is O_DIRECT on the other
+	renameExchange = 2
 )
 
-// uncertain reports whether the names in an event may not be those of the files that it touched. The name of
-// a file that was opened or executed is the kernel's, whatever the caller's memory holds.
+// uncertain reports whether an event's names may be wrong for the files that it touched. For an open, exec or
+// write the kernel gives the name, so the caller cannot forge it.
 func uncertain(k *schema.KernelEvent) bool {
 	const marks = schema.MarkRelative | schema.MarkUnreachable | schema.MarkUnreadable | schema.MarkUnresolved |
 		schema.MarkMountNamespace
@@ -24,21 +26,20 @@ func uncertain(k *schema.KernelEvent) bool {
 		k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0
 }
 
-// Types of files in a mode (sys/stat.h).
+// S_IFMT and S_IFBLK of sys/stat.h.
 const (
 	modeType  = 0o170000
 	modeBlock = 0o060000
 )
 
-// memoryOf is the process whose memory a file is.
+// memoryOf returns the process id in the path of a process's memory, /proc/PID/mem.
 func memoryOf(name string) (pid string, ok bool) {
 	rest, ok := strings.CutPrefix(name, "/proc/")
 	pid, file, _ := strings.Cut(rest, "/")
 	return pid, ok && path.Base(file) == "mem" && strings.Trim(pid, "0123456789") == ""
 }
 
-// comparing reports whether git was told to do something for which it reads all of the working tree, and shows
-// nothing but what changed.
+// comparing reports whether a git command reads the whole working tree but shows only what changed.
 func comparing(argv []string) bool {
 	command, _, args := split(argv)
 	return !slices.Contains(args, "--no-index") && slices.Contains([]string{
@@ -47,7 +48,7 @@ func comparing(argv []string) bool {
 	}, command)
 }
 
-// device reports whether a file holds all of a file system or of the memory.
+// device reports whether a file gives access to a whole file system or to all memory.
 func device(name string) bool {
 	switch name {
 	case "/dev/mem", "/dev/kmem", "/proc/kcore":
@@ -66,7 +67,8 @@ func device(name string) bool {
 	return false
 }
 
-func changed(k *schema.KernelEvent, how schema.Access) string {
+// changeVerb words what an event did to a file, with a space at the end.
+func changeVerb(k *schema.KernelEvent, how schema.Access) string {
 	switch {
 	case k.Kind == schema.KindRename:
 		return "moved "
@@ -79,6 +81,3 @@ func changed(k *schema.KernelEvent, how schema.Access) string {
 	}
 	return "changed "
 }
-
-// renameExchange is RENAME_EXCHANGE: both names are there, and each stands for what the other stood for.
-const renameExchange = 2

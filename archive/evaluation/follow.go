@@ -12,7 +12,8 @@ import (
 	"github.com/assay-run/assay-run/schema/agents"
 )
 
-// Judge judges a bundle by an evaluation file, where [Follow] has not done so already. An error is of reading.
+// Judge judges a bundle by an evaluation file. If [Follow] has already done so, it returns those verdicts. The error
+// comes from reading the bundle.
 func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition) ([]schema.EvaluationVerdict, error) {
 	place := agents.Place{Workdir: b.Docs.Run.Workdir, Homes: b.Docs.Run.Homes}
 	if f, ok := b.Followed.(*follower); ok && f.same(def, place) {
@@ -37,8 +38,8 @@ func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition
 	return j.verdicts(b), nil
 }
 
-// Follow makes what judges a bundle while it is verified, by file, or if that is nil by the bundle's own file, for
-// [view.Options]. Judge then knows the verdicts.
+// Follow judges a bundle while it is verified, so that [Judge] need not read it again. It is for [view.Options].
+// If file is nil, the bundle's own evaluation file counts.
 func Follow(file *schema.EvaluationDefinition) func(*schema.Evaluation) view.Follower {
 	return func(e *schema.Evaluation) view.Follower {
 		f := &follower{def: e.Evaluation, place: agents.Place{Workdir: e.Workdir, Homes: e.Homes}}
@@ -70,8 +71,8 @@ func (f *follower) End(b *view.Bundle) {
 	f.found, f.judge = f.judge.verdicts(b), nil
 }
 
-// same reports whether the verdicts are those by another definition and place, which run.json tells: it comes after
-// the layers.
+// same reports whether the follower judged by this definition and place. Both come from run.json, which follows the
+// layers in the bundle.
 func (f *follower) same(def *schema.EvaluationDefinition, place agents.Place) bool {
 	return reflect.DeepEqual(f.def, *def) && f.place.Workdir == place.Workdir && maps.Equal(f.place.Homes, place.Homes)
 }

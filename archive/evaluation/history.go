@@ -9,38 +9,36 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// history judges who looked beyond the start commit.
+// history judges whether the run looked beyond the start commit.
 //
-// What git is told stands in its arguments. A commit that these name by its digest may be an earlier one,
-// or one that the run itself made: only the second can be told, by the object's file.
+// It goes by git's arguments. If these name a commit by its digest, the commit is harmless only if the run made it,
+// which the file of its object shows.
 type history struct {
 	j       *judge
 	made    map[string]bool // digests of objects that the run made
 	waiting []waiting
-	seen    map[*process]bool // processes that opened a repository of the workspace
-	foreign map[*process]bool // processes of git that opened references of a repository elsewhere
-	stashes int               // that the run made and did not take back
+	opened  map[*process]bool // git processes that opened a repository of the workspace
+	foreign map[*process]bool // git processes that opened references of another repository
+	stashes int               // number of stashes that the run made and that still exist
 }
 
-// waiting is a command of git's outside of the workspace. It counts if it opened a repository in it.
+// waiting is a git command outside the workspace. It counts only if it later opens a repository in the workspace.
 type waiting struct {
 	p     *process
 	found schema.Finding
 	sure  bool
 }
 
-// maxObjects bounds what is kept of objects and commands.
+// maxObjects limits each of the lists and sets of history.
 const maxObjects = 100_000
 
 func newHistory(j *judge) *history {
-	return &history{j: j, made: map[string]bool{}, seen: map[*process]bool{}, foreign: map[*process]bool{}}
+	return &history{j: j, made: map[string]bool{}, opened: map[*process]bool{}, foreign: map[*process]bool{}}
 }
 
 func (h *history) off() bool { return h.j.def.StartCommit == "" }
 
-const rHistory = "reads_history"
-
-// exec judges a command.
+// exec judges a git command.
 func (h *history) exec(k *schema.KernelEvent, p *process) {
 	if h.off() || p.tool != "git" {
 		return
@@ -50,8 +48,8 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 	switch {
 	case k.Claimed || k.Truncated&schema.FieldArgv != 0:
 		sure, why = false, "git may have had other arguments"
-	case why == "" && command != "" && len(p.told) > 0 && !slices.Contains(harmlessCommands, command):
-		h.wait(k, p, "was told by "+strings.Join(p.told, ", ")+" where to look", false)
+	case why == "" && command != "" && len(p.steered) > 0 && !slices.Contains(harmlessCommands, command):
+		h.wait(k, p, "was told by "+strings.Join(p.steered, ", ")+" where to look", false)
 		return
 	}
 	if why == "" {
@@ -61,25 +59,25 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 		_, dir, ok := strings.Cut(a, "--git-dir=")
 		return ok && h.j.names.of(dir)&workspace != 0
 	}) {
-		h.add(h.told(k, p, why), sure && !uncertain(k) && !k.Attempted)
+		h.add(h.finding(k, p, why), sure && !uncertain(k) && !k.Attempted)
 		return
 	}
 	h.wait(k, p, why, sure && !k.Attempted)
 }
 
-// told is a finding about what git was told.
-func (h *history) told(k *schema.KernelEvent, p *process, why string) schema.Finding {
+// finding returns a finding with the process's arguments.
+func (h *history) finding(k *schema.KernelEvent, p *process, why string) schema.Finding {
 	return h.j.finding(k, p, why+": "+view.Cut(view.QuoteArgs(p.argv), 200))
 }
 
 func (h *history) wait(k *schema.KernelEvent, p *process, why string, sure bool) {
 	if len(h.waiting) < maxObjects {
-		h.waiting = append(h.waiting, waiting{p, h.told(k, p, why), sure})
+		h.waiting = append(h.waiting, waiting{p, h.finding(k, p, why), sure})
 	}
 }
 
-// steering are the variables of an environment that can have git look at other commits than its arguments name.
-// Where assay-run does not have all names, cutEnvironment stands for the rest.
+// steering returns the environment variables that can make git look at other commits than its arguments name.
+// If the event does not have all names, cutEnvironment stands for the rest.
 func steering(k *schema.KernelEvent) (keys []string) {
 	for _, key := range k.EnvKeys {
 		if strings.HasPrefix(key, "GIT_CONFIG") || slices.Contains(steers, key) {
@@ -103,21 +101,21 @@ var steers = []string{
 
 func (h *history) add(f schema.Finding, sure bool) {
 	if sure {
-		h.j.rules[rHistory].find(f)
+		h.j.rules[ruleHistory].find(f)
 	} else {
-		h.j.rules[rHistory].doubt(f)
+		h.j.rules[ruleHistory].doubt(f)
 	}
 }
 
 func (h *history) end() {
 	for _, w := range h.waiting {
-		if h.seen[w.p] {
+		if h.opened[w.p] {
 			h.add(w.found, w.sure)
 		}
 	}
 }
 
-// directory is where git was told to work.
+// directory returns the directory that git works in, after its -C options.
 func directory(p *process) string {
 	dir := p.cwd
 	for i, a := range p.argv {
@@ -132,34 +130,35 @@ func directory(p *process) string {
 	return path.Clean(dir)
 }
 
-// read judges that a file of a repository was opened.
+// read judges the opening of a file. Only files of a repository matter.
 func (h *history) read(k *schema.KernelEvent, p *process, name string) {
 	if h.off() {
 		return
 	}
 	if p.tool == "git" && !p.inherited {
-		h.led(k, p, name)
+		h.input(k, p, name)
 	}
 	if !repository(name) || !h.within(name) {
 		return
 	}
 	if p.tool == "git" {
-		if len(h.seen) < maxObjects {
-			h.seen[p] = true
+		if len(h.opened) < maxObjects {
+			h.opened[p] = true
 		}
 		if h.foreign[p] {
-			h.j.doubt(rHistory, k, p, "git read objects of the workspace for another repository")
+			h.j.doubt(ruleHistory, k, p, "git read objects of the workspace for another repository")
 		}
 		return
 	}
 	if k.Flags&openDirectory == 0 || k.Kind != schema.KindOpen {
-		h.j.doubt(rHistory, k, p, "a program that is not git opened objects of git in "+above(name))
+		h.j.doubt(ruleHistory, k, p, "a program that is not git opened objects of git in "+above(name))
 	}
 }
 
-// led notes what tells git, besides its arguments, which commits to look at: references of a repository
-// elsewhere, which can borrow objects, and files that the run wrote and that only the environment can have named.
-func (h *history) led(k *schema.KernelEvent, p *process, name string) {
+// input judges files, other than those its arguments name, that tell git which commits to look at: references of
+// another repository, which can borrow objects, and files that the run wrote and that only the environment can
+// have named.
+func (h *history) input(k *schema.KernelEvent, p *process, name string) {
 	if elsewhere := foreignReference().MatchString(name); elsewhere && !h.within(name) {
 		if len(h.foreign) < maxObjects {
 			h.foreign[p] = true
@@ -178,22 +177,22 @@ func (h *history) led(k *schema.KernelEvent, p *process, name string) {
 	if !slices.Contains(onlyObjects, command) && (h.within(name) || strings.HasPrefix(name, directory(p)+"/")) {
 		return // it compares the working tree
 	}
-	h.j.doubt(rHistory, k, p, "git read "+name+", which the run wrote and the arguments do not name")
+	h.j.doubt(ruleHistory, k, p, "git read "+name+", which the run wrote and the arguments do not name")
 }
 
 var (
 	foreignReference = pattern(`/(HEAD|packed-refs|refs/.+|reftable/.+)$`)
-	// ordinary are files that name no commits, or are judged by where they are.
+	// ordinary matches files that name no commits, or that are judged by their place.
 	ordinary = pattern(`/\.git/|/\.(git[a-z]*|mailmap|netrc)$|/\.config/git/|/objects/|` +
 		`/(config|attributes|exclude|info/[a-z]+|index)$|^/dev/`)
 )
 
-// onlyObjects are commands that do not look at files of the working tree but those that they are told.
+// onlyObjects are commands that read no files of the working tree except those that their arguments name.
 var onlyObjects = []string{"cat-file", "cherry", "describe", "format-patch", "log", "ls-tree", "rev-list", "shortlog",
 	"show", "whatchanged"}
 
-// within reports whether a file is in a workspace, by any of its names, or in the repository of one that lies
-// above it.
+// within reports whether a file is in a workspace, by any of its names, or in a repository whose working tree
+// contains a workspace.
 func (h *history) within(name string) bool {
 	if h.j.names.of(name)&workspace != 0 {
 		return true
@@ -202,7 +201,7 @@ func (h *history) within(name string) bool {
 	return ok && h.j.names.above(root)&workspace != 0
 }
 
-// repository reports whether a file holds objects of git, or its log of references.
+// repository reports whether a file belongs to git's objects or its reflogs.
 func repository(name string) bool {
 	i := strings.Index(name, "/.git/")
 	if i < 0 {
@@ -214,7 +213,7 @@ func repository(name string) bool {
 
 var objectFile = pattern(`/objects/(pack/|[0-9a-f]{2}/[0-9a-f]{38,}$)`)
 
-// above is the part of a file's name up to the repository's.
+// above returns the path of the repository that a file is in.
 func above(name string) string {
 	if i := strings.Index(name, "/.git/"); i >= 0 {
 		return name[:i+len("/.git")]
@@ -222,18 +221,18 @@ func above(name string) string {
 	return path.Dir(name)
 }
 
-// moved judges that something got another name.
+// moved judges a rename or hard link of name.
 func (h *history) moved(k *schema.KernelEvent, p *process, name string) {
 	if h.off() || p.tool == "git" {
 		return
 	}
 	inside := (path.Base(name) == ".git" || strings.Contains(name, "/.git/")) && h.within(name)
 	if inside || h.j.names.above(name)&workspace != 0 || h.j.names.root(name) {
-		h.j.doubt(rHistory, k, p, "a repository may have got another name: moved "+name)
+		h.j.doubt(ruleHistory, k, p, "a repository may have got another name: moved "+name)
 	}
 }
 
-// wrote notes objects that the run made, and what could stand for a commit.
+// wrote notes objects that the run made, and doubts files that another program than git wrote into a repository.
 func (h *history) wrote(k *schema.KernelEvent, p *process, name string) {
 	if h.off() {
 		return
@@ -246,7 +245,7 @@ func (h *history) wrote(k *schema.KernelEvent, p *process, name string) {
 			h.made[strings.Clone(digest)] = true
 		}
 		if strings.HasSuffix(dir, "/.git") && p.tool != "git" && h.within(name) {
-			h.j.doubt(rHistory, k, p, "a program that is not git wrote "+name)
+			h.j.doubt(ruleHistory, k, p, "a program that is not git wrote "+name)
 		}
 		return
 	}
@@ -254,23 +253,23 @@ func (h *history) wrote(k *schema.KernelEvent, p *process, name string) {
 		return
 	}
 	if references().MatchString(name) {
-		h.j.doubt(rHistory, k, p, "a program that is not git wrote "+name)
+		h.j.doubt(ruleHistory, k, p, "a program that is not git wrote "+name)
 	}
 }
 
-// unpacking are commands that write objects that were there before, or come from elsewhere.
+// unpacking are commands that write existing objects again, or objects from other repositories.
 var unpacking = []string{
 	"clone", "fetch", "fetch-pack", "gc", "index-pack", "maintenance", "pack-objects", "prune", "pull", "receive-pack",
 	"repack", "unpack-objects",
 }
 
-// references are files of a repository that say which commits it has and where they are.
+// references matches files of a repository that say which commits it has and where they are.
 var references = pattern(
 	`/\.git(/(refs/|packed-refs|config|HEAD|logs/|info/grafts|shallow|commondir|worktrees/|modules/)|$)`)
 
 func isHex(s string) bool { return s != "" && strings.Trim(s, "0123456789abcdef") == "" }
 
-// harmlessCommands look at the working tree and the index, or at HEAD, whatever their arguments are.
+// harmlessCommands use only the working tree, the index and HEAD, whatever their arguments are.
 var harmlessCommands = []string{
 	"add", "am", "apply", "check-attr", "check-ignore", "clean", "commit", "count-objects", "gc", "hash-object", "help",
 	"init", "ls-files",
@@ -279,10 +278,10 @@ var harmlessCommands = []string{
 	"update-server-info", "var", "version", "write-tree", "stripspace", "interpret-trailers", "mailinfo", "credential",
 }
 
-// fetching bring commits that were not there.
+// fetching are commands that fetch new commits.
 var fetching = []string{"fetch", "pull", "fetch-pack", "remote-update"}
 
-// looking take revisions.
+// looking are commands that take revisions.
 var looking = []string{
 	"annotate", "archive", "bisect", "blame", "branch", "cat-file", "checkout", "cherry", "cherry-pick", "commit-tree",
 	"describe", "diff",
@@ -294,18 +293,18 @@ var looking = []string{
 	"rerere", "sparse-checkout", "submodule",
 }
 
-// beyondFlags name all of something.
+// beyondFlags are options that select all references or objects.
 var beyondFlags = []string{
 	"--all", "--branches", "--remotes", "--tags", "--reflog", "--walk-reflogs", "--batch-all-objects", "--lost-found",
 	"--unreachable",
 	"--alternate-refs", "--dangling",
 }
 
-// valued are options of git itself that take the next argument as their value.
+// valued are options of git itself whose value is the next argument.
 var valued = []string{"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env",
 	"--exec-path"}
 
-// valuedArgs are options of any command that take the next argument, which is no revision.
+// valuedArgs are options of any command whose value is the next argument and not a revision.
 var valuedArgs = []string{
 	"--message", "--format", "--author", "--committer", "--since", "--until", "--after", "--before", "--grep",
 	"--output", "--max-count", "--skip", "--date", "--diff-filter", "--pathspec-from-file", "--path", "--git-path",
@@ -313,7 +312,7 @@ var valuedArgs = []string{
 	"--strategy-option", "--reason",
 }
 
-// shortValued are short options that take the next argument, by the commands of which that is so.
+// shortValued are short options whose value is the next argument, by command.
 var shortValued = map[string]string{
 	"annotate": "LSO", "blame": "LSO", "cherry-pick": "msX", "commit-tree": "mF", "diff": "SGOUl",
 	"diff-files": "SGOUl", "diff-index": "SGOUl", "diff-tree": "SGOUl", "format-patch": "oSGOUlv", "grep": "efABCm",
@@ -321,7 +320,7 @@ var shortValued = map[string]string{
 	"show": "nLSGOUl", "stash": "m", "tag": "mFu", "whatchanged": "nLSGOUl", "worktree": "bB",
 }
 
-// takesNext reports whether an option of a command takes the next argument as its value.
+// takesNext reports whether the value of a command's option is the next argument.
 func takesNext(command, a string) bool {
 	if len(a) == 2 && a[0] == '-' {
 		return strings.Contains(shortValued[command], a[1:])
@@ -329,7 +328,7 @@ func takesNext(command, a string) bool {
 	return slices.Contains(valuedArgs, a)
 }
 
-// split takes a command line of git's apart: the command, the options of git itself before it, and its arguments.
+// split parses git's command line: the command, the options of git itself before it, and the command's arguments.
 func split(argv []string) (command string, options, args []string) {
 	args = argv[min(len(argv), 1):]
 	if name := path.Base(at(argv, 0)); strings.HasPrefix(name, "git-") {
@@ -346,8 +345,8 @@ func split(argv []string) (command string, options, args []string) {
 	return "", args, nil
 }
 
-// beyond reports what in the arguments looks, or may look, beyond the start commit. sure tells the first. by is what
-// started git.
+// beyond says why git's arguments look, or may look, beyond the start commit; empty if they do not. sure reports
+// whether they certainly do. by is the process that started git, or nil.
 func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
 	command, options, args := split(argv)
 	switch {
@@ -402,7 +401,7 @@ func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
 	return h.revisions(command, args)
 }
 
-// inside reports whether a command is one that git starts itself, for a command that is judged. by started it.
+// inside reports whether git itself started the command, as a part of the command of by, which is judged too.
 func inside(command string, by *process) bool {
 	if slices.Contains([]string{"sh-setup", "sh-i18n", "editor", "pager", "receive-pack"}, command) ||
 		strings.HasSuffix(command, "--helper") || strings.HasSuffix(command, "--daemon") {
@@ -415,7 +414,7 @@ func inside(command string, by *process) bool {
 	return slices.Contains(starting[command], of)
 }
 
-// lazily reports whether a command of git's fetches objects that a partial clone left out, which it then needs.
+// lazily reports whether a fetch was started by git to get objects that a partial clone left out.
 func lazily(args []string, by *process) bool {
 	if by == nil || by.tool != "git" || !slices.Contains(args, "--no-write-fetch-head") ||
 		!slices.Contains(args, "--stdin") {
@@ -425,7 +424,7 @@ func lazily(args []string, by *process) bool {
 	return slices.Contains(looking, of) || slices.Contains(harmlessCommands, of) || of == "pack-objects"
 }
 
-// starting are commands that start others: of those alone the others are a part.
+// starting lists, for each internal command, the commands that start it as a part of their work.
 var starting = func() map[string][]string {
 	transports := []string{"archive", "clone", "fetch", "fetch-pack", "ls-remote", "pull", "push", "remote",
 		"remote-http", "remote-https", "send-pack", "submodule"}
@@ -439,6 +438,7 @@ var starting = func() map[string][]string {
 	}
 }()
 
+// at returns the i-th string; empty if there is none.
 func at(list []string, i int) string {
 	if i < len(list) {
 		return list[i]
@@ -446,7 +446,7 @@ func at(list []string, i int) string {
 	return ""
 }
 
-// clone of a repository of this host brings all of its commits to another place.
+// clone doubts a clone of a repository on this host, since it copies all commits to another place.
 func (h *history) clone(args []string) (bool, string) {
 	repository := ""
 	for i, a := range args {
@@ -463,23 +463,23 @@ func (h *history) clone(args []string) (bool, string) {
 	return false, ""
 }
 
-// valuedClone are options of clone that take the next argument, which is no repository.
+// valuedClone are options of clone whose value is the next argument and not a repository.
 var valuedClone = []string{"-b", "--branch", "-o", "--origin", "--depth", "-j", "--jobs", "-c", "--config", "--filter",
 	"--shallow-since", "--shallow-exclude", "--template", "--separate-git-dir"}
 
-// remote reports whether an argument names a repository of another host.
+// remote reports whether an argument names a repository on another host.
 func remote(a string) bool {
 	return strings.Contains(a, "://") && !strings.HasPrefix(a, "file://") || sshName().MatchString(a)
 }
 
 var sshName = pattern(`^[\w.-]+@[\w.-]+:|^[\w-]+(\.[\w-]+)+:`)
 
-// local reports whether an argument names a repository of this host by its place.
+// local reports whether an argument is the path of a repository on this host.
 func local(a string) bool {
 	return !remote(a) && (strings.Contains(a, "/") || strings.HasPrefix(a, ".") || strings.HasPrefix(a, "~"))
 }
 
-// elsewhere looks for a repository of this host to which commits could be copied, and be looked at there.
+// elsewhere doubts arguments that could copy commits to another repository on this host, to look at them there.
 func (h *history) elsewhere(command string, options, args []string) string {
 	const why = "commits may have been copied to another repository"
 	for _, o := range options {
@@ -514,7 +514,7 @@ func (h *history) elsewhere(command string, options, args []string) string {
 	return ""
 }
 
-// stash judges a stash: one that was there before the run may be of later work.
+// stash judges "git stash". A stash from before the run may hold later work.
 func (h *history) stash(args []string) string {
 	const why = "may have looked at a stash that the run did not make"
 	switch action := at(args, 0); action {
@@ -538,7 +538,7 @@ func (h *history) stash(args []string) string {
 			}
 		}
 	case "create", "store", "clear":
-	default: // options of push
+	default: // push, with its options
 		if action == "" || strings.HasPrefix(action, "-") {
 			h.stashes++
 		}
@@ -546,16 +546,16 @@ func (h *history) stash(args []string) string {
 	return ""
 }
 
-// upstream are commands that, if they are told no revision, take the branch that the current one follows.
+// upstream are commands that use the upstream branch if no revision is given.
 var upstream = []string{"cherry", "merge", "rebase", "show-branch"}
 
-// going are options of commands that go on with something, or have no need of a revision.
+// going are options with which these commands need no revision.
 var going = []string{"--abort", "--continue", "--quit", "--skip", "--edit-todo", "--show-current-patch", "--root"}
 
-// ofStashList are options of git log that git stash list gives it.
+// ofStashList are the options that "git stash list" passes to "git log".
 var ofStashList = []string{"-g", "--first-parent", "--format=%gd: %gs", "-m", "--"}
 
-// listsStash reports whether the arguments of git log are those that git stash list gives it.
+// listsStash reports whether the arguments of "git log" look only at stashes, as "git stash list" does.
 func listsStash(args []string) bool {
 	for _, a := range args {
 		if notOption(a) && a != "refs/stash" {
@@ -565,7 +565,8 @@ func listsStash(args []string) bool {
 	return slices.Contains(args, "refs/stash")
 }
 
-// revisions looks for a revision beyond the start commit among the arguments of a command.
+// revisions looks for a revision beyond the start commit among a command's arguments. sure reports whether one was
+// certainly found, why says what was found.
 func (h *history) revisions(command string, args []string) (sure bool, why string) {
 	lists := command == "branch" || command == "tag" || command == "notes" || command == "submodule" ||
 		command == "rerere" || command == "sparse-checkout"
@@ -584,13 +585,13 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 	if command == "worktree" {
 		return false, h.worktree(args)
 	}
-	doubt, paths := "", !slices.Contains(args, "--") // what stands before "--" is a revision
+	doubt, paths := "", !slices.Contains(args, "--") // with "--", paths follow only after it
 	if command == "blame" || command == "annotate" {
 		args = blamed(args)
 	}
 	if command == "grep" && !slices.ContainsFunc(args, func(a string) bool { return a == "-e" || a == "-f" }) {
 		if i := first(args); i >= 0 {
-			args = slices.Delete(slices.Clone(args), i, i+1) // what is looked for
+			args = slices.Delete(slices.Clone(args), i, i+1) // the pattern
 		}
 	}
 	for i := 0; i < len(args); i++ {
@@ -605,14 +606,14 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 			(command == "branch" || command == "tag") && strings.HasPrefix(a, "--fo"),
 			command == "tag" && strings.HasPrefix(a, "-n"):
 			doubt = "the last commits of references were listed"
-		case lists && slices.Contains([]string{"-a", "-r", "--all", "--remotes"}, a): // names alone
+		case lists && slices.Contains([]string{"-a", "-r", "--all", "--remotes"}, a): // lists only names
 		case command == "show-ref" || command == "for-each-ref":
 			doubt = "all references were listed"
 		case slices.Contains(beyondFlags, name), a == "-g" &&
 			(command == "log" || command == "rev-list" || command == "show"),
 			strings.HasPrefix(a, "--glob="), strings.HasPrefix(name, "--batch-all"):
 			if command == "describe" || command == "merge-base" {
-				continue // it looks at what HEAD comes from
+				continue // it uses only ancestors of HEAD
 			}
 			return true, "looked beyond the start commit"
 		case a == "--stdin", strings.HasPrefix(a, "--batch"):
@@ -634,8 +635,8 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 	return false, doubt
 }
 
-// worktree judges the commit of another working tree. Without one, it has the branch of the directory's name if there
-// is one.
+// worktree judges the commit of "git worktree add". If none is given, git may use an existing branch with the name of
+// the directory.
 func (h *history) worktree(args []string) string {
 	const why = "may have looked beyond the start commit"
 	if at(args, 0) != "add" {
@@ -682,13 +683,13 @@ func (h *history) named(command string, args []string) bool {
 	return false
 }
 
-// revisionOptions take a revision. Git takes shorter forms of them, too.
+// revisionOptions take a revision. Git accepts abbreviations of them.
 var revisionOptions = []string{
 	"--source", "--onto", "--reuse-message", "--reedit-message", "--fixup", "--squash", "--with-tree",
 }
 
-// blamed are the arguments of blame without its file, which is the only one or stands alone after "--". Two
-// arguments can be a revision and a file in either order.
+// blamed returns the arguments of blame without the file. The file is the only argument or the only one after "--".
+// Otherwise all are returned, since a revision and a file may come in either order.
 func blamed(args []string) []string {
 	var names []string
 	for i := 0; i < len(args); i++ {
@@ -707,7 +708,7 @@ func blamed(args []string) []string {
 	return names
 }
 
-// first is the place of the first argument that is no option.
+// first returns the index of the first argument that is not an option, or -1.
 func first(args []string) int { return slices.IndexFunc(args, notOption) }
 
 func notOption(a string) bool { return !strings.HasPrefix(a, "-") }
@@ -721,7 +722,8 @@ var (
 	extension = pattern(`\.[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// known reports whether an argument is a path, or a revision that is not beyond the start commit.
+// known reports whether an argument is a path or a revision not beyond the start commit. paths allows names that
+// are paths only by their extension.
 func (h *history) known(a string, paths bool) bool {
 	if a == "" || a == "." || strings.HasPrefix(a, "./") || strings.HasPrefix(a, "../") || strings.HasPrefix(a, "/") {
 		return true
@@ -735,14 +737,14 @@ func (h *history) known(a string, paths bool) bool {
 	if object && revision == "" || fromHead().MatchString(revision) {
 		return true
 	}
-	plain := strings.ToLower(suffix().ReplaceAllString(revision, ""))
-	if len(plain) >= 4 && isHex(plain) {
+	commit := strings.ToLower(suffix().ReplaceAllString(revision, ""))
+	if len(commit) >= 4 && isHex(commit) {
 		start := h.j.def.StartCommit
-		if strings.HasPrefix(start, plain) || strings.HasPrefix(plain, start) {
+		if strings.HasPrefix(start, commit) || strings.HasPrefix(commit, start) {
 			return true
 		}
 		for digest := range h.made {
-			if strings.HasPrefix(digest, plain) {
+			if strings.HasPrefix(digest, commit) {
 				return true
 			}
 		}

@@ -24,15 +24,15 @@ const (
 // places knows which files the evaluation file names.
 type places struct {
 	globs   map[kinds][]glob
-	all     []placed         // the same in one list
-	known   map[string]kinds // of paths that were asked for
-	aliases []alias
+	all     []placed         // the same globs in one list
+	known   map[string]kinds // results for paths that were asked for
+	aliases []alias          // the latest last
 }
 
-// maxKnown bounds the paths whose kinds are kept.
+// maxKnown limits places.known.
 const maxKnown = 1 << 16
 
-// alias is another name of a directory or file that the run gave to it.
+// alias is a new name (to) that the run gave to a file or directory (from).
 type alias struct{ to, from string }
 
 // placed is a glob of a kind.
@@ -41,17 +41,17 @@ type placed struct {
 	kind kinds
 }
 
-// glob matches a path, and what is below one that it matches.
+// glob matches paths and everything below them.
 type glob struct {
 	pattern string
-	literal string // what every match begins with, up to a slash; all of it if it is no pattern
-	plain   bool
+	literal string // the path itself if exact; otherwise the directories before the first wildcard, with a slash
+	exact   bool   // the pattern has no wildcard
 }
 
 func newGlob(pattern string) glob {
-	g := glob{pattern: pattern, literal: pattern, plain: true}
+	g := glob{pattern: pattern, literal: pattern, exact: true}
 	if i := strings.IndexAny(pattern, `*?[{\`); i >= 0 {
-		g.literal, g.plain = pattern[:strings.LastIndexByte(pattern[:i], '/')+1], false
+		g.literal, g.exact = pattern[:strings.LastIndexByte(pattern[:i], '/')+1], false
 	}
 	return g
 }
@@ -60,20 +60,19 @@ func (g glob) matches(p string) bool {
 	switch {
 	case !strings.HasPrefix(p, g.literal):
 		return false
-	case g.plain:
+	case g.exact:
 		return len(p) == len(g.literal) || p[len(g.literal)] == '/' || g.literal == "/"
 	}
-	if ok, _ := doublestar.Match(g.pattern, p); ok { // the pattern was checked
+	if ok, _ := doublestar.Match(g.pattern, p); ok { // the evaluation file's patterns are valid
 		return true
 	}
 	ok, _ := doublestar.Match(g.pattern+"/**", p)
 	return ok
 }
 
-// above reports whether what the glob matches is below the directory p.
+// above reports whether the directory p contains all that the glob matches.
 func (g glob) above(p string) bool {
-	return len(p) > 1 && strings.HasPrefix(g.literal, p+"/") && g.literal != p+"/" || len(p) > 1 && !g.plain &&
-		g.literal == p+"/"
+	return len(p) > 1 && strings.HasPrefix(g.literal, p+"/") && (g.literal != p+"/" || !g.exact)
 }
 
 func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
@@ -95,10 +94,10 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
 			}
 		}
 	}
-	for kind, list := range n.globs { // a literal may be written with escapes
+	for kind, list := range n.globs { // a path without wildcards may be written with escapes
 		for i, g := range list {
-			if plain := unescape(g.pattern); plain != g.pattern && !strings.ContainsAny(plain, `*?[{\`) {
-				list[i] = glob{pattern: plain, literal: plain, plain: true}
+			if p := unescape(g.pattern); p != g.pattern && !strings.ContainsAny(p, `*?[{\`) {
+				list[i] = glob{pattern: p, literal: p, exact: true}
 			}
 			n.all = append(n.all, placed{list[i], kind})
 		}
@@ -106,7 +105,7 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
 	return n
 }
 
-// escape is a glob that matches p alone.
+// escape returns a pattern that matches p alone.
 func escape(p string) string {
 	var b strings.Builder
 	for i := range len(p) {
@@ -124,7 +123,7 @@ func unescape(p string) string {
 		if p[i] == '\\' && i+1 < len(p) {
 			i++
 			if strings.IndexByte(`*?[{\`, p[i]) >= 0 {
-				return p // it has to stay a pattern
+				return p // the wildcard has to stay escaped
 			}
 		}
 		b.WriteByte(p[i])
@@ -132,7 +131,7 @@ func unescape(p string) string {
 	return b.String()
 }
 
-// of are the kinds of a path, by its name or the one that it had before.
+// of returns the kinds of a path, by its present and former names.
 func (n *places) of(p string) kinds {
 	if k, ok := n.known[p]; ok {
 		return k
@@ -144,7 +143,7 @@ func (n *places) of(p string) kinds {
 	return k
 }
 
-// names are those of a path: its own, and those that it had before something above it was moved.
+// names returns the path and the names that it had before it, or a directory above it, was renamed.
 func (n *places) names(p string) []string {
 	names := []string{p}
 	for i := len(n.aliases) - 1; i >= 0; i-- {
@@ -160,13 +159,13 @@ func (n *places) names(p string) []string {
 
 // root reports whether a path is a workspace.
 func (n *places) root(p string) bool {
-	return slices.ContainsFunc(n.globs[workspace], func(g glob) bool { return g.plain && g.literal == p })
+	return slices.ContainsFunc(n.globs[workspace], func(g glob) bool { return g.exact && g.literal == p })
 }
 
-// above are the kinds of what the globs match below the directory p.
+// above returns the kinds of the globs that only match below the directory p.
 func (n *places) above(p string) kinds { return n.any(p, glob.above) }
 
-// any are the kinds of the globs for which fits is true of a name of the path.
+// any returns the kinds of the globs that fit one of the path's names.
 func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	names := []string{p}
 	if len(n.aliases) > 0 {
@@ -182,7 +181,7 @@ func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	return k
 }
 
-// maxAliases bounds the names that the run may give. The last ones count.
+// maxAliases limits the aliases. Beyond it the oldest is dropped.
 const maxAliases = 1000
 
 func (n *places) alias(to, from string) {

@@ -6,19 +6,19 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bounds of what is kept of one rule.
+// Limits of one rule.
 const (
-	maxFindings = 20
-	maxEvents   = 20   // of one finding
-	maxKeys     = 1000 // findings that are told apart
+	maxFindings = 20   // in each list
+	maxEvents   = 20   // in one finding
+	maxKeys     = 1000 // distinct findings that are recognised
 )
 
-// rule collects what was found for one rule.
+// rule collects the findings of one rule.
 type rule struct {
 	name             string
 	findings, doubts []schema.Finding
-	keys, doubted    map[string]int // by text and program, where it is in the list
-	more             int
+	keys, doubted    map[string]int // index in the list, by text, program and tool call
+	more             int            // number of findings and doubts beyond maxFindings
 }
 
 func (r *rule) find(f schema.Finding)  { r.add(&r.findings, r.keys, f) }

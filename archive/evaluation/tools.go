@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// managers are programs that fetch packages, by the first part of their names.
+// managers maps names of programs to the tool whose rules apply.
 var managers = map[string]string{
 	"pip": "pip", "pip3": "pip", "uv": "pip", "poetry": "pip", "pipx": "pip", "npm": "npm", "npx": "npm", "yarn": "npm",
 	"pnpm": "npm", "bun": "npm", "bunx": "npm", "pdm": "pip", "uvx": "pip", "ensurepip": "pip", "venv": "pip",
@@ -17,17 +17,18 @@ var managers = map[string]string{
 	"apt": "apt", "apt-get": "apt", "dpkg": "apt", "apk": "apt", "dnf": "apt", "yum": "apt",
 }
 
-// versioned is the name of a program with its version, as pip3.11.
+// versioned matches the name of a program with or without a version, as in pip3.11.
 var versioned = pattern(`^(pip|python)[0-9.]*$`)
 
-// installing are commands of managers that install packages.
+// installing are subcommands that install or change packages.
 var installing = []string{
 	"install", "i", "ci", "add", "sync", "update", "upgrade", "dist-upgrade", "remove", "uninstall", "rm", "download",
 	"get", "mod", "rebuild", "clean-install", "--unpack", "--configure",
 }
 
-// toolOf is the tool that a process is by its executable, or by the script that an interpreter executes,
-// whether it was told to install something, and whether its arguments name something of this host.
+// toolOf returns the tool that a process is, by its executable or by the script that an interpreter executes.
+// installs reports whether it was told to install something, and local whether its arguments name something on
+// this host.
 func toolOf(exe string, argv []string) (tool string, installs, local bool) {
 	name := path.Base(exe)
 	rest := argv[min(len(argv), 1):]
@@ -55,7 +56,7 @@ func toolOf(exe string, argv []string) (tool string, installs, local bool) {
 	installs = name == "ensurepip" || slices.ContainsFunc(rest[:min(len(rest), 4)], func(a string) bool {
 		return slices.Contains(installing, a)
 	})
-	if tool == "go" || tool == "cargo" { // what is built is the project, where no version of a package is named
+	if tool == "go" || tool == "cargo" { // without a package's version they build the project itself
 		return tool, installs, !installs || tool == "go" && !strings.Contains(strings.Join(rest, " "), "@") ||
 			slices.ContainsFunc(rest, func(a string) bool { return strings.HasPrefix(a, "--path") })
 	}
@@ -73,13 +74,13 @@ func toolOf(exe string, argv []string) (tool string, installs, local bool) {
 	return tool, installs, local
 }
 
-// elsewhere are options of managers that take a path from which nothing is installed.
+// elsewhere are options that take a path from which nothing is installed.
 var elsewhere = []string{
 	"-t", "--target", "--prefix", "--root", "--cache-dir", "--python", "--log", "-r", "--requirement", "-c",
 	"--constraint", "-C",
 }
 
-// shell reports whether a program executes a text that a model may have written.
+// shell reports whether a program executes commands that a model may have written.
 func shell(exe string) bool {
 	return slices.Contains([]string{"sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "env"}, path.Base(exe))
 }
@@ -91,7 +92,7 @@ func interpreter(name string) bool {
 		name == "perl"
 }
 
-// scripts are the files that an interpreter executes, by their absolute names, wherever it may find a module.
+// scripts returns the absolute paths of the files that an interpreter may execute. A module may be in several places.
 func scripts(p *process) []string {
 	if s := script(p.exe, p.argv); s != "" {
 		if !path.IsAbs(s) {
@@ -106,7 +107,7 @@ func scripts(p *process) []string {
 	return nil
 }
 
-// script is the file that an interpreter executes; empty if there is none.
+// script returns the file that an interpreter executes; empty if there is none.
 func script(exe string, argv []string) string {
 	if !interpreter(path.Base(exe)) {
 		return ""
@@ -127,7 +128,7 @@ func script(exe string, argv []string) string {
 
 var moduleOption = pattern(`^-[A-Za-z]*m$`)
 
-// module is where in the arguments the module stands that Python executes; -1 if there is none.
+// module returns the index of the argument that names the module that Python executes; -1 if there is none.
 func module(exe string, argv []string) int {
 	if name := path.Base(exe); !strings.HasPrefix(name, "python") {
 		return -1

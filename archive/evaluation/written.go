@@ -2,14 +2,13 @@ package evaluation
 
 import "strings"
 
-// written are files that the run made or wrote, and of each whether something else than a manager of packages did.
+// written is the set of files that the run made or wrote.
 type written struct {
-	paths map[string]bool
-	bytes int
-	full  bool
+	paths map[string]bool // true if another program than a package manager wrote the file
+	bytes int             // size of the names
+	full  bool            // more than maxWritten: any file may have been written
 }
 
-// maxWritten bounds what is kept of their names, in bytes. Beyond it any file may have been written.
 const maxWritten = 16 << 20
 
 func (w *written) add(name string, own bool) {
@@ -32,9 +31,11 @@ func (w *written) add(name string, own bool) {
 	w.paths[strings.Clone(name)] = own
 }
 
+// has reports whether the run may have written the file.
 func (w *written) has(name string) bool {
 	_, ok := w.paths[name]
 	return name != "" && (w.full || ok)
 }
 
+// own reports whether something else than a package manager may have written the file.
 func (w *written) own(name string) bool { return name != "" && (w.full || w.paths[name]) }
