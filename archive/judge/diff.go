@@ -123,7 +123,7 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 		sec := Section{Name: s.name, Sets: compare(inBase, inHead), BaseGaps: gaps(base.Docs, s.about, allBase),
 			HeadGaps: gaps(head.Docs, s.about, allHead)}
 		sec.Compared = s.about == view.Calls || !unobserved(base.Docs) && !unobserved(head.Docs)
-		if s.about == view.Calls && view.Nobody(base.Docs) && view.Nobody(head.Docs) {
+		if s.about == view.Calls && view.NoReports(base.Docs) && view.NoReports(head.Docs) {
 			sec.BaseGaps, sec.HeadGaps = nil, nil // neither run was one that reports calls
 		}
 		d.Sections = append(d.Sections, sec)

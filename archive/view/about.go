@@ -10,14 +10,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// reachable is the code of the reason that stands on the row about tampering.
+// reachable is the code of the reason that is shown on the "tamper" row.
 const reachable = "evidence_reachable"
 
-// rows writes rows of a key and a text.
+// rows returns a function that writes one row: a key and a text.
 func rows(w io.Writer) func(key, format string, args ...any) {
 	return func(key, format string, args ...any) { fmt.Fprintf(w, "%-10s %s\n", key, fmt.Sprintf(format, args...)) }
 }
 
+// only returns s if yes is true, otherwise an empty string.
 func only(yes bool, s string) string {
 	if yes {
 		return s
@@ -40,7 +41,7 @@ func checkDetail(c schema.CheckSummary) string {
 	case c.Result == schema.CheckFailed && c.ExitCode != nil:
 		detail = fmt.Sprintf(" (exit %d)", *c.ExitCode)
 	}
-	// sources are what a check is for
+	// Every check is expected to read the sources alone.
 	if n := len(c.Influences); n > 1 || n == 1 && c.Influences[schema.InfluenceSource] == 0 {
 		var kinds []string
 		for _, kind := range slices.Sorted(maps.Keys(c.Influences)) {

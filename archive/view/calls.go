@@ -12,11 +12,11 @@ import (
 // Call is a tool call and the actions observed during it.
 type Call struct {
 	schema.Binding
-	// Beyond is what it did that its tool's name rules out, or that policy
-	// denied; BeyondCode tells which.
+	// Beyond is what the call should not have done, because of its tool's name, because policy denied it, or because
+	// nobody reported it. BeyondCode says which. Nil if there is nothing.
 	Beyond     *schema.Effects `json:"beyond_claim,omitempty"`
 	BeyondCode string          `json:"beyond_code,omitempty"`
-	// Unobserved says why nothing is known to belong to it; empty otherwise.
+	// Unobserved says why no events are bound to the call; empty otherwise.
 	Unobserved string `json:"unobserved,omitempty"`
 }
 

@@ -28,11 +28,11 @@ const (
 	ModelPath Subject = "path"      // how models could be reached
 )
 
-// dimensions are the subjects that a blind spot without a known id can hide: those of its dimension.
+// dimensions maps a coverage dimension to the subject that its blind spots can hide if they have no known id.
 var dimensions = map[string]Subject{"process": Programs, "filesystem": Files, "network": Hosts, "privilege": Privilege}
 
-// Hides reports whether a blind spot of a dimension can hide something of the subject, and whether
-// that was decided for this blind spot, by its id, or is assumed of all unknown ones.
+// Hides reports whether a blind spot of a dimension can hide something about the subject. decided is false if the
+// blind spot's id is unknown, so that the answer is only an assumption.
 func Hides(s schema.BlindSpot, dimension string, about Subject) (hides, decided bool) {
 	if about == Processes {
 		about = Programs
@@ -43,16 +43,14 @@ func Hides(s schema.BlindSpot, dimension string, about Subject) (hides, decided 
 	return dimensions[dimension] == about, false
 }
 
-// Gap is one reason why a bundle does not tell everything about a subject, and what
-// would close it.
+// Gap is one reason why a bundle does not tell everything about a subject.
 type Gap struct {
 	Text   string
-	Remedy string // empty where nothing is known to help
-	// Spot is the id of the blind spot that is the reason, empty for another reason.
-	Spot string
+	Remedy string // what would close the gap; empty if unknown
+	Spot   string // the id of the blind spot that is the reason; empty for another reason
 }
 
-// String is the gap with its remedy, in one line.
+// String returns the gap and its remedy in one line.
 func (g Gap) String() string {
 	if g.Remedy == "" {
 		return g.Text
@@ -60,9 +58,8 @@ func (g Gap) String() string {
 	return g.Text + "; " + g.Remedy
 }
 
-// Claim is what may be concluded about a subject from what the bundle does not show. Without gaps,
-// what it does not show did not happen. The gravest gap comes first. All readers use this function for
-// their conclusions.
+// Claim returns the reasons why the bundle may not show everything about a subject, the most serious first. Without
+// gaps, what the bundle does not show did not happen. All readers draw their conclusions with this function.
 func Claim(d *archive.Documents, about Subject) []Gap {
 	var gaps []Gap
 	add := func(remedy, format string, args ...any) {
@@ -89,7 +86,7 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			because(h, "kernel"))
 		return gaps
 	default:
-		if !onlyBlindSpots(h) { // these follow below, for the subjects that they can hide
+		if !onlyBlindSpots(h) { // blind spots follow below, for the subjects that they can hide
 			add(remedy(h, "kernel"), "the kernel layer is not complete%s", because(h, "kernel"))
 		}
 	}
@@ -107,7 +104,7 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			add(r.Remedy, "%s", r.Message)
 		}
 	}
-	for _, r := range h.Reasons {
+	for _, r := range h.Reasons { // after those about the surface, which are more serious
 		if r.Code == "engine_asked" {
 			add(r.Remedy, "%s", r.Message)
 		}
@@ -127,8 +124,8 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	return gaps
 }
 
-// onlyBlindSpots reports whether the kernel layer has every event, and is not complete only because the run used a
-// blind spot, which the coverage names.
+// onlyBlindSpots reports whether the only reason why the kernel layer is not complete is that the run used a blind
+// spot, which the coverage names.
 func onlyBlindSpots(h *schema.ObservationHealth) bool {
 	for _, r := range h.Reasons {
 		if r.Subject == "kernel" && r.Code != schema.CodeBlindSpot {
@@ -140,10 +137,11 @@ func onlyBlindSpots(h *schema.ObservationHealth) bool {
 	})
 }
 
-// formV0 reports whether the health has the form of v0, which knows neither kernel_state nor coverage.
+// formV0 reports whether the health has the v0 format, which has neither kernel_state nor coverage.
 func formV0(h *schema.ObservationHealth) bool { return h.KernelState == "" && len(h.Coverage) == 0 }
 
-// blindSpots are those that can hide something of the subject and that the run used, or may have used.
+// blindSpots returns the blind spots that can hide something about the subject and that the run used, or may have
+// used. Those that it certainly used come first.
 func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 	var all []schema.BlindSpot
 	for _, c := range d.Health.Coverage {
@@ -156,7 +154,6 @@ func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 			}
 		}
 	}
-	// Those that were used stand before those that may have been.
 	slices.SortStableFunc(all, func(a, b schema.BlindSpot) int {
 		if (a.Exercised == nil) == (b.Exercised == nil) {
 			return 0
@@ -168,10 +165,10 @@ func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 	return all
 }
 
-// modelGaps are why the model layer does not tell everything.
+// modelGaps returns the gaps of subjects about models.
 func modelGaps(d *archive.Documents, about Subject) []Gap {
 	h, total := &d.Health, d.Result.Model
-	// why gives the first reason that the health has for this.
+	// why returns the first reason in the health with one of the codes.
 	why := func(codes ...string) (message, help string) {
 		for _, r := range h.Reasons {
 			if r.Subject == "model" && slices.Contains(codes, r.Code) {
@@ -215,7 +212,7 @@ func modelGaps(d *archive.Documents, about Subject) []Gap {
 func callGaps(d *archive.Documents) []Gap {
 	var gaps []Gap
 	h, c := &d.Health, &d.Correlation
-	if Nobody(d) {
+	if NoReports(d) {
 		return append(gaps, Gap{Text: "nobody reported tool calls: what belongs to a call cannot be told",
 			Remedy: "name the agent's log with --sdk-event-log, or use assay-run hook, mcp or serve"})
 	}
@@ -232,7 +229,7 @@ func callGaps(d *archive.Documents) []Gap {
 	return gaps
 }
 
-// because gives the first reason that the health has for a subject.
+// because returns the health's first reason for a subject, in brackets; empty if there is none.
 func because(h *schema.ObservationHealth, subject string) string {
 	for _, r := range h.Reasons {
 		if r.Subject == subject {
@@ -247,9 +244,9 @@ func because(h *schema.ObservationHealth, subject string) string {
 
 func spaced(s string) string { return strings.ReplaceAll(s, "_", " ") }
 
-// Nobody reports whether there was no report of tool calls at all. A policy layer may hold what a sandbox denied
-// alone.
-func Nobody(d *archive.Documents) bool {
+// NoReports reports whether nobody reported tool calls. The policy layer may still have lines, about what a sandbox
+// denied.
+func NoReports(d *archive.Documents) bool {
 	h, c := &d.Health, &d.Correlation
 	return h.SDKLayer == schema.Absent && h.Layers["turns"].Written == 0 && len(c.Bindings) == 0 &&
 		len(c.ObservedNotReported) == 0 && (h.PolicyLayer == schema.Absent || c.Status == schema.Clean)

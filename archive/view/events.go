@@ -9,13 +9,13 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Items is what events are read from; *archive.Reader is one.
+// Items is the part of *archive.Reader that yields events.
 type Items interface {
-	// Items iterates over the items at some paths, each valid until the next.
+	// Items iterates over the items of the members at paths. Each item is valid until the next.
 	Items(ctx context.Context, paths ...string) iter.Seq2[*archive.Item, error]
 }
 
-// Event is one line of a bundle that matched. It and all it refers to are
+// Event is one line of a bundle that matched a filter. It and all it refers to are
 // valid until the next one.
 type Event struct {
 	// Layer is the layer's name: kernel, lifecycle, ...
@@ -24,15 +24,14 @@ type Event struct {
 	Line []byte
 	// Kernel is the decoded line of the kernel layer, nil in all others.
 	Kernel *schema.KernelEvent
-	// Kind, TNS and ToolCall are the line's in any layer; TNS is 0 where the
-	// layer has none.
+	// Kind, TNS and ToolCall come from the line, whatever its layer. TNS is 0 if the layer has no times.
 	Kind     string
 	TNS      int64
 	ToolCall string
 }
 
-// Events iterates over the events of a bundle that f wants, layer by layer and in the order of their lines. An
-// error, of the filter (ErrFilter), of the bundle or of a line that isn't valid, is the last thing that comes.
+// Events iterates over the events of a bundle that f matches, layer by layer and in the order of their lines. It ends
+// after the first error, of the filter, of the bundle or of an invalid line.
 func Events(ctx context.Context, b Items, f Filter) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		m, err := f.compile()

@@ -14,9 +14,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Filter says which events are wanted. Every field that is set must hold; one
-// value of a list is enough. The zero Filter wants all. Fields that only
-// kernel events have keep every other layer's events out.
+// Filter selects events. An event must match every field that is set, and one value of each list. The zero Filter
+// selects all events of the kernel layer. A field that only kernel events have excludes the events of other layers.
 type Filter struct {
 	// Layers are names of layers as in observation-health.json (lifecycle,
 	// kernel, policy, sdk, turns, audit). Empty means kernel.
@@ -24,10 +23,9 @@ type Filter struct {
 	// Kinds are kinds of kernel events (openat, exec, ...) or event types of
 	// other layers.
 	Kinds []string
-	// PIDs and ExecIDs pick processes; Process is a glob over the executable,
-	// its base name, the base name it was called by, or the arguments joined
-	// with spaces. With Descendants what
-	// they started, directly or not, is picked as well.
+	// PIDs, ExecIDs and Process select processes. Process is a glob that matches the executable's path or base name,
+	// the base name of the first argument, or the arguments joined with spaces. Descendants also selects the
+	// processes that these started, directly or not.
 	PIDs        []uint32
 	ExecIDs     []uint64
 	Process     string
@@ -41,33 +39,33 @@ type Filter struct {
 	Result string
 	// Classes are event classes.
 	Classes []string
-	// Since and Until bound the time since the run's start; Until 0 is no bound.
+	// Since and Until limit the time since the run's start. Until 0 means no limit.
 	Since, Until time.Duration
 	// ToolCall is a tool call id.
 	ToolCall string
 }
 
-// ErrFilter is wrapped by the error of a filter that cannot be.
-var ErrFilter = errors.New("invalid filter")
+// errFilter is wrapped by the error of an invalid filter.
+var errFilter = errors.New("invalid filter")
 
-// matcher is a filter made ready.
+// matcher is a compiled filter.
 type matcher struct {
 	Filter
 	kinds    map[schema.KernelKind]bool
-	names    map[string]bool // Kinds as they stand
+	names    map[string]bool // Kinds as a set
 	classes  map[schema.Class]bool
 	prefix   netip.Prefix
 	errno    int64
 	kernel   bool // a field is set that only kernel events have
 	picked   idSet
-	pathLit  string // what every match begins with
+	pathLit  string // the beginning of every match
 	pathGlob bool
 }
 
 func (f Filter) compile() (*matcher, error) {
 	m := &matcher{Filter: f}
 	bad := func(format string, args ...any) (*matcher, error) {
-		return nil, fmt.Errorf("%w: %s", ErrFilter, fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w: %s", errFilter, fmt.Sprintf(format, args...))
 	}
 	if len(m.Layers) == 0 {
 		m.Layers = []string{schema.LayerName(schema.KernelPath)}
@@ -131,8 +129,8 @@ func (f Filter) compile() (*matcher, error) {
 	return m, nil
 }
 
-// kernelEvent reports whether e is wanted. Events must come in order: it
-// learns from them who is who.
+// kernelEvent reports whether e matches. Events must come in order, since it learns from them which processes are
+// picked.
 func (m *matcher) kernelEvent(e *schema.KernelEvent) bool {
 	if m.picked != nil && !m.process(e) {
 		return false
@@ -158,14 +156,14 @@ func (m *matcher) time(e *schema.KernelEvent) bool {
 	return last >= int64(m.Since) && (m.Until == 0 || first <= int64(m.Until))
 }
 
-// idSet is a set of exec_ids, which count up from 1: 64 to an entry.
+// idSet is a bit set of exec_ids, which count up from 1.
 type idSet map[uint64]uint64
 
 func (s idSet) add(id uint64)      { s[id/64] |= 1 << (id % 64) }
 func (s idSet) has(id uint64) bool { return s[id/64]&(1<<(id%64)) != 0 }
 
-// process reports whether e is of a picked process, and learns who is. Nobody
-// is taken out again: byte counts of connections come after the exit.
+// process reports whether e belongs to a picked process, and picks processes. None is removed at its exit, since byte
+// counts of connections come later.
 func (m *matcher) process(e *schema.KernelEvent) bool {
 	in := m.picks(e) || e.ExecID != 0 && m.picked.has(e.ExecID)
 	switch e.Kind {
@@ -205,8 +203,7 @@ func (m *matcher) result(e *schema.KernelEvent) bool {
 	return e.HasResult && e.Result == -m.errno
 }
 
-// path reports whether a path of e matches: one that it touches, a directory that
-// it enters, a mount point, a socket's.
+// path reports whether a path of e matches: of a touched file, a new working directory, a mount point or a socket.
 func (m *matcher) path(e *schema.KernelEvent) bool {
 	if p := Path(e); p != "" && m.pathMatches(p) {
 		return true
@@ -255,17 +252,17 @@ func (m *matcher) host(e *schema.KernelEvent) bool {
 }
 
 func glob(pattern, s string) bool {
-	ok, _ := doublestar.Match(pattern, s) // the pattern was checked
+	ok, _ := doublestar.Match(pattern, s) // compile has checked the pattern
 	return ok
 }
 
-// wildcard reports whether a pattern matches a text as glob does, but with slashes as nothing special.
+// wildcard is like glob, but slashes are not special.
 func wildcard(pattern, s string) bool {
 	const slash = "\uffff"
 	return glob(strings.ReplaceAll(pattern, "/", slash), strings.ReplaceAll(s, "/", slash))
 }
 
-// wants reports whether an event is wanted.
+// wants reports whether an event matches.
 func (m *matcher) wants(ev *Event) bool {
 	if ev.Kernel != nil {
 		return m.kernelEvent(ev.Kernel)

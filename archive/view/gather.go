@@ -8,15 +8,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxRules bounds how many denials are kept to name their rules.
+// maxRules limits the denied targets whose rules are kept.
 const maxRules = 20_000
 
 // gatherer collects a summary event by event.
 type gatherer struct {
 	tree         *tree
 	networks     Networks
-	dir          string            // the workspace: where the command started
-	rules        map[string]string // that denied, by what they denied
+	dir          string            // the workspace: the command's first working directory
+	rules        map[string]string // policy rules by the target that they denied
 	missing      map[string]bool   // paths that the run removed or did not find
 	missingBytes int
 	events       uint64
@@ -86,7 +86,7 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 	}
 }
 
-// container counts what happened in one.
+// container counts an event in its container.
 func (g *gatherer) container(e *schema.KernelEvent, n uint64) {
 	c := g.containers.at(e.ContainerID, n)
 	if c == nil {
@@ -101,7 +101,7 @@ func (g *gatherer) container(e *schema.KernelEvent, n uint64) {
 	c.Count += n
 }
 
-// access files a path under how it was touched.
+// access adds a path to the lists for how it was touched.
 func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent, n uint64) {
 	if how&schema.AccessCreate != 0 && !e.Makes() && !g.missing[path] {
 		how = how&^schema.AccessCreate | schema.AccessWrite // it may have existed
@@ -123,7 +123,7 @@ func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent,
 	}
 }
 
-// note notes whether a path is missing now.
+// note remembers whether a path is missing now.
 func (g *gatherer) note(path string, missing bool) {
 	switch {
 	case g.missing[path] == missing:
@@ -153,7 +153,7 @@ func (g *gatherer) command(e *schema.KernelEvent, n uint64) {
 	}
 }
 
-// shortArgs keeps what is shown of an argument vector.
+// shortArgs returns the part of an argument vector that is shown.
 func shortArgs(argv []string) []string {
 	const args, chars = 64, 256
 	out := make([]string, 0, min(len(argv), args))
@@ -211,8 +211,8 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 	}
 }
 
-// networkOf is where an event about a host happened. A flow has no process: it is where
-// the host was seen, in the command's own network namespace first.
+// networkOf returns the network namespace of an event about a host. A flow has no process, so the first network counts
+// in which the host was seen, the command's own before others.
 func (g *gatherer) networkOf(e *schema.KernelEvent, key string) Network {
 	if e.Kind != schema.KindFlow {
 		return g.networks.Of(e)
@@ -225,8 +225,7 @@ func (g *gatherer) networkOf(e *schema.KernelEvent, key string) Network {
 	return OwnNetwork
 }
 
-// listening notes connections to an endpoint of the run's own: that is listed, and not
-// each of those who connected to it.
+// listening adds connections to an endpoint on which the run listened. The endpoint is listed, not each peer.
 func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
 	if e.Local == "" {
 		return
@@ -255,16 +254,16 @@ func Denied(e *schema.KernelEvent) bool {
 	return e.Blocked() || e.Failed() && (errno == "EACCES" || errno == "EPERM" || errno == "EROFS")
 }
 
-// failure notes what was denied, failed or needed privilege.
+// failure adds an event to what was denied, failed or needed privilege.
 func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	var t *tally[Failure]
 	value, result := e.Name(e.Value), Outcome(e)
 	switch {
-	case e.Class == schema.ClassRunner: // how it came to be contained
+	case e.Class == schema.ClassRunner: // the recorder's own set-up
 		return
 	case Denied(e):
 		t = g.denied
-	case e.Class != schema.ClassAgent && e.Kind != schema.KindLeave: // so do checks and containers
+	case e.Class != schema.ClassAgent && e.Kind != schema.KindLeave: // of checks and containers
 		return
 	case e.Kind >= schema.KindSetID && e.Kind <= schema.KindCompatSyscall || e.Kind == schema.KindLeave:
 		t = g.privileged
@@ -299,9 +298,8 @@ func (g *gatherer) summary(limit int) *Summary {
 			s.ByClass[schema.Class(c).String()] = n
 		}
 	}
-	// Files in the workspace come first among those that were left, and last among those that were
-	// read.
-	left := func(f *File) int {
+	// Files in the workspace come first among those that were changed, and last among those that were read.
+	changed := func(f *File) int {
 		if f.Secret {
 			return -1
 		}
@@ -318,11 +316,11 @@ func (g *gatherer) summary(limit int) *Summary {
 	}
 	s.Programs = g.programs.list(limit, func(p *Program) int { return programRank(p, g.dir) })
 	s.Commands = g.commands.list(limit, func(c *Command) int { return programRank(&Program{Exe: c.Exe}, g.dir) })
-	s.Created, s.Written, s.Changed, s.Deleted = g.created.list(limit, left), g.written.list(limit, left),
-		g.changed.list(limit, left), g.deleted.list(limit, left)
+	s.Created, s.Written, s.Changed, s.Deleted = g.created.list(limit, changed), g.written.list(limit, changed),
+		g.changed.list(limit, changed), g.deleted.list(limit, changed)
 	s.Read = g.read.list(limit, func(f *File) int {
 		if g.created.has(f.Path) && !f.Secret {
-			return rankWorkspace // it is the run's own
+			return rankWorkspace // the run made it
 		}
 		return fileRank(f.Path, g.dir)
 	})
@@ -333,7 +331,7 @@ func (g *gatherer) summary(limit int) *Summary {
 	return s
 }
 
-// policies reads from the policy layer which rule denied what, and which tool calls.
+// policies reads the policy layer: the rules that denied something, and the denied tool calls.
 func (g *gatherer) policies(ctx context.Context, src Source) error {
 	g.rules = map[string]string{}
 	for it, err := range src.Items(ctx, schema.PolicyPath) {
@@ -352,7 +350,7 @@ func (g *gatherer) policies(ctx context.Context, src Source) error {
 	return nil
 }
 
-// deniedCall notes a tool call that a policy denied.
+// deniedCall adds a tool call that a policy denied.
 func (g *gatherer) deniedCall(tool, decision, rule string) {
 	f := g.denied.at(strings.Join([]string{ToolCall, tool, decision, rule}, "\x00"), 1)
 	if f == nil {

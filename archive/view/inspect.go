@@ -12,12 +12,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// section is a part of the page: a heading, empty for the head of the page, and rows.
+// section is a part of the page.
 type section struct {
-	name  string // as --section has it
-	title string
-	total uint64
-	first bool // it stands on the short page, as far as there is room
+	name  string // the value of --section
+	title string // empty for the head of the page
+	total uint64 // shown in the heading, unless 0
+	first bool   // shown on the short page as far as there is room
 	rows  []string
 }
 
@@ -44,16 +44,15 @@ func sectionNames(sections []section) (names []string) {
 	return names
 }
 
-// pageLines is how long the short page is at most, maxHead how much of that the head and
-// what may be claimed have each, and maxRows how much any other section has.
+// Limits of the short page, in lines.
 const (
 	pageLines = 40
-	maxHead   = 12
-	maxRows   = 8
+	maxHead   = 12 // of each of the head, the claims and the findings
+	maxRows   = 8  // of each other section
 )
 
-// writePage writes the head, what may be claimed, as much of the first sections as fits, and one line
-// for each other section.
+// writePage writes the short page: the head, the claims and the findings, as much of the first sections as fits, and
+// one line for each other section.
 func writePage(b *bufio.Writer, sections []section) {
 	room := pageLines - 1 // the last line says how to see the rest
 	var first, rest []section
@@ -81,7 +80,7 @@ func writePage(b *bufio.Writer, sections []section) {
 		}
 		rest = append(slices.Clone(rest[:most-1]), section{title: Cut(strings.Join(others, ", "), 200)})
 	}
-	// Each gets a row before any gets its second.
+	// Every section gets its first row before any gets a second one, and so on.
 	rows := make([]int, len(first))
 	for left, grown := room-len(rest)-len(first), true; grown; {
 		grown = false
@@ -112,8 +111,7 @@ func cutRows(rows []string, most int) []string {
 		fmt.Sprintf("  … and %s", schema.Count(len(rows)-most+1, "more line", "more lines")))
 }
 
-// writeFindings writes what the rules about an agent under evaluation say: those that do not pass, with what
-// was found, and the others in a line.
+// writeFindings writes a line for each evaluation rule that does not pass, and one line with those that do.
 func writeFindings(w io.Writer, verdicts []schema.EvaluationVerdict) {
 	var passed []string
 	for _, v := range verdicts {
@@ -128,7 +126,7 @@ func writeFindings(w io.Writer, verdicts []schema.EvaluationVerdict) {
 	}
 }
 
-// writeClaims writes what may be concluded, and what may not and why.
+// writeClaims writes what may be concluded from the bundle, and what may not and why.
 func writeClaims(w io.Writer, claims []Sentence) {
 	for _, c := range claims {
 		if c.Good {
@@ -162,7 +160,7 @@ func hostRow(h Host) []string {
 	return []string{times(h.Count), "out " + Size(h.BytesOut), "in " + Size(h.BytesIn), name}
 }
 
-// listed is a list as a section, its columns aligned.
+// listed returns a section with a list's items in aligned columns.
 func listed[T any](name, title string, l List[T], limit int, first bool, cells func(T) []string) section {
 	x := section{name: name, title: title, total: l.Total, first: first}
 	if len(l.Items) == 0 && l.Beyond == 0 {
@@ -243,8 +241,7 @@ func by(exe string, each ...User) string {
 	return "by " + strings.Join(all, ", ")
 }
 
-// maxDepth is how deep the tree is drawn; a chain of forks can be longer than
-// any line.
+// maxDepth limits the depth of the drawn tree, since a chain of forks can be longer than any line.
 const maxDepth = 40
 
 func writeTree(b *bufio.Writer, ps []*Node, indent string, most uint64, shown *uint64) {

@@ -8,19 +8,17 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Network says in which network namespace a process acted. 127.0.0.1 and a name such as
-// unix:@x are another thing in each.
+// Network says in which network namespace a process acted. Each namespace has its own 127.0.0.1 and its own abstract
+// sockets such as unix:@x.
 type Network string
 
-// Networks. The first is where the run's command began, which may be a namespace that the
-// sandbox made for it.
 const (
-	OwnNetwork     Network = ""
-	OtherNetwork   Network = "other"   // the process, or one that it descends from, made a new one
-	UnknownNetwork Network = "unknown" // one that exists was entered, perhaps the command's own again
+	OwnNetwork     Network = ""        // that of the run's command, which the sandbox may have made
+	OtherNetwork   Network = "other"   // made by the process or an ancestor
+	UnknownNetwork Network = "unknown" // an existing one that was entered, perhaps the command's own
 )
 
-// Mark is what a line says behind an endpoint; empty for the command's own.
+// Mark returns the words to show after an endpoint; empty for the command's own network.
 func (n Network) Mark() string {
 	switch n {
 	case OtherNetwork:
@@ -31,23 +29,21 @@ func (n Network) Mark() string {
 	return ""
 }
 
-// Flags of the calls that make or enter namespaces.
+// cloneNewNet is CLONE_NEWNET.
 const cloneNewNet = 0x40000000
 
-// Networks follows which network namespace each task is in, by the events of the calls that
-// make and enter some. The events do not tell which thread forked, and what an open
-// descriptor is a namespace of: that is then unknown. The zero value is ready. While nothing
-// is added, it is safe for concurrent use.
+// Networks tracks which network namespace each task is in, by the events of the calls that make and enter namespaces.
+// The result is UnknownNetwork where the events do not say which thread forked, or which namespace a descriptor
+// refers to. The zero value is ready to use. It is safe for concurrent use while nothing is added.
 type Networks struct {
-	at map[uint64]*instanceNetworks // by exec_id; without those that never left and have no threads
-	// full: there were too many. Of those that are missing nothing is known.
-	full bool
-	// begun are the instances that began last, because the event of a clone that made a namespace comes
-	// after its child's.
-	begun  [256]begun
-	next   int
-	home   string // the container of the first process
-	homely bool   // home is known
+	at   map[uint64]*instanceNetworks // by exec_id; processes that never left and have no threads are left out
+	full bool                         // at reached its limit: nothing is known of processes that are not in it
+	// begun is a ring of the last processes that began. The event of a clone that made a namespace comes after
+	// the events of its child.
+	begun     [256]begun
+	next      int
+	home      string // the container of the first process
+	homeKnown bool
 }
 
 type begun struct {
@@ -57,13 +53,14 @@ type begun struct {
 	tns          int64
 }
 
+// instanceNetworks is what is known of a process between two execs.
 type instanceNetworks struct {
-	threads int  // beside the first
-	forking bool // it is about to fork a child that may have a namespace of its own
-	tasks   map[uint32][]entered
+	threads int                  // without the first
+	forking bool                 // its next child may be in a new namespace
+	tasks   map[uint32][]entered // by thread id; tasks that never left are not in it
 }
 
-// entered says where a task has been since tns.
+// entered says in which network a task has been since tns.
 type entered struct {
 	tns int64
 	in  Network
@@ -94,8 +91,8 @@ func (n *Networks) begin(e *schema.KernelEvent) {
 	} else if n.full {
 		in = UnknownNetwork
 	}
-	if !n.homely {
-		n.home, n.homely = e.ContainerID, true
+	if !n.homeKnown {
+		n.home, n.homeKnown = e.ContainerID, true
 	}
 	if e.Kind == schema.KindJoin && e.ContainerID != "" && e.ContainerID != n.home {
 		in = UnknownNetwork
@@ -110,20 +107,20 @@ func (n *Networks) thread(e *schema.KernelEvent) {
 	if from := n.at[e.ExecID]; from != nil {
 		in = from.child(e.TNS)
 	}
-	if i := n.instance(e.ExecID); i != nil && i.tasks[task(e)] == nil { // else its number is used again
+	if i := n.instance(e.ExecID); i != nil && i.tasks[task(e)] == nil { // otherwise its id was reused
 		i.threads++
 	}
 	n.enter(e.ExecID, task(e), e.TNS, in)
 }
 
 func (n *Networks) namespace(e *schema.KernelEvent) {
-	// What the runner does before the command starts makes the command's own.
+	// Before the command starts, the runner makes the command's own network.
 	if e.Failed() || e.Class == schema.ClassRunner {
 		return
 	}
 	makes := e.Flags&cloneNewNet != 0
 	switch {
-	case e.Call == "setns" && (makes || e.Flags == 0): // 0 is one of any type
+	case e.Call == "setns" && (makes || e.Flags == 0): // 0 allows any type of namespace
 		n.enter(e.ExecID, task(e), e.TNS, UnknownNetwork)
 	case e.Call == "setns" || !makes:
 	case e.Call == "unshare" && !e.HasResult:
@@ -139,9 +136,9 @@ func (n *Networks) namespace(e *schema.KernelEvent) {
 	}
 }
 
-// cloned records that the child of a clone, and what that has started meanwhile, is in
-// another namespace. The event's result is the child's process id in the caller's
-// namespace, which may differ from the one in the child's events.
+// cloned puts the child of a clone, and what the child has already started, in another network. The event's result is
+// the child's id in the caller's pid namespace, which may differ from the id in the child's events: then the last
+// child counts.
 func (n *Networks) cloned(e *schema.KernelEvent) {
 	var child *begun
 	for back := 1; back <= min(n.next, len(n.begun)); back++ {
@@ -172,7 +169,7 @@ func (n *Networks) cloned(e *schema.KernelEvent) {
 	}
 }
 
-// enter notes that a task is elsewhere from then on.
+// enter notes that a task is in a network from tns on.
 func (n *Networks) enter(exec uint64, tid uint32, tns int64, in Network) {
 	if in == OwnNetwork && (n.at[exec] == nil || n.at[exec].tasks[tid] == nil) {
 		return
@@ -191,7 +188,7 @@ func (n *Networks) enter(exec uint64, tid uint32, tns int64, in Network) {
 	i.tasks[tid] = append(was, entered{tns, in})
 }
 
-// instance returns what is known of a process instance; nil if no more can be kept.
+// instance returns the entry of a process, and makes it if there is none; nil at the limit.
 func (n *Networks) instance(exec uint64) *instanceNetworks {
 	i := n.at[exec]
 	if i == nil && len(n.at) >= MaxProcesses {
@@ -206,11 +203,11 @@ func (n *Networks) instance(exec uint64) *instanceNetworks {
 	return i
 }
 
-// child is where a task begins that any of the others makes.
+// child returns the network in which a child or a new thread begins, whichever task makes it.
 func (i *instanceNetworks) child(tns int64) Network {
 	all := map[Network]bool{}
 	if len(i.tasks) < 1+i.threads {
-		all[OwnNetwork] = true // of those that never left
+		all[OwnNetwork] = true // some tasks never left
 	}
 	for _, was := range i.tasks {
 		all[where(was, tns)] = true
@@ -224,7 +221,7 @@ func (i *instanceNetworks) child(tns int64) Network {
 	return OwnNetwork
 }
 
-// where is the place of a task at a time.
+// where returns the network of a task at a time.
 func where(was []entered, tns int64) Network {
 	for _, w := range slices.Backward(was) {
 		if w.tns <= tns {
@@ -234,7 +231,7 @@ func where(was []entered, tns int64) Network {
 	return OwnNetwork
 }
 
-// Of is where an event happened; OwnNetwork for one whose object is the same in all of them.
+// Of returns the network of an event. It is OwnNetwork if the event is about nothing that belongs to a network.
 func (n *Networks) Of(e *schema.KernelEvent) Network {
 	if !inNetwork(e) || e.ExecID == 0 {
 		return OwnNetwork
@@ -257,8 +254,7 @@ func (n *Networks) Of(e *schema.KernelEvent) Network {
 	return in
 }
 
-// inNetwork reports whether an event is about an endpoint that each network namespace has
-// of its own.
+// inNetwork reports whether an event is about an endpoint that exists separately in each network namespace.
 func inNetwork(e *schema.KernelEvent) bool {
 	switch e.Kind {
 	case schema.KindConnect, schema.KindConnectResult, schema.KindConnectBlocked, schema.KindBind, schema.KindListen,
@@ -273,7 +269,7 @@ func inNetwork(e *schema.KernelEvent) bool {
 	})
 }
 
-// task is the thread that acted.
+// task returns the id of the thread that acted.
 func task(e *schema.KernelEvent) uint32 {
 	if e.TID == 0 {
 		return e.PID

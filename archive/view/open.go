@@ -13,18 +13,18 @@ import (
 // Bundle is a bundle that was opened for review.
 type Bundle struct {
 	*archive.Reader
-	// Name is what the user called it; "-" is standard input.
+	// Name is the name that the user gave; "-" is standard input.
 	Name string
 	Docs *archive.Documents
 	// Report is what verification found.
 	Report *archive.Report
-	// Followed is what Options.Follow made of the layers; nil if the bundle does not verify or was not followed.
+	// Followed is the follower that Options.Follow made; nil if the bundle does not verify or was not followed.
 	Followed Follower
 }
 
-// Follower reads the layers of a bundle along with its verification.
+// Follower reads the layers of a bundle while it is verified.
 type Follower interface {
-	// Item gets each line of the lifecycle and of the kernel layer, in their order. It is valid until Item returns.
+	// Item gets each line of the lifecycle and the kernel layer, in order. The item is valid until Item returns.
 	Item(*archive.Item)
 	// End is called once, if the bundle verifies.
 	End(*Bundle)
@@ -33,8 +33,7 @@ type Follower interface {
 // Verified reports whether the bundle is whole and valid.
 func (b *Bundle) Verified() bool { return b.Report.OK() }
 
-// ErrUnverified is wrapped by the error of [Open] for a bundle that does not
-// verify when only those that do are wanted.
+// ErrUnverified is wrapped by the error of [Open] for a bundle that does not verify, without Options.Unverified.
 var ErrUnverified = errors.New("the bundle does not verify")
 
 // UnverifiedHint is what to do about ErrUnverified.
@@ -44,24 +43,20 @@ const UnverifiedHint = "assay-run verify lists what is wrong with it; --unverifi
 // be read.
 const ExitBundle = 4
 
-// ErrUnreadable is wrapped by the error of [Open] for a bundle that cannot be
-// read at all.
-var ErrUnreadable = errors.New("the bundle cannot be read")
+var errUnreadable = errors.New("the bundle cannot be read")
 
-// Options say how bundles are opened. The zero value takes only bundles that
-// verify, and none from standard input.
+// Options say how bundles are opened. With the zero value, only bundles that verify are opened, and none from
+// standard input.
 type Options struct {
-	// Unverified also takes bundles that do not verify, as far as they can be
-	// read.
+	// Unverified also opens bundles that do not verify, as far as they can be read.
 	Unverified bool
-	// Without names documents by their paths that are left empty: the surface of a
-	// large run takes 64 MiB and half a second.
+	// Without are the paths of documents that are not read. The surface of a large run takes 64 MiB and half a second.
 	Without []string
-	// Stdin is what the name "-" reads; nil refuses it.
+	// Stdin is read for the name "-"; nil refuses that name.
 	Stdin io.Reader
-	// Follow makes what reads the layers of a bundle with this evaluation.json while they are verified; nil for nobody.
+	// Follow makes a follower for a bundle with this evaluation.json. It may be nil.
 	Follow func(*schema.Evaluation) Follower
-	// Stage is called before bundle i of n is verified; nil for nobody.
+	// Stage is called before bundle i of n is verified. It may be nil.
 	Stage func(i, n int, name string)
 }
 
@@ -83,11 +78,10 @@ func NewOpener(ctx context.Context, names []string, opt Options) (*Opener, error
 	return &Opener{Inputs: inputs.All, inputs: inputs, opt: opt}, nil
 }
 
-// Close removes what NewOpener made. The bundles cannot be read any more.
+// Close removes temporary files. The bundles cannot be read any more.
 func (o *Opener) Close() error { return o.inputs.Close() }
 
-// Open verifies and opens bundle i. The error names the bundle and wraps ErrUnverified or
-// ErrUnreadable.
+// Open verifies and opens bundle i. The error names the bundle, and wraps ErrUnverified if it does not verify.
 func (o *Opener) Open(ctx context.Context, i int) (*Bundle, error) {
 	if o.opt.Stage != nil {
 		o.opt.Stage(i, len(o.Inputs), o.Inputs[i].Name)
@@ -102,8 +96,7 @@ type Set struct {
 	*Opener
 }
 
-// Open verifies and opens bundles. The error names the bundle and wraps
-// ErrUnverified or ErrUnreadable; nothing is left open then.
+// Open verifies and opens bundles, or none of them: then the error is that of [Opener.Open].
 func Open(ctx context.Context, names []string, opt Options) (_ *Set, err error) {
 	o, err := NewOpener(ctx, names, opt)
 	if err != nil {
@@ -132,7 +125,7 @@ func open(ctx context.Context, in archive.Input, opt Options) (*Bundle, error) {
 	r, report, err := in.Verified(ctx)
 	switch {
 	case err == nil && r == nil:
-		return nil, fmt.Errorf("%s: %w: %w", in.Name, ErrUnreadable, &report.Problems[0])
+		return nil, fmt.Errorf("%s: %w: %w", in.Name, errUnreadable, &report.Problems[0])
 	case report != nil && !report.OK() && !opt.Unverified:
 		return nil, fmt.Errorf("%s: %w: %w", in.Name, ErrUnverified, &report.Problems[0])
 	case err != nil && report == nil:
@@ -143,7 +136,7 @@ func open(ctx context.Context, in archive.Input, opt Options) (*Bundle, error) {
 		docs, err = r.Documents(ctx, opt.Without...)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", in.Name, ErrUnreadable, err)
+		return nil, fmt.Errorf("%s: %w: %w", in.Name, errUnreadable, err)
 	}
 	b := &Bundle{Name: in.Name, Reader: r, Docs: docs, Report: report}
 	if follower != nil && report.OK() {

@@ -8,27 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// Page is how a page of text looks. The zero value is a plain page of lines of any
-// length with DefaultLimit entries in each list.
+// Page says how text is shown. The zero value is a short page without colours, with lines of any length.
 type Page struct {
-	// All shows every section of a [Summary], and Section the one of that name; else the
-	// page is short.
+	// All shows every section of a [Summary], Section the one of that name. Without them the page is short.
 	All     bool
 	Section string
-	// Limit is how many entries of a list are shown; 0 means DefaultLimit.
+	// Limit is the number of entries shown of each list; 0 means DefaultLimit.
 	Limit int
-	// Width is where longer lines are broken, in columns; 0 breaks none.
+	// Width is the number of columns at which lines are broken; 0 breaks none.
 	Width int
-	// Paint colours each line; nil leaves all plain.
+	// Paint colours each line; nil means no colours.
 	Paint Painter
 }
 
-// DefaultLimit is how many entries of each list a page shows.
+// DefaultLimit is the default of Page.Limit.
 const DefaultLimit = 20
 
-// Write calls write with a writer that breaks and colours lines. On each write, it writes all whole
-// lines to w. The lines may be painted (SGR sequences): a sequence has no width, and its effect
-// lasts where a line is broken.
+// Write calls write with a writer that breaks and colours lines, and passes whole lines on to w. Lines may already
+// have SGR sequences (colours): these have no width, and continue after a line break.
 func (look Page) Write(w io.Writer, write func(io.Writer) error) error {
 	p := &page{Page: look, w: w}
 	err := write(p)
@@ -39,12 +36,12 @@ func (look Page) Write(w io.Writer, write func(io.Writer) error) error {
 	return err
 }
 
-// page is the writer of a Page.
+// page is the writer of Page.Write.
 type page struct {
 	Page
 	w    io.Writer
-	part []byte       // of a line
-	out  bytes.Buffer // lines on their way to w
+	part []byte       // the beginning of an unfinished line
+	out  bytes.Buffer // finished lines that are not yet in w
 }
 
 func (p *page) Write(b []byte) (int, error) {
@@ -71,8 +68,8 @@ func (p *page) line(s string) {
 	}
 }
 
-// broken breaks a line at spaces, or where there are none anywhere, into lines of at
-// most width characters. All but the first are indented more than it is.
+// broken breaks a line into lines of at most width characters, at spaces if possible. All but the first are indented
+// more than the first.
 func broken(s string, width int) []string {
 	if width <= 0 || utf8.RuneCountInString(s) <= width {
 		return []string{s}
@@ -117,7 +114,7 @@ func broken(s string, width int) []string {
 	return lines
 }
 
-// paint is a character and the SGR sequence that was before it; empty after a reset.
+// paint is a character and the SGR sequence in effect; empty for none.
 type paint struct {
 	r     rune
 	style string

@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// Painter colours a line of a page: it returns the line with SGR sequences in it, and
-// otherwise unchanged.
+// Painter colours a line of a page. It adds only SGR sequences.
 type Painter func(line string) string
 
 const (
@@ -18,9 +17,9 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// Colours colours the first group of each expression, where a line matches it. An
-// expression after the first sees the line with the colours of those before it.
-// They are compiled when the first line comes: most commands print no table.
+// Colours returns a Painter that colours the first group of each regular expression. bad is applied first, then good,
+// then doubtful, each to the line as coloured so far. The expressions are compiled at the first line, since most
+// commands print no table.
 func Colours(good, doubtful, bad string) Painter {
 	type word struct {
 		style string
@@ -44,13 +43,13 @@ func Colours(good, doubtful, bad string) Painter {
 	}
 }
 
-// Rows colours tables of events and of calls: what was denied, and how a process failed,
-// in red, and that arguments are only claimed in yellow. A file that was not found is no
-// news. A row may begin with a bundle's name; one of another layer ends with its JSON.
+// Rows colours tables of events and of calls: denials and failures of processes in red, claimed arguments in yellow.
+// ENOENT is too common for a colour. A row may begin with a bundle's name. A row of a layer other than the kernel's
+// ends with JSON.
 var Rows = Colours("", `  (\[claimed\])$`,
 	`^(?:.{24} )?(?: *[0-9.]+ +[0-9]+  \S+ +|\S+ +\S+ +| *[0-9.]+ +-  .*[^\\]"decision":")(blocked|EACCES|EPERM|EROFS|SIG[A-Z0-9]+|exit [1-9][0-9]*|deny)(?:$|[ "])`)
 
-// Inspection colours the page of a [Summary]: headings are bold, and what is wrong is red.
+// Inspection colours the page of a [Summary]: headings are bold, and problems are red.
 func Inspection(line string) string {
 	for _, start := range wrong {
 		if strings.HasPrefix(line, start) {
@@ -61,21 +60,21 @@ func Inspection(line string) string {
 	case line == "" || line[0] == ' ':
 		return line
 	case len(line) > keyWidth && isRow(line):
-		return bold + line[:keyWidth] + reset + line[keyWidth:] // the key alone
+		return bold + line[:keyWidth] + reset + line[keyWidth:] // only the key
 	}
 	return bold + line + reset
 }
 
-// keyWidth is where the text of a row of the head begins.
+// keyWidth is the column at which the text of a row in the head begins.
 const keyWidth = 11
 
 // isRow reports whether a line of the head is a row, not a heading.
 func isRow(s string) bool { return s[keyWidth-1] == ' ' && !counted().MatchString(s) }
 
-// counted ends a heading.
+// counted matches the count at the end of a heading.
 var counted = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\([0-9]+\)$`) })
 
-// wrong begin lines of a page that say that something is wrong.
+// wrong are the beginnings of lines about problems.
 var wrong = []string{
 	"contract   failed", "           failed ", "           not run ", "protected  ", "    ! ", "kernel     absent",
 	"kernel     partial", "denied (", "files read that may hold secrets (", "outcome    timed out", "outcome    killed",

@@ -7,33 +7,30 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// MaxProcesses bounds a table; later processes are counted in Beyond.
+// MaxProcesses limits a table. Further processes are counted in Table.Beyond.
 const MaxProcesses = 500_000
 
 // Process is one process of a run.
 type Process struct {
 	PID, PPID uint32
-	// Parent is the index of the process that started it, -1 when that is not one
-	// of the run's.
+	// Parent is the index in Table.All of the process that started it, -1 if that is not a process of the run.
 	Parent int
-	// Exe, Argv and Cwd are of the program it executed last. Before it executed
-	// any they are its parent's, and Execs is 0.
+	// Exe, Argv and Cwd describe the program that it executed last. While Execs is 0 they are the parent's.
 	Exe   string
 	Argv  []string
 	Cwd   string
 	Execs int
-	// StartNS and EndNS are nanoseconds since run_started; EndNS counts only
-	// when Ended.
+	// StartNS and EndNS are nanoseconds since run_started. EndNS is 0 unless Ended.
 	StartNS, EndNS int64
 	Ended          bool
-	// ExitCode is -1 when a signal ended the process, or nobody saw it end.
+	// ExitCode is -1 if a signal ended the process, or if its end was not recorded.
 	ExitCode int
 	Signal   string
-	// Joined says that the process was first seen when it already ran.
+	// Joined is true if the process was already running when it was first seen.
 	Joined bool
 }
 
-// instance is what a process was from one exec to the next.
+// instance is a process between two execs.
 type instance struct {
 	process int
 	exe     string
@@ -41,11 +38,11 @@ type instance struct {
 	cwd     string
 }
 
-// Table is the processes of a run in the order of their start. After it is
-// filled it is safe for concurrent use.
+// Table holds the processes of a run in the order of their start. It is safe for concurrent use once all events are
+// added.
 type Table struct {
 	All    []Process
-	Beyond uint64
+	Beyond uint64 // number of processes beyond MaxProcesses
 
 	instances map[uint64]instance // by exec_id
 	networks  Networks
@@ -66,8 +63,7 @@ func ReadProcesses(ctx context.Context, b Items) (*Table, error) {
 	return t, nil
 }
 
-// Add adds an event. Events must come in order; those that say nothing about
-// processes are ignored.
+// Add adds an event. Events must come in order. Those that are not about processes are ignored.
 func (t *Table) Add(e *schema.KernelEvent) {
 	t.networks.Add(e)
 	switch e.Kind {
@@ -112,7 +108,7 @@ func (t *Table) start(e *schema.KernelEvent) {
 	t.instances[e.ExecID] = instance{len(t.All) - 1, p.Exe, p.Argv, p.Cwd}
 }
 
-// Of is the index in All of the process that an event is of, -1 when unknown.
+// Of returns the index in All of the process with an exec id, or -1 if it is unknown.
 func (t *Table) Of(execID uint64) int {
 	if in, ok := t.instances[execID]; ok {
 		return in.process
@@ -120,11 +116,11 @@ func (t *Table) Of(execID uint64) int {
 	return -1
 }
 
-// Program is what the process instance was executing; empty when unknown.
+// Program returns what the process with an exec id was executing; empty if unknown.
 func (t *Table) Program(execID uint64) (exe string, argv []string, cwd string) {
 	in := t.instances[execID]
 	return in.exe, in.argv, in.cwd
 }
 
-// Network is the network namespace in which an event happened; see [Networks.Of].
+// Network returns the network namespace of an event; see [Networks.Of].
 func (t *Table) Network(e *schema.KernelEvent) Network { return t.networks.Of(e) }

@@ -169,7 +169,7 @@ func TestImpossibleFiltersAreRefused(t *testing.T) {
 		{Since: 5, Until: 3},
 	} {
 		for _, err := range Events(t.Context(), sample(), f) {
-			if !errors.Is(err, ErrFilter) {
+			if !errors.Is(err, errFilter) {
 				t.Errorf("%+v: %v", f, err)
 			}
 		}

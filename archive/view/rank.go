@@ -7,16 +7,16 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// What a reviewer looks for comes first: lower ranks stand before higher ones.
+// Ranks of files. Lower ranks come first: they are more interesting to a reviewer.
 const (
 	rankSecret = iota // keys, passwords and tokens
-	rankPerson        // what belongs to a user or the host: /home, /etc, /var
+	rankPerson        // files of users and the host's configuration: /home, /etc, /var
 	rankElse
-	rankSystem // programs, libraries and the kernel's own files
+	rankSystem // programs, libraries, and the kernel's files
 	rankWorkspace
 )
 
-// secretNames are files and directories that hold secrets, by their last name.
+// secretNames are the base names of files and directories that hold secrets.
 var secretNames = map[string]bool{
 	".ssh": true, ".gnupg": true, ".aws": true, ".azure": true, ".kube": true, ".password-store": true, "gcloud": true,
 	"shadow": true, "gshadow": true, "sudoers": true, "sudoers.d": true, ".netrc": true, "_netrc": true,
@@ -28,11 +28,11 @@ var secretNames = map[string]bool{
 	"id_rsa":  true, "id_dsa": true, "id_ecdsa": true, "id_ed25519": true,
 }
 
-// secretPaths are others, by their end.
+// secretPaths are ends of other paths that hold secrets.
 var secretPaths = []string{".docker/config.json", ".config/gh/hosts.yml", ".cargo/credentials.toml",
 	"/var/run/docker.sock", "/run/docker.sock"}
 
-// holdsSecrets reports whether a path's name is one that secrets are kept under.
+// holdsSecrets reports whether a file's name suggests that it holds secrets.
 func holdsSecrets(name string) bool {
 	name = strings.TrimSuffix(name, schema.OtherMounts)
 	for part := range strings.SplitSeq(name, "/") {
@@ -62,7 +62,7 @@ func rooted(name string, dirs ...string) bool {
 	return false
 }
 
-// fileRank is where a file stands that a run in workspace touched.
+// fileRank returns the rank of a file that a run in workspace touched.
 func fileRank(name, workspace string) int {
 	switch {
 	case holdsSecrets(name):
@@ -77,7 +77,7 @@ func fileRank(name, workspace string) int {
 	return rankElse
 }
 
-// hostRank puts hosts of the network before this one, and that before its sockets.
+// hostRank puts remote hosts before loopback addresses, and these before unix sockets.
 func hostRank(endpoint string) int {
 	switch {
 	case strings.HasPrefix(endpoint, "unix:"), strings.HasPrefix(endpoint, "@"):
@@ -88,8 +88,7 @@ func hostRank(endpoint string) int {
 	return 0
 }
 
-// programRank puts programs that the run made before those that it found elsewhere
-// than where the system keeps its own.
+// programRank puts programs that the run made first, then those outside system directories, then those in /usr/local.
 func programRank(p *Program, workspace string) int {
 	switch {
 	case p.Made:

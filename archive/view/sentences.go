@@ -5,18 +5,17 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Sentence is one thing that may, or may not, be said about a run.
+// Sentence is one statement about a run, or about what is not known of it.
 type Sentence struct {
-	// Good says that the sentence limits nothing.
+	// Good is true if the sentence states no limit.
 	Good bool   `json:"good"`
 	Text string `json:"text"`
-	// Why are the gaps behind a sentence that limits something, and Remedy what
-	// would close them.
+	// Why are the gaps behind a limit, and Remedy what would close them.
 	Why    []string `json:"why,omitempty"`
 	Remedy string   `json:"remedy,omitempty"`
 }
 
-// Sentences says in sentences what the bundle's health means for a reader.
+// Sentences says what the bundle's health means for a reader.
 func Sentences(d *archive.Documents) []Sentence {
 	var all []Sentence
 	for _, s := range []struct {
@@ -53,7 +52,7 @@ func calls(d *archive.Documents) Sentence {
 	n := len(d.Correlation.Bindings)
 	reported := schema.Count(n, "tool call was reported", "tool calls were reported")
 	switch {
-	case n == 0 && Nobody(d):
+	case n == 0 && NoReports(d):
 		return Sentence{Good: true, Text: "Nobody reported tool calls: what was done is not told apart by call."}
 	case n == 0 && len(gaps) == 0:
 		return Sentence{Good: true, Text: "No tool calls were reported."}
@@ -72,7 +71,7 @@ func texts(gaps []Gap) (all []string) {
 	return all
 }
 
-// remedy is what the health says would help a subject.
+// remedy returns the health's advice about a subject; empty if there is none.
 func remedy(h *schema.ObservationHealth, subject string) string {
 	for _, r := range h.Reasons {
 		if r.Subject == subject && r.Remedy != "" {

@@ -18,9 +18,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Summary is what a run did, for inspect. Every list begins with what a reviewer looks for first;
-// equal items are in the order in which they were first seen. A field beside each list counts what is
-// left out.
+// Summary is what "inspect" says about a run. Every list begins with the items that matter most to a reviewer;
+// items of the same rank are in the order in which they were first seen. Each list counts what it leaves out.
 type Summary struct {
 	Schema   string   `json:"schema"` // schema.InspectionV0
 	RunID    string   `json:"run_id"`
@@ -45,8 +44,8 @@ type Summary struct {
 	Contract  *string             `json:"contract"`
 	// StrictChecks is true if each check had directories, an environment and a network of its own.
 	StrictChecks bool `json:"strict_checks,omitempty"`
-	// Checks are the contract's, and Protected its protected paths that had been
-	// changed. Recorder is the program that recorded the run.
+	// Checks are the contract's checks, and Protected the changes to its protected paths. Recorder is the program
+	// that recorded the run.
 	Checks    []schema.CheckSummary    `json:"checks,omitempty"`
 	Protected []schema.ProtectedChange `json:"protected_changes,omitempty"`
 	Labels    map[string]string        `json:"labels,omitempty"`
@@ -69,55 +68,51 @@ type Summary struct {
 	Containment   string                        `json:"containment,omitempty"`
 	Resistance    string                        `json:"tamper_resistance,omitempty"`
 	Redaction     *schema.Redaction             `json:"redaction,omitempty"`
-	// Claims say in sentences what may be concluded from what the bundle does not show.
+	// Claims say what may be concluded from the bundle, and what may not.
 	Claims []Sentence `json:"claims"`
-	// Evaluation is what the rules about an agent under evaluation say; whoever judges sets it.
-	// Left out without an evaluation file.
+	// Evaluation are the verdicts of the evaluation rules. The caller sets it; empty without an evaluation file.
 	Evaluation []schema.EvaluationVerdict `json:"evaluation,omitempty"`
-	// Mode, Policy and User are what the run was asked to hold the command with.
+	// Mode, Policy and User are the sandbox that was asked for.
 	Mode   string `json:"mode,omitempty"`
 	Policy string `json:"policy,omitempty"`
 	User   string `json:"user,omitempty"`
 
-	// Events is how often anything was observed, ByKind and ByClass how often
-	// of each sort: repeats that were coalesced into one line included.
+	// Events, ByKind and ByClass count events. A line that stands for several repeats counts as several.
 	Events  uint64            `json:"events"`
 	ByKind  map[string]uint64 `json:"by_kind"`
 	ByClass map[string]uint64 `json:"by_class"`
 
-	// Calls are the tool calls, Unreported what was done outside of them, and
-	// CallStatus how far the two could be told apart, with what could not be.
+	// Calls are the tool calls, and Unreported are actions outside them. CallStatus says how well the two could be
+	// told apart, and Ambiguities name what could not.
 	CallStatus  string              `json:"calls_status"`
 	Calls       List[Call]          `json:"calls"`
 	Unreported  []schema.Unreported `json:"unreported,omitempty"`
 	Ambiguities []string            `json:"ambiguities"`
 
-	// Containers are those that processes of the run were in; left out without any.
+	// Containers are those that processes of the run were in. Omitted if there are none.
 	Containers List[Container] `json:"containers,omitzero"`
 
 	Processes Tree          `json:"processes"`
 	Programs  List[Program] `json:"programs"`
 	Commands  List[Command] `json:"commands"`
-	// Files are those that class agent touched: made under a name that did not exist,
-	// written to, opened for it or overwritten, changed in mode, owner or attributes,
-	// deleted or renamed away, opened for reading only.
-	Created List[File] `json:"created"`
-	Written List[File] `json:"written"`
-	Changed List[File] `json:"changed"`
-	Deleted List[File] `json:"deleted"`
-	Read    List[File] `json:"read"`
+	// The lists of files are of class agent.
+	Created List[File] `json:"created"` // under a name that did not exist
+	Written List[File] `json:"written"` // or opened for writing, or overwritten
+	Changed List[File] `json:"changed"` // in mode, owner or attributes
+	Deleted List[File] `json:"deleted"` // or renamed
+	Read    List[File] `json:"read"`    // opened only for reading
 	Hosts   List[Host] `json:"hosts"`
 	Lookups List[Name] `json:"lookups"`
-	// Denied is what policy or permissions refused, of every class, the tool calls
-	// that a policy denied first; Failed what failed otherwise, of class agent.
+	// Denied is what policy or permissions refused, in every class, beginning with denied tool calls. Failed is what
+	// failed for other reasons, in class agent.
 	Denied     List[Failure] `json:"denied"`
 	Failed     List[Failure] `json:"failed"`
 	Privileged List[Failure] `json:"privileged"`
 }
 
-// Container is a container by its id, with the first command that was executed in it
-// and how often anything was observed there, the engine's work to set it up left out.
-// Name and Image are what its engine told, empty if unknown.
+// Container is a container that processes of the run were in. Argv and Exe are the first command that was executed in
+// it. Count is the number of events in it, without the engine's set-up. Name and Image come from the engine and are
+// empty if unknown.
 type Container struct {
 	ID    string   `json:"id"`
 	Name  string   `json:"name,omitempty"`
@@ -143,33 +138,33 @@ type Command struct {
 	Count uint64   `json:"count"`
 }
 
-// File is a path and how often it was used so; By is the executable that did
-// so first, empty when unknown.
+// File is a path in one of the lists of files, and how often it was used in the list's way. By is the executable that
+// used it first, empty if unknown.
 type File struct {
 	Path  string `json:"path"`
 	By    string `json:"by,omitempty"`
 	Count uint64 `json:"count"`
-	// ByEach are the executables and how often each did so, where there are several.
+	// ByEach counts the uses by executable, if several used the file.
 	ByEach []User `json:"by_each,omitempty"`
 	Bytes  uint64 `json:"bytes,omitempty"`
-	// Outside is true for a file outside of the directory that the command started
-	// in; Secret for one whose name is that of a file with keys or passwords.
+	// Outside is true for a file outside the directory in which the command started, and Secret for one whose name
+	// suggests keys or passwords.
 	Outside bool `json:"outside,omitempty"`
 	Secret  bool `json:"secret,omitempty"`
 }
 
-// User is an executable and how often it did something; Exe is empty for those that are
-// not known, or one too many to be told apart.
+// User counts the uses of an item by one executable. Exe is empty for unknown executables, and for all beyond
+// maxUsers.
 type User struct {
 	Exe   string `json:"exe"`
 	Count uint64 `json:"count"`
 }
 
-// maxUsers is how many executables are listed for one item.
+// maxUsers limits the executables that are listed for one item.
 const maxUsers = 8
 
-// used adds n uses by exe to those of each executable; before is how often the first one
-// had used it, which has no entry while it is the only one.
+// used adds n uses by exe to each. While only one executable (first) has used the item, each is empty and before is
+// the number of its uses.
 func used(each []User, first string, before uint64, exe string, n uint64) []User {
 	if len(each) == 0 {
 		if before == 0 || exe == first {
@@ -190,13 +185,13 @@ func used(each []User, first string, before uint64, exe string, n uint64) []User
 // Host is a remote endpoint.
 type Host struct {
 	Endpoint string `json:"endpoint"`
-	// Listening: Endpoint is the run's own, and Peers connected to it. Count is then
-	// how many connections it accepted.
+	// Listening is true if the run listened on Endpoint. Then Peers counts those who connected, and Count the accepted
+	// connections.
 	Listening bool     `json:"listening,omitempty"`
 	Peers     uint64   `json:"peers,omitempty"`
 	Names     []string `json:"names,omitempty"`
-	// Network is where the run's process was. Bytes of an endpoint that several have are
-	// with OwnNetwork, if that has it.
+	// Network is the network of the run's process. If an endpoint was used in several networks, its bytes are counted
+	// in OwnNetwork if possible.
 	Network  Network `json:"network_namespace,omitempty"`
 	Protocol string  `json:"protocol,omitempty"`
 	By       string  `json:"by,omitempty"`
@@ -206,7 +201,7 @@ type Host struct {
 	BytesIn  uint64  `json:"bytes_in,omitempty"`
 }
 
-// What is the endpoint, and whether the run listened there or was in another network namespace.
+// What returns the endpoint in words, with whether the run listened on it and in which network.
 func (h *Host) What() string {
 	if h.Listening {
 		return "listening " + h.Endpoint + h.Network.Mark()
@@ -214,14 +209,13 @@ func (h *Host) What() string {
 	return h.Endpoint + h.Network.Mark()
 }
 
-// Name is a name that DNS was asked for.
+// Name is a name that was looked up in DNS.
 type Name struct {
 	Name  string `json:"name"`
 	Count uint64 `json:"count"`
 }
 
-// ToolCall is the Kind of a Failure that is a denied tool call: Value is the tool, and
-// Result the decision in the words of who decided.
+// ToolCall is the Kind of a Failure that is a denied tool call. Then Value is the tool, and Result the decision.
 const ToolCall = "tool_call"
 
 // Failure is something that was denied, failed, or needed privilege.
@@ -230,26 +224,25 @@ type Failure struct {
 	Value  string `json:"value"`
 	Result string `json:"result"`
 	By     string `json:"by,omitempty"`
-	// ByEach are the executables and how often each did so, where there are several.
+	// ByEach counts by executable, if there are several.
 	ByEach []User `json:"by_each,omitempty"`
-	// Rule is the policy's rule that denied it, where one did.
+	// Rule is the policy rule that denied it, if one did.
 	Rule  string `json:"rule,omitempty"`
 	Count uint64 `json:"count"`
 }
 
-// Source is the bundle that Summarize reads; *archive.Reader is one.
+// Source is the part of *archive.Reader that Summarize needs.
 type Source interface {
 	Items
 	Documents(ctx context.Context, without ...string) (*archive.Documents, error)
 	Identity() string
 }
 
-// maxProcesses bounds the process tree of a Summary without a limit.
+// maxProcesses limits the process tree of a Summary without a limit.
 const maxProcesses = 10_000
 
-// Summarize reads the whole bundle. limit is how much each list holds, and a
-// tenth of how many processes are shown; 0 means all, up to bounds that are counted
-// in what is beyond.
+// Summarize reads the whole bundle. Each list holds at most limit items, and the process tree ten times as many. Limit
+// 0 means as many as are tracked.
 func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	processes := 10 * limit
 	if limit <= 0 {
@@ -279,7 +272,7 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	return s, nil
 }
 
-// about takes over what the documents say of the run as a whole.
+// about copies what the documents say about the run as a whole.
 func (s *Summary) about(docs *archive.Documents) {
 	run, res, h := docs.Run, docs.Result, docs.Health
 	s.RunID, s.Command, s.Workdir, s.StartedAt, s.Limits = run.RunID, run.Command, run.Workdir, run.StartedAt,
@@ -309,8 +302,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
 }
 
-// writeAbout writes the head of the page: a row for each known fact. The most important
-// rows come first, since the short page may cut the rest.
+// writeAbout writes the head of the page, the most important rows first, since the short page may cut the rest.
 func (s *Summary) writeAbout(w io.Writer) {
 	row := rows(w)
 	row("run", "%s", Clean(s.RunID))
@@ -373,7 +365,7 @@ func (s *Summary) writeAbout(w io.Writer) {
 	}
 }
 
-// models is what the requests to models used.
+// models says what the requests to models used.
 func (s *Summary) models() string {
 	m := s.Model
 	tokens := func(n *int64) string {
@@ -402,7 +394,7 @@ func (s *Summary) models() string {
 		strings.ReplaceAll(Clean(cmp.Or(s.ModelPath, schema.Unknown)), "_", " ")
 }
 
-// sandbox is what held the command, as the run was asked for it.
+// sandbox says which sandbox was asked for.
 func (s *Summary) sandbox() string {
 	mode := "none"
 	if s.Mode != "" {
@@ -411,7 +403,7 @@ func (s *Summary) sandbox() string {
 	return mode + only(s.Policy != "", ", policy "+Clean(s.Policy)) + only(s.User != "", ", user "+Clean(s.User))
 }
 
-// writeCost writes what the page ends with: what the run used and put out.
+// writeCost writes the last section: resources and output.
 func (s *Summary) writeCost(w io.Writer) {
 	row := rows(w)
 	if used := s.used(); used != "" {
@@ -431,7 +423,7 @@ func (s *Summary) writeCost(w io.Writer) {
 	row("events", "%d%s", s.Events, counts(s.ByClass))
 }
 
-// kernel is the state of the kernel layer, and the first reason for it.
+// kernel returns the state of the kernel layer, and the first reason if it is not complete.
 func (s *Summary) kernel() string {
 	for _, r := range s.Reasons {
 		if r.Subject == "kernel" && s.KernelState != schema.Complete {
@@ -441,7 +433,7 @@ func (s *Summary) kernel() string {
 	return Clean(s.KernelState)
 }
 
-// used says what is known of the run's resource use.
+// used returns the run's resource use, as far as it is known.
 func (s *Summary) used() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -465,7 +457,7 @@ func (s *Summary) used() string {
 	return strings.Join(parts, ", ")
 }
 
-// output says what went through the standard streams.
+// output returns how much was written to the standard streams.
 func (s *Summary) output() string {
 	var parts []string
 	for _, st := range []struct {
@@ -498,8 +490,8 @@ func (s *Summary) layer(state, name string) string {
 	return text
 }
 
-// correlate adds correlation-report.json. Calls that did what they did not claim come first, then
-// the order is the report's.
+// correlate adds correlation-report.json. Calls with something beyond their claim come first; otherwise the report's
+// order is kept.
 func (s *Summary) correlate(r *schema.CorrelationReport, limit int) {
 	s.CallStatus, s.Ambiguities = r.Status, r.Ambiguities
 	beyond := make(map[string]*schema.Unreported)
@@ -588,9 +580,7 @@ func (s *Summary) nameContainers(ctx context.Context, src Source) error {
 	return nil
 }
 
-// WriteText writes the summary for people, as one page: what a reviewer looks for
-// first, then the rest. Without look.All it has at most pageLines lines, and one for each
-// section that found no room.
+// WriteText writes the summary for people. Without look.All and look.Section it has at most pageLines lines.
 func (s *Summary) WriteText(w io.Writer, look Page) error {
 	sections := s.sections(cmp.Or(look.Limit, DefaultLimit))
 	return look.Write(w, func(w io.Writer) error {
@@ -617,7 +607,7 @@ func (s *Summary) WriteText(w io.Writer, look Page) error {
 	})
 }
 
-// sections are all parts of the page that have something, in their order.
+// sections returns all sections of the page that have rows, in order.
 func (s *Summary) sections(limit int) []section {
 	outside := func(f File) bool { return f.Outside }
 	secrets, read := split(s.Read, func(f File) bool { return f.Secret })
@@ -687,10 +677,10 @@ func (s *Summary) writeProcesses(b *bufio.Writer, limit int) {
 	}
 }
 
-// writeSecrets writes the receipt of the redaction.
+// writeSecrets writes what was redacted.
 func (s *Summary) writeSecrets(w io.Writer) {
 	r := s.Redaction
-	if r == nil { // an older recorder
+	if r == nil { // the bundle is of an older version
 		return
 	}
 	switch r.Mode {

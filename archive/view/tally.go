@@ -5,21 +5,21 @@ import "slices"
 // List holds the first entries of a longer list.
 type List[T any] struct {
 	Items []T `json:"items"`
-	// Total is how many different ones were told apart, Beyond how many
-	// occurrences of further ones were only counted.
+	// Total is the number of distinct items that were tracked. Beyond counts the occurrences of items beyond the
+	// limits of tracking.
 	Total  uint64 `json:"total"`
 	Beyond uint64 `json:"beyond,omitempty"`
 }
 
-// maxDistinct and maxKeyBytes bound a tally.
+// Limits of a tally: its number of items and the size of their keys.
 const (
 	maxDistinct = 50_000
 	maxKeyBytes = 8 << 20
 )
 
-// tally gathers items by key, as many as it may, in the order in which they came.
+// tally collects items by key, in the order in which they came.
 type tally[T any] struct {
-	m      map[string]int // the place in items
+	m      map[string]int // index in items
 	items  []T
 	bytes  int
 	beyond uint64
@@ -27,8 +27,8 @@ type tally[T any] struct {
 
 func newTally[T any]() *tally[T] { return &tally[T]{m: make(map[string]int)} }
 
-// at returns the item of key, which is zero the first time and valid until the next call. If the tally
-// is full, at counts n occurrences and returns nil.
+// at returns the item of key, which is new if it is zero. It is valid until the next call. If the tally is full, at
+// counts n occurrences and returns nil.
 func (t *tally[T]) at(key string, n uint64) *T {
 	if i, ok := t.m[key]; ok {
 		return &t.items[i]
@@ -45,9 +45,8 @@ func (t *tally[T]) at(key string, n uint64) *T {
 
 func (t *tally[T]) has(key string) bool { _, ok := t.m[key]; return ok }
 
-// list returns limit items, those of the lowest rank first and equal ones in the order in which
-// they came. Limit 0 is all of them. It sorts the tally's own items, as a copy could be large:
-// afterwards only has may be called.
+// list returns at most limit items (0: all), sorted by rank; items of the same rank keep their order. It sorts the
+// tally's own items, since a copy could be large. Afterwards only has may be called.
 func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
 	slices.SortStableFunc(t.items, func(a, b T) int { return rank(&a) - rank(&b) })
 	l := List[T]{Items: t.items, Total: uint64(len(t.m)), Beyond: t.beyond}
@@ -60,8 +59,8 @@ func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
 	return l
 }
 
-// split parts a list in those that are so and the others. How many of each were only
-// counted is not known: the first part has them.
+// split divides a list into the items for which so is true and the others. Beyond, which cannot be divided, goes to the
+// first list.
 func split[T any](l List[T], so func(T) bool) (first, second List[T]) {
 	for _, item := range l.Items {
 		part := &second

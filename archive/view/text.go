@@ -10,9 +10,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Clean makes a recorded string fit for a terminal: what isn't printable
-// (control characters, escape sequences, bidirectional overrides, bytes that
-// are not UTF-8) is written as Go would escape it.
+// Clean makes a recorded string safe for a terminal. It escapes, as Go does, what is not printable: control
+// characters, escape sequences, bidirectional overrides, and bytes that are not UTF-8.
 func Clean(s string) string {
 	for i := 0; i < len(s); i++ {
 		if s[i] < 0x20 || s[i] >= 0x7f {
@@ -40,7 +39,7 @@ func escape(s string) string {
 	return b.String()
 }
 
-// QuoteArgs writes arguments as a shell would read them back, fit for a terminal.
+// QuoteArgs quotes arguments for a shell. The result is safe for a terminal.
 func QuoteArgs(args []string) string {
 	var b strings.Builder
 	for i, a := range args {
@@ -60,7 +59,7 @@ func QuoteArgs(args []string) string {
 	return b.String()
 }
 
-// Cut shortens s to n characters, and says so.
+// Cut shortens s to n characters, with "…" as the last.
 func Cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
@@ -81,10 +80,10 @@ func Size(n uint64) string {
 	return fmt.Sprintf("%.1f %ciB", f, units[u])
 }
 
-// seconds writes nanoseconds since the run's start.
+// seconds formats nanoseconds as seconds.
 func seconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e9, 'f', 6, 64) }
 
-// Path is the path in an event's value, empty where that is something else.
+// Path returns an event's value if it is a path, otherwise an empty string.
 func Path(e *schema.KernelEvent) string {
 	if e.Kind == schema.KindChdir || e.Kind == schema.KindMount {
 		return e.Value

@@ -6,30 +6,28 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Tree is the process tree: the first processes of the run, and how many
-// there were in all.
+// Tree is the process tree, with the first processes of the run.
 type Tree struct {
-	// Total counts processes, Shown those in Roots; Total is more when the
-	// bound was reached.
+	// Total counts all processes, Shown those below Roots.
 	Total uint64  `json:"total"`
 	Shown uint64  `json:"shown"`
 	Roots []*Node `json:"roots"`
 }
 
-// Node is one process with what it executed last. Successive children that executed the same program,
-// started nothing and ended alike are one Node with a Count.
+// Node is a process with what it executed last. Successive children that executed the same program, started nothing
+// and ended in the same way are one Node with a Count.
 type Node struct {
 	PID  uint32   `json:"pid"`
 	Exe  string   `json:"exe,omitempty"`
 	Argv []string `json:"argv,omitempty"`
-	// Execs is how many programs it executed, one after another.
+	// Execs counts the programs that it executed.
 	Execs    int    `json:"execs,omitempty"`
 	StartNS  int64  `json:"start_ns"`
 	EndNS    *int64 `json:"end_ns"`
 	ExitCode *int   `json:"exit_code"`
 	Signal   string `json:"signal,omitempty"`
 	Joined   bool   `json:"joined,omitempty"`
-	// Count is how many processes this entry represents.
+	// Count is the number of processes that the node stands for.
 	Count    uint64  `json:"count"`
 	Children []*Node `json:"children,omitempty"`
 
@@ -43,15 +41,15 @@ type tree struct {
 	limit, kept int
 	total       uint64
 	roots       []*Node
-	live        map[uint64]*Node // by exec_id; of those not kept as well
+	live        map[uint64]*Node // by exec_id, also of processes that are not kept
 }
 
-// maxLive bounds how many instances that never end are told apart.
+// maxLive limits the live processes that are tracked.
 const maxLive = 100_000
 
 func newTree(limit int) *tree { return &tree{limit: limit, live: make(map[uint64]*Node)} }
 
-// exe is the executable of the process that an event is of.
+// exe returns the executable of an event's process; empty if unknown.
 func (t *tree) exe(e *schema.KernelEvent) string {
 	if p := t.live[e.ExecID]; p != nil {
 		return p.Exe
@@ -59,7 +57,7 @@ func (t *tree) exe(e *schema.KernelEvent) string {
 	return ""
 }
 
-// parentExe is the executable that the process of an exec event had before.
+// parentExe returns the executable of the parent of an event's process; empty if unknown.
 func (t *tree) parentExe(e *schema.KernelEvent) string {
 	p := t.live[e.ExecID]
 	if p == nil || p.parent == nil {
@@ -124,7 +122,7 @@ func (t *tree) exit(p *Node, e *schema.KernelEvent) {
 	if p.parent == nil || len(p.Children) > 0 {
 		return
 	}
-	// Fold it into an ended sibling before it that is like it.
+	// Merge it into the sibling before it if that ended in the same way.
 	row := p.parent.Children
 	i := slices.Index(row, p)
 	if i < 1 {

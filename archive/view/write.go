@@ -10,9 +10,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// WriteNDJSON writes the lines of events as they are in the bundle. Characters that drive a
-// terminal, which a foreign bundle may hold unescaped, are written as \uXXXX, which is the same
-// JSON. It returns how many it wrote, and the first error of events or of w.
+// WriteNDJSON writes the lines of events as they are in the bundle. Control characters, which a hostile bundle may hold
+// unescaped, are written as \uXXXX, which is the same JSON. It returns the number of lines, and the first error of
+// events or of w.
 func WriteNDJSON(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
 	b := bufio.NewWriterSize(w, 64<<10)
 	var line []byte
@@ -39,9 +39,8 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// WriteTable writes events as one line each, in columns, fit for a terminal:
-// seconds since the start, pid, kind, result, and what it was about. It
-// returns how many it wrote, and the first error of events or of w.
+// WriteTable writes events as a table that is safe for a terminal: seconds since the start, pid, kind, result, and what
+// it was about. It returns the number of events, and the first error of events or of w.
 func WriteTable(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
 	b := bufio.NewWriterSize(w, 64<<10)
 	for ev, err := range events {
@@ -66,7 +65,7 @@ func WriteTable(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error)
 	return n, b.Flush()
 }
 
-// Outcome is a word for how an event ended.
+// Outcome returns a word for an event's result.
 func Outcome(e *schema.KernelEvent) string {
 	switch {
 	case e.Blocked():
@@ -83,7 +82,7 @@ func Outcome(e *schema.KernelEvent) string {
 	return "ok"
 }
 
-// marked is the event's path with marks such as the "(deleted)" of /proc/PID/exe.
+// marked returns the event's path with its marks, such as the "(deleted)" of /proc/PID/exe.
 func marked(e *schema.KernelEvent) string {
 	s, marks := e.Value, e.Marks.String()
 	if e.Truncated&schema.FieldValue != 0 {
@@ -95,7 +94,7 @@ func marked(e *schema.KernelEvent) string {
 	return s
 }
 
-// The event's object and its details, without control characters.
+// What describes the event's object and its details. It is safe for a terminal.
 func What(e *schema.KernelEvent) string {
 	s := Clean(marked(e))
 	switch e.Kind {
@@ -145,13 +144,13 @@ func What(e *schema.KernelEvent) string {
 	if e.Class != schema.ClassAgent {
 		s += "  [" + e.Class.String() + "]"
 	}
-	if (e.Claimed || e.DirectoryClaimed) && !e.Attempted { // every attempted call is
+	if (e.Claimed || e.DirectoryClaimed) && !e.Attempted { // attempted calls are always claimed
 		s += "  [claimed]"
 	}
 	return s
 }
 
-// mode is what an open asked for: r, w or rw, and c for create.
+// mode returns the mode of an open: r, w or rw, and c for create.
 func mode(e *schema.KernelEvent) string {
 	m := [...]string{"r", "w", "rw", "?"}[e.Flags&3]
 	if e.Creates() {
