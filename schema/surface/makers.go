@@ -380,9 +380,7 @@ var words = strings.Fields(`
 func byForm(base string, home bool, spelled func(piece string) bool) string {
 	var b strings.Builder
 	done := 0
-	for range unique(base, false) {
-		home = true
-	}
+	home = home || hasUnique(base)
 	for start, end := range unique(base, home) {
 		if spelled(base[start:end]) {
 			continue
@@ -417,6 +415,14 @@ func unique(s string, moments bool) iter.Seq2[int, int] {
 			start += max(n, 1)
 		}
 	}
+}
+
+// hasUnique reports whether s has a UUID or a ULID.
+func hasUnique(s string) bool {
+	for range unique(s, false) {
+		return true
+	}
+	return false
 }
 
 // uniqueAt is the length of the UUID, ULID or time that s begins with, or 0.

@@ -344,7 +344,7 @@ func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
 		if name := byMaker(base, byTheRun); name != "" && (e.Flags&openExcl != 0 || b.ours(base, name)) {
 			return dir + name
 		}
-		if below(temporaryDirs, path) {
+		if below(temporaryDirs, path) && hasUnique(path) {
 			parts := strings.Split(path, "/")
 			for i := range parts {
 				parts[i] = byForm(parts[i], false, b.spelled)
