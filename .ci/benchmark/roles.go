@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -116,23 +117,30 @@ func flood(args []string) {
 
 const floodFiles = 100_000
 
-// floodMissing DIR RATE SECONDS opens files that do not exist, RATE of them per second. No two names, of 250
-// bytes each, are the same.
+// floodMissing DIR RATE SECONDS THREADS opens files that do not exist, RATE of them per second, from so many threads.
+// No two names, of 250 bytes each, are the same. It prints how many it opened per second.
 func floodMissing(args []string) {
-	rate, seconds := number(args[1]), number(args[2])
-	buf := []byte(args[0] + "/" + strings.Repeat("n", 240))
-	name, digits := append(buf, "0000000000\x00"...), len(buf)
+	rate, seconds, threads := number(args[1]), number(args[2]), number(args[3])
 	start := time.Now()
-	for done := 0; done < rate*seconds; {
-		due := min(int(time.Since(start).Seconds()*float64(rate)), rate*seconds)
-		for ; done < due; done++ {
-			for i, n := 9, done; i >= 0; i, n = i-1, n/10 {
-				name[digits+i] = '0' + byte(n%10)
+	var group sync.WaitGroup
+	for thread := range threads {
+		group.Go(func() {
+			name := fmt.Appendf(nil, "%s/%s%03d%010d\x00", args[0], strings.Repeat("n", 237), thread, 0)
+			digits := name[len(name)-11:]
+			rate := rate / threads
+			for done := 0; done < rate*seconds; {
+				due := min(int(time.Since(start).Seconds()*float64(rate)), rate*seconds)
+				for ; done < due; done++ {
+					for i, n := 9, done; i >= 0; i, n = i-1, n/10 {
+						digits[i] = '0' + byte(n%10)
+					}
+					_, _, _ = syscall.RawSyscall(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&name[0])), 0)
+				}
+				time.Sleep(time.Millisecond)
 			}
-			_, _, _ = syscall.RawSyscall(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&name[0])), 0)
-		}
-		time.Sleep(time.Millisecond)
+		})
 	}
+	group.Wait()
 	fmt.Println(float64(rate*seconds) / time.Since(start).Seconds())
 }
 
