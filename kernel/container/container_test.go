@@ -47,15 +47,3 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
-
-func TestSupervisor(t *testing.T) {
-	if c, ok := Supervisor("/libpod_parent/libpod-conmon-" + a); !ok || c != (Container{a, Podman}) {
-		t.Errorf("Podman's conmon: %+v, %v", c, ok)
-	}
-	if c, ok := Supervisor("/libpod_parent/libpod-" + a); ok {
-		t.Errorf("a container was taken for what supervises it: %+v", c)
-	}
-	if got := (Container{ID: a}).Short(); got != a[:12] {
-		t.Errorf("the short id is %q", got)
-	}
-}
