@@ -33,56 +33,55 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// agentSide is what the agent tells about itself, in its logs and through the
-// gateway.
+// agentSide receives what the agent reports: in its logs, and through the gateway.
 type agentSide struct {
 	log    *evidence.Log
 	calls  *evidence.Calls
-	inside quarters
+	inside agentEnclosure
 	nest   nest
 	access access
-	sdkLog string // as the spec has it; empty for none
+	sdkLog string // as in the spec; empty: there is no log
 	polLog string
-	shim   string // which the spec says writes sdkLog
+	shim   string // the shim that the spec names as the writer of sdkLog
 
 	sdk     *agentlog.Follower // nil without a log
 	policy  *agentlog.Follower
-	gateway *gateway.Gateway // nil where it cannot listen
-	socket  string           // where it listens
+	gateway *gateway.Gateway // nil if it cannot listen
+	socket  string           // its path
 
-	socketDir *rundir.Dir // of the socket, where it is for another user
+	socketDir *rundir.Dir // the socket's directory, if the command runs as another user
 
-	// Of the followers' goroutines, until they are closed.
-	due              uint64   // seq of the SDK's next line
-	resync           bool     // lines were refused, so seq may jump
+	// The followers' goroutines own these fields until they are closed.
+	due              uint64   // the seq that the SDK's next line must have
+	resync           bool     // lines were refused, so seq may have a gap
 	sdkErr, policErr error    // the first failure to record a line
-	kept             uint64   // lines of the SDK that have something wrong
-	strangers        []string // sdk_names of its lines that are not the shim's, the first ones
+	kept             uint64   // lines of the SDK that were kept despite a fault
+	strangers        []string // the first sdk_names that are not the shim's
 
 	mu       sync.Mutex // guards warnings, which the gateway's goroutines add
 	warnings []string
 
-	refused map[string]uint64 // lines that were not taken in, by layer
+	refused map[string]uint64 // lines that were not imported, by layer
 	reasons []schema.Reason
-	missing error // what is wrong with what it told, or could not be kept of it
+	missing error // what is wrong with the reports, or could not be recorded
 }
 
-// quarters are where the agent lives.
-type quarters interface {
-	// user is who it runs as; nil is the user of the runner.
+// agentEnclosure is what agentSide needs of the enclosure.
+type agentEnclosure interface {
+	// user is the command's user; nil is the runner's.
 	user() *sandbox.User
-	// confined reports whether it starts in a sandbox.
+	// confined reports whether the command runs in a sandbox.
 	confined() bool
-	// outlive names a directory that is removed if we are killed.
+	// outlive names a directory that is removed if the runner is killed.
 	outlive(dir string)
 }
 
 // nest makes a cgroup below the agent's.
 type nest func(name string) (*cgroup.Nested, error)
 
-// access says how the agent may use the gateway.
+// access is the policy for the gateway.
 type access struct {
-	policyFile string       // to read the rules from, when they are nil
+	policyFile string       // read if rules is nil
 	rules      *policy.File // nil without a policy
 	websocket  bool
 	turns      gateway.Turns
@@ -91,7 +90,7 @@ type access struct {
 	mode       cgroup.Mode
 }
 
-func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside quarters, nest nest) *agentSide {
+func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside agentEnclosure, nest nest) *agentSide {
 	a := &agentSide{
 		log: log, inside: inside, nest: nest,
 		sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
@@ -108,7 +107,7 @@ func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside quarters, n
 	return a
 }
 
-// open lets the agent tell about itself.
+// open starts to receive the agent's reports.
 func (a *agentSide) open(context.Context) error {
 	if err := a.openGateway(); err != nil {
 		return err
@@ -116,10 +115,10 @@ func (a *agentSide) open(context.Context) error {
 	return a.followLogs()
 }
 
-// equip tells the agent where to report.
+// equip sets the environment variables that say where to report.
 func (a *agentSide) equip(cmd *exec.Cmd) {
 	if a.sdk != nil {
-		path, _ := absLog(a.sdkLog) // it worked before
+		path, _ := absLog(a.sdkLog) // Validate has checked it
 		cmd.Env = append(cmd.Env, envSDKLog+"="+path, envSDKSchema+"="+schema.SDKEventV0)
 	}
 	if a.policy != nil {
@@ -131,7 +130,7 @@ func (a *agentSide) equip(cmd *exec.Cmd) {
 	}
 }
 
-// reach are the files that the agent reports to.
+// reach lists the files that the agent reports to.
 func (a *agentSide) reach() []string {
 	var paths []string
 	for _, log := range []struct {
@@ -149,7 +148,7 @@ func (a *agentSide) reach() []string {
 	return paths
 }
 
-// rules are those in force, with what clients added.
+// rules are the rules in force, including those that clients added.
 func (a *agentSide) rules() (schema.Policy, bool) {
 	if a.gateway == nil {
 		return schema.Policy{}, false
@@ -157,8 +156,8 @@ func (a *agentSide) rules() (schema.Policy, bool) {
 	return a.gateway.Policy()
 }
 
-// close reads the rest of what the agent reported, once nothing of the run is
-// left and the kernel layer has seen its last event.
+// close reads the rest of the reports. It is called when no process of the run is left and the kernel layer has its
+// last event.
 func (a *agentSide) close() error {
 	a.closeGateway()
 	a.refused = map[string]uint64{
@@ -180,7 +179,7 @@ func (a *agentSide) close() error {
 	return a.missing
 }
 
-// health counts lines of the agent's logs that were not imported as dropped.
+// health counts the lines of the agent's logs that were not imported as dropped.
 func (a *agentSide) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, a.reasons...)
 	for name, n := range a.refused {
@@ -190,8 +189,8 @@ func (a *agentSide) health(h *schema.ObservationHealth) {
 	}
 }
 
-// openGateway lets the agent in, under the policy that is in force from now on.
-// A run that asks for neither goes on without a gateway, and says so.
+// openGateway starts the gateway with the policy that is in force from now on. If the gateway cannot listen, and the
+// run needs neither a policy nor a socket, the run continues and says so.
 func (a *agentSide) openGateway() error {
 	rules := a.access.rules
 	if rules == nil && a.access.policyFile != "" {
@@ -214,12 +213,12 @@ func (a *agentSide) openGateway() error {
 	if m := a.access.mode; m == cgroup.Unified || m == cgroup.Hybrid {
 		cfg.Join = newCallGroups(a.nest, a.calls.Correlator).join
 	}
-	if kernel.HostPIDs() { // else the kernel layer has other numbers
+	if kernel.HostPIDs() { // in another PID namespace the kernel layer has other numbers
 		cfg.Own = a.ownCalls
 	}
 	g, err := gateway.New(cfg)
 	if err == nil {
-		a.gateway = g // from now on closed at the end
+		a.gateway = g // close ends it from now on
 		err = a.openSockets()
 	}
 	if err == nil {
@@ -237,8 +236,7 @@ func (a *agentSide) openGateway() error {
 	return nil
 }
 
-// ownCalls tells the correlator of a client that does its calls by itself and its
-// descendants alone.
+// ownCalls tells the correlator that a client executes its calls only in its own process and its descendants.
 func (a *agentSide) ownCalls(conn *net.UnixConn) (uint32, error) {
 	pid, pidfd, err := peer(conn)
 	if err != nil {
@@ -249,7 +247,7 @@ func (a *agentSide) ownCalls(conn *net.UnixConn) (uint32, error) {
 	return uint32(pid), nil
 }
 
-// openSockets listens where the spec says. Who connects there does not act.
+// openSockets listens where the spec says. Connections to these sockets do not count as actions of the agent.
 func (a *agentSide) openSockets() error {
 	at, err := a.socketFor(a.inside.user())
 	if err != nil {
@@ -281,9 +279,8 @@ func (a *agentSide) openSockets() error {
 	return nil
 }
 
-// socketFor is where to listen for another user, who cannot reach the usual place; empty
-// stands for that. The socket alone will be the user's, not its directory: nobody can
-// put another in its place.
+// socketFor returns where to listen if the command runs as u, who cannot reach the usual place; empty means the usual
+// place. The user owns the socket but not its directory, so nobody can replace the socket.
 func (a *agentSide) socketFor(u *sandbox.User) (at string, err error) {
 	if u == nil {
 		return "", nil
@@ -294,17 +291,17 @@ func (a *agentSide) socketFor(u *sandbox.User) (at string, err error) {
 	return filepath.Join(a.socketDir.Path, "gateway"), nil
 }
 
-// warned notes what the gateway's goroutines want a reader to know.
+// warned records a warning of the gateway's goroutines.
 func (a *agentSide) warned(message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.warnings = append(a.warnings, message)
 }
 
-// closeTimeout bounds how long clients outside the run may still send requests at the end.
+// closeTimeout limits how long clients outside the run may still send requests at the end.
 const closeTimeout = 5 * time.Second
 
-// closeGateway takes what clients that are gone have sent, and ends the session.
+// closeGateway handles what clients sent before they ended, and ends the session.
 func (a *agentSide) closeGateway() {
 	if a.gateway == nil {
 		return
@@ -314,10 +311,10 @@ func (a *agentSide) closeGateway() {
 	if err := a.gateway.Close(ctx); err != nil {
 		a.missing = errors.Join(a.missing, fmt.Errorf("record what came through the gateway: %w", err))
 	}
-	_ = a.socketDir.Remove() // else the guard does
+	_ = a.socketDir.Remove() // if this fails, the guard removes it
 }
 
-// followLogs starts to follow the logs that there are.
+// followLogs starts to follow the logs that the spec names.
 func (a *agentSide) followLogs() error {
 	sdkPath, err := absLog(a.sdkLog)
 	if err != nil {
@@ -344,7 +341,7 @@ func (a *agentSide) followLogs() error {
 	}
 	if policyPath != "" {
 		var precise func() bool
-		if a.sdk == nil { // else decisions do not begin or end anything
+		if a.sdk == nil { // otherwise decisions do not start or end calls
 			precise = a.calls.Open
 		}
 		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Name: realPath(policyPath),
@@ -356,8 +353,8 @@ func (a *agentSide) followLogs() error {
 	return nil
 }
 
-// makeLog makes a log that does not exist, for u. The command could not: a
-// sandbox opens no names, but files, and another user may not write there.
+// makeLog creates a log for u if it does not exist. The command cannot: a sandbox allows files, not new names, and
+// another user may lack the permission.
 func makeLog(path string, u *sandbox.User) error {
 	if path == "" {
 		return nil
@@ -375,7 +372,7 @@ func makeLog(path string, u *sandbox.User) error {
 	return f.Close()
 }
 
-// realPath is a log's path as the kernel has it.
+// realPath is a log's path without symbolic links, as kernel events name it.
 func realPath(path string) string {
 	if path == "" {
 		return ""
@@ -393,14 +390,14 @@ func logError(code string, err error) *runError {
 	}}
 }
 
-// known reads the logs up to t, and reports whether they have all until then.
+// known reads the logs up to t, and reports whether they are complete up to t.
 func (a *agentSide) known(t int64) bool {
 	sdk := a.sdk == nil || a.sdk.Known(t)
 	policy := a.policy == nil || a.policy.Known(t)
 	return sdk && policy
 }
 
-// restart notes that the SDK's log begins anew, as its numbers then may.
+// restart notes that the SDK's log was truncated or replaced: its numbers may start again.
 func (a *agentSide) restart() { a.due, a.resync = 0, true }
 
 // sdkLine records a line of the SDK's log.
@@ -454,10 +451,10 @@ func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
 	return nil
 }
 
-// maxStrangers bounds how many names are reported that are not the shim's.
+// maxStrangers limits how many foreign sdk_names are named.
 const maxStrangers = 8
 
-// borrowed says that another than the shim reported.
+// borrowed adds a reason if a program other than the shim wrote to the SDK's log.
 func (a *agentSide) borrowed() {
 	if len(a.strangers) == 0 {
 		return
@@ -470,8 +467,8 @@ func (a *agentSide) borrowed() {
 	})
 }
 
-// endLog closes a log and tells what is wrong with it, and with how many lines.
-// unwritten is why lines of it could not be recorded.
+// endLog closes a log, reports what is wrong with it, and returns how many lines had a fault. unwritten is the error
+// of recording its lines.
 func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten error) (bad uint64) {
 	if f == nil {
 		return 0
@@ -517,30 +514,29 @@ var remedies = map[string]string{
 	agentlog.CodeReplaced:  "let the command only append to it",
 }
 
-// callGroups gives tool calls cgroups of their own. Whoever reaches the
-// gateway's socket can ask, but only a process of the run is moved, only below
-// the agent's cgroup, and only by itself: the kernel tells who connected. Where
-// a sandbox cuts it off, the environment must do.
+// callGroups gives each tool call a cgroup of its own. Every process that reaches the gateway's socket can ask for
+// one. Only a process of the run is moved, only into a cgroup below the agent's, and only itself: the kernel says
+// which process connected. In a sandbox without access to the socket, the environment variable alone names the call.
 type callGroups struct {
 	nest       nest
 	correlator *binding.Correlator
 
 	mu     sync.Mutex
-	groups map[string]*cgroup.Nested // by call; those that may still be in use
+	groups map[string]*cgroup.Nested // by call; may still be in use
 	made   int
 }
 
-// Bounds of the cgroups of calls.
+// Limits on the cgroups of calls.
 const (
-	maxCallGroups  = 512 // that exist at a time; further calls are told by their environment
-	tidyCallGroups = 64  // how many there are before unused ones are removed
+	maxCallGroups  = 512 // at a time; for further calls, the environment variable alone names the call
+	tidyCallGroups = 64  // unused ones are removed from this number on
 )
 
 func newCallGroups(nest nest, c *binding.Correlator) *callGroups {
 	return &callGroups{nest: nest, correlator: c, groups: map[string]*cgroup.Nested{}}
 }
 
-// join moves the process that connected. The cgroups go with the session.
+// join moves the process that connected into the call's cgroup. The cgroups are removed with the session.
 func (s *callGroups) join(conn *net.UnixConn, id string) error {
 	if err := CheckCallID(id); err != nil {
 		return err
@@ -565,14 +561,14 @@ func (s *callGroups) join(conn *net.UnixConn, id string) error {
 	return nil
 }
 
-// group finds or makes the cgroup of a call.
+// group returns the cgroup of a call, and creates it if needed.
 func (s *callGroups) group(id string) (*cgroup.Nested, error) {
 	if g := s.groups[id]; g != nil {
 		return g, nil
 	}
 	if len(s.groups) >= tidyCallGroups {
 		for id, g := range s.groups {
-			if g.Remove() == nil { // nobody is in it
+			if g.Remove() == nil { // it was empty
 				delete(s.groups, id)
 			}
 		}
@@ -592,8 +588,8 @@ func (s *callGroups) group(id string) (*cgroup.Nested, error) {
 	return g, nil
 }
 
-// peer returns the process that connected, and a pidfd for it, because its process id may be
-// reused. The caller closes the pidfd.
+// peer returns the process that connected, and a pidfd for it, since its process id may be reused. The caller closes
+// the pidfd.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -621,7 +617,8 @@ func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	return pid, pidfd, nil
 }
 
-// modelSide is the endpoint between the command and the models that it asks. Without a gateway it does nothing.
+// modelSide runs the endpoint between the command and the providers of its models. Without a model gateway it does
+// nothing.
 type modelSide struct {
 	log      *evidence.Log
 	calls    *evidence.Calls
@@ -632,13 +629,13 @@ type modelSide struct {
 	budget   model.Budget
 	replay   *tape.Cassette // nil: the providers answer
 	strict   bool
-	denies   bool // tools that providers run
+	denies   bool // refuse tools that providers run
 	digests  bool
 	wanted   bool
-	alone    bool // nobody else says when calls begin
-	home     sealing
+	alone    bool        // no log reports when calls begin
+	sealed   func() bool // the command's only ways out of its network are assay-run's own
 
-	held     bool // a route has a key of ours
+	held     bool // a route uses a key of the runner's
 	endpoint *model.Endpoint
 	recorder *model.Recorder
 	path     *model.Path
@@ -678,7 +675,7 @@ func (m *modelSide) open(context.Context) error {
 	return nil
 }
 
-// equip leads the command to the endpoint. traced tells that event is called for each connection.
+// equip points the command to the endpoint. traced means that event is called for each connection.
 func (m *modelSide) equip(cmd *exec.Cmd, traced bool) {
 	if m.endpoint == nil {
 		return
@@ -689,7 +686,7 @@ func (m *modelSide) equip(cmd *exec.Cmd, traced bool) {
 	cmd.Env = m.endpoint.Environ(cmd.Env, !sandbox.Proxied(cmd.Env))
 }
 
-// door is the endpoint's way into a network namespace; nil: there is no endpoint.
+// door makes the endpoint reachable from a network namespace; nil if there is no endpoint.
 func (m *modelSide) door() *sandbox.Door {
 	if m.endpoint == nil {
 		return nil
@@ -697,7 +694,7 @@ func (m *modelSide) door() *sandbox.Door {
 	return &sandbox.Door{Address: m.endpoint.Address(), Serve: m.endpoint.Serve}
 }
 
-// event tells the record which process connects, and follows the ways to models.
+// event tells the recorder which process connects, and notes other ways to models.
 func (m *modelSide) event(e *schema.KernelEvent) {
 	if m.endpoint == nil {
 		return
@@ -712,7 +709,7 @@ func (m *modelSide) event(e *schema.KernelEvent) {
 	}
 }
 
-// spent receives when the budget is spent and the run is to end for it. It is nil if that never is.
+// spent receives when the model budget is used up and the run must end. It is nil if that cannot happen.
 func (m *modelSide) spent() <-chan struct{} {
 	if m.endpoint == nil || !m.budget.End {
 		return nil
@@ -720,7 +717,7 @@ func (m *modelSide) spent() <-chan struct{} {
 	return m.endpoint.Spent()
 }
 
-// close ends the endpoint, once nothing of the run is left and the kernel layer has seen its last event.
+// close ends the endpoint. It is called when no process of the run is left and the kernel layer has its last event.
 func (m *modelSide) close(res *schema.Result) error {
 	if m.recorder == nil {
 		return nil
@@ -736,7 +733,8 @@ func (m *modelSide) close(res *schema.Result) error {
 	return err
 }
 
-// health says how much the record has, and how the command could reach models. h has the kernel layer's claims.
+// health reports how complete the record is, and how the command could reach models. h already has the kernel layer's
+// claims.
 func (m *modelSide) health(h *schema.ObservationHealth) {
 	if m.endpoint == nil {
 		if m.wanted {
@@ -745,7 +743,7 @@ func (m *modelSide) health(h *schema.ObservationHealth) {
 		return
 	}
 	m.recorder.Health(h)
-	m.path.Health(h, m.home.sealed())
+	m.path.Health(h, m.sealed())
 	if m.held && h.TamperResistance != schema.ResistsUser && h.TamperResistance != schema.ResistsSandbox {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "model", Code: "model_key_reachable",
@@ -756,16 +754,11 @@ func (m *modelSide) health(h *schema.ObservationHealth) {
 	}
 }
 
-// sealing is where the agent lives, as far as the model gateway asks.
-type sealing interface {
-	// sealed reports whether it had no way out but the doors of ours.
-	sealed() bool
-}
-
 // newModelSide makes the endpoint of a run.
-func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, at sealing) *modelSide {
+func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, sealed func() bool,
+) *modelSide {
 	m := &modelSide{
-		wanted: spec.Model.On(), alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "", home: at, log: log,
+		wanted: spec.Model.On(), alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "", sealed: sealed, log: log,
 		calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
 		routes: spec.modelRoutes, prices: spec.modelPrices,
 		budget:  spec.Model.Budget,
@@ -779,8 +772,8 @@ func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Ca
 	return m
 }
 
-// connections is how many connections the endpoint may have at a time, each with another to the provider and with
-// files: others need descriptors too. 0: as many as it likes.
+// connections limits the endpoint's connections, since each uses several descriptors: its own, one to the provider,
+// and files. 0 means no limit.
 func connections() int {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur > 8*model.MaxConnections {
@@ -789,7 +782,7 @@ func connections() int {
 	return int(limit.Cur / 8)
 }
 
-// drained reports whether the other end of a connection is closed and all that it sent was read.
+// drained reports whether the peer has closed the connection and everything that it sent was read.
 func drained(c syscall.Conn) (all bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/kernel"
@@ -30,15 +26,14 @@ type Target struct {
 	Attached func()
 	// Sweeper frees the observer if this process is killed. If nil, Attach starts one.
 	Sweeper *kernel.Sweeper
-	// Exit is called at the end for the exit code of a run with whole evidence. Nil is 0.
+	// Exit is called at the end, and returns the exit code of a run whose evidence is complete. Nil means 0.
 	Exit func() int
 }
 
-// Attach observes processes that somebody else starts and ends, until the tree has no
-// process left or ctx ends. Then the cause of ctx says why. Attach contains nothing and ends
-// nothing. Of the spec it uses the fields about observing and recording; of the options
-// Recorder, Redactor, ScratchDir, OnHealth and OnLoss. Result and error are as those of Run.
-// If there is no kernel layer, Attach records only that, and does not wait.
+// Attach observes processes that somebody else starts and ends. It returns when the tree has no process left or ctx
+// ends; the cause of ctx then says why. Attach contains nothing and ends nothing. It uses the fields of spec about
+// observing and recording, and of the options Recorder, Redactor, ScratchDir, OnHealth and OnLoss. Result and error
+// are as those of Run. If there is no kernel layer, Attach records only that, and does not wait.
 func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schema.Result, error) {
 	a := newAttachment(spec, target, opt)
 	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command,
@@ -62,9 +57,9 @@ type attachment struct {
 	own      *kernel.Sweeper // the one that Attach started, or nil
 	began    time.Duration
 	observed time.Duration // how long it observed
-	why      string        // the code of why it detached
-	over     bool          // the engine says that the container ended or is in another cgroup
-	missed   bool          // what used the directory before
+	why      string        // the reason code for detaching
+	over     bool          // the engine says that the container has ended or is in another cgroup
+	missed   bool          // processes may have used the directory earlier
 	onHealth func(*schema.ObservationHealth)
 }
 
@@ -81,16 +76,16 @@ func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 func (a *attachment) open(ctx context.Context) error {
 	err := a.kernel.open(ctx)
 	if err != nil && a.Tree.Again() {
-		a.missed = true // whoever removed the directory may have used it
+		a.missed = true // processes of whoever removed the directory may have been missed
 		err = a.kernel.open(ctx)
 	}
 	return err
 }
 
-// Path is the cgroup's directory. With it, an attachment is a session for observation.
+// Path is the cgroup's directory. It lets an observation use the attachment as its session.
 func (a *attachment) Path() string { return a.Tree.Path }
 
-// explain gives the error of an observer that this process may not open the remedy of attach.
+// explain adds a remedy for attach to the error of an observer that lacks permission.
 func (a *attachment) explain(err error) error {
 	var u *kernel.Unavailable
 	if !errors.As(err, &u) {
@@ -105,12 +100,12 @@ func (a *attachment) explain(err error) error {
 	return fixed
 }
 
-// shared makes the sweeper free what this process leaves if it is killed: an
-// attachment has no guard.
+// shared makes a sweeper process free the observer's slot if this process is killed, since an attachment has no
+// guard.
 func (a *attachment) shared() {
 	sweeper := a.Sweeper
 	if sweeper == nil {
-		a.own, _ = kernel.StartSweeper() // without a sweeper, the next run or recover does that
+		a.own, _ = kernel.StartSweeper() // without a sweeper, the next run or recover frees it
 		sweeper = a.own
 	}
 	sweeper.Remove(a.Tree.Directories()...)
@@ -125,55 +120,14 @@ func (a *attachment) attached() {
 	}
 }
 
-// maxHeld bounds the descriptors of other processes that are looked at.
-const maxHeld = 1 << 14
-
-// held are the open descriptors of processes, by process: each is duplicated, looked at and closed.
-func held(processes []kernel.Present) map[uint32][]startDescriptor {
-	of, left := map[uint32][]startDescriptor{}, maxHeld
-	for _, p := range processes {
-		process, err := unix.PidfdOpen(int(p.PID), 0)
-		if err != nil { // it has ended
-			continue
-		}
-		names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
-		for _, name := range names[:min(len(names), left)] {
-			n, err := strconv.Atoi(name.Name())
-			if err != nil {
-				continue
-			}
-			if fd, err := unix.PidfdGetfd(process, n, 0); err == nil {
-				of[p.PID] = append(of[p.PID], descriptor(fd, n))
-				unix.Close(fd)
-			}
-		}
-		left -= min(len(names), left)
-		unix.Close(process)
-	}
-	return of
-}
-
-// describedOf are the first of the descriptors, as the event has them, by process and number.
-func describedOf(all map[uint32][]startDescriptor) (of []schema.Inherited) {
-	for _, pid := range slices.Sorted(maps.Keys(all)) {
-		list := described(all[pid])
-		slices.SortFunc(list, func(a, b schema.Inherited) int { return a.FD - b.FD })
-		for _, d := range list {
-			d.PID = int(pid)
-			of = append(of, d)
-		}
-	}
-	return of[:min(len(of), schema.MaxInherited)]
-}
-
-// wait waits for the end of the observation, and returns why it ended.
+// wait waits until the observation ends, and returns the reason.
 func (a *attachment) wait(ctx context.Context) (code, message string) {
 	err := a.Tree.Wait(ctx, a.sawAny)
 	switch {
 	case err == nil:
 		return "empty", "no process is left"
 	case errors.Is(err, os.ErrNotExist):
-		a.over = a.Tree.Made // an engine that uses the directory removes it at the container's end
+		a.over = a.Tree.Made // an engine that uses a made directory removes it when the container ends
 		return "removed", "the cgroup was removed"
 	case ctx.Err() != nil:
 		a.over = engine.Over(context.Cause(ctx))
@@ -193,7 +147,7 @@ func (a *attachment) detached(code, message string) {
 	a.log.Event(schema.Event{Type: schema.Detached, Cgroup: a.Tree.Path, Code: code, Message: message})
 }
 
-// finish writes the documents. failure says why nothing was observed; else it is nil.
+// finish writes the documents. failure is why nothing was observed, or nil.
 func (a *attachment) finish(failure error) (*schema.Result, error) {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: a.spec.RunID, Outcome: schema.OutcomeDetached,
@@ -207,7 +161,7 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 	}
 	missing := a.kernel.close(res)
 	a.kernel.free()
-	res.Usage.Processes = nil // the count lacks the processes from before
+	res.Usage.Processes = nil // the count lacks the processes that were already there
 	err := a.log.Finish(evidence.Findings{
 		Result: res, Success: failure == nil, Calls: evidence.NewCalls(a.log, binding.Options{}),
 		Observed: a.kernel.observed(), Correlation: a.kernel.correlation(), Unobserved: "nothing was recorded",
@@ -219,8 +173,8 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 	return res, err
 }
 
-// settle sets the exit code. It is ExitRunner if evidence is missing, was tampered with, or
-// is less than the spec requires.
+// settle sets the exit code. It is ExitRunner if evidence is missing, was tampered with, or does not meet the spec's
+// requirements.
 func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, missing error, failure error) {
 	if a.onHealth != nil {
 		a.onHealth(h)
@@ -246,8 +200,7 @@ func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, mis
 	res.ErrorSource, res.Error, *res.RunnerExitCode = &source, e, ExitRunner
 }
 
-// health adds to the kernel layer's health that nothing was contained, and whether
-// processes were missed.
+// health adds to the kernel layer's health that nothing was contained, and whether processes were missed.
 func (a *attachment) health(h *schema.ObservationHealth) {
 	a.kernel.health(h)
 	h.Reasons = append(h.Reasons, schema.Reason{

@@ -17,12 +17,11 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
-// EnvToolCall names, in the environment, the tool call that a process and its
-// descendants work for. The kernel layer reads it when the process is executed.
+// EnvToolCall is the environment variable that names the tool call that a process and its descendants work for. The
+// kernel layer reads it when a process is executed.
 const EnvToolCall = "ASSAY_TOOL_CALL_ID"
 
-// CheckCallID reports why id cannot name a tool call: it is 1 to 128 bytes of
-// printable UTF-8.
+// CheckCallID returns why id is not a valid tool call id. A valid id is 1 to 128 bytes of printable UTF-8.
 func CheckCallID(id string) error {
 	switch {
 	case id == "":
@@ -35,18 +34,17 @@ func CheckCallID(id string) error {
 	return nil
 }
 
-// Bounds of JoinCall. A runner that has died refuses at once; one that lives may
-// need seconds for a hundred calls at a time on a busy machine.
+// Limits of JoinCall. A dead runner's socket refuses at once. A busy machine may need seconds for a hundred calls at
+// a time.
 const (
 	joinTimeout = 10 * time.Second
-	joinAgain   = 20 * time.Millisecond // when the gateway has no place for another client
+	joinAgain   = 20 * time.Millisecond // the gateway has no free place for a client
 )
 
 const maxJoinMessage = 4096
 
-// JoinCall asks the gateway at socket, the value of [gateway.EnvSocket], to move
-// this process into the cgroup of a tool call. After an error the process is
-// where it was, and its environment must do.
+// JoinCall asks the gateway at socket, the value of [gateway.EnvSocket], to move this process into the cgroup of a
+// tool call. After an error the process was not moved, and only [EnvToolCall] names its call.
 func JoinCall(socket, id string) error {
 	if err := CheckCallID(id); err != nil {
 		return err

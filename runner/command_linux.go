@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -26,8 +27,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// command is the command of a run with its standard streams, from its start inside the agent's cgroup to
-// the end of everything it started.
+// command is the command of a run with its standard streams, from its start in the agent's cgroup until everything
+// that it started has ended.
 type command struct {
 	log     *evidence.Log
 	argv    []string
@@ -38,101 +39,101 @@ type command struct {
 	signals *inbox
 	state   *states
 	streams *streams
-	ground  ground
-	shell   shell
-	remains remains
-	watch   spectator
+	cgroup  commandCgroup
+	sandbox commandSandbox
+	remains commandRemains
+	watch   commandWitness
 
-	terminal bool          // ours, which the command may use
-	began    time.Duration // the run, on the boot clock
+	terminal bool          // the command may use the runner's terminal
+	began    time.Duration // start of the run on the boot clock
 
 	running atomic.Bool // it has been started
 	cmd     *exec.Cmd
-	job     *cgroup.Job   // nil but on a terminal of the command's own
-	shared  bool          // the command is in our process group
+	job     *cgroup.Job   // only if the command has a terminal of its own
+	shared  bool          // the command is in the runner's process group
 	started time.Duration // on the boot clock
 
-	outcome   string // empty until it has ended
-	exit      int    // its own, or 128 and the signal's number
+	outcome   string // empty until the command has ended
+	exit      int    // the command's exit code, or 128 plus the signal
 	signal    string // that ended it; empty when it exited
 	ended     time.Duration
-	runsAs    *sandbox.User // once it has ended; nil: as we do, or that is not known
+	runsAs    *sandbox.User // set when it has ended; nil: the runner's user, or not known
 	leftovers *int          // how many processes outlived it
 	survivors int           // how many of them could not be ended
 
-	sessions      []int  // (setsid) that the command was started in
-	survivorNames string // the first of these
+	sessions      []int  // session ids (setsid) in which the command was started
+	survivorNames string // the first survivors, for messages
 	timings       schema.Timings
 }
 
-// ground is where the command's processes are.
-type ground interface {
+// commandCgroup is where the command's processes are.
+type commandCgroup interface {
 	Agent() *cgroup.Group
-	// ready waits until the command can start there.
+	// ready waits until the command can start in its cgroup.
 	ready(ctx context.Context) error
 	// byDescent reports whether no cgroup keeps the processes together.
 	byDescent() bool
 }
 
-// shell is what is around the command.
-type shell interface {
-	// shape gives the command its environment.
+// commandSandbox is the command's sandbox.
+type commandSandbox interface {
+	// shape sets the command's environment.
 	shape(cmd *exec.Cmd, w reporting) error
-	// start starts it by start, inside where there is an inside.
+	// start calls start to start the command, in the sandbox if there is one.
 	start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error)
-	// confined reports whether there is an inside: the command gets no descriptors but its standard streams.
+	// confined reports whether there is a sandbox. The command then gets no descriptors but its standard streams.
 	confined() bool
-	// init are the command's process id and its changes in a PID namespace; zero and nil: it has none.
+	// init returns the process id and the state changes of a command in a PID namespace; zero and nil without one.
 	init() (pid int, changes <-chan unix.WaitStatus)
 }
 
-// remains is what the command leaves.
-type remains interface {
+// commandRemains is what is left of a command that has ended.
+type commandRemains interface {
 	// outlived notes the containers that outlived the command, before they are ended.
 	outlived()
-	// leftovers names the first of some processes of the session.
+	// leftovers describes the first of procs, which are processes of the session.
 	leftovers(procs []cgroup.Proc) []schema.Leftover
-	// NoContainers keeps containers from starting.
+	// NoContainers keeps the engine from starting more containers of the run.
 	NoContainers()
 }
 
-// surroundings are all that is around the command.
-type surroundings interface {
-	ground
-	shell
-	remains
+// commandEnclosure is what the command needs of the enclosure.
+type commandEnclosure interface {
+	commandCgroup
+	commandSandbox
+	commandRemains
 	terminalChanged(set, own *unix.Termios) // see cgroup.Guard
 }
 
-// spectator is who observes the command, and hears what it reports.
-type spectator interface {
+// commandWitness observes the command, and gets what it reports.
+type commandWitness interface {
 	reporting
-	// launch starts the command by start, after it has got what it reports with.
+	// launch calls start to start the command, and does what must be done around it.
 	launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error
-	// equip gives the command what it reports with.
+	// equip sets the environment variables that the command reports with.
 	equip(cmd *exec.Cmd)
-	// given hears with which descriptors the command begins, before it starts.
+	// given is called before the command starts, with the descriptors that it inherits.
 	given(list []startDescriptor)
-	// spent receives when the run is to end because it has spent its model budget; nil: never.
+	// spent receives when the model budget is used up and the run must end; nil: never.
 	spent() <-chan struct{}
-	// hurry begins to read what the command did last.
+	// hurry starts to read the command's last events during its shutdown.
 	hurry()
 }
 
-func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, state *states, in surroundings,
-	watch spectator, began time.Duration,
+func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, state *states, in commandEnclosure,
+	watch commandWitness, began time.Duration,
 ) *command {
 	return &command{
 		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir,
 		timeout: spec.Timeout, grace: spec.Grace,
-		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged), ground: in, shell: in,
+		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged), cgroup: in, sandbox: in,
 		remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
 	}
 }
 
 // start starts the command.
 func (c *command) start(ctx context.Context) error {
-	if err := c.ground.ready(ctx); err != nil {
+	if err := c.cgroup.ready(ctx); err != nil {
 		return err
 	}
 	dir, err := c.workdir()
@@ -140,7 +141,7 @@ func (c *command) start(ctx context.Context) error {
 		return sandboxError("workdir_unusable", err)
 	}
 	c.cmd = &exec.Cmd{Args: c.argv, Env: c.env, Dir: dir}
-	if err := c.shell.shape(c.cmd, c.watch); err != nil {
+	if err := c.sandbox.shape(c.cmd, c.watch); err != nil {
 		return err
 	}
 	c.watch.equip(c.cmd)
@@ -148,7 +149,7 @@ func (c *command) start(ctx context.Context) error {
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil {
 		c.streams.Attach(c.cmd)
-		descriptors = startDescriptors(c.cmd, c.streams.ours(), c.shell.confined())
+		descriptors = startDescriptors(c.cmd, c.streams.ours(), c.sandbox.confined())
 		c.watch.given(descriptors)
 		c.started = bootTime()
 		err = c.execute()
@@ -179,10 +180,10 @@ func (c *command) start(ctx context.Context) error {
 func (c *command) execute() (err error) {
 	if c.streams.OwnSession() {
 		job := func(cmd *exec.Cmd) (err error) {
-			c.job, err = c.ground.Agent().StartJob(cmd)
+			c.job, err = c.cgroup.Agent().StartJob(cmd)
 			return err
 		}
-		c.cmd, err = c.shell.start(c.cmd, func(cmd *exec.Cmd) error { return c.watch.launch(cmd, job) }, true)
+		c.cmd, err = c.sandbox.start(c.cmd, func(cmd *exec.Cmd) error { return c.watch.launch(cmd, job) }, true)
 		return err
 	}
 	if c.shared = c.sharesTerminal(); !c.shared {
@@ -191,31 +192,29 @@ func (c *command) execute() (err error) {
 		}
 		c.cmd.SysProcAttr.Setsid = true
 	}
-	c.cmd, err = c.shell.start(c.cmd, func(cmd *exec.Cmd) error {
-		return c.watch.launch(cmd, c.ground.Agent().Start)
+	c.cmd, err = c.sandbox.start(c.cmd, func(cmd *exec.Cmd) error {
+		return c.watch.launch(cmd, c.cgroup.Agent().Start)
 	}, false)
 	return err
 }
 
-// pid is the command's own process, which in a PID namespace is not the one that
-// we started.
+// pid is the command's own process id. In a PID namespace this is not the process that was started.
 func (c *command) pid() int {
-	if pid, _ := c.shell.init(); pid != 0 {
+	if pid, _ := c.sandbox.init(); pid != 0 {
 		return pid
 	}
 	return c.cmd.Process.Pid
 }
 
-// sharesTerminal reports whether the command must stay in our process group to
-// be able to use a terminal of ours. It then gets what the terminal sends on
-// its own.
+// sharesTerminal reports whether the command must stay in the runner's process group to use the runner's terminal. It
+// then gets the terminal's signals directly.
 func (c *command) sharesTerminal() bool {
-	return !c.ground.byDescent() && c.terminal
+	return !c.cgroup.byDescent() && c.terminal
 }
 
 // conclusion is how the command ended.
-func (c *command) conclusion() ended {
-	return ended{outcome: c.outcome, survived: c.survived(), runsAs: c.runsAs}
+func (c *command) conclusion() commandEnd {
+	return commandEnd{outcome: c.outcome, survived: c.survived(), runsAs: c.runsAs}
 }
 
 // close closes the command's terminal session and streams, and adds to the result how it ended.
@@ -236,8 +235,8 @@ func (c *command) close(res *schema.Result) {
 	}
 }
 
-// states reports every change of the command until it is gone, or is closed
-// when that cannot be told. It owns the reaping: nobody else may wait for it.
+// states sends every state change of the command. The channel is closed after the last one, or if the state can no
+// longer be read. Nothing else may wait for the command.
 func (c *command) states() <-chan unix.WaitStatus {
 	next := func() (st unix.WaitStatus, err error) {
 		c.runsAs = settledAs(c.cmd.Process.Pid)
@@ -245,14 +244,14 @@ func (c *command) states() <-chan unix.WaitStatus {
 			_, err = unix.Wait4(c.cmd.Process.Pid, &st, unix.WUNTRACED|unix.WCONTINUED, nil)
 		}
 		if err != nil {
-			panic("wait4: " + err.Error()) // our own child, reaped here alone
+			panic("wait4: " + err.Error()) // nothing else reaps this child
 		}
 		return st, nil
 	}
 	if c.job != nil {
 		next = c.job.Wait
 	}
-	if _, inside := c.shell.init(); inside != nil {
+	if _, inside := c.sandbox.init(); inside != nil {
 		next = insideStates(inside, next)
 	}
 	states := make(chan unix.WaitStatus)
@@ -272,12 +271,11 @@ func (c *command) states() <-chan unix.WaitStatus {
 	return states
 }
 
-// initTime is how long the init of a PID namespace may take to end once nothing
-// else is in it.
+// initTime is how long the init of a PID namespace may take to end when it is the last process there.
 const initTime = 100 * time.Millisecond
 
-// insideStates are the changes that the init of the command's PID namespace reports as inside, or how the init
-// itself ended if it reported no end. next waits for it.
+// insideStates returns a function for the changes that the init of the command's PID namespace reports on inside. If
+// init reported no end, the function returns how init itself ended; next waits for that.
 func insideStates(inside <-chan unix.WaitStatus, next func() (unix.WaitStatus, error)) func() (unix.WaitStatus, error) {
 	type end struct {
 		st  unix.WaitStatus
@@ -300,7 +298,7 @@ func insideStates(inside <-chan unix.WaitStatus, next func() (unix.WaitStatus, e
 			return e.st, e.err
 		}
 		if st.Exited() || st.Signaled() {
-			select { // else it would be taken for something left over
+			select { // otherwise init would count as a leftover
 			case <-gone:
 			case <-time.After(initTime):
 			}
@@ -309,12 +307,11 @@ func insideStates(inside <-chan unix.WaitStatus, next func() (unix.WaitStatus, e
 	}
 }
 
-// supervise waits until the command is gone and its cgroup is empty, passing on
-// signals and enforcing the deadline on the way. The error, a *runError, says
-// that it is not known how the command ended. interrupted is why the run is to end from
-// the beginning; nil: it is not.
+// supervise waits until the command has ended and its cgroup is empty. It passes on signals and enforces the timeout.
+// The error, a *runError, says that it is not known how the command ended. interrupted is why the run must end at
+// once, or nil.
 func (c *command) supervise(ctx context.Context, interrupted *interruption) error {
-	s := &supervisor{command: c, agent: c.ground.Agent(), changes: c.states(), spent: c.watch.spent()}
+	s := &supervisor{command: c, agent: c.cgroup.Agent(), changes: c.states(), spent: c.watch.spent()}
 	if c.timeout > 0 {
 		timer := time.NewTimer(c.timeout)
 		defer timer.Stop()
@@ -342,25 +339,25 @@ type supervisor struct {
 	*command
 	agent    *cgroup.Group
 	changes  <-chan unix.WaitStatus
-	empty    <-chan error // the cgroup has no process left, or cannot be watched
+	empty    <-chan error // the cgroup has no process left, or watching it failed
 	written  <-chan schema.Stdio
 	deadline <-chan time.Time
 	spent    <-chan struct{} // the model budget
 	killAt   <-chan time.Time
-	again    <-chan time.Time // when what was killed is killed again
-	giveUp   <-chan time.Time // when what was killed is left to the guard
-	lostAny  bool             // that came
+	again    <-chan time.Time // when to kill again
+	giveUp   <-chan time.Time // when to leave what was killed to the guard
+	lostAny  bool             // some processes were given up on: see lose
 
-	terminated bool // everything got its SIGTERM
+	terminated bool // every process got SIGTERM
 
 	exited  bool
-	emptied bool   // nothing of the run is left
-	drained bool   // and what it wrote went where it was going
-	ending  string // why we are ending the run ourselves: an outcome
-	lost    error  // how the command ended cannot be told
+	emptied bool   // no process of the run is left
+	drained bool   // all output has been passed on
+	ending  string // the outcome if the runner ends the run
+	lost    error  // why it is not known how the command ended
 }
 
-// step waits for one thing to happen and deals with it.
+// step waits for one thing to happen and handles it.
 func (s *supervisor) step(ctx context.Context) {
 	done, spent := ctx.Done(), s.spent
 	if s.ending != "" {
@@ -437,7 +434,7 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 	}
 }
 
-// loseChild ends a run whose command's end can no longer be learned.
+// loseChild ends a run if it can no longer be learned how the command ends.
 func (s *supervisor) loseChild() {
 	s.exited, s.changes = true, nil
 	s.ended = bootTime()
@@ -447,8 +444,8 @@ func (s *supervisor) loseChild() {
 	s.kill()
 }
 
-// suspend follows a stopped child in the terminal: the user who typed ^Z wants
-// the shell back. Everywhere else a stopped child is the caller's business.
+// suspend stops the runner when the command is stopped in the terminal: the user who typed ^Z wants the shell back.
+// Elsewhere a stopped command is the caller's business.
 func (s *supervisor) suspend() {
 	if !s.streams.OwnSession() || s.ending != "" {
 		return
@@ -459,9 +456,8 @@ func (s *supervisor) suspend() {
 	s.killGroup(syscall.SIGCONT)
 }
 
-// pass passes on a signal that we got. What a terminal sends goes to the
-// child's process group, as the terminal would have, unless the child shares
-// ours and so has it already; the rest goes to the child.
+// pass passes on a signal. A terminal's signal goes to the command's process group, as the terminal would send it,
+// unless the command is in the runner's group and has it already. Other signals go to the command alone.
 func (s *supervisor) pass(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGWINCH:
@@ -482,7 +478,7 @@ func (s *supervisor) pass(sig syscall.Signal) {
 		}
 	}
 	if s.exited {
-		return // leftovers already have their SIGTERM
+		return // leftovers already got SIGTERM
 	}
 	switch sig {
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGWINCH:
@@ -496,21 +492,20 @@ func (s *supervisor) pass(sig syscall.Signal) {
 	}
 	s.signals.pass(sig)
 	s.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.pid()})
-	if sig == syscall.SIGTSTP && !s.streams.OwnSession() { // there we follow the child
+	if sig == syscall.SIGTSTP && !s.streams.OwnSession() { // in its own session, suspend handles the stop
 		stopSelf(false)
 		s.killGroup(syscall.SIGCONT)
 	}
 }
 
-// killGroup signals the child's process group, or the child alone when the
-// group is ours.
+// killGroup signals the command's process group, or only the command if the group is the runner's.
 func (s *supervisor) killGroup(sig syscall.Signal) {
 	if s.exited {
 		return
 	}
 	pid := s.pid()
 	if !s.shared {
-		// In a sandbox the command's group need not be that of what we started.
+		// In a sandbox the command's group may differ from that of the process that was started.
 		if group, err := unix.Getpgid(pid); err == nil {
 			pid = -group
 		} else {
@@ -520,7 +515,7 @@ func (s *supervisor) killGroup(sig syscall.Signal) {
 	_ = unix.Kill(pid, sig)
 }
 
-// end asks everything in the cgroup to stop, and kills it after the grace.
+// end sends SIGTERM to every process in the cgroup, and SIGKILL after the grace.
 func (s *supervisor) end(outcome string) {
 	s.ending = outcome
 	if s.exited && !s.emptied {
@@ -529,8 +524,8 @@ func (s *supervisor) end(outcome string) {
 	s.terminate()
 }
 
-// terminate sends SIGTERM to all, wakes what is stopped so that it can act on
-// it, and sets the time of the kill, unless that is set.
+// terminate sends SIGTERM to every process, continues those that are stopped, and sets the time of the kill unless it
+// is set.
 func (s *supervisor) terminate() {
 	if s.emptied {
 		s.kill()
@@ -545,8 +540,7 @@ func (s *supervisor) terminate() {
 	}
 }
 
-// kill ends everything at once. Once nothing is left to kill, what is being
-// waited for is a reader of our own output: that ends too.
+// kill kills every process. If none is left, the run only waits for readers of its output, and stops waiting.
 func (s *supervisor) kill() {
 	s.killAt = nil
 	if s.emptied {
@@ -561,8 +555,8 @@ func (s *supervisor) kill() {
 	}
 }
 
-// endLeftovers ends what outlived the main child and waits until nothing is
-// left. A run that is being ended already has its SIGTERM and its kill time.
+// endLeftovers ends the processes that outlived the command and waits until none is left. If the run is being ended,
+// they already got SIGTERM and the time of the kill is set.
 func (s *supervisor) endLeftovers(ctx context.Context) {
 	if s.ending == "" && s.agent.Empty() {
 		s.emptied, s.leftovers = true, new(0)
@@ -570,14 +564,14 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 	left, _ := s.agent.Procs()
 	s.remains.outlived()
-	leftovers := s.remains.leftovers(left) // while they can be asked for
+	leftovers := s.remains.leftovers(left) // before they end
 	s.identify(leftovers)
 	if s.giveUp != nil {
 		s.giveUp = time.After(deathTime)
 	}
 	fresh := s.killAt == nil
 	if !s.terminated {
-		s.terminate() // also where nobody was found: only the kernel knows for certain
+		s.terminate() // even if none was found: only the kernel knows for certain
 	}
 	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -589,7 +583,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 	s.again, s.giveUp = nil, nil
 	if fresh && len(left) == 0 && s.ending == "" {
-		s.killAt = s.signals.late() // a slow reader of what the command wrote may take its time, until a SIGTERM
+		s.killAt = s.signals.late() // a slow reader of the output may take its time until a SIGTERM
 	}
 	s.leftovers = new(len(left))
 	if len(left) > 0 {
@@ -597,8 +591,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 }
 
-// identify says of processes that outlived the command whether they are our own, and whether they left the
-// command's session.
+// identify notes which leftovers are assay-run's own processes, and which left the command's session.
 func (s *supervisor) identify(list []schema.Leftover) {
 	self, _ := os.Stat("/proc/self/exe")
 	for i := range list {
@@ -609,9 +602,8 @@ func (s *supervisor) identify(list []schema.Leftover) {
 	}
 }
 
-// drain waits until what the command wrote has gone where it was going. A slow
-// reader of our output may take its time, as it may with a bare command; the
-// deadline and a second interrupt end the waiting.
+// drain waits until the command's output has been passed on. A slow reader may take its time, as with a bare command;
+// the timeout and a second interrupt end the wait.
 func (s *supervisor) drain(ctx context.Context) {
 	written := make(chan schema.Stdio, 1)
 	s.streams.SetExit(s.exit)
@@ -623,10 +615,10 @@ func (s *supervisor) drain(ctx context.Context) {
 }
 
 const (
-	// deathTime is how long what was killed may take to end.
+	// deathTime is how long killed processes may take to end.
 	deathTime = 10 * time.Second
-	// killAgain is when what has not ended is killed again: somebody may have frozen
-	// it, or it forks faster than it is found.
+	// killAgain is when killed processes that have not ended are killed again: they may be frozen, or fork faster
+	// than they are found.
 	killAgain = time.Second
 )
 
@@ -635,8 +627,8 @@ func (s *supervisor) killAgain() {
 	s.again = time.After(killAgain)
 }
 
-// lose gives up on processes that were killed and do not end, such as those of another user where no
-// cgroup is writable. The run still ends, names them, and leaves them to the guard.
+// lose gives up on killed processes that do not end, such as those of another user where no cgroup is writable. The
+// run still ends, names them, and leaves them to the guard.
 func (s *supervisor) lose() {
 	s.lostAny, s.again, s.giveUp, s.killAt = true, nil, nil, nil
 	left, _ := s.agent.Procs()
@@ -654,7 +646,7 @@ func (s *supervisor) lose() {
 
 const codeSurvivors = "processes_survived"
 
-// survived says who is left of the command's processes; empty for nobody.
+// survived says which processes of the command are still alive; empty: none.
 func (c *command) survived() string {
 	if c.survivors == 0 {
 		return ""
@@ -667,9 +659,9 @@ func (c *command) survived() string {
 		"they do from now on", c.survivors, names)
 }
 
-// remedy is how such processes can be ended for certain.
+// remedy is how to make sure that such processes end.
 func (c *command) remedy() string {
-	if c.ground.byDescent() {
+	if c.cgroup.byDescent() {
 		return "run with --isolate pid or --mode, whose PID namespace ends every process with the command, or where " +
 			"a cgroup is writable"
 	}
@@ -684,19 +676,19 @@ func (c *command) health(h *schema.ObservationHealth) {
 	}
 }
 
-// streams carry the command's standard streams and keep copies of them.
+// streams pass on the command's standard streams and keep copies of them.
 type streams struct {
 	log           *evidence.Log
 	cfg           stdio.Config
 	onOutputError func(stream string, err error) // may be nil
 
-	*stdio.Streams // nil until they are open
+	*stdio.Streams // nil until open
 
-	mu      sync.Mutex // the goroutines that copy tell of failures
+	mu      sync.Mutex // copying goroutines report failures
 	reasons []schema.Reason
 }
 
-// newStreams makes the streams of a command. settings is called before those of the terminal change.
+// newStreams makes the streams of a command. settings is called before terminal settings change.
 func newStreams(log *evidence.Log, opt Options, spec *Spec, settings func(set, own *unix.Termios)) *streams {
 	s := &streams{log: log, onOutputError: opt.OnOutputError, cfg: stdio.Config{
 		Stdin: opt.Stdin, Stdout: opt.Stdout, Stderr: opt.Stderr,
@@ -710,7 +702,7 @@ func newStreams(log *evidence.Log, opt Options, spec *Spec, settings func(set, o
 	return s
 }
 
-// ours are those that the recorder was started with.
+// ours are the runner's own standard streams.
 func (s *streams) ours() [3]*os.File { return [3]*os.File{s.cfg.Stdin, s.cfg.Stdout, s.cfg.Stderr} }
 
 func (s *streams) open(context.Context) (err error) {
@@ -720,7 +712,7 @@ func (s *streams) open(context.Context) (err error) {
 	return nil
 }
 
-// failed notes a failure of the goroutines that copy.
+// failed records a failure of a copying goroutine.
 func (s *streams) failed(stream string, err error) {
 	reason := schema.Reason{
 		Subject: "stdio", Code: "capture_failed",
@@ -757,9 +749,9 @@ func (s *streams) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, s.reasons...)
 }
 
-// startDescriptors lists, by number, the descriptors that cmd inherits from whoever started the run: its standard
-// streams as far as they are ours, and, unless onlyStreams is set, each other descriptor of this process without
-// close-on-exec. The recorder's own descriptors have close-on-exec.
+// startDescriptors lists, by number, the descriptors that cmd inherits from whoever started the run: the runner's own
+// standard streams, and, unless onlyStreams is set, every other descriptor of this process without close-on-exec. The
+// recorder's descriptors have close-on-exec.
 func startDescriptors(cmd *exec.Cmd, ours [3]*os.File, onlyStreams bool) (list []startDescriptor) {
 	for i, given := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		f, ok := given.(*os.File)
@@ -787,16 +779,16 @@ func startDescriptors(cmd *exec.Cmd, ours [3]*os.File, onlyStreams bool) (list [
 	return list
 }
 
-// startDescriptor is one that the command begins with.
+// startDescriptor is a descriptor that the command inherits.
 type startDescriptor struct {
 	schema.Inherited
-	// carries: it is a tunnel, or a ring of io_uring, which exchange data with peers that no event names.
+	// carries means that it is a tunnel, or an io_uring, which exchanges data with peers that no event names.
 	carries bool
-	// memory is the process whose memory the file is, 0 for another file.
+	// memory is the process whose /proc/PID/mem this is; 0: another file.
 	memory uint64
 }
 
-// described are the first [schema.MaxInherited], as the event has them.
+// described lists the first [schema.MaxInherited] descriptors for the event.
 func described(list []startDescriptor) (of []schema.Inherited) {
 	for _, d := range list[:min(len(list), schema.MaxInherited)] {
 		of = append(of, d.Inherited)
@@ -804,7 +796,48 @@ func described(list []startDescriptor) (of []schema.Inherited) {
 	return of
 }
 
-// descriptor describes our descriptor fd, which is the command's descriptor number.
+// maxHeld bounds the descriptors of other processes that are looked at.
+const maxHeld = 1 << 14
+
+// openDescriptors returns the open descriptors of processes, by process id. It duplicates each, reads it and closes it.
+func openDescriptors(processes []kernel.Present) map[uint32][]startDescriptor {
+	of, left := map[uint32][]startDescriptor{}, maxHeld
+	for _, p := range processes {
+		process, err := unix.PidfdOpen(int(p.PID), 0)
+		if err != nil { // it has ended
+			continue
+		}
+		names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
+		for _, name := range names[:min(len(names), left)] {
+			n, err := strconv.Atoi(name.Name())
+			if err != nil {
+				continue
+			}
+			if fd, err := unix.PidfdGetfd(process, n, 0); err == nil {
+				of[p.PID] = append(of[p.PID], descriptor(fd, n))
+				unix.Close(fd)
+			}
+		}
+		left -= min(len(names), left)
+		unix.Close(process)
+	}
+	return of
+}
+
+// describedOf are the first of the descriptors, as the event has them, by process and number.
+func describedOf(all map[uint32][]startDescriptor) (of []schema.Inherited) {
+	for _, pid := range slices.Sorted(maps.Keys(all)) {
+		list := described(all[pid])
+		slices.SortFunc(list, func(a, b schema.Inherited) int { return a.FD - b.FD })
+		for _, d := range list {
+			d.PID = int(pid)
+			of = append(of, d)
+		}
+	}
+	return of[:min(len(of), schema.MaxInherited)]
+}
+
+// descriptor describes the runner's descriptor fd, which the command has as number.
 func descriptor(fd, number int) startDescriptor {
 	d := startDescriptor{Inherited: schema.Inherited{FD: number, Type: "other"}}
 	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil {
@@ -828,20 +861,20 @@ func descriptor(fd, number int) startDescriptor {
 		d.Type, d.Path = "device", link
 		d.carries = st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(10, 200)
 	case unix.S_IFIFO:
-		if d.Type = "pipe"; strings.HasPrefix(link, "/") { // it has a name
+		if d.Type = "pipe"; strings.HasPrefix(link, "/") { // it has a path
 			d.Path = link
 		}
 	case unix.S_IFSOCK:
 		d.Type = "socket"
 		d.Protocol, d.Local, d.Peer = ends(fd)
 	default:
-		d.Path = link // anon_inode:[eventfd]
+		d.Path = link // such as anon_inode:[eventfd]
 		d.carries = link == "anon_inode:[io_uring]"
 	}
 	return d
 }
 
-// memoryOf is the process or thread whose memory a file is, wherever its proc is mounted; 0 for another file.
+// memoryOf returns the process or thread whose memory file fd is, wherever /proc is mounted; 0 for another file.
 func memoryOf(fd int, name string) uint64 {
 	var fs unix.Statfs_t
 	dir, base := path.Split(name)
@@ -852,7 +885,7 @@ func memoryOf(fd int, name string) uint64 {
 	return pid
 }
 
-// ends are the protocol of a socket and its two addresses, as kernel events have them.
+// ends returns a socket's protocol and its two addresses, as kernel events have them.
 func ends(fd int) (protocol, local, peer string) {
 	option := func(name int) uint16 {
 		n, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, name)
@@ -874,7 +907,7 @@ func ends(fd int) (protocol, local, peer string) {
 	return ev.Protocol, local, peer
 }
 
-// internet is an address of IPv4 or IPv6; the zero value is any other.
+// internet returns an IPv4 or IPv6 address, or the zero value.
 func internet(a unix.Sockaddr) netip.AddrPort {
 	switch a := a.(type) {
 	case *unix.SockaddrInet4:
@@ -885,7 +918,7 @@ func internet(a unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// unixName is a unix socket's name, empty where it has none.
+// unixName is a unix socket's name; empty if it has none.
 func unixName(a unix.Sockaddr) string {
 	if u, ok := a.(*unix.SockaddrUnix); ok && u.Name != "" && u.Name != "@" {
 		return "unix:" + u.Name

@@ -29,23 +29,23 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// confinement is what the policy lets the command and the contract's checks
-// touch: their sandbox, and the account of what it denied.
+// confinement applies the policy: the sandbox of the command, that of the contract's checks, and the record of what
+// they denied.
 type confinement struct {
 	log      *evidence.Log
 	settings sandbox.Settings
 	file     *policy.File
 	checked  *policy.Set // for the contract's checks; nil without a policy
-	isolate  bool        // a PID namespace in every mode
-	exposed  bool        // our own terminal, to the command
+	isolate  bool        // PID namespace in every mode
+	exposed  bool        // the command has the runner's terminal
 	env      []string
 	workdir  func() (string, error)
-	hidden   []string // directories of evidence
-	keys     []string // files with keys of models
+	hidden   []string // directories with evidence
+	keys     []string // files with model keys
 	protect  []string
 
-	resolved *sandbox.Profile // what the settings mean here
-	profile  *sandbox.Profile // the same, or nil where nothing is restricted
+	resolved *sandbox.Profile // the settings on this host
+	profile  *sandbox.Profile // the same; nil if nothing is restricted
 	box      *sandbox.Sandbox // the command's
 	layers   []sandbox.Layer
 	denials  *denials
@@ -74,8 +74,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
 	return c
 }
 
-// open decides what the policy means here, before anything of the run's own
-// could change it.
+// open resolves the policy on this host, before anything of the run could change the result.
 func (c *confinement) open(context.Context) error {
 	dir, err := c.workdir()
 	if err != nil {
@@ -103,7 +102,7 @@ func (c *confinement) open(context.Context) error {
 			c.profile = nil
 			return nil
 		}
-		c.profile.OnUnavailable = sandbox.Degrade // nobody asked for it
+		c.profile.OnUnavailable = sandbox.Degrade // the user did not ask for it
 	}
 	c.denials.enforce(c.profile)
 	if err := c.document(nil); err != nil {
@@ -112,15 +111,15 @@ func (c *confinement) open(context.Context) error {
 	return nil
 }
 
-// reporting is what the agent reports, and what is observed of it.
+// reporting is how the agent reports, and whether the kernel observes it.
 type reporting interface {
 	reach() []string              // the files that the agent reports to
-	rules() (schema.Policy, bool) // what is in force in the gateway; false: there is no policy
-	observed() bool               // whether there is a kernel layer
-	door() *sandbox.Door          // to the model gateway; nil: there is none
+	rules() (schema.Policy, bool) // the gateway's rules in force; false: there is no policy
+	observed() bool               // there is a kernel layer
+	door() *sandbox.Door          // makes the model gateway reachable; nil: there is none
 }
 
-// shape gives the command its environment. at is the session's cgroup2 directory, or empty.
+// shape sets the command's environment. at is the session's cgroup2 directory, or empty.
 func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 	if c.profile == nil {
 		if c.file != nil {
@@ -155,7 +154,7 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 	return nil
 }
 
-// user is who the command and the checks run as; nil is the user of the runner.
+// user is the user of the command and the checks; nil is the runner's.
 func (c *confinement) user() *sandbox.User {
 	if c.profile == nil {
 		return nil
@@ -163,17 +162,17 @@ func (c *confinement) user() *sandbox.User {
 	return c.profile.User
 }
 
-// checkUser is who the checks of a contract run as, after a command that became the user as (nil: it became
-// nobody else); nil is the user of the runner.
+// checkUser is the user of a contract's checks. as is the user that the command became; nil: it did not change. The
+// result nil is the runner's user.
 func (c *confinement) checkUser(as *sandbox.User) *sandbox.User {
-	if c.resolved == nil { // nothing ran
+	if c.resolved == nil { // nothing was run
 		return nil
 	}
 	return c.checkProfile(as).User
 }
 
-// checkProfile is what checks run in. They run as who the command became: what that
-// user wrote is not for root to execute.
+// checkProfile is the sandbox of checks. They run as the user that the command became: root must not execute what
+// that user wrote.
 func (c *confinement) checkProfile(as *sandbox.User) *sandbox.Profile {
 	if as != nil && !c.resolved.Restricted() {
 		return c.resolved.As(as)
@@ -181,8 +180,8 @@ func (c *confinement) checkProfile(as *sandbox.User) *sandbox.Profile {
 	return c.resolved
 }
 
-// needs are the files that a command of another user must be able to use: its workspace, the logs and
-// socket that the agent reports to, and this program, which agents call.
+// needs lists the files that the command's user must be able to use: the workspace, the logs and socket for the
+// agent's reports, and this program, which agents call.
 func (c *confinement) needs(reach []string) []sandbox.Need {
 	needs := []sandbox.Need{{Path: c.profile.Dir, Mode: unix.R_OK | unix.X_OK}}
 	if c.profile.Mode != sandbox.ReadOnly {
@@ -197,7 +196,7 @@ func (c *confinement) needs(reach []string) []sandbox.Need {
 	return needs
 }
 
-// start starts the command, inside where there is an inside.
+// start starts the command, in the sandbox if there is one.
 func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
 	if c.box == nil {
 		return cmd, start(cmd)
@@ -208,11 +207,11 @@ func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached
 	if err != nil && inner != nil && !detached {
 		_ = inner.Wait()
 	}
-	return inner, confined(err)
+	return inner, sandboxFailure(err)
 }
 
-// confined sorts what the sandbox lacks from other reasons not to start.
-func confined(err error) error {
+// sandboxFailure tells an unavailable layer or port from other reasons why a command did not start.
+func sandboxFailure(err error) error {
 	var missing *sandbox.LayerError
 	if errors.As(err, &missing) {
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
@@ -228,8 +227,8 @@ func confined(err error) error {
 	return err
 }
 
-// init are the process id of the command in the host's numbers, and its changes, where it has a PID namespace:
-// its init reports them. Zero and nil: it has none.
+// init returns the command's process id on the host and its state changes, which the init of its PID namespace
+// reports. It returns zero and nil without a PID namespace.
 func (c *confinement) init() (pid int, changes <-chan unix.WaitStatus) {
 	if c.box == nil {
 		return 0, nil
@@ -237,7 +236,7 @@ func (c *confinement) init() (pid int, changes <-chan unix.WaitStatus) {
 	return c.box.PID(), c.box.States()
 }
 
-// close ends what serves the command, and writes down what was enforced.
+// close ends the sandbox's helpers, and records what was enforced.
 func (c *confinement) close(w reporting) error {
 	if c.box != nil {
 		c.box.Close()
@@ -252,31 +251,29 @@ func (c *confinement) close(w reporting) error {
 	return errors.Join(missing, c.document(w))
 }
 
-// CheckTool is the tool that a policy's rules for the contract's checks name. Its
-// parameter is command.
-const CheckTool = "outcome_check"
+// checkTool is the tool name for the contract's checks in a policy's rules. Its only parameter is command.
+const checkTool = "outcome_check"
 
-// permit is nil where the policy lets a check of the contract run. Only rules that name
-// CheckTool hold for checks: the others are about what the agent calls.
+// permit returns why the policy does not allow a check, or nil. Only rules that name checkTool apply to checks; the
+// others are about the agent's calls.
 func (c *confinement) permit(command string) error {
 	if c.checked == nil {
 		return nil
 	}
 	params, _ := json.Marshal(map[string]string{"command": command})
-	found := c.checked.CheckNamed(&policy.Call{Tool: CheckTool, Params: params, Now: c.log.Elapsed()})
+	found := c.checked.CheckNamed(&policy.Call{Tool: checkTool, Params: params, Now: c.log.Elapsed()})
 	if len(found) == 0 {
 		return nil
 	}
 	v := found[0]
 	c.denials.tell(schema.PolicyEvent{
-		SourceEventType: CheckTool, Source: "policy", Tool: CheckTool, Decision: "deny", TNS: c.log.Now(),
+		SourceEventType: checkTool, Source: "policy", Tool: checkTool, Decision: "deny", TNS: c.log.Now(),
 		Rule: v.Rule, Operation: sandbox.OpExec, Target: command,
 	})
 	return fmt.Errorf("the policy denies this check (%s): %s", v.Rule, v.Reason)
 }
 
-// group puts the checks that start in g into a sandbox of the same profile, each
-// in one of its own.
+// group wraps g so that each check starts in a sandbox of its own, with the same profile.
 func (c *confinement) group(g contract.Group, as *sandbox.User) contract.Group {
 	p := c.checkProfile(as)
 	if !p.Restricted() { // checks have no terminal
@@ -285,8 +282,7 @@ func (c *confinement) group(g contract.Group, as *sandbox.User) contract.Group {
 	return &confinedGroup{Group: g, profile: p.ForCheck()}
 }
 
-// strictGroup puts the checks that start in g into a sandbox. There they see nothing that the command left
-// outside of the workspace.
+// strictGroup wraps g so that checks start in a sandbox where the workspace is all they see of the command's files.
 func (c *confinement) strictGroup(g contract.Group, as *sandbox.User, fresh string) contract.Group {
 	return &confinedGroup{Group: g, profile: c.checkProfile(as).Strict(fresh)}
 }
@@ -320,8 +316,7 @@ func (g *confinedGroup) Wait(ctx context.Context) error {
 	return err
 }
 
-// openToAll says that a command which nothing restricts runs as the user whose
-// files the evidence is.
+// openToAll adds the reason for a command that nothing restricts and that runs as the user who owns the evidence.
 func (c *confinement) openToAll() {
 	if len(c.hidden) > 0 {
 		c.reasons = append(c.reasons, schema.Reason{
@@ -332,7 +327,7 @@ func (c *confinement) openToAll() {
 	}
 }
 
-// unusable turns what the user cannot use into reasons.
+// unusable adds reasons for the needed files that the user cannot use.
 func (c *confinement) unusable() {
 	for _, u := range c.box.Unusable() {
 		r := schema.Reason{Subject: "user", Code: "file_unusable",
@@ -357,15 +352,15 @@ func (c *confinement) unusable() {
 	}
 }
 
-// effective is policy.json's account of the sandbox.
+// effective is the sandbox in policy.json.
 type effective struct {
 	*sandbox.Profile
 	RuleIDs []string        `json:"rule_ids"`
 	Layers  []sandbox.Layer `json:"layers"`
 }
 
-// document writes policy.json: before the command starts, when w is nil, and once more when it
-// is known how the layers went.
+// document writes policy.json: before the command starts, with w nil, and again when it is known which layers were
+// enforced.
 func (c *confinement) document(w reporting) error {
 	account, err := json.Marshal(effective{c.profile, c.profile.Rules(), c.layers})
 	if err != nil {
@@ -379,14 +374,14 @@ func (c *confinement) document(w reporting) error {
 	doc, _ := policy.NewSet(file).Document(c.log.RunID)
 	if w != nil {
 		if now, any := w.rules(); any {
-			doc = now // with what clients added
+			doc = now // with the rules that clients added
 			doc.Sandbox = account
 		}
 	}
 	return c.log.Put(schema.PolicyFilePath, doc)
 }
 
-// explainLayers turns the layers' reports and what appeared into reasons.
+// explainLayers adds reasons for layers that were not enforced, and for files that appeared.
 func (c *confinement) explainLayers() {
 	for _, l := range c.layers {
 		if l.State == sandbox.Enforced || l.Layer == sandbox.LayerCgroupBPF && c.enforced(sandbox.LayerNetwork) {
@@ -407,7 +402,7 @@ func (c *confinement) explainLayers() {
 	}
 }
 
-// enforced reports whether all these layers are.
+// enforced reports whether all these layers are enforced.
 func (c *confinement) enforced(names ...string) bool {
 	for _, name := range names {
 		if !slices.ContainsFunc(c.layers, func(l sandbox.Layer) bool {
@@ -419,12 +414,12 @@ func (c *confinement) enforced(names ...string) bool {
 	return true
 }
 
-// noteNoTyping says what is refused to a command that has our own terminal.
+// noteNoTyping is the note for a command that has the runner's own terminal.
 const noteNoTyping = "terminal_input_refused: the command had the runner's own terminal, and could not put input " +
 	"into it (TIOCSTI); without CAP_SYS_ADMIN it could not gain privileges either (no_new_privs)"
 
-// resistance is how far the command was kept from the recorder, by what was really
-// in force: without a sandbox it was the user whose files the evidence is.
+// resistance is the tamper_resistance that was in force. Without a sandbox, the command ran as the user who owns the
+// evidence.
 func (c *confinement) resistance() string {
 	switch {
 	case c.profile == nil:
@@ -437,7 +432,7 @@ func (c *confinement) resistance() string {
 	return schema.ResistsNone
 }
 
-// sealed reports whether the command had a network of its own, with no way out but the doors of ours.
+// sealed reports whether the command had a network namespace whose only ways out are assay-run's own.
 func (c *confinement) sealed() bool {
 	if c.profile == nil {
 		return false
@@ -447,7 +442,7 @@ func (c *confinement) sealed() bool {
 		c.enforced(sandbox.LayerNamespaces, sandbox.LayerNetwork)
 }
 
-// confined reports whether the command starts in a sandbox.
+// confined reports whether the command runs in a sandbox.
 func (c *confinement) confined() bool { return c.profile != nil }
 
 func (c *confinement) health(h *schema.ObservationHealth, observed bool) {
@@ -459,9 +454,9 @@ func (c *confinement) health(h *schema.ObservationHealth, observed bool) {
 	h.Reasons = append(h.Reasons, c.denials.reasons(observed)...)
 }
 
-// settledAs waits until the state of a child changes, and returns who it runs as if
-// that is not the user of the runner, who is root: a command may have become another
-// user, as setpriv(1) does. A child that has ended tells until it is reaped.
+// settledAs waits until the state of a child changes. It returns the child's user if that is not root, which the
+// runner is: a command may become another user, as setpriv(1) does. A child that has ended still has its user until
+// it is reaped.
 func settledAs(pid int) *sandbox.User {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WSTOPPED|unix.WCONTINUED|unix.WNOWAIT, nil)
@@ -487,39 +482,37 @@ func settledAs(pid int) *sandbox.User {
 			ids[key] = append(ids[key], n)
 		}
 	}
-	// Real, effective, saved and file system: a set-uid program is no other user yet.
+	// Compare real, effective, saved and file system ids: a set-uid program has not become another user for good.
 	if len(ids["Uid"]) < 2 || len(ids["Gid"]) < 2 || ids["Uid"][0] == 0 || ids["Uid"][1] == 0 {
 		return nil
 	}
 	return sandbox.UserOf(ids["Uid"][1], ids["Gid"][1], ids["Groups"])
 }
 
-// maxDenials bounds the lines of the policy layer that tell of denials: repeats
-// of one are counted, not written, and so are those beyond.
+// maxDenials limits the denial lines in the policy layer. Repeats, and denials beyond the limit, are only counted.
 const maxDenials = 10_000
 
-// denials writes down what the sandbox denied. It is safe for concurrent use:
-// kernel events and the proxy's decisions come from goroutines of their own.
+// denials records what the sandbox denied. It is safe for concurrent use: kernel events and the proxy's decisions
+// come from different goroutines.
 type denials struct {
 	log      *evidence.Log
-	profile  *sandbox.Profile // nil: nothing is denied
+	profile  *sandbox.Profile // nil: the sandbox denies nothing
 	onDenied func(target, remedy string)
 
 	mu       sync.Mutex        // guards what follows
-	told     map[string]uint64 // how often, by key
-	refusals map[string]bool   // targets of connections that onDenied knows
-	// of cgroup programs, by call and address; the kernel layer may have them too
+	told     map[string]uint64 // how often, by key (see keySeparator)
+	refusals map[string]bool   // connection targets that onDenied was called for
+	// denials of cgroup programs, by call and address; the kernel layer may report them too
 	pending  map[string]schema.PolicyEvent
-	untold   uint64 // denials of those programs that nobody read
-	unread   uint64 // refusals by Landlock without a record from the host's audit
-	unsure   bool   // the host's audit lost records, of which some may be such refusals
+	untold   uint64 // denials of cgroup programs that were not read in time
+	unread   uint64 // Landlock refusals without a record from the host's audit
+	unsure   bool   // the host's audit lost records, which may have been Landlock refusals
 	repeated uint64
 	dropped  uint64
 	err      error
 }
 
-// event makes a file_blocked or connect_blocked of a kernel event that failed
-// where the policy says that it must.
+// event turns a kernel event into file_blocked or connect_blocked if it failed and the policy denies it.
 func (d *denials) event(e *schema.KernelEvent) {
 	if d.profile == nil || !e.HasResult || e.Result >= 0 || e.Class == schema.ClassRunner {
 		return
@@ -545,8 +538,7 @@ func (d *denials) event(e *schema.KernelEvent) {
 	}
 }
 
-// decided records the proxy's decisions: all of them are lines, those that
-// allow too.
+// decided records the proxy's decisions. Each becomes a line, also when it allows.
 func (d *denials) decided(p sandbox.Decision) {
 	decision := "allow"
 	if !p.Allowed {
@@ -558,12 +550,11 @@ func (d *denials) decided(p sandbox.Decision) {
 	})
 }
 
-// enforce has the events looked at that a profile denies.
+// enforce sets the profile whose denials are looked for in events.
 func (d *denials) enforce(p *sandbox.Profile) { d.profile = p }
 
-// blocked records denials by programs on the cgroup. The kernel layer, where
-// there is one, sees the same calls and knows whose they are: then only what it
-// missed is written, at the end.
+// blocked records denials by cgroup programs. If there is a kernel layer, it sees the same calls and knows the
+// process: only what it missed is recorded, at the end.
 func (d *denials) blocked(b sandbox.Blocked, observed bool) {
 	at := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port()).String()
 	e := schema.PolicyEvent{
@@ -585,8 +576,8 @@ func (d *denials) blocked(b sandbox.Blocked, observed bool) {
 	}
 }
 
-// refused adds at the end what Landlock refused, as the host's audit reports it. The
-// kernel layer has already reported most of it.
+// refused adds Landlock's refusals from the host's audit, at the end. The kernel layer has reported most of them
+// already.
 func (d *denials) refused(list []sandbox.Refusal, lost uint64, unsure bool) {
 	d.mu.Lock()
 	d.unread, d.unsure = lost, unsure
@@ -612,7 +603,7 @@ func (d *denials) refused(list []sandbox.Refusal, lost uint64, unsure bool) {
 	}
 }
 
-// settle writes what cgroup programs denied and the kernel layer did not tell.
+// settle records the cgroup programs' denials that the kernel layer did not report.
 func (d *denials) settle(untold uint64) {
 	d.mu.Lock()
 	d.untold = untold
@@ -664,7 +655,7 @@ func (d *denials) close() error {
 	return d.err
 }
 
-// reasons say what of the denials nobody could see, or is not written out.
+// reasons say which denials could not be seen, or were not recorded.
 func (d *denials) reasons(observed bool) []schema.Reason {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -719,7 +710,7 @@ func newDenials(log *evidence.Log, onDenied func(target, remedy string)) *denial
 		pending: map[string]schema.PolicyEvent{}}
 }
 
-// convertible reports whether a kind of event says no more than the blocked ones do.
+// convertible reports whether events of this kind say no more than a blocked event does.
 func convertible(k schema.KernelKind) bool {
 	switch k {
 	case schema.KindOpen, schema.KindConnect, schema.KindExecFailed:
@@ -728,7 +719,7 @@ func convertible(k schema.KernelKind) bool {
 	return false
 }
 
-// attempts are what a failed call was about.
+// attempts are the operations that a failed call tried.
 func attempts(e *schema.KernelEvent) []sandbox.Attempt {
 	errno := int(-e.Result)
 	var list []sandbox.Attempt
@@ -759,7 +750,7 @@ func attempts(e *schema.KernelEvent) []sandbox.Attempt {
 	return list
 }
 
-// blockedAs is the type of the event for a denied operation.
+// blockedAs is the event type for a denied operation.
 func blockedAs(op string) string {
 	switch op {
 	case sandbox.OpConnect, sandbox.OpBind:
@@ -770,10 +761,9 @@ func blockedAs(op string) string {
 	return schema.KindFileBlocked.String()
 }
 
-// nameCache is how the name of the socket ends that the C library asks before it looks
-// up any user or host: a denial hinders nobody.
+// nameCache is the end of the path of the socket that the C library tries before it looks up a user or host. A denial
+// there has no effect.
 const nameCache = "/nscd/socket"
 
-// keySeparator is between the parts of a key of told: event type, decision,
-// operation, rule, target and tool call.
+// keySeparator separates the parts of a key in told: event type, decision, operation, rule, target and tool call.
 const keySeparator = "\x00"

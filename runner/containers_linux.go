@@ -22,35 +22,33 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// CodeContainers is the code of a run's error if its containers could not be made a part of it.
+// CodeContainers is the error code of a run whose containers could not be put into its cgroup.
 const CodeContainers = "containers_failed"
 
-// askEngine bounds how long the run asks an engine for the names of containers.
+// askEngine limits how long an engine is asked for the names of containers.
 const askEngine = 2 * time.Second
 
-// askDriver bounds how long Docker is asked who makes its cgroups: a daemon that has just
-// started takes its time.
+// askDriver limits how long Docker is asked for its cgroup driver. A daemon that has just started needs time.
 const askDriver = 20 * time.Second
 
-// containers are the containers that the command has an engine start. The engine starts
-// their processes, which are no descendants of the command. The containers end with the
-// run.
+// containers manages the containers that the command starts. An engine starts their processes, so they are not
+// descendants of the command. The containers end with the run.
 type containers struct {
 	log     *evidence.Log
 	session *containment
 	limits  Limits
-	use     bool   // Spec.Containers: put them into the run
+	use     bool   // Spec.Containers
 	path    string // the command's PATH
 	inside  *confinement
-	dir     *rundir.Dir // of the socket, and of the directory that is first in the command's PATH; nil without
-	socket  string      // of the Docker daemon; empty if there is none on this host
+	dir     *rundir.Dir // has the socket, and the directory that comes first in the command's PATH; nil without use
+	socket  string      // of the Docker daemon; empty: this host has none
 	relay   *engine.Relay
 	asked   *containerStarters
 
 	parent  string
 	outside askedOutside
-	direct  []string           // sockets of engines that the run connected to; the observation's goroutine writes
-	stayed  []schema.Container // outlived the command
+	direct  []string           // engine sockets that the run connected to; the observation's goroutine writes it
+	stayed  []schema.Container // containers that outlived the command
 	reasons []schema.Reason
 }
 
@@ -63,15 +61,15 @@ func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *
 	}
 }
 
-// open makes the guard end the containers if this process is killed, and puts new
-// containers into the run if the spec says so.
+// open makes the guard end the containers if this process is killed. If the spec says so, it puts new containers into
+// the run.
 func (c *containers) open(context.Context) error {
 	if _, err := os.Stat(c.socket); err != nil {
 		c.socket = ""
 	}
 	if c.parent = c.session.CgroupParent(); c.parent != "" && c.socket != "" {
 		c.session.last(engine.Afterwards(c.socket, c.parent))
-		_ = c.session.Note(c.socket) // for whoever finds the session without a guard
+		_ = c.session.Note(c.socket) // for a sweep of a session without a guard
 	}
 	if !c.use {
 		return nil
@@ -82,8 +80,7 @@ func (c *containers) open(context.Context) error {
 	return nil
 }
 
-// bySystemd reports whether the containers are put into the run by systemd, which takes
-// the name of a slice.
+// bySystemd reports whether systemd makes Docker's cgroups. The run's cgroup must then be a slice.
 func (c *containers) bySystemd(ctx context.Context) bool {
 	if !c.use {
 		return false
@@ -96,7 +93,7 @@ func (c *containers) bySystemd(ctx context.Context) bool {
 	return err == nil && driver == engine.Systemd
 }
 
-// standIn puts a program in front of podman, and a socket in front of Docker's.
+// standIn puts a program of assay-run before podman, and a socket before Docker's.
 func (c *containers) standIn() error {
 	if p := c.inside.profile; p != nil && p.Mode != sandbox.Observe {
 		return errors.New("a command in a sandbox cannot reach the engine: use --mode observe")
@@ -128,7 +125,7 @@ func (c *containers) standIn() error {
 	return nil
 }
 
-// sockets are those of ours that the command connects to, as kernel events have them.
+// sockets are assay-run's own sockets that the command connects to, as kernel events name them.
 func (c *containers) sockets() []string {
 	if c.relay == nil {
 		return nil
@@ -141,10 +138,10 @@ func (c *containers) starter(id string, t uint64) (pid uint32, at uint64) {
 	return c.asked.starter(id, t)
 }
 
-// programs is the directory with the link named podman.
+// programs is the directory of the link named podman.
 func (c *containers) programs() string { return filepath.Join(c.dir.Path, "bin") }
 
-// dockerSocket is the socket where the command finds Docker.
+// dockerSocket is the socket that the command uses as Docker's.
 func (c *containers) dockerSocket() string { return filepath.Join(c.dir.Path, "docker.sock") }
 
 // valueOf is the last value of a variable in an environment.
@@ -157,7 +154,7 @@ func valueOf(env []string, key string) (value string) {
 	return value
 }
 
-// shape sets the command's environment, so that its containers get into the run.
+// shape sets the command's environment so that its containers start in the run.
 func (c *containers) shape(cmd *exec.Cmd) {
 	if c.parent != "" {
 		cmd.Env = append(cmd.Env, EnvCgroupParent+"="+c.parent)
@@ -175,7 +172,7 @@ func (c *containers) shape(cmd *exec.Cmd) {
 	}
 }
 
-// present are the containers that are in the session now.
+// present lists the containers in the session.
 func (c *containers) present() (list []schema.Container) {
 	for _, path := range c.session.Containers() {
 		if at, ok := container.Of(path); ok && !slices.ContainsFunc(list, func(o schema.Container) bool {
@@ -187,8 +184,8 @@ func (c *containers) present() (list []schema.Container) {
 	return list
 }
 
-// outlived notes the containers that outlived the command. It asks for their names now:
-// the engine may forget them soon.
+// outlived records the containers that outlived the command. It asks for their names at once, since the engine may
+// forget them soon.
 func (c *containers) outlived() {
 	if c.stayed = c.present(); len(c.stayed) == 0 || c.socket == "" {
 		return
@@ -204,8 +201,7 @@ func (c *containers) outlived() {
 	}
 }
 
-// close keeps the engine from starting the containers again. No process of the run is left
-// by now.
+// close keeps the engine from starting the containers again. It is called when no process of the run is left.
 func (c *containers) close() error {
 	if c.relay != nil {
 		c.relay.Close()
@@ -214,8 +210,8 @@ func (c *containers) close() error {
 	if c.session.Session == nil || !c.session.HadContainers() {
 		return nil
 	}
-	// A container that Docker is about to start again has no process and no cgroup now. What
-	// would start a container of Podman again is in the run, and has ended.
+	// A Docker container that is about to restart has no process and no cgroup at this moment. Podman's restart runs
+	// inside the session, and has ended.
 	var err error
 	if c.socket != "" {
 		var ended []engine.Container
@@ -275,13 +271,13 @@ func (c *containers) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, c.reasons...)
 }
 
-// engineSockets are the names of the sockets of engines, wherever they are.
+// engineSockets are the file names of container engines' sockets.
 var engineSockets = []string{"docker.sock", "podman.sock", "containerd.sock", "crio.sock", "buildkitd.sock"}
 
-// maxDirect bounds the sockets, and the requests, that are named.
+// maxDirect limits how many sockets and requests are named.
 const maxDirect = 8
 
-// event notes a connection to an engine's socket.
+// event records a connection to an engine's socket.
 func (c *containers) event(e *schema.KernelEvent) {
 	socket, ok := strings.CutPrefix(e.Value, "unix:")
 	switch {
@@ -293,10 +289,10 @@ func (c *containers) event(e *schema.KernelEvent) {
 	}
 }
 
-// askedOutside are the requests to the engine for what is not in the run's containers.
+// askedOutside records requests to the engine that concern more than the run's containers.
 type askedOutside struct {
 	mu    sync.Mutex
-	lines []string // each once, up to maxDirect
+	lines []string // without repeats, at most maxDirect
 	n     int
 }
 
@@ -309,19 +305,19 @@ func (a *askedOutside) add(_ uint32, line string) {
 	}
 }
 
-// named are the first of the requests, and how many there were.
+// named returns the first requests, and how many there were.
 func (a *askedOutside) named() ([]string, int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.lines), a.n
 }
 
-// containerStarters are the processes that asked Docker to start a container of the run.
+// containerStarters records which process asked Docker to start each container of the run.
 type containerStarters struct {
 	log *evidence.Log
 
 	mu sync.Mutex
-	of map[string][]containerStarter // by the container's id, until it starts
+	of map[string][]containerStarter // by container id, until the container starts
 	n  int
 }
 
@@ -330,10 +326,10 @@ type containerStarter struct {
 	at  uint64 // nanoseconds of CLOCK_BOOTTIME
 }
 
-// maxAskers bounds the requests whose containers have not started.
+// maxAskers limits the requests for containers that have not started.
 const maxAskers = 1 << 12
 
-// ask remembers which process asks for a container, before the daemon gets the request.
+// ask records the process that asks for a container, before the daemon gets the request.
 func (a *containerStarters) ask(pid uint32, c *engine.Container) {
 	a.log.Event(schema.Event{
 		Type: schema.ContainerStarting, PID: int(pid),
@@ -341,13 +337,13 @@ func (a *containerStarters) ask(pid uint32, c *engine.Container) {
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if pid != 0 && a.n < maxAskers && kernel.HostPIDs() { // else the kernel layer has other numbers
+	if pid != 0 && a.n < maxAskers && kernel.HostPIDs() { // in another PID namespace the kernel layer has other numbers
 		a.of[c.ID] = append(a.of[c.ID], containerStarter{pid, uint64(bootTime())})
 		a.n++
 	}
 }
 
-// starter is [layer.Options].Starter: the last process that asked before that time.
+// starter is [layer.Options].Starter. It returns the last process that asked before t.
 func (a *containerStarters) starter(id string, t uint64) (pid uint32, at uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

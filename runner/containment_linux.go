@@ -19,32 +19,33 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/container"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/schema"
 )
 
-// containment keeps the run's processes together: the session's cgroups, their
-// limits, and the guard that outlives us.
+// containment keeps the run's processes together: the session's cgroups and limits, and the guard, which outlives the
+// runner.
 type containment struct {
 	log      *evidence.Log
 	made     *Contained
 	host     *cgroup.Host
 	limits   Limits
-	terminal *os.File // whose settings will be changed; nil if there is none
+	terminal *os.File // its settings will be changed; nil: there is none
 
-	sweeping sync.WaitGroup // until the command starts
+	sweeping sync.WaitGroup // runs until the command starts
 
-	*cgroup.Session // nil until it is open
+	*cgroup.Session // nil until open
 	guard           *cgroup.Guard
-	removing        sync.WaitGroup // of the session
-	unremoved       error          // why that failed
+	removing        sync.WaitGroup // of the session's removal
+	unremoved       error          // why the removal failed
 
-	// What was used before the command started is not the command's.
+	// Usage from before the command's start is not the command's.
 	counting             sync.WaitGroup // for account
 	usage, usageBefore   cgroup.Usage
 	events, eventsBefore cgroup.Events
 
-	evaded atomic.Bool // a limit of a v1 hierarchy
+	evaded atomic.Bool // the command evaded a limit of a v1 hierarchy
 
 	onSwept func([]cgroup.Swept) // may be nil
 	reasons []schema.Reason
@@ -55,8 +56,8 @@ func newContainment(log *evidence.Log, opt Options, limits Limits) *containment 
 		limits: limits, onSwept: opt.OnSwept}
 }
 
-// open waits for the session and its guard, and begins to sweep. bySystemd reports whether the session's
-// containers need a slice of systemd's.
+// open waits for the session and its guard, and starts to sweep. bySystemd reports whether the session's cgroup must
+// be a systemd slice.
 func (c *containment) open(ctx context.Context, bySystemd func(context.Context) bool) error {
 	slice := c.host.Slices() && bySystemd(ctx)
 	c.made.take(slice)
@@ -96,7 +97,7 @@ func (c *containment) open(ctx context.Context, bySystemd func(context.Context) 
 	return nil
 }
 
-// sweep ends what dead runners left. It does not wait for Docker daemons once ctx has ended.
+// sweep ends what dead runners left. It does not wait for Docker daemons after ctx ends.
 func (c *containment) sweep(ctx context.Context) {
 	swept, err := c.host.Sweep(endContainers(ctx))
 	if c.onSwept != nil && len(swept) > 0 {
@@ -112,7 +113,7 @@ func (c *containment) sweep(ctx context.Context) {
 	}
 }
 
-// uncontained says why there is no session, as a failure of the run.
+// uncontained returns why there is no session, as a failure of the run.
 func (c *containment) uncontained(err error) *runError {
 	e := schema.ResultError{Code: "containment_failed", Message: err.Error()}
 	var limit *cgroup.LimitError
@@ -132,11 +133,10 @@ func (c *containment) uncontained(err error) *runError {
 	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: e}
 }
 
-// thawInterval is how often a frozen session is looked at.
+// thawInterval is the time between checks of a frozen session.
 const thawInterval = 20 * time.Millisecond
 
-// thawed waits until nobody has frozen the session, or until ctx ends. It is called before something is
-// started there.
+// thawed waits until the session is not frozen, or ctx ends. It is called before something is started in the session.
 func (c *containment) thawed(ctx context.Context) error {
 	for c.Session != nil && c.Frozen() {
 		select {
@@ -148,25 +148,25 @@ func (c *containment) thawed(ctx context.Context) error {
 	return nil
 }
 
-// outlive names a directory that the guard removes if we cannot.
+// outlive names a directory that the guard removes if this process is killed.
 func (c *containment) outlive(dir string) {
 	if c.guard != nil {
 		c.guard.Inherit(dir)
 	}
 }
 
-// last names what the guard runs, of this program, before it removes the session.
+// last sets the command line of this program that the guard runs before it removes the session.
 func (c *containment) last(argv []string) {
 	if c.guard != nil && len(argv) > 0 {
 		c.guard.Last(argv...)
 	}
 }
 
-// shared does nothing: the guard knows from its start that it sweeps.
+// shared does nothing: the guard always sweeps.
 func (c *containment) shared() {}
 
-// movedV1 reports whether a process that is moved to this cgroup of a v1 hierarchy leaves the
-// session's. The observation's goroutine asks.
+// movedV1 reports whether a process that moves to this cgroup of a v1 hierarchy leaves the session. The observation's
+// goroutine calls it.
 func (c *containment) movedV1(hierarchy, id uint64, path string) (controllers string, left bool) {
 	controllers, limited, left := c.Left(int(hierarchy), id, path)
 	if left && limited {
@@ -178,13 +178,13 @@ func (c *containment) movedV1(hierarchy, id uint64, path string) (controllers st
 // nest makes a cgroup below the agent's.
 func (c *containment) nest(name string) (*cgroup.Nested, error) { return c.Agent().Nest(name) }
 
-// ready waits until the command can start: what dead runners left is swept, and nobody has frozen the session.
+// ready waits until the command can start: the sweep is done, and the session is not frozen.
 func (c *containment) ready(ctx context.Context) error {
 	c.sweeping.Wait()
 	return c.thawed(ctx)
 }
 
-// leftovers names the first of some processes of the session.
+// leftovers describes the first of procs, which are processes of the session.
 func (c *containment) leftovers(procs []cgroup.Proc) []schema.Leftover {
 	return named(c.Session, procs)
 }
@@ -195,20 +195,19 @@ func (c *containment) byDescent() bool { return c.host.Mode() == cgroup.None }
 // terminalChanged is [cgroup.Guard.TerminalChanged].
 func (c *containment) terminalChanged(set, own *unix.Termios) { c.guard.TerminalChanged(set, own) }
 
-// startAccount begins to count for the command: what was used until now was not its.
+// startAccount starts to count the command's usage. Earlier usage is not the command's.
 func (c *containment) startAccount() {
 	c.usageBefore, c.eventsBefore = c.Usage(), c.Events()
 }
 
-// account begins to read the kernel's counters, once the command's processes are gone.
-// Nothing else may start in the session until accounted returns.
+// account starts to read the kernel's counters once the command's processes have ended. Until accounted returns,
+// nothing else may start in the session.
 func (c *containment) account() { c.counting.Go(c.count) }
 
-// accounted waits for what account began.
+// accounted waits until account has finished.
 func (c *containment) accounted() { c.counting.Wait() }
 
-// count reads the counters. A peak that had been reached before says nothing about the
-// command.
+// count reads the counters. A peak that was reached before the command started says nothing about the command.
 func (c *containment) count() {
 	c.usage, c.events = c.Usage(), c.Events()
 	u, e := &c.usage, &c.events
@@ -237,12 +236,11 @@ func (c *containment) count() {
 	}
 }
 
-// exposed reports whether the guard was not out of the command's reach when that
-// started.
+// exposed reports whether the command could have read the guard's memory when it started.
 func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed() }
 
-// close begins to remove the session. Meanwhile the other parts are closed and the documents are
-// written; see removed. The guard goes last: it covers everything before.
+// close starts to remove the session. Meanwhile the other parts are closed and the documents are written; see
+// removed. The guard exits last, since it covers all of this.
 func (c *containment) close(res *schema.Result) error {
 	c.sweeping.Wait()
 	c.accounted()
@@ -263,8 +261,7 @@ func (c *containment) close(res *schema.Result) error {
 	return nil
 }
 
-// release ends the guard, after the session is removed and free has freed the rest that the guard
-// covers.
+// release ends the guard, after the session is removed and free has freed everything else that the guard covers.
 func (c *containment) release(free func()) {
 	c.removing.Wait()
 	free()
@@ -277,7 +274,7 @@ func (c *containment) release(free func()) {
 	}
 }
 
-// tell adds what the command used, and which limits it met.
+// tell adds to the result what the command used, and which limits it hit.
 func (c *containment) tell(res *schema.Result) {
 	processes := res.Usage.Processes
 	res.Usage = schema.Usage{
@@ -299,7 +296,7 @@ func (c *containment) tell(res *schema.Result) {
 	}
 }
 
-// removed waits until the session is removed, and says why it could not be.
+// removed waits until the session is removed, and returns a reason if it could not be.
 func (c *containment) removed() []schema.Reason {
 	c.removing.Wait()
 	if c.unremoved == nil {
@@ -311,11 +308,11 @@ func (c *containment) removed() []schema.Reason {
 	}}
 }
 
-// explain is noRoom for the session.
+// explain is noRoom with the session's host.
 func (c *containment) explain(err error) error { return noRoom(c.host, err) }
 
-// noRoom says of an error of kernel.Open why a session has no cgroup2 directory, if
-// that is because the kernel makes no more.
+// noRoom adds to an error of kernel.Open why a session has no cgroup2 directory, if the kernel refuses to make more
+// cgroups.
 func noRoom(host *cgroup.Host, err error) error {
 	var u *kernel.Unavailable
 	if !errors.As(err, &u) {
@@ -341,38 +338,36 @@ func (c *containment) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, c.reasons...)
 }
 
-// Contained is what holds the processes of one run together: the session's cgroups
-// and the guard.
+// Contained holds the processes of one run together: the session's cgroups and the guard.
 type Contained struct {
 	runID    string
-	observed bool // by package kernel
-	early    bool // the session can be made before the run asks
+	observed bool // package kernel will observe the run
+	early    bool // the session can be made before the run asks for it
 	limits   cgroup.Limits
-	terminal *os.File            // whose settings will be changed; nil if there is none
-	host     func() *cgroup.Host // probes it once
+	terminal *os.File            // its settings will be changed; nil: there is none
+	host     func() *cgroup.Host // probes once
 
 	begun sync.Once
-	made  chan struct{} // closed when the following is known
-	// session is nil, and err tells why, if it could not be made; guard is nil, and err
-	// tells why, if it could not be started.
+	made  chan struct{} // closed when the next fields are set
+	// session is nil if it could not be made, guard is nil if it could not be started; err says why.
 	session *cgroup.Session
 	guard   *cgroup.Guard
 	err     error
-	exposed error // why this process is not out of others' reach
+	exposed error // why other processes can reach this one's memory
 
 	taken     bool        // by a run, which removes the session
-	abandoned atomic.Bool // something of it never ended, and this process leaves it to the guard
+	abandoned atomic.Bool // something did not end and is left to the guard
 }
 
-// Contain prepares what holds the processes of spec's command together, for which it needs
-// no recorder yet: it probes the host in the background, and opens the host's observer, if
-// that is in place. opt is what Run will be given, with this as Contained. Close it.
+// Contain prepares what keeps the processes of spec's command together, and needs no recorder for it: it probes the
+// host in the background, and opens the host's shared observer if there is one. opt is what Run will get, with
+// Contained set to the result. The caller must Close the result.
 func Contain(spec *Spec, opt Options) *Contained {
 	with, _, err := spec.withPolicy(opt)
 	if err != nil {
-		return newContained(spec, opt, cgroup.Probe, false) // Run refuses it
+		return newContained(spec, opt, cgroup.Probe, false) // Run will refuse it
 	}
-	c := newContained(with, opt, cgroup.ProbeForSession, !with.Containers) // which the engine has a say in
+	c := newContained(with, opt, cgroup.ProbeForSession, !with.Containers) // an engine decides where containers are
 	if with.usesBPF() {
 		kernel.PreloadIfPinned(int(with.KernelBuffer))
 	}
@@ -380,9 +375,9 @@ func Contain(spec *Spec, opt Options) *Contained {
 	return c
 }
 
-// Begin makes the session and its guard in the background. Without it, the run makes them.
-// A caller whose recorder takes the run's id calls it after that: of several runs of one
-// id at once, the one that has the recorder then gets the session too.
+// Begin makes the session and its guard in the background. Otherwise Run makes them. A caller whose recorder reserves
+// the run id calls Begin after that, so that of several runs with one id, the one that has the recorder also gets the
+// session.
 func (c *Contained) Begin() {
 	if c.early {
 		go c.begin(false)
@@ -409,8 +404,8 @@ func newContained(spec *Spec, opt Options, probe func() *cgroup.Host, early bool
 	return c
 }
 
-// begin makes everything, unless that has begun, and waits until it is made. With slice,
-// the session is where systemd makes cgroups.
+// begin makes the session and the guard, unless another call does, and waits for them. slice means that systemd makes
+// the session's cgroup.
 func (c *Contained) begin(slice bool) {
 	c.begun.Do(func() {
 		defer close(c.made)
@@ -422,7 +417,7 @@ func (c *Contained) begin(slice bool) {
 		if c.guard, c.err = c.session.Guard(c.terminal); c.err != nil || !c.observed {
 			return
 		}
-		// From here on, whatever we are killed at: the observer is being loaded already.
+		// From here on, a kill at any time must be covered: the observer may be loading already.
 		if argv := kernel.Afterwards(); len(argv) > 0 {
 			c.guard.Then(argv...)
 		}
@@ -430,7 +425,7 @@ func (c *Contained) begin(slice bool) {
 	<-c.made
 }
 
-// take makes everything for a run, which removes the session at its end.
+// take makes everything for a run, which removes the session when it ends.
 func (c *Contained) take(slice bool) {
 	c.taken = true
 	c.begin(slice)
@@ -439,14 +434,14 @@ func (c *Contained) take(slice bool) {
 // abandon leaves to the guard what does not end.
 func (c *Contained) abandon() { c.abandoned.Store(true) }
 
-// kill ends every process of the session, whatever state it is in. It is safe for concurrent use.
+// kill kills every process of the session, in whatever state it is. It is safe for concurrent use.
 func (c *Contained) kill() {
 	if c.isMade() && c.session != nil {
 		_ = c.session.Kill()
 	}
 }
 
-// left names the processes of the session that are alive.
+// left names the session's live processes.
 func (c *Contained) left() string {
 	if !c.isMade() || c.session == nil {
 		return ""
@@ -464,12 +459,12 @@ func (c *Contained) isMade() bool {
 	}
 }
 
-// Close removes what no run has taken. Nothing else may use it then.
+// Close removes what no run has taken. The Contained must not be used any more.
 func (c *Contained) Close() {
 	if c.abandoned.Load() {
 		return
 	}
-	c.begun.Do(func() { close(c.made) }) // nothing is made any more
+	c.begun.Do(func() { close(c.made) }) // nothing will be made any more
 	<-c.made
 	c.host().Tidy()
 	if c.taken {
@@ -499,8 +494,7 @@ func named(session *cgroup.Session, procs []cgroup.Proc) []schema.Leftover {
 	return list
 }
 
-// inContainer is the id of the container that a process of the session is in. It is empty
-// if the process is in none.
+// inContainer returns the id of the container that a process of the session is in, or empty.
 func inContainer(s *cgroup.Session, pid int) string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -523,7 +517,7 @@ func inContainer(s *cgroup.Session, pid int) string {
 
 const remedyProc = "mount -t proc proc /proc in the pid namespace (unshare --mount-proc, bwrap --proc /proc)"
 
-// hostReasons are the cgroup package's reasons in the bundle's form.
+// hostReasons are the cgroup package's reasons in the form of the bundle.
 func hostReasons(host *cgroup.Host) []schema.Reason {
 	var reasons []schema.Reason
 	for _, why := range host.Reasons() {
@@ -534,7 +528,21 @@ func hostReasons(host *cgroup.Host) []schema.Reason {
 	return reasons
 }
 
-// caveat is the reason of a controller that is available, but not as it should be.
+// cgroupRemedy returns how to make cgroups possible in this place if code says that none can be created, and general
+// otherwise.
+func cgroupRemedy(code, general string) string {
+	switch p := place.Here(); code {
+	case "cgroup_not_mounted":
+		if p.Contained() {
+			return p.Cgroups()
+		}
+	case "cgroup2_not_writable", "cgroup_v1_not_writable":
+		return p.Cgroups()
+	}
+	return general
+}
+
+// caveat is the reason for a controller that is available but limited.
 func caveat(c cgroup.Controller) schema.Reason {
 	return schema.Reason{Subject: "limits", Code: "unit_not_delegated", Message: c.Reason, Remedy: c.Remedy}
 }

@@ -27,40 +27,47 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// contractPart is the outcome contract of a run. It has three moments: it is read before anything is started,
-// it has a baseline before the command, and its checks run after that, while the session and the
-// observer still live. close records the verdict, when it is known what the checks were exposed to.
-// Without a contract it does nothing.
+// contractPart is the outcome contract of a run. It is read before anything starts. Its baseline is evaluated before
+// the command, and its checks run after it, while the session and the observer still exist. close records the
+// verdict, when it is known what could have changed the checks' results. Without a contract it does nothing.
 type contractPart struct {
 	log       *evidence.Log
-	file      string // empty without a contract
+	file      string // empty: there is no contract
 	baseline  bool
 	dir       func() (string, error) // the run's working directory
 	temp      string
 	onSettled func(*schema.Contract) // may be nil
-	kernel    watcher
+	kernel    checkWitness
 
-	*checks // the executor of the checks
+	*checks // runs the checks
 
-	gate        *contract.Gate   // nil until it is read
-	evaluating  atomic.Bool      // the baseline
-	doc         *schema.Contract // nil until it is settled
-	interrupted bool             // the evaluation was ended early
-	watched     int              // how many processes were alive when it began
-	err         error            // the last failure to record contract.json
+	gate        *contract.Gate   // nil until the contract is read
+	evaluating  atomic.Bool      // the baseline is being evaluated
+	doc         *schema.Contract // nil until there is a verdict
+	interrupted bool             // the evaluation was cut short
+	watched     int              // processes of the agent that were alive before the checks
+	err         error            // the last error of recording contract.json
 }
 
-// watcher is who sees what happens while checks run.
-type watcher interface {
+// checkWitness observes what happens while checks run.
+type checkWitness interface {
 	// atLarge is how many processes of the agent are alive.
 	atLarge() int
-	// standing is asked once the observation has ended.
-	standing() standing
+	// exposure is called once the observation has ended.
+	exposure() exposure
 }
 
-// newContract makes the contract of a run. marked tells the kernel layer which cgroups are checks'.
-func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, marked *layer.Checks, room room,
-	outlive func(dir string), kernel watcher,
+// exposure is what could have changed the results of checks while they ran.
+type exposure struct {
+	escaped  uint64     // tasks that were moved out of the session
+	complete bool       // the kernel layer is
+	tampered string     // how the evidence was tampered with; empty: it was not
+	touched  *influence // files of the command that checks read
+}
+
+// newContract makes the contract of a run. marked gets the cgroups of checks, for the kernel layer.
+func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, marked *layer.Checks, in checkEnclosure,
+	outlive func(dir string), kernel checkWitness,
 ) *contractPart {
 	onCheck := opt.OnCheck
 	if onCheck == nil {
@@ -70,13 +77,13 @@ func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, mar
 		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir,
 		onSettled: opt.OnContract, kernel: kernel,
 		checks: &checks{
-			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, room: room, held: opt.Contained,
+			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, enclosure: in, held: opt.Contained,
 			strict: newStrictChecks(spec, outlive), marked: marked, onCheck: onCheck,
 		},
 	}
 }
 
-// read reads the contract, so that a bad one starts nothing.
+// read reads the contract before anything starts, so that a run with a bad contract does not start.
 func (p *contractPart) read(context.Context) error {
 	if p.file == "" {
 		return nil
@@ -104,16 +111,16 @@ func (p *contractPart) read(context.Context) error {
 	return nil
 }
 
-// killed is the reason in contract.json of a run that was killed.
-const killed = "the runner ended before the contract was evaluated"
+// reasonKilled is the reason in contract.json if the runner is killed.
+const reasonKilled = "the runner ended before the contract was evaluated"
 
 func (p *contractPart) pending() *schema.Contract {
-	doc := p.gate.Pending(killed)
+	doc := p.gate.Pending(reasonKilled)
 	doc.StrictChecks = p.strict != nil
 	return doc
 }
 
-// hear passes a signal on to the check of the baseline that runs. It reports whether one may run.
+// hear passes a signal on to the running check of the baseline. It reports whether the baseline is being evaluated.
 func (p *contractPart) hear(sig os.Signal) bool {
 	if !p.evaluating.Load() {
 		return false
@@ -122,8 +129,8 @@ func (p *contractPart) hear(sig os.Signal) bool {
 	return true
 }
 
-// takeBaseline notes the state of the protected paths and evaluates the baseline. The end of
-// ctx ends the evaluation.
+// takeBaseline records the state of the protected paths and evaluates the baseline. The end of ctx ends the
+// evaluation.
 func (p *contractPart) takeBaseline(ctx context.Context) error {
 	if p.gate == nil {
 		return nil
@@ -133,7 +140,7 @@ func (p *contractPart) takeBaseline(ctx context.Context) error {
 	p.evaluating.Store(false)
 	p.checks.baselineEnded()
 	if p.baseline && err == nil {
-		_ = p.log.Put(schema.ContractPath, p.pending()) // the one before it says no less
+		_ = p.log.Put(schema.ContractPath, p.pending()) // an error leaves the earlier document, which says as much
 	}
 	var end *interruption
 	switch {
@@ -146,9 +153,9 @@ func (p *contractPart) takeBaseline(ctx context.Context) error {
 	return nil
 }
 
-// check runs the checks once nothing of the command is left, unless the run was cancelled or processes of it
-// survived.
-func (p *contractPart) check(ctx context.Context, e ended) {
+// check runs the checks once every process of the command has ended. It does nothing if the run was cancelled or
+// processes survived.
+func (p *contractPart) check(ctx context.Context, e commandEnd) {
 	if p.gate == nil {
 		return
 	}
@@ -168,7 +175,7 @@ func (p *contractPart) check(ctx context.Context, e ended) {
 	}
 }
 
-// close records the verdict. Without one the command never ran.
+// close records the verdict. Without a verdict the command never ran.
 func (p *contractPart) close(res *schema.Result) error {
 	if p.gate == nil {
 		return nil
@@ -179,13 +186,13 @@ func (p *contractPart) close(res *schema.Result) error {
 		p.doc, _ = p.gate.Settle(context.Background(), "the agent never ran: "+res.Error.Message)
 	}
 	p.doc.StrictChecks = p.strict != nil
-	if u := p.room.checkUser(p.as); u != nil {
+	if u := p.enclosure.checkUser(p.as); u != nil {
 		p.doc.ChecksUID = &u.UID
 	}
 	if p.interrupted && (res.Outcome == schema.OutcomeExited || res.Outcome == schema.OutcomeSignaled) {
 		res.Outcome = schema.OutcomeCancelled
 	}
-	p.weigh(p.kernel.standing())
+	p.weigh(p.kernel.exposure())
 	p.record(res)
 	if p.onSettled != nil {
 		p.onSettled(p.doc)
@@ -193,9 +200,9 @@ func (p *contractPart) close(res *schema.Result) error {
 	return p.err
 }
 
-// weigh adds to the verdict what the checks were exposed to.
-func (p *contractPart) weigh(seen standing) {
-	if n := seen.escaped; n > 0 { // what is moved out of the session is not ended with the command
+// weigh adds to the verdict what could have changed the checks' results.
+func (p *contractPart) weigh(seen exposure) {
+	if n := seen.escaped; n > 0 { // they may still be alive
 		p.doc.Reasons = append(p.doc.Reasons,
 			fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran",
 				n))
@@ -216,8 +223,8 @@ func (p *contractPart) weigh(seen standing) {
 	}
 }
 
-// record writes contract.json, on a full disk without the ends of the outputs.
-// Where even that fails, the one that was written first stands.
+// record writes contract.json. On a full disk it leaves out the ends of the outputs. If even that fails, the first
+// contract.json stays.
 func (p *contractPart) record(res *schema.Result) {
 	pending := p.err == nil
 	res.Contract, res.Checks, res.ContractReasons = &p.doc.Verdict, p.doc.Summaries(), p.doc.Reasons
@@ -239,40 +246,40 @@ func (p *contractPart) record(res *schema.Result) {
 	}
 }
 
-// room is where checks run.
-type room interface {
-	// permit returns why the policy does not let a check run.
+// checkEnclosure is what checks need of the enclosure.
+type checkEnclosure interface {
+	// permit returns why the policy does not allow a check, or nil.
 	permit(command string) error
-	// checkGroup makes a cgroup for a check, and the group to start it through. as is who the command became, and
-	// fresh the directory of a strict check.
+	// checkGroup makes a cgroup for a check, and the group to start it in. as is the user that the command became,
+	// and fresh is the directory of a strict check.
 	checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string) (*cgroup.Group, contract.Group, error)
-	// checkUser is who checks run as; nil is the user of the runner.
+	// checkUser is the user of the checks; nil is the runner's.
 	checkUser(as *sandbox.User) *sandbox.User
 }
 
-// checks runs the checks of a contract, each in a cgroup of its own of the run's session, with the
-// agent's environment and under its limits. They do not get the variables that tell an agent where to
-// report (its logs, the socket for its tool calls).
+// checks runs the checks of a contract, each in a cgroup of its own in the run's session, with the agent's
+// environment and limits. They do not get the variables that say where to report: the logs, and the socket for tool
+// calls.
 type checks struct {
-	log     *evidence.Log
-	env     []string
-	signals *inbox
-	grace   time.Duration
-	room    room
-	held    interface{ kill() } // every process of the run
-	strict  *strictChecks       // nil where checks are not strict
-	marked  *layer.Checks
-	onCheck func(name string, ended bool)
-	dir     string
-	as      *sandbox.User // who the command became
+	log       *evidence.Log
+	env       []string
+	signals   *inbox
+	grace     time.Duration
+	enclosure checkEnclosure
+	held      interface{ kill() } // kills every process of the run
+	strict    *strictChecks       // nil if checks are not strict
+	marked    *layer.Checks
+	onCheck   func(name string, ended bool)
+	dir       string
+	as        *sandbox.User // the user that the command became
 
-	mu       sync.Mutex // below: shared with the goroutine that evaluates
+	mu       sync.Mutex // shared with the evaluating goroutine: guards what follows
 	phase    contract.Phase
-	group    *cgroup.Group // of the check that runs; nil between checks
-	signaled string        // the signal that it was sent
+	group    *cgroup.Group // of the running check; nil between checks
+	signaled string        // the signal that was sent to it
 }
 
-// begin sets where checks run, and whether those of the baseline come first.
+// begin sets the checks' working directory, and whether a baseline comes first.
 func (c *checks) begin(dir string, baseline bool) {
 	if c.dir, c.phase = dir, contract.Final; baseline {
 		c.phase = contract.Baseline
@@ -281,7 +288,7 @@ func (c *checks) begin(dir string, baseline bool) {
 
 func (c *checks) baselineEnded() { c.phase = contract.Final }
 
-// runAs has the checks run as who the command became.
+// runAs makes checks run as the user that the command became.
 func (c *checks) runAs(as *sandbox.User) { c.as = as }
 
 func (c *checks) started(phase contract.Phase, check contract.Check) {
@@ -303,7 +310,7 @@ func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.
 	c.log.Event(e)
 }
 
-// eventTail is how many bytes of a check's output an event has; contract.json has more.
+// eventTail is how many bytes of a check's output an event has. contract.json has more.
 const eventTail = 1024
 
 func tail(s string) string {
@@ -313,27 +320,27 @@ func tail(s string) string {
 	return strings.ToValidUTF8(s[len(s)-eventTail:], "")
 }
 
-// Run runs one check; it implements [contract.Executor]. A check that the policy
-// denies, or that a signal of the user's cut off, has not failed: it could not run.
+// Run runs one check; it implements [contract.Executor]. A check that the policy denies, or that a signal of the user
+// interrupts, counts as not run rather than failed.
 func (c *checks) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
-	if err := c.room.permit(check.Command); err != nil {
+	if err := c.enclosure.permit(check.Command); err != nil {
 		return contract.ExitStatus{}, err
 	}
 	env, fresh := c.env, ""
 	if c.strict != nil {
-		own, err := c.strict.open(check, c.room.checkUser(c.as))
+		own, err := c.strict.open(check, c.enclosure.checkUser(c.as))
 		if err != nil {
 			return contract.ExitStatus{}, err
 		}
 		defer c.strict.close(own.dir)
-		if c.phase == contract.Baseline { // nothing of the command's can be in it
+		if c.phase == contract.Baseline { // the command has not run yet
 			defer c.strict.keep(own)
 		}
 		env, fresh = own.env, own.dir
 	}
 	var id uint64
 	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {
-		group, through, err := c.room.checkGroup(ctx, name, c.as, fresh)
+		group, through, err := c.enclosure.checkGroup(ctx, name, c.as, fresh)
 		if err != nil {
 			return nil, err
 		}
@@ -363,9 +370,8 @@ func (c *checks) leave() (signaled string) {
 	return c.signaled
 }
 
-// attended runs f, and passes on the signals that come meanwhile. The error is f's, or an
-// *interruption that ended it: the end of ctx, the grace after a SIGTERM, or a second SIGINT or
-// SIGTERM.
+// attended runs f, and passes on signals that arrive meanwhile. It returns f's error, or the *interruption that ended
+// f: the end of ctx, the grace after a SIGTERM, or a second SIGINT or SIGTERM.
 func (c *checks) attended(ctx context.Context, f func(context.Context) error) error {
 	done, late := ctx.Done(), c.signals.late()
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -395,7 +401,7 @@ func (c *checks) attended(ctx context.Context, f func(context.Context) error) er
 			if !set {
 				late = c.signals.late()
 			}
-		case <-kill: // a check that is frozen while it starts knows no context
+		case <-kill: // a check that is frozen while it starts does not notice the end of the context
 			c.held.kill()
 			kill = time.After(killInterval)
 		}
@@ -405,9 +411,8 @@ func (c *checks) attended(ctx context.Context, f func(context.Context) error) er
 	}
 }
 
-// signal passes on a signal that we got to the check that runs. Signals that
-// are an agent's own affair, such as SIGUSR1, come too late for it and mean
-// nothing to a check.
+// signal passes a signal on to the running check. Signals with a meaning of the agent's own, such as SIGUSR1, are not
+// passed on.
 func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
 	sig := s.(syscall.Signal)
 	c.mu.Lock()
@@ -439,30 +444,29 @@ func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
 	c.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: c.signaled})
 }
 
-// strictChecks gives each check of a contract directories of its own, so that nothing which the
-// command left decides its result. They are empty at its start, but for what checks of earlier
-// baselines left in their tools' caches.
+// strictChecks gives each check of a contract directories of its own, so that no file which the command left decides
+// its result. They are empty at first, except for the caches that checks of earlier baselines left.
 type strictChecks struct {
-	env      []string         // what is clean of the run's environment
-	outlive  func(dir string) // removes it if we cannot
-	contract string           // the contract's file
+	env      []string         // the run's variables that strict checks keep
+	outlive  func(dir string) // removes a directory if the runner is killed
+	contract string           // its path
 	cache    *checkcache.Cache
-	root     string // of all checks; empty before the first
+	root     string // has the directories of all checks; empty before the first check
 }
 
-// strictCheck is what a check has of its own.
+// strictCheck is what one check has of its own.
 type strictCheck struct {
 	dir    string
 	env    []string
-	key    string // of its entry in the cache
-	loaded int    // how many files came from there
+	key    string // of its cache entry
+	loaded int    // files that came from the cache
 }
 
-// inherited are the variables of our environment that a strict check gets. Those with
-// an underscore at the end stand for all that begin so.
+// inherited are the variables of the runner's environment that a strict check gets. A name that ends with an
+// underscore is a prefix.
 var inherited = []string{"PATH", "LANG", "LANGUAGE", "LC_", "TZ", "USER", "LOGNAME", "SHELL", envRunID}
 
-// newStrictChecks is nil unless the spec asks for strict checks.
+// newStrictChecks returns nil unless the spec asks for strict checks.
 func newStrictChecks(spec *Spec, outlive func(dir string)) *strictChecks {
 	if !spec.StrictChecks {
 		return nil
@@ -481,12 +485,12 @@ func newStrictChecks(spec *Spec, outlive func(dir string)) *strictChecks {
 	return s
 }
 
-// cacheDir is the directory of a check in which its tools keep their caches.
+// cacheDir is the name of the directory for tools' caches.
 const cacheDir = "cache"
 
-// directories are the variables that name one, below that of a check. Tools which
-// keep a cache beside the sources are told to keep it there.
-var directories = []struct{ variable, dir string }{
+// checkDirectories are variables that name directories of a check, and their paths below the check's directory.
+// They also move caches that tools keep beside the sources.
+var checkDirectories = []struct{ variable, dir string }{
 	{"HOME", "home"},
 	{"XDG_CONFIG_HOME", "config"}, {"XDG_CACHE_HOME", cacheDir}, {"XDG_DATA_HOME", "data"}, {"XDG_STATE_HOME", "state"},
 	{"XDG_RUNTIME_DIR", "runtime"},
@@ -495,7 +499,7 @@ var directories = []struct{ variable, dir string }{
 	{"npm_config_cache", "cache/npm"},
 }
 
-// open makes the directories of a check that runs as u, and the environment that names them.
+// open makes the directories of a check that runs as u, and returns the environment that names them.
 func (s *strictChecks) open(check contract.Check, u *sandbox.User) (_ strictCheck, err error) {
 	dir, env, uid, gid := "", []string(nil), -1, -1
 	if u != nil {
@@ -507,7 +511,7 @@ func (s *strictChecks) open(check contract.Check, u *sandbox.User) (_ strictChec
 			return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
 		}
 		s.root = root
-		s.outlive(filepath.Join(root, "of")) // and then root
+		s.outlive(filepath.Join(root, "of")) // removes the directory, then root
 		err = errors.Join(os.Mkdir(filepath.Join(root, "of"), 0o711), os.Chmod(root, 0o711))
 		if err != nil {
 			return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
@@ -520,9 +524,9 @@ func (s *strictChecks) open(check contract.Check, u *sandbox.User) (_ strictChec
 		return strictCheck{}, fmt.Errorf("make directories for it: %w", err)
 	}
 	own := map[string]string{}
-	for _, d := range directories {
+	for _, d := range checkDirectories {
 		own[d.variable] = filepath.Join(dir, d.dir)
-		if !strings.Contains(d.dir, "/") { // the others are their tools' to make
+		if !strings.Contains(d.dir, "/") { // tools make the others themselves
 			err = errors.Join(err, mkdirFor(own[d.variable], uid, gid))
 		}
 	}
@@ -535,7 +539,7 @@ func (s *strictChecks) open(check contract.Check, u *sandbox.User) (_ strictChec
 			env = append(env, kv)
 		}
 	}
-	for _, d := range directories {
+	for _, d := range checkDirectories {
 		env = append(env, d.variable+"="+own[d.variable])
 	}
 	made := strictCheck{dir: dir, env: env, key: checkcache.Key(s.contract, check.Name, check.Command, uid)}
@@ -553,13 +557,12 @@ func mkdirFor(dir string, uid, gid int) error {
 	return os.Chown(dir, uid, gid)
 }
 
-// keep keeps the cache of a check that has ended for the next ones. Without it they are slower.
+// keep saves the cache of a check that has ended for later checks. On failure, they are only slower.
 func (s *strictChecks) keep(own strictCheck) {
 	_ = s.cache.Store(own.key, filepath.Join(own.dir, cacheDir), own.loaded, s.outlive)
 }
 
-// close removes a check's directory. A tool may have made directories there that
-// nobody can write, as Go's module cache has.
+// close removes a check's directory. Tools may have made read-only directories there, such as Go's module cache.
 func (s *strictChecks) close(dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
@@ -578,14 +581,14 @@ func (s *strictChecks) close(dir string) {
 	_ = os.RemoveAll(dir)
 }
 
-// end removes what is left when no check will come.
+// end removes what is left when no more checks will run.
 func (s *strictChecks) end() {
 	if s != nil && s.root != "" {
 		s.close(s.root)
 	}
 }
 
-// covers reports whether a strict check saw a directory of its own where path is.
+// covers reports whether a strict check saw its own directory in place of path.
 func (s *strictChecks) covers(path, workdir string) bool {
 	for _, dir := range sandbox.Temporary {
 		if rest, in := strings.CutPrefix(path, dir+"/"); in {
@@ -596,13 +599,13 @@ func (s *strictChecks) covers(path, workdir string) bool {
 	return false
 }
 
-// decisive reports whether a kind of influence turns a strict check.
+// decisive reports whether a strict check proves nothing after an influence of this kind.
 func decisive(kind string) bool {
 	return kind == schema.InfluenceConfiguration || kind == schema.InfluenceCache
 }
 
-// StrictExecutor runs checks of a contract without a run, as [Spec.StrictChecks] has
-// them run. It is not safe for concurrent use.
+// StrictExecutor runs checks of a contract without a run, as [Spec.StrictChecks] makes a run do it. It is not safe
+// for concurrent use.
 type StrictExecutor struct {
 	dir     string
 	session *cgroup.Session
@@ -611,9 +614,8 @@ type StrictExecutor struct {
 	checks  *strictChecks
 }
 
-// NewStrictExecutor is for checks in the working directory of spec, with its variables
-// and groups of session. The guard removes the checks' directories if we are killed. away
-// may be nil.
+// NewStrictExecutor runs checks in the working directory of spec, with its variables, in groups of session. The guard
+// removes the checks' directories if this process is killed. away may be nil.
 func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard, away *sandbox.Away) (*StrictExecutor,
 	error) {
 	strict := *spec
@@ -652,5 +654,5 @@ func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index in
 	}}.Run(ctx, check, index, out)
 }
 
-// Close removes what is left of the checks' directories.
+// Close removes the checks' directories.
 func (e *StrictExecutor) Close() { e.checks.end() }

@@ -2,13 +2,14 @@ package runner
 
 import "fmt"
 
-// ownDescriptors is how many descriptors a run needs beside its kernel layer: spool, streams, cgroups, guard, sockets.
+// ownDescriptors is how many descriptors a run needs without the kernel layer: spool, streams, cgroups, guard,
+// sockets.
 const ownDescriptors = 64
 
-// DescriptorError is the error of what would need more file descriptors than this process can open.
+// DescriptorError means that this process may not open as many descriptors as are needed.
 type DescriptorError struct {
 	Need, Open, Limit int
-	Kernel            bool // a kernel layer is part of what needs them
+	Kernel            bool // the need includes a kernel layer's
 }
 
 func (e *DescriptorError) Error() string {

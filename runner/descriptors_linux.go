@@ -8,9 +8,9 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// CheckDescriptors returns a [DescriptorError] if this process cannot open as many files as a run
-// needs, with or without
-// a kernel layer. Go has raised the soft limit to the hard one; a command gets the soft limit back.
+// CheckDescriptors returns a [DescriptorError] if this process cannot open as many descriptors as a run needs, with
+// or without a kernel layer. Go has raised this process's soft limit to the hard limit; the command gets the original
+// soft limit.
 func CheckDescriptors(withKernel bool) error {
 	e := &DescriptorError{Need: ownDescriptors, Kernel: withKernel}
 	if withKernel {
@@ -23,7 +23,7 @@ func CheckDescriptors(withKernel bool) error {
 	e.Limit = int(limit.Cur)
 	open, err := os.ReadDir("/proc/self/fd")
 	if err == nil {
-		e.Open = len(open) - 1 // without the directory's own
+		e.Open = len(open) - 1 // not the one of the directory itself
 	}
 	if e.Open+e.Need > e.Limit {
 		return e

@@ -11,36 +11,36 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Diagnosis is what this host offers to runs, and what would fix the rest.
+// Diagnosis is what runs on this host can use, and how to fix the rest.
 type Diagnosis struct {
-	// Works reports whether a run would work at all, in however degraded a form.
+	// Works reports whether a run works at all, even if degraded.
 	Works    bool      `json:"works"`
 	Platform string    `json:"platform"`
 	Place    Place     `json:"place"`
 	Findings []Finding `json:"findings"`
-	// Fixes are the causes of all that is not ok, each with its remedy once.
+	// Fixes are the causes of everything that is not ok, each remedy once.
 	Fixes []Fix `json:"fixes,omitempty"`
 }
 
-// Place is where this process runs, and String names it in words.
+// Place is where this process runs. String describes it.
 type Place = place.Place
 
-// SeccompProfile is a profile for Docker and Podman that remedies name.
+// SeccompProfile is the profile for Docker and Podman that remedies name.
 func SeccompProfile() []byte { return place.Seccomp }
 
-// Fix is a cause for which something is not ok, and the remedy.
+// Fix is a cause of findings that are not ok, and its remedy.
 type Fix struct {
-	// Codes are the reasons' codes, in the order of the findings.
+	// Codes are the reason codes, in the order of the findings.
 	Codes []string `json:"codes"`
-	// Findings are what it concerns, as subject/name.
+	// Findings are the affected findings, as subject/name.
 	Findings []string `json:"findings"`
-	// Message is the first of each code, joined.
+	// Message has the first message of each code.
 	Message string `json:"message"`
 	// Remedy is empty if none is known.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Finding is one thing that a run can make use of.
+// Finding is one feature that a run can use.
 type Finding struct {
 	// Subject groups findings: run, cgroup, limits, terminal, kernel.
 	Subject string `json:"subject"`
@@ -48,9 +48,9 @@ type Finding struct {
 	// State is ok, degraded or missing.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Reasons say why it is not ok, and what would fix that.
+	// Reasons say why it is not ok, and how to fix it.
 	Reasons []schema.Reason `json:"reasons,omitempty"`
-	// Hooks are the kernel hooks of the eBPF observer, and whether a run has them.
+	// Hooks are the eBPF observer's kernel hooks, and whether a run gets them.
 	Hooks []HookFinding `json:"hooks,omitempty"`
 }
 
@@ -58,7 +58,7 @@ type Finding struct {
 type HookFinding struct {
 	Name     string `json:"name"`
 	Attached bool   `json:"attached"`
-	// Detail says why it is not attached.
+	// Detail says why the hook is not attached.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -69,7 +69,7 @@ const (
 	StateMissing  = "missing"
 )
 
-// fixes puts together the reasons that have one remedy.
+// fixes groups reasons that have the same remedy.
 func fixes(findings []Finding) []Fix {
 	var all []Fix
 	for _, f := range findings {
@@ -101,15 +101,15 @@ func appendNew(list []string, s string) []string {
 	return append(list, s)
 }
 
-// What CheckHost finds.
+// Errors of CheckHost.
 var (
-	// ErrPlatform is also what Run returns where runs cannot be contained.
+	// ErrPlatform is also returned by Run where runs are impossible.
 	ErrPlatform = errors.New("assay-run runs commands on Linux only; verify, inspect, events and recover work here")
 	ErrNoProc   = errors.New("/proc is not mounted here, and every run needs it")
 )
 
-// CheckHost returns why no run is possible here, whatever the run is: ErrPlatform,
-// ErrNoProc or nil. Diagnose tells more, and takes longer.
+// CheckHost returns why no run is possible on this host, whatever its spec: ErrPlatform, ErrNoProc or nil. Diagnose
+// says more, and takes longer.
 func CheckHost() error { return checkHost(runtime.GOOS, "/proc") }
 
 func checkHost(goos, proc string) error {

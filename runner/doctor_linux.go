@@ -20,9 +20,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Diagnose tries what a run needs: a spool directory, a session cgroup, each
-// limit, a pseudo-terminal, the kernel layer. An empty spoolDir means that
-// none could be determined. It leaves nothing behind.
+// Diagnose tries what a run needs: a spool directory, a session cgroup, each limit, a pseudo-terminal, the kernel
+// layer. spoolDir is empty if none could be determined. Diagnose leaves nothing behind.
 func Diagnose(spoolDir string) Diagnosis {
 	host := cgroup.Probe()
 	spool := diagnoseSpool(spoolDir)
@@ -50,7 +49,7 @@ func diagnoseSpool(dir string) Finding {
 			"no home directory"))
 	}
 	at := dir
-	for { // the nearest directory that exists is the one that must be writable
+	for { // the nearest existing directory must be writable
 		info, err := os.Stat(at)
 		if err == nil && info.IsDir() {
 			break
@@ -86,19 +85,6 @@ func diagnoseCgroup(host *cgroup.Host) Finding {
 	return f
 }
 
-// cgroupRemedy is this place's remedy where no cgroup can be created, and otherwise general.
-func cgroupRemedy(code, general string) string {
-	switch p := place.Here(); code {
-	case "cgroup_not_mounted":
-		if p.Contained() {
-			return p.Cgroups()
-		}
-	case "cgroup2_not_writable", "cgroup_v1_not_writable":
-		return p.Cgroups()
-	}
-	return general
-}
-
 func diagnoseLimits(host *cgroup.Host) []Finding {
 	var findings []Finding
 	for _, c := range host.Controllers() {
@@ -132,7 +118,7 @@ func diagnoseTerminal() Finding {
 	return f
 }
 
-// diagnoseKernel observes a session in which nothing runs, as a run would.
+// diagnoseKernel observes an empty session, as a run would.
 func diagnoseKernel(host *cgroup.Host) Finding {
 	hooks, forged, err := tryObserver(host)
 	f := Finding{Subject: "kernel", Name: "ebpf", State: StateOK, Detail: "tracepoint tier"}
@@ -163,8 +149,7 @@ func diagnoseKernel(host *cgroup.Host) Finding {
 	return f
 }
 
-// diagnoseNotify tries seccomp notification, and says when a run uses it. instead means
-// that this host has no eBPF.
+// diagnoseNotify tries seccomp notification, and says when a run uses it. instead means that this host has no eBPF.
 func diagnoseNotify(instead bool) Finding {
 	f := Finding{Subject: "kernel", Name: "notify", State: StateOK,
 		Detail: "sees attempts, not results; used with --kernel notify"}
@@ -183,9 +168,8 @@ func diagnoseNotify(instead bool) Finding {
 	return f
 }
 
-// tryObserver says of each hook whether a run would have it. forged is how the observer
-// that a run would share differs from what this build would load; the error is why a run
-// would have no kernel layer at all.
+// tryObserver returns for each hook whether a run would have it. forged is how the shared observer differs from this
+// build's. The error is why a run would have no kernel layer.
 func tryObserver(host *cgroup.Host) (_ []kernel.HookStatus, forged string, err error) {
 	session, err := host.NewSession(New().RunID, cgroup.Limits{})
 	if err != nil {
@@ -198,7 +182,7 @@ func tryObserver(host *cgroup.Host) (_ []kernel.HookStatus, forged string, err e
 	if err != nil {
 		hooks, _ := kernel.Probe()
 		for i := range hooks {
-			hooks[i].Attached = false // in a run none is
+			hooks[i].Attached = false // a run would have none
 		}
 		return hooks, "", noRoom(host, err)
 	}
@@ -234,7 +218,7 @@ func kernelReasons(err error) []schema.Reason {
 	return reasons
 }
 
-// diagnoseSandbox builds every layer once, for a process that then ends.
+// diagnoseSandbox builds each layer once, for a process that then exits.
 func diagnoseSandbox(host *cgroup.Host) []Finding {
 	dir := ""
 	if session, err := host.NewSession(New().RunID, cgroup.Limits{}); err == nil {

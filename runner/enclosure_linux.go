@@ -13,8 +13,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// enclosure is what is around the command: the containment keeps its processes together, the confinement is its
-// sandbox, and its containers are put into the run.
+// enclosure surrounds the command: the containment keeps its processes together, the confinement is its sandbox, and
+// containers puts the containers that it starts into the run.
 type enclosure struct {
 	*containment
 	*confinement
@@ -26,7 +26,7 @@ func newEnclosure(log *evidence.Log, opt Options, spec *Spec) *enclosure {
 	return &enclosure{session, inside, newContainers(log, spec, session, inside)}
 }
 
-// open makes the enclosure, before anything of the run starts in it.
+// open makes the enclosure before anything of the run starts in it.
 func (e *enclosure) open(ctx context.Context) error {
 	return inOrder(ctx,
 		func(ctx context.Context) error { return e.containment.open(ctx, e.bySystemd) },
@@ -35,7 +35,7 @@ func (e *enclosure) open(ctx context.Context) error {
 	)
 }
 
-// shape gives the command its environment.
+// shape sets the command's environment.
 func (e *enclosure) shape(cmd *exec.Cmd, w reporting) error {
 	if err := e.confinement.shape(cmd, e.Path(), w); err != nil {
 		return err
@@ -44,13 +44,13 @@ func (e *enclosure) shape(cmd *exec.Cmd, w reporting) error {
 	return nil
 }
 
-// event looks at a kernel event for what was denied, and for containers.
+// event looks for denials and containers in a kernel event.
 func (e *enclosure) event(_ *kernel.Event, line *schema.KernelEvent) {
 	e.denials.event(line)
 	e.containers.event(line)
 }
 
-// checkGroup makes the cgroup of a contract's check: see [room].
+// checkGroup makes the cgroup of a contract's check: see [checkEnclosure].
 func (e *enclosure) checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string) (
 	*cgroup.Group, contract.Group, error,
 ) {
@@ -67,12 +67,12 @@ func (e *enclosure) checkGroup(ctx context.Context, name string, as *sandbox.Use
 	return group, e.group(group, as), nil
 }
 
-// close ends what serves the command, and begins to remove the session. release ends the rest.
+// close ends the enclosure's helpers, and starts to remove the session. release ends the rest.
 func (e *enclosure) close(res *schema.Result, w reporting) error {
 	return errors.Join(e.containers.close(), e.confinement.close(w), e.containment.close(res))
 }
 
-// health adds what the enclosure has to say of the evidence. observed: there is a kernel layer.
+// health adds the enclosure's reasons. observed means that there is a kernel layer.
 func (e *enclosure) health(h *schema.ObservationHealth, observed bool) {
 	e.containment.health(h)
 	e.confinement.health(h, observed)

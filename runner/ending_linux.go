@@ -17,21 +17,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// killInterval is when what may hold up an opening or a check is killed again.
+// killInterval is the time between kills of processes that hold up a run's start or a check.
 const killInterval = 100 * time.Millisecond
 
-// inbox is where the signals for the run arrive. One goroutine at a time reads
-// it: whoever opens the parts, supervises the command, or attends the checks.
+// inbox receives the signals for the run. One goroutine at a time reads it: the one that opens the parts, supervises
+// the command, or waits for checks.
 type inbox struct {
-	C           <-chan os.Signal // nil: none come
-	early       []os.Signal      // came before the command could get them
-	interrupted bool             // a SIGINT or SIGTERM was passed on: a second one ends the run
-	by          time.Time        // when a SIGTERM ends the run; zero: none came
-	passed      map[string]bool  // the names of those that were passed on to the command
+	C           <-chan os.Signal // nil: no signals
+	early       []os.Signal      // signals that arrived before the command started
+	interrupted bool             // a SIGINT or SIGTERM was passed on; a second one ends the run
+	by          time.Time        // when the run must end after a SIGTERM; zero: none arrived
+	passed      map[string]bool  // names of the signals that were passed on to the command
 }
 
-// interrupt notes a SIGINT or SIGTERM. It reports whether that is the second one, which ends the
-// run at once. The first SIGTERM ends it after the grace.
+// interrupt records a SIGINT or SIGTERM. It reports whether this is the second one, which ends the run at once. The
+// first SIGTERM ends the run after the grace.
 func (in *inbox) interrupt(sig syscall.Signal, grace time.Duration) (second bool) {
 	if in.interrupted {
 		return true
@@ -43,13 +43,13 @@ func (in *inbox) interrupt(sig syscall.Signal, grace time.Duration) (second bool
 	return false
 }
 
-// keep keeps a signal for the command, which does not run yet.
+// keep stores a signal for a command that has not started.
 func (in *inbox) keep(sig os.Signal) { in.early = append(in.early, sig) }
 
-// pass notes that a signal was passed on to the command.
+// pass records that a signal was passed on to the command.
 func (in *inbox) pass(sig syscall.Signal) { in.passed[unix.SignalName(sig)] = true }
 
-// late receives when a SIGTERM ends the run. It is nil if none came.
+// late receives when the run must end after a SIGTERM. It is nil if none arrived.
 func (in *inbox) late() <-chan time.Time {
 	if in.by.IsZero() {
 		return nil
@@ -57,9 +57,9 @@ func (in *inbox) late() <-chan time.Time {
 	return time.After(time.Until(in.by))
 }
 
-// interruption is why something was ended before its time.
+// interruption is why something was ended early.
 type interruption struct {
-	sig     syscall.Signal // 0: no signal was the reason
+	sig     syscall.Signal // 0: not a signal
 	outcome string
 }
 
@@ -93,7 +93,7 @@ func (i *interruption) failure(message string) *runError {
 		ResultError: schema.ResultError{Code: code, Message: message}}
 }
 
-// states keeps the state of a run, and calls on when it changes.
+// states holds the state of a run, and calls on when it changes.
 type states struct {
 	now atomic.Pointer[State]
 	on  func(State) // may be nil
@@ -108,7 +108,7 @@ func (s *states) enter(state State) {
 	}
 }
 
-// namedShort names the first processes of a list for a message.
+// namedShort names the first processes of a list, for a message.
 func namedShort(list []schema.Leftover) string {
 	const most = 8
 	var names []string
@@ -121,9 +121,8 @@ func namedShort(list []schema.Leftover) string {
 	return strings.Join(names, ", ")
 }
 
-// stopSelf stops this process, or with it our whole process group as the
-// terminal's ^Z would have, and returns when it is continued. It uses SIGSTOP
-// because we catch SIGTSTP.
+// stopSelf stops this process, or its whole process group as ^Z in the terminal would, and returns when it is
+// continued. It uses SIGSTOP because assay-run catches SIGTSTP.
 func stopSelf(group bool) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
@@ -133,21 +132,21 @@ func stopSelf(group bool) {
 		pid = 0
 	}
 	_ = unix.Kill(pid, unix.SIGSTOP)
-	<-continued // another thread may take the stop, and this one run on for a while
+	<-continued // the stop may reach this thread with a delay
 }
 
-// ended is how a command ended.
-type ended struct {
+// commandEnd is how a command ended.
+type commandEnd struct {
 	outcome  string
-	survived string        // who is left of it; empty: nobody
-	runsAs   *sandbox.User // who it became; nil: who it was
+	survived string        // processes of it that are still alive; empty: none
+	runsAs   *sandbox.User // the user that it became; nil: it did not change
 }
 
-// runError is a failure of the run itself, as result.json tells it.
+// runError is a failure of the run itself, as result.json has it.
 type runError struct {
 	source  string
 	exit    int
-	outcome string // empty: infra_error
+	outcome string // empty means infra_error
 	schema.ResultError
 }
 
@@ -158,7 +157,7 @@ func sandboxError(code string, err error) *runError {
 		ResultError: schema.ResultError{Code: code, Message: err.Error()}}
 }
 
-// failed puts what kept a run from its end into the result.
+// failed records in the result why a run failed.
 func failed(res *schema.Result, err error) *runError {
 	var failure *runError
 	if !errors.As(err, &failure) {
@@ -172,8 +171,7 @@ func failed(res *schema.Result, err error) *runError {
 	return failure
 }
 
-// bootTime reads CLOCK_BOOTTIME, the one clock that everything in a run is
-// ordered by. It goes on while the machine sleeps.
+// bootTime reads CLOCK_BOOTTIME, the one clock that orders everything in a run. It advances while the machine sleeps.
 func bootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -182,11 +180,11 @@ func bootTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// step is something to do before the command runs. An error keeps the command from starting: a *runError, or
-// what ended ctx.
+// step is an action before the command starts. An error, a *runError or the cause of ctx, keeps the command from
+// starting.
 type step func(ctx context.Context) error
 
-// inOrder does steps until one fails or ctx ends. The end of ctx does not undo the last one.
+// inOrder does steps until one fails or ctx ends. A last step that succeeds is kept even if ctx ended meanwhile.
 func inOrder(ctx context.Context, steps ...step) error {
 	for i, do := range steps {
 		if err := do(ctx); err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Exit codes of assay-run itself. A child may use the same numbers:
-// result.json tells them apart.
+// Exit codes of assay-run itself. A command may exit with the same numbers; result.json tells them apart.
 const (
 	ExitContractFailed       = contract.ExitFailed
 	ExitContractInconclusive = contract.ExitInconclusive
@@ -23,8 +22,7 @@ const (
 	exitSignalBase           = 128
 )
 
-// startFailure sorts an error from starting the command: whose fault it is,
-// what the exit code is, and what the user can do.
+// startFailure classifies an error of starting the command: who is at fault, the exit code, and what the user can do.
 func startFailure(command, dir string, err error) (source string, exit int, e schema.ResultError) {
 	e.Message = fmt.Sprintf("start %q: %v", command, rootCause(err))
 	if info, serr := os.Stat(dir); serr != nil || !info.IsDir() {
@@ -51,7 +49,7 @@ func startFailure(command, dir string, err error) (source string, exit int, e sc
 	return schema.SourceRunner, ExitRunner, e
 }
 
-// rootCause drops the wrapping that only repeats the command's name.
+// rootCause removes wrapping that only repeats the command's name.
 func rootCause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

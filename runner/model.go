@@ -15,43 +15,43 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Model says how the command reaches models.
+// Model configures how the command reaches models.
 type Model struct {
-	// Gateway puts an endpoint of the runner's between the command and the providers of its models. The other
-	// fields need it.
+	// Gateway puts the runner's endpoint between the command and the providers of its models. The other fields need
+	// it.
 	Gateway bool `json:"gateway,omitzero"`
-	// Keys are the files with the providers' keys, by route (see model.Routes), or ModelKeyAgent. A route
-	// that is not in it has the key of the environment.
+	// Keys are files with the providers' keys, by route (see model.Routes), or ModelKeyAgent. The key of other routes
+	// comes from the environment.
 	Keys map[string]string `json:"keys,omitzero"`
-	// Upstreams are the providers' addresses, by route. A route that is not in it has the provider's own.
+	// Upstreams are the providers' addresses, by route. Other routes use the provider's default.
 	Upstreams map[string]string `json:"upstreams,omitzero"`
-	// Bodies is empty, or schema.ModelBodiesNone to keep the digests of bodies alone.
+	// Bodies is empty, or schema.ModelBodiesNone to keep only digests of bodies.
 	Bodies string `json:"bodies,omitzero"`
-	// Budget bounds what the command may ask of models.
+	// Budget limits what the command may ask of models.
 	Budget model.Budget `json:"budget,omitzero"`
-	// Prices is a file with what models cost; empty: it is not known.
+	// Prices is a price list file; empty: costs are unknown.
 	Prices string `json:"prices,omitzero"`
-	// Replay is a bundle whose answers the command gets: it implies Gateway. Empty: the providers answer.
+	// Replay is a bundle whose recorded answers the command gets. It implies Gateway. Empty: the providers answer.
 	Replay string `json:"replay,omitzero"`
-	// ReplayStrict has no answer for requests that differ from the recorded ones in anything.
+	// ReplayStrict gives no answer to a request that differs from the recorded one in any way.
 	ReplayStrict bool `json:"replay_strict,omitzero"`
 }
 
-// ModelKeyAgent stands for a file of Model.Keys: the agent's requests carry its own login.
+// ModelKeyAgent, in place of a file in Model.Keys, passes on the agent's own login.
 const ModelKeyAgent = "agent"
 
-// maxKey bounds a key, in bytes.
+// maxKey limits a key, in bytes.
 const maxKey = 16 << 10
 
-// ErrModel is wrapped by what Validate finds wrong with Spec.Model.
+// ErrModel is wrapped by Validate's errors about Spec.Model.
 var ErrModel = errors.New("model gateway")
 
-// On reports whether there is a model gateway.
+// On reports whether the run has a model gateway.
 func (m *Model) On() bool { return m.Gateway || m.Replay != "" }
 
-// readKey reads a file with a key, which others must not be able to read.
+// readKey reads a key file. It must not be readable by everyone.
 func readKey(name string) (string, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // opening a pipe would block
 		return "", fmt.Errorf("%s exists and is not a regular file", name)
 	}
 	f, err := os.Open(name)
@@ -80,10 +80,10 @@ func readKey(name string) (string, error) {
 	return key, nil
 }
 
-// minKey is how long a key is at least, in bytes: a shorter one would be found in every answer.
+// minKey is the minimum length of a key, in bytes. Shorter ones would be found in every answer.
 const minKey = 8
 
-// checkKey reports what keeps a text from being a key.
+// checkKey returns why a text cannot be a key.
 func checkKey(key string) error {
 	switch {
 	case len(key) > maxKey:
@@ -96,7 +96,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// replayed are the routes of a bundle that is replayed.
+// replayed lists the routes of the bundle that is replayed.
 func (m *Model) replayed(c *tape.Cassette) (routes []model.Route) {
 	for _, name := range c.Routes() {
 		if at, err := model.Upstream(name, ""); err == nil && slices.Contains(model.Routes, name) {
@@ -106,7 +106,7 @@ func (m *Model) replayed(c *tape.Cassette) (routes []model.Route) {
 	return routes
 }
 
-// record is how run.json says it; nil without a gateway.
+// record is the form in run.json; nil without a model gateway.
 func (m *Model) record(routes []model.Route, prices *model.Prices) *schema.RunModel {
 	if !m.On() {
 		return nil
@@ -121,7 +121,7 @@ func (m *Model) record(routes []model.Route, prices *model.Prices) *schema.RunMo
 	return r
 }
 
-// keyFiles calls f with each file that has a key.
+// keyFiles calls f for each key file, and replaces the path by the result.
 func (m *Model) keyFiles(f func(path string) (string, error)) error {
 	if len(m.Keys) == 0 {
 		return nil
@@ -140,7 +140,7 @@ func (m *Model) keyFiles(f func(path string) (string, error)) error {
 	return nil
 }
 
-// keyPaths are the files that have a key.
+// keyPaths lists the key files.
 func (m *Model) keyPaths() (files []string) {
 	for _, route := range sortedKeys(m.Keys) {
 		if file := m.Keys[route]; file != ModelKeyAgent {
@@ -150,7 +150,7 @@ func (m *Model) keyPaths() (files []string) {
 	return files
 }
 
-// inDir makes the paths of key files those in a directory.
+// inDir makes the key files' paths relative to dir.
 func (m *Model) inDir(dir string) {
 	_ = m.keyFiles(func(path string) (string, error) {
 		if !filepath.IsAbs(path) {

@@ -31,7 +31,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// observer is what both tiers are: kernel.Observer and notify.Observer.
+// observer is the common part of kernel.Observer and notify.Observer.
 type observer interface {
 	Read(fn func(*kernel.Event) error, idle func(now uint64)) error
 	Stop() error
@@ -40,54 +40,53 @@ type observer interface {
 	Close() error
 }
 
-// observation is the kernel layer of one run: the observer, and a goroutine
-// that takes every event from it to the recorder. The goroutine owns the
-// builder and the surface until done delivers.
+// observation is the kernel layer of one run: the observer, and a goroutine that passes each of its events on to the
+// recorder. The goroutine owns the builder and the surface until done receives.
 type observation struct {
 	log     *evidence.Log
-	session watched
-	foreign bool          // somebody else's: see kernel.Config
+	session observedCgroup
+	foreign bool          // observe somebody else's cgroup: see kernel.Config
 	how     string        // one of Kernels
 	deny    bool          // see Spec.DenyIOUring
-	needed  bool          // without it the command does not start
+	needed  bool          // the command must not start without it
 	ring    int           // bytes
 	keep    time.Duration // see Spec.KeepObserver
-	options layer.Options // what is known before it opens
+	options layer.Options // set before open
 
-	observer observer         // nil when the layer is off or absent
-	notify   *notify.Observer // the same, where it is one
-	instead  []kernel.Reason  // why notify is used instead of eBPF
+	observer observer         // nil if the layer is off or absent
+	notify   *notify.Observer // the observer, if it is one by seccomp notification
+	instead  []kernel.Reason  // why notify is used in place of eBPF
 	builder  *layer.Builder
 	done     chan error
-	asked    chan chan []layer.Survivor // the goroutine answers
+	asked    chan chan []layer.Survivor // requests that the goroutine answers
 	account  layer.Account
 
-	inherited atomic.Pointer[layer.Inherited] // nil before the command is started
-	held      map[uint32][]startDescriptor    // by process, of those that were there when it was opened
+	inherited atomic.Pointer[layer.Inherited] // nil until the command starts
+	held      map[uint32][]startDescriptor    // by process that was there at the start
 
-	survivors []layer.Survivor // once it is closed
+	survivors []layer.Survivor // set by close
 	influence *influence       // nil without a contract
-	programs  *programs        // nil where nobody asks what the command left
+	programs  *programs        // nil unless workspace changes are recorded
 }
 
-// watched is what is observed: the containment of a run, or a cgroup that somebody else made.
-type watched interface {
-	// Path is its cgroup2 directory, empty without one.
+// observedCgroup is what is observed: the containment of a run, or a cgroup that somebody else made.
+type observedCgroup interface {
+	// Path is its cgroup2 directory; empty: it has none.
 	Path() string
-	// shared is called when the observer is one that others use too, so that somebody must
-	// free our slot if we are killed.
+	// shared is called if the observer is shared with others. The implementation must then make sure that our slot is
+	// freed if this process is killed.
 	shared()
-	// explain adds to an error of kernel.Open what is known of the cgroup.
+	// explain adds what is known of the cgroup to an error of kernel.Open.
 	explain(error) error
 }
 
-// openTimeout bounds the self-test in case the host hangs. The test takes milliseconds, or seconds if
-// a hundred runs start at once.
+// openTimeout limits the self-test in case the host hangs. The test takes milliseconds, or seconds if a hundred runs
+// start at once.
 const openTimeout = time.Minute
 
-// newObservation observes the processes of session. of says what is known about them; the observation sets the
-// other options of the builder.
-func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Options) *observation {
+// newObservation observes the processes of session. of has the builder's options that depend on other parts; the
+// observation sets the rest.
+func newObservation(log *evidence.Log, spec *Spec, session observedCgroup, of layer.Options) *observation {
 	h := newHelpers(spec)
 	o := &observation{
 		log: log, session: session, foreign: of.Foreign, how: spec.Kernel, deny: spec.DenyIOUring,
@@ -112,7 +111,7 @@ func newObservation(log *evidence.Log, spec *Spec, session watched, of layer.Opt
 	return o
 }
 
-// open starts the kernel layer, or notes why there is none.
+// open starts the kernel layer, or records why there is none.
 func (o *observation) open(ctx context.Context) error {
 	if o.how == KernelOff {
 		return nil
@@ -131,7 +130,7 @@ func (o *observation) open(ctx context.Context) error {
 	options.Present, options.Begin, options.Start = observer.Present(), uint64(bootTime()), uint64(o.log.Start())
 	options.CgroupDir, options.MountNS, options.Recorder = o.containers(), mountNamespace(), kernel.Self()
 	if o.foreign {
-		o.held = held(options.Present)
+		o.held = openDescriptors(options.Present)
 		options.Held = make(map[uint32]*layer.Inherited, len(o.held))
 		for pid, list := range o.held {
 			options.Held[pid] = powers(list)
@@ -140,7 +139,7 @@ func (o *observation) open(ctx context.Context) error {
 	o.builder = layer.NewBuilder(options)
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {
-			_ = o.builder.Push(ev) // it counts on, and Close tells: reading must not end
+			_ = o.builder.Push(ev) // the builder counts failures, which Close reports: reading must go on
 			return nil
 		}, func(now uint64) {
 			_ = o.builder.Tick(now)
@@ -155,17 +154,17 @@ func (o *observation) open(ctx context.Context) error {
 	return nil
 }
 
-// traces reports whether each connection is seen with both its ends.
+// traces reports whether connections are seen with both addresses.
 func (o *observation) traces() bool { return o.observer != nil && o.notify == nil }
 
-// hurry begins to read what the command did last, during its shutdown.
+// hurry starts to read the command's last events during its shutdown.
 func (o *observation) hurry() {
 	if k, ok := o.observer.(interface{ Hurry() }); ok {
 		k.Hurry()
 	}
 }
 
-// mountNamespace is the number of our own mount namespace; 0 is unknown.
+// mountNamespace is the number of this process's mount namespace; 0: unknown.
 func mountNamespace() uint32 {
 	var st unix.Stat_t
 	if unix.Stat("/proc/self/ns/mnt", &st) != nil {
@@ -174,8 +173,8 @@ func mountNamespace() uint32 {
 	return uint32(st.Ino)
 }
 
-// containers is the directory below which the names of cgroups tell containers: that
-// of a session, and the one above somebody else's, which may be a container's itself.
+// containers is the directory below which cgroup names identify containers: the session's, or the parent of an
+// attached cgroup, which may be a container's own.
 func (o *observation) containers() string {
 	if o.foreign {
 		return filepath.Dir(o.session.Path())
@@ -183,8 +182,8 @@ func (o *observation) containers() string {
 	return o.session.Path()
 }
 
-// openObserver opens the observer of a session, with a self-test. It is how doctor
-// finds out as well. The error has the remedies of this place.
+// openObserver opens and self-tests the observer of a session, for runs and doctor. The error has remedies for this
+// place.
 func openObserver(ctx context.Context, cfg kernel.Config) (*kernel.Observer, error) {
 	if cfg.CgroupPath == "" {
 		u := &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNoCgroup2,
@@ -202,7 +201,7 @@ func openObserver(ctx context.Context, cfg kernel.Config) (*kernel.Observer, err
 	return observer, withRemedies(err)
 }
 
-// withRemedies says of an error of kernel.Open how to fix it in this place.
+// withRemedies adds to an error of kernel.Open how to fix it in this place.
 func withRemedies(err error) error {
 	var u *kernel.Unavailable
 	if !errors.As(err, &u) {
@@ -223,7 +222,7 @@ func withRemedies(err error) error {
 	return fixed
 }
 
-// unobserved is why a run that requires the kernel layer does not start.
+// unobserved is the failure of a run that requires the kernel layer and has none.
 func unobserved(err error) *runError {
 	e := schema.ResultError{Code: "kernel_layer_unavailable", Message: err.Error(),
 		Hint: "run assay-run doctor; without --kernel require the run continues and reports what it could not observe"}
@@ -234,9 +233,9 @@ func unobserved(err error) *runError {
 	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 }
 
-// sink appends a line to the kernel layer.
+// sink returns a function that appends a line to the kernel layer.
 func (o *observation) sink() func(*schema.KernelEvent) error {
-	var e *schema.KernelEvent // at hand: a function for each line would be garbage for each
+	var e *schema.KernelEvent // kept outside the function to avoid an allocation per line
 	encode := func(dst []byte, seq uint64) []byte {
 		e.Seq = seq
 		return schema.AppendJSON(dst, e)
@@ -252,8 +251,8 @@ func (o *observation) sink() func(*schema.KernelEvent) error {
 	}
 }
 
-// close reads what is left in the kernel. It is called when no process of the run is left. What the
-// observer has there stays until free.
+// close reads the remaining events. It is called when no process of the run is left. The observer's objects in the
+// kernel stay until free.
 func (o *observation) close(res *schema.Result) error {
 	if o.observer == nil {
 		return nil
@@ -277,7 +276,7 @@ func (o *observation) close(res *schema.Result) error {
 	return nil
 }
 
-// wrote is the program that wrote a path last, once the observation is closed; empty if that is not known.
+// wrote returns the program that last wrote a path, once the observation is closed; empty: not known.
 func (o *observation) wrote(path string) string {
 	if o.programs == nil {
 		return ""
@@ -285,19 +284,18 @@ func (o *observation) wrote(path string) string {
 	return o.programs.of(path)
 }
 
-// free frees what a closed observation has in the kernel. A run calls it when its session
-// is removed, which the documents wait for: both take the kernel's lock of all cgroups,
-// and the time of a CPU.
+// free frees the observer's objects in the kernel. A run calls it after its session is removed, which the documents
+// wait for: both operations take the kernel's lock of all cgroups, and CPU time.
 func (o *observation) free() {
 	if o.observer != nil {
-		_ = o.observer.Close() // everything was taken from it: what it could not free goes with this process
+		_ = o.observer.Close() // all events were read; what cannot be freed ends with this process
 	}
 }
 
 // observed reports whether there is a kernel layer.
 func (o *observation) observed() bool { return o.account.Report != nil }
 
-// complete reports whether the kernel layer lacks nothing, as far as is known.
+// complete reports whether the kernel layer is complete as far as is known now.
 func (o *observation) complete() bool {
 	var h schema.ObservationHealth
 	layer.Health(&h, o.account)
@@ -307,19 +305,12 @@ func (o *observation) complete() bool {
 // selfTests reports whether the observer tests itself in the session's cgroup.
 func (o *observation) selfTests() bool { return o.how != KernelOff && o.how != KernelNotify }
 
-// standing is what the kernel layer says of the time in which checks ran.
-type standing struct {
-	escaped  uint64 // how many tasks were moved out of the session
-	complete bool
-	tampered string     // how the evidence was; empty: it was not
-	touched  *influence // what checks read of the command's
+// exposure is called once the observation has ended.
+func (o *observation) exposure() exposure {
+	return exposure{escaped: o.escaped(), complete: o.complete(), tampered: o.tampered(), touched: o.influence}
 }
 
-func (o *observation) standing() standing {
-	return standing{escaped: o.escaped(), complete: o.complete(), tampered: o.tampered(), touched: o.influence}
-}
-
-// escaped is how many tasks were moved out of the session, as far as was seen.
+// escaped is how many tasks were seen to be moved out of the session.
 func (o *observation) escaped() uint64 {
 	if !o.observed() {
 		return 0
@@ -327,8 +318,7 @@ func (o *observation) escaped() uint64 {
 	return uint64(o.account.Report.LeftCgroup)
 }
 
-// correlation is clean when the kernel layer saw the session's cgroup and
-// nobody left it.
+// correlation is clean if the kernel layer saw the session's cgroup and no task left it.
 func (o *observation) correlation() string {
 	if o.observed() && o.notify == nil && o.escaped() == 0 {
 		return schema.Clean
@@ -336,8 +326,8 @@ func (o *observation) correlation() string {
 	return schema.Partial
 }
 
-// health says what the kernel layer may claim. Lines that the recorder accepted
-// and could not keep were written for the builder, and are dropped.
+// health reports what the kernel layer may claim. Lines that the recorder accepted but could not keep count as
+// dropped.
 func (o *observation) health(h *schema.ObservationHealth) {
 	if a := &o.account; o.observed() {
 		lost := a.Counts.Written - h.Layers[schema.LayerName(schema.KernelPath)].Written
@@ -363,8 +353,8 @@ func (o *observation) health(h *schema.ObservationHealth) {
 	}
 }
 
-// choose opens the observer that the run asks for. auto takes eBPF, or else seccomp
-// notification, where that changes nothing for the command.
+// choose opens the observer that the run asks for. auto uses eBPF, else seccomp notification if that changes nothing
+// for the command.
 func (o *observation) choose(ctx context.Context) error {
 	if o.how == KernelNotify {
 		return o.openNotify()
@@ -401,7 +391,7 @@ func (o *observation) choose(ctx context.Context) error {
 	return nil
 }
 
-// notifies reports whether auto may use seccomp notification, if that is available.
+// notifies reports whether auto may use seccomp notification if it is available.
 func notifies() bool { return notify.Privileged() || os.Getuid() == 0 }
 
 func (o *observation) openNotify() error {
@@ -413,13 +403,13 @@ func (o *observation) openNotify() error {
 	return nil
 }
 
-// without explains why neither tier is available.
+// without explains why neither observer is available.
 func (o *observation) without(u *kernel.Unavailable) *kernel.Unavailable {
 	return &kernel.Unavailable{Reasons: slices.Concat(o.instead, u.Reasons), Err: u.Err}
 }
 
-// suggestNotify names the tier that would work and was not chosen, since with it
-// programs with the set-user-ID bit would stop working.
+// suggestNotify names --kernel notify if it would work. auto does not choose it, since set-user-ID programs would
+// stop working.
 func suggestNotify(u *kernel.Unavailable) *kernel.Unavailable {
 	with := *u
 	with.Reasons = slices.Clone(u.Reasons)
@@ -430,7 +420,7 @@ func suggestNotify(u *kernel.Unavailable) *kernel.Unavailable {
 	return &with
 }
 
-// launch starts the run's command with start, through the observer if the observer must run first.
+// launch calls start to start the run's command, through the observer if the observer must run first.
 func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	if o.notify == nil {
 		return start(cmd)
@@ -438,10 +428,10 @@ func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	return o.notify.Start(cmd, start)
 }
 
-// given notes what the descriptors that the command is about to begin with let it do.
+// given records what the descriptors that the command inherits allow it to do.
 func (o *observation) given(list []startDescriptor) { o.inherited.Store(powers(list)) }
 
-// powers are what descriptors let the process do that has them.
+// powers are what a process can do with these descriptors.
 func powers(list []startDescriptor) *layer.Inherited {
 	all := &layer.Inherited{}
 	for _, d := range list {
@@ -460,24 +450,23 @@ func powers(list []startDescriptor) *layer.Inherited {
 	return all
 }
 
-// askTimeout bounds how long the observation is asked who is alive. It answers
-// once nothing has come from the kernel for a moment.
+// askTimeout limits the wait for a list of live processes. It arrives once the kernel has sent no event for a moment.
 const askTimeout = time.Second
 
-// atLarge is how many processes of the run that were not seen to end are alive.
-// While the session's cgroups are empty, they have left them.
+// atLarge is how many processes of the run are alive without a recorded end. If the session's cgroups are empty,
+// these processes have left them.
 func (o *observation) atLarge() int {
 	if o.observer == nil {
 		return 0
 	}
 	survivors := o.survivors
-	if !o.observed() { // it goes on, and the builder is its goroutine's
+	if !o.observed() { // the goroutine still runs, and owns the builder
 		answer := make(chan []layer.Survivor, 1)
 		select {
 		case o.asked <- answer:
 			select {
 			case survivors = <-answer:
-			case err := <-o.done: // it has failed, and nobody answers any more
+			case err := <-o.done: // it has failed, and answers no requests
 				o.done <- err
 			}
 		case <-time.After(askTimeout):
@@ -485,17 +474,16 @@ func (o *observation) atLarge() int {
 	}
 	n := 0
 	for _, s := range survivors {
-		if alive(s) {
+		if isAlive(s) {
 			n++
 		}
 	}
 	return n
 }
 
-// alive reports whether a process is there and no zombie, by its start time, which tells
-// it from another that got its number. See proc_pid_stat(5). In a PID namespace its
-// number differs here, so the start time decides.
-func alive(s layer.Survivor) bool {
+// isAlive reports whether a process exists and is not a zombie. The start time (proc_pid_stat(5)) identifies it: its
+// number may be reused, and differs here if it is in a PID namespace.
+func isAlive(s layer.Survivor) bool {
 	if kernel.HostPIDs() {
 		return aliveAs(strconv.Itoa(s.PID), s)
 	}
@@ -520,8 +508,8 @@ func aliveAs(pid string, s layer.Survivor) bool {
 	return err == nil && (s.Start == 0 || ticks == s.Start/tick)
 }
 
-// tampered says how the evidence was tampered with: the observer was changed, or the run reached into
-// the recorder. Empty if neither is known.
+// tampered says how the evidence was tampered with: the observer was changed, or the run accessed the recorder's
+// memory. Empty: no tampering is known.
 func (o *observation) tampered() string {
 	if !o.observed() {
 		return ""
@@ -537,17 +525,16 @@ func (o *observation) tampered() string {
 	return ""
 }
 
-// influence follows, in the kernel layer, which files the command wrote and a check
-// then opened or executed. The observation's goroutine feeds it; it is read once that
-// has ended.
+// influence follows, in the kernel layer, which files the command wrote and a check then opened or executed. The
+// observation's goroutine feeds it; it is read after that has ended.
 type influence struct {
-	written map[string]bool // by the command; true for what was moved there, with what is in it
+	written map[string]bool // by the command; true: moved there, with its contents
 	checks  map[uint64]string
 	read    map[string]map[string]bool // by check
 	crowded bool
 }
 
-// Bounds of what is kept.
+// Limits on what is kept.
 const (
 	maxWritten     = 200_000
 	maxInfluencing = 1000 // of one check
@@ -557,7 +544,7 @@ func newInfluence() *influence {
 	return &influence{written: map[string]bool{}, checks: map[uint64]string{}, read: map[string]map[string]bool{}}
 }
 
-// event takes a line of the kernel layer.
+// event handles a line of the kernel layer.
 func (f *influence) event(e *schema.KernelEvent) {
 	if e.Class == schema.ClassCheck && e.Check != "" && !e.Baseline {
 		f.checks[e.ExecID] = e.Check
@@ -601,9 +588,8 @@ func (f *influence) reads(check, path string) {
 	}
 }
 
-// tell lists the files with each check of doc that they influenced. Protected paths
-// are none of them: they are restored. A strict check that passed with the help of
-// such a file proves nothing.
+// tell lists the influencing files in each check of doc. Protected paths are left out, since they are restored. A
+// strict check that passed with the help of such a file proves nothing.
 func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, workdir string, strict *strictChecks) {
 	home, _ := os.UserHomeDir()
 	var doubts []string
@@ -648,19 +634,19 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 	}
 }
 
-// firstOf names the first of some files.
+// firstOf names the first of the files.
 func firstOf(paths []string) string {
 	slices.Sort(paths)
 	return strings.ToValidUTF8(strings.Join(paths[:min(3, len(paths))], ", "), "\uFFFD")
 }
 
-// helpers knows the processes of assay-run itself that an agent starts inside a run: "assay-run mcp",
-// "call" and "hook", and what those start of their own. What they do by themselves is class runner. What
-// somebody told them to do is the agent's: their arguments and environment are its choice.
+// helpers recognizes processes of assay-run that an agent starts inside a run: "assay-run mcp", "call" and "hook",
+// and their own children. What they do on their own has class runner. What they do for their caller is the agent's:
+// it chooses their arguments and environment.
 type helpers struct {
-	path  string // of this very program
+	path  string // of this program
 	inode uint64
-	logs  []string // the run's logs, which they append to
+	logs  []string // the run's logs, to which they append
 }
 
 func newHelpers(spec *Spec) *helpers {
@@ -682,8 +668,7 @@ func newHelpers(spec *Spec) *helpers {
 	return h
 }
 
-// executed reports whether an exec is of a helper: of this very program, by its path and its file, or
-// of a shell for a hook.
+// executed reports whether an exec starts a helper: this program, by path and file, or the shell of a hook.
 func (h *helpers) executed(ev *kernel.Event) bool {
 	if h.path == "" || len(ev.Argv) < 2 {
 		return false
@@ -699,13 +684,12 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 	return len(ev.Argv) == 3 && shells[ev.Value] && hookLine().MatchString(ev.Argv[2])
 }
 
-// own reports whether an exec is of this very program, by its path and its file.
+// own reports whether an exec starts this program, by path and file.
 func (h *helpers) own(ev *kernel.Event) bool {
 	return h.path != "" && ev.Inode == h.inode && ev.Marks&schema.MarkDeleted == 0 && ev.Value == h.path
 }
 
-// Agents have a shell execute a hook's command line. What that executes is looked at
-// by itself.
+// Agents run a hook's command line in a shell. What the shell executes is checked on its own.
 var (
 	shells = map[string]bool{"/usr/bin/dash": true, "/usr/bin/bash": true, "/bin/dash": true, "/bin/bash": true,
 		"/bin/busybox": true}
@@ -714,12 +698,12 @@ var (
 	})
 )
 
-// moves are the files of a cgroup that a helper writes to: none of them is a limit.
+// moves are the cgroup files that a helper writes to. None of them sets a limit.
 var moves = map[string]bool{"cgroup.procs": true, "tasks": true, "cgroup.kill": true, "cgroup.subtree_control": true}
 
-// did reports whether a helper does by itself what e says: it is executed and ends, looks at
-// itself, makes a cgroup for a call or a server, starts the guard of that, and appends to the
-// run's logs. What was denied to it stays the agent's.
+// did reports whether a helper does what e says on its own: it starts and ends, reads its own files, makes a cgroup
+// for a call or a server, starts the guard of that, and appends to the run's logs. What was denied to it counts as
+// the agent's.
 func (h *helpers) did(e *schema.KernelEvent) bool {
 	if e.Result == -int64(unix.EACCES) || e.Result == -int64(unix.EPERM) || e.Truncated&schema.FieldValue != 0 {
 		return false

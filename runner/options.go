@@ -13,50 +13,46 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// Options are what a run needs from the world around it.
+// Options are what a run needs besides its spec.
 type Options struct {
-	// Contained is what Contain has begun to make of the same spec and options. Nil
-	// makes it.
+	// Contained is the result of Contain for the same spec and options. Nil: Run makes it.
 	Contained *Contained
 	// Recorder takes the layers and documents.
 	Recorder Recorder
-	// Redactor takes the secrets out of everything before Recorder gets it; nil
-	// records them. It should know those of the command's environment (see
-	// Spec.Secrets).
+	// Redactor removes secrets from everything before Recorder gets it; nil records them. It should know the secrets
+	// of the command's environment (see Spec.Secrets).
 	Redactor *redact.Redactor
-	// TurnsFile is the file that Recorder appends the turns layer to. The
-	// gateway's traces and subscriptions read it; empty refuses them.
+	// TurnsFile is the file to which Recorder appends the turns layer. The gateway reads traces and subscriptions
+	// from it. Empty: it refuses them.
 	TurnsFile string
-	// Policy is what the file that Spec.Policy names says; nil reads it.
+	// Policy is the parsed file of Spec.Policy; nil: Run reads it.
 	Policy *policy.File
-	// Replay has the answers of the bundle that Spec.Model.Replay names, without which it is not used.
+	// Replay has the answers of the bundle that Spec.Model.Replay names. It is used only with that.
 	Replay *tape.Cassette
-	// Audit gets every call event that comes through the gateway, besides the bundle. A sink that is too
-	// slow or fails misses events; observation-health.json counts them.
+	// Audit gets every call event of the gateway, in addition to the bundle. A sink that is too slow or fails misses
+	// events; observation-health.json counts them.
 	Audit []AuditSink
-	// Evidence are directories that a sandboxed command must not reach, at least those with the recorder's
-	// files. Nil means ScratchDir.
+	// Evidence lists directories that a sandboxed command must not reach, at least those of the recorder's files. Nil
+	// means ScratchDir.
 	Evidence []string
-	// ScratchDir is an existing directory for files that do not outlive the
-	// run; whoever made it removes it. Empty keeps everything in memory.
+	// ScratchDir is an existing directory for temporary files; the caller removes it after the run. Empty keeps
+	// everything in memory.
 	ScratchDir string
-	// Stdin, Stdout and Stderr are the child's. Nothing of ours is written
-	// there.
+	// Stdin, Stdout and Stderr are the command's. assay-run writes nothing of its own to them.
 	Stdin, Stdout, Stderr *os.File
-	// Signals are forwarded to the child as they arrive. SIGTERM ends the run after the
-	// grace, a second SIGINT or SIGTERM at once, and the first of them if the command does
-	// not run yet. Nil forwards none.
+	// Signals are forwarded to the command. SIGTERM ends the run after the grace, a second SIGINT or SIGTERM at once.
+	// Before the command runs, the first SIGINT or SIGTERM ends the run. Nil forwards none.
 	Signals <-chan os.Signal
-	// OnState is called when the run enters a state, from one goroutine at a time. It may be
-	// nil. The caller of Run adds StateReleasing.
+	// OnState is called when the run enters a state, by one goroutine at a time. It may be nil. The caller of Run
+	// adds StateReleasing.
 	OnState func(State)
-	// Ready is called once, before the first command of the run starts, and may block. A caller can so do
-	// what must be done by then, such as catching signals, while the run is prepared. An error keeps the
-	// command from starting. It may be nil.
+	// Ready is called once before the first command of the run starts, and may block. A caller can use it to finish
+	// its own preparation, such as catching signals, while the run is prepared. An error keeps the command from
+	// starting. It may be nil.
 	Ready func() error
-	// Freeing, if set, lets Run return before the clean-up that does not affect the
-	// evidence: the kernel frees the observer's maps, and the guard exits. The caller
-	// waits for it before the process ends. If it is nil, Run waits.
+	// Freeing, if set, lets Run return before the clean-up that does not affect the evidence: the kernel frees the
+	// observer's maps, and the guard exits. The caller must wait for it before the process exits. If it is nil, Run
+	// waits.
 	Freeing *sync.WaitGroup
 	// OnOutputError is called once for each of Stdout, Stderr and the terminal that could not be written,
 	// except when its reader left: then the command's own next write fails with EPIPE, or SIGPIPE ends it.
@@ -70,11 +66,11 @@ type Options struct {
 	// what would allow them. It is called while the command runs or after it, from any
 	// goroutine. It may be nil.
 	OnDenied func(target, remedy string)
-	// OnSwept is called before the command starts, with the other runs whose processes were ended because
-	// their runner is dead. It may be nil.
+	// OnSwept is called before the command starts, with the runs of dead runners whose processes were ended. It may
+	// be nil.
 	OnSwept func([]cgroup.Swept)
-	// OnHealth is called with observation-health.json once it is complete. It must not keep the document
-	// after Run has returned. It may be nil.
+	// OnHealth is called with observation-health.json once it is complete. It must not keep the document after Run
+	// returns. It may be nil.
 	OnHealth func(*schema.ObservationHealth)
 	// OnCheck is called when a check of the outcome contract starts and when it has ended, from
 	// any goroutine. It may be nil.
@@ -83,41 +79,38 @@ type Options struct {
 	OnContract func(*schema.Contract)
 }
 
-// AuditSink is a place for call events, a line each. The Writer is used by one
-// goroutine at a time, and not closed. Run waits 5 s for it; a Write that blocks
-// for longer outlives Run.
+// AuditSink receives call events, one per line. One goroutine at a time uses the Writer, and nothing closes it. Run
+// waits 5 s for it; a Write that blocks longer outlives Run.
 type AuditSink struct {
 	Name   string // in metrics and messages
 	Writer io.Writer
 }
 
-// Recorder is where a run leaves what it observed. archive.Spool is one. All
-// methods are safe for concurrent use.
+// Recorder is where a run leaves what it recorded. archive.Spool is one. All methods are safe for concurrent use.
 type Recorder = evidence.Recorder
 
-// State is a stage of a run. In each state, SIGTERM or a second SIGINT ends the run, and until
-// the command is gone, so does its timeout.
+// State is a stage of a run. In each state, SIGTERM or a second SIGINT ends the run. Until the command has ended, so
+// does its timeout.
 type State string
 
-// The states, in their order. A run whose command does not start goes from StateStarting or an
-// earlier state to StateSealing.
+// The states, in order. A run whose command does not start goes from StateStarting or an earlier state to
+// StateSealing.
 const (
-	// StatePreparing makes what holds, confines and observes the command, and evaluates the baseline
-	// of the contract.
+	// StatePreparing prepares containment, sandbox and observer, and evaluates the contract's baseline.
 	StatePreparing State = "preparing"
-	// StateSelfTest makes sure that the observer sees a process of the session.
+	// StateSelfTest checks that the observer sees a process of the session.
 	StateSelfTest State = "self-test"
 	// StateStarting starts the command.
 	StateStarting State = "starting"
-	// StateRunning lasts until nothing of the command is left.
+	// StateRunning lasts until every process of the command has ended.
 	StateRunning State = "running"
-	// StateDraining waits until the command's output has been read.
+	// StateDraining waits until the command's output has been passed on.
 	StateDraining State = "draining"
 	// StateChecking evaluates the contract.
 	StateChecking State = "checking"
 	// StateSealing writes the documents and the bundle. Run returns in it.
 	StateSealing State = "sealing"
-	// StateReleasing tells the user, and waits until guard and observer are free.
+	// StateReleasing reports to the user, and waits until guard and observer are freed.
 	StateReleasing State = "releasing"
 )
 

@@ -18,18 +18,15 @@ import (
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
-// Run runs the command of spec and leaves every artifact of the run with the
-// recorder. The Result is what result.json says and never nil, also when the
-// command could not be started; its RunnerExitCode is what a command line
-// should exit with. The error tells of evidence that could not be recorded:
-// the layers then count what is missing, but the process should not exit 0.
+// Run runs the command of spec and leaves every artifact of the run with the recorder. The Result is the content of
+// result.json and never nil, even if the command could not start; its RunnerExitCode is the exit code for a command
+// line. The error lists evidence that could not be recorded: the layers count what is missing, but the process should
+// not exit with 0.
 //
-// A spec that Validate finds fault with is refused before anything is done or
-// recorded; the error is what it says.
+// If Validate reports an error for spec, Run returns that error before it does or records anything.
 //
-// Cancelling ctx ends the run as a timeout does, with the outcome cancelled.
-// On return nothing of the run is left: no process, cgroup or descriptor, unless
-// Options.Freeing is set.
+// Cancelling ctx ends the run as a timeout does, with the outcome cancelled. When Run returns, no process, cgroup or
+// descriptor of the run is left, unless Options.Freeing is set.
 func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err := spec.Validate(); err != nil {
 		return refused(spec, "spec_invalid", err)
@@ -44,7 +41,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if spec.Model.Replay != "" && opt.Replay == nil {
 		return refused(spec, "model_gateway_unusable", fmt.Errorf("%w: the bundle to replay was not loaded", ErrModel))
 	}
-	if opt.Contained == nil { // who contains a run earlier checks this earlier
+	if opt.Contained == nil { // Contain's caller has checked it earlier
 		if err := CheckDescriptors(spec.Kernel != KernelOff); err != nil {
 			return refused(spec, "too_few_descriptors", err)
 		}
@@ -95,7 +92,7 @@ type run struct {
 	freeing       *sync.WaitGroup
 }
 
-// newRun makes the parts of a run and gives each what it needs, which is all it ever knows.
+// newRun makes the parts of a run. Each gets everything that it needs from its constructor.
 func newRun(spec *Spec, opt Options) *run {
 	began := bootTime()
 	if opt.Contained == nil {
@@ -119,13 +116,13 @@ func newRun(spec *Spec, opt Options) *run {
 		witness:   witness,
 		command:   newCommand(log, opt, spec, signals, state, enclosure, witness, began),
 		contract:  gate,
-		workspace: newWorkspace(log, opt, spec, witness, gate.attended),
+		workspace: newWorkspace(log, opt, spec, witness.wrote, gate.attended),
 
 		beforeCommand: opt.Ready, onHealth: opt.OnHealth, freeing: opt.Freeing,
 	}
 }
 
-// steps are what Run does until the command runs.
+// steps are what Run does before the command runs.
 func (r *run) steps() []step {
 	return []step{
 		func(context.Context) error { return keepEvaluation(r.log, r.spec) },
@@ -162,7 +159,7 @@ func (r *run) ready(context.Context) error {
 	return nil
 }
 
-// baseline evaluates the contract before the command, for which nothing is counted yet.
+// baseline evaluates the contract before the command. Its usage does not count as the command's.
 func (r *run) baseline(ctx context.Context) error {
 	if err := r.contract.takeBaseline(ctx); err != nil {
 		return err
@@ -173,7 +170,7 @@ func (r *run) baseline(ctx context.Context) error {
 	return nil
 }
 
-// check evaluates the contract after the command, for which no more is counted by then.
+// check evaluates the contract after the command. The command's usage must be counted before.
 func (r *run) check(ctx context.Context) {
 	if r.spec.Contract != "" {
 		r.enclosure.accounted()
@@ -181,28 +178,28 @@ func (r *run) check(ctx context.Context) {
 	r.contract.check(ctx, r.command.conclusion())
 }
 
-// abandonTime is how long the opening of a run may take to end, in addition to the grace.
+// abandonTime is how long the start of a run may take to end, in addition to the grace.
 const abandonTime = time.Second
 
-// opening is the time of a run before its command runs.
+// opening is the phase before the command runs.
 type opening struct {
 	*run
 	stop    context.CancelCauseFunc
-	why     *interruption    // nil until the run is told to end
-	event   schema.Event     // says so, if the command does not get to know
-	kill    <-chan time.Time // when what may hold up the opening is killed
-	abandon <-chan time.Time // when the opening is waited for no longer
+	why     *interruption    // nil until the run must end
+	event   schema.Event     // recorded if the command does not start
+	kill    <-chan time.Time // when to kill what may block the opening
+	abandon <-chan time.Time // when to stop waiting for the opening
 }
 
-// open runs the steps that start the command, and ends that when the run is told to end. why is not nil if the
-// command was started nevertheless. If a step still does not end, this process leaves everything to the guard.
+// open runs the steps that start the command, and ends them when the run must end. why is non-nil if the command was
+// started nevertheless. A step that still does not end is left to the guard.
 func (r *run) open(ctx context.Context) (why *interruption, err error) {
 	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- inOrder(inner, r.steps()...) }()
 	o := &opening{run: r, stop: stop}
 	var deadline <-chan time.Time
-	if r.spec.Timeout > 0 && !r.spec.ContractBaseline { // checks have timeouts of their own
+	if r.spec.Timeout > 0 && !r.spec.ContractBaseline { // checks have their own timeouts
 		deadline = time.After(r.spec.Timeout + r.spec.Grace + abandonTime)
 	}
 	for done := ctx.Done(); ; {
@@ -230,8 +227,8 @@ func (r *run) open(ctx context.Context) (why *interruption, err error) {
 	}
 }
 
-// signal keeps a signal for the command, unless it is a baseline check's. SIGINT and SIGTERM end the opening. If the
-// command is just being started, it gets them.
+// signal keeps a signal for the command, unless a baseline check gets it. SIGINT and SIGTERM end the opening. If the
+// command is just starting, it gets them.
 func (o *opening) signal(sig syscall.Signal) {
 	switch {
 	case sig == syscall.SIGINT || sig == syscall.SIGTERM:
@@ -252,12 +249,12 @@ func (o *opening) end(why *interruption, grace time.Duration, e schema.Event) {
 	o.stop(why)
 }
 
-// conclude is what open returns when the steps have ended with err.
+// conclude returns the result of open after the steps ended with err.
 func (o *opening) conclude(err error) (*interruption, error) {
 	switch {
 	case o.why == nil:
 		return nil, err
-	case err == nil && o.why.sig != 0: // the command was started, and gets the signal
+	case err == nil && o.why.sig != 0: // the command runs, and gets the signal
 		return nil, nil
 	}
 	o.log.Event(o.event)
@@ -267,7 +264,7 @@ func (o *opening) conclude(err error) (*interruption, error) {
 	return o.why, err
 }
 
-// ended is the failure of an opening that was told to end, and did with err.
+// ended returns the failure of an interrupted opening that ended with err.
 func (o *opening) ended(err error) error {
 	if e, ok := err.(*runError); ok && e.outcome != "" {
 		return err
@@ -303,8 +300,8 @@ func startFailed(err error) schema.Event {
 	return schema.Event{Type: schema.StartFailed, Code: failed(&schema.Result{}, err).Code, Message: err.Error()}
 }
 
-// close takes the run apart, and adds to the result what its parts know. The error tells of evidence that is
-// missing. What an opening left that did not end stays as it is.
+// close closes the parts, which add what they know to the result. The error lists missing evidence. If the opening
+// was abandoned, nothing is closed.
 func (r *run) close(res *schema.Result) error {
 	if r.held.abandoned.Load() {
 		return nil
@@ -316,15 +313,15 @@ func (r *run) close(res *schema.Result) error {
 	return errors.Join(unobserved, unclosed, r.workspace.close(), r.contract.close(res))
 }
 
-// health adds what the parts have to say of the evidence, after close.
+// health adds the parts' reasons. It is called after close.
 func (r *run) health(h *schema.ObservationHealth) {
 	r.enclosure.health(h, r.witness.observed())
 	r.witness.health(h)
 	r.command.health(h)
 }
 
-// finish takes the run apart and writes the closing event and the documents.
-// why is what kept the command from its end, or nil.
+// finish closes the run and writes the closing event and the documents. why is the error that kept the command from
+// its end, or nil.
 func (r *run) finish(why error) (*schema.Result, error) {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: r.spec.RunID,
@@ -357,8 +354,7 @@ func (r *run) finish(why error) (*schema.Result, error) {
 	return res, err
 }
 
-// sound makes the exit code say when the evidence is not what it was to be,
-// whatever the command did.
+// sound sets the exit code to ExitRunner if the evidence is incomplete, whatever the command did.
 func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing error, failure *runError) {
 	e := &schema.ResultError{}
 	switch n := r.witness.atLarge(); {
@@ -388,7 +384,7 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 	*res.RunnerExitCode = ExitRunner
 }
 
-// exitCode is what a command line exits with.
+// exitCode is the exit code for a command line.
 func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	switch {
 	case failure != nil:
@@ -412,7 +408,7 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	return exit
 }
 
-// keepEvaluation copies the evaluation file into the bundle, before anything is started.
+// keepEvaluation copies the evaluation file into the bundle before anything starts.
 func keepEvaluation(log *evidence.Log, spec *Spec) error {
 	if spec.Evaluation == "" {
 		return nil

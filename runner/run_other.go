@@ -18,10 +18,10 @@ func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
 	return refused(spec, "not_linux", ErrPlatform)
 }
 
-// Contained holds nothing on this operating system.
+// Contained is empty on this operating system.
 type Contained struct{}
 
-// Contain makes nothing.
+// Contain does nothing.
 func Contain(*Spec, Options) *Contained { return &Contained{} }
 
 // Begin does nothing.
@@ -30,7 +30,7 @@ func (*Contained) Begin() {}
 // Close does nothing.
 func (*Contained) Close() {}
 
-// StrictExecutor cannot be had on this operating system.
+// StrictExecutor is unavailable on this operating system.
 type StrictExecutor struct{}
 
 // NewStrictExecutor fails with ErrPlatform.
@@ -46,7 +46,7 @@ func (e *StrictExecutor) Run(context.Context, contract.Check, int, io.Writer) (c
 // Close does nothing.
 func (e *StrictExecutor) Close() {}
 
-// Diagnose tells that runs need Linux.
+// Diagnose reports that runs need Linux.
 func Diagnose(string) Diagnosis {
 	findings := []Finding{{
 		Subject: "run", Name: "platform", State: StateMissing,
@@ -56,5 +56,5 @@ func Diagnose(string) Diagnosis {
 	return Diagnosis{Platform: runtime.GOOS, Findings: findings, Fixes: fixes(findings)}
 }
 
-// CheckDescriptors checks nothing here.
+// CheckDescriptors checks nothing on this operating system.
 func CheckDescriptors(bool) error { return nil }

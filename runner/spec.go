@@ -36,7 +36,7 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// Agent shims: who reports the tool calls.
+// Agent shims: the program that reports the tool calls.
 const (
 	ShimNone         = "none"
 	ShimOpenAIAgents = "openai-agents"
@@ -46,16 +46,16 @@ const (
 	ShimGeminiCLI    = "gemini-cli"
 	ShimOpenCode     = "opencode"
 	ShimMCP          = "mcp" // an MCP client, whose calls only "assay-run mcp" sees
-	ShimLog          = "log" // any program that writes the log by itself
+	ShimLog          = "log" // any program that writes the log itself
 )
 
-// Shims lists the agent shims that a Spec may name.
+// Shims lists the valid values of Spec.AgentShim.
 var Shims = []string{
 	ShimNone, ShimOpenAIAgents, ShimGoogleGenAI, ShimClaudeCode, ShimCodex, ShimGeminiCLI, ShimOpenCode, ShimMCP,
 	ShimLog,
 }
 
-// shimNames are the sdk_name that each shim writes; one without any may write all.
+// shimNames are the values of sdk_name that each shim writes. A shim without an entry may write any.
 var shimNames = map[string][]string{
 	ShimOpenAIAgents: {"openai-agents", "@openai/agents"},
 	ShimGoogleGenAI:  {"google-genai", "@google/genai", "gemini-google-genai"},
@@ -65,167 +65,153 @@ var shimNames = map[string][]string{
 	ShimOpenCode:     {ShimOpenCode},
 }
 
-// writes reports whether a line with this sdk_name may be of the shim.
+// writes reports whether a line with this sdk_name may come from shim.
 func writes(shim, name string) bool {
 	names := shimNames[shim]
 	return len(names) == 0 || slices.Contains(names, name)
 }
 
-// How a run treats the kernel layer.
+// Values of Spec.Kernel.
 const (
-	// KernelAuto observes where the host allows it: through eBPF, else by seccomp
-	// notification where that changes nothing for the command.
+	// KernelAuto observes if the host allows it: with eBPF, else with seccomp notification if that changes nothing
+	// for the command.
 	KernelAuto = "auto"
-	// KernelRequire fails before the command starts where it does not, and after
-	// it has ended if the layer is not complete.
+	// KernelRequire fails before the command starts if the kernel layer is unavailable, and after it if the layer is
+	// not complete.
 	KernelRequire = "require"
-	KernelEBPF    = "ebpf"   // as auto, but never by KernelNotify
-	KernelNotify  = "notify" // by seccomp notification, which needs no privilege (package kernel/notify)
-	KernelOff     = "off"    // do not try
+	KernelEBPF    = "ebpf"   // like auto, but never KernelNotify
+	KernelNotify  = "notify" // seccomp notification, which needs no privilege (package kernel/notify)
+	KernelOff     = "off"    // no kernel layer
 )
 
-// Kernels lists what Spec.Kernel may be.
+// Kernels lists the valid values of Spec.Kernel.
 var Kernels = []string{KernelAuto, KernelEBPF, KernelNotify, KernelRequire, KernelOff}
 
-// Where the gateway of a run listens: always on a unix socket.
+// Values of Spec.Gateway. The gateway always listens on a unix socket.
 const (
-	GatewayUnix = "unix" // and nowhere else
-	GatewayWS   = "ws"   // also for WebSockets, on a port of the loopback address
+	GatewayUnix = "unix" // only there
+	GatewayWS   = "ws"   // also for WebSockets, on a loopback port
 )
 
 // Defaults of a Spec.
 const (
 	DefaultGrace        = 5 * time.Second
 	DefaultCaptureBytes = 64 << 20
-	// DefaultWorkspaceChangesBytes bounds the contents of changed files and artifacts.
+	// DefaultWorkspaceChangesBytes limits the contents of changed files and artifacts.
 	DefaultWorkspaceChangesBytes = 64 << 20
 )
 
-// Spec says what to run and how. It is plain data: nothing in it depends on the
-// host. New gives one with the defaults. A spec file is the same as JSON or YAML;
-// [encoding/json] reads and writes it too (see UnmarshalJSON).
+// Spec says what to run and how. It is plain data: nothing in it depends on the host. New returns one with the
+// defaults. A spec file has the same fields as JSON or YAML; [encoding/json] reads and writes it too (see
+// UnmarshalJSON).
 type Spec struct {
 	// RunID names the run in every artifact: ASCII letters, digits, _ and -.
 	RunID string `json:"run_id"`
-	// Platform is the operating system's name as Go spells it; empty means this
-	// one. A spec for another one is refused.
+	// Platform is an operating system in Go's spelling; empty means this one. A spec for another one is refused.
 	Platform string `json:"platform"`
 	// AgentShim is one of Shims.
 	AgentShim string `json:"agent_shim"`
-	// Command is the argument vector. Command[0] is looked up in the child's
-	// PATH unless it contains a slash.
+	// Command is the argument vector. Command[0] is looked up in the command's PATH unless it contains a slash.
 	Command []string `json:"command"`
-	// Env is set on top of the inherited environment. Only its keys are ever
-	// recorded.
+	// Env is added to the inherited environment. Only its keys are recorded.
 	Env map[string]string `json:"env"`
 	// Workdir is where the command starts; empty means the current directory.
 	Workdir string `json:"workdir,omitzero"`
-	// Timeout is the wall clock budget; zero means none.
+	// Timeout limits the command's wall clock time; zero means none.
 	Timeout time.Duration `json:"timeout,omitzero"`
 	// Grace is the time between SIGTERM and SIGKILL.
 	Grace  time.Duration `json:"grace"`
 	Limits Limits        `json:"limits,omitzero"`
-	// Contract is the file of an outcome contract that the runner evaluates
-	// once the command and all it started is gone; empty for none. Timeout does
-	// not bound the checks: they have timeouts of their own.
+	// Contract is the file of an outcome contract, evaluated once every process of the command has ended; empty:
+	// none. Timeout does not apply to checks, which have their own timeouts.
 	Contract string `json:"contract,omitzero"`
-	// ContractBaseline also evaluates it before the command starts.
+	// ContractBaseline also evaluates the contract before the command starts.
 	ContractBaseline bool `json:"contract_baseline,omitzero"`
-	// StrictChecks gives each check directories, an environment and a network of its
-	// own; see strictChecks.
+	// StrictChecks gives each check its own directories, environment and network; see strictChecks.
 	StrictChecks bool `json:"strict_checks,omitzero"`
-	// Evaluation is a file that says what an agent under evaluation must not do; it is kept in
-	// the bundle, and means nothing to the runner. Empty for none.
+	// Evaluation is a file that says what an agent under evaluation must not do. It is copied into the bundle, and
+	// the runner does not use it. Empty: none.
 	Evaluation string `json:"evaluation,omitzero"`
-	// WorkspaceChanges keeps what the command changed in Workdir: see package workspace. Artifacts are globs of
-	// further files to keep, absolute or relative to Workdir. WorkspaceChangesBytes bounds the contents of both; zero
+	// WorkspaceChanges records what the command changed in Workdir: see package workspace. Artifacts are globs of
+	// more files to keep, absolute or relative to Workdir. WorkspaceChangesBytes limits the contents of both; zero
 	// means DefaultWorkspaceChangesBytes.
 	WorkspaceChanges      bool     `json:"workspace_changes,omitzero"`
 	WorkspaceChangesBytes Bytes    `json:"workspace_changes_bytes,omitzero"`
 	Artifacts             []string `json:"artifacts,omitzero"`
-	// Labels are kept in the bundle and mean nothing to the runner.
+	// Labels are copied into the bundle. The runner does not use them.
 	Labels map[string]string `json:"labels,omitzero"`
-	// Capture keeps copies of what passes through the standard streams. Without
-	// it the command gets our own descriptors.
+	// Capture keeps copies of the standard streams. Without it the command inherits the runner's descriptors.
 	Capture bool `json:"capture"`
-	// CaptureBytes caps the copy kept of each stream.
+	// CaptureBytes limits the copy of each stream.
 	CaptureBytes Bytes `json:"capture_bytes"`
 	// Kernel is one of Kernels.
 	Kernel string `json:"kernel"`
-	// KernelBuffer is how many bytes of events wait between the kernel and the
-	// recorder, kernel.MinRing to kernel.MaxRing, rounded up to a power of two;
-	// zero means kernel.DefaultRing.
+	// KernelBuffer is the size in bytes of the buffer between kernel and recorder, from kernel.MinRing to
+	// kernel.MaxRing, rounded up to a power of two; zero means kernel.DefaultRing.
 	KernelBuffer Bytes `json:"kernel_buffer,omitzero"`
 	// KeepObserver is how long the shared observer stays loaded after the last run. Zero unloads it with
 	// the last run.
 	KeepObserver time.Duration `json:"keep_observer,omitzero"`
-	// DenyIOUring makes io_uring_setup fail with EPERM, since KernelNotify, which it
-	// needs, does not see io_uring's requests.
+	// DenyIOUring makes io_uring_setup fail with EPERM. It needs KernelNotify, which does not see io_uring's
+	// requests.
 	DenyIOUring bool `json:"deny_io_uring,omitzero"`
-	// Require lists the Requirements that the evidence must meet. If it does not, the run exits with
-	// ExitRunner; its bundle is sealed anyway.
+	// Require lists Requirements for the evidence. If one is not met, the run exits with ExitRunner; the bundle is
+	// sealed anyway.
 	Require []string `json:"require,omitzero"`
-	// Compat is empty, or "v0" for a bundle in the form of the v0 contracts.
+	// Compat is empty, or "v0" for a bundle in the v0 format.
 	Compat string `json:"compat,omitzero"`
-	// SDKEventLog and PolicyDecisionLog are files that the command writes, its
-	// SDK's events and the decisions of a policy, which are followed and taken
-	// into the bundle. Empty means none. The first needs an AgentShim.
+	// SDKEventLog and PolicyDecisionLog are files that the command appends to: the SDK's events and a policy's
+	// decisions. The run imports their lines into the bundle. Empty means none. SDKEventLog needs an AgentShim.
 	SDKEventLog       string `json:"sdk_event_log,omitzero"`
 	PolicyDecisionLog string `json:"policy_decision_log,omitzero"`
-	// Policy is the file that says what the command may touch, and of the rules
-	// for the tool calls that come through the gateway; empty for none. It is read
-	// once, before the command starts.
+	// Policy is a file that says what the command may access, and has rules for the tool calls through the gateway;
+	// empty: none. It is read once, before the command starts.
 	Policy string `json:"policy,omitzero"`
-	// Mode is what the command may touch, one of sandbox.Modes; empty is what the
-	// policy says, and without that observe.
+	// Mode is one of sandbox.Modes; empty means the policy's mode, or observe without one.
 	Mode string `json:"mode,omitzero"`
-	// Profiles are built-in policies that Policy is put on top of.
+	// Profiles are built-in policies that Policy extends.
 	Profiles []string `json:"profiles,omitzero"`
-	// Isolate is empty, or IsolatePID for a PID namespace in mode observe as well.
+	// Isolate is empty, or IsolatePID for a PID namespace in every mode.
 	Isolate string `json:"isolate,omitzero"`
-	// User is who the command runs as: a name, a uid or uid:gid; empty for us.
+	// User is the command's user: a name, a uid or uid:gid; empty means the runner's.
 	User string `json:"user,omitzero"`
-	// Containers makes the clients of container engines put containers into the run.
-	// It needs the mode observe, and a cgroup.
+	// Containers puts containers that the command starts into the run. It needs mode observe and a cgroup.
 	Containers bool `json:"containers,omitzero"`
-	// Gateway is where it listens: GatewayUnix, which is also the zero value's
-	// meaning, or GatewayWS.
+	// Gateway is GatewayUnix, also the meaning of empty, or GatewayWS.
 	Gateway string `json:"gateway,omitzero"`
-	// Turns says how its calls become turns.
+	// Turns configures how gateway calls become turns.
 	Turns Turns `json:"turns,omitzero"`
-	// Model says how the command reaches models; the zero value: as it does without the runner.
+	// Model configures how the command reaches models. The zero value adds no model gateway.
 	Model Model `json:"model,omitzero"`
 }
 
-// Limits of the whole run: all its processes together. Zero means no limit.
+// Limits apply to the whole run: all its processes together. Zero means no limit.
 type Limits struct {
-	// Memory bounds memory, page cache included.
+	// Memory limits memory, page cache included.
 	Memory Bytes `json:"memory,omitzero"`
-	// Pids bounds the number of processes and threads alive at once.
+	// Pids limits the number of live processes and threads.
 	Pids int64 `json:"pids,omitzero"`
-	// CPUs bounds CPU bandwidth.
+	// CPUs limits CPU bandwidth.
 	CPUs MilliCPUs `json:"cpus,omitzero"`
-	// BestEffort records a limit that the host cannot enforce instead of
-	// refusing to start.
+	// BestEffort records a limit that the host cannot enforce, rather than refuse to start.
 	BestEffort bool `json:"best_effort,omitzero"`
 }
 
-// Turns says how the gateway's calls become turns. Zero fields mean the defaults
-// of [gateway.Turns].
+// Turns configures how gateway calls become turns. Zero fields mean the defaults of [gateway.Turns].
 type Turns struct {
-	CLITool   string `json:"cli_tool,omitzero"`   // whose output is classified by exit code
-	CheckTool string `json:"check_tool,omitzero"` // whose output is a verdict
-	MaxField  Bytes  `json:"max_field,omitzero"`  // kept of one text
-	MaxTurn   Bytes  `json:"max_turn,omitzero"`   // kept of a turn's values together
+	CLITool   string `json:"cli_tool,omitzero"`   // the tool whose output is classified by exit code
+	CheckTool string `json:"check_tool,omitzero"` // the tool whose output is a verdict
+	MaxField  Bytes  `json:"max_field,omitzero"`  // limit per text
+	MaxTurn   Bytes  `json:"max_turn,omitzero"`   // limit per turn
 }
 
-// Gateway is the same for a [gateway.Config].
+// Gateway returns the same for a [gateway.Config].
 func (t Turns) Gateway() gateway.Turns {
 	return gateway.Turns{CLITool: t.CLITool, CheckTool: t.CheckTool, FieldBytes: int(t.MaxField),
 		TurnBytes: int(t.MaxTurn)}
 }
 
-// New returns a Spec for command with a fresh run id and the defaults.
+// New returns a Spec for command with a new run id and the defaults.
 func New(command ...string) *Spec {
 	return &Spec{
 		RunID:        "run_" + strings.ToLower(schema.NewID()),
@@ -240,29 +226,26 @@ func New(command ...string) *Spec {
 	}
 }
 
-// Preload begins in the background with what Run will need and that depends on
-// nothing. Run does the same first thing: call it when there is other work to
-// do before that.
+// Preload starts in the background what Run will need and what depends on no other work. Run calls it first. Call it
+// earlier if there is other work to do before Run.
 func (s *Spec) Preload() {
 	if s.usesBPF() {
 		kernel.Preload(int(s.KernelBuffer))
 	}
 }
 
-// usesBPF reports whether Run tries the observer of package kernel.
+// usesBPF reports whether Run tries the eBPF observer.
 func (s *Spec) usesBPF() bool { return s.Kernel != KernelOff && s.Kernel != KernelNotify }
 
-// maxSpecFile bounds a spec file, in bytes: no command line is longer than
-// the kernel's own 2 MiB for arguments and environment.
+// maxSpecFile limits a spec file, in bytes. No command line exceeds the kernel's 2 MiB for arguments and environment.
 const maxSpecFile = 4 << 20
 
-// fields is a Spec without its methods: its tags say how it is written.
+// fields is a Spec without its methods, for encoding.
 type fields Spec
 
-// LoadFile overlays s with the file at path, which may be a pipe. The notation
-// is told by the name (.json, .yaml, .yml), else by the first character. Keys it
-// does not know and keys given twice are errors that name the file and the line.
-// A relative workdir, contract, policy or log is relative to the file.
+// LoadFile sets the fields of s that the file at path has. The file may be a pipe. Its format follows from the
+// extension (.json, .yaml, .yml), else from its first character. Unknown and duplicate keys are errors that name file
+// and line. A relative workdir, contract, policy or log is relative to the file.
 func (s *Spec) LoadFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -278,7 +261,7 @@ func (s *Spec) LoadFile(path string) error {
 	}
 	before := *s
 	for _, p := range s.pathFields() {
-		*p = "" // what the file says is relative to the file
+		*p = "" // paths in the file are relative to it
 	}
 	if err := strict.Decode(data, strict.FormatOf(path, data), (*fields)(s)); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
@@ -299,14 +282,13 @@ func (s *Spec) LoadFile(path string) error {
 	return nil
 }
 
-// pathFields are the fields that name files.
+// pathFields are the fields that hold paths.
 func (s *Spec) pathFields() []*string {
 	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy, &s.Evaluation,
 		&s.Model.Prices, &s.Model.Replay}
 }
 
-// Absolute is the spec with paths that mean the same in any directory. The
-// command's directory is filled in.
+// Absolute returns the spec with absolute paths, including the command's directory.
 func (s *Spec) Absolute() (*Spec, error) {
 	dir, err := s.workdir()
 	if err != nil {
@@ -328,9 +310,8 @@ func (s *Spec) Absolute() (*Spec, error) {
 	return &abs, nil
 }
 
-// UnmarshalJSON overlays s with a spec as it is written in a file; a zero Spec
-// gets the defaults first, as those of New. Keys that it does not know and keys
-// given twice are errors that name the key.
+// UnmarshalJSON sets the fields of s that data has. A zero Spec first gets the defaults of New. Unknown and duplicate
+// keys are errors that name the key.
 func (s *Spec) UnmarshalJSON(data []byte) error {
 	if reflect.ValueOf(s).Elem().IsZero() {
 		*s = *New()
@@ -338,8 +319,8 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	return strict.Decode(data, strict.JSON, (*fields)(s))
 }
 
-// MarshalJSON writes the spec as LoadFile reads it, without what is zero, and
-// with the values of Env. Strings that are not UTF-8 are an error.
+// MarshalJSON writes the spec as LoadFile reads it, without zero fields, and with the values of Env. Strings that are
+// not UTF-8 are an error.
 func (s Spec) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(s), json.Deterministic(true), json.WithMarshalers(duration()))
 }
@@ -351,7 +332,7 @@ var duration = sync.OnceValue(func() *json.Marshalers {
 	})
 })
 
-// withoutEnv is the spec for the bundle, which never has a value of Env.
+// withoutEnv is the spec for the bundle, without the values of Env.
 func (s *Spec) withoutEnv() ([]byte, error) {
 	return json.Marshal(struct {
 		fields
@@ -359,8 +340,7 @@ func (s *Spec) withoutEnv() ([]byte, error) {
 	}{fields: fields(*s)}, json.Deterministic(true), json.WithMarshalers(duration()), jsontext.AllowInvalidUTF8(true))
 }
 
-// What Validate finds, one error value each, in the order it looks for them.
-// Validate returns them wrapped with the value at fault.
+// Errors that Validate returns, wrapped with the value at fault, in the order it checks.
 var (
 	ErrEmptyCommand     = errors.New("no command given")
 	ErrEmptyRunID       = errors.New("run id is empty")
@@ -387,13 +367,11 @@ var (
 
 const maxRunID = 128
 
-// minMemory is less than any process needs to start: a lower limit is a unit that
-// was forgotten.
+// minMemory is less than any process needs to start. A lower limit means a forgotten unit.
 const minMemory Bytes = 256 << 10
 
-// Validate reports everything that is wrong with s, in a fixed order, joined
-// into one error that errors.Is can take apart. It returns nil for a Spec that
-// can be run.
+// Validate returns everything that is wrong with s, in a fixed order, joined into one error for errors.Is. It returns
+// nil if s can be run.
 func (s *Spec) Validate() error {
 	var errs []error
 	add := func(err error, format string, args ...any) {
@@ -563,7 +541,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// refused is what Run returns for a run that it does not begin.
+// refused is Run's result for a run that it does not start.
 func refused(s *Spec, code string, err error) (*schema.Result, error) {
 	return &schema.Result{
 		Schema: schema.ResultV0, RunID: s.RunID, Outcome: schema.OutcomeInfraError,
@@ -573,33 +551,32 @@ func refused(s *Spec, code string, err error) (*schema.Result, error) {
 	}, err
 }
 
-// Environment that every child gets on top of its own.
+// envRunID is set for every command.
 const envRunID = "ASSAY_RUNNER_RUN_ID"
 
-// Environment that an agent gets where it has something to report to.
+// Variables that are set if the agent has somewhere to report.
 const (
 	envSDKLog    = "ASSAY_RUNNER_SDK_EVENT_LOG"
 	envSDKSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
 )
 
-// EnvDecisionLog names the file to which programs inside of the run write their policy decisions.
+// EnvDecisionLog names the file to which programs inside the run append policy decisions.
 const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 
-// EnvCgroupParent names, in the command's environment, the cgroup to put containers
-// into so that they belong to the run: the value of --cgroup-parent of docker and
-// podman. It is not set where the run has no cgroup of its own.
+// EnvCgroupParent names, in the command's environment, the cgroup for containers that are to belong to the run: the
+// value of --cgroup-parent of docker and podman. It is not set if the run has no cgroup of its own.
 const EnvCgroupParent = engine.EnvCgroupParent
 
-// agentEnv are the keys that are never inherited.
+// agentEnv are the variables that are never inherited.
 var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken,
 	EnvToolCall, EnvCgroupParent}
 
-// environ returns the child's environment: ours, what the spec sets, and the
-// run id. A later setting of a key wins.
+// environ returns the command's environment: the runner's, what the spec sets, and the run id. A later value of a key
+// wins.
 func (s *Spec) environ() []string {
 	own := map[string]string{envRunID: s.RunID}
 	for _, key := range agentEnv {
-		own[key] = "" // of a run around this one: it has no meaning in ours
+		own[key] = "" // they belong to an outer run
 	}
 	env := make([]string, 0, len(os.Environ())+len(s.Env)+1)
 	for _, kv := range os.Environ() {
@@ -617,7 +594,7 @@ func (s *Spec) environ() []string {
 	return append(env, envRunID+"="+s.RunID)
 }
 
-// workdir returns the absolute directory the child starts in.
+// workdir returns the absolute directory in which the command starts.
 func (s *Spec) workdir() (string, error) {
 	dir := s.Workdir
 	if dir == "" {
@@ -630,7 +607,7 @@ func (s *Spec) workdir() (string, error) {
 	return abs, nil
 }
 
-// absLog makes the path of a log absolute: the command may start elsewhere.
+// absLog makes the path of a log absolute, since the command may start in another directory.
 func absLog(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -642,8 +619,8 @@ func absLog(path string) (string, error) {
 	return abs, nil
 }
 
-// lookPath finds the program as execvp(3) would in the child: by its PATH,
-// from its working directory. A name with a slash is taken as it is.
+// lookPath finds the program as execvp(3) would in the command: in its PATH, from its working directory. A name with
+// a slash is used as it is.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -677,8 +654,8 @@ func lookPath(name, dir string, env []string) (string, error) {
 	return "", found
 }
 
-// Record is the spec in the form it has in run.json, values of environment
-// variables left out. The wall clock start is startedAt.
+// Record returns the spec as it appears in run.json, without the values of environment variables. startedAt is the
+// wall clock time of the start.
 func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run, error) {
 	at, err := s.Absolute()
 	if err != nil {
@@ -718,7 +695,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 	}, nil
 }
 
-// resolvers are the servers that resolv.conf names. Without one there are none.
+// resolvers are the name servers in resolv.conf, none if it cannot be read.
 func resolvers() []string {
 	config, err := dns.ClientConfigFromFile("/etc/resolv.conf")
 	if err != nil {
@@ -727,7 +704,7 @@ func resolvers() []string {
 	return config.Servers
 }
 
-// homes are the directories where the command, and the agents that are known, keep their own files.
+// homes are the directories where the command and known agents keep their own files.
 func (s *Spec) homes() map[string]string {
 	homes := map[string]string{}
 	for _, kv := range s.environ() {
@@ -739,7 +716,7 @@ func (s *Spec) homes() map[string]string {
 	if s.User == "" || s.Env["HOME"] != "" {
 		return homes
 	}
-	delete(homes, "HOME") // it is that of another user
+	delete(homes, "HOME") // the command has another user
 	name, _, _ := strings.Cut(s.User, ":")
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -751,7 +728,7 @@ func (s *Spec) homes() map[string]string {
 	return homes
 }
 
-// rawArgs are the arguments that JSON cannot hold.
+// rawArgs returns the arguments that are not valid JSON strings.
 func rawArgs(argv []string) map[int][]byte {
 	var raw map[int][]byte
 	for i, arg := range argv {
@@ -765,10 +742,9 @@ func rawArgs(argv []string) map[int][]byte {
 	return raw
 }
 
-// Secrets makes the keys of the model gateway known to r, and the secrets of the command's environment: the values
-// of variables whose names match one of the patterns, such as
-// redact.DefaultEnv. It names those variables whose values are too short to be
-// told from other text.
+// Secrets adds to r the model gateway's keys and the secrets of the command's environment: the values of variables
+// whose names match one of the patterns, such as redact.DefaultEnv. It returns the names of those variables whose
+// values are too short to be recognized in text.
 func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string) {
 	if routes, err := s.modelRoutes(); err == nil {
 		for _, route := range routes {
@@ -781,12 +757,11 @@ func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string
 // IsolatePID gives the command a PID namespace in every mode.
 const IsolatePID = "pid"
 
-// sandboxSettings are what the spec and the policy together say of the sandbox:
-// the profiles first, then the policy, then the spec.
+// sandboxSettings merges the sandbox settings of the profiles, the policy and the spec. Later ones win.
 func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	var all []sandbox.Settings
 	for _, name := range s.Profiles {
-		if p, err := sandbox.Builtin(name); err == nil { // Validate has looked
+		if p, err := sandbox.Builtin(name); err == nil { // Validate has checked it
 			all = append(all, p.Settings)
 		}
 	}
@@ -803,8 +778,7 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	return settings
 }
 
-// withPolicy reads the policy's file, unless that has been done, and takes over
-// the limits that the spec does not set itself.
+// withPolicy reads the policy's file if needed, and adds the limits that the spec does not set.
 func (s *Spec) withPolicy(opt Options) (*Spec, Options, error) {
 	if opt.Policy == nil && s.Policy != "" {
 		var err error
@@ -819,7 +793,7 @@ func (s *Spec) withPolicy(opt Options) (*Spec, Options, error) {
 	return &with, opt, with.limit(opt.Policy.Sandbox.Limits)
 }
 
-// limit sets what has no value yet.
+// limit sets the limits that have no value yet.
 func (s *Spec) limit(l *sandbox.Limits) error {
 	for _, one := range []struct {
 		key   string
@@ -851,8 +825,7 @@ func (s *Spec) limit(l *sandbox.Limits) error {
 	return nil
 }
 
-// Sandbox is what the spec and a policy together say of the sandbox. It is for
-// those who contain without recording.
+// Sandbox merges the sandbox settings of the spec and a policy, for callers that contain without recording.
 func (s *Spec) Sandbox(file *policy.File) (sandbox.Settings, error) {
 	var errs []error
 	s.validateSandbox(func(err error, format string, args ...any) {
@@ -861,8 +834,8 @@ func (s *Spec) Sandbox(file *policy.File) (sandbox.Settings, error) {
 	return s.sandboxSettings(file), errors.Join(errs...)
 }
 
-// Profile is what the spec and a policy mean for a run that starts now. The directories of its
-// evidence are missing, as they do not exist yet.
+// Profile is the sandbox of a run that would start now. It lacks the directories of its evidence, which do not exist
+// yet.
 func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
 	dir, err := s.workdir()
 	if err != nil {
@@ -898,19 +871,20 @@ func (s *Spec) validateSandbox(add addError) {
 	}
 }
 
-// RequireComplete asks for a complete kernel layer, at the end of the run too.
+// RequireComplete requires a kernel layer that is complete at the end of the run.
 const RequireComplete = "complete"
 
-// RequireUser and RequireSandbox ask for at least that tamper_resistance.
+// RequireUser and RequireSandbox require at least that tamper_resistance.
 const (
 	RequireUser    = "tamper_resistance=" + schema.ResistsUser
 	RequireSandbox = "tamper_resistance=" + schema.ResistsSandbox
 )
 
-// RequireModelPath asks that the command reached models by the model gateway alone: model_path is alone or only.
+// RequireModelPath requires that the command reached models through the model gateway alone: model_path is alone or
+// only.
 const RequireModelPath = "model_path=" + schema.ModelPathAlone
 
-// Requirements lists what a Spec may require of the evidence.
+// Requirements lists the valid values of Spec.Require.
 var Requirements = []string{RequireComplete, RequireUser, RequireSandbox, RequireModelPath}
 
 func (s *Spec) validateRequire(add addError) {
@@ -924,7 +898,7 @@ func (s *Spec) validateRequire(add addError) {
 	}
 }
 
-// observes reports whether a run that cannot observe is not to start.
+// observes reports whether a run must not start without a kernel layer.
 func (s *Spec) observes() bool {
 	return s.Kernel == KernelRequire || slices.Contains(s.Require, RequireComplete)
 }
@@ -988,15 +962,15 @@ func (s *Spec) validateModel(add addError) {
 	}
 }
 
-// CheckModel reports everything that keeps the model gateway from starting here, which Validate does not look for:
-// there is no key, or a file cannot be used.
+// CheckModel returns what keeps the model gateway from starting on this host and Validate does not check: a missing
+// key, or an unusable file.
 func (s *Spec) CheckModel() error {
 	_, err := s.modelRoutes()
 	_, faulty := s.modelPrices()
 	return errors.Join(err, faulty)
 }
 
-// CheckModelPolicy reports a policy about requests to models that nobody would hold the command to.
+// CheckModelPolicy returns an error for a policy about model requests that nothing would enforce.
 func (s *Spec) CheckModelPolicy(p *policy.File) error {
 	if p.DeniesProviderTools() && !s.Model.On() {
 		return fmt.Errorf("%w: the policy denies tools of providers (model.provider_tools), which only "+
@@ -1005,7 +979,7 @@ func (s *Spec) CheckModelPolicy(p *policy.File) error {
 	return nil
 }
 
-// modelPrices reads the price list; nil where there is none.
+// modelPrices reads the price list; nil: there is none.
 func (s *Spec) modelPrices() (*model.Prices, error) {
 	if !s.Model.On() || s.Model.Prices == "" {
 		return nil, nil
@@ -1017,7 +991,8 @@ func (s *Spec) modelPrices() (*model.Prices, error) {
 	return p, nil
 }
 
-// modelRoutes are the ways to the providers that there is a key for; none without a gateway, and in a replay.
+// modelRoutes are the routes to the providers for which there is a key; none without a model gateway, and in a
+// replay.
 func (s *Spec) modelRoutes() (routes []model.Route, err error) {
 	if !s.Model.Gateway || s.Model.Replay != "" {
 		return nil, nil
@@ -1060,7 +1035,7 @@ func (s *Spec) modelRoutes() (routes []model.Route, err error) {
 	return routes, errors.Join(errs...)
 }
 
-// unmet is why the evidence is not what the run required, nil when it is.
+// unmet returns why the evidence does not meet the run's requirements, or nil.
 func unmet(require []string, kernel string, h *schema.ObservationHealth) *schema.ResultError {
 	for _, want := range []string{RequireSandbox, RequireUser} {
 		if slices.Contains(require, want) && h.TamperResistance != schema.ResistsSandbox &&
@@ -1105,8 +1080,8 @@ func unmet(require []string, kernel string, h *schema.ObservationHealth) *schema
 	}
 }
 
-// Incomplete says in one line why the kernel layer is less than complete, and
-// what to do about it. Both are empty for a complete layer.
+// Incomplete returns in one line why the kernel layer is less than complete, and what to do about it. Both are empty
+// for a complete layer.
 func Incomplete(h *schema.ObservationHealth) (why, remedy string) {
 	if h.KernelLayer == schema.Complete {
 		return "", ""

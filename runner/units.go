@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Bytes is a size in bytes. Spec files and flags write it as a number or with a
-// binary suffix, as [ParseBytes] reads it.
+// Bytes is a size in bytes. Spec files and flags write it as a number, or with a binary suffix that [ParseBytes]
+// reads.
 type Bytes int64
 
-// String is the size in the largest unit that has no fraction, such as 64MiB.
+// String is the size in the largest unit that needs no fraction, such as 64MiB.
 func (n Bytes) String() string {
 	unit := 0
 	for n != 0 && n%1024 == 0 && unit < 4 {
@@ -21,20 +21,19 @@ func (n Bytes) String() string {
 	return strconv.FormatInt(int64(n), 10) + [...]string{"", "KiB", "MiB", "GiB", "TiB"}[unit]
 }
 
-// Set makes it a flag's value.
+// Set implements pflag.Value.
 func (n *Bytes) Set(s string) (err error) {
 	v, err := ParseBytes(s)
 	*n = Bytes(v)
 	return err
 }
 
-// Type names the value in help.
 func (Bytes) Type() string { return "SIZE" }
 
-// UnmarshalJSON takes a number of bytes as well as a string.
+// UnmarshalJSON accepts a number of bytes or a string.
 func (n *Bytes) UnmarshalJSON(b []byte) error { return n.Set(unquoted(b)) }
 
-// MarshalJSON gives what String gives.
+// MarshalJSON writes the result of String.
 func (n Bytes) MarshalJSON() ([]byte, error) { return strconv.AppendQuote(nil, n.String()), nil }
 
 // MilliCPUs is a CPU bandwidth in thousandths of one CPU. Spec files and flags
@@ -43,27 +42,25 @@ type MilliCPUs int64
 
 func (n MilliCPUs) String() string { return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64) }
 
-// Set makes it a flag's value.
+// Set implements pflag.Value.
 func (n *MilliCPUs) Set(s string) (err error) {
 	v, err := parseCPUs(s)
 	*n = MilliCPUs(v)
 	return err
 }
 
-// Type names the value in help.
 func (MilliCPUs) Type() string { return "N" }
 
-// UnmarshalJSON takes a number of CPUs as well as a string.
+// UnmarshalJSON accepts a number of CPUs or a string.
 func (n *MilliCPUs) UnmarshalJSON(b []byte) error { return n.Set(unquoted(b)) }
 
-// MarshalJSON gives a number of CPUs.
+// MarshalJSON writes a number of CPUs.
 func (n MilliCPUs) MarshalJSON() ([]byte, error) { return []byte(n.String()), nil }
 
 func unquoted(b []byte) string { return string(bytes.Trim(b, `"`)) }
 
-// ParseBytes reads a size: a number of bytes, or one with a binary suffix
-// (K, M, G, T, each also as KiB, KB, Kb: all mean 1024). A fraction of a byte is
-// cut off, and alone is an error.
+// ParseBytes reads a size: a number of bytes, or one with a binary suffix (K, M, G, T, also as KiB, KB, Kb; all mean
+// powers of 1024). A fraction of a byte is dropped; a size below one byte is an error.
 func ParseBytes(s string) (int64, error) {
 	t := strings.TrimSpace(s)
 	digits := strings.TrimRight(t, "KMGTiBbkmgt")
@@ -89,8 +86,8 @@ func ParseBytes(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// parseCPUs reads a CPU bandwidth such as 1.5 into thousandths of one CPU. Less
-// than 0.01 that is not zero is an error.
+// parseCPUs reads a CPU bandwidth such as 1.5 in thousandths of a CPU. A value below 0.01 other than zero is an
+// error.
 func parseCPUs(s string) (int64, error) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || math.IsNaN(n) || math.Abs(n) > 1e6 {

@@ -12,35 +12,32 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// workspacePart keeps what the command left in its workspace: it looks at that before the command and after it, before
-// the checks, and writes the document when it is known which program wrote what. Where nothing was asked for, it does
-// nothing.
+// workspacePart records what the command changed in its workspace. It compares the workspace before the command with
+// the workspace after it, before the checks, and writes the document when it is known which program wrote what. If
+// nothing was asked for, it does nothing.
 type workspacePart struct {
 	log      *evidence.Log
 	options  workspace.Options
 	dir      func() (string, error)
 	attended func(context.Context, func(context.Context) error) error
-	kernel   historian
+	wrote    func(path string) string // the program that wrote a path last; empty: not known
 
-	comparison *workspace.Comparison // nil until the command can start
+	comparison *workspace.Comparison // nil until just before the command
 	kept       bool
 	err        error
 }
 
-// historian knows which program wrote a path last.
-type historian interface{ wrote(path string) string }
-
-func newWorkspace(log *evidence.Log, opt Options, spec *Spec, kernel historian,
+func newWorkspace(log *evidence.Log, opt Options, spec *Spec, wrote func(path string) string,
 	attended func(context.Context, func(context.Context) error) error,
 ) *workspacePart {
-	return &workspacePart{log: log, dir: spec.workdir, attended: attended, kernel: kernel,
+	return &workspacePart{log: log, dir: spec.workdir, attended: attended, wrote: wrote,
 		options: workspace.Options{Changes: spec.WorkspaceChanges, Artifacts: spec.Artifacts,
 			Clean: spec.Contract == "" || !spec.ContractBaseline,
 			Limit: int64(cmp.Or(spec.WorkspaceChangesBytes, DefaultWorkspaceChangesBytes)),
 			Skip:  append([]string{opt.ScratchDir}, opt.Evidence...)}}
 }
 
-// begin looks at the workspace, as late as possible before the command.
+// begin scans the workspace, as late as possible before the command.
 func (p *workspacePart) begin(ctx context.Context) (err error) {
 	if !p.options.Changes && len(p.options.Artifacts) == 0 {
 		return nil
@@ -55,8 +52,8 @@ func (p *workspacePart) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// keep looks at it again once nothing of the command is left.
-func (p *workspacePart) keep(ctx context.Context, e ended) {
+// keep scans it again once every process of the command has ended.
+func (p *workspacePart) keep(ctx context.Context, e commandEnd) {
 	if p.comparison == nil {
 		return
 	}
@@ -79,12 +76,12 @@ func (p *workspacePart) keep(ctx context.Context, e ended) {
 	}
 }
 
-// close writes the document, once the kernel layer has its last event. The error tells of evidence that is missing.
+// close writes the document, once the kernel layer has its last event. The error means missing evidence.
 func (p *workspacePart) close() error {
 	if !p.kept {
 		return nil
 	}
-	data, err := p.comparison.Document(p.log.RunID, p.kernel.wrote).Encode()
+	data, err := p.comparison.Document(p.log.RunID, p.wrote).Encode()
 	if err == nil {
 		err = p.log.Recorder.Put(schema.ChangesPath, data)
 	}
@@ -94,15 +91,15 @@ func (p *workspacePart) close() error {
 	return p.err
 }
 
-// programs follows, in the kernel layer, which program wrote or removed each path last. The observation's goroutine
-// feeds it; it is read once that has ended.
+// programs follows, in the kernel layer, which program last wrote or removed each path. The observation's goroutine
+// feeds it; it is read after that has ended.
 type programs struct {
 	exe   map[uint64]string // of each process instance
-	by    map[string]string // paths
-	moved map[string]string // where what is at a path now was before
+	by    map[string]string // by path
+	moved map[string]string // the earlier path of what is now at a path
 }
 
-// event takes a line of the kernel layer.
+// event handles a line of the kernel layer.
 func (p *programs) event(e *schema.KernelEvent) {
 	switch {
 	case e.Kind == schema.KindFork:
@@ -117,7 +114,7 @@ func (p *programs) event(e *schema.KernelEvent) {
 	exe := p.exe[e.ExecID]
 	if e.Kind == schema.KindRename {
 		if was, known := p.by[e.Value]; known {
-			exe = was // it wrote what has another name now
+			exe = was // that program wrote what has another name now
 		}
 		delete(p.by, e.Value)
 		if len(p.moved) < maxPrograms {
@@ -135,10 +132,10 @@ func (p *programs) event(e *schema.KernelEvent) {
 	}
 }
 
-// of is the program that wrote a path last; empty if that is not known. A file in a directory that was renamed has
-// the program that wrote it where it was.
+// of returns the program that last wrote a path; empty: not known. A file in a renamed directory has the program that
+// wrote it at its old path.
 func (p *programs) of(path string) string {
-	for range 8 { // renames
+	for range 8 { // follow up to 8 renames
 		if exe, known := p.by[path]; known {
 			if len(exe) > longestProgram {
 				return ""
@@ -157,7 +154,7 @@ func (p *programs) of(path string) string {
 	return ""
 }
 
-// maxPrograms bounds what is kept, of each kind. Of what is beyond, no program is known.
+// maxPrograms limits the entries of each map. Beyond it, no program is known.
 const maxPrograms = 200_000
 
 func newPrograms() *programs {
@@ -170,5 +167,5 @@ func put[K comparable](m map[K]string, key K, exe string) {
 	}
 }
 
-// longestProgram is the longest program path that is recorded, in bytes.
+// longestProgram limits the program paths that are recorded, in bytes.
 const longestProgram = 512
