@@ -17,7 +17,7 @@ import (
 // diffCodes are the exit codes of diff, by its answer.
 var diffCodes = map[judge.State]int{judge.Equal: 0, judge.Different: 1, judge.Unknown: 2}
 
-func (a *app) diffCommand() *cobra.Command {
+func diffCommand(a *app) *cobra.Command {
 	var format, against string
 	var unverified, allowUnknown bool
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ occurred; 4 a bundle cannot be read or does not verify.`,
 			head := set.Bundles[len(set.Bundles)-1]
 			base := set.Bundles[0]
 			if against != "" {
-				closeBase, b, err := a.lastGood(cmd.Context(), against, head)
+				closeBase, b, err := lastGood(cmd.Context(), a, against, head)
 				if err != nil {
 					return err
 				}
@@ -94,7 +94,7 @@ var diffFormats = map[string]func(*judge.Diff, io.Writer) error{
 	"capability-diff": func(d *judge.Diff, w io.Writer) error { return schema.PrintDocument(w, d.Capability) },
 }
 
-func (a *app) lastGood(ctx context.Context, dir string, head *view.Bundle) (func() error, *view.Bundle, error) {
+func lastGood(ctx context.Context, a *app, dir string, head *view.Bundle) (func() error, *view.Bundle, error) {
 	path, err := judge.LastGood(ctx, dir, head)
 	if errors.Is(err, judge.ErrNoBase) {
 		err = console.WithHint(err, "name the base: assay-run diff BASE %s", head.Name)

@@ -17,7 +17,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
-func (a *app) exportCommand() *cobra.Command {
+func exportCommand(a *app) *cobra.Command {
 	var format, to, output string
 	var quiet, unverified bool
 	cmd := &cobra.Command{
@@ -65,7 +65,7 @@ left it: for programs that know only the v0 contracts.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to != "" {
-				return a.exportV0(cmd.Context(), args, output)
+				return exportV0(cmd.Context(), a, args, output)
 			}
 			set, err := a.open(cmd.Context(), args, !unverified)
 			if err != nil {
@@ -107,7 +107,7 @@ left it: for programs that know only the v0 contracts.`,
 }
 
 // exportV0 writes a bundle in the v0 form to a file, or to stdout.
-func (a *app) exportV0(ctx context.Context, names []string, output string) error {
+func exportV0(ctx context.Context, a *app, names []string, output string) error {
 	in, err := archive.OpenInputs(ctx, names, a.stdin)
 	if err != nil {
 		return err

@@ -18,16 +18,10 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Exit codes of gate.
-const (
-	exitFail    = 1
-	exitUnknown = 2
-	exitRules   = 3
-)
+// gateCodes are the exit codes of gate for a judgement.
+var gateCodes = map[judge.State]int{judge.Pass: 0, judge.Fail: 1, judge.Unknown: 2}
 
-var gateCodes = map[judge.State]int{judge.Pass: 0, judge.Fail: exitFail, judge.Unknown: exitUnknown}
-
-func (a *app) gateCommand() *cobra.Command {
+func gateCommand(a *app) *cobra.Command {
 	var rulesFile, evaluationFile, format, output string
 	var unverified, init bool
 	cmd := &cobra.Command{
@@ -85,7 +79,7 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if init {
-				return a.initRules(ctx, args, !unverified)
+				return printInitialRules(ctx, a, args, !unverified)
 			}
 			rules, err := loadRules(ctx, rulesFile, evaluationFile)
 			if err != nil {
@@ -104,7 +98,7 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 			if err != nil {
 				return console.ExitError{Code: view.ExitBundle, Err: err}
 			}
-			if err := a.writeGate(report, set.Bundles, format, output); err != nil {
+			if err := writeGate(a, report, set.Bundles, format, output); err != nil {
 				return console.ExitError{Code: view.ExitBundle, Err: err}
 			}
 			if code := gateCodes[report.State]; code != 0 {
@@ -152,7 +146,7 @@ func loadRules(ctx context.Context, file, evaluation string) (*judge.Rules, erro
 	return judge.EvaluationRules(evaluation)
 }
 
-func (a *app) initRules(ctx context.Context, args []string, needVerified bool) error {
+func printInitialRules(ctx context.Context, a *app, args []string, needVerified bool) error {
 	set, err := a.open(ctx, args, needVerified)
 	if err != nil {
 		return err
@@ -170,7 +164,7 @@ func (a *app) initRules(ctx context.Context, args []string, needVerified bool) e
 
 // writeGate writes the report, and in GitHub Actions annotations and a job
 // summary beside it.
-func (a *app) writeGate(r *judge.Report, bundles []*view.Bundle, format, output string) error {
+func writeGate(a *app, r *judge.Report, bundles []*view.Bundle, format, output string) error {
 	suites := render.Judged(r, bundles)
 	if output != "" {
 		if err := console.WriteFile(output, func(w io.Writer) error {
@@ -193,12 +187,12 @@ func (a *app) writeGate(r *judge.Report, bundles []*view.Bundle, format, output 
 			return err
 		}
 	}
-	return a.jobSummary(func(w io.Writer, limit int) error { return render.WriteSummary(w, suites, limit) })
+	return jobSummary(a, func(w io.Writer, limit int) error { return render.WriteSummary(w, suites, limit) })
 }
 
 // jobSummary appends to the summary of a GitHub Actions job as much as it may
 // still hold.
-func (a *app) jobSummary(write func(io.Writer, int) error) error {
+func jobSummary(a *app, write func(io.Writer, int) error) error {
 	path := os.Getenv("GITHUB_STEP_SUMMARY")
 	if path == "" {
 		return nil

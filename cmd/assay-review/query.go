@@ -23,7 +23,7 @@ import (
 // exitNone is the exit code of a query that found nothing, as grep's.
 const exitNone = 1
 
-func (a *app) queryCommand() *cobra.Command {
+func queryCommand(a *app) *cobra.Command {
 	var of string
 	var table, count, unverified, types bool
 	var limit uint64
@@ -61,7 +61,7 @@ cannot be read or does not verify.`,
 				return a.usage(cmd, fmt.Errorf("--of is %q, want one of %v", of, query.Subjects))
 			}
 			if types {
-				return a.printTypes(subject)
+				return printTypes(a, subject)
 			}
 			p, err := query.Compile(subject, args[0])
 			if err != nil {
@@ -104,7 +104,7 @@ cannot be read or does not verify.`,
 	return cmd
 }
 
-func (a *app) printTypes(s query.Subject) error {
+func printTypes(a *app, s query.Subject) error {
 	var b strings.Builder
 	for _, v := range query.Vars(s) {
 		fmt.Fprintf(&b, "%-18s %-20s %s\n", v.Name, v.Type, v.Doc)

@@ -18,7 +18,7 @@ import (
 // exitStopped is the exit code of a replay that the user stopped, as after SIGINT.
 const exitStopped = 130
 
-func (a *app) replayCommand() *cobra.Command {
+func replayCommand(a *app) *cobra.Command {
 	var unverified bool
 	speed, pause := 1.0, 0.0
 	cmd := &cobra.Command{
@@ -52,7 +52,7 @@ terminal answer, or change its title or the clipboard.`,
 				return err
 			}
 			defer set.Close()
-			return a.replay(cmd.Context(), set.Bundles[0],
+			return playRecording(cmd.Context(), a, set.Bundles[0],
 				render.Playback{Speed: speed, MaxPause: time.Duration(pause * float64(time.Second))})
 		},
 	}
@@ -64,14 +64,14 @@ terminal answer, or change its title or the clipboard.`,
 	return cmd
 }
 
-// replay plays the recording of b.
-func (a *app) replay(ctx context.Context, b *view.Bundle, o render.Playback) error {
+// playRecording plays the recording of b.
+func playRecording(ctx context.Context, a *app, b *view.Bundle, o render.Playback) error {
 	for it, err := range b.Items(ctx, schema.TerminalPath) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
 		}
-		o.Size = a.fits()
-		keys, restore := a.keys()
+		o.Size = sizeWarner(a)
+		keys, restore := listenToKeys(a)
 		o.Wait = keys.wait
 		exit, err := render.Play(ctx, a.stdout, it.Member, o)
 		restore()
@@ -93,8 +93,8 @@ func (a *app) replay(ctx context.Context, b *view.Bundle, o render.Playback) err
 		"a run has one if it was started on a terminal; assay-run show prints what the command wrote")
 }
 
-// fits warns once, if this terminal is smaller than the recorded one.
-func (a *app) fits() func(cols, rows int) {
+// sizeWarner warns once, if this terminal is smaller than the recorded one.
+func sizeWarner(a *app) func(cols, rows int) {
 	warned := false
 	return func(cols, rows int) {
 		width, height, err := term.GetSize(int(a.stdout.Fd()))
@@ -115,8 +115,8 @@ type keys struct {
 	paused  bool
 }
 
-// keys listens to the keyboard until restore is called.
-func (a *app) keys() (k *keys, restore func()) {
+// listenToKeys listens to the keyboard until restore is called.
+func listenToKeys(a *app) (k *keys, restore func()) {
 	k = &keys{}
 	fd := int(a.stdin.Fd())
 	if !console.Terminal(a.stdin) || !console.Terminal(a.stdout) {

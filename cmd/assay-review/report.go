@@ -18,7 +18,7 @@ import (
 // while it is made, and would otherwise take twice that.
 const reportMemory = 128 << 20
 
-func (a *app) reportCommand() *cobra.Command {
+func reportCommand(a *app) *cobra.Command {
 	var output string
 	var unverified bool
 	cmd := &cobra.Command{

@@ -17,7 +17,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
-func (a *app) showCommand() *cobra.Command {
+func showCommand(a *app) *cobra.Command {
 	var opt render.ShowOptions
 	var follow, noPager, unverified bool
 	var spoolDir string
@@ -43,14 +43,14 @@ On a terminal, show pages its output with $PAGER, or less.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opt.Colour = console.Colours(a.stdout)
 			if follow {
-				return a.follow(cmd.Context(), args[0], spoolDir, opt)
+				return followRun(cmd.Context(), a, args[0], spoolDir, opt)
 			}
 			set, err := a.open(cmd.Context(), args, !unverified)
 			if err != nil {
 				return err
 			}
 			defer set.Close()
-			return a.paged(!noPager, func(w io.Writer) error {
+			return writePaged(a, !noPager, func(w io.Writer) error {
 				for i, b := range set.Bundles {
 					if len(set.Bundles) > 1 {
 						if i > 0 {
@@ -81,8 +81,8 @@ On a terminal, show pages its output with $PAGER, or less.`,
 	return cmd
 }
 
-// follow shows a live run, named by its id or by its spool's directory.
-func (a *app) follow(ctx context.Context, run, spoolDir string, opt render.ShowOptions) error {
+// followRun shows a live run, named by its id or by its spool's directory.
+func followRun(ctx context.Context, a *app, run, spoolDir string, opt render.ShowOptions) error {
 	dir := run
 	if info, err := os.Stat(run); err != nil || !info.IsDir() {
 		if spoolDir == "" {
@@ -102,9 +102,9 @@ func (a *app) follow(ctx context.Context, run, spoolDir string, opt render.ShowO
 	return err
 }
 
-// paged writes a page to the pager's input if want is set and stdout is a terminal,
+// writePaged writes a page to the pager's input if want is set and stdout is a terminal,
 // else to stdout.
-func (a *app) paged(want bool, content func(io.Writer) error) error {
+func writePaged(a *app, want bool, content func(io.Writer) error) error {
 	write := func(w io.Writer) error { return console.Page(a.stdout, nil).Write(w, content) }
 	pager := os.Getenv("PAGER")
 	if pager == "" {

@@ -19,7 +19,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-func (a *app) storeCommand() *cobra.Command {
+func storeCommand(a *app) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "store",
@@ -38,12 +38,12 @@ bundles is kept beside them, in .index.sqlite; it can be removed at any time.`,
 		}
 		return store.DefaultDir()
 	}
-	cmd.AddCommand(a.storeList(where), a.storeGet(where), a.storePrune(where))
+	cmd.AddCommand(storeList(a, where), storeGet(a, where), storePrune(a, where))
 	return cmd
 }
 
-// list lists the store in dir, with the help of its index.
-func (a *app) list(ctx context.Context, dir string) ([]store.Entry, error) {
+// listBundles lists the store in dir, with the help of its index.
+func listBundles(ctx context.Context, a *app, dir string) ([]store.Entry, error) {
 	ctx, bar := console.NewProgress(ctx, a.stderr, "reading")
 	defer bar.Done()
 	opt := store.Options{Stage: bar.Item}
@@ -54,7 +54,7 @@ func (a *app) list(ctx context.Context, dir string) ([]store.Entry, error) {
 	return store.List(ctx, dir, opt)
 }
 
-func (a *app) storeList(where func() (string, error)) *cobra.Command {
+func storeList(a *app, where func() (string, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the bundles, the newest first", Args: cobra.NoArgs,
@@ -63,7 +63,7 @@ func (a *app) storeList(where func() (string, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := a.list(cmd.Context(), dir)
+			all, err := listBundles(cmd.Context(), a, dir)
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func writeEntries(w io.Writer, all []store.Entry) error {
 	return err
 }
 
-func (a *app) storeGet(where func() (string, error)) *cobra.Command {
+func storeGet(a *app, where func() (string, error)) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use: "get ID", Short: "Print where the bundle of a run is, or copy it",
@@ -112,7 +112,7 @@ func (a *app) storeGet(where func() (string, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := a.list(cmd.Context(), dir)
+			all, err := listBundles(cmd.Context(), a, dir)
 			if err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func (a *app) storeGet(where func() (string, error)) *cobra.Command {
 	return cmd
 }
 
-func (a *app) storePrune(where func() (string, error)) *cobra.Command {
+func storePrune(a *app, where func() (string, error)) *cobra.Command {
 	var p store.Prune
 	var older, size string
 	var dryRun bool
@@ -168,7 +168,7 @@ flags, it removes the rest.`,
 			if err != nil {
 				return err
 			}
-			all, err := a.list(cmd.Context(), dir)
+			all, err := listBundles(cmd.Context(), a, dir)
 			if err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ type attachFlags struct {
 	until             string
 }
 
-func (a *app) attachCommand() *cobra.Command {
+func attachCommand(a *app) *cobra.Command {
 	f := &attachFlags{}
 	f.spec = runner.New()
 	cmd := &cobra.Command{
@@ -73,7 +73,7 @@ attach needs root and a cgroup2 hierarchy.`,
   assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
   assay-run attach --pid 4711 --until 10m -o agent.tar.gz
   assay-run attach --pid 4711 -- ./end-to-end-tests`,
-		Args: a.commandAfterDash,
+		Args: commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.faults.err(); err != nil {
 				return console.WithHint(err, "see assay-run attach --help")
@@ -82,11 +82,11 @@ attach needs root and a cgroup2 hierarchy.`,
 			if err := runner.CheckHost(); err != nil {
 				return noRuns(err)
 			}
-			defer a.queueMessages().end()
+			defer queueMessages(a).end()
 			if f.watch {
-				return a.attachWatch(cmd.Context(), f, args)
+				return attachWatch(cmd.Context(), a, f, args)
 			}
-			return a.attach(cmd.Context(), f, args)
+			return attachOne(cmd.Context(), a, f, args)
 		},
 		DisableFlagsInUseLine: true,
 	}
@@ -106,22 +106,12 @@ attach needs root and a cgroup2 hierarchy.`,
 		"with --engine kubernetes: record only the pods in the namespace `NAME` (default all)")
 	fs.StringVar(&f.dir, "dir", "", "with --watch: write the bundles to `DIR`")
 	fs.StringVar(&f.until, "until", "", "detach after `TIME` (90s, 10m) or at TIME (2026-01-31T18:00:00Z)")
-	fs.StringVarP(&f.output, "output", "o", "",
-		"write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
-	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
-	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
-	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
-	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
+	f.registerBundle(fs)
 	fs.StringVar(&f.spec.RunID, "run-id", f.spec.RunID, "name the run `ID`: letters, digits, _ and - (default random)")
 	fs.Lookup("run-id").DefValue = ""
-	fs.StringVar(&f.spoolDir, "spool-dir", "",
-		"keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	fs.Var(&f.spec.KernelBuffer, "kernel-buffer",
 		"kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
 	fs.Var(&list{to: &f.spec.Require}, "require", "end with 125 unless the evidence is `WHAT`: "+runner.RequireComplete)
-	fs.StringVar(&f.sign.key, "sign", "",
-		"sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
-	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
 	console.Completes(cmd, map[string][]string{"require": {runner.RequireComplete}, "engine": engines})
@@ -129,13 +119,13 @@ attach needs root and a cgroup2 hierarchy.`,
 	return cmd
 }
 
-// attach observes one cgroup and seals its bundle.
-func (a *app) attach(ctx context.Context, f *attachFlags, command []string) error {
+// attachOne observes one cgroup and seals its bundle.
+func attachOne(ctx context.Context, a *app, f *attachFlags, command []string) error {
 	if f.label != "" || f.dir != "" || f.namespace != "" {
 		return console.WithHint(errors.New("--label and --dir belong to --watch, as does --namespace"),
 			"name the bundle with -o")
 	}
-	with := &beside{app: a, command: command}
+	with := &companion{app: a, command: command}
 	ctx, stop, err := f.detaching(ctx, with)
 	if err != nil {
 		return console.WithHint(err, "see assay-run attach --help")
@@ -150,13 +140,13 @@ func (a *app) attach(ctx context.Context, f *attachFlags, command []string) erro
 		t.Close()
 		return console.WithHint(err, "see assay-run attach --help")
 	}
-	return a.record(ctx, f.spec, &f.runFlags, runner.Target{
+	return recordAttachment(ctx, a, f.spec, &f.runFlags, runner.Target{
 		Tree: t, Exit: with.exit,
 		Attached: func() {
 			a.say.Info("attached to %s", console.Printable(t.Path))
 			with.start(stop)
 		},
-	}, a.tellAttached)
+	}, func(h *schema.ObservationHealth) { tellAttached(a.say, h) })
 }
 
 // nothingAttached adds a hint to an error that happened before anything was recorded.
@@ -201,7 +191,7 @@ func ofUsers() string {
 }
 
 // detaching returns a context that ends when attach has to end. Its cause says why.
-func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Context, context.CancelCauseFunc, error) {
+func (f *attachFlags) detaching(ctx context.Context, with *companion) (context.Context, context.CancelCauseFunc, error) {
 	var after time.Duration
 	if f.until != "" {
 		at, err := time.Parse(time.RFC3339, f.until)
@@ -232,20 +222,20 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 }
 
 // tellAttached warns if the kernel layer is not complete.
-func (a *app) tellAttached(h *schema.ObservationHealth) {
+func tellAttached(say *console.Messages, h *schema.ObservationHealth) {
 	if why, remedy := runner.Incomplete(h); why != "" {
-		a.say.Advice(firstRemedy(remedy), "the kernel layer is not complete, so the bundle may miss what happened: %s",
+		say.Advice(firstRemedy(remedy), "the kernel layer is not complete, so the bundle may miss what happened: %s",
 			why)
 	}
 }
 
-// record records one attachment and seals its bundle. It closes the target's tree.
-func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target,
+// recordAttachment records one attachment and seals its bundle. It closes the target's tree.
+func recordAttachment(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, target runner.Target,
 	onHealth func(*schema.ObservationHealth)) error {
 	output, err := f.bundle(spec.RunID)
 	var r *recording
 	if err == nil {
-		r, err = a.prepareRecording(ctx, spec, f, output)
+		r, err = prepareRecording(ctx, a, spec, f, output)
 	}
 	if err == nil {
 		defer r.close()
@@ -258,7 +248,7 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 		return nothingWas("recorded", err)
 	}
 	expectEvents()
-	lost := &losses{app: a}
+	lost := &losses{say: a.say}
 	result, recording := runner.Attach(ctx, spec, target, runner.Options{
 		Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), OnHealth: onHealth, OnLoss: lost.add,
 	})
@@ -342,8 +332,8 @@ func (f *attachFlags) commandLine(command []string) []string {
 	return line
 }
 
-// beside is the command that attach runs, if one was given. attach does not record it.
-type beside struct {
+// companion is the command that attach runs, if one was given. attach does not record it.
+type companion struct {
 	app     *app
 	command []string
 	once    sync.Once // for a caller that may come to start it again
@@ -355,7 +345,7 @@ type beside struct {
 }
 
 // start starts the command. When the command ends, start's goroutine calls stop.
-func (b *beside) start(stop context.CancelCauseFunc) {
+func (b *companion) start(stop context.CancelCauseFunc) {
 	if len(b.command) == 0 {
 		return
 	}
@@ -376,17 +366,14 @@ func (b *beside) start(stop context.CancelCauseFunc) {
 	go func() {
 		defer close(b.done)
 		_ = cmd.Wait()
-		b.code = cmd.ProcessState.ExitCode()
-		if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
-			b.code = 128 + int(ws.Signal())
-		}
+		b.code = exitCode(cmd.ProcessState)
 		stop(errors.New("the command ended"))
 	}()
 }
 
 // pass passes a signal on to the command, except the signals that a terminal also sends to
 // the command itself.
-func (b *beside) pass(s os.Signal) {
+func (b *companion) pass(s os.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.cmd != nil && s != syscall.SIGINT && s != syscall.SIGQUIT {
@@ -395,7 +382,7 @@ func (b *beside) pass(s os.Signal) {
 }
 
 // exit waits for the command's end and returns its exit code. It is 0 without a command.
-func (b *beside) exit() int {
+func (b *companion) exit() int {
 	if b.done != nil {
 		<-b.done
 	}
@@ -406,7 +393,7 @@ func (b *beside) exit() int {
 type watching struct {
 	app     *app // prints no messages about containers that were recorded well
 	f       *attachFlags
-	e       containers
+	e       containerSource
 	engine  string // the name of who reports them
 	one     string // container or pod
 	ctx     context.Context
@@ -417,8 +404,8 @@ type watching struct {
 	failed bool            // a container was not recorded, or its bundle not sealed
 }
 
-// containers are those of an engine, or the pods of a node.
-type containers interface {
+// containerSource is an engine with its containers, or a node with its pods.
+type containerSource interface {
 	Watch(ctx context.Context, label string, w engine.Watcher) error
 	Container(ctx context.Context, id string) (*engine.Container, error)
 	Tree(ctx context.Context, c *engine.Container) (*tree.Tree, error)
@@ -428,14 +415,14 @@ type containers interface {
 
 // attachWatch records containers until a signal arrives, --until is reached, or the command
 // ends.
-func (a *app) attachWatch(ctx context.Context, f *attachFlags, command []string) error {
-	with := &beside{app: a, command: command}
+func attachWatch(ctx context.Context, a *app, f *attachFlags, command []string) error {
+	with := &companion{app: a, command: command}
 	ctx, stop, err := f.detaching(ctx, with)
 	if err != nil {
 		return console.WithHint(err, "see assay-run attach --help")
 	}
 	defer stop(nil)
-	w, err := a.watching(ctx, f, command)
+	w, err := newWatching(ctx, a, f, command)
 	if err != nil {
 		return err
 	}
@@ -463,8 +450,8 @@ func (a *app) attachWatch(ctx context.Context, f *attachFlags, command []string)
 	return nil
 }
 
-// watching checks the flags, and prepares what the recordings of all containers share.
-func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*watching, error) {
+// newWatching checks the flags, and prepares what the recordings of all containers share.
+func newWatching(ctx context.Context, a *app, f *attachFlags, command []string) (*watching, error) {
 	var err error
 	switch {
 	case f.label == "" || f.dir == "":
@@ -536,7 +523,7 @@ func (w *watching) join(c *engine.Container) bool {
 	spec.Labels = w.e.Labels(c)
 	f.spec, f.output = &spec, w.name(c)
 	state := schema.Absent
-	err = w.app.record(ctx, &spec, &f, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: spec.Preload},
+	err = recordAttachment(ctx, w.app, &spec, &f, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: spec.Preload},
 		func(h *schema.ObservationHealth) { state = h.KernelState })
 	var exit console.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.Err != nil) {

@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/pflag"
 
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // auditFlag registers --audit, for a run and for serve.
@@ -17,7 +20,7 @@ func auditFlag(fs *pflag.FlagSet, into *[]string) {
 }
 
 // openAudit opens what --audit names. The files stay open until the program ends.
-func (a *app) openAudit(names []string) ([]runner.AuditSink, error) {
+func openAudit(a *app, names []string) ([]runner.AuditSink, error) {
 	var sinks []runner.AuditSink
 	for _, name := range names {
 		switch name {
@@ -34,4 +37,25 @@ func (a *app) openAudit(names []string) ([]runner.AuditSink, error) {
 		}
 	}
 	return sinks, nil
+}
+
+// redactSinks keeps the secrets that r finds out of audit sinks.
+func redactSinks(sinks []runner.AuditSink, r *redact.Redactor) []runner.AuditSink {
+	for i := range sinks {
+		sinks[i].Writer = redactedLines{sinks[i].Writer, r}
+	}
+	return sinks
+}
+
+// redactedLines takes the secrets out of JSON lines, each in one write.
+type redactedLines struct {
+	w io.Writer
+	r *redact.Redactor
+}
+
+func (l redactedLines) Write(b []byte) (int, error) {
+	if _, err := l.w.Write(l.r.JSON(schema.AuditPath, b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }

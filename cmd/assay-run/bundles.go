@@ -5,32 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/spf13/cobra"
-
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
 )
-
-// someBundles refuses a command line that names no bundle.
-func someBundles(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return console.WithHint(fmt.Errorf("%s takes one bundle or more, got none", cmd.Name()), "as in: %s run.tar.gz",
-			cmd.CommandPath())
-	}
-	return nil
-}
-
-// one refuses a command line with anything but one argument.
-func one(what, example string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 {
-			return nil
-		}
-		return console.WithHint(fmt.Errorf("%s takes %s, got %d arguments", cmd.CommandPath(), what, len(args)),
-			"as in: %s %s", cmd.CommandPath(), example)
-	}
-}
 
 // reading says how bundles are read. With titles, the name of each of several is printed
 // above it. unverified also reads those that do not verify, with a warning. follow is as in view.Options.
@@ -40,7 +19,7 @@ type reading struct {
 }
 
 // eachBundle verifies the named bundles and calls read with one after another.
-func (a *app) eachBundle(ctx context.Context, names []string, how reading, read func(*view.Bundle) error) error {
+func eachBundle(ctx context.Context, a *app, names []string, how reading, read func(*view.Bundle) error) error {
 	verifying, bar := console.NewProgress(ctx, a.stderr, "verifying")
 	set, err := view.Open(verifying, names,
 		view.Options{Unverified: how.unverified, Without: []string{schema.SurfacePath}, Stdin: a.stdin,
@@ -71,4 +50,16 @@ func (a *app) eachBundle(ctx context.Context, names []string, how reading, read 
 		}
 	}
 	return nil
+}
+
+// exitStatus is what verify exits with for the gravest class of problems.
+var exitStatus = map[archive.Class]int{archive.Damaged: 1, archive.Invalid: 2, archive.Unreadable: 3}
+
+// problemExit has the exit status of a bundle that is at fault, and the hint.
+func problemExit(err error, format string, args ...any) error {
+	var p *archive.Problem
+	if errors.As(err, &p) {
+		return console.ExitError{Code: exitStatus[p.Class], Err: console.WithHint(err, format, args...)}
+	}
+	return err
 }

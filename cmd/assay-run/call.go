@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
-func (a *app) callCommand() *cobra.Command {
+func callCommand(a *app) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "call --id ID -- CMD [ARG...]",
@@ -28,7 +28,7 @@ is set in every case. CMD replaces the call process.
 Exit codes: the command's own; 125 call itself failed; 126 the command is not
 executable; 127 not found.`,
 		Example: `  assay-run call --id call_123 -- grep -rn TODO src`,
-		Args:    a.commandAfterDash,
+		Args:    commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := runner.CheckCallID(id); err != nil {
 				return console.WithHint(fmt.Errorf("--id: %w", err),
@@ -38,7 +38,7 @@ executable; 127 not found.`,
 				return console.WithHint(runner.ErrEmptyCommand,
 					"write it after --, as in: assay-run call --id call_123 -- ls")
 			}
-			return call(id, args)
+			return execCall(id, args)
 		},
 		DisableFlagsInUseLine: true,
 	}
@@ -46,8 +46,8 @@ executable; 127 not found.`,
 	return cmd
 }
 
-// call replaces this process with the command. It returns only if that fails.
-func call(id string, args []string) error {
+// execCall replaces this process with the command. It returns only if that fails.
+func execCall(id string, args []string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return callFailure(args[0], err)
@@ -62,12 +62,4 @@ func call(id string, args []string) error {
 		}
 	}
 	return callFailure(args[0], syscall.Exec(path, args, append(env, runner.EnvToolCall+"="+id)))
-}
-
-func callFailure(command string, err error) error {
-	code := runner.ExitNotExecutable
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-		code = runner.ExitNotFound
-	}
-	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", command, err)}
 }

@@ -1,18 +1,16 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/schema"
 )
 
-func (a *app) contractCommand() *cobra.Command {
+func contractCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "contract validate|render|derive|check",
 		Short: "Write, read and evaluate outcome contracts",
@@ -32,12 +30,12 @@ done. Files are JSON or YAML:
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.contractValidateCommand(), a.contractRenderCommand())
-	cmd.AddCommand(a.contractRunning()...)
+	cmd.AddCommand(contractValidateCommand(a), contractRenderCommand(a))
+	cmd.AddCommand(contractRunning(a)...)
 	return cmd
 }
 
-func (a *app) contractValidateCommand() *cobra.Command {
+func contractValidateCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE",
 		Short: "List everything that makes a contract prove nothing",
@@ -56,13 +54,13 @@ func (a *app) contractValidateCommand() *cobra.Command {
 				return console.ExitError{Code: 1}
 			}
 			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", console.Printable(args[0]),
-				count(len(c.Checks), "check"), digest)
+				schema.Count(len(c.Checks), "check", "checks"), digest)
 			return err
 		},
 	}
 }
 
-func (a *app) contractRenderCommand() *cobra.Command {
+func contractRenderCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "render FILE",
 		Short: "Print a contract for people and prompts",
@@ -75,17 +73,4 @@ func (a *app) contractRenderCommand() *cobra.Command {
 			return contract.Render(a.stdout, c)
 		},
 	}
-}
-
-// interruptible returns a context that ends with the signals that ask a program to
-// end.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

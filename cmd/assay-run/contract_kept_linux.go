@@ -46,15 +46,15 @@ type keptCheck struct {
 }
 
 // checkKept is contract check with --bundle.
-func (a *app) checkKept(ctx context.Context, file string, spec *runner.Spec, f *keptFlags, asJSON bool) (err error) {
+func checkKept(ctx context.Context, a *app, file string, spec *runner.Spec, f *keptFlags, asJSON bool) (err error) {
 	k := &keptCheck{app: a, spec: spec, flags: f, file: file, quiet: asJSON}
 	if k.redactor, err = f.redact.open(); err != nil {
 		return err
 	}
-	if err := a.addFiles(k.redactor, f.redact.files); err != nil {
+	if err := addFiles(a.say, k.redactor, f.redact.files); err != nil {
 		return err
 	}
-	a.tellShort(spec.Secrets(k.redactor, append(f.redact.env, redact.DefaultEnv...)))
+	tellShort(a.say, spec.Secrets(k.redactor, append(f.redact.env, redact.DefaultEnv...)))
 	if k.session, err = newCheckSession(); err != nil {
 		return err
 	}
@@ -152,7 +152,9 @@ func (k *keptCheck) open() (*contract.Gate, error) {
 	opts.Options = contract.Options{Workdir: k.changes.Workspace, Output: k.in.Create,
 		Pieces: func() *redact.Pieces { return k.redactor.Pieces(schema.ContractPath) }}
 	if !k.quiet {
-		opts.Options.Completed = k.printCheck
+		opts.Options.Completed = func(_ contract.Phase, c contract.Check, r schema.CheckResult) {
+			printCheck(k.stdout, c, r)
+		}
 	}
 	if k.file == "" {
 		name := "name the contract's file: assay-run contract check --bundle BUNDLE --workspace CLEAN FILE"

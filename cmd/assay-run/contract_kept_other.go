@@ -9,6 +9,6 @@ import (
 )
 
 // checkKept fails: no changes are kept on this operating system.
-func (a *app) checkKept(context.Context, string, *runner.Spec, *keptFlags, bool) error {
+func checkKept(context.Context, *app, string, *runner.Spec, *keptFlags, bool) error {
 	return runner.ErrPlatform
 }

@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -23,11 +21,11 @@ import (
 )
 
 // contractRunning are the commands of contract that run others.
-func (a *app) contractRunning() []*cobra.Command {
-	return []*cobra.Command{a.contractDeriveCommand(), a.contractCheckCommand()}
+func contractRunning(a *app) []*cobra.Command {
+	return []*cobra.Command{contractDeriveCommand(a), contractCheckCommand(a)}
 }
 
-func (a *app) contractDeriveCommand() *cobra.Command {
+func contractDeriveCommand(a *app) *cobra.Command {
 	var o contract.DeriveOptions
 	var generator, output string
 	cmd := &cobra.Command{
@@ -59,7 +57,7 @@ has problems, the next prompt lists what to fix.`,
 			} else if err != nil {
 				return err
 			}
-			return a.writeContract(c, output)
+			return writeContract(a, c, output)
 		},
 	}
 	f := cmd.Flags()
@@ -73,7 +71,7 @@ has problems, the next prompt lists what to fix.`,
 }
 
 // writeContract writes c to a file, or to stdout.
-func (a *app) writeContract(c *contract.Contract, output string) error {
+func writeContract(a *app, c *contract.Contract, output string) error {
 	format := contract.JSON
 	if ext := strings.ToLower(filepath.Ext(output)); ext == ".yaml" || ext == ".yml" {
 		format = contract.YAML
@@ -92,31 +90,7 @@ func (a *app) writeContract(c *contract.Contract, output string) error {
 	return nil
 }
 
-// keptFlags say which bundle's changes are judged.
-type keptFlags struct {
-	bundle, workspace, output string
-	force                     bool
-	redact                    redactFlags
-}
-
-// check says what is wrong with the flags and arguments together.
-func (f *keptFlags) check(cmd *cobra.Command, args []string) error {
-	example := "as in: assay-run contract check --bundle run.tar.gz --workspace CLEAN"
-	switch {
-	case f.bundle == "" && f.workspace == "" && f.output == "" && !f.force:
-		return one("a contract file", "done.yaml")(cmd, args)
-	case f.bundle == "" || f.workspace == "":
-		return console.WithHint(errors.New("--bundle and --workspace go together"), "%s", example)
-	case len(args) > 1:
-		return console.WithHint(fmt.Errorf("one contract file at the most, got %d arguments", len(args)), "%s", example)
-	case cmd.Flags().Changed("workdir"):
-		return console.WithHint(errors.New("--workdir does not go with --bundle"),
-			"name the clean workspace with --workspace")
-	}
-	return nil
-}
-
-func (a *app) contractCheckCommand() *cobra.Command {
+func contractCheckCommand(a *app) *cobra.Command {
 	var spec runner.Spec
 	var env environment
 	var asJSON bool
@@ -142,9 +116,9 @@ the identity of the old one.`,
 			defer stop()
 			env.overlay(&spec.Env)
 			if kept.bundle != "" {
-				return a.checkKept(ctx, strings.Join(args, ""), &spec, kept, asJSON)
+				return checkKept(ctx, a, strings.Join(args, ""), &spec, kept, asJSON)
 			}
-			return a.checkContract(ctx, args[0], &spec, asJSON)
+			return checkContract(ctx, a, args[0], &spec, asJSON)
 		},
 	}
 	fs := cmd.Flags()
@@ -168,7 +142,7 @@ the identity of the old one.`,
 	return cmd
 }
 
-func (a *app) checkContract(ctx context.Context, file string, spec *runner.Spec, asJSON bool) (err error) {
+func checkContract(ctx context.Context, a *app, file string, spec *runner.Spec, asJSON bool) (err error) {
 	dir, err := filepath.Abs(spec.Workdir)
 	if err != nil {
 		return err
@@ -189,7 +163,9 @@ func (a *app) checkContract(ctx context.Context, file string, spec *runner.Spec,
 		opts.Executor = strict
 	}
 	if !asJSON {
-		opts.Options.Completed = a.printCheck
+		opts.Options.Completed = func(_ contract.Phase, c contract.Check, r schema.CheckResult) {
+			printCheck(a.stdout, c, r)
+		}
 	}
 	doc, err := contract.EvaluateFile(ctx, opts)
 	if doc == nil {
@@ -210,68 +186,8 @@ func (a *app) checkContract(ctx context.Context, file string, spec *runner.Spec,
 	return err
 }
 
-// printCheck prints one check's result. If the check did not pass, it also prints
-// why, the end of its output, and how to run it by hand.
-func (a *app) printCheck(_ contract.Phase, c contract.Check, r schema.CheckResult) {
-	took := time.Duration(r.DurationMS) * time.Millisecond
-	if r.Passed {
-		fmt.Fprintf(a.stdout, "passed   %s (%v)\n", console.Printable(c.Name), took)
-		return
-	}
-	state := "failed"
-	if !r.Ran {
-		state = "not run"
-	}
-	fmt.Fprintf(a.stdout, "%-8s %s (%v): %s\n", state, console.Printable(c.Name), took, contract.Why(r))
-	a.indented("    ", r.OutputTail)
-	a.indented("    rerun: ", r.Rerun)
-}
-
-// indented prints text line by line, the first after label.
-func (a *app) indented(label, text string) {
-	if text == "" {
-		return
-	}
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		fields := strings.Split(line, "\t")
-		for i := range fields {
-			fields[i] = console.Printable(fields[i])
-		}
-		fmt.Fprintf(a.stdout, "%s%s\n", label, strings.Join(fields, "\t"))
-		label = strings.Repeat(" ", len(label))
-	}
-}
-
-// checkSession is a cgroup session for checks without an agent.
-type checkSession struct {
-	*cgroup.Session
-	guard *cgroup.Guard
-}
-
-func newCheckSession() (*checkSession, error) {
-	session, err := cgroup.Probe().NewSession("check_"+strings.ToLower(schema.NewID()), cgroup.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	guard, err := session.Guard(nil)
-	if err != nil {
-		return nil, errors.Join(err, session.Remove())
-	}
-	return &checkSession{session, guard}, nil
-}
-
-func (s *checkSession) executor(dir string, set map[string]string) contract.Executor {
-	env := os.Environ()
-	for k, v := range set {
-		env = append(env, k+"="+v)
-	}
-	return contract.Shell{
-		Dir:   dir,
-		Env:   append(env, cgroup.MarkerKey+"="+s.RunID()),
-		Group: func(name string) (contract.Group, error) { return s.NewGroup(name) },
-	}
-}
-
-func (s *checkSession) close() error {
-	return errors.Join(s.Remove(), s.guard.Release())
+// interruptible returns a context that ends with the signals that ask a program to
+// end.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 )
 
-func (a *app) doctorCommand() *cobra.Command {
+func doctorCommand(a *app) *cobra.Command {
 	var asJSON, profile bool
 	cmd := &cobra.Command{
 		Use:   "doctor",

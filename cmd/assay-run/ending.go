@@ -126,7 +126,7 @@ type messageQueue struct {
 
 // queueMessages queues a run's messages, so that the run does not wait for the reader of
 // stderr.
-func (a *app) queueMessages() *messageQueue {
+func queueMessages(a *app) *messageQueue {
 	q := &messageQueue{console.NewQueue(a.stderr), a}
 	a.say.W = q
 	return q
@@ -151,17 +151,17 @@ func (q *messageQueue) flushSoon() {
 	}
 }
 
-// tell tells the user of an error, and returns the exit code that is left of it.
-func (a *app) tell(err error) error {
+// tellFailure tells the user of an error, and returns the exit code that is left of it.
+func tellFailure(say *console.Messages, err error) error {
 	var exit console.ExitError
 	switch {
 	case err == nil:
 		return nil
 	case !errors.As(err, &exit):
-		a.say.Failure(err)
+		say.Failure(err)
 		return console.ExitError{Code: runner.ExitRunner}
 	case exit.Err != nil:
-		a.say.Failure(exit.Err)
+		say.Failure(exit.Err)
 	}
 	return console.ExitError{Code: exit.Code}
 }

@@ -1,23 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/store"
-	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
@@ -139,17 +131,7 @@ func turnFlags(fs *pflag.FlagSet, t *runner.Turns) {
 func (f *runFlags) register(fs *pflag.FlagSet) {
 	f.spec = runner.New()
 	fs.SortFlags = false
-	fs.StringVarP(&f.output, "output", "o", "",
-		"write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
-	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
-	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
-	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
-	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
-	fs.StringVar(&f.sign.key, "sign", "",
-		"sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
-	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
-	fs.StringVar(&f.spoolDir, "spool-dir", "",
-		"keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	f.registerBundle(fs)
 	fs.StringVar(&f.specFile, "spec", "", "read the run's options from `FILE` (YAML or JSON); flags override them")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the run as a spec file, with the values of --env, and run nothing")
 	f.ofSpec = pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -165,6 +147,21 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
 	f.faults.gather(fs)
+}
+
+// registerBundle registers the flags that say where a bundle goes and who signs it, for a run and for attach.
+func (f *runFlags) registerBundle(fs *pflag.FlagSet) {
+	fs.StringVarP(&f.output, "output", "o", "",
+		"write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
+	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
+	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
+	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
+	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
+	fs.StringVar(&f.sign.key, "sign", "",
+		"sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
+	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
+	fs.StringVar(&f.spoolDir, "spool-dir", "",
+		"keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 }
 
 // effective makes the Spec that is run: defaults, then the spec file, then
@@ -193,141 +190,6 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	f.env.overlay(&s.Env)
 	f.label.overlay(&s.Labels)
 	return s, errors.Join(f.faults.err(), s.Validate(), s.CheckModel())
-}
-
-// named is the value of a flag that takes NAME=VALUE and may be repeated.
-type named map[string]string
-
-func (named) String() string { return "" }
-func (named) Type() string   { return "NAME=VALUE" }
-
-func (m *named) Set(kv string) error {
-	k, v, ok := strings.Cut(kv, "=")
-	if !ok || k == "" || v == "" {
-		return fmt.Errorf("%q is not of the form NAME=VALUE", kv)
-	}
-	put((*map[string]string)(m), map[string]string{k: v})
-	return nil
-}
-
-// list is the value of a flag that takes words, separated by commas.
-type list struct {
-	to  *[]string
-	set bool // by this flag, and not only by a spec file
-}
-
-func (l *list) String() string {
-	if l.to == nil {
-		return ""
-	}
-	return strings.Join(*l.to, ",")
-}
-
-func (*list) Type() string { return "WORDS" }
-
-func (l *list) Set(s string) error {
-	if !l.set {
-		*l.to, l.set = nil, true
-	}
-	if s != "" {
-		*l.to = append(*l.to, strings.Split(s, ",")...)
-	}
-	return nil
-}
-
-// boolFlag registers a flag that may stand without a value.
-func boolFlag(fs *pflag.FlagSet, v pflag.Value, name, usage string) {
-	fs.VarPF(v, name, "", usage).NoOptDefVal = "true"
-}
-
-// negated is the value of a flag that switches a field off.
-type negated bool
-
-func (n *negated) String() string { return strconv.FormatBool(!bool(*n)) }
-func (*negated) Type() string     { return "bool" }
-
-func (n *negated) Set(s string) error {
-	v, err := strconv.ParseBool(s)
-	*n = negated(!v)
-	return err
-}
-
-// someBytes is a size of at least a byte, where zero means a default.
-type someBytes runner.Bytes
-
-func (n *someBytes) String() string { return (*runner.Bytes)(n).String() }
-func (*someBytes) Type() string     { return runner.Bytes(0).Type() }
-
-func (n *someBytes) Set(s string) error {
-	err := (*runner.Bytes)(n).Set(s)
-	if err == nil && *n < 1 {
-		err = errors.New("must be at least 1 byte")
-	}
-	return err
-}
-
-// duration is the value of a flag that takes a time.
-type duration time.Duration
-
-func (d *duration) String() string { return time.Duration(*d).String() }
-func (*duration) Type() string     { return "duration" }
-
-func (d *duration) Set(s string) error {
-	v, err := time.ParseDuration(s)
-	if err == nil {
-		*d = duration(v)
-		return nil
-	}
-	if _, err := strconv.ParseFloat(s, 64); err == nil {
-		return fmt.Errorf("%q has no unit: write %ss for seconds, or %sm for minutes", s, s, s)
-	}
-	return fmt.Errorf("%q is not a time, such as 90s, 10m or 1h30m", s)
-}
-
-// durationFlag registers a flag that takes a time, with a default.
-func durationFlag(fs *pflag.FlagSet, to *time.Duration, name string, usual time.Duration, usage string) {
-	*to = usual
-	fs.Var((*duration)(to), name, usage)
-}
-
-// positive is a number of at least one, where zero means no limit and is said by
-// omitting the flag.
-type positive int64
-
-func (n *positive) String() string { return strconv.FormatInt(int64(*n), 10) }
-func (*positive) Type() string     { return "N" }
-
-func (n *positive) Set(s string) error {
-	v, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return fmt.Errorf("%q is not a whole number", s)
-	}
-	if v < 1 {
-		return fmt.Errorf("%d is not a limit: give 1 or more, or omit the flag for no limit", v)
-	}
-	*n = positive(v)
-	return nil
-}
-
-// flagHint says where "--" belongs, if the flag is one of a command that stands
-// without it, else suggests the flag that an unknown one was probably meant to be.
-func (a *app) flagHint(cmd *cobra.Command, err error) string {
-	help := "see " + cmd.CommandPath() + " --help"
-	if words := cmd.Flags().Args(); len(words) > 0 && cmd.Flags().Lookup("spec") != nil {
-		at := max(0, slices.Index(a.args, words[0]))
-		return "put -- before the command, as in: assay-run -- " + view.QuoteArgs(a.args[at:])
-	}
-	_, name, ok := strings.Cut(err.Error(), "unknown flag: --")
-	if !ok {
-		return help
-	}
-	var known []string
-	cmd.Flags().VisitAll(func(fl *pflag.Flag) { known = append(known, fl.Name) })
-	nearest, distance := schema.Nearest(name, known)
-	if distance > 2 {
-		return help
-	}
-	return fmt.Sprintf("did you mean --%s? %s", nearest, help)
 }
 
 // bundle is the absolute path of the bundle. The error says what to do.
@@ -362,86 +224,17 @@ func (f *runFlags) named(runID string) (string, error) {
 	return store.Path(dir, runID)
 }
 
-// put sets the keys of from in *into.
-func put(into *map[string]string, from map[string]string) {
-	if *into == nil && len(from) > 0 {
-		*into = map[string]string{}
+// runValues are the values that completion offers for flags of a run.
+func runValues() map[string][]string {
+	return map[string][]string{
+		"agent-shim":   runner.Shims,
+		"compat":       {"v0"},
+		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
+		"isolate":      {runner.IsolatePID},
+		"kernel":       runner.Kernels,
+		"mode":         sandbox.Modes,
+		"model-bodies": {schema.ModelBodiesNone},
+		"profile":      sandbox.Builtins(),
+		"require":      runner.Requirements,
 	}
-	maps.Copy(*into, from)
-}
-
-// keyValues are what a flag says that takes K=V and may be repeated.
-type keyValues map[string]string
-
-func (keyValues) String() string { return "" }
-func (keyValues) Type() string   { return "K=V" }
-
-func (m *keyValues) Set(kv string) error {
-	k, v, ok := strings.Cut(kv, "=")
-	if !ok || k == "" {
-		return fmt.Errorf("%q is not of the form K=V", kv)
-	}
-	put((*map[string]string)(m), map[string]string{k: v})
-	return nil
-}
-
-func (m keyValues) overlay(into *map[string]string) { put(into, m) }
-
-// environment is what --env and --env-file say. The former wins.
-type environment struct{ given, files keyValues }
-
-func (environment) String() string { return "" }
-func (environment) Type() string   { return "K=V" }
-
-// Set takes K=V, and K for a variable that is passed on. One that is not set
-// here stays so, as with docker run.
-func (e *environment) Set(kv string) error {
-	if !strings.Contains(kv, "=") {
-		v, ok := os.LookupEnv(kv)
-		if !ok {
-			return nil
-		}
-		kv += "=" + v
-	}
-	k, v, _ := strings.Cut(kv, "=") // the Spec tells what is wrong with a key
-	put((*map[string]string)(&e.given), map[string]string{k: v})
-	return nil
-}
-
-func (e *environment) overlay(into *map[string]string) {
-	put(into, e.files)
-	put(into, e.given)
-}
-
-// environmentFiles is the value of --env-file.
-type environmentFiles environment
-
-func (*environmentFiles) String() string { return "" }
-func (*environmentFiles) Type() string   { return "FILE" }
-
-// Set reads K=V lines. Empty lines and those that begin with # are passed over;
-// nothing is unquoted or expanded. Messages never quote a value.
-func (e *environmentFiles) Set(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		line := lines.Text()
-		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		k, v, ok := strings.Cut(line, "=")
-		if !ok || k == "" {
-			return fmt.Errorf("%s:%d: not of the form K=V", path, n)
-		}
-		put((*map[string]string)(&e.files), map[string]string{k: v})
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
 }

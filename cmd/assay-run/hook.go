@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/hook"
 )
 
-func (a *app) hookCommand() *cobra.Command {
+func hookCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook AGENT [-- CMD [ARG...]]",
 		Short: "Report an agent's tool calls to the surrounding run",
@@ -48,7 +48,7 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return a.followCodex(args[1:])
+				return followCodex(a, args[1:])
 			}
 			err := hook.Run(args[0], a.stdin, a.stdout, os.Getenv)
 			switch {
@@ -63,7 +63,7 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 }
 
 // followCodex runs a command while it reports what Codex writes of its sessions.
-func (a *app) followCodex(command []string) error {
+func followCodex(a *app, command []string) error {
 	caught := signals.Catch()
 	caught.Wait()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -84,11 +84,7 @@ func (a *app) followCodex(command []string) error {
 	if err := stop(); err != nil {
 		a.say.Warning("some calls of Codex could not be reported: %v", err)
 	}
-	code := cmd.ProcessState.ExitCode()
-	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		code = 128 + int(ws.Signal())
-	}
-	if code != 0 {
+	if code := exitCode(cmd.ProcessState); code != 0 {
 		return console.ExitError{Code: code}
 	}
 	return nil

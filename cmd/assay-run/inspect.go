@@ -8,9 +8,10 @@ import (
 	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
-func (a *app) inspectCommand() *cobra.Command {
+func inspectCommand(a *app) *cobra.Command {
 	var asJSON, unverified, all bool
 	var section string
 	var limit int
@@ -34,7 +35,7 @@ never changed.
 				most = limit
 			}
 			how := reading{titles: !asJSON, unverified: unverified, follow: evaluation.Follow(nil)}
-			return a.eachBundle(cmd.Context(), args, how,
+			return eachBundle(cmd.Context(), a, args, how,
 				func(bundle *view.Bundle) error {
 					s, err := view.Summarize(cmd.Context(), bundle, most)
 					if err != nil {
@@ -64,7 +65,7 @@ never changed.
 	return cmd
 }
 
-func (a *app) eventsCommand() *cobra.Command {
+func eventsCommand(a *app) *cobra.Command {
 	var f view.Filter
 	var table, unverified bool
 	var pids, execIDs []uint
@@ -88,7 +89,7 @@ events refuses it before it prints anything.
 			for _, id := range execIDs {
 				f.ExecIDs = append(f.ExecIDs, uint64(id))
 			}
-			return a.eachBundle(cmd.Context(), args, reading{titles: table, unverified: unverified},
+			return eachBundle(cmd.Context(), a, args, reading{titles: table, unverified: unverified},
 				func(bundle *view.Bundle) error {
 					events := view.Events(cmd.Context(), bundle, f)
 					if table {
@@ -128,4 +129,19 @@ events refuses it before it prints anything.
 	}
 	console.Completes(cmd, eventValues())
 	return cmd
+}
+
+// eventValues are those for flags of events.
+func eventValues() map[string][]string {
+	values := map[string][]string{"result": {"ok", "error", "blocked", "EACCES", "ENOENT", "EPERM", "EROFS"}}
+	for _, path := range schema.AllLayers {
+		values["layer"] = append(values["layer"], schema.LayerName(path))
+	}
+	for _, k := range schema.Kinds() {
+		values["kind"] = append(values["kind"], k.String())
+	}
+	for c := range schema.NumClasses {
+		values["class"] = append(values["class"], schema.Class(c).String())
+	}
+	return values
 }

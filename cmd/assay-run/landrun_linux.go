@@ -15,7 +15,7 @@ import (
 
 // landrunCommand takes the place of the program landrun: the same flags,
 // defaults and exit codes.
-func (a *app) landrunCommand() *cobra.Command {
+func landrunCommand(a *app) *cobra.Command {
 	l := &sandbox.Landrun{}
 	var env, unixSockets []string
 	var addExec, ldd bool
@@ -34,7 +34,7 @@ The sandbox command restricts more, and needs no list of the files a program rea
 			"https://example.org",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := a.landrun(l, args, env, unixSockets, addExec, ldd, level); err != nil {
+			if err := landrun(a, l, args, env, unixSockets, addExec, ldd, level); err != nil {
 				return console.ExitError{Code: 1, Err: err}
 			}
 			return nil
@@ -71,7 +71,7 @@ The sandbox command restricts more, and needs no list of the files a program rea
 	return cmd
 }
 
-func (a *app) landrun(l *sandbox.Landrun, args, env, sockets []string, addExec, ldd bool, level string) error {
+func landrun(a *app, l *sandbox.Landrun, args, env, sockets []string, addExec, ldd bool, level string) error {
 	if !slices.Contains([]string{"", "error", "info", "debug"}, level) {
 		return fmt.Errorf("--log-level is %q, want error, info or debug", level)
 	}

@@ -87,10 +87,8 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 // spread are the types whose methods stand in several files, each for a reason. Others have parts in the files of the
 // platforms alone.
 var spread = map[string]string{
-	"cmd/assay-run.app":    "the program: each subcommand has a file of its own",
-	"cmd/assay-review.app": "the program",
-	"cmd/assay-suite.app":  "the program",
-	"schema.lineReader":    "each kind of line is read beside its type",
+	"cmd/assay-suite.app": "the program",
+	"schema.lineReader":   "each kind of line is read beside its type",
 }
 
 // A type and its methods stand in one file, but for what only one platform has.

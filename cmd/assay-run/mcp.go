@@ -35,7 +35,7 @@ type mcpFlags struct {
 	noAuth                      bool
 }
 
-func (a *app) mcpCommand() *cobra.Command {
+func mcpCommand(a *app) *cobra.Command {
 	f := &mcpFlags{}
 	cmd := &cobra.Command{
 		Use:   "mcp --policy FILE [flags] -- SERVER [ARG...]",
@@ -69,8 +69,8 @@ through mcp.`,
 		Example: "  assay-run mcp --policy policy.yaml -- npx some-mcp-server\n  assay-run mcp --policy policy.yaml " +
 			"--url https://mcp.example.com/mcp\n  assay-run mcp --policy policy.yaml --listen 127.0.0.1:0 -- " +
 			"./server\n  assay-run mcp wrap --policy policy.yaml .mcp.json",
-		Args: a.commandAfterDash,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.mcpRun(f, args) },
+		Args: commandAfterDash,
+		RunE: func(cmd *cobra.Command, args []string) error { return mcpRun(a, f, args) },
 
 		DisableFlagsInUseLine: true,
 	}
@@ -89,12 +89,12 @@ through mcp.`,
 	fs.BoolVar(&f.changes, "allow-tool-changes", false,
 		"allow calls of a tool that the server changed after it was first listed")
 	fs.StringVar(&f.source, "event-source", "assay-run:mcp", "`URI` that decisions name as their source")
-	cmd.AddCommand(a.mcpWrapCommand())
+	cmd.AddCommand(mcpWrapCommand(a))
 	return cmd
 }
 
 // mcpRun reads the policy and opens what decisions go to.
-func (a *app) mcpRun(f *mcpFlags, args []string) error {
+func mcpRun(a *app, f *mcpFlags, args []string) error {
 	servers, err := f.servers(args, a)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 			"name another URI")
 	}
 	cfg := mcp.Config{Source: f.source, Warn: func(m string) { a.say.Warning("%s", m) }}
-	file, err := a.loadPolicy(f.policy)
+	file, err := loadPolicy(a.say, f.policy)
 	if err != nil {
 		return err
 	}
@@ -135,11 +135,11 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 		defer cfg.Run.Close()
 	}
 	if f.listen != "" {
-		return a.mcpListen(f, cfg, file, servers)
+		return mcpListen(a, f, cfg, file, servers)
 	}
 	cfg.Rules = mcp.NewRules(file, f.changes)
 	for _, start := range servers {
-		return a.mcp(cfg, func() (*mcp.Server, error) { return start(nil) })
+		return mcpRelay(a, cfg, func() (*mcp.Server, error) { return start(nil) })
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 			}
 			e.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
 		}
-		start, err := a.entry(e)
+		start, err := startEntry(a, e)
 		return map[string]startServer{path: start}, err
 	}
 	entries, err := mcp.LoadConfig(f.config)
@@ -213,7 +213,7 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 		if f.server != "" {
 			at = path
 		}
-		if starts[at], err = a.entry(e); err != nil {
+		if starts[at], err = startEntry(a, e); err != nil {
 			return nil, fmt.Errorf("--config %s: %s: %w", f.config, name, err)
 		}
 	}
@@ -223,8 +223,8 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 	return starts, nil
 }
 
-// entry is how a server of a configuration is started.
-func (a *app) entry(e mcp.Entry) (startServer, error) {
+// startEntry is how a server of a configuration is started.
+func startEntry(a *app, e mcp.Entry) (startServer, error) {
 	e, err := e.Expand()
 	if err != nil {
 		return nil, err
@@ -245,8 +245,8 @@ func (a *app) entry(e mcp.Entry) (startServer, error) {
 	}, nil
 }
 
-// mcp runs the server behind the proxy and ends with its exit code.
-func (a *app) mcp(cfg mcp.Config, start func() (*mcp.Server, error)) error {
+// mcpRelay runs the server behind the proxy and ends with its exit code.
+func mcpRelay(a *app, cfg mcp.Config, start func() (*mcp.Server, error)) error {
 	caught := signals.Catch()
 	caught.Wait()
 	server, err := start()
@@ -272,11 +272,7 @@ func (a *app) mcp(cfg mcp.Config, start func() (*mcp.Server, error)) error {
 	case relay != nil:
 		return relay
 	case errors.As(err, &exit):
-		code := exit.ExitCode()
-		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			code = 128 + int(ws.Signal())
-		}
-		return console.ExitError{Code: code}
+		return console.ExitError{Code: exitCode(exit.ProcessState)}
 	}
 	return err
 }
@@ -298,7 +294,7 @@ func notStarted(err error) error {
 const envMCPToken = "ASSAY_MCP_TOKEN"
 
 // mcpListen serves clients over HTTP until a signal ends it.
-func (a *app) mcpListen(f *mcpFlags, cfg mcp.Config, file *policy.File, servers map[string]startServer) error {
+func mcpListen(a *app, f *mcpFlags, cfg mcp.Config, file *policy.File, servers map[string]startServer) error {
 	ln, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return console.WithHint(fmt.Errorf("--listen: %w", err), "write HOST:PORT, as in 127.0.0.1:0")
@@ -352,7 +348,7 @@ func (a *app) mcpListen(f *mcpFlags, cfg mcp.Config, file *policy.File, servers 
 }
 
 // mcpWrapCommand is mcp wrap.
-func (a *app) mcpWrapCommand() *cobra.Command {
+func mcpWrapCommand(a *app) *cobra.Command {
 	var policyFile string
 	var undo bool
 	cmd := &cobra.Command{
@@ -367,12 +363,12 @@ commit that file. --undo moves them back and removes it.`,
 		Args:    one("a configuration file", ".mcp.json"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if undo {
-				return a.wrapped("restored", args[0], func() ([]string, error) { return mcp.Unwrap(args[0]) })
+				return wrapped(a, "restored", args[0], func() ([]string, error) { return mcp.Unwrap(args[0]) })
 			}
 			if policyFile == "" {
 				return console.WithHint(errors.New("no policy given"), "name one with --policy FILE")
 			}
-			if _, err := a.loadPolicy(policyFile); err != nil {
+			if _, err := loadPolicy(a.say, policyFile); err != nil {
 				return err
 			}
 			program, err := os.Executable()
@@ -382,7 +378,7 @@ commit that file. --undo moves them back and removes it.`,
 			if policyFile, err = filepath.Abs(policyFile); err != nil {
 				return err
 			}
-			return a.wrapped("wrapped", args[0], func() ([]string, error) {
+			return wrapped(a, "wrapped", args[0], func() ([]string, error) {
 				return mcp.Wrap(args[0], program, []string{"mcp", "--policy", policyFile})
 			})
 		},
@@ -394,7 +390,7 @@ commit that file. --undo moves them back and removes it.`,
 	return cmd
 }
 
-func (a *app) wrapped(done, path string, f func() ([]string, error)) error {
+func wrapped(a *app, done, path string, f func() ([]string, error)) error {
 	names, err := f()
 	for _, name := range names {
 		fmt.Fprintf(a.stdout, "%s %s\n", done, name)

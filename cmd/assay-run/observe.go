@@ -12,7 +12,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 )
 
-func (a *app) observeCommand() *cobra.Command {
+func observeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "observe start|stop|status",
 		Short: "Keep the host's observer between runs",
@@ -37,7 +37,7 @@ Needs root.`,
 			if asJSON {
 				return a.printDocument(list)
 			}
-			return a.listObservers(list)
+			return listObservers(a, list)
 		},
 	}
 	status.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
@@ -74,15 +74,6 @@ Needs root.`,
 	return cmd
 }
 
-// descriptorHint adds how to get more descriptors.
-func descriptorHint(err error) error {
-	var few *runner.DescriptorError
-	if errors.As(err, &few) {
-		return console.WithHint(err, "%s", few.Remedy())
-	}
-	return err
-}
-
 // observeHint adds a hint. Runs do not need a shared observer: without one, each loads
 // its own programs.
 func observeHint(err error) error {
@@ -97,7 +88,7 @@ func observeHint(err error) error {
 	return console.WithHint(err, "run as root on a host with eBPF; assay-run doctor shows what is missing")
 }
 
-func (a *app) listObservers(list []kernel.HostObserver) error {
+func listObservers(a *app, list []kernel.HostObserver) error {
 	if len(list) == 0 {
 		a.say.Info("no observer is in place")
 		return nil

@@ -18,34 +18,18 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// loadPolicy reads a policy file, if one is named, and tells what is doubtful
-// about it.
-func (a *app) loadPolicy(path string) (*policy.File, error) {
-	if path == "" {
-		return nil, nil
-	}
-	file, err := policy.Load(path)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range file.Warnings {
-		a.say.Warning("%s: %s", path, w)
-	}
-	return file, nil
-}
-
-func (a *app) policyCommand() *cobra.Command {
+func policyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Explain a policy, print a profile, learn the smallest policy of runs",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.policyCheck(), a.policyShow(), a.policyLearn())
+	cmd.AddCommand(policyCheck(a), policyShow(a), policyLearn(a))
 	return cmd
 }
 
-func (a *app) policyShow() *cobra.Command {
+func policyShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROFILE",
 		Short: "Print a built-in profile: " + strings.Join(sandbox.Builtins(), ", "),
@@ -63,7 +47,7 @@ func (a *app) policyShow() *cobra.Command {
 	}
 }
 
-func (a *app) policyLearn() *cobra.Command {
+func policyLearn(a *app) *cobra.Command {
 	var unverified bool
 	cmd := &cobra.Command{
 		Use:   "learn [flags] BUNDLE...",
@@ -78,7 +62,7 @@ the run did, even if the run should not have done it.
 		Args:    someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l := sandbox.NewLearner()
-			err := a.eachBundle(cmd.Context(), args, reading{unverified: unverified}, func(b *view.Bundle) error {
+			err := eachBundle(cmd.Context(), a, args, reading{unverified: unverified}, func(b *view.Bundle) error {
 				return learn(cmd.Context(), l, b)
 			})
 			if err != nil {
@@ -119,7 +103,7 @@ type policyCheckFlags struct {
 	state           keyValues
 }
 
-func (a *app) policyCheck() *cobra.Command {
+func policyCheck(a *app) *cobra.Command {
 	f := &policyCheckFlags{}
 	cmd := &cobra.Command{
 		Use:   "check [flags] FILE",
@@ -141,9 +125,9 @@ rate limits have counted nothing, and the run has only the states that --state n
 					return console.WithHint(errors.New("--arguments and --state describe a tool call"),
 						"name the tool with --tool")
 				}
-				return a.explainPolicy(args[0], f)
+				return explainPolicy(a, args[0], f)
 			}
-			return a.explainCall(args[0], f)
+			return explainCall(a, args[0], f)
 		},
 	}
 	fs := cmd.Flags()
@@ -157,8 +141,8 @@ rate limits have counted nothing, and the run has only the states that --state n
 }
 
 // explainPolicy prints what a policy file means here.
-func (a *app) explainPolicy(path string, f *policyCheckFlags) error {
-	file, err := a.loadPolicy(path)
+func explainPolicy(a *app, path string, f *policyCheckFlags) error {
+	file, err := loadPolicy(a.say, path)
 	if err != nil {
 		return err
 	}
@@ -181,7 +165,7 @@ func (a *app) explainPolicy(path string, f *policyCheckFlags) error {
 }
 
 // explainCall decides one tool call, and says why.
-func (a *app) explainCall(path string, f *policyCheckFlags) error {
+func explainCall(a *app, path string, f *policyCheckFlags) error {
 	switch arguments := jsontext.Value(f.arguments); {
 	case f.tool == "" || len(f.tool) > policy.MaxName:
 		return fmt.Errorf("--tool: a tool's name has 1 to %d bytes", policy.MaxName)
@@ -189,7 +173,7 @@ func (a *app) explainCall(path string, f *policyCheckFlags) error {
 		return console.WithHint(errors.New("--arguments: not valid JSON, or a key is repeated"),
 			`write an object in quotes, as in --arguments '{"path": "/tmp"}'`)
 	}
-	file, err := a.loadPolicy(path)
+	file, err := loadPolicy(a.say, path)
 	if err != nil {
 		return err
 	}
@@ -199,7 +183,7 @@ func (a *app) explainCall(path string, f *policyCheckFlags) error {
 	if f.json {
 		err = a.printDocument(e)
 	} else {
-		err = a.printRulings(e)
+		err = printRulings(a, e)
 	}
 	if err == nil && e.Decision == "deny" {
 		return console.ExitError{Code: 1}
@@ -207,7 +191,7 @@ func (a *app) explainCall(path string, f *policyCheckFlags) error {
 	return err
 }
 
-func (a *app) printRulings(e policy.Explanation) error {
+func printRulings(a *app, e policy.Explanation) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 	if e.Rule != "" {
 		fmt.Fprintf(w, "%s: rule %q denies this call of %q\n", e.Decision, e.Rule, e.Tool)

@@ -2,17 +2,14 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/runner"
 )
 
-func (a *app) proveCommand() *cobra.Command {
+func proveCommand(a *app) *cobra.Command {
 	var layer string
 	var seq int64
 	cmd := &cobra.Command{
@@ -55,30 +52,4 @@ one proof each. "-" reads a bundle from standard input.`,
 	cmd.Flags().Int64Var(&seq, "seq", -1, "the line with seq `N`; the first line is 0")
 	cmd.Flags().Lookup("seq").DefValue = "0" // which the help leaves out
 	return cmd
-}
-
-// verifyProof checks the proof in a file.
-func (a *app) verifyProof(name string, bundles []string) error {
-	if len(bundles) > 0 {
-		return console.WithHint(errors.New("--proof takes no bundle"),
-			"compare the identity that it prints with the bundle's")
-	}
-	f := a.stdin
-	if name != "-" {
-		var err error
-		if f, err = os.Open(name); err != nil {
-			return err
-		}
-		defer f.Close()
-	}
-	p, err := archive.CheckProof(f)
-	if errors.Is(err, archive.ErrProof) {
-		return console.ExitError{Code: exitStatus[archive.Invalid], Err: fmt.Errorf("%s: %w", name, err)}
-	}
-	if err != nil {
-		return console.ExitError{Code: runner.ExitRunner, Err: err}
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s: ok\nline %d of layer %s is in the bundle with the identity %s\n%s\n",
-		console.Printable(name), p.Seq, console.Printable(p.Layer), p.Identity, console.Printable(p.Line))
-	return err
 }

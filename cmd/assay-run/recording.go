@@ -38,11 +38,11 @@ type recording struct {
 
 // prepareRecording checks and opens what a recording needs, up to the spool. Close
 // it. The error says what to do.
-func (a *app) prepareRecording(ctx context.Context, spec *runner.Spec, f *runFlags, output string) (*recording, error) {
+func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, output string) (*recording, error) {
 	r := &recording{app: a, flags: f}
 	var opening sync.WaitGroup
 	var unopened error
-	opening.Go(func() { r.out, unopened = a.openOutputs(ctx, f, output) }) // the disk may take its time
+	opening.Go(func() { r.out, unopened = openOutputs(ctx, a, f, output) }) // the disk may take its time
 	err := r.describe(spec, output)
 	opening.Wait()
 	if err == nil {
@@ -73,7 +73,7 @@ func (r *recording) describe(spec *runner.Spec, output string) (err error) {
 		return console.WithHint(err, "see assay-run sign --help")
 	}
 	f.sign.hide()
-	if r.redactor, err = r.app.redactor(&f.redact, spec); err != nil {
+	if r.redactor, err = runRedactor(r.say, &f.redact, spec); err != nil {
 		return err
 	}
 	if r.record, err = redactRecord(r.redactor, r.record); err != nil {
@@ -210,7 +210,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 		unwritten = cmp.Or(unwritten, r.out.write(result, r.redactor))
 	}
 	if sealed.Removed != nil { // the copies of the output are of other lengths now
-		r.tellRemoved(sealed.Removed)
+		tellRemoved(r.say, sealed.Removed)
 		_ = json.Unmarshal(sealed.Result, result)
 	}
 	if err == nil && r.signer != nil {
@@ -233,7 +233,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	case err != nil:
 		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	case len(sealed.Tampered) > 0:
-		return r.tampered(sealed)
+		return tellTampered(r.say, sealed)
 	case unwritten != nil:
 		return console.ExitError{Code: runner.ExitRunner,
 			Err: console.WithHint(unwritten, "the bundle is whole: %s", sealed.Path)}
@@ -298,4 +298,61 @@ func sealHint(err error) string {
 		return "free some space and recover the run, or add --output FILE to that command to seal it on another disk"
 	}
 	return "recover the run, or add --output FILE to that command to seal it elsewhere"
+}
+
+// outputs are the places of what a run leaves, opened before its command runs.
+type outputs struct {
+	bundle *archive.Output
+	result *archive.Output // nil without --result
+}
+
+// openOutputs opens the places. The error says what to do.
+func openOutputs(ctx context.Context, a *app, f *runFlags, bundle string) (_ *outputs, err error) {
+	o := &outputs{}
+	again := false
+	if f.force {
+		o.bundle, err = archive.OpenOutput(bundle, true)
+	} else {
+		o.bundle, again, err = archive.OpenOutputAgain(ctx, bundle)
+	}
+	if again {
+		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it",
+			console.Printable(bundle))
+	}
+	if err == nil && f.result != "" {
+		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)
+	}
+	switch {
+	case err == nil:
+		return o, nil
+	case errors.Is(err, archive.ErrOutputExists):
+		err = console.WithHint(err, "choose another name with -o, or replace it with --force")
+	default:
+		err = console.WithHint(err, "name a file that can be written, in a directory that exists")
+	}
+	o.close()
+	return nil, err
+}
+
+func (o *outputs) close() {
+	for _, out := range []*archive.Output{o.bundle, o.result} {
+		if out != nil {
+			out.Close()
+		}
+	}
+}
+
+// write puts result.json where a harness wants it, if anywhere.
+func (o *outputs) write(result *schema.Result, r *redact.Redactor) error {
+	if o.result == nil {
+		return nil
+	}
+	data, err := schema.Document(result)
+	if err != nil {
+		return err
+	}
+	if err := o.result.WriteFile(r.JSON(schema.ResultPath, data)); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	return nil
 }

@@ -11,14 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
 )
 
-func (a *app) recoverCommand() *cobra.Command {
+func recoverCommand(a *app) *cobra.Command {
 	var dir string
 	var to recovery
 	var all, asJSON bool
@@ -49,7 +48,7 @@ only its sealing was interrupted.`,
 				return err
 			}
 			if !all && len(ids) == 0 {
-				return a.listSpools(spools, asJSON)
+				return listSpools(a, spools, asJSON)
 			}
 			if all {
 				ids = interrupted(spools, to.output == "")
@@ -61,9 +60,9 @@ only its sealing was interrupted.`,
 			if err := archive.CheckName(to.output); err != nil {
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
-			a.tellSwept(runner.Sweep())
+			tellSwept(a.say, runner.Sweep())
 			_, _, _ = kernel.SweepBuilds() // where nothing can be shared there is nothing to free
-			return a.recoverRuns(cmd.Context(), dir, ids, to, all)
+			return recoverRuns(cmd.Context(), a, dir, ids, to, all)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "spool-dir", "",
@@ -90,20 +89,6 @@ func (r recovery) single() string {
 	return ""
 }
 
-// tellSwept names the runs whose processes had outlived their runner.
-func (a *app) tellSwept(swept []cgroup.Swept) {
-	for _, s := range swept {
-		switch {
-		case s.Stopped:
-			a.say.Warning("run %s was killed while its guard was stopped: the guard has now ended the "+
-				"processes that were left", console.Printable(s.RunID))
-		case s.Killed > 0:
-			a.say.Warning("run %s was killed; assay-run has now ended the processes that it left (%d)",
-				console.Printable(s.RunID), s.Killed)
-		}
-	}
-}
-
 // interrupted returns the runs to recover. A run that looks alive may just have been
 // killed and be about to lose its lock: trying to recover it shows which.
 func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
@@ -117,7 +102,7 @@ func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 
 // recoverRuns seals each run; what keeps one from it does not keep the others.
 // With all, it skips runs that are alive and runs that were sealed in the meantime.
-func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to recovery, all bool) error {
+func recoverRuns(ctx context.Context, a *app, dir string, ids []string, to recovery, all bool) error {
 	var errs []error
 	tampered := false
 	for _, id := range ids {
@@ -204,7 +189,7 @@ func recoveredResult(ctx context.Context, sealed archive.Sealed, path string) (s
 	return state, out.WriteFile(data)
 }
 
-func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {
+func listSpools(a *app, spools []archive.Interrupted, asJSON bool) error {
 	if asJSON {
 		return a.printDocument(spools)
 	}
@@ -226,4 +211,26 @@ func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {
 			console.Printable(s.Output))
 	}
 	return w.Flush()
+}
+
+// interruptedRuns offers the runs that recover can seal.
+func interruptedRuns(cmd *cobra.Command, chosen []string, _ string) ([]string, cobra.ShellCompDirective) {
+	dir, err := cmd.Flags().GetString("spool-dir")
+	if err == nil && dir == "" {
+		dir, err = archive.DefaultSpoolDir()
+	}
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	spools, err := archive.ListSpools(dir)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, s := range spools {
+		if !s.Alive {
+			ids = append(ids, s.RunID)
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
 }

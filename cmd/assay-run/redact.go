@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -45,10 +44,10 @@ func (f *redactFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.disabled, "unsafe-disable-redaction", false, "record secrets unredacted, and mark the bundle")
 }
 
-// redactor knows the secrets of a run; nil when redaction is disabled.
-func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, error) {
+// runRedactor knows the secrets of a run; nil when redaction is disabled.
+func runRedactor(say *console.Messages, f *redactFlags, spec *runner.Spec) (*redact.Redactor, error) {
 	if f.disabled {
-		a.say.Warning("redaction is disabled: the bundle may contain secrets, so keep it secret")
+		say.Warning("redaction is disabled: the bundle may contain secrets, so keep it secret")
 		return nil, nil
 	}
 	r, err := f.open()
@@ -56,51 +55,51 @@ func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, err
 		return nil, err
 	}
 	r.Keep(spec.RunID)
-	if err := a.addFiles(r, f.files); err != nil {
+	if err := addFiles(say, r, f.files); err != nil {
 		return nil, err
 	}
-	a.tellShort(spec.Secrets(r, append(f.env, redact.DefaultEnv...)))
+	tellShort(say, spec.Secrets(r, append(f.env, redact.DefaultEnv...)))
 	return r, nil
 }
 
 // addFiles makes the secrets in files known.
-func (a *app) addFiles(r *redact.Redactor, files []string) error {
+func addFiles(say *console.Messages, r *redact.Redactor, files []string) error {
 	for _, file := range files {
 		value, err := readSecret(file)
 		if err != nil {
 			return console.WithHint(err, "name a file with one secret in it")
 		}
 		if !r.Add(redact.RuleGiven, value) {
-			a.say.Warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file,
+			say.Warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file,
 				redact.MinSecret)
 		}
 	}
 	return nil
 }
 
-func (a *app) tellShort(names []string) {
+func tellShort(say *console.Messages, names []string) {
 	for _, name := range names {
-		a.say.Warning("the value of $%s has fewer than %d bytes: too short to redact, since it would "+
+		say.Warning("the value of $%s has fewer than %d bytes: too short to redact, since it would "+
 			"match ordinary text", name, redact.MinSecret)
 	}
 }
 
 // tellRemoved says what the last search before sealing took out.
-func (a *app) tellRemoved(removed *schema.Removal) {
+func tellRemoved(say *console.Messages, removed *schema.Removal) {
 	if removed == nil {
 		return
 	}
-	a.say.Warning("the run recorded secrets before assay-run knew them: %s before the bundle was sealed; "+
+	say.Warning("the run recorded secrets before assay-run knew them: %s before the bundle was sealed; "+
 		"observation-health.json counts them", removedWords(removed))
 }
 
 // removedWords says what a removal took out.
 func removedWords(removed *schema.Removal) string {
-	words := fmt.Sprintf("%s removed from %s", count(int(removed.RedactedCount), "secret"),
-		count(len(removed.ByField), "member"))
+	words := fmt.Sprintf("%s removed from %s", schema.Count(int(removed.RedactedCount), "secret", "secrets"),
+		schema.Count(len(removed.ByField), "member", "members"))
 	if len(removed.Dropped) > 0 {
 		words += fmt.Sprintf(", and %s dropped, which could not be redacted (%s)",
-			count(len(removed.Dropped), "member"), strings.Join(removed.Dropped, ", "))
+			schema.Count(len(removed.Dropped), "member", "members"), strings.Join(removed.Dropped, ", "))
 	}
 	return words
 }
@@ -190,7 +189,7 @@ type laterFlags struct {
 	rules, files []string
 }
 
-func (a *app) redactCommand() *cobra.Command {
+func redactCommand(a *app) *cobra.Command {
 	f := &laterFlags{}
 	cmd := &cobra.Command{
 		Use:   "redact BUNDLE -o NEW [flags]",
@@ -219,7 +218,7 @@ no group.`,
 			if f.output == "" {
 				return console.WithHint(fmt.Errorf("redact needs the name of the new bundle"), "give it with -o NEW")
 			}
-			return a.redactBundle(cmd.Context(), args[0], f)
+			return redactBundle(cmd.Context(), a, args[0], f)
 		},
 	}
 	fs := cmd.Flags()
@@ -236,7 +235,7 @@ no group.`,
 	return cmd
 }
 
-func (a *app) redactBundle(ctx context.Context, bundle string, f *laterFlags) error {
+func redactBundle(ctx context.Context, a *app, bundle string, f *laterFlags) error {
 	r, err := f.redact.open()
 	if err != nil {
 		return err
@@ -251,10 +250,10 @@ func (a *app) redactBundle(ctx context.Context, bundle string, f *laterFlags) er
 		return console.WithHint(err, "a rule is a name and an RE2 pattern: see assay-run redact --help")
 	}
 	r.Use(rules)
-	if err := a.addFiles(r, f.redact.files); err != nil {
+	if err := addFiles(a.say, r, f.redact.files); err != nil {
 		return err
 	}
-	a.tellShort(r.AddEnv(os.Environ(), f.redact.env))
+	tellShort(a.say, r.AddEnv(os.Environ(), f.redact.env))
 	opt := archive.RedactOptions{By: "assay-run " + version(), Replace: f.force}
 	for _, rule := range rules {
 		opt.Rules = append(opt.Rules, rule.Name)
@@ -270,15 +269,6 @@ func (a *app) redactBundle(ctx context.Context, bundle string, f *laterFlags) er
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s: %s; identity %s, from %s\n", console.Printable(f.output),
 		removedWords(sealed.Removed), sealed.Identity, sealed.Removed.From)
-	return err
-}
-
-// problemExit has the exit status of a bundle that is at fault, and the hint.
-func problemExit(err error, format string, args ...any) error {
-	var p *archive.Problem
-	if errors.As(err, &p) {
-		return console.ExitError{Code: exitStatus[p.Class], Err: console.WithHint(err, format, args...)}
-	}
 	return err
 }
 

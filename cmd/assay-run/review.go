@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,7 @@ import (
 const reviewer = "assay-review"
 
 // reviewCommands hand over to the reviewer, as git does to its parts.
-func (a *app) reviewCommands() []subcommand {
+func reviewCommands() []subcommand {
 	var all []subcommand
 	for _, c := range []struct{ name, short string }{
 		{"show", "Show what a run did, in order of time"},
@@ -30,29 +32,29 @@ func (a *app) reviewCommands() []subcommand {
 		{"export", "Convert bundles to the format of another tool"},
 		{"store", "List, fetch and prune stored bundles"},
 	} {
-		all = append(all, subcommand{c.name, func() *cobra.Command { return a.reviewCommand(c.name, c.short) }})
+		all = append(all, subcommand{c.name, func(a *app) *cobra.Command { return reviewCommand(a, c.name, c.short) }})
 	}
 	return all
 }
 
-func (a *app) reviewCommand(name, short string) *cobra.Command {
+func reviewCommand(a *app, name, short string) *cobra.Command {
 	command := &cobra.Command{
 		Use:                name,
 		Short:              short,
 		DisableFlagParsing: true,
 		ValidArgsFunction:  reviewed,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return review(append([]string{name}, args...))
+			return becomeReviewer(append([]string{name}, args...))
 		},
 	}
 	command.SetHelpFunc(func(*cobra.Command, []string) { // of "assay-run help NAME"
-		a.say.Failure(review([]string{name, "--help"}))
+		a.say.Failure(becomeReviewer([]string{name, "--help"}))
 	})
 	return command
 }
 
-// review becomes the reviewer. It returns only when that cannot be done.
-func review(args []string) error {
+// becomeReviewer becomes the reviewer. It returns only when that cannot be done.
+func becomeReviewer(args []string) error {
 	path, err := findReviewer()
 	if err != nil {
 		return console.WithHint(fmt.Errorf("%q needs the program %s, which is not installed: %w", args[0], reviewer,
@@ -90,4 +92,21 @@ func executable() string {
 		return "assay-run"
 	}
 	return exe
+}
+
+// reviewed offers what the reviewer would.
+func reviewed(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	path, err := findReviewer()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	out, err := exec.Command(path,
+		append(append([]string{cobra.ShellCompRequestCmd, cmd.Name()}, args...), typed)...).Output()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	last, found := strings.CutPrefix(lines[len(lines)-1], ":")
+	directive, bad := strconv.Atoi(last)
+	if err != nil || !found || bad != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
 }

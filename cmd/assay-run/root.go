@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -12,37 +12,37 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
 )
-
-// app is one invocation: its arguments and streams.
-type app struct {
-	args                  []string
-	stdin, stdout, stderr *os.File
-	say                   *console.Messages
-}
 
 // Main runs the command line args with the given streams and returns the exit
 // code. It installs signal handlers only while a command runs.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	a := &app{args: args, stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
-	root := a.rootCommand()
+	root := rootCommand(a)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 
-	return a.say.ExitCode(root.ExecuteContext(context.Background()), runner.ExitRunner)
+	err := root.ExecuteContext(context.Background())
+	var unknown unknownCommand
+	if errors.As(err, &unknown) {
+		err = console.WithHint(err, "%s", commandHint(a, unknown.words))
+	}
+	return a.say.ExitCode(err, runner.ExitRunner)
 }
 
 // rootCommand makes the tree of commands as far as the arguments reach into it:
 // what one subcommand needs costs the others no start-up.
-func (a *app) rootCommand() *cobra.Command {
-	called, first := called(a.args, a.subcommands())
+func rootCommand(a *app) *cobra.Command {
+	called, first := called(a.args, subcommands())
 	root := &cobra.Command{}
 	if !first {
-		root = a.runCommand()
+		root = runCommand(a)
 		printsVersion(root)
 	}
 	root.Use = "assay-run [flags] -- CMD [ARG...]"
@@ -54,15 +54,15 @@ func (a *app) rootCommand() *cobra.Command {
 	usual := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd == root {
-			cmd = a.everyCommand() // the help lists them
+			cmd = everyCommand(a) // the help lists them
 		}
 		usual(cmd, args)
 	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return console.WithHint(err, "%s", a.flagHint(cmd, err))
+		return console.WithHint(err, "%s", flagHint(a, cmd, err))
 	})
 	for _, s := range called {
-		root.AddCommand(s.command())
+		root.AddCommand(s.command(a))
 	}
 	return root
 }
@@ -86,78 +86,62 @@ func printsVersion(run *cobra.Command) {
 	}
 }
 
-// commandAfterDash accepts words only after "--" and refuses, with a hint, a
-// word before it that is no subcommand.
-func (a *app) commandAfterDash(cmd *cobra.Command, args []string) error {
-	dash := cmd.ArgsLenAtDash()
-	if dash == -1 {
-		dash = len(args)
+// commandHint suggests the subcommand that an unknown one was probably meant to be, unless there
+// is a program of that name, and says how to run a program.
+func commandHint(a *app, words []string) string {
+	hint := "to run it, write: assay-run -- " + strings.Join(words, " ")
+	_, notFound := exec.LookPath(words[0])
+	if near := everyCommand(a).SuggestionsFor(words[0]); len(near) > 0 && notFound != nil {
+		hint = fmt.Sprintf("did you mean %q? %s", near[0], hint)
 	}
-	if dash > 0 {
-		word := args[0]
-		hint := fmt.Sprintf("to run it, write: assay-run -- %s", strings.Join(args, " "))
-		_, notFound := exec.LookPath(word)
-		if near := a.everyCommand().SuggestionsFor(word); len(near) > 0 && notFound != nil {
-			hint = fmt.Sprintf("did you mean %q? %s", near[0], hint)
-		}
-		return console.WithHint(fmt.Errorf("unknown command %q", word), "%s", hint)
-	}
-	return nil
+	return hint
 }
 
-const longHelp = `assay-run runs a command unchanged (same stdin, stdout, stderr and exit code) in
-a cgroup of its own, records what happened, and seals it into one bundle: what
-the run did, what the kernel saw, and what you may conclude from it.
-
-The command comes after "--". assay-run writes its own messages to stderr.
-
-Exit codes:
-  the command's own, or 128+n if signal n ended it
-  122  the outcome contract failed
-  123  the outcome contract was inconclusive
-  124  the run timed out, or --model-budget-end ended it
-  125  assay-run failed, or required evidence is missing or wrong
-  126  the command is not executable
-  127  the command was not found
-A command may use the same numbers; result.json tells them apart.`
-
-const examples = `  assay-run -- make test                     run it, leave assay-run-<run_id>.tar.gz
-  assay-run -o run.tar.zst -- ./agent.sh     choose the bundle's name and codec
-  assay-run --timeout 10m --memory 2G -- ./agent.sh
-  assay-run --mode workspace-write -- ./agent.sh   let it write here and in /tmp only
-  assay-run verify run.tar.zst               check a bundle, offline
-  assay-run inspect run.tar.zst              read it`
-
-// subcommand is a command below the root. It is made only where it may be called.
-type subcommand struct {
-	name    string
-	command func() *cobra.Command
+// flagHint says where "--" belongs, if the flag is one of a command that stands
+// without it, else suggests the flag that an unknown one was probably meant to be.
+func flagHint(a *app, cmd *cobra.Command, err error) string {
+	help := "see " + cmd.CommandPath() + " --help"
+	if words := cmd.Flags().Args(); len(words) > 0 && cmd.Flags().Lookup("spec") != nil {
+		at := max(0, slices.Index(a.args, words[0]))
+		return "put -- before the command, as in: assay-run -- " + view.QuoteArgs(a.args[at:])
+	}
+	_, name, ok := strings.Cut(err.Error(), "unknown flag: --")
+	if !ok {
+		return help
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(fl *pflag.Flag) { known = append(known, fl.Name) })
+	nearest, distance := schema.Nearest(name, known)
+	if distance > 2 {
+		return help
+	}
+	return fmt.Sprintf("did you mean --%s? %s", nearest, help)
 }
 
 // subcommands are all of them, by the names that users type.
-func (a *app) subcommands() []subcommand {
+func subcommands() []subcommand {
 	all := []subcommand{
-		{"run", a.runCommand},
-		{"call", a.callCommand},
-		{"hook", a.hookCommand},
-		{"verify", a.verifyCommand},
-		{"prove", a.proveCommand},
-		{"sign", a.signCommand},
-		{"redact", a.redactCommand},
-		{"inspect", a.inspectCommand},
-		{"events", a.eventsCommand},
-		{"recover", a.recoverCommand},
-		{"contract", a.contractCommand},
-		{"doctor", a.doctorCommand},
-		{"observe", a.observeCommand},
-		{"serve", a.serveCommand},
-		{"mcp", a.mcpCommand},
-		{"policy", a.policyCommand},
+		{"run", runCommand},
+		{"call", callCommand},
+		{"hook", hookCommand},
+		{"verify", verifyCommand},
+		{"prove", proveCommand},
+		{"sign", signCommand},
+		{"redact", redactCommand},
+		{"inspect", inspectCommand},
+		{"events", eventsCommand},
+		{"recover", recoverCommand},
+		{"contract", contractCommand},
+		{"doctor", doctorCommand},
+		{"observe", observeCommand},
+		{"serve", serveCommand},
+		{"mcp", mcpCommand},
+		{"policy", policyCommand},
 	}
-	all = append(all, a.reviewCommands()...)
-	all = append(all, a.linuxOnly()...)
+	all = append(all, reviewCommands()...)
+	all = append(all, linuxOnly()...)
 	for name, command := range packaging {
-		all = append(all, subcommand{name, func() *cobra.Command { return command(a) }})
+		all = append(all, subcommand{name, command})
 	}
 	return all
 }
@@ -187,39 +171,13 @@ func called(args []string, all []subcommand) (named []subcommand, first bool) {
 }
 
 // everyCommand is the whole tree, to be listed or searched.
-func (a *app) everyCommand() *cobra.Command {
+func everyCommand(a *app) *cobra.Command {
 	every := &app{args: []string{"help"}, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr, say: a.say}
-	root := every.rootCommand()
+	root := rootCommand(every)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.InitDefaultHelpFlag()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	return root
-}
-
-// texts is the value of a flag that may be repeated. Pflag's own takes 4 KiB for each
-// such flag, whether it is given or not.
-type texts []string
-
-func (t *texts) String() string { return strings.Join(*t, " ") }
-func (*texts) Type() string     { return "stringArray" }
-
-func (t *texts) Set(s string) error {
-	*t = append(*t, s)
-	return nil
-}
-
-// again returns a function that resets a flag's variable to its present value.
-func again(v pflag.Value) func() {
-	if t, ok := v.(*texts); ok {
-		now := slices.Clone(*t)
-		return func() { *t = now }
-	}
-	if n, ok := v.(*named); ok {
-		now := maps.Clone(*n)
-		return func() { put((*map[string]string)(n), now) }
-	}
-	now := v.String()
-	return func() { _ = v.Set(now) } // which worked before
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
@@ -18,12 +19,12 @@ import (
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG...]",
 		Short: "Run a command, record it and seal the bundle (the default command)",
-		Args:  a.commandAfterDash,
+		Args:  commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && f.specFile == "" {
 				if cmd.Flags().NFlag() == 0 && cmd == cmd.Root() && cmd.ArgsLenAtDash() < 0 {
@@ -39,7 +40,7 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return console.WithHint(err, "see assay-run run --help")
 			}
-			return a.run(cmd.Context(), spec, f)
+			return recordRun(cmd.Context(), a, spec, f)
 		},
 		DisableFlagsInUseLine: true,
 	}
@@ -48,8 +49,8 @@ func (a *app) runCommand() *cobra.Command {
 	return cmd
 }
 
-// run records one run and ends with its exit code.
-func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
+// recordRun records one run and ends with its exit code.
+func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) error {
 	output, err := f.bundle(spec.RunID)
 	if err != nil {
 		return nothingRun(err)
@@ -68,27 +69,27 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 			return nothingRun(console.WithHint(err, "fix the file; docs/evaluation.md describes it"))
 		}
 	}
-	rules, err := a.loadPolicy(spec.Policy)
+	rules, err := loadPolicy(a.say, spec.Policy)
 	if err != nil {
 		return nothingRun(console.WithHint(err, "%s", fileHint(err, "fix the file, or omit --policy")))
 	}
 	if err := spec.CheckModelPolicy(rules); err != nil {
 		return nothingRun(console.WithHint(err, "add --model-gateway, or take the key out of the policy"))
 	}
-	replay, err := a.loadReplay(ctx, spec.Model.Replay)
+	replay, err := loadReplay(ctx, spec.Model.Replay)
 	if err != nil {
 		return nothingRun(err)
 	}
 	if f.dryRun {
-		return a.dryRun(spec, rules, output)
+		return printDryRun(a, spec, rules, output)
 	}
-	audit, err := a.openAudit(f.audit)
+	audit, err := openAudit(a, f.audit)
 	if err != nil {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
 	opt := runner.Options{Policy: rules, Replay: replay.answers, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
 	abandoned := false // what is still in use is left to the end of this process
-	messages := a.queueMessages()
+	messages := queueMessages(a)
 	defer func() {
 		if !abandoned {
 			messages.end()
@@ -106,7 +107,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 			opt.Contained.Close()
 		}
 	}()
-	r, err := a.prepareRecording(ctx, spec, f, output)
+	r, err := prepareRecording(ctx, a, spec, f, output)
 	if err != nil {
 		return nothingRun(err)
 	}
@@ -135,9 +136,11 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	opt.Signals, opt.Ready = caught.C, func() error { caught.Wait(); return r.spool.OnDisk() }
 	checking := &checkBar{w: a.stderr, quiet: a.say.Quiet}
 	opt.OnCheck = checking.check
-	opt.OnContract, opt.OnHealth = a.tellContract, func(h *schema.ObservationHealth) { health = h }
-	opt.OnOutputError, opt.OnSwept = a.tellOutput, a.tellSwept
-	lost := &losses{app: a}
+	opt.OnHealth = func(h *schema.ObservationHealth) { health = h }
+	opt.OnContract = func(c *schema.Contract) { tellContract(a.say, c) }
+	opt.OnOutputError = func(_ string, err error) { tellOutput(a.say, err) }
+	opt.OnSwept = func(swept []cgroup.Swept) { tellSwept(a.say, swept) }
+	lost := &losses{say: a.say}
 	opt.OnLoss = lost.add
 	opt.Freeing = &freeing
 	refused := &deniedConnections{say: a.say, terminal: console.Terminal(a.stderr)}
@@ -151,18 +154,18 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	abandoned, err = end.attend(ctx, func(ctx context.Context) error {
 		defer freeing.Wait()
 		defer messages.Flush()
-		a.tellHealth(health, result, lost.end())
-		a.tellLimits(result)
-		a.tellReplay(result)
-		a.tellModel(spec, result)
+		tellHealth(a.say, health, result, lost.end())
+		tellLimits(a.say, result)
+		tellReplay(a.say, result)
+		tellModel(a.say, spec, result)
 		refused.end()
-		return a.tell(r.seal(ctx, result, recording, end.released))
+		return tellFailure(a.say, r.seal(ctx, result, recording, end.released))
 	})
 	return err
 }
 
-// dryRun prints the run as a spec file, and what its policy means to people.
-func (a *app) dryRun(spec *runner.Spec, rules *policy.File, output string) error {
+// printDryRun prints the run as a spec file, and what its policy means to people.
+func printDryRun(a *app, spec *runner.Spec, rules *policy.File, output string) error {
 	absolute, err := spec.Absolute()
 	if err != nil {
 		return nothingRun(nowhere(err))

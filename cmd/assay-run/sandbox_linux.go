@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,13 +14,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/sandbox"
-	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
 )
-
-// linuxOnly are the commands that only Linux has.
-func (a *app) linuxOnly() []subcommand {
-	return []subcommand{{"sandbox", a.sandboxCommand}, {"landrun", a.landrunCommand}, {"attach", a.attachCommand}}
-}
 
 // sandboxFlags choose a sandbox without a run.
 type sandboxFlags struct {
@@ -30,7 +23,7 @@ type sandboxFlags struct {
 	verbose                     bool
 }
 
-func (a *app) sandboxCommand() *cobra.Command {
+func sandboxCommand(a *app) *cobra.Command {
 	f := &sandboxFlags{}
 	cmd := &cobra.Command{
 		Use:   "sandbox [flags] -- CMD [ARG...]",
@@ -44,13 +37,13 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 		Example: `  assay-run sandbox -- make test                  write here and in /tmp only, no network
   assay-run sandbox --mode read-only -- ./audit.sh
   assay-run sandbox --policy settings.json -- claude   srt's settings work unchanged`,
-		Args: a.commandAfterDash,
+		Args: commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return console.WithHint(runner.ErrEmptyCommand,
 					"write it after --, as in: assay-run sandbox -- make test")
 			}
-			return a.sandbox(f, args)
+			return runSandbox(a, f, args)
 		},
 		DisableFlagsInUseLine: true,
 	}
@@ -71,8 +64,8 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 }
 
 // sandboxProfile is what the flags mean in this directory, for a command with the environment env.
-func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, error) {
-	file, err := a.loadPolicy(f.policy)
+func sandboxProfile(a *app, f *sandboxFlags, env []string) (*sandbox.Profile, error) {
+	file, err := loadPolicy(a.say, f.policy)
 	if err != nil {
 		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
 	}
@@ -104,9 +97,9 @@ func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, e
 	return p, nil
 }
 
-func (a *app) sandbox(f *sandboxFlags, args []string) error {
+func runSandbox(a *app, f *sandboxFlags, args []string) error {
 	env := os.Environ()
-	p, err := a.sandboxProfile(f, env)
+	p, err := sandboxProfile(a, f, env)
 	if err != nil {
 		return err
 	}
@@ -145,16 +138,4 @@ func (a *app) sandbox(f *sandboxFlags, args []string) error {
 		return console.ExitError{Code: st.ExitStatus()}
 	}
 	return nil
-}
-
-// cannotRun sorts an error of a command that could not be executed.
-func cannotRun(name string, err error) error {
-	code := runner.ExitRunner
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		code = runner.ExitNotFound
-	case errors.Is(err, fs.ErrPermission):
-		code = runner.ExitNotExecutable
-	}
-	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", name, err)}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +37,7 @@ type serveFlags struct {
 	redact redactFlags
 }
 
-func (a *app) serveCommand() *cobra.Command {
+func serveCommand(a *app) *cobra.Command {
 	f := &serveFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve --dir DIR [flags]",
@@ -64,7 +63,7 @@ count against rate limits.`,
 		Example: `  assay-run serve --dir runs --listen ws:127.0.0.1:0
   assay-run serve --dir runs --listen unix:/run/agents.sock --policy policy.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), a, f) },
 
 		DisableFlagsInUseLine: true,
 	}
@@ -84,8 +83,8 @@ count against rate limits.`,
 	return cmd
 }
 
-// serve runs until a signal ends it.
-func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
+// runServe runs until a signal ends it.
+func runServe(ctx context.Context, a *app, f *serveFlags) (err error) {
 	if err := f.faults.err(); err != nil {
 		return console.WithHint(err, "see assay-run serve --help")
 	}
@@ -93,8 +92,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		return console.WithHint(errors.New("no directory given"),
 			"name one with --dir; live records and bundles go there")
 	}
-	redactors := a.servedRedactors(&f.redact)
-	cfg, err := a.gatewayConfig(f, redactors)
+	redactors := servedRedactors(&f.redact)
+	cfg, err := gatewayConfig(a, f, redactors)
 	if err != nil {
 		return err
 	}
@@ -162,7 +161,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 }
 
 // gatewayConfig is what the flags say, without the recordings.
-func (a *app) gatewayConfig(f *serveFlags, redactors func(string) (*redact.Redactor, error)) (*gateway.Config, error) {
+func gatewayConfig(a *app, f *serveFlags, redactors func(string) (*redact.Redactor, error)) (*gateway.Config, error) {
 	cfg := &gateway.Config{
 		Now:  gateway.BootTime,
 		Warn: func(message string) { a.say.Warning("%s", message) },
@@ -181,10 +180,10 @@ func (a *app) gatewayConfig(f *serveFlags, redactors func(string) (*redact.Redac
 			cfg.Token = rand.Text()
 		}
 	}
-	if cfg.Policy, err = a.loadPolicy(f.policy); err != nil {
+	if cfg.Policy, err = loadPolicy(a.say, f.policy); err != nil {
 		return nil, err
 	}
-	outs, err := a.openAudit(f.audit)
+	outs, err := openAudit(a, f.audit)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +215,7 @@ func servedSpools(dir string) func(schema.Run) (serve.Spool, error) {
 
 // servedRedactors make the redactors of served runs. Known are the secrets of serve's
 // own environment, and those that its flags name.
-func (a *app) servedRedactors(f *redactFlags) func(runID string) (*redact.Redactor, error) {
+func servedRedactors(f *redactFlags) func(runID string) (*redact.Redactor, error) {
 	return func(runID string) (*redact.Redactor, error) {
 		if f.disabled {
 			return nil, nil
@@ -236,27 +235,6 @@ func (a *app) servedRedactors(f *redactFlags) func(runID string) (*redact.Redact
 		r.AddEnv(os.Environ(), append(f.env, redact.DefaultEnv...))
 		return r, nil
 	}
-}
-
-// redactSinks keeps the secrets that r finds out of audit sinks.
-func redactSinks(sinks []runner.AuditSink, r *redact.Redactor) []runner.AuditSink {
-	for i := range sinks {
-		sinks[i].Writer = redactedLines{sinks[i].Writer, r}
-	}
-	return sinks
-}
-
-// redactedLines takes the secrets out of JSON lines, each in one write.
-type redactedLines struct {
-	w io.Writer
-	r *redact.Redactor
-}
-
-func (l redactedLines) Write(b []byte) (int, error) {
-	if _, err := l.w.Write(l.r.JSON(schema.AuditPath, b)); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }
 
 // journalName is the file in a serve's directory that tells the next one of

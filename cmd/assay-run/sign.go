@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +13,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
-func (a *app) signCommand() *cobra.Command {
+func signCommand(a *app) *cobra.Command {
 	var key signingKey
 	cmd := &cobra.Command{
 		Use:   "sign (--key KEY | --command CMD) BUNDLE...",
@@ -48,7 +46,7 @@ prints the signature, 64 raw bytes or base64.`,
 				return console.WithHint(fmt.Errorf("sign needs a key"), "give --key FILE, --key agent or --command CMD")
 			}
 			for _, path := range args {
-				if err := a.sign(cmd.Context(), path, signer); err != nil {
+				if err := signBundle(cmd.Context(), a, path, signer); err != nil {
 					return err
 				}
 			}
@@ -60,7 +58,7 @@ prints the signature, 64 raw bytes or base64.`,
 	return cmd
 }
 
-func (a *app) sign(ctx context.Context, path string, signer sign.Signer) error {
+func signBundle(ctx context.Context, a *app, path string, signer sign.Signer) error {
 	verifying, bar := console.NewProgress(ctx, a.stderr, "verifying")
 	report, err := archive.Verify(verifying, path)
 	bar.Done()
@@ -104,52 +102,4 @@ func (k signingKey) hide() {
 	if name, _, _ := strings.Cut(k.key, ":"); name == "agent" {
 		os.Unsetenv("SSH_AUTH_SOCK")
 	}
-}
-
-// origin is whom verify accepts signatures of, as flags name them.
-type origin struct{ key, allowed, principal, signature string }
-
-func (o *origin) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&o.key, "key", "", "require a signature by a public key in `FILE` (PEM or OpenSSH)")
-	f.StringVar(&o.allowed, "allowed-signers", "",
-		"require a signature by someone in `FILE` (OpenSSH's allowed signers)")
-	f.StringVar(&o.principal, "principal", "", "accept only allowed signers with the principal `NAME`")
-	f.StringVar(&o.signature, "signature", "", "read the signatures from `FILE` (default BUNDLE"+sign.Suffix+")")
-}
-
-// trust reads the keys; nil when no signature is asked for.
-func (o *origin) trust() (*sign.Trust, error) {
-	switch {
-	case o.key != "" && o.allowed != "":
-		return nil, console.WithHint(fmt.Errorf("--key and --allowed-signers cannot be used together"),
-			"add the key to the allowed signers' file")
-	case o.principal != "" && o.allowed == "":
-		return nil, console.WithHint(fmt.Errorf("--principal needs --allowed-signers"),
-			"name the file that says which key the principal has")
-	case o.key != "":
-		return sign.Keys(o.key)
-	case o.allowed != "":
-		return sign.AllowedSigners(o.allowed, o.principal)
-	case o.signature != "":
-		return nil, console.WithHint(fmt.Errorf("--signature needs --key or --allowed-signers"),
-			"say whose signature to accept")
-	}
-	return nil, nil
-}
-
-// check looks for who signed the bundle that was verified.
-func (o *origin) check(ctx context.Context, in archive.Input, identity string, trust *sign.Trust) (*sign.Origin,
-	error) {
-	if in.Name == "-" && o.signature == "" {
-		return nil, fmt.Errorf("-: %w: name the file of signatures with --signature", sign.ErrUnsigned)
-	}
-	origin, err := sign.Check(ctx, in.Path, o.signature, trust, time.Now())
-	if err == nil && origin.Identity != identity {
-		err = errors.New("it was replaced while it was read")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", in.Name, err)
-	}
-	return origin, nil
 }

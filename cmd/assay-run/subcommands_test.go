@@ -25,7 +25,7 @@ func TestOnlySubcommandsThatMayBeCalledAreMade(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			a := &app{args: c.args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
-			root := a.rootCommand()
+			root := rootCommand(a)
 			var made []string
 			for _, sub := range root.Commands() {
 				made = append(made, sub.Name())
@@ -43,16 +43,16 @@ func TestOnlySubcommandsThatMayBeCalledAreMade(t *testing.T) {
 // A command is made by its name in the list, so cobra must find it by that name alone.
 func TestEverySubcommandHasItsNameInTheListAndNoOther(t *testing.T) {
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
-	for _, s := range a.subcommands() {
-		if made := s.command(); made.Name() != s.name || len(made.Aliases) > 0 {
+	for _, s := range subcommands() {
+		if made := s.command(a); made.Name() != s.name || len(made.Aliases) > 0 {
 			t.Errorf("%q in the list is the command %q with the aliases %q, want the same name and no alias", s.name,
 				made.Name(), made.Aliases)
 		}
 	}
 	for _, args := range [][]string{{"help"}, {"completion", "bash"}, {"__complete", ""}} {
 		a.args = args
-		if made := len(a.rootCommand().Commands()); made != len(a.subcommands()) {
-			t.Errorf("%q looks at all %d subcommands, and sees %d", args, len(a.subcommands()), made)
+		if made := len(rootCommand(a).Commands()); made != len(subcommands()) {
+			t.Errorf("%q looks at all %d subcommands, and sees %d", args, len(subcommands()), made)
 		}
 	}
 }

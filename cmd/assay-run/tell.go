@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,20 +11,21 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
-	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // tellHealth says what a kernel layer that was tried has not seen, of a command
 // that ran. Where that is an error of the run, it is told as one.
-func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result, told func(message string) bool) {
-	if h == nil || a.say.Quiet || result.Timings.ChildNS == nil {
+func tellHealth(say *console.Messages, h *schema.ObservationHealth, result *schema.Result,
+	told func(message string) bool) {
+	if h == nil || say.Quiet || result.Timings.ChildNS == nil {
 		return
 	}
-	a.tellSandbox(h)
+	tellSandbox(say, h)
 	if kernelOff(h) {
 		return
 	}
@@ -37,7 +37,7 @@ func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result, tol
 	if h.KernelLayer == schema.Absent {
 		message = "processes, files and network were NOT recorded: " + why
 	}
-	a.say.Advice(firstRemedy(remedy), "%s", message)
+	say.Advice(firstRemedy(remedy), "%s", message)
 }
 
 // firstRemedy is the first of several remedies, the one that needs no privilege, and where
@@ -54,30 +54,30 @@ func firstRemedy(remedy string) string {
 }
 
 // tellLimits names the limits that the command met, which may be why it failed.
-func (a *app) tellLimits(result *schema.Result) {
-	if a.say.Quiet || !slices.Contains(result.LimitsHit, "pids") {
+func tellLimits(say *console.Messages, result *schema.Result) {
+	if say.Quiet || !slices.Contains(result.LimitsHit, "pids") {
 		return
 	}
-	a.say.Advice("raise --pids", "the command reached the limit of %d processes and threads, and could start no more",
+	say.Advice("raise --pids", "the command reached the limit of %d processes and threads, and could start no more",
 		result.Limits.Pids)
 }
 
 // tellReplay says how the command asked otherwise than the replayed run, and what it got of a bundle without secrets.
-func (a *app) tellReplay(result *schema.Result) {
-	if a.say.Quiet || result.Model == nil || result.Model.Replay == nil {
+func tellReplay(say *console.Messages, result *schema.Result) {
+	if say.Quiet || result.Model == nil || result.Model.Replay == nil {
 		return
 	}
 	r := result.Model.Replay
 	if r.Unused > 0 {
-		a.say.Warning("%s not used: the command asked for less than in the replayed run",
+		say.Warning("%s not used: the command asked for less than in the replayed run",
 			schema.Count(r.Unused, "answer of the replayed bundle was", "answers of the replayed bundle were"))
 	}
 	if r.Redacted > 0 {
-		a.say.Warning("%s replayed without the secrets that were redacted from the recorded run",
+		say.Warning("%s replayed without the secrets that were redacted from the recorded run",
 			schema.Count(r.Redacted, "answer was", "answers were"))
 	}
 	if r.Drifted > 0 {
-		a.say.Info("%s from the recorded ones in words; layers/model.ndjson says where",
+		say.Info("%s from the recorded ones in words; layers/model.ndjson says where",
 			schema.Count(r.Drifted, "request to a model differs", "requests to models differ"))
 	}
 }
@@ -89,8 +89,8 @@ var elsewhere = []struct{ variable, agent string }{
 }
 
 // tellModel says so if the command did not find the model gateway.
-func (a *app) tellModel(spec *runner.Spec, result *schema.Result) {
-	if a.say.Quiet || result.Model == nil || result.Model.Requests > 0 || result.Timings.ChildNS == nil {
+func tellModel(say *console.Messages, spec *runner.Spec, result *schema.Result) {
+	if say.Quiet || result.Model == nil || result.Model.Requests > 0 || result.Timings.ChildNS == nil {
 		return
 	}
 	hint := "agents find it by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; see docs/model.md"
@@ -107,12 +107,12 @@ func (a *app) tellModel(spec *runner.Spec, result *schema.Result) {
 	if slices.ContainsFunc(spec.Command, codex) {
 		hint = `Codex reads no variable for the address; add -c openai_base_url="\"$OPENAI_BASE_URL\""`
 	}
-	a.say.Advice(hint, "no request came to the model gateway")
+	say.Advice(hint, "no request came to the model gateway")
 }
 
 // losses tells what was not recorded: the first loss at once, and all others at the end.
 type losses struct {
-	app *app
+	say *console.Messages
 
 	mu    sync.Mutex // guards what follows
 	later []string
@@ -125,7 +125,7 @@ func (l *losses) add(reason schema.Reason) {
 	defer l.mu.Unlock()
 	if l.told == nil {
 		l.told = map[string]bool{reason.Message: true}
-		l.app.say.Advice(reason.Remedy, "evidence is missing: %s", reason.Message)
+		l.say.Advice(reason.Remedy, "evidence is missing: %s", reason.Message)
 		return
 	}
 	if !l.told[reason.Message] {
@@ -139,7 +139,7 @@ func (l *losses) end() (told func(message string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.later) > 0 {
-		l.app.say.Warning("more evidence is missing: %s", strings.Join(l.later, "; "))
+		l.say.Warning("more evidence is missing: %s", strings.Join(l.later, "; "))
 		l.later = nil
 	}
 	return func(message string) bool { return l.told[message] }
@@ -147,13 +147,13 @@ func (l *losses) end() (told func(message string) bool) {
 
 // tellSandbox says where the sandbox or the command's user is not what a reader
 // of the command line expects.
-func (a *app) tellSandbox(h *schema.ObservationHealth) {
+func tellSandbox(say *console.Messages, h *schema.ObservationHealth) {
 	for _, r := range h.Reasons {
 		switch {
 		case r.Subject != "user" && r.Subject != "sandbox", r.Code == "evidence_reachable",
 			r.Code == "denials_unobserved", r.Code == "program_unusable":
 		default:
-			a.say.Advice(firstRemedy(r.Remedy), "%s", r.Message)
+			say.Advice(firstRemedy(r.Remedy), "%s", r.Message)
 		}
 	}
 }
@@ -162,26 +162,40 @@ func kernelOff(h *schema.ObservationHealth) bool {
 	return slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == layer.CodeOff })
 }
 
-// tampered tells what somebody changed while the run lived.
-func (a *app) tampered(sealed archive.Sealed) error {
+// tellTampered tells what somebody changed while the run lived.
+func tellTampered(say *console.Messages, sealed archive.Sealed) error {
 	for _, t := range sealed.Tampered {
-		a.say.Warning("%s", console.Printable(t.String()))
+		say.Warning("%s", console.Printable(t.String()))
 	}
 	return console.ExitError{Code: runner.ExitRunner,
 		Err: console.WithHint(fmt.Errorf("the evidence was tampered with during the run: the bundle %s says where",
 			console.Printable(sealed.Path)), archive.TamperedRemedy)}
 }
 
+// tellSwept names the runs whose processes had outlived their runner.
+func tellSwept(say *console.Messages, swept []cgroup.Swept) {
+	for _, s := range swept {
+		switch {
+		case s.Stopped:
+			say.Warning("run %s was killed while its guard was stopped: the guard has now ended the "+
+				"processes that were left", console.Printable(s.RunID))
+		case s.Killed > 0:
+			say.Warning("run %s was killed; assay-run has now ended the processes that it left (%d)",
+				console.Printable(s.RunID), s.Killed)
+		}
+	}
+}
+
 // tellOutput says why the command could not write any more.
-func (a *app) tellOutput(_ string, err error) {
-	a.say.Warning("%v: from now on the command cannot write there (EPIPE), and the recorded copy ends here; make "+
+func tellOutput(say *console.Messages, err error) {
+	say.Warning("%v: from now on the command cannot write there (EPIPE), and the recorded copy ends here; make "+
 		"room where its output goes", err)
 }
 
 // tellContract says what a reader of the verdict should know.
-func (a *app) tellContract(c *schema.Contract) {
+func tellContract(say *console.Messages, c *schema.Contract) {
 	for _, reason := range c.Reasons {
-		a.say.Warning("contract: %s", reason)
+		say.Warning("contract: %s", reason)
 	}
 }
 
@@ -237,16 +251,6 @@ type deniedConnections struct {
 	ended bool
 }
 
-type denied struct{ target, remedy string }
-
-const (
-	// deniedAfter is how long a command goes on after a denial before a terminal shows it:
-	// one that ends earlier did not hang on it.
-	deniedAfter = 5 * time.Second
-	// maxDeniedShown is how many targets are named.
-	maxDeniedShown = 5
-)
-
 // add is [runner.Options.OnDenied].
 func (d *deniedConnections) add(target, remedy string) {
 	d.mu.Lock()
@@ -292,59 +296,12 @@ func (d *deniedConnections) show(list []denied) {
 	}
 }
 
-// outputs are the places of what a run leaves, opened before its command runs.
-type outputs struct {
-	bundle *archive.Output
-	result *archive.Output // nil without --result
-}
+type denied struct{ target, remedy string }
 
-// openOutputs opens the places. The error says what to do.
-func (a *app) openOutputs(ctx context.Context, f *runFlags, bundle string) (_ *outputs, err error) {
-	o := &outputs{}
-	again := false
-	if f.force {
-		o.bundle, err = archive.OpenOutput(bundle, true)
-	} else {
-		o.bundle, again, err = archive.OpenOutputAgain(ctx, bundle)
-	}
-	if again {
-		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it",
-			console.Printable(bundle))
-	}
-	if err == nil && f.result != "" {
-		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)
-	}
-	switch {
-	case err == nil:
-		return o, nil
-	case errors.Is(err, archive.ErrOutputExists):
-		err = console.WithHint(err, "choose another name with -o, or replace it with --force")
-	default:
-		err = console.WithHint(err, "name a file that can be written, in a directory that exists")
-	}
-	o.close()
-	return nil, err
-}
-
-func (o *outputs) close() {
-	for _, out := range []*archive.Output{o.bundle, o.result} {
-		if out != nil {
-			out.Close()
-		}
-	}
-}
-
-// write puts result.json where a harness wants it, if anywhere.
-func (o *outputs) write(result *schema.Result, r *redact.Redactor) error {
-	if o.result == nil {
-		return nil
-	}
-	data, err := schema.Document(result)
-	if err != nil {
-		return err
-	}
-	if err := o.result.WriteFile(r.JSON(schema.ResultPath, data)); err != nil {
-		return fmt.Errorf("write result: %w", err)
-	}
-	return nil
-}
+const (
+	// deniedAfter is how long a command goes on after a denial before a terminal shows it:
+	// one that ends earlier did not hang on it.
+	deniedAfter = 5 * time.Second
+	// maxDeniedShown is how many targets are named.
+	maxDeniedShown = 5
+)

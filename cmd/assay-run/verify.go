@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +16,10 @@ import (
 	"github.com/assay-run/assay-run/archive/sign"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner"
 )
 
-func (a *app) verifyCommand() *cobra.Command {
+func verifyCommand(a *app) *cobra.Command {
 	var v verification
 	cmd := &cobra.Command{
 		Use:   "verify [flags] BUNDLE...",
@@ -44,7 +47,7 @@ make one. --key or --allowed-signers requires a signature.
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.say.Quiet = v.quiet
 			if v.proof != "" {
-				return a.verifyProof(v.proof, args)
+				return verifyProof(a, v.proof, args)
 			}
 			if err := someBundles(cmd, args); err != nil {
 				return err
@@ -61,7 +64,7 @@ make one. --key or --allowed-signers requires a signature.
 			code := 0
 			var errs []error
 			for _, in := range inputs.All {
-				status, err := a.verify(cmd.Context(), in, &v, trust)
+				status, err := verifyInput(cmd.Context(), a, in, &v, trust)
 				errs = append(errs, err)
 				if slices.Index(gravity, status) < slices.Index(gravity, code) {
 					code = status
@@ -97,9 +100,9 @@ var gravity = []int{3, 1, 2, exitOrigin, exitIncomplete, 0}
 // recovered, or whose run did not come to its end.
 const exitIncomplete = 5
 
-// verify checks one bundle and prints what it found. An error is a failure that has
+// verifyInput checks one bundle and prints what it found. An error is a failure that has
 // no exit status of its own.
-func (a *app) verify(ctx context.Context, in archive.Input, v *verification, trust *sign.Trust) (status int,
+func verifyInput(ctx context.Context, a *app, in archive.Input, v *verification, trust *sign.Trust) (status int,
 	err error) {
 	ctx, bar := console.NewProgress(ctx, a.stderr, "verifying")
 	defer bar.Done()
@@ -153,7 +156,7 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 		}
 		err = console.Page(a.stdout, verdicts).Write(a.stdout, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
-				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lines(report), incomplete,
+				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lineCount(report), incomplete,
 				originLine(result.Origin))
 			return err
 		})
@@ -187,13 +190,84 @@ func originLine(o *sign.Origin) string {
 	return "signed by key " + o.KeyID
 }
 
-// exitStatus is what verify exits with for the gravest class of problems.
-var exitStatus = map[archive.Class]int{archive.Damaged: 1, archive.Invalid: 2, archive.Unreadable: 3}
-
-func lines(r *archive.Report) uint64 {
+func lineCount(r *archive.Report) uint64 {
 	var n uint64
 	for _, layer := range r.Lines {
 		n += layer
 	}
 	return n
+}
+
+// origin is whom verify accepts signatures of, as flags name them.
+type origin struct{ key, allowed, principal, signature string }
+
+func (o *origin) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.key, "key", "", "require a signature by a public key in `FILE` (PEM or OpenSSH)")
+	f.StringVar(&o.allowed, "allowed-signers", "",
+		"require a signature by someone in `FILE` (OpenSSH's allowed signers)")
+	f.StringVar(&o.principal, "principal", "", "accept only allowed signers with the principal `NAME`")
+	f.StringVar(&o.signature, "signature", "", "read the signatures from `FILE` (default BUNDLE"+sign.Suffix+")")
+}
+
+// trust reads the keys; nil when no signature is asked for.
+func (o *origin) trust() (*sign.Trust, error) {
+	switch {
+	case o.key != "" && o.allowed != "":
+		return nil, console.WithHint(fmt.Errorf("--key and --allowed-signers cannot be used together"),
+			"add the key to the allowed signers' file")
+	case o.principal != "" && o.allowed == "":
+		return nil, console.WithHint(fmt.Errorf("--principal needs --allowed-signers"),
+			"name the file that says which key the principal has")
+	case o.key != "":
+		return sign.Keys(o.key)
+	case o.allowed != "":
+		return sign.AllowedSigners(o.allowed, o.principal)
+	case o.signature != "":
+		return nil, console.WithHint(fmt.Errorf("--signature needs --key or --allowed-signers"),
+			"say whose signature to accept")
+	}
+	return nil, nil
+}
+
+// check looks for who signed the bundle that was verified.
+func (o *origin) check(ctx context.Context, in archive.Input, identity string, trust *sign.Trust) (*sign.Origin,
+	error) {
+	if in.Name == "-" && o.signature == "" {
+		return nil, fmt.Errorf("-: %w: name the file of signatures with --signature", sign.ErrUnsigned)
+	}
+	origin, err := sign.Check(ctx, in.Path, o.signature, trust, time.Now())
+	if err == nil && origin.Identity != identity {
+		err = errors.New("it was replaced while it was read")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.Name, err)
+	}
+	return origin, nil
+}
+
+// verifyProof checks the proof in a file.
+func verifyProof(a *app, name string, bundles []string) error {
+	if len(bundles) > 0 {
+		return console.WithHint(errors.New("--proof takes no bundle"),
+			"compare the identity that it prints with the bundle's")
+	}
+	f := a.stdin
+	if name != "-" {
+		var err error
+		if f, err = os.Open(name); err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	p, err := archive.CheckProof(f)
+	if errors.Is(err, archive.ErrProof) {
+		return console.ExitError{Code: exitStatus[archive.Invalid], Err: fmt.Errorf("%s: %w", name, err)}
+	}
+	if err != nil {
+		return console.ExitError{Code: runner.ExitRunner, Err: err}
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: ok\nline %d of layer %s is in the bundle with the identity %s\n%s\n",
+		console.Printable(name), p.Seq, console.Printable(p.Layer), p.Identity, console.Printable(p.Line))
+	return err
 }

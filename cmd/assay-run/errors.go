@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
+	"syscall"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
@@ -50,4 +53,41 @@ func fileHint(err error, otherwise string) string {
 		return "check the name: it is relative to the current directory, and in a spec file to that file"
 	}
 	return otherwise
+}
+
+// descriptorHint adds how to get more descriptors.
+func descriptorHint(err error) error {
+	var few *runner.DescriptorError
+	if errors.As(err, &few) {
+		return console.WithHint(err, "%s", few.Remedy())
+	}
+	return err
+}
+
+// cannotRun sorts an error of a command that could not be executed.
+func cannotRun(name string, err error) error {
+	code := runner.ExitRunner
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		code = runner.ExitNotFound
+	case errors.Is(err, fs.ErrPermission):
+		code = runner.ExitNotExecutable
+	}
+	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", name, err)}
+}
+
+func callFailure(command string, err error) error {
+	code := runner.ExitNotExecutable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		code = runner.ExitNotFound
+	}
+	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", command, err)}
+}
+
+// exitCode is what a command exited with, or 128+n if signal n ended it.
+func exitCode(s *os.ProcessState) int {
+	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return s.ExitCode()
 }

@@ -16,7 +16,7 @@ func TestEveryFlagOfARunIsInOneGroup(t *testing.T) {
 		}
 	}
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
-	root := a.rootCommand()
+	root := rootCommand(a)
 	root.InitDefaultHelpFlag()
 	root.LocalFlags().VisitAll(func(flag *pflag.Flag) {
 		if !flag.Hidden && seen[flag.Name] != 1 {

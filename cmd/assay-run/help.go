@@ -8,6 +8,29 @@ import (
 	"github.com/spf13/pflag"
 )
 
+const longHelp = `assay-run runs a command unchanged (same stdin, stdout, stderr and exit code) in
+a cgroup of its own, records what happened, and seals it into one bundle: what
+the run did, what the kernel saw, and what you may conclude from it.
+
+The command comes after "--". assay-run writes its own messages to stderr.
+
+Exit codes:
+  the command's own, or 128+n if signal n ended it
+  122  the outcome contract failed
+  123  the outcome contract was inconclusive
+  124  the run timed out, or --model-budget-end ended it
+  125  assay-run failed, or required evidence is missing or wrong
+  126  the command is not executable
+  127  the command was not found
+A command may use the same numbers; result.json tells them apart.`
+
+const examples = `  assay-run -- make test                     run it, leave assay-run-<run_id>.tar.gz
+  assay-run -o run.tar.zst -- ./agent.sh     choose the bundle's name and codec
+  assay-run --timeout 10m --memory 2G -- ./agent.sh
+  assay-run --mode workspace-write -- ./agent.sh   let it write here and in /tmp only
+  assay-run verify run.tar.zst               check a bundle, offline
+  assay-run inspect run.tar.zst              read it`
+
 // runFlagGroups are the headings that the help of a run shows its flags under, in
 // order. Each of its flags is in exactly one, and a test holds that.
 var runFlagGroups = []struct {

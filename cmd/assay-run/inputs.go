@@ -9,8 +9,25 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/model/tape"
+	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
+
+// loadPolicy reads a policy file, if one is named, and tells what is doubtful
+// about it.
+func loadPolicy(say *console.Messages, path string) (*policy.File, error) {
+	if path == "" {
+		return nil, nil
+	}
+	file, err := policy.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range file.Warnings {
+		say.Warning("%s: %s", path, w)
+	}
+	return file, nil
+}
 
 // modelReplay is the bundle of --model-replay. The zero value is none.
 type modelReplay struct {
@@ -19,7 +36,7 @@ type modelReplay struct {
 }
 
 // loadReplay verifies a bundle, and reads what its run was answered by models. An empty name is none.
-func (a *app) loadReplay(ctx context.Context, name string) (modelReplay, error) {
+func loadReplay(ctx context.Context, name string) (modelReplay, error) {
 	if name == "" {
 		return modelReplay{}, nil
 	}

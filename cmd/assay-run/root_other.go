@@ -3,4 +3,4 @@
 package main
 
 // linuxOnly are the commands that only Linux has: none here.
-func (a *app) linuxOnly() []subcommand { return nil }
+func linuxOnly() []subcommand { return nil }

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// app is one invocation: its arguments and streams.
+type app struct {
+	args                  []string
+	stdin, stdout, stderr *os.File
+	say                   *console.Messages
+}
+
+// release is set by the linker for released builds.
+var release = ""
+
+func version() string { return console.Version(release) }
+
+// printDocument writes a JSON document to stdout.
+func (a *app) printDocument(v any) error { return schema.PrintDocument(a.stdout, v) }
+
+// subcommand is a command below the root. It is made only where it may be called.
+type subcommand struct {
+	name    string
+	command func(*app) *cobra.Command
+}

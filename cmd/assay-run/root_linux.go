@@ -1,0 +1,8 @@
+package main
+
+import _ "github.com/assay-run/assay-run/runner/sandbox/reexec"
+
+// linuxOnly are the commands that only Linux has.
+func linuxOnly() []subcommand {
+	return []subcommand{{"sandbox", sandboxCommand}, {"landrun", landrunCommand}, {"attach", attachCommand}}
+}
