@@ -264,8 +264,9 @@ func (c *containers) health(h *schema.ObservationHealth) {
 			Subject: "containers", Code: "engine_asked",
 			Message: fmt.Sprintf("processes of the run asked the container engine %d times for what may be done "+
 				"outside of the run, which the record does not show: %s", n, strings.Join(lines, ", ")),
-			Remedy: "make containers without a cgroup parent of their own, and use none that the run did not make; " +
-				"pull and build images before the run",
+			Remedy: "make containers without a cgroup parent of their own and without published ports, and use none, " +
+				"and no volumes, that the run did not make; mount files instead of copying them; pull and build " +
+				"images before the run",
 		})
 	}
 	h.Reasons = append(h.Reasons, c.reasons...)

@@ -55,7 +55,7 @@ func TestWhatTheDaemonDoesElsewhereIsNamed(t *testing.T) {
 		t.Skip("there is no curl")
 	}
 	e := enginetest.Docker(t)
-	e.Run("run", "-d", "--name=foreign", "--network=none", "-v", "/data", enginetest.Image, "sleep", "600")
+	e.Run("run", "-d", "--name=foreign", "--network=none", "-v", "kept:/data", enginetest.Image, "sleep", "600")
 	curl := func(socket string) string {
 		return `curl -s -o /dev/null -w '%{http_code}' --path-as-is --unix-socket "` + socket + `" -X POST http://d`
 	}
@@ -64,8 +64,25 @@ func TestWhatTheDaemonDoesElsewhereIsNamed(t *testing.T) {
 		{"what is in the run", `
 			$E run --rm --network=none --name=inside $IMAGE true
 			$E run -d --name=box --network=none $IMAGE sleep 600
-			$E exec box true; $E cp /etc/hostname box:/tmp/x; $E rm -f box
+			$E exec box true; $E logs box; $E stop -t 0 box; $E rm -f box
+			$E run --rm --network=none -v own:/x -v "$PWD:/here" $IMAGE true
+			$E run --rm --network=none -v own:/x $IMAGE true
 			$E ps; $E inspect foreign; $E rm -f nowhere || true`, ""},
+		{"a published port", `$E run --rm --network=none -p 127.0.0.1::80 $IMAGE true`, "/containers/create"},
+		{"all ports published", `$E run --rm --network=none -P $IMAGE true`, "/containers/create"},
+		{"a volume that a foreign container has", `
+			$E run --rm --network=none -v kept:/x $IMAGE true`, "/containers/create"},
+		{"the same as a mount", `
+			$E run --rm --network=none --mount type=volume,src=kept,dst=/x $IMAGE true`, "/containers/create"},
+		{"a file that the daemon writes", `
+			$E create --name=into --network=none $IMAGE true
+			$E cp /etc/hostname into:/x; $E rm -f into`, "/containers/into/archive"},
+		{"a file that the daemon reads", `
+			$E create --name=from --network=none -v /etc:/host $IMAGE true
+			$E cp from:/host/hostname .; $E rm -f from`, "/containers/from/archive"},
+		{"a program that the daemon starts", `
+			$E run -d --name=listed --network=none $IMAGE sleep 600
+			$E top listed; $E rm -f listed`, "/containers/listed/top"},
 		{"a cgroup parent of its own", `
 			$E run --rm --network=none --cgroup-parent=/assay-own-$$ $IMAGE true
 			rmdir /sys/fs/cgroup/*/assay-own-$$ 2>/dev/null || true`, "/containers/create"},

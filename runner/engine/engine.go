@@ -268,6 +268,36 @@ func (e *Engine) execIn(ctx context.Context, id string) (string, error) {
 	return exec.ContainerID, err
 }
 
+// volume asks for a volume. local says that the engine keeps it in a directory of its own; users are the ids of the
+// containers that have it, whether they run or not.
+func (e *Engine) volume(ctx context.Context, name string) (local bool, users []string, err error) {
+	var v struct {
+		Driver  string
+		Options map[string]string
+	}
+	if name == "" || strings.ContainsAny(name, "/?#%") {
+		return false, nil, fmt.Errorf("%q is not the name of a volume", name)
+	}
+	if err := e.get(ctx, "/volumes/"+name, nil, &v); err != nil {
+		return false, nil, err
+	}
+	filter, err := json.Marshal(map[string][]string{"volume": {name}})
+	if err != nil {
+		return false, nil, err
+	}
+	var list []struct {
+		ID string `json:"Id"`
+	}
+	query := url.Values{"all": {"1"}, "filters": {string(filter)}}
+	if err := e.get(ctx, "/containers/json", query, &list); err != nil {
+		return false, nil, err
+	}
+	for _, c := range list {
+		users = append(users, c.ID)
+	}
+	return v.Driver == "local" && len(v.Options) == 0, users, nil
+}
+
 // cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
 // false if that is not known before the start, as with the systemd driver. The error is
 // ErrShared if the engine will make no cgroup for it.

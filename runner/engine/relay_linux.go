@@ -363,9 +363,13 @@ func (r *Relay) within(req *http.Request, is request, pid uint32) bool {
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		// Such requests read, but for an input to a container, and those that the daemon sends on to a registry.
+		// The daemon itself reads the files of a container, and starts ps for its processes.
 		switch {
 		case is.kind == "containers" && is.verb == "attach/ws":
 			return r.isOurs(is.name)
+		case req.Method == http.MethodGet && is.kind == "containers" &&
+			slices.Contains([]string{"archive", "export", "top"}, is.verb):
+			return false
 		case is.kind == "distribution", is.kind == "images" && is.name == "search",
 			is.kind == "plugins" && is.name == "privileges", is.kind == "libpod":
 			return false
@@ -389,9 +393,10 @@ func (r *Relay) within(req *http.Request, is request, pid uint32) bool {
 		case "wait", "resize": // of a terminal
 			return true
 		case "start", "restart":
-			return r.starting(is.name, pid)
+			return r.starting(req, is.name, pid)
+		case "", "attach", "exec", "kill", "pause", "rename", "stop", "unpause", "update":
+			return is.name != "prune" && r.isOurs(is.name)
 		}
-		return is.name != "prune" && r.isOurs(is.name)
 	}
 	return false
 }
@@ -402,26 +407,39 @@ func streams(is request) bool {
 		is.kind == "exec" && is.verb == "start"
 }
 
-// localNetworks are the drivers of networks that are no programs.
-var localNetworks = []string{"", "bridge", "host", "ipvlan", "macvlan", "none", "null"}
+// The drivers of networks, and of their addresses, that are no programs.
+var (
+	localNetworks  = []string{"", "bridge", "host", "ipvlan", "macvlan", "none", "null"}
+	localAddresses = []string{"", "default", "null"}
+)
 
 // withinNetworks reports whether a request about networks, which have no processes, leaves the containers of others
 // as they are.
 func (r *Relay) withinNetworks(req *http.Request, is request) bool {
-	var what struct{ Driver, Container string }
+	var what struct {
+		Driver, Container string
+
+		IPAM struct{ Driver string }
+	}
 	switch {
 	case req.Method != http.MethodPost:
 		return true
 	case is.verb == "connect", is.verb == "disconnect":
 		return peek(req, &what) == nil && r.isOurs(what.Container)
 	case is.name == "create":
-		return peek(req, &what) == nil && slices.Contains(localNetworks, what.Driver)
+		return peek(req, &what) == nil && slices.Contains(localNetworks, what.Driver) &&
+			slices.Contains(localAddresses, what.IPAM.Driver)
 	}
 	return false
 }
 
-// starting tells of a container that is to start, and reports whether it is the relay's.
-func (r *Relay) starting(name string, pid uint32) bool {
+// shortest is the length of the shortest description that a daemon takes, in bytes.
+const shortest = 8
+
+// starting tells of a container that is to start, and reports whether it is the relay's and starts as it was described:
+// not from a checkpoint, which another program restores, and not with a new description, which daemons before version 25
+// take from clients of early versions.
+func (r *Relay) starting(req *http.Request, name string, pid uint32) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
 	c, err := r.daemon.Container(ctx, name)
@@ -429,7 +447,7 @@ func (r *Relay) starting(name string, pid uint32) bool {
 		return errors.Is(err, ErrNotFound)
 	}
 	r.watch.Starting(pid, c)
-	return true
+	return req.ContentLength >= 0 && req.ContentLength < shortest && !req.URL.Query().Has("checkpoint")
 }
 
 // isOurs reports whether a container has the relay's cgroup parent, or does not exist.
@@ -438,6 +456,16 @@ func (r *Relay) isOurs(name string) bool {
 	defer cancel()
 	c, err := r.daemon.Container(ctx, name)
 	return err == nil && c.parent == r.parent || errors.Is(err, ErrNotFound)
+}
+
+// isOurVolume reports whether the daemon keeps a volume in a directory of its own, and only containers of the relay's
+// use it, or whether the volume does not exist.
+func (r *Relay) isOurVolume(name string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	local, users, err := r.daemon.volume(ctx, name)
+	return err == nil && local && !slices.ContainsFunc(users, func(id string) bool { return !r.isOurs(id) }) ||
+		errors.Is(err, ErrNotFound)
 }
 
 // isOursExec reports whether a command is to be executed in a container of the relay's, or does
@@ -460,16 +488,22 @@ var (
 
 // describesOurs reports whether the container of a description has the relay's cgroup parent,
 // and nothing of a container that has another, and whether nobody but the daemon's own host serves it: a driver of logs
-// or volumes, or a runtime, can hand to another host, or another cgroup, what the container does.
+// or volumes, or a runtime, can hand to another host, or another cgroup, what the container does. For published ports
+// the daemon starts a proxy outside, and for requested devices (GPUs) a program that provides them.
 func (r *Relay) describesOurs(body []byte) bool {
 	var c struct {
 		HostConfig struct {
 			CgroupParent, NetworkMode, PidMode, IpcMode, UTSMode, Cgroup, Runtime, VolumeDriver string
 
-			VolumesFrom []string
-			LogConfig   struct{ Type string }
-			Mounts      []struct {
-				Type          string
+			PublishAllPorts    bool
+			PortBindings       map[string]any
+			DeviceRequests     []any
+			Binds, VolumesFrom []string
+
+			LogConfig struct{ Type string }
+			Mounts    []struct {
+				Type, Source string
+
 				VolumeOptions struct {
 					DriverConfig struct {
 						Name    string
@@ -485,13 +519,20 @@ func (r *Relay) describesOurs(body []byte) bool {
 	}
 	h := &c.HostConfig
 	if !slices.Contains(localLogs, h.LogConfig.Type) || !slices.Contains(localRuntimes, h.Runtime) ||
-		!slices.Contains(localVolumes, h.VolumeDriver) {
+		!slices.Contains(localVolumes, h.VolumeDriver) ||
+		h.PublishAllPorts || len(h.PortBindings)+len(h.DeviceRequests) > 0 {
 		return false
 	}
 	for _, m := range h.Mounts {
 		driver := &m.VolumeOptions.DriverConfig
 		if !slices.Contains(describedMount, m.Type) || !slices.Contains(localVolumes, driver.Name) ||
-			len(driver.Options) > 0 {
+			len(driver.Options) > 0 || m.Type == "volume" && m.Source != "" && !r.isOurVolume(m.Source) {
+			return false
+		}
+	}
+	for _, bind := range h.Binds {
+		from, _, named := strings.Cut(bind, ":")
+		if named && !strings.HasPrefix(from, "/") && !r.isOurVolume(from) {
 			return false
 		}
 	}

@@ -132,10 +132,26 @@ func TestWhatTheRelayTells(t *testing.T) {
 		"/v1.40/containers/foreign/json": `{"Id":"2","HostConfig":{"CgroupParent":""}}`,
 		"/v1.40/exec/e1/json":            `{"ContainerID":"mine"}`,
 		"/v1.40/exec/e2/json":            `{"ContainerID":"foreign"}`,
+		"/v1.40/volumes/alone":           `{"Driver":"local","Options":null}`,
+		"/v1.40/volumes/ours":            `{"Driver":"local"}`,
+		"/v1.40/volumes/shared":          `{"Driver":"local"}`,
+		"/v1.40/volumes/served":          `{"Driver":"local","Options":{"type":"nfs"}}`,
+		"/v1.40/volumes/driven":          `{"Driver":"nfs"}`,
+	}
+	users := map[string]string{
+		`{"volume":["alone"]}`:  `[]`,
+		`{"volume":["ours"]}`:   `[{"Id":"mine"}]`,
+		`{"volume":["shared"]}`: `[{"Id":"mine"},{"Id":"foreign"}]`,
+		`{"volume":["served"]}`: `[]`,
+		`{"volume":["driven"]}`: `[]`,
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if answer, ok := known[r.URL.Path]; ok {
 			io.WriteString(w, answer)
+		} else if r.URL.Path == "/v1.40/containers/json" && r.URL.Query().Get("all") == "1" {
+			io.WriteString(w, users[r.URL.Query().Get("filters")])
+		} else if strings.Contains(r.URL.Path, "/volumes/") {
+			http.Error(w, `{"message":"no such volume"}`, http.StatusNotFound)
 		} else if strings.HasSuffix(r.URL.Path, "/json") {
 			http.Error(w, `{"message":"no such container"}`, http.StatusNotFound)
 		}
@@ -189,13 +205,25 @@ func TestWhatTheRelayTells(t *testing.T) {
 		"post /containers/create":                                                      true,
 		"POST /containers/mine/start":                                                  false,
 		"POST /v1.43/containers/mine/exec":                                             false,
-		"PUT /containers/mine/archive?path=/":                                          false,
+		"PUT /containers/mine/archive?path=/":                                          true,
+		"HEAD /containers/mine/archive?path=/":                                         false,
+		"GET /containers/mine/archive?path=/":                                          true,
+		"GET /v1.43/containers/mine/export":                                            true,
+		"GET /containers/mine/top?ps_args=aux":                                         true,
+		"GET /containers/mine/logs?stdout=1":                                           false,
+		"POST /containers/mine/checkpoints":                                            true,
+		"POST /containers/mine/start?checkpoint=c":                                     true,
+		`POST /v1.23/containers/mine/start {"CgroupParent":"/own"}`:                    true,
+		"POST /containers/mine/kill":                                                   false,
+		"POST /containers/mine/unheard-of":                                             true,
 		"DELETE /v1.43/containers/mine?force=1":                                        false,
 		"POST /containers/nowhere/start":                                               false,
 		"POST /exec/e1/start":                                                          false,
 		"POST /containers/foreign/wait":                                                false,
 		`POST /networks/create {"Name":"n"}`:                                           false,
 		`POST /networks/create {"Name":"n","Driver":"evil"}`:                           true,
+		`POST /networks/create {"Name":"n","IPAM":{"Driver":"default"}}`:               false,
+		`POST /networks/create {"Name":"n","IPAM":{"Driver":"evil"}}`:                  true,
 		`POST /networks/n/connect {"Container":"mine"}`:                                false,
 		`POST /networks/n/connect {"Container":"foreign"}`:                             true,
 		`POST /networks/n/disconnect {"container":"foreign"}`:                          true,
@@ -231,9 +259,23 @@ func TestWhatTheRelayTells(t *testing.T) {
 		`POST /containers/create {"HostConfig":{"VolumeDriver":"nfs"}}`:                true,
 		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"volume"},{"Type":"volume",` +
 			`"VolumeOptions":{"DriverConfig":{"Options":{"type":"nfs"}}}}]}}`: true,
-		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"cluster"}]}}`:                true,
-		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"bind"},{"Type":"volume"}]}}`: false,
-		`POST /containers/create {"HostConfig":{"Cgroup":"container:foreign"}}`:                 true,
+		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"cluster"}]}}`:                  true,
+		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"bind"},{"Type":"volume"}]}}`:   false,
+		`POST /containers/create {"HostConfig":{"Cgroup":"container:foreign"}}`:                   true,
+		`POST /containers/create {"HostConfig":{"PortBindings":{}}}`:                              false,
+		`POST /containers/create {"HostConfig":{"PortBindings":{"80/tcp":[{"HostPort":"8"}]}}}`:   true,
+		`POST /containers/create {"HostConfig":{"portbindings":{"80/tcp":[]},"PortBindings":{}}}`: true,
+		`POST /containers/create {"HostConfig":{"PublishAllPorts":true}}`:                         true,
+		`POST /containers/create {"HostConfig":{"PublishAllPorts":false}}`:                        false,
+		`POST /containers/create {"HostConfig":{"DeviceRequests":[{"Driver":"nvidia"}]}}`:         true,
+		`POST /containers/create {"HostConfig":{"Binds":["/etc:/etc:ro","/data"]}}`:               false,
+		`POST /containers/create {"HostConfig":{"Binds":["nowhere:/x","alone:/y","ours:/z"]}}`:    false,
+		`POST /containers/create {"HostConfig":{"Binds":["alone:/y","shared:/x:ro"]}}`:            true,
+		`POST /containers/create {"HostConfig":{"Binds":["served:/x"]}}`:                          true,
+		`POST /containers/create {"HostConfig":{"Binds":["driven:/x"]}}`:                          true,
+		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"volume","Source":"ours"}]}}`:   false,
+		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"bind","Source":"/etc"}]}}`:     false,
+		`POST /containers/create {"HostConfig":{"Mounts":[{"Type":"volume","Source":"shared"}]}}`: true,
 	} {
 		t.Run(request, func(t *testing.T) {
 			mu.Lock()
