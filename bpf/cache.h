@@ -54,9 +54,11 @@ __noinline int key_who(struct scratch *s, u32 kind)
 
 static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
 {
-	if (count_fired(s->session, H_FLUSH))
+	u32 hook = s->context == CTX_SIGNAL ? H_SIGNAL : H_FLUSH;
+
+	if (count_fired(s->session, hook))
 		return -1;
-	begin(s, s->context, K_REPEAT, H_FLUSH);
+	begin(s, s->context, K_REPEAT, hook);
 	s->r.id = e->id;
 	s->r.slot = index;
 	s->r.arg[0] = e->count;
@@ -90,6 +92,8 @@ __noinline int coalesce(struct scratch *s)
 		h += (s->key[i] ^ seed) * (s->key[i + 1] + (seed | 1));
 	h >>= 48;
 	i = s->cpu * CPU_SLOTS + (s->lane ? FILE_SLOTS + (h & (URGENT_SLOTS - 1)) : h & (FILE_SLOTS - 1));
+	if (s->context == CTX_SIGNAL)
+		i = s->cpu * CPU_SLOTS + FILE_SLOTS + URGENT_SLOTS + (h & (SIGNAL_SLOTS - 1));
 	j = i ^ 1;
 	a = bpf_map_lookup_elem(cache, &i);
 	b = bpf_map_lookup_elem(cache, &j);

@@ -4,21 +4,7 @@
 #ifndef ASSAY_FILES_H
 #define ASSAY_FILES_H
 #include "bpfcall.h"
-#include "report.h"
-
-/* Whether a socket's file was made in the cgroup that the current task is in, and so by every session of the
- * task's: most are, and no more is to be known of them. */
-static __always_inline int made_beside(u64 file)
-{
-	struct socket *so = FIELD(file, struct file, private_data);
-	struct sock *sk = so ? FIELD(so, struct socket, sk) : 0;
-
-	return sk && FIELD(sk, struct sock, sk_cgrp_data.cgroup) ==
-		FIELD(FIELD(bpf_get_current_task_btf(), struct task_struct, cgroups), struct css_set, dfl_cgrp);
-}
-
-__noinline int report_foreign(struct scratch *s, u64 file);
-static __always_inline int used(struct scratch *s, u32 fd);
+#include "foreign.h"
 
 #define FMODE_CREATED (1 << 20) /* include/linux/fs.h */
 
@@ -139,11 +125,6 @@ __noinline int on_cwd(struct scratch *s)
 	} else
 		here(t, &p);
 	return report_path(s, (u64)p.mnt, (u64)p.dentry);
-}
-
-static __always_inline u32 type_of(u64 file)
-{
-	return FIELD(FIELD(file, struct file, f_inode), struct inode, i_mode) & 0170000;
 }
 
 /* What keeps what is written to it: regular files and block devices. */

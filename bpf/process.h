@@ -404,11 +404,8 @@ __noinline int scope_of_task(struct scope *to, u64 task)
 {
 	struct task_struct *t = (void *)task;
 	struct cgroup *cg = BPF_CORE_READ(t, cgroups, dfl_cgrp);
-	struct scope *e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg);
 
-	if (e && to)
-		*to = *e;
-	return 0;
+	return copy_scope(to, BPF_CORE_READ(cg, kn, id), (u64)cg);
 }
 
 /* A signal that the kernel sends the current process for a limit that a session's process has given it. */
@@ -421,7 +418,7 @@ __noinline int report_limit(u64 task, u32 sig)
 	struct scratch *s;
 
 	if (!found || tgid != bpf_get_current_task_btf()->tgid || (sig != 9 && sig != 24 /* SIGXCPU */ && sig != 25) ||
-		!(s = scratch(CTX_TASK)))
+		!(s = scratch(CTX_SIGNAL)))
 		return 0;
 	l = *found;
 	scope_of_task(&there, task);
@@ -445,17 +442,17 @@ __noinline int report_limit(u64 task, u32 sig)
 SEC("raw_tp/signal_generate")
 int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct *to, int group, int result)
 {
-	struct scope *e = scope_here(), from, there = {};
+	struct scope from = {}, there = {};
 	u32 by = sent_by(sig, info), i;
 	struct scratch *s;
 
-	if (!e || by == NOBODYS || (by == SENT_BY_KERNEL && result == 1 /* TRACE_SIGNAL_IGNORED */))
+	if (by == NOBODYS || (by == SENT_BY_KERNEL && result == 1 /* TRACE_SIGNAL_IGNORED */))
 		return 0;
-	if (!e->n)
+	copy_scope(&from, bpf_get_current_cgroup_id(), 0);
+	if (!from.n)
 		return by == SENT_BY_KERNEL || !info ? report_limit((u64)to, sig) : 0;
-	from = *e;
 	scope_of_task(&there, (u64)to);
-	if (!(s = scratch(CTX_TASK)))
+	if (!(s = scratch(CTX_SIGNAL)))
 		return 0;
 	for (i = 0; i < DEPTH && i < from.n; i++) {
 		struct session *own;

@@ -35,7 +35,7 @@ enum lane {
 
 /* Who made a record. Its serial numbers those of one stream, lane and CPU from 1
  * without a gap; those of ST_NET number the session's, dropped ones included. */
-enum stream { ST_TASK, ST_SYSCALL, ST_NET };
+enum stream { ST_TASK, ST_SYSCALL, ST_NET, ST_SIGNAL };
 
 /* record.bits */
 enum {
@@ -153,10 +153,12 @@ enum passed {
 
 #define KEY_WORDS 8
 
-/* The coalescing cache of one CPU: a part for each lane, both powers of two. */
+/* The coalescing cache of one CPU: a part for each lane, and one for signals, which can interrupt the rest. All are
+ * powers of two. */
 #define FILE_SLOTS 2048
 #define URGENT_SLOTS 512
-#define CPU_SLOTS (FILE_SLOTS + URGENT_SLOTS)
+#define SIGNAL_SLOTS 64
+#define CPU_SLOTS (FILE_SLOTS + URGENT_SLOTS + SIGNAL_SLOTS)
 
 /* One place of the coalescing cache. A repeat of the event in key is only
  * counted here, until the place is needed or the run ends. */

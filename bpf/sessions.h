@@ -85,21 +85,49 @@ __noinline int keep_scope(u32 i, u64 id, u64 cgroup)
 
 	find_sessions(&found, cgroup);
 	e = bpf_map_lookup_elem(&scopes, &i);
-	if (e)
-		*e = found;
+	if (!e)
+		return 0;
+	e->cgroup = 0; /* of none, for whoever interrupts this */
+	barrier();
+	e->epoch = found.epoch;
+	e->n = found.n;
+	__builtin_memcpy(e->handle, found.handle, sizeof(e->handle));
+	barrier();
+	e->cgroup = id;
 	return 0;
+}
+
+/* The place of a cgroup's sessions on this CPU. */
+static __always_inline u32 scope_at(u64 id)
+{
+	return bpf_get_smp_processor_id() * SCOPES + (u32)(id * 0x9E3779B97F4A7C15ULL >> 56);
 }
 
 /* The sessions of the cgroup of that id, which is at that address, or is the
  * current task's. Not for programs that can interrupt others. Valid until the next. */
 static __always_inline struct scope *scope_of(u64 id, u64 cgroup)
 {
-	u32 i = bpf_get_smp_processor_id() * SCOPES + (u32)(id * 0x9E3779B97F4A7C15ULL >> 56);
+	u32 i = scope_at(id);
 	struct scope *e = bpf_map_lookup_elem(&scopes, &i);
 
 	if (e && (e->cgroup != id || e->epoch != epoch()))
 		keep_scope(i, id, cgroup);
 	return e;
+}
+
+/* The same for programs that can interrupt others, of which one may be using any place: they fill none. */
+__noinline int copy_scope(struct scope *to, u64 id, u64 cgroup)
+{
+	u32 i = scope_at(id);
+	struct scope *e = bpf_map_lookup_elem(&scopes, &i);
+
+	if (!to)
+		return 0;
+	if (e && e->cgroup == id && e->epoch == epoch())
+		*to = *e;
+	else
+		find_sessions(to, cgroup);
+	return 0;
 }
 
 static __always_inline struct scope *scope_here(void)

@@ -158,7 +158,8 @@ struct scratch {
 /* Each CPU has its own place, and each context there, since programs of different
  * contexts on one CPU can interrupt each other. Sizes for one CPU are multiplied at
  * load. */
-ARRAY(scratches, struct scratch, 2, 0);
+#define SCRATCHES 3
+ARRAY(scratches, struct scratch, SCRATCHES, 0);
 
 ARRAY(sessions, struct session, 1, BPF_F_MMAPABLE);
 
@@ -271,12 +272,14 @@ static __always_inline u32 lane_of(u32 kind)
 	return lanes[kind & (K_COUNT - 1)] & 1;
 }
 
-enum { CTX_TASK, CTX_SYSCALL };
+/* Where a program runs, which is also the stream of its records. That of signals runs in interrupts too, so it changes
+ * nothing on its CPU that another program may be at work on: it has a scratch, slots and counters of its own. */
+enum context { CTX_TASK = ST_TASK, CTX_SYSCALL = ST_SYSCALL, CTX_SIGNAL = ST_SIGNAL };
 
 static __always_inline struct scratch *scratch(u32 context)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	u32 i = cpu * 2 + context;
+	u32 i = cpu * SCRATCHES + (context == CTX_SIGNAL ? SCRATCHES - 1 : context);
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &i);
 
 	if (s) {
@@ -289,7 +292,7 @@ static __always_inline struct scratch *scratch(u32 context)
 /* Ids are unique over CPUs and contexts, and never 0. */
 static __always_inline u64 next_id(struct scratch *s, u32 context)
 {
-	return (u64)(s->cpu * 2 + context) << 40 | ++s->seq;
+	return (u64)(s->cpu * 4 + context) << 40 | ++s->seq;
 }
 
 /* Pointers of the kernel's are followed with FIELD where it matters and else with

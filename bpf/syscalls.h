@@ -6,6 +6,7 @@
 #ifndef ASSAY_SYSCALLS_H
 #define ASSAY_SYSCALLS_H
 #include "bpfcall.h"
+#include "files.h"
 #include "sessions.h"
 #include "socket.h"
 #include "tasks.h"

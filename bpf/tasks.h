@@ -2,7 +2,7 @@
 /* Calls on another process: which it is, whatever number the caller has for it. */
 #ifndef ASSAY_TASKS_H
 #define ASSAY_TASKS_H
-#include "report.h"
+#include "socket.h"
 
 #define F_SETOWN 8
 #define F_SETSIG 10

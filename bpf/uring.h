@@ -5,6 +5,7 @@
  * which is another's as soon as it has completed. */
 #ifndef ASSAY_URING_H
 #define ASSAY_URING_H
+#include "files.h"
 #include "sessions.h"
 #include "socket.h"
 

@@ -60,8 +60,11 @@ const (
 	sessionBits  = 10
 	fileSlots    = 2048 // as in bpf/record.h
 	urgentSlots  = 512
-	slotsPerCPU  = fileSlots + urgentSlots
+	signalSlots  = 64
+	slotsPerCPU  = fileSlots + urgentSlots + signalSlots
 	scopesPerCPU = 256
+
+	scratchesPerCPU = 3 // as in bpf/state.h
 
 	// membersAlone bounds the processes at once of a set for one session.
 	membersAlone = 1 << 16
@@ -92,7 +95,7 @@ func (s *set) size(spec *ebpf.CollectionSpec) {
 		most = tasksAtOnce()
 	}
 	for name, n := range map[string]uint32{
-		"scratches": uint32(s.cpus * 2), "scopes": uint32(s.cpus * scopesPerCPU),
+		"scratches": uint32(s.cpus * scratchesPerCPU), "scopes": uint32(s.cpus * scopesPerCPU),
 		"sessions": uint32(s.slots), "numbers": uint32(s.slots), "members": most, "pendings": most,
 		"rings": uint32(s.slots * lanes),
 	} {
