@@ -67,6 +67,20 @@ __noinline int on_open(struct scratch *s)
 	return send_path(s, (u64)mnt, (u64)d);
 }
 
+/* Puts the beginning of the type that mount(2) was given, a name, in the place of its address. */
+__noinline int note_type(struct scratch *s)
+{
+	u64 type[2] = {};
+
+	if (!s)
+		return 0;
+	claim(s, s->arg[2], sizeof(type[0]));
+	bpf_probe_read_user_str(type, sizeof(type), (void *)s->arg[2]);
+	s->arg[2] = type[0];
+	s->how = mix(s->how, type[0]);
+	return 0;
+}
+
 /* Calls that take names. */
 __noinline int on_path(struct scratch *s)
 {
@@ -79,6 +93,8 @@ __noinline int on_path(struct scratch *s)
 		return filter(s); /* sched_process_exec has it */
 	if (kind == K_UNLINK && row(s)->dfd != NOARG && s->arg[2] & 0x200)
 		kind = K_RMDIR; /* unlinkat with AT_REMOVEDIR */
+	if (kind == K_MOUNT && row(s)->name == 0 && row(s)->path == 1)
+		note_type(s);
 	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_MOUNT || kind == K_SYMLINK || kind == K_LINK))
 		rearranged(s); /* the same names may mean other files now */
 	return report_names(s);

@@ -193,10 +193,6 @@ var coverage = []Dimension{
 			{"handed_sockets",
 				"packets of sockets that were made before the run or handed to it belong to their maker's cgroup",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindForeignSocket] > 0 })},
-			{"other_sockets",
-				"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
-					"tunnel; the creation of the socket is seen",
-				exactly(func(r *Report) bool { return r.Carriers > 0 })},
 			{"passed_descriptors",
 				"descriptors that are passed over a unix socket to or from a process outside",
 				onlyIf(func(r *Report) bool { return r.DescriptorsPassed })},
@@ -383,10 +379,6 @@ var coverageNotify = []Dimension{
 				})},
 			{"listening_address",
 				"the address of a listening socket that the run did not bind", claimable(schema.KindListen)},
-			{"other_sockets",
-				"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
-					"tunnel; the creation of the socket is seen",
-				exactly(func(r *Report) bool { return r.Carriers > 0 })},
 			{"passed_descriptors",
 				"descriptors that are passed over a unix socket to or from a process outside",
 				claimable(schema.KindConnect, schema.KindSendto)},

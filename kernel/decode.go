@@ -293,6 +293,10 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		if e.Errno == 0 {
 			e.BytesOut = args[5]
 		}
+	case schema.KindMount:
+		if call.name == "mount" {
+			e.MountType = mountTypeOf(args[2])
+		}
 	case schema.KindBPF:
 		e.setArgs(args[0])
 		e.BPF = bpfObject(args[1])

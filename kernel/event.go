@@ -116,6 +116,9 @@ type Event struct {
 	// zero for other commands.
 	BPF BPFObject
 
+	// MountType is the type of file system that mount(2) was given, or its first eight bytes.
+	MountType string
+
 	// MovedByRun: another process of the session moved the task of a schema.KindJoin or schema.KindLeave.
 	MovedByRun bool
 

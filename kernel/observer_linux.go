@@ -73,7 +73,7 @@ type tally struct {
 	kinds                                                     [kindCount]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 	sharedFiles, claimed, replaced, memory, userNamed         atomic.Uint64
-	carriers, datagrams                                       atomic.Uint64
+	datagrams                                                 atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Uint32      // how descriptors were passed
 }
@@ -396,10 +396,6 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		o.tally.left.Add(1)
 	case schema.KindJoin:
 		o.tally.entered.Add(1)
-	case schema.KindSocket:
-		if e.Carrier() {
-			o.tally.carriers.Add(1)
-		}
 	case schema.KindIOUringOp:
 		if unfollowed(e.Arg(0)) {
 			o.tally.unfollowed[e.Arg(0)&255].Add(1)
@@ -468,8 +464,8 @@ func (o *Observer) Report() Report {
 		DescriptorsPassed:   t.passed.Load()&(cameFromOutside|wentOutside|cameUnseen) != 0,
 		DescriptorsReceived: t.passed.Load()&cameFromOutside != 0, DescriptorsUnseen: t.passed.Load()&cameUnseen != 0,
 		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(), Replaced: t.replaced.Load(),
-		UserNamed:    t.userNamed.Load(),
-		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
+		UserNamed:      t.userNamed.Load(),
+		MemoryOpened:   t.memory.Load(),
 		NamedDatagrams: t.datagrams.Load(),
 		IOUringUnseen:  !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
 		Threads:        t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),

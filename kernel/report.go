@@ -236,8 +236,6 @@ type Report struct {
 	// have put another file on; MemoryOpened the opens for
 	// writing of a process's memory in /proc.
 	SharedFiles, Claimed, Replaced, MemoryOpened uint64
-	// Carriers are the sockets that can carry data to a peer whom no event names; see Carries.
-	Carriers uint64
 	// NamedDatagrams are the unix datagram sockets that were given a name: nothing tells who sends to one.
 	NamedDatagrams uint64
 	// UserNamed are the events whose path was read from the caller's memory.

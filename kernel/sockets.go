@@ -14,7 +14,7 @@ var localNetlink = [...]bool{
 	0:  true, // route: interfaces, addresses and routes, which the C library asks for to resolve a name
 	2:  true, // usersock
 	4:  true, // sock_diag
-	6:  true, // xfrm
+	// not 6, xfrm, which puts connections into tunnels
 	7:  true, // selinux
 	9:  true, // audit
 	10: true, // fib_lookup

@@ -654,6 +654,9 @@ func (b *Builder) Survivors() (list []Survivor) {
 	return list
 }
 
+// portDNS is where the observer looks for DNS messages.
+const portDNS = 53
+
 // reach notes what ev did beyond the run. It returns the helper of the kernel's that it
 // changed, which has a line of its own, "" for none.
 func (b *Builder) reach(ev *kernel.Event, p *process) (changed string) {
@@ -687,7 +690,7 @@ func (b *Builder) reach(ev *kernel.Event, p *process) (changed string) {
 	case schema.KindConnect, schema.KindSendto:
 		// Of other families a hook or a flow has the peer, whatever the memory said.
 		if ev.Claimed && ev.Protocol == "vsock" && ev.Errno == 0 {
-			r.Carriers += n
+			r.MayCarry += n
 		}
 	case schema.KindJoin:
 		if ev.MovedByRun {
@@ -706,7 +709,17 @@ func (b *Builder) reach(ev *kernel.Event, p *process) (changed string) {
 		}
 	case schema.KindForeignSocket:
 		if ev.PeerUnknown {
-			r.Carriers += n
+			r.MayCarry += n
+		}
+		if ev.Peer.Port() == portDNS {
+			r.ForeignDNS += n
+		}
+	case schema.KindMount:
+		switch remote, certain := ev.MountsRemote(); {
+		case remote && certain:
+			r.RemoteMounts += n
+		case remote:
+			r.MaybeRemote += n
 		}
 	case schema.KindPrivileged:
 		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Arg(1)) == tunSetIff {
@@ -805,7 +818,7 @@ func (b *Builder) inherited(ev *kernel.Event, p *process, late bool) {
 
 // give adds the lines of what a process begins with, or had when it was found, after ev.
 func (b *Builder) give(list *Inherited, ev *kernel.Event, p *process, late bool) {
-	b.stats.Reach.Carriers += list.Carriers
+	b.stats.Reach.MayCarry += list.Carriers
 	for _, pid := range list.Memories {
 		b.touchProcess(pid, 1)
 	}

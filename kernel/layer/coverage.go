@@ -29,6 +29,14 @@ func coverage(a Account) []schema.Coverage {
 				"the run has named them (request-key, modprobe, core_pattern, release_agent, ...); they are named",
 				s.Reach.Helpers+s.Reach.StartedTimes > 0),
 		},
+		"network": {
+			doubtful("other_sockets", "peers of sockets other than unix, inet and vsock (packet, netlink, raw), and "+
+				"traffic through a tunnel; the creation of the socket is seen", s.Reach.Carriers, s.Reach.MayCarry),
+			doubtful("remote_mounts", "what the kernel exchanges with other hosts for a network file system that the "+
+				"run mounts; the mount is seen", s.Reach.RemoteMounts, s.Reach.MaybeRemote),
+			spot("handed_names", "DNS messages of sockets that were made before the run or handed to it; the "+
+				"server is seen", s.Reach.ForeignDNS > 0),
+		},
 		"names": {
 			spot("unparsed", "messages that could not be parsed", s.Unparsed > 0),
 			spot("forgotten_names", "names beyond the number remembered", s.ForgottenNames > 0),
@@ -57,6 +65,14 @@ func coverage(a Account) []schema.Coverage {
 
 func spot(id, name string, exercised bool) schema.BlindSpot {
 	return schema.NewBlindSpot(id, name, &exercised)
+}
+
+// doubtful is a blind spot that the run used as often as certain says, and perhaps more often.
+func doubtful(id, name string, certain, perhaps uint64) schema.BlindSpot {
+	if certain == 0 && perhaps > 0 {
+		return schema.NewBlindSpot(id, name, nil)
+	}
+	return spot(id, name, certain > 0)
 }
 
 func watched(r *kernel.Report, hooks []kernel.HookID) bool {

@@ -303,7 +303,8 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	default:
 		return schema.Unknown, schema.Unknown
 	}
-	if connect && datagram && h.KernelLayer == schema.Complete && a.Stats.Reach.Carriers == 0 &&
+	x := &a.Stats.Reach
+	if connect && datagram && h.KernelLayer == schema.Complete && x.Carriers+x.MayCarry+x.MaybeRemote == 0 &&
 		a.Report.NamedDatagrams == 0 && !a.Report.DescriptorsUnseen && !(a.Report.DescriptorsReceived && hidden(a)) {
 		return coverage, schema.PeerSet
 	}

@@ -61,8 +61,13 @@ type Reach struct {
 	// SharedTables counts the tasks of the command that shared their descriptors with another task.
 	SharedTables uint64
 	// Carriers counts sockets and tunnels that can carry data whose peer no hook
-	// sees.
-	Carriers uint64
+	// sees; MayCarry those of which it is not known whether they do, or whether the run used them.
+	Carriers, MayCarry uint64
+	// RemoteMounts counts the mounts of file systems by which the kernel may exchange data with other hosts; MaybeRemote
+	// those of which that is not known.
+	RemoteMounts, MaybeRemote uint64
+	// ForeignDNS counts the sockets that the run did not make and used, whose peer is a DNS server.
+	ForeignDNS uint64
 }
 
 // actOnRunner notes a call by which, or a file through which, the recorder's own process was changed.

@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -85,21 +87,44 @@ func TestPowersBeyondTheHooks(t *testing.T) {
 	opened.Place = kernel.PlaceMemory
 	claimed := act(schema.KindConnect, "connect")
 	claimed.Protocol, claimed.Claimed = "vsock", true
+	mount := func(kind string, flags uint64, errno int32, claimed bool) kernel.Event {
+		e := act(schema.KindMount, "mount")
+		e.MountType, e.Flags, e.Errno, e.Claimed = kind, flags, errno, claimed
+		return e
+	}
+	opens := act(schema.KindMount, "fsopen")
+	opens.Target = "nfs4"
+	handed := act(schema.KindForeignSocket, "sendto")
+	handed.Peer = netip.MustParseAddrPort("192.0.2.1:53")
 	const socketFilter, classifier, kprobe = 1, 3, 2
 	for name, c := range map[string]struct {
 		event            kernel.Event
 		changes, carries uint64
+		blind            []string // that the run used; "?" behind one of which that is not known
 	}{
-		"a module":                         {act(schema.KindModule, "finit_module"), 1, 0},
-		"a module that is refused":         {failed, 0, 0},
-		"another kernel":                   {act(schema.KindPrivileged, "kexec_file_load"), 1, 0},
-		"ports":                            {act(schema.KindPrivileged, "iopl", 3), 1, 0},
-		"no ports":                         {act(schema.KindPrivileged, "iopl", 0), 0, 0},
-		"the machine's memory":             {opened, 1, 0},
-		"a program in the kernel":          {loaded(kprobe), 1, 0},
-		"a program for packets":            {loaded(classifier), 0, 1},
-		"a filter of its own socket":       {loaded(socketFilter), 0, 0},
-		"a peer that another could change": {claimed, 0, 1},
+		"a module":                            {act(schema.KindModule, "finit_module"), 1, 0, nil},
+		"a module that is refused":            {failed, 0, 0, nil},
+		"another kernel":                      {act(schema.KindPrivileged, "kexec_file_load"), 1, 0, nil},
+		"ports":                               {act(schema.KindPrivileged, "iopl", 3), 1, 0, nil},
+		"no ports":                            {act(schema.KindPrivileged, "iopl", 0), 0, 0, nil},
+		"the machine's memory":                {opened, 1, 0, nil},
+		"a program in the kernel":             {loaded(kprobe), 1, 0, nil},
+		"a program for packets":               {loaded(classifier), 0, 1, []string{"other_sockets"}},
+		"a filter of its own socket":          {loaded(socketFilter), 0, 0, nil},
+		"a peer that another could change":    {claimed, 0, 0, []string{"other_sockets?"}},
+		"a socket of another to a DNS server": {handed, 0, 0, []string{"handed_names"}},
+		"a network file system":               {mount("nfs", 0, 0, false), 0, 0, []string{"remote_mounts"}},
+		"one by old flags":                    {mount("cifs", 0xC0ED0000, 0, false), 0, 0, []string{"remote_mounts"}},
+		"one by its first bytes":              {mount("gfs2meta", 0, 0, false), 0, 0, []string{"remote_mounts"}},
+		"one that a server refused":           {mount("9p", 0, 13, false), 0, 0, []string{"remote_mounts"}},
+		"one that somebody refused":           {mount("nfs", 0, 1, false), 0, 0, []string{"remote_mounts?"}},
+		"one that the kernel lacks":           {mount("nfs", 0, 19, false), 0, 0, nil},
+		"one that a thread could name":        {mount("tmpfs", 0, 0, true), 0, 0, []string{"remote_mounts?"}},
+		"one that is begun":                   {opens, 0, 0, []string{"remote_mounts"}},
+		"a bind mount":                        {mount("nfs", 0x1000, 0, false), 0, 0, nil},
+		"a local file system":                 {mount("tmpfs", 0, 0, false), 0, 0, nil},
+		"one with a long name":                {mount("security", 0, 0, false), 0, 0, nil},
+		"one that a process serves":           {mount("fuse.ssh", 0, 0, false), 0, 0, nil},
 	} {
 		b, _ := collect(t, Options{})
 		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), c.event)
@@ -109,6 +134,25 @@ func TestPowersBeyondTheHooks(t *testing.T) {
 		if r := b.Stats().Reach; r.KernelChanges != c.changes || r.Carriers != c.carries {
 			t.Errorf("%s: %d changes of the kernel, %d ways past the hooks, want %d and %d", name, r.KernelChanges,
 				r.Carriers, c.changes, c.carries)
+		}
+		a := earned()
+		a.Stats.Reach = b.Stats().Reach
+		var blind []string
+		for _, d := range judge(a).Coverage {
+			for _, s := range d.KnownBlindSpots {
+				switch doubt := s.ID == "other_sockets" || s.ID == "remote_mounts" || s.ID == "handed_names"; {
+				case doubt && s.Exercised == nil:
+					blind = append(blind, s.ID+"?")
+				case doubt && *s.Exercised:
+					blind = append(blind, s.ID)
+				}
+			}
+		}
+		if !slices.Equal(blind, c.blind) {
+			t.Errorf("%s: used %q, want %q", name, blind, c.blind)
+		}
+		if h := judge(a); len(blind) > 0 && h.NetworkEndpointClaimScope != schema.DiagnosticOnly {
+			t.Errorf("%s: the scope is %s", name, h.NetworkEndpointClaimScope)
 		}
 	}
 }

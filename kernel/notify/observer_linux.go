@@ -80,7 +80,6 @@ type Observer struct {
 	filtered    [hooks]uint64
 	coalesced   [hooks]uint64
 	kinds       [256]uint64 // as kernel.Report has them
-	carriers    uint64      // see kernel.Report
 	threads     uint64
 	delivered   uint64
 
@@ -162,9 +161,6 @@ func (o *Observer) emit(e *kernel.Event) {
 	}
 	if how != counted {
 		o.kinds[e.Kind]++
-		if e.Carrier() {
-			o.carriers++
-		}
 	}
 }
 
@@ -1023,7 +1019,7 @@ func (o *Observer) Report() kernel.Report {
 		r.Kinds[k] = o.kinds[k]
 	}
 	r.Forks, r.Exits = o.kinds[schema.KindFork]-o.threads, o.kinds[schema.KindExit]
-	r.Claimed, r.Carriers = r.Received, o.carriers
+	r.Claimed = r.Received
 	r.Unreadable, r.DescriptorsPassed = o.unreadable, o.inherited
 	r.Reasons = o.reasons(&r)
 	return r

@@ -125,6 +125,29 @@ func tcp(list []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return strings.Contains(s, "unix:") })
 }
 
+// A DNS question over a socket that the run did not make has no line of its own. The layer is not complete then.
+func TestQuestionsOverSocketsFromElsewhere(t *testing.T) {
+	need(t, "python3")
+	for port, want := range map[int]bool{53: true, 9: false} {
+		c := must(net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}))
+		socket := must(c.File())
+		c.Close()
+		r := reach(t, "handed_question", socket)
+		socket.Close()
+		var reasons []string
+		if want {
+			reasons = []string{schema.CodeBlindSpot}
+		}
+		r.claims(t, reasons...)
+		if d := cmp.Diff(&want, r.exercised(t, "handed_names")); d != "" {
+			t.Errorf("port %d: handed_names was exercised (-want +got):\n%s", port, d)
+		}
+		if len(r.sockets()) != 1 {
+			t.Errorf("port %d: sockets %q", port, r.sockets())
+		}
+	}
+}
+
 // Whichever call uses it first.
 func TestInheritedSockets(t *testing.T) {
 	need(t)

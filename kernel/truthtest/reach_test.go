@@ -106,10 +106,12 @@ func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 	}{
 		{"packet", schema.DiagnosticOnly, nil, []string{schema.CodeBlindSpot}},
 		{"other_packet", schema.DiagnosticOnly, nil, []string{schema.CodeBlindSpot}},
-		{"bpf_packets", schema.DiagnosticOnly, nil, nil},
+		{"bpf_packets", schema.DiagnosticOnly, nil, []string{schema.CodeBlindSpot}},
 		{"bpf_filter", schema.PeerSet, nil, nil},
 		{"vsock", schema.DiagnosticOnly, []string{"vsock:2:1024"}, []string{schema.CodeBlindSpot}},
-		{"other_tun", schema.DiagnosticOnly, nil, nil},
+		{"other_tun", schema.DiagnosticOnly, nil, []string{schema.CodeBlindSpot}},
+		{"unknown_file_system", schema.DiagnosticOnly, nil, []string{schema.CodeBlindSpot}},
+		{"local_file_system", schema.PeerSet, nil, nil},
 		{"unspec", schema.PeerSet, []string{"127.0.0.1:9"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
