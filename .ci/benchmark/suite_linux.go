@@ -133,7 +133,7 @@ func (b *bench) natsStart() float64 {
 	var took []time.Duration
 	for range b.rounds(11) {
 		start := time.Now()
-		s, err := carrier.Serve(filepath.Join(b.dir, "nats"), carrier.Opening{})
+		s, err := carrier.Serve(filepath.Join(b.dir, "nats"), carrier.ListenConfig{})
 		check(err)
 		took = append(took, time.Since(start))
 		check(s.Close())

@@ -22,10 +22,11 @@ func (a *app) checkCommand() *cobra.Command {
 	var oracle, nop bool
 	cmd := &cobra.Command{
 		Use:   "check SUITE.yaml [flags]",
-		Short: "Check a suite file and all that it names, as run does first",
-		Long: `check reads a suite file, its contracts, policies and rules, and looks for the workspaces and programs
-that it names. It runs nothing, unless it is to try the tasks: --oracle runs each task's solution, which
-must pass, and --nop does nothing, which must not pass. A task of which this is not true is broken.
+		Short: "Check a suite file and every file that it names",
+		Long: `check makes the checks that run makes first: it reads a suite file with its contracts, policies and
+rules, and looks for the workspaces and programs that it names. It runs nothing, unless it is asked to try
+the tasks themselves. --oracle runs each task's solution, which must pass. --nop does nothing at each task,
+which must fail. Otherwise the task is broken.
 
 Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconclusive; 3 the file is bad.`,
 		Example: "  assay-suite check suite.yaml\n  assay-suite check suite.yaml --oracle --nop --jobs 4",
@@ -36,7 +37,7 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 			case f.jobs < 1:
 				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
 			case f.dir != "" && !oracle && !nop:
-				return usage(cmd, errors.New("--dir needs --oracle or --nop: without them nothing runs"))
+				return usage(cmd, errors.New("--dir needs --oracle or --nop: without them check runs nothing"))
 			}
 			return nil
 		},
@@ -55,17 +56,17 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&oracle, "oracle", false, "run each task's solution: one that does not pass is broken")
-	fs.BoolVar(&nop, "nop", false, "do nothing at each task: one that passes is broken")
+	fs.BoolVar(&oracle, "oracle", false, "run each task's solution: if it does not pass, the task is broken")
+	fs.BoolVar(&nop, "nop", false, "do nothing at each task: if that passes, the task is broken")
 	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` tasks at once")
 	fs.StringVar(&f.dir, "dir", "",
-		"keep the bundles of --oracle and --nop in `DIR` (default: none, unless a task is broken)")
+		"keep the bundles of --oracle and --nop in `DIR` (default: keep them only if a task is broken)")
 	fs.StringVar(&f.program, "assay-run", "",
 		"run tasks with the assay-run at `PATH` (default: beside this program, or in PATH)")
 	return cmd
 }
 
-// try runs a trial, and names the tasks that are broken.
+// try runs a trial of the tasks, and names those that are broken.
 func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
 	program, err := findProgram(f.program)
 	if err != nil {
@@ -83,7 +84,7 @@ func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
 	}
 	quiet := *a
 	quiet.say = console.New("assay-suite", a.stderr)
-	quiet.say.Quiet = true // but for suspicions
+	quiet.say.Quiet = true // only warnings are printed: suspicions
 	results, err := quiet.complete(s, dir, program, f)
 	if err != nil {
 		return err
@@ -95,11 +96,11 @@ func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
 	code := 0
 	for _, t := range s.Tasks {
 		if oracle && without[t.Name] {
-			a.say.Warning("%s has no solution: --oracle does not try it", t.Name)
+			a.say.Warning("%s has no solution: --oracle skips it", t.Name)
 		}
 		for i := range results.Attempts {
 			if at := &results.Attempts[i]; at.Task == t.Name {
-				code = worse(code, a.tellTrial(dir, at))
+				code = worse(code, a.printTrial(dir, at))
 			}
 		}
 	}
@@ -110,7 +111,7 @@ func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
 			return err
 		}
 	default:
-		a.say.Info("the bundles are kept; remove %s when you have seen them", dir)
+		a.say.Info("the bundles are kept in %s: remove it when you are done", dir)
 	}
 	if code != 0 {
 		return console.ExitError{Code: code}
@@ -118,7 +119,7 @@ func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
 	return nil
 }
 
-// worse is the worse of two exit statuses.
+// worse returns the more serious of two exit statuses: interrupted, then broken, then undecided.
 func worse(a, b int) int {
 	if a == suite.ExitInterrupted || b == suite.ExitInterrupted {
 		return suite.ExitInterrupted
@@ -129,18 +130,18 @@ func worse(a, b int) int {
 	return min(a, b)
 }
 
-// tellTrial says whether an attempt of a trial is as it must be, and returns the exit status.
-func (a *app) tellTrial(dir string, at *schema.SuiteAttempt) int {
+// printTrial prints whether an attempt of a trial has the verdict that it must have, and returns the exit status.
+func (a *app) printTrial(dir string, at *schema.SuiteAttempt) int {
 	what, must := "doing nothing", schema.SuiteFailed
 	if at.Agent == suite.Oracle {
 		what, must = "its solution", schema.SuitePassed
 	}
 	switch {
 	case at.Verdict == nil:
-		a.say.Warning("%s: %s was not tried: interrupted", at.Task, what)
+		a.say.Warning("%s: %s was not tried, because the check was interrupted", at.Task, what)
 		return suite.ExitInterrupted
 	case *at.Verdict == must:
-		a.say.Info("%s: %s %s, as it must", at.Task, what, *at.Verdict)
+		a.say.Info("%s: %s %s, as it should", at.Task, what, *at.Verdict)
 		return 0
 	case *at.Verdict == schema.SuitePassed, *at.Verdict == schema.SuiteFailed:
 		reason := ""
@@ -153,7 +154,7 @@ func (a *app) tellTrial(dir string, at *schema.SuiteAttempt) int {
 			for _, said := range failedChecks(bundle) {
 				a.say.Info("  %s", said)
 			}
-			a.say.Info("  see: assay-run inspect %s", bundle)
+			a.say.Info("  inspect it with: assay-run inspect %s", bundle)
 		}
 		return suite.ExitFailed
 	}

@@ -24,15 +24,16 @@ func (a *app) compareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare A B [flags]",
 		Short: "Say whether one suite is better than another",
-		Long: `compare takes the directories of two suites, which may be the same, and compares their agents task by
-task. Only tasks are compared that both suites ask alike; the others are named. The difference is that of
-the mean rates, and its interval of 95 % resamples tasks. Agents are compared with those of the same
-name; if each suite has one, these.
+		Long: `compare takes the directories of two suites, A and B, and compares their agents task by task. A and B may
+be the same directory. It compares only tasks that both suites define alike, and names the others. The
+difference is between the mean rates of these tasks; its interval of 95 % comes from resampling tasks.
+Agents of the same name are compared, or the only agent of each suite.
 
-An agent is worse if the whole interval is below zero, and better if it is above. One task decides nothing.
+An agent is worse if the whole interval is below zero, and better if it is above. With one task, the
+outcome is always undecided.
 
-Exit status: 0; with --fail-if-worse 1 if an agent is worse, and 2 if one has no task to compare; 3 the
-arguments are bad.`,
+Exit status: 0; with --fail-if-worse 1 if an agent is worse, and 2 if an agent has no task to compare; 3
+bad arguments.`,
 		Example: "  assay-suite compare before after --fail-if-worse\n  assay-suite compare out out --agents old=new",
 		Args:    exactly(2, "compare takes the directories of two suites"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,13 +76,15 @@ arguments are bad.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVar(&agents, "agents", nil, "compare agent `A=B` of the two suites; may be repeated")
+	fs.StringSliceVar(&agents, "agents", nil, "compare an agent of the first suite with one of the second: `A=B`; may "+
+		"be repeated")
 	fs.BoolVar(&fail, "fail-if-worse", false, "exit with 1 if an agent is worse")
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json")
 	return cmd
 }
 
-// paired are the names of the agents to compare.
+// paired returns the names of the agents to compare: those of --agents, else those that both suites have, else the only
+// one of each.
 func paired(a, b *schema.SuiteResults, given []string) (pairs [][2]string, err error) {
 	has := func(r *schema.SuiteResults, name string) bool {
 		return slices.ContainsFunc(r.Agents, func(g schema.SuiteAgent) bool { return g.Agent == name })
@@ -113,5 +116,5 @@ func paired(a, b *schema.SuiteResults, given []string) (pairs [][2]string, err e
 	case len(a.Agents) == 1 && len(b.Agents) == 1:
 		return [][2]string{{a.Agents[0].Agent, b.Agents[0].Agent}}, nil
 	}
-	return nil, errors.New("the suites have no agent of the same name; name two with --agents A=B")
+	return nil, errors.New("the suites have no agent of the same name: name a pair with --agents A=B")
 }

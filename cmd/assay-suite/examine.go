@@ -18,7 +18,7 @@ import (
 	"github.com/assay-run/assay-run/runner/suite"
 )
 
-// examine verifies a bundle, and judges it by the rules for evaluations and by those in a file.
+// examine verifies a bundle and applies the rules for evaluations to it, and the task's own rules if it has some.
 func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 	rules, err := judge.EvaluationRules("")
 	if err != nil {
@@ -27,7 +27,7 @@ func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 	defer rules.Close()
 	reading := rules.Reading()
 	if e.Rules != "" {
-		reading.Without = nil // those of a file may ask for everything
+		reading.Without = nil // the task's own rules may use every part of a bundle
 	}
 	set, err := view.Open(ctx, []string{e.Bundle}, reading)
 	if err != nil {
@@ -58,7 +58,7 @@ func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 	return found, nil
 }
 
-// checkRules checks a file of rules.
+// checkRules reports whether a file of rules can be loaded.
 func checkRules(file string) error {
 	rules, err := judge.LoadRules(context.Background(), file)
 	if err != nil {
@@ -68,7 +68,7 @@ func checkRules(file string) error {
 	return nil
 }
 
-// broken says which rules of a file a bundle does not pass; empty for none.
+// broken lists the rules of a file that a bundle does not pass; empty if it passes all.
 func broken(ctx context.Context, b *view.Bundle, file string) (string, error) {
 	rules, err := judge.LoadRules(ctx, file)
 	if err != nil {
@@ -88,13 +88,13 @@ func broken(ctx context.Context, b *view.Bundle, file string) (string, error) {
 	return strings.Join(all, "; "), nil
 }
 
-// judgeBy judges what a run left by a contract, with assay-run at the path program.
-func judgeBy(program string) func(context.Context, suite.Judging) error {
-	return func(ctx context.Context, j suite.Judging) error {
-		cmd := exec.CommandContext(ctx, program, "contract", "check", "--bundle", j.Bundle, "--workspace", j.Workspace,
-			"-o", j.Output, "--force", "--json", j.Contract)
+// contractCheck returns a function that judges a bundle's workspace by a contract. program is the path of assay-run.
+func contractCheck(program string) func(context.Context, suite.ContractCheck) error {
+	return func(ctx context.Context, c suite.ContractCheck) error {
+		cmd := exec.CommandContext(ctx, program, "contract", "check", "--bundle", c.Bundle, "--workspace", c.Workspace,
+			"-o", c.Output, "--force", "--json", c.Contract)
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the suite
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C on the terminal must reach assay-suite only
 		var said bytes.Buffer
 		cmd.Stderr = &said
 		err := cmd.Run()

@@ -305,7 +305,7 @@ agents: [{name: a, command: sleep 0.2}]
 	}
 	fill(3 << 30)
 	run := s.run("--jobs", "2")
-	run.said.await(t, "has less than 2 GiB free: no attempt is begun until there is more")
+	run.said.await(t, "has less than 2 GiB free: no attempt begins until it has more")
 	if n := s.verdicts(); n != 0 {
 		t.Errorf("there are %d verdicts", n)
 	}
@@ -454,7 +454,7 @@ agents: [{name: slow, command: sleep 2}]
 	}
 	s.running("w1")
 	here.ip("link", "set", "here", "down")
-	coordinator.said.await(t, "worker_lost): nothing was heard of its worker for 6s")
+	coordinator.said.await(t, "worker_lost): its worker was silent for 6s")
 	here.ip("link", "set", "here", "up")
 	if err := coordinator.cmd.Wait(); err != nil {
 		t.Errorf("the suite ended with %v", err)

@@ -194,9 +194,9 @@ resolver_preload: {
 			"client.key", "--creds", "w1.creds"},
 	} {
 		w := s.worker("refused", url, flags...)
-		want := "trying again"
+		want := "trying again every"
 		if strings.Contains(what, "credentials") {
-			want = "does not know this user"
+			want = "rejects this user"
 		}
 		w.said.await(t, want)
 		w.kill()

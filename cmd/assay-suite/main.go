@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command assay-suite runs tasks × agents × attempts, each as a run of assay-run with a bundle of its own, and keeps a
-// verdict for each. It is a separate program so that what carries the tries between machines is in no run.
+// Command assay-suite lets each agent try each task several times. Each try is a run of assay-run with a bundle of its
+// own, and each attempt gets a verdict. It is a program of its own so that assay-run does not link NATS.
 package main
 
 import "os"

@@ -14,28 +14,28 @@ import (
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 )
 
-// natsFlags say how NATS is reached.
+// natsFlags say which NATS servers to use and how to log in.
 type natsFlags struct{ url, creds, token, ca, cert, key string }
 
 func (n *natsFlags) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&n.url, "nats", "", "use the NATS servers at `URL`: nats://HOST:PORT or tls://HOST:PORT, several "+
-		"with commas between")
+	fs.StringVar(&n.url, "nats", "", "use the NATS servers at `URL`: nats://HOST:PORT or tls://HOST:PORT, separated "+
+		"by commas")
 	fs.StringVar(&n.creds, "creds", "", "log in to NATS with the credentials in `FILE` (mode 0600)")
 	fs.StringVar(&n.token, "token-file", "", "log in to NATS with the token in `FILE` (mode 0600)")
-	fs.StringVar(&n.ca, "tls-ca", "", "trust servers whose certificates those in `FILE` sign (default the system's)")
-	fs.StringVar(&n.cert, "tls-cert", "", "show the certificate in `FILE`")
-	fs.StringVar(&n.key, "tls-key", "", "the key of --tls-cert is in `FILE` (mode 0600)")
+	fs.StringVar(&n.ca, "tls-ca", "", "trust servers whose certificates are signed by those in `FILE` (default the "+
+		"system's)")
+	fs.StringVar(&n.cert, "tls-cert", "", "identify with the certificate in `FILE`")
+	fs.StringVar(&n.key, "tls-key", "", "read the key of --tls-cert from `FILE` (mode 0600)")
 }
 
-// access is how NATS is reached. Losses are told once.
+// access connects to NATS by the flags. It reports a lost connection, and what the server denies, to the user.
 func (n *natsFlags) access(a *app) *carrier.Access {
-	told := a.once()
 	return &carrier.Access{URL: n.url, Creds: n.creds, TokenFile: n.token, CA: n.ca, Cert: n.cert, Key: n.key,
-		Lost: func(err error) { a.say.Info("the connection to NATS is lost (%v): trying again", err) },
-		Back: func() { a.say.Info("connected to NATS again") }, Denied: told}
+		OnLost: func(err error) { a.say.Info("lost the connection to NATS (%v); trying to reconnect", err) },
+		OnBack: func() { a.say.Info("connected to NATS again") }, OnDenied: a.warnOnce()}
 }
 
-// secrets are the files that no agent has a reason to read, as the kernel names them.
+// secrets are the files with credentials, by the real paths that the kernel records. No agent has a reason to read one.
 func (n *natsFlags) secrets() (files []string, err error) {
 	for _, f := range []string{n.creds, n.token, n.key} {
 		if f == "" {
@@ -49,26 +49,26 @@ func (n *natsFlags) secrets() (files []string, err error) {
 	return files, nil
 }
 
-// opening opens a server at the address to workers.
-func (n *natsFlags) opening(address string) (o carrier.Opening, err error) {
-	o.Address = address
+// listen says how the server of this process listens for workers at an address; an empty one means not at all.
+func (n *natsFlags) listen(address string) (c carrier.ListenConfig, err error) {
+	c.Address = address
 	if n.token != "" {
-		if o.Token, err = carrier.ReadToken(n.token); err != nil {
-			return o, fmt.Errorf("%w: %w", carrier.ErrInput, err)
+		if c.Token, err = carrier.ReadToken(n.token); err != nil {
+			return c, fmt.Errorf("%w: %w", carrier.ErrInput, err)
 		}
 	}
 	if n.cert != "" || n.key != "" {
 		pair, err := carrier.ReadCertificate(n.cert, n.key)
 		if err != nil {
-			return o, fmt.Errorf("%w: %w", carrier.ErrInput, err)
+			return c, fmt.Errorf("%w: %w", carrier.ErrInput, err)
 		}
-		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*pair}}
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*pair}}
 	}
-	return o, nil
+	return c, nil
 }
 
-// once says an error, unless it is the one that it said last.
-func (a *app) once() func(error) {
+// warnOnce returns a function that prints an error as a warning, unless it is the same as the one before.
+func (a *app) warnOnce() func(error) {
 	var mu sync.Mutex
 	last := ""
 	return func(err error) {
@@ -81,10 +81,10 @@ func (a *app) once() func(error) {
 	}
 }
 
-// hide keeps this process's memory, which has secrets of NATS in it, from agents that run as the same user.
-func hide() error {
+// hideMemory keeps agents that run as the same user from reading this process's memory: it holds credentials of NATS.
+func hideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("keep this process's memory from others: %w", err)
+		return fmt.Errorf("hide this process's memory from other processes: %w", err)
 	}
 	return nil
 }

@@ -419,7 +419,7 @@ agents:
 	s.loses("w1", func() { w1.kill(); w1.start() }, func() {})
 	dead.start()
 	s.loses("w2", func() { w2.signal(syscall.SIGSTOP) }, func() { w2.signal(syscall.SIGCONT) })
-	coordinator.said.await(t, "nothing has been heard of the worker w2 for 3s")
+	coordinator.said.await(t, "the worker w2 has been silent for 3s")
 	coordinator.kill()
 	w2.signal(syscall.SIGCONT)
 	if err := os.Remove(hold); err != nil {
@@ -430,7 +430,7 @@ agents:
 		t.Errorf("the suite ended with %v", err)
 	}
 	s.passed(n / 2 * 2)
-	if !s.refused("w2") && !strings.Contains(w2.said.String(), "given up: the try is not this worker's any more") {
+	if !s.refused("w2") && !strings.Contains(w2.said.String(), "the try is not this worker's any more") {
 		t.Error("the worker that was stopped came to nothing, and nobody says so")
 	}
 	if left := s.streams(url); len(left) > 0 {
@@ -503,7 +503,7 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1}]
 		t.Fatal(err)
 	}
 	nodes[0].start()
-	coordinator.said.await(t, "NATS has lost what it kept: what no worker has is published again")
+	coordinator.said.await(t, "NATS lost its data: attempts that no worker has taken are published again")
 	if err := coordinator.cmd.Wait(); err != nil {
 		t.Errorf("the suite ended with %v", err)
 	}
@@ -523,7 +523,7 @@ agents: [{name: slow, command: sleep 0.5}]
 	address := "127.0.0.1:" + ports(t, 1)[0]
 	coordinator := s.run("--jobs", "1", "--lease", "3s", "--listen", address)
 	w := s.worker("w1", "nats://"+address, "--jobs", "1")
-	coordinator.said.await(t, "every process of this machine, also an agent, can take work")
+	coordinator.said.await(t, "every process of this machine, an agent too, can take work")
 	s.until(3)
 	s.running("w1")
 	if err := os.RemoveAll(filepath.Join(s.dir, "out", "work", "nats")); err != nil {
@@ -665,7 +665,7 @@ agents: [{name: slow, command: 'while [ ! -e "$HOME/go" ]; do sleep 0.05; done'}
 	if _ = coordinator.cmd.Wait(); coordinator.cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("it ended with %v", coordinator.cmd.ProcessState)
 	}
-	w.said.await(t, "given up: the try is not this worker's any more")
+	w.said.await(t, "the try is not this worker's any more")
 	s.file("go", "")
 	coordinator.start()
 	if err := coordinator.cmd.Wait(); err != nil {

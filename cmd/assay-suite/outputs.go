@@ -11,7 +11,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// writeResults writes results.json.
+// writeResults replaces results.json in dir, whole or not at all.
 func writeResults(dir string, r *schema.SuiteResults) error {
 	f, err := os.CreateTemp(dir, ".results-*")
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// progress tells of verdicts: on a terminal by one line that is drawn again and again, below what else is said;
-// elsewhere by a line for each.
+// progress prints verdicts. On a terminal it keeps one status line below all other messages; elsewhere each verdict has
+// a line of its own.
 type progress struct {
 	say *console.Messages
 
 	mu       sync.Mutex
-	terminal *os.File // nil: there is none
+	terminal *os.File // nil if stderr is not a terminal
 	start    time.Time
-	text     string // of the line; empty: it is not drawn
+	text     string // of the status line; empty while there is none
 }
 
 func newProgress(say *console.Messages, w *os.File) *progress {
@@ -35,7 +35,7 @@ func newProgress(say *console.Messages, w *os.File) *progress {
 	return p
 }
 
-// above writes what is said above the line.
+// above is a writer whose output appears above the status line.
 type above struct {
 	p *progress
 	w io.Writer
@@ -62,7 +62,7 @@ func (p *progress) draw() {
 	}
 }
 
-// verdict tells of a try's verdict, and how far the suite is.
+// verdict prints a try's verdict and suspicions. all counts the suite's verdicts.
 func (p *progress) verdict(at suite.Attempt, v *schema.SuiteTry, all func() schema.SuiteRates) {
 	text := at.String()
 	if v.Try > 1 {
@@ -72,15 +72,15 @@ func (p *progress) verdict(at suite.Attempt, v *schema.SuiteTry, all func() sche
 	if p.terminal == nil {
 		p.say.Info("%s", text)
 	} else {
-		p.far(all(), text)
+		p.update(all(), text)
 	}
 	for _, f := range v.Suspicions {
 		p.say.Warning("%s: %s: %s", at, f.Rule, f.Text)
 	}
 }
 
-// far draws how far the suite is, and the last verdict.
-func (p *progress) far(all schema.SuiteRates, last string) {
+// update redraws the status line: the verdicts so far, the time, and the last verdict.
+func (p *progress) update(all schema.SuiteRates, last string) {
 	text := fmt.Sprintf("assay-suite: %d of %d", all.Attempts-all.Pending, all.Attempts)
 	for _, c := range []struct {
 		n    int
@@ -103,7 +103,7 @@ func (p *progress) far(all schema.SuiteRates, last string) {
 	p.draw()
 }
 
-// done takes the line away.
+// done removes the status line.
 func (p *progress) done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,12 +22,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// readResults reads results.json of a suite's directory.
+// readResults reads and validates results.json in a suite's directory.
 func readResults(dir string) (*schema.SuiteResults, error) {
 	name := filepath.Join(dir, "results.json")
 	data, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, console.WithHint(err, "assay-suite run makes it in the suite's directory")
+		return nil, console.WithHint(err, "assay-suite run writes it to the suite's directory")
 	}
 	if err != nil {
 		return nil, err
@@ -47,9 +47,9 @@ func (a *app) reportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report DIR [flags]",
 		Short: "Write the results of a suite as a page, or for other tools",
-		Long: `report writes what is in results.json of a suite's directory. The format html makes index.html in the
-directory, and beside each bundle a page about it, report.html. The others go to stdout: markdown, and
-junit and ctrf with a case for each attempt, whose suspicions are among its details.`,
+		Long: `report formats results.json in a suite's directory. The format html writes index.html to the directory,
+and a page about each bundle, report.html, beside it. The others go to stdout: markdown, and junit and
+ctrf with a case for each attempt. The details of a case list its suspicions.`,
 		Example: "  assay-suite report out\n  assay-suite report out --format junit -o junit.xml",
 		Args:    exactly(1, "report takes the directory of a suite"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,7 +97,7 @@ junit and ctrf with a case for each attempt, whose suspicions are among its deta
 	return cmd
 }
 
-// exactly is the check that a command has n arguments.
+// exactly returns the check that a command has n arguments. Its error is otherwise.
 func exactly(n int, otherwise string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -107,7 +107,7 @@ func exactly(n int, otherwise string) cobra.PositionalArgs {
 	}
 }
 
-// linkTo is a link from a page in a directory to a file; empty where there is no such file.
+// linkTo is a relative link from a page in a directory to a file; empty if the file does not exist.
 func linkTo(dir, file string) string {
 	if _, err := os.Stat(file); err != nil {
 		return ""
@@ -127,8 +127,8 @@ func linkTo(dir, file string) string {
 	return (&url.URL{Path: filepath.ToSlash(rel)}).String()
 }
 
-// bundleReports writes the page about each bundle that has none newer than itself. One that cannot be read has none,
-// and that is said.
+// bundleReports writes the page about each bundle, unless one exists that is newer than the bundle. It warns about a
+// bundle that cannot be read.
 func (a *app) bundleReports(ctx context.Context, dir string, r *schema.SuiteResults) error {
 	for i := range r.Attempts {
 		bundle := r.Attempts[i].Bundle
@@ -149,7 +149,7 @@ func (a *app) bundleReports(ctx context.Context, dir string, r *schema.SuiteResu
 	return nil
 }
 
-// current reports whether a page exists and its bundle was not changed later.
+// current reports whether a page exists and is not older than its bundle.
 func current(page, bundle string) bool {
 	made, err := os.Stat(page)
 	if err != nil {
@@ -170,7 +170,7 @@ func bundleReport(ctx context.Context, bundle, page string) error {
 	})
 }
 
-// cases are the attempts as other tools know tests: a suite for each agent at each task.
+// cases are the attempts as test cases for JUnit and CTRF, in one test suite for each task and agent.
 func cases(r *schema.SuiteResults) []render.Suite {
 	var all []render.Suite
 	at := map[string]int{}

@@ -16,10 +16,10 @@ import (
 // release is set by the linker for released builds.
 var release = ""
 
-// memoryGoal is how much memory the program takes without collecting garbage more often, in bytes.
+// memoryGoal is the size, in bytes, above which the garbage collector runs more often.
 const memoryGoal = 64 << 20
 
-// app is one invocation: its streams.
+// app is one invocation of the program: its streams, and where messages go.
 type app struct {
 	stdin, stdout, stderr *os.File
 	say                   *console.Messages
@@ -27,7 +27,7 @@ type app struct {
 
 // Main runs the command line args with the given streams and returns the exit code.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
-	debug.SetGCPercent(1000) // while little is in memory, it costs little
+	debug.SetGCPercent(1000) // below memoryGoal, memory is cheaper than collecting garbage
 	debug.SetMemoryLimit(memoryGoal)
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-suite", stderr)}
 	root := a.rootCommand()
@@ -43,8 +43,8 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "assay-suite",
 		Short: "Run tasks × agents × attempts, with a verified bundle behind each verdict",
 		Long: `assay-suite runs each task of a suite file with each agent, several times. Each attempt is one
-run of assay-run with a bundle of its own, in a copy of the task's workspace. What is done is
-kept in the suite's directory: run the same command again to go on after an interruption.
+run of assay-run with a bundle of its own, in a copy of the task's workspace. The suite's directory
+keeps what is done: run the same command again to continue after an interruption.
 
 Exit status: 0 all attempts passed; 1 one failed; 2 none failed, but one is inconclusive or the
 machine failed; 3 the suite file is bad; 130 the suite was interrupted.`,
@@ -63,10 +63,10 @@ machine failed; 3 the suite file is bad; 130 the suite was interrupted.`,
 	return root
 }
 
-// packaging are the commands of builds that package the program.
+// packaging are commands that only exist in builds with the tag man.
 var packaging []func() *cobra.Command
 
-// usage makes the error for wrong usage of a command.
+// usage is the error for a wrong flag or argument of a command.
 func usage(cmd *cobra.Command, err error) error {
 	return console.ExitError{Code: suite.ExitBadInput, Err: console.WithHint(err, "see %s --help", cmd.CommandPath())}
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// runFlags are the flags of a run.
 type runFlags struct {
 	dir, program string
 	listen       string
@@ -38,15 +37,15 @@ type runFlags struct {
 	quiet        bool
 }
 
-// carriers checks how a suite's tries are carried.
-func (f *runFlags) carriers() error {
+// checkCarrier checks the flags that say how workers are reached.
+func (f *runFlags) checkCarrier() error {
 	switch {
 	case f.nats.url != "" && f.listen != "":
-		return errors.New("--listen and --nats exclude each other: give one")
+		return errors.New("--listen and --nats cannot be combined: give one of them")
 	case f.jobs < 0:
 		return fmt.Errorf("--jobs %d: give 0 or more", f.jobs)
 	case f.jobs == 0 && f.nats.url == "" && f.listen == "":
-		return errors.New("--jobs 0 leaves all attempts to other workers: give --listen or --nats, by which they come")
+		return errors.New("--jobs 0 leaves all attempts to workers: give --listen or --nats, so that they can connect")
 	case f.nats.url == "" && f.listen == "" && f.nats != natsFlags{}:
 		return errors.New("--creds, --token-file and --tls-* need --nats or --listen")
 	case f.listen != "" && (f.nats.creds != "" || f.nats.ca != ""):
@@ -59,7 +58,7 @@ func (a *app) runCommand() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use:   "run SUITE.yaml --dir DIR [flags]",
-		Short: "Run a suite, or go on with one",
+		Short: "Run a suite, or continue an interrupted one",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
@@ -67,7 +66,7 @@ func (a *app) runCommand() *cobra.Command {
 			case f.dir == "":
 				return usage(cmd, errors.New("--dir is missing: it names the directory of the suite"))
 			}
-			if err := f.carriers(); err != nil {
+			if err := f.checkCarrier(); err != nil {
 				return usage(cmd, err)
 			}
 			return nil
@@ -80,15 +79,15 @@ func (a *app) runCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.dir, "dir", "", "keep the suite's ledger, bundles and results in `DIR`")
-	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` attempts at once in this process; 0 leaves all "+
-		"to workers")
-	fs.DurationVar(&f.lease, "lease", suite.DefaultLease, "give up a try of which nothing is heard for `TIME`")
+	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` attempts at once in this process; 0 leaves "+
+		"all to workers")
+	fs.DurationVar(&f.lease, "lease", suite.DefaultLease, "give up a try when its worker has been silent for `TIME`")
 	fs.StringVar(&f.program, "assay-run", "",
 		"run attempts with the assay-run at `PATH` (default: beside this program, or in PATH)")
-	fs.StringVar(&f.listen, "listen", "", "let workers come in at `HOST:PORT`; beyond this machine that takes "+
-		"--tls-cert, --tls-key and --token-file")
+	fs.StringVar(&f.listen, "listen", "", "let workers connect at `HOST:PORT`; an address that other machines reach "+
+		"needs --tls-cert, --tls-key and --token-file")
 	f.nats.bind(fs)
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing unless something goes wrong")
 	return cmd
 }
 
@@ -109,16 +108,17 @@ func (a *app) run(file string, f *runFlags) error {
 	if err != nil {
 		return err
 	}
-	a.tellResults(f.dir, results)
+	a.printSummary(f.dir, results)
 	if code := suite.ExitCode(results); code != 0 {
 		return console.ExitError{Code: code}
 	}
 	return nil
 }
 
-// complete runs what is missing of the suite in a directory.
+// complete runs the attempts that the suite's directory has no verdict of.
 func (a *app) complete(s *suite.File, dir, program string, f *runFlags) (*schema.SuiteResults, error) {
-	// The first signal lets what runs end, the second cancels it.
+	// The first signal ends ctx: running attempts finish, and no other begins. The second ends kill: they are
+	// cancelled.
 	kill, killed := context.WithCancelCause(context.Background())
 	defer killed(nil)
 	ctx, stopped := context.WithCancelCause(kill)
@@ -138,20 +138,21 @@ func (a *app) complete(s *suite.File, dir, program string, f *runFlags) (*schema
 
 var errInterrupted = errors.New("interrupted")
 
-// interrupt watches for signals from now on: the first ends stopped, and the second killed.
+// interrupt calls stopped at the first SIGINT or SIGTERM, and killed at the second.
 func (a *app) interrupt(stopped, killed context.CancelCauseFunc) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		a.say.Info("interrupted: what runs goes on to its end, and nothing else begins; again to cancel it")
+		a.say.Info("interrupted: running attempts finish, and no other begins; interrupt again to cancel them")
 		stopped(errInterrupted)
 		<-signals
 		killed(errInterrupted)
 	}()
 }
 
-// coordinate runs the suite, with a worker of this process and those of others. killed ends kill.
+// coordinate runs the suite, with a worker of this process unless --jobs is 0, and with those that connect. It calls
+// killed, which ends kill, when its own worker or the coordinator fails.
 func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFunc, s *suite.File, dir, program string,
 	f *runFlags) (_ *schema.SuiteResults, err error) {
 	host, err := os.Hostname()
@@ -160,13 +161,14 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	}
 	own := carrier.Name(host) + "-local"
 	work := filepath.Join(dir, "work")
-	told, asked := make(chan carrier.Message, 64), make(chan suite.Question, 64)
-	fresh := make(chan struct{}, 1)
-	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Told: told, Asked: asked, Fresh: fresh,
-		Examine: examine, Version: console.Version(release), Own: own, OwnDir: filepath.Join(work, "local"),
+	reports, questions := make(chan carrier.Message, 64), make(chan suite.Question, 64)
+	workLost := make(chan struct{}, 1)
+	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Reports: reports, Questions: questions,
+		WorkLost: workLost,
+		Examine:  examine, Version: console.Version(release), Own: own, OwnDir: filepath.Join(work, "local"),
 		OnNote: func(note string) { a.say.Info("%s", note) }}
 	if program != "" {
-		config.Judge = judgeBy(program)
+		config.CheckContract = contractCheck(program)
 	}
 	shown := newProgress(a.say, a.stderr)
 	defer shown.done()
@@ -177,17 +179,17 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	if f.listen != "" {
-		boundMemory()
+		limitMemory()
 	}
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, err
 	}
-	nc, end, err := a.carry(ctx, f, filepath.Join(work, "nats"))
+	nc, end, err := a.dial(ctx, f, filepath.Join(work, "nats"))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	hub, err := carrier.NewHub(ctx, nc, c.ID(), carrier.Options{OnFile: f.nats.url != "", Lost: a.once()})
+	hub, err := carrier.NewHub(ctx, nc, c.ID(), carrier.Options{OnFile: f.nats.url != "", OnError: a.warnOnce()})
 	if err != nil {
 		return nil, err
 	}
@@ -195,18 +197,18 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		a.say.Info("NATS at %s keeps each message %s", f.nats.url, schema.Count(hub.Replicas(), "time", "times"))
 	}
 	over := make(chan struct{})
-	unlisten, err := hub.Listen(carrier.Listening{
-		Told: func(m carrier.Message) {
+	unlisten, err := hub.Listen(carrier.Handlers{
+		OnMessage: func(m carrier.Message) {
 			select {
-			case told <- m:
+			case reports <- m:
 			case <-over:
 			}
 		},
-		Asked: func(q carrier.Question) any { return ask(q, asked, over) },
-		Fresh: func() {
+		OnQuestion: func(q carrier.Question) any { return ask(q, questions, over) },
+		OnLoss: func() {
 			select {
-			case fresh <- struct{}{}:
-			default: // it will be seen
+			case workLost <- struct{}{}:
+			default: // the coordinator has not handled the last loss yet, and will publish everything then
 			}
 		},
 	})
@@ -215,11 +217,11 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	}
 	stop := sync.OnceFunc(func() { close(over); unlisten() })
 	defer stop()
-	working, rest := context.WithCancel(context.Background())
-	defer rest()
+	working, stopWorker := context.WithCancel(context.Background())
+	defer stopWorker()
 	ended := make(chan error, 1)
 	if f.jobs > 0 {
-		line, err := carrier.NewLine(nc, own, a.once())
+		line, err := carrier.NewLine(nc, own, a.warnOnce())
 		if err != nil {
 			return nil, err
 		}
@@ -227,13 +229,13 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		if err != nil {
 			return nil, err
 		}
-		worker := &suite.Worker{Name: own, Life: rand.Text(), Suite: c.ID(), Version: config.Version,
+		worker := &suite.Worker{Name: own, Instance: rand.Text(), Suite: c.ID(), Version: config.Version,
 			Dir: config.OwnDir, Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets,
 			OnNote: config.OnNote}
 		go func() {
 			err := worker.Run(working, kill)
 			if err != nil {
-				killed(err) // nobody else would run what is open
+				killed(err) // what it was given would never run
 			}
 			ended <- err
 		}()
@@ -241,28 +243,28 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		ended <- nil
 	}
 	if err = c.Run(ctx, kill, hub); err != nil {
-		killed(err) // no verdict could be kept
+		killed(err) // the worker's results cannot be recorded any more
 	}
-	rest()
+	stopWorker()
 	err = errors.Join(err, <-ended)
 	stop()
 	if err == nil {
 		bye, cancel := context.WithTimeout(context.Background(), removeTime)
 		defer cancel()
 		if err := hub.Remove(bye); err != nil {
-			a.say.Warning("the suite's streams are left in NATS: %v", err)
+			a.say.Warning("the suite's streams could not be removed from NATS: %v", err)
 		}
 	}
 	results := c.Results()
 	return results, errors.Join(err, writeResults(dir, results))
 }
 
-// serverMemory is for a server in this process besides what the suite takes. The server caches what it sends for ten
-// seconds, and lets go of it when the collector runs.
+// serverMemory is how much memory this process may use for its NATS server, in bytes, besides what the suite uses. The
+// server caches each message that it sends for ten seconds, and only the garbage collector frees it.
 const serverMemory = 128 << 20
 
-// boundMemory makes the collector run in time, unless the user set a bound.
-func boundMemory() {
+// limitMemory makes the garbage collector run in time, unless the user set GOMEMLIMIT.
+func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -270,14 +272,14 @@ func boundMemory() {
 	}
 }
 
-// removeTime bounds how long streams may take to be removed.
+// removeTime limits how long the removal of the streams may take.
 const removeTime = 10 * time.Second
 
-// ask brings a question to the coordinator, and back what it answers; nil for nothing.
-func ask(q carrier.Question, asked chan<- suite.Question, over <-chan struct{}) any {
+// ask passes a worker's question to the coordinator and returns its answer; nil means that there is none.
+func ask(q carrier.Question, questions chan<- suite.Question, over <-chan struct{}) any {
 	answer := make(chan *suite.Welcome, 1)
 	select {
-	case asked <- suite.Question{Question: q, Answer: answer}:
+	case questions <- suite.Question{Question: q, Answer: answer}:
 	case <-over:
 		return nil
 	}
@@ -291,10 +293,11 @@ func ask(q carrier.Question, asked chan<- suite.Question, over <-chan struct{}) 
 	return nil
 }
 
-// carry connects to NATS servers, or to one in this process whose scratch directory is dir.
-func (a *app) carry(ctx context.Context, f *runFlags, dir string) (_ *nats.Conn, end func() error, err error) {
+// dial connects the coordinator to the NATS servers of --nats, or else to one that it starts in this process with the
+// scratch directory dir. end closes the connection, and that server.
+func (a *app) dial(ctx context.Context, f *runFlags, dir string) (_ *nats.Conn, end func() error, err error) {
 	if f.nats.url != "" || f.listen != "" {
-		if err := hide(); err != nil {
+		if err := hideMemory(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -307,18 +310,18 @@ func (a *app) carry(ctx context.Context, f *runFlags, dir string) (_ *nats.Conn,
 		}
 		return nc, func() error { nc.Close(); return nil }, nil
 	}
-	open, err := f.nats.opening(f.listen)
+	listen, err := f.nats.listen(f.listen)
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := carrier.Serve(dir, open)
+	server, err := carrier.Serve(dir, listen)
 	if err != nil {
 		return nil, nil, err
 	}
 	if f.listen != "" {
-		a.say.Info("workers come in at %s", server.Address())
-		if open.Token == "" {
-			a.say.Warning("every process of this machine, also an agent, can take work at %s: give --token-file",
+		a.say.Info("workers can connect at %s", server.Address())
+		if listen.Token == "" {
+			a.say.Warning("every process of this machine, an agent too, can take work at %s: give --token-file",
 				server.Address())
 		}
 	}
@@ -329,7 +332,7 @@ func (a *app) carry(ctx context.Context, f *runFlags, dir string) (_ *nats.Conn,
 	return nc, func() error { nc.Close(); return server.Close() }, nil
 }
 
-// findProgram is the path of assay-run.
+// findProgram returns the path of assay-run: the given one, else the one beside this program, else the one in PATH.
 func findProgram(given string) (string, error) {
 	if given != "" {
 		return exec.LookPath(given)
@@ -342,16 +345,16 @@ func findProgram(given string) (string, error) {
 	}
 	path, err := exec.LookPath("assay-run")
 	if err != nil {
-		return "", console.WithHint(errors.New("there is no assay-run beside this program or in PATH"),
+		return "", console.WithHint(errors.New("assay-run is neither beside this program nor in PATH"),
 			"name it with --assay-run")
 	}
 	return path, nil
 }
 
-// tellResults tells of each agent, and where the rest is.
-func (a *app) tellResults(dir string, r *schema.SuiteResults) {
+// printSummary prints a line for each agent, and where the results are.
+func (a *app) printSummary(dir string, r *schema.SuiteResults) {
 	for i := range r.Agents {
 		a.say.Info("%s", pages.Agent(r, &r.Agents[i]))
 	}
-	a.say.Info("results: %s; assay-suite report %s makes a page of them", filepath.Join(dir, "results.json"), dir)
+	a.say.Info("results: %s; run assay-suite report %s for a page of them", filepath.Join(dir, "results.json"), dir)
 }

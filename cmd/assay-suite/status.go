@@ -24,7 +24,7 @@ func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status [--json] DIR",
-		Short: "Say how far a suite is, also while it runs",
+		Short: "Print how far a suite has come, also while it runs",
 		Args:  exactly(1, "status takes the directory of a suite"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, _, err := suite.Read(args[0])
@@ -35,16 +35,16 @@ func (a *app) statusCommand() *cobra.Command {
 				return schema.PrintDocument(a.stdout, s)
 			}
 			var b strings.Builder
-			running := "nobody runs it"
+			running := "not running"
 			if s.Running != "" {
-				running = "run by " + s.Running
+				running = "running in " + s.Running
 			}
 			line(&b, "%s: %d of %s decided; %s", s.Suite, s.Attempts-s.Pending,
 				schema.Count(s.Attempts, "attempt", "attempts"), running)
 			line(&b, "%d passed, %d failed, %d inconclusive, %d infrastructure, %d suspicious", s.Passed,
 				s.Failed, s.Inconclusive, s.Infrastructure, s.Suspicious)
 			for _, t := range s.Open {
-				worker := "no worker has begun it"
+				worker := "not begun"
 				if t.Worker != "" {
 					worker = "on " + t.Worker
 				}
@@ -58,9 +58,9 @@ func (a *app) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// notASuite is an error about a directory that cannot be read as that of a suite.
+// notASuite adds a hint to an error about a directory that cannot be read as a suite's.
 func notASuite(err error) error {
-	hint := "name the directory that assay-suite run --dir was given"
+	hint := "name the directory that was given to assay-suite run --dir"
 	switch {
 	case errors.Is(err, ledger.ErrDamaged):
 		hint = "restore the ledger from a copy, or run the suite in another directory"
@@ -77,7 +77,7 @@ func (a *app) showCommand() *cobra.Command {
 		Use:   "show TASK/AGENT/ATTEMPT [--dir DIR]",
 		Short: "Show an attempt's tries, and a command that repeats it by hand",
 		Long: `show prints the verdict of an attempt, all its tries with their bundles, and commands for the shell
-that repeat it in a new directory: with the prompt, contract and policy that its last try was given.`,
+that repeat it in a new directory, with the prompt, contract and policy of its last try.`,
 		Example: "  assay-suite show off-by-one/claude/2 --dir out",
 		Args:    exactly(1, "show takes the id of an attempt, such as off-by-one/claude/2"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -88,14 +88,14 @@ that repeat it in a new directory: with the prompt, contract and policy that its
 			h, err := suite.Find(all, strings.TrimSuffix(args[0], "/"))
 			if err != nil {
 				return console.ExitError{Code: suite.ExitBadInput, Err: console.WithHint(err,
-					"an id is TASK/AGENT/ATTEMPT; results.json has all")}
+					"an id is TASK/AGENT/ATTEMPT; results.json lists all of them")}
 			}
 			if program, err = findProgram(program); err != nil {
 				return console.ExitError{Code: suite.ExitBadInput, Err: err}
 			}
 			again, err := h.Again(dir, program)
 			if err != nil {
-				a.say.Warning("there is no command that repeats %s: %v", h, err)
+				a.say.Warning("cannot print a command that repeats %s: %v", h, err)
 			}
 			if asJSON {
 				return schema.PrintDocument(a.stdout, shown{h.String(), h.Verdict(), h.Tries, again})
@@ -107,16 +107,17 @@ that repeat it in a new directory: with the prompt, contract and policy that its
 	fs.SortFlags = false
 	fs.StringVar(&dir, "dir", ".", "read the suite in `DIR`")
 	fs.BoolVar(&asJSON, "json", false, "print it as JSON")
-	fs.StringVar(&program, "assay-run", "", "repeat it with the assay-run at `PATH` (default: as run finds it)")
+	fs.StringVar(&program, "assay-run", "", "repeat it with the assay-run at `PATH` (default: beside this program, or "+
+		"in PATH)")
 	return cmd
 }
 
-// shown is what show prints as JSON.
+// shown is the output of show --json.
 type shown struct {
 	ID      string            `json:"id"`
-	Verdict *schema.SuiteTry  `json:"verdict"` // the try that counts; null without one
+	Verdict *schema.SuiteTry  `json:"verdict"` // the last one that counts; null while there is none
 	Tries   []schema.SuiteTry `json:"tries"`
-	Again   string            `json:"again"` // commands for sh; empty for none
+	Again   string            `json:"again"` // commands for sh; empty if it cannot be repeated
 }
 
 func show(w io.Writer, dir string, h *suite.History, again string) error {
@@ -131,7 +132,7 @@ func show(w io.Writer, dir string, h *suite.History, again string) error {
 		b.WriteByte('\n')
 		line(&b, "try %d: %s", t.Try, described(t))
 		if t.Judged != 0 {
-			line(&b, "  judged again of what try %d left", t.Judged)
+			line(&b, "  judged again from the bundle of try %d", t.Judged)
 		}
 		if t.Seconds != nil {
 			line(&b, "  took %v", time.Duration(*t.Seconds*float64(time.Second)).Round(time.Millisecond))
@@ -149,7 +150,7 @@ func show(w io.Writer, dir string, h *suite.History, again string) error {
 			line(&b, "  suspicion %s: %s", f.Rule, f.Text)
 		}
 		if len(t.Unknown) > 0 {
-			line(&b, "  could not be decided: %s", strings.Join(t.Unknown, ", "))
+			line(&b, "  rules that could not be decided: %s", strings.Join(t.Unknown, ", "))
 		}
 		if t.Bundle != "" {
 			line(&b, "  bundle %s", filepath.Join(dir, t.Bundle))
@@ -168,9 +169,9 @@ func show(w io.Writer, dir string, h *suite.History, again string) error {
 	return err
 }
 
-// failedChecks are the ends of what the failed checks of a bundle's contract wrote, as lines.
+// failedChecks returns the last lines of output of each check of the bundle's contract that failed.
 func failedChecks(bundle string) (lines []string) {
-	const most = 12 // lines of one check
+	const maxLines = 12 // of each check
 	set, err := view.Open(context.Background(), []string{bundle}, view.Options{})
 	if err != nil {
 		return []string{"the bundle cannot be read: " + err.Error()}
@@ -186,14 +187,14 @@ func failedChecks(bundle string) (lines []string) {
 		}
 		lines = append(lines, "the check "+r.Name+" wrote:")
 		said := strings.Split(strings.TrimRight(r.OutputTail, "\n"), "\n")
-		for _, l := range said[max(0, len(said)-most):] {
+		for _, l := range said[max(0, len(said)-maxLines):] {
 			lines = append(lines, "  "+l)
 		}
 	}
 	return lines
 }
 
-// described is a try's verdict in words.
+// described is a try's verdict with its class and reason.
 func described(t *schema.SuiteTry) string {
 	text := t.Verdict
 	if t.Class != "" {
@@ -205,7 +206,7 @@ func described(t *schema.SuiteTry) string {
 	return text
 }
 
-// line writes a line, whose parts come from agents and workers.
+// line writes a line without control characters: parts of it come from agents and workers.
 func line(b *strings.Builder, format string, args ...any) {
 	b.WriteString(console.Printable(fmt.Sprintf(format, args...)) + "\n")
 }

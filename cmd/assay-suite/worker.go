@@ -19,7 +19,6 @@ import (
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 )
 
-// workerFlags are the flags of a worker.
 type workerFlags struct {
 	nats               natsFlags
 	dir, name, program string
@@ -34,9 +33,9 @@ func (a *app) workerCommand() *cobra.Command {
 		Short: "Run attempts of suites that other machines coordinate",
 		Long: `worker runs attempts of a suite that assay-suite run coordinates, on this machine or another one,
 with --listen or --nats. It waits for a suite, works for it until it is over, and then waits for the
-next one. ^C or SIGTERM lets what runs end; a second one cancels it.
+next one. ^C or SIGTERM lets running attempts finish; a second one cancels them.
 
-Exit status: 0 it was ended; 2 it failed; 3 a flag is wrong, or the suite is of another version.`,
+Exit status: 0 it was stopped; 2 it failed; 3 a flag is wrong, or the suite runs another version.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0:
@@ -44,7 +43,7 @@ Exit status: 0 it was ended; 2 it failed; 3 a flag is wrong, or the suite is of 
 			case f.nats.url == "":
 				return usage(cmd, errors.New("--nats is missing: it names the server that the suite uses"))
 			case f.dir == "":
-				return usage(cmd, errors.New("--dir is missing: it names a directory for the attempts that run"))
+				return usage(cmd, errors.New("--dir is missing: it names a directory for running attempts"))
 			case f.jobs < 1:
 				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
 			case f.name != "" && carrier.Name(f.name) != f.name:
@@ -60,12 +59,13 @@ Exit status: 0 it was ended; 2 it failed; 3 a flag is wrong, or the suite is of 
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.nats.bind(fs)
-	fs.StringVar(&f.dir, "dir", "", "keep the attempts that run in `DIR`, which no other worker has")
-	fs.StringVar(&f.name, "name", "", "be `NAME` among the workers, and the user of --token-file (default this host's)")
+	fs.StringVar(&f.dir, "dir", "", "keep running attempts in `DIR`, which no other worker may use")
+	fs.StringVar(&f.name, "name", "", "name this worker `NAME`, also as the user of --token-file (default this "+
+		"host's name)")
 	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` attempts at once")
 	fs.StringVar(&f.program, "assay-run", "",
 		"run attempts with the assay-run at `PATH` (default: beside this program, or in PATH)")
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing unless something goes wrong")
 	return cmd
 }
 
@@ -86,7 +86,7 @@ func (a *app) worker(f *workerFlags) error {
 		}
 		f.name = carrier.Name(host)
 	}
-	if err := hide(); err != nil {
+	if err := hideMemory(); err != nil {
 		return err
 	}
 	kill, killed := context.WithCancelCause(context.Background())
@@ -95,13 +95,13 @@ func (a *app) worker(f *workerFlags) error {
 	defer stopped(nil)
 	a.interrupt(stopped, killed)
 
-	w := &suite.Worker{Name: f.name, Life: rand.Text(), Version: console.Version(release), Dir: dir, Program: program,
+	w := &suite.Worker{Name: f.name, Instance: rand.Text(), Version: console.Version(release), Dir: dir, Program: program,
 		Jobs: f.jobs, OnNote: func(note string) { a.say.Info("%s", note) }}
 	access := f.nats.access(a)
 	if w.Secrets, err = f.nats.secrets(); err != nil {
 		return err
 	}
-	nc, err := a.connect(ctx, access, w.Name, w.Life)
+	nc, err := a.connect(ctx, access, w.Name, w.Instance)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil
@@ -111,7 +111,7 @@ func (a *app) worker(f *workerFlags) error {
 		return console.ExitError{Code: suite.ExitUndecided, Err: err}
 	}
 	defer nc.Close()
-	line, err := carrier.NewLine(nc, f.name, a.once())
+	line, err := carrier.NewLine(nc, f.name, a.warnOnce())
 	if err != nil {
 		return err
 	}
@@ -126,26 +126,28 @@ func (a *app) worker(f *workerFlags) error {
 }
 
 const (
-	// connectPause is between two attempts to connect.
+	// connectPause is the time between two attempts to connect.
 	connectPause = time.Second
-	// serversTime is how long a coordinator waits for NATS servers that start.
+	// serversTime limits how long a coordinator waits for NATS servers to start.
 	serversTime = 20 * time.Second
 )
 
-// connect connects a worker, or without a name a coordinator, and waits until ctx ends while no server is there.
-func (a *app) connect(ctx context.Context, access *carrier.Access, name, life string) (*nats.Conn, error) {
+// connect connects to NATS as the worker with the given name, or as the coordinator if name is empty. While no server
+// answers it tries again, until ctx ends.
+func (a *app) connect(ctx context.Context, access *carrier.Access, name, instance string) (*nats.Conn, error) {
 	for said := false; ; said = true {
-		nc, err := access.Connect(name, life)
+		nc, err := access.Connect(name, instance)
 		switch {
 		case err == nil:
 			return nc, nil
 		case errors.Is(err, nats.ErrAuthorization):
 			return nil, console.WithHint(err,
-				"the server does not know this user: see --token-file, --creds and a worker's --name")
+				"the server rejects this user: check --token-file, --creds and a worker's --name")
 		case errors.Is(err, carrier.ErrInput), ctx.Err() != nil:
 			return nil, err
 		case !said:
-			a.say.Info("%v: trying again", err)
+			a.say.Info("cannot connect to NATS at %s (%v); trying again every %v", access.URL, errors.Unwrap(err),
+				connectPause)
 		}
 		select {
 		case <-ctx.Done():

@@ -20,7 +20,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Labels of each run of a suite.
+// Labels that each run of a suite has.
 const (
 	LabelSuite   = "assay.suite"
 	LabelTask    = "assay.task"
@@ -29,37 +29,36 @@ const (
 	LabelTry     = "assay.try"
 )
 
-// Variables that an agent's command gets.
+// Environment variables of an agent's command.
 const (
 	EnvPrompt     = "ASSAY_TASK_PROMPT"
 	EnvPromptFile = "ASSAY_TASK_PROMPT_FILE"
 	EnvCommand    = "ASSAY_TASK_COMMAND"
 	EnvAttempt    = "ASSAY_ATTEMPT"
-	EnvSuiteDir   = "ASSAY_SUITE_DIR" // where the suite file is; solutions alone get it
+	EnvSuiteDir   = "ASSAY_SUITE_DIR" // the directory of the suite file; only for solutions
 )
 
-// keepObserver is how long a run leaves its observer to the next one. It goes by itself, whatever becomes of us.
+// keepObserver is how long a run keeps its observer for the next one. After that the observer removes itself, even if
+// this process is gone.
 const keepObserver = 3 * time.Second
 
 // Attempt is one attempt of an agent at a task.
 type Attempt = ledger.Attempt
 
-// Identities are the identities of attempts: digests of each field of the task and the bytes of the files that it
-// names, the agent's definition, and the number. Paths, times and hosts are not in them. Two attempts with one identity
-// ask the same.
-type Identities map[Attempt]string
-
-// Description is what a suite asks, as digests.
+// Description has the digests of what a suite asks for.
 type Description struct {
-	Identities Identities
+	// Identities are digests, one for each attempt, of the task's fields, the contents of the files that it names, the
+	// agent's definition, and the attempt's number. Paths, times and hosts are not part of it. Two attempts with the
+	// same identity ask for the same.
+	Identities map[Attempt]string
 	// Workspaces are the digests of the tasks' workspaces, by task.
 	Workspaces map[string]string
-	// Definitions are the digests of the fields that are set, by the key of the suite file, of each "task NAME" and
-	// "agent NAME".
+	// Definitions are the digests of the fields that are set. The outer key is "task NAME" or "agent NAME", and the
+	// inner one the key in the suite file.
 	Definitions map[string]map[string]string
 }
 
-// fields are short digests of the fields of a definition that are not empty.
+// fields returns short digests of the fields of a definition that are not zero.
 func fields(definition any) map[string]string {
 	text, err := json.Marshal(definition, json.OmitZeroStructFields(true), json.Deterministic(true))
 	if err != nil {
@@ -76,7 +75,7 @@ func fields(definition any) map[string]string {
 	return digests
 }
 
-// digestOf leaves out what is zero: a field that a later version adds changes no digest where it is not used.
+// digestOf is the digest of v as JSON without zero fields, so that a new field changes no digest where it is not used.
 func digestOf(v any) string {
 	text, err := json.Marshal(v, json.Deterministic(true), json.OmitZeroStructFields(true))
 	if err != nil {
@@ -86,53 +85,54 @@ func digestOf(v any) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// digested is a task with the digests of what it names in the places of the names.
+// digested is a task with digests of files in the place of their names.
 type digested struct {
 	Task
 	Timeout string `json:"timeout"`
 }
 
-// Work is what a worker gets to know of a try. The worker adds what depends on its directories to the spec.
+// Work is what a worker gets for a try. The worker adds the paths in its own directories to Spec.
 type Work struct {
 	Suite string `json:"suite"`
 	Attempt
 	Try   int    `json:"try"`
 	Token string `json:"token"`
-	// Spec is the run, without paths; Env are the names of variables that it gets from the worker's environment.
+	// Spec is the run without paths. Env names the variables that the run gets from the worker's environment.
 	Spec *runner.Spec `json:"spec"`
 	Env  []string     `json:"env"`
-	// Prompt also goes into a file.
+	// Prompt is the task's prompt, which the worker also writes to a file.
 	Prompt string `json:"prompt"`
-	// Workspace is a directory or a tar file on the coordinator's machine, and WorkspaceDigest its DigestTree; both are
-	// empty for an empty directory. A worker that has not the same at that path asks for it.
+	// Workspace is a directory or a tar file on the coordinator's machine, and WorkspaceDigest its digest by
+	// digestTree. Both are empty for an empty directory. A worker without the same workspace at that path asks for it.
 	Workspace       string `json:"workspace"`
 	WorkspaceDigest string `json:"workspace_digest"`
-	// Contract, Policy and Prices, of models, are copies of the files that the task or the agent names.
-	Contract Copy `json:"contract,omitzero"`
-	Policy   Copy `json:"policy,omitzero"`
-	Prices   Copy `json:"prices,omitzero"`
-	// Evaluation lacks the workspace and the others.
+	// Contract, Policy and Prices are copies of files that the task or the agent names.
+	Contract fileCopy `json:"contract,omitzero"`
+	Policy   fileCopy `json:"policy,omitzero"`
+	Prices   fileCopy `json:"prices,omitzero"` // of models
+	// Evaluation lacks Workspace and Others, which depend on the worker's directories.
 	Evaluation schema.EvaluationDefinition `json:"evaluation"`
-	// Private are files of the coordinator's machine that tell how the agent is judged. A sandbox hides them.
+	// Private are files on the coordinator's machine that show how the agent is judged. A sandbox hides them.
 	Private []string `json:"private,omitzero"`
 }
 
-// Copy is a file's base name, which tells its notation, and its bytes. The zero value is no file.
-type Copy struct {
-	Name string `json:"name"`
+// fileCopy is a copy of a file. The extension of Name tells the format of Data. The zero value means no file.
+type fileCopy struct {
+	Name string `json:"name"` // base name
 	Data []byte `json:"data"`
 }
 
-func readCopy(path string) (Copy, error) {
+func copyFile(path string) (fileCopy, error) {
 	data, err := os.ReadFile(path)
-	return Copy{filepath.Base(path), data}, err
+	return fileCopy{filepath.Base(path), data}, err
 }
 
-// Decision is a verdict with its reason.
-type Decision struct{ Verdict, Class, Reason string }
+// decision is a verdict with the class of an infrastructure failure and the reason, where it has them.
+type decision struct{ Verdict, Class, Reason string }
 
-// Decide is the verdict on a run that ended with res.
-func Decide(res *schema.Result, rulesBroken string) Decision {
+// decide returns the verdict on a run with the given result. rulesBroken says which rules of the task do not pass;
+// empty if all do.
+func decide(res *schema.Result, rulesBroken string) decision {
 	why := func(fallback string) string {
 		if res.Error != nil {
 			return res.Error.Message
@@ -145,44 +145,45 @@ func Decide(res *schema.Result, rulesBroken string) Decision {
 	}
 	switch {
 	case code == "tampered" || code == "evidence_tampered":
-		return Decision{schema.SuiteInconclusive, "", why("")}
+		return decision{schema.SuiteInconclusive, "", why("")}
 	case res.Outcome == schema.OutcomeIncomplete:
-		return Decision{schema.SuiteInfrastructure, schema.SuiteAssayRun, why("the run was interrupted")}
+		return decision{schema.SuiteInfrastructure, schema.SuiteAssayRun, why("the run was interrupted")}
 	case res.Outcome == schema.OutcomeCancelled:
-		return Decision{schema.SuiteInfrastructure, schema.SuiteWorkerLost, "the run was cancelled"}
+		return decision{schema.SuiteInfrastructure, schema.SuiteWorkerLost, "the run was cancelled"}
 	case res.Outcome == schema.OutcomeInfraError && code == runner.CodeContainers:
-		return Decision{schema.SuiteInfrastructure, schema.SuiteEngine, why("")}
+		return decision{schema.SuiteInfrastructure, schema.SuiteEngine, why("")}
 	case res.Outcome == schema.OutcomeInfraError:
-		return Decision{schema.SuiteInfrastructure, faultClass(why(""), schema.SuiteAssayRun), why("assay-run failed")}
+		return decision{schema.SuiteInfrastructure, faultClass(why(""), schema.SuiteAssayRun), why("assay-run failed")}
 	case code == "evidence_missing" && faultClass(why(""), "") == schema.SuiteDiskFull:
-		return Decision{schema.SuiteInfrastructure, schema.SuiteDiskFull, why("")}
+		return decision{schema.SuiteInfrastructure, schema.SuiteDiskFull, why("")}
 	case res.RunnerExitCode != nil && *res.RunnerExitCode == runner.ExitRunner && res.ErrorSource != nil &&
 		*res.ErrorSource == schema.SourceRunner:
-		return Decision{schema.SuiteInconclusive, "", why("the evidence is not what was required")}
+		return decision{schema.SuiteInconclusive, "", why("the evidence does not meet the task's requirements")}
 	case rulesBroken != "":
-		return Decision{schema.SuiteInconclusive, "", rulesBroken}
+		return decision{schema.SuiteInconclusive, "", rulesBroken}
 	case killedByHost(res) && (res.Contract == nil || *res.Contract != schema.VerdictPassed):
-		return Decision{schema.SuiteInfrastructure, schema.SuiteSetup, "the host ran out of memory"}
+		return decision{schema.SuiteInfrastructure, schema.SuiteSetup, "the host ran out of memory"}
 	case res.Contract != nil:
 		return byContract(res)
 	}
 	switch res.Outcome {
 	case schema.OutcomeExited:
 		if res.ExitCode != nil && *res.ExitCode == 0 {
-			return Decision{Verdict: schema.SuitePassed}
+			return decision{Verdict: schema.SuitePassed}
 		}
-		return Decision{schema.SuiteFailed, "", fmt.Sprintf("the agent ended with %d", *res.ExitCode)}
+		return decision{schema.SuiteFailed, "", fmt.Sprintf("the agent exited with %d", *res.ExitCode)}
 	case schema.OutcomeTimeout:
-		return Decision{schema.SuiteFailed, "", "the time was over"}
+		return decision{schema.SuiteFailed, "", "the agent ran longer than the task's timeout"}
 	case schema.OutcomeOOM, schema.OutcomeLimit:
-		return Decision{schema.SuiteFailed, "", fmt.Sprintf("the limit was reached: %v", res.LimitsHit)}
+		return decision{schema.SuiteFailed, "", fmt.Sprintf("the agent reached a limit: %v", res.LimitsHit)}
 	case schema.OutcomeSignaled:
-		return Decision{schema.SuiteFailed, "", "the agent was ended by " + *res.Signal}
+		return decision{schema.SuiteFailed, "", "the agent was killed by " + *res.Signal}
 	}
-	return Decision{schema.SuiteFailed, "", "the run ended as " + res.Outcome}
+	return decision{schema.SuiteFailed, "", "the run ended as " + res.Outcome}
 }
 
-// used is what the answers of models say of tokens and cost; nil where one does not say, or there is no gateway.
+// used returns the tokens and the cost by the answers of models. Each is nil if an answer lacks it, or without a
+// gateway.
 func used(m *schema.ModelTotals) (tokens *int64, cost *float64) {
 	if m == nil {
 		return nil, nil
@@ -196,15 +197,16 @@ func used(m *schema.ModelTotals) (tokens *int64, cost *float64) {
 	return tokens, cost
 }
 
-// faultClass is the class of a fault of the machine, by what was said of it.
-func faultClass(said, otherwise string) string {
-	if strings.Contains(strings.ToLower(said), syscall.ENOSPC.Error()) {
+// faultClass is the class of an infrastructure failure, by its error message: disk_full, or else the given one.
+func faultClass(message, otherwise string) string {
+	if strings.Contains(strings.ToLower(message), syscall.ENOSPC.Error()) {
 		return schema.SuiteDiskFull
 	}
 	return otherwise
 }
 
-// killedByHost reports whether the kernel killed the agent for want of memory, and not by a limit of the task.
+// killedByHost reports whether the kernel killed the agent because the host ran out of memory, and not because the
+// agent reached a limit of the task.
 func killedByHost(res *schema.Result) bool {
 	if len(res.LimitsHit) > 0 {
 		return false
@@ -213,16 +215,16 @@ func killedByHost(res *schema.Result) bool {
 		res.Outcome == schema.OutcomeSignaled && res.Usage.OOMKills != nil && *res.Usage.OOMKills > 0
 }
 
-func byContract(res *schema.Result) Decision {
+func byContract(res *schema.Result) decision {
 	reason := ""
 	if len(res.ContractReasons) > 0 {
 		reason = res.ContractReasons[0]
 	}
 	switch *res.Contract {
 	case schema.VerdictPassed:
-		return Decision{Verdict: schema.SuitePassed}
+		return decision{Verdict: schema.SuitePassed}
 	case schema.VerdictFailed:
-		return Decision{schema.SuiteFailed, "", reason}
+		return decision{schema.SuiteFailed, "", reason}
 	}
-	return Decision{schema.SuiteInconclusive, "", reason}
+	return decision{schema.SuiteInconclusive, "", reason}
 }

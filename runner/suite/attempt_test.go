@@ -22,59 +22,59 @@ func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
 		res    schema.Result
 		broken string
-		want   Decision
+		want   decision
 	}{
 		"it exits with 0": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &zero}, "",
-			Decision{Verdict: "passed"}},
+			decision{Verdict: "passed"}},
 		"it exits with 3": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &three}, "",
-			Decision{Verdict: "failed", Reason: "the agent ended with 3"}},
+			decision{Verdict: "failed", Reason: "the agent exited with 3"}},
 		"the contract decides over the exit code": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &three,
 			Contract: &passed},
-			"", Decision{Verdict: "passed"}},
+			"", decision{Verdict: "passed"}},
 		"the contract decides over a timeout": {schema.Result{Outcome: schema.OutcomeTimeout, Contract: &passed}, "",
-			Decision{Verdict: "passed"}},
+			decision{Verdict: "passed"}},
 		"the contract fails": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &zero, Contract: &failed,
-			ContractReasons: []string{"a check"}}, "", Decision{Verdict: "failed", Reason: "a check"}},
+			ContractReasons: []string{"a check"}}, "", decision{Verdict: "failed", Reason: "a check"}},
 		"the contract cannot be decided": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &zero,
 			Contract:        &doubtful,
-			ContractReasons: []string{"why"}}, "", Decision{Verdict: "inconclusive", Reason: "why"}},
+			ContractReasons: []string{"why"}}, "", decision{Verdict: "inconclusive", Reason: "why"}},
 		"the time is over": {schema.Result{Outcome: schema.OutcomeTimeout}, "",
-			Decision{Verdict: "failed", Reason: "the time was over"}},
+			decision{Verdict: "failed", Reason: "the agent ran longer than the task's timeout"}},
 		"its own limit of memory": {schema.Result{Outcome: schema.OutcomeOOM, LimitsHit: []string{"memory"}}, "",
-			Decision{Verdict: "failed", Reason: "the limit was reached: [memory]"}},
+			decision{Verdict: "failed", Reason: "the agent reached a limit: [memory]"}},
 		"the host's limit": {schema.Result{Outcome: schema.OutcomeSignaled, Signal: &kill,
 			Usage: schema.Usage{OOMKills: &kills}}, "",
-			Decision{"infrastructure", "setup", "the host ran out of memory"}},
+			decision{"infrastructure", "setup", "the host ran out of memory"}},
 		"a signal": {schema.Result{Outcome: schema.OutcomeSignaled, Signal: &kill}, "",
-			Decision{Verdict: "failed", Reason: "the agent was ended by SIGKILL"}},
+			decision{Verdict: "failed", Reason: "the agent was killed by SIGKILL"}},
 		"the evidence is tampered with": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &zero,
 			Contract:    &passed,
 			ErrorSource: &runnerSource, Error: problem("tampered"), RunnerExitCode: &runnerFailed}, "",
-			Decision{Verdict: "inconclusive", Reason: "tampered"}},
+			decision{Verdict: "inconclusive", Reason: "tampered"}},
 		"the evidence is not what was required": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &zero,
 			Contract:    &passed,
 			ErrorSource: &runnerSource, Error: problem("kernel_layer_incomplete"), RunnerExitCode: &runnerFailed}, "",
-			Decision{Verdict: "inconclusive", Reason: "kernel_layer_incomplete"}},
+			decision{Verdict: "inconclusive", Reason: "kernel_layer_incomplete"}},
 		"the disk was too full for the evidence": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &zero,
 			ErrorSource: &runnerSource, RunnerExitCode: &runnerFailed,
 			Error: &schema.ResultError{Code: "evidence_missing", Message: "mkdir x: no space left on device"}}, "",
-			Decision{"infrastructure", "disk_full", "mkdir x: no space left on device"}},
+			decision{"infrastructure", "disk_full", "mkdir x: no space left on device"}},
 		"a rule does not pass": {schema.Result{Outcome: schema.OutcomeExited, ExitCode: &zero, Contract: &passed},
-			"a rule", Decision{Verdict: "inconclusive", Reason: "a rule"}},
+			"a rule", decision{Verdict: "inconclusive", Reason: "a rule"}},
 		"the container engine is missing": {schema.Result{Outcome: schema.OutcomeInfraError,
 			Error: problem("containers_failed")}, "",
-			Decision{"infrastructure", "engine", "containers_failed"}},
+			decision{"infrastructure", "engine", "containers_failed"}},
 		"the recorder died": {schema.Result{Outcome: schema.OutcomeIncomplete, ErrorSource: &runnerSource}, "",
-			Decision{"infrastructure", "assay_run", "the run was interrupted"}},
+			decision{"infrastructure", "assay_run", "the run was interrupted"}},
 		"the run was cancelled": {schema.Result{Outcome: schema.OutcomeCancelled, Contract: &failed}, "",
-			Decision{"infrastructure", "worker_lost", "the run was cancelled"}},
+			decision{"infrastructure", "worker_lost", "the run was cancelled"}},
 		"assay-run failed": {schema.Result{Outcome: schema.OutcomeInfraError, ErrorSource: &runnerSource,
-			Error: problem("x")}, "", Decision{"infrastructure", "assay_run", "x"}},
+			Error: problem("x")}, "", decision{"infrastructure", "assay_run", "x"}},
 		"the agent's program is not there": {schema.Result{Outcome: schema.OutcomeInfraError, ErrorSource: &child,
 			Error: problem("not found")}, "",
-			Decision{"infrastructure", "assay_run", "not found"}},
+			decision{"infrastructure", "assay_run", "not found"}},
 	} {
-		if got := Decide(&c.res, c.broken); got != c.want {
+		if got := decide(&c.res, c.broken); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestADigestTellsTreesApart(t *testing.T) {
 		if err := build(dir); err != nil {
 			t.Fatal(err)
 		}
-		digest, err := DigestTree(dir)
+		digest, err := digestTree(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestADigestTellsTreesApart(t *testing.T) {
 		if err := copyWorkspace(t.Context(), dir, copied); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := DigestTree(copied); err != nil || again != digest {
+		if again, err := digestTree(copied); err != nil || again != digest {
 			t.Errorf("%s: the copy has the digest %s, %v", name, again, err)
 		}
 	}

@@ -18,11 +18,12 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
-// groundFiles are patterns of what is in the suite's directory.
-var groundFiles = []string{"attempts/**", "inputs/**", "ledger.ndjson", "results.json", "lock", "work/nats/**",
+// suiteFiles are patterns for the files in the suite's directory that no agent has a reason to touch.
+var suiteFiles = []string{"attempts/**", "inputs/**", "ledger.ndjson", "results.json", "lock", "work/nats/**",
 	"work/local/bundle-*"}
 
-// ofWorker reports whether a worker added a pattern, as reserve does, to those of a try in a workspace.
+// ofWorker reports whether a worker added the pattern, as addOffLimits does, to the evaluation of a try whose workspace
+// was at the given path.
 func ofWorker(pattern, workspace string) bool {
 	slot := filepath.Dir(workspace)
 	dirs := []string{slot, filepath.Join(filepath.Dir(slot), sentDirName)}
@@ -32,7 +33,7 @@ func ofWorker(pattern, workspace string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(pattern, literal(dir)+"/") })
 }
 
-// literal is a pattern that matches a path and nothing else.
+// literal is the pattern that matches only the given path.
 func literal(path string) string {
 	var b strings.Builder
 	for _, r := range path {
@@ -44,9 +45,10 @@ func literal(path string) string {
 	return b.String()
 }
 
-// confined is the path of a policy that is as the one at path, and also hides files and directories, but for those in
-// open, and keeps others from being written. A policy without a sandbox does neither, and stays.
-func confined(path string, hide, keep, open []string) (string, error) {
+// confine writes a copy of the policy at path that also hides the paths in hide, except for those in show, and makes
+// those in protect read-only. It returns the path of the copy. A policy without a sandbox can do neither: it returns
+// path.
+func confine(path string, hide, protect, show []string) (string, error) {
 	switch f, err := policy.Load(path); {
 	case err != nil:
 		return "", err
@@ -66,7 +68,7 @@ func confined(path string, hide, keep, open []string) (string, error) {
 			return "", err
 		}
 	}
-	for key, more := range map[string][]string{"denyRead": hide, "denyWrite": keep, "allowRead": open} {
+	for key, more := range map[string][]string{"denyRead": hide, "denyWrite": protect, "allowRead": show} {
 		var list []string
 		if had := files[key]; had.Kind() == '[' {
 			if err := json.Unmarshal(had, &list); err != nil {
@@ -89,8 +91,8 @@ func confined(path string, hide, keep, open []string) (string, error) {
 	return path, os.WriteFile(path, data, 0o600)
 }
 
-// RealPath is the absolute path of a file, without links, which need not exist: the kernel's record and a sandbox's
-// rules have no links.
+// RealPath is the absolute path of a file without symbolic links, as the kernel's record and a sandbox's rules need it.
+// The file need not exist.
 func RealPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

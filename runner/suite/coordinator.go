@@ -31,21 +31,22 @@ import (
 )
 
 const (
-	// minFree is what the disk must have free for a try to be opened.
+	// minFree is how many bytes the disk must have free for a new try.
 	minFree = 2 << 30
-	// alike is how many faults of one class in a row stop an agent at a task.
-	alike = 5
-	// firstPause is what the second try of an attempt waits; each later one waits twice as long.
+	// maxFailures is how many infrastructure failures of one class in a row stop an agent at a task.
+	maxFailures = 5
+	// firstPause is the pause before the second try of an attempt. Each later pause is twice as long.
 	firstPause = time.Second
-	// tickTime is how often leases and pauses are looked at.
+	// tickTime is the time between two checks of the leases.
 	tickTime = 200 * time.Millisecond
-	// deafTime is how long leases may not be looked at before that is more than a busy machine.
-	deafTime = time.Second
-	// maxWorkers and maxSlots bound what workers say of themselves.
+	// maxTickGap is the longest time between two checks of the leases that a busy machine explains. After a longer one,
+	// leases are extended by it.
+	maxTickGap = time.Second
+	// maxWorkers and maxSlots limit what workers can claim.
 	maxWorkers, maxSlots = 10_000, 10_000
 )
 
-// hub is the coordinator's end of a carrier.
+// hub is the coordinator's end of a carrier; see [carrier.Hub].
 type hub interface {
 	Publish(ctx context.Context, key string, work any) (uint64, error)
 	Recall(ctx context.Context) error
@@ -56,7 +57,7 @@ type hub interface {
 	Up() bool
 }
 
-// Question is what a worker asks, and where the answer goes, which takes one without waiting.
+// Question is a worker's question. Answer has a buffer of one, so that answering never blocks; nil means no answer.
 type Question struct {
 	carrier.Question
 	Answer chan<- *Welcome
@@ -64,29 +65,29 @@ type Question struct {
 
 // Exam is a bundle to verify and to judge.
 type Exam struct {
-	Bundle string
-	Rules  string // a file of rules for a gate; empty for none
-	// Evaluation is what holds in the place of the bundle's own definition. Nil: that.
+	Bundle string // path
+	Rules  string // path of a file of rules for a gate; empty means none
+	// Evaluation returns the evaluation definition to use instead of the bundle's own. Nil means to use that.
 	Evaluation func(schema.EvaluationDefinition) schema.EvaluationDefinition
 }
 
-// Examined is what a bundle proves.
+// Examined is what a verified bundle says.
 type Examined struct {
 	RunID    string
 	Identity string
 	Labels   map[string]string
 	Result   *schema.Result
-	// Broken says which of the task's own rules do not pass; empty for none.
+	// Broken says which of the task's own rules do not pass; empty if all do.
 	Broken string
-	// Suspicions are the findings of the rules for evaluations, and Unknown the rules that could not be decided.
+	// Suspicions are the findings of the rules for evaluations. Unknown names the rules that could not be decided.
 	Suspicions []schema.Finding
 	Unknown    []string
 }
 
-// judge makes the verdict of a try of what its bundle proves.
+// judge fills in the verdict of a try, and its figures, from what its bundle says.
 func (e *Examined) judge(v *schema.SuiteTry) {
 	res := e.Result
-	d := Decide(res, e.Broken)
+	d := decide(res, e.Broken)
 	v.Verdict, v.Class, v.Reason = d.Verdict, d.Class, d.Reason
 	v.Identity, v.KernelState = e.Identity, res.KernelState
 	v.Suspicions, v.Unknown = e.Suspicions, e.Unknown
@@ -96,132 +97,135 @@ func (e *Examined) judge(v *schema.SuiteTry) {
 	v.Tokens, v.Cost = used(res.Model)
 }
 
-// Config is what a Coordinator needs.
+// Config configures a Coordinator.
 type Config struct {
 	File *File
 	// Dir is the suite's directory.
 	Dir string
 	// Version is that of assay-suite.
 	Version string
-	// Slots is how many tries the worker of this process runs at once. So many are published and not decided, and twice
-	// as many as other workers run at once.
+	// Slots is how many tries the worker of this process runs at once. The coordinator keeps as many tries open, and
+	// besides twice as many as the other workers run at once.
 	Slots int
-	// Lease is how long a try that is not heard of is waited for; zero means DefaultLease.
+	// Lease is how long a worker and its tries may go without a heartbeat before they count as lost; zero means
+	// DefaultLease.
 	Lease time.Duration
-	// Own is the name of the worker of this process: a try that it began in an earlier process is dead. OwnDir is its
-	// directory: nobody else's bundles are taken from this machine's disk. Both are empty for none.
+	// Own is the name of the worker of this process, and OwnDir its directory. A try that the worker began in an
+	// earlier process is dead. Only bundles of this worker are taken from the disk. Both are empty without a worker.
 	Own, OwnDir string
-	// Told gives what workers tell, and Asked what they ask. Fresh says that published work was lost.
-	Told  <-chan carrier.Message
-	Asked <-chan Question
-	Fresh <-chan struct{}
-	// Examine verifies a bundle and judges it. An error means that the bundle proves nothing.
+	// Reports are the workers' messages, and Questions their questions. WorkLost gets a value when NATS lost published
+	// work.
+	Reports   <-chan carrier.Message
+	Questions <-chan Question
+	WorkLost  <-chan struct{}
+	// Examine verifies a bundle and judges it. An error means that the bundle cannot back a verdict.
 	Examine func(context.Context, Exam) (*Examined, error)
-	// Judge makes a bundle with the verdict of a contract. Nil: what an edit of a contract concerns runs again.
-	Judge func(context.Context, Judging) error
-	// OnVerdict and OnNote are told of verdicts and of what a user should know, from the goroutine of Run.
+	// CheckContract judges a bundle by a contract. Nil means that attempts whose contract was edited run again.
+	CheckContract func(context.Context, ContractCheck) error
+	// OnVerdict is called with each verdict, and OnNote with messages for the user, by the goroutine of Run. Both may
+	// be nil.
 	OnVerdict func(Attempt, *schema.SuiteTry)
 	OnNote    func(string)
 }
 
-// Coordinator opens tries and decides. It is for one goroutine.
+// Coordinator opens tries and decides them. It is not safe for concurrent use.
 type Coordinator struct {
 	Config
-	ledger    *ledger.Ledger
-	hub       hub
-	life      string // random: of this process
-	id        string // of the suite: random, and the same as long as its directory lives
-	asks      *Description
-	attempts  []*attempt
-	tokens    map[string]*try
-	examined  chan examination
-	examining int
-	judged    chan judged // see rejudge
-	judging   int
-	refused   int        // messages
-	fetching  sync.Mutex // held while a bundle is fetched
-	full      bool       // the disk is, and that was said
-	killed    bool       // the suite is interrupted
-	ticked    time.Time  // when leases were last looked at
-	recalled  time.Time  // when work that nobody has begun was taken back; zero for not
-	unasked   []*try     // open, and to be published
-	workers   map[string]*helper
-	alone     bool             // it was said that there is no worker
-	pause     time.Duration    // see firstPause
-	now       func() time.Time // only differences count: a clock that is set changes nothing
-	hosts     map[schema.SuiteHost]bool
-	faults    map[cell]*faults
-	programs  map[string]string // digests of the agents' programs, by agent
-	inputs    map[cell]string   // see keepInputs
-	longest   map[cell]float64  // that a try has taken, in seconds
-	turns     map[string]int    // how often each agent was chosen
-	sent      chan sent         // see send
-	sending   map[string]bool   // workspaces, by digest
-	unsent    map[string]error  // why some of them could not be sent
+	ledger        *ledger.Ledger
+	hub           hub
+	instance      string // of this process; random
+	id            string // of the suite; random, and fixed when its directory is created
+	desc          *Description
+	attempts      []*attempt
+	open          map[string]*try // by token
+	examined      chan examination
+	examining     int                      // examinations in progress
+	judged        chan judged              // see rejudge
+	judging       int                      // attempts that are being judged again
+	refused       int                      // messages that were refused
+	fetching      sync.Mutex               // held while a bundle is fetched
+	saidDiskFull  bool                     // the user was told that the disk is full, and it still is
+	killed        bool                     // the suite is interrupted
+	lastTick      time.Time                // when expire last ran
+	recalled      time.Time                // when recall last ran; zero means never
+	toPublish     []*try                   // open tries
+	workers       map[string]*remoteWorker // by instance
+	saidNoWorkers bool                     // the user was told that there are no workers, and there still are none
+	pause         time.Duration            // see firstPause
+	now           func() time.Time         // a monotonic clock: only differences count
+	hosts         map[schema.SuiteHost]bool
+	failures      map[cell]*failures
+	programs      map[string]string // digests of the agents' programs, by agent
+	inputs        map[cell]string   // see keepInputs
+	longest       map[cell]float64  // the longest time of a try, in seconds
+	turns         map[string]int    // how often each agent was chosen
+	sent          chan sent         // see send
+	sending       map[string]bool   // workspaces that are being sent, by digest
+	unsent        map[string]error  // why workspaces could not be sent, by digest
 }
 
-// attempt is what is known of one attempt.
+// attempt is the state of one attempt.
 type attempt struct {
 	Attempt
-	tries   []schema.SuiteTry // with the identity that holds
-	earlier int               // how many of them an earlier process made
-	number  int               // of the last try, whatever its identity
-	open    *try
-	verdict *schema.SuiteTry // nil: not yet
-	next    time.Time        // when the next try may be opened
-	before  *earlier         // to be judged again, see rejudge; nil: nothing
+	tries      []schema.SuiteTry // those with the attempt's present identity
+	oldTries   int               // how many of tries were made by an earlier process
+	lastNumber int               // of the last try of any identity
+	open       *try              // nil if no try is open
+	verdict    *schema.SuiteTry  // the last one; nil while there is none
+	next       time.Time         // when the next try may be opened
+	earlier    *earlier          // what is to be judged again, see rejudge; nil if nothing is
 }
 
-// openedTry is what the ledger says of a try that was opened.
+// openedTry is what the ledger says about a try that was opened.
 type openedTry struct {
 	of          Attempt
 	number      int
 	identity    string
-	definitions map[string]map[string]string // of then
+	definitions map[string]map[string]string // those when it was opened
 }
 
-// try is a try that is open.
+// try is an open try.
 type try struct {
-	of       *attempt
-	number   int
-	token    string
-	work     uint64    // its number on the carrier; 0: not published by this process
-	lost     int       // how often the carrier lost it
-	taken    bool      // by a worker
-	began    bool      // a worker told so
-	heard    time.Time // when anything was last heard of it
-	deciding bool
-	host     *schema.SuiteHost
-	life     string // of the worker that began it; empty if this process did not hear it begin
+	of        *attempt
+	number    int
+	token     string
+	work      uint64    // its number on the carrier; 0 means that this process has not published it
+	losses    int       // how often the carrier lost it
+	taken     bool      // a worker took it
+	began     bool      // a worker reported that it began
+	lastHeard time.Time // when its last heartbeat or report came
+	deciding  bool      // its end was reported, and its bundle is being examined
+	host      *schema.SuiteHost
+	instance  string // of the worker that began it; empty if that was before this process
 }
 
-// helper is a worker of another process.
-type helper struct {
-	name  string
-	slots int
-	heard time.Time
+// remoteWorker is a worker of another process.
+type remoteWorker struct {
+	name      string
+	slots     int
+	lastHeard time.Time
 }
 
-// examination is what came of a bundle.
+// examination is the result of examining a bundle.
 type examination struct {
 	try     *try
-	ended   *Ended
-	bundle  string // below Dir; empty without one
+	end     *tryEnd
+	bundle  string // relative to Dir; empty if there is none
 	found   *Examined
-	fault   string // why the bundle proves nothing
-	lost    bool   // the carrier lost it
+	problem string // why the bundle cannot back a verdict
+	lost    bool   // the carrier lost the bundle
 	message carrier.Message
 }
 
-// Open opens the suite's directory for a coordinator, which is made where it does not exist.
+// Open opens the suite's directory for a coordinator. It creates the directory if it does not exist.
 func Open(c Config) (*Coordinator, error) {
-	if err := c.outside(); err != nil {
+	if err := c.checkDir(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	asks, err := c.File.Describe()
+	desc, err := c.File.Describe()
 	if err != nil {
 		return nil, err
 	}
@@ -229,26 +233,26 @@ func Open(c Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, err
 	}
-	co := &Coordinator{Config: c, ledger: l, life: newToken(), asks: asks, tokens: map[string]*try{},
+	co := &Coordinator{Config: c, ledger: l, instance: newToken(), desc: desc, open: map[string]*try{},
 		examined: make(chan examination), judged: make(chan judged), sent: make(chan sent),
 		sending: map[string]bool{}, unsent: map[string]error{}, hosts: map[schema.SuiteHost]bool{},
-		faults:   map[cell]*faults{},
-		programs: map[string]string{}, inputs: map[cell]string{}, longest: map[cell]float64{},
-		turns: map[string]int{}, workers: map[string]*helper{}, pause: firstPause, now: time.Now}
+		failures: map[cell]*failures{}, programs: map[string]string{}, inputs: map[cell]string{},
+		longest: map[cell]float64{}, turns: map[string]int{}, workers: map[string]*remoteWorker{}, pause: firstPause,
+		now: time.Now}
 	if cut > 0 {
-		co.note("the last line of the ledger was torn and is cut off (%d bytes)", cut)
+		co.note("the last line of the ledger was incomplete and was cut off (%d bytes)", cut)
 	}
-	if err := co.begin(lines); err != nil {
+	if err := co.load(lines); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return co, nil
 }
 
-// ErrDirectory is wrapped by the errors about a directory that the suite cannot have.
-var ErrDirectory = errors.New("the directory cannot be that of the suite")
+// ErrDirectory is wrapped by the errors of Open about a directory that the suite cannot use.
+var ErrDirectory = errors.New("the suite cannot use this directory")
 
-// outside checks that no workspace has the suite's directory in it.
-func (c *Config) outside() error {
+// checkDir checks that the suite's directory is not in a task's workspace.
+func (c *Config) checkDir() error {
 	for i := range c.File.Tasks {
 		t := &c.File.Tasks[i]
 		if t.Workspace == "" {
@@ -256,7 +260,7 @@ func (c *Config) outside() error {
 		}
 		below, err := filepath.Rel(c.File.path(t.Workspace), c.Dir)
 		if err == nil && filepath.IsLocal(below) {
-			return fmt.Errorf("%w: %s is in the workspace of the task %s; name one outside", ErrDirectory, c.Dir,
+			return fmt.Errorf("%w: %s is in the workspace of the task %s: choose another one", ErrDirectory, c.Dir,
 				t.Name)
 		}
 	}
@@ -272,16 +276,17 @@ func (c *Coordinator) note(format string, args ...any) {
 	}
 }
 
-// begin makes the state of the suite from its ledger.
-func (c *Coordinator) begin(lines []ledger.Line) error {
+// load rebuilds the state of the suite from its ledger. It writes the first line of a new ledger, closes the tries that
+// an edit of the suite made obsolete, and records the edit.
+func (c *Coordinator) load(lines []ledger.Line) error {
 	if len(lines) == 0 {
 		lines = []ledger.Line{{Kind: ledger.Begun, Suite: c.File.Name, Token: newToken(),
-			Definitions: c.asks.Definitions, Attempts: len(c.File.Attempted())}}
+			Definitions: c.desc.Definitions, Attempts: len(c.File.Attempted())}}
 		if err := c.ledger.Append(lines...); err != nil {
 			return err
 		}
 	} else if name := lines[0].Suite; name != c.File.Name {
-		return fmt.Errorf("%w: %s is the directory of the suite %q, not of %q; name another one", ErrDirectory, c.Dir,
+		return fmt.Errorf("%w: %s is the directory of the suite %q, not of %q: choose another one", ErrDirectory, c.Dir,
 			name, c.File.Name)
 	}
 	c.id = suiteID(lines[0].Suite, cmp.Or(lines[0].Token, c.Dir))
@@ -292,9 +297,9 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 	}
 	invalid := map[Attempt]bool{}
 	open, opened := map[string]bool{}, map[string]openedTry{}
-	made := map[Attempt][]schema.SuiteTry{} // tries with one identity, the last
+	made := map[Attempt][]schema.SuiteTry{} // the tries with the last obsolete identity
 	identity := map[Attempt]string{}
-	definitions, total := c.asks.Definitions, len(all) // as the ledger has them last
+	definitions, total := c.desc.Definitions, len(all) // the last ones in the ledger
 	for _, line := range lines {
 		switch line.Kind {
 		case ledger.Begun, ledger.Edited:
@@ -307,125 +312,127 @@ func (c *Coordinator) begin(lines []ledger.Line) error {
 		}
 		a := all[line.Attempt]
 		if a == nil {
-			continue // of a task or an agent that the suite no longer has
+			continue // the task or the agent was removed from the suite
 		}
-		asked := cmp.Or(line.Identity, opened[line.Token].identity) // what is judged again was not opened
-		current := asked == c.asks.Identities[line.Attempt]
+		// A verdict after judging again has the identity in its own line, since it was never opened.
+		lineIdentity := cmp.Or(line.Identity, opened[line.Token].identity)
+		current := lineIdentity == c.desc.Identities[line.Attempt]
 		switch line.Kind {
 		case ledger.Opened:
-			a.number = max(a.number, line.Try)
+			a.lastNumber = max(a.lastNumber, line.Try)
 			if current {
-				a.open = &try{of: a, number: line.Try, token: line.Token, heard: c.now()}
+				a.open = &try{of: a, number: line.Try, token: line.Token, lastHeard: c.now()}
 			}
 		case ledger.Began:
 			if a.open != nil && a.open.token == line.Token {
 				a.open.began, a.open.taken, a.open.host = true, true, line.Host
 			}
 			if current && line.Host != nil {
-				c.seen(line.Agent, *line.Host)
+				c.noteHost(line.Agent, *line.Host)
 			}
 		case ledger.Verdict:
 			if a.open != nil && a.open.token == line.Token {
 				a.open = nil
 			}
-			a.number, a.before = max(a.number, line.Try), nil
+			a.lastNumber, a.earlier = max(a.lastNumber, line.Try), nil
 			if current {
-				c.decide(a, line.Verdict)
+				c.addVerdict(a, line.Verdict)
 				break
 			}
 			invalid[line.Attempt] = true
-			if asked != identity[line.Attempt] {
-				identity[line.Attempt], made[line.Attempt] = asked, nil
+			if lineIdentity != identity[line.Attempt] {
+				identity[line.Attempt], made[line.Attempt] = lineIdentity, nil
 			}
 			made[line.Attempt] = append(made[line.Attempt], *line.Verdict)
 			then := definitions
 			if o, ok := opened[line.Token]; ok {
 				then = o.definitions
 			}
-			a.before = c.before(line.Attempt, made[line.Attempt], then)
+			a.earlier = c.toRejudge(line.Attempt, made[line.Attempt], then)
 		}
 	}
 	for _, a := range c.attempts {
-		a.earlier = len(a.tries)
+		a.oldTries = len(a.tries)
 		if a.open != nil {
-			c.tokens[a.open.token] = a.open
+			c.open[a.open.token] = a.open
 		}
 		if len(a.tries) > 0 {
 			delete(invalid, a.Attempt)
 		}
 	}
 	for token := range open {
-		if c.tokens[token] != nil {
+		if c.open[token] != nil {
 			continue
 		}
 		if err := c.abandon(token, opened[token]); err != nil {
 			return err
 		}
 	}
-	return c.edited(definitions, total, invalid)
+	return c.recordEdit(definitions, total, invalid)
 }
 
-// abandon closes a try of what the suite no longer asks.
+// abandon closes an open try that an edit of the suite made obsolete.
 func (c *Coordinator) abandon(token string, o openedTry) error {
 	return c.ledger.Append(ledger.Line{Kind: ledger.Verdict, Attempt: o.of, Try: o.number, Token: token,
 		Verdict: &schema.SuiteTry{Try: o.number, RunID: runID(token), Verdict: schema.SuiteInfrastructure,
 			Class: schema.SuiteInterrupted, Reason: "the suite was edited"}})
 }
 
-// edited says what differs from the definitions that the ledger has, and which attempts that makes invalid.
-func (c *Coordinator) edited(old map[string]map[string]string, total int, invalid map[Attempt]bool) error {
-	judged, keys := c.judgedAgain(invalid)
+// recordEdit compares the suite with the old definitions and number of attempts in the ledger. If it was edited, it
+// tells the user what changed and which attempts are invalid because of it, and adds the new definitions to the ledger.
+func (c *Coordinator) recordEdit(old map[string]map[string]string, total int, invalid map[Attempt]bool) error {
+	judged, keys := c.rejudged(invalid)
 	if judged > 0 {
-		c.note("the suite has changed (%s): what %s did is judged again, and no agent runs for that",
+		c.note("the suite has changed (%s): %s will be judged again, without running an agent",
 			strings.Join(keys, ", "), schema.Count(judged, "attempt", "attempts"))
 	}
 	if n := len(invalid) - judged; n > 0 {
-		c.note("the suite has changed: %s run again, and what they left before is kept",
+		c.note("the suite has changed: %s will run again; the earlier bundles are kept",
 			schema.Count(n, "attempt", "attempts"))
 	}
 	changed := false
-	for _, what := range slices.Sorted(maps.Keys(c.asks.Definitions)) {
-		keys := differing(old[what], c.asks.Definitions[what])
+	for _, what := range slices.Sorted(maps.Keys(c.desc.Definitions)) {
+		keys := differing(old[what], c.desc.Definitions[what])
 		changed = changed || len(keys) > 0
 		if old[what] == nil {
 			continue
 		}
 		var concerned []string
 		for _, a := range c.attempts {
-			if invalid[a.Attempt] && a.before == nil && (what == "task "+a.Task || what == "agent "+a.Agent) {
+			if invalid[a.Attempt] && a.earlier == nil && (what == "task "+a.Task || what == "agent "+a.Agent) {
 				concerned = append(concerned, a.String())
 			}
 		}
 		if len(keys) > 0 && len(concerned) > 0 {
-			c.note("%s has another %s: %s run again", what, strings.Join(keys, ", "), list(concerned))
+			c.note("%s: %s changed; will run again: %s", what, strings.Join(keys, ", "), list(concerned))
 		}
 	}
-	if !changed && len(old) == len(c.asks.Definitions) && total == len(c.attempts) {
+	if !changed && len(old) == len(c.desc.Definitions) && total == len(c.attempts) {
 		return nil
 	}
-	return c.ledger.Append(ledger.Line{Kind: ledger.Edited, Definitions: c.asks.Definitions,
+	return c.ledger.Append(ledger.Line{Kind: ledger.Edited, Definitions: c.desc.Definitions,
 		Attempts: len(c.attempts)})
 }
 
-// seen notes a machine, and says what differs from those before.
-func (c *Coordinator) seen(agent string, h schema.SuiteHost) {
+// noteHost adds a machine to the results. It tells the user how the machine differs from the others.
+func (c *Coordinator) noteHost(agent string, h schema.SuiteHost) {
 	if c.hosts[h] {
 		return
 	}
 	for other := range c.hosts {
 		if other.AssayRun != h.AssayRun || other.Kernel != h.Kernel {
-			c.note("%s has %s on %s, and %s has %s on %s: what they say may differ", h.Worker, h.AssayRun, h.Kernel,
+			c.note("%s has %s on %s, but %s has %s on %s: their results may differ", h.Worker, h.AssayRun, h.Kernel,
 				other.Worker, other.AssayRun, other.Kernel)
 			break
 		}
 	}
 	if before, ok := c.programs[agent]; ok && before != h.AgentDigest {
-		c.note("the program of %s on %s differs from the one before", agent, h.Worker)
+		c.note("the program of the agent %s on %s differs from that on another worker", agent, h.Worker)
 	}
 	c.hosts[h], c.programs[agent] = true, h.AgentDigest
 }
 
-// differing are the keys whose values differ, in order.
+// differing returns the keys whose values differ, sorted.
 func differing(a, b map[string]string) []string {
 	keys := map[string]bool{}
 	for _, m := range []map[string]string{a, b} {
@@ -438,20 +445,20 @@ func differing(a, b map[string]string) []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// list names the first of many.
+// list joins the first ten names.
 func list(names []string) string {
-	const most = 10
-	if len(names) <= most {
+	const maxNames = 10
+	if len(names) <= maxNames {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
-// runID is the id of the run of the try with the token. It does not tell the token, with which anybody could tell of
-// the try: agents know their run's id.
+// runID is the id of the run for the try with the given token. Agents know the id. It is a digest, so that they cannot
+// learn the token, with which they could report a result.
 func runID(token string) string { return "try_" + shortDigest("run\x00"+token, 16) }
 
-// suiteID is the id of a suite on a server: its name, and what tells it from others of that name.
+// suiteID is the id of a suite in NATS: its name, and a digest that tells it from others of that name.
 func suiteID(name, token string) string {
 	return carrier.Name(name[:min(len(name), 40)]) + "-" + shortDigest("suite\x00"+token, 6)
 }
@@ -461,11 +468,11 @@ func shortDigest(s string, bytes int) string {
 	return hex.EncodeToString(sum[:bytes])
 }
 
-// ID is the suite's id, by which its streams are named.
+// ID is the suite's id, which is part of the names of its streams.
 func (c *Coordinator) ID() string { return c.id }
 
-// decide adds a try's verdict.
-func (c *Coordinator) decide(a *attempt, v *schema.SuiteTry) {
+// addVerdict adds a try's verdict to the state.
+func (c *Coordinator) addVerdict(a *attempt, v *schema.SuiteTry) {
 	a.tries = append(a.tries, *v)
 	a.verdict = v
 	if v.Seconds != nil {
@@ -474,9 +481,8 @@ func (c *Coordinator) decide(a *attempt, v *schema.SuiteTry) {
 	}
 }
 
-// Run opens tries, and gives them to workers over a carrier whose streams are named by ID, until all attempts have a
-// verdict, or ctx ends; then what is open is waited for. It returns when nothing is open any more, or kill ends: then
-// what is open is decided as interrupted.
+// Run opens tries and gives them to workers until all attempts have a verdict. When ctx ends it opens no more tries.
+// It returns when none is open. When kill ends it decides the open tries as interrupted, and returns.
 func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
 	c.hub = over
 	tick := time.NewTicker(tickTime)
@@ -496,47 +502,48 @@ func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
 			delete(c.sending, (<-c.sent).digest)
 		}
 	}()
-	if err := c.bury(); err != nil {
+	if err := c.closeDead(); err != nil {
 		return err
 	}
 	c.rejudge(ctx)
-	for _, t := range c.tokens {
+	for _, t := range c.open {
 		if !t.began {
-			c.unasked = append(c.unasked, t)
+			c.toPublish = append(c.toPublish, t)
 		}
 	}
 	stopped := ctx.Done()
 	for {
 		if ctx.Err() == nil {
-			if err := c.fill(); err != nil {
+			if err := c.openTries(); err != nil {
 				return err
 			}
 			if err := c.publish(kill); err != nil {
 				return err
 			}
 		}
-		if len(c.tokens) == 0 && c.examining == 0 && c.judging == 0 && (ctx.Err() != nil || !c.waiting()) {
+		if len(c.open) == 0 && c.examining == 0 && c.judging == 0 &&
+			(ctx.Err() != nil || !slices.ContainsFunc(c.attempts, c.needsTry)) {
 			return nil
 		}
 		var err error
 		select {
-		case m := <-c.Told:
-			err = c.hear(kill, m)
-		case q := <-c.Asked:
+		case m := <-c.Reports:
+			err = c.handle(kill, m)
+		case q := <-c.Questions:
 			c.answer(sending, q)
 		case s := <-c.sent:
 			delete(c.sending, s.digest)
 			if s.err != nil {
 				c.unsent[s.digest] = s.err
 			}
-		case <-c.Fresh:
-			c.forget()
+		case <-c.WorkLost:
+			c.republish()
 		case e := <-c.examined:
 			c.examining--
 			err = c.conclude(e)
 		case j := <-c.judged:
 			c.judging--
-			err = c.again(ctx, j)
+			err = c.concludeRejudged(ctx, j)
 		case <-tick.C:
 			err = c.expire(kill)
 		case <-stopped:
@@ -544,10 +551,10 @@ func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
 			c.recall(kill)
 		case <-kill.Done():
 			c.killed = true
-			if len(c.tokens) == 0 && c.examining == 0 {
+			if len(c.open) == 0 && c.examining == 0 {
 				return context.Cause(kill)
 			}
-			return c.giveUp()
+			return c.interrupt()
 		}
 		if err != nil {
 			return err
@@ -555,66 +562,65 @@ func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
 	}
 }
 
-// bury closes the tries that this process's worker began in an earlier process.
-func (c *Coordinator) bury() error {
-	for _, t := range c.tokens {
+// closeDead closes the tries that the worker Own began in an earlier process: they died with it.
+func (c *Coordinator) closeDead() error {
+	for _, t := range c.open {
 		if t.host == nil || c.Own == "" || t.host.Worker != c.Own {
 			continue
 		}
 		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
-			Class: schema.SuiteInterrupted, Reason: "assay-suite ended before it did"}
-		if err := c.verdict(t, v); err != nil {
+			Class: schema.SuiteInterrupted, Reason: "assay-suite ended before the run did"}
+		if err := c.closeTry(t, v); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// publish publishes what is to be published, until the carrier is away: then the rest waits. The tries on it are in the
-// ledger.
+// publish publishes the tries in toPublish. If the carrier does not answer, the rest stays there for the next call.
 func (c *Coordinator) publish(ctx context.Context) error {
-	for len(c.unasked) > 0 && c.hub.Up() {
-		t := c.unasked[0]
-		if c.tokens[t.token] != t || t.began || t.deciding {
-			c.unasked = c.unasked[1:]
+	for len(c.toPublish) > 0 && c.hub.Up() {
+		t := c.toPublish[0]
+		if c.open[t.token] != t || t.began || t.deciding {
+			c.toPublish = c.toPublish[1:]
 			continue
 		}
-		work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.asks.Workspaces[t.of.Task])
+		work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.desc.Workspaces[t.of.Task])
 		if err != nil {
 			return err
 		}
-		number, err := c.hub.Publish(ctx, fmt.Sprintf("%s.%s.%d", t.token, c.life, t.lost), work)
+		number, err := c.hub.Publish(ctx, fmt.Sprintf("%s.%s.%d", t.token, c.instance, t.losses), work)
 		if err != nil {
 			return nil
 		}
-		t.work, t.heard = number, c.now()
-		c.unasked = c.unasked[1:]
+		t.work, t.lastHeard = number, c.now()
+		c.toPublish = c.toPublish[1:]
 	}
 	return nil
 }
 
-// forget publishes again what no worker has taken as far as is known: the carrier lost it.
-func (c *Coordinator) forget() {
-	c.note("NATS has lost what it kept: what no worker has is published again")
-	c.unasked = nil
-	for _, t := range c.tokens {
+// republish publishes all tries again that no worker is known to have taken, because the carrier lost them.
+func (c *Coordinator) republish() {
+	c.note("NATS lost its data: attempts that no worker has taken are published again")
+	c.toPublish = nil
+	for _, t := range c.open {
 		if !t.taken && !t.began {
-			t.work, t.lost = 0, t.lost+1
-			c.unasked = append(c.unasked, t)
+			t.work, t.losses = 0, t.losses+1
+			c.toPublish = append(c.toPublish, t)
 		}
 	}
 }
 
-// recall takes work back that no worker has taken.
+// recall takes back the work that no worker has taken.
 func (c *Coordinator) recall(ctx context.Context) {
-	c.unasked = nil
-	_ = c.hub.Recall(ctx) // whoever takes it later is told that it is over
+	c.toPublish = nil
+	_ = c.hub.Recall(ctx) // if it fails, a worker that takes such a try is told to give it up
 	c.recalled = c.now()
 }
 
-// answer answers a worker. ctx is that of what is sent to it.
+// answer answers a worker's question. ctx ends the sending of workspaces.
 func (c *Coordinator) answer(ctx context.Context, q Question) {
-	var h Hello
+	var h hello
 	if err := json.Unmarshal(q.Data, &h); err != nil || h.Suite != "" && h.Suite != c.id {
 		q.Answer <- nil
 		return
@@ -626,38 +632,38 @@ func (c *Coordinator) answer(ctx context.Context, q Question) {
 	}
 	own := q.From == c.Own
 	if h.Version != c.Version {
-		w.Refused = fmt.Sprintf("it is of assay-suite %s, and the suite of %s", h.Version, c.Version)
+		w.Refused = fmt.Sprintf("its assay-suite is version %s, but the coordinator's is %s", h.Version, c.Version)
 		h.Slots = 0
 	}
-	if !own && (h.Suite != "" || w.Refused != "") { // who looks for a suite may join another one
-		c.attend(q.From, &h, w.Refused)
+	if !own && (h.Suite != "" || w.Refused != "") { // without Suite it only looks for one, and may join another
+		c.updateWorker(q.From, &h, w.Refused)
 	}
 	for _, token := range h.Trying {
-		t := c.tokens[token]
-		if t == nil || c.killed && !own || !c.from(t, q.From, h.Life) {
+		t := c.open[token]
+		if t == nil || c.killed && !own || !c.mayReport(t, q.From, h.Instance) {
 			w.Over = append(w.Over, token)
 			continue
 		}
-		t.heard, t.taken = c.now(), true
+		t.lastHeard, t.taken = c.now(), true
 	}
 }
 
-// sent is what came of sending a workspace.
+// sent is the result of sending a workspace.
 type sent struct {
 	digest string
 	err    error
 }
 
-// send begins to send the workspace with the digest, unless that is being done. A worker asks until it has it. It
-// returns why sending it failed since the last question; empty if it did not.
+// send starts sending the workspace with the given digest in the background, unless it is being sent already. Workers
+// ask again until they have it. If sending failed since the last question, it returns why; otherwise it returns "".
 func (c *Coordinator) send(ctx context.Context, digest string) string {
 	if err := c.unsent[digest]; err != nil {
 		delete(c.unsent, digest)
 		return err.Error()
 	}
-	at := slices.IndexFunc(c.File.Tasks, func(t Task) bool { return c.asks.Workspaces[t.Name] == digest })
+	at := slices.IndexFunc(c.File.Tasks, func(t Task) bool { return c.desc.Workspaces[t.Name] == digest })
 	if at < 0 {
-		return "no task of the suite has such a workspace"
+		return "no task of the suite has a workspace with this digest"
 	}
 	if !c.sending[digest] {
 		c.sending[digest] = true
@@ -672,14 +678,14 @@ func (c *Coordinator) send(ctx context.Context, digest string) string {
 	return ""
 }
 
-// from reports whether the try can be that of the worker.
-func (c *Coordinator) from(t *try, worker, life string) bool {
-	return !t.began || (t.host == nil || t.host.Worker == worker) && (t.life == "" || t.life == life)
+// mayReport reports whether the worker may report about the try: no other worker has begun it.
+func (c *Coordinator) mayReport(t *try, worker, instance string) bool {
+	return !t.began || (t.host == nil || t.host.Worker == worker) && (t.instance == "" || t.instance == instance)
 }
 
-// attend notes that a worker of another process lives, or leaves.
-func (c *Coordinator) attend(name string, h *Hello, refused string) {
-	known := c.workers[h.Life]
+// updateWorker records a heartbeat of a worker in another process, or that it leaves.
+func (c *Coordinator) updateWorker(name string, h *hello, refused string) {
+	known := c.workers[h.Instance]
 	slots := min(h.Slots, maxSlots)
 	switch {
 	case known == nil && len(c.workers) >= maxWorkers:
@@ -689,41 +695,42 @@ func (c *Coordinator) attend(name string, h *Hello, refused string) {
 	case known == nil && slots <= 0:
 		return
 	case known == nil:
-		c.note("the worker %s joins: it runs %s at once", name, schema.Count(slots, "attempt", "attempts"))
+		c.note("the worker %s joins and runs %s at once", name, schema.Count(slots, "attempt", "attempts"))
 	case slots <= 0 && known.slots > 0:
 		c.note("the worker %s leaves", name)
 	}
-	c.workers[h.Life] = &helper{name, max(0, slots), c.now()} // one that left is missed without a word
+	c.workers[h.Instance] = &remoteWorker{name, max(0, slots), c.now()} // one that leaves stays until expire
 }
 
-// room is how many tries may be open. What is judged again takes the place of what this process would run.
-func (c *Coordinator) room() int {
+// capacity is how many tries may be open. Judging attempts again uses slots of this process.
+func (c *Coordinator) capacity() int {
 	n := max(0, c.Slots-c.judging)
 	for _, w := range c.workers {
 		n += 2 * w.slots
 	}
 	if n > 0 || c.Slots > 0 {
-		c.alone = false
-	} else if !c.alone {
-		c.alone = true
-		c.note("there is no worker: attempts begin when one joins")
+		c.saidNoWorkers = false
+	} else if !c.saidNoWorkers {
+		c.saidNoWorkers = true
+		c.note("there are no workers yet: attempts begin when one joins")
 	}
 	return n
 }
 
-// wants reports whether the attempt needs another try.
-func (c *Coordinator) wants(a *attempt) bool {
+// needsTry reports whether the attempt needs another try.
+func (c *Coordinator) needsTry(a *attempt) bool {
 	switch {
-	case a.open != nil, a.before != nil, a.verdict != nil && a.verdict.Verdict != schema.SuiteInfrastructure:
+	case a.open != nil, a.earlier != nil, a.verdict != nil && a.verdict.Verdict != schema.SuiteInfrastructure:
 		return false
 	}
-	return c.spent(a) < c.most(a) && c.stopped(a) == nil
+	return c.countedTries(a) < c.maxTries(a) && c.stopped(a) == nil
 }
 
-// spent is how many tries of this process count: one that was interrupted, or never began, does not. Whoever runs a
-// suite again after the machine failed wants it tried again; but a recorder that was killed counts for good.
-func (c *Coordinator) spent(a *attempt) int {
-	tries := a.tries[a.earlier:]
+// countedTries is how many tries count against maxTries. Tries that were interrupted or never began do not. Tries of an
+// earlier process do not either, since a user who runs the suite again wants failed attempts tried again, except after
+// an agent killed the recorder.
+func (c *Coordinator) countedTries(a *attempt) int {
+	tries := a.tries[a.oldTries:]
 	if slices.ContainsFunc(a.tries, recorderKilled) {
 		tries = a.tries
 	}
@@ -736,78 +743,77 @@ func (c *Coordinator) spent(a *attempt) int {
 	return n
 }
 
-// most is how many tries the attempt has. An agent must not win tries by killing the recorder: such a try is repeated
-// once.
-func (c *Coordinator) most(a *attempt) int {
+// maxTries is how many tries the attempt may take: two if the agent killed the recorder, which must not win it more.
+func (c *Coordinator) maxTries(a *attempt) int {
 	if slices.ContainsFunc(a.tries, recorderKilled) {
-		return min(2, c.File.MostTries())
+		return min(2, c.File.maxTries())
 	}
-	return c.File.MostTries()
+	return c.File.maxTries()
 }
 
 func recorderKilled(t schema.SuiteTry) bool {
 	return slices.ContainsFunc(t.Suspicions, func(f schema.Finding) bool { return f.Rule == RuleRecorderKilled })
 }
 
-// RuleRecorderKilled is the rule of the suspicion about a try whose recorder died by a signal that nobody of ours sent.
+// RuleRecorderKilled is the rule of the suspicion that the agent killed assay-run: a signal ended it that assay-suite
+// did not send.
 const RuleRecorderKilled = "recorder_killed"
 
-// stopped is the last of so many faults of the machine in a row, all in one way, that this agent is not tried again at
-// this task; nil if it is.
+// stopped returns the last of maxFailures infrastructure failures in a row, after which this process no longer tries
+// the agent at the task. It returns nil while there are fewer.
 func (c *Coordinator) stopped(a *attempt) *schema.SuiteTry {
-	last := c.faults[cell{a.Task, a.Agent}]
-	if last == nil || last.inARow < alike {
+	f := c.failures[cell{a.Task, a.Agent}]
+	if f == nil || f.inARow < maxFailures {
 		return nil
 	}
-	return &last.try
+	return &f.last
 }
 
 // cell is an agent at a task.
 type cell struct{ task, agent string }
 
-// faults are how often the machine has failed in one way, one time after the other, in this process.
-type faults struct {
-	inARow int
-	try    schema.SuiteTry // the last one
-	life   string          // of its worker
+// failures are infrastructure failures of one class in a row, of this process.
+type failures struct {
+	inARow   int
+	last     schema.SuiteTry
+	instance string // of the last one's worker
 }
 
-// count counts a try of this process that a worker with the life ran. What is lost with one worker counts once.
-func (c *Coordinator) count(a Attempt, v *schema.SuiteTry, life string) {
+// countFailure updates the failures in a row after a try that a worker with the given instance ran. Tries that are lost
+// with the same worker count once.
+func (c *Coordinator) countFailure(a Attempt, v *schema.SuiteTry, instance string) {
 	at := cell{a.Task, a.Agent}
-	switch last := c.faults[at]; {
+	switch f := c.failures[at]; {
 	case v.Verdict != schema.SuiteInfrastructure:
-		delete(c.faults, at)
+		delete(c.failures, at)
 	case v.Class == schema.SuiteInterrupted, v.Class == schema.SuiteNotBegun:
-	case last == nil, last.try.Class != v.Class:
-		c.faults[at] = &faults{1, *v, life}
-	case v.Class == schema.SuiteWorkerLost && life != "" && life == last.life:
+	case f == nil, f.last.Class != v.Class:
+		c.failures[at] = &failures{1, *v, instance}
+	case v.Class == schema.SuiteWorkerLost && instance != "" && instance == f.instance:
 		return
 	default:
-		c.faults[at] = &faults{last.inARow + 1, *v, life}
+		c.failures[at] = &failures{f.inARow + 1, *v, instance}
 	}
-	if f := c.faults[at]; f != nil && f.inARow == alike {
-		c.note("%s at %s is not tried again: the machine failed %d times in a row (%s: %s)", a.Agent, a.Task, alike,
-			v.Class, v.Reason)
+	if f := c.failures[at]; f != nil && f.inARow == maxFailures {
+		c.note("%s is not tried at %s again: the machine failed %d times in a row (%s: %s)", a.Agent, a.Task,
+			maxFailures, v.Class, v.Reason)
 	}
 }
 
-func (c *Coordinator) waiting() bool { return slices.ContainsFunc(c.attempts, c.wants) }
-
-// fill opens tries while there is room for them.
-func (c *Coordinator) fill() error {
+// openTries opens as many tries as the capacity and the disk allow.
+func (c *Coordinator) openTries() error {
 	if !c.hub.Up() {
 		return nil
 	}
-	all := c.room()
-	room := all - len(c.tokens) + min(c.examining, all) // who ran what is examined is free again
+	capacity := c.capacity()
+	room := capacity - len(c.open) + min(c.examining, capacity) // an examination occupies no worker
 	if room <= 0 {
 		return nil
 	}
 	var ready []*attempt
 	now := c.now()
 	for _, a := range c.attempts {
-		if c.wants(a) && !now.Before(a.next) {
+		if c.needsTry(a) && !now.Before(a.next) {
 			ready = append(ready, a)
 		}
 	}
@@ -815,49 +821,49 @@ func (c *Coordinator) fill() error {
 		return nil
 	}
 	if free := freeBytes(c.Dir); free < minFree {
-		if !c.full {
-			c.note("%s has less than 2 GiB free: no attempt is begun until there is more", c.Dir)
+		if !c.saidDiskFull {
+			c.note("%s has less than 2 GiB free: no attempt begins until it has more", c.Dir)
 		}
-		c.full = true
+		c.saidDiskFull = true
 		return nil
 	}
-	c.full = false
+	c.saidDiskFull = false
 	ready = c.choose(ready, room)
 	lines := make([]ledger.Line, len(ready))
 	for i, a := range ready {
-		a.number++
-		t := &try{of: a, number: a.number, token: newToken(), heard: now}
-		a.open, c.tokens[t.token] = t, t
+		a.lastNumber++
+		t := &try{of: a, number: a.lastNumber, token: newToken(), lastHeard: now}
+		a.open, c.open[t.token] = t, t
 		inputs, err := c.keepInputs(a.Attempt)
 		if err != nil {
 			return err
 		}
 		lines[i] = ledger.Line{Kind: ledger.Opened, Attempt: a.Attempt, Try: t.number, Token: t.token,
-			Identity: c.asks.Identities[a.Attempt], Inputs: inputs}
+			Identity: c.desc.Identities[a.Attempt], Inputs: inputs}
 	}
 	if err := c.ledger.Append(lines...); err != nil {
 		return err
 	}
 	for _, a := range ready {
-		c.unasked = append(c.unasked, a.open)
+		c.toPublish = append(c.toPublish, a.open)
 	}
 	return nil
 }
 
 func newToken() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
+	_, _ = rand.Read(b[:]) // never returns an error
 	return hex.EncodeToString(b[:])
 }
 
-// maxRefused bounds how many messages that were refused one process records.
+// maxRefused is how many refused messages one process records.
 const maxRefused = 1000
 
-// refuse records that a message was refused.
+// refuse records in the ledger that a message was refused.
 func (c *Coordinator) refuse(m carrier.Message, token, why string) error {
 	if c.refused++; c.refused > maxRefused {
 		if c.refused == maxRefused+1 {
-			c.note("%d messages of workers were refused, the last one of %s: no more are recorded", maxRefused, m.From)
+			c.note("%d messages of workers were refused, the last one from %s; no more of them are recorded", maxRefused, m.From)
 		}
 		return nil
 	}
@@ -865,58 +871,58 @@ func (c *Coordinator) refuse(m carrier.Message, token, why string) error {
 		Why: why})
 }
 
-// hear takes what a worker told.
-func (c *Coordinator) hear(ctx context.Context, m carrier.Message) error {
-	var told Told
-	if err := json.Unmarshal(m.Data, &told); err != nil {
+// handle handles a worker's report.
+func (c *Coordinator) handle(ctx context.Context, m carrier.Message) error {
+	var r report
+	if err := json.Unmarshal(m.Data, &r); err != nil {
 		defer m.Done()
 		return c.refuse(m, "", "a message cannot be read: "+err.Error())
 	}
-	t := c.tokens[told.Token]
+	t := c.open[r.Token]
 	if t == nil || t.deciding {
 		defer m.Done()
 		if t == nil && c.OwnDir != "" && m.From == c.Own {
-			_ = os.Remove(localBundle(c.OwnDir, told.Token)) // nobody fetches it
+			_ = os.Remove(localBundle(c.OwnDir, r.Token)) // it is not needed any more
 		}
-		return c.refuse(m, told.Token, "no such try is open")
+		return c.refuse(m, r.Token, "no such try is open")
 	}
-	if !c.from(t, m.From, told.Life) {
+	if !c.mayReport(t, m.From, r.Instance) {
 		defer m.Done()
-		return c.refuse(m, told.Token, "the try is another worker's")
+		return c.refuse(m, r.Token, "the try is another worker's")
 	}
-	t.heard, t.taken = c.now(), true
+	t.lastHeard, t.taken = c.now(), true
 	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}
 	switch {
-	case told.Began != nil && !t.began:
-		told.clean()
-		told.Began.Worker = m.From
-		t.began, t.host, t.life = true, told.Began, told.Life
-		c.seen(t.of.Agent, *told.Began)
-		line.Kind, line.Host, line.Worker = ledger.Began, told.Began, m.From
+	case r.Began != nil && !t.began:
+		r.clean()
+		r.Began.Worker = m.From
+		t.began, t.host, t.instance = true, r.Began, r.Instance
+		c.noteHost(t.of.Agent, *r.Began)
+		line.Kind, line.Host, line.Worker = ledger.Began, r.Began, m.From
 		if err := c.ledger.Append(line); err != nil {
 			return err
 		}
 		m.Done()
 		return nil
-	case told.Ended != nil:
-		told.clean()
+	case r.Ended != nil:
+		r.clean()
 		line.Kind = ledger.Ended
 		if err := c.ledger.Append(line); err != nil {
 			return err
 		}
 		t.deciding = true
 		c.examining++
-		go func() { c.examined <- c.examine(ctx, t, told.Ended, m) }()
+		go func() { c.examined <- c.examine(ctx, t, r.Ended, m) }()
 		return nil
 	}
 	m.Done()
 	return nil
 }
 
-// examine fetches the bundle of a try to its place, and verifies it.
-func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carrier.Message) examination {
-	e := examination{try: t, ended: ended, message: m}
-	if ended.Bundle == "" {
+// examine fetches the bundle of a try, verifies it, and moves it to its final place.
+func (c *Coordinator) examine(ctx context.Context, t *try, end *tryEnd, m carrier.Message) examination {
+	e := examination{try: t, end: end, message: m}
+	if end.Bundle == "" {
 		return e
 	}
 	dir := filepath.Join("attempts", t.of.Task, t.of.Agent, fmt.Sprint(t.of.Attempt.Attempt),
@@ -925,29 +931,29 @@ func (c *Coordinator) examine(ctx context.Context, t *try, ended *Ended, m carri
 	part := filepath.Join(c.Dir, e.bundle+".part")
 	err := os.MkdirAll(filepath.Dir(part), 0o755)
 	if err == nil {
-		err = c.fetch(ctx, t, ended, part)
+		err = c.fetch(ctx, t, end, part)
 	}
 	if err == nil {
 		e.found, err = c.Examine(ctx, c.exam(c.File.task(t.of.Task), part))
 	}
 	if err == nil {
-		err = c.belongs(t, e.found)
+		err = c.checkRun(t, e.found)
 	}
 	if err == nil {
 		err = errors.Join(os.Rename(part, filepath.Join(c.Dir, e.bundle)), syncTree(c.Dir, dir))
 	}
 	if err != nil {
-		e.found, e.fault, e.lost = nil, err.Error(), errors.Is(err, carrier.ErrNoBundle)
+		e.found, e.problem, e.lost = nil, err.Error(), errors.Is(err, carrier.ErrNoBundle)
 		if _, serr := os.Stat(part); errors.Is(serr, fs.ErrNotExist) {
 			e.bundle = ""
 		} else {
-			e.bundle += ".part" // kept, as evidence of what is wrong with it
+			e.bundle += ".part" // keep it to show what is wrong with it
 		}
 	}
 	return e
 }
 
-// exam is how a bundle of a task is judged.
+// exam says how to judge a bundle of a task.
 func (c *Coordinator) exam(t *Task, bundle string) Exam {
 	e := Exam{Bundle: bundle}
 	if t.Rules != "" {
@@ -956,26 +962,26 @@ func (c *Coordinator) exam(t *Task, bundle string) Exam {
 	return e
 }
 
-// fetch fetches a bundle. A worker cannot name another than that of its try.
-func (c *Coordinator) fetch(ctx context.Context, t *try, ended *Ended, to string) error {
-	if !ended.Stored {
-		if want := localBundle(c.OwnDir, t.token); c.OwnDir == "" || ended.Bundle != want {
-			return fmt.Errorf("the worker names the file %q as its bundle", ended.Bundle)
+// fetch moves or downloads the bundle of a try to a path. The worker can only name the bundle of its own try.
+func (c *Coordinator) fetch(ctx context.Context, t *try, end *tryEnd, to string) error {
+	if !end.Stored {
+		if want := localBundle(c.OwnDir, t.token); c.OwnDir == "" || end.Bundle != want {
+			return fmt.Errorf("the worker named a wrong file as its bundle: %q", end.Bundle)
 		}
-		return os.Rename(ended.Bundle, to)
+		return os.Rename(end.Bundle, to)
 	}
-	if ended.Bundle != runID(t.token) {
-		return fmt.Errorf("the worker names the bundle %q", ended.Bundle)
+	if end.Bundle != runID(t.token) {
+		return fmt.Errorf("the worker named a wrong bundle: %q", end.Bundle)
 	}
 	c.fetching.Lock()
 	defer c.fetching.Unlock()
 	for {
-		err := c.fetchOnce(ctx, ended, to)
+		err := c.fetchOnce(ctx, end, to)
 		if err == nil || errors.Is(err, carrier.ErrNoBundle) || errors.Is(err, errOtherBundle) ||
 			errors.Is(err, syscall.ENOSPC) {
 			return err
 		}
-		select { // the carrier is away
+		select { // the carrier does not answer
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(fetchPause):
@@ -985,30 +991,30 @@ func (c *Coordinator) fetch(ctx context.Context, t *try, ended *Ended, to string
 
 const (
 	fetchPause = time.Second
-	// forgetTime bounds how long a bundle may take to be removed from the carrier.
+	// forgetTime limits how long the removal of a bundle from the carrier may take.
 	forgetTime = 30 * time.Second
 )
 
-var errOtherBundle = errors.New("the bundle is not the one that the worker told of")
+var errOtherBundle = errors.New("the bundle is not the one that the worker reported")
 
-func (c *Coordinator) fetchOnce(ctx context.Context, ended *Ended, to string) error {
+func (c *Coordinator) fetchOnce(ctx context.Context, end *tryEnd, to string) error {
 	f, err := os.Create(to)
 	if err != nil {
 		return err
 	}
 	sum := sha256.New()
-	if err := errors.Join(c.hub.Fetch(ctx, ended.Bundle, ended.Size, io.MultiWriter(f, sum)), f.Sync(),
+	if err := errors.Join(c.hub.Fetch(ctx, end.Bundle, end.Size, io.MultiWriter(f, sum)), f.Sync(),
 		f.Close()); err != nil {
 		return err
 	}
-	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != ended.Digest {
-		return fmt.Errorf("%w: it has the digest %s, want %s", errOtherBundle, got, ended.Digest)
+	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != end.Digest {
+		return fmt.Errorf("%w: it has the digest %s, want %s", errOtherBundle, got, end.Digest)
 	}
 	return nil
 }
 
-// belongs checks that the bundle is of the try's run.
-func (c *Coordinator) belongs(t *try, found *Examined) error {
+// checkRun checks that the bundle has the run id and the labels of the try.
+func (c *Coordinator) checkRun(t *try, found *Examined) error {
 	if want := runID(t.token); found.RunID != want {
 		return fmt.Errorf("the bundle is of the run %s, want %s", found.RunID, want)
 	}
@@ -1020,59 +1026,59 @@ func (c *Coordinator) belongs(t *try, found *Examined) error {
 	return nil
 }
 
-// conclude writes the verdict of a try.
+// conclude decides a try after its bundle was examined.
 func (c *Coordinator) conclude(e examination) error {
 	t := e.try
-	v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Bundle: e.bundle, ExitCode: e.ended.ExitCode}
+	v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Bundle: e.bundle, ExitCode: e.end.ExitCode}
 	switch {
 	case e.found != nil:
 		e.found.judge(v)
-	case e.ended.Class != "":
-		v.Verdict, v.Class, v.Reason = schema.SuiteInfrastructure, e.ended.Class, e.ended.Reason
+	case e.end.Class != "":
+		v.Verdict, v.Class, v.Reason = schema.SuiteInfrastructure, e.end.Class, e.end.Reason
 	default:
 		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
-		v.Reason = cmp.Or(e.fault, "assay-run left no bundle: "+e.ended.Said)
+		v.Reason = cmp.Or(e.problem, "assay-run left no bundle: "+e.end.Stderr)
 		v.Class = faultClass(v.Reason, v.Class)
 	}
 	switch {
 	case e.lost:
 		v.Class = schema.SuiteWorkerLost
-	case c.killed && (v.Class == schema.SuiteWorkerLost || e.fault != ""):
+	case c.killed && (v.Class == schema.SuiteWorkerLost || e.problem != ""):
 		v.Class, v.Reason = schema.SuiteInterrupted, "the suite was interrupted"
-	case e.ended.Signal != "":
+	case e.end.Signal != "":
 		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
-		v.Reason = "assay-run was ended by a signal (" + e.ended.Signal + ") that the worker did not send"
+		v.Reason = "assay-run was killed by a signal (" + e.end.Signal + ") that the worker did not send"
 		v.Suspicions = append(v.Suspicions,
 			schema.Finding{Rule: RuleRecorderKilled, Text: v.Reason, Events: []uint64{}})
 	}
-	if err := c.verdict(t, v); err != nil {
+	if err := c.closeTry(t, v); err != nil {
 		return err
 	}
 	e.message.Done()
-	if e.ended.Stored && !e.lost { // not before the verdict: who comes after a crash needs it again
+	if e.end.Stored && !e.lost { // only after the verdict: a coordinator after a crash needs the bundle again
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), forgetTime)
 			defer stop()
-			_ = c.hub.Forget(ctx, runID(t.token), e.ended.Size) // the suite's end removes it, too
+			_ = c.hub.Forget(ctx, runID(t.token), e.end.Size) // the end of the suite removes it, too
 		}()
 	}
 	return nil
 }
 
-// verdict writes a verdict and closes the try.
-func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
+// closeTry writes the verdict of an open try to the ledger, and closes the try.
+func (c *Coordinator) closeTry(t *try, v *schema.SuiteTry) error {
 	v.Host = t.host
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: t.of.Attempt, Try: t.number, Token: t.token, Verdict: v}
 	if err := c.ledger.Append(line); err != nil {
 		return err
 	}
-	delete(c.tokens, t.token)
+	delete(c.open, t.token)
 	a := t.of
 	a.open = nil
-	c.decide(a, v)
-	c.count(a.Attempt, v, t.life)
+	c.addVerdict(a, v)
+	c.countFailure(a.Attempt, v, t.instance)
 	if v.Verdict == schema.SuiteInfrastructure {
-		a.next = c.now().Add(c.pause << min(len(a.tries)-a.earlier-1, 6))
+		a.next = c.now().Add(c.pause << min(len(a.tries)-a.oldTries-1, 6))
 	}
 	if c.OnVerdict != nil {
 		c.OnVerdict(a.Attempt, v)
@@ -1080,70 +1086,70 @@ func (c *Coordinator) verdict(t *try, v *schema.SuiteTry) error {
 	return nil
 }
 
-// expire closes the tries of which nothing was heard for a lease, and misses workers.
+// expire closes tries without a heartbeat for a lease, and removes such workers.
 func (c *Coordinator) expire(ctx context.Context) error {
 	lease, now := cmp.Or(c.Lease, DefaultLease), c.now()
 	up := c.hub.Up()
-	if gap := now.Sub(c.ticked); !c.ticked.IsZero() && gap > deafTime {
-		for _, w := range c.workers { // this process was stopped, or waited for the carrier: it heard nobody
-			w.heard = w.heard.Add(gap)
+	if gap := now.Sub(c.lastTick); !c.lastTick.IsZero() && gap > maxTickGap {
+		for _, w := range c.workers { // this process was stopped or waited for the carrier, and could not hear them
+			w.lastHeard = w.lastHeard.Add(gap)
 		}
-		for _, t := range c.tokens {
-			t.heard = t.heard.Add(gap)
+		for _, t := range c.open {
+			t.lastHeard = t.lastHeard.Add(gap)
 		}
 	}
-	c.ticked = now
-	for life, w := range c.workers {
+	c.lastTick = now
+	for instance, w := range c.workers {
 		if !up {
-			w.heard = now
-		} else if now.Sub(w.heard) >= lease {
-			delete(c.workers, life)
+			w.lastHeard = now
+		} else if now.Sub(w.lastHeard) >= lease {
+			delete(c.workers, instance)
 			if w.slots > 0 {
-				c.note("nothing has been heard of the worker %s for %s", w.name, lease)
+				c.note("the worker %s has been silent for %s: it is considered lost", w.name, lease)
 			}
 		}
 	}
-	for _, t := range c.tokens {
+	for _, t := range c.open {
 		if !up && !t.deciding {
-			t.heard = now // nothing can be heard
+			t.lastHeard = now // no heartbeat can arrive
 		}
 		if !c.recalled.IsZero() && !t.began && !t.deciding && now.Sub(c.recalled) >= beginTime {
-			if err := c.verdict(t, interrupted(t)); err != nil {
+			if err := c.closeTry(t, interrupted(t)); err != nil {
 				return err
 			}
 			continue
 		}
-		if t.deciding || now.Sub(t.heard) < lease {
+		if t.deciding || now.Sub(t.lastHeard) < lease {
 			continue
 		}
 		if !t.taken && t.work == 0 {
-			continue // it is not published
+			continue // it is not published yet
 		}
 		if !t.taken {
 			taken, err := c.hub.Taken(ctx, t.work)
 			switch {
 			case err != nil:
-				return nil // the carrier is away
+				return nil // the carrier does not answer
 			case !taken:
-				t.heard = now // it waits for a worker
+				t.lastHeard = now // it waits for a worker
 			default:
-				t.taken, t.heard = true, now
+				t.taken, t.lastHeard = true, now
 			}
 			continue
 		}
 		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
-			Class: schema.SuiteWorkerLost, Reason: "nothing was heard of its worker for " + lease.String()}
+			Class: schema.SuiteWorkerLost, Reason: "its worker was silent for " + lease.String()}
 		if !t.began {
-			v.Class, v.Reason = schema.SuiteNotBegun, "a worker took it and did not begin"
+			v.Class, v.Reason = schema.SuiteNotBegun, "a worker took it but did not begin"
 		}
-		if err := c.verdict(t, v); err != nil {
+		if err := c.closeTry(t, v); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// beginTime is how long a worker may take to tell that it began a try which it took before it was recalled.
+// beginTime is how long a worker may take, after a recall, to report that it began a try that it took before.
 const beginTime = 2 * time.Second
 
 func interrupted(t *try) *schema.SuiteTry {
@@ -1151,42 +1157,42 @@ func interrupted(t *try) *schema.SuiteTry {
 		Class: schema.SuiteInterrupted, Reason: "the suite was interrupted"}
 }
 
-// giveUp decides what is open when the suite is interrupted. The worker of this process tells of its tries; the others
-// ask for theirs, and are told that they are over.
-func (c *Coordinator) giveUp() error {
-	away := time.After(cmp.Or(c.Lease, DefaultLease))
+// interrupt decides all open tries after the suite was interrupted. It waits for the reports of its own worker. Other
+// workers are told to give their tries up when they next ask.
+func (c *Coordinator) interrupt() error {
+	timeout := time.After(cmp.Or(c.Lease, DefaultLease))
 	c.recall(context.Background())
-	for _, t := range c.tokens {
+	for _, t := range c.open {
 		if !t.began && !t.deciding {
-			if err := c.verdict(t, interrupted(t)); err != nil {
+			if err := c.closeTry(t, interrupted(t)); err != nil {
 				return err
 			}
 		}
 	}
-	for len(c.tokens) > 0 || c.examining > 0 {
+	for len(c.open) > 0 || c.examining > 0 {
 		var err error
 		select {
-		case m := <-c.Told:
-			err = c.hear(context.Background(), m)
+		case m := <-c.Reports:
+			err = c.handle(context.Background(), m)
 		case e := <-c.examined:
 			c.examining--
 			err = c.conclude(e)
-		case q := <-c.Asked:
-			var h Hello
+		case q := <-c.Questions:
+			var h hello
 			_ = json.Unmarshal(q.Data, &h)
 			c.answer(context.Background(), q)
 			for _, token := range h.Trying {
-				if t := c.tokens[token]; t != nil && !t.deciding && q.From != c.Own && err == nil {
-					err = c.verdict(t, interrupted(t))
+				if t := c.open[token]; t != nil && !t.deciding && q.From != c.Own && err == nil {
+					err = c.closeTry(t, interrupted(t))
 				}
 			}
-		case <-away:
-			for _, t := range c.tokens {
+		case <-timeout:
+			for _, t := range c.open {
 				if !t.deciding && err == nil {
-					err = c.verdict(t, interrupted(t))
+					err = c.closeTry(t, interrupted(t))
 				}
 			}
-			away = nil
+			timeout = nil
 		}
 		if err != nil {
 			return err
@@ -1195,14 +1201,14 @@ func (c *Coordinator) giveUp() error {
 	return nil
 }
 
-// keepInputs keeps what an agent is given at a task, so that a try can be repeated by hand after the suite was edited,
-// and returns its directory, which is named by its digest. All attempts of an agent at a task share it.
+// keepInputs saves what an agent is given at a task, so that a try can be repeated by hand even after an edit. It
+// returns the directory, whose name is a digest of the contents. All attempts of an agent at a task share it.
 func (c *Coordinator) keepInputs(a Attempt) (string, error) {
 	at := cell{a.Task, a.Agent}
 	if dir, ok := c.inputs[at]; ok {
 		return dir, nil
 	}
-	w, err := c.File.Work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", c.asks.Workspaces[a.Task])
+	w, err := c.File.Work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", c.desc.Workspaces[a.Task])
 	if err != nil {
 		return "", err
 	}
@@ -1221,14 +1227,14 @@ func (c *Coordinator) keepInputs(a Attempt) (string, error) {
 	return dir, nil
 }
 
-// before keeps what an attempt had before an edit, if that can be judged again. all are its tries, of which the last
-// was made with the definitions of then.
-func (c *Coordinator) before(a Attempt, all []schema.SuiteTry, then map[string]map[string]string) *earlier {
+// toRejudge returns the last of an attempt's tries if it can be judged again after an edit, otherwise nil. all are the
+// tries before the edit, and then the definitions at the last one.
+func (c *Coordinator) toRejudge(a Attempt, all []schema.SuiteTry, then map[string]map[string]string) *earlier {
 	last := all[len(all)-1]
-	keys := differing(then["task "+a.Task], c.asks.Definitions["task "+a.Task])
-	agent := differing(then["agent "+a.Agent], c.asks.Definitions["agent "+a.Agent])
+	keys := differing(then["task "+a.Task], c.desc.Definitions["task "+a.Task])
+	agent := differing(then["agent "+a.Agent], c.desc.Definitions["agent "+a.Agent])
 	if last.Verdict == schema.SuiteInfrastructure || last.Bundle == "" || len(agent) > 0 || len(keys) == 0 ||
-		slices.ContainsFunc(keys, func(k string) bool { return !slices.Contains(judging, k) }) {
+		slices.ContainsFunc(keys, func(k string) bool { return !slices.Contains(judgingKeys, k) }) {
 		return nil
 	}
 	e := &earlier{try: last, keys: keys}
@@ -1242,15 +1248,15 @@ func (c *Coordinator) before(a Attempt, all []schema.SuiteTry, then map[string]m
 	return e
 }
 
-// rejudge judges again what was done before an edit that changed nothing for the agents, as many attempts at once as
-// this process may run. Run takes what comes of each from c.judged.
+// rejudge starts judging attempts again after an edit that changed nothing for the agents, up to Slots at once. It
+// sends the results to c.judged.
 func (c *Coordinator) rejudge(ctx context.Context) {
 	var all []*attempt
 	for _, a := range c.attempts {
-		if a.before != nil && a.open == nil && a.verdict == nil {
+		if a.earlier != nil && a.open == nil && a.verdict == nil {
 			all = append(all, a)
 		} else {
-			a.before = nil
+			a.earlier = nil
 		}
 	}
 	c.judging = len(all)
@@ -1272,15 +1278,15 @@ func (c *Coordinator) rejudge(ctx context.Context) {
 	}
 }
 
-// again writes the verdict on what was judged again. What cannot be judged runs again.
-func (c *Coordinator) again(ctx context.Context, j judged) error {
+// concludeRejudged writes the verdict of an attempt that was judged again. If that failed, the attempt runs again.
+func (c *Coordinator) concludeRejudged(ctx context.Context, j judged) error {
 	a, v := j.of, j.verdict
 	switch {
 	case ctx.Err() != nil:
-		return nil // it is judged when the suite goes on
+		return nil // the next run of the suite judges it
 	case j.err != nil:
-		c.note("%s cannot be judged again, and runs again: %v", a, j.err)
-		a.before = nil
+		c.note("%s cannot be judged again, and will run again: %v", a, j.err)
+		a.earlier = nil
 		return nil
 	}
 	inputs, err := c.keepInputs(a.Attempt)
@@ -1288,31 +1294,31 @@ func (c *Coordinator) again(ctx context.Context, j judged) error {
 		return err
 	}
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: a.Attempt, Try: v.Try, Token: newToken(),
-		Identity: c.asks.Identities[a.Attempt], Inputs: inputs, Verdict: v}
+		Identity: c.desc.Identities[a.Attempt], Inputs: inputs, Verdict: v}
 	if err := c.ledger.Append(line); err != nil {
 		return err
 	}
-	a.number, a.before = v.Try, nil
-	c.decide(a, v)
-	a.earlier = len(a.tries)
+	a.lastNumber, a.earlier = v.Try, nil
+	c.addVerdict(a, v)
+	a.oldTries = len(a.tries)
 	if c.OnVerdict != nil {
 		c.OnVerdict(a.Attempt, v)
 	}
 	return nil
 }
 
-// judgeAgain judges the changes that an attempt's bundle keeps by the contract, and its record by the rules.
+// judgeAgain judges the existing bundle of an attempt by the present contract, rules and evaluation definition.
 func (c *Coordinator) judgeAgain(ctx context.Context, a *attempt) (*schema.SuiteTry, error) {
-	t, old := c.File.task(a.Task), a.before.try
+	t, old := c.File.task(a.Task), a.earlier.try
 	if !filepath.IsLocal(old.Bundle) {
-		return nil, fmt.Errorf("the ledger names the bundle %q", old.Bundle)
+		return nil, fmt.Errorf("the ledger has a bad path of its bundle: %q", old.Bundle)
 	}
-	v := &schema.SuiteTry{Try: a.number + 1, RunID: old.RunID, Bundle: old.Bundle, ExitCode: old.ExitCode,
+	v := &schema.SuiteTry{Try: a.lastNumber + 1, RunID: old.RunID, Bundle: old.Bundle, ExitCode: old.ExitCode,
 		Host: old.Host, Judged: cmp.Or(old.Judged, old.Try)}
 	bundle := filepath.Join(c.Dir, old.Bundle)
-	path, text := c.File.ContractFile(t)
+	path, text := c.File.contractFile(t)
 	contract := path != "" || text != nil
-	if contract && slices.Contains(a.before.keys, "contract") {
+	if contract && slices.Contains(a.earlier.keys, "contract") {
 		dir := filepath.Join("attempts", a.Task, a.Agent, fmt.Sprint(a.Attempt.Attempt), fmt.Sprintf("try-%d", v.Try))
 		v.Bundle = filepath.Join(dir, "run.tar.gz")
 		if err := c.judgeByContract(ctx, t, bundle, dir); err != nil {
@@ -1322,7 +1328,7 @@ func (c *Coordinator) judgeAgain(ctx context.Context, a *attempt) (*schema.Suite
 	}
 	exam := c.exam(t, bundle)
 	exam.Evaluation = func(was schema.EvaluationDefinition) schema.EvaluationDefinition {
-		return asNow(was, c.File.evaluation(t, c.File.agent(a.Agent)))
+		return updated(was, c.File.evaluation(t, c.File.agent(a.Agent)))
 	}
 	found, err := c.Examine(ctx, exam)
 	if err != nil {
@@ -1335,62 +1341,63 @@ func (c *Coordinator) judgeAgain(ctx context.Context, a *attempt) (*schema.Suite
 		found.Result.Contract = nil
 	}
 	found.judge(v)
-	v.Suspicions = append(v.Suspicions, a.before.suspicions...)
+	v.Suspicions = append(v.Suspicions, a.earlier.suspicions...)
 	return v, nil
 }
 
-// judgeByContract makes the bundle run.tar.gz in the directory of a try, with the verdict of the task's contract.
+// judgeByContract judges a bundle by the task's contract. It writes the new bundle as run.tar.gz to dir, the directory
+// of the new try.
 func (c *Coordinator) judgeByContract(ctx context.Context, t *Task, bundle, dir string) (err error) {
-	if c.Judge == nil {
-		return fmt.Errorf("nothing here can judge it")
+	if c.CheckContract == nil {
+		return errors.New("there is no assay-run to check the contract")
 	}
-	j := Judging{Bundle: bundle, Output: filepath.Join(c.Dir, dir, "judged.tar.gz")}
-	if err := os.MkdirAll(filepath.Dir(j.Output), 0o755); err != nil {
+	check := ContractCheck{Bundle: bundle, Output: filepath.Join(c.Dir, dir, "judged.tar.gz")}
+	if err := os.MkdirAll(filepath.Dir(check.Output), 0o755); err != nil {
 		return err
 	}
-	room, err := os.MkdirTemp("", "assay-suite-judge-*")
+	scratch, err := os.MkdirTemp("", "assay-suite-judge-*")
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if rerr := workspace.Remove(room); err == nil {
+		if rerr := workspace.Remove(scratch); err == nil {
 			err = rerr
 		}
 	}()
-	path, text := c.File.ContractFile(t)
-	if j.Contract = path; path == "" {
-		j.Contract = filepath.Join(room, "contract.json")
-		if err := os.WriteFile(j.Contract, text, 0o600); err != nil {
+	path, text := c.File.contractFile(t)
+	if check.Contract = path; path == "" {
+		check.Contract = filepath.Join(scratch, "contract.json")
+		if err := os.WriteFile(check.Contract, text, 0o600); err != nil {
 			return err
 		}
 	}
-	j.Workspace = c.File.path(t.Workspace)
-	if info, serr := os.Stat(j.Workspace); t.Workspace == "" || serr == nil && !info.IsDir() {
-		from := j.Workspace
+	check.Workspace = c.File.path(t.Workspace)
+	if info, serr := os.Stat(check.Workspace); t.Workspace == "" || serr == nil && !info.IsDir() {
+		from := check.Workspace
 		if t.Workspace == "" {
 			from = ""
 		}
-		j.Workspace = filepath.Join(room, "workspace")
-		if err := copyWorkspace(ctx, from, j.Workspace); err != nil {
+		check.Workspace = filepath.Join(scratch, "workspace")
+		if err := copyWorkspace(ctx, from, check.Workspace); err != nil {
 			return err
 		}
 	}
-	if err := c.Judge(ctx, j); err != nil {
+	if err := c.CheckContract(ctx, check); err != nil {
 		return err
 	}
-	if err := os.Rename(j.Output, filepath.Join(c.Dir, dir, "run.tar.gz")); err != nil {
+	if err := os.Rename(check.Output, filepath.Join(c.Dir, dir, "run.tar.gz")); err != nil {
 		return err
 	}
 	return syncTree(c.Dir, dir)
 }
 
-// judgedAgain names the keys that were edited of the attempts that are judged again, and how many these are.
-func (c *Coordinator) judgedAgain(invalid map[Attempt]bool) (n int, keys []string) {
+// rejudged counts the invalid attempts that will be judged again, and returns the keys whose edit is the reason.
+func (c *Coordinator) rejudged(invalid map[Attempt]bool) (n int, keys []string) {
 	of := map[string]bool{}
 	for _, a := range c.attempts {
-		if a.before != nil && invalid[a.Attempt] {
+		if a.earlier != nil && invalid[a.Attempt] {
 			n++
-			for _, k := range a.before.keys {
+			for _, k := range a.earlier.keys {
 				of[k] = true
 			}
 		}
@@ -1398,12 +1405,12 @@ func (c *Coordinator) judgedAgain(invalid map[Attempt]bool) (n int, keys []strin
 	return n, slices.Sorted(maps.Keys(of))
 }
 
-// choose takes so many of the attempts that are ready. Agents take turns: the next is one of which the fewest tries are
-// open, and then the fewest were chosen. Of its attempts, the longest by earlier times goes first, and before these the
-// ones of which no time is known.
+// choose returns up to room of the attempts that are ready. Agents take turns: next is the agent with the fewest open
+// tries, and among equals the one that was chosen least often. Of an agent's attempts, those whose time is unknown go
+// first, then the longest by earlier tries.
 func (c *Coordinator) choose(ready []*attempt, room int) []*attempt {
 	open := map[string]int{}
-	for _, t := range c.tokens {
+	for _, t := range c.open {
 		open[t.of.Agent]++
 	}
 	var chosen []*attempt
@@ -1423,7 +1430,7 @@ func (c *Coordinator) choose(ready []*attempt, room int) []*attempt {
 	return chosen
 }
 
-// sooner reports whether a is to be tried before b, where so many tries of each agent are open.
+// sooner reports whether a goes before b. open is the number of open tries of each agent.
 func (c *Coordinator) sooner(a, b *attempt, open map[string]int) bool {
 	if a.Agent != b.Agent {
 		if n := cmp.Or(cmp.Compare(open[a.Agent], open[b.Agent]), cmp.Compare(c.turns[a.Agent],
@@ -1434,8 +1441,9 @@ func (c *Coordinator) sooner(a, b *attempt, open map[string]int) bool {
 	return cmp.Or(-cmp.Compare(c.expected(a), c.expected(b)), cmp.Compare(a.Attempt.Attempt, b.Attempt.Attempt)) < 0
 }
 
-// expected grows with the longest that the agent has taken at the task; infinity where that is not known. Times that
-// differ by less than a fifth or so count as equal: the first attempts of all tasks go before the second ones.
+// expected is a logarithm of the longest time that the agent took at the task; infinity if it is unknown. It is
+// rounded, so that tasks with similar times count as equal, and the first attempts at all of them go before the second
+// ones.
 func (c *Coordinator) expected(a *attempt) float64 {
 	if s, ok := c.longest[cell{a.Task, a.Agent}]; ok {
 		return math.Round(2 * math.Log2(max(s, 0.01)))
@@ -1443,11 +1451,11 @@ func (c *Coordinator) expected(a *attempt) float64 {
 	return math.Inf(1)
 }
 
-// Results are the results of the suite so far.
+// Results returns the results of the suite so far.
 func (c *Coordinator) Results() *schema.SuiteResults {
 	r := &schema.SuiteResults{Schema: schema.SuiteResultsV0, Suite: c.File.Name, Attempts: []schema.SuiteAttempt{},
 		Cells: []schema.SuiteCell{}, Agents: []schema.SuiteAgent{}, Flaky: []string{},
-		Definitions: c.asks.Definitions}
+		Definitions: c.desc.Definitions}
 	for _, a := range c.attempts {
 		r.Attempts = append(r.Attempts, c.result(a))
 	}
@@ -1480,11 +1488,11 @@ func (c *Coordinator) Results() *schema.SuiteResults {
 	return r
 }
 
-// Counts counts the attempts by their verdicts.
+// Counts returns how many attempts have each verdict.
 func (c *Coordinator) Counts() (all schema.SuiteRates) {
 	for _, a := range c.attempts {
 		r := schema.SuiteAttempt{}
-		if v := a.verdict; v != nil && a.open == nil && !c.wants(a) {
+		if v := a.verdict; v != nil && a.open == nil && !c.needsTry(a) {
 			r.Verdict = &v.Verdict
 		}
 		for _, t := range a.tries {
@@ -1497,23 +1505,23 @@ func (c *Coordinator) Counts() (all schema.SuiteRates) {
 
 func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 	r := schema.SuiteAttempt{ID: a.String(), Task: a.Task, Agent: a.Agent, Attempt: a.Attempt.Attempt,
-		Identity: c.asks.Identities[a.Attempt], Tries: append([]schema.SuiteTry{}, a.tries...),
+		Identity: c.desc.Identities[a.Attempt], Tries: append([]schema.SuiteTry{}, a.tries...),
 		Suspicions: []schema.Finding{}, Unknown: []string{}}
 	if v := a.verdict; v != nil && v.Class != schema.SuiteInterrupted && v.Class != schema.SuiteNotBegun {
 		r.Verdict, r.Reason, r.Bundle = &v.Verdict, v.Reason, v.Bundle
 		r.Unknown = append(r.Unknown, v.Unknown...)
 	} else if last := c.stopped(a); last != nil && a.open == nil {
 		r.Verdict = new(schema.SuiteInfrastructure)
-		r.Reason = fmt.Sprintf("it was not tried: the machine failed %d times in a row (%s: %s)", alike, last.Class,
-			last.Reason)
+		r.Reason = fmt.Sprintf("it was not tried: the machine failed %d times in a row (%s: %s)", maxFailures,
+			last.Class, last.Reason)
 	}
-	for _, t := range a.tries { // what an agent did in an earlier try counts too
+	for _, t := range a.tries { // suspicions of all tries count
 		r.Suspicions = append(r.Suspicions, t.Suspicions...)
 	}
 	return r
 }
 
-// syncTree syncs a directory and those above it up to the root.
+// syncTree syncs the directory dir below root, and all directories between them and root itself.
 func syncTree(root, dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		d, err := os.Open(filepath.Join(root, dir))

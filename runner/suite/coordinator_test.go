@@ -122,8 +122,8 @@ func play(t *testing.T, dir, text string, lease time.Duration, set ...func(*Conf
 	s = &stage{T: t, dir: dir, published: make(chan *Work, 100), told: make(chan carrier.Message, 100),
 		asked: make(chan Question, 100), verdicts: make(chan *schema.SuiteTry, 100), ended: make(chan error, 1),
 		stored: map[string]string{}, labels: map[string]map[string]string{}}
-	config := Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Told: s.told,
-		Asked: s.asked, Examine: s.examineText,
+	config := Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Reports: s.told,
+		Questions: s.asked, Examine: s.examineText,
 		OnVerdict: func(_ Attempt, v *schema.SuiteTry) { s.verdicts <- v },
 		OnNote:    func(n string) { s.notes = append(s.notes, n) }}
 	for _, change := range set {
@@ -155,7 +155,7 @@ func (s *stage) over() {
 	s.ended <- nil
 }
 
-func (s *stage) tell(told Told) {
+func (s *stage) tell(told report) {
 	s.Helper()
 	data, err := json.Marshal(told)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *stage) tell(told Told) {
 	<-done
 }
 
-func (s *stage) begin(w *Work) { s.tell(Told{Token: w.Token, Began: &schema.SuiteHost{}}) }
+func (s *stage) begin(w *Work) { s.tell(report{Token: w.Token, Began: &schema.SuiteHost{}}) }
 
 func (s *stage) store(name, text string) {
 	s.mu.Lock()
@@ -178,13 +178,13 @@ func (s *stage) store(name, text string) {
 func (s *stage) end(w *Work, code string) {
 	text := runID(w.Token) + " " + code
 	s.store(runID(w.Token), text)
-	s.tell(Told{Token: w.Token, Ended: stored(runID(w.Token), text)})
+	s.tell(report{Token: w.Token, Ended: stored(runID(w.Token), text)})
 }
 
 // stored tells of a bundle in the store.
-func stored(name, text string) *Ended {
+func stored(name, text string) *tryEnd {
 	sum := sha256.Sum256([]byte(text))
-	return &Ended{Bundle: name, Stored: true, Size: int64(len(text)), Digest: "sha256:" + hex.EncodeToString(sum[:])}
+	return &tryEnd{Bundle: name, Stored: true, Size: int64(len(text)), Digest: "sha256:" + hex.EncodeToString(sum[:])}
 }
 
 // refused are the reasons of what was refused.
@@ -217,18 +217,18 @@ func (s *stage) age() *schema.SuiteTry {
 		case v := <-s.verdicts:
 			return v
 		case <-time.After(tickTime):
-			s.later.Add(int64(deafTime / 2)) // a busy machine adds its own
+			s.later.Add(int64(maxTickGap / 2)) // a busy machine adds its own
 		}
 	}
 }
 
 // ask asks as the worker w, whose tries have the tokens.
-func (s *stage) ask(life string, tokens ...string) *Welcome {
+func (s *stage) ask(instance string, tokens ...string) *Welcome {
 	s.Helper()
-	return s.asks(Hello{Life: life, Slots: 1, Trying: tokens})
+	return s.asks(hello{Instance: instance, Slots: 1, Trying: tokens})
 }
 
-func (s *stage) asks(h Hello) *Welcome {
+func (s *stage) asks(h hello) *Welcome {
 	s.Helper()
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -249,8 +249,8 @@ func TestAWorkspaceIsSentToWhomLacksIt(t *testing.T) {
 	s, stop := play(t, dir, strings.Replace(oneTask, `command: "true"`, `command: "true", workspace: ws`, 1), hang)
 	defer stop()
 	digest := (<-s.published).WorkspaceDigest
-	ask := func(digest string) string { return s.asks(Hello{Life: "1", Slots: 1, Lacks: digest}).Unsent }
-	if why := ask("sha256:0"); why != "no task of the suite has such a workspace" {
+	ask := func(digest string) string { return s.asks(hello{Instance: "1", Slots: 1, Lacks: digest}).Unsent }
+	if why := ask("sha256:0"); why != "no task of the suite has a workspace with this digest" {
 		t.Errorf("another workspace: %q", why)
 	}
 	for there := false; !there; time.Sleep(time.Millisecond) {
@@ -268,7 +268,7 @@ func TestAWorkspaceIsSentToWhomLacksIt(t *testing.T) {
 	for ; why == ""; time.Sleep(time.Millisecond) {
 		why = ask(digest)
 	}
-	if !strings.Contains(why, "is not what it was when the suite began") {
+	if !strings.Contains(why, "has changed since the suite began") {
 		t.Errorf("a workspace that changed: %q", why)
 	}
 }
@@ -340,13 +340,13 @@ func TestATryIsOneWorkersAlone(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second)
 	defer stop()
 	w := <-s.published
-	s.tell(Told{Token: w.Token, Life: "1", Began: &schema.SuiteHost{}})
-	s.tell(Told{Token: w.Token, Life: "2", Began: &schema.SuiteHost{}})
+	s.tell(report{Token: w.Token, Instance: "1", Began: &schema.SuiteHost{}})
+	s.tell(report{Token: w.Token, Instance: "2", Began: &schema.SuiteHost{}})
 	if why := s.refused(); !slices.Equal(why, []string{"the try is another worker's"}) {
 		t.Errorf("it refused %q", why)
 	}
 	for range 20 {
-		s.later.Add(int64(deafTime * 3 / 4))
+		s.later.Add(int64(maxTickGap * 3 / 4))
 		if over := s.ask("1", w.Token).Over; len(over) > 0 {
 			t.Fatal("the try is over")
 		}
@@ -356,11 +356,11 @@ func TestATryIsOneWorkersAlone(t *testing.T) {
 		t.Errorf("over are %q", over)
 	}
 	s.end(w, "0")
-	if why := s.refused(); len(why) != 2 { // it is told without a life
+	if why := s.refused(); len(why) != 2 { // it is told without an instance
 		t.Errorf("it refused %q", why)
 	}
 	text := runID(w.Token) + " 0"
-	s.tell(Told{Token: w.Token, Life: "1", Ended: stored(runID(w.Token), text)})
+	s.tell(report{Token: w.Token, Instance: "1", Ended: stored(runID(w.Token), text)})
 	s.over()
 }
 
@@ -369,8 +369,8 @@ func TestAWorkersWordsAreCleaned(t *testing.T) {
 	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", "retries: 0", 1), hang)
 	defer stop()
 	w := <-s.published
-	s.tell(Told{Token: w.Token, Began: &schema.SuiteHost{Kernel: "\x1b[2J" + strings.Repeat("k", 1000)}})
-	s.tell(Told{Token: w.Token, Ended: &Ended{Class: schema.SuiteInterrupted,
+	s.tell(report{Token: w.Token, Began: &schema.SuiteHost{Kernel: "\x1b[2J" + strings.Repeat("k", 1000)}})
+	s.tell(report{Token: w.Token, Ended: &tryEnd{Class: schema.SuiteInterrupted,
 		Reason: "\x1b[2J" + strings.Repeat("r", 1<<20)}})
 	v := <-s.verdicts
 	if v.Class != schema.SuiteAssayRun || strings.Contains(v.Reason, "\x1b") || len(v.Reason) > 2*tailBytes ||
@@ -390,7 +390,8 @@ func TestWorkIsGivenOutForTheWorkersThatThereAre(t *testing.T) {
 		t.Errorf("%d more are published for one slot of the process", n)
 	}
 	answer := make(chan *Welcome, 1)
-	s.asked <- Question{carrier.Question{From: "w", Data: []byte(`{"life":"l","slots":3,"suite":"` + s.c.ID() + `"}`)}, answer}
+	question := `{"instance":"l","slots":3,"suite":"` + s.c.ID() + `"}`
+	s.asked <- Question{carrier.Question{From: "w", Data: []byte(question)}, answer}
 	<-answer
 	for range 6 {
 		<-s.published
@@ -433,7 +434,7 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 	}
 	s.end(<-s.published, "0")
 	s.over()
-	want := "the worker w gets no work: it is of assay-suite v9, and the suite of "
+	want := "the worker w gets no work: its assay-suite is version v9, but the coordinator's is "
 	if !slices.Contains(s.notes, want) {
 		t.Errorf("it says %q", s.notes)
 	}
@@ -447,24 +448,24 @@ func TestForgedResultsAreRefused(t *testing.T) {
 	s.begin(w)
 	passed := runID(w.Token) + " 0"
 	s.store("other", passed)
-	s.tell(Told{Token: "0123456789abcdef0123456789abcdef", Ended: stored("other", passed)})
-	s.tell(Told{Token: strings.TrimPrefix(w.Spec.RunID, "try_"), Ended: stored("other", passed)})
+	s.tell(report{Token: "0123456789abcdef0123456789abcdef", Ended: stored("other", passed)})
+	s.tell(report{Token: strings.TrimPrefix(w.Spec.RunID, "try_"), Ended: stored("other", passed)})
 	s.from = "another"
-	s.tell(Told{Token: w.Token, Ended: stored(runID(w.Token), passed)})
+	s.tell(report{Token: w.Token, Ended: stored(runID(w.Token), passed)})
 	s.from = "w"
 	want := []string{"no such try is open", "no such try is open", "the try is another worker's"}
 	if why := s.refused(); !slices.Equal(why, want) {
 		t.Errorf("it refused %q", why)
 	}
 	for i, forged := range []struct{ name, text, told, want string }{
-		{"other", passed, passed, `the worker names the bundle "other"`},
-		{"", passed, passed + " ", "the bundle is not the one that the worker told of"},
+		{"other", passed, passed, `the worker named a wrong bundle: "other"`},
+		{"", passed, passed + " ", "the bundle is not the one that the worker reported"},
 		{"", "try_another 0", "try_another 0", "the bundle is of the run try_another, want try_"},
 		{"", "x", "x", "it does not verify"},
 	} {
 		name := cmp.Or(forged.name, runID(w.Token))
 		s.store(name, forged.text)
-		s.tell(Told{Token: w.Token, Ended: stored(name, forged.told)})
+		s.tell(report{Token: w.Token, Ended: stored(name, forged.told)})
 		v := <-s.verdicts
 		if v.Class != schema.SuiteAssayRun || !strings.Contains(v.Reason, forged.want) {
 			t.Errorf("%d: the verdict is %s %s: %s", i, v.Verdict, v.Class, v.Reason)
@@ -485,7 +486,7 @@ func TestAResultNamesNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := <-s.published
-	s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: secret}})
+	s.tell(report{Token: w.Token, Ended: &tryEnd{Bundle: secret}})
 	if v := <-s.verdicts; v.Class != schema.SuiteAssayRun {
 		t.Errorf("the verdict is %s %s", v.Verdict, v.Class)
 	}
@@ -531,7 +532,7 @@ func TestATryThatNeverBeganCostsNothing(t *testing.T) {
 	}
 }
 
-// Five faults alike in a row stop an agent at a task, and not the others. The next process tries again.
+// Five faults maxFailures in a row stop an agent at a task, and not the others. The next process tries again.
 func TestFaultsAlikeStopAnAgentAtATask(t *testing.T) {
 	dir := t.TempDir()
 	text := `name: stage
@@ -546,7 +547,7 @@ agents: [{name: bad, command: "true"}, {name: good, command: "true"}]
 		w := <-s.published
 		if w.Agent == "bad" {
 			bad++
-			s.tell(Told{Token: w.Token, Ended: &Ended{Class: schema.SuiteEngine, Reason: "no engine"}})
+			s.tell(report{Token: w.Token, Ended: &tryEnd{Class: schema.SuiteEngine, Reason: "no engine"}})
 		} else {
 			s.end(w, "0")
 		}
@@ -556,7 +557,7 @@ agents: [{name: bad, command: "true"}, {name: good, command: "true"}]
 	s.over()
 	r := s.c.Results()
 	stop()
-	if bad != alike || r.Agents[0].Infrastructure != 20 || r.Agents[1].Passed != 20 {
+	if bad != maxFailures || r.Agents[0].Infrastructure != 20 || r.Agents[1].Passed != 20 {
 		t.Errorf("%d tries were made; the agents are %+v", bad, r.Agents)
 	}
 	if why := r.Attempts[len(r.Attempts)-2].Reason; !strings.Contains(why, "5 times in a row (engine: no engine)") {
@@ -591,7 +592,7 @@ func TestALostTryLeavesNoBundle(t *testing.T) {
 	if err := os.WriteFile(bundle, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.tell(Told{Token: w.Token, Ended: &Ended{Bundle: bundle}})
+	s.tell(report{Token: w.Token, Ended: &tryEnd{Bundle: bundle}})
 	if _, err := os.Stat(bundle); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the bundle is left: %v", err)
 	}
@@ -602,13 +603,13 @@ func TestALostTryLeavesNoBundle(t *testing.T) {
 
 // A worker that dies with many attempts of an agent at a task is one fault.
 func TestWhatIsLostWithOneWorkerCountsOnce(t *testing.T) {
-	const attempts = alike + 3
+	const attempts = maxFailures + 3
 	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", fmt.Sprint("attempts: ", attempts), 1),
 		10*time.Second, func(c *Config) { c.Slots = attempts })
 	defer stop()
 	for range attempts {
 		w := <-s.published
-		s.tell(Told{Token: w.Token, Life: "1", Began: &schema.SuiteHost{}})
+		s.tell(report{Token: w.Token, Instance: "1", Began: &schema.SuiteHost{}})
 	}
 	lost := []*schema.SuiteTry{s.age()}
 	for range attempts - 1 {
@@ -623,8 +624,8 @@ func TestWhatIsLostWithOneWorkerCountsOnce(t *testing.T) {
 		w := <-s.published
 		text := runID(w.Token) + " 0"
 		s.store(runID(w.Token), text)
-		s.tell(Told{Token: w.Token, Life: "2", Began: &schema.SuiteHost{}})
-		s.tell(Told{Token: w.Token, Life: "2", Ended: stored(runID(w.Token), text)})
+		s.tell(report{Token: w.Token, Instance: "2", Began: &schema.SuiteHost{}})
+		s.tell(report{Token: w.Token, Instance: "2", Ended: stored(runID(w.Token), text)})
 	}
 	s.over()
 	if passed := s.c.Results().Agents[0].Passed; passed != attempts {
@@ -653,7 +654,7 @@ agents: [{name: a, command: "true"}]
 	}
 	s.end(w, "0")
 	s.over()
-	want := "task u has another command, timeout: u/a/1 run again"
+	want := "task u: command, timeout changed; will run again: u/a/1"
 	if !slices.Contains(s.notes, want) {
 		t.Errorf("it says %q, want %q", s.notes, want)
 	}

@@ -1,12 +1,14 @@
 //go:build linux
 
-// Package suite runs tasks × agents × attempts, and keeps a verdict for each that a verified bundle backs.
+// Package suite lets each agent try each task several times, and keeps a verdict for each attempt. A verified bundle
+// backs each verdict.
 //
-// A [File] says what to run. Each attempt of an agent at a task is made in one or more tries, since the machine may
-// fail: a try is one run of assay-run, in a copy of the task's workspace, with a number and a random token.
+// A [File] says what to run. An attempt of an agent at a task takes one or more tries, since the machine may fail. A
+// try is one run of assay-run in a copy of the task's workspace. It has a number, and a random token that only its
+// worker and the coordinator know.
 //
-// The directory of a suite is the only truth about it: its ledger (package ledger), and the bundles below attempts. A
-// [Coordinator] alone writes there. It opens tries, publishes them, fetches and verifies their bundles, and decides.
-// A [Worker] takes tries, runs them, and reports. What is between them (package carrier) only carries: when it is lost
-// whole, work is repeated, and no verdict changes.
+// The suite's directory is the only source of truth: its ledger (package ledger), and the bundles in its directory
+// attempts. Only the [Coordinator] writes there. It opens tries, publishes them, fetches and verifies their bundles,
+// and decides. A [Worker] takes tries, runs them, and reports how they ended. NATS is between the two (package
+// carrier). If it loses everything, some work is repeated, but no verdict changes.
 package suite

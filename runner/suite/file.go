@@ -33,65 +33,66 @@ import (
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
-// Bounds of a suite file.
+// Limits of a suite file.
 const (
-	maxFile     = 16 << 20
-	maxAttempts = 1000    // of one agent at one task
-	maxCells    = 100_000 // attempts of a suite
-	maxFaults   = 200     // that are told
+	maxFile             = 16 << 20 // bytes
+	maxAttempts         = 1000     // of one agent at one task
+	maxAttemptsOfSuite  = 100_000
+	maxReportedProblems = 200
 )
 
-// DefaultRetries is how often an attempt is tried again after a fault of the machine.
-const DefaultRetries = 2
+// defaultRetries is how often an attempt is tried again after an infrastructure failure, by default.
+const defaultRetries = 2
 
 // File is a suite file.
 type File struct {
 	Name string `json:"name"`
-	// Tasks and Agents are combined, each with each, but for Exclude.
+	// Each agent attempts each task, except for the combinations in Exclude.
 	Tasks  []Task  `json:"tasks"`
 	Agents []Agent `json:"agents"`
-	// Attempts is how often each agent tries each task; zero means once.
+	// Attempts is how often each agent attempts each task; zero means once.
 	Attempts int `json:"attempts"`
-	// Retries is how often an attempt is tried again after a fault of the machine; nil means DefaultRetries.
+	// Retries is how often an attempt is tried again after an infrastructure failure; nil means defaultRetries.
 	Retries *int      `json:"retries"`
 	Exclude []Exclude `json:"exclude"`
 
-	dir  string           // of the file: relative paths are relative to it
-	file string           // its absolute path
-	out  map[Exclude]bool // of Exclude, see leaveOut
+	dir  string           // directory of the file; relative paths in the file start there
+	file string           // absolute path of the file
+	out  map[Exclude]bool // the entries of Exclude, see setExcluded
 }
 
-// Exclude leaves out an agent at a task; an empty field stands for all.
+// Exclude leaves out an agent at a task. An empty field stands for all tasks or agents.
 type Exclude struct {
 	Task  string `json:"task"`
 	Agent string `json:"agent"`
 }
 
-// Task is something to do. Paths are relative to the suite file.
+// Task is a task of a suite file. Its paths are relative to the suite file.
 type Task struct {
 	Name string `json:"name"`
-	// Prompt is given to agents that take one, and Command to those that run it; one of both is set.
+	// Prompt is a text for the agent, and Command a command for it to run. Exactly one of them is set.
 	Prompt  string `json:"prompt"`
 	Command string `json:"command"`
-	// Workspace is a directory, or a tar file, of which each attempt gets a copy; empty means an empty directory.
+	// Workspace is a directory or a tar file. Each try gets a copy. Empty means an empty directory.
 	Workspace string `json:"workspace"`
-	// Contract is a contract file's path, or a contract itself.
+	// Contract is the path of a contract file, or the contract itself.
 	Contract jsontext.Value `json:"contract"`
-	// Policy is a policy file, and Rules a file of rules for a gate.
+	// Policy is the path of a policy file, and Rules that of a file of rules as for assay-run gate.
 	Policy  string            `json:"policy"`
 	Rules   string            `json:"rules"`
 	Require []string          `json:"require"`
 	Limits  runner.Limits     `json:"limits"`
 	Timeout time.Duration     `json:"timeout"`
 	Labels  map[string]string `json:"labels"`
-	// Containers makes the containers that an agent starts a part of its run. It excludes a policy with a sandbox.
+	// Containers makes containers that an agent starts part of its run. It cannot be combined with a policy that has a
+	// sandbox.
 	Containers bool `json:"containers"`
-	// Model is as in a run's spec, and goes before that of the agent.
+	// Model is as in a run's spec. Its fields override those of the agent.
 	Model runner.Model `json:"model"`
-	// Solution is a command that solves the task, for --oracle. It gets EnvSuiteDir.
+	// Solution is a shell command that solves the task, for check --oracle.
 	Solution string `json:"solution"`
 
-	// As in an evaluation file.
+	// The next fields are as in an evaluation file.
 	Hidden      []string                   `json:"hidden"`
 	Protected   []string                   `json:"protected"`
 	Reward      []string                   `json:"reward"`
@@ -104,19 +105,19 @@ func (t *Task) evaluation() schema.EvaluationDefinition {
 		Forbidden: t.Forbidden, StartCommit: t.StartCommit}
 }
 
-// Agent is a program that works on tasks.
+// Agent is an agent of a suite file.
 type Agent struct {
 	Name string `json:"name"`
-	// Command is run by sh -c in the workspace, with the variables of [Environ].
+	// Command is run by sh -c in the workspace, with the environment variables of EnvPrompt and the others there.
 	Command string `json:"command"`
-	// Env names the variables of the environment that the agent gets, besides PATH, HOME and the locale.
+	// Env names environment variables that the agent gets besides PATH, HOME and the locale.
 	Env []string `json:"env"`
-	// Shim says who reports the agent's tool calls, as --agent-shim; empty means none.
+	// Shim says who reports the agent's tool calls, as --agent-shim; empty means nobody.
 	Shim string `json:"shim"`
-	// Model is as in a run's spec: how the agent reaches models.
+	// Model says how the agent reaches models, as in a run's spec.
 	Model runner.Model `json:"model"`
 
-	solves bool // it runs the task's solution instead of Command
+	solves bool // run the task's solution instead of Command
 }
 
 // Names of the agents of a trial.
@@ -125,60 +126,61 @@ const (
 	Nop    = "nop"    // does nothing
 )
 
-// ErrFile is wrapped by every error about a suite file.
-var ErrFile = errors.New("bad suite file")
+// errFile is wrapped by every error about a suite file.
+var errFile = errors.New("bad suite file")
 
-// Load reads and checks the suite file at path, and what it names: nothing of a suite starts before. rules checks a
-// file of rules. The error lists all faults, each with its line.
+// Load reads and checks a suite file and the files that it names. rules checks a file of rules. The error lists all
+// problems with their lines.
 func Load(path string, rules func(path string) error) (*File, error) {
 	data, err := strict.ReadFile(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFile, err)
+		return nil, fmt.Errorf("%w: %w", errFile, err)
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFile, path, maxFile)
+		return nil, fmt.Errorf("%w: %s: larger than %d bytes", errFile, path, maxFile)
 	}
 	dir, err := RealPath(filepath.Dir(path))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFile, err)
+		return nil, fmt.Errorf("%w: %w", errFile, err)
 	}
 	f := &File{}
 	lines, err := strict.DecodeAll(data, f)
-	f.leaveOut()
+	f.setExcluded()
 	f.dir, f.file = dir, filepath.Join(dir, filepath.Base(path))
 	c := &checker{file: f, lines: lines, rules: rules}
 	if err != nil {
-		c.faults = append(c.faults, err)
+		c.problems = append(c.problems, err)
 	}
-	if len(c.faults) == 0 || f.Name != "" || len(f.Tasks) > 0 {
+	if len(c.problems) == 0 || f.Name != "" || len(f.Tasks) > 0 {
 		c.all()
 	}
-	if n := len(c.faults) - maxFaults; n > 0 {
-		c.faults = append(c.faults[:maxFaults], fmt.Errorf("and %d more faults", n))
+	if n := len(c.problems) - maxReportedProblems; n > 0 {
+		c.problems = append(c.problems[:maxReportedProblems], fmt.Errorf("and %d more problems", n))
 	}
-	if err := errors.Join(c.faults...); err != nil {
-		return nil, fmt.Errorf("%w: %s:\n%w", ErrFile, path, err)
+	if err := errors.Join(c.problems...); err != nil {
+		return nil, fmt.Errorf("%w: %s:\n%w", errFile, path, err)
 	}
 	return f, nil
 }
 
-// checker collects the faults of a suite file.
+// checker collects the problems of a suite file.
 type checker struct {
-	file   *File
-	lines  strict.Lines
-	rules  func(path string) error
-	faults []error
+	file     *File
+	lines    strict.Lines
+	rules    func(path string) error
+	problems []error
 }
 
-func (c *checker) fault(format string, args ...any) func(path ...string) {
+// problem adds a problem. Call its result with the path of the key, such as "tasks", "2", "name".
+func (c *checker) problem(format string, args ...any) func(path ...string) {
 	return func(path ...string) {
-		c.faults = append(c.faults,
-			&strict.Error{Line: c.lines.Of(path...), Key: keys(path), Problem: fmt.Sprintf(format, args...)})
+		c.problems = append(c.problems,
+			&strict.Error{Line: c.lines.Of(path...), Key: keyPath(path), Problem: fmt.Sprintf(format, args...)})
 	}
 }
 
-// keys is a path as messages have it: tasks[2].name.
-func keys(path []string) string {
+// keyPath formats a path for messages, such as tasks[2].name.
+func keyPath(path []string) string {
 	var b strings.Builder
 	for _, p := range path {
 		switch _, err := strconv.Atoi(p); {
@@ -199,16 +201,16 @@ func (c *checker) all() {
 	f := c.file
 	c.name(f.Name, "name")
 	if len(f.Tasks) == 0 {
-		c.fault("there are no tasks")("tasks")
+		c.problem("the suite has no tasks")("tasks")
 	}
 	if len(f.Agents) == 0 {
-		c.fault("there are no agents")("agents")
+		c.problem("the suite has no agents")("agents")
 	}
 	if f.Attempts < 0 || f.Attempts > maxAttempts {
-		c.fault("%d is not 1 to %d", f.Attempts, maxAttempts)("attempts")
+		c.problem("%d is not 1 to %d", f.Attempts, maxAttempts)("attempts")
 	}
 	if f.Retries != nil && (*f.Retries < 0 || *f.Retries > 100) {
-		c.fault("%d is not 0 to 100", *f.Retries)("retries")
+		c.problem("%d is not 0 to 100", *f.Retries)("retries")
 	}
 	tasks, agents := map[string]bool{}, map[string]bool{}
 	for i := range f.Tasks {
@@ -224,29 +226,29 @@ func (c *checker) all() {
 	for i, e := range f.Exclude {
 		at := strconv.Itoa(i)
 		if e.Task != "" && !tasks[e.Task] {
-			c.fault("there is no task %q", e.Task)("exclude", at, "task")
+			c.problem("there is no task %q", e.Task)("exclude", at, "task")
 		}
 		if e.Agent != "" && !agents[e.Agent] {
-			c.fault("there is no agent %q", e.Agent)("exclude", at, "agent")
+			c.problem("there is no agent %q", e.Agent)("exclude", at, "agent")
 		}
 		if e == (Exclude{}) {
-			c.fault("it names neither a task nor an agent")("exclude", at)
+			c.problem("name a task, an agent, or both")("exclude", at)
 		}
 	}
 	switch n := f.count(); {
-	case n > maxCells:
-		c.fault("these are %d attempts, at most %d are allowed", n, maxCells)("attempts")
+	case n > maxAttemptsOfSuite:
+		c.problem("the suite has %d attempts, at most %d are allowed", n, maxAttemptsOfSuite)("attempts")
 	case n == 0 && len(f.Tasks) > 0 && len(f.Agents) > 0:
-		c.fault("nothing is left to attempt")("exclude")
+		c.problem("it excludes every attempt")("exclude")
 	default:
 		c.models()
 	}
 }
 
-// count is how many attempts there are, or how many there would be without Exclude if these are far too many.
+// count is the number of attempts. If there would be far too many without Exclude, it is that number.
 func (f *File) count() int {
 	n := len(f.Tasks) * len(f.Agents)
-	if n <= maxCells {
+	if n <= maxAttemptsOfSuite {
 		n = 0
 		for i := range f.Tasks {
 			for j := range f.Agents {
@@ -264,16 +266,16 @@ func (c *checker) name(name string, path ...string) bool {
 		return true
 	}
 	if name == "" {
-		c.fault("it is missing")(path...)
+		c.problem("it is missing")(path...)
 	} else {
-		c.fault("%.90q is not a name: letters, digits, _, - and ., at most 80", name)(path...)
+		c.problem("%.90q is not a name: letters, digits, _, - and ., at most 80", name)(path...)
 	}
 	return false
 }
 
 func (c *checker) unique(seen map[string]bool, name string, path ...string) {
 	if c.name(name, path...) && seen[name] {
-		c.fault("the name %q is taken", name)(path...)
+		c.problem("the name %q is used twice", name)(path...)
 	}
 	seen[name] = true
 }
@@ -281,75 +283,75 @@ func (c *checker) unique(seen map[string]bool, name string, path ...string) {
 func (c *checker) task(t *Task, at string) {
 	in := func(key string) []string { return []string{"tasks", at, key} }
 	if (t.Prompt == "") == (t.Command == "") {
-		c.fault("write a prompt or a command, one of both")("tasks", at)
+		c.problem("set either prompt or command")("tasks", at)
 	}
 	for key, text := range map[string]string{"prompt": t.Prompt, "command": t.Command, "solution": t.Solution} {
 		if strings.ContainsRune(text, 0) {
-			c.fault("it has a NUL byte")(in(key)...)
+			c.problem("it contains a NUL byte")(in(key)...)
 		}
 	}
 	if err := c.file.checkWorkspace(t); err != nil {
-		c.fault("%v", err)(in("workspace")...)
+		c.problem("%v", err)(in("workspace")...)
 	}
 	if err := c.file.checkContract(t); err != nil {
-		c.fault("%v", err)(in("contract")...)
+		c.problem("%v", err)(in("contract")...)
 	}
 	if t.Policy != "" {
 		switch p, err := policy.Load(c.file.path(t.Policy)); {
 		case err != nil:
-			c.fault("%v", err)(in("policy")...)
+			c.problem("%v", err)(in("policy")...)
 		case t.Containers && p.Sandbox.Mode != "" && p.Sandbox.Mode != sandbox.Observe:
-			c.fault("%v", runner.ErrContainers)(in("containers")...)
+			c.problem("%v", runner.ErrContainers)(in("containers")...)
 		}
 	}
 	if t.Rules != "" {
 		if err := c.rules(c.file.path(t.Rules)); err != nil {
-			c.fault("%v", err)(in("rules")...)
+			c.problem("%v", err)(in("rules")...)
 		}
 	}
-	if _, err := EvaluationFile(t.evaluation()); err != nil {
-		c.fault("%v", err)("tasks", at)
+	if _, err := evaluationFile(t.evaluation()); err != nil {
+		c.problem("%v", err)("tasks", at)
 	}
 	if t.Timeout < 0 {
-		c.fault("%v is negative", t.Timeout)(in("timeout")...)
+		c.problem("%v is negative", t.Timeout)(in("timeout")...)
 	}
 	for _, name := range []string{LabelSuite, LabelTask, LabelAgent, LabelAttempt, LabelTry} {
 		if _, taken := t.Labels[name]; taken {
-			c.fault("the label %q is the suite's own", name)(in("labels")...)
+			c.problem("the label %q is reserved", name)(in("labels")...)
 		}
 	}
 	spec := c.file.spec(t, &Agent{Command: "true"})
 	spec.Labels, spec.Model = t.Labels, runner.Model{} // see models
 	spec.Require = slices.DeleteFunc(slices.Clone(t.Require), isModelPath)
 	if err := spec.Validate(); err != nil {
-		c.fault("%v", err)("tasks", at)
+		c.problem("%v", err)("tasks", at)
 	}
 }
 
 func (c *checker) agent(a *Agent, at string) {
 	if a.Command == "" {
-		c.fault("it is missing")("agents", at, "command")
+		c.problem("it is missing")("agents", at, "command")
 	}
 	if a.Shim != "" && !slices.Contains(runner.Shims, a.Shim) {
-		c.fault("%.80q is not known; the shims are %s", a.Shim, strings.Join(runner.Shims, ", "))("agents", at, "shim")
+		c.problem("%.80q is unknown; the shims are %s", a.Shim, strings.Join(runner.Shims, ", "))("agents", at, "shim")
 	}
 	for _, name := range a.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			c.fault("%.80q is not the name of a variable", name)("agents", at, "env")
+			c.problem("%.80q is not the name of a variable", name)("agents", at, "env")
 		}
 	}
 	if word, _, _ := strings.Cut(strings.TrimSpace(a.Command), " "); programName.MatchString(word) {
 		if _, err := exec.LookPath(word); err != nil && !builtins[word] {
-			c.fault("%v", err)("agents", at, "command")
+			c.problem("%v", err)("agents", at, "command")
 		}
 	}
 }
 
 func isModelPath(requirement string) bool { return requirement == runner.RequireModelPath }
 
-// models checks how each agent reaches models at each task.
+// models checks how each agent reaches models at each task. It reports each error once.
 func (c *checker) models() {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for i := range c.file.Agents {
 		a := &c.file.Agents[i]
 		for j := range c.file.Tasks {
@@ -361,9 +363,9 @@ func (c *checker) models() {
 			if !reflect.ValueOf(t.Model).IsZero() {
 				key = []string{"tasks", strconv.Itoa(j), "model"}
 			}
-			if err := c.file.checkModel(t, a); err != nil && !told[err.Error()] {
-				told[err.Error()] = true
-				c.fault("%v", err)(key...)
+			if err := c.file.checkModel(t, a); err != nil && !reported[err.Error()] {
+				reported[err.Error()] = true
+				c.problem("%v", err)(key...)
 			}
 		}
 	}
@@ -391,14 +393,13 @@ func (f *File) checkModel(t *Task, a *Agent) error {
 				return slices.Contains(a.Env, v)
 			})
 		}) {
-		return fmt.Errorf("the model gateway has no key for %s: name a file in keys, or a variable in the agent's env",
-			a.Name)
+		return fmt.Errorf("the model gateway has no key for %s: name a key file in keys, or the variable with the key "+
+			"in the agent's env", a.Name)
 	}
 	return bare.CheckModel()
 }
 
-// model is how an agent reaches models at a task, with absolute paths. What the task says goes before what the agent
-// says.
+// model says how an agent reaches models at a task, with absolute paths. The task's fields override the agent's.
 func (f *File) model(t *Task, a *Agent) runner.Model {
 	m, own := a.Model, t.Model
 	m.Gateway = m.Gateway || own.Gateway
@@ -434,15 +435,15 @@ func (f *File) model(t *Task, a *Agent) runner.Model {
 	return m
 }
 
-// programName is a first word that sh looks up as it stands.
+// programName matches a word that sh takes literally.
 var programName = regexp.MustCompile(`^[A-Za-z0-9_./+-]+$`)
 
-// builtins are words of sh that no file need have the name of.
+// builtins are first words of a shell command that sh understands without a program of that name.
 var builtins = map[string]bool{".": true, "cd": true, "command": true, "eval": true, "exec": true, "exit": true,
 	"export": true, "for": true, "if": true, "set": true, "trap": true, "umask": true, "ulimit": true, "unset": true,
 	"until": true, "while": true, "case": true, "read": true, ":": true, "wait": true}
 
-// path is the absolute path of a file that the suite names.
+// path is the absolute path of a file that the suite file names.
 func (f *File) path(name string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Clean(name)
@@ -469,13 +470,14 @@ func (f *File) checkWorkspace(t *Task) error {
 	}
 	defer tarFile.Close()
 	if _, err := tar.NewReader(tarFile).Next(); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s is neither a directory nor a tar file (%w); unpack what is compressed", t.Workspace, err)
+		return fmt.Errorf("%s is neither a directory nor an uncompressed tar file: %w", t.Workspace, err)
 	}
 	return nil
 }
 
-// ContractFile is the path of a task's contract file, or its text where the suite file has it; both are empty without.
-func (f *File) ContractFile(t *Task) (path string, text []byte) {
+// contractFile is the path of a task's contract file, or the text of a contract in the suite file. Both are empty if
+// the task has no contract.
+func (f *File) contractFile(t *Task) (path string, text []byte) {
 	switch {
 	case len(t.Contract) == 0 || t.Contract.Kind() == 'n':
 		return "", nil
@@ -488,7 +490,7 @@ func (f *File) ContractFile(t *Task) (path string, text []byte) {
 }
 
 func (f *File) checkContract(t *Task) error {
-	path, text := f.ContractFile(t)
+	path, text := f.contractFile(t)
 	switch {
 	case path != "":
 		_, _, err := contract.LoadValid(path)
@@ -506,8 +508,8 @@ func (f *File) checkContract(t *Task) error {
 	return nil
 }
 
-// Trial is a suite that tries the tasks themselves: once with the solution of each that has one, once with nothing
-// done, or both. Models are not reached.
+// Trial is a suite that tests the tasks themselves. With oracle it has an agent that runs each task's solution, with
+// nop an agent that does nothing. It reaches no models.
 func (f *File) Trial(oracle, nop bool) *File {
 	t := &File{Name: f.Name, Attempts: 1, Retries: f.Retries, Tasks: slices.Clone(f.Tasks), dir: f.dir,
 		file: f.file}
@@ -519,7 +521,7 @@ func (f *File) Trial(oracle, nop bool) *File {
 			t.Exclude = append(t.Exclude, Exclude{task.Name, Oracle})
 		}
 	}
-	t.leaveOut()
+	t.setExcluded()
 	if oracle {
 		t.Agents = append(t.Agents, Agent{Name: Oracle, solves: true})
 	}
@@ -529,7 +531,8 @@ func (f *File) Trial(oracle, nop bool) *File {
 	return t
 }
 
-// Attempted lists the attempts of a suite: those with the number 1 of all agents at all tasks, then those with 2, ...
+// Attempted lists the attempts of the suite: the first ones of all agents at all tasks, then the second ones, and so
+// on.
 func (f *File) Attempted() []Attempt {
 	var all []Attempt
 	for n := range max(1, f.Attempts) {
@@ -548,20 +551,20 @@ func (f *File) excluded(task, agent string) bool {
 	return f.out[Exclude{task, agent}] || f.out[Exclude{Task: task}] || f.out[Exclude{Agent: agent}]
 }
 
-// leaveOut makes Exclude known to excluded.
-func (f *File) leaveOut() {
+// setExcluded prepares excluded from Exclude.
+func (f *File) setExcluded() {
 	f.out = map[Exclude]bool{}
 	for _, e := range f.Exclude {
 		f.out[e] = true
 	}
 }
 
-// MostTries is how many tries an attempt has.
-func (f *File) MostTries() int {
+// maxTries is how many tries an attempt may take.
+func (f *File) maxTries() int {
 	if f.Retries != nil {
 		return 1 + *f.Retries
 	}
-	return 1 + DefaultRetries
+	return 1 + defaultRetries
 }
 
 func (f *File) task(name string) *Task {
@@ -582,9 +585,9 @@ func (f *File) agent(name string) *Agent {
 	return nil
 }
 
-// Describe reads all that the suite names.
+// Describe computes the digests of the suite. It reads all files that the suite file names.
 func (f *File) Describe() (*Description, error) {
-	d := &Description{Identities: Identities{}, Workspaces: map[string]string{},
+	d := &Description{Identities: map[Attempt]string{}, Workspaces: map[string]string{},
 		Definitions: map[string]map[string]string{}}
 	tasks, agents := map[string]string{}, map[string]string{}
 	for i := range f.Tasks {
@@ -621,7 +624,7 @@ func (f *File) digested(t *Task) (*digested, error) {
 	if c.Model, err = f.digestedModel(t.Model); err != nil {
 		return nil, err
 	}
-	if path, _ := f.ContractFile(t); path != "" {
+	if path, _ := f.contractFile(t); path != "" {
 		digest, err := f.digestPath(path)
 		if err != nil {
 			return nil, err
@@ -631,8 +634,8 @@ func (f *File) digested(t *Task) (*digested, error) {
 	return &digested{c, t.Timeout.String()}, nil
 }
 
-// digestedModel has digests in the places of files. Of keys, only the routes that have one are in it: a key that is
-// changed does not change what is asked, and nothing may follow from a digest of one.
+// digestedModel is m with digests in the place of files. Of keys it only tells which routes have one: another key does
+// not change what the suite asks for, and even a digest of a key may help to guess it.
 func (f *File) digestedModel(m runner.Model) (runner.Model, error) {
 	for _, name := range []*string{&m.Prices, &m.Replay} {
 		var err error
@@ -655,10 +658,10 @@ func (f *File) digestPath(name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	return DigestTree(f.path(name))
+	return digestTree(f.path(name))
 }
 
-// Work makes the work of a try.
+// Work is the work for a try.
 func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, error) {
 	t, agent := f.task(a.Task), f.agent(a.Agent)
 	w := &Work{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
@@ -670,27 +673,27 @@ func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, e
 	w.Spec.RunID, w.Spec.Labels = runID(token), f.labels(t, a, try)
 	w.Spec.Env[EnvAttempt] = strconv.Itoa(a.Attempt)
 	var err error
-	if path, text := f.ContractFile(t); path != "" {
-		if w.Contract, err = readCopy(path); err != nil {
+	if path, text := f.contractFile(t); path != "" {
+		if w.Contract, err = copyFile(path); err != nil {
 			return nil, err
 		}
 	} else if text != nil {
-		w.Contract = Copy{"contract.json", text}
+		w.Contract = fileCopy{"contract.json", text}
 	}
 	if t.Policy != "" {
-		if w.Policy, err = readCopy(f.path(t.Policy)); err != nil {
+		if w.Policy, err = copyFile(f.path(t.Policy)); err != nil {
 			return nil, err
 		}
 	}
 	if prices := w.Spec.Model.Prices; prices != "" {
-		if w.Prices, err = readCopy(prices); err != nil {
+		if w.Prices, err = copyFile(prices); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
 }
 
-// spec is the run of an agent at a task, without what differs between attempts.
+// spec is the spec of an agent's run at a task, without the fields that differ between attempts.
 func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 	command := agent.Command
 	if agent.solves {
@@ -726,8 +729,8 @@ func (f *File) labels(t *Task, a Attempt, try int) map[string]string {
 	return labels
 }
 
-// evaluation is the task's evaluation file with what the suite knows besides: its own files are hidden, and they and
-// the workspace that others get copies of are protected.
+// evaluation is the task's evaluation definition. It also hides and protects the suite's own files, and protects the
+// original of the workspace.
 func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
 	e := t.evaluation()
 	e.Hidden, e.Protected = slices.Clone(e.Hidden), slices.Clone(e.Protected)
@@ -745,9 +748,9 @@ func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
 	return e
 }
 
-// private are the files of the suite that would tell an agent how it is judged.
+// private are the files that show an agent how it is judged: the suite file, the contract and the rules.
 func (f *File) private(t *Task) (paths []string) {
-	contract, _ := f.ContractFile(t)
+	contract, _ := f.contractFile(t)
 	rules := ""
 	if t.Rules != "" {
 		rules = f.path(t.Rules)
@@ -760,8 +763,8 @@ func (f *File) private(t *Task) (paths []string) {
 	return paths
 }
 
-// EvaluationFile is the text of an evaluation file. It is JSON, which YAML includes.
-func EvaluationFile(d schema.EvaluationDefinition) ([]byte, error) {
+// evaluationFile is the text of an evaluation file. It is JSON, which is also YAML.
+func evaluationFile(d schema.EvaluationDefinition) ([]byte, error) {
 	text, err := json.Marshal(d, json.Deterministic(true))
 	if err == nil {
 		_, err = evalfile.Parse(text)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelRelease is what uname -r says.
+// kernelRelease is "Linux" and the kernel's release, as of uname -sr; empty if it is unknown.
 func kernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -21,7 +21,7 @@ func kernelRelease() string {
 	return "Linux " + unix.ByteSliceToString(u.Release[:])
 }
 
-// freeBytes is what the file system of dir has free for us; everything, if that is not known.
+// freeBytes is how many bytes the file system of dir has free for this user; a huge number if that is unknown.
 func freeBytes(dir string) uint64 {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {
@@ -30,7 +30,7 @@ func freeBytes(dir string) uint64 {
 	return s.Bavail * uint64(s.Bsize)
 }
 
-// killRecorder kills the assay-run of our user that runs the spec in the file. Its guard ends what it ran.
+// killRecorder kills every assay-run that runs the given spec file. The guard of assay-run then ends the agent.
 func killRecorder(spec string) error {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -50,7 +50,7 @@ func killRecorder(spec string) error {
 		if err != nil {
 			continue // it has ended
 		}
-		if runs(dir) { // still: the number was not given to another one before the descriptor was opened
+		if runs(dir) { // it still is that process: its number was not reused before PidfdOpen
 			if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 				all = errors.Join(all, err)
 			}

@@ -16,13 +16,13 @@ import (
 
 // Names of the files in a directory of inputs.
 const (
-	inputsWork       = "work.json" // a Work without what differs between attempts
-	inputsSpec       = "spec.json" // a run's spec, whose files are beside it
+	inputsWork       = "work.json" // a Work without the fields that differ between attempts
+	inputsSpec       = "spec.json" // the run's spec; the files that it names are beside it
 	inputsPrompt     = "prompt"
 	inputsEvaluation = "evaluation.yaml"
 )
 
-// writeInputs makes the directory, whole or not at all.
+// writeInputs writes a directory with what w gives to an agent, completely or not at all.
 func writeInputs(dir string, w *Work) error {
 	part := dir + ".part"
 	if err := errors.Join(workspace.Remove(part), os.MkdirAll(part, 0o700)); err != nil {
@@ -32,7 +32,7 @@ func writeInputs(dir string, w *Work) error {
 	s := *w.Spec
 	var errs []error
 	for _, c := range []struct {
-		Copy
+		fileCopy
 		kind string
 		to   *string
 	}{{w.Contract, "contract", &s.Contract}, {w.Policy, "policy", &s.Policy},
@@ -42,11 +42,11 @@ func writeInputs(dir string, w *Work) error {
 			errs = append(errs, put(*c.to, c.Data))
 		}
 	}
-	evaluation, err := EvaluationFile(w.Evaluation)
+	evaluation, err := evaluationFile(w.Evaluation)
 	errs = append(errs, err, put(inputsEvaluation, evaluation), put(inputsPrompt, []byte(w.Prompt)))
 	s.Evaluation = inputsEvaluation
 	spec, err := s.MarshalJSON()
-	spec = bytes.Replace(spec, []byte(`"run_id":"",`), nil, 1) // each run has its own
+	spec = bytes.Replace(spec, []byte(`"run_id":"",`), nil, 1) // assay-run chooses one each time
 	errs = append(errs, err, put(inputsSpec, spec))
 	work, err := json.Marshal(w, json.Deterministic(true))
 	errs = append(errs, err, put(inputsWork, work))
@@ -56,7 +56,7 @@ func writeInputs(dir string, w *Work) error {
 	return os.Rename(part, dir)
 }
 
-// quoted is a word of sh.
+// quoted is s as one word of sh.
 func quoted(s string) string {
 	if programName.MatchString(s) {
 		return s

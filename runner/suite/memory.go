@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory bounds what the limits of the runs of this process add up to.
+// memory reserves the machine's memory for runs, by their limits.
 type memory struct {
 	once  sync.Once
-	total int64
+	total int64 // in bytes
 	free  *semaphore.Weighted
 }
 
-// take waits until so many bytes of the machine's memory are promised to nobody, in turn, and returns what gives them
-// back. More than there is is all there is: such a run is alone.
-func (m *memory) take(ctx context.Context, bytes int64) (give func(), err error) {
+// reserve waits, in order of the calls, until the other runs leave bytes of the machine's memory free, and reserves
+// them until release is called. A run that asks for more than the machine has reserves all of it, and so runs alone.
+func (m *memory) reserve(ctx context.Context, bytes int64) (release func(), err error) {
 	m.once.Do(func() {
 		m.total = machineMemory()
 		m.free = semaphore.NewWeighted(m.total)
@@ -35,7 +35,7 @@ func (m *memory) take(ctx context.Context, bytes int64) (give func(), err error)
 	return func() { m.free.Release(bytes) }, nil
 }
 
-// machineMemory is the memory that this machine or container has, in bytes.
+// machineMemory is the memory of this machine, or of this container if that has less, in bytes.
 func machineMemory() int64 {
 	total := int64(math.MaxInt64)
 	var info unix.Sysinfo_t

@@ -8,34 +8,39 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// judging are the keys of a task that say how its evidence is judged, and not what an agent gets. If nothing but these
-// were edited, what agents did is judged again, and no agent runs.
-var judging = []string{"contract", "hidden", "protected", "reward", "forbidden", "start_commit", "rules", "solution"}
+// judgingKeys are the keys of a task that say how its evidence is judged, and change nothing for an agent. If only
+// these were edited, the existing bundles are judged again, and no agent runs.
+var judgingKeys = []string{"contract", "hidden", "protected", "reward", "forbidden", "start_commit", "rules",
+	"solution"}
 
-// Judging is a contract that judges what a run left in its workspace.
-type Judging struct {
-	Bundle, Workspace, Contract string
-	// Output is the new bundle, with the verdict.
+// ContractCheck asks to judge what a run left in its workspace by a contract. The fields are paths.
+type ContractCheck struct {
+	Bundle string
+	// Workspace is the workspace as it was before the run.
+	Workspace string
+	Contract  string
+	// Output is the new bundle to write, with the verdict.
 	Output string
 }
 
 // earlier is the verdict on an attempt before the suite was edited.
 type earlier struct {
 	try  schema.SuiteTry
-	keys []string // of the task, that were edited since
-	// suspicions are those of tries before it that count as long as the attempt does.
+	keys []string // keys of the task that were edited since
+	// suspicions are those of earlier tries that the new verdict keeps.
 	suspicions []schema.Finding
 }
 
-// judged is what came of judging an attempt again.
+// judged is the result of judging an attempt again.
 type judged struct {
 	of      *attempt
 	verdict *schema.SuiteTry
 	err     error
 }
 
-// asNow is what a task says now of what an agent must not do, with what a worker added for its directories.
-func asNow(was, now schema.EvaluationDefinition) schema.EvaluationDefinition {
+// updated is the evaluation now, as the task defines it today, with the workspace and the patterns that the worker
+// added for its directories to the evaluation was.
+func updated(was, now schema.EvaluationDefinition) schema.EvaluationDefinition {
 	now.Workspace, now.Others, now.Agent = was.Workspace, was.Others, was.Agent
 	for _, w := range was.Workspace {
 		for _, lists := range []struct {

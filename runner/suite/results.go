@@ -9,10 +9,10 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// cellFigures are the figures of an agent at a task, which has the attempts.
+// cellFigures computes the figures of an agent at a task from its attempts there.
 func cellFigures(task, agent string, attempts []*schema.SuiteAttempt) schema.SuiteCell {
 	c := schema.SuiteCell{Task: task, Agent: agent, PassAt: []float64{}, PassHat: []float64{}}
-	clean := 0 // passed without suspicions
+	clean := 0 // attempts that passed without suspicions
 	var sums sums
 	for _, a := range attempts {
 		c.Add(a)
@@ -43,7 +43,7 @@ func cellFigures(task, agent string, attempts []*schema.SuiteAttempt) schema.Sui
 	return c
 }
 
-// agentFigures are means over the tasks of an agent that have a rate.
+// agentFigures computes the figures of an agent from its cells in r: sums of counts, and means of the rates that exist.
 func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 	f := schema.SuiteAgent{Agent: agent}
 	var rates, with, without []float64
@@ -86,26 +86,26 @@ func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 	return f
 }
 
-// sums are sums that are nil when a part is not known, or there is none.
+// sums adds up seconds, tokens and costs. A sum is nil if a summand is unknown, or if there is none.
 type sums struct {
-	parts   int
+	n       int // summands so far
 	seconds *float64
 	tokens  *int64
 	cost    *float64
 }
 
 func (s *sums) add(seconds *float64, tokens *int64, cost *float64) {
-	s.seconds, s.tokens = plus(s.parts, s.seconds, seconds), plus(s.parts, s.tokens, tokens)
-	s.cost = plus(s.parts, s.cost, cost)
-	s.parts++
+	s.seconds, s.tokens = plus(s.n, s.seconds, seconds), plus(s.n, s.tokens, tokens)
+	s.cost = plus(s.n, s.cost, cost)
+	s.n++
 }
 
-// plus is the sum of so many parts and one more.
-func plus[N int64 | float64](parts int, sum, more *N) *N {
+// plus adds one more summand to the sum of n.
+func plus[N int64 | float64](n int, sum, more *N) *N {
 	switch {
 	case more == nil:
 		return nil
-	case parts == 0:
+	case n == 0:
 		return new(*more)
 	case sum == nil:
 		return nil
@@ -121,19 +121,19 @@ const (
 	ExitInterrupted = 130
 )
 
-// ExitCode is what a command line exits with: 0 if all attempts passed.
+// ExitCode is the exit code for the results: 0 if all attempts passed.
 func ExitCode(r *schema.SuiteResults) int {
-	verdict := func(of string) bool {
+	has := func(verdict string) bool {
 		return slices.ContainsFunc(r.Attempts, func(a schema.SuiteAttempt) bool {
-			return a.Verdict != nil && *a.Verdict == of
+			return a.Verdict != nil && *a.Verdict == verdict
 		})
 	}
 	switch {
 	case slices.ContainsFunc(r.Attempts, func(a schema.SuiteAttempt) bool { return a.Verdict == nil }):
 		return ExitInterrupted
-	case verdict(schema.SuiteFailed):
+	case has(schema.SuiteFailed):
 		return ExitFailed
-	case verdict(schema.SuiteInconclusive), verdict(schema.SuiteInfrastructure):
+	case has(schema.SuiteInconclusive), has(schema.SuiteInfrastructure):
 		return ExitUndecided
 	}
 	return 0

@@ -12,7 +12,7 @@ import (
 
 // TestAgentsTakeTurnsAndTheLongestGoesFirst chooses one attempt after the other, of which none ends.
 func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
-	c := &Coordinator{tokens: map[string]*try{}, turns: map[string]int{},
+	c := &Coordinator{open: map[string]*try{}, turns: map[string]int{},
 		longest: map[cell]float64{{"short", "a"}: 1, {"long", "a"}: 9, {"short", "b"}: 1, {"long", "b"}: 9}}
 	var ready []*attempt
 	for _, agent := range []string{"a", "b"} {
@@ -33,7 +33,7 @@ func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 	}
 	// An agent with open tries waits for the other.
 	open := &attempt{Attempt: Attempt{Task: "x", Agent: "a"}}
-	c.tokens["1"], c.tokens["2"] = &try{of: open}, &try{of: open}
+	c.open["1"], c.open["2"] = &try{of: open}, &try{of: open}
 	got = nil
 	for _, a := range c.choose(ready, 3) {
 		got = append(got, a.Agent)
@@ -47,22 +47,22 @@ func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 func TestMemoryBoundsWhatRuns(t *testing.T) {
 	var m memory
 	ctx := context.Background()
-	give, err := m.take(ctx, machineMemory()*2)
+	give, err := m.reserve(ctx, machineMemory()*2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if none, err := m.take(ctx, 0); err != nil {
+	if none, err := m.reserve(ctx, 0); err != nil {
 		t.Fatal(err)
 	} else {
 		none()
 	}
 	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer stop()
-	if _, err := m.take(short, 1); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := m.reserve(short, 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("beside all memory there was more: %v", err)
 	}
 	give()
-	give, err = m.take(ctx, 1)
+	give, err = m.reserve(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

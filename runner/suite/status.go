@@ -21,12 +21,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Status is how far a suite is, by its ledger.
+// Status is how far a suite has come, by its ledger.
 type Status struct {
 	Suite string `json:"suite"`
-	// Running says who runs the suite; empty if nobody does.
+	// Running names the process that runs the suite; empty if there is none.
 	Running string `json:"running"`
-	// Attempts is how many there are; the others count those with each verdict.
+	// Attempts counts all attempts, and the next fields those with each verdict.
 	Attempts       int `json:"attempts"`
 	Passed         int `json:"passed"`
 	Failed         int `json:"failed"`
@@ -34,32 +34,32 @@ type Status struct {
 	Infrastructure int `json:"infrastructure"`
 	Pending        int `json:"pending"`
 	Suspicious     int `json:"suspicious"`
-	// Open are the tries that are not decided.
+	// Open are the tries without a verdict.
 	Open []OpenTry `json:"open"`
 }
 
-// OpenTry is a try that is not decided.
+// OpenTry is a try without a verdict.
 type OpenTry struct {
 	ID     string `json:"id"` // task/agent/attempt
 	Try    int    `json:"try"`
 	Opened string `json:"opened"` // wall clock, RFC 3339 in UTC
-	Worker string `json:"worker"` // empty: none has begun it
+	Worker string `json:"worker"` // empty until a worker begins it
 }
 
-// History is what the ledger has of one attempt.
+// History is what the ledger says about one attempt.
 type History struct {
 	Attempt
-	// Tries are those that are decided, of earlier editions of the suite too, and Inputs is the directory with what
-	// the last one was given, below the suite's; empty if it is not kept.
-	Tries  []schema.SuiteTry
+	// Tries are the decided ones, including those before an edit of the suite.
+	Tries []schema.SuiteTry
+	// Inputs is the directory with what the last try was given, relative to the suite's; empty if it was not kept.
 	Inputs string
 
-	valid int // Tries from here on are of the suite as it is
-	open  map[string]*OpenTry
+	valid int                 // index of the first of Tries that was made since the last edit
+	open  map[string]*OpenTry // by token
 }
 
-// Read reads the ledger of the suite in a directory, also while somebody runs it. The attempts are in the order in
-// which they were first tried.
+// Read reads the ledger of the suite in a directory, even while a process runs it. The attempts are in the order of
+// their first tries.
 func Read(dir string) (*Status, []*History, error) {
 	lines, err := ledger.Read(dir)
 	if err != nil {
@@ -100,7 +100,7 @@ func Read(dir string) (*Status, []*History, error) {
 	}
 	for _, h := range order {
 		if definitions["task "+h.Task] == nil || definitions["agent "+h.Agent] == nil {
-			continue // the suite no longer has it
+			continue // the task or the agent was removed from the suite
 		}
 		s.count(h)
 	}
@@ -109,7 +109,7 @@ func Read(dir string) (*Status, []*History, error) {
 	return s, order, nil
 }
 
-// same reports whether two editions of a suite ask the same of an attempt.
+// same reports whether the task and the agent of an attempt have the same definitions in both editions of a suite.
 func same(a, b map[string]map[string]string, of Attempt) bool {
 	return maps.Equal(a["task "+of.Task], b["task "+of.Task]) && maps.Equal(a["agent "+of.Agent], b["agent "+of.Agent])
 }
@@ -130,7 +130,7 @@ func (h *History) add(line ledger.Line) {
 	}
 }
 
-// Verdict is the try that counts; nil while there is none.
+// Verdict is the last try, if it has a verdict that counts; otherwise nil.
 func (h *History) Verdict() *schema.SuiteTry {
 	if len(h.Tries) == h.valid {
 		return nil
@@ -142,11 +142,11 @@ func (h *History) Verdict() *schema.SuiteTry {
 	return last
 }
 
-// Again is a command of sh that repeats an attempt by hand, in a new directory "again" with a copy of the task's
-// workspace. dir is the suite's directory, and program assay-run.
+// Again returns sh commands that repeat an attempt by hand, in a new directory "again" with a copy of the task's
+// workspace. dir is the suite's directory, and program the path of assay-run.
 func (h *History) Again(dir, program string) (string, error) {
 	if h.Inputs == "" || !filepath.IsLocal(h.Inputs) {
-		return "", errors.New("what it was given is not kept")
+		return "", errors.New("its inputs were not kept")
 	}
 	inputs, err := filepath.Abs(filepath.Join(dir, h.Inputs))
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Status) count(h *History) {
 	}
 }
 
-// Find is the history of the attempt with an id (task/agent/attempt).
+// Find returns the history of the attempt with the given id (task/agent/attempt).
 func Find(all []*History, id string) (*History, error) {
 	for _, h := range all {
 		if h.String() == id {

@@ -29,21 +29,22 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// DefaultLease is how long a try whose worker is not heard of is waited for.
+// DefaultLease is the default of Config.Lease.
 const DefaultLease = 30 * time.Second
 
-// tailBytes is how much of what assay-run said a worker tells.
+// tailBytes is how much of assay-run's stderr a worker reports.
 const tailBytes = 4 << 10
 
-// Hello is what a worker asks coordinators: first for a suite, then three times in a lease about its tries.
-type Hello struct {
-	Suite   string `json:"suite,omitzero"` // the id of the one that it has joined; empty for any
-	Life    string `json:"life"`           // random: tells the worker's process from others of the same name
-	Version string `json:"version"`        // of assay-suite
-	Slots   int    `json:"slots"`          // how many tries it runs at once; 0: it leaves
-	// Trying are the tokens of its tries, which live.
+// hello is a worker's question to coordinators: first for a suite to join, then as the heartbeat of its tries, three
+// times in a lease.
+type hello struct {
+	Suite    string `json:"suite,omitzero"` // the id of the suite that it has joined; empty means any
+	Instance string `json:"instance"`       // random: tells this process of the worker from others of its name
+	Version  string `json:"version"`        // of assay-suite
+	Slots    int    `json:"slots"`          // how many tries it runs at once; 0 means that it leaves
+	// Trying are the tokens of the tries that it runs.
 	Trying []string `json:"trying,omitzero"`
-	// Lacks is the digest of a workspace that is not on its machine; empty for none.
+	// Lacks is the digest of a workspace that the worker needs; empty means none.
 	Lacks string `json:"lacks,omitzero"`
 }
 
@@ -52,66 +53,69 @@ type Welcome struct {
 	Suite   string `json:"suite"` // the suite's id
 	Name    string `json:"name"`
 	LeaseNS int64  `json:"lease_ns"`
-	// Refused says why the worker gets no work from this coordinator; empty if it does.
+	// Refused says why the coordinator gives this worker no work; empty if it does.
 	Refused string `json:"refused,omitzero"`
-	// Over are the tokens of tries that are not the worker's any more: nobody waits for their results.
+	// Over are the tokens of tries that the worker must give up: the coordinator refuses their results.
 	Over []string `json:"over,omitzero"`
-	// Unsent says why the workspace that the worker lacks cannot be sent; empty if it is, or will be.
+	// Unsent says why the coordinator cannot send the workspace of Lacks; empty if it can.
 	Unsent string `json:"unsent,omitzero"`
 }
 
-// Told is what a worker tells of a try.
-type Told struct {
-	Token string            `json:"token"`
-	Life  string            `json:"life"`           // of the worker
-	Began *schema.SuiteHost `json:"began,omitzero"` // the try begins
-	Ended *Ended            `json:"ended,omitzero"` // it has ended
+// report is a worker's message about a try. Either Began or Ended is set.
+type report struct {
+	Token    string            `json:"token"`
+	Instance string            `json:"instance"` // of the worker
+	Began    *schema.SuiteHost `json:"began,omitzero"`
+	Ended    *tryEnd           `json:"ended,omitzero"`
 }
 
-// clean keeps a worker's words short and printable, and its classes to those that a worker can know of: those that cost
-// no retry are the coordinator's.
-func (t *Told) clean() {
-	words := map[*string]int{}
-	if b := t.Began; b != nil {
-		words[&b.AssayRun], words[&b.Kernel], words[&b.AgentDigest] = 200, 200, 200
+// clean makes a worker's texts short and printable. It replaces a class that only the coordinator may give by
+// assay_run: tries of such a class do not count, and a worker must not claim that.
+func (r *report) clean() {
+	limits := map[*string]int{}
+	if b := r.Began; b != nil {
+		limits[&b.AssayRun], limits[&b.Kernel], limits[&b.AgentDigest] = 200, 200, 200
 	}
-	if e := t.Ended; e != nil {
-		words[&e.Reason], words[&e.Said], words[&e.Signal] = tailBytes, tailBytes, 200
+	if e := r.Ended; e != nil {
+		limits[&e.Reason], limits[&e.Stderr], limits[&e.Signal] = tailBytes, tailBytes, 200
 		switch e.Class {
 		case "", schema.SuiteSetup, schema.SuiteDiskFull, schema.SuiteEngine, schema.SuiteWorkerLost:
 		default:
 			e.Class = schema.SuiteAssayRun
 		}
 	}
-	for s, most := range words {
+	for s, limit := range limits {
 		*s = strings.Map(func(r rune) rune {
 			if r == '\n' || unicode.IsPrint(r) {
 				return r
 			}
 			return '\uFFFD'
-		}, strings.ToValidUTF8((*s)[:min(most, len(*s))], "\uFFFD"))
+		}, strings.ToValidUTF8((*s)[:min(limit, len(*s))], "\uFFFD"))
 	}
 }
 
-// Ended says how a try ended.
-type Ended struct {
-	// Class and Reason tell of a fault that kept assay-run from being started; both are empty for none.
+// tryEnd says how a try ended.
+type tryEnd struct {
+	// Class and Reason say why assay-run could not be started, or its bundle not be handed over; otherwise both are
+	// empty.
 	Class  string `json:"class,omitzero"`
 	Reason string `json:"reason,omitzero"`
-	// ExitCode is assay-run's, and Signal the name of the signal that ended it, which the worker did not send.
+	// ExitCode is that of assay-run. Signal is the name of the signal that ended it; the worker never sends one.
 	ExitCode *int   `json:"exit_code"`
 	Signal   string `json:"signal,omitzero"`
-	// Said is the end of what assay-run said on stderr.
-	Said string `json:"said,omitzero"`
-	// Bundle is the bundle's path, or with Stored its name in the store; empty without one.
+	// Stderr is the end of assay-run's stderr.
+	Stderr string `json:"stderr,omitzero"`
+	// Bundle is the bundle's path, or its name in the carrier's store if Stored is true. Empty means that there is
+	// none.
 	Bundle string `json:"bundle,omitzero"`
 	Stored bool   `json:"stored,omitzero"`
-	// Size and Digest are those of a bundle in the store. Others may write there; only this worker tells the token.
+	// Size and Digest describe a stored bundle. Other workers may overwrite it, but cannot report another digest, since
+	// they do not know the token.
 	Size   int64  `json:"size,omitzero"`
 	Digest string `json:"digest,omitzero"`
 }
 
-// line is the worker's end of a carrier. What it does waits while the carrier is away.
+// line is the worker's end of a carrier. Its calls wait while the carrier does not answer; see [carrier.Line].
 type line interface {
 	Ask(ctx context.Context, question, answer any) error
 	Join(suite string)
@@ -121,63 +125,64 @@ type line interface {
 	Workspace(ctx context.Context, name string, w io.Writer) error
 }
 
-// Worker runs tries. Its fields are set before Run.
+// Worker runs tries. Set its exported fields before Run.
 type Worker struct {
-	// Name tells the worker from others, and Life its process from others of the same name.
-	Name, Life string
-	// Suite is the id of the only suite that it joins; empty for any.
+	// Name is the worker's name. Instance is random, and tells this process of the worker from others of its name.
+	Name, Instance string
+	// Suite is the id of the only suite that it joins; empty means any.
 	Suite string
-	// Version is that of assay-suite. A coordinator gives work to its own version alone.
+	// Version is that of assay-suite. A coordinator only gives work to workers of its own version.
 	Version string
-	// Dir is a directory that no other worker has. It holds the workspaces of running tries.
+	// Dir is a directory that no other worker uses. It holds the workspaces of running tries.
 	Dir string
-	// Program is assay-run.
+	// Program is the path of assay-run.
 	Program string
 	// Jobs is how many tries run at once.
 	Jobs int
 	Line line
-	// Local says that the coordinator sees Dir: bundles are left there.
+	// Local says that the coordinator is in this process: bundles stay in Dir instead of being sent.
 	Local bool
 	// Secrets are files that no agent has a reason to read: reading one is a suspicion.
 	Secrets []string
-	// OnNote is told what a user should know; it may be nil.
+	// OnNote is called with messages for the user. It may be nil.
 	OnNote func(string)
 
 	host     schema.SuiteHost
-	memory   memory // of the machine, for the limits of what runs
+	memory   memory
 	programs programs
-	joined   *Welcome     // the suite that it serves
-	sending  sync.Mutex   // held while a bundle is stored
-	fetching sync.RWMutex // held while a workspace is fetched, and for reading while it is copied
-	mu       sync.Mutex
-	trying   map[string]*trying // by token
+	joined   *Welcome              // of the suite that it works for
+	sending  sync.Mutex            // held while a bundle is stored
+	fetching sync.RWMutex          // write-locked while a workspace is fetched, read-locked while one is copied
+	mu       sync.Mutex            // guards tries
+	tries    map[string]*activeTry // by token
 }
 
-// trying is a try that this worker has taken.
-type trying struct {
-	end    context.CancelCauseFunc // ends the run
-	forget context.CancelCauseFunc // ends what is told of it
-	idle   bool                    // its run has ended, or waits for its workspace
+// activeTry is a try that this worker has taken.
+type activeTry struct {
+	cancelRun    context.CancelCauseFunc
+	cancelReport context.CancelCauseFunc
+	// idle says that nothing runs for the try: it waits for its workspace, or for its result to be sent.
+	idle bool
 }
 
 var (
-	errOver      = errors.New("the try is not this worker's any more")
-	errForgotten = errors.New("no coordinator has answered for too long")
+	errOver          = errors.New("the try is not this worker's any more")
+	errNoCoordinator = errors.New("no coordinator has answered for too long")
 )
 
 const (
-	// joinPause is between two looks for a suite.
+	// joinPause is the time between two questions for a suite or a workspace.
 	joinPause = 500 * time.Millisecond
-	// patience is for how many leases without a coordinator a worker keeps a result.
-	patience = 10
-	// lastWords bounds what is told after kill ended.
-	lastWords = 10 * time.Second
+	// keepLeases is for how many leases a worker keeps results while no coordinator answers.
+	keepLeases = 10
+	// reportTime limits how long reports may take after kill has ended.
+	reportTime = 10 * time.Second
 )
 
-// ErrRefused is wrapped by the error of Run when the coordinator has no work for this worker.
-var ErrRefused = errors.New("the suite does not take this worker")
+// ErrRefused is wrapped by the error of Run when the coordinator refuses to give work to this worker.
+var ErrRefused = errors.New("the suite refuses this worker")
 
-// ErrBusy is wrapped by the error of Run when another worker has the directory.
+// ErrBusy is wrapped by the error of Run when another worker uses the directory.
 var ErrBusy = errors.New("another worker uses the directory")
 
 func (w *Worker) note(format string, args ...any) {
@@ -186,9 +191,9 @@ func (w *Worker) note(format string, args ...any) {
 	}
 }
 
-// Run joins a suite, takes tries and runs them until ctx ends; what runs then goes on. When kill ends, what runs is
-// cancelled. It returns when nothing runs any more. After a suite it joins the next one. What a dead predecessor left
-// in Dir is ended, and removed.
+// Run joins a suite, takes tries and runs them. When the suite is over it joins the next one. First it ends and removes
+// what a worker that died left in Dir. When ctx ends it takes no more tries, and when kill ends it cancels those that
+// run. It returns when none runs any more.
 func (w *Worker) Run(ctx, kill context.Context) (err error) {
 	if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 		return err
@@ -221,9 +226,9 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 	return nil
 }
 
-// join waits for a suite.
+// join waits until a coordinator answers.
 func (w *Worker) join(ctx context.Context) (*Welcome, error) {
-	for said := false; ; said = true {
+	for first := true; ; first = false {
 		welcome := &Welcome{}
 		err := w.Line.Ask(ctx, w.hello(w.Suite, w.Jobs), welcome)
 		switch {
@@ -233,8 +238,8 @@ func (w *Worker) join(ctx context.Context) (*Welcome, error) {
 			return nil, fmt.Errorf("%w: %s", ErrRefused, welcome.Refused)
 		case err == nil:
 			return welcome, nil
-		case !said && !w.Local: // the coordinator of this process answers soon
-			w.note("no suite is running: waiting for one")
+		case first && !w.Local: // a coordinator in this process answers soon
+			w.note("no suite is running; waiting for one")
 		}
 		select {
 		case <-ctx.Done():
@@ -243,11 +248,11 @@ func (w *Worker) join(ctx context.Context) (*Welcome, error) {
 	}
 }
 
-func (w *Worker) hello(suite string, slots int) Hello {
+func (w *Worker) hello(suite string, slots int) hello {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Hello{Suite: suite, Life: w.Life, Version: w.Version, Slots: slots,
-		Trying: slices.Sorted(maps.Keys(w.trying))}
+	return hello{Suite: suite, Instance: w.Instance, Version: w.Version, Slots: slots,
+		Trying: slices.Sorted(maps.Keys(w.tries))}
 }
 
 // serve runs tries of one suite until ctx ends or the suite is over.
@@ -256,51 +261,51 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 		w.note("joined the suite %s", to.Name)
 	}
 	w.Line.Join(to.Suite)
-	w.joined, w.trying = to, map[string]*trying{}
+	w.joined, w.tries = to, map[string]*activeTry{}
 	defer func() { err = errors.Join(err, workspace.Remove(w.sentDir())) }()
 	here, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	beating, stop := context.WithCancel(context.Background())
-	var beats, slots sync.WaitGroup
-	beats.Go(func() { w.beat(beating, leave, to) })
+	var heartbeat, slots sync.WaitGroup
+	heartbeat.Go(func() { w.heartbeat(beating, leave, to) })
 	failed := make([]error, w.Jobs)
 	for i := range w.Jobs {
 		slots.Go(func() {
-			if failed[i] = w.slot(here, kill, i); failed[i] != nil {
+			if failed[i] = w.runSlot(here, kill, i); failed[i] != nil {
 				leave(failed[i])
 			}
 		})
 	}
 	slots.Wait()
 	stop()
-	beats.Wait()
+	heartbeat.Wait()
 	if ctx.Err() != nil && !w.Local {
-		bye, stop := context.WithTimeout(context.Background(), time.Second)
+		goodbye, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
-		_ = w.Line.Ask(bye, w.hello(to.Suite, 0), &Welcome{}) // it would be missed after a lease, too
+		_ = w.Line.Ask(goodbye, w.hello(to.Suite, 0), &Welcome{}) // if it is lost, the coordinator waits for a lease
 	}
 	return errors.Join(failed...)
 }
 
-// beat says that the tries live, and ends those that are over. It leaves when this suite's coordinator is away and
-// another one is there.
-func (w *Worker) beat(ctx context.Context, leave context.CancelCauseFunc, to *Welcome) {
+// heartbeat tells the coordinator three times in a lease which tries still run, and gives up those that the coordinator
+// does not want any more. It calls leave when this suite's coordinator is gone and another suite's answers.
+func (w *Worker) heartbeat(ctx context.Context, leave context.CancelCauseFunc, to *Welcome) {
 	lease := time.Duration(to.LeaseNS)
 	tick := time.NewTicker(max(lease/3, time.Millisecond))
 	defer tick.Stop()
-	for heard := time.Now(); ; {
+	for lastAnswer := time.Now(); ; {
 		answer, other := &Welcome{}, &Welcome{}
-		asking, stop := context.WithTimeout(ctx, lease/3) // what is lost on the way is soon followed by another
+		asking, stop := context.WithTimeout(ctx, lease/3) // the next question follows then
 		err := w.Line.Ask(asking, w.hello(to.Suite, w.Jobs), answer)
 		stop()
 		switch {
 		case err == nil && answer.Refused != "":
 			leave(fmt.Errorf("%w: %s", ErrRefused, answer.Refused))
 		case err == nil:
-			heard = time.Now()
-			w.over(answer.Over, errOver)
-		case time.Since(heard) > patience*lease:
-			w.over(nil, errForgotten)
+			lastAnswer = time.Now()
+			w.giveUp(errOver, func(token string, _ *activeTry) bool { return slices.Contains(answer.Over, token) })
+		case time.Since(lastAnswer) > keepLeases*lease:
+			w.giveUp(errNoCoordinator, func(_ string, t *activeTry) bool { return t.idle })
 		case w.Suite == "" && w.Line.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
 			leave(fmt.Errorf("the suite %s is over", to.Name))
 		}
@@ -312,26 +317,26 @@ func (w *Worker) beat(ctx context.Context, leave context.CancelCauseFunc, to *We
 	}
 }
 
-// over ends tries: those with the tokens, or without any those of which nothing runs.
-func (w *Worker) over(tokens []string, why error) {
+// giveUp cancels the chosen tries and their reports.
+func (w *Worker) giveUp(why error, chosen func(token string, t *activeTry) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for token, t := range w.trying {
-		if tokens == nil && t.idle || slices.Contains(tokens, token) {
-			t.end(why)
-			t.forget(why)
+	for token, t := range w.tries {
+		if chosen(token, t) {
+			t.cancelRun(why)
+			t.cancelReport(why)
 		}
 	}
 }
 
-// localBundle is where a worker of this process leaves the bundle of the try with the token, which the agent must not
-// learn.
+// localBundle is where a worker of this process leaves the bundle of the try with the given token. The agent may see
+// the path, so it has the run's id and not the token in it.
 func localBundle(dir, token string) string { return filepath.Join(dir, "bundle-"+runID(token)) }
 
 func (w *Worker) slotDir(i int) string { return filepath.Join(w.Dir, fmt.Sprintf("slot-%d", i)) }
 
-// sweep removes what a predecessor left. Its runs end by themselves, since nobody holds their lifelines; those that do
-// not are killed.
+// sweep removes what a worker that died left in the directory. Its runs end by themselves, because the other end of
+// their lifeline is closed. A run that does not is killed.
 func (w *Worker) sweep(ctx context.Context) error {
 	slots, err := filepath.Glob(filepath.Join(w.Dir, "slot-*"))
 	if err != nil {
@@ -340,8 +345,8 @@ func (w *Worker) sweep(ctx context.Context) error {
 	for _, dir := range slots {
 		if err := w.recover(ctx, dir); ctx.Err() != nil {
 			return context.Cause(ctx)
-		} else if err != nil { // what is left after the power failed need not be whole, and nobody waits for it
-			w.note("%v: it is removed", err)
+		} else if err != nil { // after a power failure files may be incomplete, and nobody needs the result any more
+			w.note("cannot recover the run of a worker that died, and removes it: %v", err)
 		}
 		if err := w.clear(dir); err != nil {
 			return err
@@ -357,8 +362,8 @@ func (w *Worker) sweep(ctx context.Context) error {
 	return err
 }
 
-// clear removes the directory of a slot. What an agent left there that cannot be removed is moved away, and that is
-// said: it must not keep other attempts from their turn.
+// clear removes the directory of a slot. If it cannot, because of what an agent left there, it moves the directory away
+// and says so: other attempts need the slot.
 func (w *Worker) clear(dir string) error {
 	err := workspace.Remove(dir)
 	if err == nil {
@@ -371,14 +376,15 @@ func (w *Worker) clear(dir string) error {
 	if merr != nil {
 		return errors.Join(err, merr)
 	}
-	w.note("what an agent left cannot be removed, and is in %s: %v", aside, err)
+	w.note("moved files of an agent that cannot be removed to %s: %v", aside, err)
 	return nil
 }
 
-// endTime is how long a run without a lifeline may take to end.
+// endTime is how long a run may take to end after its lifeline was closed.
 const endTime = 20 * time.Second
 
-// recover seals what an assay-run that died left in a slot. One that still lives is waited for, and then killed.
+// recover seals the bundle of an assay-run that died in a slot. It waits for one that still runs, and kills it after
+// endTime.
 func (w *Worker) recover(ctx context.Context, slot string) error {
 	spool := filepath.Join(slot, "spool")
 	for began := time.Now(); ; {
@@ -391,14 +397,14 @@ func (w *Worker) recover(ctx context.Context, slot string) error {
 		}
 		out, err := exec.CommandContext(ctx, w.Program, "recover", "--all", "--spool-dir", spool).CombinedOutput()
 		if err != nil && !bytes.Contains(out, []byte("the run is alive")) {
-			return fmt.Errorf("recover what a dead worker left in %s: %s", slot, bytes.TrimSpace(out))
+			return fmt.Errorf("recover the run in %s: %s", slot, bytes.TrimSpace(out))
 		}
 		if time.Since(began) > endTime {
 			if err := killRecorder(specFile(slot)); err != nil {
 				return err
 			}
 		}
-		select { // a run that is alive is ending, since nobody holds its lifeline
+		select { // the run is ending, since its lifeline is closed
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
@@ -408,8 +414,8 @@ func (w *Worker) recover(ctx context.Context, slot string) error {
 
 func specFile(slot string) string { return filepath.Join(slot, "spec.json") }
 
-// slot runs one try after the other.
-func (w *Worker) slot(ctx, kill context.Context, i int) error {
+// runSlot runs one try after the other.
+func (w *Worker) runSlot(ctx, kill context.Context, i int) error {
 	for {
 		var work Work
 		if err := w.Line.Next(ctx, &work); err != nil {
@@ -418,79 +424,80 @@ func (w *Worker) slot(ctx, kill context.Context, i int) error {
 			}
 			return err
 		}
-		w.one(kill, &work, i)
+		w.handle(kill, &work, i)
 		if err := w.clear(w.slotDir(i)); err != nil {
 			return err
 		}
 	}
 }
 
-// one makes one try and tells of it.
-func (w *Worker) one(kill context.Context, work *Work, i int) {
-	run, end := context.WithCancelCause(kill)
-	defer end(nil)
-	tell, forget := context.WithCancelCause(context.WithoutCancel(kill))
-	defer forget(nil)
-	defer context.AfterFunc(kill, func() { time.AfterFunc(lastWords, func() { forget(context.Cause(kill)) }) })()
-	t := &trying{end: end, forget: forget}
+// handle runs one try, and reports that it began and how it ended.
+func (w *Worker) handle(kill context.Context, work *Work, i int) {
+	run, cancelRun := context.WithCancelCause(kill)
+	defer cancelRun(nil)
+	reporting, cancelReport := context.WithCancelCause(context.WithoutCancel(kill))
+	defer cancelReport(nil)
+	defer context.AfterFunc(kill, func() {
+		time.AfterFunc(reportTime, func() { cancelReport(context.Cause(kill)) })
+	})()
+	t := &activeTry{cancelRun: cancelRun, cancelReport: cancelReport}
 	w.mu.Lock()
-	w.trying[work.Token] = t
+	w.tries[work.Token] = t
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
-		delete(w.trying, work.Token)
+		delete(w.tries, work.Token)
 		w.mu.Unlock()
 	}()
 	host := w.host
 	host.AgentDigest = w.programs.digest(work.Spec.Command[2])
-	err := w.Line.Tell(run, work.Token+".began", Told{Token: work.Token, Life: w.Life, Began: &host})
-	var ended *Ended
+	err := w.Line.Tell(run, work.Token+".began", report{Token: work.Token, Instance: w.Instance, Began: &host})
 	if err == nil {
-		ended = w.try(run, tell, work, i)
-		w.idle(t, true)
+		end := w.try(run, reporting, work, i)
+		w.setIdle(t, true)
 		if context.Cause(run) != errOver {
-			err = w.Line.Tell(tell, work.Token+".ended", Told{Token: work.Token, Life: w.Life, Ended: ended})
+			err = w.Line.Tell(reporting, work.Token+".ended", report{Token: work.Token, Instance: w.Instance, Ended: end})
 		}
 	}
-	if context.Cause(tell) == errOver && w.Local {
-		_ = os.Remove(localBundle(w.Dir, work.Token)) // nobody fetches it
+	if context.Cause(reporting) == errOver && w.Local {
+		_ = os.Remove(localBundle(w.Dir, work.Token)) // the coordinator will not take it
 	}
-	if cause := context.Cause(tell); cause != nil {
-		w.note("%s, try %d: given up: %v", work.Attempt, work.Try, cause)
+	if cause := context.Cause(reporting); cause != nil {
+		w.note("gave up %s, try %d: %v", work.Attempt, work.Try, cause)
 	} else if err != nil && kill.Err() == nil {
 		w.note("%s, try %d: %v", work.Attempt, work.Try, err)
 	}
 }
 
-func (w *Worker) idle(t *trying, is bool) {
+func (w *Worker) setIdle(t *activeTry, idle bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.idle = is
+	t.idle = idle
 }
 
-// try runs assay-run, and hands its bundle over.
-func (w *Worker) try(run, tell context.Context, work *Work, i int) *Ended {
-	give, err := w.memory.take(run, int64(work.Spec.Limits.Memory))
+// try runs assay-run and hands its bundle over. run ends the run, and reporting what follows it.
+func (w *Worker) try(run, reporting context.Context, work *Work, i int) *tryEnd {
+	release, err := w.memory.reserve(run, int64(work.Spec.Limits.Memory))
 	if err != nil {
-		return &Ended{Class: schema.SuiteWorkerLost, Reason: err.Error()}
+		return &tryEnd{Class: schema.SuiteWorkerLost, Reason: err.Error()}
 	}
-	defer give()
+	defer release()
 	dir := w.slotDir(i)
 	if err := w.prepare(run, dir, work, i); err != nil {
 		return setupFault(err)
 	}
-	ended := w.run(run, dir, work)
+	end := w.run(run, dir, work)
 	if context.Cause(run) == errOver {
-		return ended
+		return end
 	}
-	return w.hand(tell, dir, work, ended)
+	return w.handOver(reporting, dir, work, end)
 }
 
-func setupFault(err error) *Ended {
-	return &Ended{Class: faultClass(err.Error(), schema.SuiteSetup), Reason: err.Error()}
+func setupFault(err error) *tryEnd {
+	return &tryEnd{Class: faultClass(err.Error(), schema.SuiteSetup), Reason: err.Error()}
 }
 
-// prepare makes the slot's directory with the workspace and the files of the try.
+// prepare creates the slot's directory with the try's workspace and files, and completes the spec.
 func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) error {
 	if err := errors.Join(workspace.Remove(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return err
@@ -498,7 +505,7 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	copied := filepath.Join(dir, "work")
 	err := copyChecked(ctx, work.Workspace, work.WorkspaceDigest, copied)
 	if err != nil && !w.Local && work.Workspace != "" && !errors.Is(err, syscall.ENOSPC) {
-		err = w.copySent(ctx, work, copied)
+		err = w.copyFetched(ctx, work, copied)
 	}
 	if err != nil {
 		return fmt.Errorf("copy the workspace: %w", err)
@@ -515,7 +522,7 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	}
 	s.Env[EnvPromptFile] = prompt
 	for _, c := range []struct {
-		Copy
+		fileCopy
 		kind string
 		to   *string
 	}{{work.Contract, "contract", &s.Contract}, {work.Policy, "policy", &s.Policy},
@@ -532,15 +539,15 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 		if real, err := filepath.EvalSymlinks(work.Workspace); err == nil && work.Workspace != "" {
 			source = []string{real}
 		}
-		s.Policy, err = confined(s.Policy, slices.Concat([]string{w.ground()}, work.Private, w.Secrets), source,
+		s.Policy, err = confine(s.Policy, slices.Concat([]string{w.offLimits()}, work.Private, w.Secrets), source,
 			[]string{copied, prompt})
 		if err != nil {
 			return err
 		}
 	}
 	work.Evaluation.Workspace = []string{copied}
-	w.reserve(&work.Evaluation, i)
-	evaluation, err := EvaluationFile(work.Evaluation)
+	w.addOffLimits(&work.Evaluation, i)
+	evaluation, err := evaluationFile(work.Evaluation)
 	if err != nil {
 		return err
 	}
@@ -555,14 +562,14 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	return err
 }
 
-// sentDirName is the directory in a worker's with the workspaces that were fetched, until the suite is over.
+// sentDirName is the directory below a worker's that keeps the fetched workspaces until the suite is over.
 const sentDirName = "workspaces"
 
 func (w *Worker) sentDir() string { return filepath.Join(w.Dir, sentDirName) }
 
-// copySent makes the directory to from the workspace as the coordinator sends it, which is kept for other tries. An
-// agent may have changed what is kept: then it is fetched again.
-func (w *Worker) copySent(ctx context.Context, work *Work, to string) error {
+// copyFetched makes the directory to a copy of the try's workspace, which it fetches from the coordinator and keeps for
+// later tries. If an agent has changed the kept workspace, it fetches it again.
+func (w *Worker) copyFetched(ctx context.Context, work *Work, to string) error {
 	kept := filepath.Join(w.sentDir(), sentName(work.WorkspaceDigest))
 	copyKept := func() error {
 		if err := workspace.Remove(to); err != nil {
@@ -578,25 +585,25 @@ func (w *Worker) copySent(ctx context.Context, work *Work, to string) error {
 	}
 	w.fetching.Lock()
 	defer w.fetching.Unlock()
-	if copyKept() == nil { // another try has fetched it
+	if copyKept() == nil { // another try has fetched it meanwhile
 		return nil
 	}
 	if err := errors.Join(workspace.Remove(kept), os.MkdirAll(w.sentDir(), 0o700)); err != nil {
 		return err
 	}
 	w.mu.Lock()
-	t := w.trying[work.Token]
+	t := w.tries[work.Token]
 	w.mu.Unlock()
-	w.idle(t, true)
+	w.setIdle(t, true)
 	err = w.fetch(ctx, work, kept)
-	w.idle(t, false)
+	w.setIdle(t, false)
 	if err != nil {
 		return errors.Join(err, workspace.Remove(kept))
 	}
 	return copyKept()
 }
 
-// fetch asks the coordinator for the try's workspace, and makes the directory to from it.
+// fetch asks the coordinator for the try's workspace, and unpacks it to a new directory.
 func (w *Worker) fetch(ctx context.Context, work *Work, to string) error {
 	for {
 		question, answer := w.hello(w.joined.Suite, w.Jobs), &Welcome{}
@@ -622,7 +629,7 @@ func (w *Worker) fetch(ctx context.Context, work *Work, to string) error {
 		if err := workspace.Remove(to); err != nil {
 			return err
 		}
-		select { // it is on its way
+		select { // it is not complete yet
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(joinPause):
@@ -630,29 +637,29 @@ func (w *Worker) fetch(ctx context.Context, work *Work, to string) error {
 	}
 }
 
-// run runs assay-run, which ends when this process dies or kill ends.
-func (w *Worker) run(kill context.Context, dir string, work *Work) *Ended {
-	r, hold, err := os.Pipe()
+// run runs assay-run. The lifeline is a pipe: when this process closes its end, or dies, assay-run ends the run.
+func (w *Worker) run(kill context.Context, dir string, work *Work) *tryEnd {
+	r, lifeline, err := os.Pipe()
 	if err != nil {
 		return setupFault(err)
 	}
-	defer hold.Close()
-	said := &tail{}
+	defer lifeline.Close()
+	stderr := &tail{}
 	cmd := exec.Command(w.Program, "run", "--spec", specFile(dir), "--spool-dir",
 		filepath.Join(dir, "spool"),
 		"-o", filepath.Join(dir, "run.tar.gz"), "--force", "--lifeline", "3")
-	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{r}, said, environ(work.Env)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for the suite
+	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{r}, stderr, environ(work.Env)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C on the terminal must reach assay-suite only
 	cmd.WaitDelay = time.Second
 	err = cmd.Start()
 	r.Close()
 	if err != nil {
 		return setupFault(err)
 	}
-	stop := context.AfterFunc(kill, func() { hold.Close() })
+	stop := context.AfterFunc(kill, func() { lifeline.Close() })
 	err = cmd.Wait()
 	stop()
-	e := &Ended{Said: said.String()}
+	e := &tryEnd{Stderr: stderr.String()}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		e.Signal = status.Signal().String()
 	} else if cmd.ProcessState != nil {
@@ -663,18 +670,19 @@ func (w *Worker) run(kill context.Context, dir string, work *Work) *Ended {
 	return e
 }
 
-// hand hands the bundle over. A run whose recorder died is recovered.
-func (w *Worker) hand(ctx context.Context, dir string, work *Work, e *Ended) *Ended {
+// handOver hands the bundle to the coordinator, and adds its place to e. If assay-run left no bundle, it recovers the
+// run first.
+func (w *Worker) handOver(ctx context.Context, dir string, work *Work, e *tryEnd) *tryEnd {
 	if e.Class != "" {
 		return e
 	}
 	bundle := filepath.Join(dir, "run.tar.gz")
-	if !regular(bundle) { // assay-run died, or could not replace what the agent put there
+	if !isRegular(bundle) { // assay-run died, or could not replace what the agent put there
 		if err := errors.Join(workspace.Remove(bundle), w.recover(ctx, dir)); err != nil {
-			e.Said += "\n" + err.Error()
+			e.Stderr += "\n" + err.Error()
 		}
 	}
-	if !regular(bundle) {
+	if !isRegular(bundle) {
 		return e
 	}
 	if w.Local {
@@ -691,8 +699,8 @@ func (w *Worker) hand(ctx context.Context, dir string, work *Work, e *Ended) *En
 	return e
 }
 
-// send stores a bundle under its run's id, while no other one is stored.
-func (w *Worker) send(ctx context.Context, bundle string, work *Work, e *Ended) error {
+// send stores a bundle under its run's id, one bundle at a time.
+func (w *Worker) send(ctx context.Context, bundle string, work *Work, e *tryEnd) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	f, err := os.Open(bundle)
@@ -708,18 +716,18 @@ func (w *Worker) send(ctx context.Context, bundle string, work *Work, e *Ended) 
 	return w.Line.Store(ctx, e.Bundle, f, e.Size)
 }
 
-// ground is the directory that agents have no business in, but for their own workspace: the suite's, or on another
-// machine the worker's.
-func (w *Worker) ground() string {
+// offLimits is the directory that a sandbox hides from agents, except for their own workspace: the suite's, or the
+// worker's on another machine.
+func (w *Worker) offLimits() string {
 	if w.Local {
-		return filepath.Dir(filepath.Dir(w.Dir)) // see OwnDir
+		return filepath.Dir(filepath.Dir(w.Dir)) // Dir is work/local in the suite's directory
 	}
 	return w.Dir
 }
 
-// reserve adds to a try's evaluation file what an agent has no business with: to read or write its own evidence and
-// contract, and files of other attempts. i is its slot.
-func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
+// addOffLimits adds the files in this worker's directories to a try's evaluation file that its agent must not touch:
+// its own evidence and contract, secrets, and the files of other attempts. i is the try's slot.
+func (w *Worker) addOffLimits(e *schema.EvaluationDefinition, i int) {
 	slot := literal(w.slotDir(i))
 	for _, name := range []string{"evaluation.yaml", "spec.json", "spool/**", "file-*"} {
 		e.Hidden = append(e.Hidden, slot+"/"+name)
@@ -735,19 +743,19 @@ func (w *Worker) reserve(e *schema.EvaluationDefinition, i int) {
 		}
 	}
 	if w.Local {
-		for _, name := range groundFiles {
-			e.Others = append(e.Others, literal(w.ground())+"/"+name)
+		for _, name := range suiteFiles {
+			e.Others = append(e.Others, literal(w.offLimits())+"/"+name)
 		}
 	}
 }
 
-// regular reports whether a regular file is at a path.
-func regular(path string) bool {
+// isRegular reports whether the path is that of a regular file.
+func isRegular(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// environ is the environment of a run: PATH, HOME, the locale, and the variables with the names.
+// environ is the environment of a run: PATH, HOME, the locale, and the variables with the given names.
 func environ(names []string) []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -757,7 +765,7 @@ func environ(names []string) []string {
 	})
 }
 
-// programs keeps digests of programs, of which some have hundreds of megabytes. It is safe for concurrent use.
+// programs caches the digests of programs, since some have hundreds of megabytes. It is safe for concurrent use.
 type programs struct {
 	mu    sync.Mutex
 	known map[string]knownProgram // by path
@@ -768,7 +776,7 @@ type knownProgram struct {
 	digest string
 }
 
-// digest is the digest of the program that a command of sh begins with; empty if it is none.
+// digest is the digest of the program that is the first word of a shell command; empty if there is no such program.
 func (p *programs) digest(command string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(command), " ")
 	path, err := exec.LookPath(word)
@@ -802,7 +810,7 @@ func (p *programs) digest(command string) string {
 	return digest
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last tailBytes.
 type tail struct{ data []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

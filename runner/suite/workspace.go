@@ -24,7 +24,7 @@ import (
 	"github.com/assay-run/assay-run/runner/workspace"
 )
 
-// copyWorkspace makes the directory to, with the contents of a directory or a tar file.
+// copyWorkspace creates the directory to with the contents of a directory or a tar file; without from it is empty.
 func copyWorkspace(ctx context.Context, from, to string) error {
 	if from == "" {
 		return os.Mkdir(to, 0o755)
@@ -47,7 +47,7 @@ func copyWorkspace(ctx context.Context, from, to string) error {
 	return workspace.Copy(ctx, from, to)
 }
 
-// copyChecked makes the directory to, with the contents of a directory or a tar file that has the digest.
+// copyChecked does as copyWorkspace, and checks the digest of what it copied.
 func copyChecked(ctx context.Context, from, digest, to string) error {
 	if err := copyWorkspace(ctx, from, to); err != nil || from == "" {
 		return err
@@ -58,14 +58,14 @@ func copyChecked(ctx context.Context, from, digest, to string) error {
 	} else if info.IsDir() {
 		compared = to
 	}
-	got, err := DigestTree(compared)
+	got, err := digestTree(compared)
 	if err == nil && got != digest {
-		err = otherWorkspace(from)
+		err = changedWorkspace(from)
 	}
 	return err
 }
 
-// unpack makes the directory to from a tar file, whose names stay below it.
+// unpack creates the directory to with the contents of a tar file. No name in the file can lead out of it.
 func unpack(in io.Reader, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
@@ -79,10 +79,10 @@ func unpack(in io.Reader, to string) error {
 	for r := tar.NewReader(in); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return u.end()
+			return u.setModes()
 		}
 		if err == nil {
-			err = u.one(h, r)
+			err = u.add(h, r)
 		}
 		if err != nil {
 			return err
@@ -90,14 +90,14 @@ func unpack(in io.Reader, to string) error {
 	}
 }
 
-// unpacker makes files below a directory.
+// unpacker creates files below a directory.
 type unpacker struct {
 	root  *os.Root
 	dirs  []string
-	modes map[string]fs.FileMode // of dirs, which they get at the end: until then we write in them
+	modes map[string]fs.FileMode // of dirs; set at the end, since a read-only directory takes no files
 }
 
-func (u *unpacker) one(h *tar.Header, r io.Reader) error {
+func (u *unpacker) add(h *tar.Header, r io.Reader) error {
 	name := filepath.Clean(strings.TrimPrefix(h.Name, "/"))
 	if name == "." {
 		return nil
@@ -121,10 +121,10 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	case tar.TypeLink:
 		return u.root.Link(filepath.Clean(h.Linkname), name)
 	}
-	return fmt.Errorf("%s is no regular file, directory or link; a workspace has nothing else", h.Name)
+	return fmt.Errorf("%s is not a regular file, directory or link: a workspace can have no other files", h.Name)
 }
 
-func (u *unpacker) end() error {
+func (u *unpacker) setModes() error {
 	for _, dir := range slices.Backward(u.dirs) {
 		if err := u.root.Chmod(dir, u.modes[dir]); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (u *unpacker) end() error {
 	return nil
 }
 
-// copySparse copies so many bytes to a new file, in which long runs of zeros are holes.
+// copySparse copies size bytes to a new file, with holes in place of long runs of zeros.
 func copySparse(to *os.File, from io.Reader, size int64) error {
 	block, zeros := make([]byte, 64<<10), make([]byte, 64<<10)
 	for left := size; left > 0; left -= int64(len(block)) {
@@ -154,13 +154,13 @@ func copySparse(to *os.File, from io.Reader, size int64) error {
 	return to.Truncate(size)
 }
 
-// sentTree is the name of a workspace, a directory or a tar file, in what is sent of it.
+// sentTree is the name of the workspace, a directory or a tar file, in the archive that pack writes.
 const sentTree = "tree"
 
-// sentName is the name by which the workspace with the digest is sent.
+// sentName is the name on the carrier of the workspace with the given digest.
 func sentName(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
 
-// pack writes a workspace as a compressed tar file. The error says so if it has not the digest.
+// pack writes a workspace as a compressed tar file. It is an error if the workspace does not have the digest.
 func pack(w io.Writer, from, digest string) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -183,22 +183,22 @@ func pack(w io.Writer, from, digest string) error {
 		if err != nil {
 			return err
 		}
-		return packOne(t, path, filepath.Join(sentTree, name), info)
+		return packEntry(t, path, filepath.Join(sentTree, name), info)
 	})
 	if err = errors.Join(err, t.Close(), z.Close()); err != nil {
 		return err
 	}
-	if got, err := DigestTree(from); err != nil || got != digest {
-		return errors.Join(err, otherWorkspace(from))
+	if got, err := digestTree(from); err != nil || got != digest {
+		return errors.Join(err, changedWorkspace(from))
 	}
 	return nil
 }
 
-func otherWorkspace(path string) error {
-	return fmt.Errorf("the workspace %s is not what it was when the suite began", path)
+func changedWorkspace(path string) error {
+	return fmt.Errorf("the workspace %s has changed since the suite began", path)
 }
 
-func packOne(t *tar.Writer, path, name string, info fs.FileInfo) error {
+func packEntry(t *tar.Writer, path, name string, info fs.FileInfo) error {
 	target := ""
 	if info.Mode()&fs.ModeSymlink != 0 {
 		var err error
@@ -223,7 +223,7 @@ func packOne(t *tar.Writer, path, name string, info fs.FileInfo) error {
 	return err
 }
 
-// unpackSent makes the directory to from what pack wrote: the workspace is sentTree in it.
+// unpackSent creates the directory to from the output of pack. The workspace is sentTree in it.
 func unpackSent(in io.Reader, to string) error {
 	z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
 	if err != nil {
@@ -233,9 +233,9 @@ func unpackSent(in io.Reader, to string) error {
 	return unpack(z, to)
 }
 
-// DigestTree is the digest of a file's bytes, or of a directory: the names, kinds, permissions and contents below it.
-// Times and owners are not in it. A file that is neither regular, a directory nor a link is an error.
-func DigestTree(root string) (string, error) {
+// digestTree is the digest of a file's contents, or of the names, types, permissions and contents of all files below a
+// directory. Times and owners are not part of it. Files other than regular files, directories and links are an error.
+func digestTree(root string) (string, error) {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return "", err
@@ -261,7 +261,8 @@ func DigestTree(root string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// digestEntry adds one file. Each part has its length before it, so that no two trees give the same bytes.
+// digestEntry adds one file to the digest. The length of each part precedes it, so that different trees never give the
+// same bytes.
 func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo) error {
 	put := func(s string) {
 		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(s))))
@@ -277,7 +278,7 @@ func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo) error {
 		put(target)
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file, directory or link; a workspace has nothing else", path)
+		return fmt.Errorf("%s is not a regular file, directory or link: a workspace can have no other files", path)
 	}
 	in, err := os.Open(path)
 	if err != nil {

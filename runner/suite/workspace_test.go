@@ -38,7 +38,7 @@ func TestAWorkspaceIsSent(t *testing.T) {
 	}
 	defer func() { _ = os.Chmod(filepath.Join(tree, "closed"), 0o755) }()
 	for _, from := range []string{"ws", "named", "ws.tar"} {
-		want, err := DigestTree(filepath.Join(dir, from))
+		want, err := digestTree(filepath.Join(dir, from))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestAWorkspaceIsSent(t *testing.T) {
 		if err := unpackSent(&sent, to); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := DigestTree(filepath.Join(to, sentTree)); err != nil || got != want {
+		if got, err := digestTree(filepath.Join(to, sentTree)); err != nil || got != want {
 			t.Errorf("%s: it has the digest %s, want %s, %v", from, got, want, err)
 		}
 		if from == "ws.tar" {
@@ -66,7 +66,7 @@ func TestAWorkspaceIsSent(t *testing.T) {
 		_ = os.Chmod(filepath.Join(to, sentTree, "closed"), 0o755)
 	}
 	err = pack(&bytes.Buffer{}, tree, "sha256:0")
-	if err == nil || !strings.Contains(err.Error(), "is not what it was") {
+	if err == nil || !strings.Contains(err.Error(), "has changed since the suite began") {
 		t.Errorf("another workspace is sent: %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func smallTree(t *testing.T) (tree, digest string) {
 	if err := os.WriteFile(filepath.Join(tree, "file"), []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	digest, err := DigestTree(tree)
+	digest, err := digestTree(tree)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 	if err := w.fetch(t.Context(), work, to); err != nil {
 		t.Error(err)
 	}
-	if got, err := DigestTree(filepath.Join(to, sentTree)); err != nil || got != digest {
+	if got, err := digestTree(filepath.Join(to, sentTree)); err != nil || got != digest {
 		t.Errorf("it has the digest %s, want %s, %v", got, digest, err)
 	}
 	w.Line = &sender{sends: []func(io.Writer) error{garbage}}
@@ -136,7 +136,7 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 func TestAWorkspaceIsFetchedOnce(t *testing.T) {
 	tree, digest := smallTree(t)
 	line := &sender{}
-	w := &Worker{Line: line, Dir: t.TempDir(), joined: &Welcome{}, trying: map[string]*trying{"token": {}}}
+	w := &Worker{Line: line, Dir: t.TempDir(), joined: &Welcome{}, tries: map[string]*activeTry{"token": {}}}
 	to := filepath.Join(t.TempDir(), "to")
 	for _, change := range []bool{true, false, true} {
 		if change {
@@ -150,10 +150,10 @@ func TestAWorkspaceIsFetchedOnce(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(to, 0o700), os.WriteFile(filepath.Join(to, "more"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.copySent(t.Context(), &Work{Token: "token", WorkspaceDigest: digest}, to); err != nil {
+		if err := w.copyFetched(t.Context(), &Work{Token: "token", WorkspaceDigest: digest}, to); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := DigestTree(to); err != nil || got != digest {
+		if got, err := digestTree(to); err != nil || got != digest {
 			t.Errorf("the copy has the digest %s, want %s, %v", got, digest, err)
 		}
 		if len(line.sends) > 0 {

@@ -16,32 +16,32 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Access is how a NATS server is reached.
+// Access says which NATS servers to connect to, and how to log in.
 type Access struct {
-	// URL is that of the server, or of several, with commas between. It has no password in it: every process of the
+	// URL names one server, or several separated by commas. A password in it is an error, since every process of the
 	// machine can read the command line.
 	URL string
-	// Creds is a file with a NATS user's credentials. TokenFile is one with a password; the user is then the worker's
-	// name, or assay-coordinator. Both may be empty.
+	// Creds is a file with the credentials of a NATS user. TokenFile is a file with a password, for the user with the
+	// worker's name or assay-coordinator; it is ignored if Creds is set. Both may be empty.
 	Creds, TokenFile string
-	// CA is a file with the certificates of those who sign the servers'; empty means the system's. Cert and Key are
+	// CA is a file with the certificates that sign those of the servers; empty means the system's. Cert and Key are
 	// files with the client's certificate and its key; both are empty for none.
 	CA, Cert, Key string
-	// Lost and Back are told when the connection is lost and when it is there again, and Denied what the server does
-	// not allow. They may be nil.
-	Lost   func(error)
-	Back   func()
-	Denied func(error)
+	// OnLost is called when the connection is lost, OnBack when it is back, and OnDenied when the server denies an
+	// operation. Each may be nil.
+	OnLost   func(error)
+	OnBack   func()
+	OnDenied func(error)
 }
 
-// ErrInput is wrapped by errors about files and addresses that cannot be used, whatever the servers do.
-var ErrInput = errors.New("NATS cannot be used so")
+// ErrInput is wrapped by errors about wrong files, addresses and URLs: trying again does not help.
+var ErrInput = errors.New("bad NATS settings")
 
-// Connect connects a worker with the name, whose life tells it from its predecessors and its successors. Without a name
-// it connects a coordinator. A connection that is lost later comes back by itself.
-// The error wraps ErrInput if trying again is of no use.
-func (a *Access) Connect(worker, life string) (*nats.Conn, error) {
-	opts, err := a.options(worker, life)
+// Connect connects the worker with the given name, or a coordinator if it is empty. instance tells this process of the
+// worker from others with the same name. A connection that is lost later is restored automatically. The error wraps
+// ErrInput if trying again does not help.
+func (a *Access) Connect(worker, instance string) (*nats.Conn, error) {
+	opts, err := a.options(worker, instance)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
@@ -52,13 +52,13 @@ func (a *Access) Connect(worker, life string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-func (a *Access) options(worker, life string) ([]nats.Option, error) {
+func (a *Access) options(worker, instance string) ([]nats.Option, error) {
 	for u := range strings.SplitSeq(a.URL, ",") {
 		if parsed, err := url.Parse(strings.TrimSpace(u)); err != nil {
-			return nil, fmt.Errorf("the URL of NATS: %w", err)
+			return nil, fmt.Errorf("parse the URL of NATS: %w", err)
 		} else if parsed.User != nil {
 			return nil, errors.New("the URL of NATS has a password in it, which every process could read: " +
-				"put it into a file and name that with --creds or --token-file")
+				"put it into a file, and name the file with --creds or --token-file")
 		}
 	}
 	opts := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(500 * time.Millisecond),
@@ -68,7 +68,7 @@ func (a *Access) options(worker, life string) ([]nats.Option, error) {
 		opts = append(opts, nats.Name(coordinator))
 	} else {
 		user = worker
-		opts = append(opts, nats.Name(worker+"."+life), nats.CustomInboxPrefix(inboxes(worker)+"."+life))
+		opts = append(opts, nats.Name(worker+"."+instance), nats.CustomInboxPrefix(inboxes(worker)+"."+instance))
 	}
 	if a.Creds != "" {
 		if err := private(a.Creds); err != nil {
@@ -94,22 +94,22 @@ func (a *Access) options(worker, life string) ([]nats.Option, error) {
 		opts = append(opts, nats.Secure(secure))
 	}
 	opts = append(opts, nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-		if a.Lost != nil && err != nil {
-			a.Lost(err)
+		if a.OnLost != nil && err != nil {
+			a.OnLost(err)
 		}
 	}), nats.ReconnectHandler(func(*nats.Conn) {
-		if a.Back != nil {
-			a.Back()
+		if a.OnBack != nil {
+			a.OnBack()
 		}
 	}), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if a.Denied != nil && errors.Is(err, nats.ErrPermissionViolation) {
-			a.Denied(err)
+		if a.OnDenied != nil && errors.Is(err, nats.ErrPermissionViolation) {
+			a.OnDenied(err)
 		}
 	}))
 	return opts, nil
 }
 
-// tls are the client's settings; nil if none are given.
+// tls is the client's TLS configuration; nil means the default.
 func (a *Access) tls() (*tls.Config, error) {
 	if a.CA == "" && a.Cert == "" && a.Key == "" {
 		return nil, nil
@@ -121,7 +121,7 @@ func (a *Access) tls() (*tls.Config, error) {
 			return nil, err
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate in it", a.CA)
+			return nil, fmt.Errorf("%s contains no certificate", a.CA)
 		}
 	}
 	if a.Cert != "" || a.Key != "" {
@@ -134,10 +134,10 @@ func (a *Access) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-// ReadCertificate reads a certificate and its key, which nobody else may read.
+// ReadCertificate reads a certificate and its key. It is an error if other users can read the key.
 func ReadCertificate(cert, key string) (*tls.Certificate, error) {
 	if cert == "" || key == "" {
-		return nil, errors.New("a certificate takes both its file and that of its key")
+		return nil, errors.New("a certificate needs two files: --tls-cert and --tls-key")
 	}
 	if err := private(key); err != nil {
 		return nil, err
@@ -149,10 +149,10 @@ func ReadCertificate(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// leastToken is how short a token may be, in bytes.
-const leastToken = 16
+// minToken is the shortest token that is accepted, in bytes.
+const minToken = 16
 
-// ReadToken reads a file with a token, which nobody else may read.
+// ReadToken reads a file with a token. It is an error if other users can read it.
 func ReadToken(file string) (string, error) {
 	if err := private(file); err != nil {
 		return "", err
@@ -167,22 +167,22 @@ func ReadToken(file string) (string, error) {
 		return "", err
 	}
 	token := strings.TrimSpace(string(data))
-	if len(token) < leastToken {
-		return "", fmt.Errorf("the token in %s is shorter than %d characters", file, leastToken)
+	if len(token) < minToken {
+		return "", fmt.Errorf("the token in %s is shorter than %d characters", file, minToken)
 	}
 	return token, nil
 }
 
-// private checks that a file with a secret is its owner's alone.
+// private checks that only the owner of a file with a secret can read it.
 func private(file string) error {
 	info, err := os.Stat(file)
 	switch {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file", file)
+		return fmt.Errorf("%s is not a regular file", file)
 	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s can be read by others (mode %04o): chmod 600 %[1]s", file, info.Mode().Perm())
+		return fmt.Errorf("other users can read %s (mode %04o): run chmod 600 %[1]s", file, info.Mode().Perm())
 	}
 	return nil
 }

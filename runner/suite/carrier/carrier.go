@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package carrier carries the tries of a suite to workers, and what they tell to the coordinator, over NATS. It decides
-// nothing: when all that it holds is lost, the coordinator publishes again what its ledger has open.
+// Package carrier carries the tries of a suite to workers, and their results to the coordinator, over NATS. It decides
+// nothing. If NATS loses everything, the coordinator publishes again every try that its ledger has open.
 //
-// A [Hub] is the coordinator's end. It alone makes the streams, and makes them again when the servers lost them. A
-// [Line] is a worker's end, which needs no right but those of [Rights]. Both are the same within one process ([Server])
-// and over a network ([Access]).
+// A [Hub] is the coordinator's end. Only it creates the suite's streams, and it creates them again if the servers lose
+// them. A [Line] is a worker's end; the rights of [Rights] are all it needs. Both work alike with a server in the same
+// process ([Server]) and with servers elsewhere ([Access]).
 package carrier
 
 import (
@@ -18,32 +18,34 @@ import (
 )
 
 const (
-	// maxMessage bounds a message in bytes: a result with the end of what a run said.
+	// maxMessage is the largest message in bytes. The largest ones are tries with copies of their contracts and
+	// policies.
 	maxMessage = 8 << 20
-	// workers and coordinator are the names of the streams' consumers.
+	// workers and coordinator are the names of the consumers that take work and results.
 	workers, coordinator = "assay-workers", "assay-coordinator"
-	// firstPause and longestPause are between the times that something is tried again while NATS is away.
+	// firstPause and longestPause bound the pause between two tries of an operation while NATS does not answer.
 	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
 )
 
-// names are those of a suite on a server.
+// names are the subjects, streams and the object store of one suite.
 type names struct {
-	work, told, workspaces                  string // subjects
-	workStream, toldStream, workspaceStream string
-	bundles                                 string // an object store
+	work, results, workspaces                 string // subjects
+	workStream, resultStream, workspaceStream string
+	bundles                                   string // an object store
 }
 
-// namesOf are the names for the suite with the id.
+// namesOf returns the names for the suite with the given id.
 func namesOf(id string) names {
-	return names{work: "assay." + id + ".work", told: "assay." + id + ".told", workspaces: "assay." + id + ".workspace",
-		workStream: "ASSAY_WORK_" + id, toldStream: "ASSAY_RESULT_" + id, workspaceStream: "ASSAY_WORKSPACE_" + id,
+	return names{work: "assay." + id + ".work", results: "assay." + id + ".told",
+		workspaces: "assay." + id + ".workspace",
+		workStream: "ASSAY_WORK_" + id, resultStream: "ASSAY_RESULT_" + id, workspaceStream: "ASSAY_WORKSPACE_" + id,
 		bundles: "assay-bundles-" + id}
 }
 
-// hello is the subject on which the worker asks coordinators; "*" is for all workers.
+// hello is the subject of a worker's questions to coordinators. The worker "*" stands for all of them.
 func hello(worker string) string { return "assay.hello." + worker }
 
-// Name makes a word that NATS takes as a part of a subject out of a name, such as a host's.
+// Name replaces what NATS does not allow in one part of a subject by "-".
 func Name(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -56,15 +58,15 @@ func Name(s string) string {
 
 func isName(s string) bool { return s != "" && Name(s) == s }
 
-// inboxes is the subject below which the worker gets answers.
+// inboxes is the prefix of the subjects on which a worker gets answers.
 func inboxes(worker string) string { return "assay.inbox." + worker }
 
-// Rights are all that the worker with the name needs. They do not reach what another worker is told, nor its results
-// and bundles. life may restrict the answers to one connection.
-func Rights(worker, life string) *server.Permissions {
+// Rights are the permissions that a worker needs. They do not let it read what another worker gets or reports, nor its
+// bundles. With an instance it only gets the answers for that process of the worker.
+func Rights(worker, instance string) *server.Permissions {
 	inbox := inboxes(worker)
-	if life != "" {
-		inbox += "." + life
+	if instance != "" {
+		inbox += "." + instance
 	}
 	return &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{
@@ -83,8 +85,9 @@ func Rights(worker, life string) *server.Permissions {
 	}
 }
 
-// insist does something until it succeeds or ctx ends, with pauses between. lost is told of each error.
-func insist(ctx context.Context, lost func(error), do func(context.Context) error) error {
+// retry calls do until it succeeds or ctx ends, with growing pauses. It calls onError, unless that is nil, with each
+// error after which it tries again.
+func retry(ctx context.Context, onError func(error), do func(context.Context) error) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := do(ctx)
 		if err == nil {
@@ -93,8 +96,8 @@ func insist(ctx context.Context, lost func(error), do func(context.Context) erro
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
-		if lost != nil {
-			lost(err)
+		if onError != nil {
+			onError(err)
 		}
 		select {
 		case <-ctx.Done():

@@ -27,7 +27,7 @@ type work struct {
 func serve(t *testing.T) (*Server, *nats.Conn) {
 	t.Helper()
 	dir := t.TempDir()
-	s, err := Serve(filepath.Join(dir, "nats"), Opening{})
+	s, err := Serve(filepath.Join(dir, "nats"), ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func serve(t *testing.T) (*Server, *nats.Conn) {
 	return s, nc
 }
 
-func pair(t *testing.T) (*Hub, *Line, func(Listening)) {
+func pair(t *testing.T) (*Hub, *Line, func(Handlers)) {
 	t.Helper()
 	began := time.Now()
 	_, nc := serve(t)
@@ -61,7 +61,7 @@ func pair(t *testing.T) (*Hub, *Line, func(Listening)) {
 	}
 	l.Join("suite")
 	t.Logf("started in %v", time.Since(began))
-	return h, l, func(to Listening) {
+	return h, l, func(to Handlers) {
 		stop, err := h.Listen(to)
 		if err != nil {
 			t.Fatal(err)
@@ -73,8 +73,8 @@ func pair(t *testing.T) (*Hub, *Line, func(Listening)) {
 func TestWorkIsTakenOnceAndToldOf(t *testing.T) {
 	h, l, listen := pair(t)
 	told := make(chan Message, 10)
-	listen(Listening{Told: func(m Message) { told <- m; m.Done() }, Fresh: func() {},
-		Asked: func(q Question) any { return q.From + string(q.Data) }})
+	listen(Handlers{OnMessage: func(m Message) { told <- m; m.Done() }, OnLoss: func() {},
+		OnQuestion: func(q Question) any { return q.From + string(q.Data) }})
 	var numbers []uint64
 	for i := range 6 {
 		n, err := h.Publish(t.Context(), string(rune('a'+i/2)), work{i / 2}) // all twice: kept once
@@ -208,7 +208,7 @@ func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
 	if err != nil || purges.Load() != 0 {
 		t.Fatalf("a purge that is refused: %v, %d refusals left", err, purges.Load())
 	}
-	if info, err := h.stream.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+	if info, err := h.work.Info(t.Context()); err != nil || info.State.Msgs != 0 {
 		t.Errorf("the work of the hub before is still there: %v, %v", info, err)
 	}
 
@@ -231,7 +231,7 @@ func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
 		t.Errorf("afterwards %q came, %v", &got, err)
 	}
 
-	deletes := refuses(t, s, "STREAM.DELETE."+n.toldStream, 2, away)
+	deletes := refuses(t, s, "STREAM.DELETE."+n.resultStream, 2, away)
 	if err := h.Remove(t.Context()); err != nil || deletes.Load() != 0 {
 		t.Errorf("a stream that cannot be removed at once: %v, %d refusals left", err, deletes.Load())
 	}
@@ -244,8 +244,8 @@ func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
 func TestLostStreamsAreMadeAgain(t *testing.T) {
 	h, l, listen := pair(t)
 	fresh, told := make(chan bool, 1), make(chan Message, 1)
-	listen(Listening{Told: func(m Message) { told <- m; m.Done() }, Fresh: func() { fresh <- true },
-		Asked: func(Question) any { return nil }})
+	listen(Handlers{OnMessage: func(m Message) { told <- m; m.Done() }, OnLoss: func() { fresh <- true },
+		OnQuestion: func(Question) any { return nil }})
 	if err := h.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}

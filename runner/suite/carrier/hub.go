@@ -20,30 +20,29 @@ import (
 
 // Options say how a hub keeps messages.
 type Options struct {
-	// OnFile keeps messages on the servers' disks instead of in their memory, and three times where there are three
-	// servers.
+	// OnFile keeps messages on the servers' disks instead of in memory, and on three servers if there are as many.
 	OnFile bool
-	// Lost is told of errors after which something is tried again; it may be nil.
-	Lost func(error)
+	// OnError is called with errors after which the hub tries again. It may be nil.
+	OnError func(error)
 }
 
 // Hub is the coordinator's end. Its methods are safe for concurrent use.
 type Hub struct {
-	names
 	Options
+	names    names
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	replicas int
 
-	mu     sync.Mutex // guards the next four
-	stream jetstream.Stream
-	toldTo jetstream.Consumer
-	shared jetstream.Stream // of workspaces
-	store  jetstream.ObjectStore
+	mu         sync.Mutex // guards the next four
+	work       jetstream.Stream
+	results    jetstream.Consumer
+	workspaces jetstream.Stream
+	bundles    jetstream.ObjectStore
 }
 
-// NewHub makes the streams of the suite with the id, or finds them. Work that nobody has taken is thrown away: the
-// ledger knows of it. What was told and not handled is told again.
+// NewHub creates the streams of the suite with the given id, or finds those that an earlier coordinator left. It drops
+// work that no worker has taken, since the ledger still has it. Results that were not handled are delivered again.
 func NewHub(ctx context.Context, nc *nats.Conn, id string, opt Options) (*Hub, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -56,7 +55,7 @@ func NewHub(ctx context.Context, nc *nats.Conn, id string, opt Options) (*Hub, e
 	starting, stop := context.WithTimeout(ctx, startTime)
 	defer stop()
 	began := time.Now()
-	err = insist(starting, nil, func(ctx context.Context) error { // servers that have just started have no leader yet
+	err = retry(starting, nil, func(ctx context.Context) error { // servers that have just started may have no leader
 		_, err := h.make(ctx)
 		var refused *jetstream.APIError
 		if errors.As(err, &refused) && (refused.ErrorCode == noCluster ||
@@ -68,12 +67,12 @@ func NewHub(ctx context.Context, nc *nats.Conn, id string, opt Options) (*Hub, e
 	if err != nil {
 		return nil, err
 	}
-	if err := insist(starting, nil, h.Recall); err != nil {
+	if err := retry(starting, nil, h.Recall); err != nil {
 		return nil, fmt.Errorf("empty the stream of work: %w", err)
 	}
-	// The one before may have got messages that it did not handle. They go to a new consumer at once.
-	err = insist(starting, nil, func(ctx context.Context) error {
-		err := h.js.DeleteConsumer(ctx, h.toldStream, coordinator)
+	// Messages that an earlier coordinator received but did not handle are delivered to a new consumer at once.
+	err = retry(starting, nil, func(ctx context.Context) error {
+		err := h.js.DeleteConsumer(ctx, h.names.resultStream, coordinator)
 		if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
 			_, err = h.make(ctx)
 		}
@@ -85,43 +84,44 @@ func NewHub(ctx context.Context, nc *nats.Conn, id string, opt Options) (*Hub, e
 	return h, nil
 }
 
-// What a server answers that cannot keep a stream three times, by nats-server's server/errors.json.
+// Error codes of servers that cannot keep a stream three times, from server/errors.json of nats-server.
 const (
 	noCluster  = jetstream.ErrorCode(10074)
 	fewServers = jetstream.ErrorCode(10005)
 )
 
-// gatherTime is how long three servers may take to find each other.
+// gatherTime limits how long three servers may take to find each other.
 const gatherTime = 5 * time.Second
 
 // Replicas is how many servers keep each message.
 func (h *Hub) Replicas() int { return h.replicas }
 
-// make makes what is not there. fresh reports whether the stream of work was not.
+// make creates the streams and the store that do not exist. fresh reports whether it created the stream of work.
 func (h *Hub) make(ctx context.Context) (fresh bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, askTime) // a server without a leader does not answer
 	defer stop()
-	stream, _, fresh, err := h.queue(ctx, h.workStream, h.work, workers, 0)
+	work, _, fresh, err := h.queue(ctx, h.names.workStream, h.names.work, workers, 0)
 	if err != nil {
 		return fresh, fmt.Errorf("make the stream of work: %w", err)
 	}
-	// A coordinator takes a long time to handle a large bundle, and its successor has a consumer of its own.
-	_, toldTo, _, err := h.queue(ctx, h.toldStream, h.told+".*", coordinator, time.Hour)
+	// The coordinator may take long to confirm a result, because it fetches and verifies the bundle first. The hour
+	// delays no other coordinator: each one makes a new consumer.
+	_, results, _, err := h.queue(ctx, h.names.resultStream, h.names.results+".*", coordinator, time.Hour)
 	if err != nil {
 		return fresh, fmt.Errorf("make the stream of results: %w", err)
 	}
-	shared, err := h.js.Stream(ctx, h.workspaceStream)
+	workspaces, err := h.js.Stream(ctx, h.names.workspaceStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		shared, err = h.js.CreateStream(ctx, jetstream.StreamConfig{Name: h.workspaceStream,
-			Subjects: []string{h.workspaces + ".>"}, MaxMsgsPerSubject: 1, AllowDirect: true,
+		workspaces, err = h.js.CreateStream(ctx, jetstream.StreamConfig{Name: h.names.workspaceStream,
+			Subjects: []string{h.names.workspaces + ".>"}, MaxMsgsPerSubject: 1, AllowDirect: true,
 			Storage: jetstream.FileStorage, Replicas: h.replicas})
 	}
 	if err != nil {
 		return fresh, fmt.Errorf("make the stream of workspaces: %w", err)
 	}
-	store, err := h.js.ObjectStore(ctx, h.bundles)
+	bundles, err := h.js.ObjectStore(ctx, h.names.bundles)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		store, err = h.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: h.bundles,
+		bundles, err = h.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: h.names.bundles,
 			Storage: jetstream.FileStorage, Replicas: h.replicas})
 	}
 	if err != nil {
@@ -129,11 +129,12 @@ func (h *Hub) make(ctx context.Context) (fresh bool, err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stream, h.toldTo, h.shared, h.store = stream, toldTo, shared, store
+	h.work, h.results, h.workspaces, h.bundles = work, results, workspaces, bundles
 	return fresh, nil
 }
 
-// queue finds or makes a stream of which each message goes to one taker, and its only consumer.
+// queue finds or creates a stream that delivers each message once, and its only consumer. A message that is not
+// confirmed within wait is delivered again; zero means the server's default.
 func (h *Hub) queue(ctx context.Context, name, subject, consumer string, wait time.Duration) (jetstream.Stream,
 	jetstream.Consumer, bool, error) {
 	fresh := false
@@ -158,11 +159,12 @@ func (h *Hub) queue(ctx context.Context, name, subject, consumer string, wait ti
 	return stream, taker, fresh, err
 }
 
-// Remove removes the streams with all that is in them. It tries again until ctx ends.
+// Remove removes the suite's streams and its store with their contents. It tries again until ctx ends.
 func (h *Hub) Remove(ctx context.Context) error {
 	var all error
-	for _, stream := range []string{h.workStream, h.toldStream, h.workspaceStream, "OBJ_" + h.bundles} {
-		all = errors.Join(all, insist(ctx, nil, func(ctx context.Context) error {
+	n := h.names
+	for _, stream := range []string{n.workStream, n.resultStream, n.workspaceStream, "OBJ_" + n.bundles} {
+		all = errors.Join(all, retry(ctx, nil, func(ctx context.Context) error {
 			ctx, stop := context.WithTimeout(ctx, askTime)
 			defer stop()
 			err := h.js.DeleteStream(ctx, stream)
@@ -175,13 +177,13 @@ func (h *Hub) Remove(ctx context.Context) error {
 	return all
 }
 
-// Up reports whether a server is connected.
+// Up reports whether the hub is connected to a server.
 func (h *Hub) Up() bool { return h.nc.IsConnected() }
 
-// shortTime bounds what the coordinator waits for while it does nothing else.
+// shortTime limits the calls during which the coordinator can do nothing else.
 const shortTime = time.Second
 
-// Publish publishes work under a key, and returns its number. What has the same key is kept once.
+// Publish publishes work and returns its number in the stream. Work with the same key is stored once.
 func (h *Hub) Publish(ctx context.Context, key string, work any) (uint64, error) {
 	data, err := json.Marshal(work)
 	if err != nil {
@@ -189,27 +191,27 @@ func (h *Hub) Publish(ctx context.Context, key string, work any) (uint64, error)
 	}
 	ctx, stop := context.WithTimeout(ctx, shortTime)
 	defer stop()
-	ack, err := h.js.Publish(ctx, h.work, data, jetstream.WithMsgID(key), jetstream.WithRetryAttempts(0))
+	ack, err := h.js.Publish(ctx, h.names.work, data, jetstream.WithMsgID(key), jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return 0, fmt.Errorf("publish a try: %w", err)
 	}
 	return ack.Sequence, nil
 }
 
-// Recall throws away work that nobody has taken.
+// Recall drops the work that no worker has taken.
 func (h *Hub) Recall(ctx context.Context) error {
 	h.mu.Lock()
-	stream := h.stream
+	stream := h.work
 	h.mu.Unlock()
 	ctx, stop := context.WithTimeout(ctx, askTime)
 	defer stop()
 	return stream.Purge(ctx)
 }
 
-// Taken reports whether the work with the number has been taken by a worker, or is lost.
+// Taken reports whether the work with the given number is no longer in the stream: a worker took it, or NATS lost it.
 func (h *Hub) Taken(ctx context.Context, number uint64) (bool, error) {
 	h.mu.Lock()
-	stream := h.stream
+	stream := h.work
 	h.mu.Unlock()
 	ctx, stop := context.WithTimeout(ctx, shortTime)
 	defer stop()
@@ -220,33 +222,33 @@ func (h *Hub) Taken(ctx context.Context, number uint64) (bool, error) {
 	return false, err
 }
 
-// Message is what a worker told. Done says that it need not be told again.
+// Message is a worker's report. Until Done is called, NATS delivers it again to a later coordinator.
 type Message struct {
 	From string // the worker's name
 	Data []byte
 	Done func()
 }
 
-// Question is what a worker asks.
+// Question is a question of a worker, which waits for an answer.
 type Question struct {
 	From string // the worker's name
 	Data []byte
 }
 
-// Listening is where a hub brings what it hears. Its functions are called from goroutines of the hub.
-type Listening struct {
-	// Told gets each message of a worker, one after the other.
-	Told func(Message)
-	// Asked gets a worker's question, and returns the answer; nil for none.
-	Asked func(Question) any
-	// Fresh is called when the stream of work was lost, with all that was in it, and made again.
-	Fresh func()
+// Handlers are called for what arrives at a hub, each from one goroutine.
+type Handlers struct {
+	// OnMessage handles a worker's message. It need not call Done before it returns.
+	OnMessage func(Message)
+	// OnQuestion answers a worker's question; nil means not to answer.
+	OnQuestion func(Question) any
+	// OnLoss is called after NATS lost the stream of work with its contents, and the hub created it again.
+	OnLoss func()
 }
 
-// Listen listens until stop is called. What the servers lose is made again.
-func (h *Hub) Listen(to Listening) (stop func(), err error) {
+// Listen calls the handlers until stop is called. It creates streams again that the servers lose.
+func (h *Hub) Listen(to Handlers) (stop func(), err error) {
 	questions, err := h.nc.Subscribe(hello("*"), func(m *nats.Msg) {
-		answer := to.Asked(Question{last(m.Subject), m.Data})
+		answer := to.OnQuestion(Question{last(m.Subject), m.Data})
 		if answer == nil {
 			return
 		}
@@ -259,8 +261,8 @@ func (h *Hub) Listen(to Listening) (stop func(), err error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var both sync.WaitGroup
-	both.Go(func() { h.hear(ctx, to) })
-	both.Go(func() { h.mend(ctx, to) })
+	both.Go(func() { h.receive(ctx, to) })
+	both.Go(func() { h.repair(ctx, to) })
 	return func() {
 		_ = questions.Unsubscribe()
 		cancel()
@@ -270,15 +272,15 @@ func (h *Hub) Listen(to Listening) (stop func(), err error) {
 
 func last(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
-// hear brings messages until ctx ends.
-func (h *Hub) hear(ctx context.Context, to Listening) {
-	_ = insist(ctx, h.Lost, func(ctx context.Context) error {
+// receive passes on messages until ctx ends.
+func (h *Hub) receive(ctx context.Context, to Handlers) {
+	_ = retry(ctx, h.OnError, func(ctx context.Context) error {
 		h.mu.Lock()
-		told := h.toldTo
+		results := h.results
 		h.mu.Unlock()
 		for {
 			fetch, stop := context.WithCancel(ctx)
-			m, err := told.Next(jetstream.FetchContext(fetch))
+			m, err := results.Next(jetstream.FetchContext(fetch))
 			stop()
 			switch {
 			case ctx.Err() != nil:
@@ -288,17 +290,17 @@ func (h *Hub) hear(ctx context.Context, to Listening) {
 			case err != nil:
 				return err
 			}
-			to.Told(Message{last(m.Subject()), m.Data(), func() { _ = m.Ack() }})
+			to.OnMessage(Message{last(m.Subject()), m.Data(), func() { _ = m.Ack() }})
 		}
 	})
 }
 
-// mendTime is how often is looked whether the streams are there.
-const mendTime = 2 * time.Second
+// repairTime is the time between two checks that the streams exist.
+const repairTime = 2 * time.Second
 
-// mend makes again what is lost, until ctx ends.
-func (h *Hub) mend(ctx context.Context, to Listening) {
-	tick := time.NewTicker(mendTime)
+// repair creates lost streams again, until ctx ends.
+func (h *Hub) repair(ctx context.Context, to Handlers) {
+	tick := time.NewTicker(repairTime)
 	defer tick.Stop()
 	for {
 		select {
@@ -310,22 +312,22 @@ func (h *Hub) mend(ctx context.Context, to Listening) {
 			continue
 		}
 		fresh, err := h.make(ctx)
-		if err != nil && ctx.Err() == nil && h.Lost != nil {
-			h.Lost(err)
+		if err != nil && ctx.Err() == nil && h.OnError != nil {
+			h.OnError(err)
 		}
 		if fresh && err == nil {
-			to.Fresh()
+			to.OnLoss()
 		}
 	}
 }
 
-// ErrNoBundle is wrapped by the error about a bundle that is not in the store.
-var ErrNoBundle = errors.New("it is not in the store")
+// ErrNoBundle is wrapped by the error of Fetch when the store does not have the bundle.
+var ErrNoBundle = errors.New("NATS does not have the bundle")
 
-// Fetch writes the bundle with the name and of the size to w.
+// Fetch writes the bundle with the given name and size to w.
 func (h *Hub) Fetch(ctx context.Context, name string, size int64, w io.Writer) error {
 	h.mu.Lock()
-	store := h.store
+	store := h.bundles
 	h.mu.Unlock()
 	for part := range parts(size) {
 		o, err := store.Get(ctx, partName(name, part))
@@ -345,17 +347,17 @@ func (h *Hub) Fetch(ctx context.Context, name string, size int64, w io.Writer) e
 	return nil
 }
 
-// missing is why an object was not found. Any server of three may have been asked, also one that lags behind; what the
-// stream's leader does not know of is lost.
+// missing returns why an object was not found: ErrNoBundle if it does not exist. Any of three servers may have answered
+// before, even one that lags behind; this asks the leader of the stream, which knows every object.
 func (h *Hub) missing(ctx context.Context, object string) error {
 	ctx, stop := context.WithTimeout(ctx, askTime)
 	defer stop()
-	subject := "$O." + h.bundles + ".M." + base64.URLEncoding.EncodeToString([]byte(object))
+	subject := "$O." + h.names.bundles + ".M." + base64.URLEncoding.EncodeToString([]byte(object))
 	question, err := json.Marshal(map[string]string{"last_by_subj": subject})
 	if err != nil {
 		return err
 	}
-	m, err := h.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.OBJ_"+h.bundles, question)
+	m, err := h.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.OBJ_"+h.names.bundles, question)
 	if err != nil {
 		return err
 	}
@@ -375,7 +377,7 @@ func (h *Hub) missing(ctx context.Context, object string) error {
 	case answer.Error == nil && json.Unmarshal(answer.Message.Data, &info) == nil && info.Deleted:
 		return ErrNoBundle
 	case answer.Error == nil:
-		return errors.New("a server does not have it yet")
+		return errors.New("the server that was asked does not have it yet")
 	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound,
 		answer.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
 		return ErrNoBundle
@@ -383,18 +385,19 @@ func (h *Hub) missing(ctx context.Context, object string) error {
 	return answer.Error
 }
 
-// SendWorkspace makes what is read from a reader the workspace with the name, if there is none yet. It tries each part
-// again until ctx ends. An error of the reader leaves no workspace.
+// SendWorkspace stores the contents of r as the workspace with the given name, unless NATS has one of that name. It
+// tries each part again until ctx ends. If r fails, workers do not see the workspace: the number of parts, which
+// completes it, is sent last.
 func (h *Hub) SendWorkspace(ctx context.Context, name string, r io.Reader) error {
 	h.mu.Lock()
-	shared := h.shared
+	workspaces := h.workspaces
 	h.mu.Unlock()
-	subject := h.workspaces + "." + name
-	if _, err := shared.GetLastMsgForSubject(ctx, subject); err == nil {
+	subject := h.names.workspaces + "." + name
+	if _, err := workspaces.GetLastMsgForSubject(ctx, subject); err == nil {
 		return nil
 	}
 	send := func(subject string, data []byte) error {
-		return insist(ctx, h.Lost, func(ctx context.Context) error {
+		return retry(ctx, h.OnError, func(ctx context.Context) error {
 			_, err := h.js.Publish(ctx, subject, data)
 			return err
 		})
@@ -410,16 +413,16 @@ func (h *Hub) SendWorkspace(ctx context.Context, name string, r io.Reader) error
 				return err
 			}
 		}
-		if err != nil { // it was the last one: now all are there
+		if err != nil { // the end: this makes the workspace complete
 			return send(subject, []byte(strconv.Itoa(n+min(size, 1))))
 		}
 	}
 }
 
-// Forget removes the bundle with the name and of the size.
+// Forget removes the bundle with the given name and size.
 func (h *Hub) Forget(ctx context.Context, name string, size int64) error {
 	h.mu.Lock()
-	store := h.store
+	store := h.bundles
 	h.mu.Unlock()
 	var all error
 	for part := range parts(size) {

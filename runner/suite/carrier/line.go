@@ -15,29 +15,30 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// askTime bounds how long an answer of a coordinator is waited for.
+// askTime limits how long a question waits for its answer.
 const askTime = 5 * time.Second
 
 // Line is a worker's end.
 type Line struct {
-	names  // of the suite joined; empty before Join
+	names  // of the suite that it joined; empty before Join
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	worker string
-	lost   func(error)
+	// onError is called with errors after which the line tries again.
+	onError func(error)
 }
 
-// NewLine makes the end of the worker with the name. lost is told of errors after which something is tried again; it
-// may be nil.
-func NewLine(nc *nats.Conn, worker string, lost func(error)) (*Line, error) {
+// NewLine returns the end of the worker with the given name. It calls onError, unless that is nil, with errors after
+// which it tries again.
+func NewLine(nc *nats.Conn, worker string, onError func(error)) (*Line, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	return &Line{nc: nc, js: js, worker: worker, lost: func(err error) {
-		// A suite that is over removes its queue, and a server that ends says no more.
-		if lost != nil && !errors.Is(err, jetstream.ErrConsumerDeleted) && nc.IsConnected() {
-			lost(err)
+	return &Line{nc: nc, js: js, worker: worker, onError: func(err error) {
+		// Neither the end of a suite, which removes its queue, nor a lost connection is worth a message here.
+		if onError != nil && !errors.Is(err, jetstream.ErrConsumerDeleted) && nc.IsConnected() {
+			onError(err)
 		}
 	}}, nil
 }
@@ -45,7 +46,7 @@ func NewLine(nc *nats.Conn, worker string, lost func(error)) (*Line, error) {
 // ErrNobody is returned by Ask when no coordinator answers.
 var ErrNobody = errors.New("no coordinator answers")
 
-// Ask asks coordinators, and gives what the first one answers.
+// Ask sends a question to all coordinators, and decodes the first answer. Both are JSON.
 func (l *Line) Ask(ctx context.Context, question, answer any) error {
 	data, err := json.Marshal(question)
 	if err != nil {
@@ -60,14 +61,14 @@ func (l *Line) Ask(ctx context.Context, question, answer any) error {
 	return json.Unmarshal(m.Data, answer)
 }
 
-// Join makes the line that of the suite with the id.
+// Join makes the line that of the suite with the given id. Next, Tell, Store and Workspace need it.
 func (l *Line) Join(id string) { l.names = namesOf(id) }
 
-// Next waits for work and takes it: no other worker gets it any more. While NATS is away it waits. The error is that of
-// ctx, or about work that cannot be read.
+// Next waits for work and takes it, so that no other worker gets it. It also waits while NATS does not answer. The
+// error wraps the cause of ctx's end, or says that the work is not valid JSON.
 func (l *Line) Next(ctx context.Context, into any) error {
 	var data []byte
-	err := insist(ctx, l.lost, func(ctx context.Context) error {
+	err := retry(ctx, l.onError, func(ctx context.Context) error {
 		queue, err := l.js.Consumer(ctx, l.workStream, workers)
 		for err == nil && data == nil {
 			data, err = l.take(ctx, queue)
@@ -80,9 +81,9 @@ func (l *Line) Next(ctx context.Context, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// take waits for one message for some seconds; nil if there is none.
+// take waits some seconds for one message; it returns nil if none comes.
 func (l *Line) take(ctx context.Context, queue jetstream.Consumer) ([]byte, error) {
-	// The library refuses a context whose deadline is over, and that one need not say so yet.
+	// The library rejects a context whose deadline has passed, although its Err may still be nil. This one has none.
 	fetch, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -90,7 +91,7 @@ func (l *Line) take(ctx context.Context, queue jetstream.Consumer) ([]byte, erro
 	switch {
 	case ctx.Err() != nil:
 		if err == nil {
-			_ = m.Nak() // somebody else shall have it
+			_ = m.Nak() // give it back for another worker
 		}
 		return nil, context.Cause(ctx)
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoMessages):
@@ -99,28 +100,28 @@ func (l *Line) take(ctx context.Context, queue jetstream.Consumer) ([]byte, erro
 		return nil, err
 	}
 	if err := m.DoubleAck(ctx); err != nil {
-		return nil, err // somebody else has it, or nobody: the coordinator sees to that
+		return nil, err // perhaps no worker has it now: then the coordinator gives it out again
 	}
 	return m.Data(), nil
 }
 
-// Tell tells the coordinator something, and returns when that is kept. It tries again until ctx ends. What has the same
-// key is kept once.
+// Tell sends a message to the coordinator, and returns when NATS has stored it. It tries again until ctx ends. Messages
+// with the same key are stored once.
 func (l *Line) Tell(ctx context.Context, key string, message any) error {
 	data, err := json.Marshal(message)
 	if err != nil {
 		return err
 	}
-	return insist(ctx, l.lost, func(ctx context.Context) error {
-		_, err := l.js.Publish(ctx, l.told+"."+l.worker, data, jetstream.WithMsgID(key))
+	return retry(ctx, l.onError, func(ctx context.Context) error {
+		_, err := l.js.Publish(ctx, l.results+"."+l.worker, data, jetstream.WithMsgID(key))
 		return err
 	})
 }
 
-// Store stores a bundle under the name, part by part. It tries again until ctx ends.
+// Store stores a bundle under a name, part by part. It tries again until ctx ends.
 func (l *Line) Store(ctx context.Context, name string, r io.ReaderAt, size int64) error {
 	for part := range parts(size) {
-		err := insist(ctx, l.lost, func(ctx context.Context) error {
+		err := retry(ctx, l.onError, func(ctx context.Context) error {
 			store, err := l.js.ObjectStore(ctx, l.bundles)
 			if err != nil {
 				return err
@@ -137,10 +138,10 @@ func (l *Line) Store(ctx context.Context, name string, r io.ReaderAt, size int64
 	return nil
 }
 
-// ErrNoWorkspace is wrapped by the errors about a workspace that is not, or not all, there.
-var ErrNoWorkspace = errors.New("it is not there")
+// ErrNoWorkspace is wrapped by the errors of Workspace when NATS lacks the workspace, or a part of it.
+var ErrNoWorkspace = errors.New("NATS does not have the workspace")
 
-// Workspace writes the workspace with the name to w. Errors of w are returned as they are.
+// Workspace writes the workspace with the given name to w, and returns an error of w as it is.
 func (l *Line) Workspace(ctx context.Context, name string, w io.Writer) error {
 	subject := l.workspaces + "." + name
 	stream, err := l.js.Stream(ctx, l.workspaceStream)
@@ -157,7 +158,7 @@ func (l *Line) Workspace(ctx context.Context, name string, w io.Writer) error {
 	}
 	for n := range all {
 		asking, stop := context.WithTimeout(ctx, askTime)
-		err := insist(asking, nil, func(ctx context.Context) error { // the server that is asked may lag behind
+		err := retry(asking, nil, func(ctx context.Context) error { // the server that answers may lag behind the others
 			m, err = stream.GetLastMsgForSubject(ctx, fmt.Sprintf("%s.%d", subject, n))
 			return err
 		})
@@ -172,14 +173,14 @@ func (l *Line) Workspace(ctx context.Context, name string, w io.Writer) error {
 	return nil
 }
 
-// workspacePart is how much of a workspace is one message: servers take a mebibyte unless they are told otherwise.
+// workspacePart is how many bytes of a workspace fit into one message. Servers allow a mebibyte by default.
 const workspacePart = 512 << 10
 
-// partBytes is how much of a bundle is one object. The servers confirm each part before the next one is sent: what is
-// not confirmed is in somebody's memory.
+// partBytes is how many bytes of a bundle fit into one object. Each part is confirmed before the next one is sent:
+// until then it takes memory of the client or the server.
 const partBytes = 8 << 20
 
-// parts is how many parts a bundle has.
+// parts is how many parts a bundle of that size has: at least one.
 func parts(size int64) int { return max(1, int((size+partBytes-1)/partBytes)) }
 
 func partName(name string, part int) string { return fmt.Sprintf("%s/%d", name, part) }

@@ -83,8 +83,8 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 		if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a := &Access{URL: s.ClientURL(), TokenFile: file, Denied: func(error) { denied.Add(1) }}
-		nc, err := a.Connect(name, "life")
+		a := &Access{URL: s.ClientURL(), TokenFile: file, OnDenied: func(error) { denied.Add(1) }}
+		nc, err := a.Connect(name, "instance")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,8 +99,8 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 		t.Errorf("one server keeps each message %d times", h.Replicas())
 	}
 	told := make(chan Message, 10)
-	stop, err := h.Listen(Listening{Told: func(m Message) { told <- m }, Fresh: func() {},
-		Asked: func(q Question) any { return q.From }})
+	stop, err := h.Listen(Handlers{OnMessage: func(m Message) { told <- m }, OnLoss: func() {},
+		OnQuestion: func(q Question) any { return q.From }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,14 +193,14 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 			return request("$JS.API.DIRECT.GET.OBJ_"+n.bundles, `{"seq":1}`)
 		},
 		"read the results": func() error {
-			return request("$JS.API.STREAM.MSG.GET."+n.toldStream, `{"seq":1}`)
+			return request("$JS.API.STREAM.MSG.GET."+n.resultStream, `{"seq":1}`)
 		},
 		"take results": func() error {
-			return request("$JS.API.CONSUMER.MSG.NEXT."+n.toldStream+"."+coordinator, `{"batch":1}`)
+			return request("$JS.API.CONSUMER.MSG.NEXT."+n.resultStream+"."+coordinator, `{"batch":1}`)
 		},
 		"make a consumer of results": func() error {
 			return short(func(ctx context.Context) error {
-				_, err := js.CreateConsumer(ctx, n.toldStream, jetstream.ConsumerConfig{})
+				_, err := js.CreateConsumer(ctx, n.resultStream, jetstream.ConsumerConfig{})
 				return err
 			})
 		},
@@ -210,17 +210,17 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 				return err
 			})
 		},
-		"listen to results":                 func() error { return subscribe(n.told + ".*") },
+		"listen to results":                 func() error { return subscribe(n.results + ".*") },
 		"listen to the other's answers":     func() error { return subscribe(inboxes("w2") + ".>") },
 		"listen to everything":              func() error { return subscribe(">") },
 		"answer in the coordinator's place": func() error { return subscribe(hello("*")) },
 		"tell in the other's name": func() error {
-			return request(n.told+".w2", `{"n":9}`)
+			return request(n.results+".w2", `{"n":9}`)
 		},
 		"change a workspace":      func() error { return request(n.workspaces+".ws.0", "x") },
 		"ask in the other's name": func() error { return request(hello("w2"), `1`) },
 		"publish work":            func() error { return request(n.work, `{"n":9}`) },
-		"remove the results":      func() error { return request("$JS.API.STREAM.PURGE."+n.toldStream, "") },
+		"remove the results":      func() error { return request("$JS.API.STREAM.PURGE."+n.resultStream, "") },
 		"remove a stream":         func() error { return request("$JS.API.STREAM.DELETE."+n.workStream, "") },
 		"make a stream": func() error {
 			return request("$JS.API.STREAM.CREATE.X", `{"name":"X","subjects":["assay.>"]}`)
@@ -254,14 +254,14 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 // A server that listens lets in who has the token, with the rights of a worker, and nobody else.
 func TestAServerLetsInWorkers(t *testing.T) {
 	dir := t.TempDir()
-	for address, want := range map[string]string{"0.0.0.0:0": "beyond this machine", "127.0.0.1": "want HOST:PORT",
-		"example.com:1": "beyond this machine", ":0": "beyond this machine"} {
-		if _, err := Serve(dir, Opening{Address: address}); !errors.Is(err, ErrInput) ||
+	for address, want := range map[string]string{"0.0.0.0:0": "that other machines reach", "127.0.0.1": "want HOST:PORT",
+		"example.com:1": "that other machines reach", ":0": "that other machines reach"} {
+		if _, err := Serve(dir, ListenConfig{Address: address}); !errors.Is(err, ErrInput) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	s, err := Serve(filepath.Join(dir, "nats"), Opening{Address: "127.0.0.1:0", Token: "the-right-token-of-all"})
+	s, err := Serve(filepath.Join(dir, "nats"), ListenConfig{Address: "127.0.0.1:0", Token: "the-right-token-of-all"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,13 +287,13 @@ func TestAServerLetsInWorkers(t *testing.T) {
 		"no token":          {URL: url},
 		"a password in URL": {URL: "nats://w:the-right-token-of-all@" + s.Address()},
 	} {
-		if nc, err := a.Connect("w", "life"); err == nil {
+		if nc, err := a.Connect("w", "instance"); err == nil {
 			t.Errorf("%s is let in", name)
 			nc.Close()
 		}
 	}
 	a := Access{URL: url, TokenFile: token("the-right-token-of-all\n", 0o644)}
-	if _, err := a.Connect("w", "life"); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := a.Connect("w", "instance"); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a token that others can read: %v", err)
 	}
 	token("the-right-token-of-all\n", 0o600)
@@ -302,8 +302,8 @@ func TestAServerLetsInWorkers(t *testing.T) {
 		nc.Close()
 	}
 	denied := make(chan error, 10)
-	a.Denied = func(err error) { denied <- err }
-	w, err := a.Connect("w", "life")
+	a.OnDenied = func(err error) { denied <- err }
+	w, err := a.Connect("w", "instance")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,51 +18,50 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// startTime bounds how long the server of this process may take to start.
+// startTime limits how long a server may take to start.
 const startTime = 30 * time.Second
 
-// Server is a NATS server in this process, which keeps everything in memory but bundles.
+// Server is a NATS server in this process. It keeps work and results in memory, and bundles and workspaces on disk.
 type Server struct {
 	server *server.Server
 	dir    string
 	secret string // the coordinator's password; empty if the server does not listen
 }
 
-// Opening opens a server to workers. The zero value opens it to nobody.
-type Opening struct {
-	// Address is HOST:PORT, and empty for no port.
+// ListenConfig says how a server listens for workers. With the zero value it does not: only this process can connect.
+type ListenConfig struct {
+	// Address is HOST:PORT; empty means not to listen. With the port 0 the system chooses one.
 	Address string
-	// TLS is the server's; nil is allowed on a loopback address alone.
+	// TLS is the server's configuration. It may be nil only on a loopback address.
 	TLS *tls.Config
-	// Token is the password of the workers. It may be empty on a loopback address alone.
+	// Token is the password of the workers. It may be empty only on a loopback address.
 	Token string
 }
 
-// check checks what the server may listen on.
-func (o *Opening) check() (host string, port int, err error) {
-	host, number, err := net.SplitHostPort(o.Address)
+// check splits the address, and checks that it is a loopback address or TLS and a token protect it.
+func (c *ListenConfig) check() (host string, port int, err error) {
+	host, number, err := net.SplitHostPort(c.Address)
 	if err == nil {
 		port, err = strconv.Atoi(number)
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("%w: listen on %q: want HOST:PORT", ErrInput, o.Address)
+		return "", 0, fmt.Errorf("%w: cannot listen on %q: want HOST:PORT", ErrInput, c.Address)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) &&
-		(o.TLS == nil || o.Token == "") {
-		return "", 0, fmt.Errorf("%w: listen on %s: beyond this machine that takes --tls-cert, --tls-key and "+
-			"--token-file", ErrInput, o.Address)
+		(c.TLS == nil || c.Token == "") {
+		return "", 0, fmt.Errorf("%w: cannot listen on %s: an address that other machines reach needs "+
+			"--tls-cert, --tls-key and --token-file", ErrInput, c.Address)
 	}
 	return host, port, nil
 }
 
-// Serve starts a server whose scratch directory is dir. What another one left there is removed: nobody may use dir at
-// the same time.
-func Serve(dir string, open Opening) (*Server, error) {
+// Serve starts a server that keeps its files in dir, which no other process may use. It first removes what is there.
+func Serve(dir string, listen ListenConfig) (*Server, error) {
 	s := &Server{dir: dir}
 	options := &server.Options{DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: dir,
 		MaxPayload: maxMessage, JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 1 << 40}
-	if open.Address != "" {
-		host, port, err := open.check()
+	if listen.Address != "" {
+		host, port, err := listen.check()
 		if err != nil {
 			return nil, err
 		}
@@ -71,8 +70,8 @@ func Serve(dir string, open Opening) (*Server, error) {
 		}
 		s.secret = rand.Text()
 		options.DontListen, options.Host, options.Port = false, host, port
-		options.CustomClientAuthentication = &guard{secret: s.secret, token: open.Token}
-		if options.TLSConfig = open.TLS; open.TLS != nil {
+		options.CustomClientAuthentication = &authenticator{secret: s.secret, token: listen.Token}
+		if options.TLSConfig = listen.TLS; listen.TLS != nil {
 			options.TLS, options.TLSTimeout = true, 10
 		}
 	}
@@ -89,12 +88,13 @@ func Serve(dir string, open Opening) (*Server, error) {
 	s.server = ns
 	ns.Start()
 	if !ns.ReadyForConnections(startTime) {
-		return nil, errors.Join(fmt.Errorf("the NATS server in this process did not start %s", open.Address), s.Close())
+		return nil, errors.Join(fmt.Errorf("the NATS server in this process did not start within %v", startTime),
+			s.Close())
 	}
 	return s, nil
 }
 
-// Address is where the server listens.
+// Address is where the server listens; empty if it does not.
 func (s *Server) Address() string {
 	if s.secret == "" {
 		return ""
@@ -102,34 +102,35 @@ func (s *Server) Address() string {
 	return s.server.Addr().String()
 }
 
-// Connect connects the coordinator to the server within this process.
+// Connect connects the coordinator to the server, without a socket.
 func (s *Server) Connect() (*nats.Conn, error) {
 	return nats.Connect("", nats.InProcessServer(s.server), nats.Name(coordinator), nats.MaxReconnects(-1),
 		nats.UserInfo(coordinator, s.secret))
 }
 
-// Close ends the server and removes what it kept.
+// Close stops the server and removes its directory.
 func (s *Server) Close() error {
 	s.server.Shutdown()
 	s.server.WaitForShutdown()
 	return os.RemoveAll(s.dir)
 }
 
-// guard lets the coordinator do everything, and whoever has the token what a worker may.
-type guard struct{ secret, token string }
+// authenticator gives the coordinator all rights, and clients with the token those of a worker.
+type authenticator struct{ secret, token string }
 
 // Check is called by the server for each connection. A worker's user is its name, and its connection has the name
-// WORKER.LIFE: a worker with the token, but without the other's life, cannot listen to the answers that the other gets.
-func (g *guard) Check(c server.ClientAuthentication) bool {
+// WORKER.INSTANCE. A worker that claims another one's name does not know its instance, so it cannot read the answers to
+// it.
+func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	given := c.GetOpts()
 	same := func(want string) bool { return subtle.ConstantTimeCompare([]byte(given.Password), []byte(want)) == 1 }
 	if given.Username == coordinator {
 		return same(g.secret)
 	}
-	worker, life, _ := strings.Cut(given.Name, ".")
-	if worker != given.Username || !isName(worker) || !isName(life) || !same(g.token) {
+	worker, instance, _ := strings.Cut(given.Name, ".")
+	if worker != given.Username || !isName(worker) || !isName(instance) || !same(g.token) {
 		return false
 	}
-	c.RegisterUser(&server.User{Username: worker, Permissions: Rights(worker, life)})
+	c.RegisterUser(&server.User{Username: worker, Permissions: Rights(worker, instance)})
 	return true
 }

@@ -11,43 +11,43 @@ import (
 const (
 	Better    = "better"    // the whole interval of the difference is above zero
 	Worse     = "worse"     // the whole interval is below zero
-	Undecided = "undecided" // it spans zero, or there are fewer than two tasks
+	Undecided = "undecided" // the interval contains zero, or there are fewer than two tasks
 )
 
-// Pair compares an agent of one suite with an agent of another, over the tasks that both were asked alike.
+// Pair compares an agent of one suite, A, with an agent of another, B, over the tasks that both suites define alike.
 type Pair struct {
 	AgentA string `json:"agent_a"`
 	AgentB string `json:"agent_b"`
-	// Tasks are those that both suites ask alike and of which both agents have a rate, by name.
+	// Tasks are those that both suites define alike and that both agents have a rate for, by name.
 	Tasks []TaskPair `json:"tasks"`
-	// Changed are tasks of the same name that are not asked alike. They are not compared.
+	// Changed are tasks of the same name with different definitions. They are not compared.
 	Changed []ChangedTask `json:"changed"`
-	// OnlyA and OnlyB are tasks of one suite alone, and Unrated those of both of which an agent has no rate.
+	// OnlyA and OnlyB are tasks of only one suite. Unrated are tasks of both that an agent has no rate for.
 	OnlyA   []string `json:"only_a"`
 	OnlyB   []string `json:"only_b"`
 	Unrated []string `json:"unrated"`
-	// RateA and RateB are means over Tasks, and Difference is the second less the first; null without tasks.
+	// RateA and RateB are means over Tasks, and Difference is RateB minus RateA; null without tasks.
 	RateA      *float64 `json:"rate_a"`
 	RateB      *float64 `json:"rate_b"`
 	Difference *float64 `json:"difference"`
 	// CI95 is the interval of the difference, by resampling tasks; null with fewer than two.
 	CI95    *[2]float64 `json:"ci95"`
 	Outcome string      `json:"outcome"`
-	// SpentA and SpentB are what an attempt takes, as means over Tasks.
+	// SpentA and SpentB are what one attempt takes, as means over Tasks.
 	SpentA Spent `json:"spent_a"`
 	SpentB Spent `json:"spent_b"`
 	// AgentChanged are the fields of the agents' definitions that differ.
 	AgentChanged []string `json:"agent_changed"`
 }
 
-// Spent is what an attempt takes on average; null where that is not known of all.
+// Spent is what an attempt takes on average; null unless it is known for every task.
 type Spent struct {
 	Seconds *float64 `json:"seconds"`
 	Tokens  *float64 `json:"tokens"`
 	Cost    *float64 `json:"cost"`
 }
 
-// TaskPair has the rates of both agents at a task.
+// TaskPair is the rates of both agents at a task.
 type TaskPair struct {
 	Task       string  `json:"task"`
 	RateA      float64 `json:"rate_a"`
@@ -55,13 +55,13 @@ type TaskPair struct {
 	Difference float64 `json:"difference"`
 }
 
-// ChangedTask is a task whose definitions differ, and the keys of the suite file that do.
+// ChangedTask is a task with different definitions. Keys are the keys of the suite file that differ.
 type ChangedTask struct {
 	Task string   `json:"task"`
 	Keys []string `json:"keys"`
 }
 
-// Compare compares agent agentA of a with agent agentB of b, task by task.
+// Compare compares the agent agentA in the results a with the agent agentB in the results b.
 func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
 	p := &Pair{AgentA: agentA, AgentB: agentB, Tasks: []TaskPair{}, Changed: []ChangedTask{}, OnlyA: []string{},
 		OnlyB: []string{}, Unrated: []string{}, Outcome: Undecided,
@@ -94,7 +94,7 @@ func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
 	return p
 }
 
-// spent is what an attempt takes, as a mean over cells that have a rate.
+// spent is the mean over cells of what one attempt takes.
 func spent(cells []*schema.SuiteCell) Spent {
 	mean := func(sum func(*schema.SuiteCell) *float64) *float64 {
 		var each []float64
@@ -117,7 +117,7 @@ func spent(cells []*schema.SuiteCell) Spent {
 		}), mean(func(c *schema.SuiteCell) *float64 { return c.Cost })}
 }
 
-// decide makes the means and the outcome of the tasks.
+// decide sets the means, the interval and the outcome from p.Tasks.
 func (p *Pair) decide() {
 	var first, second, differences []float64
 	for _, t := range p.Tasks {
@@ -141,7 +141,7 @@ func (p *Pair) decide() {
 	}
 }
 
-// cells are the cells of an agent by task.
+// cells are an agent's cells, by task.
 func cells(r *schema.SuiteResults, agent string) map[string]*schema.SuiteCell {
 	all := map[string]*schema.SuiteCell{}
 	for i := range r.Cells {
@@ -152,17 +152,17 @@ func cells(r *schema.SuiteResults, agent string) map[string]*schema.SuiteCell {
 	return all
 }
 
-// differing are the keys of which two definitions have other digests, but those in without. Of a suite that does not
-// say how its tasks and agents are defined, nothing is known: all keys differ.
-func differing(a, b map[string]string, without ...string) []string {
+// differing returns the keys whose digests differ between two definitions, except for those in ignored. Older results
+// have no definitions. Then it returns the one key "definition", as nothing shows that they are the same.
+func differing(a, b map[string]string, ignored ...string) []string {
 	keys := []string{}
 	for _, key := range slices.Sorted(maps.Keys(a)) {
-		if a[key] != b[key] && !slices.Contains(without, key) {
+		if a[key] != b[key] && !slices.Contains(ignored, key) {
 			keys = append(keys, key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(b)) {
-		if _, ok := a[key]; !ok && !slices.Contains(without, key) {
+		if _, ok := a[key]; !ok && !slices.Contains(ignored, key) {
 			keys = append(keys, key)
 		}
 	}

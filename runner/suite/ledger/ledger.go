@@ -1,12 +1,12 @@
 //go:build linux
 
-// Package ledger keeps what a suite has decided: an append-only file of lines, each on disk before its writer goes on.
-// It is the only truth about a suite. What it does not say did not happen.
+// Package ledger keeps what a suite has decided, in an append-only file of JSON lines. Each line is on disk before its
+// writer goes on. The ledger is the only source of truth about a suite: what it does not say did not happen.
 //
-// A line that was being written when its writer died is torn: it is cut off when the ledger is opened the next time.
-// Any other damage is an error that names the line, since what follows it may be false.
+// If the writer dies in the middle of a line, the next Open cuts off this torn line. Any other damage is an error that
+// names the line, since nothing after it can be trusted.
 //
-// One process writes at a time: it holds a lock on the directory from Open to Close.
+// One process writes at a time: it locks the directory from Open to Close.
 package ledger
 
 import (
@@ -25,27 +25,27 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Name is the ledger's name in the suite's directory.
+// Name is the name of the ledger's file in the suite's directory.
 const Name = "ledger.ndjson"
 
-// Format is the schema that the first line names.
-const Format = "assay.suite.ledger.v0"
+// format is the schema in the first line.
+const format = "assay.suite.ledger.v0"
 
-// maxLine bounds a line in bytes: a verdict with a thousand suspicions.
+// maxLine is the longest line in bytes: room for a verdict with a thousand suspicions.
 const maxLine = 16 << 20
 
 // Kinds of lines.
 const (
 	Begun   = "suite"   // the first line
-	Opened  = "opened"  // a try may be published from now on
-	Began   = "began"   // a worker runs it
-	Ended   = "ended"   // a worker told how it ended
-	Verdict = "verdict" // nothing about the try changes any more
-	Refused = "refused" // a message about a try that is not open, and why
-	Edited  = "edited"  // the suite changed: the definitions that hold from now on
+	Opened  = "opened"  // a try may be given to a worker from now on
+	Began   = "began"   // a worker began the try
+	Ended   = "ended"   // a worker reported how the try ended
+	Verdict = "verdict" // the try is decided, for good
+	Refused = "refused" // a worker's message was refused, and why
+	Edited  = "edited"  // the suite was edited: these are the new definitions
 )
 
-// Attempt names one attempt of an agent at a task, from 1 on.
+// Attempt names one attempt of an agent at a task. The first one has the number 1.
 type Attempt struct {
 	Task    string `json:"task,omitzero"`
 	Agent   string `json:"agent,omitzero"`
@@ -55,50 +55,50 @@ type Attempt struct {
 // String is the attempt's id, as in results.json.
 func (a Attempt) String() string { return fmt.Sprintf("%s/%s/%d", a.Task, a.Agent, a.Attempt) }
 
-// Line is one line.
+// Line is one line. Append sets Schema, Seq and At.
 type Line struct {
-	Schema string `json:"schema,omitzero"` // Format, in the first line alone
+	Schema string `json:"schema,omitzero"` // format; only in the first line
 	Seq    uint64 `json:"seq"`
-	At     string `json:"at"` // wall clock, RFC 3339 in UTC; nothing is ordered by it
+	At     string `json:"at"` // wall clock, RFC 3339 in UTC; only for people, nothing is ordered by it
 	Kind   string `json:"kind"`
 	Suite  string `json:"suite,omitzero"`
 	Attempt
 	Try      int               `json:"try,omitzero"`
-	Token    string            `json:"token,omitzero"`    // of the try, random
+	Token    string            `json:"token,omitzero"`    // random, of the try; in a Begun line of the suite
 	Identity string            `json:"identity,omitzero"` // of the attempt, when it was opened
 	Worker   string            `json:"worker,omitzero"`
-	Host     *schema.SuiteHost `json:"host,omitzero"`    // of Began
-	Verdict  *schema.SuiteTry  `json:"verdict,omitzero"` // of Verdict
-	Why      string            `json:"why,omitzero"`     // of Refused
-	// Definitions are digests of the fields of the suite's tasks and agents; of Begun and Edited.
+	Host     *schema.SuiteHost `json:"host,omitzero"`    // only in Began lines
+	Verdict  *schema.SuiteTry  `json:"verdict,omitzero"` // only in Verdict lines
+	Why      string            `json:"why,omitzero"`     // only in Refused lines
+	// Definitions are digests of the fields of the suite's tasks and agents; only in Begun and Edited lines.
 	Definitions map[string]map[string]string `json:"definitions,omitzero"`
-	// Attempts is how many the suite has; of Begun and Edited.
+	// Attempts is the number of attempts of the suite; only in Begun and Edited lines.
 	Attempts int `json:"attempts,omitzero"`
-	// Inputs is a directory with what the try is given, below that of the suite; of Opened.
+	// Inputs is the directory with the inputs of the try, relative to the suite's; only in Opened and Verdict lines.
 	Inputs string `json:"inputs,omitzero"`
 }
 
 var (
-	// ErrLocked is wrapped by the error of Open while somebody else writes.
+	// ErrLocked is wrapped by the error of Open while another process has the ledger open.
 	ErrLocked = errors.New("another process runs this suite")
-	// ErrDamaged is wrapped by the errors about a ledger that cannot be believed.
+	// ErrDamaged is wrapped by the errors about a ledger that cannot be trusted.
 	ErrDamaged = errors.New("the ledger is damaged")
-	// ErrNewer is wrapped by the error about a ledger of another format.
+	// ErrNewer is wrapped by the error about a ledger in an unknown format.
 	ErrNewer = errors.New("the ledger has a format that this version does not know")
 )
 
-// Ledger writes lines. Its methods are for one goroutine.
+// Ledger appends lines. It is not safe for concurrent use.
 type Ledger struct {
-	lock *os.File // held from Open to Close
+	lock *os.File // see lockDir
 	file *os.File
-	next uint64
-	size int64 // of the file
-	err  error // a writer that failed stays broken
+	next uint64 // Seq of the next line
+	size int64  // of the file, if nobody else writes to it
+	err  error  // of the first write that failed
 	now  func() time.Time
 }
 
-// Open locks the directory, which exists, and returns its ledger with the lines that it has. cut is the length of a
-// torn last line that was cut off, in bytes.
+// Open locks an existing directory, and returns its ledger with the lines in it. cut is how many bytes of a torn last
+// line were cut off.
 func Open(dir string) (l *Ledger, lines []Line, cut int64, err error) {
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -131,7 +131,7 @@ func Open(dir string) (l *Ledger, lines []Line, cut int64, err error) {
 	return l, lines, cut, errors.Join(l.file.Sync(), syncDir(dir))
 }
 
-// Read returns the lines of the ledger in dir, also while somebody writes it. A torn last line is left out.
+// Read returns the lines of the ledger in dir, even while another process writes it. It ignores a torn last line.
 func Read(dir string) ([]Line, error) {
 	path := filepath.Join(dir, Name)
 	f, err := os.Open(path)
@@ -143,7 +143,7 @@ func Read(dir string) ([]Line, error) {
 	return lines, err
 }
 
-// read returns the whole lines of a file, and how many bytes they take.
+// read returns the complete lines of a file, and their length in bytes.
 func read(path string, r *os.File) (lines []Line, whole int64, err error) {
 	damaged := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: line %d: %s", ErrDamaged, path, len(lines)+1, fmt.Sprintf(format, args...))
@@ -166,30 +166,31 @@ func read(path string, r *os.File) (lines []Line, whole int64, err error) {
 		end := len(text) - 1
 		text = text[:end]
 		if len(text) > maxLine {
-			return nil, 0, damaged("%d bytes long", len(text))
+			return nil, 0, damaged("it is longer than %d bytes", maxLine)
 		}
 		var line Line
 		if err := json.Unmarshal(text, &line); err != nil {
 			return nil, 0, damaged("%v", err)
 		}
 		switch {
-		case len(lines) == 0 && line.Schema != Format:
+		case len(lines) == 0 && line.Schema != format:
 			if !strings.HasPrefix(line.Schema, "assay.suite.ledger.") {
-				return nil, 0, damaged("it is no ledger's first line")
+				return nil, 0, damaged("it is not the first line of a ledger")
 			}
-			return nil, 0, fmt.Errorf("%w: %s has %q; use the version of assay-suite that wrote it", ErrNewer, path,
+			return nil, 0, fmt.Errorf("%w: %s has %q: use the version of assay-suite that wrote it", ErrNewer, path,
 				line.Schema)
 		case line.Seq != uint64(len(lines)):
 			return nil, 0, damaged("it has the number %d, want %d", line.Seq, len(lines))
 		case !known[line.Kind] || (line.Kind == Begun) != (len(lines) == 0) || line.Kind == Verdict &&
 			line.Verdict == nil:
-			return nil, 0, damaged("it cannot be a %q", line.Kind)
+			return nil, 0, damaged("a line of the kind %q cannot be here", line.Kind)
 		}
 		lines, whole = append(lines, line), whole+int64(end)+1
 	}
 }
 
-// longLine is a line that is longer than the buffer of in, and begins with start. It ends soon after maxLine.
+// longLine reads the rest of a line that begins with start and is longer than the buffer of in. It stops soon after
+// maxLine.
 func longLine(start []byte, in *bufio.Reader) ([]byte, error) {
 	all := slices.Clone(start)
 	for {
@@ -207,8 +208,7 @@ func longLine(start []byte, in *bufio.Reader) ([]byte, error) {
 var known = map[string]bool{Begun: true, Opened: true, Began: true, Ended: true, Verdict: true, Refused: true,
 	Edited: true}
 
-// Append writes lines, with their numbers and the time, and returns when they are on disk. After an error every later
-// call fails too.
+// Append writes lines and returns when they are on disk. After an error every later call fails too.
 func (l *Ledger) Append(lines ...Line) error {
 	if l.err != nil || len(lines) == 0 {
 		return l.err
@@ -218,7 +218,7 @@ func (l *Ledger) Append(lines ...Line) error {
 	for i := range lines {
 		lines[i].Seq, lines[i].At, lines[i].Schema = l.next+uint64(i), at, ""
 		if lines[i].Seq == 0 {
-			lines[i].Schema = Format
+			lines[i].Schema = format
 		}
 		line, err := json.Marshal(lines[i], json.Deterministic(true))
 		if err != nil {
@@ -230,7 +230,7 @@ func (l *Ledger) Append(lines ...Line) error {
 	case err != nil:
 		return l.fail(err)
 	case info.Size() != l.size:
-		return l.fail(fmt.Errorf("%w: somebody else changed it: it has %d bytes, want %d", ErrDamaged, info.Size(),
+		return l.fail(fmt.Errorf("%w: another process changed it: it has %d bytes, want %d", ErrDamaged, info.Size(),
 			l.size))
 	}
 	if _, err := l.file.Write(text); err != nil {
@@ -248,7 +248,7 @@ func (l *Ledger) fail(err error) error {
 	return l.err
 }
 
-// Close releases the lock.
+// Close closes the file and releases the lock.
 func (l *Ledger) Close() error {
 	var err error
 	if l.file != nil {

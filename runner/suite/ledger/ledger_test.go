@@ -116,8 +116,9 @@ func TestADamagedLedgerIsRefused(t *testing.T) {
 		"a verdict says nothing": {lines[0] + `{"seq":1,"kind":"verdict"}` + "\n", ErrDamaged, "line 2"},
 		"the format is newer": {strings.ReplaceAll(string(whole), "ledger.v0", "ledger.v1"), ErrNewer,
 			"ledger.v1"},
-		"it is something else":       {"hello\n", ErrDamaged, "line 1"},
-		"it is another JSON of ours": {`{"schema":"assay.runner.run.v0"}` + "\n", ErrDamaged, "no ledger"},
+		"it is something else": {"hello\n", ErrDamaged, "line 1"},
+		"it is another JSON of ours": {`{"schema":"assay.runner.run.v0"}` + "\n", ErrDamaged,
+			"not the first line of a ledger"},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, Name), []byte(c.text), 0o644); err != nil {

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockDir locks the directory for as long as the file is open. Its text names the holder.
+// lockDir locks the directory until the returned file is closed. The file contains the holder's process and host.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for range 10 { // somebody may be looking, see Holder
+	for range 10 { // Holder takes a shared lock for a moment
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			break
 		}
@@ -37,13 +37,16 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	host, _ := os.Hostname()
 	text := fmt.Sprintf("process %d on %s\n", os.Getpid(), host)
-	if err := errors.Join(f.Truncate(0), write(f, text)); err != nil {
+	if err = f.Truncate(0); err == nil {
+		_, err = f.WriteAt([]byte(text), 0)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
 	return f, nil
 }
 
-// Holder says who holds the lock on the directory; empty if nobody does.
+// Holder names the process that holds the lock on the directory; empty if there is none.
 func Holder(dir string) (string, error) {
 	f, err := os.Open(filepath.Join(dir, "lock"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -55,13 +58,8 @@ func Holder(dir string) (string, error) {
 	defer f.Close()
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return "", err // closing it gives the lock back
+		return "", err // closing the file releases the lock
 	}
 	holder, err := io.ReadAll(io.LimitReader(f, 1000))
 	return strings.TrimSpace(string(holder)), err
-}
-
-func write(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
 }

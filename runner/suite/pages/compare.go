@@ -8,10 +8,10 @@ import (
 	"github.com/assay-run/assay-run/runner/suite/figures"
 )
 
-// points words a difference of rates, in points of a hundred.
+// points formats a difference of rates in percentage points.
 func points(difference float64) string { return fmt.Sprintf("%+.1f", 100*difference) }
 
-// Comparison writes what was compared, for people.
+// Comparison writes the comparisons as text for people.
 func Comparison(w io.Writer, pairs []*figures.Pair) error {
 	var b strings.Builder
 	for i, p := range pairs {
@@ -37,7 +37,7 @@ func comparison(b *strings.Builder, p *figures.Pair) {
 		if p.CI95 != nil {
 			fmt.Fprintf(b, " (95 %%: %s to %s)", points(p.CI95[0]), points(p.CI95[1]))
 		}
-		b.WriteString(fmt.Sprintf(" over %d equal tasks\n", len(p.Tasks)))
+		fmt.Fprintf(b, " over %d equal tasks\n", len(p.Tasks))
 	}
 	var takes []string
 	for _, s := range []struct {
@@ -58,13 +58,14 @@ func comparison(b *strings.Builder, p *figures.Pair) {
 		}
 	}
 	for _, t := range p.Changed {
-		fmt.Fprintf(b, "  not compared: %s is another task: %s changed\n", printable(t.Task),
+		fmt.Fprintf(b, "  not compared: %s has changed: %s\n", printable(t.Task),
 			printable(strings.Join(t.Keys, ", ")))
 	}
 	for _, left := range []struct {
 		names []string
 		why   string
-	}{{p.OnlyA, "only the first has it"}, {p.OnlyB, "only the second has it"}, {p.Unrated, "no attempt of it counts"}} {
+	}{{p.OnlyA, "only in the first suite"}, {p.OnlyB, "only in the second suite"},
+		{p.Unrated, "an agent has no attempt that counts"}} {
 		for _, name := range left.names {
 			fmt.Fprintf(b, "  not compared: %s: %s\n", printable(name), left.why)
 		}

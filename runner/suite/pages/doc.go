@@ -1,3 +1,3 @@
-// Package pages writes what people read about the results of a suite: a comparison of two, and one page in Markdown or
-// HTML. Names and reasons come from agents and tasks: nothing of them gets into a page unescaped.
+// Package pages writes the results of a suite for people: as a page in Markdown or HTML, and as a comparison of two
+// suites. It escapes all names and reasons, because agents and tasks can choose them.
 package pages

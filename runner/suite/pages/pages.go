@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// percent words a rate.
+// percent formats a rate; a dash if it is unknown.
 func percent(rate *float64) string {
 	if rate == nil {
 		return "–"
@@ -22,7 +22,7 @@ func percent(rate *float64) string {
 	return fmt.Sprintf("%.1f %%", 100**rate)
 }
 
-// interval words an interval of a rate; empty without one.
+// interval formats the interval of a rate in percent; empty if there is none.
 func interval(in *[2]float64) string {
 	if in == nil {
 		return ""
@@ -30,7 +30,8 @@ func interval(in *[2]float64) string {
 	return fmt.Sprintf("%.1f to %.1f", 100*in[0], 100*in[1])
 }
 
-// Agent says in a line how an agent did. Of one task, the interval is that of its attempts.
+// Agent is one line about an agent: its rate, interval and verdicts. With a single task, the interval is that of the
+// task's attempts.
 func Agent(r *schema.SuiteResults, a *schema.SuiteAgent) string {
 	text := printable(a.Agent) + ": no attempt counts yet"
 	if a.Rate != nil {
@@ -46,7 +47,7 @@ func Agent(r *schema.SuiteResults, a *schema.SuiteAgent) string {
 	return text + ": " + strings.Join(counts(&a.SuiteRates), ", ")
 }
 
-// counts words how many attempts have each verdict, those that some have.
+// counts lists how many attempts have each verdict, without those that none has.
 func counts(r *schema.SuiteRates) (all []string) {
 	for _, c := range []struct {
 		n    int
@@ -60,7 +61,7 @@ func counts(r *schema.SuiteRates) (all []string) {
 	return all
 }
 
-// spent words time, tokens or cost; a dash for what is not known.
+// spent formats time, tokens and cost; a dash for what is unknown.
 func spent(r schema.SuiteRates) (of [3]string) {
 	of = [3]string{"–", "–", "–"}
 	if r.Seconds != nil {
@@ -76,7 +77,7 @@ func spent(r schema.SuiteRates) (of [3]string) {
 	return of
 }
 
-// verdict is that of an attempt; "pending" while there is none.
+// verdict is the attempt's verdict; "pending" while there is none.
 func verdict(a schema.SuiteAttempt) string {
 	if a.Verdict == nil {
 		return "pending"
@@ -84,7 +85,7 @@ func verdict(a schema.SuiteAttempt) string {
 	return *a.Verdict
 }
 
-// printable makes a text fit for one line: a control character becomes a space.
+// printable replaces control characters, newlines too, by spaces.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -94,8 +95,8 @@ func printable(s string) string {
 	}, strings.ToValidUTF8(s, " "))
 }
 
-// marked makes a text fit for Markdown.
-func marked(s string) string {
+// escaped escapes a text for Markdown, and makes it one line.
+func escaped(s string) string {
 	var b strings.Builder
 	for _, r := range printable(s) {
 		if strings.ContainsRune("\\`*_{}[]()<>#+-!|~&@", r) {
@@ -106,24 +107,24 @@ func marked(s string) string {
 	return b.String()
 }
 
-// Markdown writes the results in Markdown: the agents' rates, what did not pass, and suspicions.
+// Markdown writes the results in Markdown: the agents' rates, the attempts that did not pass, and suspicions.
 func Markdown(w io.Writer, r *schema.SuiteResults) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "## %s\n\n", marked(r.Suite))
+	fmt.Fprintf(&b, "## %s\n\n", escaped(r.Suite))
 	b.WriteString("| agent | tasks | rate | 95 % | without suspicions | passed | failed | inconclusive | " +
 		"infrastructure | pending | suspicious | time | tokens | cost |\n" +
 		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for i := range r.Agents {
 		a := &r.Agents[i]
 		used := spent(a.SuiteRates)
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %d | %d | %d | %d | %d | %d | %s | %s | %s |\n", marked(a.Agent),
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %d | %d | %d | %d | %d | %d | %s | %s | %s |\n", escaped(a.Agent),
 			a.Tasks, percent(a.Rate), interval(a.CI95), percent(a.RateWithoutSuspicions), a.Passed, a.Failed,
 			a.Inconclusive, a.Infrastructure, a.Pending, a.Suspicious, used[0], used[1], used[2])
 	}
 	b.WriteString("\n| task | agent | rate | 95 % | passed | attempts |\n|---|---|---:|---:|---:|---:|\n")
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d |\n", marked(c.Task), marked(c.Agent), percent(c.Rate),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d |\n", escaped(c.Task), escaped(c.Agent), percent(c.Rate),
 			interval(c.CI95), c.Passed, c.Attempts)
 	}
 	list := func(title string, line func(a schema.SuiteAttempt) []string) {
@@ -142,11 +143,11 @@ func Markdown(w io.Writer, r *schema.SuiteResults) error {
 		if verdict(a) == schema.SuitePassed {
 			return nil
 		}
-		return []string{fmt.Sprintf("**%s** %s: %s", marked(a.ID), verdict(a), marked(a.Reason))}
+		return []string{fmt.Sprintf("**%s** %s: %s", escaped(a.ID), verdict(a), escaped(a.Reason))}
 	})
 	list("Suspicions", func(a schema.SuiteAttempt) (lines []string) {
 		for _, f := range a.Suspicions {
-			lines = append(lines, fmt.Sprintf("**%s** %s: %s", marked(a.ID), marked(f.Rule), marked(described(f))))
+			lines = append(lines, fmt.Sprintf("**%s** %s: %s", escaped(a.ID), escaped(f.Rule), escaped(described(f))))
 		}
 		return lines
 	})
@@ -154,7 +155,7 @@ func Markdown(w io.Writer, r *schema.SuiteResults) error {
 	return err
 }
 
-// described is what a finding says, and by which program and in which call.
+// described is a finding's text with the program and the tool call that it is about.
 func described(f schema.Finding) string {
 	text := f.Text
 	if f.Program != "" {
@@ -169,8 +170,8 @@ func described(f schema.Finding) string {
 //go:embed page.html
 var page string
 
-// HTML writes one page without scripts. link is where the report about a bundle is, relative to the page; empty
-// where there is none.
+// HTML writes the results as one page without scripts. link returns the URL of the report about a bundle, relative to
+// the page; empty if there is none.
 func HTML(w io.Writer, r *schema.SuiteResults, generator string, link func(bundle string) string) error {
 	of := map[string][]schema.SuiteAttempt{} // names have no slash
 	for _, a := range r.Attempts {
@@ -196,5 +197,5 @@ func HTML(w io.Writer, r *schema.SuiteResults, generator string, link func(bundl
 	}{r, generator})
 }
 
-// ReportOf is where the report about a bundle belongs: beside it.
+// ReportOf is the path of the report about a bundle: report.html beside it.
 func ReportOf(bundle string) string { return path.Join(path.Dir(bundle), "report.html") }
