@@ -1,0 +1,47 @@
+//go:build linux
+
+package suite
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// answers is a worker's line whose coordinator answers with each of these in turn, and then ends the heartbeat.
+type answers struct {
+	line
+	all []Welcome
+	end context.CancelFunc
+}
+
+func (a *answers) Ask(_ context.Context, _, answer any) error {
+	*answer.(*Welcome) = a.all[0]
+	if a.all = a.all[1:]; len(a.all) == 0 {
+		a.end()
+	}
+	return nil
+}
+
+// TestAHeartbeatEndsNoTryThatWaits has a try that waits for its workspace while heartbeats are answered. Only a try
+// that an answer names is given up.
+func TestAHeartbeatEndsNoTryThatWaits(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	w := &Worker{Line: &answers{all: []Welcome{{}, {Over: []string{"taken"}}, {}}, end: end},
+		tries: map[string]*activeTry{}}
+	runs := map[string]context.Context{}
+	for _, token := range []string{"waits", "taken"} {
+		run, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		runs[token] = run
+		w.tries[token] = &activeTry{cancelRun: cancel, cancelReport: func(error) {}, idle: true}
+	}
+	leave := func(err error) { t.Errorf("the worker leaves: %v", err) }
+	w.heartbeat(ctx, leave, &Welcome{LeaseNS: int64(3 * time.Millisecond)})
+	if err := context.Cause(runs["waits"]); err != nil {
+		t.Errorf("the try that waits is given up: %v", err)
+	}
+	if err := context.Cause(runs["taken"]); err != errOver { //nolint:errorlint // the same error
+		t.Errorf("the try that is another worker's ends with %v", err)
+	}
+}
