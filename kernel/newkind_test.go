@@ -27,7 +27,7 @@ func TestAddingAKind(t *testing.T) {
 	}
 	// The edits, by file: what is written before a text that is there.
 	edits := map[string][][2]string{
-		"schema/kernelevent_kinds.go": {
+		"schema/kernelevent.go": {
 			{"\tKindFork       KernelKind = 100", "\tKindExample KernelKind = 239 // example: nothing\n"},
 			{"\tcase KindFork, KindExit,", "\tcase KindExample:\n\t\treturn untouched, untouched\n"},
 		},

@@ -170,16 +170,16 @@ func parseValue(d *jsontext.Decoder) (any, error) {
 		}
 		return artifactNumber(n), nil
 	case '[':
-		list := []any{}
+		items := []any{}
 		for d.PeekKind() != ']' {
 			v, err := parseValue(d)
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, v)
+			items = append(items, v)
 		}
 		_, err := d.ReadToken()
-		return list, err
+		return items, err
 	}
 	m := map[string]any{}
 	for d.PeekKind() != '}' {
