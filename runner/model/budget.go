@@ -15,11 +15,11 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Budget bounds what a run may ask of models. A limit of zero is none.
+// Budget limits what a run may ask of models. Zero means no limit.
 type Budget struct {
-	// Requests counts those that ask a model for an answer, once they are sent.
+	// Requests limits the requests for an answer. They count when they are sent.
 	Requests Count `json:"requests,omitzero"`
-	// Tokens of input and output count once they are answered.
+	// Tokens limits input plus output tokens. They count when the answer has come.
 	Tokens Count `json:"tokens,omitzero"`
 	// Cost is in the currency of the price list, which it needs.
 	Cost float64 `json:"cost,omitzero"`
@@ -27,13 +27,13 @@ type Budget struct {
 	End bool `json:"end,omitzero"`
 }
 
-// Limited reports whether it has a limit.
+// Limited reports whether any limit is set.
 func (b *Budget) Limited() bool { return b.Requests != 0 || b.Tokens != 0 || b.Cost != 0 }
 
-// measured reports whether it needs to know what an answer used.
+// measured reports whether the usage in answers must be known.
 func (b *Budget) measured() bool { return b.Tokens != 0 || b.Cost != 0 }
 
-// Check reports each limit that can be none.
+// Check returns an error for each invalid limit.
 func (b *Budget) Check() error {
 	var faults []error
 	for _, l := range []struct {
@@ -47,7 +47,7 @@ func (b *Budget) Check() error {
 	return errors.Join(faults...)
 }
 
-// String is the budget as Set reads it.
+// String returns the budget in the form that Set reads.
 func (b *Budget) String() string {
 	var parts []string
 	if b.Requests != 0 {
@@ -62,10 +62,9 @@ func (b *Budget) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Type names the value in help.
 func (*Budget) Type() string { return "LIMITS" }
 
-// Set reads limits such as requests=20,tokens=2M,cost=5. It leaves End as it is. The error joins all faults.
+// Set reads limits such as requests=20,tokens=2M,cost=5. It does not change End. The error joins all faults.
 func (b *Budget) Set(text string) error {
 	now := Budget{End: b.End}
 	var faults []error
@@ -100,7 +99,7 @@ func (b *Budget) Set(text string) error {
 	return nil
 }
 
-// Count is a number that is written with or without a decimal suffix, such as 20, 500k, 1.5M or 1G.
+// Count is a number that may be written with a decimal suffix: 20, 500k, 1.5M or 1G.
 type Count int64
 
 var countUnits = []struct {
@@ -110,7 +109,7 @@ var countUnits = []struct {
 
 func (c Count) String() string { return strconv.FormatInt(int64(c), 10) }
 
-// Set reads a count, which is at least 1.
+// Set reads a count of at least 1.
 func (c *Count) Set(text string) error {
 	digits, size := text, 1.0
 	for _, u := range countUnits {
@@ -127,21 +126,21 @@ func (c *Count) Set(text string) error {
 	return nil
 }
 
-// UnmarshalJSON takes a number as well as a string.
+// UnmarshalJSON accepts a number or a string.
 func (c *Count) UnmarshalJSON(b []byte) error { return c.Set(string(bytes.Trim(b, `"`))) }
 
-// purse is what is left of a budget. A nil one has no limit.
+// purse tracks what is left of a budget. A nil purse has no limit.
 type purse struct {
 	limit  Budget
 	prices *Prices
-	over   chan struct{} // closed when a limit has kept a request from being sent
+	over   chan struct{} // closed when a limit has stopped a request
 
 	mu       sync.Mutex
 	requests int64
 	tokens   int64
 	cost     float64
-	open     map[*exchange]string // sent, and not counted yet, with the model that was asked
-	hit      []string             // limits that kept a request from being sent, as in limits_hit
+	open     map[*exchange]string // sent and not counted yet, with the requested model
+	hit      []string             // limits that stopped a request, as in limits_hit
 }
 
 func newPurse(limit Budget, prices *Prices) *purse {
@@ -151,7 +150,7 @@ func newPurse(limit Budget, prices *Prices) *purse {
 	return &purse{limit: limit, prices: prices, over: make(chan struct{}), open: map[*exchange]string{}}
 }
 
-// counts reports whether a budget has to do with an API: one that makes a model work.
+// counts reports whether requests to an API count against a budget: those that make a model work.
 func counts(api wire.API) bool { return api.Generates() || api == wire.EmbedContent }
 
 // refusal is why a request is not passed on.
@@ -160,7 +159,7 @@ type refusal struct {
 	status        int
 }
 
-// admit counts a request that is about to be sent, or says why it is not. q is what it says.
+// admit counts a request that is about to be sent, or returns why it is refused. q is the decoded request.
 func (p *purse) admit(x *exchange, q *wire.Request) *refusal {
 	if p == nil || !counts(x.api) {
 		return nil
@@ -209,7 +208,7 @@ func (p *purse) admit(x *exchange, q *wire.Request) *refusal {
 	return nil
 }
 
-// unmeasured says what to do about a request whose answer would not say what it used; empty: it will.
+// unmeasured returns what to do about a request whose answer would not tell its usage; empty: it will.
 func unmeasured(x *exchange, q *wire.Request) string {
 	switch {
 	case x.api == wire.EmbedContent:
@@ -222,7 +221,7 @@ func unmeasured(x *exchange, q *wire.Request) string {
 	return ""
 }
 
-// spent is what was used, with what the answers that are still on their way have said so far.
+// spent returns the usage so far, including what unfinished answers have reported.
 func (p *purse) spent() (tokens int64, cost float64) {
 	var some []func()
 	for x, asked := range p.open {
@@ -252,7 +251,7 @@ func (p *purse) add(tokens int64, cost float64, u *schema.ModelUsage, models ...
 	return tokens, cost
 }
 
-// settle counts what an answer used that has ended. answered is the model that gave it.
+// settle counts the usage of an answer that has ended. answered is the model that gave it.
 func (p *purse) settle(x *exchange, u *schema.ModelUsage, answered string) {
 	if p == nil {
 		return
@@ -269,7 +268,7 @@ func (p *purse) close(x *exchange, u *schema.ModelUsage, answered string) {
 	}
 }
 
-// limitsHit are the limits that kept a request from being sent.
+// limitsHit returns the limits that stopped requests.
 func (p *purse) limitsHit() []string {
 	if p == nil {
 		return nil

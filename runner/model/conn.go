@@ -8,21 +8,21 @@ import (
 	"syscall"
 )
 
-// traffic is what the gateway counted of one connection.
+// traffic counts the bytes of one connection.
 type traffic struct {
 	in, out atomic.Int64 // bytes from the agent and to it
-	whole   atomic.Bool  // the agent ended it, and nothing that it sent was left unread
+	whole   atomic.Bool  // the agent closed it, and everything that it sent was read
 }
 
-// conn is an agent's connection.
+// conn is a connection from an agent.
 type conn struct {
 	net.Conn
 	*traffic
-	number  int // which one from its address
+	number  int // its number among the connections from its address
 	drained func(syscall.Conn) bool
 	release func() // lets another connection in
 	closing sync.Once
-	unread  *exchange // a request that has begun and has no handler yet; of the server's goroutine
+	unread  *exchange // a request that has begun and has no handler yet; owned by the server's goroutine
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -37,7 +37,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite lets the server end its side first, so that an answer arrives.
+// CloseWrite lets the server close its side first, so that the agent gets the answer.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -55,7 +55,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// counting is a listener whose connections are counted. It lets in so many at a time as room holds.
+// counting is a listener that counts the bytes of its connections. It has at most cap(room) connections at a time.
 type counting struct {
 	net.Listener
 	e      *Endpoint
@@ -64,7 +64,7 @@ type counting struct {
 	close  func()
 }
 
-// Close also ends an Accept that waits for room.
+// Close also ends an Accept that waits for a free place.
 func (l counting) Close() error {
 	l.close()
 	return l.Listener.Close()
@@ -86,7 +86,7 @@ func (l counting) Accept() (net.Conn, error) {
 		drained: l.e.cfg.Drained, release: func() { <-l.room }}, nil
 }
 
-// connectionKey is the key, in a request's context, of its connection.
+// connectionKey is the context key of a request's connection.
 type connectionKey struct{}
 
 func withConnection(ctx context.Context, c net.Conn) context.Context {

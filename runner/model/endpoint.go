@@ -27,25 +27,24 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Config is what an Endpoint needs.
+// Config configures an Endpoint.
 type Config struct {
 	Routes []Route // at least one
-	// Now is the time since run_started, in nanoseconds.
+	// Now returns the time since run_started, in nanoseconds.
 	Now func() int64
-	// Record takes each exchange once it has ended. It must not block.
+	// Record gets each exchange once it has ended. It must not block.
 	Record *Recorder
-	// Dir is where answers wait for the record that are too much for memory.
+	// Dir is a directory for answers that are too large for memory, until they are recorded.
 	Dir string
-	// Drained reports whether the other end of a connection is closed and all that it sent was read. Nil:
-	// that is not known.
+	// Drained reports whether the peer has closed a connection and everything that it sent was read. Nil: not known.
 	Drained func(syscall.Conn) bool
-	// Connections is how many a listener has at a time; others wait. 0: MaxConnections.
+	// Connections limits the connections of a listener at a time; others wait. 0 means MaxConnections.
 	Connections int
-	// Budget bounds what is asked of the providers, by Prices where it has a limit of cost.
+	// Budget limits the requests to providers. Prices is needed if it limits the cost.
 	Budget Budget
 	Prices *Prices
 	// Replay has the answers of an earlier run. Nil: the providers answer. With ReplayStrict, a request that differs
-	// from the recorded one in anything has no answer.
+	// from the recorded one in any way gets no answer.
 	Replay       *tape.Cassette
 	ReplayStrict bool
 	// DenyProviderTools refuses requests that declare tools which the provider runs.
@@ -61,16 +60,16 @@ type Endpoint struct {
 	proxies map[string]*httputil.ReverseProxy
 	purse   *purse
 	memory  *memory
-	checks  sync.Mutex // of bodies that take much memory, one at a time
+	checks  sync.Mutex // serializes checks of bodies that need much memory
 	serving sync.WaitGroup
 	conns   sync.WaitGroup
 	closed  atomic.Bool
 }
 
-// maxHeader bounds the header of a request, in bytes. Providers accept less.
+// maxHeader limits the headers of a request, in bytes. Providers accept less.
 const maxHeader = 128 << 10
 
-// pool keeps buffers that answers pass through.
+// pool keeps buffers for answers.
 type pool struct{ sync.Pool }
 
 func (p *pool) Get() []byte  { return *p.Pool.Get().(*[]byte) }
@@ -78,20 +77,20 @@ func (p *pool) Put(b []byte) { p.Pool.Put(&b) }
 
 var buffers = &pool{sync.Pool{New: func() any { return new(make([]byte, 32<<10)) }}}
 
-// MaxConnections bounds the connections of a listener.
+// MaxConnections limits the connections of a listener.
 const MaxConnections = 1000
 
-// maxRequest bounds the body of a request, in bytes. Providers accept less.
+// maxRequest limits the body of a request, in bytes. Providers accept less.
 const maxRequest = 128 << 20
 
-// Listen makes an endpoint that listens on a port of the loopback address.
+// Listen makes an endpoint on a loopback port.
 func Listen(cfg Config) (*Endpoint, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("model gateway: %w", err)
 	}
 	if cfg.Replay != nil {
-		cfg.Budget.Cost = 0 // which nothing has
+		cfg.Budget.Cost = 0 // a replay costs nothing
 	}
 	e := &Endpoint{cfg: cfg, token: "assay-run-" + rand.Text(), address: l.Addr().String(),
 		proxies: map[string]*httputil.ReverseProxy{}, purse: newPurse(cfg.Budget, cfg.Prices), memory: newMemory()}
@@ -99,7 +98,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 	e.server = &http.Server{Handler: http.HandlerFunc(e.serve), ErrorLog: quiet,
 		ConnContext: withConnection, ConnState: e.changed, DisableGeneralOptionsHandler: true,
 		MaxHeaderBytes: maxHeader}
-	// Nothing is timed out: a model may think for as long as its provider lets it.
+	// There is no timeout: a model may think for as long as its provider lets it.
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64,
 	}
@@ -116,14 +115,14 @@ func Listen(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Serve also serves the connections of another listener, and owns it.
+// Serve also serves the connections of l, and owns it.
 func (e *Endpoint) Serve(l net.Listener) {
 	room := make(chan struct{}, cmp.Or(e.cfg.Connections, MaxConnections))
 	closed, end := context.WithCancel(context.Background())
 	e.serving.Go(func() { _ = e.server.Serve(counting{l, e, room, closed, end}) })
 }
 
-// changed follows the connections. A request that cannot be read never gets to serve, and has a line all the same.
+// changed tracks the connections' states. A request that cannot be read never reaches serve, but is recorded too.
 func (e *Endpoint) changed(c net.Conn, state http.ConnState) {
 	own := c.(*conn)
 	if own.unread != nil {
@@ -145,13 +144,13 @@ func (e *Endpoint) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
-// Address is its host and port.
+// Address is the endpoint's host and port.
 func (e *Endpoint) Address() string { return e.address }
 
-// Token is what the agent's requests carry in the place of a key.
+// Token is what the agent's requests carry in place of a key.
 func (e *Endpoint) Token() string { return e.token }
 
-// Spent is closed when a limit of the budget has kept a request from being sent. It is nil without a budget.
+// Spent is closed when a limit of the budget has stopped a request. It is nil without a budget.
 func (e *Endpoint) Spent() <-chan struct{} {
 	if e.purse == nil {
 		return nil
@@ -159,10 +158,10 @@ func (e *Endpoint) Spent() <-chan struct{} {
 	return e.purse.over
 }
 
-// LimitsHit are the limits of the budget that kept requests from being sent, as result.json has them.
+// LimitsHit returns the limits of the budget that stopped requests, in the form of result.json.
 func (e *Endpoint) LimitsHit() []string { return e.purse.limitsHit() }
 
-// Close ends it, and waits until all that passed has been given to the recorder.
+// Close ends the endpoint, and waits until the recorder has everything that passed.
 func (e *Endpoint) Close() error {
 	e.closed.Store(true)
 	err := e.server.Close()
@@ -174,8 +173,8 @@ func (e *Endpoint) Close() error {
 	return err
 }
 
-// Environ is env with what leads an agent here, and without the keys and what would lead it elsewhere. direct tells
-// that programs must be told not to use a proxy for the way here.
+// Environ returns env with the variables that point an agent to the endpoint, and without keys and variables that
+// would point it elsewhere. direct means that programs must be told not to use a proxy for the endpoint.
 func (e *Endpoint) Environ(env []string, direct bool) []string {
 	var set, drop []string
 	for i := range e.cfg.Routes {
@@ -197,7 +196,7 @@ func (e *Endpoint) Environ(env []string, direct bool) []string {
 	return append(kept, set...)
 }
 
-// noProxy is a variable that names the hosts without a proxy, with ours.
+// noProxy returns the variable for hosts that need no proxy, with the endpoint added.
 func noProxy(env []string, name string) string {
 	value := ""
 	for _, kv := range env {
@@ -205,13 +204,13 @@ func noProxy(env []string, name string) string {
 			value = v
 		}
 	}
-	if value == "*" || slices.Contains(strings.Split(value, ","), "127.0.0.1") { // a star counts only alone
+	if value == "*" || slices.Contains(strings.Split(value, ","), "127.0.0.1") { // a star counts only if it is alone
 		return name + "=" + value
 	}
 	return name + "=" + strings.TrimPrefix(value+",127.0.0.1", ",")
 }
 
-// route finds a route that this endpoint has.
+// route returns the route of a name, or nil.
 func (e *Endpoint) route(name string) *Route {
 	for i := range e.cfg.Routes {
 		if e.cfg.Routes[i].Name == name {
@@ -221,7 +220,7 @@ func (e *Endpoint) route(name string) *Route {
 	return nil
 }
 
-// serve is one request.
+// serve handles one request.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	own := r.Context().Value(connectionKey{}).(*conn)
 	own.unread = nil
@@ -244,9 +243,9 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		x.mu.Lock()
 		x.ended = true
 		x.mu.Unlock()
-		e.cfg.Record.add(x) // also when the proxy ends the connection by a panic
+		e.cfg.Record.add(x) // also if the proxy ends the connection by a panic
 	}()
-	// An answer may begin before all of the request has come, and does not end its reading.
+	// The answer may start before the whole request was read.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	body := http.MaxBytesReader(w, r.Body, maxRequest)
 	why := e.shut(r, route, known)
@@ -260,7 +259,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	whole := why != nil || e.cfg.Replay != nil || e.decides(x) || r.ContentLength == 0
 	if whole {
-		// Also where it is refused, so that the kernel's count of bytes can be compared.
+		// Read refused requests too, so that the byte count matches the kernel's.
 		if err := x.receive(body, why); err != nil && why == nil {
 			why = unreadable(err)
 		}
@@ -292,10 +291,10 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	e.proxies[what.route].ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
-// passage is for one that passes here.
+// passage makes a store for a body of this endpoint.
 func (e *Endpoint) passage() *passage { return &passage{memory: e.memory, dir: e.cfg.Dir} }
 
-// shut says why a request is not passed on, whatever its body says; nil: it may be.
+// shut returns why a request is not passed on whatever its body says, or nil.
 func (e *Endpoint) shut(r *http.Request, route *Route, known bool) *refusal {
 	switch {
 	case !e.mayAsk(r, route):
@@ -314,7 +313,7 @@ func (e *Endpoint) shut(r *http.Request, route *Route, known bool) *refusal {
 	return nil
 }
 
-// upgradesTo reports whether a request asks for another protocol of a name.
+// upgradesTo reports whether a request asks to upgrade to protocol.
 func upgradesTo(h http.Header, protocol string) bool {
 	for _, list := range h.Values("Upgrade") {
 		for name := range strings.SplitSeq(list, ",") {
@@ -326,12 +325,12 @@ func upgradesTo(h http.Header, protocol string) bool {
 	return false
 }
 
-// decides reports whether what a request's body says decides whether it is passed on.
+// decides reports whether the body of a request decides if it is passed on.
 func (e *Endpoint) decides(x *exchange) bool {
 	return x.api == wire.Responses || counts(x.api) && (e.purse != nil || e.cfg.DenyProviderTools)
 }
 
-// writer is a function that takes in all bytes.
+// writer is an io.Writer that accepts all bytes.
 type writer func([]byte)
 
 func (w writer) Write(b []byte) (int, error) {
@@ -339,7 +338,7 @@ func (w writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// unreadable is why a request is refused whose body could not be read.
+// unreadable returns the refusal for a request whose body could not be read.
 func unreadable(err error) *refusal {
 	status := http.StatusBadRequest
 	switch too := new(http.MaxBytesError); {
@@ -351,13 +350,13 @@ func unreadable(err error) *refusal {
 	return &refusal{schema.ModelRefusedRequest, "the request could not be read: " + err.Error(), status}
 }
 
-// exchangeKey is the key, in a request's context, of its exchange.
+// exchangeKey is the context key of a request's exchange.
 type exchangeKey struct{}
 
-// large is how many bytes of a body make its reading wait for that of others.
+// large is the size in bytes from which bodies are read one at a time.
 const large = 1 << 20
 
-// alone calls f, which reads a request's body: one at a time, if that may take much memory.
+// alone calls f, which reads a request's body. Large bodies are read one at a time, to save memory.
 func (e *Endpoint) alone(x *exchange, f func()) {
 	if x.sent.size > large || x.encoding != "" {
 		e.checks.Lock()
@@ -366,7 +365,7 @@ func (e *Endpoint) alone(x *exchange, f func()) {
 	f()
 }
 
-// check says why a request is not passed on that asks a model; nil: it is.
+// check returns why a request to a model is not passed on, or nil.
 func (e *Endpoint) check(x *exchange) (why *refusal) {
 	e.alone(x, func() {
 		q, body, err := x.read()
@@ -380,7 +379,7 @@ func (e *Endpoint) check(x *exchange) (why *refusal) {
 			why = &refusal{schema.ModelRefusedTools,
 				"the policy denies tools that the provider runs (model.provider_tools), and the request " +
 					providerTools(q, legible), http.StatusBadRequest}
-		case x.api == wire.Responses && !legible: // it may be a background request for another reader
+		case x.api == wire.Responses && !legible: // another reader of the body may see a background request
 			why = &refusal{schema.ModelRefusedRequest, "the request " + notClear, http.StatusBadRequest}
 		default:
 			why = e.purse.admit(x, q)
@@ -389,7 +388,7 @@ func (e *Endpoint) check(x *exchange) (why *refusal) {
 	return why
 }
 
-// notClear is what is wrong with a body that other readers may take for something else.
+// notClear is the fault of a body that other readers could read differently.
 const notClear = "cannot be read: send JSON without repeated names, without a content encoding or with gzip or zstd"
 
 // replay answers a request from the bundle.
@@ -434,8 +433,8 @@ func (e *Endpoint) replay(w http.ResponseWriter, x *exchange) {
 	x.whole = true
 }
 
-// providerTools says how a request has the provider run tools, or might; empty: it does not. legible tells that every
-// reader takes it for the same.
+// providerTools returns in which way a request makes the provider run tools, or might; empty: it does not. legible
+// means that every reader reads the request the same way.
 func providerTools(q *wire.Request, legible bool) string {
 	if !legible {
 		return notClear
@@ -452,8 +451,8 @@ func providerTools(q *wire.Request, legible bool) string {
 	return ""
 }
 
-// mayAsk reports whether all that a request carries as credentials is the run's token, or its route takes the agent's
-// own.
+// mayAsk reports whether the request carries the run's token and no other credentials, or its route passes on the
+// agent's own login.
 func (e *Endpoint) mayAsk(r *http.Request, route *Route) bool {
 	if route != nil && route.login() {
 		return true
@@ -467,7 +466,7 @@ func (e *Endpoint) mayAsk(r *http.Request, route *Route) bool {
 	return len(all) > 0
 }
 
-// unreachable answers a request that the provider did not.
+// unreachable answers a request that the provider did not answer.
 func (e *Endpoint) unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	if errors.Is(err, errKey) {
@@ -489,7 +488,7 @@ func (e *Endpoint) unreachable(w http.ResponseWriter, r *http.Request, err error
 	refuse(w, x, http.StatusBadGateway, "the model gateway could not reach the provider: "+err.Error())
 }
 
-// refuse answers a request in the form that the API has for errors.
+// refuse answers a request with an error in the API's format.
 func refuse(w http.ResponseWriter, x *exchange, status int, message string) {
 	message = "assay-run: " + message
 	kind, rpc := "invalid_request_error", "INVALID_ARGUMENT"
@@ -516,14 +515,13 @@ func refuse(w http.ResponseWriter, x *exchange, status int, message string) {
 	_, _ = w.Write(body)
 }
 
-// tap copies an answer to the record once it has passed.
+// tap copies an answer to the record after it has passed.
 type tap struct {
 	http.ResponseWriter
 	x   *exchange
 	now func() int64
-	key string // the provider's
-	// early copies what passes before it has passed. Once the agent knows what it was answered, the
-	// budget then does too.
+	key string // the provider's key
+	// early copies bytes before they pass, so that the budget knows the usage no later than the agent does.
 	early bool
 }
 
@@ -540,7 +538,7 @@ func (t *tap) WriteHeader(status int) {
 		t.x.status, t.x.responseHeader = status, t.Header().Clone()
 		t.x.length, _ = strconv.ParseInt(t.Header().Get("Content-Length"), 10, 64)
 		t.x.mu.Unlock()
-		if t.x.upload.coming() { // what the server would take for the next request
+		if t.x.upload.coming() { // the server would take the rest for the next request
 			t.Header().Set("Connection", "close")
 		}
 	}

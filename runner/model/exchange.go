@@ -19,49 +19,49 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// exchange is a request and its answer, as they passed.
+// exchange is a request and its answer as they passed.
 type exchange struct {
 	asked
 	method, rawPath string
-	remote          string // the agent's end of the connection
-	connection      int    // which one from there
+	remote          string // the agent's address
+	connection      int    // the connection's number among those from remote
 	start           int64  // when the request had arrived, in nanoseconds of the run
-	first           int64  // the answer's first byte; 0: none came
+	first           int64  // when the answer's first byte passed; 0: it has no bytes
 	end             int64
 	refused         string
-	failure         string // an error type of ours, or empty
+	failure         string // our error type, or empty
 	replayed        *schema.ModelReplayed
-	missed          string // why a replayed bundle has no answer
+	missed          string // why the replayed bundle has no answer
 
-	purse    *purse   // that pays for it; may be nil
+	purse    *purse   // the budget that it counts against; may be nil
 	sent     *passage // the request's body
-	upload   *upload  // what it comes from; nil: it was read before it was passed on
+	upload   *upload  // source of sent; nil: the body was read before it was passed on
 	encoding string   // of the request's content
-	whole    bool     // the provider's answer came to its end
+	whole    bool     // the provider's answer is complete
 
-	mu             sync.Mutex // of what follows, until the exchange has ended
-	status         int        // 0: nothing was answered
+	mu             sync.Mutex // guards what follows until the exchange has ended
+	status         int        // 0: no answer
 	responseHeader http.Header
 	response       *passage
 	ended          bool
-	length         int64        // of the response, as its header says; 0: it does not
-	passed         atomic.Int64 // when the answer's first byte was about to pass; 0: none was
-	ending         atomic.Bool  // its last byte was about to pass
+	length         int64        // Content-Length of the answer; 0: unknown
+	passed         atomic.Int64 // when the answer's first byte was about to pass; 0: never
+	ending         atomic.Bool  // the answer's last byte was about to pass
 
-	// Of the recorder.
+	// The recorder owns these fields.
 	arrived   int64 // when all of the request had
 	asks      *wire.Request
-	told      *wire.Answer // nil: it was not looked at yet
-	proposals []int        // the calls in the answer, as Calls numbers them
+	told      *wire.Answer // nil: not decoded yet
+	proposals []int        // numbers of the answer's calls, from Calls.Proposed
 }
 
-// free lets go of what it holds.
+// free releases memory and files.
 func (x *exchange) free() {
 	x.sent.free()
 	x.response.free()
 }
 
-// mark notes that n more bytes of the answer are about to pass.
+// mark records that n more bytes of the answer are about to pass.
 func (x *exchange) mark(at int64, n int) {
 	t := x.response
 	if x.length > 0 && t.size+int64(n) >= x.length {
@@ -75,20 +75,20 @@ func (x *exchange) mark(at int64, n int) {
 	t.marks = append(t.marks, mark{t.size, at})
 }
 
-// completed is when the byte before an offset of the answer was about to pass.
+// completed returns when the byte before offset was about to pass.
 func (x *exchange) completed(offset int64) int64 {
 	marks := x.response.marks
 	i := sort.Search(len(marks), func(i int) bool { return marks[i].from >= offset })
 	switch {
 	case len(marks) == 0:
 		return x.end
-	case x.responseHeader.Get("Content-Encoding") != "" || i == 0: // the offset is of the decoded answer
+	case x.responseHeader.Get("Content-Encoding") != "" || i == 0: // the offset is in the decoded answer
 		i = len(marks)
 	}
 	return marks[i-1].at
 }
 
-// usage is what the answer has said so far of what it used, by which model, and whether it has ended.
+// usage returns the usage that the answer has reported so far, the model, and whether the answer has ended.
 func (x *exchange) usage() (u schema.ModelUsage, model string, ended bool) {
 	x.mu.Lock()
 	header, body, size, ended := x.responseHeader, x.response.reader(), x.response.size, x.ended
@@ -101,8 +101,8 @@ func (x *exchange) usage() (u schema.ModelUsage, model string, ended bool) {
 	return schema.ModelUsage(a.Usage), a.Model, ended
 }
 
-// charged is what counts of an answer that has ended. Where it ended before it said what it used, a byte stands for a
-// token: an agent that leaves early must not get more than its budget.
+// charged returns the usage that counts for an answer that has ended. If it ended before it reported a usage, each
+// byte counts as one token: leaving early must not extend the budget.
 func (x *exchange) charged(u *schema.ModelUsage) *schema.ModelUsage {
 	if x.status != http.StatusOK && (x.status != 0 || x.failure != schema.ModelErrorLeft) {
 		return &schema.ModelUsage{}
@@ -117,7 +117,7 @@ func (x *exchange) charged(u *schema.ModelUsage) *schema.ModelUsage {
 	return &c
 }
 
-// receive reads all of a request's body. Nothing is kept of one that somebody without the token sent.
+// receive reads the whole body of a request. It keeps nothing of a request without the token.
 func (x *exchange) receive(body io.Reader, why *refusal) error {
 	if why != nil && why.word == schema.ModelRefusedCredential {
 		n, err := io.Copy(io.Discard, body)
@@ -128,7 +128,7 @@ func (x *exchange) receive(body io.Reader, why *refusal) error {
 	return cmp.Or(err, x.sent.err)
 }
 
-// read is what the request says, and its body without a content encoding. What it says is empty after an error.
+// read decodes the request, and returns its body without content encoding. After an error the request is empty.
 func (x *exchange) read() (q *wire.Request, body jsontext.Value, err error) {
 	q = &wire.Request{}
 	if body, err = decoded(x.sent.reader(), x.sent.size, x.encoding); err == nil {
@@ -141,7 +141,7 @@ func (x *exchange) read() (q *wire.Request, body jsontext.Value, err error) {
 	return q, body, err
 }
 
-// digest is the same for equal requests.
+// digest is equal for equal requests.
 func (x *exchange) digest() [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s\n", x.method, x.rawPath)
@@ -149,10 +149,10 @@ func (x *exchange) digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// memory bounds what all passages of an endpoint hold, in bytes: in memory and in files.
+// memory limits what all passages of an endpoint hold, in bytes: in memory and in files.
 type memory struct{ left, file atomic.Int64 }
 
-// Bounds of what passages hold. What is beyond both is not kept.
+// Limits on what passages hold. Bytes beyond both are not kept.
 const (
 	maxMemory = 32 << 20 // bytes in memory
 	maxFiles  = 1 << 30  // bytes in files
@@ -165,7 +165,7 @@ func newMemory() *memory {
 	return m
 }
 
-// take reports whether n more bytes may be held of what is left.
+// take reports whether n more bytes may be held, and counts them.
 func take(left *atomic.Int64, n int) bool {
 	if left.Add(-int64(n)) >= 0 {
 		return true
@@ -174,23 +174,23 @@ func take(left *atomic.Int64, n int) bool {
 	return false
 }
 
-// passage holds what passed: in memory, and beyond its bound in a file without a name. It is for
-// one goroutine at a time, but for its readers: they have what there was when they were made.
+// passage stores what passed: in memory, and beyond a limit in an unnamed file. One goroutine at a time may use it.
+// Its readers are independent: each reads the bytes that were there when it was made.
 type passage struct {
 	memory *memory
 	dir    string   // of the file
-	held   [][]byte // pieces that do not move when more comes
+	held   [][]byte // pieces that never move
 	kept   int64    // bytes in held
-	file   *os.File // nil: all is held
+	file   *os.File // nil: everything is in held
 	size   int64
 	marks  []mark
-	err    error // what could not be kept
+	err    error // why bytes could not be kept
 }
 
-// mark is when the bytes from an offset on passed.
+// mark says when the bytes from an offset on passed.
 type mark struct{ from, at int64 }
 
-// maxMarks bounds the marks of an answer. The last one stands for all behind it.
+// maxMarks limits the marks of an answer. The last mark covers all later bytes.
 const maxMarks = 1 << 16
 
 var errNoRoom = errors.New("too much passed at once to be kept")
@@ -230,7 +230,7 @@ func (t *passage) hold(b []byte) {
 	}
 }
 
-// reader reads it from its beginning.
+// reader reads the passage from the start.
 func (t *passage) reader() io.Reader {
 	parts := make([]io.Reader, 0, len(t.held)+1)
 	for _, piece := range t.held {
@@ -245,7 +245,7 @@ func (t *passage) reader() io.Reader {
 	return io.MultiReader(parts...)
 }
 
-// free lets go of what it holds.
+// free releases memory and files.
 func (t *passage) free() {
 	t.memory.left.Add(t.kept)
 	t.held, t.kept = nil, 0
@@ -261,15 +261,15 @@ func (t *passage) free() {
 type upload struct {
 	body    io.ReadCloser
 	x       *exchange
-	left    int64  // bytes that are still to come; less than 0: it is not known
-	arrived func() // called once all has come
+	left    int64  // bytes still to come; negative: unknown
+	arrived func() // called once everything has come
 
 	mu    sync.Mutex
 	ended bool  // nothing more is copied
-	err   error // of the agent's connection, or of what is too long
+	err   error // of the agent's connection, or because the body is too long
 }
 
-// Read does not read behind the last byte: by then, the answer may be on its way and the body be closed.
+// Read does not read beyond the last byte: by then the answer may be on its way and the body closed.
 func (u *upload) Read(b []byte) (int, error) {
 	if u.left == 0 {
 		return 0, io.EOF
@@ -301,7 +301,7 @@ func (u *upload) Read(b []byte) (int, error) {
 
 func (u *upload) Close() error { return u.body.Close() }
 
-// coming reports whether some of it has not come. A nil one has come.
+// coming reports whether part of the body is still to come. For nil it is false.
 func (u *upload) coming() bool {
 	if u == nil {
 		return false
@@ -311,7 +311,7 @@ func (u *upload) coming() bool {
 	return !u.ended || u.err != nil
 }
 
-// stop ends the copying, and returns what kept the request from arriving.
+// stop ends the copying, and returns why the request did not arrive completely.
 func (u *upload) stop() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// errKey tells of an answer with the key in it.
+// errKey means that the answer contains the key.
 var errKey = errors.New("the answer has the key in it")
 
-// guard keeps the provider's key out of an answer, and notes how the answer ends.
+// guard keeps the provider's key out of an answer, and records how the answer ends.
 func guard(r *http.Response, key string) error {
 	x := r.Request.Context().Value(exchangeKey{}).(*exchange)
 	if key != "" && inHeader(r.Header, key) {
@@ -37,17 +37,17 @@ func inHeader(h http.Header, key string) bool {
 	return false
 }
 
-// guarded is a body that ends before a key. Bytes that may be the beginning of the key wait for those behind them.
+// guarded is a body that ends before a key. Bytes that may start the key are held back until more bytes come.
 type guarded struct {
 	body    io.ReadCloser
 	trailer func() http.Header
-	key     []byte // empty: nothing is looked for
+	key     []byte // empty: no key to look for
 	x       *exchange
-	held    []byte // read, and not given: the beginning of the key, or less than that
-	err     error  // what comes next
+	held    []byte // read but not passed on, since the key may start here
+	err     error  // returned after held
 }
 
-// Read needs room for more than the key.
+// Read needs a buffer larger than the key.
 func (g *guarded) Read(b []byte) (n int, err error) {
 	if len(b) <= len(g.key) {
 		return 0, io.ErrShortBuffer
@@ -61,7 +61,7 @@ func (g *guarded) Read(b []byte) (n int, err error) {
 	return 0, g.err
 }
 
-// read reads once, and returns how much of it may be given.
+// read reads once, and returns how many bytes may be passed on.
 func (g *guarded) read(b []byte) (ready int) {
 	n := copy(b, g.held)
 	m, err := g.body.Read(b[n:])
@@ -78,7 +78,7 @@ func (g *guarded) read(b []byte) (ready int) {
 	if err == io.EOF && len(g.key) > 0 && inHeader(g.trailer(), string(g.key)) {
 		g.err, g.x.failure = errKey, schema.ModelErrorKey
 	}
-	g.held = nil // no more comes
+	g.held = nil // no more bytes come
 	g.x.whole = g.x.whole || err == io.EOF
 	if err != io.EOF && g.x.failure == "" {
 		g.x.failure = schema.ModelErrorBroken
@@ -86,7 +86,7 @@ func (g *guarded) read(b []byte) (ready int) {
 	return len(b)
 }
 
-// beginning is how many bytes at the end of b are the beginning of key.
+// beginning returns how many bytes at the end of b may start key.
 func beginning(b, key []byte) int {
 	for n := min(len(b), len(key)-1); n > 0; n-- {
 		if bytes.HasSuffix(b, key[:n]) {

@@ -1,6 +1,6 @@
 package model
 
-// Codes of the reasons why the layer is less than complete.
+// Codes of the reasons why the model layer is not complete.
 const (
 	reasonUnknown   = "model_events_unknown"
 	reasonUndecoded = "model_body_undecoded"

@@ -11,7 +11,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// providers are the hosts that answer for models, and those below the names that begin with a dot.
+// providers are the hosts of model providers. A name that starts with a dot stands for all hosts below it, one that
+// starts with a hyphen for all names that end so.
 var providers = []string{
 	"api.anthropic.com", ".anthropic.com", "claude.ai",
 	"api.openai.com", ".openai.com", "chatgpt.com", ".chatgpt.com", ".openai.azure.com",
@@ -22,7 +23,7 @@ var providers = []string{
 	".githubcopilot.com", "router.huggingface.co", "api.perplexity.ai", "api.moonshot.ai", "api.z.ai",
 }
 
-// isProvider reports whether a host's name is a provider's.
+// isProvider reports whether a host belongs to a provider.
 func isProvider(name string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if strings.HasPrefix(name, "bedrock-") && strings.HasSuffix(name, ".amazonaws.com") {
@@ -34,31 +35,31 @@ func isProvider(name string) bool {
 	})
 }
 
-// Bounds of what a Path remembers.
+// Limits on what a Path remembers.
 const (
 	maxWays     = 8192
 	maxPrograms = 1 << 16
 )
 
-// Path follows, in the kernel layer, whether the command reached a model in another way than by the endpoint. One
-// goroutine calls Event, and Health comes after it.
+// Path finds, in the kernel layer, whether the command could have reached a model without the endpoint. One goroutine
+// calls Event; Health is called after it has ended.
 type Path struct {
 	endpoint string
-	own      map[string]bool // hosts of upstreams, as events have them: names, or addresses with a port
+	own      map[string]bool // hosts of the upstreams, as in events: names, or addresses with a port
 	ways     map[string]*way
 	programs map[uint64]string // by exec_id
 	crowded  bool
 }
 
-// way is an endpoint that processes reached, or tried to.
+// way is a remote endpoint that processes reached or tried to reach.
 type way struct {
 	exec    *uint64
 	exe     string
-	name    string // of a provider, or empty
+	name    string // a provider's name, or empty
 	named   bool   // it has a name
-	dns     bool   // it answered questions of the DNS
+	dns     bool   // it answered DNS questions
 	agent   bool   // the command asked for it
-	check   bool   // a check did
+	check   bool   // a check asked for it
 	out, in uint64
 }
 
@@ -79,7 +80,7 @@ func NewPath(endpoint string, routes []Route) *Path {
 	return p
 }
 
-// Event takes an event of the kernel layer.
+// Event handles an event of the kernel layer.
 func (p *Path) Event(e *schema.KernelEvent) {
 	switch e.Kind {
 	case schema.KindExec:
@@ -108,7 +109,7 @@ func (p *Path) Event(e *schema.KernelEvent) {
 	}
 }
 
-// at is the way to an address; nil for the gateway itself, and for what is no address.
+// at returns the way to an address; nil for the gateway itself and for what is not an address.
 func (p *Path) at(address string, e *schema.KernelEvent) *way {
 	if address == "" || address == p.endpoint || strings.HasPrefix(address, "unix:") {
 		return nil
@@ -128,7 +129,7 @@ func (p *Path) at(address string, e *schema.KernelEvent) *way {
 	return w
 }
 
-// see takes in a name that the endpoint has.
+// see records a name of the endpoint.
 func (w *way) see(p *Path, name string) {
 	w.named = w.named || name != ""
 	if w.name == "" && (isProvider(name) || p.own[strings.ToLower(name)]) {
@@ -136,7 +137,7 @@ func (w *way) see(p *Path, name string) {
 	}
 }
 
-// asked notes who asked for an endpoint.
+// asked records who asked for the endpoint.
 func (w *way) asked(p *Path, e *schema.KernelEvent) {
 	if e.Class == schema.ClassCheck {
 		w.check = true
@@ -148,7 +149,7 @@ func (w *way) asked(p *Path, e *schema.KernelEvent) {
 	}
 }
 
-// bypasses are the ways by which the command may have reached a model.
+// bypasses are the ways by which the command may have reached a model without the gateway.
 func (p *Path) bypasses() []schema.ModelBypass {
 	var all []schema.ModelBypass
 	for address, w := range p.ways {
@@ -165,7 +166,7 @@ func (p *Path) bypasses() []schema.ModelBypass {
 	return all
 }
 
-// public reports whether an address is one of the internet. What cannot be read may be one.
+// public reports whether an address is, or may be, on the internet.
 func public(address string) bool {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -183,11 +184,11 @@ const (
 
 const sealedRemedy = "run with --mode workspace-write, where the gateway is the only way out"
 
-// maxNamed bounds how many bypasses are reasons of their own.
+// maxNamed limits how many bypasses get a reason of their own.
 const maxNamed = 8
 
-// Health says how the command could reach models. h has the kernel layer's claims. sealed tells that the command's
-// sandbox had no other way out.
+// Health reports how the command could reach models. h already has the kernel layer's claims. sealed means that the
+// sandbox left the command no other way out.
 func (p *Path) Health(h *schema.ObservationHealth, sealed bool) {
 	h.ModelBypasses = p.bypasses()
 	why := p.unclear(h)
@@ -210,10 +211,10 @@ func (p *Path) Health(h *schema.ObservationHealth, sealed bool) {
 	}
 }
 
-// blind are the blind spots that can hide a host.
+// blind are the blind spots that can hide a remote host.
 var blind = []string{"io_uring_unseen", "many_endpoints", "io_uring_accepts", "other_sockets"}
 
-// unclear is why the kernel layer does not show all hosts that the command reached; empty if it does.
+// unclear returns why the kernel layer may lack hosts that the command reached; empty: it lacks none.
 func (p *Path) unclear(h *schema.ObservationHealth) string {
 	switch {
 	case h.KernelLayer == schema.Absent:

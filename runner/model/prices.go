@@ -13,33 +13,33 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Prices is a price list. A nil one has no prices.
+// Prices is a price list. A nil list has no prices.
 type Prices struct {
 	list []Price
 	// Digest is "sha256:" and 64 hex digits of the file's bytes.
 	Digest string
 }
 
-// Price is what a million tokens of a model cost, in the currency of the list.
+// Price is the cost of a million tokens of a model, in the currency of the list.
 type Price struct {
-	// Model is a glob over names of models. The first entry that matches a name counts.
+	// Model is a glob for model names. The first matching entry counts.
 	Model string `json:"model"`
-	// Input and Output are needed. Tokens that are read from a cache, or written to it, cost as other input where
-	// the list does not say.
+	// Input and Output are required. Without the other two, tokens that are read from or written to a cache cost as
+	// much as other input.
 	Input         *float64 `json:"input"`
 	CacheRead     *float64 `json:"cache_read"`
 	CacheCreation *float64 `json:"cache_creation"`
 	Output        *float64 `json:"output"`
 }
 
-// Bounds of a price list.
+// Limits of a price list.
 const (
 	maxPricesFile = 1 << 20 // bytes
 	maxPrices     = 4096
 	maxPrice      = 1e9
 )
 
-// LoadPrices reads a price list, in YAML or JSON. The error joins all its faults.
+// LoadPrices reads a price list in YAML or JSON. The error joins all faults.
 func LoadPrices(path string) (*Prices, error) {
 	data, err := strict.ReadFile(path, maxPricesFile)
 	if err != nil {
@@ -98,7 +98,7 @@ func parsePrices(data []byte) (*Prices, error) {
 	return &Prices{list: file.Models, Digest: "sha256:" + hex.EncodeToString(sum[:])}, errors.Join(faults...)
 }
 
-// of is the price of the first name that has one; nil: none has.
+// of returns the price of the first model that has one, or nil.
 func (p *Prices) of(models ...string) *Price {
 	if p == nil {
 		return nil
@@ -113,7 +113,7 @@ func (p *Prices) of(models ...string) *Price {
 	return nil
 }
 
-// cost is what tokens cost; nil where the price or how many they are is unknown.
+// cost returns the cost of tokens; nil if the price or a count is unknown.
 func (p *Price) cost(u *schema.ModelUsage) *float64 {
 	if p == nil || u.InputTokens == nil || u.OutputTokens == nil {
 		return nil
@@ -121,7 +121,7 @@ func (p *Price) cost(u *schema.ModelUsage) *float64 {
 	return new(p.known(u))
 }
 
-// known is what those tokens cost that are known.
+// known returns the cost of the tokens whose count is known.
 func (p *Price) known(u *schema.ModelUsage) float64 {
 	tokens := func(n *int64) float64 {
 		if n == nil {
@@ -136,12 +136,12 @@ func (p *Price) known(u *schema.ModelUsage) float64 {
 		return *price
 	}
 	read, created := tokens(u.CacheReadInputTokens), tokens(u.CacheCreationInputTokens)
-	plain := max(0, tokens(u.InputTokens)-read-created)
-	return rounded((plain**p.Input + read*or(p.CacheRead) + created*or(p.CacheCreation) +
+	uncached := max(0, tokens(u.InputTokens)-read-created)
+	return rounded((uncached**p.Input + read*or(p.CacheRead) + created*or(p.CacheCreation) +
 		tokens(u.OutputTokens)**p.Output) / 1e6)
 }
 
-// rounded takes away what floating point adds to a sum of money.
+// rounded removes floating-point noise from a sum of money.
 func rounded(money float64) float64 {
 	if money > 1e6 {
 		return money

@@ -23,86 +23,87 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bounds of the record.
+// Limits of the record.
 const (
-	maxDecoded  = 256 << 20 // bytes of a body without its content encoding
+	maxDecoded  = 256 << 20 // bytes of a decoded body
 	maxBody     = 64 << 20  // bytes of a body that is kept
-	maxSkeleton = 2 << 20   // bytes of a body whose texts are members of their own
-	maxCallText = 64 << 10  // bytes of a call's arguments in a line, in the same way
+	maxSkeleton = 2 << 20   // bytes of a body without the texts stored as members
+	maxCallText = 64 << 10  // bytes of a call's arguments in a line, counted in the same way
 	maxInLine   = 512 << 10 // bytes of all calls in a line
-	minBlob     = 256       // bytes of a text that is a member of its own
-	maxBlobs    = 1 << 30   // bytes of all of them
+	minBlob     = 256       // bytes of a text stored as a member
+	maxBlobs    = 1 << 30   // bytes of all such texts
 	maxListed   = 256       // tool calls, and results, of a line
-	maxKnown    = 100_000   // results of tools that are remembered
-	maxWaiting  = 256       // exchanges that wait to learn who asked
+	maxKnown    = 100_000   // tool results that are remembered
+	maxWaiting  = 256       // exchanges that wait until their process is known
 	maxWait     = 30 * time.Second
 	maxPath     = 512       // bytes of a path
-	maxLine     = 960 << 10 // bytes of a line, which redaction may still make longer
-	maxLines    = 256 << 20 // bytes of all lines, before they leave out what the agent can make long
+	maxLine     = 960 << 10 // bytes of a line; redaction may still lengthen it
+	maxLines    = 256 << 20 // bytes of all lines; beyond it, lines leave out what the agent can make long
 	maxTaken    = 1_000_000 // exchanges
 )
 
-// The recorder leaves the processors to what passes: it begins when nothing has begun or ended for a moment, when
-// somebody waits for what it knows, or when so much waits.
+// The recorder leaves the CPUs to the requests. It starts when nothing has begun or ended for a moment, when somebody
+// waits for its results, or when this much is waiting.
 const (
 	moment   = 2 * time.Millisecond
 	maxParts = 512
 	maxHeld  = 1 << 20 // bytes in memory
 )
 
-// RecorderConfig is what a Recorder needs.
+// RecorderConfig configures a Recorder.
 type RecorderConfig struct {
 	Log *evidence.Log
-	// Prices are what answers cost by; nil: it is not known what they cost.
+	// Prices is the price list; nil: costs are unknown.
 	Prices *Prices
-	// Calls takes in what the answers and requests say of tool calls; nil: nobody does.
+	// Calls gets the tool calls and results in answers and requests; it may be nil.
 	Calls Calls
 	// Replay has the answers of an earlier run; nil: the providers answer.
 	Replay *tape.Cassette
-	// Digests keeps of bodies, and of the arguments of tool calls, nothing but digests.
+	// Digests records only digests of bodies and of tool calls' arguments.
 	Digests bool
 }
 
-// Calls are told of the tool calls of models: see package binding.
+// Calls gets the tool calls of models: see package binding.
 type Calls interface {
-	// Proposed: the last byte of a call was passed on at a time. The number is for Recorded.
+	// Proposed is called when the last byte of a call was passed on, at time at. The number identifies the call in
+	// Recorded.
 	Proposed(id, tool string, args []byte, at int64) (number int)
-	// Recorded: a line of the model layer has the call.
+	// Recorded is called when a line of the model layer has the call.
 	Recorded(number int, seq uint64)
-	// Answered: a request brought the result of a call.
+	// Answered is called when a request brought the result of a call.
 	Answered(id, tool string, at int64)
 }
 
-// Recorder writes the model layer, in goroutines of its own. Its methods are safe for concurrent use.
+// Recorder writes the model layer in its own goroutines. Its methods are safe for concurrent use.
 type Recorder struct {
 	cfg   RecorderConfig
 	blobs *recording.Blobs
 	done  chan struct{}
 
 	mu       sync.Mutex
-	came     sync.Cond          // something to look at, or closed: what passes wakes nobody else
-	changed  sync.Cond          // queue, askers, what was looked at, or closed
-	fresh    []part             // to look for tool calls in
-	looking  bool               // for those of a part that is none of parts any more
+	came     sync.Cond          // a part is waiting, or closed; passing requests wake nobody else
+	changed  sync.Cond          // queue, askers or looked-at parts have changed, or closed
+	fresh    []part             // to be searched for tool calls
+	looking  bool               // a part that was taken out of fresh is being searched
 	passed   time.Time          // when the last part came
 	wanted   int                // callers of Known that wait
-	flying   map[*exchange]bool // requests that are passed on, and whose answers have not ended
-	queue    []*exchange        // to write the lines of
+	flying   map[*exchange]bool // requests passed on whose answers have not ended
+	queue    []*exchange        // whose lines must be written
 	askers   map[string]*askers
-	observed bool // somebody tells who connects
+	observed bool // Connected will be called
 	closed   bool
 	taken    uint64 // exchanges that have ended
-	out, in  uint64 // bytes to the endpoint and from it, as the kernel counted them
+	out, in  uint64 // bytes to and from the endpoint, as the kernel counted them
 
-	answered map[string]bool // results of tools that were told of; of the goroutine that looks for calls
+	answered map[string]bool // tool results already reported; owned by the searching goroutine
 
-	// Of the goroutine that writes, until it has ended.
-	failed  map[[sha256.Size]byte]uint64 // requests that failed last, by what they were
-	results map[string]bool              // of tools, by route and id
+	// The writing goroutine owns these fields until it has ended.
+	failed  map[[sha256.Size]byte]uint64 // the last failed requests, by digest
+	results map[string]bool              // tool results, by route and id
 	totals  schema.ModelTotals
 	replay  schema.ModelReplay
-	reasons map[string]uint64 // why the layer is less than complete, with how often
-	lines   int               // bytes of lines
+	reasons map[string]uint64 // why the layer is not complete, with counts
+	lines   int               // bytes of all lines
 	bases   tape.Bases
 	err     error
 }
@@ -113,13 +114,13 @@ type part struct {
 	ended bool
 }
 
-// askers are the processes that connected from one end of a connection, one after another.
+// askers are the processes that connected from one address, in order.
 type askers struct {
-	connections []*traffic // that were accepted
+	connections []*traffic // accepted connections
 	execs       []uint64
 }
 
-// NewRecorder makes a Recorder. Close it.
+// NewRecorder makes a Recorder. The caller must Close it.
 func NewRecorder(cfg RecorderConfig) *Recorder {
 	r := &Recorder{
 		cfg: cfg, blobs: recording.NewBlobs(cfg.Log.Recorder, maxBlobs), done: make(chan struct{}),
@@ -137,14 +138,14 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 	return r
 }
 
-// Observed tells that Connected will be called for each connection.
+// Observed announces that Connected will be called for each connection.
 func (r *Recorder) Observed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.observed = true
 }
 
-// Connected tells which process connected to the endpoint from an address. It is called in the order of time.
+// Connected records which process connected to the endpoint from an address. Calls are in order of time.
 func (r *Recorder) Connected(local string, execID uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +154,7 @@ func (r *Recorder) Connected(local string, execID uint64) {
 	r.changed.Broadcast()
 }
 
-// Flow tells how many bytes went to the endpoint and came from it, as the kernel counted them.
+// Flow records how many bytes went to and from the endpoint, as the kernel counted them.
 func (r *Recorder) Flow(out, in uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +170,7 @@ func (r *Recorder) from(address string) *askers {
 	return a
 }
 
-// accepted takes a connection, and returns which one from that address it is.
+// accepted records a connection, and returns its number among those from that address.
 func (r *Recorder) accepted(remote string, t *traffic) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,8 +179,8 @@ func (r *Recorder) accepted(remote string, t *traffic) int {
 	return len(a.connections) - 1
 }
 
-// flow is what the gateway and the kernel counted of the command's connections. explained tells that the difference
-// is what TCP sent more than once.
+// flow compares the gateway's and the kernel's byte counts. explained means that TCP retransmissions explain the
+// difference.
 func (r *Recorder) flow() (f schema.ModelFlow, explained bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,24 +198,24 @@ func (r *Recorder) flow() (f schema.ModelFlow, explained bool) {
 	return f, explained && f.KernelToGateway >= f.ToGateway
 }
 
-// began takes a request that is about to be passed on.
+// began records a request that is about to be passed on.
 func (r *Recorder) began(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.flying[x] = true
 }
 
-// arrived takes a request that has arrived, after began and before add.
+// arrived records a request that has arrived, after began and before add.
 func (r *Recorder) arrived(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x.arrived = r.cfg.Log.Now() // under the lock, for Known
+	x.arrived = r.cfg.Log.Now() // with the lock held, for Known
 	r.passed = time.Now()
 	r.fresh = append(r.fresh, part{x, false})
 	r.came.Signal()
 }
 
-// add takes an exchange that has ended.
+// add records an exchange that has ended.
 func (r *Recorder) add(x *exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,14 +229,14 @@ func (r *Recorder) add(x *exchange) {
 	r.came.Signal()
 }
 
-// full reports whether no more exchanges are taken.
+// full reports whether no more exchanges are accepted.
 func (r *Recorder) full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.taken >= maxTaken
 }
 
-// Known waits until Calls has been told of everything that passed before now, but for answers that have not ended.
+// Known waits until Calls has got everything that passed before this call, except for answers that have not ended.
 func (r *Recorder) Known(int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,7 +247,7 @@ func (r *Recorder) Known(int64) {
 	}
 }
 
-// ending reports whether all of an answer has passed that has not been handed in yet. r.mu is held.
+// ending reports whether all bytes of an answer have passed that add has not got yet. r.mu is held.
 func (r *Recorder) ending() bool {
 	for x := range r.flying {
 		if x.ending.Load() {
@@ -256,7 +257,7 @@ func (r *Recorder) ending() bool {
 	return false
 }
 
-// Unsettled reports whether an answer that has not ended had begun to pass before t.
+// Unsettled reports whether an answer that has not ended started before t.
 func (r *Recorder) Unsettled(t int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,7 +269,7 @@ func (r *Recorder) Unsettled(t int64) bool {
 	return false
 }
 
-// look finds the tool calls and results in what passed, and then lets the lines be written.
+// look finds tool calls and results in what passed, and then queues the exchange for its line.
 func (r *Recorder) look() {
 	many := false
 	for {
@@ -309,7 +310,7 @@ func (r *Recorder) look() {
 func (r *Recorder) lookAtRequest(x *exchange) {
 	body, err := decoded(x.sent.reader(), x.sent.size, x.encoding)
 	if err != nil || x.sent.err != nil {
-		return // the line says so
+		return // the line reports it
 	}
 	x.asks = wire.ReadRequest(x.api, body)
 	for _, t := range x.asks.Results {
@@ -320,7 +321,7 @@ func (r *Recorder) lookAtRequest(x *exchange) {
 	}
 }
 
-// new reports whether a result was in no earlier request, and remembers it.
+// new reports whether no earlier request had this result, and remembers it.
 func (r *Recorder) new(known map[string]bool, x *exchange, t *wire.ToolResult) bool {
 	key := x.route + " " + t.ID
 	if t.ID != "" && known[key] || t.ID == "" && !t.Last {
@@ -347,7 +348,7 @@ func (r *Recorder) lookAtAnswer(x *exchange) {
 	}
 }
 
-// Close writes what is left. The error tells of lines that could not be written.
+// Close writes the remaining lines. The error lists lines that could not be written.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	r.closed = true
@@ -358,7 +359,7 @@ func (r *Recorder) Close() error {
 	return r.err
 }
 
-// Totals are those of all lines, after Close.
+// Totals sums up all lines, after Close.
 func (r *Recorder) Totals() schema.ModelTotals {
 	t := r.totals
 	if r.cfg.Replay != nil {
@@ -368,10 +369,10 @@ func (r *Recorder) Totals() schema.ModelTotals {
 	return t
 }
 
-// redact takes the secrets out of a JSON value.
+// redact removes secrets from a JSON value.
 func (r *Recorder) redact(v []byte) []byte { return r.blobs.RedactJSON(v) }
 
-// write writes the lines. looked is closed when no more of them come.
+// write writes the lines. looked is closed when no more exchanges will be queued.
 func (r *Recorder) write(looked <-chan struct{}) {
 	defer close(r.done)
 	defer func() { <-looked }()
@@ -385,7 +386,7 @@ func (r *Recorder) write(looked <-chan struct{}) {
 	}
 }
 
-// next waits for an exchange, and until it is known who asked. It returns nil after Close.
+// next waits for an exchange, and until its process is known. It returns nil after Close.
 func (r *Recorder) next() (x *exchange, asker *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -483,8 +484,8 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	r.count(x, &e)
 }
 
-// fit is the line of an exchange, without what readers of the layer refuse: an agent must not be able to spoil the
-// bundle.
+// fit encodes the line of an exchange without what readers of the layer would refuse, so that an agent cannot spoil
+// the bundle.
 func (r *Recorder) fit(e *schema.ModelEventBody, seq uint64) (line []byte) {
 	encode := func() []byte {
 		line, err := schema.Line(&schema.ModelEvent{Schema: schema.ModelEventV0, RunID: r.cfg.Log.RunID, Seq: seq,
@@ -576,7 +577,7 @@ func saturated(a, b int64) int64 {
 	return a + b
 }
 
-// request takes in what a request says.
+// request adds what the request says to the line.
 func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 	if x.sent.err != nil {
 		r.reasons[reasonLost]++
@@ -611,7 +612,7 @@ func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 	e.Request = r.body(x.sent.size, body)
 }
 
-// answer takes in what an answer says.
+// answer adds what the answer says to the line.
 func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 	if x.status == 0 {
 		return
@@ -649,14 +650,14 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 		}
 	}
 	if x.failure == "" && x.status == http.StatusOK && !a.Whole && err == nil {
-		x.failure = schema.ModelErrorBroken // without an error of the connection
+		x.failure = schema.ModelErrorBroken // the connection itself had no error
 	}
 	if err == nil {
 		e.Response = r.body(x.response.size, body)
 	}
 }
 
-// told are those headers of an answer that a client acts upon.
+// told returns the headers of an answer that clients act on.
 func told(h http.Header) map[string]string {
 	var all map[string]string
 	for _, name := range []string{"content-type", "retry-after", "retry-after-ms", "x-should-retry"} {
@@ -670,7 +671,7 @@ func told(h http.Header) map[string]string {
 	return all
 }
 
-// calls takes in the tool calls of an answer.
+// calls adds the tool calls of an answer to the line.
 func (r *Recorder) calls(calls []wire.ToolCall, e *schema.ModelEventBody) {
 	size := 0
 	for _, c := range calls {
@@ -705,7 +706,7 @@ func (r *Recorder) calls(calls []wire.ToolCall, e *schema.ModelEventBody) {
 	}
 }
 
-// redacted is a JSON value without secrets, and whether it is one.
+// redacted returns a JSON value without secrets, and whether it still is valid JSON.
 func (r *Recorder) redacted(v jsontext.Value) (jsontext.Value, bool) {
 	if v == nil {
 		return nil, false
@@ -714,7 +715,7 @@ func (r *Recorder) redacted(v jsontext.Value) (jsontext.Value, bool) {
 	return clean, clean.Compact() == nil
 }
 
-// body is a body as a line has it. bytes is how long it was on its way.
+// body returns a body as a line has it. bytes is its length on the wire.
 func (r *Recorder) body(bytes int64, body []byte) schema.ModelBody {
 	b := schema.ModelBody{Bytes: bytes}
 	switch {
@@ -751,7 +752,7 @@ func (r *Recorder) body(bytes int64, body []byte) schema.ModelBody {
 	return b
 }
 
-// text is a text as JSON: itself, or the name of the member that has it.
+// text returns a text as JSON: the text itself, or the name of the member that has it.
 func (r *Recorder) text(b []byte) (v []byte, leftOut bool) {
 	if len(b) >= minBlob || strings.HasPrefix(string(b), schema.BlobsDir) {
 		name, ok := r.blobs.Keep(b)
@@ -764,8 +765,8 @@ func (r *Recorder) text(b []byte) (v []byte, leftOut bool) {
 	return v, err != nil
 }
 
-// parts is a JSON value whose long texts are members of their own, and whether that is all of it, in at most so many
-// bytes.
+// parts replaces long texts in a JSON value by members of the bundle. It reports whether the result is complete
+// within most bytes.
 func (r *Recorder) parts(v jsontext.Value, most int) (jsontext.Value, bool) {
 	var out bytes.Buffer
 	in, enc := jsontext.NewDecoder(bytes.NewReader(v)), jsontext.NewEncoder(&out)
@@ -799,8 +800,8 @@ func (r *Recorder) parts(v jsontext.Value, most int) (jsontext.Value, bool) {
 	return p, p.IsValid()
 }
 
-// Health says how much the model layer has, after Close. The layer is complete if the kernel counted the same bytes
-// on their way to the endpoint as the endpoint did. h has the kernel layer's claims.
+// Health reports how complete the model layer is, after Close. It is complete if the kernel and the endpoint counted
+// the same bytes to the endpoint. h already has the kernel layer's claims.
 func (r *Recorder) Health(h *schema.ObservationHealth) {
 	h.ModelLayer = schema.Unconfirmed
 	if h.KernelLayer != schema.Absent && r.observed {
@@ -854,8 +855,7 @@ func (r *Recorder) Health(h *schema.ObservationHealth) {
 	}
 }
 
-// decoded is what a body of some bytes says without its content encoding. What came before an error is returned
-// with it.
+// decoded returns a body without its content encoding. With an error, it returns what came before the error.
 func decoded(body io.Reader, size int64, encoding string) ([]byte, error) {
 	switch encoding = strings.ToLower(strings.TrimSpace(encoding)); encoding {
 	case "", "identity":
@@ -890,7 +890,7 @@ func digest(b []byte) *string {
 	return new("sha256:" + hex.EncodeToString(sum[:]))
 }
 
-// text is a word that may be missing.
+// text returns a pointer to s, or nil if s is empty.
 func text(s string) *string {
 	if s == "" {
 		return nil
@@ -898,7 +898,7 @@ func text(s string) *string {
 	return new(valid(s))
 }
 
-// str is a text, or nothing for nil.
+// str returns the text, or "" for nil.
 func str(s *string) string {
 	if s == nil {
 		return ""

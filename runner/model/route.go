@@ -23,18 +23,18 @@ var Routes = []string{Anthropic, OpenAI, Gemini}
 // Route is the way to a provider.
 type Route struct {
 	Name string
-	// Upstream is the provider's address, without the version of its API.
+	// Upstream is the provider's address, without the API version.
 	Upstream *url.URL
-	// Key is the provider's key. Empty: the agent's requests carry its own login, which is passed on.
+	// Key is the provider's key. Empty: the agent's own login is passed on.
 	Key string
-	// Replayed tells that a bundle answers: the agent gets a token all the same.
+	// Replayed means that a bundle answers. The agent gets a token even without a key.
 	Replayed bool
 }
 
-// login reports whether the agent's requests carry its own login.
+// login reports whether the agent's own login is passed on.
 func (r *Route) login() bool { return r.Key == "" && !r.Replayed }
 
-// KeyVariables are the environment variables that a route's key is looked for in.
+// KeyVariables are the environment variables that may hold a route's key.
 func KeyVariables(route string) []string {
 	switch route {
 	case Anthropic:
@@ -47,7 +47,7 @@ func KeyVariables(route string) []string {
 	return nil
 }
 
-// Upstream is the address of a route's provider. The version of the API at its end is not part of it.
+// Upstream returns the address of a route's provider. An API version at the end of address is removed.
 func Upstream(route, address string) (*url.URL, error) {
 	if address == "" {
 		switch route {
@@ -71,7 +71,7 @@ func Upstream(route, address string) (*url.URL, error) {
 	return u, nil
 }
 
-// versions are those of a route's API, as its paths begin; the first one stands where the agent leaves it out.
+// versions are the API versions at the start of a route's paths. The first is the default.
 func versions(route string) []string {
 	if route == Gemini {
 		return []string{"/v1beta", "/v1alpha", "/v1"}
@@ -81,16 +81,16 @@ func versions(route string) []string {
 
 // asked is what a request asks for.
 type asked struct {
-	route string // empty: the path names none
+	route string // empty: the path names no route
 	api   wire.API
-	path  string // at the provider
-	model string // as the path has it, or empty
-	// stream is whether the path asks for a stream.
+	path  string // as the provider gets it
+	model string // from the path; may be empty
+	// stream means that the path asks for a stream.
 	stream bool
 }
 
-// classify reports what a path asks for, and whether it asks a model. path is decoded: what is not spelled as a path of
-// the API is refused.
+// classify returns what a path asks for, and whether it asks a model. path is unescaped. Other spellings than the
+// API's are refused.
 func classify(method, path string) (a asked, ok bool) {
 	name, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !slices.Contains(Routes, name) || !strings.HasPrefix(path, "/") {
@@ -112,14 +112,14 @@ func classify(method, path string) (a asked, ok bool) {
 	case method == http.MethodPost:
 		a.api = posts(name, rest)
 	case method == http.MethodGet:
-		if id, found := strings.CutPrefix(rest, "/models/"); rest == "/models" || found && plain(id) {
+		if id, found := strings.CutPrefix(rest, "/models/"); rest == "/models" || found && isSegment(id) {
 			a.api = wire.Models
 		}
 	}
 	return a, a.api != ""
 }
 
-// posts is the API behind a path of Anthropic's or OpenAI's.
+// posts returns the API of a path of Anthropic's or OpenAI's.
 func posts(route, path string) wire.API {
 	switch route + path {
 	case "anthropic/messages":
@@ -134,11 +134,11 @@ func posts(route, path string) wire.API {
 	return ""
 }
 
-// gemini takes in a path of Gemini's, such as /models/NAME:generateContent.
+// gemini parses a Gemini path such as /models/NAME:generateContent.
 func (a *asked) gemini(path string) {
 	id, found := strings.CutPrefix(path, "/models/")
 	id, method, _ := strings.Cut(id, ":")
-	if !found || !plain(id) {
+	if !found || !isSegment(id) {
 		return
 	}
 	switch method {
@@ -154,14 +154,14 @@ func (a *asked) gemini(path string) {
 	a.model = id
 }
 
-// plain reports whether s is one segment of a path that needs no escapes.
-func plain(s string) bool {
+// isSegment reports whether s is one path segment that needs no escapes.
+func isSegment(s string) bool {
 	return s != "" && s != "." && s != ".." && strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))
 	}) < 0
 }
 
-// credentials are all that a request carries.
+// credentials returns all credentials in a request.
 func credentials(r *http.Request) []string {
 	var all []string
 	for _, v := range r.Header.Values("Authorization") {
@@ -175,7 +175,7 @@ func credentials(r *http.Request) []string {
 	return append(all, r.URL.Query()["key"]...)
 }
 
-// authorize puts the provider's key in the place of what the agent sent.
+// authorize replaces the agent's credentials by the provider's key.
 func (r *Route) authorize(out *http.Request) {
 	if r.Key == "" {
 		return
@@ -197,7 +197,7 @@ func (r *Route) authorize(out *http.Request) {
 	}
 }
 
-// environment are the variables that lead an agent to a route, and those that would lead it past.
+// environment returns the variables that point an agent to a route, and those that would point it elsewhere.
 func (r *Route) environment(address, token string) (set, drop []string) {
 	at := address + "/" + r.Name
 	switch r.Name {
@@ -222,7 +222,7 @@ func (r *Route) environment(address, token string) (set, drop []string) {
 	return set, drop
 }
 
-// rewrite makes the request to the provider.
+// rewrite turns the agent's request into the request to the provider.
 func (r *Route) rewrite(p *httputil.ProxyRequest) {
 	x := p.In.Context().Value(exchangeKey{}).(*exchange)
 	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = r.Upstream.Scheme, r.Upstream.Host, r.Upstream.Host
@@ -230,7 +230,7 @@ func (r *Route) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	r.authorize(p.Out)
 	p.Out.Trailer = nil
-	for _, name := range []string{"Connection", "Upgrade"} { // it goes on as HTTP
+	for _, name := range []string{"Connection", "Upgrade"} { // the upgrade is dropped: it continues as HTTP
 		p.Out.Header.Del(name)
 	}
 	p.Out.Header.Set("Accept-Encoding", "identity")

@@ -10,17 +10,17 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bases remembers the bodies of the last requests, so that of the next one only what is new is written. It is for one
-// goroutine at a time.
+// Bases remembers the bodies of recent requests, so that only the new part of the next body is written. One goroutine
+// at a time may use it.
 type Bases struct{ last []*base }
 
-// Bounds of what a Bases remembers, and of what is worth a name.
+// Limits on what a Bases remembers, and the smallest saving that is worth a reference.
 const (
 	maxBases = 4
 	minSaved = 512 // bytes
 )
 
-// base is a body: its members, in their order.
+// base is a body as members in order.
 type base struct {
 	seq     uint64
 	names   []string
@@ -28,7 +28,7 @@ type base struct {
 	items   map[string][]jsontext.Value // of members that are arrays
 }
 
-// baseOf reads a JSON object; nil for anything else.
+// baseOf parses a JSON object; nil for anything else.
 func baseOf(seq uint64, body jsontext.Value) *base {
 	b := &base{seq: seq, members: map[string]jsontext.Value{}, items: map[string][]jsontext.Value{}}
 	in := jsontext.NewDecoder(bytes.NewReader(body))
@@ -53,7 +53,7 @@ func baseOf(seq uint64, body jsontext.Value) *base {
 	return b
 }
 
-// itemsOf are those of an array.
+// itemsOf returns the items of an array.
 func itemsOf(array jsontext.Value) (items []jsontext.Value) {
 	in := jsontext.NewDecoder(bytes.NewReader(array))
 	_, _ = in.ReadToken()
@@ -68,7 +68,7 @@ func itemsOf(array jsontext.Value) (items []jsontext.Value) {
 	return items
 }
 
-// saves is how many bytes of b a body has as well.
+// saves returns how many bytes of b are also in of.
 func (b *base) saves(of *base) (n int) {
 	for name, v := range of.members {
 		if bytes.Equal(v, b.members[name]) {
@@ -84,8 +84,8 @@ func (b *base) saves(of *base) (n int) {
 	return n
 }
 
-// Cut is a body without what an earlier one has, and which that is. It is the whole body, and nil, if that is not
-// worth it.
+// Cut returns the part of a body that an earlier body lacks, and which body that is. If the saving is too small, it
+// returns the whole body and nil.
 func (s *Bases) Cut(body jsontext.Value) (jsontext.Value, *schema.ModelBase) {
 	of := baseOf(0, body)
 	if of == nil {
@@ -154,10 +154,10 @@ func (s *Bases) Keep(seq uint64, body jsontext.Value) {
 	s.last = append(s.last, b)
 }
 
-// errBase tells of a body that does not fit to the one that it builds on.
+// errBase means that a body does not fit the earlier body that it refers to.
 var errBase = errors.New("its request does not fit to the one that it builds on")
 
-// wholeOf is the body of which rest is what from has not.
+// wholeOf restores a body from rest and the earlier body from.
 func wholeOf(rest jsontext.Value, m *schema.ModelBase, from jsontext.Value) (jsontext.Value, error) {
 	b, r := baseOf(m.Seq, from), baseOf(0, rest)
 	if b == nil || r == nil {

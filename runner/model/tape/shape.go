@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// texts has the texts of members by their names; a text that is no name of one stands for itself.
+// texts maps names of members to their texts. A text that is not such a name stands for itself.
 type texts map[string]string
 
 func (t texts) of(s string) string {
@@ -24,7 +24,7 @@ func (t texts) of(s string) string {
 	return s
 }
 
-// parsed is a JSON value as Go has it; nil for what is none.
+// parsed returns a JSON value as a Go value; nil if body is not valid JSON.
 func parsed(body []byte) (v any) {
 	if len(body) == 0 || json.Unmarshal(body, &v, jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true)) != nil {
@@ -33,25 +33,24 @@ func parsed(body []byte) (v any) {
 	return v
 }
 
-// feature is one thing of a conversation's shape.
+// feature is one item of a conversation's shape.
 type feature struct {
 	at   jsontext.Pointer
 	what string
 }
 
-// conversations are the members that have one, in the requests of the APIs.
+// conversations are the members of requests that hold the conversation, by API.
 var conversations = []string{"messages", "input", "contents"}
 
-// inside are the members of messages and parts that have a part of the shape.
+// inside are the members of messages and parts that belong to the shape.
 var inside = []string{"content", "parts", "tool_calls", "function", "custom", "functionCall", "functionResponse",
 	"output"}
 
-// ids are the members with ids.
+// ids are the members that hold ids.
 var ids = []string{"id", "call_id", "tool_use_id", "tool_call_id"}
 
-// shapeOf is the shape of a request's conversation: who speaks, which kinds of parts there are,
-// which tools are named, and
-// which ids are the same.
+// shapeOf returns the shape of a request's conversation: who speaks, the kinds of parts, the names of tools, and
+// which ids are equal.
 func shapeOf(request any) []feature {
 	doc, _ := request.(map[string]any)
 	if inner, ok := doc["generateContentRequest"].(map[string]any); ok { // Gemini's countTokens
@@ -125,7 +124,7 @@ func isText(v any) bool {
 	return ok
 }
 
-// untyped is the kind of a part that has no type: the names of its members. Gemini's parts are such.
+// untyped is the kind of a part without a type: the names of its members. Gemini has such parts.
 func untyped(o map[string]any) string {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(o)), func(name string) bool {
 		return name == "thoughtSignature" || name == "name" || name == "arguments" || name == "args" ||
@@ -135,7 +134,7 @@ func untyped(o map[string]any) string {
 	return strings.Join(names, "+")
 }
 
-// toolsOf are the tools that a request declares, without what describes them in words, in the order of their text.
+// toolsOf returns the tools that a request declares, without their descriptions, sorted.
 func toolsOf(request any, known texts) []string {
 	doc, _ := request.(map[string]any)
 	list, _ := doc["tools"].([]any)
@@ -150,7 +149,7 @@ func toolsOf(request any, known texts) []string {
 	return all
 }
 
-// undescribed is a value without descriptions and marks for caches.
+// undescribed returns a value without descriptions and cache marks.
 func undescribed(v any, known texts) any {
 	switch v := v.(type) {
 	case string:
@@ -174,7 +173,7 @@ func undescribed(v any, known texts) any {
 	return v
 }
 
-// toolName is how a tool of toolsOf is called.
+// toolName is the name of a tool from toolsOf.
 func toolName(text string) string {
 	doc, _ := parsed([]byte(text)).(map[string]any)
 	for _, from := range []map[string]any{doc, object(doc, "function"), object(doc, "custom")} {
@@ -193,7 +192,7 @@ func object(o map[string]any, name string) map[string]any {
 	return inner
 }
 
-// saidBy are the texts of the user in a conversation.
+// saidBy returns the user's texts in a conversation.
 func saidBy(request any, known texts) []string {
 	doc, _ := request.(map[string]any)
 	var all []string
@@ -216,7 +215,7 @@ func saidBy(request any, known texts) []string {
 	return all
 }
 
-// textsOf are those of a message's content: of its parts, or itself.
+// textsOf returns the texts of a message's content: of its parts, or the content itself.
 func textsOf(content any, known texts) (all []string) {
 	switch v := content.(type) {
 	case string:
@@ -231,10 +230,10 @@ func textsOf(content any, known texts) (all []string) {
 	return all
 }
 
-// shown is a text without the tags of redaction, which differ from run to run.
+// shown returns a text without redaction tags, which differ between runs.
 func shown(s string) string { return redact.Untag(s) }
 
-// differ calls each with the places at which two requests differ.
+// differ calls each with every place where two requests differ.
 func differ(at jsontext.Pointer, recorded, now any, known texts, each func(jsontext.Pointer)) {
 	switch r := recorded.(type) {
 	case string:
@@ -283,7 +282,7 @@ func differ(at jsontext.Pointer, recorded, now any, known texts, each func(jsont
 	}
 }
 
-// whole is a body with the texts that were taken out of it.
+// whole returns a body with the texts that were stored as members.
 func whole(body jsontext.Value, known texts) ([]byte, error) {
 	var out bytes.Buffer
 	in, enc := jsontext.NewDecoder(bytes.NewReader(body)), jsontext.NewEncoder(&out)

@@ -17,48 +17,48 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// Request is what an agent asks. Its body is without a content encoding, and without secrets.
+// Request is an agent's request. Its body has no content encoding and no secrets.
 type Request struct {
 	Route, Path, Model string
 	Stream             bool
 	Body               []byte
 }
 
-// Answer is a recorded one.
+// Answer is a recorded answer.
 type Answer struct {
 	Seq uint64 // of its line in the bundle
-	// Status is 0 where nothing was answered, and Unreachable tells that the provider could not be reached.
+	// Status is 0 if there was no answer. Unreachable means that the provider could not be reached.
 	Status      int
 	Unreachable bool
 	Headers     map[string]string
 	Body        []byte
-	// Broken tells that the answer ended before its end.
+	// Broken means that the answer was cut off.
 	Broken bool
-	// Redacted tells that secrets were taken out of it.
+	// Redacted means that secrets were removed from it.
 	Redacted bool
-	// Drift counts the places at which the request differs from the recorded one, and Places are the first of them.
+	// Drift counts the places where the request differs from the recorded one. Places lists the first ones.
 	Drift  int
 	Places []string
 }
 
-// Miss is a request that has no answer. It is an error whose text says what comes nearest.
+// Miss is the error for a request that has no answer. Its text names the nearest recorded request.
 type Miss struct{ why string }
 
 func (m *Miss) Error() string { return m.why }
 
-// maxPlaces bounds Answer.Places.
+// maxPlaces limits Answer.Places.
 const maxPlaces = 16
 
-// Cassette is the answers of a run. Its methods are safe for concurrent use.
+// Cassette has the answers of a run. Its methods are safe for concurrent use.
 type Cassette struct {
 	texts texts
-	all   []*entry // in their order in the layer
+	all   []*entry // in the order of the layer
 
 	mu    sync.Mutex
 	byKey map[key][]*entry
 }
 
-// key is what two requests that match have in common.
+// key is equal for two requests that match.
 type key struct {
 	route, path, model string
 	stream             bool
@@ -71,31 +71,31 @@ type entry struct {
 	used bool
 }
 
-// ErrNoBodies is wrapped by the error of Load for a bundle without requests and answers.
+// ErrNoBodies is wrapped by Load's error for a bundle without requests and answers.
 var ErrNoBodies = errors.New("it has no requests and answers (--model-bodies none)")
 
-// ErrNothing is wrapped by the error of Load for a bundle that answers no request.
+// ErrNothing is wrapped by Load's error for a bundle that answers no request.
 var ErrNothing = errors.New("it has no answers of models")
 
-// ErrTooLong is wrapped by the error of Load for a bundle with more than MaxBytes of lines.
+// ErrTooLong is wrapped by Load's error for a bundle with more than MaxBytes of lines.
 var ErrTooLong = errors.New("it has more than can be replayed")
 
-// MaxBytes bounds the lines of a bundle, and the texts of its members, in bytes. It is what a run records at most of
-// texts.
+// MaxBytes limits the lines of a bundle, and the texts of its members, in bytes. A run records at most as many bytes
+// of texts.
 const MaxBytes = 1 << 30
 
-// Load reads the model layer of a bundle that has been verified. members returns their texts by their names.
+// Load reads the model layer of a verified bundle. members returns the texts of members by name.
 func Load(lines iter.Seq2[[]byte, error], members func(names map[string]bool) (map[string]string, error)) (*Cassette,
 	error) {
 	return load(lines, members, MaxBytes)
 }
 
-// load is Load with another bound.
+// load is Load with a different limit.
 func load(lines iter.Seq2[[]byte, error], members func(names map[string]bool) (map[string]string, error), room int) (
 	*Cassette, error) {
 	c := &Cassette{byKey: map[key][]*entry{}}
 	names := map[string]bool{}
-	bodies := map[uint64]jsontext.Value{} // of requests, as a whole
+	bodies := map[uint64]jsontext.Value{} // complete bodies of requests
 	var faults []error
 	for line, err := range lines {
 		if err != nil {
@@ -152,7 +152,7 @@ func load(lines iter.Seq2[[]byte, error], members func(names map[string]bool) (m
 	return c, nil
 }
 
-// playable reports what keeps an answer from being given again.
+// playable returns why an answer cannot be replayed, or nil.
 func playable(e *schema.ModelEvent) error {
 	for _, b := range []struct {
 		what string
@@ -171,7 +171,7 @@ func playable(e *schema.ModelEvent) error {
 	return nil
 }
 
-// named adds the names of members that a body has.
+// named adds the names of members in a body to names.
 func named(body jsontext.Value, names map[string]bool) {
 	for in := jsontext.NewDecoder(bytes.NewReader(body)); in.PeekKind() != 0; {
 		tok, err := in.ReadToken()
@@ -192,20 +192,20 @@ func keyOf(r *Request, doc any, known texts) key {
 	for _, t := range toolsOf(doc, known) {
 		fmt.Fprintf(tools, "%s\x00", t)
 	}
-	return key{route: r.Route, path: plainPath(r.Path), model: r.Model, stream: r.Stream,
+	return key{route: r.Route, path: unversionedPath(r.Path), model: r.Model, stream: r.Stream,
 		tools: [sha256.Size]byte(tools.Sum(nil)), shape: [sha256.Size]byte(shape.Sum(nil))}
 }
 
-// plainPath is a path without the version of the API, which agents may leave out.
-func plainPath(path string) string {
+// unversionedPath returns a path without the API version, which agents may leave out.
+func unversionedPath(path string) string {
 	parts := strings.Split(path, "/")
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool {
 		return p == "v1" || p == "v1beta" || p == "v1alpha"
 	}), "/")
 }
 
-// Take returns the answer to a request, and uses it up. If there is none, the error is a [Miss]. strict takes no answer
-// to a request that differs from the recorded one in anything.
+// Take returns the answer to a request, and uses it up. If there is none, the error is a [Miss]. With strict, only a
+// recorded request that is equal in every way matches.
 func (c *Cassette) Take(r *Request, strict bool) (*Answer, error) {
 	doc := parsed(r.Body)
 	k := keyOf(r, doc, nil)
@@ -233,8 +233,8 @@ func (c *Cassette) Take(r *Request, strict bool) (*Answer, error) {
 	return a, nil
 }
 
-// pick returns the one of some entries whose request comes nearest to doc: in strict mode one that is equal, else one
-// with the same texts of the user, else the first. It also returns how often that differs, and where first.
+// pick returns the entry whose request is nearest to doc: with strict an equal one, else one with the same user
+// texts, else the first. It also returns the first places where that differs, and their number.
 func (c *Cassette) pick(alike []*entry, doc any, strict bool) (best *entry, places []string, drift int) {
 	best = alike[0]
 	if said := saidBy(doc, nil); len(alike) > 1 {
@@ -254,7 +254,7 @@ func (c *Cassette) pick(alike []*entry, doc any, strict bool) (best *entry, plac
 	return best, places, drift
 }
 
-// differences are the first places at which two requests differ, and how many there are.
+// differences returns the first places where two requests differ, and their number.
 func (c *Cassette) differences(recorded, doc any) (places []string, n int) {
 	differ("", recorded, doc, c.texts, func(at jsontext.Pointer) {
 		if n++; len(places) < maxPlaces {
@@ -264,7 +264,7 @@ func (c *Cassette) differences(recorded, doc any) (places []string, n int) {
 	return places, n
 }
 
-// answer is the recorded one of a line.
+// answer returns the recorded answer of a line.
 func (c *Cassette) answer(e *schema.ModelEvent) (*Answer, error) {
 	a := &Answer{Seq: e.Seq, Headers: e.ResponseHeaders}
 	if e.Status != nil {
@@ -292,7 +292,7 @@ func (c *Cassette) answer(e *schema.ModelEvent) (*Answer, error) {
 	return a, nil
 }
 
-// nearest says which recorded request comes nearest to one without an answer, and where they differ first.
+// nearest describes the recorded request nearest to one without an answer, and where they first differ.
 func (c *Cassette) nearest(r *Request, k key, doc any) string {
 	if used := c.byKey[k]; len(used) > 0 {
 		return fmt.Sprintf("such a request came %s in the recorded run, and here once more",
@@ -325,7 +325,7 @@ func (c *Cassette) nearest(r *Request, k key, doc any) string {
 		c.difference(best, r, k, doc, shape))
 }
 
-// common is how many features two shapes have in common, from their beginning.
+// common counts the features that two shapes have in common at their start.
 func common(a, b []feature) int {
 	for i := range min(len(a), len(b)) {
 		if a[i].what != b[i].what {
@@ -335,7 +335,7 @@ func common(a, b []feature) int {
 	return min(len(a), len(b))
 }
 
-// difference says where a recorded request differs from one.
+// difference describes where a recorded request differs from r.
 func (c *Cassette) difference(e *entry, r *Request, k key, doc any, shape []feature) string {
 	recorded := parsed(e.line.Request.Body)
 	switch {
@@ -390,7 +390,7 @@ func toolDifference(was, now []string) string {
 	return fmt.Sprintf("it declares the tool %.200q, and this one does not", gone)
 }
 
-// Routes are those of its requests, in the order of their names.
+// Routes returns the routes of the recorded requests, sorted.
 func (c *Cassette) Routes() []string {
 	var all []string
 	for _, e := range c.all {
@@ -400,7 +400,7 @@ func (c *Cassette) Routes() []string {
 	return slices.Compact(all)
 }
 
-// Unused is how many of its answers have not been used.
+// Unused counts the answers that have not been used.
 func (c *Cassette) Unused() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 // anthropic reads answers of POST /v1/messages.
 type anthropic struct {
 	*answer
-	blocks map[int64]*pending // of the stream, by index
-	sealed bool               // message_delta has told how many tokens the answer has
+	blocks map[int64]*pending // of a stream, by index
+	sealed bool               // message_delta has reported the number of output tokens
 }
 
-// message is the message of a document or of message_start.
+// message is the message in a document or in message_start.
 type message struct {
 	ID         string           `json:"id"`
 	Model      string           `json:"model"`
@@ -50,7 +50,7 @@ func (m *anthropic) message(msg *message) {
 	m.tokens(msg.Usage)
 }
 
-// tokens takes in a usage object. The count of output in message_start is a first guess, and is not taken.
+// tokens reads a usage object. It ignores the output count in message_start, which is only a first guess.
 func (m *anthropic) tokens(v jsontext.Value) {
 	all := m.usage(v)
 	if all == nil {
@@ -67,7 +67,7 @@ func (m *anthropic) tokens(v jsontext.Value) {
 	}
 }
 
-// block takes in a content block, of a document or of content_block_start.
+// block reads a content block in a document or in content_block_start.
 func (m *anthropic) block(v jsontext.Value) *pending {
 	var c struct {
 		Type  string         `json:"type"`
@@ -86,7 +86,7 @@ func (m *anthropic) block(v jsontext.Value) *pending {
 			ProviderExecuted: c.Type != "tool_use"})
 	case "text", "thinking", "redacted_thinking", "container_upload", "compaction":
 	default:
-		if !strings.HasSuffix(c.Type, "_tool_result") { // of a tool that the provider ran
+		if !strings.HasSuffix(c.Type, "_tool_result") { // a tool that the provider ran
 			m.unknown(c.Type)
 		}
 	}

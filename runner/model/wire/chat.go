@@ -6,10 +6,10 @@ import "github.com/go-json-experiment/json/jsontext"
 type chat struct {
 	*answer
 	calls map[[2]int64]*pending // by choice and index
-	whole int                   // so many of Calls are complete
+	whole int                   // this many of Calls are complete
 }
 
-// completion is a document or a chunk of a stream.
+// completion is a document, or a chunk of a stream.
 type completion struct {
 	ID      string         `json:"id"`
 	Model   string         `json:"model"`
@@ -64,7 +64,7 @@ func (c *chat) event(_ string, data []byte) {
 	c.chunk(data)
 }
 
-// chunk takes in a document or a chunk, and reports whether it could be read.
+// chunk reads a document or a chunk, and reports whether it was valid.
 func (c *chat) chunk(v jsontext.Value) bool {
 	var doc completion
 	if !decode(v, &doc) {
@@ -103,7 +103,7 @@ func (c *chat) chunk(v jsontext.Value) bool {
 	return true
 }
 
-// message takes in the tool calls of a message or of a delta.
+// message reads the tool calls of a message or a delta.
 func (c *chat) message(choice int64, m *chatMessage) {
 	for i, call := range m.ToolCalls {
 		index := int64(i)
@@ -124,8 +124,8 @@ func (c *chat) message(choice int64, m *chatMessage) {
 	}
 }
 
-// call begins a call or adds to one. plain tells of a tool that takes text.
-func (c *chat) call(choice, index int64, id, name, args string, plain bool) {
+// call starts a call or adds to one. isText means that the tool's argument is text.
+func (c *chat) call(choice, index int64, id, name, args string, isText bool) {
 	key := [2]int64{choice, index}
 	id = cut(id, maxText)
 	p := c.calls[key]
@@ -137,7 +137,7 @@ func (c *chat) call(choice, index int64, id, name, args string, plain bool) {
 		if p != nil {
 			c.settle(p)
 		}
-		p = &pending{call: c.begin(ToolCall{ID: id, Name: name}), plain: plain}
+		p = &pending{call: c.begin(ToolCall{ID: id, Name: name}), isText: isText}
 		c.calls[key] = p
 	}
 	if p.call < 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// readEvents reads a stream of server-sent events (HTML standard, section 9.2.6). An event that the end of the
-// stream cuts off is taken if its data is whole.
+// readEvents reads a stream of server-sent events (HTML standard, section 9.2.6). An event that the end of the stream
+// cuts off counts if its data is complete.
 func readEvents(body io.Reader, a *answer, d decoder) {
 	in := &lines{r: bufio.NewReaderSize(body, 64<<10)}
 	var kind string
@@ -55,20 +55,20 @@ func readEvents(body io.Reader, a *answer, d decoder) {
 	}
 }
 
-// done is the last event of OpenAI's chat completions.
+// done ends a stream of OpenAI's chat completions.
 const done = "[DONE]"
 
-// lines are those of a stream of events: they end with CR LF, LF or CR.
+// lines reads the lines of a stream of events. They end with CR LF, LF or CR.
 type lines struct {
 	r    *bufio.Reader
 	at   int64 // bytes read
 	buf  []byte
-	cut  bool // the last line was longer than maxDocument, and is not whole
+	cut  bool // the last line was longer than maxDocument, and is incomplete
 	past bool // the last line ended with CR
 }
 
-// next is the next line, valid until the one after it. The rest of a stream that does not end with a line is the last
-// line. Any error ends the lines.
+// next returns the next line, which is valid until the next call. An unfinished line at the end counts as a line. Any
+// error ends the lines.
 func (l *lines) next() ([]byte, error) {
 	l.buf, l.cut = l.buf[:0], false
 	for {
@@ -88,7 +88,7 @@ func (l *lines) next() ([]byte, error) {
 	}
 }
 
-// part reads up to the end of a line, which it leaves out, or bufio.ErrBufferFull.
+// part reads to the end of a line, without the end. It may return bufio.ErrBufferFull.
 func (l *lines) part() ([]byte, error) {
 	if l.past {
 		l.past = false

@@ -18,7 +18,7 @@ func (g *gemini) document(v jsontext.Value) {
 
 func (g *gemini) event(_ string, data []byte) { g.chunk(data) }
 
-// chunk takes in a document or a chunk of a stream, and reports whether it could be read.
+// chunk reads a document or a chunk of a stream, and reports whether it was valid.
 func (g *gemini) chunk(v jsontext.Value) bool {
 	var doc struct {
 		Candidates []struct {
@@ -66,7 +66,7 @@ func (g *gemini) chunk(v jsontext.Value) bool {
 	return true
 }
 
-// status is an error of Google's APIs, which have a status where others have a type.
+// status returns the error status of a Google API, which has a status in place of a type.
 func status(v jsontext.Value) string {
 	var e struct {
 		Status string `json:"status"`
@@ -77,7 +77,7 @@ func status(v jsontext.Value) string {
 	return failure(v)
 }
 
-// tokens takes in the usage, in which the candidates' tokens are without those of thoughts.
+// tokens reads the usage. Gemini counts thoughts separately from candidates' tokens.
 func (g *gemini) tokens(v jsontext.Value) {
 	all := g.usage(v)
 	if all == nil {
@@ -93,7 +93,7 @@ func (g *gemini) tokens(v jsontext.Value) {
 	}
 }
 
-// part takes in a part of a candidate's content.
+// part reads a part of a candidate's content.
 func (g *gemini) part(v jsontext.Value) {
 	var p map[string]jsontext.Value
 	if !decode(v, &p) {

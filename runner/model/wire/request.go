@@ -9,45 +9,44 @@ import (
 
 // Request is what a request says.
 type Request struct {
-	// Readable is false where the body is not a JSON object; the rest is then empty.
+	// Readable is false if the body is not a JSON object. The other fields are then empty.
 	Readable bool
-	Model    string // empty: the body does not say
+	Model    string // empty: not in the body
 	Stream   bool
-	// Background asks the provider to go on without the client.
+	// Background asks the provider to continue without the client.
 	Background bool
-	// IncludeUsage is whether a stream of chat completions is to end with its usage.
+	// IncludeUsage asks for the usage at the end of a stream of chat completions.
 	IncludeUsage bool
-	// Results are those of tools, of the whole conversation.
+	// Results are the tool results of the whole conversation.
 	Results []ToolResult
-	// Stored names the member that adds to the request what the provider has stored, such as a prompt with tools;
-	// empty: there is none.
+	// Stored is the member that refers to something stored at the provider, such as a prompt with tools; empty: none.
 	Stored string
-	// Tools are those that the model may call, as far as their names are known.
+	// Tools are the tools that the model may call, if their names are known.
 	Tools []Tool
 }
 
 // ToolResult is the result of a tool call.
 type ToolResult struct {
-	ID string // of the call; empty where the provider gives none
-	// Name is the tool's, where the result has it.
+	ID string // of the call; empty if the provider gives none
+	// Name is the tool's name, if the result has it.
 	Name string
-	// IsError is nil where the API does not tell.
+	// IsError is nil if the API does not say.
 	IsError *bool
-	// Last tells that no message of the model comes after it.
+	// Last means that no message of the model follows.
 	Last bool
 }
 
 // Tool is a tool that a request declares.
 type Tool struct {
 	Name string
-	// Provider tells that the provider runs it, such as a web search.
+	// Provider means that the provider runs it, such as a web search.
 	Provider bool
 }
 
-// maxResults bounds the results and the tools of a request.
+// maxResults limits the results and the tools of a request.
 const maxResults = 16384
 
-// ReadRequest reads the body of a request, without a content encoding.
+// ReadRequest reads the body of a request, which has no content encoding.
 func ReadRequest(api API, body []byte) *Request {
 	r := &Request{}
 	switch api {
@@ -73,7 +72,7 @@ func (r *Request) result(t ToolResult) {
 	}
 }
 
-// answered notes that a message of the model comes after the results so far.
+// answered records that a message of the model follows the results so far.
 func (r *Request) answered() {
 	for i := len(r.Results) - 1; i >= 0 && r.Results[i].Last; i-- {
 		r.Results[i].Last = false
@@ -86,7 +85,7 @@ func (r *Request) tool(name string, provider bool) {
 	}
 }
 
-// declared is a tool as Anthropic and OpenAI have it.
+// declared is a tool in Anthropic's and OpenAI's form.
 type declared struct {
 	Type     string `json:"type"`
 	Name     string `json:"name"`
@@ -103,7 +102,7 @@ type declared struct {
 	Tools []jsontext.Value `json:"tools"` // of a namespace
 }
 
-// unreadableTool stands for a tool whose declaration is of another form: the provider may run it.
+// unreadableTool is the name for a tool declaration of an unknown form. The provider may run the tool.
 const unreadableTool = "a tool of an unknown form"
 
 func (d *declared) name() string {
@@ -213,10 +212,10 @@ func (r *Request) responses(body []byte) {
 	}
 }
 
-// maxNested bounds how deep namespaces are in each other.
+// maxNested limits the nesting of namespaces.
 const maxNested = 4
 
-// responsesTools takes in tools, and those inside a namespace.
+// responsesTools reads tools, and those inside a namespace.
 func (r *Request) responsesTools(tools []jsontext.Value, depth int) {
 	for _, v := range tools {
 		var t declared
@@ -326,7 +325,7 @@ func (r *Request) gemini(body []byte) {
 	}
 }
 
-// geminiTools takes in an entry of Gemini's tools: functions, or a tool of the provider's by its key.
+// geminiTools reads an entry of Gemini's tools: functions, or a provider's tool by its key.
 func (r *Request) geminiTools(t map[string]jsontext.Value) {
 	keys := make([]string, 0, len(t))
 	for k := range t {

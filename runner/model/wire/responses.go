@@ -9,11 +9,11 @@ import (
 // responses reads answers of POST /v1/responses.
 type responses struct {
 	*answer
-	items map[int64]*pending // of the stream, by output index
+	items map[int64]*pending // of a stream, by output index
 	known map[string]bool    // ids of the calls so far
 }
 
-// response is a document, or what the events of a response's state carry.
+// response is a document, or the response in a stream's event.
 type response struct {
 	ID                string           `json:"id"`
 	Object            string           `json:"object"`
@@ -50,7 +50,7 @@ func (r *responses) document(v jsontext.Value) {
 	r.output(doc.Output)
 }
 
-// response takes in what a response says of itself, but for its output.
+// response reads everything in a response except its output.
 func (r *responses) response(doc *response) {
 	if doc.ID != "" {
 		r.ID = cut(doc.ID, maxText)
@@ -79,7 +79,7 @@ func (r *responses) response(doc *response) {
 	}
 }
 
-// errorCode is the error of a response, which has a code where others have a type.
+// errorCode returns the error code of a response, which has a code in place of a type.
 func errorCode(v jsontext.Value) string {
 	var e struct {
 		Code jsontext.Value `json:"code"`
@@ -96,7 +96,7 @@ func errorCode(v jsontext.Value) string {
 	return failure(v)
 }
 
-// output takes in whole items. Those that the stream has shown already are not counted again.
+// output reads complete items. Items that the stream has already shown are not counted again.
 func (r *responses) output(items []jsontext.Value) {
 	for _, v := range items {
 		var it item
@@ -120,7 +120,7 @@ func (r *responses) start(c ToolCall) int {
 	return i
 }
 
-// call is the tool call that an item is.
+// call returns the tool call of an item, and whether the item is one.
 func (r *responses) call(it *item) (c ToolCall, is bool) {
 	c = ToolCall{ID: it.CallID, Name: it.Name}
 	if c.ID == "" {
@@ -160,7 +160,7 @@ func (r *responses) call(it *item) (c ToolCall, is bool) {
 	return c, true
 }
 
-// event takes in an event.
+// event reads an event.
 func (r *responses) event(kind string, data []byte) {
 	if string(data) == done {
 		return
@@ -216,7 +216,7 @@ func (r *responses) event(kind string, data []byte) {
 	}
 }
 
-// state takes in an event with the response.
+// state reads an event that carries the response.
 func (r *responses) state(kind string, v jsontext.Value) {
 	var doc response
 	if !decode(v, &doc) {
@@ -231,7 +231,7 @@ func (r *responses) state(kind string, v jsontext.Value) {
 	}
 }
 
-// added takes in an item whose content is still to come.
+// added reads an item whose content is still to come.
 func (r *responses) added(index int64, v jsontext.Value) {
 	var it item
 	if !decode(v, &it) {
@@ -246,10 +246,10 @@ func (r *responses) added(index int64, v jsontext.Value) {
 		r.unknown("too_many_items")
 		return
 	}
-	r.items[index] = &pending{call: r.start(c), plain: it.Type == "custom_tool_call"}
+	r.items[index] = &pending{call: r.start(c), isText: it.Type == "custom_tool_call"}
 }
 
-// done takes in a whole item, which may be one that was added.
+// done reads a complete item, which may have been added before.
 func (r *responses) done(index int64, v jsontext.Value) {
 	p := r.items[index]
 	if p == nil {
@@ -280,7 +280,7 @@ func (r *responses) end() {
 	}
 }
 
-// knownResponseEvent reports whether an event is one that says nothing that is kept.
+// knownResponseEvent reports whether an event of this kind has nothing to keep.
 func knownResponseEvent(kind string) bool {
 	for _, p := range []string{
 		"response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning.",

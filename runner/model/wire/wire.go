@@ -11,10 +11,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// API is what a request asks of a provider.
+// API is what a request asks a provider for.
 type API string
 
-// The APIs. Those with two providers differ by the route.
+// The APIs. If two providers share one, the route tells them apart.
 const (
 	Messages        API = "messages"         // Anthropic
 	Responses       API = "responses"        // OpenAI
@@ -22,10 +22,10 @@ const (
 	GenerateContent API = "generate_content" // Gemini
 	CountTokens     API = "count_tokens"     // Anthropic, OpenAI and Gemini
 	EmbedContent    API = "embed_content"    // Gemini
-	Models          API = "models"           // which models there are
+	Models          API = "models"           // the list of models
 )
 
-// Generates reports whether a model answers, so that tokens are used.
+// Generates reports whether a model answers, which uses tokens.
 func (a API) Generates() bool {
 	switch a {
 	case Messages, Responses, ChatCompletions, GenerateContent:
@@ -34,27 +34,27 @@ func (a API) Generates() bool {
 	return false
 }
 
-// Usage is how many tokens a request used. Nil: the answer does not say.
+// Usage is the number of tokens that a request used. Nil: the answer does not say.
 type Usage struct {
-	InputTokens              *int64 // with cached ones
+	InputTokens              *int64 // including cached ones
 	CacheReadInputTokens     *int64
 	CacheCreationInputTokens *int64
-	OutputTokens             *int64 // with those of reasoning
+	OutputTokens             *int64 // including reasoning
 	ReasoningOutputTokens    *int64
 }
 
-// ToolCall is a call that the model proposes, or that the provider does by itself.
+// ToolCall is a call that the model proposes, or that the provider runs itself.
 type ToolCall struct {
-	ID   string // empty where the provider gives none
+	ID   string // empty if the provider gives none
 	Name string
-	// Arguments is a JSON value: an object, or the text of a tool that takes text. It is nil where what
-	// came is not JSON, which ArgumentsText then has.
+	// Arguments is a JSON value: an object, or a string for a tool that takes text. If what came is not JSON, it is
+	// nil and ArgumentsText has the text.
 	Arguments        jsontext.Value
 	ArgumentsText    string
 	ProviderExecuted bool
-	// Complete is false for a call whose end did not come.
+	// Complete is false if the end of the call did not come.
 	Complete bool
-	// End is how many bytes of the body had come when the call was complete, or when the body ended.
+	// End is the number of bytes of the body up to the end of the call, or to the end of the body.
 	End int64
 }
 
@@ -63,44 +63,42 @@ type Answer struct {
 	ID, Model     string
 	FinishReasons []string
 	Usage         Usage
-	// UsageRaw is the usage in the provider's form, of a stream with later members in the place of
-	// earlier ones. Nil for none.
+	// UsageRaw is the usage in the provider's form. In a stream, later members replace earlier ones. Nil for none.
 	UsageRaw jsontext.Value
 	Calls    []ToolCall
-	// ErrorType is the provider's name of an error, in a document or an event.
+	// ErrorType is the provider's name for an error, in a document or an event.
 	ErrorType string
-	// Whole tells that the answer's end came.
+	// Whole means that the end of the answer came.
 	Whole bool
-	// Unknown counts events, items and parts whose kind is not known, and those that cannot be read.
+	// Unknown counts events, items and parts that are of an unknown kind or cannot be read.
 	Unknown uint64
-	// UnknownKinds are the first of them, each once.
+	// UnknownKinds lists the first unknown kinds, each once.
 	UnknownKinds []string
 }
 
-// Bounds of what is kept of a body.
+// Limits on what is kept of a body.
 const (
 	maxDocument = 64 << 20 // bytes of a JSON document, or of one event
 	maxCalls    = 4096     // of an answer
 	maxKinds    = 8        // in Answer.UnknownKinds
 	maxKind     = 64       // bytes of one
-	maxText     = 512      // bytes of an id, a name or another word
+	maxText     = 512      // bytes of an id, a name or a similar word
 )
 
-// options read what a client of the provider would: text that is not UTF-8 and names that are given twice
-// are the agent's concern.
+// options are as lenient as a provider's client: invalid UTF-8 and duplicate names are the agent's concern.
 var options = sync.OnceValue(func() json.Options {
 	return json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 })
 
 func decode(v []byte, to any) bool { return len(v) > 0 && json.Unmarshal(v, to, options()) == nil }
 
-// IsStream reports whether a content type is that of a stream of events.
+// IsStream reports whether a content type is a stream of events.
 func IsStream(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil && kind == "text/event-stream"
 }
 
-// Read reads an answer to its end, or to where it breaks. body is without a content encoding.
+// Read reads an answer to its end, or to where it breaks off. body has no content encoding.
 func Read(api API, contentType string, body io.Reader) *Answer {
 	a := &answer{}
 	d := a.decoder(api)
@@ -116,19 +114,19 @@ func Read(api API, contentType string, body io.Reader) *Answer {
 	return &a.Answer
 }
 
-// answer is an Answer as it is read.
+// answer is an Answer while it is read.
 type answer struct {
 	Answer
 	at int64 // bytes of the body so far
 }
 
-// decoder takes in the documents and events of one API.
+// decoder reads the documents and events of one API.
 type decoder interface {
-	// document is a whole answer.
+	// document handles a whole answer.
 	document(v jsontext.Value)
-	// event is one of a stream; kind is its name, which may be empty.
+	// event handles an event of a stream; kind is its name, which may be empty.
 	event(kind string, data []byte)
-	// end is the end of the body.
+	// end handles the end of the body.
 	end()
 }
 
@@ -146,7 +144,7 @@ func (a *answer) decoder(api API) decoder {
 	return &other{answer: a}
 }
 
-// readDocument reads a JSON document, or the items of an array, as Gemini streams them.
+// readDocument reads a JSON document, or the items of an array, which is how Gemini streams.
 func (a *answer) readDocument(body io.Reader, d decoder) {
 	counted := &counter{r: body}
 	defer func() { a.at = counted.n }()
@@ -175,7 +173,7 @@ func (a *answer) readDocument(body io.Reader, d decoder) {
 	}
 }
 
-// counter counts what is read.
+// counter counts the bytes read.
 type counter struct {
 	r io.Reader
 	n int64
@@ -187,7 +185,7 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unknown counts something of an unknown kind. An empty kind is something that cannot be read.
+// unknown counts something of an unknown kind. An empty kind means that it cannot be read.
 func (a *answer) unknown(kind string) {
 	a.Unknown++
 	if kind == "" {
@@ -211,7 +209,7 @@ func (a *answer) finish(reason string) {
 	}
 }
 
-// begin adds a tool call and returns its index, or -1 where there are too many.
+// begin adds a tool call and returns its index, or -1 if there are too many.
 func (a *answer) begin(c ToolCall) int {
 	if len(a.Calls) >= maxCalls {
 		a.unknown("too_many_tool_calls")
@@ -222,7 +220,7 @@ func (a *answer) begin(c ToolCall) int {
 	return len(a.Calls) - 1
 }
 
-// seal makes the arguments of what came.
+// seal sets the arguments from the text that came.
 func (c *ToolCall) seal(end int64) {
 	if c.End == 0 {
 		c.End = end
@@ -237,9 +235,9 @@ func (c *ToolCall) seal(end int64) {
 
 // pending is a tool call of a stream whose argument comes in pieces.
 type pending struct {
-	call  int  // in Calls, or -1
-	plain bool // the argument is text
-	args  []byte
+	call   int  // index in Calls, or -1
+	isText bool // the argument is text
+	args   []byte
 }
 
 func (p *pending) add(piece string) {
@@ -248,12 +246,12 @@ func (p *pending) add(piece string) {
 	}
 }
 
-// settle gives a call the argument that came in pieces.
+// settle sets a call's argument from its pieces.
 func (a *answer) settle(p *pending) {
 	if p.call < 0 || len(p.args) == 0 {
 		return
 	}
-	if c := &a.Calls[p.call]; p.plain {
+	if c := &a.Calls[p.call]; p.isText {
 		c.Arguments = quoted(string(p.args))
 	} else {
 		c.Arguments, c.ArgumentsText = nil, string(p.args)
@@ -261,7 +259,7 @@ func (a *answer) settle(p *pending) {
 	p.args = nil
 }
 
-// quoted is a text as JSON.
+// quoted returns a text as JSON.
 func quoted(s string) jsontext.Value {
 	v, err := json.Marshal(s, options())
 	if err != nil {
@@ -270,14 +268,14 @@ func quoted(s string) jsontext.Value {
 	return v
 }
 
-// complete notes that the end of a call came.
+// complete records that the end of a call came.
 func (a *answer) complete(i int) {
 	if i >= 0 && !a.Calls[i].Complete {
 		a.Calls[i].Complete, a.Calls[i].End = true, a.at
 	}
 }
 
-// usage takes in a usage object; later members replace earlier ones.
+// usage reads a usage object. Later members replace earlier ones.
 func (a *answer) usage(v jsontext.Value) map[string]jsontext.Value {
 	var now map[string]jsontext.Value
 	if !decode(v, &now) || len(now) == 0 {
@@ -297,10 +295,10 @@ func (a *answer) usage(v jsontext.Value) map[string]jsontext.Value {
 	return all
 }
 
-// maxUsage bounds a usage object, in bytes.
+// maxUsage limits a usage object, in bytes.
 const maxUsage = 16 << 10
 
-// count is a number of tokens: nil unless v is a whole number from 0.
+// count returns a number of tokens; nil unless v is a whole number of at least 0.
 func count(v jsontext.Value) *int64 {
 	if v.Kind() != '0' {
 		return nil
@@ -312,7 +310,7 @@ func count(v jsontext.Value) *int64 {
 	return &n
 }
 
-// within is count for a member of an object that is itself one.
+// within is count for a member of the object v.
 func within(v jsontext.Value, name string) *int64 {
 	var o map[string]jsontext.Value
 	if !decode(v, &o) {
@@ -321,7 +319,7 @@ func within(v jsontext.Value, name string) *int64 {
 	return count(o[name])
 }
 
-// sum adds counts, of which those that are nil count nothing; nil if all are, or if there is no such number.
+// sum adds the counts that are not nil. It returns nil if all are nil, or on overflow.
 func sum(counts ...*int64) *int64 {
 	var total *int64
 	for _, n := range counts {
@@ -338,7 +336,7 @@ func sum(counts ...*int64) *int64 {
 	return total
 }
 
-// cut bounds a word.
+// cut limits the length of a word.
 func cut(s string, most int) string {
 	if len(s) > most {
 		return s[:most]
@@ -346,7 +344,8 @@ func cut(s string, most int) string {
 	return s
 }
 
-// failure is the error of a document or an event in the providers' forms: {"error":{"type":…,"code":…,"status":…}}.
+// failure returns the error in a document or an event in the providers' forms:
+// {"error":{"type":…,"code":…,"status":…}}.
 func failure(v jsontext.Value) string {
 	var e struct {
 		Type   jsontext.Value `json:"type"`
@@ -367,7 +366,7 @@ func failure(v jsontext.Value) string {
 	return "error"
 }
 
-// text is a JSON string's text; empty for anything else.
+// text returns the text of a JSON string; empty for anything else.
 func text(v jsontext.Value) string {
 	var s string
 	if v.Kind() != '"' || !decode(v, &s) {
@@ -376,7 +375,7 @@ func text(v jsontext.Value) string {
 	return s
 }
 
-// other are the APIs whose answers have nothing to take but an error.
+// other reads answers of APIs that can only have an error to record.
 type other struct{ *answer }
 
 func (o *other) document(v jsontext.Value) {
