@@ -17,7 +17,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Steps that reject an action, and the rules they are named after in a turn.
+// Steps that reject an action, and the rule names that a turn gives them.
 const (
 	byTool       = "tool"
 	bySchema     = "schema"
@@ -28,8 +28,8 @@ const (
 	gatewayRule = "gateway."
 )
 
-// call is one action in progress. However it ends, record writes its one call event
-// and, if it belongs in the run, its turn.
+// call is one action in progress. However it ends, record writes one call event for it and, if it belongs to the run,
+// a turn.
 type call struct {
 	*submission
 	action *action
@@ -39,18 +39,18 @@ type call struct {
 	id       string
 	granted  []string
 	outcome  schema.CallOutcome
-	by       string // the step that rejected
+	by       string // the step that rejected the call
 	rule     string
 	param    string
 	found    []policy.Violation
 	output   jsontext.Value
 	toolErr  jsontext.Value
-	checked  bool  // it came to the policy
-	broken   error // of recording the decision
+	checked  bool  // the policy was asked
+	broken   error // why the decision could not be recorded
 	finished time.Duration
 }
 
-// toolsExecute are the parameters of our tools.execute.
+// toolsExecute are the parameters of the gateway's tools.execute request.
 type toolsExecute struct {
 	ActionID   string         `json:"action_id"`
 	Tool       string         `json:"tool"`
@@ -58,7 +58,7 @@ type toolsExecute struct {
 	ToolCallID string         `json:"tool_call_id"`
 }
 
-// execute decides the call, records the decision, and has the client run the tool.
+// execute checks the call, records the decision, and has the client run the tool.
 func (c *call) execute(ctx context.Context) {
 	c.began = c.g.cfg.Now()
 	c.id = schema.NewID()
@@ -93,8 +93,8 @@ func failedWith(code string, retryable bool) schema.CallOutcome {
 	return schema.CallOutcome{Kind: schema.CallExecutionFailed, Code: code, Retryable: &retryable}
 }
 
-// check does every step before dispatch and reports whether the call may be
-// dispatched. If so, it holds one of the tool's places.
+// check does every step before dispatch and reports whether the call may be dispatched. If so, the call occupies one
+// of the tool's places.
 func (c *call) check() bool {
 	reject := func(by, param string, o schema.CallOutcome) bool {
 		c.by, c.param, c.outcome = by, param, o
@@ -144,7 +144,7 @@ func (c *call) check() bool {
 	return true
 }
 
-// failures are the codes of calls that the client did not answer.
+// failures maps why a client did not answer a call to the call's code.
 var failures = map[error]string{
 	rpc.ErrGone: schema.FailCallbackLost, rpc.ErrDeadline: schema.FailDeadline, rpc.ErrCancelled: schema.FailCancelled,
 }
@@ -178,7 +178,7 @@ func (c *call) dispatch(ctx context.Context) {
 	}
 }
 
-// observer learns of the run's own calls; nil for nobody.
+// observer gets the events of the run's calls; it may be nil.
 func (c *call) observer() Observer {
 	if c.run == nil {
 		return nil
@@ -217,7 +217,7 @@ func (c *call) record() error {
 	return cmp.Or(c.broken, turnErr, err)
 }
 
-// turn is the call as a turn.
+// turn returns the call as a turn.
 func (c *call) turn() schema.TurnBody {
 	t := schema.TurnBody{
 		Tool: c.action.Tool, Parameters: c.action.Parameters, VerifierVerdict: schema.VerdictNotRun,
@@ -253,8 +253,8 @@ func (c *call) turn() schema.TurnBody {
 	return t
 }
 
-// recordDecisions writes a line of the policy layer for each decision about the call, before
-// it is dispatched: the client's, unless it is in a log that the run reads, and the gateway's.
+// recordDecisions writes a line of the policy layer for each decision about the call, before the call is dispatched:
+// the client's, unless a log that the run reads has it, and the gateway's.
 func (c *call) recordDecisions() error {
 	if c.run == nil {
 		return nil
@@ -279,7 +279,7 @@ func (c *call) recordDecisions() error {
 	return cmp.Or(clients, own)
 }
 
-// decides reports whether the gateway decides: it has a policy, or nobody else has one.
+// decides reports whether the gateway decides: it has a policy, or the client has none.
 func (c *call) decides() bool {
 	return c.action.decision() == "" || slices.ContainsFunc(c.rules, (*policy.Set).Decides)
 }
@@ -297,7 +297,7 @@ func (c *call) recordDecision(source, decision, rule string) error {
 	return c.run.Decision(body)
 }
 
-// tell informs the observer of a decision.
+// tell passes a decision to the observer.
 func (c *call) tell(decision string) {
 	if o := c.observer(); o != nil {
 		o.CallDecided(c.action.ToolCallID, c.action.Tool, decision)
@@ -305,7 +305,7 @@ func (c *call) tell(decision string) {
 	}
 }
 
-// policyEvent is a [schema.PolicyEvent] without what the recorder stamps.
+// policyEvent is a [schema.PolicyEvent] without the fields that the recorder sets.
 type policyEvent struct {
 	SourceEventType string `json:"source_event_type"`
 	Source          string `json:"source"`
@@ -316,16 +316,16 @@ type policyEvent struct {
 	Rule            string `json:"rule,omitempty"`
 }
 
-// maxCursors bounds the cursors that are remembered of a client.
+// maxCursors limits the cursors that are remembered per client.
 const maxCursors = 4096
 
-// pages remembers which page a tool's cursor leads to.
+// pages remembers which page each cursor of a tool leads to.
 type pages struct {
 	mu   sync.Mutex
 	next map[string]int // by tool and cursor
 }
 
-// pages is the number of the page that a call got, nil where there are none or it is not known which.
+// pages returns the number of the page that a call got; nil if it is unknown or the tool has no pages.
 func (c *call) pages() *int {
 	next := textMember(c.output, "nextCursor")
 	cursor := textMember(c.action.Parameters, "cursor")

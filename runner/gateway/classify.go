@@ -11,13 +11,13 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// mayHave reports whether value may be an object with a member of the name. This look at
-// its bytes saves most values from being decoded for a member that they do not have.
+// mayHave reports whether value may be an object with a member of the name. It only searches the bytes, so that most
+// values need not be decoded.
 func mayHave(value jsontext.Value, name string) bool {
 	return value.Kind() == '{' && (bytes.Contains(value, []byte(name)) || bytes.IndexByte(value, '\\') >= 0)
 }
 
-// textMember is a member of an object that is a string, else nil.
+// textMember returns a string member of an object; nil if there is none.
 func textMember(object jsontext.Value, name string) *string {
 	if !mayHave(object, name) {
 		return nil
@@ -33,8 +33,8 @@ func textMember(object jsontext.Value, name string) *string {
 	return &s
 }
 
-// cliOutcome classifies the output of the command-line tool: timed_out, else
-// the exit code. It is nil if the output has neither.
+// cliOutcome classifies the output of the command-line tool: timed_out, else the exit code. It returns nil if the
+// output has neither.
 func cliOutcome(output jsontext.Value) *schema.CLIOutcome {
 	var o struct {
 		TimedOut jsontext.Value `json:"timed_out"`
@@ -55,12 +55,12 @@ func cliOutcome(output jsontext.Value) *schema.CLIOutcome {
 		if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
 			return nil
 		}
-		code = int64(f) // 3.0, where a language knows no integers
+		code = int64(f) // such as 3.0, from a language without integers
 	}
 	return &schema.CLIOutcome{Kind: "exited", Code: &code}
 }
 
-// checkVerdict is pass or fail, as the output's member passed says; it is required.
+// checkVerdict returns pass or fail, from the required member passed of the output.
 func checkVerdict(output jsontext.Value) string {
 	var o struct {
 		Passed jsontext.Value `json:"passed"`
@@ -76,8 +76,7 @@ func checkVerdict(output jsontext.Value) string {
 	return schema.VerdictNotRun
 }
 
-// saysFailed reports whether a result says that its tool failed, as an MCP server's
-// result does with isError.
+// saysFailed reports whether a result says that its tool failed, as an MCP result does with isError.
 func saysFailed(output jsontext.Value) bool {
 	if !mayHave(output, "isError") {
 		return false
@@ -88,12 +87,11 @@ func saysFailed(output jsontext.Value) bool {
 	return json.Unmarshal(output, &o) == nil && o.IsError.Kind() == 't'
 }
 
-// maxCode bounds a tool's own error code, in bytes.
+// maxCode limits a tool's own error code, in bytes.
 const maxCode = 128
 
-// toolFailure is a call whose tool failed. Its own code and whether it may be
-// tried again come from the failure itself, its data, or its structured content;
-// a number is JSON-RPC's code and not the tool's.
+// toolFailure returns the outcome of a call whose tool failed. The tool's error code and whether a retry may help
+// come from the failure itself, its data, or its structured content. A number is JSON-RPC's code, not the tool's.
 func toolFailure(failure jsontext.Value) schema.CallOutcome {
 	type own struct {
 		Code      jsontext.Value `json:"code"`
@@ -127,7 +125,7 @@ func toolFailure(failure jsontext.Value) schema.CallOutcome {
 	}
 	switch o.Code {
 	case schema.CallPolicyDenied, schema.FailDeadline, schema.FailCancelled, schema.FailCallbackLost:
-		o.Code = schema.FailToolError // the gateway's own words
+		o.Code = schema.FailToolError // the gateway's own value
 	}
 	return o
 }

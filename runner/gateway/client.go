@@ -25,27 +25,27 @@ import (
 type client struct {
 	g     *Gateway
 	conn  *rpc.Conn
-	state *policy.State // of its calls while they belong to no run
+	state *policy.State // for its calls that belong to no run
 
 	cursors pages
-	tree    atomic.Uint32 // the process that does its calls with its descendants; 0: any
+	tree    atomic.Uint32 // only this process and its descendants execute its calls; 0: any process
 
 	mu      sync.Mutex
-	rules   *policy.Set // its own; the run's, where it has started one
+	rules   *policy.Set // its own, or those of the run that it started
 	tools   map[string]*tool
 	run     *recording.Run
 	subs    map[string]context.CancelFunc
 	lastSub uint64
 }
 
-// Close leaves the client's run. A run without clients ends after the grace time.
+// Close removes the client from its run. A run without clients ends after the grace time.
 func (c *client) Close() {
 	if run := c.runNow(); run != nil {
 		c.leave(run)
 	}
 }
 
-// Serve hands a request to its method.
+// Serve calls the method of a request.
 func (c *client) Serve(r *rpc.Request) {
 	if serve := methods[r.Method]; serve != nil {
 		serve(c, r)
@@ -54,22 +54,21 @@ func (c *client) Serve(r *rpc.Request) {
 	r.Answer(nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "unknown method %.100q", r.Method))
 }
 
-// rulesNow are the client's own rules.
+// rulesNow returns the client's own rules.
 func (c *client) rulesNow() *policy.Set {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rules
 }
 
-// runNow is the run that the client's calls belong to, or nil.
+// runNow returns the run of the client's calls, or nil.
 func (c *client) runNow() *recording.Run {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.run
 }
 
-// agent is the agent that the client is: the one of its token, else the one of its
-// run, else "".
+// agent returns the client's agent: its token's, else its run's, else "".
 func (c *client) agent() string {
 	if id := c.conn.Identity(); id != "" {
 		return id
@@ -80,8 +79,8 @@ func (c *client) agent() string {
 	return ""
 }
 
-// mayUse reports why the client may not use a run. Only clients with a token of their
-// own may not even look at it.
+// mayUse returns why the client may not use a run. With look, it only wants to read it, which every client without a
+// token of its own may do.
 func (c *client) mayUse(run *recording.Run, look bool) *jsonrpc.Error {
 	agent := c.agent()
 	if look {
@@ -93,7 +92,7 @@ func (c *client) mayUse(run *recording.Run, look bool) *jsonrpc.Error {
 	return nil
 }
 
-// join makes run the one that the client's calls belong to.
+// join makes run the run of the client's calls.
 func (c *client) join(run *recording.Run) {
 	c.mu.Lock()
 	old := c.run
@@ -112,9 +111,8 @@ func (c *client) leave(run *recording.Run) {
 	run.Detach(c.g.cfg.Limits.Grace, func() { c.g.abandon(run) })
 }
 
-// runFor finds the run of a request, which either looks at the run or uses it: the run
-// that the request names, else the client's own. A client without a run joins the run
-// that it uses.
+// runFor returns the run of a request that reads it (look) or uses it: the run that the request names, else the
+// client's. A client without a run joins the run that it uses.
 func (c *client) runFor(id string, look bool) (*recording.Run, *jsonrpc.Error) {
 	run := c.runNow()
 	switch {
@@ -141,10 +139,9 @@ func (c *client) runFor(id string, look bool) (*recording.Run, *jsonrpc.Error) {
 	return named, nil
 }
 
-// methods are what clients may call. Methods that may wait begin in the order in which
-// they were sent, and others may overtake them. All other methods end before the next
-// message is read, so a client need not wait for answers before it sends more. The
-// transport itself handles $/cancelRequest.
+// methods are the methods for clients. Those that may wait start in the order of their requests, and may be
+// overtaken. The others end before the next message is read, so a client can send more without waiting for answers.
+// Package rpc handles $/cancelRequest.
 var methods = map[string]func(*client, *rpc.Request){
 	"proposal.submit":   (*client).submit,
 	"tools.register":    direct((*client).registerTools),
@@ -163,12 +160,12 @@ var methods = map[string]func(*client, *rpc.Request){
 
 type method = func(*client, *rpc.Request) (any, *jsonrpc.Error)
 
-// direct answers before it reads the next message.
+// direct makes a method that answers before the next message is read.
 func direct(f method) func(*client, *rpc.Request) {
 	return func(c *client, r *rpc.Request) { r.Answer(f(c, r)) }
 }
 
-// waiting reads the next message at once.
+// waiting makes a method that lets the next message be read at once.
 func waiting(f method) func(*client, *rpc.Request) {
 	return func(c *client, r *rpc.Request) {
 		job := func(context.Context) (any, *jsonrpc.Error) {
@@ -181,12 +178,11 @@ func waiting(f method) func(*client, *rpc.Request) {
 	}
 }
 
-// registerTools handles tools.register: all tools of a list, or none. A name
-// that is registered already gets the new registration; its calls in flight
-// keep the old one.
+// registerTools handles tools.register: it registers all tools of a list, or none. A name that is already registered
+// gets the new registration; calls in flight keep the old one.
 func (c *client) registerTools(r *rpc.Request) (any, *jsonrpc.Error) {
 	if r.Params.Kind() == '[' {
-		// The list may stand for the parameters themselves.
+		// The parameters may be the list itself.
 		r.Params = append(append(jsontext.Value(`{"tools":`), r.Params...), '}')
 	}
 	var p struct {
@@ -225,7 +221,7 @@ func (c *client) registerTools(r *rpc.Request) (any, *jsonrpc.Error) {
 	}
 	for name, t := range made {
 		if old := c.tools[name]; old != nil {
-			// Registering again does not reset what was used up.
+			// Registering again does not reset the rate limit.
 			if t.rate != nil && old.rate != nil {
 				t.rate = old.rate.Relimit(t.rate)
 			}
@@ -241,7 +237,7 @@ func (c *client) toolNamed(name string) *tool {
 	return c.tools[name]
 }
 
-// registerPolicy handles policy.register: one more rule, which only forbids.
+// registerPolicy handles policy.register: one more rule, which can only forbid.
 func (c *client) registerPolicy(r *rpc.Request) (any, *jsonrpc.Error) {
 	var rule policy.Rule
 	if err := r.Decode(&rule); err != nil {
@@ -258,7 +254,7 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *jsonrpc.Error) {
 		if c.g.run == nil {
 			defer run.Leave()
 		}
-		// On disk while the run goes on: a crash must not lose the rule.
+		// Write it at once: a crash must not lose the rule.
 		if err := run.PutPolicy(); err != nil {
 			return nil, jsonrpc.Errorf(codeNotRecorded, "the rule is in force, but could not be recorded: %s",
 				jsonrpc.Brief(err))
@@ -267,8 +263,8 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *jsonrpc.Error) {
 	return map[string]any{"registered": rule.Name}, nil
 }
 
-// joinCall handles calls.join {tool_call_id}: from now on, the process that connected
-// and what it starts work for a tool call.
+// joinCall handles calls.join {tool_call_id}: from now on, the process that connected and the processes that it
+// starts work for a tool call.
 func (c *client) joinCall(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		ToolCallID string `json:"tool_call_id"`
@@ -286,8 +282,8 @@ func (c *client) joinCall(r *rpc.Request) (any, *jsonrpc.Error) {
 	return map[string]any{"tool_call_id": p.ToolCallID}, nil
 }
 
-// ownCalls handles calls.own: from now on the process that connected and its
-// descendants alone do what the client is asked to do.
+// ownCalls handles calls.own: from now on, only the process that connected and its descendants execute the client's
+// calls.
 func (c *client) ownCalls(r *rpc.Request) (any, *jsonrpc.Error) {
 	var none struct{}
 	if err := r.Decode(&none); err != nil {
@@ -314,16 +310,15 @@ func (c *client) metrics(r *rpc.Request) (any, *jsonrpc.Error) {
 	return c.g.Metrics(), nil
 }
 
-// agentName is what may name an agent: it becomes a folder.
+// agentName matches valid agent ids: an id becomes a directory name.
 var agentName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 })
 
-// maxText bounds an intent, a description or an outcome, in bytes.
+// maxText limits an intent, a description or an outcome, in bytes.
 const maxText = 16 << 10
 
-// startRun handles runs.start: it opens a recording, or finds the one that the
-// same idempotency key opened before.
+// startRun handles runs.start: it opens a recording, or returns the one that the same idempotency key opened.
 func (c *client) startRun(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		AgentID            string `json:"agent_id"`
@@ -382,10 +377,10 @@ func (c *client) completeRun(r *rpc.Request) (any, *jsonrpc.Error) {
 	return res, nil
 }
 
-// maxReport bounds an outcome's object, in bytes.
+// maxReport limits an outcome's object, in bytes.
 const maxReport = 64 << 10
 
-// parseOutcome reads an outcome: a word, or an object whose status is the word.
+// parseOutcome reads an outcome: a word, or an object whose status is that word.
 func parseOutcome(v jsontext.Value) (o recording.Outcome, _ *jsonrpc.Error) {
 	bad := func(format string, args ...any) (recording.Outcome, *jsonrpc.Error) {
 		return recording.Outcome{}, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/outcome"+format, args...)
@@ -424,7 +419,7 @@ func parseOutcome(v jsontext.Value) (o recording.Outcome, _ *jsonrpc.Error) {
 	return o, nil
 }
 
-// runInfo is one run in the answer of runs.list.
+// runInfo is one run in the result of runs.list.
 type runInfo struct {
 	RunID    string `json:"run_id"`
 	AgentID  string `json:"agent_id,omitempty"`
@@ -460,8 +455,8 @@ func (c *client) listRuns(r *rpc.Request) (any, *jsonrpc.Error) {
 	return map[string]any{"runs": runs}, nil
 }
 
-// getTrace handles runs.get_trace: the turns from from_index on, at most limit
-// of them. The answer has next_index if there are more.
+// getTrace handles runs.get_trace: it returns at most limit turns from from_index on. The result has next_index if
+// there are more.
 func (c *client) getTrace(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		RunID     string  `json:"run_id"`
@@ -500,7 +495,7 @@ func (c *client) getTrace(r *rpc.Request) (any, *jsonrpc.Error) {
 	return res, nil
 }
 
-// unreadable is why a trace cannot be read.
+// unreadable is the error for a trace that cannot be read.
 func unreadable(err error) *jsonrpc.Error {
 	code := jsonrpc.CodeInternal
 	switch {
@@ -512,10 +507,9 @@ func unreadable(err error) *jsonrpc.Error {
 	return jsonrpc.Errorf(code, "%s", jsonrpc.Brief(err))
 }
 
-// subscribe handles runs.subscribe: the answer has the turns so far (or the
-// first page of them), runs.turns notifications the following ones, and
-// runs.ended comes last. A subscription reads the turns at the client's pace, so
-// a slow one costs no memory and misses nothing.
+// subscribe handles runs.subscribe: the result has the turns so far, or their first page; later turns come in
+// runs.turns notifications, and runs.ended comes last. A subscription reads turns at the client's pace, so a slow
+// client costs no memory and misses nothing.
 func (c *client) subscribe(r *rpc.Request) {
 	var p struct {
 		RunID     string `json:"run_id"`
@@ -536,16 +530,16 @@ func (c *client) subscribe(r *rpc.Request) {
 	c.lastSub++
 	id := strconv.FormatUint(c.lastSub, 10)
 	if !full {
-		c.subs[id] = func() {} // until it has begun
+		c.subs[id] = func() {} // replaced once it has started
 	}
 	c.mu.Unlock()
 	if full || !c.conn.Beside(func(ctx context.Context) { c.follow(ctx, r, run, id, p.FromIndex) }) {
-		// A client that can receive nothing is about to be closed.
+		// If Beside refuses, the connection is closing.
 		r.Answer(nil, jsonrpc.Errorf(CodeBusy, "at most %d subscriptions on a connection", most))
 	}
 }
 
-// follow is a subscription from its answer to its end.
+// follow serves a subscription from its result to its end.
 func (c *client) follow(ctx context.Context, r *rpc.Request, run *recording.Run, id string, from uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
@@ -606,8 +600,8 @@ func (c *client) unsubscribe(r *rpc.Request) (any, *jsonrpc.Error) {
 	return map[string]any{"unsubscribed": p.Subscription}, nil
 }
 
-// reportedTurn is a turn as a client reports it. The recorder sets the indices and the
-// identity of the line, and ignores a client's.
+// reportedTurn is a turn that a client reports. The recorder sets the indices and the identity of the line, and
+// ignores the client's.
 type reportedTurn struct {
 	Prompt          *string                `json:"prompt"`
 	Tool            string                 `json:"tool"`
@@ -623,7 +617,7 @@ type reportedTurn struct {
 	ClientID   string `json:"client_id"`
 	ProposalID string `json:"proposal_id"`
 
-	// A turn of a trace may be sent back as it is.
+	// A client may send back a turn of a trace unchanged.
 	IgnoredRecord     jsontext.Value `json:"record"`
 	IgnoredIndex      jsontext.Value `json:"index"`
 	IgnoredSeq        jsontext.Value `json:"seq"`
@@ -639,8 +633,7 @@ type reportedTurn struct {
 	IgnoredBlobs      jsontext.Value `json:"blobs"`
 }
 
-// recordTurns handles runs.record_turns: turns that happened elsewhere, all of
-// them or none.
+// recordTurns handles runs.record_turns: it records turns that happened elsewhere, all or none.
 func (c *client) recordTurns(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		RunID string         `json:"run_id"`
@@ -722,14 +715,12 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 	return b, nil
 }
 
-// submit handles proposal.submit. Its calls belong to the run that is open now,
-// whatever the client sends next.
+// submit handles proposal.submit. Its calls belong to the run that is open at this moment.
 func (c *client) submit(r *rpc.Request) {
 	s := &submission{client: c, request: r, run: c.runNow()}
 	s.turns = s.run != nil && s.run.Enter()
 	if !r.Go(s.execute) {
-		// Too many requests. The answer is written here, which slows down a
-		// client that floods and keeps every call audited.
+		// Too many requests. Answering here slows down a client that floods, and keeps every call audited.
 		s.busy = true
 		r.Answer(s.execute(r.Context()))
 	}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime reads CLOCK_BOOTTIME, the runner's clock: a [Config.Now] for serve.
+// BootTime reads CLOCK_BOOTTIME, the runner's clock. It is the [Config.Now] of assay-run serve.
 func BootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

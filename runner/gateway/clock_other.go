@@ -9,5 +9,5 @@ import (
 
 var began = sync.OnceValue(time.Now)
 
-// BootTime is the time since it was first called: a [Config.Now] for serve.
+// BootTime is the time since its first call. It is the [Config.Now] of assay-run serve.
 func BootTime() time.Duration { return time.Since(began()) }

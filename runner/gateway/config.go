@@ -14,23 +14,22 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Types of package recording, which a user of this package needs.
+// Types of package recording that users of this package need.
 type (
 	Recording = recording.Recording
 	Start     = recording.Start
 	Turns     = recording.Turns
 )
 
-// ConnLimits bound what the client of one connection can make the gateway hold
-// or wait for, and all of them together.
+// ConnLimits limit what the client of one connection can make the gateway hold or wait for, and all of them together.
 type ConnLimits = rpc.Limits
 
-// Config says what a Gateway serves. Exactly one of Run and Open is set.
+// Config configures a Gateway. Exactly one of Run and Open is set.
 type Config struct {
-	// Run is the one run of "assay-run -- cmd".
+	// Run is the single run of "assay-run -- cmd".
 	Run *Recording
-	// Open makes the recording of a new run, Seal ends it and returns the path
-	// of its bundle. Both may be slow and are called concurrently.
+	// Open makes the recording of a new run. Seal ends it and returns the path of its bundle. Both may be slow and
+	// are called concurrently.
 	Open func(ctx context.Context, start Start) (Recording, error)
 	Seal func(ctx context.Context, rec Recording, session schema.GatewaySession) (bundle string, err error)
 	// Suspend releases an open run, so that a later gateway can [Gateway.Resume] it. See
@@ -40,71 +39,65 @@ type Config struct {
 	// have ended, and the calls that count against rate limits. Empty keeps nothing.
 	Journal string
 
-	// Now is the time on the runner's clock: since run_started with Run, else
-	// since any fixed moment.
+	// Now is the time on the runner's clock: since run_started with Run, else since any fixed moment.
 	Now func() time.Duration
-	// Policy is in force for every client; nil forbids nothing.
+	// Policy applies to every client; nil forbids nothing.
 	Policy *policy.File
-	// Token is required of WebSocket clients that Agents does not name. If it is empty
-	// and there are no Agents, every client may connect, but the gateway serves only
-	// requests for a loopback host.
+	// Token is required of WebSocket clients whose token is not in Agents. If it is empty and there are no Agents,
+	// every client may connect, but the gateway serves only requests for a loopback host.
 	Token string
-	// Agents are the agents that have a token of their own, by token. Such a client
-	// may start, read and change only the runs of its agent.
+	// Agents maps tokens to the ids of agents with their own token. Such a client may start, read and change only the
+	// runs of its agent.
 	Agents map[string]string
-	// Sinks get every call event, beside the recording's own audit layer. The
-	// gateway closes those that have a Close(context.Context) error.
+	// Sinks get every call event, in addition to the recording's audit layer. The gateway closes those that have a
+	// Close(context.Context) error.
 	Sinks []Sink
-	// Turns says how calls become turns.
+	// Turns configures how calls become turns.
 	Turns Turns
-	// Limits bound what clients can ask for. A zero field means its default.
+	// Limits limit what clients can ask for. A zero field means its default.
 	Limits Limits
-	// Observer, if set, learns of the run's calls as they happen.
+	// Observer, if set, gets the events of the run's calls as they happen.
 	Observer Observer
 	// Observe, if set, returns the observer of a run that Open made.
 	Observe func(Recording) Observer
-	// Join, if set, moves the process that connected to the cgroup of a tool
-	// call. It is called concurrently.
+	// Join, if set, moves the process that connected into the cgroup of a tool call. It is called concurrently.
 	Join func(conn *net.UnixConn, toolCallID string) error
-	// Own, if set, is called when a client says that only the process that connected, and
-	// its descendants, do its calls. It returns the process's id. It is called concurrently.
+	// Own, if set, is called when a client says that only the process that connected and its descendants execute its
+	// calls. It returns the process's id. It is called concurrently.
 	Own func(conn *net.UnixConn) (tree uint32, err error)
 	// Warn, if set, gets warnings for the operator. It must not block.
 	Warn func(message string)
 }
 
-// Observer learns of calls as they happen, so that kernel events can be bound to
-// them. Its methods are called concurrently and must not block.
+// Observer gets the events of calls as they happen, to bind kernel events to them. Its methods are called
+// concurrently and must not block.
 type Observer interface {
-	// CallDecided: a call is allowed or denied. The decision is empty if only the client
-	// has a policy.
+	// CallDecided is called when a call is allowed or denied. The decision is empty if only the client has a policy.
 	CallDecided(id, tool, decision string)
-	// CallArguments comes after that: the call's parameters are this JSON.
+	// CallArguments is called after CallDecided, with the call's parameters as JSON.
 	CallArguments(id string, parameters []byte)
-	// CallStarted comes before the gateway asks a client to run a tool, and CallEnded
-	// after it has read the answer, or no longer needs one. tree is the process that
-	// Own returned for the client; 0 for none.
+	// CallStarted is called before the gateway asks a client to run a tool. CallEnded is called after the answer was
+	// read, or when none is needed any more. tree is the process that Own returned for the client; 0 for none.
 	CallStarted(id, tool string, tree uint32)
 	CallEnded(id string)
-	// CallReported: a client says that a call happened elsewhere, or that
-	// somebody else's policy denied it.
+	// CallReported is called when a client says that a call happened elsewhere, or that another policy denied it.
 	CallReported(id, tool string, denied bool)
 }
 
-// Limits bound what clients can make the gateway hold or wait for. Zero fields
-// mean the default that each field's comment gives.
+// Limits limit what clients can make the gateway hold or wait for. Zero fields mean the default in the field's
+// comment.
 type Limits struct {
 	ConnLimits
 
-	Actions       int           // of a proposal; 1,000
-	Tools         int           // of a connection; 1,024
-	Turns         int           // of a runs.record_turns; 10,000
-	Subscriptions int           // of a connection; 16
-	Runs          int           // open at once in serve; 1,024
-	BlobBytes     int64         // of a run's texts that are stored apart; 1 GiB
-	BlobMin       int           // bytes of a text that is stored apart when it repeats; 4 KiB
+	Actions       int           // per proposal; 1,000
+	Tools         int           // per connection; 1,024
+	Turns         int           // per runs.record_turns; 10,000
+	Subscriptions int           // per connection; 16
+	Runs          int           // open at the same time in serve; 1,024
+	BlobBytes     int64         // of a run's texts stored as blobs; 1 GiB
+	BlobMin       int           // smallest repeated text that is stored as a blob; 4 KiB
 	CallTimeout   time.Duration // for a tool that names no deadline; 10 min
-	Grace         time.Duration // a run waits for a client to come back; 30 s
+	Grace         time.Duration // how long a run waits for a client to reconnect; 30 s
 }
 
 func (l *Limits) setDefaults() {
@@ -117,7 +110,7 @@ func (l *Limits) setDefaults() {
 	l.BlobMin = cmp.Or(l.BlobMin, 4<<10)
 	l.CallTimeout = cmp.Or(l.CallTimeout, 10*time.Minute)
 	l.Grace = cmp.Or(l.Grace, 30*time.Second)
-	// The gateway notices a missing client within the grace time.
+	// The gateway must notice a missing client within the grace time.
 	l.PingEvery = cmp.Or(l.PingEvery, min(max(l.Grace/3, time.Second), 10*time.Second))
 }
 

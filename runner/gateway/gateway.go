@@ -23,15 +23,14 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Names in the environment of an agent.
+// Environment variables of an agent.
 const (
 	EnvSocket = "ASSAY_RUN_SOCKET" // path of the unix socket
 	EnvURL    = "ASSAY_RUN_URL"    // ws://host:port
-	EnvToken  = "ASSAY_RUN_TOKEN"  // bearer token of the WebSocket
+	EnvToken  = "ASSAY_RUN_TOKEN"  // bearer token for the WebSocket
 )
 
-// CodeBusy is the code of the error for too many requests in flight or too many
-// clients: try again.
+// CodeBusy is the error code for too many requests in flight or too many clients. The client may try again.
 const CodeBusy = rpc.CodeBusy
 
 // Gateway serves clients until it is closed. All methods are safe for
@@ -40,22 +39,21 @@ type Gateway struct {
 	cfg    Config
 	server *rpc.Server
 	count  *counters
-	events atomic.Uint64  // lines offered to sinks
-	run    *recording.Run // the gateway's own; nil in serve
+	events atomic.Uint64  // call events offered to sinks
+	run    *recording.Run // nil in serve
 	runs   runs
-	rates  rates // by agent, in serve
+	rates  rates // by agent; used in serve
 
 	mu      sync.Mutex
 	env     []string
 	resumed []*recording.Run // until Listen
 
 	closing sync.Once
-	suspend bool // open runs are left to a later gateway
+	suspend bool // leave open runs to a later gateway
 	result  error
 }
 
-// New makes a gateway that does not listen yet. With Config.Run, it records the
-// policy at once.
+// New makes a gateway that does not listen yet. With Config.Run, it records the policy at once.
 func New(cfg Config) (*Gateway, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -82,8 +80,8 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Policy is the policy in force as policy.json has it, with the rules that
-// clients added, and whether there is any. It is for a gateway with Config.Run.
+// Policy returns the policy in force as in policy.json, with the rules that clients added, and whether there is one.
+// It needs Config.Run.
 func (g *Gateway) Policy() (schema.Policy, bool) {
 	if g.run == nil {
 		return schema.Policy{}, false
@@ -91,14 +89,14 @@ func (g *Gateway) Policy() (schema.Policy, bool) {
 	return g.run.Rules.Document(g.run.ID)
 }
 
-// authenticate returns the agent of a token, "" for the token of all agents.
+// authenticate returns a function that returns the agent of a token, or "" for the token all.
 func authenticate(all string, agents map[string]string) func(string) (string, bool) {
 	if all == "" && len(agents) == 0 {
 		return nil
 	}
 	same := func(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 	return func(token string) (agent string, ok bool) {
-		for t, a := range agents { // each of them, whichever it is: time tells nothing
+		for t, a := range agents { // compare all, so that the time reveals nothing
 			if same(t, token) {
 				agent, ok = a, true
 			}
@@ -107,7 +105,7 @@ func authenticate(all string, agents map[string]string) func(string) (string, bo
 	}
 }
 
-// Cut is how many values of the run's turns were cut.
+// Cut returns how many values of the run's turns were cut.
 func (g *Gateway) Cut() uint64 {
 	if g.run == nil {
 		return 0
@@ -126,11 +124,10 @@ func (g *Gateway) options(zero time.Duration, rules *policy.Set) recording.Optio
 	}
 }
 
-// Listen serves clients at an address until Close, and returns what a client
-// needs: the path of a "unix" socket, or the URL of a "ws" one. An empty unix
-// address makes a socket in a new 0700 directory, which Close removes. A path must
-// not exist, except as a socket that nobody serves. A ws address is host:port; it
-// needs a token unless the host is a loopback address.
+// Listen serves clients at an address until Close. It returns what a client needs: the path of a "unix" socket, or
+// the URL of a "ws" one. With an empty unix address it makes a socket in a new 0700 directory, which Close removes. A
+// path must not exist, except as a socket that nobody serves. A ws address is host:port; it needs a token unless the
+// host is a loopback address.
 func (g *Gateway) Listen(network, address string) (string, error) {
 	at, err := g.server.Listen(network, address)
 	if err != nil {
@@ -147,19 +144,17 @@ func (g *Gateway) Listen(network, address string) (string, error) {
 	return at, nil
 }
 
-// Env are the variables that tell an agent where the gateway listens.
+// Env returns the variables that tell an agent where the gateway listens.
 func (g *Gateway) Env() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return append([]string(nil), g.env...)
 }
 
-// Close ends the gateway. It takes what clients that are gone have sent, gives
-// the others a moment to end by themselves, cancels the calls in flight, ends
-// open runs as incomplete, and drains the sinks. When ctx ends, it drops what clients
-// have not sent yet. The error reports evidence that could not be recorded. If only a
-// sink lacks events, Config.Warn reports that. A second Close waits for the first and
-// returns the same.
+// Close ends the gateway. It handles what disconnected clients have sent, gives connected clients a moment to finish,
+// cancels the calls in flight, ends open runs as incomplete, and drains the sinks. When ctx ends, it drops what
+// clients have not sent yet. The error reports evidence that could not be recorded. If only a sink lacks events,
+// Config.Warn reports that. A second Close waits for the first and returns the same.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Do(func() { g.result = g.close(ctx) })
 	return g.result
@@ -178,7 +173,7 @@ func (g *Gateway) close(ctx context.Context) error {
 				errs = append(errs, err)
 			}
 		case r == g.run && state != recording.Ready:
-			// Calls after runs.complete are not turns, but they count.
+			// Calls after runs.complete are not turns, but are counted.
 			r.PutSession()
 		}
 		if err := r.Failure(); err != nil {
@@ -191,7 +186,7 @@ func (g *Gateway) close(ctx context.Context) error {
 			continue
 		}
 		if err := closer.Close(ctx); err != nil {
-			g.warn(err.Error()) // the bundle has them all
+			g.warn(err.Error()) // the bundle has all events
 		}
 	}
 	return errors.Join(errs...)
@@ -203,7 +198,7 @@ func (g *Gateway) warn(message string) {
 	}
 }
 
-// remember imports what an earlier gateway left in a journal.
+// remember reads what an earlier gateway left in its journal.
 func (g *Gateway) remember(path string) error {
 	j, notes, err := openJournal(path, g.warn)
 	if err == errInUse {
@@ -230,10 +225,9 @@ func (g *Gateway) remember(path string) error {
 	return nil
 }
 
-// Resume continues a run that an earlier gateway left open, from its layers and
-// documents in dir; elapsed is the time since the run's start. Serve calls it before
-// Listen. From Listen on, the run's clients have the grace time to return. If Resume
-// returns an error, the gateway does not have the run.
+// Resume continues a run that an earlier gateway left open, from its layers and documents in dir. elapsed is the time
+// since the run's start. It is called before Listen. From Listen on, the run's clients have the grace time to
+// reconnect. After an error, the gateway does not have the run.
 func (g *Gateway) Resume(to Recording, dir string, elapsed time.Duration) error {
 	past := g.runs.past[to.RunID]
 	var start schema.GatewaySession
@@ -253,12 +247,12 @@ func (g *Gateway) Resume(to Recording, dir string, elapsed time.Duration) error 
 	}
 	g.runs.add(run, past.Key)
 	delete(g.runs.past, run.ID)
-	run.Attach() // until clients can come
+	run.Attach() // keeps the run open until clients can connect
 	g.resumed = append(g.resumed, run)
 	return nil
 }
 
-// await waits for the clients of the resumed runs.
+// await starts the grace time of the resumed runs.
 func (g *Gateway) await() {
 	g.mu.Lock()
 	runs := g.resumed
@@ -269,8 +263,7 @@ func (g *Gateway) await() {
 	}
 }
 
-// recordLost ends a call that was in flight when the recorder died. Nobody knows
-// whether the tool ran.
+// recordLost ends a call that was in flight when the recorder died. It is not known whether the tool ran.
 func (g *Gateway) recordLost(run *recording.Run, l recording.Lost, now time.Duration) error {
 	outcome := failedWith(schema.FailCallbackLost, true)
 	if !l.Turn {
@@ -302,36 +295,33 @@ func (g *Gateway) Suspend(ctx context.Context) error {
 	return g.result
 }
 
-// Metrics is a snapshot of what the gateway did. Calls is the sum of Outcomes
-// and the number of call events; for one run, Outcomes agrees with the audit
-// layer.
+// Metrics is a snapshot of what the gateway did. Calls is the sum of Outcomes and the number of call events. For one
+// run, Outcomes agrees with the audit layer.
 type Metrics struct {
 	Calls    uint64            `json:"calls"`
 	Outcomes map[string]uint64 `json:"outcomes"` // by kind
-	// Errors counts what did not succeed: by the gateway's code for
-	// execution_failed (tool_error for a tool's own codes), by kind for the rest.
+	// Errors counts calls that failed: by the gateway's code for execution_failed (tool_error for a tool's own
+	// codes), otherwise by kind.
 	Errors map[string]uint64 `json:"errors"`
-	// Events is how many call events were written to audit layers.
+	// Events counts the call events written to audit layers.
 	Events uint64 `json:"events"`
-	// Unrecorded is how many call events no audit layer took, because no run
-	// was open (in serve) or its recorder was broken.
+	// Unrecorded counts the call events that no audit layer has, because no run was open (in serve) or its recorder
+	// was broken.
 	Unrecorded uint64 `json:"unrecorded"`
-	// Drops is how many call events each sink dropped.
+	// Drops counts the call events that each sink dropped.
 	Drops map[string]uint64 `json:"drops"`
 	Turns uint64            `json:"turns"`
-	// Refused is how many messages were answered with an error that is not a
-	// call's, or ended the connection.
+	// Refused counts the messages that were answered with an error that is not a call's, or that ended the
+	// connection.
 	Refused uint64 `json:"refused"`
-	// LateResults is how many results came after their call had ended, or for
-	// no call.
+	// LateResults counts the results that came after the end of their call, or for no call.
 	LateResults uint64 `json:"late_results"`
 	Connections int    `json:"connections"`
-	// InFlightBytes is the memory that running and waiting requests hold.
+	// InFlightBytes is the memory of running and waiting requests.
 	InFlightBytes int64 `json:"in_flight_bytes"`
 }
 
-// counters are the live numbers behind Metrics. One lock keeps a snapshot
-// consistent.
+// counters are the live numbers of Metrics. One lock keeps a snapshot consistent.
 type counters struct {
 	mu sync.Mutex
 	m  Metrics
@@ -367,8 +357,8 @@ func (c *counters) call(o *schema.CallOutcome, recorded bool) {
 	})
 }
 
-// failureKind is the gateway's own code for a failure. Tools can have any number of
-// codes, so metrics do not list those.
+// failureKind returns the gateway's own code for a failure. Metrics do not list tools' codes, since there may be any
+// number of them.
 func failureKind(code string) string {
 	switch code {
 	case schema.FailCallbackLost, schema.FailDeadline, schema.FailCancelled:
@@ -377,7 +367,7 @@ func failureKind(code string) string {
 	return schema.FailToolError
 }
 
-// Metrics is a consistent snapshot.
+// Metrics returns a consistent snapshot.
 func (g *Gateway) Metrics() Metrics {
 	g.count.mu.Lock()
 	defer g.count.mu.Unlock()
@@ -391,8 +381,8 @@ func (g *Gateway) Metrics() Metrics {
 	return m
 }
 
-// audit writes the one call event of a call: to the audit layer of run, which
-// may be nil in serve, and to every sink. It also counts it.
+// audit counts the one call event of a call, and writes it to the audit layer of run, which may be nil in serve, and
+// to every sink.
 func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
 	e.TS = timestamp(time.Now())
 	e.SchemaVersion = 2
@@ -420,8 +410,8 @@ func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
 	return err
 }
 
-// timestamp is a time in UTC with milliseconds. It is made of time.RFC3339, which package
-// time formats much faster than any other layout.
+// timestamp formats a time in UTC with milliseconds. It builds on time.RFC3339, which package time formats much
+// faster than other layouts.
 func timestamp(t time.Time) string {
 	var room [32]byte
 	b := bytes.TrimSuffix(t.UTC().AppendFormat(room[:0], time.RFC3339), []byte("Z"))
@@ -429,15 +419,15 @@ func timestamp(t time.Time) string {
 	return string(append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z'))
 }
 
-// Bounds of a token file and of a token, in bytes.
+// Limits of a token file and of a token, in bytes.
 const (
 	maxTokenFile = 1 << 20
 	minToken     = 16
 )
 
-// LoadTokens reads a token file, for Config.Agents: on each line an agent's id and
-// its token, with white space between them. Empty lines and lines that begin with # are
-// ignored. An agent may have several tokens; a token belongs to one agent.
+// LoadTokens reads a token file, for Config.Agents. Each line has an agent's id and its token, separated by white
+// space. Empty lines and lines that start with # are ignored. An agent may have several tokens; a token belongs to
+// one agent.
 func LoadTokens(path string) (agents map[string]string, err error) {
 	data, err := strict.ReadFile(path, maxTokenFile)
 	if err != nil {
@@ -450,7 +440,7 @@ func LoadTokens(path string) (agents map[string]string, err error) {
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 			continue
 		}
-		// No error quotes a line: it may be a token.
+		// Errors must not quote a line: it may be a token.
 		switch {
 		case len(words) != 2:
 			return nil, fmt.Errorf("%s: line %d: want an agent's id and its token", path, n)
@@ -486,7 +476,7 @@ func (g *Gateway) open(conn *rpc.Conn) rpc.Session {
 	return c
 }
 
-// start gives a client its run: the gateway's own, or in serve a new one.
+// start gives a client its run: the gateway's own, or a new one in serve.
 func (g *Gateway) start(ctx context.Context, c *client, start Start, key string) (*recording.Run, *jsonrpc.Error) {
 	if id := c.conn.Identity(); id != "" && id != start.AgentID {
 		return nil, jsonrpc.Errorf(codeNotYours, "the token is of the agent %s", id)
@@ -497,7 +487,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	if key != "" {
 		key = mark(start.AgentID + "\x00" + key)
 	}
-	g.runs.opening.Lock() // a key repeated at once finds the run that the first one opens
+	g.runs.opening.Lock() // a repeated key must find the run that the first request opens
 	defer g.runs.opening.Unlock()
 	g.runs.mu.Lock()
 	known, past := g.runs.byKey[key], g.runs.pastKey(key)
@@ -533,8 +523,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	return run, nil
 }
 
-// end ends a run with a client's outcome, or with "" as incomplete. In serve it
-// makes the run's bundle.
+// end ends a run with a client's outcome, or as incomplete if outcome is empty. In serve it makes the run's bundle.
 func (g *Gateway) end(run *recording.Run, outcome recording.Outcome) *jsonrpc.Error {
 	err := run.End(outcome, g.cfg.Now, func(session schema.GatewaySession) (string, error) {
 		if run == g.run {
@@ -557,7 +546,7 @@ func (g *Gateway) end(run *recording.Run, outcome recording.Outcome) *jsonrpc.Er
 		jsonrpc.Brief(err))
 }
 
-// seal makes the bundle of a run in serve, and forgets the oldest ended ones.
+// seal makes the bundle of a run in serve, and drops the oldest ended runs.
 func (g *Gateway) seal(run *recording.Run, session schema.GatewaySession) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()
@@ -569,7 +558,7 @@ func (g *Gateway) seal(run *recording.Run, session schema.GatewaySession) (strin
 	return bundle, err
 }
 
-// abandon ends a run whose clients did not return.
+// abandon ends a run whose clients did not reconnect.
 func (g *Gateway) abandon(run *recording.Run) {
 	if !g.runs.hold() {
 		return
@@ -580,7 +569,7 @@ func (g *Gateway) abandon(run *recording.Run) {
 	}
 }
 
-// observer learns of a run's calls; nil for nobody.
+// observer returns who gets the events of a run's calls; it may be nil.
 func (g *Gateway) observer(run *recording.Run) Observer {
 	if g.cfg.Observe != nil {
 		return g.cfg.Observe(run.To)

@@ -18,37 +18,36 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
-// maxNotes is the number of notes after which a journal is rewritten with what still
-// counts.
+// maxNotes is the number of notes after which the journal is rewritten without outdated ones.
 const maxNotes = 100_000
 
-// maxNote is longer than any line of a journal, in bytes.
+// maxNote limits a line of a journal, in bytes.
 const maxNote = 64 << 10
 
-// errInUse is returned by openJournal when another gateway has the file.
+// errInUse means that another gateway has the file open.
 var errInUse = errors.New("another process uses it")
 
-// note is a line of a journal: what became of a run, or a call that counts against a
-// rate limit. Texts that clients choose may be secrets, so a note has only their marks.
+// note is a line of a journal: the state of a run, or a call that counts against a rate limit. Texts that clients
+// choose may be secrets, so a note only has their marks.
 type note struct {
 	Run   string `json:"run,omitempty"`
 	Agent string `json:"agent"`
-	Key   string `json:"key,omitempty"`   // with the agent, as runs.byKey has it
+	Key   string `json:"key,omitempty"`   // mark of agent and key, as in runs.byKey
 	State string `json:"state,omitempty"` // of the run
 
 	Limit string `json:"limit,omitempty"`
 	Every int64  `json:"every_ns,omitzero"`
-	Undo  bool   `json:"undo,omitzero"` // the last call does not count
+	Undo  bool   `json:"undo,omitzero"` // take back the last call
 	At    int64  `json:"at"`            // wall clock, in nanoseconds since 1970
 }
 
-// mark stands for a text in a journal: equal texts have equal marks.
+// mark is a digest of a text: equal texts have equal marks.
 func mark(text string) string {
 	sum := sha256.Sum256([]byte("assay-run journal\x00" + text))
 	return hex.EncodeToString(sum[:16])
 }
 
-// state is the state of the run, which is no longer open.
+// state is the state of the run, which is not open any more.
 func (n note) state() string {
 	if n.State == recording.Open {
 		return recording.Incomplete
@@ -56,9 +55,8 @@ func (n note) state() string {
 	return n.State
 }
 
-// journal keeps what a gateway must know of an earlier one. Its contents survive the
-// death of the process. Its methods are safe for concurrent use, and a nil
-// journal keeps nothing.
+// journal keeps what a later gateway must know. Its contents survive the death of the process. Its methods are safe
+// for concurrent use. A nil journal keeps nothing.
 type journal struct {
 	path string
 	warn func(string)
@@ -67,12 +65,12 @@ type journal struct {
 	file   *os.File // locked while this process lives
 	notes  int
 	failed bool
-	torn   bool // the file may end in a part of a line
+	torn   bool // the file may end in a partial line
 }
 
-// openJournal opens or makes a journal, and returns what still counts of it.
+// openJournal opens or creates a journal, and returns the notes that still count.
 func openJournal(path string, warn func(string)) (*journal, []note, error) {
-	f, err := openPlain(path, os.O_RDWR|os.O_CREATE|os.O_APPEND)
+	f, err := openRegular(path, os.O_RDWR|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,7 +87,7 @@ func openJournal(path string, warn func(string)) (*journal, []note, error) {
 	return j, kept, nil
 }
 
-// add writes a note. The first note that cannot be written causes a warning.
+// add writes a note. The first failure causes a warning.
 func (j *journal) add(n note) { j.write(n, false) }
 
 // sync writes a note, which is on disk when sync returns.
@@ -124,7 +122,7 @@ func (j *journal) write(n note, sync bool) {
 	}
 }
 
-// rewrite replaces the file by one with what still counts, which it returns.
+// rewrite replaces the file by one with the notes that still count, and returns them.
 func (j *journal) rewrite(now time.Time) (kept []note, err error) {
 	if kept, err = readNotes(j.path, now); err != nil {
 		return nil, err
@@ -133,7 +131,7 @@ func (j *journal) rewrite(now time.Time) (kept []note, err error) {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	f, err := openPlain(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND)
+	f, err := openRegular(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
@@ -165,9 +163,9 @@ func (j *journal) close() {
 	j.file.Close()
 }
 
-// openPlain opens a regular file, or makes one. It follows no symlink, and waits for no
-// pipe's other end.
-func openPlain(path string, flags int) (*os.File, error) {
+// openRegular opens or creates a regular file. It does not follow a symbolic link, and does not wait for a pipe's
+// other end.
+func openRegular(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|noFollow, 0o600)
 	if err != nil {
 		return nil, err
@@ -183,20 +181,20 @@ func openPlain(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// readNotes reads what still counts: the last runs, each as it is now, and the calls
-// in the windows of their limits. Lines that are torn or damaged do not count.
+// readNotes returns the notes that still count: the latest state of the last runs, and the calls in the windows of
+// their limits. Incomplete or damaged lines do not count.
 func readNotes(path string, now time.Time) ([]note, error) {
-	f, err := openPlain(path, os.O_RDONLY)
+	f, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	runs := map[string]int{} // indices of list
+	runs := map[string]int{} // indices into list
 	var list, calls []note
 	lines, long := bufio.NewReaderSize(f, maxNote), false
 	for {
 		line, err := lines.ReadSlice('\n')
-		if err == io.EOF { // a torn line, or none
+		if err == io.EOF { // an incomplete line, or none
 			break
 		}
 		more := errors.Is(err, bufio.ErrBufferFull)
@@ -228,7 +226,7 @@ func readNotes(path string, now time.Time) ([]note, error) {
 			calls = append(calls, n)
 		}
 	}
-	if open := list; len(open) > maxEnded { // the oldest that ended go
+	if open := list; len(open) > maxEnded { // drop the oldest that have ended
 		most := len(open) - maxEnded
 		list = slices.DeleteFunc(open, func(n note) bool {
 			if n.State == recording.Open || most == 0 {

@@ -14,12 +14,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxIdentifier bounds the identifiers that clients choose, in bytes.
+// maxIdentifier limits the identifiers that clients choose, in bytes.
 const maxIdentifier = 256
 
 // proposalParams are the parameters of proposal.submit.
 type proposalParams struct {
-	// RunID is for a client that did not start or join the run itself.
+	// RunID is for a client that has not started or joined the run.
 	RunID    string    `json:"run_id"`
 	Proposal *proposal `json:"proposal"`
 	// DryRun checks the actions and dispatches none.
@@ -30,7 +30,7 @@ type proposal struct {
 	ID      string   `json:"id"`
 	Source  string   `json:"source"`
 	Actions []action `json:"actions"`
-	// Capabilities, when there, narrow those that tools are granted.
+	// Capabilities, if set, restrict the capabilities that tools get.
 	Capabilities *[]string `json:"capabilities"`
 }
 
@@ -39,19 +39,18 @@ type action struct {
 	Type       string         `json:"type"`
 	Tool       string         `json:"tool"`
 	Parameters jsontext.Value `json:"parameters"`
-	// ToolCallID is the SDK's name for the call; the gateway makes one up for
-	// an action without.
+	// ToolCallID is the SDK's id of the call. The gateway makes one for an action without.
 	ToolCallID string `json:"tool_call_id"`
-	// Denied, if set, says that the client's own policy denied the call. The gateway
-	// records the call and does not dispatch it.
+	// Denied, if set, means that the client's own policy denied the call. The gateway records the call and does not
+	// dispatch it.
 	Denied *schema.PolicyRejected `json:"denied"`
-	// Allowed says that the client's own policy allowed the call, and Logged that its
-	// decision is in the run's decision log: it is then not recorded a second time.
+	// Allowed means that the client's own policy allowed the call. Logged means that its decision is in the run's
+	// decision log, so it is not recorded again.
 	Allowed bool `json:"allowed"`
 	Logged  bool `json:"logged"`
 }
 
-// decision is what the client's own policy decided; "" if it has none.
+// decision is the decision of the client's own policy; "" if it has none.
 func (a *action) decision() string {
 	switch {
 	case a.Denied != nil:
@@ -62,7 +61,7 @@ func (a *action) decision() string {
 	return ""
 }
 
-// proposalResult is the answer to proposal.submit.
+// proposalResult is the result of proposal.submit.
 type proposalResult struct {
 	ID      string         `json:"id"`
 	RunID   string         `json:"run_id,omitempty"`
@@ -78,7 +77,7 @@ type actionResult struct {
 	Outcome    schema.CallOutcome `json:"outcome"`
 	RejectedBy string             `json:"rejected_by,omitempty"`
 	Output     jsontext.Value     `json:"output,omitzero"`
-	// Error is the client's own error, verbatim, when its tool failed.
+	// Error is the client's own error, verbatim, if its tool failed.
 	Error      jsontext.Value     `json:"error,omitzero"`
 	Violations []policy.Violation `json:"violations,omitempty"`
 	DryRun     bool               `json:"dry_run,omitzero"`
@@ -91,15 +90,14 @@ type submission struct {
 	*client
 	request *rpc.Request
 	params  proposalParams
-	run     *recording.Run // nil when there is none (in serve)
+	run     *recording.Run // nil if there is none (in serve)
 	turns   bool           // the calls are turns of run, which waits for them
 	rules   []*policy.Set  // that apply
 	state   *policy.State
-	busy    bool // reject everything: too much at once
+	busy    bool // reject everything: too many requests
 }
 
-// execute handles the proposal, from its parameters to its answer. The answer reports
-// only what is recorded.
+// execute handles the proposal, from its parameters to its answer. The answer reports only what is recorded.
 func (s *submission) execute(ctx context.Context) (any, *jsonrpc.Error) {
 	defer func() {
 		if s.turns {
@@ -132,8 +130,7 @@ func (s *submission) execute(ctx context.Context) (any, *jsonrpc.Error) {
 	return result, nil
 }
 
-// place finds the run that the calls belong to, and the rules and the state that
-// apply to them.
+// place finds the run that the calls belong to, and the rules and the state that apply to them.
 func (s *submission) place() *jsonrpc.Error {
 	if id := s.params.RunID; id != "" && (s.run == nil || s.run.ID != id) {
 		named, err := s.runFor(id, false)
@@ -154,7 +151,7 @@ func (s *submission) place() *jsonrpc.Error {
 		}
 	}
 	if s.g.run == nil {
-		// In serve, a call outside of a run would be in no bundle.
+		// In serve, a call outside a run would be in no bundle.
 		switch {
 		case s.run == nil:
 			return jsonrpc.Errorf(codeNoRun,
@@ -231,7 +228,7 @@ func named(p *schema.PolicyRejected) bool {
 	return p.Rule != "" && len(p.Rule) <= policy.MaxName && len(p.Param) <= policy.MaxName
 }
 
-// grant is the capabilities that a tool gets, sorted, and those it lacks.
+// grant returns the capabilities that a tool gets, sorted, and those it lacks.
 func (s *submission) grant(t *tool) (granted, missing []string) {
 	granted = []string{}
 	for _, name := range t.caps {

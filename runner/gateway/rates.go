@@ -8,14 +8,13 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// rates are the rate limits of a serve's agents: they hold across an agent's runs
-// and connections.
+// rates are the rate limits of serve's agents. They apply across an agent's runs and connections.
 type rates struct {
-	journal *journal // where they are noted; may be nil
+	journal *journal // where calls are noted; may be nil
 
 	mu     sync.Mutex
 	agents map[string]*policy.Rates
-	before map[string]map[string][]time.Duration // calls of an earlier serve, by the marks of agent and limit
+	before map[string]map[string][]time.Duration // calls in an earlier serve, by the marks of agent and limit
 }
 
 // of returns the limits of an agent.
@@ -38,8 +37,8 @@ func (r *rates) of(agent string) *policy.Rates {
 	return r.agents[agent]
 }
 
-// shared is a tool's own limit for the calls of a run: in serve, whose runs end,
-// it is the agent's for all tools of the name; else the registration's.
+// shared returns a tool's own rate limit. In serve, where runs end, it is shared by all of the agent's tools of that
+// name; otherwise it is the registration's.
 func (r *rates) shared(run *recording.Run, t *tool) *policy.RateLimit {
 	if t.rate == nil || run == nil || !run.Once() {
 		return t.rate

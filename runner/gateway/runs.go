@@ -10,25 +10,24 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
-// Error codes beside those of JSON-RPC and package rpc.
+// Error codes in addition to those of JSON-RPC and package rpc.
 const (
-	codeNoRun       = -32002 // no such run, or none is open
+	codeNoRun       = -32002 // the run does not exist, or none is open
 	codeRunState    = -32003 // the run's state does not allow it
 	codeNotRecorded = -32004 // the evidence could not be written
-	codeNotJoined   = -32006 // the process stays in its cgroup
-	codeNotYours    = -32007 // the run is another agent's
+	codeNotJoined   = -32006 // the process was not moved
+	codeNotYours    = -32007 // the run belongs to another agent
 )
 
 // maxEnded is how many ended runs runs.list remembers in serve.
 const maxEnded = 1000
 
-// sealTimeout bounds the sealing of a run that nobody waits for.
+// sealTimeout limits the sealing of a run that nobody waits for.
 const sealTimeout = 2 * time.Minute
 
-// runs are the runs that a gateway records: the one it was made for, or in serve
-// those that clients start.
+// runs are the runs that a gateway records: its own, or in serve those that clients start.
 type runs struct {
-	opening sync.Mutex // one runs.start at a time in serve
+	opening sync.Mutex // serializes runs.start in serve
 	journal *journal   // may be nil
 
 	mu     sync.Mutex
@@ -38,7 +37,7 @@ type runs struct {
 	past   map[string]note           // runs of an earlier gateway, by id
 	ended  int
 	closed bool
-	work   sync.WaitGroup // what ends runs that their clients left
+	work   sync.WaitGroup // goroutines that end runs whose clients left
 }
 
 func (r *runs) named(id string) *recording.Run {
@@ -64,7 +63,7 @@ func (r *runs) add(run *recording.Run, key string) {
 	}
 }
 
-// hold makes Close wait for the caller, who calls r.work.Done. It reports false once it is closed.
+// hold makes Close wait for the caller, who must call r.work.Done. It reports false after Close.
 func (r *runs) hold() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +86,7 @@ func notRecorded(err error) *jsonrpc.Error {
 	return jsonrpc.Errorf(codeNotRecorded, "the run cannot be recorded: %s", jsonrpc.Brief(err))
 }
 
-// refusal is an error of opening a run, as the client gets it.
+// refusal is the client's error for an error of opening a run.
 func refusal(err error) *jsonrpc.Error {
 	var state *recording.StateError
 	switch {
@@ -121,7 +120,7 @@ func (r *runs) forget() {
 	}
 }
 
-// earlier is a run of an earlier gateway that was not resumed here.
+// earlier returns a run of an earlier gateway that was not resumed.
 func (r *runs) earlier(id string) (note, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,8 +128,7 @@ func (r *runs) earlier(id string) (note, bool) {
 	return n, ok
 }
 
-// pastKey is the run that a key opened in an earlier gateway, if it was not resumed
-// here. The caller holds r.mu.
+// pastKey returns the run that a key opened in an earlier gateway, if it was not resumed. The caller holds r.mu.
 func (r *runs) pastKey(key string) note {
 	for _, n := range r.past {
 		if key != "" && n.Key == key {

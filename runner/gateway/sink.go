@@ -11,35 +11,33 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Sink gets every call event, beside the audit layer of the run. A gateway may
-// have several.
+// Sink gets every call event, in addition to the run's audit layer. A gateway may have several.
 type Sink interface {
-	// Name is the sink's in Metrics.Drops.
+	// Name is the sink's name in Metrics.Drops.
 	Name() string
-	// OnCall gets an event. Several goroutines call it at once, and it must not block:
-	// it drops and counts what it cannot accept now.
+	// OnCall gets an event. Several goroutines call it at the same time, and it must not block: it drops and counts
+	// what it cannot accept now.
 	OnCall(e schema.CallEvent)
-	// Drops is how many events were dropped so far.
+	// Drops counts the events that were dropped.
 	Drops() uint64
 }
 
-// sinkQueue is how many call events wait for a slow writer.
+// sinkQueue is how many call events can wait for a slow writer.
 const sinkQueue = 1024
 
-// WriterSink is a [Sink] that writes events as lines: to a file, stdout, stderr.
-// It drops events that find its queue full or that cannot be written.
+// WriterSink is a [Sink] that writes events as lines. It drops events if its queue is full or they cannot be written.
 type WriterSink struct {
 	name  string
 	w     io.Writer
 	queue chan schema.CallEvent
 	done  chan struct{}
 
-	mu      sync.RWMutex // taking against closing
+	mu      sync.RWMutex // guards sending against closing
 	closed  bool
 	offered atomic.Uint64
 	written atomic.Uint64
 	dropped atomic.Uint64
-	failed  atomic.Pointer[error] // the last failure to write
+	failed  atomic.Pointer[error] // the last write error
 }
 
 // NewSink starts a sink that writes lines to w. Its queue holds 1,024 events.
@@ -59,7 +57,7 @@ func (s *WriterSink) run() {
 		if err == nil {
 			_, err = s.w.Write(line)
 		}
-		if err != nil { // the next one may go through: a disk has room again
+		if err != nil { // the next one may succeed: a disk may have room again
 			s.failed.Store(&err)
 			s.dropped.Add(1)
 			continue
@@ -68,7 +66,7 @@ func (s *WriterSink) run() {
 	}
 }
 
-// Name is the sink's in Metrics.Drops.
+// Name is the sink's name in Metrics.Drops.
 func (s *WriterSink) Name() string { return s.name }
 
 // OnCall queues an event, or drops it.
@@ -92,9 +90,8 @@ func (s *WriterSink) Drops() uint64 { return s.dropped.Load() }
 // Counts returns how many events were written and dropped.
 func (s *WriterSink) Counts() (written, dropped uint64) { return s.written.Load(), s.dropped.Load() }
 
-// Close accepts no more events and waits until the queued ones are written or ctx ends;
-// a write in progress then continues. The error says how many events are missing, and
-// why. The gateway calls Close on sinks that have it.
+// Close accepts no more events and waits until the queued ones are written or ctx ends; a write in progress then
+// continues. The error says how many events are missing, and why.
 func (s *WriterSink) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {

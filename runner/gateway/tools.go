@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bounds of a registration, in bytes by default.
+// Limits of a registration, in bytes unless noted.
 const (
 	maxDescription  = 16 << 10
 	maxSchemaBytes  = 256 << 10
@@ -23,7 +23,7 @@ const (
 	maxDeadline     = 24 * time.Hour
 )
 
-// toolSpec is a tool as tools.register takes it.
+// toolSpec is a tool in tools.register.
 type toolSpec struct {
 	Name            string         `json:"name"`
 	Description     string         `json:"description"`
@@ -35,16 +35,15 @@ type toolSpec struct {
 	Tier            string         `json:"tier"`
 }
 
-// tool is a registered tool. The gateway calls it on the connection that registered
-// it.
+// tool is a registered tool. The gateway calls it on the connection that registered it.
 type tool struct {
 	name     string
 	caps     []string // sorted
 	tier     string
 	deadline time.Duration
-	schema   *toolschema.Schema // nil accepts anything
+	schema   *toolschema.Schema // nil accepts everything
 	rate     *policy.RateLimit
-	most     int // at once; 0 has no limit
+	most     int // calls at the same time; 0: no limit
 
 	mu      sync.Mutex
 	running int
@@ -93,8 +92,8 @@ func newTool(s *toolSpec, l *Limits) (*tool, *jsonrpc.Error) {
 	return t, nil
 }
 
-// take counts a call against the tool's own rate limit and takes one of its
-// places, or returns the limit that forbids the call.
+// take counts a call against the tool's rate limit and takes one of its places, or returns the limit that forbids the
+// call.
 func (t *tool) take(now time.Duration, dry bool, rate *policy.RateLimit) *schema.CallOutcome {
 	if rate != nil {
 		if wait, ok := rate.Take(now, dry); !ok {

@@ -14,12 +14,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxConfig bounds a configuration file, in bytes.
+// maxConfig limits a configuration file, in bytes.
 const maxConfig = 4 << 20
 
-// Entry is a server of a configuration file, in the form that MCP clients share:
-// a program with args, env and cwd, or a URL with headers. "${NAME}" and
-// "${NAME:-DEFAULT}" in them stand for an environment variable.
+// Entry is a server in a configuration file, in the form that MCP clients share: a program with args, env and cwd, or
+// a URL with headers. In its texts, "${NAME}" and "${NAME:-DEFAULT}" stand for an environment variable.
 type Entry struct {
 	Type    string            `json:"type"`
 	Command string            `json:"command"`
@@ -30,8 +29,7 @@ type Entry struct {
 	Headers map[string]string `json:"headers"`
 }
 
-// configFile is the part of a configuration that assay-run reads. Clients have other
-// keys of their own.
+// configFile is the part of a configuration that assay-run reads. Clients have other keys too.
 type configFile struct {
 	Servers map[string]jsontext.Value `json:"mcpServers"`
 }
@@ -89,8 +87,7 @@ func (e Entry) check() error {
 	return nil
 }
 
-// Expand replaces environment variables in all texts. A variable that is not set and
-// has no default is an error.
+// Expand replaces environment variables in all texts. A variable that is not set and has no default is an error.
 func (e Entry) Expand() (Entry, error) {
 	var missing []string
 	x := func(s string) string { return expand(s, &missing) }
@@ -130,7 +127,7 @@ func expand(s string, missing *[]string) string {
 	})
 }
 
-// Environ is the environment of the entry's program: this process's, and the entry's.
+// Environ is the program's environment: this process's, plus the entry's.
 func (e Entry) Environ() []string {
 	env := os.Environ()
 	for k, v := range e.Env {
@@ -148,7 +145,7 @@ func (e Entry) Header() http.Header {
 	return h
 }
 
-// text is the file, with each server as it was written.
+// text returns the file, with each server as it was written.
 func (c *configFile) text() []byte {
 	out := []byte("{\"mcpServers\": {")
 	for i, name := range sorted(c.Servers) {

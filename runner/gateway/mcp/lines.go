@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// maxLine bounds a message from either side, in bytes.
+// maxLine limits a message from either side, in bytes.
 const maxLine = 64 << 20
 
 // lockedWriter writes whole lines.
@@ -28,8 +28,8 @@ func (w *lockedWriter) line(b []byte) error {
 	return err
 }
 
-// eachLine calls f with each line, without its newline, until the end or until f
-// returns an error. A last line without a newline counts.
+// eachLine calls f with each line, without its newline, until the end of r or until f returns an error. A last line
+// without a newline counts.
 func eachLine(r io.Reader, f func(line []byte) error) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	var line []byte

@@ -24,41 +24,39 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
-// Bounds of a front: how many clients at once, and how long a client may be silent.
+// Limits of a front: clients at the same time, and how long a client may be silent.
 const (
 	maxSessions = 64
 	idleTimeout = 30 * time.Minute
 	readTimeout = 30 * time.Second // of a message
 )
 
-// waits say how long a front waits for clients that may be gone. A client is gone once it has closed all its
+// waits are how long a front waits for clients that may be gone. A client is gone once it has closed all its
 // connections.
 type waits struct {
-	gone  time.Duration // a session whose client is gone ends after this time
-	least time.Duration // or after this time, if a new client needs the place
-	place time.Duration // a new client waits this long for a place
+	gone  time.Duration // until a session whose client is gone ends
+	least time.Duration // the same, if a new client needs its place
+	place time.Duration // how long a new client waits for a place
 }
 
 var usualWaits = waits{gone: time.Minute, least: 5 * time.Second, place: 20 * time.Second}
 
-// endAtOnce bounds the sessions that end for one client that needs a place: it takes a server seconds to end, and the
+// endAtOnce limits the sessions that end for one client that needs a place. A server takes seconds to end, and the
 // next clients need places too.
 const endAtOnce = 8
 
-// retryAfter is when a client that found no place is told to come again.
+// retryAfter is when a client without a place should try again.
 const retryAfter = 30 * time.Second
 
-// Front serves MCP's Streamable HTTP to clients. Each client's session has a server and
-// a proxy of its own.
+// Front serves MCP's Streamable HTTP to clients. Each client's session has its own server and proxy.
 type Front struct {
-	// Token is what clients must send, as a bearer token or as the query parameter
-	// "token". Empty requires none.
+	// Token is the token that clients must send, as a bearer token or as the query parameter "token". Empty requires
+	// none.
 	Token string
-	// Loopback says that the address is a loopback address. Requests for other host
-	// names are then refused, since a web page could send them under a name of its
-	// own (DNS rebinding).
+	// Loopback means that the address is a loopback address. Requests for other host names are then refused, since a
+	// web page could send them under its own name (DNS rebinding).
 	Loopback bool
-	// Servers has the server behind each path.
+	// Servers maps URL paths to servers.
 	Servers map[string]Backend
 
 	waits waits // usualWaits if zero
@@ -70,11 +68,11 @@ type Front struct {
 	work     sync.WaitGroup
 }
 
-// connKey is the key of a request's connection in its context.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// HTTPServer returns a server for the front that tells it when a client is gone. With any other server, the front
-// notices only that a client is silent.
+// HTTPServer returns a server that tells the front when a client is gone. With any other server, the front only
+// notices silent clients.
 func (f *Front) HTTPServer() *http.Server {
 	return &http.Server{
 		Handler: f, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(io.Discard, "", 0),
@@ -89,7 +87,7 @@ func (f *Front) HTTPServer() *http.Server {
 	}
 }
 
-// lost takes a connection that has ended from the sessions that used it.
+// lost removes a closed connection from the sessions that used it.
 func (f *Front) lost(conn net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +103,7 @@ func (f *Front) lost(conn net.Conn) {
 	}
 }
 
-// uses notes that a session's client uses the connection of a request.
+// uses records that a session's client uses the connection of a request.
 func (f *Front) uses(s *session, r *http.Request) {
 	conn, ok := r.Context().Value(connKey{}).(net.Conn)
 	if !ok {
@@ -127,7 +125,7 @@ func (f *Front) times() waits {
 	return f.waits
 }
 
-// wake makes the clients that wait for a place look again. f.mu is held.
+// wake makes clients that wait for a place check again. f.mu is held.
 func (f *Front) wake() {
 	if f.changed != nil {
 		close(f.changed)
@@ -135,7 +133,7 @@ func (f *Front) wake() {
 	f.changed = make(chan struct{})
 }
 
-// goneSessions are the sessions whose clients are gone, the longest time first. f.mu is held.
+// goneSessions lists the sessions whose clients are gone, the longest first. f.mu is held.
 func (f *Front) goneSessions() []*session {
 	var gone []*session
 	for _, s := range f.sessions {
@@ -147,14 +145,15 @@ func (f *Front) goneSessions() []*session {
 	return gone
 }
 
-// errFull is the error of a front that has no place for another client.
+// errFull means that the front has no place for another client.
 var errFull = fmt.Errorf("%d clients have a session, which is the limit; try again in %v", maxSessions, retryAfter)
 
-// enter gives a session its place. If there is none, it waits: for a session to end, or to be gone for a while.
+// enter gives a session its place. If there is none, it waits until a session ends, or its client has been gone for a
+// while.
 func (f *Front) enter(ctx context.Context, s *session) error {
 	late := time.NewTimer(f.times().place)
 	defer late.Stop()
-	asked := false // for a place of a session that is gone
+	asked := false // whether a session of a gone client was asked for its place
 	for {
 		f.mu.Lock()
 		switch {
@@ -198,11 +197,10 @@ func (f *Front) enter(ctx context.Context, s *session) error {
 	}
 }
 
-// Backend is a server that clients of a front can use.
+// Backend is a server for the clients of a front.
 type Backend struct {
 	Proxy Config // of each session; all sessions share Rules
-	// Start starts the server of one session. forward returns the client's headers
-	// that are sent on to a remote server.
+	// Start starts the server of one session. forward returns the client's headers to send on to a remote server.
 	Start func(forward func() http.Header) (*Server, error)
 }
 
@@ -260,8 +258,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var errToken = errors.New("the bearer token is missing or wrong: send ASSAY_MCP_TOKEN in the Authorization header " +
 	"or as the token query parameter")
 
-// admit refuses requests that none of our clients sends. own says that the
-// Authorization header was for the front and is not sent on.
+// admit refuses requests that no real client sends. own means that the Authorization header was for the front and is
+// not sent on.
 func (f *Front) admit(r *http.Request) (own bool, err error) {
 	if f.Loopback && !rpc.IsLoopback(r.Host) {
 		return false, fmt.Errorf("host %.100q: only loopback hosts are served", r.Host)
@@ -295,7 +293,7 @@ func (f *Front) session(id string) *session {
 	return f.sessions[id]
 }
 
-// post accepts a client's messages. The first message of a session starts it.
+// post accepts a client's messages. The first message starts a session.
 func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backend, auth http.Header) {
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLine))
@@ -317,7 +315,7 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 			errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty", nil))
 		return
 	}
-	begins, first := false, jsontext.Value(nil) // the id of what begins a session
+	begins, first := false, jsontext.Value(nil) // id of the request that starts a session
 	for _, m := range list {
 		if m.err == nil && m.Method == "initialize" && m.ID != nil {
 			begins, first = true, m.ID
@@ -346,9 +344,8 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 	s.post(w, r, line, list, batch, fresh)
 }
 
-// asks returns the requests among a client's messages, by the keys of their ids, and the
-// tokens of the requests that ask for progress. A message that cannot be read counts as a
-// request: the proxy answers it with what is wrong.
+// asks returns the keys of the requests' ids in a client's messages, and the tokens of requests that ask for
+// progress. A message that cannot be read counts as a request: the proxy answers it with an error.
 func asks(list []incoming) (requests, tokens []string) {
 	for _, m := range list {
 		if m.err != nil {

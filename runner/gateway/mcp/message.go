@@ -15,17 +15,17 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
-// codeDenied is the code of what the policy denies. -32001 is a time-out to the clients of MCP's own SDKs.
+// codeDenied is the error code for denied calls. To clients with MCP's SDKs, -32001 would mean a timeout.
 const codeDenied = -32010
 
-// incoming is one message of a line, and why it cannot be read.
+// incoming is one message of a line, or why it cannot be read.
 type incoming struct {
 	raw jsontext.Value
 	*jsonrpc.Message
 	err error
 }
 
-// read splits a line and decodes its messages.
+// read splits a line into messages and decodes them.
 func read(line []byte) (list []incoming, batch bool, err error) {
 	parts, batch, err := jsonrpc.Split(line)
 	if err != nil {
@@ -39,17 +39,17 @@ func read(line []byte) (list []incoming, batch bool, err error) {
 	return list, batch, nil
 }
 
-// toolCall is a tools/call.
+// toolCall is a tools/call request.
 type toolCall struct {
 	Name      string
 	Arguments jsontext.Value
 
-	id     string // of the tool call
+	id     string // tool call id
 	logged bool   // the run reads the decision from its log
 }
 
-// maxToolCallID bounds a client's tool call id, in bytes. The readers of decision logs
-// and environments have the same bound.
+// maxToolCallID limits a client's tool call id, in bytes. Readers of decision logs and environments have the same
+// limit.
 const maxToolCallID = agentlog.MaxID
 
 func decodeCall(m *jsonrpc.Message) (*toolCall, error) {
@@ -94,7 +94,7 @@ func metaID(meta jsontext.Value) (id string) {
 	return id
 }
 
-// denial answers a call that the policy denies.
+// denial is the answer to a call that the policy denies.
 func denial(id jsontext.Value, found []policy.Violation) []byte {
 	data, err := json.Marshal(map[string]any{"violations": found})
 	if err != nil {
@@ -109,9 +109,8 @@ func errorResponse(id jsontext.Value, code int, text string, data []byte) []byte
 	return jsonrpc.AppendError(nil, id, &jsonrpc.Error{Code: code, Message: text, Data: data})
 }
 
-// unreadable returns what the two sides are told about a message of the client that is
-// not valid JSON, or that can be read in two ways. Whoever waits for an answer gets an
-// error with its id.
+// unreadable returns what client and server get for a client's message that is not valid JSON, or that can be read in
+// two ways. If the message expects an answer, the answer is an error with its id.
 func unreadable(line []byte, why error) (toClient, toServer []byte) {
 	id, response := jsonrpc.IDOf(line)
 	text := errorResponse(id, jsonrpc.CodeParse, "assay-run: "+why.Error(), nil)

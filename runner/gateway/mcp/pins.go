@@ -9,14 +9,14 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// maxPins bounds the remembered tools.
+// maxPins limits the remembered tools.
 const maxPins = 10_000
 
 // changedRule is the rule that denies a tool that changed.
 const changedRule = "tools.changed"
 
-// pins remembers each tool as it was first listed, with description and schema: a server
-// must not change a tool that somebody has already reviewed.
+// pins remembers each tool as it was first listed, with description and schema: a server must not change a tool that
+// somebody has reviewed.
 type pins struct {
 	off bool
 
@@ -25,8 +25,7 @@ type pins struct {
 	other map[string]bool // tools that have changed, by policy.Alike of the name
 }
 
-// list remembers a listed tool and reports whether it is unchanged. news says that it
-// changed just now.
+// list remembers a listed tool and reports whether it is unchanged. news means that the change is new.
 func (p *pins) list(name string, tool jsontext.Value) (same, news bool) {
 	text := tool.Clone()
 	if p.off || text.Canonicalize() != nil {

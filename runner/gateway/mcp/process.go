@@ -17,50 +17,47 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// How long a server may take: to end after it was asked to, and to finish its output
-// after its own process has ended while others still hold the output open.
+// Limits on how long a server may take: to end after it was asked to, and to finish its output after its process has
+// ended while other processes hold the output open.
 const (
 	endGrace   = 2 * time.Second
 	quietGrace = 10 * time.Second // without output, after the client has ended
 	lastWords  = 500 * time.Millisecond
 )
 
-// Server is an MCP server that has been started: a program, or a connection to a
-// remote one. It reads and writes one message a line.
+// Server is a running MCP server: a program, or a connection to a remote server. It reads and writes one message per
+// line.
 type Server struct {
 	In  io.WriteCloser
 	Out io.Reader
-	// Signal passes on a signal that the proxy got. After SIGINT, SIGTERM or SIGHUP the
-	// server has two seconds to end.
+	// Signal passes on a signal. After SIGINT, SIGTERM or SIGHUP the server has two seconds to end.
 	Signal func(syscall.Signal)
-	// Accepted is set for a remote server, which may refuse a request with an HTTP
-	// status, such as a challenge to log in. Call it before the first message. Its
-	// function is then called with the id of each request that was not refused so.
+	// Accepted is set for a remote server, which may refuse a request with an HTTP status, such as a login challenge.
+	// Call it before the first message. Its argument is then called with the id of each request that was not refused.
 	Accepted func(func(id jsontext.Value))
-	// Close ends the server. The error is an *exec.ExitError if the program failed by
-	// itself.
+	// Close ends the server. The error is an *exec.ExitError if the program failed on its own.
 	Close func() error
 }
 
-// Command is a program that is an MCP server.
+// Command is an MCP server that is a program.
 type Command struct {
 	Args   []string
-	Env    []string // nil: that of this process
+	Env    []string // nil: this process's
 	Dir    string
 	Stderr io.Writer
 }
 
-// Start starts the program. The program and all that it starts are one group. The group
-// ends when the program ends, at Close, and when this process is killed.
+// Start starts the program. The program and everything that it starts are one group. The group is ended when the
+// program ends, at Close, and when this process is killed.
 func (c Command) Start() (_ *Server, err error) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stderr = c.Env, c.Dir, c.Stderr
-	cmd.WaitDelay = endGrace // for a Stderr pipe that other processes hold open
+	cmd.WaitDelay = endGrace // for a stderr pipe that other processes hold open
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	// Not StdoutPipe: Wait would close that while the reader reads.
+	// StdoutPipe does not work: Wait would close it while the reader reads.
 	out, outW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -85,18 +82,17 @@ func (c Command) Start() (_ *Server, err error) {
 // process is a server's program and its group.
 type process struct {
 	cmd     *exec.Cmd
-	session *cgroup.Session // nil if none can be made
+	session *cgroup.Session // nil if it cannot be created
 	guard   *cgroup.Guard
 
-	ended chan struct{} // the program itself
-	err   error         // of waiting for it
+	ended chan struct{} // closed when the program has ended
+	err   error         // from waiting for it
 	once  sync.Once
 	fail  error
 }
 
 func (p *process) start() error {
-	// If there can be no group, start the server without one: a grandchild may then
-	// outlive it, but calls are still checked.
+	// Without a session, start the server anyway: a grandchild may then outlive it, but calls are still checked.
 	session, err := cgroup.Probe().NewSession("mcp-"+schema.NewID(), cgroup.Limits{})
 	if err == nil {
 		p.session = session
@@ -139,8 +135,8 @@ func (p *process) kill() {
 	}
 }
 
-// close waits for the server to end; its input is already closed. If the server does not
-// end in time, close sends SIGTERM. Then it removes the group, and so kills what is left.
+// close waits for the server to end; its input is already closed. If it does not end in time, close sends SIGTERM.
+// Then it removes the group, which kills the rest.
 func (p *process) close() error {
 	p.once.Do(func() {
 		select {

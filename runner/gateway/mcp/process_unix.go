@@ -4,5 +4,5 @@ package mcp
 
 import "syscall"
 
-// ownGroup puts a server into a process group of its own.
+// ownGroup puts the server into its own process group.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

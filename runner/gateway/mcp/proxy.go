@@ -18,34 +18,32 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Config says what a Proxy checks and where it reports.
+// Config configures a Proxy.
 type Config struct {
-	// Rules apply to every request of the client and of the server. Several proxies
-	// can share them. Nil forbids nothing.
+	// Rules apply to every request of the client and the server. Several proxies can share them. Nil forbids nothing.
 	Rules *Rules
-	// Decisions gets one line for each decision, in one write. Nil discards them. A
-	// call whose decision cannot be written is denied.
+	// Decisions gets one line per decision, in one write. Nil discards them. A call is denied if its decision cannot
+	// be written.
 	Decisions io.Writer
-	// Logged says that the run reads what is written to Decisions.
+	// Logged means that the run reads what is written to Decisions.
 	Logged bool
 	// Source is the source of the decision events, a URI.
 	Source string
-	// Run, if set, is the gateway of the run that the proxy is part of.
+	// Run, if set, is the connection to the gateway of the run that the proxy is part of.
 	Run *Run
 	// Warn, if set, is called with warnings for the operator.
 	Warn func(message string)
 }
 
-// Rules are a policy in force, and the tools as they were first listed. They are safe
-// for concurrent use.
+// Rules are a policy in force, and the tools as they were first listed. They are safe for concurrent use.
 type Rules struct {
 	set   *policy.Set
 	began time.Time
 	pins  pins
 }
 
-// NewRules puts a policy in force. A nil file forbids nothing. If changes is true, a tool
-// may be called although it has changed since it was first listed.
+// NewRules puts a policy in force. A nil file forbids nothing. With changes, a tool may be called even if it has
+// changed since it was first listed.
 func NewRules(file *policy.File, changes bool) *Rules {
 	return &Rules{set: policy.NewSet(file), began: time.Now(), pins: pins{off: changes}}
 }
@@ -58,7 +56,7 @@ type Proxy struct {
 	toClient, toServer lockedWriter
 
 	mu      sync.Mutex
-	pending map[string]*pending // the client's requests that have no answer yet, by id
+	pending map[string]*pending // the client's requests without an answer, by id
 }
 
 // New returns a proxy.
@@ -69,16 +67,15 @@ func New(cfg Config) *Proxy {
 	return &Proxy{cfg: cfg, rules: cfg.Rules, pending: map[string]*pending{}}
 }
 
-// Relay relays until the server closes its output. When the client has closed its
-// output, Relay closes the server's input and relays what the server still writes. A
-// server that then writes nothing for ten seconds and does not end is ended.
+// Relay relays until the server closes its output. When the client has closed its output, Relay closes the server's
+// input and relays the server's remaining output. A server that then writes nothing for ten seconds and does not end
+// is ended.
 func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, server *Server) error {
 	p.connect(clientOut, server)
 	return p.relay(clientIn, server)
 }
 
-// connect sets where lines are written, each in one write. After it, fromClient can be
-// called.
+// connect sets where lines are written, each in one write. After connect, fromClient can be called.
 func (p *Proxy) connect(clientOut io.Writer, server *Server) {
 	p.toClient.w, p.toServer.w = clientOut, server.In
 }
@@ -90,7 +87,7 @@ func (p *Proxy) relay(clientIn io.Reader, server *Server) error {
 	go func() {
 		if err := eachLine(clientIn, p.clientLine); err != nil {
 			p.warn("read from the client: " + err.Error())
-			// if it is still there
+			// if the client is still there
 			p.toClient.line(errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: "+err.Error(), nil))
 		}
 		server.In.Close()
@@ -167,8 +164,7 @@ func (p *Proxy) fromClient(line []byte, list []incoming, batch bool) error {
 	return p.toServer.line(jsonrpc.Join(kept))
 }
 
-// check reports whether a message of the client may reach the server, and if not, what
-// the client gets instead.
+// check reports whether a message of the client may reach the server. If not, answer is what the client gets instead.
 func (p *Proxy) check(one incoming, b *answers) (answer []byte, pass bool) {
 	m := one.Message
 	if one.err != nil {
@@ -273,9 +269,8 @@ func (p *Proxy) fromServer(line []byte) error {
 	return errors.Join(err, p.toClient.line(extra))
 }
 
-// garbled handles a message of the server that two parsers could read in two ways. It is
-// never passed on. If it answers a request, the client gets an error instead; if it is a
-// request, the server gets an error.
+// garbled handles a message of the server that two parsers could read in two ways. It is never passed on. If it is an
+// answer, the client gets an error instead; if it is a request, the server gets an error.
 func (p *Proxy) garbled(raw []byte, why error) error {
 	id, response := jsonrpc.IDOf(raw)
 	if id != nil && response {
@@ -302,7 +297,7 @@ func (p *Proxy) warn(message string) {
 	}
 }
 
-// target is what a request other than tools/call asks for, as the policy names it.
+// target returns what a request other than tools/call asks for, in the policy's terms.
 func target(m *jsonrpc.Message) (kind policy.Kind, name string, err error) {
 	var p struct {
 		URI  *string        `json:"uri"`
@@ -344,7 +339,7 @@ func target(m *jsonrpc.Message) (kind policy.Kind, name string, err error) {
 	return "", "", errors.New(m.Method + ": the request does not name a resource or a prompt")
 }
 
-// access decides a request for a resource or a prompt. Other requests pass.
+// access decides on a request for a resource or a prompt. Other requests pass.
 func (p *Proxy) access(m *jsonrpc.Message) (answer []byte, pass bool) {
 	kind, name, err := target(m)
 	if err != nil {
@@ -356,8 +351,8 @@ func (p *Proxy) access(m *jsonrpc.Message) (answer []byte, pass bool) {
 	return p.decide(m, kind, name)
 }
 
-// serverAsks decides a request of the server to the client, by its method:
-// sampling/createMessage, elicitation/create, roots/list. Notifications pass.
+// serverAsks decides on a request of the server to the client, by method: sampling/createMessage, elicitation/create,
+// roots/list. Notifications pass.
 func (p *Proxy) serverAsks(m *jsonrpc.Message) (answer []byte, pass bool) {
 	if m.ID == nil || m.Method == "ping" {
 		return nil, true
@@ -365,9 +360,8 @@ func (p *Proxy) serverAsks(m *jsonrpc.Message) (answer []byte, pass bool) {
 	return p.decide(m, policy.ServerRequests, m.Method)
 }
 
-// inputs decides what a server asks of the client in the result of a request (MCP's
-// 2026-07-28 and later), as serverAsks does. If it may not pass, the client gets answer
-// instead.
+// inputs decides, as serverAsks does, on what a server asks of the client in the result of a request (MCP 2026-07-28
+// and later). If the result may not pass, the client gets answer instead.
 func (p *Proxy) inputs(id, result jsontext.Value) (answer []byte, pass bool) {
 	if result.Kind() != '{' || !p.rules.set.Lists(policy.ServerRequests) {
 		return nil, true
@@ -422,14 +416,14 @@ func (p *Proxy) decide(m *jsonrpc.Message, kind policy.Kind, name string) (answe
 	return nil, true
 }
 
-// call decides a tools/call.
+// call decides on a tools/call.
 func (p *Proxy) call(m *jsonrpc.Message, r *pending) (answer []byte, pass bool) {
 	c, err := decodeCall(m)
 	if err != nil {
 		return errorResponse(m.ID, jsonrpc.CodeInvalidParams, "assay-run: "+err.Error(), nil), false
 	}
 	if m.ID == nil {
-		return nil, false // a notification: nobody could be told its result
+		return nil, false // a notification would hide the result
 	}
 	found := p.rules.set.Check(&policy.Call{Tool: c.Name, Params: c.Arguments, Now: time.Since(p.rules.began)})
 	if v, changed := p.rules.pins.changed(c.Name); changed {
@@ -472,7 +466,7 @@ type decisionData struct {
 	Reason     string `json:"reason,omitempty"`
 }
 
-// logDecision writes a call's decision in one write.
+// logDecision writes a decision about a call, in one write.
 func (p *Proxy) logDecision(c *toolCall, found []policy.Violation) error {
 	if p.cfg.Decisions == nil {
 		return nil
@@ -496,11 +490,10 @@ func (p *Proxy) logDecision(c *toolCall, found []policy.Violation) error {
 	return nil
 }
 
-// lists maps each request whose answer is a list to the member that holds the list.
+// lists maps each request for a list to the member of the answer that holds the list.
 var lists = map[string]string{"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}
 
-// filter removes what may not be used from the answer to a list request. All other
-// bytes of the answer stay.
+// filter removes forbidden items from the answer to a list request. All other bytes stay.
 func (p *Proxy) filter(method string, raw, result jsontext.Value) (jsontext.Value, bool) {
 	member, isList := lists[method]
 	var r map[string]jsontext.Value
@@ -546,7 +539,7 @@ func (p *Proxy) listed(method string, item jsontext.Value) bool {
 	return same && !p.rules.set.Forbidden(i.Name)
 }
 
-// withID returns the message with another id.
+// withID returns the message with a different id.
 func withID(raw, id jsontext.Value) jsontext.Value {
 	if m, ok := replace(raw, "/id", id); ok {
 		return m
@@ -554,7 +547,7 @@ func withID(raw, id jsontext.Value) jsontext.Value {
 	return raw
 }
 
-// replace replaces a value of a message. The message's own decoder finds its place.
+// replace replaces a value of a message, at the place that the message's own decoder found.
 func replace(raw jsontext.Value, at jsontext.Pointer, value []byte) (jsontext.Value, bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(raw))
 	for {
@@ -574,26 +567,25 @@ func replace(raw jsontext.Value, at jsontext.Pointer, value []byte) (jsontext.Va
 	}
 }
 
-// maxPending bounds the requests that wait for an answer.
+// maxPending limits the requests without an answer.
 const maxPending = 10_000
 
-// pending is a request of the client that has no answer yet.
+// pending is a request of the client without an answer.
 type pending struct {
 	id     jsontext.Value // as the client wrote it
 	method string
-	ticket *ticket  // the run's, for a tools/call
-	batch  *answers // of the batch that it came in, maybe a batch of one
+	ticket *ticket  // from the run's gateway, for a tools/call
+	batch  *answers // of the batch that contained the request, which may be a batch of one
 }
 
-// answers are the proxy's own answers to requests of a batch. They are sent with the
-// server's answers to the rest.
+// answers are the proxy's own answers to requests of a batch. They are sent together with the server's answers.
 type answers struct {
 	denied [][]byte
-	open   int // requests that the server still has to answer
+	open   int // requests without an answer from the server
 }
 
-// rest counts the server's answers. It returns the proxy's own answers once, as a batch:
-// when the server's first answer comes, or when none will come.
+// rest counts the server's answers. It returns the proxy's own answers once, as a batch: with the server's first
+// answer, or when none will come.
 func (b *answers) rest(mu *sync.Mutex, answered int) []byte {
 	mu.Lock()
 	defer mu.Unlock()
@@ -608,8 +600,8 @@ func (b *answers) rest(mu *sync.Mutex, answered int) []byte {
 	return jsonrpc.Join(list)
 }
 
-// expect remembers a request until its answer. A request that cannot be remembered is
-// refused, because its answer would pass unchecked.
+// expect remembers a request until its answer. A request that cannot be remembered is refused, because its answer
+// would pass unchecked.
 func (p *Proxy) expect(m *jsonrpc.Message, r *pending) (answer []byte, ok bool) {
 	if m.ID == nil {
 		return nil, true
@@ -630,7 +622,7 @@ func (p *Proxy) expect(m *jsonrpc.Message, r *pending) (answer []byte, ok bool) 
 	return nil, true
 }
 
-// take forgets a request and returns it, or nil if there was none.
+// take forgets a request and returns it, or nil if there is none.
 func (p *Proxy) take(id jsontext.Value) *pending {
 	if id == nil {
 		return nil
@@ -646,9 +638,8 @@ func (p *Proxy) takeKey(key string) *pending {
 	return r
 }
 
-// answered forgets the request that an answer of the server belongs to, and returns
-// it. Some servers answer the id 1 with "1", or "1" with 1, and some clients accept that:
-// the answer then belongs to the request in flight.
+// answered forgets the request that the server's answer belongs to, and returns it. Some servers answer the id 1 with
+// "1", or "1" with 1, and some clients accept that: the answer then belongs to the request in flight.
 func (p *Proxy) answered(id jsontext.Value) *pending {
 	r := p.take(id)
 	if r == nil && id != nil {
@@ -664,15 +655,14 @@ func (p *Proxy) waiting() bool {
 	return len(p.pending) > 0
 }
 
-// cancelled forgets a request that the client cancels: the server need not answer it any
-// more.
+// cancelled forgets a request that the client cancels: it needs no answer.
 func (p *Proxy) cancelled(m *jsonrpc.Message) {
 	if r := p.take(cancelledID(m)); r != nil && r.ticket != nil {
 		p.cfg.Run.cancelled(r.ticket)
 	}
 }
 
-// cancelledID is the id of the request that a notifications/cancelled cancels.
+// cancelledID returns the id of the request that notifications/cancelled cancels.
 func cancelledID(m *jsonrpc.Message) jsontext.Value {
 	return jsonrpc.Value(m.Params, "requestId")
 }

@@ -23,19 +23,19 @@ import (
 // noteTimeout is how long the server may take to accept a message that needs no answer.
 const noteTimeout = 30 * time.Second
 
-// maxHeader bounds the headers of an answer, in bytes.
+// maxHeader limits the headers of an answer, in bytes.
 const maxHeader = 256 << 10
 
 // Remote is an MCP server that speaks Streamable HTTP.
 type Remote struct {
 	URL    string
 	Header http.Header // sent with each request
-	// Forward, if set, returns the client's own headers to send with a request.
+	// Forward, if set, returns headers of the client to send with a request.
 	Forward func() http.Header
 	Warn    func(message string)
 }
 
-// Start returns a connection. It sends nothing until the first message is written.
+// Start returns a connection. Nothing is sent before the first message is written.
 func (r Remote) Start() (*Server, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxResponseHeaderBytes = maxHeader
@@ -52,8 +52,8 @@ func (r Remote) Start() (*Server, error) {
 	}, Close: c.end}, nil
 }
 
-// sameHost follows a redirect only to the same scheme and host, so that what a client
-// sends to a server, its login included, reaches no other server.
+// sameHost follows a redirect only to the same scheme and host, so that what a client sends to a server, such as its
+// login, reaches no other server.
 func sameHost(next *http.Request, via []*http.Request) error {
 	if len(via) >= 10 || next.URL.Scheme != via[0].URL.Scheme || next.URL.Host != via[0].URL.Host {
 		return http.ErrUseLastResponse
@@ -68,7 +68,7 @@ type remote struct {
 	accepted func(id jsontext.Value)
 	ctx      context.Context
 	cancel   context.CancelFunc
-	work     sync.WaitGroup // requests that have no answer yet
+	work     sync.WaitGroup // requests without an answer
 	once     sync.Once
 
 	writing sync.Mutex
@@ -77,10 +77,10 @@ type remote struct {
 	mu       sync.Mutex
 	session  string
 	version  string
-	standing context.CancelFunc // of the stream for the server's own messages
+	standing context.CancelFunc // ends the stream for the server's own messages
 }
 
-// Write sends one message. It ends in a newline.
+// Write sends one message, which ends with a newline.
 func (c *remote) Write(line []byte) (int, error) {
 	body := bytes.Clone(line)
 	m, _ := jsonrpc.Decode(jsontext.Value(bytes.TrimSpace(body)))
@@ -109,7 +109,7 @@ func (c *remote) Write(line []byte) (int, error) {
 // asked is a request or a batch. A batch has no id of its own.
 type asked struct {
 	*jsonrpc.Message
-	ids []jsontext.Value // of the requests in it that have no answer yet
+	ids []jsontext.Value // ids of its requests without an answer
 }
 
 // answered reports whether this message of the server answers the last open request.
@@ -207,7 +207,7 @@ func (c *remote) request(body []byte, m *asked) {
 			return
 		}
 		c.pass(text, m)
-	case len(m.ids) == 0 && resp.StatusCode/100 == 2: // a batch without a request
+	case len(m.ids) == 0 && resp.StatusCode/100 == 2: // a batch without requests
 	default:
 		c.fail(m, "it answered "+resp.Status, resp)
 	}
@@ -230,7 +230,7 @@ func (c *remote) pass(text []byte, m *asked) (answered bool) {
 	return answered
 }
 
-// initialized remembers the protocol version that the two sides agreed on.
+// initialized stores the protocol version that client and server agreed on.
 func (c *remote) initialized(line []byte) {
 	var a struct {
 		Result struct {
@@ -244,8 +244,7 @@ func (c *remote) initialized(line []byte) {
 	}
 }
 
-// httpStatus is the data of an error that stands for an HTTP status. The client may need
-// it to log in.
+// httpStatus is the data of an error that stands for an HTTP status. The client may need it to log in.
 type httpStatus struct {
 	Status    int    `json:"http_status"`
 	Challenge string `json:"www_authenticate,omitempty"`
@@ -268,7 +267,7 @@ func (c *remote) fail(m *asked, why string, resp *http.Response) {
 	}
 }
 
-// withoutURL returns an error of a request without its URL, which can contain secrets.
+// withoutURL returns a request's error without its URL, which can contain secrets.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -350,7 +349,7 @@ func (c *remote) post(ctx context.Context, body []byte, m *jsonrpc.Message) (*ht
 	return c.client.Do(req)
 }
 
-// headerText reports whether a header may contain a text unencoded.
+// headerText reports whether a header may contain the text unencoded.
 func headerText(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -360,24 +359,23 @@ func headerText(s string) bool {
 	return true
 }
 
-// How long the proxy waits before it resumes a stream that broke off, and how often it
-// tries again without having received anything.
+// How long to wait before resuming a stream that broke off, and how often to retry without receiving anything.
 const (
 	resumeFirst = 500 * time.Millisecond
-	resumeLeast = 100 * time.Millisecond // whatever the server asks for
+	resumeLeast = 100 * time.Millisecond // minimum, whatever the server asks for
 	resumeMost  = 20 * time.Second
 	resumeTries = 8
 )
 
-// standTimeout is how long the client's next message waits for the stream of the server's
-// own messages. Some servers open that stream only with their first message.
+// standTimeout is how long the client's next message waits for the stream of the server's own messages. Some servers
+// open it only after their first message.
 const standTimeout = 2 * time.Second
 
 // errAnswered ends the reading of a stream.
 var errAnswered = errors.New("answered")
 
-// stream passes on the messages of a stream until m is answered. A stream that breaks
-// off is resumed after the last event that came.
+// stream passes on the messages of a stream until m is answered. A stream that breaks off is resumed after the last
+// received event.
 func (c *remote) stream(resp *http.Response, m *asked) {
 	last, wait, tries := "", resumeFirst, 0
 	for {
@@ -412,8 +410,8 @@ func (c *remote) stream(resp *http.Response, m *asked) {
 	}
 }
 
-// resume asks for a stream, from an event on. It returns nil without an error if the
-// server cannot be reached right now.
+// resume requests a stream from an event on. It returns nil without an error if the server cannot be reached at the
+// moment.
 func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*http.Response, error) {
 	select {
 	case <-time.After(wait):
@@ -430,7 +428,7 @@ func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*
 	}
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return nil, ctx.Err() // unreachable for a moment
+		return nil, ctx.Err() // unreachable at the moment
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode == http.StatusOK && kind == "text/event-stream" {
@@ -443,9 +441,8 @@ func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*
 	return nil, errors.New("it answered " + resp.Status)
 }
 
-// listen passes on the server's own messages, as long as the server offers a stream for
-// them. It returns once the stream is open, or if the server takes too long to open it. A
-// message that the server sends before that may be lost.
+// listen passes on the server's own messages, if the server offers a stream for them. It returns once the stream is
+// open, or if the server takes too long to open it. Messages that the server sends before that may be lost.
 func (c *remote) listen() {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.mu.Lock()

@@ -19,17 +19,16 @@ import (
 )
 
 const (
-	// runTimeout bounds the wait for the run's gateway.
+	// runTimeout limits the wait for the run's gateway.
 	runTimeout = 10 * time.Second
-	// callDeadline is how long a proxied tool may take, in milliseconds. It is long:
-	// the client decides when to give up.
+	// callDeadline is how long a proxied tool may take, in milliseconds. It is long because the client decides when
+	// to give up.
 	callDeadline = 24 * 60 * 60 * 1000
 )
 
-// Run is a connection to the gateway of the run that the proxy is part of. The
-// proxy registers each tool there, proposes each call, and answers with what
-// the server answered. A nil Run accepts everything and does nothing. So does a Run
-// whose gateway has gone away.
+// Run is a connection to the gateway of the run that the proxy is part of. The proxy registers each tool there,
+// proposes each call, and answers with the server's answer. A nil Run accepts everything and does nothing. So does a
+// Run whose gateway is gone.
 type Run struct {
 	source string
 	conn   net.Conn
@@ -37,7 +36,7 @@ type Run struct {
 	mu      sync.Mutex
 	last    int
 	known   map[string]bool
-	waiting map[string]chan *jsonrpc.Message // answers by our ids, and callbacks by action id
+	waiting map[string]chan *jsonrpc.Message // answers by request id, and callbacks by action id
 	gone    chan struct{}
 }
 
@@ -54,9 +53,8 @@ func Dial(socket, source string) (*Run, error) {
 	return r, nil
 }
 
-// own tells the gateway that only this process and the servers that it starts do the
-// calls, and waits for its answer. A gateway that cannot tell them from other processes
-// refuses.
+// own tells the gateway that only this process and the servers that it starts execute the calls, and waits for the
+// answer. A gateway that cannot tell them from other processes refuses.
 func (r *Run) own() {
 	id := r.next()
 	ch := make(chan *jsonrpc.Message, 1)
@@ -108,7 +106,7 @@ func (r *Run) read() {
 	r.conn.Close()
 }
 
-// expect returns a channel that gets the message with a key.
+// expect returns a channel that gets the message with this key.
 func (r *Run) expect(ch chan *jsonrpc.Message, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,8 +128,8 @@ func (r *Run) next() string {
 	return fmt.Sprint(r.last)
 }
 
-// errLimits is wrapped by the errors of send for a message that is above the gateway's
-// limits. Send has sent nothing then: the gateway might close the connection.
+// errLimits is wrapped by errors of send for a message above the gateway's limits. It was not sent, since the gateway
+// might have closed the connection.
 var errLimits = errors.New("the run's gateway would refuse the message")
 
 func (r *Run) send(line []byte) error {
@@ -162,16 +160,16 @@ func (r *Run) answer(id, result, failure jsontext.Value) error {
 	return r.send(jsonrpc.AppendResult(nil, id, result))
 }
 
-// ticket is a call that the run's gateway allowed and waits for: the id of the gateway's
-// request, and the channel for its answer to our proposal.
+// ticket is a call that the run's gateway has allowed and waits for: the id of the gateway's request, and the channel
+// for its answer to the proposal.
 type ticket struct {
 	id       jsontext.Value
 	proposal string // its id
 	answer   <-chan *jsonrpc.Message
 }
 
-// propose asks the run's gateway about a call. It returns a ticket for the result if the
-// call may go on, or else why it may not. The ticket is nil if there is no gateway.
+// propose asks the run's gateway about a call. It returns a ticket for the result if the call may go on, and
+// otherwise why not. The ticket is nil if there is no gateway.
 func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection string) {
 	if r == nil {
 		return nil, ""
@@ -202,7 +200,7 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	switch err := r.submit(id, c, nil); {
 	case errors.Is(err, errLimits):
 		r.forget("answer "+id, "call "+id)
-		refused := *c // a decision of its own, which is in no log
+		refused := *c // this decision is in no log
 		refused.logged = false
 		r.denied(&refused, policy.Violation{Rule: limitsRule})
 		return nil, err.Error()
@@ -226,8 +224,8 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	}
 }
 
-// finished tells the run's gateway what the server answered, and waits until the gateway
-// has recorded that, so that what the client does next comes after the call.
+// finished reports the server's answer to the run's gateway, and waits until it is recorded, so that what the client
+// does next comes after the call.
 func (r *Run) finished(t *ticket, m *jsonrpc.Message) {
 	if r == nil || t == nil {
 		return
@@ -294,7 +292,8 @@ type action struct {
 	Logged     bool                   `json:"logged,omitzero"`
 }
 
-// submit proposes a call to the run's gateway, or reports that our policy denied it. Its errors are those of send.
+// submit proposes a call to the run's gateway, or reports that the proxy's policy denied it. Its errors are those of
+// send.
 func (r *Run) submit(id string, c *toolCall, denied *schema.PolicyRejected) error {
 	a := action{
 		ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments,
@@ -333,11 +332,10 @@ func rejected(m *jsonrpc.Message) string {
 	return strings.ReplaceAll(a.Outcome.Kind, "_", " ")
 }
 
-// maxPart is how much the run's gateway gets of the beginning, and of the end, of a
-// result that is too large for a message. In bytes.
+// maxPart is how much of the start and of the end of an oversized result the run's gateway gets, in bytes.
 const maxPart = 8 << 10
 
-// leftOut stands for a result that is too large. It has the result's beginning and end.
+// leftOut stands for an oversized result. It has the result's start and end.
 func leftOut(result []byte) []byte {
 	part := func(b []byte) []byte {
 		text, _ := json.Marshal(strings.ToValidUTF8(string(b), "\ufffd"))
@@ -355,13 +353,13 @@ func leftOut(result []byte) []byte {
 		says.IsError, data, part(head), part(tail))
 }
 
-// errorCode has an error's own code, and whether the call may be retried.
+// errorCode is an error's own code, and whether a retry may help.
 type errorCode struct {
 	Code      jsontext.Value `json:"code,omitzero"`
 	Retryable jsontext.Value `json:"retryable,omitzero"`
 }
 
-// or returns e, with o's values where e has no usable ones.
+// or returns e, with o's values for those that e lacks.
 func (e errorCode) or(o errorCode) errorCode {
 	useful := func(v, w jsontext.Value) jsontext.Value {
 		for _, v := range []jsontext.Value{v, w} {

@@ -19,11 +19,11 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
-// acceptTimeout is how long a client's request to a remote server waits for the server to
-// accept it before its stream begins. Until then the answer can still be an HTTP status.
+// acceptTimeout is how long a request to a remote server may take to be accepted before its stream starts. Until then
+// the answer can still be an HTTP status.
 const acceptTimeout = time.Minute
 
-// session is one client of a front and the server that it has.
+// session is one client of a front, with its server.
 type session struct {
 	id, path string
 	proxy    *Proxy
@@ -33,8 +33,8 @@ type session struct {
 	done   chan struct{}
 	ending sync.Once
 
-	// The front's lock protects these.
-	conns     map[net.Conn]bool // that the client has used and not closed
+	// The front's lock guards these.
+	conns     map[net.Conn]bool // used by the client and not closed
 	gone      *time.Timer       // nil while the client has a connection, or may have one
 	goneSince time.Time
 
@@ -42,8 +42,8 @@ type session struct {
 	auth     http.Header // of the last request
 	idle     *time.Timer
 	streams  map[string]*stream // by id; "0" is for the server's own messages
-	order    []string           // of the streams of requests, oldest first
-	requests map[string]*stream // by the id of a request that has no answer yet
+	order    []string           // of the request streams, oldest first
+	requests map[string]*stream // by the id of a request without an answer
 	progress map[string]*stream // by the token of a request that asks for progress
 }
 
@@ -57,7 +57,7 @@ func newSession(id, path string) *session {
 	return s
 }
 
-// touch keeps a session alive, and remembers its client's login for the server.
+// touch keeps a session alive, and stores its client's login for the server.
 func (s *session) touch(auth http.Header) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *session) touch(auth http.Header) {
 	s.auth = auth
 }
 
-// forward returns the client's headers that are sent on to a remote server.
+// forward returns the client's headers to send on to a remote server.
 func (s *session) forward() http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,8 @@ func (s *session) relay(server *Server) {
 	server.Close()
 }
 
-// untilClosed is a reader that blocks until it is closed. It stands for the client's
-// input, because the client's messages go to the proxy directly.
+// untilClosed is a reader that blocks until it is closed. It is used as the client's input, since the session passes
+// the client's messages directly to the proxy.
 type untilClosed chan struct{}
 
 func (c untilClosed) Read([]byte) (int, error) {
@@ -127,7 +127,7 @@ func (s *session) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// say gives a message of the client to the proxy.
+// say passes a message of the client to the proxy.
 func (s *session) say(line []byte, list []incoming, batch bool) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -192,11 +192,11 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list
 	s.serve(w, r, st, 0)
 }
 
-// settled waits until the server has accepted a request of a stream, or has answered it.
+// settled waits until the server has accepted or answered a request of a stream.
 func (s *session) settled(ctx context.Context, st *stream) {
 	timeout := time.After(acceptTimeout)
 	for {
-		messages, _, news := st.after(0) // first: a later message closes the channel
+		messages, _, news := st.after(0) // read first: a later message closes the channel
 		s.mu.Lock()
 		settled := st.accepted || st.open == 0
 		s.mu.Unlock()
@@ -249,9 +249,9 @@ func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	s.serve(w, r, st, after)
 }
 
-// route gives a message of the server to its stream. Answers and progress go to the
-// stream of the request. Anything else goes to the stream for the server's own messages
-// or, while nobody reads that one, to the stream of the newest request.
+// route passes a message of the server to its stream. Answers and progress go to the stream of the request. Anything
+// else goes to the stream for the server's own messages or, if nobody reads that, to the stream of the newest
+// request.
 func (s *session) route(line []byte) {
 	list, _, err := read(line)
 	if err != nil {
@@ -289,8 +289,7 @@ func (s *session) route(line []byte) {
 	}
 }
 
-// progressToken is the token of a request that asks for progress, or of a progress
-// notification. It is "" if there is none.
+// progressToken is the token of a request that asks for progress, or of a progress notification; "" if there is none.
 func progressToken(m *jsonrpc.Message) string {
 	if m.Params.Kind() != '{' {
 		return ""
@@ -301,10 +300,10 @@ func progressToken(m *jsonrpc.Message) string {
 	return jsonrpc.IDKey(jsonrpc.Value(jsonrpc.Value(m.Params, "_meta"), "progressToken"))
 }
 
-// maxStreams bounds the streams whose messages are kept for a client that reconnects.
+// maxStreams limits the streams whose messages are kept for a client that reconnects.
 const maxStreams = 64
 
-// open makes the stream of a request's answers.
+// open makes the stream for the answers to requests.
 func (s *session) open(requests, tokens []string) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,7 +334,7 @@ func (s *session) open(requests, tokens []string) *stream {
 	return st
 }
 
-// accepted marks a request as not refused by the server.
+// accepted records that the server has not refused a request.
 func (s *session) accepted(id jsontext.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,7 +351,7 @@ func (s *session) busy(key string) bool {
 	return s.requests[key] != nil
 }
 
-// cancelled ends the waiting for a request that the client cancels.
+// cancelled stops waiting for a request that the client cancels.
 func (s *session) cancelled(m *jsonrpc.Message) {
 	id := cancelledID(m)
 	if id == nil {
@@ -367,8 +366,8 @@ func (s *session) cancelled(m *jsonrpc.Message) {
 	}
 }
 
-// serve writes a stream's messages as events, from an index on, until all requests
-// have been answered or the client is gone.
+// serve writes a stream's messages as events, from an index on, until all requests are answered or the client is
+// gone.
 func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, index int) {
 	control := http.NewResponseController(w)
 	h := w.Header()
@@ -381,13 +380,13 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 		return err == nil
 	}
 	write := func(b []byte) bool { return send(b) && control.Flush() == nil }
-	// With this first id a client can resume before it got any message. Clients of
-	// earlier versions take an event without data for a message.
+	// With this first id, a client can resume before it got any message. Clients of earlier versions take an event
+	// without data for a message.
 	begin := []byte(": assay-run\n\n")
 	if st.id != "0" && index == 0 && r.Header.Get(headerVersion) >= "2025-11-25" {
 		begin = appendEvent(nil, st.id+"_0", nil)
 	}
-	// An answer that comes at once is sent in one write with the beginning.
+	// An answer that is there at once is sent in one write with the start.
 	late := time.NewTimer(beginWait)
 	defer late.Stop()
 	if st.id == "0" {
@@ -440,7 +439,7 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 	}
 }
 
-// whole answers with JSON, once all requests have their answers.
+// whole answers with JSON, once all requests are answered.
 func (s *session) whole(w http.ResponseWriter, r *http.Request, st *stream) {
 	for {
 		s.mu.Lock()

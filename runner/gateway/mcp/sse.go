@@ -17,8 +17,8 @@ type event struct {
 	retry time.Duration
 }
 
-// eachEvent calls f with each event of a stream, until the stream ends or f returns an
-// error. An event that the end of the stream cuts off does not count.
+// eachEvent calls f with each event of a stream, until the stream ends or f returns an error. An incomplete event at
+// the end does not count.
 func eachEvent(r io.Reader, f func(event) error) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	var e event
@@ -56,8 +56,7 @@ func eachEvent(r io.Reader, f func(event) error) error {
 	}
 }
 
-// readLine reads a line that ends in LF or CRLF. size counts the bytes of the event so
-// far.
+// readLine reads a line that ends in LF or CRLF. size counts the bytes of the event.
 func readLine(br *bufio.Reader, size *int) ([]byte, error) {
 	var line []byte
 	for {
@@ -80,7 +79,7 @@ func appendEvent(dst []byte, id string, data []byte) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// oneLine returns a JSON text on one line. JSON has line ends only between its tokens.
+// oneLine returns a JSON text on one line. JSON has line breaks only between its tokens.
 func oneLine(text []byte) []byte {
 	if !bytes.ContainsAny(text, "\r\n") {
 		return bytes.TrimSpace(text)

@@ -13,9 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of a stream: of the messages kept after a reader got them, and of all messages
-// kept; how often a reader gets a sign of life, how long it may take to read, and how long
-// it waits for the stream to begin.
+// Limits of a stream: of messages kept after a reader got them, and of all kept messages; how often a reader gets a
+// keep-alive, how long it may take to read, and how long it waits for the stream to start.
 const (
 	maxGiven    = 1000
 	maxGivenLen = 8 << 20 // bytes
@@ -23,26 +22,26 @@ const (
 	maxKeptLen  = maxLine // bytes
 	beat        = 15 * time.Second
 	slowWrite   = 30 * time.Second
-	beginWait   = 20 * time.Millisecond // for a first message, before the stream begins without one
+	beginWait   = 20 * time.Millisecond // to send the first message together with the start
 )
 
-// stream has the server's messages for one request of a client, or the server's own
-// messages. They are kept, so that a client whose connection broke off can get the rest.
+// stream has the server's messages for one request of a client, or the server's own messages. They are kept, so that
+// a client whose connection broke off can get the rest.
 type stream struct {
 	id string
 
-	// The session's lock protects what follows.
-	open     int // requests that have no answer yet
+	// The session's lock guards the rest.
+	open     int // requests without an answer
 	readers  int
-	accepted bool // the server has not refused them with an HTTP status
+	accepted bool // the server has not refused the request with an HTTP status
 
 	mu      sync.Mutex
 	kept    [][]byte // messages from first on
-	first   int      // index of the first one kept; indices begin with 1
+	first   int      // index of the first kept message; indices start at 1
 	size    int
-	sent    int           // index of the last one that a reader got
-	dropped bool          // one that no reader got
-	news    chan struct{} // closed, and replaced, when there is more
+	sent    int           // index of the last message that a reader got
+	dropped bool          // a message was dropped that no reader got
+	news    chan struct{} // closed and replaced when there is more
 }
 
 func newStream(id string) *stream { return &stream{id: id, first: 1, news: make(chan struct{})} }
@@ -56,8 +55,7 @@ func parseEventID(id string) (stream string, index int, ok bool) {
 	return stream, index, ok && err == nil && index >= 0
 }
 
-// add keeps a message. It reports whether it dropped a message that no reader got, for
-// the first time in this stream.
+// add keeps a message. It reports whether it dropped a message that no reader got, for the first time in this stream.
 func (st *stream) add(message []byte) (dropped bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -82,7 +80,7 @@ func (st *stream) add(message []byte) (dropped bool) {
 	return dropped
 }
 
-// wake makes readers look again.
+// wake makes readers check again.
 func (st *stream) wake() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -104,7 +102,7 @@ func (st *stream) next() int {
 	return max(st.sent, st.first-1)
 }
 
-// after returns the messages that are kept after an index, and the index before them.
+// after returns the kept messages after an index, and the index before them.
 func (st *stream) after(index int) (messages [][]byte, at int, news chan struct{}) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -135,8 +133,7 @@ func (st *stream) last() []byte {
 	return messages[len(messages)-1]
 }
 
-// status returns the HTTP status with which a remote server refused a request, if that
-// is the only message.
+// status returns the HTTP status with which a remote server refused a request, if that is the only message.
 func (st *stream) status() *httpStatus {
 	var m struct {
 		Error struct {

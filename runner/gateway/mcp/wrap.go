@@ -15,11 +15,10 @@ import (
 // wrapSuffix is the suffix of the copy of the original configuration.
 const wrapSuffix = ".assay-run.json"
 
-// Wrap rewrites a configuration so that each of its servers is started through program
-// with args. It keeps the original entries in a file beside it, for [Unwrap] and for
-// program, which reads the server from there. Everything else in the configuration stays
-// as it is, byte for byte. Wrap returns the servers that it wrapped. It leaves alone those
-// that were already wrapped.
+// Wrap rewrites a configuration so that each of its servers is started through program with args. It stores the
+// original entries in a second file, for [Unwrap] and for program, which reads the server from there. Everything else
+// in the configuration stays the same, byte for byte. Wrap returns the servers that it wrapped. It skips those that
+// are already wrapped.
 func Wrap(path, program string, args []string) (wrapped []string, err error) {
 	raw, file, err := readConfig(path)
 	if err != nil {
@@ -51,15 +50,15 @@ func Wrap(path, program string, args []string) (wrapped []string, err error) {
 	if len(wrapped) == 0 {
 		return nil, nil
 	}
-	// The copy comes first: without it nothing could be restored.
+	// Write the copy first: without it nothing could be restored.
 	if err := writeAside(backup, kept.text(), 0o600); err != nil {
 		return nil, err
 	}
 	return wrapped, rewrite(path, raw)
 }
 
-// Unwrap restores the servers of a configuration that Wrap rewrote, and returns them. It
-// leaves alone a server that was changed since.
+// Unwrap restores the servers of a configuration that Wrap rewrote, and returns them. It skips servers that have
+// changed since.
 func Unwrap(path string) (restored []string, err error) {
 	raw, file, err := readConfig(path)
 	if err != nil {
@@ -100,7 +99,7 @@ func Unwrap(path string) (restored []string, err error) {
 	return restored, nil
 }
 
-// originals are the servers wrapped so far, and backup is the file that keeps them.
+// originals returns the servers wrapped so far, and backup, the file that stores them.
 func originals(path string) (file *configFile, backup string, err error) {
 	if backup, err = filepath.Abs(path + wrapSuffix); err != nil {
 		return nil, "", err
@@ -118,7 +117,7 @@ func isWrapped(entry jsontext.Value, backup string) bool {
 	return json.Unmarshal(entry, &e) == nil && slices.Contains(e.Args, backup)
 }
 
-// wrapEntry returns an entry that starts program instead. The client's own keys stay.
+// wrapEntry returns an entry that starts program instead. The client's other keys stay.
 func wrapEntry(old jsontext.Value, program string, args []string) (jsontext.Value, error) {
 	var keys map[string]jsontext.Value
 	if err := json.Unmarshal(old, &keys); err != nil {
@@ -148,7 +147,7 @@ func sorted(servers map[string]jsontext.Value) []string {
 	return names
 }
 
-// rewrite replaces a file that exists, and keeps its mode.
+// rewrite replaces an existing file, and keeps its mode.
 func rewrite(path string, text []byte) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -17,36 +17,33 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bounds of the notes about what was cut: how many in a turn, and the bytes of
-// a path.
+// Limits of the notes about cuts: how many per turn, and the bytes of a path.
 const (
 	maxNotes    = 256
 	maxNotePath = 256
 )
 
-// maxSeen bounds the texts that are remembered to see them again.
+// maxSeen limits the texts that are remembered to recognize repeats.
 const maxSeen = 4096
 
-// blobStore keeps the texts of a recording that are too large for a turn, and those
-// that repeat, once.
+// blobStore stores the texts of a recording that are too large for a turn, or repeat, once each.
 type blobStore struct {
 	rec   evidence.Recorder
-	most  int64 // bytes of all
-	least int   // bytes of one that repeats
+	most  int64 // bytes of all blobs
+	least int   // bytes of a repeated text
 	turns Turns
 
 	mu     sync.Mutex
 	seen   map[[sha256.Size]byte]bool // true: stored
 	stored int64                      // bytes
-	cut    uint64                     // values that are not whole
+	cut    uint64                     // values that are incomplete
 }
 
 func newBlobStore(rec evidence.Recorder, o *Options) *blobStore {
 	return &blobStore{rec: rec, most: o.BlobBytes, least: o.BlobMin, turns: o.Turns, seen: map[[sha256.Size]byte]bool{}}
 }
 
-// store reports whether text has a blob, making one if the turn cannot hold it or it is
-// seen again.
+// store reports whether text has a blob. It makes one if the turn cannot hold the text or the text repeats.
 func (b *blobStore) store(sum [sha256.Size]byte, text []byte, large bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,21 +60,21 @@ func (b *blobStore) store(sum [sha256.Size]byte, text []byte, large bool) bool {
 		return false
 	}
 	if err := b.rec.Put(schema.BlobsDir+hex.EncodeToString(sum[:]), text); err != nil {
-		return false // the text stays in the turn, up to its cap
+		return false // the text stays in the turn, up to its limit
 	}
 	b.seen[sum] = true
 	b.stored += int64(len(text))
 	return true
 }
 
-// Blobs keeps texts that belong to no turn as members of their own, each of them once. All methods are safe for
-// concurrent use.
+// Blobs stores texts that belong to no turn as members of the bundle, each once. All methods are safe for concurrent
+// use.
 type Blobs struct {
 	store *blobStore
-	room  atomic.Int64 // so many more
+	room  atomic.Int64 // how many more texts
 }
 
-// maxBlobs bounds how many texts there are: a bundle has a bounded number of members.
+// maxBlobs limits the number of texts, since a bundle has a limited number of members.
 const maxBlobs = 10_000
 
 // NewBlobs makes a store for at most `most` bytes.
@@ -87,9 +84,9 @@ func NewBlobs(rec evidence.Recorder, most int64) *Blobs {
 	return b
 }
 
-// Keep returns the name of the member with a text, which has no secrets, and whether there is one.
+// Keep returns the name of the member with a text that has no secrets, and whether there is one.
 func (b *Blobs) Keep(text []byte) (name string, kept bool) {
-	// The Recorder looks for secrets as in JSON once more: what it changed would have another name.
+	// The Recorder redacts the text once more, as JSON. A change would change the name.
 	for range 3 {
 		clean := b.RedactJSON(b.Redact(text))
 		if bytes.Equal(clean, text) {
@@ -108,7 +105,7 @@ func (b *Blobs) Keep(text []byte) (name string, kept bool) {
 	return name, b.store.store(sum, text, true)
 }
 
-// Redact and RedactJSON take the secrets out of a text, and out of a JSON value.
+// Redact and RedactJSON remove the secrets from a text and from a JSON value.
 func (b *Blobs) Redact(text []byte) []byte {
 	if r, ok := b.store.rec.(redactor); ok {
 		return r.RedactText(schema.ModelPath, text)
@@ -123,13 +120,13 @@ func (b *Blobs) RedactJSON(v []byte) []byte {
 	return v
 }
 
-// redactor is a Recorder that takes secrets out.
+// redactor is a Recorder that removes secrets.
 type redactor interface {
 	RedactText(path string, b []byte) []byte
 	RedactJSON(path string, b []byte) []byte
 }
 
-// count counts what is not whole in a turn.
+// count counts the incomplete values of a turn.
 func (b *blobStore) count(t *schema.TurnBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,19 +136,19 @@ func (b *blobStore) count(t *schema.TurnBody) {
 	}
 }
 
-// IsLeftOut reports whether a result or an error was too large for a message, as "assay-run mcp" says so.
+// IsLeftOut reports whether a result or an error was too large for a message; "assay-run mcp" marks such results.
 func IsLeftOut(output []byte) bool {
 	return bytes.HasPrefix(output, []byte(schema.ResultLeftOut))
 }
 
-// forget frees what only a live run needs.
+// forget frees what only an open run needs.
 func (b *blobStore) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.seen)
 }
 
-// trim brings a turn's values under their caps and notes what it did.
+// trim brings a turn's values below their limits and records what it did.
 func (b *blobStore) trim(t *schema.TurnBody) {
 	b.redact(t)
 	if t.Prompt != nil {
@@ -161,7 +158,7 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 	parameters, output := t.Parameters, t.Output
 	t.Parameters = b.value(t, "/parameters", parameters)
 	t.Output = b.value(t, "/output", output)
-	// What is still too much goes whole, the largest value first.
+	// If the turn is still too large, drop whole values, the largest first.
 	var prompt int
 	if t.Prompt != nil {
 		prompt = len(*t.Prompt)
@@ -178,8 +175,7 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 	b.count(t)
 }
 
-// redact takes the secrets out before anything is cut, so that no half of one
-// is kept, nor the digest of a text with one.
+// redact removes secrets before anything is cut, so that no part of one is kept, nor a digest of a text with one.
 func (b *blobStore) redact(t *schema.TurnBody) {
 	r, ok := b.rec.(redactor)
 	if !ok {
@@ -192,8 +188,7 @@ func (b *blobStore) redact(t *schema.TurnBody) {
 	t.Parameters, t.Output = r.RedactJSON(schema.TurnsPath, t.Parameters), r.RedactJSON(schema.TurnsPath, t.Output)
 }
 
-// whole stores a value apart, or cuts it as a whole, and takes back what was noted of its
-// parts.
+// whole stores a value as a blob or cuts it completely, and removes the notes about its parts.
 func (b *blobStore) whole(t *schema.TurnBody, path string, raw []byte) []byte {
 	in := func(part string) bool { return part == path || strings.HasPrefix(part, path+"/") }
 	t.Cut = slices.DeleteFunc(t.Cut, func(c schema.Cut) bool { return in(c.Path) })
@@ -207,7 +202,7 @@ func (b *blobStore) whole(t *schema.TurnBody, path string, raw []byte) []byte {
 	return []byte("null")
 }
 
-// text is a text as a turn keeps it.
+// text returns a text as a turn keeps it.
 func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 	if len(text) < b.least && len(text) <= b.turns.FieldBytes {
 		return text
@@ -220,7 +215,7 @@ func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 	if len(text) <= b.turns.FieldBytes {
 		return text
 	}
-	// An error stands at the end, so that is kept as well.
+	// Errors are often at the end, so keep that too.
 	head, tail := b.turns.FieldBytes-b.turns.FieldBytes/2, len(text)-b.turns.FieldBytes/2
 	for head > 0 && !utf8.RuneStart(text[head]) {
 		head--
@@ -233,8 +228,7 @@ func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 	return fmt.Sprintf("%s\n[… %d bytes left out …]\n%s", text[:head], tail-head, text[tail:])
 }
 
-// value is a JSON value as a turn keeps it: the texts in it are cut or stored
-// apart, one by one. raw is valid.
+// value returns a JSON value as a turn keeps it: each text in it is cut or stored as a blob. raw is valid.
 func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 	if len(raw) <= min(b.least, b.turns.FieldBytes) {
 		return raw

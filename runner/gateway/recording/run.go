@@ -26,54 +26,52 @@ const (
 	Ready      = "ready"      // not opened yet
 	Open       = "open"       // each call is a turn
 	Closing    = "closing"    // waits for the calls in flight
-	Completed  = "completed"  // a client said so
-	Incomplete = "incomplete" // its clients vanished, or the gateway ended
+	Completed  = "completed"  // a client ended the run
+	Incomplete = "incomplete" // its clients are gone, or the gateway ended
 )
 
-// Recording is where one recorded run goes.
+// Recording is where a run is recorded.
 type Recording struct {
 	RunID string
-	// Recorder is the runner's: archive.Spool, for one.
+	// Recorder is the runner's recorder, such as archive.Spool.
 	Recorder evidence.Recorder
-	// TurnsFile is the file that Recorder appends the turns layer to. Traces
-	// and subscriptions read it; they are refused when it is empty.
+	// TurnsFile is the file to which Recorder appends the turns layer. Traces and subscriptions read it; they are
+	// refused if it is empty.
 	TurnsFile string
 }
 
-// Start is what a client said when it opened a run.
+// Start is what a client says when it opens a run.
 type Start struct {
 	AgentID            string // 1 to 128 letters, digits, '.', '_' and '-', no dot first
 	Intent             string
 	OutcomeDescription string
 }
 
-// Options say how a run is kept.
+// Options configure how a run is recorded.
 type Options struct {
-	Zero  time.Duration // the time of the run's 0 on the clock that its caller reads
-	Rules *policy.Set   // in force for every call of the run
+	Zero  time.Duration // the run's time 0 on the caller's clock
+	Rules *policy.Set   // for every call of the run
 	Turns Turns         // with its defaults
-	// BlobBytes bounds the texts stored apart, in bytes together.
+	// BlobBytes limits the sum of texts stored as blobs, in bytes.
 	BlobBytes int64
-	// BlobMin is the least size in bytes of a text that is stored apart when it
-	// repeats.
+	// BlobMin is the minimum size in bytes of a repeated text that is stored as a blob.
 	BlobMin int
-	// Once is set for a run that is sealed when it ends: it is never opened
-	// again.
+	// Once is set for a run that is sealed when it ends: it is not opened again.
 	Once bool
 }
 
-// Run is a run being recorded. All methods are safe for concurrent use.
+// Run is a run that is being recorded. All methods are safe for concurrent use.
 type Run struct {
 	ID    string
 	To    Recording
 	Zero  time.Duration
 	Rules *policy.Set
-	State *policy.State // what the rules may require, as the run's calls left it
+	State *policy.State // what the calls have set and rules may require
 
 	blobs *blobStore
 	once  bool
 
-	documents sync.Mutex // one is made and put at a time
+	documents sync.Mutex // one at a time is made and written
 
 	mu       sync.Mutex
 	start    Start
@@ -84,16 +82,16 @@ type Run struct {
 	bundle   string
 	tStart   time.Duration
 	tEnd     time.Duration
-	active   int           // what was entered and has not been left
-	idle     chan struct{} // closed when active falls to 0 while closing
+	active   int           // Enter calls without their Leave
+	idle     chan struct{} // closed when active drops to 0 while closing
 	clients  int
 	grace    *time.Timer
 	calls    map[string]uint64
-	broken   error // the first failure to record
+	broken   error // the first error of recording
 	turns    uint64
 	size     int64         // of the turns file
 	offsets  []int64       // of every indexEvery-th turn
-	appended chan struct{} // closed, and replaced, when there are more turns
+	appended chan struct{} // closed and replaced when there are more turns
 }
 
 // New makes a run that is ready to be opened.
@@ -108,7 +106,7 @@ func New(to Recording, o Options) *Run {
 // Once reports whether the run is sealed when it ends.
 func (r *Run) Once() bool { return r.once }
 
-// StateError is returned where a run's state does not allow what was asked.
+// StateError is returned if a run's state does not allow an operation.
 type StateError struct{ RunID, State string }
 
 func (e *StateError) Error() string {
@@ -118,10 +116,8 @@ func (e *StateError) Error() string {
 	return fmt.Sprintf("run %s is not open, it is %s", e.RunID, e.State)
 }
 
-// Open opens a run at a time on the caller's clock, or joins it: with the
-// idempotency key that it was opened with, or as the same agent while it is
-// open. A run that its clients left is opened again; one that was completed is
-// not, and the error is a *[StateError].
+// Open opens a run at a time on the caller's clock, or joins an open one: with the idempotency key that opened it, or
+// as the same agent. A run that its clients left is opened again; for a completed one the error is a *[StateError].
 func (r *Run) Open(start Start, key string, now time.Duration) error {
 	r.mu.Lock()
 	switch {
@@ -141,8 +137,7 @@ func (r *Run) Open(start Start, key string, now time.Duration) error {
 	return r.PutSession()
 }
 
-// Enter counts a call in, and reports whether it is part of the run: [Run.End]
-// waits for it then.
+// Enter counts a call, and reports whether it is part of the run. If so, [Run.End] waits for its Leave.
 func (r *Run) Enter() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +148,7 @@ func (r *Run) Enter() bool {
 	return true
 }
 
-// Leave counts a call out that Enter counted in.
+// Leave ends what Enter counted.
 func (r *Run) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,16 +158,15 @@ func (r *Run) Leave() {
 	}
 }
 
-// Outcome is what a client called the run's end. The zero value: nobody completed it.
+// Outcome is how a client ended the run. The zero value means that no client did.
 type Outcome struct {
 	Word   string
-	Report *schema.OutcomeReport // nil: the word alone
+	Report *schema.OutcomeReport // nil: only the word
 }
 
-// End ends a run with a client's outcome, or without one as incomplete. It waits for
-// the calls in flight, writes session.json, and then calls seal, which makes the
-// run's bundle if it is its own. Ending it twice is a *[StateError]; other errors
-// tell what could not be recorded, and the run has ended all the same.
+// End ends a run with a client's outcome, or as incomplete without one. It waits for the calls in flight, writes
+// session.json, and then calls seal, which makes the run's bundle if it has its own. A second End returns a
+// *[StateError]. Other errors say what could not be recorded; the run has ended nevertheless.
 func (r *Run) End(outcome Outcome, now func() time.Duration,
 	seal func(schema.GatewaySession) (bundle string, err error)) error {
 	if err := r.close(); err != nil {
@@ -197,13 +191,13 @@ func (r *Run) End(outcome Outcome, now func() time.Duration,
 	if outcome.Word == "" {
 		r.state = Incomplete
 	}
-	close(r.appended) // wakes readers to see the end
+	close(r.appended) // wakes readers, which see the end
 	r.appended = make(chan struct{})
 	return err
 }
 
-// close takes no more calls, and waits for those in flight. They end by
-// themselves: by their deadlines at the latest.
+// close accepts no more calls, and waits for those in flight. They end on their own, at the latest at their
+// deadlines.
 func (r *Run) close() error {
 	r.mu.Lock()
 	if r.state != Open {
@@ -224,8 +218,8 @@ func (r *Run) close() error {
 	return nil
 }
 
-// Attach counts a client in. Detach counts it out; after a grace time without
-// any, abandon is called in a goroutine of its own, if the run is still open.
+// Attach counts a client. Detach stops counting it; after a grace time without clients, abandon is called in its own
+// goroutine if the run is still open.
 func (r *Run) Attach() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,7 +227,7 @@ func (r *Run) Attach() {
 	r.stopGrace()
 }
 
-// Detach counts a client out that Attach counted in.
+// Detach stops counting a client that Attach counted.
 func (r *Run) Detach(grace time.Duration, abandon func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +243,7 @@ func (r *Run) Detach(grace time.Duration, abandon func()) {
 	}
 }
 
-// stopGrace stops the waiting for clients to come back. r.mu is held.
+// stopGrace stops waiting for clients to reconnect. r.mu is held.
 func (r *Run) stopGrace() {
 	if r.grace != nil {
 		r.grace.Stop()
@@ -257,7 +251,7 @@ func (r *Run) stopGrace() {
 	}
 }
 
-// Failure is the first error that recording met.
+// Failure is the first error of recording.
 func (r *Run) Failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,30 +269,30 @@ func (r *Run) failed(err error) error {
 	return err
 }
 
-// Info is a run at a glance.
+// Info summarizes a run.
 type Info struct {
 	Start
 	State, Outcome, Bundle string
 	Turns                  uint64
 	Clients                int
-	TStart, TEnd           time.Duration // since the run's 0; no end before it has ended
+	TStart, TEnd           time.Duration // since the run's time 0; TEnd is 0 before the end
 }
 
-// Info tells where the run stands.
+// Info returns the run's current state.
 func (r *Run) Info() Info {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Info{r.start, r.state, r.outcome, r.bundle, r.turns, r.clients, r.tStart, r.tEnd}
 }
 
-// Cut is how many values of turns were cut.
+// Cut counts the values of turns that were cut.
 func (r *Run) Cut() uint64 {
 	r.blobs.mu.Lock()
 	defer r.blobs.mu.Unlock()
 	return r.blobs.cut
 }
 
-// session is session.json as of now. r.mu is held.
+// session returns the current session.json. r.mu is held.
 func (r *Run) session() schema.GatewaySession {
 	state := Completed
 	if r.outcome == "" {
@@ -312,7 +306,7 @@ func (r *Run) session() schema.GatewaySession {
 	}
 }
 
-// layerHead opens a layer line: the members of its body follow.
+// layerHead starts a line of a layer. The members of its body follow.
 func layerHead(dst []byte, schemaID, runID string, seq uint64) []byte {
 	dst = append(dst, `{"schema":"`...)
 	dst = append(dst, schemaID...)
@@ -330,14 +324,14 @@ func (r *Run) append(layer, schemaID string, body []byte) error {
 	}))
 }
 
-// Decision writes a line of the policy layer: an encoded policy event without
-// what the recorder stamps.
+// Decision writes a line of the policy layer. body is an encoded policy event without the fields that the recorder
+// sets.
 func (r *Run) Decision(body []byte) error {
 	return r.append(schema.PolicyPath, schema.PolicyEventV0, body)
 }
 
-// CallEvent writes a line of the audit layer, an encoded call event without what
-// the recorder stamps, and counts it by its outcome.
+// CallEvent writes a line of the audit layer and counts it by outcome. body is an encoded call event without the
+// fields that the recorder sets.
 func (r *Run) CallEvent(body []byte, kind string) error {
 	err := r.append(schema.AuditPath, schema.CallEventV2, body)
 	if err == nil {
@@ -362,7 +356,7 @@ func (r *Run) PutSession() error {
 	return r.failed(r.To.Recorder.Put(schema.SessionPath, doc))
 }
 
-// PutPolicy writes policy.json when there is a policy to tell of.
+// PutPolicy writes policy.json if there is a policy.
 func (r *Run) PutPolicy() error {
 	r.documents.Lock()
 	defer r.documents.Unlock()
@@ -380,8 +374,8 @@ func (r *Run) PutPolicy() error {
 // Sync makes everything recorded so far survive a power failure.
 func (r *Run) Sync() error { return r.failed(r.To.Recorder.Sync()) }
 
-// Record brings turns under their caps and writes them: contiguous, in order,
-// and in one write. It returns the index of the first.
+// Record brings turns below their limits and writes them contiguously, in order and in one write. It returns the
+// index of the first.
 func (r *Run) Record(turns []schema.TurnBody) (first uint64, err error) {
 	bodies := make([][]byte, len(turns))
 	for i := range turns {
@@ -415,12 +409,11 @@ func (r *Run) Record(turns []schema.TurnBody) (first uint64, err error) {
 	return first, nil
 }
 
-// indexEvery is how many turns lie between two known offsets of a turns file.
+// indexEvery is the number of turns between two known offsets of a turns file.
 const indexEvery = 1024
 
-// measure notes where turns lie in their file. The recorder calls encode for
-// one line at a time and in order. A line that it then refuses breaks the
-// recording anyway.
+// measure stores the offsets of turns in their file. The recorder calls encode for one line at a time and in order. A
+// line that it then refuses breaks the recording anyway.
 func (r *Run) measure(seq uint64, length int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -430,20 +423,18 @@ func (r *Run) measure(seq uint64, length int) {
 	r.size += int64(length)
 }
 
-// Turns says how calls become turns. Zero fields take their defaults.
+// Turns configures how calls become turns. Zero fields mean the defaults.
 type Turns struct {
-	// CLITool and CheckTool are the names of the tools whose outputs are
-	// classified, drive_cli and check_outcome.
+	// CLITool and CheckTool are the names of the tools whose outputs are classified; drive_cli and check_outcome.
 	CLITool, CheckTool string
-	// FieldBytes is how much is kept of one text, 16 KiB, and TurnBytes of a
-	// turn's values together, 256 KiB.
+	// FieldBytes limits what is kept of one text, 16 KiB, and TurnBytes of all values of a turn, 256 KiB.
 	FieldBytes, TurnBytes int
 }
 
 // maxTurnBytes leaves room for the rest of a line.
 const maxTurnBytes = 512 << 10
 
-// Effective has the defaults for what is zero.
+// Effective returns t with defaults for zero fields.
 func (t Turns) Effective() Turns {
 	t.CLITool = cmp.Or(t.CLITool, "drive_cli")
 	t.CheckTool = cmp.Or(t.CheckTool, "check_outcome")
@@ -452,7 +443,7 @@ func (t Turns) Effective() Turns {
 	return t
 }
 
-// Check reports why t cannot be used.
+// Check returns why t cannot be used, or nil.
 func (t Turns) Check() error {
 	e := t.Effective()
 	switch {
@@ -468,20 +459,18 @@ func (t Turns) Check() error {
 	return nil
 }
 
-// ErrPolicy is returned by [Resume], wrapped, where another policy is in force now
-// than the run began with.
+// ErrPolicy is wrapped by [Resume]'s error if the policy differs from the one that the run started with.
 var ErrPolicy = errors.New("the run began with another policy")
 
-// Lost is a call that the policy allowed and that has no end on record: it was in
-// flight when the recorder died.
+// Lost is a call that the policy allowed and that has no recorded end: it was in flight when the recorder died.
 type Lost struct {
 	Tool, ToolCallID string
-	TNS              time.Duration // when it was decided, since the run's 0
-	Turn             bool          // its turn is on record
+	TNS              time.Duration // when it was decided, since the run's time 0
+	Turn             bool          // its turn is recorded
 }
 
-// Resume makes an open run that goes on where its recorder died, from its layers and
-// documents in dir. The rules that clients added are in force again.
+// Resume continues an open run whose recorder died, from its layers and documents in dir. The rules that clients
+// added are in force again.
 func Resume(to Recording, o Options, key, dir string) (_ *Run, lost []Lost, err error) {
 	r := New(to, o)
 	var s schema.GatewaySession
@@ -598,8 +587,7 @@ func (r *Run) resumeRules(dir string) error {
 	return nil
 }
 
-// Document decodes a document in dir, where [Resume] finds them. A missing one is an
-// error that is [os.ErrNotExist].
+// Document decodes a document in dir, where [Resume] finds them. For a missing one the error is [os.ErrNotExist].
 func Document(dir, path string, into any) error {
 	data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(path)))
 	if err != nil {
@@ -611,8 +599,7 @@ func Document(dir, path string, into any) error {
 	return nil
 }
 
-// EachLine calls f with each line of a layer, without its newline. A missing layer has
-// none.
+// EachLine calls f with each line of a layer, without its newline. A missing layer has no lines.
 func EachLine(dir, path string, f func(line []byte) error) error {
 	file, err := os.Open(filepath.Join(dir, filepath.FromSlash(path)))
 	if errors.Is(err, os.ErrNotExist) {

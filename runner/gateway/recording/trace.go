@@ -9,8 +9,7 @@ import (
 	"os"
 )
 
-// maxPage is about how many bytes of turns one page has. A longer trace comes in
-// pages.
+// maxPage is the approximate size of a page of turns, in bytes. A longer trace has several pages.
 const maxPage = 1 << 20
 
 // Errors of [Run.Read], returned wrapped.
@@ -19,23 +18,22 @@ var (
 	ErrNoTurn  = errors.New("no such turn")
 )
 
-// Reader reads a run's turns from its file, from one index on. What is not yet a
-// whole line is not yet there, so a reader beside the writer sees every turn
-// exactly once. It is for one goroutine.
+// Reader reads a run's turns from its file, from an index on. It ignores an incomplete line at the end, so it sees
+// every turn exactly once while the run writes. It is for one goroutine.
 type Reader struct {
-	Next uint64 // index of the turn that comes next
+	Next uint64 // index of the next turn
 
 	run *Run
 	f   *os.File // nil before the first turn
-	at  int64    // of the turn that comes next
+	at  int64    // offset of the next turn
 
-	last  uint64 // turns of the last page
+	last  uint64 // turns in the last page
 	news  chan struct{}
-	ended bool // the run, when the last page was read
+	ended bool // whether the run had ended at the last page
 }
 
-// Page returns the next turns as a JSON array: up to limit of them, about a
-// mebibyte together and at least one if there is one, and how many they are.
+// Page returns the next turns as a JSON array, and their number: at most limit, about a mebibyte, and at least one if
+// there is one.
 func (t *Reader) Page(limit uint64) (array []byte, n uint64, err error) {
 	// The order matters: a turn after this moment closes the channel.
 	t.run.mu.Lock()
@@ -49,8 +47,8 @@ func (t *Reader) Page(limit uint64) (array []byte, n uint64, err error) {
 	return array, t.last, err
 }
 
-// More waits until there is more than the last page had, and reports whether there is: not once the run has
-// ended and all of it was read, or ctx ended.
+// More waits for turns after the last page, and reports whether there are any. It returns false once the run has
+// ended and everything was read, or ctx has ended.
 func (t *Reader) More(ctx context.Context) bool {
 	switch {
 	case t.last > 0:
@@ -66,24 +64,24 @@ func (t *Reader) More(ctx context.Context) bool {
 	}
 }
 
-// Behind reports whether the run has turns that have not been read.
+// Behind reports whether the run has unread turns.
 func (t *Reader) Behind() bool {
 	t.run.mu.Lock()
 	defer t.run.mu.Unlock()
 	return t.Next < t.run.turns
 }
 
-// Close ends the reading.
+// Close closes the file.
 func (t *Reader) Close() {
 	if t.f != nil {
 		t.f.Close()
 	}
 }
 
-// open opens the file once there is one.
+// open opens the file if it exists.
 func (t *Reader) open() (there bool, err error) {
 	if t.f == nil {
-		behind := t.Behind() // before: the first turn may make the file between the two
+		behind := t.Behind() // before opening: the first turn may create the file in between
 		f, err := os.Open(t.run.To.TurnsFile)
 		if errors.Is(err, os.ErrNotExist) && !behind {
 			return false, nil
@@ -95,7 +93,7 @@ func (t *Reader) open() (there bool, err error) {
 	return true, nil
 }
 
-// page reads up to limit whole lines, of about most bytes together.
+// page reads at most limit whole lines, of about most bytes in total.
 func (t *Reader) page(most int, limit uint64) (array []byte, n uint64, err error) {
 	array = []byte{'['}
 	if there, err := t.open(); err != nil || !there {

@@ -10,16 +10,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxID bounds a request's id, in bytes: the receiver keeps and repeats it.
+// maxID limits a request's id, in bytes, since the receiver stores and repeats it.
 const maxID = 256
 
-// text is the text of a JSON string.
+// text returns the text of a JSON string.
 func text(v jsontext.Value) (string, error) {
 	s, err := jsontext.AppendUnquote(nil, v)
 	return string(s), err
 }
 
-// IDText is the text of an id, however it is escaped.
+// IDText returns the unescaped text of an id.
 func IDText(id jsontext.Value) string {
 	switch id.Kind() {
 	case '"':
@@ -34,7 +34,7 @@ func IDText(id jsontext.Value) string {
 	return string(id)
 }
 
-// IDKey is equal for all spellings of an id: an answer may repeat the id of its request in another spelling.
+// IDKey is equal for all spellings of an id. An answer may spell the id of its request differently.
 func IDKey(id jsontext.Value) string {
 	if id.Kind() == '"' {
 		return `"` + IDText(id)
@@ -42,8 +42,7 @@ func IDKey(id jsontext.Value) string {
 	return IDText(id)
 }
 
-// OtherKey is the key of the id's other form: of the number that a string spells, or of the string that spells a
-// number.
+// OtherKey is the key of the id's other form: the number that a string spells, or the string that spells a number.
 func OtherKey(id jsontext.Value) string {
 	if id.Kind() == '"' {
 		return strings.TrimLeft(IDText(id), `"`)
@@ -51,8 +50,8 @@ func OtherKey(id jsontext.Value) string {
 	return `"` + IDText(id)
 }
 
-// IDOf finds the id of a message that was refused, as far as the message is JSON, and reports whether the message is
-// a response. id is nil if there is none, if it is repeated, or if it is too long.
+// IDOf finds the id of a refused message, as far as the message is JSON, and reports whether the message is a
+// response. id is nil if it is missing, repeated or too long.
 func IDOf(raw []byte) (id jsontext.Value, response bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {

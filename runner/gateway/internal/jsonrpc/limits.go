@@ -2,21 +2,20 @@ package jsonrpc
 
 import "fmt"
 
-// Bounds of a message, unless a server has others.
+// Default limits of a message.
 const (
 	DefaultMessage = 4 << 20 // bytes
 	DefaultDepth   = 64      // nesting
 )
 
-// Bounds of a number in a message. Readers of a bundle refuse more: ten bytes
-// such as 1e999999999 can be a gigabyte to an exact decoder.
+// Limits of a number in a message. Readers of a bundle refuse larger ones: ten bytes such as 1e999999999 can be a
+// gigabyte to an exact decoder.
 const (
 	maxDigits   = 300
 	maxExponent = 300
 )
 
-// CheckMessage reports why a server with the default limits would not look at a
-// message.
+// CheckMessage returns why a server with the default limits refuses a message, or nil.
 func CheckMessage(b []byte) error {
 	if len(b) > DefaultMessage {
 		return fmt.Errorf("larger than %d bytes", DefaultMessage)
@@ -24,8 +23,8 @@ func CheckMessage(b []byte) error {
 	return CheckText(b, DefaultDepth)
 }
 
-// CheckText bounds the nesting and the numbers of a JSON text before anything else
-// looks at it. It does not check that the text is valid.
+// CheckText limits the nesting and the numbers of a JSON text before anything else reads it. It does not check that
+// the text is valid.
 func CheckText(b []byte, maxDepth int) error {
 	depth := 0
 	for i := 0; i < len(b); i++ {

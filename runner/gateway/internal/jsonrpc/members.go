@@ -12,9 +12,9 @@ import (
 
 var errNoObject = errors.New("a message must be an object")
 
-// Members finds members of an object, and puts their values where wanted says; nil ignores a value. The values point
-// into object. It refuses a key that differs from a wanted one only in case, because a lax parser would take it for
-// that one.
+// Members finds members of an object, and stores their values where wanted points; a nil pointer ignores the value.
+// The values point into object. It refuses a key that differs from a wanted one only in case, because a lax parser
+// would accept that key.
 func Members(object jsontext.Value, wanted map[string]*jsontext.Value) (ambiguous error) {
 	err := eachMember(object, func(name string, v jsontext.Value) {
 		if to, known := wanted[name]; known {
@@ -32,8 +32,8 @@ func Members(object jsontext.Value, wanted map[string]*jsontext.Value) (ambiguou
 	return errors.Join(err, ambiguous)
 }
 
-// ExactKeys checks the keys as Members does, for an object that something else decodes. What is not an object has no
-// keys.
+// ExactKeys checks the keys of an object as Members does, for an object that is decoded elsewhere. Other values have
+// no keys.
 func ExactKeys(object jsontext.Value, names ...string) error {
 	if object.Kind() != '{' {
 		return nil
@@ -45,7 +45,7 @@ func ExactKeys(object jsontext.Value, names ...string) error {
 	return Members(object, wanted)
 }
 
-// Value returns a member's value, or nil if there is no such member or no object.
+// Value returns a member's value, or nil if object has no such member or is not an object.
 func Value(object jsontext.Value, name string) (v jsontext.Value) {
 	if object.Kind() == '{' {
 		_ = eachMember(object, func(n string, found jsontext.Value) {
@@ -57,7 +57,7 @@ func Value(object jsontext.Value, name string) (v jsontext.Value) {
 	return v
 }
 
-// eachMember calls f with each member of an object that is all of the text.
+// eachMember calls f for each member of an object, which must be the whole text.
 func eachMember(object jsontext.Value, f func(name string, v jsontext.Value)) error {
 	d := jsontext.NewDecoder(bytes.NewBuffer(object))
 	if t, err := d.ReadToken(); err != nil {
@@ -78,7 +78,7 @@ func eachMember(object jsontext.Value, f func(name string, v jsontext.Value)) er
 		end := d.InputOffset()
 		f(key, object[end-int64(len(v)):end])
 	}
-	if _, err := d.ReadToken(); err != nil { // the end of the object
+	if _, err := d.ReadToken(); err != nil { // end of the object
 		return noEOF(err)
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
@@ -87,7 +87,7 @@ func eachMember(object jsontext.Value, f func(name string, v jsontext.Value)) er
 	return nil
 }
 
-// noEOF makes the end of an empty text an error of its syntax.
+// noEOF turns the end of an empty text into a syntax error.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return &jsontext.SyntacticError{Err: io.ErrUnexpectedEOF}

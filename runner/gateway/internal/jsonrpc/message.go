@@ -20,7 +20,7 @@ const (
 	CodeInternal       = -32603
 )
 
-// Error is the error of a response.
+// Error is the error in a response.
 type Error struct {
 	Code    int            `json:"code"`
 	Message string         `json:"message"`
@@ -29,12 +29,12 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Errorf is an error for a response.
+// Errorf makes an error for a response.
 func Errorf(code int, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Brief is the text of an error, short enough for a message.
+// Brief returns an error's text, shortened for a message.
 func Brief(err error) string {
 	const most = 300
 	s := err.Error()
@@ -44,8 +44,8 @@ func Brief(err error) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// Message is a request, a notification or a response. Its values point into the text that it was decoded from; nil
-// means that there is no such member.
+// Message is a request, a notification or a response. Its values point into the text that it was decoded from. Nil
+// means that the member is missing.
 type Message struct {
 	Version string // "2.0", or "" if there is none
 	ID      jsontext.Value
@@ -54,11 +54,11 @@ type Message struct {
 	Result  jsontext.Value
 	Error   jsontext.Value
 
-	hasMethod bool // also if it is ""
+	hasMethod bool // even if it is ""
 }
 
-// Decode decodes one message. It accepts messages that [Message.Check] refuses. With most errors, ID is still set.
-// The error of a text that is not valid JSON, or that repeats a key, wraps a [jsontext.SyntacticError].
+// Decode decodes one message. It accepts messages that [Message.Check] refuses. With most errors, ID is still set. If
+// the text is not valid JSON or repeats a key, the error wraps a [jsontext.SyntacticError].
 func Decode(raw jsontext.Value) (*Message, error) {
 	m := &Message{}
 	var version, method jsontext.Value
@@ -86,10 +86,10 @@ func Decode(raw jsontext.Value) (*Message, error) {
 	return m, err
 }
 
-// IsRequest reports whether the message asks for something: it is a request or a notification, not a response.
+// IsRequest reports whether the message is a request or a notification, not a response.
 func (m *Message) IsRequest() bool { return m.hasMethod }
 
-// Check returns what a message lacks to be JSON-RPC 2.0.
+// Check returns why the message is not valid JSON-RPC 2.0, or nil.
 func (m *Message) Check() error {
 	answers := 0
 	for _, v := range []jsontext.Value{m.Result, m.Error} {
@@ -110,8 +110,7 @@ func (m *Message) Check() error {
 	return nil
 }
 
-// Split splits a text into its messages: one, or those of a batch. It refuses what is not valid JSON, and JSON with
-// duplicate keys.
+// Split splits a text into its messages: one, or those of a batch. It refuses invalid JSON and duplicate keys.
 func Split(raw []byte) (list []jsontext.Value, batch bool, err error) {
 	v := jsontext.Value(bytes.TrimSpace(raw))
 	if !v.IsValid() {
@@ -124,7 +123,7 @@ func Split(raw []byte) (list []jsontext.Value, batch bool, err error) {
 	return list, true, err
 }
 
-// Join joins messages to a batch.
+// Join joins messages into a batch.
 func Join(list []jsontext.Value) []byte {
 	out := []byte{'['}
 	for i, one := range list {
@@ -136,7 +135,7 @@ func Join(list []jsontext.Value) []byte {
 	return append(out, ']')
 }
 
-// AppendResult appends a response with a result. A result that cannot be encoded becomes an error.
+// AppendResult appends a response with a result, or with an error if the result cannot be encoded.
 func AppendResult(dst []byte, id jsontext.Value, result any) []byte {
 	body, err := json.Marshal(result)
 	if err != nil {
@@ -145,7 +144,7 @@ func AppendResult(dst []byte, id jsontext.Value, result any) []byte {
 	return appendResponse(dst, id, "result", body)
 }
 
-// AppendError appends a response with an error: an [*Error], or the text of one.
+// AppendError appends a response with an error: an [*Error], or encoded JSON.
 func AppendError(dst []byte, id jsontext.Value, failure any) []byte {
 	body, err := json.Marshal(failure, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -154,7 +153,7 @@ func AppendError(dst []byte, id jsontext.Value, failure any) []byte {
 	return appendResponse(dst, id, "error", body)
 }
 
-// appendResponse repeats the id as it was written, because a client may use ids that few programs can decode.
+// appendResponse repeats the id exactly as the client wrote it, since few programs can decode some ids.
 func appendResponse(dst []byte, id jsontext.Value, member string, body []byte) []byte {
 	if k := id.Kind(); k != '"' && k != '0' {
 		id = jsontext.Value("null")

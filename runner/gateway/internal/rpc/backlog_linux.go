@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlog takes the connections that clients have made and nobody accepted.
+// backlog accepts the connections that are waiting at a listener, without blocking.
 func backlog(u *net.UnixListener) (conns []net.Conn) {
 	raw, err := u.SyscallConn()
 	if err != nil {

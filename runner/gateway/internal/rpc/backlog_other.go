@@ -4,5 +4,5 @@ package rpc
 
 import "net"
 
-// backlog finds nothing where a listener cannot be asked without waiting.
+// backlog returns nothing, since a listener cannot be polled here.
 func backlog(*net.UnixListener) []net.Conn { return nil }

@@ -26,38 +26,38 @@ type Conn struct {
 	ctx      context.Context // ends with the server
 	lost     context.Context // ends with the connection
 	lose     context.CancelFunc
-	work     sync.WaitGroup // requests in flight and what runs beside them
-	over     chan string    // gets why the client ended, when nothing more can be read
+	work     sync.WaitGroup // requests in flight, and functions of Beside
+	over     chan string    // receives why the client ended, when nothing more can be read
 
-	unread   []message // of a batch; for the goroutine that reads
+	unread   []message // a goroutine waits for takeOver
 	takeOver chan struct{}
 	ready    atomic.Bool // a goroutine waits for takeOver
 
 	mu       sync.Mutex
-	pending  map[uint64]*pending // our requests
+	pending  map[uint64]*pending // the server's own requests
 	lastID   uint64
 	gone     bool                // no answer can come any more
-	draining bool                // nothing new is taken on
+	draining bool                // new requests are refused
 	inflight map[string]*Request // by id
-	queue    []*Request          // that wait for their turn
-	running  int                 // requests that run
-	bytes    int                 // of the requests queued and running
+	queue    []*Request          // requests that wait for their turn
+	running  int                 // running requests
+	bytes    int                 // of the queued and running requests
 }
 
 // reader is a goroutine that reads a connection's messages.
 type reader struct {
-	reads bool // still: no other goroutine reads on
+	reads bool // no other goroutine has taken over
 }
 
-// read handles messages until there are no more, or another goroutine reads on
-// and this one is not needed to take over again.
+// read handles messages until there are no more, or another goroutine has taken over and this one is not needed to
+// take over again.
 func (c *Conn) read() {
 	self := &reader{reads: true}
 	for self.reads || c.stayReady(self) {
 		m, err := c.next()
 		if err != nil {
 			reason := c.why(err)
-			c.end() // what waits here for an answer waits no longer
+			c.end() // calls that wait for an answer get none
 			c.over <- reason
 			return
 		}
@@ -65,7 +65,7 @@ func (c *Conn) read() {
 	}
 }
 
-// readOn lets another goroutine read on.
+// readOn lets another goroutine read the next messages.
 func (c *Conn) readOn() {
 	select {
 	case c.takeOver <- struct{}{}:
@@ -74,11 +74,11 @@ func (c *Conn) readOn() {
 	}
 }
 
-// stayReady keeps one goroutine ready to read on: its stack has grown already, and to grow another's for each
-// call would cost a tenth of the call. It reports whether the goroutine reads again.
+// stayReady keeps one goroutine ready to take over, since its stack has already grown: growing another goroutine's
+// stack for each call would cost a tenth of the call. It reports whether this goroutine reads again.
 func (c *Conn) stayReady(self *reader) bool {
 	if !c.ready.CompareAndSwap(false, true) {
-		return false // another one is
+		return false // another goroutine is ready
 	}
 	defer c.ready.Store(false)
 	select {
@@ -89,7 +89,7 @@ func (c *Conn) stayReady(self *reader) bool {
 	return self.reads
 }
 
-// next is the next message, of a batch or from the wire.
+// next returns the next message, from a batch or from the wire.
 func (c *Conn) next() (message, error) {
 	for len(c.unread) == 0 {
 		b, err := c.wire.read()
@@ -103,8 +103,7 @@ func (c *Conn) next() (message, error) {
 	return m, nil
 }
 
-// why answers a message that cannot be read, and tells why the connection ends
-// when that is the client's fault.
+// why answers a message that cannot be read, and returns why the connection ends if that is the client's fault.
 func (c *Conn) why(err error) (reason string) {
 	failure := (*jsonrpc.Error)(nil)
 	switch {
@@ -127,23 +126,23 @@ func (c *Conn) why(err error) (reason string) {
 	return err.Error()
 }
 
-// send writes a message. A client that is gone gets nothing.
+// send writes a message. It is dropped if the client is gone.
 func (c *Conn) send(msg []byte) { c.out.send(msg) }
 
-// Notify sends a notification and reports whether the client is still there.
+// Notify sends a notification and reports whether the client is still connected.
 func (c *Conn) Notify(method string, params any) bool {
 	msg, err := jsonrpc.AppendRequest(nil, nil, method, params)
 	return err == nil && c.out.send(msg) == nil
 }
 
-// Identity is who [Config.Authenticate] said the client is; "" over a unix socket.
+// Identity is the client's identity from [Config.Authenticate]; "" over a unix socket.
 func (c *Conn) Identity() string { return c.identity }
 
-// Socket is the unix socket below, which tells who the client is, or nil.
+// Socket is the unix socket that the client uses, which says who it is, or nil.
 func (c *Conn) Socket() *net.UnixConn { return c.wire.socket() }
 
-// Beside runs f beside the client's requests, with a context that ends with the connection. It reports false
-// where nothing new is taken on.
+// Beside runs f in addition to the client's requests, with a context that ends with the connection. It reports false
+// if the connection accepts nothing new.
 func (c *Conn) Beside(f func(ctx context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +153,7 @@ func (c *Conn) Beside(f func(ctx context.Context)) bool {
 	return true
 }
 
-// idle waits until nothing is in flight, or ctx ends. Nothing new gets in.
+// idle waits until no request is in flight, or ctx ends. New requests are refused.
 func (c *Conn) idle(ctx context.Context) {
 	c.mu.Lock()
 	c.draining = true
@@ -162,7 +161,7 @@ func (c *Conn) idle(ctx context.Context) {
 	waits(ctx, &c.work)
 }
 
-// end ends the waiting for answers, as none can come any more.
+// end ends all waits for answers, since none can come any more.
 func (c *Conn) end() {
 	c.mu.Lock()
 	c.gone = true
@@ -177,10 +176,10 @@ func (c *Conn) end() {
 	}
 }
 
-// message is one message that came, alone or in a batch.
+// message is one received message, alone or in a batch.
 type message struct {
 	raw     jsontext.Value
-	respond func([]byte) // takes the response to it, or nil
+	respond func([]byte) // gets the response, or nil if there is none
 }
 
 // handle handles one message.
@@ -191,7 +190,7 @@ func (c *Conn) handle(m message, by *reader) {
 		id, response := jsonrpc.IDOf(m.raw)
 		if response {
 			c.spoiled(id, failure)
-			id = nil // it is one of ours
+			id = nil // the id of a request of the server
 		}
 		m.respond(jsonrpc.AppendError(nil, id, failure))
 		return
@@ -207,7 +206,7 @@ func (c *Conn) handle(m message, by *reader) {
 	case c.ctx.Err() != nil:
 		r.Answer(nil, jsonrpc.Errorf(CodeClosing, "the gateway is closing"))
 	case c.isInFlight(r.id):
-		// The answer that is still to come must be the only one with the id.
+		// Only one answer may carry the id.
 		r.Answer(nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "another request with this id is in flight"))
 	case r.Method == "$/cancelRequest":
 		r.Answer(c.cancelRequest(r))
@@ -216,31 +215,29 @@ func (c *Conn) handle(m message, by *reader) {
 	}
 }
 
-// Why a call of ours has no answer.
+// Reasons why a call has no answer.
 var (
 	ErrGone      = errors.New("the client is gone")
 	ErrDeadline  = errors.New("the client did not answer in time")
 	ErrCancelled = errors.New("the call was cancelled")
 )
 
-// Answer is what became of a call: one of its fields is set.
+// Answer is the result of a call. One of its fields is set.
 type Answer struct {
 	Result jsontext.Value
-	Error  jsontext.Value // the client's, verbatim
+	Error  jsontext.Value // the client's error, verbatim
 	Err    error          // ErrGone, ErrDeadline or ErrCancelled
 }
 
-// pending is a call of ours that waits for its answer. Whoever takes it out of
-// the connection's pending ones ends the waiting.
+// pending is a call that waits for its answer. Whoever removes it from Conn.pending ends the wait.
 type pending struct {
 	answer chan Answer
 	ended  func()
 }
 
-// Call sends the client a request while its own request r is being served, and
-// waits for the answer: until the deadline, or until ctx or the connection ends.
-// ended is called once, when the answer has been read or is not waited for any
-// more; at the latest when Call returns.
+// Call sends the client a request while its own request r is being served, and waits for the answer, until the
+// deadline, or until ctx or the connection ends. ended is called once, when the answer has been read or is no longer
+// waited for, at the latest when Call returns.
 func (r *Request) Call(ctx context.Context, method string, params any, deadline time.Duration, ended func()) Answer {
 	c := r.conn
 	waiting := &pending{answer: make(chan Answer, 1), ended: ended}
@@ -255,7 +252,7 @@ func (r *Request) Call(ctx context.Context, method string, params any, deadline 
 		err = c.out.send(msg)
 	}
 	if err != nil {
-		c.deliver(id, Answer{Err: ErrGone}) // unless somebody noticed before
+		c.deliver(id, Answer{Err: ErrGone}) // unless the end was noticed earlier
 	}
 	r.Wait()
 	timer := time.NewTimer(deadline)
@@ -283,8 +280,7 @@ func (c *Conn) expect(p *pending) (id uint64, ok bool) {
 	return c.lastID, true
 }
 
-// deliver ends the waiting for an answer, and reports whether anybody waited. A
-// second answer finds nobody.
+// deliver ends the wait for an answer, and reports whether somebody waited. Of two answers, the second finds nobody.
 func (c *Conn) deliver(id uint64, a Answer) bool {
 	c.mu.Lock()
 	p := c.pending[id]
@@ -305,14 +301,13 @@ func (c *Conn) answered(m *jsonrpc.Message) {
 	}
 }
 
-// callID is the id of a call of ours. It goes out as a string of digits, and
-// some clients bring it back as a number.
+// callID returns the id of a call of the server. It is sent as a string of digits, and some clients return a number.
 func callID(raw jsontext.Value) (id uint64, ours bool) {
 	id, err := strconv.ParseUint(jsonrpc.IDText(raw), 10, 64)
 	return id, err == nil
 }
 
-// spoiled fails the call whose answer was refused: no other one may come.
+// spoiled fails the call whose answer was refused, since no other answer may come.
 func (c *Conn) spoiled(raw jsontext.Value, failure *jsonrpc.Error) {
 	if id, ours := callID(raw); ours {
 		body, err := json.Marshal(failure)
@@ -323,9 +318,8 @@ func (c *Conn) spoiled(raw jsontext.Value, failure *jsonrpc.Error) {
 	}
 }
 
-// What a request in flight costs, in bytes: its message, the parameters that are
-// decoded from it and the request that they are sent on with, and what keeps
-// account. The goroutine of one that runs is bounded by Limits.InFlight.
+// Memory of a request in flight, in bytes: its message, its decoded parameters, the request that passes them on, and
+// bookkeeping. Limits.InFlight bounds the goroutines.
 const (
 	requestCopies   = 3
 	requestOverhead = 256
@@ -340,14 +334,14 @@ type Request struct {
 	id      jsontext.Value
 	size    int // of its message
 	respond func([]byte)
-	reader  *reader // the goroutine that serves it; nil when that one reads nothing
+	reader  *reader // serves it; nil if that goroutine does not read
 
 	job       func(ctx context.Context) (any, *jsonrpc.Error)
-	cancel    context.CancelFunc // once it runs
+	cancel    context.CancelFunc // set once it runs
 	cancelled bool
 }
 
-// Answer answers a request. It is called exactly once.
+// Answer answers a request. It must be called exactly once.
 func (r *Request) Answer(result any, failure *jsonrpc.Error) {
 	if failure != nil {
 		r.conn.server.refused.Add(1)
@@ -363,8 +357,8 @@ func (r *Request) Answer(result any, failure *jsonrpc.Error) {
 	r.respond(jsonrpc.AppendResult(nil, r.id, result))
 }
 
-// Wait lets the connection's next message be read: what follows may take long.
-// Only the goroutine that serves the request calls it.
+// Wait lets the connection's next message be read, since what follows may take long. Only the goroutine that serves
+// the request may call it.
 func (r *Request) Wait() {
 	if r.reader != nil && r.reader.reads {
 		r.reader.reads = false
@@ -372,8 +366,8 @@ func (r *Request) Wait() {
 	}
 }
 
-// Go serves the request with job, which may wait, and answers with what it returns. The job runs right here
-// if it may, else when its turn comes. Go reports false where the client has too much in flight: nothing was
+// Go serves the request with job, which may wait, and answers with its result. The job runs in this goroutine if it
+// may start now, otherwise when its turn comes. Go reports false if the client has too much in flight: nothing was
 // answered, and the caller may answer with [Request.Busy].
 func (r *Request) Go(job func(ctx context.Context) (any, *jsonrpc.Error)) bool {
 	r.job = job
@@ -384,7 +378,7 @@ func (r *Request) Go(job func(ctx context.Context) (any, *jsonrpc.Error)) bool {
 	return admitted
 }
 
-// Busy answers that there is too much in flight.
+// Busy answers that too much is in flight.
 func (r *Request) Busy() { r.Answer(nil, r.conn.server.noRoom()) }
 
 // Context ends when the server closes.
@@ -392,8 +386,7 @@ func (r *Request) Context() context.Context { return r.conn.ctx }
 
 func (r *Request) cost() int { return requestCopies*r.size + requestOverhead }
 
-// admit takes a request on, to run now or to wait for its turn, unless there is
-// too much already.
+// admit accepts a request, to run now or to wait for its turn, unless too much is in flight.
 func (c *Conn) admit(r *Request) (admitted, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -419,7 +412,7 @@ func (c *Conn) admit(r *Request) (admitted, now bool) {
 	return true, now
 }
 
-// isInFlight reports whether a request with an id has no answer yet.
+// isInFlight reports whether a request with this id has no answer yet.
 func (c *Conn) isInFlight(id jsontext.Value) bool {
 	if id == nil {
 		return false
@@ -429,8 +422,7 @@ func (c *Conn) isInFlight(id jsontext.Value) bool {
 	return c.inflight[jsonrpc.IDKey(id)] != nil
 }
 
-// run runs a request's job and then, unless this goroutine has to read on, those
-// that waited for their turn.
+// run runs a request's job. Then, unless this goroutine has to read, it runs the jobs that wait for their turn.
 func (c *Conn) run(r *Request) {
 	for {
 		ctx, cancel := context.WithCancel(c.ctx)
@@ -441,7 +433,7 @@ func (c *Conn) run(r *Request) {
 		}
 		c.mu.Unlock()
 		result, failure := r.job(ctx)
-		c.free(r) // a client that has its answer finds room again
+		c.free(r) // before the answer, so that the client can send more
 		r.Answer(result, failure)
 		cancel()
 		next := c.finished()
@@ -456,7 +448,7 @@ func (c *Conn) run(r *Request) {
 	}
 }
 
-// finished gives the place of a request that has ended to the next in line.
+// finished gives the place of a request that has ended to the next one in the queue.
 func (c *Conn) finished() (next *Request) {
 	defer c.work.Done()
 	c.mu.Lock()
@@ -474,7 +466,7 @@ func (c *Conn) finished() (next *Request) {
 	return next
 }
 
-// free gives back what a request holds.
+// free releases what a request holds.
 func (c *Conn) free(r *Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -485,8 +477,8 @@ func (c *Conn) free(r *Request) {
 	}
 }
 
-// cancelRequest handles $/cancelRequest {id}: the request in flight with that id
-// ends as cancelled, and is still answered.
+// cancelRequest handles $/cancelRequest {id}: the request in flight with that id ends as cancelled. It is still
+// answered.
 func (c *Conn) cancelRequest(r *Request) (any, *jsonrpc.Error) {
 	var p struct {
 		ID jsontext.Value `json:"id"`
@@ -506,11 +498,10 @@ func (c *Conn) cancelRequest(r *Request) (any, *jsonrpc.Error) {
 	return map[string]any{"cancelled": found != nil}, nil
 }
 
-// maxBatch bounds the messages of a JSON-RPC batch.
+// maxBatch limits the messages of a batch.
 const maxBatch = 1000
 
-// unpack returns the messages in a text: one, or those of a batch. It answers a malformed batch
-// itself.
+// unpack returns the messages in a text: one, or those of a batch. It answers a malformed batch itself.
 func (c *Conn) unpack(b []byte) []message {
 	if first := bytes.TrimLeft(b, " \t\r\n"); len(first) == 0 || first[0] != '[' {
 		return []message{{b, func(response []byte) {
@@ -541,8 +532,7 @@ func (c *Conn) unpack(b []byte) []message {
 	return messages
 }
 
-// batch collects the responses of a JSON-RPC batch: they go out in one, in any
-// order.
+// batch collects the responses of a batch. They are sent together, in any order.
 type batch struct {
 	send func([]byte)
 	mu   sync.Mutex
@@ -550,7 +540,7 @@ type batch struct {
 	open int
 }
 
-// add takes the response to one message; nil when there is none.
+// add adds the response to one message, or nil if it has none.
 func (b *batch) add(response []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -566,15 +556,14 @@ func (b *batch) add(response []byte) {
 	}
 }
 
-// Error codes of our own.
+// Error codes of this server.
 const (
-	// CodeBusy answers a client when there is too much at once, or too many of
-	// them: it may try again.
+	// CodeBusy means too many requests or connections: the client may try again.
 	CodeBusy    = -32001
-	CodeClosing = -32005 // the server is going away
+	CodeClosing = -32005 // the server is closing
 )
 
-// decode reads one message. Its values point into b.
+// decode decodes one message. Its values point into b.
 func decode(b []byte, maxDepth int) (*jsonrpc.Message, *jsonrpc.Error) {
 	if err := jsonrpc.CheckText(b, maxDepth); err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%v", err)
@@ -593,8 +582,7 @@ func decode(b []byte, maxDepth int) (*jsonrpc.Message, *jsonrpc.Error) {
 	return m, nil
 }
 
-// Decode reads the parameters strictly: unknown and duplicate keys are errors
-// that name them.
+// Decode reads the parameters strictly: unknown and duplicate keys are errors that name the key.
 func (r *Request) Decode(into any) *jsonrpc.Error {
 	raw := r.Params
 	if raw == nil {

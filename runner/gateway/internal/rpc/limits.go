@@ -6,23 +6,23 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
-// Limits bound what clients can make a server hold or wait for. Sizes are in
-// bytes. Zero fields take the default that stands behind them.
+// Limits limit what clients can make a server hold or wait for. Sizes are in bytes. Zero fields mean the default in
+// the comment.
 type Limits struct {
-	Connections    int           // at once; 256
+	Connections    int           // at the same time; 256
 	Message        int           // of one message from a client; 4 MiB
 	Depth          int           // nesting of a message; 64
-	InFlight       int           // requests of a connection that run at once; 1,024
-	InFlightAll    int           // of all connections; 8,192
-	InFlightBytes  int           // of those that run or wait in line, of a connection; 96 MiB
-	HeldBytes      int           // the same of all connections, and what is half read; 128 MiB
-	Outbox         int           // waiting for a client that does not read; 1 MiB
+	InFlight       int           // running requests per connection; 1,024
+	InFlightAll    int           // running requests of all connections; 8,192
+	InFlightBytes  int           // of running and waiting requests, per connection; 96 MiB
+	HeldBytes      int           // the same for all connections, and of partly read messages; 128 MiB
+	Outbox         int           // unsent bytes for a client that does not read; 1 MiB
 	MessageTimeout time.Duration // from a message's first byte to its last; 30 s
 	WriteTimeout   time.Duration // for a client that does not read; 30 s
-	// PingEvery is the time between pings of a WebSocket client, which it must answer in that time, and between looks
-	// at a client of a unix socket; 10 s.
+	// PingEvery is the time between pings of a WebSocket client, within which it must answer, and between checks of a
+	// unix socket's client; 10 s.
 	PingEvery    time.Duration
-	DrainTimeout time.Duration // Close waits for clients to end by themselves; 200 ms
+	DrainTimeout time.Duration // how long Close waits for clients to finish; 200 ms
 }
 
 func (l *Limits) setDefaults() {

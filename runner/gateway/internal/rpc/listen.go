@@ -16,16 +16,16 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
-// listener is one address that a gateway listens on.
+// listener is one address on which a server listens.
 type listener struct {
 	server *Server
 	ln     net.Listener
 	http   *http.Server
-	dir    *rundir.Dir    // that we made, if any
-	at     string         // what a client has to know
+	dir    *rundir.Dir    // made by the server; may be nil
+	at     string         // the address for clients
 	done   sync.WaitGroup // the accepting goroutine, and those that refuse clients
 
-	refusing chan struct{} // a place for each client that is being refused
+	refusing chan struct{} // one place for each client that is being refused
 }
 
 func (l *listener) listenUnix(path string) (err error) {
@@ -38,7 +38,7 @@ func (l *listener) listenUnix(path string) (err error) {
 		return err
 	}
 	l.ln, err = net.Listen("unix", path)
-	if err == nil && l.dir == nil { // else nobody gets so far
+	if err == nil && l.dir == nil { // otherwise the directory keeps others out
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (l *listener) accept() {
 			if errors.Is(err, net.ErrClosed) || isTimeout(err) {
 				return
 			}
-			time.Sleep(acceptAgain) // a client that was gone again, or no descriptors for a moment
+			time.Sleep(acceptAgain) // the client has left, or there are no descriptors at the moment
 			continue
 		}
 		if l.server.enter() {
@@ -120,8 +120,8 @@ const (
 	refuseAtOnce = 1024
 )
 
-// refuse tells a client that there is no place for it. It reads what the client sends: to close a connection with
-// something unread resets it, and the client might not get the answer.
+// refuse tells a client that there is no place for it. It reads what the client sends, since closing a connection
+// with unread data resets it, and the client might lose the answer.
 func (l *listener) refuse(conn net.Conn) {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(refuseTime))
@@ -130,7 +130,7 @@ func (l *listener) refuse(conn net.Conn) {
 		return
 	}
 	if u, ok := conn.(*net.UnixConn); ok && u.CloseWrite() == nil {
-		_, _ = io.Copy(io.Discard, conn) // until the client closes it, or has had its time
+		_, _ = io.Copy(io.Discard, conn) // until the client closes it or its time is over
 	}
 }
 
@@ -139,11 +139,11 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// stop takes no more clients. Those of a unix socket that had connected
-// already are served: what they sent before they went away counts.
+// stop accepts no more clients. Clients that have connected to a unix socket are still served: what they sent before
+// they left counts.
 func (l *listener) stop() {
 	if u, ok := l.ln.(*net.UnixListener); ok {
-		u.SetDeadline(time.Unix(1, 0)) // ends the accepting
+		u.SetDeadline(time.Unix(1, 0)) // makes Accept return
 		l.done.Wait()
 		for _, conn := range backlog(u) {
 			l.server.enterLate()
@@ -163,7 +163,7 @@ func (l *listener) serve(conn net.Conn) {
 	l.server.serve(l.server.newLineWire(conn), "")
 }
 
-// remove frees what the listener made on disk.
+// remove removes what the listener created on disk.
 func (l *listener) remove() error {
 	if l.http != nil {
 		l.http.Close()

@@ -19,26 +19,24 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
-// Config says what a server does with its clients.
+// Config configures a server.
 type Config struct {
 	// Open makes the session of a new client.
 	Open func(*Conn) Session
-	// Authenticate tells who a WebSocket client with a bearer token is. Nil lets
-	// any client in, and then only requests for a loopback host are served.
+	// Authenticate returns the identity of a WebSocket client with a bearer token. If it is nil, every client is
+	// accepted, but only requests for a loopback host are served.
 	Authenticate func(token string) (identity string, ok bool)
-	// DropStopped lets a client of a unix socket go whose process has been stopped for
-	// Limits.PingEvery.
+	// DropStopped disconnects a client of a unix socket whose process has been stopped for Limits.PingEvery.
 	DropStopped bool
 	Limits      Limits
 }
 
 // Session serves one client.
 type Session interface {
-	// Serve handles a request or, if nobody waits for an answer, a
-	// notification. It answers it with [Request.Answer] or [Request.Go], now
-	// or later. The next message is read when it returns or waits.
+	// Serve handles a request, or a notification, which needs no answer. It answers with [Request.Answer] or
+	// [Request.Go], now or later. The next message is read when it returns or waits.
 	Serve(*Request)
-	// Close is called once nothing of the client is left.
+	// Close is called once the client has ended.
 	Close()
 }
 
@@ -51,13 +49,13 @@ type Server struct {
 	cancel context.CancelFunc
 
 	refused, late atomic.Uint64
-	held          atomic.Int64 // bytes of requests that run or wait, and of what is half read
-	running       atomic.Int64 // requests that run
+	held          atomic.Int64 // of running and waiting requests, and of partly read messages
+	running       atomic.Int64 // running requests
 
 	mu        sync.Mutex
 	listeners []*listener
 	conns     map[*Conn]bool
-	slots     int           // connections, those being set up included
+	slots     int           // connections, including those being set up
 	vacant    chan struct{} // closed when slots falls to 0
 	closed    bool
 	work      sync.WaitGroup // connections
@@ -71,35 +69,32 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Stats are a server's counts.
+// Stats are a server's counters.
 type Stats struct {
-	// Refused is how many messages were answered with an error, or ended their
-	// connection.
+	// Refused counts messages that were answered with an error or ended their connection.
 	Refused uint64
-	// LateResults is how many answers came after their call had ended, or for
-	// no call.
+	// LateResults counts answers that came after the end of their call, or for no call.
 	LateResults   uint64
 	Connections   int
-	InFlightBytes int64 // what requests that run or wait hold
+	InFlightBytes int64 // held by running and waiting requests
 }
 
-// Stats tells what has happened so far.
+// Stats returns the counters.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Stats{s.refused.Load(), s.late.Load(), len(s.conns), s.held.Load()}
 }
 
-// Close ends the server. It takes what clients that are gone have sent, gives
-// the others a moment to end by themselves, cancels the requests in flight,
-// answers them, and ends the connections. When ctx ends, what clients still have
-// to say is dropped. Nothing of any client is left when it returns.
+// Close ends the server. It handles what disconnected clients have sent, gives connected clients a moment to finish,
+// cancels and answers the requests in flight, and ends the connections. When ctx ends, it drops what clients have not
+// sent yet. When it returns, nothing of any client is left.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	listeners := s.listeners
 	s.mu.Unlock()
 	for _, l := range listeners {
-		l.stop() // what had connected is being served now
+		l.stop() // waiting connections are being served now
 	}
 	s.drain(ctx)
 
@@ -110,7 +105,7 @@ func (s *Server) Close(ctx context.Context) error {
 		conns = append(conns, c)
 	}
 	s.mu.Unlock()
-	s.cancel() // requests end as cancelled, and their clients are told
+	s.cancel() // requests end as cancelled, and are answered
 	for _, c := range conns {
 		go func() {
 			c.idle(ctx)
@@ -131,7 +126,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// waits waits for a group, and reports whether it came to its end before ctx did.
+// waits waits for a group, and reports whether it was done before ctx ended.
 func waits(ctx context.Context, group *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() { group.Wait(); close(done) }()
@@ -143,8 +138,7 @@ func waits(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// drain waits until no connection is left, ctx ends, or Limits.DrainTimeout is
-// over.
+// drain waits until no connection is left, ctx ends, or Limits.DrainTimeout has passed.
 func (s *Server) drain(ctx context.Context) {
 	s.mu.Lock()
 	if s.slots == 0 {
@@ -163,7 +157,7 @@ func (s *Server) drain(ctx context.Context) {
 	}
 }
 
-// enter takes a place for a connection, and reports whether there was one; leave gives it back.
+// enter takes a place for a connection, and reports whether one was free. leave returns it.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +168,7 @@ func (s *Server) enter() bool {
 	return true
 }
 
-// enterLate takes a place also when there is none.
+// enterLate takes a place even if none is free.
 func (s *Server) enterLate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +184,8 @@ func (s *Server) leave() {
 	}
 }
 
-// ServeConn serves one client over a stream until its end, whatever the limit of
-// connections says. It returns when nothing of the client is left.
+// ServeConn serves one client over a stream until its end, regardless of the limit on connections. It returns when
+// nothing of the client is left.
 func (s *Server) ServeConn(conn net.Conn) {
 	s.enterLate()
 	defer s.leave()
@@ -216,8 +210,7 @@ func (s *Server) remove(c *Conn) {
 	s.work.Done()
 }
 
-// reserve takes n bytes from what all connections may hold together, and reports whether that
-// many were free.
+// reserve takes n of the bytes that all connections may hold together, and reports whether they were free.
 func (s *Server) reserve(n int) bool {
 	if s.held.Add(int64(n)) > int64(s.limits.HeldBytes) {
 		s.held.Add(-int64(n))
@@ -228,7 +221,7 @@ func (s *Server) reserve(n int) bool {
 
 func (s *Server) release(n int) { s.held.Add(-int64(n)) }
 
-// serve runs a connection until its end. It returns when nothing of it is left.
+// serve serves a connection until its end. It returns when nothing of it is left.
 func (s *Server) serve(w wire, identity string) {
 	c := &Conn{
 		server: s, identity: identity, wire: w, out: newOutbox(w, s.limits.Outbox), ctx: s.ctx,
@@ -258,11 +251,10 @@ func (s *Server) noRoom() *jsonrpc.Error {
 		s.limits.HeldBytes)
 }
 
-// Listen serves clients at an address until Close, and returns what a client
-// has to know: the path of a "unix" socket, or the URL of a "ws" one. An empty
-// unix address makes a socket in a fresh 0700 directory, which Close removes; a
-// path must not exist, but for a socket that nobody serves any more. A ws
-// address is host:port; it needs a token unless the host is a loopback address.
+// Listen serves clients at an address until Close. It returns what a client needs: the path of a "unix" socket, or
+// the URL of a "ws" one. With an empty unix address it makes a socket in a new 0700 directory, which Close removes. A
+// path must not exist, except as a socket that nobody serves. A ws address is host:port; it needs a token unless the
+// host is a loopback address.
 func (s *Server) Listen(network, address string) (string, error) {
 	l := &listener{server: s, refusing: make(chan struct{}, refuseAtOnce)}
 	var err error
@@ -296,7 +288,7 @@ func (s *Server) httpServer() *http.Server {
 		Handler:           http.HandlerFunc(s.upgrade),
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // stderr is the child's
+		ErrorLog:          log.New(io.Discard, "", 0), // stderr belongs to the child
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},
@@ -315,23 +307,22 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave()
-	// Accept refuses a browser's request from another origin. What a compressed
-	// message unpacks to is bounded as any other, by readAll.
+	// Accept refuses a browser's request from another origin. readAll limits the size of a decompressed message, as
+	// of any other.
 	conn, err := websocket.Accept(rw, r,
 		&websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover})
 	if err != nil {
-		return // it has answered
+		return // Accept has answered
 	}
-	conn.SetReadLimit(-1) // readAll has one, which leaves room for an answer
+	conn.SetReadLimit(-1) // readAll has a limit that leaves room for an answer
 	w := &wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{server: s}}
 	stop := w.ping(s.limits.PingEvery)
 	defer stop()
 	s.serve(w, identity)
 }
 
-// admit tells who a client is by its bearer token. Without tokens, only requests
-// for a loopback host are served, so that no web page can reach us under a name of
-// its own.
+// admit identifies a client by its bearer token. Without tokens, only requests for a loopback host are served, so
+// that no web page can reach the server under its own name (DNS rebinding).
 func (s *Server) admit(r *http.Request) (identity string, err error) {
 	if s.cfg.Authenticate == nil {
 		if !IsLoopback(r.Host) {

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// untilStopped calls gone when the process that connected has been stopped (SIGSTOP)
-// for the time between two looks. It is for a unix socket, whose clients need not
-// answer pings: the kernel tells.
+// untilStopped calls gone when the process that connected was stopped (SIGSTOP) at two checks in a row. It is for
+// unix sockets, whose clients need not answer pings.
 func untilStopped(conn net.Conn, every time.Duration, gone func()) (stop func()) {
 	none := func() {}
 	raw, err := conn.(*net.UnixConn).SyscallConn()
@@ -26,7 +25,7 @@ func untilStopped(conn net.Conn, every time.Duration, gone func()) (stop func())
 	if cerr != nil || err != nil || peer.Pid <= 0 {
 		return none
 	}
-	process, err := os.OpenRoot(fmt.Sprintf("/proc/%d", peer.Pid)) // this process, also when its number is used again
+	process, err := os.OpenRoot(fmt.Sprintf("/proc/%d", peer.Pid)) // stays this process even if its number is reused
 	if err != nil {
 		return none
 	}
@@ -43,9 +42,9 @@ func untilStopped(conn net.Conn, every time.Duration, gone func()) (stop func())
 			}
 			stat, err := process.ReadFile("stat")
 			if err != nil {
-				return // it has ended; whoever has the socket now is not known
+				return // it has ended; it is not known who has the socket now
 			}
-			state := stat[bytes.LastIndexByte(stat, ')')+1:] // after the name, which may have anything in it
+			state := stat[bytes.LastIndexByte(stat, ')')+1:] // skip the name, which may contain anything
 			is := bytes.HasPrefix(state, []byte(" T"))
 			if was && is {
 				gone()

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// untilStopped notices nothing where the kernel does not tell who has connected.
+// untilStopped does nothing, since this system does not tell who connected.
 func untilStopped(net.Conn, time.Duration, func()) (stop func()) { return func() {} }

@@ -12,9 +12,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// wsWire is one message a text frame over a WebSocket. The contexts that it
-// reads and writes with never end: they would cost a timer or a watcher for
-// every frame. The connection below keeps the times.
+// wsWire has one message per text frame of a WebSocket. Its contexts for reading and writing never end, which would
+// cost a timer or a watcher per frame. timedConn enforces the timeouts.
 type wsWire struct {
 	conn *websocket.Conn
 	tcp  *timedConn
@@ -41,15 +40,14 @@ func (w *wsWire) read() (_ []byte, err error) {
 	b, err := w.readAll(r)
 	switch {
 	case err == nil:
-		w.tcp.end() // else its end is not waited for when closing, either
+		w.tcp.end() // otherwise closing does not wait for its end
 	case isTimeout(err):
 		return nil, errTooSlow
 	}
 	return b, broken(err)
 }
 
-// broken tells a client that breaks the protocol from one that is gone, and from
-// what was wrong with its message.
+// broken distinguishes a client that breaks the protocol from one that is gone, and from a bad message.
 func broken(err error) error {
 	var system *net.OpError
 	switch {
@@ -62,7 +60,7 @@ func broken(err error) error {
 	return err
 }
 
-// readAll is [io.ReadAll] as far as there is room.
+// readAll is [io.ReadAll] with a limit.
 func (w *wsWire) readAll(r io.Reader) ([]byte, error) {
 	for {
 		n, err := r.Read(w.part[:])
@@ -117,10 +115,10 @@ func (w *wsWire) close() {
 	w.conn.CloseNow()
 }
 
-// connKey is the key of a request's *timedConn in its context.
+// connKey is the context key of a request's *timedConn.
 type connKey struct{}
 
-// timedListener accepts a *timedConn for each client.
+// timedListener accepts connections as *timedConn.
 type timedListener struct {
 	net.Listener
 	limits *Limits
@@ -134,8 +132,7 @@ func (l timedListener) Accept() (net.Conn, error) {
 	return &timedConn{Conn: conn, limits: l.limits}, nil
 }
 
-// ping detects a client that is gone or stopped: the client must answer each ping before the next one
-// is due.
+// ping detects a client that is gone or stopped: it must answer each ping before the next one is due.
 func (w *wsWire) ping(every time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -160,7 +157,7 @@ func IsLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".") // a final dot names the root
+	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".") // a final dot means the DNS root
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

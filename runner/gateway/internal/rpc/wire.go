@@ -11,18 +11,17 @@ import (
 	"time"
 )
 
-// wire carries messages to and from one client. One goroutine reads; writes
-// come one at a time. close ends both.
+// wire carries messages to and from one client. One goroutine reads, and one at a time writes. close ends both.
 type wire interface {
-	// read returns the next message. It is the caller's to keep. What its
-	// bytes take is given back with the next read, or its error.
+	// read returns the next message, which the caller may keep. The memory accounted for it is released by the next
+	// read.
 	read() ([]byte, error)
-	// write sends messages, each ending in a newline.
+	// write sends messages, each of which ends with a newline.
 	write(lines []byte) error
-	// finish ends the connection after what was written; close at once.
+	// finish ends the connection after what was written; close ends it at once.
 	finish(reason string)
 	close()
-	// socket is the unix socket below, which tells who the client is, or nil.
+	// socket is the unix socket that the client uses, which says who it is, or nil.
 	socket() *net.UnixConn
 }
 
@@ -34,7 +33,7 @@ var (
 	errNotText  = errors.New("messages must be text frames")
 )
 
-// lineWire is one message a line over a stream.
+// lineWire has one message per line of a stream.
 type lineWire struct {
 	conn   *timedConn
 	br     *bufio.Reader
@@ -50,8 +49,7 @@ func (w *lineWire) read() (_ []byte, err error) {
 	}()
 	for {
 		w.in.free()
-		// A client may think as long as it likes between messages, but not
-		// within one.
+		// A client may pause between messages as long as it likes, but not within one.
 		if _, err := w.br.Peek(1); err != nil {
 			return nil, err
 		}
@@ -84,7 +82,7 @@ func (w *lineWire) readLine() ([]byte, error) {
 		case isTimeout(err):
 			return nil, errTooSlow
 		case err == io.EOF && w.in.len() > 0:
-			return w.in.message(), nil // a last one without a newline
+			return w.in.message(), nil // the last message may lack its newline
 		default:
 			return nil, err
 		}
@@ -107,24 +105,22 @@ func (w *lineWire) close()        { w.conn.Close() }
 // corkSize is how many bytes a corked connection gathers before it writes.
 const corkSize = 32 << 10
 
-// timedConn is a client's connection that gives up on one that is too slow. It
-// costs no timer where nobody waits: a message that is here already is read
-// without a deadline, and the deadline of a write is moved but never removed.
+// timedConn is a client's connection with timeouts. They cost no timer in the usual case: a message that is already
+// there is read without a deadline, and a write's deadline is moved but never removed.
 type timedConn struct {
 	net.Conn
 	limits *Limits
 
-	// Of the one goroutine that reads:
-	within bool // a message has begun
-	timed  bool // there is a deadline
+	// Owned by the reading goroutine:
+	within bool // a message has started
+	timed  bool // a deadline is set
 
-	mu     sync.Mutex // the reader writes, too: pongs
+	mu     sync.Mutex // the reader also writes, for pongs
 	corked bool
 	buf    []byte
 }
 
-// begin and end enclose the reading of a message: of what it still needs, all
-// must come within Limits.MessageTimeout.
+// begin and end enclose the reading of a message, which must arrive within Limits.MessageTimeout.
 func (c *timedConn) begin() { c.within = true }
 func (c *timedConn) end()   { c.within = false }
 
@@ -158,8 +154,8 @@ func (c *timedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// cork gathers what is written until uncork, so that many small messages are
-// one write. All of it takes at most Limits.WriteTimeout.
+// cork gathers what is written until uncork, so that many small messages need one write. Together they take at most
+// Limits.WriteTimeout.
 func (c *timedConn) cork() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,10 +170,10 @@ func (c *timedConn) uncork() error {
 	return c.flush()
 }
 
-// limit sets the deadline for what is written next. c.mu is held.
+// limit sets the deadline for the next write. c.mu is held.
 func (c *timedConn) limit() { c.SetWriteDeadline(time.Now().Add(c.limits.WriteTimeout)) }
 
-// flush writes what has been gathered. c.mu is held.
+// flush writes what was gathered. c.mu is held.
 func (c *timedConn) flush() error {
 	if len(c.buf) == 0 {
 		return nil
@@ -187,20 +183,20 @@ func (c *timedConn) flush() error {
 	return err
 }
 
-// incoming is a message that is being read. Beyond its first chunk it takes room
-// of what all clients together may hold, until it is freed.
+// incoming is a message that is being read. Beyond its first chunk, it counts against what all clients together may
+// hold, until it is freed.
 type incoming struct {
 	server *Server
-	chunks [][]byte // full ones
+	chunks [][]byte // full chunks
 	last   []byte
-	taken  int // bytes of room
+	taken  int // bytes counted
 }
 
 const chunkSize = 64 << 10
 
 func (m *incoming) len() int { return len(m.chunks)*chunkSize + len(m.last) }
 
-// add appends a part. The error is errNoRoom.
+// add appends a part. Its only error is errNoRoom.
 func (m *incoming) add(part []byte) error {
 	for len(part) > 0 {
 		if len(m.last) == chunkSize {
@@ -228,17 +224,15 @@ func (m *incoming) message() []byte {
 	return b
 }
 
-// free gives the room back, once the message has been handled, and forgets what
-// there is of one.
+// free stops counting the message once it has been handled, and drops an unfinished one.
 func (m *incoming) free() {
 	m.server.release(m.taken)
 	*m = incoming{server: m.server}
 }
 
-// outbox sends messages to one client. Whoever sends writes, and takes along
-// what others add meanwhile: one message costs no other goroutine, many cost
-// few writes. A client that does not read makes senders wait, and is cut off
-// when the wire gives up.
+// outbox sends messages to one client. A sender writes its own message, and those that others queue meanwhile: so one
+// message needs no other goroutine, and many need few writes. A client that does not read blocks its senders, and is
+// disconnected when the wire gives up.
 type outbox struct {
 	wire wire
 	max  int
@@ -257,8 +251,7 @@ func newOutbox(w wire, max int) *outbox {
 	return o
 }
 
-// send queues one message without its newline, and writes it unless another
-// sender does.
+// send queues one message without its newline, and writes it unless another sender does.
 func (o *outbox) send(msg []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -293,7 +286,7 @@ func (o *outbox) send(msg []byte) error {
 	return o.err
 }
 
-// fail drops what waits and refuses the rest. o.mu is held.
+// fail drops the queue and refuses new messages. o.mu is held.
 func (o *outbox) fail(err error) {
 	o.err = err
 	o.buf = nil
@@ -301,7 +294,7 @@ func (o *outbox) fail(err error) {
 	o.room.Broadcast()
 }
 
-// flush waits until everything sent is written, then refuses the rest.
+// flush waits until everything sent is written, then refuses new messages.
 func (o *outbox) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,14 +18,12 @@ type Schema struct {
 	work     int // see boundWork
 }
 
-// maxCheckWork bounds one check: the bytes of the parameters times the schema's
-// work. It is about a second.
+// maxCheckWork limits one check: the bytes of the parameters times the schema's work. It takes about a second.
 const maxCheckWork = 200_000_000
 
-// Compile makes the checker of a client's JSON Schema (2020-12 or
-// draft-07). An absent, null, true or empty schema accepts anything and gives
-// nil. References go inside the schema only, nothing is ever loaded, and a
-// schema that could make a check run away is refused.
+// Compile compiles a client's JSON Schema (2020-12 or draft-07). An absent, null, true or empty schema accepts
+// everything and returns nil. References must point inside the schema; nothing is ever loaded. A schema that could
+// make a check take very long is refused.
 func Compile(raw jsontext.Value) (*Schema, error) {
 	switch raw.Kind() {
 	case 0, 'n', 't':
@@ -54,7 +52,7 @@ func Compile(raw jsontext.Value) (*Schema, error) {
 	return p, nil
 }
 
-// resolve compiles. The library may panic on what it did not foresee.
+// resolve compiles a schema, and turns a panic of the library into an error.
 func resolve(raw []byte) (p *Schema, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -72,8 +70,7 @@ func resolve(raw []byte) (p *Schema, err error) {
 	return &Schema{resolved: resolved}, nil
 }
 
-// Check tells what is wrong with parameters: where, and which keyword refused
-// them, but never their values.
+// Check returns what is wrong with parameters: where, and which keyword refused them, but never their values.
 func (p *Schema) Check(raw jsontext.Value) (problem string, ok bool) {
 	if p.work*len(raw) > maxCheckWork {
 		return "parameters: too large to check against this schema", false
@@ -93,8 +90,7 @@ func (p *Schema) Check(raw jsontext.Value) (problem string, ok bool) {
 	return "", true
 }
 
-// exact is a JSON value with numbers as the validator knows them: whole ones as integers
-// where they fit.
+// exact is a JSON value whose whole numbers are integers if they fit, as the validator expects.
 type exact struct{ value any }
 
 func (e *exact) UnmarshalJSONFrom(d *jsontext.Decoder) (err error) {
@@ -119,7 +115,7 @@ func decode(d *jsontext.Decoder) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			key := name.String() // the next token takes its place
+			key := name.String() // the next token overwrites it
 			if members[key], err = decode(d); err != nil {
 				return nil, err
 			}
@@ -145,8 +141,8 @@ func decode(d *jsontext.Decoder) (any, error) {
 	return nil, nil
 }
 
-// describe takes from a validator's message what does not depend on values:
-// the places in the schema, the keyword, and names that the schema requires.
+// describe returns the part of a validator's message that does not depend on values: the places in the schema, the
+// keyword, and names that the schema requires.
 func describe(msg string) string {
 	place := "root"
 	for {
@@ -171,7 +167,7 @@ func describe(msg string) string {
 	return place + ": does not satisfy " + keyword
 }
 
-// short keeps a text fit for a message to a client.
+// short shortens a text for a message to a client.
 func short(s string) string {
 	const most = 200
 	if len(s) > most {

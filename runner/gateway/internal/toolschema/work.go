@@ -11,14 +11,12 @@ import (
 )
 
 const (
-	// maxWork bounds how many subschemas one place of the parameters may
-	// be checked against, alternatives and references multiplied out. A dozen
-	// lines of schema can otherwise ask for more steps than there are atoms.
+	// maxWork limits how many subschemas may apply to one place of the parameters, counting all combinations of
+	// alternatives and references. Otherwise a dozen lines of schema can ask for more steps than there are atoms.
 	maxWork = 10_000
-	// maxVisits bounds the work of finding that out.
+	// maxVisits limits the work of computing that.
 	maxVisits = 200_000
-	// maxUnroll is how deep a schema that refers to itself is followed: no
-	// message nests deeper.
+	// maxUnroll is how deep a schema that refers to itself is followed. No message is nested deeper.
 	maxUnroll = 64
 )
 
@@ -27,17 +25,16 @@ var (
 	errWork   = errors.New("the schema would take too long to check")
 )
 
-// workload finds what a schema may cost.
+// workload computes what a schema may cost.
 type workload struct {
 	root   map[string]any
 	visits int
-	sames  map[string]bool // pointers without a circle at one place
+	sames  map[string]bool // pointers that do not lead back to the same place
 	downs  map[string]int  // by depth and pointer
 }
 
-// boundWork is the most subschemas that any one place of the parameters is
-// checked against. It refuses a schema with too many, and references that leave
-// the document or turn in a circle at one place.
+// boundWork returns the largest number of subschemas that apply to one place of the parameters. It refuses a schema
+// with too many, and references that leave the document or lead back to themselves at the same place.
 func boundWork(root map[string]any) (int, error) {
 	w := &workload{root: root, sames: map[string]bool{}, downs: map[string]int{}}
 	if err := screen(root, 0); err != nil {
@@ -46,7 +43,7 @@ func boundWork(root map[string]any) (int, error) {
 	return w.down(root, "", 0)
 }
 
-// screen refuses keywords that change what a reference means.
+// screen refuses keywords that change the meaning of references.
 func screen(v any, depth int) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -75,8 +72,8 @@ func screen(v any, depth int) error {
 	return nil
 }
 
-// How a subschema applies: to the same place, to places below it, or to one
-// place below it that its siblings under the same keyword do not apply to.
+// reach says where a subschema applies: to the same place, to all places below it, or to one place below it that its
+// siblings under the same keyword do not apply to.
 type reach int
 
 const (
@@ -95,7 +92,7 @@ var keywords = sync.OnceValue(func() map[string]reach {
 	}
 })
 
-// single are the keywords whose object is one schema and not a map of them.
+// single are the keywords whose object is one schema, not a map of schemas.
 var single = map[string]bool{
 	"not": true, "if": true, "then": true, "else": true, "additionalItems": true, "contains": true,
 	"additionalProperties": true,
@@ -147,7 +144,7 @@ func (w *workload) each(s map[string]any, p string, f func(sub any, at, keyword 
 	return nil
 }
 
-// checkType refuses a type that no value has: a typing error, most likely.
+// checkType refuses an unknown type, which is probably a typing error.
 func checkType(v any) error {
 	switch v := v.(type) {
 	case string:
@@ -166,7 +163,7 @@ func checkType(v any) error {
 	return nil
 }
 
-// same follows what applies to one place and refuses a circle.
+// same follows the subschemas that apply to the same place, and refuses a circle.
 func (w *workload) same(v any, p string) error {
 	s, ok := v.(map[string]any)
 	done, known := w.sames[p]
@@ -176,7 +173,7 @@ func (w *workload) same(v any, p string) error {
 	case known:
 		return errCircle
 	}
-	w.sames[p] = false // on the way
+	w.sames[p] = false // in progress
 	err := w.each(s, p, func(sub any, at, _ string, r reach) error {
 		if r != here {
 			return nil
@@ -187,8 +184,7 @@ func (w *workload) same(v any, p string) error {
 	return err
 }
 
-// down is the most subschemas that apply to any one place at or below the one
-// that v applies to.
+// down returns the largest number of subschemas that apply to one place at or below v's.
 func (w *workload) down(v any, p string, depth int) (int, error) {
 	s, ok := v.(map[string]any)
 	if !ok || depth > maxUnroll {
@@ -229,7 +225,7 @@ func (w *workload) down(v any, p string, depth int) (int, error) {
 	return total, err
 }
 
-// target finds what a reference within the schema points to.
+// target returns what a reference inside the schema points to.
 func (w *workload) target(ref string) (v any, at string, err error) {
 	v = w.root
 	for token := range jsontext.Pointer(strings.TrimPrefix(ref, "#")).Tokens() {

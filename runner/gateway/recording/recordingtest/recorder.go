@@ -1,5 +1,5 @@
-// Package recordingtest has a recorder for tests: it writes layers through to
-// files, as the spool does, and checks them when they are read back.
+// Package recordingtest has a recorder for tests. It writes layers to files, as the spool does, and checks them when
+// they are read back.
 package recordingtest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Recorder writes layers through to files.
+// Recorder writes layers to files.
 type Recorder struct {
 	Dir string
 
@@ -97,7 +97,7 @@ func (r *Recorder) Close() {
 	}
 }
 
-// Lines reads a layer and checks what holds for every line of every layer.
+// Lines reads a layer and checks what must be true of every line of every layer.
 func (r *Recorder) Lines(t testing.TB, layer string) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(r.Dir, layer))
@@ -107,7 +107,7 @@ func (r *Recorder) Lines(t testing.TB, layer string) []string {
 	return CheckLines(t, data, layer)
 }
 
-// CheckLines splits a layer, and checks what holds for every line of every layer.
+// CheckLines splits a layer, and checks what must be true of every line of every layer.
 func CheckLines(t testing.TB, data []byte, layer string) []string {
 	t.Helper()
 	if len(data) == 0 {
@@ -140,14 +140,14 @@ func (r *Recorder) Fail(err error) {
 	r.fail = err
 }
 
-// Failing is the error that writes fail with.
+// Failing is the error with which writes fail.
 func (r *Recorder) Failing() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.fail
 }
 
-// Writes is how many times a layer was written to.
+// Writes counts the writes to a layer.
 func (r *Recorder) Writes(layer string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
