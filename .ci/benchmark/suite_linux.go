@@ -105,7 +105,7 @@ func (b *bench) finish(dir string) {
 	l, _, _, err := ledger.Open(out)
 	check(err)
 	all := f.Attempted()
-	lines := []ledger.Line{{Kind: ledger.Begun, Suite: f.Name, Token: "0", Definitions: asks.Definitions,
+	lines := []ledger.Line{{Kind: ledger.Created, Suite: f.Name, Token: "0", Definitions: asks.Definitions,
 		Attempts: len(all)}}
 	host := &schema.SuiteHost{Worker: "host", AssayRun: "assay-run 0.1.0", Kernel: "Linux 6.12.0",
 		AgentDigest: fmt.Sprintf("sha256:%064d", 0)}

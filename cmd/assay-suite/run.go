@@ -165,7 +165,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	workLost := make(chan struct{}, 1)
 	config := suite.Config{File: s, Dir: dir, Slots: f.jobs, Lease: f.lease, Reports: reports, Questions: questions,
 		WorkLost: workLost,
-		Examine:  examine, Version: console.Version(release), Own: own, OwnDir: filepath.Join(work, "local"),
+		Examine:  examine, Version: console.Version(release), LocalWorker: own, LocalDir: filepath.Join(work, "local"),
 		OnNote: func(note string) { a.say.Info("%s", note) }}
 	if program != "" {
 		config.CheckContract = contractCheck(program)
@@ -230,7 +230,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 			return nil, err
 		}
 		worker := &suite.Worker{Name: own, Instance: rand.Text(), Suite: c.ID(), Version: config.Version,
-			Dir: config.OwnDir, Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets,
+			Dir: config.LocalDir, Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets,
 			OnNote: config.OnNote}
 		go func() {
 			err := worker.Run(working, kill)

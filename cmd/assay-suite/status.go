@@ -93,7 +93,7 @@ that repeat it in a new directory, with the prompt, contract and policy of its l
 			if program, err = findProgram(program); err != nil {
 				return console.ExitError{Code: suite.ExitBadInput, Err: err}
 			}
-			again, err := h.Again(dir, program)
+			again, err := h.RepeatCommands(dir, program)
 			if err != nil {
 				a.say.Warning("cannot print a command that repeats %s: %v", h, err)
 			}

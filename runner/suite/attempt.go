@@ -22,20 +22,20 @@ import (
 
 // Labels that each run of a suite has.
 const (
-	LabelSuite   = "assay.suite"
-	LabelTask    = "assay.task"
-	LabelAgent   = "assay.agent"
-	LabelAttempt = "assay.attempt"
-	LabelTry     = "assay.try"
+	labelSuite   = "assay.suite"
+	labelTask    = "assay.task"
+	labelAgent   = "assay.agent"
+	labelAttempt = "assay.attempt"
+	labelTry     = "assay.try"
 )
 
 // Environment variables of an agent's command.
 const (
-	EnvPrompt     = "ASSAY_TASK_PROMPT"
-	EnvPromptFile = "ASSAY_TASK_PROMPT_FILE"
-	EnvCommand    = "ASSAY_TASK_COMMAND"
-	EnvAttempt    = "ASSAY_ATTEMPT"
-	EnvSuiteDir   = "ASSAY_SUITE_DIR" // the directory of the suite file; only for solutions
+	envPrompt     = "ASSAY_TASK_PROMPT"
+	envPromptFile = "ASSAY_TASK_PROMPT_FILE"
+	envCommand    = "ASSAY_TASK_COMMAND"
+	envAttempt    = "ASSAY_ATTEMPT"
+	envSuiteDir   = "ASSAY_SUITE_DIR" // the directory of the suite file; only for solutions
 )
 
 // keepObserver is how long a run keeps its observer for the next one. After that the observer removes itself, even if
@@ -91,8 +91,8 @@ type digested struct {
 	Timeout string `json:"timeout"`
 }
 
-// Work is what a worker gets for a try. The worker adds the paths in its own directories to Spec.
-type Work struct {
+// tryWork is what a worker gets for a try. The worker adds the paths in its own directories to Spec.
+type tryWork struct {
 	Suite string `json:"suite"`
 	Attempt
 	Try   int    `json:"try"`

@@ -25,6 +25,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/suite/carrier"
+	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
@@ -110,9 +111,9 @@ type Config struct {
 	// Lease is how long a worker and its tries may go without a heartbeat before they count as lost; zero means
 	// DefaultLease.
 	Lease time.Duration
-	// Own is the name of the worker of this process, and OwnDir its directory. A try that the worker began in an
-	// earlier process is dead. Only bundles of this worker are taken from the disk. Both are empty without a worker.
-	Own, OwnDir string
+	// LocalWorker is the name of the worker of this process, and LocalDir its directory. Both are empty if there is
+	// none. A try that this worker began in an earlier process is dead. Only its bundles are taken from the disk.
+	LocalWorker, LocalDir string
 	// Reports are the workers' messages, and Questions their questions. WorkLost gets a value when NATS lost published
 	// work.
 	Reports   <-chan carrier.Message
@@ -280,7 +281,7 @@ func (c *Coordinator) note(format string, args ...any) {
 // an edit of the suite made obsolete, and records the edit.
 func (c *Coordinator) load(lines []ledger.Line) error {
 	if len(lines) == 0 {
-		lines = []ledger.Line{{Kind: ledger.Begun, Suite: c.File.Name, Token: newToken(),
+		lines = []ledger.Line{{Kind: ledger.Created, Suite: c.File.Name, Token: newToken(),
 			Definitions: c.desc.Definitions, Attempts: len(c.File.Attempted())}}
 		if err := c.ledger.Append(lines...); err != nil {
 			return err
@@ -302,7 +303,7 @@ func (c *Coordinator) load(lines []ledger.Line) error {
 	definitions, total := c.desc.Definitions, len(all) // the last ones in the ledger
 	for _, line := range lines {
 		switch line.Kind {
-		case ledger.Begun, ledger.Edited:
+		case ledger.Created, ledger.Edited:
 			definitions, total = line.Definitions, line.Attempts
 		case ledger.Opened:
 			open[line.Token] = true
@@ -392,7 +393,7 @@ func (c *Coordinator) recordEdit(old map[string]map[string]string, total int, in
 	}
 	changed := false
 	for _, what := range slices.Sorted(maps.Keys(c.desc.Definitions)) {
-		keys := differing(old[what], c.desc.Definitions[what])
+		keys := figures.ChangedKeys(old[what], c.desc.Definitions[what])
 		changed = changed || len(keys) > 0
 		if old[what] == nil {
 			continue
@@ -430,19 +431,6 @@ func (c *Coordinator) noteHost(agent string, h schema.SuiteHost) {
 		c.note("the program of the agent %s on %s differs from that on another worker", agent, h.Worker)
 	}
 	c.hosts[h], c.programs[agent] = true, h.AgentDigest
-}
-
-// differing returns the keys whose values differ, sorted.
-func differing(a, b map[string]string) []string {
-	keys := map[string]bool{}
-	for _, m := range []map[string]string{a, b} {
-		for k := range m {
-			if a[k] != b[k] {
-				keys[k] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(keys))
 }
 
 // list joins the first ten names.
@@ -562,10 +550,10 @@ func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
 	}
 }
 
-// closeDead closes the tries that the worker Own began in an earlier process: they died with it.
+// closeDead closes the tries that the worker LocalWorker began in an earlier process: they died with it.
 func (c *Coordinator) closeDead() error {
 	for _, t := range c.open {
-		if t.host == nil || c.Own == "" || t.host.Worker != c.Own {
+		if t.host == nil || c.LocalWorker == "" || t.host.Worker != c.LocalWorker {
 			continue
 		}
 		v := &schema.SuiteTry{Try: t.number, RunID: runID(t.token), Verdict: schema.SuiteInfrastructure,
@@ -585,7 +573,7 @@ func (c *Coordinator) publish(ctx context.Context) error {
 			c.toPublish = c.toPublish[1:]
 			continue
 		}
-		work, err := c.File.Work(t.of.Attempt, t.number, t.token, c.desc.Workspaces[t.of.Task])
+		work, err := c.File.work(t.of.Attempt, t.number, t.token, c.desc.Workspaces[t.of.Task])
 		if err != nil {
 			return err
 		}
@@ -627,10 +615,10 @@ func (c *Coordinator) answer(ctx context.Context, q Question) {
 	}
 	w := &Welcome{Suite: c.id, Name: c.File.Name, LeaseNS: int64(cmp.Or(c.Lease, DefaultLease))}
 	defer func() { q.Answer <- w }()
-	if h.Lacks != "" && !c.killed {
-		w.Unsent = c.send(ctx, h.Lacks)
+	if h.MissingWorkspace != "" && !c.killed {
+		w.SendError = c.send(ctx, h.MissingWorkspace)
 	}
-	own := q.From == c.Own
+	own := q.From == c.LocalWorker
 	if h.Version != c.Version {
 		w.Refused = fmt.Sprintf("its assay-suite is version %s, but the coordinator's is %s", h.Version, c.Version)
 		h.Slots = 0
@@ -638,10 +626,10 @@ func (c *Coordinator) answer(ctx context.Context, q Question) {
 	if !own && (h.Suite != "" || w.Refused != "") { // without Suite it only looks for one, and may join another
 		c.updateWorker(q.From, &h, w.Refused)
 	}
-	for _, token := range h.Trying {
+	for _, token := range h.Running {
 		t := c.open[token]
 		if t == nil || c.killed && !own || !c.mayReport(t, q.From, h.Instance) {
-			w.Over = append(w.Over, token)
+			w.GiveUp = append(w.GiveUp, token)
 			continue
 		}
 		t.lastHeard, t.taken = c.now(), true
@@ -881,8 +869,8 @@ func (c *Coordinator) handle(ctx context.Context, m carrier.Message) error {
 	t := c.open[r.Token]
 	if t == nil || t.deciding {
 		defer m.Done()
-		if t == nil && c.OwnDir != "" && m.From == c.Own {
-			_ = os.Remove(localBundle(c.OwnDir, r.Token)) // it is not needed any more
+		if t == nil && c.LocalDir != "" && m.From == c.LocalWorker {
+			_ = os.Remove(localBundle(c.LocalDir, r.Token)) // it is not needed any more
 		}
 		return c.refuse(m, r.Token, "no such try is open")
 	}
@@ -965,7 +953,7 @@ func (c *Coordinator) exam(t *Task, bundle string) Exam {
 // fetch moves or downloads the bundle of a try to a path. The worker can only name the bundle of its own try.
 func (c *Coordinator) fetch(ctx context.Context, t *try, end *tryEnd, to string) error {
 	if !end.Stored {
-		if want := localBundle(c.OwnDir, t.token); c.OwnDir == "" || end.Bundle != want {
+		if want := localBundle(c.LocalDir, t.token); c.LocalDir == "" || end.Bundle != want {
 			return fmt.Errorf("the worker named a wrong file as its bundle: %q", end.Bundle)
 		}
 		return os.Rename(end.Bundle, to)
@@ -1181,8 +1169,8 @@ func (c *Coordinator) interrupt() error {
 			var h hello
 			_ = json.Unmarshal(q.Data, &h)
 			c.answer(context.Background(), q)
-			for _, token := range h.Trying {
-				if t := c.open[token]; t != nil && !t.deciding && q.From != c.Own && err == nil {
+			for _, token := range h.Running {
+				if t := c.open[token]; t != nil && !t.deciding && q.From != c.LocalWorker && err == nil {
 					err = c.closeTry(t, interrupted(t))
 				}
 			}
@@ -1208,12 +1196,12 @@ func (c *Coordinator) keepInputs(a Attempt) (string, error) {
 	if dir, ok := c.inputs[at]; ok {
 		return dir, nil
 	}
-	w, err := c.File.Work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", c.desc.Workspaces[a.Task])
+	w, err := c.File.work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", c.desc.Workspaces[a.Task])
 	if err != nil {
 		return "", err
 	}
 	w.Spec.RunID = ""
-	delete(w.Spec.Env, EnvAttempt)
+	delete(w.Spec.Env, envAttempt)
 	dir := filepath.Join("inputs", strings.TrimPrefix(digestOf(w), "sha256:")[:16])
 	switch _, err := os.Stat(filepath.Join(c.Dir, dir)); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -1231,8 +1219,8 @@ func (c *Coordinator) keepInputs(a Attempt) (string, error) {
 // tries before the edit, and then the definitions at the last one.
 func (c *Coordinator) toRejudge(a Attempt, all []schema.SuiteTry, then map[string]map[string]string) *earlier {
 	last := all[len(all)-1]
-	keys := differing(then["task "+a.Task], c.desc.Definitions["task "+a.Task])
-	agent := differing(then["agent "+a.Agent], c.desc.Definitions["agent "+a.Agent])
+	keys := figures.ChangedKeys(then["task "+a.Task], c.desc.Definitions["task "+a.Task])
+	agent := figures.ChangedKeys(then["agent "+a.Agent], c.desc.Definitions["agent "+a.Agent])
 	if last.Verdict == schema.SuiteInfrastructure || last.Bundle == "" || len(agent) > 0 || len(keys) == 0 ||
 		slices.ContainsFunc(keys, func(k string) bool { return !slices.Contains(judgingKeys, k) }) {
 		return nil

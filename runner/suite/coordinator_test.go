@@ -30,7 +30,7 @@ import (
 type stage struct {
 	*testing.T
 	dir       string
-	published chan *Work
+	published chan *tryWork
 	told      chan carrier.Message
 	asked     chan Question
 	verdicts  chan *schema.SuiteTry
@@ -48,7 +48,7 @@ type stage struct {
 
 // Publish is the hub's.
 func (s *stage) Publish(_ context.Context, _ string, work any) (uint64, error) {
-	w := work.(*Work)
+	w := work.(*tryWork)
 	s.mu.Lock()
 	s.labels[w.Spec.RunID] = w.Spec.Labels
 	s.mu.Unlock()
@@ -119,7 +119,7 @@ func play(t *testing.T, dir, text string, lease time.Duration, set ...func(*Conf
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &stage{T: t, dir: dir, published: make(chan *Work, 100), told: make(chan carrier.Message, 100),
+	s = &stage{T: t, dir: dir, published: make(chan *tryWork, 100), told: make(chan carrier.Message, 100),
 		asked: make(chan Question, 100), verdicts: make(chan *schema.SuiteTry, 100), ended: make(chan error, 1),
 		stored: map[string]string{}, labels: map[string]map[string]string{}}
 	config := Config{File: f, Dir: filepath.Join(dir, "out"), Slots: 1, Lease: lease, Reports: s.told,
@@ -166,7 +166,7 @@ func (s *stage) tell(told report) {
 	<-done
 }
 
-func (s *stage) begin(w *Work) { s.tell(report{Token: w.Token, Began: &schema.SuiteHost{}}) }
+func (s *stage) begin(w *tryWork) { s.tell(report{Token: w.Token, Began: &schema.SuiteHost{}}) }
 
 func (s *stage) store(name, text string) {
 	s.mu.Lock()
@@ -175,7 +175,7 @@ func (s *stage) store(name, text string) {
 }
 
 // end stores a bundle of the run and tells of it.
-func (s *stage) end(w *Work, code string) {
+func (s *stage) end(w *tryWork, code string) {
 	text := runID(w.Token) + " " + code
 	s.store(runID(w.Token), text)
 	s.tell(report{Token: w.Token, Ended: stored(runID(w.Token), text)})
@@ -225,7 +225,7 @@ func (s *stage) age() *schema.SuiteTry {
 // ask asks as the worker w, whose tries have the tokens.
 func (s *stage) ask(instance string, tokens ...string) *Welcome {
 	s.Helper()
-	return s.asks(hello{Instance: instance, Slots: 1, Trying: tokens})
+	return s.asks(hello{Instance: instance, Slots: 1, Running: tokens})
 }
 
 func (s *stage) asks(h hello) *Welcome {
@@ -249,7 +249,9 @@ func TestAWorkspaceIsSentToWhomLacksIt(t *testing.T) {
 	s, stop := play(t, dir, strings.Replace(oneTask, `command: "true"`, `command: "true", workspace: ws`, 1), hang)
 	defer stop()
 	digest := (<-s.published).WorkspaceDigest
-	ask := func(digest string) string { return s.asks(hello{Instance: "1", Slots: 1, Lacks: digest}).Unsent }
+	ask := func(digest string) string {
+		return s.asks(hello{Instance: "1", Slots: 1, MissingWorkspace: digest}).SendError
+	}
 	if why := ask("sha256:0"); why != "no task of the suite has a workspace with this digest" {
 		t.Errorf("another workspace: %q", why)
 	}
@@ -282,7 +284,7 @@ func TestAStoppedCoordinatorLosesNothing(t *testing.T) {
 	s.expires()
 	s.later.Add(int64(2 * hang))
 	s.expires()
-	if over := s.ask("", w.Token).Over; len(over) > 0 {
+	if over := s.ask("", w.Token).GiveUp; len(over) > 0 {
 		t.Errorf("the try is over")
 	}
 	s.end(w, "0")
@@ -320,7 +322,7 @@ func TestAttemptsAreJudgedAgainBesideOthers(t *testing.T) {
 	if w.Attempt.Attempt != 2 {
 		t.Errorf("%s runs again", w.Attempt)
 	}
-	if over := s.ask("", w.Token).Over; len(over) > 0 {
+	if over := s.ask("", w.Token).GiveUp; len(over) > 0 {
 		t.Error("the try is over")
 	}
 	s.begin(w)
@@ -347,12 +349,12 @@ func TestATryIsOneWorkersAlone(t *testing.T) {
 	}
 	for range 20 {
 		s.later.Add(int64(maxTickGap * 3 / 4))
-		if over := s.ask("1", w.Token).Over; len(over) > 0 {
+		if over := s.ask("1", w.Token).GiveUp; len(over) > 0 {
 			t.Fatal("the try is over")
 		}
 		time.Sleep(tickTime)
 	}
-	if over := s.ask("2", w.Token, "no-token").Over; len(over) != 2 {
+	if over := s.ask("2", w.Token, "no-token").GiveUp; len(over) != 2 {
 		t.Errorf("over are %q", over)
 	}
 	s.end(w, "0")
@@ -581,7 +583,7 @@ agents: [{name: bad, command: "true"}, {name: good, command: "true"}]
 // The bundle of a try that was given up is removed from the directory of this process's worker.
 func TestALostTryLeavesNoBundle(t *testing.T) {
 	own := t.TempDir()
-	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second, func(c *Config) { c.Own, c.OwnDir = "w", own })
+	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second, func(c *Config) { c.LocalWorker, c.LocalDir = "w", own })
 	defer stop()
 	w := <-s.published
 	s.begin(w)

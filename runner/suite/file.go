@@ -108,7 +108,7 @@ func (t *Task) evaluation() schema.EvaluationDefinition {
 // Agent is an agent of a suite file.
 type Agent struct {
 	Name string `json:"name"`
-	// Command is run by sh -c in the workspace, with the environment variables of EnvPrompt and the others there.
+	// Command is run by sh -c in the workspace, with ASSAY_TASK_PROMPT and other variables, see envPrompt.
 	Command string `json:"command"`
 	// Env names environment variables that the agent gets besides PATH, HOME and the locale.
 	Env []string `json:"env"`
@@ -315,7 +315,7 @@ func (c *checker) task(t *Task, at string) {
 	if t.Timeout < 0 {
 		c.problem("%v is negative", t.Timeout)(in("timeout")...)
 	}
-	for _, name := range []string{LabelSuite, LabelTask, LabelAgent, LabelAttempt, LabelTry} {
+	for _, name := range []string{labelSuite, labelTask, labelAgent, labelAttempt, labelTry} {
 		if _, taken := t.Labels[name]; taken {
 			c.problem("the label %q is reserved", name)(in("labels")...)
 		}
@@ -661,17 +661,17 @@ func (f *File) digestPath(name string) (string, error) {
 	return digestTree(f.path(name))
 }
 
-// Work is the work for a try.
-func (f *File) Work(a Attempt, try int, token, workspaceDigest string) (*Work, error) {
+// work is the work for a try.
+func (f *File) work(a Attempt, try int, token, workspaceDigest string) (*tryWork, error) {
 	t, agent := f.task(a.Task), f.agent(a.Agent)
-	w := &Work{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
+	w := &tryWork{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
 		WorkspaceDigest: workspaceDigest, Evaluation: f.evaluation(t, agent), Private: f.private(t)}
 	if t.Workspace != "" {
 		w.Workspace = f.path(t.Workspace)
 	}
 	w.Spec = f.spec(t, agent)
 	w.Spec.RunID, w.Spec.Labels = runID(token), f.labels(t, a, try)
-	w.Spec.Env[EnvAttempt] = strconv.Itoa(a.Attempt)
+	w.Spec.Env[envAttempt] = strconv.Itoa(a.Attempt)
 	var err error
 	if path, text := f.contractFile(t); path != "" {
 		if w.Contract, err = copyFile(path); err != nil {
@@ -709,20 +709,20 @@ func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 	}
 	s.Env = map[string]string{}
 	if t.Prompt != "" {
-		s.Env[EnvPrompt] = t.Prompt
+		s.Env[envPrompt] = t.Prompt
 	}
 	if t.Command != "" {
-		s.Env[EnvCommand] = t.Command
+		s.Env[envCommand] = t.Command
 	}
 	if agent.solves {
-		s.Env[EnvSuiteDir] = f.dir
+		s.Env[envSuiteDir] = f.dir
 	}
 	return s
 }
 
 func (f *File) labels(t *Task, a Attempt, try int) map[string]string {
-	labels := map[string]string{LabelSuite: f.Name, LabelTask: a.Task, LabelAgent: a.Agent,
-		LabelAttempt: strconv.Itoa(a.Attempt), LabelTry: strconv.Itoa(try)}
+	labels := map[string]string{labelSuite: f.Name, labelTask: a.Task, labelAgent: a.Agent,
+		labelAttempt: strconv.Itoa(a.Attempt), labelTry: strconv.Itoa(try)}
 	for k, v := range t.Labels {
 		labels[k] = v
 	}

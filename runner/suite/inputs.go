@@ -16,14 +16,14 @@ import (
 
 // Names of the files in a directory of inputs.
 const (
-	inputsWork       = "work.json" // a Work without the fields that differ between attempts
+	inputsWork       = "work.json" // a tryWork without the fields that differ between attempts
 	inputsSpec       = "spec.json" // the run's spec; the files that it names are beside it
 	inputsPrompt     = "prompt"
 	inputsEvaluation = "evaluation.yaml"
 )
 
 // writeInputs writes a directory with what w gives to an agent, completely or not at all.
-func writeInputs(dir string, w *Work) error {
+func writeInputs(dir string, w *tryWork) error {
 	part := dir + ".part"
 	if err := errors.Join(workspace.Remove(part), os.MkdirAll(part, 0o700)); err != nil {
 		return err

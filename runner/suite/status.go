@@ -75,7 +75,7 @@ func Read(dir string) (*Status, []*History, error) {
 	var definitions map[string]map[string]string
 	for _, line := range lines {
 		switch line.Kind {
-		case ledger.Begun:
+		case ledger.Created:
 			s.Suite, s.Attempts, definitions = line.Suite, line.Attempts, line.Definitions
 			continue
 		case ledger.Edited:
@@ -142,9 +142,9 @@ func (h *History) Verdict() *schema.SuiteTry {
 	return last
 }
 
-// Again returns sh commands that repeat an attempt by hand, in a new directory "again" with a copy of the task's
-// workspace. dir is the suite's directory, and program the path of assay-run.
-func (h *History) Again(dir, program string) (string, error) {
+// RepeatCommands returns sh commands that repeat an attempt by hand, in a new directory "again" with a copy of the
+// task's workspace. dir is the suite's directory, and program the path of assay-run.
+func (h *History) RepeatCommands(dir, program string) (string, error) {
 	if h.Inputs == "" || !filepath.IsLocal(h.Inputs) {
 		return "", errors.New("its inputs were not kept")
 	}
@@ -156,7 +156,7 @@ func (h *History) Again(dir, program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w := &Work{Spec: &runner.Spec{}}
+	w := &tryWork{Spec: &runner.Spec{}}
 	if err := json.Unmarshal(data, w); err != nil {
 		return "", err
 	}
@@ -173,8 +173,8 @@ func (h *History) Again(dir, program string) (string, error) {
 	}
 	slices.Sort(env[1:])
 	run := []string{quoted(program), "run", "--spec", quoted(filepath.Join(inputs, inputsSpec)),
-		"--env", EnvAttempt + "=" + strconv.Itoa(h.Attempt.Attempt),
-		"--env", quoted(EnvPromptFile + "=" + filepath.Join(inputs, inputsPrompt)), "--workdir", "again",
+		"--env", envAttempt + "=" + strconv.Itoa(h.Attempt.Attempt),
+		"--env", quoted(envPromptFile + "=" + filepath.Join(inputs, inputsPrompt)), "--workdir", "again",
 		"-o", "again.tar.gz"}
 	return from + " && \\\n" + strings.Join(env, " ") + " \\\n" + strings.Join(run, " "), nil
 }

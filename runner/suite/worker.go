@@ -42,10 +42,10 @@ type hello struct {
 	Instance string `json:"instance"`       // random: tells this process of the worker from others of its name
 	Version  string `json:"version"`        // of assay-suite
 	Slots    int    `json:"slots"`          // how many tries it runs at once; 0 means that it leaves
-	// Trying are the tokens of the tries that it runs.
-	Trying []string `json:"trying,omitzero"`
-	// Lacks is the digest of a workspace that the worker needs; empty means none.
-	Lacks string `json:"lacks,omitzero"`
+	// Running are the tokens of the tries that it runs.
+	Running []string `json:"running,omitzero"`
+	// MissingWorkspace is the digest of a workspace that the worker needs; empty means none.
+	MissingWorkspace string `json:"missing_workspace,omitzero"`
 }
 
 // Welcome is a coordinator's answer.
@@ -55,10 +55,10 @@ type Welcome struct {
 	LeaseNS int64  `json:"lease_ns"`
 	// Refused says why the coordinator gives this worker no work; empty if it does.
 	Refused string `json:"refused,omitzero"`
-	// Over are the tokens of tries that the worker must give up: the coordinator refuses their results.
-	Over []string `json:"over,omitzero"`
-	// Unsent says why the coordinator cannot send the workspace of Lacks; empty if it can.
-	Unsent string `json:"unsent,omitzero"`
+	// GiveUp are the tokens of tries that the worker must give up: the coordinator refuses their results.
+	GiveUp []string `json:"give_up,omitzero"`
+	// SendError says why the coordinator cannot send the workspace of MissingWorkspace; empty if it can.
+	SendError string `json:"send_error,omitzero"`
 }
 
 // report is a worker's message about a try. Either Began or Ended is set.
@@ -252,7 +252,7 @@ func (w *Worker) hello(suite string, slots int) hello {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return hello{Suite: suite, Instance: w.Instance, Version: w.Version, Slots: slots,
-		Trying: slices.Sorted(maps.Keys(w.tries))}
+		Running: slices.Sorted(maps.Keys(w.tries))}
 }
 
 // serve runs tries of one suite until ctx ends or the suite is over.
@@ -303,7 +303,7 @@ func (w *Worker) heartbeat(ctx context.Context, leave context.CancelCauseFunc, t
 			leave(fmt.Errorf("%w: %s", ErrRefused, answer.Refused))
 		case err == nil:
 			lastAnswer = time.Now()
-			w.giveUp(errOver, func(token string, _ *activeTry) bool { return slices.Contains(answer.Over, token) })
+			w.giveUp(errOver, func(token string, _ *activeTry) bool { return slices.Contains(answer.GiveUp, token) })
 		case time.Since(lastAnswer) > keepLeases*lease:
 			w.giveUp(errNoCoordinator, func(_ string, t *activeTry) bool { return t.idle })
 		case w.Suite == "" && w.Line.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
@@ -417,7 +417,7 @@ func specFile(slot string) string { return filepath.Join(slot, "spec.json") }
 // runSlot runs one try after the other.
 func (w *Worker) runSlot(ctx, kill context.Context, i int) error {
 	for {
-		var work Work
+		var work tryWork
 		if err := w.Line.Next(ctx, &work); err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -432,7 +432,7 @@ func (w *Worker) runSlot(ctx, kill context.Context, i int) error {
 }
 
 // handle runs one try, and reports that it began and how it ended.
-func (w *Worker) handle(kill context.Context, work *Work, i int) {
+func (w *Worker) handle(kill context.Context, work *tryWork, i int) {
 	run, cancelRun := context.WithCancelCause(kill)
 	defer cancelRun(nil)
 	reporting, cancelReport := context.WithCancelCause(context.WithoutCancel(kill))
@@ -476,7 +476,7 @@ func (w *Worker) setIdle(t *activeTry, idle bool) {
 }
 
 // try runs assay-run and hands its bundle over. run ends the run, and reporting what follows it.
-func (w *Worker) try(run, reporting context.Context, work *Work, i int) *tryEnd {
+func (w *Worker) try(run, reporting context.Context, work *tryWork, i int) *tryEnd {
 	release, err := w.memory.reserve(run, int64(work.Spec.Limits.Memory))
 	if err != nil {
 		return &tryEnd{Class: schema.SuiteWorkerLost, Reason: err.Error()}
@@ -498,7 +498,7 @@ func setupFault(err error) *tryEnd {
 }
 
 // prepare creates the slot's directory with the try's workspace and files, and completes the spec.
-func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) error {
+func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) error {
 	if err := errors.Join(workspace.Remove(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return err
 	}
@@ -520,7 +520,7 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *Work, i int) err
 	if err != nil {
 		return err
 	}
-	s.Env[EnvPromptFile] = prompt
+	s.Env[envPromptFile] = prompt
 	for _, c := range []struct {
 		fileCopy
 		kind string
@@ -569,7 +569,7 @@ func (w *Worker) sentDir() string { return filepath.Join(w.Dir, sentDirName) }
 
 // copyFetched makes the directory to a copy of the try's workspace, which it fetches from the coordinator and keeps for
 // later tries. If an agent has changed the kept workspace, it fetches it again.
-func (w *Worker) copyFetched(ctx context.Context, work *Work, to string) error {
+func (w *Worker) copyFetched(ctx context.Context, work *tryWork, to string) error {
 	kept := filepath.Join(w.sentDir(), sentName(work.WorkspaceDigest))
 	copyKept := func() error {
 		if err := workspace.Remove(to); err != nil {
@@ -604,12 +604,12 @@ func (w *Worker) copyFetched(ctx context.Context, work *Work, to string) error {
 }
 
 // fetch asks the coordinator for the try's workspace, and unpacks it to a new directory.
-func (w *Worker) fetch(ctx context.Context, work *Work, to string) error {
+func (w *Worker) fetch(ctx context.Context, work *tryWork, to string) error {
 	for {
 		question, answer := w.hello(w.joined.Suite, w.Jobs), &Welcome{}
-		question.Lacks = work.WorkspaceDigest
-		if err := w.Line.Ask(ctx, question, answer); err == nil && answer.Unsent != "" {
-			return errors.New(answer.Unsent)
+		question.MissingWorkspace = work.WorkspaceDigest
+		if err := w.Line.Ask(ctx, question, answer); err == nil && answer.SendError != "" {
+			return errors.New(answer.SendError)
 		}
 		r, in := io.Pipe()
 		unpacked := make(chan error, 1)
@@ -638,7 +638,7 @@ func (w *Worker) fetch(ctx context.Context, work *Work, to string) error {
 }
 
 // run runs assay-run. The lifeline is a pipe: when this process closes its end, or dies, assay-run ends the run.
-func (w *Worker) run(kill context.Context, dir string, work *Work) *tryEnd {
+func (w *Worker) run(kill context.Context, dir string, work *tryWork) *tryEnd {
 	r, lifeline, err := os.Pipe()
 	if err != nil {
 		return setupFault(err)
@@ -672,7 +672,7 @@ func (w *Worker) run(kill context.Context, dir string, work *Work) *tryEnd {
 
 // handOver hands the bundle to the coordinator, and adds its place to e. If assay-run left no bundle, it recovers the
 // run first.
-func (w *Worker) handOver(ctx context.Context, dir string, work *Work, e *tryEnd) *tryEnd {
+func (w *Worker) handOver(ctx context.Context, dir string, work *tryWork, e *tryEnd) *tryEnd {
 	if e.Class != "" {
 		return e
 	}
@@ -700,7 +700,7 @@ func (w *Worker) handOver(ctx context.Context, dir string, work *Work, e *tryEnd
 }
 
 // send stores a bundle under its run's id, one bundle at a time.
-func (w *Worker) send(ctx context.Context, bundle string, work *Work, e *tryEnd) error {
+func (w *Worker) send(ctx context.Context, bundle string, work *tryWork, e *tryEnd) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	f, err := os.Open(bundle)

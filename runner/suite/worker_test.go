@@ -27,7 +27,7 @@ func (a *answers) Ask(_ context.Context, _, answer any) error {
 // that an answer names is given up.
 func TestAHeartbeatEndsNoTryThatWaits(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
-	w := &Worker{Line: &answers{all: []Welcome{{}, {Over: []string{"taken"}}, {}}, end: end},
+	w := &Worker{Line: &answers{all: []Welcome{{}, {GiveUp: []string{"taken"}}, {}}, end: end},
 		tries: map[string]*activeTry{}}
 	runs := map[string]context.Context{}
 	for _, token := range []string{"waits", "taken"} {

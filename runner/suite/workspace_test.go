@@ -116,7 +116,7 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 		}
 		return err
 	}
-	work := &Work{WorkspaceDigest: digest}
+	work := &tryWork{WorkspaceDigest: digest}
 	w := &Worker{Line: &sender{sends: []func(io.Writer) error{nothing, some, all}}, joined: &Welcome{}}
 	to := filepath.Join(t.TempDir(), sentName(digest))
 	if err := w.fetch(t.Context(), work, to); err != nil {
@@ -150,7 +150,7 @@ func TestAWorkspaceIsFetchedOnce(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(to, 0o700), os.WriteFile(filepath.Join(to, "more"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.copyFetched(t.Context(), &Work{Token: "token", WorkspaceDigest: digest}, to); err != nil {
+		if err := w.copyFetched(t.Context(), &tryWork{Token: "token", WorkspaceDigest: digest}, to); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := digestTree(to); err != nil || got != digest {

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// maxMessage is the largest message in bytes. The largest ones are tries with copies of their contracts and
-	// policies.
+	// maxMessage limits a message, in bytes. Work has copies of contracts, policies and price lists in it.
 	maxMessage = 8 << 20
 	// workers and coordinator are the names of the consumers that take work and results.
 	workers, coordinator = "assay-workers", "assay-coordinator"

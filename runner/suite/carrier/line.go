@@ -36,17 +36,17 @@ func NewLine(nc *nats.Conn, worker string, onError func(error)) (*Line, error) {
 		return nil, err
 	}
 	return &Line{nc: nc, js: js, worker: worker, onError: func(err error) {
-		// Neither the end of a suite, which removes its queue, nor a lost connection is worth a message here.
+		// The end of a suite removes its queue, and Access.OnLost reports a lost connection: neither is an error here.
 		if onError != nil && !errors.Is(err, jetstream.ErrConsumerDeleted) && nc.IsConnected() {
 			onError(err)
 		}
 	}}, nil
 }
 
-// ErrNobody is returned by Ask when no coordinator answers.
-var ErrNobody = errors.New("no coordinator answers")
+var errNoAnswer = errors.New("no coordinator answers")
 
-// Ask sends a question to all coordinators, and decodes the first answer. Both are JSON.
+// Ask sends a question to all coordinators, and decodes the first answer. Both are JSON. It is an error if none answers
+// within askTime.
 func (l *Line) Ask(ctx context.Context, question, answer any) error {
 	data, err := json.Marshal(question)
 	if err != nil {
@@ -56,7 +56,7 @@ func (l *Line) Ask(ctx context.Context, question, answer any) error {
 	defer stop()
 	m, err := l.nc.RequestWithContext(ctx, hello(l.worker), data)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNobody, err)
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	return json.Unmarshal(m.Data, answer)
 }

@@ -65,12 +65,13 @@ type ChangedTask struct {
 func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
 	p := &Pair{AgentA: agentA, AgentB: agentB, Tasks: []TaskPair{}, Changed: []ChangedTask{}, OnlyA: []string{},
 		OnlyB: []string{}, Unrated: []string{}, Outcome: Undecided,
-		AgentChanged: differing(a.Definitions["agent "+agentA], b.Definitions["agent "+agentB], "name")}
+		AgentChanged: slices.DeleteFunc(changedKeys(a, b, "agent "+agentA, "agent "+agentB),
+			func(key string) bool { return key == "name" })}
 	inA, inB := cells(a, agentA), cells(b, agentB)
 	var comparedA, comparedB []*schema.SuiteCell
 	for _, task := range slices.Sorted(maps.Keys(inA)) {
 		other, both := inB[task]
-		keys := differing(a.Definitions["task "+task], b.Definitions["task "+task])
+		keys := changedKeys(a, b, "task "+task, "task "+task)
 		switch {
 		case !both:
 			p.OnlyA = append(p.OnlyA, task)
@@ -152,23 +153,25 @@ func cells(r *schema.SuiteResults, agent string) map[string]*schema.SuiteCell {
 	return all
 }
 
-// differing returns the keys whose digests differ between two definitions, except for those in ignored. Older results
-// have no definitions. Then it returns the one key "definition", as nothing shows that they are the same.
-func differing(a, b map[string]string, ignored ...string) []string {
-	keys := []string{}
-	for _, key := range slices.Sorted(maps.Keys(a)) {
-		if a[key] != b[key] && !slices.Contains(ignored, key) {
-			keys = append(keys, key)
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(b)) {
-		if _, ok := a[key]; !ok && !slices.Contains(ignored, key) {
-			keys = append(keys, key)
-		}
-	}
-	if len(a)+len(b) == 0 {
+// changedKeys returns the keys that differ between a definition in the results a and one in b. Older results have no
+// definitions. Then it returns the one key "definition", as nothing shows that they are the same.
+func changedKeys(a, b *schema.SuiteResults, inA, inB string) []string {
+	first, second := a.Definitions[inA], b.Definitions[inB]
+	if len(first)+len(second) == 0 {
 		return []string{"definition"}
 	}
-	slices.Sort(keys)
-	return keys
+	return append([]string{}, ChangedKeys(first, second)...)
+}
+
+// ChangedKeys returns the keys whose values differ, sorted.
+func ChangedKeys(a, b map[string]string) []string {
+	changed := map[string]bool{}
+	for _, m := range []map[string]string{a, b} {
+		for key := range m {
+			if a[key] != b[key] {
+				changed[key] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(changed))
 }

@@ -36,7 +36,7 @@ const maxLine = 16 << 20
 
 // Kinds of lines.
 const (
-	Begun   = "suite"   // the first line
+	Created = "suite"   // the first line
 	Opened  = "opened"  // a try may be given to a worker from now on
 	Began   = "began"   // a worker began the try
 	Ended   = "ended"   // a worker reported how the try ended
@@ -64,15 +64,15 @@ type Line struct {
 	Suite  string `json:"suite,omitzero"`
 	Attempt
 	Try      int               `json:"try,omitzero"`
-	Token    string            `json:"token,omitzero"`    // random, of the try; in a Begun line of the suite
+	Token    string            `json:"token,omitzero"`    // random, of the try; in a Created line of the suite
 	Identity string            `json:"identity,omitzero"` // of the attempt, when it was opened
 	Worker   string            `json:"worker,omitzero"`
 	Host     *schema.SuiteHost `json:"host,omitzero"`    // only in Began lines
 	Verdict  *schema.SuiteTry  `json:"verdict,omitzero"` // only in Verdict lines
 	Why      string            `json:"why,omitzero"`     // only in Refused lines
-	// Definitions are digests of the fields of the suite's tasks and agents; only in Begun and Edited lines.
+	// Definitions are digests of the fields of the suite's tasks and agents; only in Created and Edited lines.
 	Definitions map[string]map[string]string `json:"definitions,omitzero"`
-	// Attempts is the number of attempts of the suite; only in Begun and Edited lines.
+	// Attempts is the number of attempts of the suite; only in Created and Edited lines.
 	Attempts int `json:"attempts,omitzero"`
 	// Inputs is the directory with the inputs of the try, relative to the suite's; only in Opened and Verdict lines.
 	Inputs string `json:"inputs,omitzero"`
@@ -181,7 +181,7 @@ func read(path string, r *os.File) (lines []Line, whole int64, err error) {
 				line.Schema)
 		case line.Seq != uint64(len(lines)):
 			return nil, 0, damaged("it has the number %d, want %d", line.Seq, len(lines))
-		case !known[line.Kind] || (line.Kind == Begun) != (len(lines) == 0) || line.Kind == Verdict &&
+		case !known[line.Kind] || (line.Kind == Created) != (len(lines) == 0) || line.Kind == Verdict &&
 			line.Verdict == nil:
 			return nil, 0, damaged("a line of the kind %q cannot be here", line.Kind)
 		}
@@ -205,7 +205,7 @@ func longLine(start []byte, in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-var known = map[string]bool{Begun: true, Opened: true, Began: true, Ended: true, Verdict: true, Refused: true,
+var known = map[string]bool{Created: true, Opened: true, Began: true, Ended: true, Verdict: true, Refused: true,
 	Edited: true}
 
 // Append writes lines and returns when they are on disk. After an error every later call fails too.

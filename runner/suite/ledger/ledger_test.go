@@ -21,7 +21,7 @@ func write3(t *testing.T, dir string) string {
 	}
 	a := Attempt{Task: "t", Agent: "a", Attempt: 1}
 	if err := errors.Join(
-		l.Append(Line{Kind: Begun, Suite: "s"}, Line{Kind: Opened, Attempt: a, Try: 1, Token: "x"}),
+		l.Append(Line{Kind: Created, Suite: "s"}, Line{Kind: Opened, Attempt: a, Try: 1, Token: "x"}),
 		l.Append(Line{Kind: Verdict, Attempt: a, Try: 1, Token: "x",
 			Verdict: &schema.SuiteTry{Verdict: schema.SuitePassed}}),
 		l.Close()); err != nil {
@@ -87,7 +87,7 @@ func TestATornLineIsCutOff(t *testing.T) {
 		}
 		next := Line{Kind: Refused}
 		if kept == 0 {
-			next.Kind = Begun
+			next.Kind = Created
 		}
 		if err := errors.Join(l.Append(next), l.Close()); err != nil {
 			t.Fatal(err)
@@ -145,8 +145,8 @@ func TestAWriterThatFailedStaysBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.file.Close()
-	first := l.Append(Line{Kind: Begun})
-	if first == nil || l.Append(Line{Kind: Begun}) != first { //nolint:errorlint // the same error
+	first := l.Append(Line{Kind: Created})
+	if first == nil || l.Append(Line{Kind: Created}) != first { //nolint:errorlint // the same error
 		t.Errorf("it fails with %v and then goes on", first)
 	}
 	l.lock.Close()
@@ -181,7 +181,7 @@ func TestALedgerThatSomebodyElseWritesIsDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.Append(Line{Kind: Begun, Suite: "s"}); err != nil {
+	if err := l.Append(Line{Kind: Created, Suite: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, Name), os.O_WRONLY|os.O_APPEND, 0)
