@@ -15,8 +15,8 @@ import (
 	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
-// TestTheClockIsSetBack runs a suite with two workers in a virtual machine, whose clock is set back an hour while both
-// run something. Then one is killed: it is missed after a lease, and not an hour later.
+// TestTheClockIsSetBack runs a suite with two workers in a virtual machine. It sets the clock back an hour while both
+// workers run attempts, and then kills one of them. The coordinator must notice after a lease, and not an hour later.
 func TestTheClockIsSetBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")

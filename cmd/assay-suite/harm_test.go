@@ -26,8 +26,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestAgentsSeeNoSecretOfNATS runs an agent that looks for the token of its worker, over TLS. It finds it in no
-// process's environment or arguments; reading its file is a suspicion.
+// TestAgentsSeeNoSecretOfNATS runs an agent that looks for its worker's token. The token must not be in the environment
+// or the arguments of any process, and reading its file must be a suspicion.
 func TestAgentsSeeNoSecretOfNATS(t *testing.T) {
 	s := newSite(t, `name: secrets
 tasks: [{name: t, command: "true"}]
@@ -55,8 +55,8 @@ agents:
 	s.clean("w1")
 }
 
-// TestAWorkerEndsWhatItsPredecessorLeft kills a worker whose recorder is stopped, so that it does not see that. The
-// next worker in its directory ends the run, and leaves alone what is not the dead one's.
+// TestAWorkerEndsWhatItsPredecessorLeft kills a worker whose recorder is stopped, so that the recorder does not notice.
+// The next worker in its directory must end the run, and leave other processes alone.
 func TestAWorkerEndsWhatItsPredecessorLeft(t *testing.T) {
 	s := newSite(t, `name: predecessor
 tasks: [{name: t, command: "true"}]
@@ -105,7 +105,7 @@ agents: [{name: slow, command: 'if mkdir "$HOME/first"; then sleep 1000; fi'}]
 	s.clean("w1")
 }
 
-// processesWith are the processes whose command line has the text in it.
+// processesWith lists the processes whose command line contains the text.
 func processesWith(t *testing.T, text string) (pids []int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -131,11 +131,11 @@ func parentOf(pid int) int {
 	return 0
 }
 
-// private gives the calling test, and what it starts from now on, mounts of its own. It skips where that is not
-// allowed.
+// private gives the test, and what it starts from now on, a mount namespace of its own. It skips the test if that is
+// not allowed.
 func private(t *testing.T) {
 	t.Helper()
-	runtime.LockOSThread() // for good: the thread ends with the test, and its mounts with it
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its mounts with it
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Skipf("mounts of its own: %v", err)
 	}
@@ -144,7 +144,7 @@ func private(t *testing.T) {
 	}
 }
 
-// disk mounts an image with a file system of so many bytes, which takes only what is written to it.
+// disk mounts a sparse image with a file system of size bytes.
 func disk(t *testing.T, size int64, at string) (image string) {
 	t.Helper()
 	image = filepath.Join(t.TempDir(), "image")
@@ -169,7 +169,7 @@ func mountImage(t *testing.T, image, at string) {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Without a sync of ours nothing of it may reach the image while a test looks.
+	// During a test, nothing may reach the image without a sync by the test or assay-suite.
 	if out, err := exec.Command("mount", "-o", "loop,commit=300", image, at).CombinedOutput(); err != nil {
 		t.Skipf("mount an image: %v %s", err, out)
 	}
@@ -180,8 +180,9 @@ func mountImage(t *testing.T, image, at string) {
 	})
 }
 
-// TestPowerLossLosesNoVerdict copies the device below a suite's directory in its middle: that is what a disk has after
-// the power failed. Each verdict that was told is on it, with its bundle, and the suite goes on from there.
+// TestPowerLossLosesNoVerdict copies the block device of a suite's directory while the suite runs. The copy is what a
+// power failure would leave. It must have each verdict that was printed, with its bundle, and the suite must continue
+// from there.
 func TestPowerLossLosesNoVerdict(t *testing.T) {
 	private(t)
 	s := newSite(t, `name: power
@@ -195,7 +196,7 @@ agents: [{name: a, command: touch it}]
 	_ = syscall.Kill(-coordinator.cmd.Process.Pid, syscall.SIGSTOP)
 	told := regexp.MustCompile(`(?m)^assay-suite: (t/a/\d+): passed`).FindAllStringSubmatch(coordinator.said.String(), -1)
 	copied := image + ".copy"
-	for same := false; !same; { // nobody may have written meanwhile
+	for same := false; !same; { // nothing may have been written meanwhile
 		for _, to := range []string{copied, copied + "2"} {
 			if out, err := exec.Command("cp", "--sparse=always", image, to).CombinedOutput(); err != nil {
 				t.Fatalf("%v %s", err, out)
@@ -205,7 +206,7 @@ agents: [{name: a, command: touch it}]
 	}
 	_ = syscall.Kill(-coordinator.cmd.Process.Pid, syscall.SIGKILL)
 	_ = coordinator.cmd.Wait()
-	if len(told) == 0 { // a verdict is in the ledger before it is told
+	if len(told) == 0 { // a verdict is in the ledger before it is printed
 		t.Fatalf("%d verdicts were told", len(told))
 	}
 
@@ -240,7 +241,7 @@ agents: [{name: a, command: touch it}]
 	s.clean()
 }
 
-// dataOf is the digest of what is in a file besides holes.
+// dataOf is a digest of the data in a sparse file.
 func dataOf(t *testing.T, name string) string {
 	t.Helper()
 	f, err := os.Open(name)
@@ -273,8 +274,9 @@ func readFile(t *testing.T, name string) string {
 	return string(data)
 }
 
-// TestADiskThatIsFull fills the disk of a coordinator: nothing begins, and that is said. Then it fills it to the last
-// byte, and the suite goes on when there is space again. A worker whose disk is full says so.
+// TestADiskThatIsFull fills the disk of a coordinator: no attempt may begin, and a message must say so. Then it fills
+// the disk to the last byte; the suite must continue when there is space again. A worker must report that its disk is
+// full.
 func TestADiskThatIsFull(t *testing.T) {
 	private(t)
 	s := newSite(t, `name: full
@@ -295,7 +297,7 @@ agents: [{name: a, command: sleep 0.2}]
 			t.Fatal(err)
 		}
 		defer f.Close()
-		for step := size; step >= 4096; step /= 2 { // to the last block, if size is more than there is
+		for step := size; step >= 4096; step /= 2 { // to the last block, if size is more than is free
 			for unix.Fallocate(int(f.Fd()), 0, end(t, f), step) == nil {
 				if end(t, f) >= size {
 					return
@@ -317,7 +319,7 @@ agents: [{name: a, command: sleep 0.2}]
 	select {
 	case err := <-ended: // the ledger could not be written
 		t.Logf("with a full disk it ended with %v", err)
-	case <-time.After(2 * time.Second): // nothing was to be written
+	case <-time.After(2 * time.Second): // nothing had to be written
 		t.Log("with a full disk it waits")
 		_ = run.cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
@@ -358,13 +360,13 @@ func end(t *testing.T, f *os.File) int64 {
 	return info.Size()
 }
 
-// network is a network namespace that the test holds.
+// network is a network namespace that exists until the test ends.
 type network struct {
 	*testing.T
 	file *os.File
 }
 
-// newNetwork makes a network namespace with a loopback device.
+// newNetwork creates a network namespace with a loopback device.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	n := &network{T: t}
@@ -385,7 +387,7 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// inside does something in a thread of the network: what it starts is there, too.
+// inside calls do in a thread of the network namespace. Processes that do starts are in it too.
 func (n *network) inside(do func()) {
 	n.Helper()
 	done := make(chan error)
@@ -412,8 +414,8 @@ func (n *network) ip(args ...string) {
 	}
 }
 
-// TestAWorkersNetworkIsCut cuts the network between a worker and its coordinator, for less than a lease, which nobody
-// notices, and for longer.
+// TestAWorkersNetworkIsCut cuts the network between a worker and its coordinator: first for less than a lease, which
+// must have no effect, and then for longer.
 func TestAWorkersNetworkIsCut(t *testing.T) {
 	s := newSite(t, `name: cut
 attempts: 6

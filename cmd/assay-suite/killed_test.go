@@ -24,7 +24,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// suiteIn is assay-suite run of the file text in a directory of its own, with the assay-run of these tests.
+// suiteIn is the command assay-suite run for a suite file with the text, in a directory of its own.
 func suiteIn(t *testing.T, dir, text string, flags ...string) *exec.Cmd {
 	t.Helper()
 	program, err := recordertest.Build()
@@ -40,13 +40,13 @@ func suiteIn(t *testing.T, dir, text string, flags ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(exe, append([]string{"run", "suite.yaml", "--dir", "out", "--assay-run",
 		filepath.Join(program, "assay-run")}, flags...)...)
-	cmd.Args[0] = "assay-suite" // testscript.Main goes by the name
+	cmd.Args[0] = "assay-suite" // testscript.Main chooses the program by this name
 	cmd.Dir, cmd.Stderr = dir, &bytes.Buffer{}
 	cmd.Env = append(os.Environ(), "HOME="+dir)
 	return cmd
 }
 
-// results are the results in dir, whose bundles verify.
+// results reads the results in dir, and checks that their bundles verify.
 func results(t *testing.T, dir string) *schema.SuiteResults {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "out", "results.json"))
@@ -72,8 +72,8 @@ func results(t *testing.T, dir string) *schema.SuiteResults {
 	return r
 }
 
-// TestAKilledSuiteGoesOn kills a suite at random moments. In the end each attempt has one verdict and one bundle, and
-// nothing is left of what the killed processes ran.
+// TestAKilledSuiteGoesOn kills a suite at random moments. In the end each attempt must have one verdict and one bundle,
+// and nothing that the killed processes started may be left.
 func TestAKilledSuiteGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	const text = `name: killed
@@ -154,8 +154,8 @@ func oneVerdictEach(t *testing.T, dir string, n int) {
 	}
 }
 
-// TestASuiteWaitsForTheRunsOfAKilledOne kills a suite whose agent does not end when it is told to. The next one waits
-// until that run has ended by itself.
+// TestASuiteWaitsForTheRunsOfAKilledOne kills a suite whose agent ignores SIGTERM. The next suite must wait until that
+// run has ended by itself.
 func TestASuiteWaitsForTheRunsOfAKilledOne(t *testing.T) {
 	dir := t.TempDir()
 	text := `name: deaf
@@ -176,7 +176,7 @@ agents: [{name: a, command: 'trap "" TERM; touch ` + dir + `/began; while [ ! -e
 	if err := again.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range old { // it has the grace
+	for _, pid := range old { // the run may take the grace period to end
 		for slices.Contains(holding(t, "ASSAY_TASK_PROMPT_FILE="+dir), pid) {
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -192,7 +192,7 @@ agents: [{name: a, command: 'trap "" TERM; touch ` + dir + `/began; while [ ! -e
 	}
 }
 
-// holding lists the processes with the text in their environment.
+// holding lists the processes whose environment contains the text.
 func holding(t *testing.T, text string) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -208,7 +208,7 @@ func holding(t *testing.T, text string) []string {
 	return found
 }
 
-// saying is what a command says on stderr, while it runs.
+// saying collects the stderr of a running command.
 type saying struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -226,7 +226,7 @@ func (s *saying) String() string {
 	return s.text.String()
 }
 
-// await waits until it has said the words.
+// await waits until the output contains the words.
 func (s *saying) await(t *testing.T, words string) {
 	t.Helper()
 	for began := time.Now(); !strings.Contains(s.String(), words); time.Sleep(5 * time.Millisecond) {
@@ -236,7 +236,8 @@ func (s *saying) await(t *testing.T, words string) {
 	}
 }
 
-// TestAnInterruptedSuiteGoesOn interrupts a suite once, and what runs comes to its end; twice, and it is cancelled.
+// TestAnInterruptedSuiteGoesOn interrupts a suite once: running attempts must finish. The second time it interrupts it
+// twice: they must be cancelled.
 func TestAnInterruptedSuiteGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		signals int
@@ -266,7 +267,7 @@ agents: [{name: a, command: 'touch ` + dir + `/began; while [ ! -e ` + dir + `/g
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 				t.Fatal(err)
 			}
-			said.await(t, "interrupted: ") // or the kernel makes one of two, or the attempt ends before
+			said.await(t, "interrupted: ") // otherwise the kernel may merge the two signals, or the attempt may end first
 			if c.signals == 2 {
 				_ = cmd.Process.Signal(syscall.SIGINT)
 			} else if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
@@ -331,7 +332,7 @@ agents: [{name: a, command: 'kill -9 $PPID; sleep 1; kill -9 $(pgrep -f "assay-r
 	}
 }
 
-// TestTwoSuitesDoNotShareADirectory runs a suite beside itself.
+// TestTwoSuitesDoNotShareADirectory starts a suite twice at the same time.
 func TestTwoSuitesDoNotShareADirectory(t *testing.T) {
 	dir := t.TempDir()
 	l, _, _, err := func() (*ledger.Ledger, []ledger.Line, int64, error) {

@@ -25,14 +25,14 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// authority signs certificates.
+// authority is a certificate authority.
 type authority struct {
 	*site
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes an authority, with the files of sign.
+// newAuthority creates an authority, and its own certificate with sign.
 func newAuthority(s *site, name, address string) *authority {
 	s.Helper()
 	a := &authority{site: s}
@@ -40,8 +40,8 @@ func newAuthority(s *site, name, address string) *authority {
 	return a
 }
 
-// sign makes the files NAME.pem, a certificate for clients and for the server at the address, and NAME.key. The first
-// one is the authority's own.
+// sign writes a certificate for clients, and for the server at the address, to NAME.pem, and its key to
+// NAME.key. The first certificate is the authority's own.
 func (a *authority) sign(name, address string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -72,11 +72,11 @@ func (a *authority) sign(name, address string) (*x509.Certificate, *ecdsa.Privat
 	return c, key
 }
 
-// operator is an operator of NATS with an account for suites.
+// operator is a NATS operator with an account for suites.
 type operator struct {
 	*site
 	key, account  nkeys.KeyPair
-	token, system string // of the operator, and the id of its system account
+	token, system string // the operator's JWT, and the id of its system account
 	accounts      map[string]string
 }
 
@@ -122,7 +122,8 @@ func (o *operator) encode(c jwt.Claims, by nkeys.KeyPair) string {
 	return token
 }
 
-// user makes the file NAME.creds of a user with the rights, or with all, signed by the account.
+// user writes the credentials of a user to NAME.creds, signed by the account. Without rights the user may do
+// everything.
 func (o *operator) user(name string, by nkeys.KeyPair, publish, subscribe []string) {
 	o.Helper()
 	key, err := nkeys.CreateUser()
@@ -142,8 +143,8 @@ func (o *operator) user(name string, by nkeys.KeyPair, publish, subscribe []stri
 	o.file(name+".creds", string(creds))
 }
 
-// TestCredentialsAndCertificatesOfClients runs a suite over a server that demands credentials of its operator and
-// certificates of a certain authority. Who lacks either is not let in.
+// TestCredentialsAndCertificatesOfClients runs a suite over a server that requires credentials of its operator and
+// certificates of one authority. It must reject clients that lack either.
 func TestCredentialsAndCertificatesOfClients(t *testing.T) {
 	s := newSite(t, `name: login
 attempts: 2
@@ -183,7 +184,7 @@ resolver_preload: {
 	secure := []string{"--tls-ca", "ca.pem", "--tls-cert", "client.pem", "--tls-key", "client.key"}
 
 	coordinator := s.run(append(secure, "--jobs", "0", "--nats", url, "--creds", "coordinator.creds")...)
-	coordinator.said.await(t, "keeps each message 1 time") // the server is there
+	coordinator.said.await(t, "keeps each message 1 time") // the server is ready
 	for what, flags := range map[string][]string{
 		"the credentials of another account": append(secure, "--creds", "stranger.creds"),
 		"no credentials":                     secure,

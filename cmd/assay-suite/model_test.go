@@ -20,12 +20,12 @@ import (
 
 const modelKey = "sk-ant-0123456789abcdef"
 
-// modelAnswer is what the provider says: 11 tokens of input and 9 of output.
+// modelAnswer is the provider's answer: 11 tokens of input and 9 of output.
 const modelAnswer = `{"id":"msg_1","type":"message","role":"assistant","model":"claude-x","content":[],` +
 	`"stop_reason":"end_turn","usage":{"input_tokens":11,"output_tokens":9}}`
 
-// TestTokensAndCostOfASuite has agents that ask a model once and three times, here and on a worker that has no price
-// list. The results have tokens and cost, and a comparison says what an attempt takes.
+// TestTokensAndCostOfASuite has agents that ask a model once and three times, in this process and on a worker without a
+// price list. The results must have tokens and cost, and a comparison must show what an attempt takes.
 func TestTokensAndCostOfASuite(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")

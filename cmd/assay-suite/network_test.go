@@ -30,7 +30,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// natsNode is a NATS server with the configuration file that is its argument, as a process of this test binary.
+// natsNode makes this test binary a NATS server. The argument is its configuration file.
 func natsNode() {
 	options, err := server.ProcessConfigFile(os.Args[1])
 	if err == nil {
@@ -44,7 +44,7 @@ func natsNode() {
 	os.Exit(1)
 }
 
-// process is a process of this test binary that plays a program, and can be started again.
+// process is this test binary as another program. It can be started again.
 type process struct {
 	*testing.T
 	dir  string
@@ -75,13 +75,13 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// kill kills it with -9.
+// kill ends the process with SIGKILL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }
 
-// end ends it with SIGTERM, and checks that it ends well.
+// end ends the process with SIGTERM, and checks that it exits with 0.
 func (p *process) end() {
 	p.Helper()
 	p.signal(syscall.SIGTERM)
@@ -116,7 +116,7 @@ func (s *site) file(name, text string) string {
 	return path
 }
 
-// process starts a process. When the test ends it is killed.
+// process starts a process, which is killed when the test ends.
 func (s *site) process(args ...string) *process {
 	s.Helper()
 	p := &process{T: s.T, dir: s.dir, args: args, said: &saying{}}
@@ -143,7 +143,7 @@ func (s *site) worker(name, url string, flags ...string) *process {
 		"--assay-run", s.program}, flags...)...)
 }
 
-// clean checks that workers left nothing in their directories, and that no run lives.
+// clean checks that the workers left nothing in their directories, and that nothing runs any more.
 func (s *site) clean(workers ...string) {
 	s.Helper()
 	for _, w := range workers {
@@ -159,7 +159,7 @@ func (s *site) clean(workers ...string) {
 	}
 }
 
-// verdicts is how many verdicts the ledger has.
+// verdicts counts the verdicts in the ledger.
 func (s *site) verdicts() (n int) {
 	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
 	for _, l := range lines {
@@ -170,7 +170,7 @@ func (s *site) verdicts() (n int) {
 	return n
 }
 
-// until waits until the ledger has so many more verdicts.
+// until waits until the ledger has that many more verdicts.
 func (s *site) until(more int) {
 	s.Helper()
 	for want, began := s.verdicts()+more, time.Now(); s.verdicts() < want; time.Sleep(20 * time.Millisecond) {
@@ -180,7 +180,7 @@ func (s *site) until(more int) {
 	}
 }
 
-// refused reports whether something that the worker told was refused.
+// refused reports whether a message of the worker was refused.
 func (s *site) refused(worker string) bool {
 	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
 	return slices.ContainsFunc(lines, func(l ledger.Line) bool {
@@ -210,7 +210,7 @@ func (s *site) running(worker string) {
 	}
 }
 
-// open are the tokens of the tries that the worker began and that have no verdict yet.
+// open lists the tokens of the tries that the worker began and that have no verdict yet.
 func (s *site) open(worker string) map[string]bool {
 	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
 	open := map[string]bool{}
@@ -224,7 +224,7 @@ func (s *site) open(worker string) map[string]bool {
 	return open
 }
 
-// lost is how many tries were given up because nothing was heard of the worker.
+// lost counts the tries that were given up because the worker was silent.
 func (s *site) lost(worker string) (n int) {
 	lines, _ := ledger.Read(filepath.Join(s.dir, "out"))
 	for _, l := range lines {
@@ -236,8 +236,8 @@ func (s *site) lost(worker string) (n int) {
 	return n
 }
 
-// loses does harm to a worker that runs something, and waits until the coordinator gives that up. If all that it ran
-// had ended before, it heals the worker and does it again.
+// loses harms a worker with running tries, and waits until the coordinator gives one up. If all of them ended before
+// that, it heals the worker and tries again.
 func (s *site) loses(worker string, harm, heal func()) {
 	s.Helper()
 	for before := s.lost(worker); ; heal() {
@@ -253,7 +253,7 @@ func (s *site) loses(worker string, harm, heal func()) {
 	}
 }
 
-// passed checks that the n attempts passed, with a bundle that verifies.
+// passed checks that all n attempts passed, and that their bundles verify.
 func (s *site) passed(n int) {
 	s.Helper()
 	r := results(s.T, s.dir)
@@ -268,7 +268,7 @@ func (s *site) passed(n int) {
 	oneVerdictEach(s.T, s.dir, n)
 }
 
-// ports are free ports of this host.
+// ports returns free ports of this host.
 func ports(t *testing.T, n int) (all []string) {
 	t.Helper()
 	for range n {
@@ -283,7 +283,7 @@ func ports(t *testing.T, n int) (all []string) {
 	return all
 }
 
-// attemptsOf is how many attempts a test makes: n, or more by ASSAY_TEST_SUITE_ATTEMPTS.
+// attemptsOf is how many attempts a test makes: n, or ASSAY_TEST_SUITE_ATTEMPTS if that is more.
 func attemptsOf(t *testing.T, n int) int {
 	if text := os.Getenv("ASSAY_TEST_SUITE_ATTEMPTS"); text != "" {
 		more, err := strconv.Atoi(text)
@@ -340,8 +340,8 @@ func (s *site) cluster(n int) (nodes []*process, url string) {
 	return nodes, strings.Join(urls, ",")
 }
 
-// gathered waits until so many servers can keep a stream: a coordinator waits a few seconds for them, which are too few
-// where the machine is busy.
+// gathered waits until a stream can be kept on that many servers. A coordinator waits only a few seconds, which is
+// too short on a busy machine.
 func (s *site) gathered(url string, servers int) {
 	s.Helper()
 	a := carrier.Access{URL: url, TokenFile: filepath.Join(s.dir, "coordinator.token")}
@@ -368,7 +368,7 @@ func (s *site) gathered(url string, servers int) {
 	}
 }
 
-// streams are the names of the streams in NATS.
+// streams lists the names of the streams in NATS.
 func (s *site) streams(url string) (names []string) {
 	s.Helper()
 	a := carrier.Access{URL: url, TokenFile: filepath.Join(s.dir, "coordinator.token")}
@@ -391,8 +391,8 @@ func (s *site) streams(url string) (names []string) {
 	return names
 }
 
-// TestASuiteOverThreeServers runs a suite over a cluster. A server, a worker and the coordinator are killed, and a
-// worker is stopped for longer than its lease.
+// TestASuiteOverThreeServers runs a suite over a cluster. It kills a server, a worker and the coordinator, and stops a
+// worker for longer than its lease.
 func TestASuiteOverThreeServers(t *testing.T) {
 	n := attemptsOf(t, 32)
 	s := newSite(t, fmt.Sprintf(`name: cluster
@@ -415,7 +415,7 @@ agents:
 	dead := nodes[random.IntN(3)]
 	dead.kill()
 	s.until(2)
-	hold := s.file("hold", "") // what slow runs does not end
+	hold := s.file("hold", "") // while it exists, the agent slow does not end
 	s.loses("w1", func() { w1.kill(); w1.start() }, func() {})
 	dead.start()
 	s.loses("w2", func() { w2.signal(syscall.SIGSTOP) }, func() { w2.signal(syscall.SIGCONT) })
@@ -442,7 +442,7 @@ agents:
 }
 
 // TestEverythingIsKilledAtRandom kills the coordinator, which is the server, and two workers at random moments. With
-// ASSAY_TEST_SUITE_ATTEMPTS=500 it makes so many attempts, and kills until they are made.
+// ASSAY_TEST_SUITE_ATTEMPTS=500 it makes 500 attempts, and kills until they are done.
 func TestEverythingIsKilledAtRandom(t *testing.T) {
 	n := attemptsOf(t, 60)
 	s := newSite(t, fmt.Sprintf(`name: killed
@@ -467,7 +467,7 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 0.3}]
 		p.start()
 	}
 	for err := coordinator.cmd.Wait(); err != nil; err = coordinator.cmd.Wait() {
-		// Five workers that die in a row with attempts of one agent stop that agent, until the next run.
+		// If five workers in a row die with attempts of one agent, that agent is not tried again until the next run.
 		for _, a := range results(t, s.dir).Attempts {
 			if a.Verdict == nil || *a.Verdict != schema.SuitePassed && (*a.Verdict != schema.SuiteInfrastructure ||
 				a.Tries[len(a.Tries)-1].Class != schema.SuiteWorkerLost) {
@@ -483,8 +483,8 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 0.3}]
 	s.clean("w1", "w2")
 }
 
-// TestNATSLosesEverything kills the NATS server in the middle of a suite and deletes what it kept. What was on its way
-// is done again.
+// TestNATSLosesEverything kills the NATS server in the middle of a suite and deletes its data. Work that was on its way
+// must be done again.
 func TestNATSLosesEverything(t *testing.T) {
 	s := newSite(t, `name: lost
 attempts: 6
@@ -512,7 +512,7 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1}]
 	s.clean("w1")
 }
 
-// TestTheServersDirectoryIsDeleted deletes what a coordinator that is the server keeps, under its hands.
+// TestTheServersDirectoryIsDeleted deletes the data of the server in a running coordinator.
 func TestTheServersDirectoryIsDeleted(t *testing.T) {
 	s := newSite(t, `name: deleted
 attempts: 10
@@ -537,7 +537,7 @@ agents: [{name: slow, command: sleep 0.5}]
 	s.clean("w1")
 }
 
-// elsewhere does something in a thread to which the directory is empty: what it starts is there, too.
+// elsewhere calls do in a thread that sees the directory empty. Processes that do starts see the same.
 func elsewhere(t *testing.T, dir string, do func()) {
 	t.Helper()
 	ready, done := make(chan error), make(chan bool)
@@ -559,8 +559,8 @@ func elsewhere(t *testing.T, dir string, do func()) {
 	<-done
 }
 
-// TestAWorkerWithoutTheWorkspaceIsSentIt has a worker on whose machine the workspaces do not exist. An agent that
-// changes what the worker keeps of them changes nothing for others.
+// TestAWorkerWithoutTheWorkspaceIsSentIt has a worker without the workspaces on its machine. An agent that changes the
+// worker's copies must not affect other attempts.
 func TestAWorkerWithoutTheWorkspaceIsSentIt(t *testing.T) {
 	s := newSite(t, `name: sent
 attempts: 2
@@ -593,8 +593,8 @@ checks: [{name: whole, command: "test $(cat input) = data && test -x tool && tes
 	s.clean("w1")
 }
 
-// TestATaskThatKillsItsWorker has an agent that kills the worker that runs it, each time. That costs its own tries, and
-// nobody else's.
+// TestATaskThatKillsItsWorker has an agent that kills its worker each time. Only its own attempts may lose tries by
+// that.
 func TestATaskThatKillsItsWorker(t *testing.T) {
 	s := newSite(t, `name: killer
 attempts: 1
@@ -647,8 +647,8 @@ exclude: [{task: u, agent: killer}, {task: v, agent: killer}]
 	s.clean("w1")
 }
 
-// TestAnInterruptedSuiteEndsWhatOthersRun interrupts a suite twice: what workers run is cancelled, and what nobody runs
-// is taken back. The suite goes on later.
+// TestAnInterruptedSuiteEndsWhatOthersRun interrupts a suite twice. The running tries of workers must be cancelled, the
+// others taken back, and the suite must continue later.
 func TestAnInterruptedSuiteEndsWhatOthersRun(t *testing.T) {
 	s := newSite(t, `name: interrupted
 attempts: 8
@@ -676,8 +676,8 @@ agents: [{name: slow, command: 'while [ ! -e "$HOME/go" ]; do sleep 0.05; done'}
 	s.clean("w1")
 }
 
-// TestAWorkerGoesOnWithTheNextSuite has two suites of one name on one server, and a worker that does the one and then
-// the other.
+// TestAWorkerGoesOnWithTheNextSuite has two suites of the same name on one server, and a worker that works for the
+// first and then for the second.
 func TestAWorkerGoesOnWithTheNextSuite(t *testing.T) {
 	s := newSite(t, `name: twice
 attempts: 3
@@ -686,7 +686,7 @@ agents: [{name: a, command: sleep 0.2}]
 `)
 	_, url := s.cluster(1)
 	flags := []string{"--lease", "3s", "--nats", url, "--token-file", "coordinator.token"}
-	first := s.run(append(flags, "--jobs", "1")...) // it does some itself
+	first := s.run(append(flags, "--jobs", "1")...) // its own worker takes part
 	second := s.process(append([]string{"assay-suite", "run", "suite.yaml", "--dir", "second", "--jobs", "0"},
 		flags...)...)
 	w := s.worker("w1", url, "--token-file", "w1.token", "--jobs", "1")

@@ -11,7 +11,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// TestATerminalHasOneLine runs a suite on a terminal.
+// TestATerminalHasOneLine expects a single status line on a terminal.
 func TestATerminalHasOneLine(t *testing.T) {
 	terminal, w, err := pty.Open()
 	if err != nil {
@@ -31,7 +31,7 @@ agents: [{name: agent, command: "true"}]
 	var out strings.Builder
 	read := make(chan struct{})
 	go func() {
-		io.Copy(&out, terminal) // EIO at its end
+		io.Copy(&out, terminal) // it returns EIO at the end
 		close(read)
 	}()
 	err = cmd.Run()

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(leaktest.Of(recordertest.M{M: m}), map[string]func(){"assay-suite": main, "nats-node": natsNode})
 }
 
-// TestScripts runs every script of testdata/script. Condition [kernel]: a kernel layer can be recorded;
-// [userns]: there are user namespaces.
+// TestScripts runs every script of testdata/script. The condition [kernel] says that a kernel layer can be recorded,
+// and [userns] that user namespaces can be created.
 func TestScripts(t *testing.T) {
 	dir, err := recordertest.Build()
 	if err != nil {
@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// TestNATSIsInThisProgramAlone looks at what the other programs link.
+// TestNATSIsInThisProgramAlone checks that the other programs do not link NATS.
 func TestNATSIsInThisProgramAlone(t *testing.T) {
 	for _, program := range []string{"assay-run", "assay-review"} {
 		out, err := exec.Command("go", "list", "-deps", "../"+program).Output()

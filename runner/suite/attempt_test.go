@@ -116,7 +116,7 @@ func TestADigestTellsTreesApart(t *testing.T) {
 	}
 }
 
-// A workspace in a tar file stays in its directory, whatever its names say.
+// No name in a workspace's tar file leads out of its directory.
 func TestATarStaysInItsWorkspace(t *testing.T) {
 	for name, headers := range map[string][]tar.Header{
 		"a name with ..": {{Name: "../out", Typeflag: tar.TypeReg}},

@@ -26,7 +26,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// stage is a coordinator whose workers are the test: it takes work from published, and tells.
+// stage is a coordinator without workers: the test takes work from published and reports results itself.
 type stage struct {
 	*testing.T
 	dir       string
@@ -35,18 +35,18 @@ type stage struct {
 	asked     chan Question
 	verdicts  chan *schema.SuiteTry
 	notes     []string
-	from      string // the worker that tells; empty for w
+	from      string // the worker that reports; empty means w
 	ended     chan error
 	c         *Coordinator
-	later     atomic.Int64 // how far the clock is ahead, in nanoseconds
-	looked    atomic.Int64 // how often the coordinator has looked whether the carrier is there
+	later     atomic.Int64 // how far the coordinator's clock is ahead, in nanoseconds
+	looked    atomic.Int64 // how often the coordinator has called Up
 
 	mu     sync.Mutex
 	stored map[string]string            // bundles, by name
 	labels map[string]map[string]string // by run
 }
 
-// Publish is the hub's.
+// Publish and the next methods are those of the hub.
 func (s *stage) Publish(_ context.Context, _ string, work any) (uint64, error) {
 	w := work.(*tryWork)
 	s.mu.Lock()
@@ -62,8 +62,8 @@ func (s *stage) Recall(context.Context) error { return nil }
 
 func (s *stage) Up() bool { s.looked.Add(1); return true }
 
-// expires waits until a coordinator to which nobody talks has looked at its leases: it looks for the carrier then, and
-// once more before it waits for what comes next.
+// expires waits until the coordinator has checked its leases, while nobody sends it anything. It calls Up in that
+// check, and once more before it waits again.
 func (s *stage) expires() {
 	for began := s.looked.Load(); s.looked.Load() < began+4; time.Sleep(time.Millisecond) {
 	}
@@ -90,7 +90,7 @@ func (s *stage) SendWorkspace(_ context.Context, name string, r io.Reader) error
 
 func (s *stage) Forget(context.Context, string, int64) error { return nil }
 
-// examineText reads a bundle of these tests: its run, and the code that the agent ended with.
+// examineText reads a bundle of these tests: a text with its run id and the agent's exit code.
 func (s *stage) examineText(_ context.Context, e Exam) (*Examined, error) {
 	bundle := e.Bundle
 	text, err := os.ReadFile(bundle)
@@ -108,7 +108,7 @@ func (s *stage) examineText(_ context.Context, e Exam) (*Examined, error) {
 		Result: &schema.Result{Outcome: schema.OutcomeExited, ExitCode: &code}}, nil
 }
 
-// play runs the suite of the text, in dir, until stop is called. set may change the configuration.
+// play runs the suite file text in dir until stop is called. set changes the configuration.
 func play(t *testing.T, dir, text string, lease time.Duration, set ...func(*Config)) (s *stage, stop func()) {
 	t.Helper()
 	file := filepath.Join(dir, "suite.yaml")
@@ -174,20 +174,20 @@ func (s *stage) store(name, text string) {
 	s.stored[name] = text
 }
 
-// end stores a bundle of the run and tells of it.
+// end stores a bundle of the run and reports it.
 func (s *stage) end(w *tryWork, code string) {
 	text := runID(w.Token) + " " + code
 	s.store(runID(w.Token), text)
 	s.tell(report{Token: w.Token, Ended: stored(runID(w.Token), text)})
 }
 
-// stored tells of a bundle in the store.
+// stored is the report of a bundle in the store.
 func stored(name, text string) *tryEnd {
 	sum := sha256.Sum256([]byte(text))
 	return &tryEnd{Bundle: name, Stored: true, Size: int64(len(text)), Digest: "sha256:" + hex.EncodeToString(sum[:])}
 }
 
-// refused are the reasons of what was refused.
+// refused lists why messages were refused.
 func (s *stage) refused() (why []string) {
 	s.Helper()
 	lines, err := ledger.Read(filepath.Join(s.dir, "out"))
@@ -208,21 +208,21 @@ tasks: [{name: t, command: "true"}]
 agents: [{name: a, command: "true"}]
 `
 
-const hang = time.Hour // a lease that no test waits for
+const hang = time.Hour // a lease that does not end during a test
 
-// age lets time pass, in steps in which the coordinator can hear, until there is a verdict.
+// age advances the clock until there is a verdict, in steps so small that the coordinator does not extend its leases.
 func (s *stage) age() *schema.SuiteTry {
 	for {
 		select {
 		case v := <-s.verdicts:
 			return v
 		case <-time.After(tickTime):
-			s.later.Add(int64(maxTickGap / 2)) // a busy machine adds its own
+			s.later.Add(int64(maxTickGap / 2)) // a busy machine adds to it
 		}
 	}
 }
 
-// ask asks as the worker w, whose tries have the tokens.
+// ask sends a heartbeat of the worker w for tries with the tokens.
 func (s *stage) ask(instance string, tokens ...string) *Welcome {
 	s.Helper()
 	return s.asks(hello{Instance: instance, Slots: 1, Running: tokens})
@@ -239,7 +239,7 @@ func (s *stage) asks(h hello) *Welcome {
 	return <-answer
 }
 
-// A worker that lacks a workspace is sent it, and told why it cannot be sent.
+// A worker that lacks a workspace gets it, or learns why it cannot.
 func TestAWorkspaceIsSentToWhomLacksIt(t *testing.T) {
 	dir := t.TempDir()
 	input := filepath.Join(dir, "ws", "input")
@@ -275,7 +275,7 @@ func TestAWorkspaceIsSentToWhomLacksIt(t *testing.T) {
 	}
 }
 
-// A coordinator that was stopped for longer than a lease heard nobody meanwhile. It takes no try for lost.
+// A coordinator that was stopped for longer than a lease could not hear workers. It gives no try up for that.
 func TestAStoppedCoordinatorLosesNothing(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, hang)
 	defer stop()
@@ -291,7 +291,7 @@ func TestAStoppedCoordinatorLosesNothing(t *testing.T) {
 	s.over()
 }
 
-// While attempts are judged again, workers get answers, and what they do gets its verdict.
+// While attempts are judged again, workers get answers, and their tries get verdicts.
 func TestAttemptsAreJudgedAgainBesideOthers(t *testing.T) {
 	dir := t.TempDir()
 	text := func(hidden string, attempts int) string {
@@ -337,7 +337,7 @@ func TestAttemptsAreJudgedAgainBesideOthers(t *testing.T) {
 	s.over()
 }
 
-// A try lives as long as its worker says so. Another process of the same name is told that the try is not its own.
+// A try stays open as long as its worker sends heartbeats. Another process with the worker's name must give it up.
 func TestATryIsOneWorkersAlone(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second)
 	defer stop()
@@ -358,7 +358,7 @@ func TestATryIsOneWorkersAlone(t *testing.T) {
 		t.Errorf("over are %q", over)
 	}
 	s.end(w, "0")
-	if why := s.refused(); len(why) != 2 { // it is told without an instance
+	if why := s.refused(); len(why) != 2 { // the report has no instance
 		t.Errorf("it refused %q", why)
 	}
 	text := runID(w.Token) + " 0"
@@ -366,7 +366,7 @@ func TestATryIsOneWorkersAlone(t *testing.T) {
 	s.over()
 }
 
-// What a worker says of itself is kept short and printable, and cannot win a try that costs nothing.
+// A worker's texts are made short and printable, and it cannot give its try a class that does not count.
 func TestAWorkersWordsAreCleaned(t *testing.T) {
 	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", "retries: 0", 1), hang)
 	defer stop()
@@ -382,7 +382,7 @@ func TestAWorkersWordsAreCleaned(t *testing.T) {
 	s.over()
 }
 
-// At most twice as many tries are open as the workers of other processes run at once.
+// At most twice as many tries are open as workers of other processes run at once.
 func TestWorkIsGivenOutForTheWorkersThatThereAre(t *testing.T) {
 	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", "attempts: 20", 1), hang)
 	defer stop()
@@ -406,7 +406,7 @@ func TestWorkIsGivenOutForTheWorkersThatThereAre(t *testing.T) {
 	<-s.published
 }
 
-// A worker that tells nonsense does not fill the ledger.
+// A worker that sends nonsense does not fill the ledger.
 func TestRefusalsAreRecordedUpToABound(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, hang)
 	defer stop()
@@ -421,7 +421,7 @@ func TestRefusalsAreRecordedUpToABound(t *testing.T) {
 	}
 }
 
-// A worker of another version gets no work, and is told why.
+// A worker of another version gets no work, and learns why.
 func TestAnotherVersionIsRefused(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, hang)
 	defer stop()
@@ -442,7 +442,7 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 	}
 }
 
-// Only who was given a try can tell of it, and only with the bundle of its run.
+// Only the worker that got a try can report its result, and only with the bundle of that run.
 func TestForgedResultsAreRefused(t *testing.T) {
 	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", "retries: 3", 1), hang)
 	defer stop()
@@ -479,7 +479,7 @@ func TestForgedResultsAreRefused(t *testing.T) {
 	s.over()
 }
 
-// A result cannot make the coordinator take a file of its own disk.
+// A result cannot make the coordinator take a file from its own disk.
 func TestAResultNamesNoFile(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, hang)
 	defer stop()
@@ -499,7 +499,7 @@ func TestAResultNamesNoFile(t *testing.T) {
 	}
 }
 
-// A try of which nothing is heard is given to another worker; what its own worker tells later is refused.
+// A try without heartbeats is given to another worker. A later result of the first worker is refused.
 func TestALateResultIsRefused(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second)
 	defer stop()
@@ -521,7 +521,7 @@ func TestALateResultIsRefused(t *testing.T) {
 	}
 }
 
-// A try that a worker took and never began costs no retry.
+// A try that a worker took but never began does not count as one.
 func TestATryThatNeverBeganCostsNothing(t *testing.T) {
 	text := strings.Replace(oneTask, "attempts: 1", "retries: 0", 1)
 	s, stop := play(t, t.TempDir(), text, 20*time.Millisecond)
@@ -534,7 +534,8 @@ func TestATryThatNeverBeganCostsNothing(t *testing.T) {
 	}
 }
 
-// Five faults maxFailures in a row stop an agent at a task, and not the others. The next process tries again.
+// Five infrastructure failures of one class in a row stop an agent at a task, but not at others. The next process tries
+// again.
 func TestFaultsAlikeStopAnAgentAtATask(t *testing.T) {
 	dir := t.TempDir()
 	text := `name: stage
@@ -580,7 +581,7 @@ agents: [{name: bad, command: "true"}, {name: good, command: "true"}]
 	s.over()
 }
 
-// The bundle of a try that was given up is removed from the directory of this process's worker.
+// If a try was given up, its bundle is removed from the directory of this process's worker.
 func TestALostTryLeavesNoBundle(t *testing.T) {
 	own := t.TempDir()
 	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second, func(c *Config) { c.LocalWorker, c.LocalDir = "w", own })
@@ -603,7 +604,7 @@ func TestALostTryLeavesNoBundle(t *testing.T) {
 	}
 }
 
-// A worker that dies with many attempts of an agent at a task is one fault.
+// A worker that dies with many attempts of an agent at a task counts as one failure.
 func TestWhatIsLostWithOneWorkerCountsOnce(t *testing.T) {
 	const attempts = maxFailures + 3
 	s, stop := play(t, t.TempDir(), strings.Replace(oneTask, "attempts: 1", fmt.Sprint("attempts: ", attempts), 1),
@@ -635,7 +636,7 @@ func TestWhatIsLostWithOneWorkerCountsOnce(t *testing.T) {
 	}
 }
 
-// After an edit the suite says what changed and what that makes invalid, and runs just that.
+// After an edit the suite says what changed and which attempts that affects, and runs only those.
 func TestAnEditIsToldOf(t *testing.T) {
 	dir := t.TempDir()
 	text := `name: stage

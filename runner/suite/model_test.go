@@ -11,7 +11,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestATaskSaysMoreOfModelsThanItsAgent loads a file in which both say something.
+// TestATaskSaysMoreOfModelsThanItsAgent loads a file in which both the task and the agent have model settings.
 func TestATaskSaysMoreOfModelsThanItsAgent(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) string {
@@ -43,7 +43,7 @@ agents:
 		!filepath.IsAbs(two.Keys["anthropic"]) {
 		t.Errorf("with the agent's words alone it is %+v", two)
 	}
-	// Another key is the same attempt; another budget is not.
+	// Another key leaves the attempt's identity as it is; another budget changes it.
 	identity := func(text string) string {
 		f, err := Load(put("suite.yaml", text), nil)
 		if err != nil {
@@ -76,7 +76,7 @@ agents:
 	}
 }
 
-// TestTokensAndCostAreKnownOrNull never counts a part as the whole.
+// TestTokensAndCostAreKnownOrNull expects null rather than a sum that lacks a part.
 func TestTokensAndCostAreKnownOrNull(t *testing.T) {
 	all := schema.ModelTotals{ModelUsage: schema.ModelUsage{InputTokens: new(int64(5)), OutputTokens: new(int64(7))},
 		Cost: new(0.25)}

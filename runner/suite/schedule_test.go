@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestAgentsTakeTurnsAndTheLongestGoesFirst chooses one attempt after the other, of which none ends.
+// TestAgentsTakeTurnsAndTheLongestGoesFirst chooses one attempt after the other; none of them ends.
 func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 	c := &Coordinator{open: map[string]*try{}, turns: map[string]int{},
 		longest: map[cell]float64{{"short", "a"}: 1, {"long", "a"}: 9, {"short", "b"}: 1, {"long", "b"}: 9}}
@@ -31,7 +31,7 @@ func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 	if strings.Join(got, " ") != want {
 		t.Errorf("it was %v, want %v", got, want)
 	}
-	// An agent with open tries waits for the other.
+	// An agent with open tries waits until the other has as many.
 	open := &attempt{Attempt: Attempt{Task: "x", Agent: "a"}}
 	c.open["1"], c.open["2"] = &try{of: open}, &try{of: open}
 	got = nil
@@ -43,7 +43,7 @@ func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 	}
 }
 
-// TestMemoryBoundsWhatRuns promises no more than there is, and more than that alone.
+// TestMemoryBoundsWhatRuns reserves at most the machine's memory. A run that asks for more runs alone.
 func TestMemoryBoundsWhatRuns(t *testing.T) {
 	var m memory
 	ctx := context.Background()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// answers is a worker's line whose coordinator answers with each of these in turn, and then ends the heartbeat.
+// answers is a worker's line that answers each question with the next of all, and calls end after the last.
 type answers struct {
 	line
 	all []Welcome
@@ -23,8 +23,8 @@ func (a *answers) Ask(_ context.Context, _, answer any) error {
 	return nil
 }
 
-// TestAHeartbeatEndsNoTryThatWaits has a try that waits for its workspace while heartbeats are answered. Only a try
-// that an answer names is given up.
+// TestAHeartbeatEndsNoTryThatWaits has a try that waits for its workspace while heartbeats are answered. Only the try
+// that an answer names may be given up.
 func TestAHeartbeatEndsNoTryThatWaits(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	w := &Worker{Line: &answers{all: []Welcome{{}, {GiveUp: []string{"taken"}}, {}}, end: end},

@@ -17,7 +17,7 @@ import (
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 )
 
-// TestAWorkspaceIsSent packs workspaces and unpacks them: the copy has the digest of the original.
+// TestAWorkspaceIsSent packs and unpacks workspaces: the copy must have the digest of the original.
 func TestAWorkspaceIsSent(t *testing.T) {
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "ws")
@@ -71,10 +71,10 @@ func TestAWorkspaceIsSent(t *testing.T) {
 	}
 }
 
-// sender is a worker's line on which workspaces come.
+// sender is a worker's line that delivers workspaces.
 type sender struct {
 	line
-	sends []func(io.Writer) error // what comes each time
+	sends []func(io.Writer) error // one for each call of Workspace
 }
 
 func (s *sender) Ask(context.Context, any, any) error { return nil }
@@ -85,7 +85,7 @@ func (s *sender) Workspace(_ context.Context, _ string, w io.Writer) error {
 	return send(w)
 }
 
-// smallTree makes a workspace with one file.
+// smallTree creates a workspace with one file.
 func smallTree(t *testing.T) (tree, digest string) {
 	t.Helper()
 	tree = t.TempDir()
@@ -99,13 +99,13 @@ func smallTree(t *testing.T) (tree, digest string) {
 	return tree, digest
 }
 
-// TestAWorkspaceIsFetched fetches one that comes when it is asked for the third time, and one that cannot be unpacked,
-// which is not asked for again.
+// TestAWorkspaceIsFetched fetches a workspace that is only complete at the third call, and one that cannot be unpacked,
+// which must not be fetched again.
 func TestAWorkspaceIsFetched(t *testing.T) {
 	tree, digest := smallTree(t)
 	nothing := func(io.Writer) error { return carrier.ErrNoWorkspace }
 	some := func(w io.Writer) error {
-		_, err := w.Write([]byte{0x28, 0xb5, 0x2f, 0xfd}) // as a compressed file begins
+		_, err := w.Write([]byte{0x28, 0xb5, 0x2f, 0xfd}) // the first bytes of a zstd file
 		return errors.Join(err, carrier.ErrNoWorkspace)
 	}
 	all := func(w io.Writer) error { return pack(w, tree, digest) }
@@ -131,8 +131,8 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 	}
 }
 
-// TestAWorkspaceIsFetchedOnce has a worker whose own workspace at the path is another one. What it fetched serves the
-// next try too, unless somebody changed it.
+// TestAWorkspaceIsFetchedOnce has a worker with another workspace at the path. The one that it fetches must serve later
+// tries too, unless an agent changed it.
 func TestAWorkspaceIsFetchedOnce(t *testing.T) {
 	tree, digest := smallTree(t)
 	line := &sender{}
@@ -146,7 +146,7 @@ func TestAWorkspaceIsFetchedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The last one, or another one, is there.
+		// An earlier workspace may be there.
 		if err := errors.Join(os.MkdirAll(to, 0o700), os.WriteFile(filepath.Join(to, "more"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}

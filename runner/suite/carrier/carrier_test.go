@@ -77,7 +77,7 @@ func TestWorkIsTakenOnceAndToldOf(t *testing.T) {
 		OnQuestion: func(q Question) any { return q.From + string(q.Data) }})
 	var numbers []uint64
 	for i := range 6 {
-		n, err := h.Publish(t.Context(), string(rune('a'+i/2)), work{i / 2}) // all twice: kept once
+		n, err := h.Publish(t.Context(), string(rune('a'+i/2)), work{i / 2}) // each one twice, but stored once
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,8 +164,8 @@ func TestAWorkspaceIsCarriedWhole(t *testing.T) {
 	}
 }
 
-// refuses has the server give so many times another answer to what is asked about a stream, and then its own. It
-// returns how many times are left.
+// refuses makes the server answer the first requests on a subject with another answer. It returns how many of these are
+// left.
 func refuses(t *testing.T, s *Server, api string, times int32, answer *nats.Msg) *atomic.Int32 {
 	t.Helper()
 	nc, err := s.Connect()
@@ -190,8 +190,8 @@ func refuses(t *testing.T, s *Server, api string, times int32, answer *nats.Msg)
 	return left
 }
 
-// TestWhatAServerRefusesOnceIsAskedAgain has a server that has no answer at first, as one without a leader, or answers
-// for a server that lags behind.
+// TestWhatAServerRefusesOnceIsAskedAgain has a server that first answers like one without a leader, or like one that
+// lags behind.
 func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
 	away := &nats.Msg{Data: []byte(`{"error": {"code": 503, "err_code": 10008, "description": "JetStream is away"}}`)}
 	s, nc := serve(t)
@@ -240,7 +240,7 @@ func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
 	}
 }
 
-// What a server lost is made again, and that is told.
+// The hub creates lost streams again, and calls OnLoss.
 func TestLostStreamsAreMadeAgain(t *testing.T) {
 	h, l, listen := pair(t)
 	fresh, told := make(chan bool, 1), make(chan Message, 1)

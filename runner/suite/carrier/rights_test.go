@@ -50,8 +50,8 @@ func documented(t *testing.T) *server.Options {
 	return options
 }
 
-// TestAWorkerReachesNoOthersResult has two workers with the rights of docs/suites.md. Each can do its work. What one
-// does, the other can neither read nor change.
+// TestAWorkerReachesNoOthersResult has two workers with the rights of docs/suites.md. Each can do its work, but can
+// neither read nor change the other's.
 func TestAWorkerReachesNoOthersResult(t *testing.T) {
 	options := documented(t)
 	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
@@ -145,7 +145,7 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 		t.Errorf("the rights are too few: %d times", denied.Load())
 	}
 
-	// Now w1 tries to get at what w2 did.
+	// Now w1 tries to read and change what w2 did.
 	js, err := jetstream.New(c1, jetstream.WithDefaultTimeout(300*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := store.GetInfo(ctx, partName("w2", 0)) // who knows a bundle's name can learn its size
+	info, err := store.GetInfo(ctx, partName("w2", 0)) // a worker that knows a bundle's name can learn its size
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 	}
 }
 
-// A server that listens lets in who has the token, with the rights of a worker, and nobody else.
+// A server that listens only accepts clients with the token, and gives them the rights of a worker.
 func TestAServerLetsInWorkers(t *testing.T) {
 	dir := t.TempDir()
 	for address, want := range map[string]string{"0.0.0.0:0": "that other machines reach", "127.0.0.1": "want HOST:PORT",

@@ -9,8 +9,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// The hours of sleep that ten patients gained by two drugs: Student, The probable error of a mean, Biometrika 6 (1908).
-// The difference is 1.58, and the interval of the t distribution 0.700 to 2.460. A bootstrap's lies within it.
+// These are the hours of sleep that ten patients gained by two drugs, from Student, The probable error of a mean,
+// Biometrika 6 (1908). The difference is 1.58, and the interval by the t distribution is 0.700 to 2.460. The interval
+// by bootstrap is narrower.
 func TestDifferenceAsPublished(t *testing.T) {
 	first := []float64{0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0}
 	second := []float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}
@@ -30,7 +31,7 @@ func TestDifferenceAsPublished(t *testing.T) {
 	}
 }
 
-// results have cells of one agent, with the definitions of its tasks.
+// results has cells of one agent, and the definitions of its tasks.
 func results(agent string, rates map[string]*float64, definitions map[string]string) *schema.SuiteResults {
 	r := &schema.SuiteResults{Definitions: map[string]map[string]string{"agent " +
 		agent: {"name": agent, "command": "x"}}}
@@ -41,7 +42,7 @@ func results(agent string, rates map[string]*float64, definitions map[string]str
 	return r
 }
 
-// TestOnlyEqualTasksAreCompared tells what was left out, and why.
+// TestOnlyEqualTasksAreCompared expects the other tasks to be named with the reason.
 func TestOnlyEqualTasksAreCompared(t *testing.T) {
 	a := results("x", map[string]*float64{"one": new(1.0), "two": new(1.0), "three": new(0.5), "old": new(1.0),
 		"none": nil}, map[string]string{"three": "before"})
@@ -66,7 +67,7 @@ func TestOnlyEqualTasksAreCompared(t *testing.T) {
 	}
 }
 
-// TestOneTaskDecidesNothing has no interval.
+// TestOneTaskDecidesNothing expects no interval for a single task.
 func TestOneTaskDecidesNothing(t *testing.T) {
 	a := results("x", map[string]*float64{"one": new(1.0)}, nil)
 	b := results("x", map[string]*float64{"one": new(0.0)}, nil)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The intervals of Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
+// These are the intervals of Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
 func TestWilsonAsPublished(t *testing.T) {
 	for _, c := range []struct {
 		passed, n int
@@ -21,7 +21,7 @@ func TestWilsonAsPublished(t *testing.T) {
 	}
 }
 
-// Each estimate is compared with a count over all samples of k out of n.
+// Each estimate must equal a count over all samples of k out of n.
 func TestEstimatesCountAllSamples(t *testing.T) {
 	for n := range 9 {
 		for passed := range n + 1 {
@@ -62,7 +62,7 @@ func TestEstimatesCountAllSamples(t *testing.T) {
 	}
 }
 
-// The interval of a mean of two values in equal parts is that of a binomial rate, which for 50 of 100 is 0.40 to 0.60.
+// With as many ones as zeros, the mean is a binomial rate, whose interval for 50 of 100 is 0.40 to 0.60.
 func TestMeanIntervalIsThatOfABinomial(t *testing.T) {
 	values := make([]float64, 100)
 	for i := range 50 {

@@ -68,14 +68,14 @@ func TestOneProcessWrites(t *testing.T) {
 	l.Close()
 }
 
-// A ledger is cut after each byte, as a kill or a lost disk cuts it: every whole line is kept, and
-// it can be written on.
+// A ledger is cut after each byte, as a killed process or a power failure may leave it. Every complete line must be
+// kept, and new lines can be appended.
 func TestATornLineIsCutOff(t *testing.T) {
 	whole, err := os.ReadFile(write3(t, t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 0; n < len(whole); n += 1 + n%7 { // each place would sync a thousand times
+	for n := 0; n < len(whole); n += 1 + n%7 { // not at each byte, since each Open syncs
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, Name), whole[:n], 0o644); err != nil {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func TestAWriterThatFailedStaysBroken(t *testing.T) {
 	l.lock.Close()
 }
 
-// A clock that is set back changes nothing: lines are ordered by their numbers.
+// Setting the clock back changes nothing: lines are ordered by their numbers.
 func TestAClockThatIsSetBackChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	write3(t, dir)
@@ -173,7 +173,7 @@ func TestAClockThatIsSetBackChangesNothing(t *testing.T) {
 	}
 }
 
-// TestALedgerThatSomebodyElseWritesIsDamaged writes as an agent could that has the rights of its recorder.
+// TestALedgerThatSomebodyElseWritesIsDamaged writes to the ledger as an agent could that runs as the same user.
 func TestALedgerThatSomebodyElseWritesIsDamaged(t *testing.T) {
 	dir := t.TempDir()
 	l, _, _, err := Open(dir)

@@ -21,7 +21,7 @@ func results() *schema.SuiteResults {
 				Text: hostile, Program: hostile, ToolCallID: hostile}}}}}
 }
 
-// TestNothingGetsIntoAPageUnescaped writes what an agent could have written into each page.
+// TestNothingGetsIntoAPageUnescaped makes each page from texts that an agent could have written.
 func TestNothingGetsIntoAPageUnescaped(t *testing.T) {
 	var html, markdown, compared strings.Builder
 	if err := HTML(&html, results(), "test", ReportOf); err != nil {
