@@ -356,8 +356,8 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 		g.overflow = true
 		return
 	}
-	f := &prepared{path: strings.Clone(name), kind: kind, inside: inside, sure: !k.Attempted && !uncertain(k), old: old,
-		found: g.j.finding(k, p, ""), current: current, at: when(k)}
+	f := &prepared{path: strings.Clone(name), kind: kind, inside: inside, sure: !k.Attempted && !uncertain(k),
+		old: old, found: g.j.finding(k, p, ""), current: current, at: when(k)}
 	f.found.Program, f.found.ToolCallID = strings.Clone(f.found.Program), strings.Clone(f.found.ToolCallID)
 	if current {
 		g.compiled[strings.Clone(p.source)] = f
@@ -476,8 +476,8 @@ func harmlessConfig(argv []string) bool {
 var harmlessSections = []string{"user", "author", "committer", "color", "safe", "advice", "pull", "push"}
 
 // configuring are commands that write branches, remotes and the like to the configuration.
-var configuring = []string{"branch", "checkout", "clone", "fetch", "gc", "init", "maintenance", "pull", "push", "remote",
-	"sparse-checkout", "submodule", "submodule--helper", "switch", "worktree"}
+var configuring = []string{"branch", "checkout", "clone", "fetch", "gc", "init", "maintenance", "pull", "push",
+	"remote", "sparse-checkout", "submodule", "submodule--helper", "switch", "worktree"}
 
 // read notes that the run used a program or module before it wrote it.
 func (g *grader) read(name string) {

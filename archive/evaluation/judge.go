@@ -411,17 +411,7 @@ func (j *judge) verdicts(b *view.Bundle) []schema.EvaluationVerdict {
 
 func (j *judge) verdict(r *rule, good string, about []view.Subject, reads bool) schema.EvaluationVerdict {
 	v := schema.EvaluationVerdict{Rule: r.name, State: Pass, Findings: r.findings, Doubts: r.doubts, More: r.more}
-	var gaps []view.Gap
-	if !j.bundle.Verified() {
-		gaps = append(gaps, view.Gap{Text: "the bundle does not verify", Remedy: "judge the bundle that was sealed"})
-	}
-	for _, a := range about {
-		for _, g := range view.Claim(j.docs, a) {
-			if !slices.Contains(gaps, g) {
-				gaps = append(gaps, g)
-			}
-		}
-	}
+	gaps := view.Gaps(j.bundle.Verified(), j.docs, about...)
 	if reads {
 		gaps = append(gaps, j.handed()...)
 	}

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/assay-run/assay-run/archive"
@@ -10,27 +11,26 @@ import (
 // capabilityDiffV0 is the schema of a [Capability].
 const capabilityDiffV0 = "assay.runner.capability_diff.v0"
 
-// Capability is a capability_diff.v0: which values of the capability surface
-// one run has and the other does not. It is a projection of the two bundles'
-// documents alone, and judges nothing.
+// Capability is a capability_diff.v0: the values of the capability surface that only one of two runs has. It compares
+// the documents of the two bundles and judges nothing.
 type Capability struct {
 	Schema        string         `json:"schema"`
 	BaseRunID     string         `json:"base_run_id"`
 	HeadRunID     string         `json:"head_run_id"`
 	Status        string         `json:"status"` // clean, partial:health, partial:correlation
-	Preconditions Preconditions  `json:"preconditions"`
-	Scope         Scope          `json:"scope"`
-	Surface       Surface        `json:"surface"`
+	Preconditions preconditions  `json:"preconditions"`
+	Scope         scope          `json:"scope"`
+	Surface       surfaceSets    `json:"surface"`
 	BindingIDs    Sets           `json:"binding_ids"`
-	Policy        PolicyOutcomes `json:"policy_outcomes"`
-	// Unbound is empty in v0: surfaces are of the whole run.
-	Unbound     Unbound  `json:"unbound"`
+	Policy        policyOutcomes `json:"policy_outcomes"`
+	// Unbound is empty in v0, since a surface belongs to the whole run.
+	Unbound     unbound  `json:"unbound"`
 	Ambiguities []string `json:"ambiguities"`
 	Notes       []string `json:"notes"`
 }
 
-// Preconditions say why a diff is clean or not.
-type Preconditions struct {
+// preconditions say why a diff is clean or not.
+type preconditions struct {
 	BaseHealthClean      bool `json:"base_health_clean"`
 	HeadHealthClean      bool `json:"head_health_clean"`
 	BaseCorrelationClean bool `json:"base_correlation_clean"`
@@ -39,16 +39,16 @@ type Preconditions struct {
 	StableIDsPresent     bool `json:"stable_tool_call_ids_present"`
 }
 
-// Scope says which evidence was used. v0 has one.
-type Scope struct {
+// scope says which evidence was used. It is always the same in v0.
+type scope struct {
 	Projection       string `json:"projection"`
 	UsesRawTelemetry bool   `json:"uses_raw_telemetry"`
 	UsesProofPack    bool   `json:"uses_proof_pack"`
 	PerBinding       bool   `json:"per_binding_capability_values"`
 }
 
-// Surface has the sets of a capability surface.
-type Surface struct {
+// surfaceSets compares the lists of two capability surfaces.
+type surfaceSets struct {
 	FilesystemPaths  Sets `json:"filesystem_paths"`
 	NetworkEndpoints Sets `json:"network_endpoints"`
 	ProcessExecs     Sets `json:"process_execs"`
@@ -56,8 +56,8 @@ type Surface struct {
 	PolicyDecisions  Sets `json:"policy_decisions"`
 }
 
-// Unbound has the names of a surface's sets.
-type Unbound struct {
+// unbound would list values that belong to no binding.
+type unbound struct {
 	FilesystemPaths  []string `json:"filesystem_paths"`
 	NetworkEndpoints []string `json:"network_endpoints"`
 	ProcessExecs     []string `json:"process_execs"`
@@ -73,49 +73,48 @@ type Sets struct {
 	Unchanged []string `json:"unchanged"`
 }
 
-// PolicyOutcomes are the calls of both runs that policy decided otherwise,
-// sorted by id.
-type PolicyOutcomes struct {
-	Changed []PolicyChange `json:"changed"`
+// policyOutcomes are the calls of both runs on which policy decided differently, sorted by id.
+type policyOutcomes struct {
+	Changed []policyChange `json:"changed"`
 }
 
-// PolicyChange is one of them; nil is a call without a decision.
-type PolicyChange struct {
+// policyChange is one such call. Nil means no decision.
+type policyChange struct {
 	ToolCallID string  `json:"tool_call_id"`
 	Base       *string `json:"base"`
 	Head       *string `json:"head"`
 }
 
-// idempotent is the note of two evidence sets that are the same.
+// idempotent is the note of a diff without differences.
 const idempotent = "capability_diff_idempotent: base and head evidence sets are identical"
 
-// capabilityOf projects the capability diff of two runs.
+// capabilityOf compares two runs.
 func capabilityOf(base, head *archive.Documents) *Capability {
 	none := []string{}
 	baseIDs, headIDs := bindings(base), bindings(head)
 	c := &Capability{
 		Schema: capabilityDiffV0, BaseRunID: base.Health.RunID, HeadRunID: head.Health.RunID,
-		Preconditions: Preconditions{
+		Preconditions: preconditions{
 			BaseHealthClean: healthClean(&base.Health), HeadHealthClean: healthClean(&head.Health),
 			BaseCorrelationClean: correlationClean(&base.Correlation),
 			HeadCorrelationClean: correlationClean(&head.Correlation),
 			StableIDsRequired:    true, StableIDsPresent: len(baseIDs) > 0 && len(headIDs) > 0,
 		},
-		Scope: Scope{Projection: "surface_set"},
-		Surface: Surface{
+		Scope: scope{Projection: "surface_set"},
+		Surface: surfaceSets{
 			FilesystemPaths:  compare(base.Surface.FilesystemPaths, head.Surface.FilesystemPaths),
 			NetworkEndpoints: compare(base.Surface.NetworkEndpoints, head.Surface.NetworkEndpoints),
 			ProcessExecs:     compare(base.Surface.ProcessExecs, head.Surface.ProcessExecs),
 			MCPTools:         compare(base.Surface.MCPTools, head.Surface.MCPTools),
 			PolicyDecisions:  compare(base.Surface.PolicyDecisions, head.Surface.PolicyDecisions),
 		},
-		BindingIDs: compare(keys(baseIDs), keys(headIDs)),
-		Policy:     PolicyOutcomes{Changed: []PolicyChange{}},
-		Unbound:    Unbound{none, none, none, none, none}, Ambiguities: none, Notes: none,
+		BindingIDs: compare(slices.Collect(maps.Keys(baseIDs)), slices.Collect(maps.Keys(headIDs))),
+		Policy:     policyOutcomes{Changed: []policyChange{}},
+		Unbound:    unbound{none, none, none, none, none}, Ambiguities: none, Notes: none,
 	}
 	for _, id := range c.BindingIDs.Unchanged {
 		if b, h := baseIDs[id], headIDs[id]; b != h {
-			c.Policy.Changed = append(c.Policy.Changed, PolicyChange{id, orNull(b), orNull(h)})
+			c.Policy.Changed = append(c.Policy.Changed, policyChange{id, orNull(b), orNull(h)})
 		}
 	}
 	p := &c.Preconditions
@@ -131,16 +130,13 @@ func capabilityOf(base, head *archive.Documents) *Capability {
 	same := len(c.Policy.Changed) == 0
 	for _, sets := range []*Sets{&s.FilesystemPaths, &s.NetworkEndpoints, &s.ProcessExecs, &s.MCPTools,
 		&s.PolicyDecisions, &c.BindingIDs} {
-		same = same && sets.Same()
+		same = same && len(sets.Added) == 0 && len(sets.Removed) == 0
 	}
 	if same && c.Status == "clean" {
 		c.Notes = []string{idempotent}
 	}
 	return c
 }
-
-// Same reports that neither side has a value that the other has not.
-func (s *Sets) Same() bool { return len(s.Added) == 0 && len(s.Removed) == 0 }
 
 func healthClean(h *schema.ObservationHealth) bool {
 	return h.KernelLayer == schema.Complete && h.RingbufDrops == 0 && h.PolicyLayer == schema.Present &&
@@ -151,21 +147,13 @@ func correlationClean(c *schema.CorrelationReport) bool {
 	return c.Status == schema.Clean && len(c.Ambiguities) == 0
 }
 
-// bindings are the policy decisions of calls by their ids.
+// bindings returns the policy decisions of calls, by call id.
 func bindings(d *archive.Documents) map[string]string {
 	m := make(map[string]string, len(d.Correlation.Bindings))
 	for _, b := range d.Correlation.Bindings {
 		m[b.ToolCallID] = b.PolicyDecision
 	}
 	return m
-}
-
-func keys(m map[string]string) []string {
-	var all []string
-	for k := range m {
-		all = append(all, k)
-	}
-	return all
 }
 
 func orNull(s string) *string {
@@ -175,7 +163,6 @@ func orNull(s string) *string {
 	return &s
 }
 
-// compare compares two sets.
 func compare(base, head []string) Sets {
 	s := Sets{Added: []string{}, Removed: []string{}, Unchanged: []string{}}
 	in, out := setOf(base), setOf(head)

@@ -83,7 +83,7 @@ func TestAChangedDecisionOfTheSameCallIsAPolicyOutcome(t *testing.T) {
 	head := golden(t)
 	head.Correlation.Bindings[0].PolicyDecision = "deny"
 	allow, deny := "allow", "deny"
-	want := []PolicyChange{{"tc_runner_policy_001", &allow, &deny}}
+	want := []policyChange{{"tc_runner_policy_001", &allow, &deny}}
 	if d := cmp.Diff(want, capabilityOf(golden(t), head).Policy.Changed); d != "" {
 		t.Error(d)
 	}

@@ -18,37 +18,36 @@ import (
 	"github.com/assay-run/assay-run/schema/agents"
 )
 
-// declared judges what a run did beside its reported calls, where the rule says what is the agent
-// program's own: what it does as it starts, its home, its model's server, and paths and hosts
-// that the rule adds.
+// declared judges the actions outside reported calls. The agent program may do some things by itself: what it does at
+// its start, in its home directory, with its model's server, and with the paths and hosts of the rule.
 //
-// A command that began before its call was reported belongs to that call if it, or what it started,
-// did something within the call.
+// A command may begin before its call is reported. It belongs to the call if it, or a process that it started, did
+// something during the call.
 type declared struct {
-	program      *agents.Program // nil without an agent
-	paths, hosts []string        // globs
+	program      *agents.Program
+	paths, hosts []string // globs
 	calls        []schema.Binding
 	place        agents.Place
-	made         *madeFiles // by the run: no such program is the agent's
-	logs         []string   // of the run, which the agent reports to
+	made         *madeFiles // files that the run made, so they are not the agent program
+	logs         []string   // files to which the agent reports
 
 	procs   map[uint64]*actor // by exec id
-	begun   bool              // something was executed
+	begun   bool              // the command was executed
 	actions []action
-	beyond  int    // actions that there was no room for
-	guessed string // a file of the program's own, if the bundle does not say where its home is
-	claimed bool   // another than the agent program changed something whose name may be wrong
+	beyond  int    // number of actions beyond maxActions
+	guessed string // a file that is only assumed to be the agent program's, since the bundle does not name its home
+	claimed bool   // a process other than the agent program changed a file under a name that may be wrong
 }
 
-// maxActions bounds the actions that wait until it is known what their processes do.
+// maxActions limits the actions that are kept until the end, when it is known to which calls processes belong.
 const maxActions = 10_000
 
-// actor is a process instance.
+// actor is a process between two execs.
 type actor struct {
 	parent *actor
 	own    bool // the agent program, or the command of the run
-	helper bool // the agent program started it by itself, or such a process did
-	called bool // it did something within a call
+	helper bool // started by the agent program itself, or by another helper
+	called bool // it did something during a call
 }
 
 type action struct {
@@ -58,7 +57,7 @@ type action struct {
 	at   int64
 }
 
-// belongs reports whether the process, or one that it descends from, worked for a call.
+// belongs reports whether the process or an ancestor worked for a call.
 func (a *actor) belongs() bool {
 	for ; a != nil && !a.own; a = a.parent {
 		if a.called {
@@ -88,7 +87,7 @@ func declaredActions(value ast.Node) (*rule, error) {
 				strings.Join(agents.Names(), ", "))
 		}
 	}
-	if d.program == nil {
+	if d.program == nil { // an unknown program: it does nothing by itself
 		d.program = &agents.Program{}
 	}
 	for _, list := range []struct {
@@ -130,7 +129,7 @@ func (d *declared) judge(s *subject) Verdict {
 		return v
 	}
 	gaps := s.gaps(view.Programs, view.Files, view.Hosts, view.Calls)
-	if !d.claimed { // only the agent program itself could have changed a name: it is the one that reports
+	if !d.claimed { // only the agent program, which is trusted to report, can have forged names
 		gaps = slices.DeleteFunc(gaps, func(g view.Gap) bool { return g.Spot == "doubtful_changes" })
 	}
 	if d.guessed != "" {
@@ -152,7 +151,7 @@ func (d *declared) judge(s *subject) Verdict {
 	return v
 }
 
-// nearest says which call is the nearest to a moment.
+// nearest names the call that is nearest in time.
 func (d *declared) nearest(at int64) string {
 	best, text := int64(-1), ""
 	for i := range d.calls {
@@ -177,7 +176,6 @@ func (d *declared) nearest(at int64) string {
 	return text
 }
 
-// event reads one event.
 func (d *declared) event(k *schema.KernelEvent) {
 	p := d.process(k)
 	if p != nil && k.ToolCallID != "" {
@@ -211,7 +209,7 @@ func (d *declared) event(k *schema.KernelEvent) {
 	}
 }
 
-// owns reports whether a file is the agent program's own, and notes where that is a guess.
+// owns reports whether a file belongs to the agent program, and notes if that is only assumed.
 func (d *declared) owns(file string) bool {
 	if !d.program.Writes(file, d.place) {
 		return false
@@ -222,7 +220,7 @@ func (d *declared) owns(file string) bool {
 	return true
 }
 
-// process finds or makes the instance of an event.
+// process finds the process of an event. Fork, join and exec events make a new one.
 func (d *declared) process(k *schema.KernelEvent) *actor {
 	parent := d.procs[k.ParentExecID]
 	switch k.Kind {
@@ -247,26 +245,25 @@ func (d *declared) process(k *schema.KernelEvent) *actor {
 	return d.procs[k.ExecID]
 }
 
-// within reports whether a call was open at a moment.
+// within reports whether a call was open at a time.
 func (d *declared) within(at int64) bool {
 	return slices.ContainsFunc(d.calls, func(c schema.Binding) bool {
 		return c.TStartNS != nil && at >= *c.TStartNS && (c.TEndNS == nil || at <= *c.TEndNS)
 	})
 }
 
-// leavesNothing reports whether a write goes to something that is not a lasting file, or to a
-// log of the run.
+// leavesNothing reports whether a write leaves no file, or is to a log of the run.
 func (d *declared) leavesNothing(name string, k *schema.KernelEvent) bool {
 	return !strings.HasPrefix(name, "/") || k.Marks&(schema.MarkMemfd|schema.MarkDeleted) != 0 ||
-		matches(anybodys, name) || slices.Contains(d.logs, name)
+		matches(harmlessFiles, name) || slices.Contains(d.logs, name)
 }
 
-// nameSockets are sockets over which programs ask for the address of a name.
+// nameSockets are the sockets of local name services.
 var nameSockets = []string{"unix:/run/nscd/socket", "unix:/var/run/nscd/socket",
 	"unix:/run/systemd/resolve/io.systemd.Resolve"}
 
-// allowedHost reports whether an endpoint is one of the agent program's own. own: it is the program that
-// contacts it, which may then ask for names.
+// allowedHost reports whether the rule allows an endpoint. If the agent program itself contacts it (own), it may also
+// look up names.
 func (d *declared) allowedHost(endpoint string, k *schema.KernelEvent, own bool) bool {
 	if file, ok := strings.CutPrefix(endpoint, "unix:"); ok {
 		return own && slices.Contains(nameSockets, endpoint) || d.owns(file) ||
@@ -278,7 +275,7 @@ func (d *declared) allowedHost(endpoint string, k *schema.KernelEvent, own bool)
 		return true
 	}
 	ap, err := netip.ParseAddrPort(endpoint)
-	return err == nil && (own && ap.Port() == 53 || matches(d.hosts, ap.Addr().Unmap().String()))
+	return err == nil && (own && ap.Port() == dnsPort || matches(d.hosts, ap.Addr().Unmap().String()))
 }
 
 func (d *declared) add(p *actor, k *schema.KernelEvent, verb, what string) {

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,17 +26,17 @@ type Diff struct {
 	Schema string `json:"schema"` // runDiffV0
 	Base   Side   `json:"base"`
 	Head   Side   `json:"head"`
-	// Answer is different when something surely differs, unknown when nothing
-	// does and something could not be compared, else equal.
+	// Answer is different if something certainly differs, otherwise unknown if something could not be compared,
+	// otherwise equal.
 	Answer State `json:"answer"`
-	// Verdict has the facts about the runs' ends that differ.
+	// Verdict are the differences in how the runs ended.
 	Verdict []Change `json:"verdict"`
 	// Sections compare what the runs did.
 	Sections []Section `json:"sections"`
-	// Observed lists differences in what could be observed. They are not differences in what the runs did;
-	// the Gaps of each Section say what follows from them.
+	// Observed are the differences in what could be observed, not in what the runs did. The gaps of each Section say
+	// what follows from them.
 	Observed []Change `json:"observed"`
-	// Capability is the same in the parent format.
+	// Capability is the same comparison in the older format.
 	Capability *Capability `json:"capability_diff"`
 }
 
@@ -49,7 +50,7 @@ type Side struct {
 	Command   []string `json:"command"`
 }
 
-// Change is a fact that differs. Empty is a fact that one side does not have.
+// Change is a fact that differs. It is empty on a side that does not have it.
 type Change struct {
 	What string `json:"what"`
 	Base string `json:"base"`
@@ -59,17 +60,15 @@ type Change struct {
 // Section compares the runs' actions of one kind.
 type Section struct {
 	Name string `json:"name"`
-	// Compared is false when one side was not observed at all; Sets then holds
-	// what is known of the other.
+	// Compared is false if one side was not observed at all. Then Sets holds what is known of the other side.
 	Compared bool `json:"compared"`
 	Sets
-	// BaseGaps and HeadGaps say why that side's set may not be whole. With gaps in the base, an added item
-	// may have been there before; with gaps in the head, a removed one may still be there.
+	// BaseGaps and HeadGaps say why that side's set may be incomplete. With gaps in the base, an added item may be in
+	// both runs. With gaps in the head, a removed one may be.
 	BaseGaps []string `json:"base_gaps,omitempty"`
 	HeadGaps []string `json:"head_gaps,omitempty"`
 }
 
-// answer is the section's own answer.
 func (s *Section) answer() State {
 	switch {
 	case len(s.Added) > 0 && len(s.BaseGaps) == 0, len(s.Removed) > 0 && len(s.HeadGaps) == 0:
@@ -80,12 +79,11 @@ func (s *Section) answer() State {
 	return Equal
 }
 
-// maxListed bounds each set that is compared.
+// maxListed limits each set that is compared.
 const maxListed = 50_000
 
-// Compare compares two bundles. Paths below each run's working directory are
-// compared relative to it when the two differ, and a run's own id stands as
-// RUN_ID.
+// Compare compares two bundles. If the runs' working directories differ, paths below them are made relative. A run's
+// id is replaced by RUN_ID.
 func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 	b, err := gather(ctx, base)
 	if err != nil {
@@ -124,7 +122,7 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 			HeadGaps: gaps(head.Docs, s.about, allHead)}
 		sec.Compared = s.about == view.Calls || !unobserved(base.Docs) && !unobserved(head.Docs)
 		if s.about == view.Calls && view.NoReports(base.Docs) && view.NoReports(head.Docs) {
-			sec.BaseGaps, sec.HeadGaps = nil, nil // neither run was one that reports calls
+			sec.BaseGaps, sec.HeadGaps = nil, nil // neither run reports calls
 		}
 		d.Sections = append(d.Sections, sec)
 	}
@@ -166,7 +164,7 @@ func side(b *view.Bundle) Side {
 		StartedAt: b.Docs.Run.StartedAt, Command: b.Docs.Run.Command}
 }
 
-// changes pairs facts of the same name and keeps those that differ.
+// changes returns the facts that differ. Both lists have the same names, with values as Base.
 func changes(base, head []Change) []Change {
 	all := []Change{}
 	for i := range base {
@@ -177,7 +175,7 @@ func changes(base, head []Change) []Change {
 	return all
 }
 
-// verdict are the facts about a run's end, as Base.
+// verdict returns the facts about a run's end, as Base.
 func verdict(d *archive.Documents) []Change {
 	r := &d.Result
 	exit, signal, contract := "", "", ""
@@ -196,7 +194,7 @@ func verdict(d *archive.Documents) []Change {
 	}
 }
 
-// observed are the facts about what could be observed, as Base.
+// observed returns the facts about what could be observed, as Base.
 func observed(d *archive.Documents) []Change {
 	h := &d.Health
 	return []Change{
@@ -208,7 +206,7 @@ func observed(d *archive.Documents) []Change {
 	}
 }
 
-// maxShown is how many values of a set are written for people.
+// maxShown limits the values of a set that are shown.
 const maxShown = 40
 
 var answerWords = map[State]string{
@@ -217,9 +215,8 @@ var answerWords = map[State]string{
 	Unknown:   "Nothing is known to differ, but not everything could be compared.",
 }
 
-// WriteText writes the difference for a terminal: + is what only the head has,
-// - what only the base has, and ? what may be on the other side as well,
-// unobserved.
+// WriteText writes the difference for a terminal. "+" marks what only the head has and "-" what only the base has. "?"
+// is added if the other side may have it too, but unobserved.
 func (d *Diff) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "base  %s  %s\nhead  %s  %s\n\n%s\n", view.Clean(d.Base.RunID), view.Clean(d.Base.Name),
@@ -248,8 +245,7 @@ func (d *Diff) WriteText(w io.Writer) error {
 	return err
 }
 
-// news counts the most important things that only the head did: whom it talked to, what
-// it ran and where it wrote.
+// news counts the hosts, programs and written files that only the head has.
 func (d *Diff) news() string {
 	var parts []string
 	for _, s := range d.Sections {
@@ -267,7 +263,7 @@ func (d *Diff) news() string {
 	return strings.Join(parts, ", ")
 }
 
-// mark is the sign of a value that only one side has.
+// mark returns the sign of a value that only one side has.
 func (s *Section) mark(sign string) string {
 	if sign == "+" && len(s.BaseGaps) > 0 || sign == "-" && len(s.HeadGaps) > 0 {
 		return "?" + sign
@@ -281,7 +277,8 @@ func writeChanges(b *strings.Builder, title string, changes []Change) {
 	}
 	fmt.Fprintf(b, "\n%s\n", title)
 	for _, c := range changes {
-		fmt.Fprintf(b, "  %s: %s -> %s\n", c.What, orNone(view.Clean(c.Base)), orNone(view.Clean(c.Head)))
+		fmt.Fprintf(b, "  %s: %s -> %s\n", c.What, cmp.Or(view.Clean(c.Base), "none"),
+			cmp.Or(view.Clean(c.Head), "none"))
 	}
 }
 
@@ -301,13 +298,6 @@ func writeGaps(b *strings.Builder, side string, gaps []string) {
 	}
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}
-
 // WriteMarkdown writes the difference for a pull request's comment.
 func (d *Diff) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
@@ -324,7 +314,7 @@ func (d *Diff) WriteMarkdown(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "\n### %s\n\n| | base | head |\n|---|---|---|\n", title)
 		for _, c := range changes {
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", c.What, code(orNone(c.Base)), code(orNone(c.Head)))
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", c.What, code(cmp.Or(c.Base, "none")), code(cmp.Or(c.Head, "none")))
 		}
 	}
 	table("Verdict", d.Verdict)
@@ -351,10 +341,10 @@ func (d *Diff) WriteMarkdown(w io.Writer) error {
 			}
 		}
 		for _, g := range s.BaseGaps {
-			fmt.Fprintf(&b, "- base: %s\n", markdown(g))
+			fmt.Fprintf(&b, "- base: %s\n", view.Markdown(g))
 		}
 		for _, g := range s.HeadGaps {
-			fmt.Fprintf(&b, "- head: %s\n", markdown(g))
+			fmt.Fprintf(&b, "- head: %s\n", view.Markdown(g))
 		}
 	}
 	table("What could be observed", d.Observed)
@@ -362,8 +352,7 @@ func (d *Diff) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// code writes text from evidence as a Markdown code span that also fits a
-// table's cell.
+// code returns text from evidence as a Markdown code span that is also safe in a table's cell.
 func code(s string) string {
 	s = strings.ReplaceAll(view.Clean(s), "|", `\|`)
 	fence := "`"
@@ -374,17 +363,4 @@ func code(s string) string {
 		return fence + " " + s + " " + fence
 	}
 	return fence + s + fence
-}
-
-// markdown escapes text from evidence for Markdown, where it must stand for
-// itself.
-func markdown(s string) string {
-	var b strings.Builder
-	for _, r := range view.Clean(s) {
-		if strings.ContainsRune("\\`*_{}[]()#+!|<>&~@", r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -1,17 +1,16 @@
-// Package judge judges bundles: one by rules ([Judge]), for a pipeline, and two by
-// what differs between them ([Compare]).
+// Package judge judges one bundle by rules ([Judge]), for a pipeline, and compares two
+// bundles ([Compare]).
 //
-// A rule passes, fails, or is unknown: what a bundle's health does not support
-// cannot pass. A violation that was observed fails a rule whatever the health
-// is; that none was observed passes it only when all would have been. A rule
-// that is unknown does not pass unless the rule file allows that by name.
+// A rule passes, fails, or is unknown. It fails if a violation was observed. It passes
+// if none was observed and the bundle's health says that every violation would have been.
+// Otherwise it is unknown, which stops the pipeline unless the rule file allows it by name.
 //
-// Rules, and what they read, are bounded, checked before any bundle is read,
-// and the same everywhere: nothing depends on the machine that judges.
+// Rules are limited in number and cost, and checked before any bundle is read. A verdict
+// does not depend on the machine that judges.
 //
-// A difference counts only when the health of the other bundle supports it: what a
-// partial record does not show may have happened. So the answer is one of three:
-// equal, different, or unknown. [Capability] is the parent format,
-// assay.runner.capability_diff.v0, which compares without that distinction and says
-// in its status whether it may be relied on.
+// A difference between two bundles counts only if the health of the other bundle supports
+// it, since what an incomplete record does not show may have happened. So the answer is
+// equal, different, or unknown. [Capability] is an older format,
+// assay.runner.capability_diff.v0, which compares without that distinction; its status
+// says whether the result is reliable.
 package judge

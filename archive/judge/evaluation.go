@@ -10,12 +10,11 @@ import (
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
-// BuiltinEvaluation takes the place of a rule file's name, and means the rules of package
-// evaluation.
+// BuiltinEvaluation stands in place of a rule file's name for the rules of package evaluation.
 const BuiltinEvaluation = "builtin:evaluation"
 
-// EvaluationRules are the rules about an agent under evaluation, with the evaluation file at path. If path
-// is empty, each bundle's own file is used.
+// EvaluationRules returns the rules about an agent under evaluation, with the evaluation file at path. If path is
+// empty, each bundle's own file is used.
 func EvaluationRules(path string) (*Rules, error) {
 	r := &Rules{allowed: map[string]bool{}, evaluation: &evaluationRules{}}
 	if path == "" {
@@ -23,13 +22,13 @@ func EvaluationRules(path string) (*Rules, error) {
 	}
 	doc, err := evalfile.Load(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRules, err)
+		return nil, fmt.Errorf("%w: %w", errRules, err)
 	}
 	r.evaluation.file = doc
 	return r, nil
 }
 
-// evaluationRules are rules of which a bundle says how many there are.
+// evaluationRules are the rules of package evaluation. If file is nil, each bundle's own file is used.
 type evaluationRules struct{ file *schema.Evaluation }
 
 func (e *evaluationRules) judge(ctx context.Context, b *view.Bundle) ([]Verdict, error) {
@@ -59,7 +58,7 @@ func (e *evaluationRules) judge(ctx context.Context, b *view.Bundle) ([]Verdict,
 	return all, nil
 }
 
-// findingEvidence is a finding as other formats have it.
+// findingEvidence converts a finding.
 func findingEvidence(f schema.Finding) Evidence {
 	e := Evidence{Text: f.Text, Layer: f.Layer}
 	if f.Program != "" {

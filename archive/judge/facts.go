@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -14,12 +15,12 @@ import (
 // facts is what a run did, as far as it is recorded.
 type facts struct {
 	*view.Summary
-	surface  []string
-	calls    []string
-	decided  []string
+	surface  []string // paths of the capability surface
+	calls    []string // tools of the calls
+	decided  []string // policy decisions with tools
 	workdir  string
-	relative bool
-	chance   chanceNames
+	relative bool // paths below workdir are made relative
+	random   randomNames
 }
 
 func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
@@ -28,12 +29,9 @@ func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
 		return nil, fmt.Errorf("%s: %w", b.Name, err)
 	}
 	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir,
-		chance: newChanceNames(b.Docs.Surface.FilesystemPaths)}
+		random: newRandomNames(b.Docs.Surface.FilesystemPaths)}
 	for _, c := range b.Docs.Correlation.Bindings {
-		tool := c.Tool
-		if tool == "" {
-			tool = c.ToolCallID
-		}
+		tool := cmp.Or(c.Tool, c.ToolCallID)
 		f.calls = append(f.calls, tool)
 		if c.PolicyDecision != "" {
 			f.decided = append(f.decided, c.PolicyDecision+" "+tool)
@@ -42,10 +40,10 @@ func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
 	return f, nil
 }
 
-// same writes what differs between two runs of one command by their nature alike.
-func (f *facts) same(s string) string {
+// normalize replaces what always differs between two runs: the working directory and the run's id.
+func (f *facts) normalize(s string) string {
 	if f.relative && f.workdir != "" && f.workdir != "/" {
-		// The surface's names have lost their random parts, and so has its workdir.
+		// In the surface's names, random parts are replaced, also those of the working directory.
 		for _, dir := range []string{f.workdir, surface.Path(f.workdir)} {
 			s = strings.ReplaceAll(s, dir+"/", "./")
 			if s == dir {
@@ -56,20 +54,20 @@ func (f *facts) same(s string) string {
 	return strings.ReplaceAll(s, f.RunID, "RUN_ID")
 }
 
-// chanceNames finds the name that the capability surface has for a path, if a part of it
-// differs between two runs of the same work, such as the name of a temporary file.
-type chanceNames map[string][]chanceName // by the directory above the first such part
+// randomNames maps a path with random parts, such as the name of a temporary file, to its name in the capability
+// surface. The key is the directory above the first random part.
+type randomNames map[string][]randomName
 
-type chanceName struct {
+type randomName struct {
 	name string
 	path *regexp.Regexp
 }
 
-// placeholder is what the surface writes for a part that differs by chance.
+// placeholder matches what the surface writes for a random part.
 var placeholder = regexp.MustCompile(`<[a-z]+>`)
 
-func newChanceNames(names []string) chanceNames {
-	c := chanceNames{}
+func newRandomNames(names []string) randomNames {
+	c := randomNames{}
 	for _, name := range names {
 		at := placeholder.FindStringIndex(name)
 		if at == nil || strings.LastIndexByte(name[:at[0]], '/') < 0 {
@@ -80,13 +78,13 @@ func newChanceNames(names []string) chanceNames {
 			parts[i] = regexp.QuoteMeta(parts[i])
 		}
 		dir := name[:strings.LastIndexByte(name[:at[0]], '/')]
-		c[dir] = append(c[dir], chanceName{name, regexp.MustCompile("^" + strings.Join(parts, "[^/]+") + "$")})
+		c[dir] = append(c[dir], randomName{name, regexp.MustCompile("^" + strings.Join(parts, "[^/]+") + "$")})
 	}
 	return c
 }
 
-// of is the surface's name of a path, and the path itself where that is its name.
-func (c chanceNames) of(path string) string {
+// of returns the surface's name of a path; the path itself if it has no random part.
+func (c randomNames) of(path string) string {
 	for i, b := range []byte(path) {
 		if b != '/' {
 			continue
@@ -100,12 +98,11 @@ func (c chanceNames) of(path string) string {
 	return path
 }
 
-// inArgument finds the paths in an argument.
+// inArgument matches the paths in an argument.
 var inArgument = regexp.MustCompile(`[^\s=<>;:,'"]*/[^\s=<>;:,'"]+`)
 
-// arguments are those of a command, with the surface's names of the paths in them; relative ones are taken to be
-// below workdir.
-func (c chanceNames) arguments(argv []string, workdir string) []string {
+// arguments returns a command's arguments with the surface's names of paths. Relative paths count from workdir.
+func (c randomNames) arguments(argv []string, workdir string) []string {
 	out := slices.Clone(argv)
 	for i, arg := range argv {
 		if file := workdir + "/" + arg; len(c) > 0 && !strings.HasPrefix(arg, "/") && c.of(file) != file {
@@ -113,7 +110,7 @@ func (c chanceNames) arguments(argv []string, workdir string) []string {
 			continue
 		}
 		out[i] = inArgument.ReplaceAllStringFunc(arg, func(p string) string {
-			at := strings.IndexByte(p, '/') // what is before it may be an option, or a directory
+			at := strings.IndexByte(p, '/') // after an option's name, or after the first directory
 			if name := strings.TrimPrefix(surface.Path("/"+p), "/"); at > 0 && name != p {
 				return name
 			}
@@ -123,35 +120,36 @@ func (c chanceNames) arguments(argv []string, workdir string) []string {
 	return out
 }
 
-func (f *facts) alike(list []string) []string {
+func (f *facts) normalizeAll(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
-		out[i] = f.same(s)
+		out[i] = f.normalize(s)
 	}
 	return out
 }
 
-func listed[T any](f *facts, l view.List[T], text func(T) string) ([]string, bool) {
-	out := make([]string, len(l.Items))
+// listed returns a list's items as texts. whole reports whether the list has all items.
+func listed[T any](f *facts, l view.List[T], text func(T) string) (texts []string, whole bool) {
+	texts = make([]string, len(l.Items))
 	for i, v := range l.Items {
-		out[i] = f.same(text(v))
+		texts[i] = f.normalize(text(v))
 	}
-	return out, l.Beyond == 0 && l.Total == uint64(len(l.Items))
+	return texts, l.Beyond == 0 && l.Total == uint64(len(l.Items))
 }
 
 func (f *facts) programs() ([]string, bool) {
 	return listed(f, f.Commands, func(c view.Command) string { return surface.Path(c.Exe) })
 }
 
-// commands are those whose arguments were recorded.
+// commands returns the commands whose arguments were recorded.
 func (f *facts) commands() ([]string, bool) {
 	all, whole := listed(f, f.Commands, func(c view.Command) string {
-		return view.QuoteArgs(f.chance.arguments(c.Argv, f.workdir))
+		return view.QuoteArgs(f.random.arguments(c.Argv, f.workdir))
 	})
 	return slices.DeleteFunc(all, func(command string) bool { return command == "" }), whole
 }
 
-// hosts are by name where a name is known, since addresses change.
+// hosts returns names rather than addresses if names are known, since addresses change.
 func (f *facts) hosts() ([]string, bool) {
 	return listed(f, f.Hosts, func(h view.Host) string {
 		if i := strings.LastIndexByte(h.Endpoint, ':'); i >= 0 && len(h.Names) > 0 {
@@ -169,15 +167,15 @@ func (f *facts) writes() ([]string, bool) {
 	var all []string
 	whole := true
 	for _, l := range []view.List[view.File]{f.Created, f.Written, f.Changed, f.Deleted} {
-		paths, ok := listed(f, l, func(x view.File) string { return surface.Path(f.chance.of(x.Path)) })
+		paths, ok := listed(f, l, func(x view.File) string { return surface.Path(f.random.of(x.Path)) })
 		all, whole = append(all, paths...), whole && ok
 	}
 	return all, whole
 }
 
-func (f *facts) files() ([]string, bool) { return f.alike(f.surface), true }
+func (f *facts) files() ([]string, bool) { return f.normalizeAll(f.surface), true }
 
-// denied leaves out tool calls, which outcomes lists.
+// denied leaves out tool calls, which are in outcomes.
 func (f *facts) denied() ([]string, bool) {
 	l := view.List[view.Failure]{Total: f.Denied.Total, Beyond: f.Denied.Beyond}
 	for _, x := range f.Denied.Items {
@@ -194,13 +192,12 @@ func (f *facts) privileged() ([]string, bool) { return listed(f, f.Privileged, f
 
 func failure(x view.Failure) string { return strings.Join([]string{x.Kind, x.Value, x.Result}, " ") }
 
-// tools are the calls by tool, numbered, so that one more call of a tool is a
-// difference.
-func (f *facts) tools() ([]string, bool) { return numbered(f.alike(f.calls)), true }
+// tools returns the tools of the calls, with numbers, so that one more call of a tool is a difference.
+func (f *facts) tools() ([]string, bool) { return numbered(f.normalizeAll(f.calls)), true }
 
-func (f *facts) outcomes() ([]string, bool) { return numbered(f.alike(f.decided)), true }
+func (f *facts) outcomes() ([]string, bool) { return numbered(f.normalizeAll(f.decided)), true }
 
-// numbered makes repeats of a list distinct.
+// numbered adds numbers to repeated entries of a list.
 func numbered(list []string) []string {
 	seen := map[string]int{}
 	out := slices.Clone(list)

@@ -7,7 +7,7 @@ import (
 )
 
 func TestArgumentsWithoutChance(t *testing.T) {
-	c := newChanceNames([]string{"/tmp/x<random>", "/tmp/kept", "/w/m.cgu.<random>.rcgu.o"})
+	c := newRandomNames([]string{"/tmp/x<random>", "/tmp/kept", "/w/m.cgu.<random>.rcgu.o"})
 	for arg, want := range map[string]string{
 		"/tmp/xAb12Cd":                         "/tmp/x<random>",
 		"-o/tmp/xAb12Cd":                       "-o/tmp/x<random>",

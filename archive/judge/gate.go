@@ -11,52 +11,49 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// State is what became of a rule, or the answer of a diff.
+// State is the state of a rule, or the answer of a diff.
 type State string
 
-// States.
 const (
 	Pass    State = "pass"
 	Fail    State = "fail"
 	Unknown State = "unknown"
 )
 
-// Verdict is what one rule says of one bundle.
+// Verdict is the verdict of one rule about one bundle.
 type Verdict struct {
 	Rule  string `json:"rule"`
 	State State  `json:"state"`
-	// Allowed says that the rule is unknown and that the rule file allows that.
+	// Allowed is true if the rule is unknown and the rule file allows that.
 	Allowed bool `json:"allowed,omitempty"`
-	// Message says in a sentence why.
+	// Message gives the reason in one sentence.
 	Message string `json:"message"`
-	// Evidence lists violations of the rule, at most 20; More counts
-	// those beyond.
+	// Evidence lists violations of the rule, at most 20. More counts further ones.
 	Evidence []Evidence `json:"evidence,omitempty"`
 	More     int        `json:"more_evidence,omitempty"`
-	// Gaps say why the bundle does not support the rule, the gravest first: Message has
-	// that one, and what would close it.
+	// Gaps say why the bundle does not support the rule, the most serious first. Message has the first gap with its
+	// remedy.
 	Gaps []string `json:"gaps,omitempty"`
-	// Findings and Doubts are those of a rule of [BuiltinEvaluation].
+	// Findings and Doubts are set by the rules of [BuiltinEvaluation].
 	Findings []schema.Finding `json:"findings,omitempty"`
 	Doubts   []schema.Finding `json:"doubts,omitempty"`
 }
 
-// Passes reports whether the verdict lets a pipeline go on.
+// Passes reports whether the verdict lets a pipeline continue.
 func (v *Verdict) Passes() bool { return v.State == Pass || v.Allowed }
 
-// Evidence is one thing in a bundle.
+// Evidence is one violation in a bundle.
 type Evidence struct {
 	Text string `json:"text"`
-	// Layer and Line name where it is in the bundle; Line counts from 1, and 0
-	// is a document as a whole.
+	// Layer is the path of the member in the bundle, and Line counts from 1; 0 means the whole document.
 	Layer string `json:"layer,omitempty"`
 	Line  uint64 `json:"line,omitempty"`
 }
 
-// maxEvidence is how much evidence a verdict keeps.
+// maxEvidence limits Verdict.Evidence.
 const maxEvidence = 20
 
-// unknown makes the verdict one that the bundle does not support.
+// unknown sets the state to unknown because of gaps.
 func (v *Verdict) unknown(gaps ...view.Gap) {
 	v.State, v.Message, v.Gaps = Unknown, gaps[0].String(), nil
 	for _, g := range gaps {
@@ -78,7 +75,7 @@ func (v *Verdict) found(e Evidence) {
 	v.Evidence = append(v.Evidence, e)
 }
 
-// Judgement is what all rules say of one bundle.
+// Judgement holds the verdicts of all rules about one bundle.
 type Judgement struct {
 	Bundle   string    `json:"bundle"`
 	RunID    string    `json:"run_id"`
@@ -87,7 +84,7 @@ type Judgement struct {
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// Report is the judgement of several bundles.
+// Report holds the judgements of several bundles.
 type Report struct {
 	State      State       `json:"state"`
 	Judgements []Judgement `json:"bundles"`
@@ -122,7 +119,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// Judge applies the rules to each bundle. An error is of reading.
+// Judge applies the rules to each bundle. An error comes from reading a bundle or from evaluating an expression.
 func Judge(ctx context.Context, rules *Rules, bundles []*view.Bundle) (*Report, error) {
 	r := &Report{State: Pass}
 	for _, b := range bundles {

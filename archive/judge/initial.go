@@ -11,11 +11,11 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// InitialRules writes a rule file that the bundle, a good run, passes. Rules that the run
-// breaks, or that its health does not support, are left as comments that say why.
+// InitialRules returns a rule file that the bundle, which should be of a good run, passes. Rules that the run breaks,
+// or that its health does not support, are comments that say why.
 func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	rules := []string{`expr: {name: ended_well, of: runs, always: 'run.outcome == "exited" && run.exit_code == 0'}`}
-	// There is a rule at least that the run passes: a file without any is refused.
+	// A file without rules is refused, so add one that the run certainly passes.
 	if r := &b.Docs.Result; r.Outcome != schema.OutcomeExited || r.ExitCode == nil || *r.ExitCode != 0 {
 		rules = append(rules, fmt.Sprintf("expr: {name: ended_so, of: runs, always: 'run.outcome == %q'}", r.Outcome))
 	}
@@ -24,7 +24,7 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	}
 	var programs []string
 	for _, p := range b.Docs.Surface.ProcessExecs {
-		p = strings.TrimSuffix(p, schema.OtherMounts) // the rule does not ask where it is mounted
+		p = strings.TrimSuffix(p, schema.OtherMounts) // the rule ignores mount namespaces
 		programs = append(programs, strings.ReplaceAll(literal(p), "<random>", "*"))
 	}
 	hosts, err := contacted(ctx, b)
@@ -61,8 +61,8 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	return []byte(out.String()), nil
 }
 
-// contacted are the hosts of a run as only_hosts names them: by name where one is known,
-// since the addresses behind it change, and [resolvers] for the host's servers for names.
+// contacted returns the hosts of a run as entries of only_hosts: the names if known, since addresses change, and
+// [resolvers] for the host's DNS servers.
 func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 	var hosts []string
 	for it, err := range b.Items(ctx, schema.KernelPath) {
@@ -93,7 +93,7 @@ func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 	return hosts, nil
 }
 
-// literal is a glob that matches s alone.
+// literal returns a glob that matches s alone.
 func literal(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -105,7 +105,7 @@ func literal(s string) string {
 	return b.String()
 }
 
-// flow is a YAML list of texts on one line.
+// flow returns a YAML list on one line, sorted.
 func flow(list []string) string {
 	slices.Sort(list)
 	list = slices.Compact(list)

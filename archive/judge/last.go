@@ -14,12 +14,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// ErrNoBase is wrapped by the error of [LastGood] when no bundle will do.
+// ErrNoBase is wrapped by the error of [LastGood] if there is no such bundle.
 var ErrNoBase = errors.New("no earlier good run with the same labels")
 
-// LastGood finds the bundle in dir, subfolders excluded, of the last good run that
-// began before head and has the same labels: one that verifies, ended with 0
-// and whose contract, if it had one, passed. What cannot be read is passed over.
+// LastGood returns the path of a bundle directly in dir: of the last good run that began before head and has the same
+// labels. Good means that the bundle verifies, the command exited with 0, and the contract passed if there was one.
+// Files that cannot be read are ignored.
 func LastGood(ctx context.Context, dir string, head *view.Bundle) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

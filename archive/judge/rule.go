@@ -26,8 +26,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// subject is a bundle that is being judged, with what the rules that look at
-// events found in it.
+// subject is the bundle that is judged, with the violations that event rules found in it.
 type subject struct {
 	*view.Bundle
 	run   query.Run
@@ -38,7 +37,7 @@ type subject struct {
 	networks  view.Networks
 }
 
-// read reads the kernel layer once for all rules that look at events.
+// read reads the kernel layer once for all rules about events.
 func (s *subject) read(ctx context.Context, rules []*rule) error {
 	s.found = map[*rule]*Verdict{}
 	var looking, asking []*rule
@@ -84,7 +83,7 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 			}
 		}
 		if e.Kernel.Class == schema.ClassRunner || e.Kernel.Class == schema.ClassCheck {
-			continue // our own doing
+			continue // caused by the recorder or a check
 		}
 		s.made.event(e.Kernel)
 		for _, r := range looking {
@@ -96,24 +95,12 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 	return nil
 }
 
-// gaps are why the bundle does not support conclusions about the subjects.
+// gaps returns the reasons why the bundle supports no conclusions about the subjects.
 func (s *subject) gaps(about ...view.Subject) []view.Gap {
-	var all []view.Gap
-	if !s.Verified() {
-		all = append(all, view.Gap{Text: "the bundle does not verify", Remedy: "judge the bundle that was sealed"})
-	}
-	for _, a := range about {
-		for _, g := range view.Claim(s.Docs, a) {
-			if !slices.Contains(all, g) {
-				all = append(all, g)
-			}
-		}
-	}
-	return all
+	return view.Gaps(s.Verified(), s.Docs, about...)
 }
 
-// clean is the verdict where nothing was found against a rule: it passes when
-// the bundle supports that.
+// clean returns the verdict of a rule without violations: pass if the bundle supports that, otherwise unknown.
 func (s *subject) clean(v Verdict, good string, about ...view.Subject) Verdict {
 	if gaps := s.gaps(about...); len(gaps) > 0 {
 		v.unknown(gaps...)
@@ -123,7 +110,7 @@ func (s *subject) clean(v Verdict, good string, about ...view.Subject) Verdict {
 	return v
 }
 
-// watching makes a rule that no event may break.
+// watching makes a rule that fails if breaks is true for any event.
 func watching(about view.Subject, good, bad string, breaks func(*schema.KernelEvent) bool) *rule {
 	r := &rule{event: breaks}
 	r.check = func(_ context.Context, s *subject) (Verdict, error) {
@@ -137,9 +124,9 @@ func watching(about view.Subject, good, bad string, breaks func(*schema.KernelEv
 	return r
 }
 
-// anybodys are files that programs write to without leaving anything.
-var anybodys = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/stdout", "/dev/stderr", "/dev/pts/*",
-	"/dev/ptmx"}
+// harmlessFiles are globs of devices to which programs write without leaving a file.
+var harmlessFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/stdout", "/dev/stderr",
+	"/dev/pts/*", "/dev/ptmx"}
 
 func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 	var also []string
@@ -156,7 +143,7 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 	var linked linkedFiles
 	breaks := func(k *schema.KernelEvent) bool {
 		if k.Kind == schema.KindMount && !k.Failed() && k.Marks&schema.MarkMountNamespace == 0 {
-			return true // what is below it is somewhere else as well
+			return true // files below the mount point may also have names outside the workspace
 		}
 		if !query.Writes(k) || k.Failed() {
 			return false
@@ -170,11 +157,11 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 		}
 		if k.Marks&(schema.MarkRelative|schema.MarkUnreachable|schema.MarkMountNamespace) != 0 ||
 			k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0 {
-			return true // where that is cannot be told
+			return true // the place of the file is not known
 		}
 		outside := func(p string) bool {
-			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(anybodys, p) && !matches(also, p) &&
-				k.Marks&schema.MarkMemfd == 0
+			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(harmlessFiles, p) &&
+				!matches(also, p) && k.Marks&schema.MarkMemfd == 0
 		}
 		if k.Kind == schema.KindLink && (outside(k.Value) || linked.has(k.Value)) {
 			linked.add(k.Target)
@@ -188,10 +175,11 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 	return r, nil
 }
 
-// linkedFiles are names in the workspace of files that have names outside of it too.
+// linkedFiles are hard links in the workspace to files outside it.
 type linkedFiles struct {
-	names, dirs map[string]bool // dirs are those that the names are below, at any depth
-	full        bool            // every file may be one
+	names map[string]bool
+	dirs  map[string]bool // all directories above the names
+	full  bool            // there were more than maxLinked: every file may be such a link
 }
 
 func (l *linkedFiles) add(name string) {
@@ -208,12 +196,11 @@ func (l *linkedFiles) add(name string) {
 	}
 }
 
-// maxLinked bounds how many names are kept.
 const maxLinked = 100_000
 
 func (l *linkedFiles) has(name string) bool { return l.full || l.names[name] }
 
-// changed reports whether an event changes such a file, and takes note of its new name, or that it has lost one.
+// changed reports whether an event changes the content of such a file. It also follows renames and removals.
 func (l *linkedFiles) changed(k *schema.KernelEvent) bool {
 	switch {
 	case len(l.names) == 0 && !l.full:
@@ -266,8 +253,8 @@ func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
 	}
 	open := slices.Contains(hosts, resolvers)
 	var names hostNames
-	var own []netip.Addr // the host's resolvers
-	var missing view.Gap // where an endpoint may be allowed, and nothing proves it
+	var own []netip.Addr // the host's resolvers; nil if the bundle does not name them
+	var missing view.Gap // an endpoint that may be allowed, without proof
 	r := watching(view.Hosts, "only allowed hosts were contacted", "other hosts were contacted",
 		func(k *schema.KernelEvent) bool {
 			if k.Kind == schema.KindDNS {
@@ -314,10 +301,10 @@ func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
 	return r, nil
 }
 
-// hostNames are the names of addresses, as servers that may be believed have said.
+// hostNames are the names of addresses, by the answers of trusted DNS servers.
 type hostNames map[netip.Addr][]string
 
-// maxNames bounds how many addresses have names. Those beyond it have none.
+// maxNames limits the addresses with names.
 const maxNames = 100_000
 
 func (n hostNames) learn(k *schema.KernelEvent) {
@@ -339,25 +326,25 @@ func (n hostNames) learn(k *schema.KernelEvent) {
 
 func (n hostNames) of(ap netip.AddrPort) []string { return n[ap.Addr().Unmap()] }
 
-// resolvers is the entry of only_hosts that allows DNS: the host's own servers for names, which may be
-// asked for the allowed names and no others, since a question can carry data out.
+// resolvers is the entry of only_hosts that allows queries to the host's DNS servers, for allowed names only, since a
+// query can carry data out.
 const (
 	resolvers = "resolvers"
 	dnsPort   = 53
 )
 
-// asks reports whether a DNS event is a question.
+// asks reports whether a DNS event is a query.
 func asks(k *schema.KernelEvent) bool {
 	return k.Value != "" && (k.DNS == nil || !k.DNS.Response)
 }
 
-// endpointOf is the peer of an event that contacts one over the network.
+// endpointOf returns the network peer of an event; ok is false if there is none.
 func endpointOf(k *schema.KernelEvent) (ap netip.AddrPort, ok bool) {
 	switch k.Kind {
 	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked, schema.KindAccept,
 		schema.KindForeignSocket, schema.KindInherited:
 		ap, err := netip.ParseAddrPort(k.Value)
-		return ap, err == nil // else it is a socket of this host
+		return ap, err == nil // otherwise it is a unix socket
 	}
 	return ap, false
 }
@@ -374,7 +361,7 @@ func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
 			if k.Kind != schema.KindExec || matches(programs, k.Value) {
 				return false
 			}
-			// A name identifies a program only if the run did not choose the file's content.
+			// A name identifies a program only if the run did not write the file.
 			return made.has(k) || !matches(names, path.Base(k.Value))
 		})
 	r.begin = func(s *subject) { made = &s.made }
@@ -384,12 +371,10 @@ func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
 // madeFiles are the files that a run has made or written so far.
 type madeFiles struct {
 	paths map[string]bool
-	bytes int
-	full  bool
+	bytes int  // size of the paths
+	full  bool // more than maxMade: the run may have made any file
 }
 
-// maxMade bounds what is kept of the paths, in bytes. Beyond it every program may have
-// been made by the run.
 const maxMade = 16 << 20
 
 func (m *madeFiles) event(k *schema.KernelEvent) {
@@ -411,7 +396,7 @@ func (m *madeFiles) event(k *schema.KernelEvent) {
 	}
 }
 
-// any reports whether the run may have made the program that k executes, or a file that it is given to execute.
+// any reports whether the run may have made the program that k executes, or a file that is one of its arguments.
 func (m *madeFiles) any(k *schema.KernelEvent) bool {
 	return m.has(k) || slices.ContainsFunc(k.Argv, func(arg string) bool {
 		if !path.IsAbs(arg) {
@@ -462,7 +447,7 @@ func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
 		for _, u := range s.Docs.Correlation.ObservedNotReported {
-			if u.Code == "edge" || u.Code == "overlap" { // part of some call that was reported
+			if u.Code == "edge" || u.Code == "overlap" { // belongs to some reported call
 				continue
 			}
 			for verb, list := range map[string][]string{"wrote": u.Written, "contacted": u.Hosts, "ran": u.Commands} {
@@ -515,7 +500,7 @@ func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 		all := []view.Subject{view.Programs, view.Files, view.Hosts}
 		if v.State == Fail {
 			v.Message = schema.Count(uint64(len(v.Evidence)+v.More), "capability is", "capabilities are") + " new"
-			// What the base may have had, unobserved, is not surely new.
+			// If the base may have done the same unobserved, the capability is not certainly new.
 			if gaps := (&subject{Bundle: from}).gaps(all...); len(gaps) > 0 {
 				what := v.Message
 				v.unknown(gaps...)
@@ -527,13 +512,13 @@ func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 	}}, nil
 }
 
-// maxRules and maxFile bound a rule file.
+// Limits of a rule file: number of rules, and size in bytes.
 const (
 	maxRules = 200
 	maxFile  = 1 << 20
 )
 
-// Rules is a rule file that was read.
+// Rules are the rules of a rule file, or those of [EvaluationRules].
 type Rules struct {
 	list    []*rule
 	allowed map[string]bool
@@ -542,7 +527,7 @@ type Rules struct {
 	evaluation *evaluationRules
 }
 
-// Reading is how to open bundles that the rules judge.
+// Reading returns the options with which to open bundles for these rules.
 func (r *Rules) Reading() (opt view.Options) {
 	if r.evaluation == nil {
 		return opt
@@ -563,35 +548,34 @@ func (r *Rules) Close() {
 	}
 }
 
-// rule is one rule, ready to be checked.
+// rule is one compiled rule.
 type rule struct {
-	name  string
+	name string
+	// check gives the verdict, after all events.
 	check func(context.Context, *subject) (Verdict, error)
-	// event, where it is set, is asked about each kernel event before check, and
-	// reports whether the event breaks the rule. begin comes before the first.
+	// event, if set, gets each kernel event, and reports whether it breaks the rule. begin, if set, is called before
+	// the first.
 	event func(*schema.KernelEvent) bool
 	begin func(*subject)
-	// program, if set, is applied to each kernel event; found has what it matches.
+	// program, if set, is applied to each kernel event. Its matches go to subject.found.
 	program *query.Program
-	// processes says that the rule reads the subject's.
+	// processes is true if the rule needs subject.processes.
 	processes bool
 }
 
-// ErrRules is wrapped by every error of a rule file.
-var ErrRules = errors.New("bad rules")
+var errRules = errors.New("bad rules")
 
-// file is a rule file as it is written.
+// file is the YAML form of a rule file.
 type file struct {
 	Rules        []map[string]ast.Node `yaml:"rules"`
 	AllowUnknown []string              `yaml:"allow_unknown"`
 }
 
-// LoadRules reads a rule file. Paths in it are relative to the file. The bundles
-// that it names must verify.
+// LoadRules reads a rule file. Paths in it are relative to its directory. Bundles that it names must verify.
 func LoadRules(ctx context.Context, path string) (*Rules, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRules, err)
+		return nil, fmt.Errorf("%w: %w", errRules, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
@@ -603,7 +587,7 @@ func LoadRules(ctx context.Context, path string) (*Rules, error) {
 		r, err = ParseRules(ctx, data, filepath.Dir(path))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrRules, path, err)
+		return nil, fmt.Errorf("%w: %s: %w", errRules, path, err)
 	}
 	return r, nil
 }
@@ -634,9 +618,9 @@ func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err err
 			make, ok := kinds[kind]
 			if !ok {
 				return nil, fmt.Errorf("rule %d: %q is not a rule; the rules are %s", i+1, kind,
-					strings.Join(Kinds(), ", "))
+					strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 			}
-			if value == nil { // what a key without a value is at the end of a file
+			if value == nil { // a key without a value at the end of a file
 				value = ast.Null(token.New("null", "null", &token.Position{}))
 			}
 			one, err := make(&maker{ctx: ctx, rules: r, kind: kind, dir: dir}, value)
@@ -662,8 +646,7 @@ func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err err
 	return r, nil
 }
 
-// decode reads one YAML document strictly: no unknown or repeated keys, no
-// anchors.
+// decode reads one YAML document strictly: no unknown or repeated keys, no anchors.
 func decode(data []byte, v any) error {
 	doc, err := parser.ParseBytes(data, 0)
 	if err != nil {
@@ -688,7 +671,7 @@ type maker struct {
 	dir   string
 }
 
-// kinds are the rules there are.
+// kinds makes the rules, by name.
 var kinds map[string]func(*maker, ast.Node) (*rule, error)
 
 func init() {
@@ -704,12 +687,7 @@ func init() {
 	}
 }
 
-// Kinds lists the names of the rules there are.
-func Kinds() []string {
-	return slices.Sorted(maps.Keys(kinds))
-}
-
-// on reads the value of a rule that is switched on: nothing, or true.
+// on checks the value of a rule without options: none, or true.
 func on(value ast.Node) error {
 	var v any
 	if err := yaml.NodeToValue(value, &v); err != nil || v != nil && v != true {
@@ -735,13 +713,13 @@ func globs(value ast.Node) ([]string, error) {
 // matches reports whether any of the globs matches s.
 func matches(globs []string, s string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool {
-		ok, _ := doublestar.Match(g, s) // the globs were checked
+		ok, _ := doublestar.Match(g, s) // the globs are valid
 		return ok
 	})
 }
 
-// exprRule is the value of an expr rule: a text, which must be true for the
-// run, or one of never, always and some, which are asked of each thing.
+// exprRule is the value of an expr rule, if that is not just an expression about the run. One of Never, Always and
+// Some is an expression about each thing of the kind Of.
 type exprRule struct {
 	Name   string `yaml:"name"`
 	Of     string `yaml:"of"`
@@ -763,7 +741,7 @@ func (m *maker) expr(value ast.Node) (*rule, error) {
 	return m.compile(e)
 }
 
-// needs are what a bundle must support for an answer about each subject.
+// needs are the subjects that a bundle must show completely, by what the expression is about.
 var needs = map[query.Subject][]view.Subject{
 	query.Events:    {view.Programs, view.Files, view.Hosts, view.Privilege},
 	query.Processes: {view.Processes},
@@ -771,12 +749,11 @@ var needs = map[query.Subject][]view.Subject{
 	query.Turns:     {view.Calls},
 }
 
-// acts are the variables of events that say what was done, in every dimension.
+// acts are the variables of events that describe any kind of action.
 var acts = []string{"kind", "value", "result", "errno", "flags", "mode", "count", "bytes_out", "bytes_in", "protocol",
 	"call", "seq", "t"}
 
-// varNeeds narrows what is needed by variables that an expression about events
-// or runs uses.
+// varNeeds narrows needs by the variables that an expression about events or runs uses.
 var varNeeds = map[string]view.Subject{
 	"path": view.Files, "target": view.Files, "writes": view.Files, "files": view.Files,
 	"host": view.Hosts, "endpoint": view.Hosts, "address": view.Hosts, "port": view.Hosts, "names": view.Hosts,
@@ -865,7 +842,7 @@ func (m *maker) compile(e exprRule) (*rule, error) {
 	return r, nil
 }
 
-// subjectsOf are what an expression's answer rests on.
+// subjectsOf returns the subjects that an expression's answer depends on.
 func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
 	var need []view.Subject
 	for name, about := range varNeeds {
@@ -876,7 +853,7 @@ func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
 	if len(need) == 0 && of != query.Runs || of != query.Events && of != query.Runs {
 		return needs[of]
 	}
-	// The acting process does not narrow what was done, unless it was an execution.
+	// Variables of the process do not say which kind of action it was, unless it was an exec.
 	if of == query.Events && !slices.Contains(need, view.Files) && !slices.Contains(need, view.Hosts) &&
 		p.Uses(acts...) && !p.OnlyOf(schema.KindExec) {
 		for _, about := range needs[of] {
@@ -889,8 +866,7 @@ func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
 	return need
 }
 
-// find hands out what other than an event the expression is true for, and returns how many
-// those are.
+// find calls found for each process, call, turn or run for which the expression is true, and returns their number.
 func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, found func(Evidence)) (n int,
 	err error) {
 	hit := func(e Evidence) bool { n++; found(e); return true }

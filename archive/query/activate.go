@@ -20,20 +20,20 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Run is the values of a bundle's shared variables and those of subject runs.
-// It is safe for concurrent use.
+// Run holds the values of the variables that every subject has, and of those of subject runs. It is safe for concurrent
+// use.
 type Run map[string]ref.Val
 
-// ResolveName gives a variable's value.
+// ResolveName returns a variable's value, for CEL.
 func (r Run) ResolveName(name string) (any, bool) {
 	v, ok := r[name]
 	return v, ok
 }
 
-// Parent is the activation that this one is within: none.
+// Parent returns nil: there is no outer activation.
 func (r Run) Parent() interpreter.Activation { return nil }
 
-// RunOf reads a bundle's documents.
+// RunOf returns the values of a bundle.
 func RunOf(b *view.Bundle) Run {
 	run := newRun(b.Name, b.Verified())
 	for _, values := range []map[string]any{factsOf(b.Docs), listsOf(b.Docs)} {
@@ -44,12 +44,12 @@ func RunOf(b *view.Bundle) Run {
 	return run
 }
 
-// newRun has the variables that are not of the bundle's documents.
+// newRun sets the variables that do not come from the bundle's documents.
 func newRun(name string, verified bool) Run {
 	return Run{"run.bundle": native(name), "run.verified": native(verified)}
 }
 
-// factsOf are the values of the variables that are never large.
+// factsOf returns the values of all variables of a run but ListVars.
 func factsOf(d *archive.Documents) map[string]any {
 	run, res, h := &d.Run, &d.Result, &d.Health
 	exit, seconds, cpu, memory := int64(-1), 0.0, 0.0, int64(0)
@@ -94,7 +94,7 @@ func factsOf(d *archive.Documents) map[string]any {
 	return facts
 }
 
-// modelOf are the values of the variables about models.
+// modelOf returns the values of the variables about models.
 func modelOf(d *archive.Documents) map[string]any {
 	h, c, total := &d.Health, &d.Correlation, schema.ModelTotals{}
 	if d.Result.Model != nil {
@@ -129,7 +129,7 @@ func modelOf(d *archive.Documents) map[string]any {
 	}
 }
 
-// listsOf are the values of ListVars.
+// listsOf returns the values of ListVars.
 func listsOf(d *archive.Documents) map[string]any {
 	s := &d.Surface
 	return map[string]any{
@@ -138,14 +138,13 @@ func listsOf(d *archive.Documents) map[string]any {
 	}
 }
 
-// ListVars are the variables of a run that may be large: a run can have touched a million files.
+// ListVars are the variables of a run that may be large, since a run can touch a million files.
 var ListVars = []string{"programs", "files", "hosts", "tools", "decisions"}
 
-// Facts are the values of a run's variables, encoded so that they can be stored: the small
-// ones, and those of ListVars.
+// Facts are the values of a run's variables as JSON, to be stored: Lists are those of ListVars, Small the others.
 type Facts struct{ Small, Lists []byte }
 
-// FactsOf is what a bundle's documents tell.
+// FactsOf encodes the values of a bundle's documents.
 func FactsOf(d *archive.Documents) (f Facts, err error) {
 	if f.Small, err = json.Marshal(factsOf(d)); err != nil {
 		return f, err
@@ -154,8 +153,8 @@ func FactsOf(d *archive.Documents) (f Facts, err error) {
 	return f, err
 }
 
-// Run is the variables that a program uses, of a bundle that was verified. The error says that
-// a value is missing or of another type.
+// Run returns the values of the variables that a program uses, for a bundle that was verified. It is an error if a
+// value is missing or has the wrong type.
 func (f Facts) Run(name string, p *Program) (Run, error) {
 	run := newRun(name, true)
 	given := map[string]jsontext.Value{}
@@ -180,7 +179,7 @@ func (f Facts) Run(name string, p *Program) (Run, error) {
 	return run, nil
 }
 
-// decode is a value of a variable's type.
+// decode decodes a value of a variable's type.
 func decode(from jsontext.Value, t *cel.Type) (any, error) {
 	switch t {
 	case cel.IntType:
@@ -197,6 +196,7 @@ func decode(from jsontext.Value, t *cel.Type) (any, error) {
 
 func decodeAs[T any](from jsontext.Value) (v T, err error) { return v, json.Unmarshal(from, &v) }
 
+// list returns l, or an empty list for nil.
 func list(l []string) []string {
 	if l == nil {
 		return []string{}
@@ -204,27 +204,26 @@ func list(l []string) []string {
 	return l
 }
 
-// Event gives the variables of one kernel event after another; Run and Table
-// stay. Values are made as they are asked for.
+// Event resolves the variables of kernel events. K and Bytes change with each event, Run and Table stay the same. A
+// value is made when it is asked for.
 type Event struct {
 	Run   Run
-	Table *view.Table // nil when no variable needs it
+	Table *view.Table // nil if no variable needs it
 	K     *schema.KernelEvent
-	Bytes int // of its line
+	Bytes int // length of its line
 
-	// last has the answers of a program to events of processes, see EvalEvent.
+	// answer caches the results of the program last by exec_id; see evalEvent.
 	last   *Program
 	answer map[uint64]bool
 }
 
-// processVars are the variables of events that are the same for all that a process did
-// while it executed one program.
+// processVars are the variables of events that stay the same between two execs of a process.
 var processVars = []string{"exe", "argv", "command", "cwd"}
 
-// Parent is the activation that this one is within: none.
+// Parent returns nil: there is no outer activation.
 func (e *Event) Parent() interpreter.Activation { return nil }
 
-// ResolveName gives a variable's value.
+// ResolveName returns a variable's value, for CEL.
 func (e *Event) ResolveName(name string) (any, bool) {
 	k := e.K
 	switch name {
@@ -328,7 +327,7 @@ func (e *Event) network(name string) ref.Val {
 	return types.String(endpoint)
 }
 
-// Endpoint is the peer that an event is about.
+// Endpoint returns the peer of an event; ok is false if it is not about a peer.
 func Endpoint(k *schema.KernelEvent) (string, bool) {
 	switch k.Kind {
 	case schema.KindConnect, schema.KindConnectBlocked, schema.KindAccept, schema.KindSendto, schema.KindFlow,
@@ -340,7 +339,7 @@ func Endpoint(k *schema.KernelEvent) (string, bool) {
 	return "", false
 }
 
-// ofProcess is the executable, arguments and directory of who did it.
+// ofProcess returns the executable, arguments and working directory of the process that acted.
 func (e *Event) ofProcess() (exe string, argv []string, cwd string) {
 	exe, argv, cwd = e.K.Exe, e.K.Argv, e.K.Cwd
 	switch {
@@ -352,7 +351,7 @@ func (e *Event) ofProcess() (exe string, argv []string, cwd string) {
 	return exe, argv, cwd
 }
 
-// small reports whether no variable has more than smallEvent bytes.
+// small reports whether no variable of the event is larger than smallEvent.
 func (e *Event) small() bool {
 	exe, argv, cwd := e.ofProcess()
 	n := len(exe) + len(cwd)
@@ -375,7 +374,7 @@ func (e *Event) program(name string) ref.Val {
 	return native(list(argv))
 }
 
-// resultWord is ok, error, blocked, or - where it is not known.
+// resultWord returns "ok", "error", "blocked", or "-" if the result is not known.
 func resultWord(k *schema.KernelEvent) string {
 	switch {
 	case k.Blocked():
@@ -388,8 +387,7 @@ func resultWord(k *schema.KernelEvent) string {
 	return "-"
 }
 
-// Writes reports whether an event changed something in the file system, or
-// opened a file for that.
+// Writes reports whether an event changed something in the file system or opened a file for writing.
 func Writes(k *schema.KernelEvent) bool {
 	if k.NoFile() {
 		return false

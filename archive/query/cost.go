@@ -7,15 +7,15 @@ import (
 	"cel.dev/cel-go/checker"
 )
 
-// maxCost bounds one evaluation, in CEL's units: about one for each step.
+// maxCost limits one evaluation, in CEL's units: about one per step.
 const maxCost = 1_000_000
 
-// smallEvent is how large an event and what its process was started with are at
-// most, for which an expression is evaluated without counting where that is safe.
+// smallEvent limits the bytes of an event, and of its process's executable, arguments and directory. For small events,
+// most expressions can be evaluated without counting steps; see cheap.
 const smallEvent = 4 << 10
 
-// cheap reports whether no evaluation exceeds maxCost for events of at most size bytes. Counting
-// the steps takes as long as the steps.
+// cheap reports whether an evaluation cannot exceed maxCost for events of at most size bytes. Then the steps need not
+// be counted, which takes as long as the steps themselves.
 func cheap(env *cel.Env, s Subject, ast *cel.Ast, size uint64) bool {
 	if s != Events {
 		return false
@@ -24,8 +24,8 @@ func cheap(env *cel.Env, s Subject, ast *cel.Ast, size uint64) bool {
 	return err == nil && est.Max <= maxCost
 }
 
-// lineSizes knows that no variable of an event is larger than its line. Of what
-// comes from a bundle's documents it knows nothing.
+// lineSizes estimates sizes by the length of an event's line, which no variable of the event exceeds. It gives no
+// estimate for variables that come from a bundle's documents.
 type lineSizes uint64
 
 func (s lineSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
@@ -34,7 +34,7 @@ func (s lineSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 		return nil
 	}
 	if n.Type().Kind() == cel.ListKind {
-		return &checker.SizeEstimate{Max: uint64(s) / 3} // elements are ,"" at least
+		return &checker.SizeEstimate{Max: uint64(s) / 3} // an element takes at least ,""
 	}
 	return &checker.SizeEstimate{Max: uint64(s)}
 }

@@ -10,26 +10,25 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// EvalError is the error of a program that failed for an event, as for an element that is
-// not there.
+// EvalError says that a program could not be evaluated for an event, for example because a list has too few elements.
 type EvalError struct {
-	Program int // which of those that were given
+	Program int // index among the programs of Scan
 	Err     error
 }
 
 func (e *EvalError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the error of the evaluation.
+// Unwrap returns the error of the evaluation.
 func (e *EvalError) Unwrap() error { return e.Err }
 
 // Scan reads the kernel layer once for all programs, on all cores. The result of an event says which programs
-// match it. A table is needed if [Program.NeedsTable] says so for one of the programs. An error ends the
-// iteration; a program's error is an [EvalError].
+// match it. Table may be nil unless [Program.NeedsTable] is true for a program. An error ends the iteration. The error
+// of a program is an [EvalError].
 func Scan(ctx context.Context, b *view.Bundle, table *view.Table,
 	programs ...*Program) iter.Seq2[*archive.Scanned[[]bool], error] {
 	run := RunOf(b)
 	worker := func() func(*archive.Item) ([]bool, error) {
-		at := make([]Event, len(programs)) // each keeps answers
+		at := make([]Event, len(programs)) // each caches its program's results
 		for i := range at {
 			at[i] = Event{Run: run, Table: table}
 		}
@@ -58,8 +57,7 @@ func Scan(ctx context.Context, b *view.Bundle, table *view.Table,
 }
 
 // FindEvents calls yield with each line of the kernel layer that matches, until
-// yield returns false. The line is valid until yield returns. An event for
-// which the expression fails, as for an element that is not there, is an error.
+// yield returns false. The line is valid until yield returns. Errors are those of [Scan].
 func FindEvents(ctx context.Context, b *view.Bundle, p *Program, yield func(line []byte) bool) error {
 	var table *view.Table
 	if p.NeedsTable() {

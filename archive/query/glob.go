@@ -7,7 +7,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// globFunction is TEXT.glob(PATTERN): ** crosses slashes, * does not.
+// globFunction adds TEXT.glob(PATTERN): ** also matches slashes, * does not.
 func globFunction() cel.EnvOption {
 	return cel.Function("glob",
 		cel.MemberOverload("string_glob_string", []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType,
@@ -15,7 +15,7 @@ func globFunction() cel.EnvOption {
 				p := string(pattern.(types.String))
 				ok, err := doublestar.Match(p, string(text.(types.String)))
 				if err != nil {
-					return types.NewErr("%q is no glob", p)
+					return types.NewErr("%q is not a valid glob", p)
 				}
 				return types.Bool(ok)
 			})))

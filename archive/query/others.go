@@ -8,7 +8,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Process is a process as it is handed out.
+// Process is the result of [FindProcesses].
 type Process struct {
 	RunID    string   `json:"run_id"`
 	PID      uint32   `json:"pid"`
@@ -31,7 +31,7 @@ func FindProcesses(ctx context.Context, b *view.Bundle, p *Program, yield func(*
 	return ProcessesOf(b, t, p, yield)
 }
 
-// ProcessesOf is [FindProcesses] with the processes of the bundle at hand.
+// ProcessesOf is [FindProcesses] for processes that were already read.
 func ProcessesOf(b *view.Bundle, t *view.Table, p *Program, yield func(*Process) bool) error {
 	run := RunOf(b)
 	for i := range t.All {

@@ -18,10 +18,10 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxExpr bounds an expression, in bytes.
+// maxExpr limits an expression, in bytes.
 const maxExpr = 16 << 10
 
-// Error is an expression that cannot be compiled.
+// Error says why an expression cannot be compiled.
 type Error struct {
 	Expr   string
 	Detail string // with the place in the expression
@@ -32,17 +32,16 @@ func (e *Error) Error() string { return "bad expression: " + e.Detail }
 // Program is a compiled expression. It is safe for concurrent use.
 type Program struct {
 	program cel.Program
-	// uncounted does not count its steps, which is safe for small events: nil where
-	// it is not; for all of them where always is set.
+	// uncounted does not count its steps. It is nil if that is unsafe. It is for small events, or for all events if
+	// always is true.
 	uncounted cel.Program
 	always    bool
-	names     []string
-	kind      string // of the only events that it is true for, empty if there is no such kind
+	names     []string // variables that it uses, sorted
+	kind      string   // the only kind of event for which it can be true; empty if there is no such kind
 	negated   bool
 }
 
-// environments are made once for each subject: that is most of the cost of
-// compiling.
+// environments are made once for each subject, since that is most of the cost of compiling.
 var environments = map[Subject]func() (*cel.Env, error){}
 
 func init() {
@@ -60,8 +59,7 @@ func environment(s Subject) (*cel.Env, error) {
 	return cel.NewEnv(opts...)
 }
 
-// Compile checks an expression over a subject; it must yield a bool. The error
-// is an *Error.
+// Compile checks and compiles an expression about a subject. It must yield a bool. The error is an *Error.
 func Compile(s Subject, text string) (*Program, error) {
 	fail := func(format string, args ...any) (*Program, error) {
 		return nil, &Error{Expr: text, Detail: fmt.Sprintf(format, args...)}
@@ -111,12 +109,10 @@ func Compile(s Subject, text string) (*Program, error) {
 	return p, nil
 }
 
-// Constant reports whether the expression refers to no variable at all: it is the same
-// for everything.
+// Constant reports whether the expression uses no variable, so that its value never changes.
 func (p *Program) Constant() bool { return len(p.names) == 0 }
 
-// assignment is the place of a single = outside of quotes, as many query languages write a
-// comparison, or -1.
+// assignment returns the index of a single = outside quotes, with which many query languages compare, or -1.
 func assignment(text string) int {
 	quote := byte(0)
 	for i := range len(text) {
@@ -139,16 +135,16 @@ func assignment(text string) int {
 	return -1
 }
 
-// Uses reports whether the expression refers to any of the variables.
+// Uses reports whether the expression uses any of the variables.
 func (p *Program) Uses(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.names, n) })
 }
 
-// OnlyOf reports whether the expression can be true only for events of the kind, because
-// kind == "…" is one of the conditions that it joins with &&.
+// OnlyOf reports whether the expression can be true only for events of the kind: kind == "…" is one of its conditions,
+// joined with && to the others.
 func (p *Program) OnlyOf(kind schema.KernelKind) bool { return !p.negated && p.kind == kind.String() }
 
-// onlyKind is the kind that a condition joined with && compares kind with, or empty.
+// onlyKind returns the kind that a condition joined with && compares kind with; empty if there is none.
 func onlyKind(e ast.Expr) string {
 	if e.Kind() != ast.CallKind {
 		return ""
@@ -170,8 +166,7 @@ func onlyKind(e ast.Expr) string {
 	return ""
 }
 
-// Eval evaluates the expression. An error is of the evaluation: an element that
-// is not there, a bad conversion, too much work.
+// Eval evaluates the expression. Errors are missing elements, bad conversions, and too many steps.
 func (p *Program) Eval(a interpreter.Activation) (bool, error) {
 	program := p.program
 	if e, ok := a.(*Event); ok && p.uncounted != nil && (p.always || e.small()) {
@@ -185,9 +180,8 @@ func (p *Program) Eval(a interpreter.Activation) (bool, error) {
 	return ok && bool(b) != p.negated, nil
 }
 
-// evalEvent evaluates the expression for an event. Where it is about nothing but
-// the process and the run, the answer is the same for all that a process did, and
-// is found once.
+// evalEvent evaluates the expression for an event. If it uses only variables of the process and the run, the result is
+// the same for all events between two execs of a process, and is cached.
 func (p *Program) evalEvent(e *Event) (bool, error) {
 	if e.last != p {
 		e.last, e.answer = p, nil
@@ -195,7 +189,7 @@ func (p *Program) evalEvent(e *Event) (bool, error) {
 			e.answer = make(map[uint64]bool)
 		}
 	}
-	if e.answer == nil || e.K.Kind == schema.KindExec { // which tells of its process itself
+	if e.answer == nil || e.K.Kind == schema.KindExec { // an exec event has its own values
 		return p.Eval(e)
 	}
 	if ok, known := e.answer[e.K.ExecID]; known {
@@ -208,7 +202,7 @@ func (p *Program) evalEvent(e *Event) (bool, error) {
 	return ok, err
 }
 
-// NeedsTable reports whether the program needs the table of processes for events.
+// NeedsTable reports whether the program needs the table of processes to evaluate events.
 func (p *Program) NeedsTable() bool { return p.Uses(append(processVars, "network_namespace")...) }
 
 // ofEvent reports whether a variable differs between the events of a process.
@@ -219,10 +213,10 @@ func ofEvent(name string) bool {
 	return known(Events) && !known(Runs) && !slices.Contains(processVars, name)
 }
 
-// native turns a Go value into one of CEL.
+// native converts a Go value to a CEL value.
 func native(v any) ref.Val { return types.DefaultTypeAdapter.NativeToValue(v) }
 
-// Not is the program with the opposite answer.
+// Not returns the program with the opposite result.
 func (p *Program) Not() *Program {
 	q := *p
 	q.negated = !p.negated

@@ -1,13 +1,14 @@
 package query
 
 import (
+	"slices"
+
 	"cel.dev/cel-go/cel"
 )
 
-// Subject is what an expression is evaluated for, one after another.
+// Subject is the kind of thing for which an expression is evaluated.
 type Subject string
 
-// Subjects.
 const (
 	Events    Subject = "events"    // kernel events
 	Processes Subject = "processes" // processes of the run
@@ -16,7 +17,7 @@ const (
 	Runs      Subject = "runs"      // bundles
 )
 
-// Subjects lists them in the order of the documentation.
+// Subjects lists all subjects in the order of the documentation.
 var Subjects = []Subject{Events, Processes, Calls, Turns, Runs}
 
 // Var is a variable of an expression.
@@ -78,7 +79,7 @@ var shared = []Var{
 	{"model.arguments_differ", cel.IntType, "tool calls with other arguments than were proposed"},
 }
 
-// vars are the variables of each subject beside the shared ones.
+// vars are the variables of each subject, without the shared ones.
 var vars = map[Subject][]Var{
 	Events: {
 		{"kind", cel.StringType, "openat, exec, connect, write, unlink, ... (assay-run events has the same)"},
@@ -172,7 +173,5 @@ var vars = map[Subject][]Var{
 	},
 }
 
-// Vars are the variables of a subject, its own first.
-func Vars(s Subject) []Var {
-	return append(append([]Var(nil), vars[s]...), shared...)
-}
+// Vars returns the variables of a subject, its own before the shared ones.
+func Vars(s Subject) []Var { return slices.Concat(vars[s], shared) }

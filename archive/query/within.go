@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// within adds values to a run's.
+// within adds a subject's own values to those of a run.
 type within struct {
 	Run
 	own map[string]any
@@ -27,7 +27,7 @@ func (w within) ResolveName(name string) (any, bool) {
 	return w.Run.ResolveName(name)
 }
 
-// ofProcess gives the variables of a process.
+// ofProcess returns the values for a process.
 func ofProcess(run Run, t *view.Table, p *view.Process) interpreter.Activation {
 	seconds, parent := -1.0, ""
 	if p.Ended {
@@ -44,7 +44,7 @@ func ofProcess(run Run, t *view.Table, p *view.Process) interpreter.Activation {
 	}}
 }
 
-// ofCall gives the variables of a tool call.
+// ofCall returns the values for a tool call.
 func ofCall(run Run, r *schema.CorrelationReport, c *schema.Binding) interpreter.Activation {
 	start, seconds := -1.0, -1.0
 	if c.TStartNS != nil {
@@ -76,7 +76,7 @@ func ofCall(run Run, r *schema.CorrelationReport, c *schema.Binding) interpreter
 	}}
 }
 
-// ofTurn gives the variables of a turn.
+// ofTurn returns the values for a turn.
 func ofTurn(run Run, t *schema.Turn) interpreter.Activation {
 	rule := ""
 	if t.PolicyRejected != nil {
@@ -90,7 +90,7 @@ func ofTurn(run Run, t *schema.Turn) interpreter.Activation {
 	}}
 }
 
-// anything decodes a JSON value; an empty one is null.
+// anything decodes any JSON value. An empty one is null.
 func anything(raw jsontext.Value) any {
 	var v any
 	if json.Unmarshal(raw, &v) != nil || v == nil {

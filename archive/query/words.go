@@ -11,8 +11,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// words are the variables that have one of a few values, with those values. Empty is one
-// of them where a thing may have none.
+// words are the possible values of variables that have only a few. The empty string is listed if it can occur.
 var words = map[string][]string{
 	"kind":               names(schema.Kinds()),
 	"class":              names(slices.Collect(allClasses)),
@@ -75,7 +74,7 @@ func checkWords(checked *cel.Ast) (err error) {
 			return
 		}
 		if _, numbered := schema.ParseKind(word); ref.Name == "kind" && numbered {
-			return // event_77, of a newer recorder
+			return // such as event_77, from a newer recorder
 		}
 		if !slices.Contains(words[ref.Name], word) {
 			nearest, _ := schema.Nearest(word, words[ref.Name])

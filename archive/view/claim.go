@@ -124,6 +124,23 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	return gaps
 }
 
+// Gaps returns the gaps of several subjects, each once. Nothing can be concluded from a bundle that does not verify:
+// that is then the first gap.
+func Gaps(verified bool, d *archive.Documents, about ...Subject) []Gap {
+	var all []Gap
+	if !verified {
+		all = append(all, Gap{Text: "the bundle does not verify", Remedy: "judge the bundle that was sealed"})
+	}
+	for _, a := range about {
+		for _, g := range Claim(d, a) {
+			if !slices.Contains(all, g) {
+				all = append(all, g)
+			}
+		}
+	}
+	return all
+}
+
 // onlyBlindSpots reports whether the only reason why the kernel layer is not complete is that the run used a blind
 // spot, which the coverage names.
 func onlyBlindSpots(h *schema.ObservationHealth) bool {

@@ -59,6 +59,18 @@ func QuoteArgs(args []string) string {
 	return b.String()
 }
 
+// Markdown makes a recorded string safe for one line of Markdown, which then shows it literally.
+func Markdown(s string) string {
+	var b strings.Builder
+	for _, r := range Clean(s) {
+		if strings.ContainsRune("\\`*_{}[]()#+!|<>&~@", r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
 // Cut shortens s to n characters, with "…" as the last.
 func Cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
