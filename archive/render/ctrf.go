@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/v1"
 )
 
-// The Common Test Report Format (ctrf.io), specification 0.0.0.
+// ctrfReport is a report of the Common Test Report Format (ctrf.io), specification 0.0.0.
 type ctrfReport struct {
 	ReportFormat string      `json:"reportFormat"`
 	SpecVersion  string      `json:"specVersion"`
@@ -83,6 +83,7 @@ func WriteCTRF(w io.Writer, version string, suites []Suite) error {
 	return writeJSON(w, ctrfReport{"CTRF", "0.0.0", r})
 }
 
+// writeJSON writes v as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

@@ -14,35 +14,34 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// pollEvery is how often a live spool is looked at. The recorder batches for a
-// quarter of a second.
+// pollEvery is the time between two reads of a live spool. The recorder writes four times a second.
 const pollEvery = 250 * time.Millisecond
 
-// Follow prints what happens in a spool as it grows, until the run or the context ends. It only reads,
-// and follows no links in the spool.
+// Follow prints what is added to a spool, until the run or the context ends. It only reads, and follows no links in the
+// spool.
 func Follow(ctx context.Context, w io.Writer, dir string, opt ShowOptions) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	t := newTeller(w, opt)
+	t := newPrinter(w, opt)
 	f := &follower{root: root, files: map[string]*tail{}}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		alive := archive.Alive(dir) // before what it wrote last is read
+		alive := archive.Alive(dir) // asked first, so that the last lines of a run that ends now are read
 		if err := f.poll(t); err != nil {
 			return err
 		}
-		if err := t.Flush(); err != nil {
+		if err := t.flush(); err != nil {
 			return err
 		}
 		if f.finished || !alive {
 			if !f.finished {
 				t.write("the run was interrupted: run assay-run recover to seal what was recorded\n")
 			}
-			return t.Flush()
+			return t.flush()
 		}
 		select {
 		case <-ctx.Done():
@@ -52,25 +51,25 @@ func Follow(ctx context.Context, w io.Writer, dir string, opt ShowOptions) error
 	}
 }
 
-// follower reads what is new in the files of a spool.
+// follower reads the new lines of the files in a spool.
 type follower struct {
 	root     *os.Root
 	files    map[string]*tail
-	castAt   time.Duration
-	began    int64
-	finished bool
+	castAt   time.Duration // time of the last line of the recording
+	began    int64         // as timeline.began
+	finished bool          // the run has finished
 	e        schema.KernelEvent
 }
 
 // tail is a file that grows.
 type tail struct {
 	f    *os.File
-	rest []byte // the start of a line whose end is not there yet
+	rest []byte // an unfinished line
 }
 
-// poll tells what is new, in the order of time.
-func (f *follower) poll(t *teller) error {
-	s := sides{began: f.began}
+// poll prints what is new, in the order of time.
+func (f *follower) poll(t *printer) error {
+	s := timeline{began: f.began}
 	for _, path := range []string{schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
 		schema.TerminalPath} {
 		decoder := schema.NewLineDecoder(path)
@@ -106,13 +105,13 @@ func (f *follower) poll(t *teller) error {
 	return err
 }
 
-// lines calls yield with each whole line that is new in a file.
+// lines calls yield with each new whole line of a file.
 func (f *follower) lines(path string, yield func([]byte) error) error {
 	file := f.files[path]
 	if file == nil {
 		h, err := f.root.Open(filepath.FromSlash(path))
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // it is made with its first line
+			return nil // it does not exist before its first line
 		}
 		if err != nil {
 			return err

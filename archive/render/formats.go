@@ -16,24 +16,20 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Format writes bundles to w and returns what the format does not hold, one
-// sentence each.
+// Format writes bundles to w. It returns what the format leaves out, one sentence each.
 type Format func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) (left []string, err error)
 
-// ErrOne is the error of a format that holds one bundle, when it is given more.
-var ErrOne = errors.New("the format holds one bundle")
-
-// one makes a Format from write, which takes one bundle.
+// one returns the Format of a document with one bundle.
 func one(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Format {
 	return func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) ([]string, error) {
 		if len(bundles) != 1 {
-			return nil, ErrOne
+			return nil, errors.New("the format holds one bundle")
 		}
 		return write(ctx, w, version, bundles[0])
 	}
 }
 
-// lines makes a Format from write, which writes a line for one bundle.
+// lines returns the Format of a document with a line for each bundle.
 func lines(write func(context.Context, io.Writer, string, *view.Bundle) ([]string, error)) Format {
 	return func(ctx context.Context, w io.Writer, version string, bundles []*view.Bundle) (left []string, err error) {
 		for _, b := range bundles {
@@ -47,31 +43,31 @@ func lines(write func(context.Context, io.Writer, string, *view.Bundle) ([]strin
 	}
 }
 
-// Formats are the formats there are.
+// Formats are all formats by name.
 var Formats = map[string]Format{"otlp": lines(otlp), "perfetto": one(perfetto), "junit": junit, "ctrf": ctrf,
 	"sarif": sarif, "in-toto": one(inToto)}
 
-// Names lists the formats.
-func Names() []string {
-	return slices.Sorted(maps.Keys(Formats))
-}
+// Names lists the names of all formats.
+func Names() []string { return slices.Sorted(maps.Keys(Formats)) }
 
-// trace is what trace formats are made of: the processes, the calls, and the
-// events that matter.
+// trace is what trace formats hold: the processes, the calls, and the important events.
 type trace struct {
 	*view.Bundle
-	start  time.Time // when the run started
-	end    int64     // its end, nanoseconds since then
+	start  time.Time // of the run
+	end    int64     // of the run, in nanoseconds since start
 	table  *view.Table
 	events []traceEvent
 	models []schema.ModelEvent // without bodies
-	// files counts the file events, which trace formats leave out, and others
-	// what else they leave out.
-	files, noise, beyond, beyondModels uint64
-	outputs                            []string // members that were not exported
+
+	// Counts of what is left out.
+	files        uint64   // events of files
+	noise        uint64   // events of other classes than agent
+	beyond       uint64   // events beyond maxTraceEvents
+	beyondModels uint64   // requests beyond maxTraceModels
+	outputs      []string // members with output
 }
 
-// traceEvent is one event that a trace holds.
+// traceEvent is an event of a trace.
 type traceEvent struct {
 	tns     int64
 	process int // -1: none
@@ -83,13 +79,12 @@ type traceEvent struct {
 	call    string
 }
 
-// maxTraceEvents bounds the events of a trace.
-const maxTraceEvents = 200_000
+// Limits of a trace.
+const (
+	maxTraceEvents = 200_000
+	maxTraceModels = 20_000 // requests to models
+)
 
-// maxTraceModels bounds its requests to models.
-const maxTraceModels = 20_000
-
-// readTrace reads a bundle.
 func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
 	t := &trace{Bundle: b, table: view.NewTable()}
 	var err error
@@ -130,8 +125,7 @@ func (t *trace) model(e *schema.ModelEvent) {
 	t.models = append(t.models, kept)
 }
 
-// event keeps an event when it is one of the network's, of privilege, or a
-// denial.
+// event adds an event if it is about the network or privilege, or was denied.
 func (t *trace) event(k *schema.KernelEvent) {
 	t.table.Add(k)
 	t.end = max(t.end, k.TNS)
@@ -139,7 +133,7 @@ func (t *trace) event(k *schema.KernelEvent) {
 	_, network := query.Endpoint(k)
 	switch {
 	case k.Kind == schema.KindFork, k.Kind == schema.KindExec, k.Kind == schema.KindExit, k.Kind == schema.KindJoin:
-		return // the processes have them
+		return // in the table
 	case k.Class != schema.ClassAgent:
 		t.noise += k.Times()
 		return
@@ -159,7 +153,7 @@ func (t *trace) event(k *schema.KernelEvent) {
 	})
 }
 
-// left says what a trace format leaves out.
+// left returns what a trace format leaves out.
 func (t *trace) left() []string {
 	var left []string
 	add := func(n uint64, what string) {
@@ -179,10 +173,10 @@ func (t *trace) left() []string {
 		"the digests by which the bundle is verified")
 }
 
-// at is a time of the run in nanoseconds since 1970.
+// at converts a time of the run to nanoseconds since 1970.
 func (t *trace) at(tns int64) uint64 { return uint64(t.start.UnixNano() + tns) }
 
-// ended is the end of a process: the run's when it was not seen.
+// ended returns the end of a process; if it was not recorded, the end of the run.
 func (t *trace) ended(p *view.Process) int64 {
 	if p.Ended {
 		return p.EndNS
@@ -190,7 +184,7 @@ func (t *trace) ended(p *view.Process) int64 {
 	return max(t.end, p.StartNS)
 }
 
-// id is a number for a thing of this bundle, the same each time and never 0.
+// id returns the number of a thing in this bundle. It is the same in each export and never 0.
 func (t *trace) id(kind string, key any) uint64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%v", t.Identity(), kind, key))
 	return binary.BigEndian.Uint64(sum[:8]) | 1

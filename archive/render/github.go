@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/assay-run/assay-run/archive/view"
 )
 
-// GitHub shows no more than 10 annotations of a kind for a step, and refuses a
-// job summary of more than 1 MiB
+// GitHub shows at most 10 annotations of a kind for a step, and refuses a job summary of more than 1 MiB
 // (docs.github.com: workflow commands; usage limits).
 const (
 	maxAnnotations   = 10
@@ -15,9 +16,8 @@ const (
 	MaxGitHubSummary = 1 << 20
 )
 
-// WriteAnnotations writes workflow commands that put annotations on the job:
-// errors for what failed, warnings for what is unknown. The last one says how
-// many found no room.
+// WriteAnnotations writes workflow commands that annotate the job: errors for failed cases, warnings for unknown ones.
+// If there are too many, the last annotation counts the rest.
 func WriteAnnotations(w io.Writer, suites []Suite) error {
 	for _, kind := range []struct {
 		state   State
@@ -45,8 +45,8 @@ func WriteAnnotations(w io.Writer, suites []Suite) error {
 	return nil
 }
 
-// data escapes the text of a workflow command, and property what stands before
-// it (actions/toolkit, packages/core/src/command.ts).
+// data escapes the text of a workflow command, and property the value of a property
+// (actions/toolkit, packages/core/src/command.ts).
 func data(s string) string {
 	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s)
 }
@@ -95,18 +95,5 @@ func WriteSummary(w io.Writer, suites []Suite, limit int) error {
 	return err
 }
 
-// escapeMarkdown makes text from evidence stand for itself in Markdown.
-func escapeMarkdown(s string) string {
-	var b strings.Builder
-	for _, r := range printable(s) {
-		switch {
-		case r == '\n':
-			b.WriteByte(' ')
-			continue
-		case strings.ContainsRune("\\`*_{}[]()#+!|<>&~@", r):
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
+// escapeMarkdown escapes text from evidence for one line of Markdown.
+func escapeMarkdown(s string) string { return view.Markdown(strings.ReplaceAll(s, "\n", " ")) }

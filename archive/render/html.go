@@ -10,11 +10,11 @@ import (
 //go:embed web
 var web embed.FS
 
-// scripts are the front end's files in the order in which they need each other.
+// scripts are the front end's files in the order of their dependencies.
 var scripts = []string{"dom.js", "data.js", "list.js", "lanes.js", "events.js", "tree.js", "cast.js", "words.js",
 	"runs.js", "diff.js", "main.js"}
 
-// emulator is the terminal emulator, which only a recording needs.
+// emulator is the terminal emulator. Only a report with a terminal recording needs it.
 const emulator = "vendor/xterm-headless.js"
 
 func digest(b []byte) string {

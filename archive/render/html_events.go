@@ -8,7 +8,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Groups of events: the lanes and the filters.
+// Groups of events. The page has a lane and a filter for each.
 const (
 	groupProcess = iota
 	groupRead
@@ -18,7 +18,7 @@ const (
 	groupOther
 )
 
-// group tells which lane an event is in.
+// group returns the group of an event.
 func group(k *schema.KernelEvent) int {
 	switch k.Kind {
 	case schema.KindExec, schema.KindExecFailed, schema.KindFork, schema.KindExit, schema.KindJoin, schema.KindThread,
@@ -41,7 +41,6 @@ func group(k *schema.KernelEvent) int {
 	return groupOther
 }
 
-// Results.
 const (
 	resultUnknown = iota
 	resultOK
@@ -61,34 +60,34 @@ func result(k *schema.KernelEvent) int {
 	return resultUnknown
 }
 
-// keeps reports whether an event is kept before the sample.
-func keeps(group, result int) bool {
+// important reports whether an event is kept before others.
+func important(group, result int) bool {
 	return result == resultDenied || group == groupNetwork || group == groupPrivilege
 }
 
-// sampler keeps a bounded number of events: those that matter first, and of
-// the rest every n-th, n doubling whenever there is no more room. So the sample
-// is even over the run, and the same each time.
+// sampler keeps at most a number of events. Important events may take three quarters of the room. Of the others, every
+// stride-th is kept, and stride is doubled when there is no more room. So the sample is spread evenly over the run, and
+// is the same each time.
 type sampler struct {
-	most    int
-	stride  uint64
-	seen    uint64
-	kept    []pageEvent
-	matters int // how many of kept are there for what they are
+	most      int
+	stride    uint64
+	seen      uint64 // events that were not kept as important
+	kept      []pageEvent
+	important int // number of kept events that are important
 }
 
-// pageEvent is an event that is kept; texts are indexes.
+// pageEvent is an event that is kept. Its texts are indexes.
 type pageEvent struct {
 	tns                                    int64
 	seq, count                             uint64
 	pid                                    uint32
 	kind, proc, call, value, result, group int
-	matters                                bool
+	important                              bool
 }
 
-// wants reports, before the event's texts are made, whether it will be kept.
-func (s *sampler) wants(matters bool) bool {
-	if matters && s.matters < s.most*3/4 {
+// wants reports whether an event will be kept. It is asked before the event's texts are made.
+func (s *sampler) wants(important bool) bool {
+	if important && s.important < s.most*3/4 {
 		return true
 	}
 	s.seen++
@@ -96,15 +95,15 @@ func (s *sampler) wants(matters bool) bool {
 }
 
 func (s *sampler) add(e pageEvent) {
-	if e.matters = e.matters && s.matters < s.most*3/4; e.matters {
-		s.matters++
+	if e.important = e.important && s.important < s.most*3/4; e.important {
+		s.important++
 	}
 	s.kept = append(s.kept, e)
 	for len(s.kept) > s.most {
 		s.stride *= 2
 		out, n := s.kept[:0], uint64(0)
 		for _, k := range s.kept {
-			if k.matters {
+			if k.important {
 				out = append(out, k)
 				continue
 			}
@@ -117,7 +116,7 @@ func (s *sampler) add(e pageEvent) {
 	}
 }
 
-// pageTexts gives each text a number.
+// pageTexts numbers texts.
 type pageTexts struct {
 	list []string
 	at   map[string]int
@@ -141,7 +140,7 @@ type gatherer struct {
 	kinds  pageTexts
 	calls  map[string]int
 	total  uint64
-	// leftOut counts events that the agent did not cause. They are in the bundle, and not on the page.
+	// leftOut counts events that the agent did not cause. The page does not show them.
 	leftOut uint64
 	denied  uint64
 	end     int64
@@ -159,7 +158,7 @@ func (g *gatherer) event(k *schema.KernelEvent) {
 	g.end = max(g.end, k.TNS)
 	switch {
 	case k.Kind == schema.KindFork, k.Kind == schema.KindThread:
-		return // the processes have them
+		return // in the table
 	case k.Class != schema.ClassAgent && k.Class != schema.ClassCheck && k.Kind != schema.KindExec:
 		g.leftOut++
 		return
@@ -169,8 +168,8 @@ func (g *gatherer) event(k *schema.KernelEvent) {
 	if res == resultDenied {
 		g.denied += k.Times()
 	}
-	matters := keeps(lane, res)
-	if !g.sample.wants(matters) {
+	first := important(lane, res)
+	if !g.sample.wants(first) {
 		return
 	}
 	callIndex := -1
@@ -181,11 +180,11 @@ func (g *gatherer) event(k *schema.KernelEvent) {
 	g.sample.add(pageEvent{
 		tns: k.TNS, seq: k.Seq, count: k.Times(), pid: k.PID, kind: g.kinds.of(k.Kind.String()),
 		proc: g.table.Of(k.ExecID), call: callIndex,
-		value: g.values.of(value), result: res, group: lane, matters: matters,
+		value: g.values.of(value), result: res, group: lane, important: first,
 	})
 }
 
-// describe is what the event was about and how it ended, fit to be shown.
+// describe says what an event was about and how it ended. It is safe to show.
 func describe(k *schema.KernelEvent) string {
 	s := view.What(k)
 	switch {
@@ -197,7 +196,7 @@ func describe(k *schema.KernelEvent) string {
 	return s
 }
 
-// columns are the events that were kept, and their texts.
+// columns returns the events that were kept, and their texts.
 func (g *gatherer) columns() (c columns, strings []string) {
 	used := pageTexts{at: map[string]int{}}
 	for _, e := range g.sample.kept {

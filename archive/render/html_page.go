@@ -12,45 +12,41 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 )
 
-// maxPageEvents is how many kernel events a report holds in all. Of more it holds
-// every denial, execution and connection it has room for, and a sample of the
-// rest.
+// maxPageEvents limits the kernel events of a report, all runs together. If there are more, it has a sample; see
+// sampler.
 const maxPageEvents = 100_000
 
-// maxProcesses, maxCalls and maxText bound the rest of each run: processes,
-// calls and turns, and bytes of one text.
+// Limits of each run in a report.
 const (
 	maxProcesses = 20_000
-	maxCalls     = 5_000
-	maxText      = 4_000
-	maxRecording = 8 << 20
+	maxCalls     = 5_000   // with turns
+	maxText      = 4_000   // bytes of one text
+	maxRecording = 8 << 20 // bytes of a terminal recording
 )
 
-// page is everything that a report holds.
+// page is the data of a report.
 type page struct {
 	Generator string      `json:"generator"`
 	Runs      []*run      `json:"runs"`
 	Diff      *judge.Diff `json:"diff"`
 }
 
-// columns are the events, a list for each field. T is microseconds since the
-// run's start; Kind, Proc and Call are indexes (-1: none), Value is one of
-// Strings; Result is 0 unknown, 1 ok, 2 failed, 3 denied; Group see groups;
-// Count is how many occurrences it stands for.
+// columns are the events, with a list for each field. Kind, Proc, Call and Value are indexes in lists of run (-1:
+// none).
 type columns struct {
-	T      []int64  `json:"t"`
+	T      []int64  `json:"t"` // microseconds since the run's start
 	Kind   []int    `json:"kind"`
 	Proc   []int    `json:"proc"`
 	Call   []int    `json:"call"`
-	Value  []int    `json:"value"`
-	Result []int    `json:"result"`
-	Group  []int    `json:"group"`
-	Count  []uint64 `json:"count"`
+	Value  []int    `json:"value"`  // in run.Strings
+	Result []int    `json:"result"` // resultUnknown, ...
+	Group  []int    `json:"group"`  // groupProcess, ...
+	Count  []uint64 `json:"count"`  // occurrences that the event stands for
 	Seq    []uint64 `json:"seq"`
 	PID    []uint32 `json:"pid"`
 }
 
-// finding is what a rule about an agent under evaluation says, where it does not pass.
+// finding is the verdict of an evaluation rule that does not pass.
 type finding struct {
 	Rule  string   `json:"rule"`
 	State string   `json:"state"`
@@ -63,7 +59,7 @@ type proc struct {
 	Exe     string `json:"exe"`
 	Command string `json:"command"`
 	StartNS int64  `json:"start_ns"`
-	EndNS   int64  `json:"end_ns"` // -1: it was not seen ending
+	EndNS   int64  `json:"end_ns"` // -1: its end was not recorded
 	Exit    int    `json:"exit"`   // -1: none
 	Signal  string `json:"signal"`
 	Execs   int    `json:"execs"`
@@ -82,12 +78,12 @@ type call struct {
 	Params   string   `json:"params"`
 	Answer   string   `json:"answer"`
 	Verdict  string   `json:"verdict"`
-	Model    string   `json:"model"` // which proposed it
+	Model    string   `json:"model"` // the request in which a model proposed it
 	Written  []string `json:"written"`
 	Hosts    []string `json:"hosts"`
 	Commands []string `json:"commands"`
-	Beyond   string   `json:"beyond"` // why it is more than it claimed
-	Unseen   string   `json:"unseen"` // why nothing was observed of it
+	Beyond   string   `json:"beyond"` // code for what it did beyond its claim
+	Unseen   string   `json:"unseen"` // code for why nothing was observed
 }
 
 type mark struct {
@@ -95,13 +91,13 @@ type mark struct {
 	Text string `json:"text"`
 }
 
-// cast is a terminal recording: pairs of seconds and output.
+// cast is a terminal recording.
 type cast struct {
 	Cols   int      `json:"cols"`
 	Rows   int      `json:"rows"`
-	Times  []int64  `json:"times"` // milliseconds
+	Times  []int64  `json:"times"` // of Texts, in milliseconds
 	Texts  []string `json:"texts"`
-	Resize [][3]int `json:"resize"` // index of Texts before which it became cols, rows
+	Resize [][3]int `json:"resize"` // new sizes: index in Texts of the text that follows, columns, rows
 	Cut    bool     `json:"cut"`
 }
 
@@ -112,8 +108,8 @@ type pageText struct {
 	Cut  bool   `json:"cut"`
 }
 
-// WriteHTML writes a report about the bundles to w. With two it also tells what
-// differs. Stage is called before each bundle; nil for nobody.
+// WriteHTML writes a report about the bundles to w. If there are two, it also compares them. Stage is called before
+// bundle i of n is read; it may be nil.
 func WriteHTML(ctx context.Context, w io.Writer, generator string, bundles []*view.Bundle,
 	stage func(i, n int, name string)) error {
 	p := &page{Generator: generator}
@@ -146,10 +142,10 @@ func (p *page) needsEmulator() bool {
 	return false
 }
 
-// maxDiffValues is how much of each set of a difference is shown.
+// maxDiffValues limits the values of each set of a difference.
 const maxDiffValues = 500
 
-// cleanDiff makes a difference fit to be shown.
+// cleanDiff makes a difference safe to show.
 func cleanDiff(d *judge.Diff) *judge.Diff {
 	c := *d
 	c.Capability = nil
@@ -185,7 +181,7 @@ func cleanAll(list []string, most int) []string {
 	return out
 }
 
-// cleanText makes a text from evidence fit to be shown, and short enough.
+// cleanText makes a text from evidence safe to show, and shortens it to maxText.
 func cleanText(s string) string {
 	if len(s) > maxText {
 		return view.Clean(s[:maxText]) + "…"
@@ -224,7 +220,7 @@ func (p *page) write(w io.Writer) error {
 		return err
 	}
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(true) // no "<" in it can end the element
+	e.SetEscapeHTML(true) // so that no "<" can end the script element
 	if err := e.Encode(p); err != nil {
 		return err
 	}
@@ -232,7 +228,7 @@ func (p *page) write(w io.Writer) error {
 	return err
 }
 
-// code is the front end, as one script.
+// code returns the front end as one script.
 func (p *page) code() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("'use strict';\n")

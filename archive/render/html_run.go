@@ -18,7 +18,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// evaluate judges the run by its evaluation file, where it has one.
+// evaluate judges the run by its evaluation file, if it has one.
 func (r *run) evaluate(ctx context.Context, b *view.Bundle) error {
 	r.Findings = []finding{}
 	if b.Docs.Evaluation == nil {
@@ -45,7 +45,7 @@ func (r *run) evaluate(ctx context.Context, b *view.Bundle) error {
 	return nil
 }
 
-// readRun reads what a report shows of a bundle, with most events.
+// readRun reads what a report shows of a bundle, with at most so many events.
 func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 	r := about(b)
 	if err := r.evaluate(ctx, b); err != nil {
@@ -53,7 +53,7 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 	}
 	index := r.readCalls(b)
 	g := newGatherer(most, index)
-	var began int64 // when the command started: a recording counts from there
+	var began int64 // start of the command, from which the recording counts
 	for it, err := range b.Items(ctx, schema.KernelPath, schema.TurnsPath, schema.EventsPath, schema.ModelPath,
 		schema.TerminalPath, schema.StdoutPath, schema.StderrPath) {
 		if err != nil {
@@ -95,7 +95,7 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 	return r, nil
 }
 
-// cleanLines makes output fit to be shown, line by line.
+// cleanLines makes output safe to show, line by line.
 func cleanLines(s string) string {
 	lines := strings.Split(withoutEscapes(s), "\n")
 	for i, l := range lines {
@@ -145,7 +145,7 @@ func about(b *view.Bundle) *run {
 	return r
 }
 
-// facts are the rows of the page's head.
+// facts returns the rows of the page's head.
 func facts(b *view.Bundle) [][2]string {
 	d := b.Docs
 	u := d.Result.Usage
@@ -181,8 +181,7 @@ func facts(b *view.Bundle) [][2]string {
 	return rows
 }
 
-// readCalls reads the calls of the correlation report, and returns their
-// indexes by id.
+// readCalls reads the calls of the correlation report. It returns their indexes by id.
 func (r *run) readCalls(b *view.Bundle) map[string]int {
 	index := map[string]int{}
 	c := &b.Docs.Correlation
@@ -223,7 +222,7 @@ func (r *run) readCalls(b *view.Bundle) map[string]int {
 	return index
 }
 
-// proposals joins the calls that a model proposes to those that were done, and lists those that nobody did.
+// proposals adds what a model proposed to the calls that were made, and adds the proposals that nobody called.
 func (r *run) proposals(e *schema.ModelEvent, b *view.Bundle, index map[string]int) {
 	c := &b.Docs.Correlation
 	for i := range e.ToolCalls {
@@ -232,7 +231,7 @@ func (r *run) proposals(e *schema.ModelEvent, b *view.Bundle, index map[string]i
 		if p.ID != nil {
 			id = *p.ID
 		}
-		for j := range c.Bindings { // by arguments, it has another id
+		for j := range c.Bindings { // if matched by its arguments, the call has another id
 			x := &c.Bindings[j]
 			if x.MatchedBy == schema.MatchedByArguments && x.ModelSeq != nil && *x.ModelSeq == e.Seq &&
 				(x.Tool == p.Name || len(e.ToolCalls) == 1) {
@@ -263,7 +262,7 @@ func (r *run) proposals(e *schema.ModelEvent, b *view.Bundle, index map[string]i
 	}
 }
 
-// turn joins a turn to its call, or makes it one.
+// turn adds a turn to its call, or as a new call.
 func (r *run) turn(t *schema.Turn, index map[string]int) {
 	i, ok := index[t.ToolCallID]
 	if !ok {
@@ -307,8 +306,7 @@ func (r *run) processes(g *gatherer) {
 	r.MoreProcesses = uint64(len(g.table.All)-len(r.Processes)) + g.table.Beyond
 }
 
-// readCast reads an asciicast 3 recording that began at that time of the run, as
-// much of it as a page holds.
+// readCast reads an asciicast 3 recording that began at a time of the run, up to maxRecording.
 func readCast(m io.Reader, began int64) (*cast, error) {
 	data, err := io.ReadAll(io.LimitReader(m, maxRecording+1))
 	if err != nil {
@@ -327,13 +325,10 @@ func readCast(m io.Reader, began int64) (*cast, error) {
 			}
 			continue
 		}
-		var e []any
-		if json.Unmarshal(line, &e) != nil || len(e) != 3 {
-			break // cut here, or torn
+		wait, code, text, ok := castEvent(line)
+		if !ok {
+			break // the last line is incomplete
 		}
-		wait, _ := e[0].(float64)
-		code, _ := e[1].(string)
-		text, _ := e[2].(string)
 		at += wait
 		switch code {
 		case "o":
@@ -349,8 +344,7 @@ func readCast(m io.Reader, began int64) (*cast, error) {
 	return c, nil
 }
 
-// withoutEscapes is what a terminal would show of text, roughly: without the sequences
-// that move, paint or name things (ECMA-48: CSI, OSC and the short escapes).
+// withoutEscapes removes escape sequences (ECMA-48: CSI, OSC and the short ones).
 func withoutEscapes(s string) string {
 	if strings.IndexByte(s, 0x1b) < 0 {
 		return s
@@ -367,7 +361,7 @@ func withoutEscapes(s string) string {
 	return b.String()
 }
 
-// escapeLength is the length of the sequence that s begins with.
+// escapeLength returns the length of the escape sequence at the start of s.
 func escapeLength(s string) int {
 	if len(s) < 2 {
 		return len(s)
@@ -394,7 +388,7 @@ func escapeLength(s string) int {
 	return 2
 }
 
-// run is one bundle. Texts of it are fit to be shown.
+// run is one bundle. Its texts are safe to show.
 type run struct {
 	Name     string            `json:"name"`
 	RunID    string            `json:"run_id"`
@@ -418,13 +412,12 @@ type run struct {
 	Kinds    []string          `json:"kinds"`
 	Strings  []string          `json:"strings"`
 	Events   columns           `json:"events"`
-	// Total counts the events that the page could show, LeftOut those of loaders,
-	// locales, runtimes and the runner, which it does not.
+	// Total counts the events of the classes that are shown, and LeftOut the others. Shown is the size of the sample.
 	Total     uint64 `json:"total"`
 	LeftOut   uint64 `json:"left_out"`
 	Shown     int    `json:"shown"`
 	Processes []proc `json:"processes"`
-	// MoreProcesses and MoreCalls count what found no room.
+	// MoreProcesses and MoreCalls count those beyond the limits.
 	MoreProcesses uint64     `json:"more_processes"`
 	Calls         []call     `json:"calls"`
 	MoreCalls     int        `json:"more_calls"`

@@ -7,15 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/v1"
-
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // statement is an in-toto Statement v1 with a runtime trace as its predicate
 // (in-toto/attestation: spec/v1/statement.md, spec/predicates/runtime-trace.md).
-// It is not signed; sign it as any other.
+// It is not signed.
 type statement struct {
 	Type          string       `json:"_type"`
 	Subject       []descriptor `json:"subject"`
@@ -42,7 +40,7 @@ type monitor struct {
 	TracePolicy tracePolicy `json:"tracePolicy"`
 }
 
-// tracePolicy says what was watched, and what the log may be missing.
+// tracePolicy says what was observed, and why the log may be incomplete.
 type tracePolicy struct {
 	Recorder string   `json:"recorder"`
 	Kernel   string   `json:"kernelLayer"`
@@ -79,7 +77,7 @@ type metadata struct {
 	FinishedOn string `json:"buildFinishedOn,omitempty"`
 }
 
-// maxLog bounds each list of the statement.
+// maxLog limits each list of the statement.
 const maxLog = 10_000
 
 func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]string, error) {
@@ -97,7 +95,7 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 	s := statement{
 		Type:          "https://in-toto.io/Statement/v1",
 		PredicateType: "https://in-toto.io/attestation/runtime-trace/v0.1",
-		// The identity is the digest of the manifest, which lists every member's.
+		// The identity is the digest of the manifest, which has the digests of all members.
 		Subject: []descriptor{{Name: "pkg:generic/assay-run-bundle@" + b.RunID() + "#" + schema.ManifestPath,
 			Digest: map[string]string{"sha256": strings.TrimPrefix(b.Identity(), "sha256:")}}},
 		Predicate: runtimeTrace{
@@ -141,8 +139,5 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 			left = append(left, fmt.Sprintf("%d %s", more, what))
 		}
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return left, e.Encode(s)
+	return left, writeJSON(w, s)
 }

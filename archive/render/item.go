@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strings"
@@ -9,40 +10,29 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// kind is what an item is.
-type kind int
-
-const (
-	action  kind = iota // a process did something
-	heading             // a turn, a call, the run's start and end
-	output              // what was printed
-	trouble             // an action that was denied, or ended badly
-)
-
-// item is one thing that happened.
+// item is an action of a process, to be printed.
 type item struct {
-	tns    int64
-	kind   kind
-	actor  string // the program
-	pid    uint32
-	verb   string
-	object string
-	call   string // the tool call it belongs to
-	times  uint64
+	tns     int64
+	problem bool   // it was denied or failed
+	actor   string // the program
+	pid     uint32
+	verb    string
+	object  string
+	call    string // the id of its tool call
+	times   uint64
 }
 
-// ShowOptions say how much is printed. The zero value prints what mattered.
+// ShowOptions say how much is printed. The zero value prints the important actions without colours.
 type ShowOptions struct {
 	// Reads also shows files that were opened for reading.
 	Reads bool
-	// All also shows what the agent did not cause itself: loaders, locales,
-	// runtimes, the runner itself.
+	// All also shows what the agent did not cause: loaders, locales, runtimes, the runner.
 	All bool
 	// Colour uses a terminal's colours.
 	Colour bool
 }
 
-// itemOf turns a kernel event into an item, and reports whether there is anything to print.
+// itemOf converts a kernel event. It reports whether there is anything to print.
 func itemOf(e *schema.KernelEvent, t *view.Table, opt *ShowOptions) (it item, ok bool) {
 	if e.Class != schema.ClassAgent && e.Class != schema.ClassCheck && !opt.All {
 		return it, false
@@ -59,22 +49,22 @@ func itemOf(e *schema.KernelEvent, t *view.Table, opt *ShowOptions) (it item, ok
 	}
 	in := t.Network(e).Mark()
 	if e.Blocked() {
-		it.kind, it.verb, it.object = trouble, "was denied", e.Value+in
+		it.problem, it.verb, it.object = true, "was denied", e.Value+in
 		return it, true
 	}
 	if e.Failed() {
 		switch errno := e.Errno(); {
 		case errno == "EACCES" || errno == "EPERM":
 			what := strings.TrimSpace(e.Kind.String() + " " + e.Value)
-			it.kind, it.verb, it.object = trouble, "was refused", what+in+": "+errno
+			it.problem, it.verb, it.object = true, "was refused", what+in+": "+errno
 			return it, true
-		case errno == "ENOENT" && strings.HasPrefix(e.Value, "unix:") && !opt.All: // a daemon that is not there
+		case errno == "ENOENT" && strings.HasPrefix(e.Value, "unix:") && !opt.All: // a daemon that does not run
 		case e.Kind == schema.KindConnect, e.Kind == schema.KindConnectResult:
-			it.kind, it.verb, it.object = trouble, "could not reach", peer(e)+in+": "+errno
+			it.problem, it.verb, it.object = true, "could not reach", peer(e)+in+": "+errno
 			return it, true
 		case e.Kind == schema.KindExecFailed:
-			if errno != "ENOENT" || opt.All { // a shell that looks along PATH
-				it.kind, it.verb, it.object = trouble, "could not run", e.Value+": "+errno
+			if errno != "ENOENT" || opt.All { // ENOENT is normal while a shell searches PATH
+				it.problem, it.verb, it.object = true, "could not run", e.Value+": "+errno
 				return it, true
 			}
 		}
@@ -87,13 +77,12 @@ func itemOf(e *schema.KernelEvent, t *view.Table, opt *ShowOptions) (it item, ok
 		it.actor = parentName(t, e)
 	}
 	if e.Kind == schema.KindExit && it.verb != "" {
-		it.kind = trouble
+		it.problem = true
 	}
 	return it, it.verb != ""
 }
 
-// verb says what an event that did not fail did. It is empty for an event that show leaves
-// out.
+// verb says what an event that did not fail did. It is empty if the event is not shown.
 func verb(e *schema.KernelEvent, opt *ShowOptions) (verb, object string) {
 	switch e.Kind {
 	case schema.KindExec:
@@ -133,7 +122,7 @@ func verb(e *schema.KernelEvent, opt *ShowOptions) (verb, object string) {
 			return "reached", peer(e)
 		}
 	case schema.KindSendto:
-		if e.Value == "" { // the socket's own peer, which its connect names
+		if e.Value == "" { // the peer was given in an earlier connect
 			return "", ""
 		}
 		return "sent to", peer(e)
@@ -142,7 +131,7 @@ func verb(e *schema.KernelEvent, opt *ShowOptions) (verb, object string) {
 	case schema.KindListen:
 		return "listened on", e.Value
 	case schema.KindForeignSocket:
-		if e.Value == "" || e.Value == "unix:" { // one that is connected to nobody, or to no name
+		if e.Value == "" || e.Value == "unix:" { // not connected, or the peer has no name
 			return "", ""
 		}
 		return "used a socket to", peer(e)
@@ -162,11 +151,7 @@ func verb(e *schema.KernelEvent, opt *ShowOptions) (verb, object string) {
 		return "left the run for", e.Value
 	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
 		schema.KindModule, schema.KindChroot:
-		what := e.Call
-		if what == "" {
-			what = e.Kind.String()
-		}
-		return "used privilege", strings.TrimSpace(what + " " + e.Value)
+		return "used privilege", strings.TrimSpace(cmp.Or(e.Call, e.Kind.String()) + " " + e.Value)
 	case schema.KindMemfd, schema.KindIOUring, schema.KindIOUringOp, schema.KindCompatSyscall:
 		if opt.All {
 			return "used", strings.TrimSpace(e.Kind.String() + " " + e.Value)
@@ -182,7 +167,7 @@ func peer(e *schema.KernelEvent) string {
 	return e.Value
 }
 
-// name is what a program is called in a story.
+// name returns the base name of a program.
 func name(exe string, argv []string) string {
 	if exe == "" && len(argv) > 0 {
 		exe = argv[0]
@@ -193,7 +178,7 @@ func name(exe string, argv []string) string {
 	return path.Base(exe)
 }
 
-// parentName is the program that started the one that e executed.
+// parentName returns the name of the program that started the one in an exec event.
 func parentName(t *view.Table, e *schema.KernelEvent) string {
 	at := t.Of(e.ExecID)
 	if at < 0 || t.All[at].Parent < 0 {

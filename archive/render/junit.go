@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The elements of JUnit's XML as Jenkins, GitLab and GitHub's reporters read it
-// (the schema is Jenkins' xunit plugin's junit-10.xsd).
+// junitSuites is the root of JUnit's XML as Jenkins, GitLab and GitHub read it
+// (schema: junit-10.xsd of Jenkins' xunit plugin).
 type junitSuites struct {
 	XMLName  xml.Name     `xml:"testsuites"`
 	Name     string       `xml:"name,attr"`
@@ -50,8 +50,7 @@ type junitReason struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes JUnit XML. An unknown case is an error, not a failure; one
-// that was allowed is skipped.
+// WriteJUnit writes JUnit XML. An unknown case is an error, not a failure. A skipped case is skipped.
 func WriteJUnit(w io.Writer, suites []Suite) error {
 	doc := junitSuites{Name: "assay-run", Failures: count(suites, Failed), Errors: count(suites, Unknown)}
 	for _, s := range suites {

@@ -26,11 +26,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// otlp writes OTLP traces as JSON, one TracesData on a line: what the
-// collector's file receiver reads and its HTTP endpoint takes. The run is the
-// root span; under it are the tool calls, as the semantic conventions for
-// generative AI name them (gen_ai.operation.name execute_tool), and the
-// processes.
+// otlp writes OTLP traces as JSON, one TracesData on a line. The collector's file receiver and its HTTP endpoint accept
+// that. The run is the root span. Its children are the processes, and the tool calls and requests to models with the
+// names of the semantic conventions for generative AI.
 func otlp(ctx context.Context, w io.Writer, version string, b *view.Bundle) ([]string, error) {
 	t, err := readTrace(ctx, b)
 	if err != nil {
@@ -61,7 +59,7 @@ func otlp(ctx context.Context, w io.Writer, version string, b *view.Bundle) ([]s
 	if err != nil {
 		return nil, err
 	}
-	// OTLP's JSON has ids in hexadecimal where protobuf's has base64
+	// OTLP's JSON has ids in hexadecimal, protobuf's JSON in base64
 	// (opentelemetry.io/docs/specs/otlp: JSON Protobuf Encoding).
 	doc, err = hexIDs(doc)
 	if err != nil {
@@ -144,14 +142,14 @@ func (o *otlpTrace) calls() {
 	}
 }
 
-// generating are the operations of the semantic conventions for generative AI, by what is asked.
+// generating maps APIs to the operation names of the semantic conventions for generative AI.
 var generating = map[string]string{"messages": "chat", "chat_completions": "chat", "responses": "chat",
 	"generate_content": "generate_content", "embed_content": "embeddings"}
 
-// providers are the conventions' names of the routes.
+// providers are the conventions' provider names, by route, if they differ from the route's name.
 var providers = map[string]string{"gemini": "gcp.gemini"}
 
-// models are the requests that models answered, as the semantic conventions for generative AI name them.
+// models adds a span for each request that a model answered.
 func (o *otlpTrace) models() {
 	for i := range o.trace.models {
 		e := &o.trace.models[i]
@@ -224,7 +222,7 @@ func (o *otlpTrace) processes() {
 	}
 }
 
-// attach makes the events span events of their processes.
+// attach adds the events to the spans of their processes.
 func (o *otlpTrace) attach() {
 	for _, e := range o.events {
 		s := o.spans[0]
@@ -270,10 +268,10 @@ func textValues(key string, values []string) *commonpb.KeyValue {
 		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}}}
 }
 
-// validUTF8 is valid UTF-8, which protobuf asks for.
+// validUTF8 replaces invalid UTF-8, which protobuf does not allow.
 func validUTF8(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
-// hexIDs writes the ids of protobuf JSON in hexadecimal.
+// hexIDs converts the ids in protobuf JSON to hexadecimal.
 func hexIDs(doc []byte) ([]byte, error) {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(doc))

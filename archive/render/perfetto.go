@@ -2,6 +2,7 @@ package render
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"path"
@@ -50,15 +51,14 @@ const (
 	instant    = 3
 )
 
-// writerSequence is the one writer of the trace, whose state begins with it.
+// The trace has one packet sequence, whose first packet clears the reader's state.
 const (
 	writerSequence = 1
 	stateIsCleared = 1
 )
 
-// perfetto writes a trace for ui.perfetto.dev and trace_processor: a track for
-// each process with its life and events, and tracks for the tool calls. Its
-// clock is the run's, nanoseconds since it started.
+// perfetto writes a trace for ui.perfetto.dev and trace_processor: a track for each process with its lifetime and
+// events, and tracks for the tool calls. Times are nanoseconds since the start of the run.
 func perfetto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]string, error) {
 	t, err := readTrace(ctx, b)
 	if err != nil {
@@ -92,7 +92,7 @@ func (m *message) message(field protowire.Number, v message) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), v)
 }
 
-// packet writes a TracePacket. An error of the writer stays until it is flushed.
+// packet writes a TracePacket. A write error is returned by out.Flush.
 func (p *perfettoTrace) packet(m message) {
 	m.number(packetSequence, writerSequence)
 	if !p.begun {
@@ -104,7 +104,7 @@ func (p *perfettoTrace) packet(m message) {
 	_, _ = p.out.Write(whole)
 }
 
-// tracks describes the tracks: one for the calls, one for each process.
+// tracks describes the tracks: one for all calls with one for each below it, and one for each process.
 func (p *perfettoTrace) tracks() {
 	track := func(uuid, parent uint64, name string, process message) {
 		var d, packet message
@@ -137,7 +137,7 @@ func (p *perfettoTrace) tracks() {
 	}
 }
 
-// slice is a TrackEvent of some time.
+// slice is a TrackEvent with its time.
 type slice struct {
 	tns  int64
 	kind uint64
@@ -194,12 +194,9 @@ func (p *perfettoTrace) slices() {
 	}
 	slices.SortStableFunc(all, func(a, b slice) int {
 		if a.tns != b.tns {
-			if a.tns < b.tns {
-				return -1
-			}
-			return 1
+			return cmp.Compare(a.tns, b.tns)
 		}
-		return int(a.kind%3) - int(b.kind%3) // an instant, a beginning, an end
+		return int(a.kind%3) - int(b.kind%3) // at the same time: instants, then begins, then ends
 	})
 	for _, s := range all {
 		var m message

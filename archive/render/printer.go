@@ -12,49 +12,46 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxObjects is how many objects of one action are named.
+// maxObjects limits the objects that are named in one line.
 const maxObjects = 4
 
-// teller prints a run. It is not safe for concurrent use.
-type teller struct {
+// printer prints a run. It is not safe for concurrent use.
+type printer struct {
 	opt   ShowOptions
 	out   *bufio.Writer
 	table *view.Table
 	err   error
 
-	// What is printed next, when nothing more joins it.
+	// The line that is printed next. Items with the same actor and verb are merged into it.
 	next    item
 	objects []string
-	more    int
-	total   uint64
+	more    int    // objects beyond maxObjects
+	total   uint64 // actions
 
-	open    string // output that has no end of line yet
-	reads   uint64
-	actions uint64
+	open  bool // a line of output has no end yet
+	reads uint64
 }
 
-// newTeller makes a teller that writes to w.
-func newTeller(w io.Writer, opt ShowOptions) *teller {
-	return &teller{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: view.NewTable()}
+func newPrinter(w io.Writer, opt ShowOptions) *printer {
+	return &printer{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: view.NewTable()}
 }
 
-// kernel tells of a kernel event. Events must come in order.
-func (t *teller) kernel(e *schema.KernelEvent) error {
+// kernel prints a kernel event. Events must come in order.
+func (t *printer) kernel(e *schema.KernelEvent) error {
 	t.table.Add(e)
 	if e.Kind == schema.KindOpen && e.Class == schema.ClassAgent && !e.Failed() && !e.Writes() {
 		t.reads += e.Times()
 	}
 	if it, ok := itemOf(e, t.table, &t.opt); ok {
-		t.actions += it.times
-		t.tell(it)
+		t.add(it)
 	}
 	return t.err
 }
 
-// tell merges the item into the waiting one, or writes the waiting one and keeps the item instead.
-func (t *teller) tell(it item) {
+// add merges the item into the next line, or writes that and begins a new one.
+func (t *printer) add(it item) {
 	n := &t.next
-	same := n.verb == it.verb && n.verb != "" && n.actor == it.actor && n.call == it.call && n.kind == it.kind &&
+	same := n.verb == it.verb && n.verb != "" && n.actor == it.actor && n.call == it.call && n.problem == it.problem &&
 		(it.verb != "ran" && n.pid == it.pid || len(t.objects) == 1 && t.objects[0] == it.object)
 	if !same {
 		t.finish()
@@ -70,8 +67,8 @@ func (t *teller) tell(it item) {
 	}
 }
 
-// finish writes what waits.
-func (t *teller) finish() {
+// finish writes the next line.
+func (t *printer) finish() {
 	n := &t.next
 	if n.verb == "" {
 		return
@@ -96,8 +93,8 @@ func (t *teller) finish() {
 	t.next, t.objects, t.more, t.total = item{}, t.objects[:0], 0, 0
 }
 
-// line writes one line of what waits.
-func (t *teller) line(text string) {
+// line writes the next line, with a text for its objects.
+func (t *printer) line(text string) {
 	t.endOutput()
 	n := &t.next
 	call := ""
@@ -106,7 +103,7 @@ func (t *teller) line(text string) {
 	}
 	verb := fmt.Sprintf("%-12s", n.verb)
 	switch {
-	case n.kind == trouble:
+	case n.problem:
 		verb = t.paint(red, verb)
 	case n.verb == "ran":
 		verb = t.paint(cyan, verb)
@@ -115,29 +112,29 @@ func (t *teller) line(text string) {
 		"\n")
 }
 
-// Heading writes a line that stands out.
-func (t *teller) Heading(tns int64, text string) {
+// heading writes a line that stands out.
+func (t *printer) heading(tns int64, text string) {
 	t.finish()
 	t.endOutput()
 	t.write(t.stamp(tns) + t.paint(bold, "● "+view.Cut(view.Clean(text), 240)) + "\n")
 }
 
 // detail writes a line below a heading.
-func (t *teller) detail(text string) {
+func (t *printer) detail(text string) {
 	t.write(strings.Repeat(" ", 14) + view.Cut(view.Clean(text), 240) + "\n")
 }
 
-// Output writes what the run printed, a line at a time.
-func (t *teller) Output(tns int64, text string) {
+// output writes what the run printed.
+func (t *printer) output(tns int64, text string) {
 	t.finish()
 	for {
 		line, rest, whole := strings.Cut(text, "\n")
-		if t.open == "" && (whole || line != "") {
+		if !t.open && (whole || line != "") {
 			t.write(t.stamp(tns) + t.paint(dim, "│ "))
-			t.open = " "
+			t.open = true
 		}
 		line = strings.TrimRight(line, "\r")
-		line = line[strings.LastIndexByte(line, '\r')+1:] // what stays of a line that is written over
+		line = line[strings.LastIndexByte(line, '\r')+1:] // the rest was overwritten
 		t.write(t.paint(dim, view.Clean(line)))
 		if !whole {
 			return
@@ -147,15 +144,15 @@ func (t *teller) Output(tns int64, text string) {
 	}
 }
 
-func (t *teller) endOutput() {
-	if t.open != "" {
+func (t *printer) endOutput() {
+	if t.open {
 		t.write("\n")
-		t.open = ""
+		t.open = false
 	}
 }
 
-// Flush writes everything that was told so far.
-func (t *teller) Flush() error {
+// flush writes everything that was added so far.
+func (t *printer) flush() error {
 	t.finish()
 	t.endOutput()
 	if err := t.out.Flush(); err != nil {
@@ -164,7 +161,7 @@ func (t *teller) Flush() error {
 	return t.err
 }
 
-func (t *teller) stamp(tns int64) string {
+func (t *printer) stamp(tns int64) string {
 	return t.paint(dim, fmt.Sprintf("%10.3fs  ", float64(tns)/1e9))
 }
 
@@ -175,21 +172,21 @@ const (
 	cyan = "36"
 )
 
-func (t *teller) paint(code, text string) string {
+func (t *printer) paint(code, text string) string {
 	if !t.opt.Colour {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-func (t *teller) write(s string) {
+func (t *printer) write(s string) {
 	if t.err == nil {
 		_, t.err = t.out.WriteString(s)
 	}
 }
 
-// end prints what has no time: the output that was captured without one, and what may be missing.
-func (t *teller) end(b *view.Bundle, streams []stream, lost int) {
+// end prints what has no time: the output that was captured without times, and what may be missing.
+func (t *printer) end(b *view.Bundle, streams []stream, lost int) {
 	for _, s := range streams {
 		if len(s.data) == 0 {
 			continue

@@ -11,29 +11,25 @@ import (
 	"github.com/go-json-experiment/json/v1"
 )
 
-// Playback says how a recording is played. The zero value plays it at its own speed.
+// Playback says how a recording is played. The zero value plays it at the recorded speed.
 type Playback struct {
 	// Speed is how many times faster than recorded; 0 means 1.
 	Speed float64
-	// MaxPause shortens longer pauses, in time of the recording; 0 shortens none.
+	// MaxPause shortens longer pauses, before Speed is applied; 0 means no limit.
 	MaxPause time.Duration
-	// Wait waits for a pause before an event, and returns an error if the player ends
-	// meanwhile. Nil sleeps.
+	// Wait waits before an event, and returns an error to stop playing. Nil means sleep.
 	Wait func(context.Context, time.Duration) error
-	// Size is called with the terminal's size in columns and rows, at the start and whenever the recorded
-	// size changed. It may be nil.
+	// Size is called with the recorded terminal's size at the start and after each change. It may be nil.
 	Size func(cols, rows int)
 }
 
-// ErrRecording is wrapped by the error of [Play] for a file that is not an asciicast of version 3.
-var ErrRecording = errors.New("not a recording of a terminal")
+var errRecording = errors.New("not a recording of a terminal")
 
-// maxLine bounds a line of a recording, in bytes.
+// maxLine limits a line of a recording, in bytes.
 const maxLine = 16 << 20
 
-// Play plays an asciicast of version 3 to w, which should be a terminal as large as the
-// recorded one. It returns the recorded exit code, "" if there is none. A torn last line
-// ends the recording.
+// Play plays an asciicast of version 3 to w, which should be a terminal of the recorded size. It returns the recorded
+// exit code, "" if there is none. The recording ends at an incomplete line.
 func Play(ctx context.Context, w io.Writer, recording io.Reader, o Playback) (exit string, err error) {
 	lines := bufio.NewScanner(recording)
 	lines.Buffer(nil, maxLine)
@@ -42,7 +38,7 @@ func Play(ctx context.Context, w io.Writer, recording io.Reader, o Playback) (ex
 		Term    struct{ Cols, Rows int }
 	}
 	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &head) != nil || head.Version != 3 {
-		return "", errors.Join(ErrRecording, lines.Err())
+		return "", errors.Join(errRecording, lines.Err())
 	}
 	size := func(cols, rows int) {
 		if o.Size != nil && cols > 0 && rows > 0 {
@@ -82,7 +78,7 @@ func Play(ctx context.Context, w io.Writer, recording io.Reader, o Playback) (ex
 	return exit, errors.Join(lines.Err(), screen.end())
 }
 
-// castEvent reads a line: an interval in seconds, a code and its text.
+// castEvent decodes a line of an asciicast 3: an interval in seconds, a code and its text.
 func castEvent(line []byte) (pause float64, code, text string, ok bool) {
 	var fields []json.RawMessage
 	if json.Unmarshal(line, &fields) != nil || len(fields) != 3 {
@@ -93,9 +89,9 @@ func castEvent(line []byte) (pause float64, code, text string, ok bool) {
 	return pause, code, text, err == nil && pause >= 0
 }
 
-// pause is how long to wait for an interval of the recording.
+// pause returns the time to wait for a recorded interval.
 func (o *Playback) pause(seconds float64) time.Duration {
-	const longest = 24 * 60 * 60 // of a recording that is hostile
+	const longest = 24 * 60 * 60 // protects against hostile recordings
 	if o.MaxPause > 0 {
 		seconds = min(seconds, o.MaxPause.Seconds())
 	}

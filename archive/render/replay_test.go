@@ -64,7 +64,7 @@ func TestPlay(t *testing.T) {
 
 func TestWhatIsNoRecording(t *testing.T) {
 	for _, text := range []string{"", "x", `{"version":2}`, "[1]"} {
-		if _, _, _, _, err := play(t, text, Playback{}); !errors.Is(err, ErrRecording) {
+		if _, _, _, _, err := play(t, text, Playback{}); !errors.Is(err, errRecording) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The parts of SARIF 2.1.0 (OASIS) that are used.
+// sarifLog is the root of SARIF 2.1.0 (OASIS), as far as it is used.
 type sarifLog struct {
 	Schema  string     `json:"$schema"`
 	Version string     `json:"version"`
@@ -80,15 +80,13 @@ type sarifLogical struct {
 	Name string `json:"fullyQualifiedName"`
 }
 
-// sarifKinds are a case's kind and level: an unknown is "open", as SARIF calls
-// what could not be decided.
+// sarifKinds are the kind and level of each state. "open" is SARIF's word for undecided.
 var sarifKinds = map[State][2]string{
 	Passed: {"pass", "none"}, Failed: {"fail", "error"}, Unknown: {"open", "none"}, Skipped: {"notApplicable", "none"},
 }
 
-// WriteSARIF writes a SARIF log, a run of its own for each bundle. A result's
-// location is the bundle, and the line that of the member that the logical
-// location names.
+// WriteSARIF writes a SARIF log with a SARIF run for each bundle. A result's physical location is the bundle, with the
+// line in the member that the logical location names.
 func WriteSARIF(w io.Writer, version string, suites []Suite) error {
 	log := sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{}}
 	for _, s := range suites {
@@ -137,7 +135,7 @@ func (r *sarifRun) add(s Suite, c *Case) {
 	}
 }
 
-// uri is a file's name as a relative reference of RFC 3986.
+// uri returns a file's name as a relative reference of RFC 3986.
 func uri(name string) string {
 	if name == "-" {
 		name = "stdin"

@@ -7,23 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// screen passes output on to a terminal, but drops control sequences that do more than
-// draw. Sequences are those of ECMA-48 and xterm
-// (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
+// screen passes output on to a terminal without control sequences that do more than draw. Sequences are those of
+// ECMA-48 and xterm (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
 type screen struct {
 	w    io.Writer
-	part string // of a sequence whose end is still to come
-	last byte   // that was drawn
+	part string // an unfinished sequence
+	last byte   // the last byte that was written
 }
 
-// maxPart bounds an unfinished sequence, in bytes. What is longer is no drawing.
+// maxPart limits an unfinished sequence, in bytes. Longer ones are dropped.
 const maxPart = 4096
 
-// restore undoes what a recording may leave behind: colours, margins, character sets,
-// cursor keys, wrapping, an invisible cursor, the second screen.
+// restore resets what a recording may have changed: colours, margins, character sets, cursor keys, wrapping, the
+// cursor's visibility, the alternate screen.
 const restore = "\x1b[0m\x1b[r\x1b(B\x0f\x1b[?1l\x1b[?6l\x1b[?7h\x1b[4l\x1b[?25h\x1b[?1049l"
 
-// write draws text.
 func (s *screen) write(text string) error {
 	text, s.part = s.part+text, ""
 	var out strings.Builder
@@ -32,7 +30,7 @@ func (s *screen) write(text string) error {
 		switch {
 		case r == 0x1b:
 			n = sequence(text)
-			if n == 0 { // its end is still to come
+			if n == 0 { // unfinished
 				if len(text) <= maxPart {
 					s.part = text
 					text = ""
@@ -56,7 +54,7 @@ func (s *screen) write(text string) error {
 	return err
 }
 
-// end leaves the terminal fit for use, at the beginning of a line.
+// end restores the terminal, with the cursor at the beginning of a line.
 func (s *screen) end() error {
 	end := restore
 	if s.last != 0 && s.last != '\n' {
@@ -66,8 +64,7 @@ func (s *screen) end() error {
 	return err
 }
 
-// sequence is the length of the escape sequence that text begins with; 0 if it has no
-// end yet.
+// sequence returns the length of the escape sequence at the start of text; 0 if it is unfinished.
 func sequence(text string) int {
 	if len(text) < 2 {
 		return 0
@@ -76,7 +73,7 @@ func sequence(text string) int {
 	case c == '[':
 		for i := 2; i < len(text); i++ {
 			switch {
-			case text[i] == 0x1b: // another sequence breaks it off
+			case text[i] == 0x1b: // another sequence begins
 				return i
 			case text[i] < 0x20 || text[i] > 0x3f:
 				return i + 1
@@ -92,7 +89,7 @@ func sequence(text string) int {
 				if text[i+1] == '\\' {
 					return i + 2
 				}
-				return i // another sequence breaks it off
+				return i // another sequence begins
 			}
 		}
 		return 0
@@ -107,11 +104,11 @@ func sequence(text string) int {
 	return 2
 }
 
-// modes are those that only change how is drawn: cursor keys, origin, wrapping, the
-// cursor, the second screen; "4" is insertion.
+// modes are the terminal modes that only change how text is drawn: cursor keys, origin, wrapping, the cursor, the
+// alternate screen, and insertion ("4").
 var modes = []string{"?1", "?6", "?7", "?12", "?25", "?47", "?1047", "?1048", "?1049", "?2026", "4"}
 
-// draws reports whether a sequence does nothing but draw.
+// draws reports whether a sequence only draws.
 func draws(s string) bool {
 	if len(s) < 2 {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxCast and maxStream bound what is printed of the output, in bytes.
+// Limits of the output that is printed, in bytes: of a terminal recording, and of each stream.
 const (
 	maxCast   = 32 << 20
 	maxStream = 64 << 10
@@ -18,8 +18,8 @@ const (
 
 // Show prints what a run did, in the order of time.
 func Show(ctx context.Context, w io.Writer, b *view.Bundle, opt ShowOptions) error {
-	t := newTeller(w, opt)
-	var s sides
+	t := newPrinter(w, opt)
+	var s timeline
 	var streams []stream
 	for it, err := range b.Items(ctx, schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
 		schema.ModelPath, schema.TerminalPath, schema.StdoutPath, schema.StderrPath) {
@@ -52,11 +52,11 @@ func Show(ctx context.Context, w io.Writer, b *view.Bundle, opt ShowOptions) err
 		}
 	}
 	s.until(t, 1<<62)
-	if err := t.Flush(); err != nil {
+	if err := t.flush(); err != nil {
 		return err
 	}
 	t.end(b, streams, s.lost)
-	return t.Flush()
+	return t.flush()
 }
 
 type stream struct {

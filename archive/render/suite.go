@@ -13,23 +13,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// State is what became of a case.
+// State is the state of a case.
 type State string
 
-// States. Unknown could not be told from the evidence; Skipped is an unknown
-// that was allowed.
 const (
 	Passed  State = "passed"
 	Failed  State = "failed"
-	Unknown State = "unknown"
-	Skipped State = "skipped"
+	Unknown State = "unknown" // the evidence does not say
+	Skipped State = "skipped" // unknown, and allowed to be so
 )
 
-// Suite is the cases of one bundle.
+// Suite holds the cases of one bundle.
 type Suite struct {
-	// Name is the bundle's file, and RunID and Identity say which it is.
+	// Name is the bundle's file.
 	Name, RunID, Identity string
-	// Started is RFC 3339, and Seconds how long the run took.
+	// Started is the start of the run in RFC 3339, and Seconds its duration.
 	Started string
 	Seconds float64
 	Cases   []Case
@@ -37,24 +35,24 @@ type Suite struct {
 
 // Case is one thing that was judged.
 type Case struct {
-	// Rule is the case's stable name.
+	// Rule is the stable name of the case.
 	Rule    string
 	State   State
 	Message string
 	Details []Detail
-	// Milliseconds is how long the case took, 0 when it took no time.
+	// Milliseconds is the duration of the case; 0 if it has none.
 	Milliseconds int64
 }
 
-// Detail is one finding, or one reason why nothing can be said.
+// Detail is one violation, or one reason why nothing can be concluded.
 type Detail struct {
 	Text string
-	// Layer and Line name where in the bundle it is; Line counts from 1.
+	// Layer is a member of the bundle, and Line a line in it that counts from 1; empty and 0 if unknown.
 	Layer string
 	Line  uint64
 }
 
-// text of the case's details, one a line.
+// details returns the case's details, one on a line.
 func (c *Case) details() string {
 	var b strings.Builder
 	for _, d := range c.Details {
@@ -71,8 +69,8 @@ func (c *Case) details() string {
 	return b.String()
 }
 
-// printable makes text from evidence fit for a document, line by line: it escapes control
-// characters, which XML cannot hold, and marks that turn text around.
+// printable makes text from evidence safe for a document. It escapes each line's control characters, which XML cannot
+// hold, and bidirectional overrides.
 func printable(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
@@ -81,7 +79,7 @@ func printable(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// cut shortens s to n bytes, at a character, and says so.
+// cut shortens s to n bytes at a character's boundary, with "…" at the end.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -94,7 +92,7 @@ func cut(s string, n int) string {
 	return s[:end] + mark
 }
 
-// count counts the cases of a state.
+// count returns the number of cases in a state.
 func count(suites []Suite, state State) (n int) {
 	for _, s := range suites {
 		for _, c := range s.Cases {
@@ -106,19 +104,20 @@ func count(suites []Suite, state State) (n int) {
 	return n
 }
 
-// sortDetails sorts details by their texts.
-func sortDetails(list []Detail) {
-	slices.SortFunc(list, func(a, b Detail) int { return strings.Compare(a.Text, b.Text) })
+// newSuite returns the suite of a bundle without cases.
+func newSuite(b *view.Bundle) Suite {
+	s := Suite{Name: b.Name, RunID: b.RunID(), Identity: b.Identity(), Started: b.Docs.Run.StartedAt}
+	if ns := b.Docs.Result.Timings.ChildNS; ns != nil {
+		s.Seconds = float64(*ns) / 1e9
+	}
+	return s
 }
 
-// Judged gives the judgements of bundles as the formats of other tools hold them.
+// Judged converts the judgements of bundles to suites.
 func Judged(r *judge.Report, bundles []*view.Bundle) []Suite {
 	var all []Suite
 	for i, j := range r.Judgements {
-		s := Suite{Name: j.Bundle, RunID: j.RunID, Identity: j.Identity, Started: bundles[i].Docs.Run.StartedAt}
-		if ns := bundles[i].Docs.Result.Timings.ChildNS; ns != nil {
-			s.Seconds = float64(*ns) / 1e9
-		}
+		s := newSuite(bundles[i])
 		for _, v := range j.Verdicts {
 			c := Case{Rule: v.Rule, Message: v.Message,
 				State: map[judge.State]State{judge.Pass: Passed, judge.Fail: Failed,
@@ -142,15 +141,11 @@ func Judged(r *judge.Report, bundles []*view.Bundle) []Suite {
 	return all
 }
 
-// suite is a bundle as a list of cases: how the run ended, each check of its
-// outcome contract, each call that policy denied or that did more than it
-// claimed, and what the health does not support.
+// suite returns the cases of a bundle that was not judged by rules: how the run ended, each check of its outcome
+// contract, each call, and whether all programs, files and hosts were observed.
 func suite(b *view.Bundle) Suite {
 	d := b.Docs
-	s := Suite{Name: b.Name, RunID: b.RunID(), Identity: b.Identity(), Started: d.Run.StartedAt}
-	if ns := d.Result.Timings.ChildNS; ns != nil {
-		s.Seconds = float64(*ns) / 1e9
-	}
+	s := newSuite(b)
 	s.Cases = append(s.Cases, ended(d.Result))
 	if d.Contract != nil {
 		for i := range d.Contract.Results {
@@ -228,7 +223,7 @@ func calls(r *schema.CorrelationReport) []Case {
 					c.Details = append(c.Details, Detail{Text: verb + what, Layer: schema.CorrelationPath})
 				}
 			}
-			sortDetails(c.Details)
+			slices.SortFunc(c.Details, func(a, b Detail) int { return strings.Compare(a.Text, b.Text) })
 		} else if b.PolicyDecision == "deny" {
 			c.State, c.Message = Skipped, "policy denied it"
 		}

@@ -5,56 +5,53 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"sort"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/v1"
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
-// side is something that happened and is not a kernel event.
-type side struct {
-	tns  int64
-	tell func(*teller)
+// entry is something to print that is not a kernel event.
+type entry struct {
+	tns   int64
+	print func(*printer)
 }
 
-// maxSides bounds what is kept of the other layers than the kernel's.
-const maxSides = 200_000
+// maxEntries limits the entries of a timeline.
+const maxEntries = 200_000
 
-// sides collects what is not a kernel event, to print it in the order of time.
-type sides struct {
-	list []side
-	lost int
-	// began is when the command was started. The times of a terminal recording count from a few
-	// milliseconds later.
+// timeline collects everything but kernel events, to print it in the order of time.
+type timeline struct {
+	list []entry
+	lost int // entries beyond maxEntries
+	// began is the start of the command. The times of a terminal recording count from a few milliseconds later.
 	began int64
 }
 
-func (s *sides) add(tns int64, tell func(*teller)) {
-	if len(s.list) >= maxSides {
+func (s *timeline) add(tns int64, print func(*printer)) {
+	if len(s.list) >= maxEntries {
 		s.lost++
 		return
 	}
-	s.list = append(s.list, side{tns, tell})
+	s.list = append(s.list, entry{tns, print})
 }
 
-func (s *sides) sort() {
-	sort.SliceStable(s.list, func(i, j int) bool { return s.list[i].tns < s.list[j].tns })
+func (s *timeline) sort() {
+	slices.SortStableFunc(s.list, func(a, b entry) int { return cmp.Compare(a.tns, b.tns) })
 }
 
-// until prints what happened before tns.
-func (s *sides) until(t *teller, tns int64) {
+// until prints the entries up to tns, and removes them.
+func (s *timeline) until(t *printer, tns int64) {
 	for len(s.list) > 0 && s.list[0].tns <= tns {
-		s.list[0].tell(t)
+		s.list[0].print(t)
 		s.list = s.list[1:]
 	}
 }
 
-// record adds a line of another layer than the kernel's.
-func (s *sides) record(r *schema.Record) {
+// record adds a line of any layer but the kernel's.
+func (s *timeline) record(r *schema.Record) {
 	switch {
 	case r.Event != nil:
 		e := r.Event
@@ -62,7 +59,7 @@ func (s *sides) record(r *schema.Record) {
 			s.began = e.TNS
 		}
 		if text := lifecycle(e); text != "" {
-			s.add(e.TNS, func(t *teller) { t.Heading(e.TNS, text) })
+			s.add(e.TNS, func(t *printer) { t.heading(e.TNS, text) })
 		}
 	case r.Turn != nil:
 		s.turn(r.Turn)
@@ -71,31 +68,30 @@ func (s *sides) record(r *schema.Record) {
 	case r.SDK != nil:
 		e := r.SDK
 		if strings.HasPrefix(e.EventType, "tool_call") {
-			s.add(e.TNS, func(t *teller) {
-				t.Heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+
+			s.add(e.TNS, func(t *printer) {
+				t.heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+
 					e.Tool+" "+e.ToolCallID))
 			})
 		}
 	case r.Policy != nil:
 		e := r.Policy
-		s.add(e.TNS, func(t *teller) {
-			t.Heading(e.TNS, strings.TrimSpace("policy: "+e.Decision+" "+e.Tool+" "+e.ToolCallID))
+		s.add(e.TNS, func(t *printer) {
+			t.heading(e.TNS, strings.TrimSpace("policy: "+e.Decision+" "+e.Tool+" "+e.ToolCallID))
 		})
 	}
 }
 
-// model prints a request to a model at the time when its answer ended, which is before the calls that it proposes are
-// done.
-func (s *sides) model(e *schema.ModelEvent) {
-	s.add(e.Timings.EndNS, func(t *teller) {
-		t.Heading(e.Timings.EndNS, modelText(e))
+// model adds a request to a model at the end of its answer, so that it comes before the calls that it proposes.
+func (s *timeline) model(e *schema.ModelEvent) {
+	s.add(e.Timings.EndNS, func(t *printer) {
+		t.heading(e.Timings.EndNS, modelText(e))
 		for i := range e.ToolCalls {
 			t.detail("proposes " + proposalText(&e.ToolCalls[i]))
 		}
 	})
 }
 
-// modelText puts a request to a model into words.
+// modelText describes a request to a model.
 func modelText(e *schema.ModelEvent) string {
 	text := func(p *string) string {
 		if p == nil {
@@ -128,7 +124,7 @@ func modelText(e *schema.ModelEvent) string {
 	return said
 }
 
-// proposalText puts a tool call in an answer into words.
+// proposalText describes a tool call in a model's answer.
 func proposalText(c *schema.ModelToolCall) string {
 	text := c.Name
 	if c.ID != nil {
@@ -143,10 +139,10 @@ func proposalText(c *schema.ModelToolCall) string {
 	return text
 }
 
-func (s *sides) turn(turn *schema.Turn) {
+func (s *timeline) turn(turn *schema.Turn) {
 	text := fmt.Sprintf("turn %d: %s %s", turn.Index, turn.Tool, turn.ToolCallID)
-	s.add(turn.TStartNS, func(t *teller) {
-		t.Heading(turn.TStartNS, text)
+	s.add(turn.TStartNS, func(t *printer) {
+		t.heading(turn.TStartNS, text)
 		if turn.Prompt != nil {
 			t.detail("asked: " + *turn.Prompt)
 		}
@@ -167,8 +163,8 @@ func (s *sides) turn(turn *schema.Turn) {
 		end = "verdict: " + turn.VerifierVerdict
 	}
 	if len(turn.Output) > 0 || end != "" {
-		s.add(turn.TEndNS, func(t *teller) {
-			t.Heading(turn.TEndNS, strings.TrimSpace(fmt.Sprintf("turn %d ended  %s", turn.Index, end)))
+		s.add(turn.TEndNS, func(t *printer) {
+			t.heading(turn.TEndNS, strings.TrimSpace(fmt.Sprintf("turn %d ended  %s", turn.Index, end)))
 			if len(turn.Output) > 0 {
 				t.detail("answer " + string(turn.Output))
 			}
@@ -176,8 +172,7 @@ func (s *sides) turn(turn *schema.Turn) {
 	}
 }
 
-// lifecycle puts an event of the run itself into words. It is empty for an event that show
-// leaves out.
+// lifecycle describes an event of the lifecycle layer. It is empty if the event is not shown.
 func lifecycle(e *schema.Event) string {
 	switch e.Type {
 	case schema.RunStarted:
@@ -212,34 +207,28 @@ func lifecycle(e *schema.Event) string {
 	return ""
 }
 
-// cast adds one line of a terminal recording (asciicast 3). It gets the time of the line before,
-// and returns that of this one.
-func (s *sides) cast(line []byte, at time.Duration) (time.Duration, error) {
-	var event []any
+// cast adds one line of a terminal recording (asciicast 3). at is the time of the line before. It returns the time of
+// this line.
+func (s *timeline) cast(line []byte, at time.Duration) (time.Duration, error) {
 	if len(line) == 0 || line[0] != '[' {
 		return at, nil // the header
 	}
-	if err := json.Unmarshal(line, &event); err != nil {
-		return at, err
+	wait, code, text, ok := castEvent(line)
+	if !ok {
+		return at, errRecording
 	}
-	if len(event) != 3 {
-		return at, nil
-	}
-	wait, _ := event[0].(float64)
-	code, _ := event[1].(string)
-	text, _ := event[2].(string)
 	at += time.Duration(wait * float64(time.Second))
 	if code == "o" {
 		text = withoutEscapes(text)
 		tns := s.began + int64(at)
-		s.add(tns, func(t *teller) { t.Output(tns, text) })
+		s.add(tns, func(t *printer) { t.output(tns, text) })
 	}
 	return at, nil
 }
 
-// recording adds a terminal recording. Its times count from about the start of the command. The
-// lifecycle, which comes first, says when that was.
-func (s *sides) recording(m io.Reader) error {
+// recording adds a terminal recording. Its times count from the start of the command, which the lifecycle layer must
+// have given already.
+func (s *timeline) recording(m io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(m, maxCast))
 	if err != nil {
 		return err
@@ -247,7 +236,7 @@ func (s *sides) recording(m io.Reader) error {
 	var at time.Duration
 	for line := range bytes.Lines(data) {
 		if at, err = s.cast(bytes.TrimSuffix(line, []byte{'\n'}), at); err != nil {
-			return nil // a torn last line
+			return nil // the last line is incomplete
 		}
 	}
 	return nil
