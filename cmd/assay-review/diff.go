@@ -78,7 +78,7 @@ occurred; 4 a bundle cannot be read or does not verify.`,
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, markdown, capability-diff")
 	fs.StringVar(&against, "against", "", "compare with the last good run in `DIR` that has the same labels")
 	fs.BoolVar(&allowUnknown, "allow-unknown", false,
-		"exit with 0 also if the records do not allow an answer and nothing is known to differ")
+		"exit with 0 if no difference is known, even if the records do not allow an answer")
 	fs.BoolVar(&unverified, "unverified", false, "also compare bundles that do not verify")
 	console.Completes(cmd, map[string][]string{"format": {"text", "json", "markdown", "capability-diff"}})
 	return cmd

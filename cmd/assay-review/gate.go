@@ -32,12 +32,13 @@ func gateCommand(a *app) *cobra.Command {
   rules:
   - only_workspace_writes: true          # or {also: ["/tmp/**"]}
   - only_hosts: [resolvers, "api.example.com", "*.pypi.org", "10.0.0.0/8"]
-  - only_programs: ["python3*", "/usr/bin/**"]  # a bare name: if the run did not make it
+  - only_programs: ["python3*", "/usr/bin/**"]  # a bare name allows no program that the run made
   - no_privileged: true                  # setuid, mount, ptrace, bpf, ...
   - contract_passed: true
-  - no_undeclared_actions: true          # none outside the reported tool calls, but what the
-                                         # program does itself: {agent: claude-code} (codex,
-                                         # gemini-cli, opencode), with paths and hosts of your own
+  - no_undeclared_actions: true          # nothing was done outside of reported tool calls;
+                                         # {agent: claude-code} (or codex, gemini-cli, opencode)
+                                         # allows what that program does itself; the keys
+                                         # paths and hosts allow more
   - no_new_capability_against: good.tar.gz
   - expr: 'run.exit_code == 0 && run.seconds < 600.0'
   - expr: {name: no_shell_history, of: events, never: 'path.endsWith("_history")'}

@@ -27,7 +27,7 @@ func replayCommand(a *app) *cobra.Command {
 		Long: `replay plays what the command drew on its terminal, with the pauses that it made. A run
 has a recording if it was started on a terminal.
 
-Keys: space pauses and goes on, "." plays the next step of a paused recording, and q or
+Keys: space pauses and resumes, "." plays the next step of a paused recording, and q or
 Ctrl-C stops.
 
 replay plays text, colours and cursor movements. It leaves out what would make this

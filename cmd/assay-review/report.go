@@ -27,7 +27,7 @@ func reportCommand(a *app) *cobra.Command {
 		Long: `report writes one HTML file that needs no network and no server: what the run did
 in swimlanes of time, its processes, calls and output, the terminal recording,
 and, in words, what may be claimed from it. With two bundles it also shows what
-differs; with more, a table of all.
+differs; with more, a table of them.
 
 The page shows up to 100,000 events. If there are more, it shows those that matter
 most and an even sample of the rest, and says so. Everything works from the

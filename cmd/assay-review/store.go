@@ -26,8 +26,9 @@ func storeCommand(a *app) *cobra.Command {
 		Short: "List, fetch and prune stored bundles",
 		Long: `The store is a directory with one bundle per run: $ASSAY_RUN_STORE if that is an
 absolute path, else $XDG_STATE_HOME/assay-run/store. "assay-run --store -- CMD" puts
-its bundle there, and so does every run if ASSAY_RUN_STORE is set. What was read of the
-bundles is kept beside them, in .index.sqlite; it can be removed at any time.`,
+its bundle there, and so does every run if ASSAY_RUN_STORE is set. An index
+of what was read from the bundles is kept beside them, in .index.sqlite. You can remove it
+at any time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -24,7 +24,7 @@ func version() string { return console.Version(release) }
 // printDocument writes a JSON document to stdout.
 func (a *app) printDocument(v any) error { return schema.PrintDocument(a.stdout, v) }
 
-// subcommand is a command below the root. It is made only where it may be called.
+// subcommand is a command below the root. It is made only if the arguments may call it.
 type subcommand struct {
 	name    string
 	command func(*app) *cobra.Command

@@ -8,7 +8,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
-// unknownCommand is the error of words before "--" of which the first is no subcommand.
+// unknownCommand is the error for words before "--", the first of which is not a subcommand.
 type unknownCommand struct{ words []string }
 
 func (u unknownCommand) Error() string { return fmt.Sprintf("unknown command %q", u.words[0]) }
@@ -25,7 +25,8 @@ func commandAfterDash(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// one refuses a command line with anything but one argument.
+// one accepts exactly one argument. For the error, what says what the argument is, as in "a
+// contract file".
 func one(what, example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -36,7 +37,7 @@ func one(what, example string) cobra.PositionalArgs {
 	}
 }
 
-// someBundles refuses a command line that names no bundle.
+// someBundles accepts one argument or more.
 func someBundles(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return console.WithHint(fmt.Errorf("%s takes one bundle or more, got none", cmd.Name()), "as in: %s run.tar.gz",

@@ -122,7 +122,7 @@ attach needs root and a cgroup2 hierarchy.`,
 // attachOne observes one cgroup and seals its bundle.
 func attachOne(ctx context.Context, a *app, f *attachFlags, command []string) error {
 	if f.label != "" || f.dir != "" || f.namespace != "" {
-		return console.WithHint(errors.New("--label and --dir belong to --watch, as does --namespace"),
+		return console.WithHint(errors.New("--label, --dir and --namespace need --watch"),
 			"name the bundle with -o")
 	}
 	with := &companion{app: a, command: command}
@@ -191,7 +191,8 @@ func ofUsers() string {
 }
 
 // detaching returns a context that ends when attach has to end. Its cause says why.
-func (f *attachFlags) detaching(ctx context.Context, with *companion) (context.Context, context.CancelCauseFunc, error) {
+func (f *attachFlags) detaching(ctx context.Context, with *companion) (context.Context, context.CancelCauseFunc,
+	error) {
 	var after time.Duration
 	if f.until != "" {
 		at, err := time.Parse(time.RFC3339, f.until)
@@ -207,7 +208,7 @@ func (f *attachFlags) detaching(ctx context.Context, with *companion) (context.C
 	ctx, stop := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	// so that a closed stderr is a write error, and does not end attach
+	// // so that a closed stderr causes a write error, and does not end attach
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		for s := range signals {
@@ -336,7 +337,7 @@ func (f *attachFlags) commandLine(command []string) []string {
 type companion struct {
 	app     *app
 	command []string
-	once    sync.Once // for a caller that may come to start it again
+	once    sync.Once // for a caller that may call start again
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd     // nil until it was started
@@ -344,7 +345,7 @@ type companion struct {
 	code int           // its exit code, valid once done is closed
 }
 
-// start starts the command. When the command ends, start's goroutine calls stop.
+// start starts the command, and calls stop when the command ends.
 func (b *companion) start(stop context.CancelCauseFunc) {
 	if len(b.command) == 0 {
 		return
@@ -394,8 +395,8 @@ type watching struct {
 	app     *app // prints no messages about containers that were recorded well
 	f       *attachFlags
 	e       containerSource
-	engine  string // the name of who reports them
-	one     string // container or pod
+	engine  string // the engine's name
+	one     string // what one of them is called: container or pod
 	ctx     context.Context
 	sweeper *kernel.Sweeper
 
@@ -459,7 +460,7 @@ func newWatching(ctx context.Context, a *app, f *attachFlags, command []string) 
 	case f.container != "" || f.cgroup != "" || f.pid != 0:
 		err = errors.New("--watch finds the containers itself: omit --container, --cgroup and --pid")
 	case f.namespace != "" && f.engine != engine.Kubernetes:
-		err = errors.New("--namespace belongs to --engine kubernetes")
+		err = errors.New("--namespace needs --engine kubernetes")
 	case f.output != "" || f.store || f.result != "":
 		err = errors.New("--watch writes its bundles to --dir: omit --output, --store and --result")
 	default:
@@ -559,7 +560,7 @@ func (w *watching) fail(c *engine.Container, err error) {
 	w.app.say.Failure(fmt.Errorf("%s %s: %w", w.one, console.Printable(c.Name), err))
 }
 
-// name is the path of a bundle that does not exist yet. A container that starts again gets
+// name returns the path of a bundle that does not exist yet. A container that starts again gets
 // another bundle.
 func (w *watching) name(c *engine.Container) string {
 	safe := strings.Map(func(r rune) rune {

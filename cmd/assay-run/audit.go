@@ -39,7 +39,7 @@ func openAudit(a *app, names []string) ([]runner.AuditSink, error) {
 	return sinks, nil
 }
 
-// redactSinks keeps the secrets that r finds out of audit sinks.
+// redactSinks makes the sinks write no secret that r finds.
 func redactSinks(sinks []runner.AuditSink, r *redact.Redactor) []runner.AuditSink {
 	for i := range sinks {
 		sinks[i].Writer = redactedLines{sinks[i].Writer, r}
@@ -47,7 +47,7 @@ func redactSinks(sinks []runner.AuditSink, r *redact.Redactor) []runner.AuditSin
 	return sinks
 }
 
-// redactedLines takes the secrets out of JSON lines, each in one write.
+// redactedLines redacts JSON lines. Each Write has one line.
 type redactedLines struct {
 	w io.Writer
 	r *redact.Redactor

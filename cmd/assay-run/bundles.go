@@ -11,11 +11,11 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// reading says how bundles are read. With titles, the name of each of several is printed
-// above it. unverified also reads those that do not verify, with a warning. follow is as in view.Options.
+// reading says how bundles are read.
 type reading struct {
-	titles, unverified bool
-	follow             func(*schema.Evaluation) view.Follower
+	titles     bool                                   // print each bundle's name above it, if there are several
+	unverified bool                                   // also read bundles that do not verify, with a warning
+	follow     func(*schema.Evaluation) view.Follower // as in view.Options
 }
 
 // eachBundle verifies the named bundles and calls read with one after another.
@@ -52,10 +52,10 @@ func eachBundle(ctx context.Context, a *app, names []string, how reading, read f
 	return nil
 }
 
-// exitStatus is what verify exits with for the gravest class of problems.
+// exitStatus is the exit code for a bundle whose gravest problem is of a class.
 var exitStatus = map[archive.Class]int{archive.Damaged: 1, archive.Invalid: 2, archive.Unreadable: 3}
 
-// problemExit has the exit status of a bundle that is at fault, and the hint.
+// problemExit adds the exit code and a hint to err if it is a problem of a bundle.
 func problemExit(err error, format string, args ...any) error {
 	var p *archive.Problem
 	if errors.As(err, &p) {

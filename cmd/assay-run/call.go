@@ -21,9 +21,9 @@ func callCommand(a *app) *cobra.Command {
 		Use:   "call --id ID -- CMD [ARG...]",
 		Short: "Run a command as a tool call of the surrounding run",
 		Long: `call runs CMD in a cgroup that the run makes for the tool call, so that the bundle
-attributes everything CMD does to that call. When the run cannot make a cgroup, and
-outside a run, only the environment identifies the call: ` + runner.EnvToolCall + `
-is set in every case. CMD replaces the call process.
+attributes everything CMD does to that call. call also sets ` + runner.EnvToolCall + `.
+Outside of a run, and if the run cannot make a cgroup, only this variable identifies the
+call. CMD replaces the call process.
 
 Exit codes: the command's own; 125 call itself failed; 126 the command is not
 executable; 127 not found.`,

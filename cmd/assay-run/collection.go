@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// lazyCollection turns garbage collection off for the first second: preparing and
-// sealing a run leave about 15 MB of garbage, and a collection costs more than a
-// short command. The memory limit keeps a busy program small meanwhile: its largest
-// resident set is about that, and 15 MiB of the program's own file. A longer run
-// then gives the memory back, as there may be a hundred of them. GOGC and GOMEMLIMIT,
-// if the user set them, apply instead.
+// lazyCollection turns garbage collection off for the first second. Preparing and sealing a run
+// leave about 15 MB of garbage, and collecting it costs more than a short command does. A memory
+// limit of 20 MiB bounds a busy program meanwhile: it then collects all the same. After the second
+// the program returns unused memory, as a hundred runs may share the host. lazyCollection does
+// nothing if the user set GOGC or GOMEMLIMIT.
 func lazyCollection() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -34,14 +33,12 @@ func lazyCollection() {
 	})
 }
 
-// collectAsUsual ends what lazyCollection began.
+// collectAsUsual turns Go's usual garbage collection on again.
 var collectAsUsual = func() {}
 
-// expectEvents is called for a run with a kernel layer, which may use more memory than
-// others.
-//
-// The first collection that the memory limit asks for then ends the lazy collection: such a
-// run may need most of the limit, and would collect over and over.
+// expectEvents is called for a run with a kernel layer, which may use more memory than others. From
+// then on, the first collection that the memory limit forces ends the lazy collection. Such a run
+// may need most of the limit, and would otherwise collect over and over.
 func expectEvents() {
 	end := collectAsUsual
 	runtime.AddCleanup(new([64]byte), func(struct{}) { end() }, struct{}{})

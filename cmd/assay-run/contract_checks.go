@@ -18,25 +18,25 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// keptFlags say which bundle's changes are judged.
+// keptFlags say whose changes are judged, and where the verdict goes.
 type keptFlags struct {
 	bundle, workspace, output string
 	force                     bool
 	redact                    redactFlags
 }
 
-// check says what is wrong with the flags and arguments together.
+// check validates the arguments together with the flags.
 func (f *keptFlags) check(cmd *cobra.Command, args []string) error {
 	example := "as in: assay-run contract check --bundle run.tar.gz --workspace CLEAN"
 	switch {
 	case f.bundle == "" && f.workspace == "" && f.output == "" && !f.force:
 		return one("a contract file", "done.yaml")(cmd, args)
 	case f.bundle == "" || f.workspace == "":
-		return console.WithHint(errors.New("--bundle and --workspace go together"), "%s", example)
+		return console.WithHint(errors.New("--bundle and --workspace must be used together"), "%s", example)
 	case len(args) > 1:
 		return console.WithHint(fmt.Errorf("one contract file at the most, got %d arguments", len(args)), "%s", example)
 	case cmd.Flags().Changed("workdir"):
-		return console.WithHint(errors.New("--workdir does not go with --bundle"),
+		return console.WithHint(errors.New("--workdir and --bundle cannot be used together"),
 			"name the clean workspace with --workspace")
 	}
 	return nil

@@ -30,18 +30,18 @@ type keptCheck struct {
 	*app
 	spec    *runner.Spec
 	flags   *keptFlags
-	file    string // of the contract; empty for that of the bundle
+	file    string // the contract's path; empty for the bundle's contract
 	quiet   bool
 	session *checkSession
 
 	in       *archive.Judged
 	redactor *redact.Redactor
 	changes  *schema.WorkspaceChanges
-	room     string // of the copy
+	room     string // the directory that holds copy
 	copy     string
 	away     sandbox.Away
 	strict   *runner.StrictExecutor // nil until the copy is there
-	left     []string               // what the run wrote on this very host, outside of the workspace
+	left     []string               // what the run wrote on this host outside of the workspace
 	doc      *schema.Contract
 }
 
@@ -95,7 +95,7 @@ func checkKept(ctx context.Context, a *app, file string, spec *runner.Spec, f *k
 	return err
 }
 
-// checkedName is the name of the new bundle where none is given: run.checked.tar.gz for run.tar.gz.
+// checkedName returns the default name of the new bundle: run.checked.tar.gz for run.tar.gz.
 func checkedName(bundle string) string {
 	dir, base := filepath.Split(bundle)
 	name, ending, tar := strings.Cut(base, ".tar")
@@ -105,7 +105,7 @@ func checkedName(bundle string) string {
 	return filepath.Join(dir, name+".checked"+ending)
 }
 
-// judge evaluates the contract, and changes the bundle's result.
+// judge evaluates the contract, and puts its verdict into the bundle's result.
 func (k *keptCheck) judge(ctx context.Context, in *archive.Judged) (*schema.Contract, error) {
 	k.in = in
 	k.redactor.Keep(in.Run.RunID)
@@ -147,7 +147,7 @@ func (k *keptCheck) open() (*contract.Gate, error) {
 		return nil, fmt.Errorf("make room for a copy of the workspace: %w", err)
 	}
 	k.copy = filepath.Join(k.room, "of")
-	k.session.guard.Inherit(k.copy) // and then the room
+	k.session.guard.Inherit(k.copy) // the guard then removes the room too
 	opts := contract.PrepareOptions{Path: k.file, RunID: k.in.Run.RunID, Workdir: k.copy, Executor: k}
 	opts.Options = contract.Options{Workdir: k.changes.Workspace, Output: k.in.Create,
 		Pieces: func() *redact.Pieces { return k.redactor.Pieces(schema.ContractPath) }}
@@ -169,7 +169,8 @@ func (k *keptCheck) open() (*contract.Gate, error) {
 	return contract.Open(opts)
 }
 
-// redactedContract reports whether something was taken out of what checks run or look for.
+// redactedContract reports whether a secret was removed from a check's command or from the output
+// that it expects.
 func redactedContract(c *schema.Contract) bool {
 	return slices.ContainsFunc(c.Contract.Checks, func(check schema.Check) bool {
 		text := check.Command
@@ -180,7 +181,7 @@ func redactedContract(c *schema.Contract) bool {
 	})
 }
 
-// prepare makes the copy, and says what checks see.
+// prepare makes the copy, and decides what the checks see outside of it.
 func (k *keptCheck) prepare(ctx context.Context) error {
 	skip := []string{}
 	for _, name := range []string{k.flags.bundle, k.flags.output} {
@@ -205,7 +206,7 @@ func (k *keptCheck) prepare(ctx context.Context) error {
 	return nil
 }
 
-// maxLeft bounds the paths that are looked for.
+// maxLeft bounds how many paths survey looks for.
 const maxLeft = 100_000
 
 // survey looks for what the command wrote outside of its workspace, if this is the host where it ran.
@@ -233,8 +234,8 @@ func within(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return sandbox.Below(path, dir) })
 }
 
-// tools are the directories in a home that are in PATH, such as ~/.cargo. The checks see those that the run did not
-// change, according to the kernel layer.
+// tools returns the directories in a home that PATH leads to, such as ~/.cargo, and that the run
+// did not change according to the kernel layer. The checks see them.
 func (k *keptCheck) tools() []string {
 	if k.in.Health.KernelState != schema.Complete {
 		return nil
@@ -259,7 +260,7 @@ func (k *keptCheck) tools() []string {
 	return found
 }
 
-// homes are the home directories of the agent and of ours.
+// homes returns the home directories of the agent and of this user.
 func (k *keptCheck) homes() []string {
 	var homes []string
 	if home, err := os.UserHomeDir(); err == nil {
@@ -273,7 +274,8 @@ func (k *keptCheck) homes() []string {
 	return homes
 }
 
-// place is where the checks see the workspace: where it was, unless nothing can be put there.
+// place returns where the checks see the workspace: at its old path, or "" if no directory can be
+// put there.
 func (k *keptCheck) place() string {
 	at := k.changes.Workspace
 	if real, err := filepath.EvalSymlinks(at); err == nil {
@@ -290,7 +292,7 @@ func (k *keptCheck) place() string {
 	return ""
 }
 
-// Run runs a check where the copy is.
+// Run runs a check in the copy.
 func (k *keptCheck) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus,
 	error) {
 	if k.strict == nil {
@@ -304,7 +306,7 @@ func (k *keptCheck) Run(ctx context.Context, check contract.Check, index int, ou
 	return k.strict.Run(ctx, check, index, out)
 }
 
-// notRun says why no check runs; empty: they do.
+// notRun returns why no check runs, or "" if they do.
 func (k *keptCheck) notRun() string {
 	switch k.in.Result.Outcome {
 	case schema.OutcomeCancelled:
@@ -315,7 +317,7 @@ func (k *keptCheck) notRun() string {
 	return ""
 }
 
-// weigh adds to the verdict what the checks do not tell.
+// weigh lowers the verdict by what the checks cannot know.
 func (k *keptCheck) weigh(gate *contract.Gate) {
 	protected := func(name string) bool { return gate.Protects(filepath.Join(k.copy, name)) }
 	if lost := workspace.NotKept(k.changes, protected); len(lost) > 0 {
@@ -361,7 +363,7 @@ func (k *keptCheck) leftBehind() {
 	}
 }
 
-// firstOf names the first of some things, and how many more there are.
+// firstOf names the first few of a list, and says how many more there are.
 func firstOf(list []string) string {
 	const named = 5
 	slices.Sort(list)

@@ -8,7 +8,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 )
 
-// checkKept fails: no changes are kept on this operating system.
+// checkKept fails: it needs Linux.
 func checkKept(context.Context, *app, string, *runner.Spec, *keptFlags, bool) error {
 	return runner.ErrPlatform
 }

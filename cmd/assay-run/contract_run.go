@@ -20,7 +20,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// contractRunning are the commands of contract that run others.
+// contractRunning returns the subcommands of contract that run other programs.
 func contractRunning(a *app) []*cobra.Command {
 	return []*cobra.Command{contractDeriveCommand(a), contractCheckCommand(a)}
 }
@@ -103,11 +103,11 @@ where the host allows. Exit status: 0 all pass; 122 one fails; 123 one could not
 run; 125 the contract cannot be evaluated at all.
 
 With --bundle it judges what the run of a bundle left in its workspace
-(--workspace-changes). It makes the same changes in a copy of CLEAN, a directory that is
-as the workspace was before the run, and runs the checks there, as --strict-checks
-does. The home directories of the agent and of the user are empty for them. FILE is
-another contract than that of the bundle. The verdict goes into a new bundle that names
-the identity of the old one.`,
+(--workspace-changes). CLEAN is a directory with the workspace as it was before the run.
+check makes the run's changes in a copy of CLEAN, and runs the checks there as
+--strict-checks does. To the checks, the home directories of the agent and of the user
+are empty. FILE replaces the bundle's contract. The verdict goes into a new bundle that
+names the identity of the old one.`,
 		Example: `  assay-run contract check done.yaml
   assay-run contract check --bundle run.tar.gz --workspace clean -o judged.tar.gz`,
 		Args: kept.check,
@@ -154,7 +154,7 @@ func checkContract(ctx context.Context, a *app, file string, spec *runner.Spec, 
 	defer func() { err = errors.Join(err, session.close()) }()
 	opts := contract.PrepareOptions{Path: file, Workdir: dir, Executor: session.executor(dir, spec.Env)}
 	if spec.StrictChecks {
-		spec.Contract = file // whose checks find what its baselines kept
+		spec.Contract = file // so that checks find the cache that its baselines kept
 		strict, err := runner.NewStrictExecutor(spec, session.Session, session.guard, nil)
 		if err != nil {
 			return err

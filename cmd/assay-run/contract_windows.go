@@ -2,5 +2,5 @@ package main
 
 import "github.com/spf13/cobra"
 
-// contractRunning are the commands of contract that run others: none here.
+// contractRunning returns the subcommands of contract that run other programs: none on Windows.
 func contractRunning(*app) []*cobra.Command { return nil }

@@ -15,12 +15,12 @@ import (
 )
 
 // ending is what comes after a run's command: the bundle is sealed, the user is told, and what the
-// run held is released. A signal of the user's ends these states too.
+// run held is released. A signal from the user ends these steps too.
 type ending struct {
 	*app
 	result  *schema.Result
 	grace   time.Duration
-	timeout time.Duration // what is left of the run's; 0: it has none
+	timeout time.Duration // what is left of the run's timeout; 0: it has none
 
 	messages *messageQueue
 	signals  <-chan os.Signal
@@ -40,21 +40,22 @@ func (e *ending) released(sealed bool) {
 func (e *ending) releasing() bool { return e.state.Load() != nil }
 
 const (
-	// endTime is how long something may take to end after it was told to.
+	// endTime is how long something may take to end after it was told to end.
 	endTime = time.Second
-	// tellTime bounds how long writing the reason to stderr may take, which nobody may be reading.
+	// tellTime bounds how long writing the reason to stderr may take: perhaps nobody reads it.
 	tellTime = 500 * time.Millisecond
-	// sealTime is what the sealing has after the grace of a run that was told to end before.
+	// sealTime is how long sealing may go on after the grace, if the run was told to end before the
+	// sealing.
 	sealTime = time.Second
 )
 
 var errEnded = errors.New("the sealing was interrupted")
 
-// attend calls f, and ends it after the grace when SIGTERM comes or ctx ends, and at once when a second SIGTERM or
-// SIGINT does. A run that was told to end before has what is left of the grace, and sealTime. The run's
-// timeout ends what comes after the sealing. It does not end the sealing: it limits the command, and the
-// evidence of a command that ran out of time is worth the wait. abandoned reports that f did not end; it may
-// then be stuck for as long as this process lives.
+// attend calls f. SIGTERM or the end of ctx ends f after the grace; a second SIGTERM or SIGINT ends
+// it at once. If the run was told to end before, f has the rest of the grace and sealTime. The
+// run's timeout ends what comes after the sealing, but not the sealing: it limits the command, and
+// the evidence of a command that ran out of time is worth the wait. abandoned reports whether f was
+// left before it returned; f may then be stuck until this process ends.
 func (e *ending) attend(ctx context.Context, f func(context.Context) error) (abandoned bool, err error) {
 	cancelled := ctx.Done()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -92,7 +93,7 @@ func (e *ending) attend(ctx context.Context, f func(context.Context) error) (aba
 			}
 		case <-soft:
 			cancel(errEnded)
-			if hard == nil { // or each further ^C would put the end off
+			if hard == nil { // else each further ^C would postpone the end
 				hard = time.After(lastTime)
 			}
 		case <-timeout:
@@ -106,8 +107,8 @@ func (e *ending) attend(ctx context.Context, f func(context.Context) error) (aba
 	}
 }
 
-// abandon returns the exit code of a run of which some part does not end, and prints which part is
-// missing, if stderr is still read.
+// abandon returns the exit code of a run that does not end. It says that the bundle is missing,
+// unless the bundle is sealed.
 func (e *ending) abandon() error {
 	if e.releasing() {
 		return console.ExitError{Code: e.code}
@@ -118,14 +119,13 @@ func (e *ending) abandon() error {
 	return console.ExitError{Code: runner.ExitRunner}
 }
 
-// messageQueue takes the messages of a run, so that no run waits for the reader of stderr.
+// messageQueue holds the messages of a run until they are written to stderr.
 type messageQueue struct {
 	*console.Queue
 	app *app
 }
 
-// queueMessages queues a run's messages, so that the run does not wait for the reader of
-// stderr.
+// queueMessages queues a run's messages, so that the run never waits for whoever reads stderr.
 func queueMessages(a *app) *messageQueue {
 	q := &messageQueue{console.NewQueue(a.stderr), a}
 	a.say.W = q
@@ -138,7 +138,7 @@ func (q *messageQueue) end() {
 	q.app.say.W = q.app.stderr
 }
 
-// flushSoon waits for the messages, and not for long.
+// flushSoon waits until all messages are written, but for tellTime at most.
 func (q *messageQueue) flushSoon() {
 	flushed := make(chan struct{})
 	go func() {
@@ -151,7 +151,7 @@ func (q *messageQueue) flushSoon() {
 	}
 }
 
-// tellFailure tells the user of an error, and returns the exit code that is left of it.
+// tellFailure prints an error, and returns its exit code as an error with no message.
 func tellFailure(say *console.Messages, err error) error {
 	var exit console.ExitError
 	switch {

@@ -12,10 +12,11 @@ import (
 	"github.com/assay-run/assay-run/runner"
 )
 
-// nothingRun is an error from before the command started.
+// nothingRun says that err came before the command started. It keeps err's hint.
 func nothingRun(err error) error { return nothingWas("run", err) }
 
-// nothingWas says that err came before anything was done. It keeps err's hint.
+// nothingWas says that nothing was done before err, where done is a word such as "recorded". It
+// keeps err's hint.
 func nothingWas(done string, err error) error {
 	said := fmt.Errorf("nothing was %s: %w", done, err)
 	var hint console.HintError
@@ -25,7 +26,7 @@ func nothingWas(done string, err error) error {
 	return said
 }
 
-// noRuns says what to do about an error of [runner.CheckHost].
+// noRuns adds a hint to an error of [runner.CheckHost].
 func noRuns(err error) error {
 	hint := "run it on Linux"
 	if errors.Is(err, runner.ErrNoProc) {
@@ -34,7 +35,7 @@ func noRuns(err error) error {
 	return nothingRun(console.WithHint(err, "%s", hint))
 }
 
-// nowhere says what to do when the cause of err is that our own directory cannot be used.
+// nowhere adds a hint to err if the current directory cannot be used.
 func nowhere(err error) error {
 	_, here := os.Getwd()
 	if here == nil {
@@ -47,7 +48,8 @@ func nowhere(err error) error {
 	return console.WithHint(err, "%s: change to another, or name absolute paths with -o and --workdir", what)
 }
 
-// fileHint is what to do about a file that cannot be used.
+// fileHint returns the hint for a file that cannot be used: to check its name if it does not exist,
+// else otherwise.
 func fileHint(err error, otherwise string) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "check the name: it is relative to the current directory, and in a spec file to that file"
@@ -55,7 +57,7 @@ func fileHint(err error, otherwise string) string {
 	return otherwise
 }
 
-// descriptorHint adds how to get more descriptors.
+// descriptorHint adds to err how to get more file descriptors.
 func descriptorHint(err error) error {
 	var few *runner.DescriptorError
 	if errors.As(err, &few) {
@@ -64,7 +66,8 @@ func descriptorHint(err error) error {
 	return err
 }
 
-// cannotRun sorts an error of a command that could not be executed.
+// cannotRun adds to the error of a command that could not be executed its exit code: 127, 126, or
+// 125 for an error of assay-run itself.
 func cannotRun(name string, err error) error {
 	code := runner.ExitRunner
 	switch {
@@ -76,6 +79,7 @@ func cannotRun(name string, err error) error {
 	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", name, err)}
 }
 
+// callFailure is cannotRun for a command that is executed directly: every other error gives 126.
 func callFailure(command string, err error) error {
 	code := runner.ExitNotExecutable
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {

@@ -66,11 +66,11 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		strings.Join(runner.Requirements, ", ")+"; may be repeated")
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false,
-		"also evaluate the contract before the command starts: a check that passes then proves nothing")
+		"also evaluate the contract before the command starts: a check that already passes proves nothing")
 	fs.BoolVar(&s.StrictChecks, "strict-checks", false,
 		"give each check a fresh home, cache and temporary directory, a clean environment and no network")
 	fs.StringVar(&s.Evaluation, "evaluation", "",
-		"keep the evaluation in `FILE`, which says what the agent must not do, in the bundle")
+		"keep the evaluation file `FILE`, which says what the agent must not do, in the bundle")
 	fs.BoolVar(&s.WorkspaceChanges, "workspace-changes", false,
 		"keep in the bundle what the command changed in its working directory")
 	fs.Var((*someBytes)(&s.WorkspaceChangesBytes), "workspace-changes-bytes",
@@ -98,7 +98,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"`WHERE` the gateway listens: unix (a unix socket), ws (WebSockets as well)")
 	turnFlags(fs, &s.Turns)
 	fs.BoolVar(&s.Model.Gateway, "model-gateway", false,
-		"pass the agent's requests to models on from an endpoint of assay-run, which keeps the key and records them")
+		"give the agent an endpoint for its requests to models, which adds the key, passes them on and records them")
 	fs.Var((*named)(&s.Model.Keys), "model-key", "read the key of a provider from a file, as `NAME=FILE`: "+
 		strings.Join(model.Routes, ", ")+"; NAME=agent passes on the agent's own login; may be repeated")
 	fs.Var((*named)(&s.Model.Upstreams), "model-upstream",
@@ -109,13 +109,14 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"refuse requests to models beyond `LIMITS`, such as requests=20,tokens=2M,cost=5")
 	fs.BoolVar(&s.Model.Budget.End, "model-budget-end", false, "also end the run once the model budget is spent")
 	fs.StringVar(&s.Model.Replay, "model-replay", "",
-		"answer requests to models with what the run in `BUNDLE` was answered; needs no key and no network")
+		"answer requests to models with the answers recorded in `BUNDLE`; needs no key and no network")
 	fs.BoolVar(&s.Model.ReplayStrict, "model-replay-strict", false,
 		"with --model-replay: refuse requests that differ from the recorded ones in any text")
 	fs.StringVar(&s.Model.Prices, "model-prices", "", "compute what requests to models cost by the prices in `FILE`")
 }
 
-// turnFlags say how a gateway's calls become turns, in a run as in serve.
+// turnFlags registers the flags that say how a gateway's calls become turns, for a run and for
+// serve.
 func turnFlags(fs *pflag.FlagSet, t *runner.Turns) {
 	d := gateway.Turns{}.Effective()
 	fs.StringVar(&t.CLITool, "cli-tool", "",
@@ -164,9 +165,8 @@ func (f *runFlags) registerBundle(fs *pflag.FlagSet) {
 		"keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 }
 
-// effective makes the Spec that is run: defaults, then the spec file, then
-// flags. It returns the Spec that the flags are bound to. The error lists every
-// fault.
+// effective makes the Spec of the run from the defaults, the spec file and the flags, in this
+// order. It returns the Spec that the flags are bound to. The error lists every fault.
 func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	var given []func()
 	f.ofSpec.VisitAll(func(flag *pflag.Flag) {
@@ -192,7 +192,7 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	return s, errors.Join(f.faults.err(), s.Validate(), s.CheckModel())
 }
 
-// bundle is the absolute path of the bundle. The error says what to do.
+// bundle returns the absolute path of the bundle. The error has a hint.
 func (f *runFlags) bundle(runID string) (string, error) {
 	path, err := f.named(runID)
 	if err == nil {
@@ -207,7 +207,7 @@ func (f *runFlags) bundle(runID string) (string, error) {
 	return "", console.WithHint(err, "name a file with --output, or omit --store and unset ASSAY_RUN_STORE")
 }
 
-// named is the path of the bundle as the flags name it, or in the store.
+// named returns the path of the bundle as the flags name it, or its path in the store.
 func (f *runFlags) named(runID string) (string, error) {
 	switch {
 	case f.store && f.output != "":
@@ -224,7 +224,7 @@ func (f *runFlags) named(runID string) (string, error) {
 	return store.Path(dir, runID)
 }
 
-// runValues are the values that completion offers for flags of a run.
+// runValues returns the values that shell completion offers for flags of a run.
 func runValues() map[string][]string {
 	return map[string][]string{
 		"agent-shim":   runner.Shims,

@@ -46,8 +46,8 @@ func (l lenient) Set(s string) error {
 	return nil
 }
 
-// texts is the value of a flag that may be repeated. Pflag's own takes 4 KiB for each
-// such flag, whether it is given or not.
+// texts is the value of a flag that may be repeated. pflag's own StringArray allocates 4 KiB for
+// each such flag, even if it is not given.
 type texts []string
 
 func (t *texts) String() string { return strings.Join(*t, " ") }
@@ -59,7 +59,7 @@ func (t *texts) Set(s string) error {
 	return nil
 }
 
-// again returns a function that resets a flag's variable to its present value.
+// again returns a function that sets a flag's variable back to the value that it has now.
 func again(v pflag.Value) func() {
 	if t, ok := v.(*texts); ok {
 		now := slices.Clone(*t)
@@ -114,7 +114,7 @@ func (l *list) Set(s string) error {
 	return nil
 }
 
-// boolFlag registers a flag that may stand without a value.
+// boolFlag registers a flag that needs no value.
 func boolFlag(fs *pflag.FlagSet, v pflag.Value, name, usage string) {
 	fs.VarPF(v, name, "", usage).NoOptDefVal = "true"
 }
@@ -132,7 +132,7 @@ func (n *negated) Set(s string) error {
 	return err
 }
 
-// someBytes is a size of at least a byte, where zero means a default.
+// someBytes is a size of at least one byte. Zero means that the flag was not given.
 type someBytes runner.Bytes
 
 func (n *someBytes) String() string { return (*runner.Bytes)(n).String() }
@@ -172,8 +172,8 @@ func durationFlag(fs *pflag.FlagSet, to *time.Duration, name string, usual time.
 	fs.Var((*duration)(to), name, usage)
 }
 
-// positive is a number of at least one, where zero means no limit and is said by
-// omitting the flag.
+// positive is a number of at least one. Zero means that the flag was not given, and that there is
+// no limit.
 type positive int64
 
 func (n *positive) String() string { return strconv.FormatInt(int64(*n), 10) }
@@ -200,7 +200,7 @@ func put(into *map[string]string, from map[string]string) {
 	maps.Copy(*into, from)
 }
 
-// keyValues are what a flag says that takes K=V and may be repeated.
+// keyValues is the value of a flag that takes K=V and may be repeated.
 type keyValues map[string]string
 
 func (keyValues) String() string { return "" }
@@ -218,15 +218,15 @@ func (m *keyValues) Set(kv string) error {
 
 func (m keyValues) overlay(into *map[string]string) { put(into, m) }
 
-// environment is what --env and --env-file say. The former wins.
+// environment holds the variables of --env and of --env-file. If both set a variable, --env wins.
 type environment struct{ given, files keyValues }
 
 func (environment) String() string { return "" }
 
 func (environment) Type() string { return "K=V" }
 
-// Set takes K=V, and K for a variable that is passed on. One that is not set
-// here stays so, as with docker run.
+// Set takes K=V, or K to pass on a variable of assay-run's own environment. A variable that is not
+// set there stays unset, as with docker run.
 func (e *environment) Set(kv string) error {
 	if !strings.Contains(kv, "=") {
 		v, ok := os.LookupEnv(kv)
@@ -235,7 +235,7 @@ func (e *environment) Set(kv string) error {
 		}
 		kv += "=" + v
 	}
-	k, v, _ := strings.Cut(kv, "=") // the Spec tells what is wrong with a key
+	k, v, _ := strings.Cut(kv, "=") // Spec.Validate checks the key
 	put((*map[string]string)(&e.given), map[string]string{k: v})
 	return nil
 }
@@ -252,8 +252,8 @@ func (*environmentFiles) String() string { return "" }
 
 func (*environmentFiles) Type() string { return "FILE" }
 
-// Set reads K=V lines. Empty lines and those that begin with # are passed over;
-// nothing is unquoted or expanded. Messages never quote a value.
+// Set reads K=V lines. It skips empty lines and lines that begin with #, and neither unquotes nor
+// expands anything. Its errors never quote a value.
 func (e *environmentFiles) Set(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -58,9 +58,9 @@ var runFlagGroups = []struct {
 // helpWidth is where the text of flags in the help is broken, in columns.
 const helpWidth = 100
 
-// groupFlags makes the help of cmd and of its subcommands show the flags of a run
-// in groups, and other flags as before. It replaces text and not cobra's template:
-// with templates, the linker keeps every exported method of every type.
+// groupFlags makes the help of cmd and of its subcommands show the flags of a run in groups, and
+// other flags as before. It replaces text in cobra's output instead of setting a template: with
+// templates, the linker keeps every exported method of every type.
 func groupFlags(cmd *cobra.Command) {
 	usual := new(cobra.Command).UsageFunc()
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
@@ -78,7 +78,7 @@ func groupFlags(cmd *cobra.Command) {
 	})
 }
 
-// groupedFlags renders flags under the headings of a run, if they are a run's.
+// groupedFlags prints flags under the headings of a run if they are those of a run.
 func groupedFlags(fs *pflag.FlagSet) string {
 	if fs.Lookup("output") == nil || fs.Lookup("timeout") == nil || fs.Lookup("contract") == nil {
 		return "Flags:\n" + strings.TrimRight(fs.FlagUsagesWrapped(helpWidth), "\n")

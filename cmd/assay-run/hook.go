@@ -19,9 +19,9 @@ func hookCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook AGENT [-- CMD [ARG...]]",
 		Short: "Report an agent's tool calls to the surrounding run",
-		Long: `Set up your agent program to run hook as its hook. hook reads the agent's events on
-standard input and reports the tool calls to the run that the agent is part of. Outside
-of a run it reports nothing. AGENT is one of: ` + strings.Join(hook.Agents(), ", ") + `.
+		Long: `Set up your agent program to run "assay-run hook" as its hook. hook reads the agent's
+events on standard input and reports the tool calls to the run that the agent is part of.
+Outside of a run it reports nothing. AGENT is one of: ` + strings.Join(hook.Agents(), ", ") + `.
 
 With CMD, hook runs CMD, an interactive Codex or a program that starts Codex, and
 reports the calls from the rollout files that Codex writes to $CODEX_HOME/sessions.

@@ -13,8 +13,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// loadPolicy reads a policy file, if one is named, and tells what is doubtful
-// about it.
+// loadPolicy reads a policy file and prints its warnings. If path is empty, there is no policy.
 func loadPolicy(say *console.Messages, path string) (*policy.File, error) {
 	if path == "" {
 		return nil, nil
@@ -35,7 +34,8 @@ type modelReplay struct {
 	identity string
 }
 
-// loadReplay verifies a bundle, and reads what its run was answered by models. An empty name is none.
+// loadReplay verifies a bundle, and reads the answers that its run got from models. If name is
+// empty, there is none.
 func loadReplay(ctx context.Context, name string) (modelReplay, error) {
 	if name == "" {
 		return modelReplay{}, nil

@@ -18,10 +18,10 @@ func inspectCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] BUNDLE...",
 		Short: "Show what ran, what it touched and what may be claimed",
-		Long: `inspect prints one page of at most 40 lines about a run: what the rules of its evaluation
-file found (see docs/evaluation.md), the command, how it ended,
-its contract and sandbox, what may be claimed, its tool calls, what was denied, what it
-wrote outside of the workspace, its hosts and programs. --all prints everything.
+		Long: `inspect prints one page of at most 40 lines about a run: the findings by its evaluation
+file (see docs/evaluation.md), the command, how it ended, its contract and sandbox, what
+may be claimed, its tool calls, what was denied, what it wrote outside of the workspace,
+its hosts and programs. --all prints everything.
 
 The JSON has the schema assay.runner.inspection.v0 (schema/json). Fields are added,
 never changed.
@@ -30,7 +30,7 @@ never changed.
 		Example: "  assay-run inspect run.tar.gz\n  assay-run inspect --json run.tar.gz | jq .hosts",
 		Args:    someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			most := 0 // of a page, the page decides
+			most := 0 // no limit: a page of text has its own
 			if asJSON && cmd.Flags().Changed("limit") {
 				most = limit
 			}
@@ -124,14 +124,14 @@ events refuses it before it prints anything.
 	fs.Var((*duration)(&f.Since), "since", "only events at least `TIME` after the start, such as 1.5s")
 	fs.Var((*duration)(&f.Until), "until", "only events at most `TIME` after the start")
 	fs.StringVar(&f.ToolCall, "tool-call", "", "only events of the tool call `ID`")
-	for _, name := range []string{"pid", "exec-id"} {
+	for _, name := range []string{"pid", "exec-id", "since", "until"} {
 		fs.Lookup(name).DefValue = ""
 	}
 	console.Completes(cmd, eventValues())
 	return cmd
 }
 
-// eventValues are those for flags of events.
+// eventValues returns the values that shell completion offers for flags of events.
 func eventValues() map[string][]string {
 	values := map[string][]string{"result": {"ok", "error", "blocked", "EACCES", "ENOENT", "EPERM", "EROFS"}}
 	for _, path := range schema.AllLayers {

@@ -13,8 +13,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
-// landrunCommand takes the place of the program landrun: the same flags,
-// defaults and exit codes.
+// landrunCommand stands in for the program landrun, with the same flags, defaults and exit codes.
 func landrunCommand(a *app) *cobra.Command {
 	l := &sandbox.Landrun{}
 	var env, unixSockets []string

@@ -61,7 +61,7 @@ func (l *lifeline) hold(ctx context.Context) context.Context {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		_, _ = io.Copy(io.Discard, l.file) // an error, too, means that nobody is known to hold it
+		_, _ = io.Copy(io.Discard, l.file) // after an error, too, nobody is known to hold it
 		cancel(errLifeline)
 	}()
 	return ctx

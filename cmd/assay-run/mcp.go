@@ -93,7 +93,7 @@ through mcp.`,
 	return cmd
 }
 
-// mcpRun reads the policy and opens what decisions go to.
+// mcpRun reads the policy, opens what decisions go to, and serves the clients.
 func mcpRun(a *app, f *mcpFlags, args []string) error {
 	servers, err := f.servers(args, a)
 	if err != nil {
@@ -144,19 +144,19 @@ func mcpRun(a *app, f *mcpFlags, args []string) error {
 	return nil
 }
 
-// isRunsLog reports whether a file is the decision log that the run around us reads.
+// isRunsLog reports whether a file is the decision log that the surrounding run reads.
 func isRunsLog(log *os.File) bool {
 	own, err := log.Stat()
 	runs, missing := os.Stat(os.Getenv(runner.EnvDecisionLog))
 	return err == nil && missing == nil && os.SameFile(own, runs)
 }
 
-// startServer starts a server for one client; forward gives the headers of the
-// client's own that go on to a remote one.
+// startServer starts a server for one client. forward returns the client's own headers that a
+// remote server gets.
 type startServer = func(forward func() http.Header) (*mcp.Server, error)
 
-// servers are the servers that the flags name, by the paths that they have over
-// HTTP. Without --listen it is one.
+// servers returns the servers that the flags name, by their paths over HTTP. Without --listen there
+// is only one.
 func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error) {
 	named := 0
 	for _, given := range []bool{len(args) > 0, f.url != "", f.config != ""} {
@@ -223,7 +223,7 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 	return starts, nil
 }
 
-// startEntry is how a server of a configuration is started.
+// startEntry returns how a server of a configuration file is started.
 func startEntry(a *app, e mcp.Entry) (startServer, error) {
 	e, err := e.Expand()
 	if err != nil {
@@ -277,8 +277,8 @@ func mcpRelay(a *app, cfg mcp.Config, start func() (*mcp.Server, error)) error {
 	return err
 }
 
-// notStarted gives a server that could not be started the exit code of a command
-// that could not.
+// notStarted adds to the error of a server that could not be started the exit code that a command
+// would have.
 func notStarted(err error) error {
 	code := runner.ExitRunner
 	switch {
@@ -290,7 +290,7 @@ func notStarted(err error) error {
 	return console.ExitError{Code: code, Err: err}
 }
 
-// envMCPToken is the bearer token of clients that come by HTTP.
+// envMCPToken names the variable with the bearer token of HTTP clients.
 const envMCPToken = "ASSAY_MCP_TOKEN"
 
 // mcpListen serves clients over HTTP until a signal ends it.
@@ -347,7 +347,7 @@ func mcpListen(a *app, f *mcpFlags, cfg mcp.Config, file *policy.File, servers m
 	return nil
 }
 
-// mcpWrapCommand is mcp wrap.
+// mcpWrapCommand returns the command mcp wrap.
 func mcpWrapCommand(a *app) *cobra.Command {
 	var policyFile string
 	var undo bool

@@ -33,16 +33,16 @@ type recording struct {
 	redactor *redact.Redactor // nil: redaction is disabled
 	out      *outputs
 	spool    *archive.Spool // nil before start
-	beside   string         // the spool directory, where it is not the user's own
+	beside   string         // the directory of the spool, if it is not the user's own or that of --spool-dir
 }
 
-// prepareRecording checks and opens what a recording needs, up to the spool. Close
-// it. The error says what to do.
+// prepareRecording checks and opens what a recording needs, except the spool. The caller closes the
+// recording. The error has a hint.
 func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, output string) (*recording, error) {
 	r := &recording{app: a, flags: f}
 	var opening sync.WaitGroup
 	var unopened error
-	opening.Go(func() { r.out, unopened = openOutputs(ctx, a, f, output) }) // the disk may take its time
+	opening.Go(func() { r.out, unopened = openOutputs(ctx, a, f, output) }) // the disk may be slow
 	err := r.describe(spec, output)
 	opening.Wait()
 	if err == nil {
@@ -58,7 +58,7 @@ func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlag
 	return r, nil
 }
 
-// describe says what is recorded, who redacts and who signs it.
+// describe sets the record of the run, the redactor and the signer.
 func (r *recording) describe(spec *runner.Spec, output string) (err error) {
 	f := r.flags
 	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output); err != nil {
@@ -85,8 +85,8 @@ func (r *recording) describe(spec *runner.Spec, output string) (err error) {
 	return nil
 }
 
-// start makes the spool. From here on, what is recorded outlives this process, and the
-// host too once the spool is on disk.
+// start makes the spool. From here on, what is recorded survives the end of this process and, once
+// the spool is on disk, a crash of the host.
 func (r *recording) start() (err error) {
 	if r.spool, err = r.createSpool(); err != nil {
 		return err
@@ -109,9 +109,9 @@ func (r *recording) close() {
 // spoolBeside is the name of a spool directory beside the bundle.
 const spoolBeside = ".assay-run"
 
-// createSpool makes the spool in the directory of --spool-dir, or else in the user's
-// own. Where the user has no home that can be written, as in many containers, it is
-// made beside the bundle, or else in the directory for temporary files.
+// createSpool makes the spool in the directory of --spool-dir, or else in the user's own. If the
+// user has no home that can be written, as in many containers, it makes the spool beside the
+// bundle, or else in the directory for temporary files.
 func (r *recording) createSpool() (*archive.Spool, error) {
 	if dir := r.flags.spoolDir; dir != "" {
 		return spoolIn(dir, r.flags, r.record)
@@ -147,14 +147,13 @@ func (r *recording) createSpool() (*archive.Spool, error) {
 		return spool, berr
 	}
 	if err = errors.Join(unsafe...); err == nil {
-		err = errors.New("neither can one beside the bundle")
+		err = errors.New("one beside the bundle cannot be written either")
 	}
 	return nil, console.WithHint(fmt.Errorf("the spool directory %s cannot be written: %w", dir, err),
 		"choose a directory with --spool-dir")
 }
 
-// cannotBeMade reports whether err says that there can be no spool directory here,
-// whichever run asks.
+// cannotBeMade reports whether err means that no run can have its spool directory here.
 func cannotBeMade(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) ||
 		errors.Is(err, syscall.ENOTDIR)
@@ -187,13 +186,12 @@ func spoolIn(dir string, f *runFlags, record schema.Run) (*archive.Spool, error)
 	return spool, nil
 }
 
-// seal turns the spool into the bundle, tells the user, and gives the exit
-// code as an error. Evidence that could not be kept is the runner's failure,
-// whatever the command did. released is called once the bundle is sealed. The end of ctx ends the
-// sealing.
+// seal turns the spool into the bundle, tells the user, and returns the exit code as an error. If
+// evidence could not be kept, that is a failure of the runner, whatever the command did. seal calls
+// released when it has sealed the bundle, or could not. The end of ctx ends the sealing.
 func (r *recording) seal(ctx context.Context, result *schema.Result, recorded error, released func(sealed bool)) error {
 	unwritten := r.out.write(result, r.redactor)
-	if unwritten != nil { // the bundle says what we exit with
+	if unwritten != nil { // the bundle has our exit code
 		*result.RunnerExitCode = runner.ExitRunner
 		if doc, err := schema.Document(result); err == nil {
 			_ = r.spool.Put(schema.ResultPath, r.redactor.JSON(schema.ResultPath, doc))
@@ -209,7 +207,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 		archive.DoubtResult(result, sealed.Tampered)
 		unwritten = cmp.Or(unwritten, r.out.write(result, r.redactor))
 	}
-	if sealed.Removed != nil { // the copies of the output are of other lengths now
+	if sealed.Removed != nil { // the copies of the output have other lengths now
 		tellRemoved(r.say, sealed.Removed)
 		_ = json.Unmarshal(sealed.Result, result)
 	}
@@ -277,7 +275,7 @@ func notPassed(checks []schema.CheckSummary) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// writeSealed adds to the file of --result what is known only now.
+// writeSealed adds to the file of --result what is known only after the sealing.
 func (r *recording) writeSealed(result *schema.Result, sealed archive.Sealed) {
 	if sealed.Path != "" {
 		result.Bundle, result.Identity = filepath.Base(sealed.Path), sealed.Identity
@@ -287,7 +285,7 @@ func (r *recording) writeSealed(result *schema.Result, sealed archive.Sealed) {
 	}
 }
 
-// sealHint says what helps a run that could not be sealed.
+// sealHint returns the hint for a run that could not be sealed.
 func sealHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
@@ -300,13 +298,13 @@ func sealHint(err error) string {
 	return "recover the run, or add --output FILE to that command to seal it elsewhere"
 }
 
-// outputs are the places of what a run leaves, opened before its command runs.
+// outputs are the files that a run leaves, opened before its command starts.
 type outputs struct {
 	bundle *archive.Output
 	result *archive.Output // nil without --result
 }
 
-// openOutputs opens the places. The error says what to do.
+// openOutputs opens the files. The error has a hint.
 func openOutputs(ctx context.Context, a *app, f *runFlags, bundle string) (_ *outputs, err error) {
 	o := &outputs{}
 	again := false
@@ -342,7 +340,7 @@ func (o *outputs) close() {
 	}
 }
 
-// write puts result.json where a harness wants it, if anywhere.
+// write writes result.json to the file of --result, if there is one.
 func (o *outputs) write(result *schema.Result, r *redact.Redactor) error {
 	if o.result == nil {
 		return nil

@@ -61,7 +61,7 @@ only its sealing was interrupted.`,
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
 			tellSwept(a.say, runner.Sweep())
-			_, _, _ = kernel.SweepBuilds() // where nothing can be shared there is nothing to free
+			_, _, _ = kernel.SweepBuilds() // a host that can share no observer has none to free
 			return recoverRuns(cmd.Context(), a, dir, ids, to, all)
 		},
 	}
@@ -75,10 +75,10 @@ only its sealing was interrupted.`,
 	return cmd
 }
 
-// recovery is where recover writes to; empty is where the run would have.
+// recovery names the files that recover writes. An empty name means the run's own.
 type recovery struct{ output, result string }
 
-// single is the flag that names the file of one run, if there is one.
+// single returns the flag that names the file of a single run, or "" if none was given.
 func (r recovery) single() string {
 	switch {
 	case r.output != "":
@@ -89,8 +89,9 @@ func (r recovery) single() string {
 	return ""
 }
 
-// interrupted returns the runs to recover. A run that looks alive may just have been
-// killed and be about to lose its lock: trying to recover it shows which.
+// interrupted returns the runs to recover. With doubtful, it includes runs that look alive: a run
+// that was just killed keeps its lock for a moment, and only an attempt to recover it tells the
+// difference.
 func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 	for _, s := range spools {
 		if !s.Alive || doubtful {
@@ -100,8 +101,8 @@ func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 	return ids
 }
 
-// recoverRuns seals each run; what keeps one from it does not keep the others.
-// With all, it skips runs that are alive and runs that were sealed in the meantime.
+// recoverRuns seals each run. It goes on if one cannot be sealed. With all, it skips runs that are
+// alive and runs that were sealed in the meantime.
 func recoverRuns(ctx context.Context, a *app, dir string, ids []string, to recovery, all bool) error {
 	var errs []error
 	tampered := false
@@ -157,8 +158,8 @@ func recoverRuns(ctx context.Context, a *app, dir string, ids []string, to recov
 	return nil
 }
 
-// recoveredResult reports whether a recovered run is complete, and writes what its bundle
-// says of the run's end to path, if there is one.
+// recoveredResult returns "complete" or "incomplete" for a recovered run. It writes the run's
+// result.json to path, unless that is empty.
 func recoveredResult(ctx context.Context, sealed archive.Sealed, path string) (state string, err error) {
 	state = "incomplete"
 	bundle, err := archive.Open(sealed.Path)
@@ -213,7 +214,7 @@ func listSpools(a *app, spools []archive.Interrupted, asJSON bool) error {
 	return w.Flush()
 }
 
-// interruptedRuns offers the runs that recover can seal.
+// interruptedRuns completes the ids of runs that recover can seal.
 func interruptedRuns(cmd *cobra.Command, chosen []string, _ string) ([]string, cobra.ShellCompDirective) {
 	dir, err := cmd.Flags().GetString("spool-dir")
 	if err == nil && dir == "" {

@@ -27,7 +27,7 @@ const envRedactionKey = "ASSAY_REDACTION_KEY_FILE"
 // maxSecretFile bounds a file of --secret-file, in bytes.
 const maxSecretFile = 4 << 20
 
-// redactFlags say what is secret, as they were given.
+// redactFlags are the flags that say what is secret.
 type redactFlags struct {
 	env, files []string
 	key        string
@@ -44,7 +44,7 @@ func (f *redactFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.disabled, "unsafe-disable-redaction", false, "record secrets unredacted, and mark the bundle")
 }
 
-// runRedactor knows the secrets of a run; nil when redaction is disabled.
+// runRedactor makes a redactor that knows the secrets of a run, or nil if redaction is disabled.
 func runRedactor(say *console.Messages, f *redactFlags, spec *runner.Spec) (*redact.Redactor, error) {
 	if f.disabled {
 		say.Warning("redaction is disabled: the bundle may contain secrets, so keep it secret")
@@ -62,7 +62,7 @@ func runRedactor(say *console.Messages, f *redactFlags, spec *runner.Spec) (*red
 	return r, nil
 }
 
-// addFiles makes the secrets in files known.
+// addFiles adds the secrets in files to r.
 func addFiles(say *console.Messages, r *redact.Redactor, files []string) error {
 	for _, file := range files {
 		value, err := readSecret(file)
@@ -77,6 +77,7 @@ func addFiles(say *console.Messages, r *redact.Redactor, files []string) error {
 	return nil
 }
 
+// tellShort names the variables whose values are too short to redact.
 func tellShort(say *console.Messages, names []string) {
 	for _, name := range names {
 		say.Warning("the value of $%s has fewer than %d bytes: too short to redact, since it would "+
@@ -93,7 +94,7 @@ func tellRemoved(say *console.Messages, removed *schema.Removal) {
 		"observation-health.json counts them", removedWords(removed))
 }
 
-// removedWords says what a removal took out.
+// removedWords puts a removal into words.
 func removedWords(removed *schema.Removal) string {
 	words := fmt.Sprintf("%s removed from %s", schema.Count(int(removed.RedactedCount), "secret", "secrets"),
 		schema.Count(len(removed.ByField), "member", "members"))
@@ -104,7 +105,7 @@ func removedWords(removed *schema.Removal) string {
 	return words
 }
 
-// open makes a redactor that knows nothing yet.
+// open makes a redactor that knows no secret yet.
 func (f *redactFlags) open() (*redact.Redactor, error) {
 	r, err := f.withKey()
 	if err != nil {
@@ -150,8 +151,8 @@ func readAtMost(file string, most int) ([]byte, error) {
 	return data, err
 }
 
-// redactRecord takes the secrets out of run.json. The outputs' paths stay as they
-// are: they are needed to seal, and not part of the bundle.
+// redactRecord removes the secrets from run.json. The paths of the outputs stay: sealing needs
+// them, and they do not get into the bundle.
 func redactRecord(r *redact.Redactor, run schema.Run) (schema.Run, error) {
 	if r == nil {
 		return run, nil
@@ -160,7 +161,7 @@ func redactRecord(r *redact.Redactor, run schema.Run) (schema.Run, error) {
 	run.Output, run.ResultOutput = "", ""
 	if len(run.CommandRaw) > 0 {
 		if clean := r.Arguments(schema.RunPath, run.Command); &clean[0] != &run.Command[0] {
-			run.CommandRaw = nil // the raw bytes would hold what was taken out
+			run.CommandRaw = nil // the raw bytes would still have the secrets
 		}
 	}
 	for i, raw := range run.CommandRaw {
@@ -181,7 +182,7 @@ func redactRecord(r *redact.Redactor, run schema.Run) (schema.Run, error) {
 	return clean, nil
 }
 
-// laterFlags say what to take out of a sealed bundle.
+// laterFlags are the flags that say what to remove from a sealed bundle.
 type laterFlags struct {
 	redact       redactFlags
 	output       string

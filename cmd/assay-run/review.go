@@ -15,11 +15,11 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
-// reviewer is the program that looks at bundles. It is a program of its own so
-// that its libraries cost a run neither size nor start-up.
+// reviewer is the program for reviewers of bundles. It is a separate program, so that its libraries
+// do not make a run larger or slower to start.
 const reviewer = "assay-review"
 
-// reviewCommands hand over to the reviewer, as git does to its parts.
+// reviewCommands are the subcommands that the reviewer has.
 func reviewCommands() []subcommand {
 	var all []subcommand
 	for _, c := range []struct{ name, short string }{
@@ -53,7 +53,7 @@ func reviewCommand(a *app, name, short string) *cobra.Command {
 	return command
 }
 
-// becomeReviewer becomes the reviewer. It returns only when that cannot be done.
+// becomeReviewer replaces this process with the reviewer. It returns only if that fails.
 func becomeReviewer(args []string) error {
 	path, err := findReviewer()
 	if err != nil {
@@ -94,7 +94,7 @@ func executable() string {
 	return exe
 }
 
-// reviewed offers what the reviewer would.
+// reviewed asks the reviewer for what completion offers.
 func reviewed(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	path, err := findReviewer()
 	if err != nil {

@@ -36,8 +36,8 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	return a.say.ExitCode(err, runner.ExitRunner)
 }
 
-// rootCommand makes the tree of commands as far as the arguments reach into it:
-// what one subcommand needs costs the others no start-up.
+// rootCommand makes the root and the subcommands that the arguments may call. What one subcommand
+// needs so costs the others no start-up.
 func rootCommand(a *app) *cobra.Command {
 	called, first := called(a.args, subcommands())
 	root := &cobra.Command{}
@@ -54,7 +54,7 @@ func rootCommand(a *app) *cobra.Command {
 	usual := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd == root {
-			cmd = everyCommand(a) // the help lists them
+			cmd = everyCommand(a) // help lists all subcommands
 		}
 		usual(cmd, args)
 	})
@@ -67,7 +67,7 @@ func rootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// printsVersion adds --version to run. Cobra's own prints another line.
+// printsVersion adds --version to run. Cobra's own would print the line in another form.
 func printsVersion(run *cobra.Command) {
 	args, runE := run.Args, run.RunE
 	wanted := run.Flags().BoolP("version", "v", false, "version for assay-run")
@@ -86,8 +86,8 @@ func printsVersion(run *cobra.Command) {
 	}
 }
 
-// commandHint suggests the subcommand that an unknown one was probably meant to be, unless there
-// is a program of that name, and says how to run a program.
+// commandHint returns the hint for an unknown subcommand: how to run it as a program, and, unless
+// there is such a program, the subcommand with the nearest name.
 func commandHint(a *app, words []string) string {
 	hint := "to run it, write: assay-run -- " + strings.Join(words, " ")
 	_, notFound := exec.LookPath(words[0])
@@ -97,8 +97,8 @@ func commandHint(a *app, words []string) string {
 	return hint
 }
 
-// flagHint says where "--" belongs, if the flag is one of a command that stands
-// without it, else suggests the flag that an unknown one was probably meant to be.
+// flagHint returns the hint for an unknown flag. If the flag follows a command without "--", it
+// shows where "--" belongs. Otherwise it suggests the known flag with the nearest name.
 func flagHint(a *app, cmd *cobra.Command, err error) string {
 	help := "see " + cmd.CommandPath() + " --help"
 	if words := cmd.Flags().Args(); len(words) > 0 && cmd.Flags().Lookup("spec") != nil {
@@ -118,7 +118,7 @@ func flagHint(a *app, cmd *cobra.Command, err error) string {
 	return fmt.Sprintf("did you mean --%s? %s", nearest, help)
 }
 
-// subcommands are all of them, by the names that users type.
+// subcommands returns all subcommands by the names that users type.
 func subcommands() []subcommand {
 	all := []subcommand{
 		{"run", runCommand},
@@ -146,14 +146,15 @@ func subcommands() []subcommand {
 	return all
 }
 
-// packaging are the commands of builds that package the program, by name.
+// packaging are the subcommands, by name, of builds that package the program.
 var packaging = map[string]func(*app) *cobra.Command{}
 
-// ofTheTree are the words that call a command which looks at all others.
+// ofTheTree are the commands that need all others, such as help.
 var ofTheTree = []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd, "man"}
 
-// called are the subcommands that args may call: those that a word before "--" names. Such a
-// word may still be the value of a flag, unless it comes first: then the root needs no flags.
+// called returns the subcommands that args may call: those that a word before "--" names. Such a
+// word may be the value of a flag. It cannot be one if it comes first, and then the root needs no
+// flags of a run.
 func called(args []string, all []subcommand) (named []subcommand, first bool) {
 	if dash := slices.Index(args, "--"); dash >= 0 {
 		args = args[:dash]
@@ -170,7 +171,7 @@ func called(args []string, all []subcommand) (named []subcommand, first bool) {
 	return named, first
 }
 
-// everyCommand is the whole tree, to be listed or searched.
+// everyCommand makes the whole tree, for help and for suggestions.
 func everyCommand(a *app) *cobra.Command {
 	every := &app{args: []string{"help"}, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr, say: a.say}
 	root := rootCommand(every)

@@ -2,5 +2,5 @@
 
 package main
 
-// linuxOnly are the commands that only Linux has: none here.
+// linuxOnly returns the subcommands that only Linux has: none here.
 func linuxOnly() []subcommand { return nil }

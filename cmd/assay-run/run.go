@@ -88,7 +88,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
 	opt := runner.Options{Policy: rules, Replay: replay.answers, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
-	abandoned := false // what is still in use is left to the end of this process
+	abandoned := false // if so, what is still in use stays open until this process ends
 	messages := queueMessages(a)
 	defer func() {
 		if !abandoned {
@@ -101,7 +101,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	if err := runner.CheckDescriptors(spec.Kernel != runner.KernelOff); err != nil {
 		return nothingRun(descriptorHint(err))
 	}
-	opt.Contained = runner.Contain(spec, opt) // at the same time as what waits for the disk
+	opt.Contained = runner.Contain(spec, opt) // while what follows waits for the disk
 	defer func() {
 		if !abandoned {
 			opt.Contained.Close()
@@ -129,7 +129,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 
 	began := time.Now()
 	var health *schema.ObservationHealth
-	var freeing sync.WaitGroup // beside the seal
+	var freeing sync.WaitGroup // at the same time as the sealing
 	opt.Recorder, opt.Redactor, opt.Audit = r.spool, r.redactor, redactSinks(audit, r.redactor)
 	opt.ScratchDir, opt.Evidence = r.spool.Dir(), []string{filepath.Dir(r.spool.Dir())}
 	opt.TurnsFile = filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath))

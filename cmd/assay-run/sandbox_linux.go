@@ -16,7 +16,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
-// sandboxFlags choose a sandbox without a run.
+// sandboxFlags are the flags of the command sandbox.
 type sandboxFlags struct {
 	mode, policy, user, workdir string
 	profiles                    []string
@@ -63,7 +63,8 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 	return cmd
 }
 
-// sandboxProfile is what the flags mean in this directory, for a command with the environment env.
+// sandboxProfile returns what the flags mean in this directory for a command with the environment
+// env.
 func sandboxProfile(a *app, f *sandboxFlags, env []string) (*sandbox.Profile, error) {
 	file, err := loadPolicy(a.say, f.policy)
 	if err != nil {

@@ -115,7 +115,7 @@ func runServe(ctx context.Context, a *app, f *serveFlags) (err error) {
 	}
 	caught := signals.Catch()
 	caught.Wait()
-	end := g.Suspend // nothing has happened yet
+	end := g.Suspend // until the first client can connect
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
@@ -129,7 +129,7 @@ func runServe(ctx context.Context, a *app, f *serveFlags) (err error) {
 	}
 	for _, address := range f.listen {
 		network, at, _ := strings.Cut(address, ":")
-		at = strings.TrimPrefix(at, "//") // ws://host:port is what it prints
+		at = strings.TrimPrefix(at, "//") // serve itself prints ws://host:port
 		if network == "unix" && at == "" {
 			return fmt.Errorf("--listen %s: a unix socket needs a path", address)
 		}
@@ -148,7 +148,7 @@ func runServe(ctx context.Context, a *app, f *serveFlags) (err error) {
 		fmt.Fprintf(a.stdout, "%s=%s\n", gateway.EnvToken, cfg.Token)
 	}
 	for s := range caught.C {
-		if s == syscall.SIGTERM { // perhaps to be started again
+		if s == syscall.SIGTERM { // serve may be started again
 			end = func(ctx context.Context) error {
 				return errors.Join(g.Suspend(ctx), sealSuspended(ctx, spools, a.say.Warning))
 			}
@@ -160,7 +160,7 @@ func runServe(ctx context.Context, a *app, f *serveFlags) (err error) {
 	return nil
 }
 
-// gatewayConfig is what the flags say, without the recordings.
+// gatewayConfig makes the gateway's configuration from the flags, without the recordings.
 func gatewayConfig(a *app, f *serveFlags, redactors func(string) (*redact.Redactor, error)) (*gateway.Config, error) {
 	cfg := &gateway.Config{
 		Now:  gateway.BootTime,
@@ -187,14 +187,14 @@ func gatewayConfig(a *app, f *serveFlags, redactors func(string) (*redact.Redact
 	if err != nil {
 		return nil, err
 	}
-	r, err := redactors("none") // as a call event outside of runs says
+	r, err := redactors("none") // the run id of call events outside of a run
 	for _, out := range redactSinks(outs, r) {
 		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(out.Name, out.Writer))
 	}
 	return cfg, err
 }
 
-// servedSpool is a spool as package serve wants it.
+// servedSpool is a spool with the methods that package serve needs.
 type servedSpool struct{ *archive.Spool }
 
 func (s servedSpool) Seal(ctx context.Context) (string, error) {
@@ -202,7 +202,7 @@ func (s servedSpool) Seal(ctx context.Context) (string, error) {
 	return sealed.Path, err
 }
 
-// servedSpools makes the spools of served runs below a directory.
+// servedSpools returns a function that makes the spool of a served run in dir.
 func servedSpools(dir string) func(schema.Run) (serve.Spool, error) {
 	return func(run schema.Run) (serve.Spool, error) {
 		spool, err := archive.CreateSpool(dir, run)
@@ -213,8 +213,8 @@ func servedSpools(dir string) func(schema.Run) (serve.Spool, error) {
 	}
 }
 
-// servedRedactors make the redactors of served runs. Known are the secrets of serve's
-// own environment, and those that its flags name.
+// servedRedactors returns a function that makes the redactor of a served run. It knows the secrets
+// of serve's own environment and those that the flags name.
 func servedRedactors(f *redactFlags) func(runID string) (*redact.Redactor, error) {
 	return func(runID string) (*redact.Redactor, error) {
 		if f.disabled {
@@ -237,12 +237,12 @@ func servedRedactors(f *redactFlags) func(runID string) (*redact.Redactor, error
 	}
 }
 
-// journalName is the file in a serve's directory that tells the next one of
-// idempotency keys and rate limits.
+// journalName is the file in serve's directory from which the next serve learns idempotency keys
+// and rate limits.
 const journalName = ".journal"
 
-// resumeServed goes on with the runs that an earlier serve left open, and seals those
-// that cannot go on.
+// resumeServed resumes the runs that an earlier serve left open, and seals those that cannot be
+// resumed.
 func resumeServed(ctx context.Context, dir string, runs *serve.Runs, g *gateway.Gateway,
 	warn func(string, ...any)) error {
 	spools, err := archive.ListSpools(dir)
@@ -271,8 +271,7 @@ func resumeServed(ctx context.Context, dir string, runs *serve.Runs, g *gateway.
 	return nil
 }
 
-// sealSuspended makes the bundles of the runs that a later serve may go on with. Their
-// spools stay for that.
+// sealSuspended seals the runs that a later serve may resume, and keeps their spools for that.
 func sealSuspended(ctx context.Context, dir string, warn func(string, ...any)) error {
 	spools, err := archive.ListSpools(dir)
 	for _, info := range spools {

@@ -78,10 +78,10 @@ func signBundle(ctx context.Context, a *app, path string, signer sign.Signer) er
 	return err
 }
 
-// signingKey is where a signature comes from, as flags name it.
+// signingKey is the flags that say who signs.
 type signingKey struct{ key, command string }
 
-// load makes the signer, nil when no flag names one.
+// load makes the signer, or nil if no flag names one.
 func (k signingKey) load() (sign.Signer, error) {
 	switch name, fingerprint, _ := strings.Cut(k.key, ":"); {
 	case k.key != "" && k.command != "":
@@ -96,8 +96,8 @@ func (k signingKey) load() (sign.Signer, error) {
 	return sign.LoadKey(k.key)
 }
 
-// hide keeps a command from signing with the agent that signs its bundle: the
-// agent's socket is not in what it inherits.
+// hide removes the ssh-agent from our environment if it signs the bundle, so that the command does
+// not inherit it.
 func (k signingKey) hide() {
 	if name, _, _ := strings.Cut(k.key, ":"); name == "agent" {
 		os.Unsetenv("SSH_AUTH_SOCK")

@@ -18,8 +18,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// tellHealth says what a kernel layer that was tried has not seen, of a command
-// that ran. Where that is an error of the run, it is told as one.
+// tellHealth warns if the kernel layer may have missed something. It does not if the layer was off,
+// if the command never ran, or if that was told already.
 func tellHealth(say *console.Messages, h *schema.ObservationHealth, result *schema.Result,
 	told func(message string) bool) {
 	if h == nil || say.Quiet || result.Timings.ChildNS == nil {
@@ -40,8 +40,8 @@ func tellHealth(say *console.Messages, h *schema.ObservationHealth, result *sche
 	say.Advice(firstRemedy(remedy), "%s", message)
 }
 
-// firstRemedy is the first of several remedies, the one that needs no privilege, and where
-// the others are.
+// firstRemedy shortens a list of remedies to the first one and the one that needs no privilege, and
+// says where the others are.
 func firstRemedy(remedy string) string {
 	first, others, more := strings.Cut(remedy, "; or ")
 	if !more {
@@ -53,7 +53,7 @@ func firstRemedy(remedy string) string {
 	return first + " (assay-run doctor shows other ways)"
 }
 
-// tellLimits names the limits that the command met, which may be why it failed.
+// tellLimits warns if the command reached the limit of processes, which may be why it failed.
 func tellLimits(say *console.Messages, result *schema.Result) {
 	if say.Quiet || !slices.Contains(result.LimitsHit, "pids") {
 		return
@@ -62,7 +62,8 @@ func tellLimits(say *console.Messages, result *schema.Result) {
 		result.Limits.Pids)
 }
 
-// tellReplay says how the command asked otherwise than the replayed run, and what it got of a bundle without secrets.
+// tellReplay says how the command's requests to models differed from those of the replayed run, and
+// whether secrets were missing in the answers.
 func tellReplay(say *console.Messages, result *schema.Result) {
 	if say.Quiet || result.Model == nil || result.Model.Replay == nil {
 		return
@@ -82,13 +83,13 @@ func tellReplay(say *console.Messages, result *schema.Result) {
 	}
 }
 
-// elsewhere are the variables by which agents ask the models of a cloud, past the gateway, and the agents.
+// elsewhere are variables with which an agent asks the models of a cloud, past the gateway.
 var elsewhere = []struct{ variable, agent string }{
 	{"CLAUDE_CODE_USE_BEDROCK", "Claude Code"}, {"CLAUDE_CODE_USE_VERTEX", "Claude Code"},
 	{"CLAUDE_CODE_USE_FOUNDRY", "Claude Code"}, {"GOOGLE_GENAI_USE_VERTEXAI", "Gemini CLI"},
 }
 
-// tellModel says so if the command did not find the model gateway.
+// tellModel warns if no request came to the model gateway.
 func tellModel(say *console.Messages, spec *runner.Spec, result *schema.Result) {
 	if say.Quiet || result.Model == nil || result.Model.Requests > 0 || result.Timings.ChildNS == nil {
 		return
@@ -110,7 +111,7 @@ func tellModel(say *console.Messages, spec *runner.Spec, result *schema.Result) 
 	say.Advice(hint, "no request came to the model gateway")
 }
 
-// losses tells what was not recorded: the first loss at once, and all others at the end.
+// losses warns about what was not recorded: the first loss at once, and all others at the end.
 type losses struct {
 	say *console.Messages
 
@@ -134,7 +135,8 @@ func (l *losses) add(reason schema.Reason) {
 	}
 }
 
-// end tells what is left, and reports whether a message has been told.
+// end warns about the other losses. The function that it returns reports whether a message was
+// printed.
 func (l *losses) end() (told func(message string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,8 +147,7 @@ func (l *losses) end() (told func(message string) bool) {
 	return func(message string) bool { return l.told[message] }
 }
 
-// tellSandbox says where the sandbox or the command's user is not what a reader
-// of the command line expects.
+// tellSandbox warns if the sandbox or the command's user is not what the command line says.
 func tellSandbox(say *console.Messages, h *schema.ObservationHealth) {
 	for _, r := range h.Reasons {
 		switch {
@@ -162,7 +163,7 @@ func kernelOff(h *schema.ObservationHealth) bool {
 	return slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == layer.CodeOff })
 }
 
-// tellTampered tells what somebody changed while the run lived.
+// tellTampered names what somebody changed in the evidence during the run.
 func tellTampered(say *console.Messages, sealed archive.Sealed) error {
 	for _, t := range sealed.Tampered {
 		say.Warning("%s", console.Printable(t.String()))
@@ -172,7 +173,7 @@ func tellTampered(say *console.Messages, sealed archive.Sealed) error {
 			console.Printable(sealed.Path)), archive.TamperedRemedy)}
 }
 
-// tellSwept names the runs whose processes had outlived their runner.
+// tellSwept names the runs whose processes outlived their runner.
 func tellSwept(say *console.Messages, swept []cgroup.Swept) {
 	for _, s := range swept {
 		switch {
@@ -186,13 +187,13 @@ func tellSwept(say *console.Messages, swept []cgroup.Swept) {
 	}
 }
 
-// tellOutput says why the command could not write any more.
+// tellOutput says why the command can no longer write its output.
 func tellOutput(say *console.Messages, err error) {
 	say.Warning("%v: from now on the command cannot write there (EPIPE), and the recorded copy ends here; make "+
 		"room where its output goes", err)
 }
 
-// tellContract says what a reader of the verdict should know.
+// tellContract prints the reasons for the contract's verdict.
 func tellContract(say *console.Messages, c *schema.Contract) {
 	for _, reason := range c.Reasons {
 		say.Warning("contract: %s", reason)
@@ -204,10 +205,10 @@ type checkBar struct {
 	w     *os.File
 	quiet bool
 
-	end func() // of the check that runs
+	end func() // of the current check's bar
 }
 
-// check is told of the start and the end of each check, which come one after the other.
+// check is called when a check starts and when it has ended. One check runs at a time.
 func (b *checkBar) check(name string, ended bool) {
 	if ended {
 		b.end()
@@ -238,6 +239,16 @@ func (b *checkBar) check(name string, ended bool) {
 	}
 }
 
+type denied struct{ target, remedy string }
+
+const (
+	// deniedAfter is how long after a denial the terminal shows it. A command that ends earlier did
+	// not wait for the connection.
+	deniedAfter = 5 * time.Second
+	// maxDeniedShown is how many targets are named.
+	maxDeniedShown = 5
+)
+
 // deniedConnections tells which connections the sandbox denied: at the end of the run, and
 // on a terminal also while the command may be waiting for one.
 type deniedConnections struct {
@@ -246,7 +257,7 @@ type deniedConnections struct {
 
 	mu    sync.Mutex // guards what follows
 	list  []denied
-	told  int // how many of list a terminal has shown
+	told  int // how many of list were shown on the terminal
 	timer *time.Timer
 	ended bool
 }
@@ -261,7 +272,7 @@ func (d *deniedConnections) add(target, remedy string) {
 	}
 }
 
-// meanwhile shows what was denied since it last did.
+// meanwhile shows what was denied since the last time.
 func (d *deniedConnections) meanwhile() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -295,13 +306,3 @@ func (d *deniedConnections) show(list []denied) {
 		d.say.Warning("the sandbox denied the connection to %s; to allow it, %s", c.target, c.remedy)
 	}
 }
-
-type denied struct{ target, remedy string }
-
-const (
-	// deniedAfter is how long a command goes on after a denial before a terminal shows it:
-	// one that ends earlier did not hang on it.
-	deniedAfter = 5 * time.Second
-	// maxDeniedShown is how many targets are named.
-	maxDeniedShown = 5
-)

@@ -86,14 +86,14 @@ make one. --key or --allowed-signers requires a signature.
 	return cmd
 }
 
-// verification is what verify was asked for.
+// verification is the flags of verify.
 type verification struct {
 	asJSON, quiet, complete, all bool
 	proof                        string
 	from                         origin
 }
 
-// gravity are the exit statuses of verify, the gravest first.
+// gravity lists the exit codes of verify, the gravest first.
 var gravity = []int{3, 1, 2, exitOrigin, exitIncomplete, 0}
 
 // exitIncomplete is what verify --complete exits with for a valid bundle that was
@@ -156,8 +156,8 @@ func verifyInput(ctx context.Context, a *app, in archive.Input, v *verification,
 		}
 		err = console.Page(a.stdout, verdicts).Write(a.stdout, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
-				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lineCount(report), incomplete,
-				originLine(result.Origin))
+				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lineCount(report),
+				incomplete, originLine(result.Origin))
 			return err
 		})
 	}
@@ -198,7 +198,7 @@ func lineCount(r *archive.Report) uint64 {
 	return n
 }
 
-// origin is whom verify accepts signatures of, as flags name them.
+// origin is the flags that say whose signatures verify accepts.
 type origin struct{ key, allowed, principal, signature string }
 
 func (o *origin) flags(cmd *cobra.Command) {
@@ -210,7 +210,7 @@ func (o *origin) flags(cmd *cobra.Command) {
 	f.StringVar(&o.signature, "signature", "", "read the signatures from `FILE` (default BUNDLE"+sign.Suffix+")")
 }
 
-// trust reads the keys; nil when no signature is asked for.
+// trust reads the keys. It returns nil if no flag asks for a signature.
 func (o *origin) trust() (*sign.Trust, error) {
 	switch {
 	case o.key != "" && o.allowed != "":
@@ -230,7 +230,7 @@ func (o *origin) trust() (*sign.Trust, error) {
 	return nil, nil
 }
 
-// check looks for who signed the bundle that was verified.
+// check finds out who signed the verified bundle.
 func (o *origin) check(ctx context.Context, in archive.Input, identity string, trust *sign.Trust) (*sign.Origin,
 	error) {
 	if in.Name == "-" && o.signature == "" {

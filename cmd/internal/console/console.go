@@ -60,7 +60,7 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// Failure tells of an error, and its hint on a line of its own.
+// Failure prints an error, and its hint on the next line.
 func (m *Messages) Failure(err error) {
 	m.Error("%v", err)
 	var h HintError
@@ -69,18 +69,17 @@ func (m *Messages) Failure(err error) {
 	}
 }
 
-// Error tells of something that is wrong, without a hint.
+// Error prints an error without a hint.
 func (m *Messages) Error(format string, args ...any) {
 	m.line(red, "error: ", fmt.Sprintf(format, args...))
 }
 
-// Warning tells of something that the user should know and that did not stop
-// the program.
+// Warning prints what the user should know and what did not stop the program.
 func (m *Messages) Warning(format string, args ...any) {
 	m.line(yellow, "warning: ", fmt.Sprintf(format, args...))
 }
 
-// Advice is a warning, and what to do about it on a line of its own.
+// Advice prints a warning, and what to do about it on the next line.
 func (m *Messages) Advice(hint, format string, args ...any) {
 	m.Warning(format, args...)
 	if hint != "" {
@@ -88,7 +87,7 @@ func (m *Messages) Advice(hint, format string, args ...any) {
 	}
 }
 
-// Info tells how things went. It is silent when Quiet.
+// Info prints how things went, unless Quiet is set.
 func (m *Messages) Info(format string, args ...any) {
 	if !m.Quiet {
 		m.line("", "", fmt.Sprintf(format, args...))
@@ -104,8 +103,8 @@ func (m *Messages) line(colour, label, text string) {
 	}
 }
 
-// Printable keeps text from outside from driving the terminal: control
-// characters and bidirectional overrides are shown escaped.
+// Printable escapes control characters and bidirectional overrides, so that text from outside
+// cannot drive the terminal.
 func Printable(s string) string {
 	if strings.IndexFunc(s, schema.DrivesTerminal) < 0 {
 		return s
@@ -128,12 +127,12 @@ func escaped(r rune) string {
 	return fmt.Sprintf("\\u%04x", r)
 }
 
-// Unverified tells of a bundle that is read although it does not verify.
+// Unverified warns that a bundle is read although it does not verify.
 func (m *Messages) Unverified(name string, problem error) {
 	m.Warning("%s does not verify: %v; nothing below is proven", name, problem)
 }
 
-// ExitCode tells the user of the error that ended a command, and returns the code to exit with: that of an
+// ExitCode prints the error that ended a command, and returns the exit code: that of an
 // [ExitError], failed for any other error, and 0 for none.
 func (m *Messages) ExitCode(err error, failed int) int {
 	var exit ExitError

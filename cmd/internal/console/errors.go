@@ -2,7 +2,7 @@ package console
 
 import "fmt"
 
-// ExitError ends the program with Code. Err, if any, is told to the user.
+// ExitError ends the program with Code. Err is printed, if there is one.
 type ExitError struct {
 	Code int
 	Err  error
@@ -11,7 +11,7 @@ type ExitError struct {
 func (e ExitError) Error() string { return fmt.Sprintf("exit %d: %v", e.Code, e.Err) }
 func (e ExitError) Unwrap() error { return e.Err }
 
-// HintError is an error with something to do about it.
+// HintError is an error with a hint: what the user can do about it.
 type HintError struct {
 	Err  error
 	Hint string

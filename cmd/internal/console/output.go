@@ -21,9 +21,9 @@ func Page(f *os.File, paint view.Painter) view.Page {
 	return page
 }
 
-// WriteFile writes a file that everybody may read, whole or not at all. A link
-// to one is followed. What exists and is not a regular file is refused: root
-// would put a file in the place of /dev/null.
+// WriteFile writes a file that everybody may read, whole or not at all. It follows a symbolic link.
+// It refuses a path that exists and is not a regular file, because root would replace /dev/null
+// with a file.
 func WriteFile(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s exists and is not a regular file", path)

@@ -14,9 +14,8 @@ import (
 // progressAfter is how long work takes before a bar is drawn.
 const progressAfter = time.Second
 
-// Progress is a bar for work that is long. It is drawn on a terminal alone, and
-// not before a second has passed; elsewhere, and when nil, it does nothing. It is
-// safe for concurrent use.
+// Progress is a bar for long work. It is drawn only on a terminal, and only after a second.
+// Elsewhere it is nil, and its methods do nothing. It is safe for concurrent use.
 type Progress struct {
 	mu    sync.Mutex
 	w     *os.File
@@ -30,8 +29,8 @@ type Progress struct {
 	name        string
 }
 
-// NewProgress makes a bar on w for work that is called what. The bundles that are
-// read and sealed under the context that it returns move it.
+// NewProgress makes a bar on w, labelled what. Reading and sealing bundles under the returned
+// context moves it.
 func NewProgress(ctx context.Context, w *os.File, what string) (context.Context, *Progress) {
 	if !Terminal(w) || os.Getenv("TERM") == "dumb" {
 		return ctx, nil
@@ -40,7 +39,7 @@ func NewProgress(ctx context.Context, w *os.File, what string) (context.Context,
 	return archive.WithProgress(ctx, p.Step), p
 }
 
-// Item says what comes now: item i of n, which is called name.
+// Item says what is worked on now: item i of n, called name.
 func (p *Progress) Item(i, n int, name string) {
 	if p == nil {
 		return
@@ -54,8 +53,8 @@ func (p *Progress) Item(i, n int, name string) {
 	p.Step(0, 0)
 }
 
-// Step draws how far the work on the item is: done of total, where total 0 means
-// that it cannot be told; of a single item it then draws how long it has taken.
+// Step draws how far the work on the item is: done of total. A total of 0 means that it is not
+// known; for a single item, Step then draws how long it has taken.
 func (p *Progress) Step(done, total int64) {
 	if p == nil {
 		return
@@ -84,7 +83,7 @@ func (p *Progress) Step(done, total int64) {
 		p.name)
 }
 
-// Done takes the bar away. It may be called again.
+// Done removes the bar. It may be called again.
 func (p *Progress) Done() {
 	if p == nil {
 		return

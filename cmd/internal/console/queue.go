@@ -5,19 +5,18 @@ import (
 	"sync"
 )
 
-// Queue writes to a file in the background, in order. Write never waits for whoever reads the file, which
-// may be a pipe that nobody reads: a program that has work to do goes on with it. Make one with NewQueue.
-// It is safe for concurrent use.
+// Queue writes to a file in the background, in order. Write never waits, even if the file is a pipe
+// that nobody reads. Make one with NewQueue. It is safe for concurrent use.
 type Queue struct {
 	w io.Writer
 
 	mu      sync.Mutex
-	written sync.Cond // writing is false
+	written sync.Cond // signalled when writing becomes false
 	waiting []byte
 	writing bool
 }
 
-// maxWaiting bounds what waits for the reader, in bytes. What comes then is dropped.
+// maxWaiting bounds the bytes that wait to be written. Write drops what is beyond.
 const maxWaiting = 1 << 20
 
 // NewQueue makes a Queue that writes to w.
@@ -57,7 +56,7 @@ func (q *Queue) write() {
 	q.written.Broadcast()
 }
 
-// Flush waits until everything is written, or could not be.
+// Flush waits until everything is written, or writing has failed.
 func (q *Queue) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

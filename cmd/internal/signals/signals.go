@@ -11,7 +11,7 @@ import (
 type Caught struct {
 	C     chan os.Signal
 	ready chan struct{}
-	came  chan os.Signal      // to be passed on
+	came  chan os.Signal      // received, to be delivered to C
 	asked chan chan time.Time // for what Ended returns
 }
 
@@ -41,7 +41,7 @@ func Catch() *Caught {
 	return s
 }
 
-// catch has signal n passed on, through a channel of its own.
+// catch starts to deliver signal n, through a channel of its own.
 func (s *Caught) catch(n os.Signal) {
 	own := make(chan os.Signal, 1)
 	signal.Notify(own, n)
@@ -87,7 +87,7 @@ func (s *Caught) pass() {
 // Wait waits until all signals are delivered.
 func (s *Caught) Wait() { <-s.ready }
 
-// Stop gives all signals their usual effect again.
+// Stop ends the catching: all signals have their usual effect again.
 func (s *Caught) Stop() {
 	s.Wait()
 	signal.Reset()
