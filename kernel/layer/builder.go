@@ -715,7 +715,7 @@ func (b *Builder) reach(ev *kernel.Event, p *process) (changed string) {
 			r.ForeignDNS += n
 		}
 	case schema.KindMount:
-		switch remote, certain := ev.MountsRemote(); {
+		switch remote, certain := kernel.MountsRemote(ev); {
 		case remote && certain:
 			r.RemoteMounts += n
 		case remote:
