@@ -31,8 +31,9 @@ func (n *natsFlags) bind(fs *pflag.FlagSet) {
 // access connects to NATS by the flags. It reports a lost connection, and what the server denies, to the user.
 func (n *natsFlags) access(a *app) *carrier.Access {
 	return &carrier.Access{URL: n.url, Creds: n.creds, TokenFile: n.token, CA: n.ca, Cert: n.cert, Key: n.key,
-		OnLost: func(err error) { a.say.Info("lost the connection to NATS (%v); trying to reconnect", err) },
-		OnBack: func() { a.say.Info("connected to NATS again") }, OnDenied: a.warnOnce()}
+		OnLost:   func(err error) { a.say.Info("lost the connection to NATS (%v); trying to reconnect", err) },
+		OnBack:   func() { a.say.Info("connected to NATS again") },
+		OnDenied: a.warnOnce("NATS denied an operation (%v): check the rights of the user")}
 }
 
 // secrets are the files with credentials, by the real paths that the kernel records. No agent has a reason to read one.
@@ -67,8 +68,8 @@ func (n *natsFlags) listen(address string) (c carrier.ListenConfig, err error) {
 	return c, nil
 }
 
-// warnOnce returns a function that prints an error as a warning, unless it is the same as the one before.
-func (a *app) warnOnce() func(error) {
+// warnOnce returns a function that prints a warning about an error, unless the error is the same as the one before.
+func (a *app) warnOnce(format string) func(error) {
 	var mu sync.Mutex
 	last := ""
 	return func(err error) {
@@ -76,10 +77,13 @@ func (a *app) warnOnce() func(error) {
 		defer mu.Unlock()
 		if text := err.Error(); text != last {
 			last = text
-			a.say.Warning("%s", text)
+			a.say.Warning(format, err)
 		}
 	}
 }
+
+// natsFailed is the warning about a failed operation.
+const natsFailed = "NATS failed (%v); trying again"
 
 // hideMemory keeps agents that run as the same user from reading this process's memory: it holds credentials of NATS.
 func hideMemory() error {

@@ -189,7 +189,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	hub, err := carrier.NewHub(ctx, nc, c.ID(), carrier.Options{OnFile: f.nats.url != "", OnError: a.warnOnce()})
+	hub, err := carrier.NewHub(ctx, nc, c.ID(), carrier.Options{OnFile: f.nats.url != "", OnError: a.warnOnce(natsFailed)})
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	defer stopWorker()
 	ended := make(chan error, 1)
 	if f.jobs > 0 {
-		line, err := carrier.NewLine(nc, own, a.warnOnce())
+		line, err := carrier.NewLine(nc, own, a.warnOnce(natsFailed))
 		if err != nil {
 			return nil, err
 		}

@@ -111,7 +111,7 @@ func (a *app) worker(f *workerFlags) error {
 		return console.ExitError{Code: suite.ExitUndecided, Err: err}
 	}
 	defer nc.Close()
-	line, err := carrier.NewLine(nc, f.name, a.warnOnce())
+	line, err := carrier.NewLine(nc, f.name, a.warnOnce(natsFailed))
 	if err != nil {
 		return err
 	}

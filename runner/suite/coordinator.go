@@ -1299,7 +1299,7 @@ func (c *Coordinator) concludeRejudged(ctx context.Context, j judged) error {
 func (c *Coordinator) judgeAgain(ctx context.Context, a *attempt) (*schema.SuiteTry, error) {
 	t, old := c.File.task(a.Task), a.earlier.try
 	if !filepath.IsLocal(old.Bundle) {
-		return nil, fmt.Errorf("the ledger has a bad path of its bundle: %q", old.Bundle)
+		return nil, fmt.Errorf("the ledger has an unsafe path of its bundle: %q", old.Bundle)
 	}
 	v := &schema.SuiteTry{Try: a.lastNumber + 1, RunID: old.RunID, Bundle: old.Bundle, ExitCode: old.ExitCode,
 		Host: old.Host, Judged: cmp.Or(old.Judged, old.Try)}

@@ -203,8 +203,11 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBusy, w.Dir, err)
+	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("%w %s", ErrBusy, w.Dir)
+	case err != nil:
+		return fmt.Errorf("lock %s: %w", w.Dir, err)
 	}
 	if err := w.sweep(kill); err != nil {
 		return err
@@ -346,7 +349,7 @@ func (w *Worker) sweep(ctx context.Context) error {
 		if err := w.recover(ctx, dir); ctx.Err() != nil {
 			return context.Cause(ctx)
 		} else if err != nil { // after a power failure files may be incomplete, and nobody needs the result any more
-			w.note("cannot recover the run of a worker that died, and removes it: %v", err)
+			w.note("cannot recover the run of a worker that died; removing it: %v", err)
 		}
 		if err := w.clear(dir); err != nil {
 			return err
@@ -376,7 +379,7 @@ func (w *Worker) clear(dir string) error {
 	if merr != nil {
 		return errors.Join(err, merr)
 	}
-	w.note("moved files of an agent that cannot be removed to %s: %v", aside, err)
+	w.note("cannot remove what an agent left; moved it to %s: %v", aside, err)
 	return nil
 }
 
