@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,11 +37,16 @@ func init() {
 		c.Read(make([]byte, 4))
 		c.Close()
 		l.Close()
-		// Nobody listens there any more.
-		raddr := l.Addr().(*net.TCPAddr)
+		// A socket that does not listen, and keeps its port from everybody who would.
+		deaf, _ := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		check("bind", unix.Bind(deaf, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+		at, err := unix.Getsockname(deaf)
+		check("getsockname", err)
+		os.WriteFile("deaf", strconv.AppendInt(nil, int64(at.(*unix.SockaddrInet4).Port), 10), 0o600)
 		fd, _ := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-		unix.Connect(fd, &unix.SockaddrInet4{Port: raddr.Port, Addr: [4]byte{127, 0, 0, 1}})
+		unix.Connect(fd, at)
 		unix.Close(fd)
+		unix.Close(deaf)
 		// Datagrams: unconnected, connected, several in one call.
 		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		for range 3 {
@@ -63,10 +69,12 @@ func init() {
 		unix.Close(fd)
 		// An address that is taken, one that is nobody's here, and one of the
 		// wrong length, which the kernel does not look at.
-		taken, err := net.ListenPacket("udp", "127.0.0.1:40010")
+		taken, err := net.ListenPacket("udp", "127.0.0.1:0")
 		check("listen", err)
+		port := taken.LocalAddr().(*net.UDPAddr).Port
+		os.WriteFile("taken", strconv.AppendInt(nil, int64(port), 10), 0o600)
 		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-		unix.Bind(fd, &unix.SockaddrInet4{Port: 40010, Addr: [4]byte{127, 0, 0, 1}})
+		unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
 		own := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: 0x439c, /* 40003, in network order */
 			Addr: [4]byte{127, 0, 0, 1}}
 		raw("bind", uintptr(fd), uintptr(unsafe.Pointer(&own)), 8)
@@ -127,11 +135,15 @@ func TestNetwork(t *testing.T) {
 	c.Dir = dir
 	s.run(c)
 	s.end()
-	addr, err := os.ReadFile(filepath.Join(dir, "tcp"))
-	if err != nil {
-		t.Fatal(err)
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	tcp := netip.MustParseAddrPort(string(addr))
+	tcp := netip.MustParseAddrPort(read("tcp"))
+	deaf, taken := netip.MustParseAddrPort("127.0.0.1:"+read("deaf")), netip.MustParseAddrPort("127.0.0.1:"+read("taken"))
 	local := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
 	six := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Loopback(), port) }
 	pid := s.find(schema.KindExec, nil)[0].PID
@@ -145,7 +157,7 @@ func TestNetwork(t *testing.T) {
 	}{
 		{"bind", schema.KindBind, func(e *Event) bool { return e.Own == tcp && e.Errno == 0 }},
 		{"bind of an address in use", schema.KindBind, func(e *Event) bool {
-			return e.Own == local(40010) && e.Errno == int32(unix.EADDRINUSE) && !e.FromUser
+			return e.Own == taken && e.Errno == int32(unix.EADDRINUSE) && !e.FromUser
 		}},
 		{"bind v6 of an address elsewhere", schema.KindBind, func(e *Event) bool {
 			return e.Own == netip.MustParseAddrPort("[2001:db8::1]:40011") && e.Errno == int32(unix.EADDRNOTAVAIL) &&
@@ -159,13 +171,13 @@ func TestNetwork(t *testing.T) {
 			return e.Peer == tcp && e.Protocol == "tcp" && (e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
 		}},
 		{"refused connect", schema.KindConnect, func(e *Event) bool {
-			return e.Peer == tcp && e.Errno == int32(syscall.ECONNREFUSED)
+			return e.Peer == deaf && e.Errno == int32(syscall.ECONNREFUSED)
 		}},
 		{"the connection's result", schema.KindConnectResult, func(e *Event) bool {
 			return e.Peer == tcp && e.Result == 0 && e.Own.Port() != 0 && e.PID == pid
 		}},
 		{"the refused one's", schema.KindConnectResult, func(e *Event) bool {
-			return e.Peer == tcp && e.Errno == int32(syscall.ECONNREFUSED)
+			return e.Peer == deaf && e.Errno == int32(syscall.ECONNREFUSED)
 		}},
 		{"accept", schema.KindAccept, func(e *Event) bool {
 			return e.Own == tcp && e.Peer.Addr() == tcp.Addr() && e.Result >= 0
