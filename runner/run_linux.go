@@ -87,6 +87,8 @@ type run struct {
 	contract  *contractPart
 	workspace *workspacePart
 
+	escaped int // processes that were alive outside the run's cgroup when it ended
+
 	beforeCommand func() error                    // Options.Ready; may be nil
 	onHealth      func(*schema.ObservationHealth) // may be nil
 	freeing       *sync.WaitGroup
@@ -304,13 +306,17 @@ func startFailed(err error) schema.Event {
 // was abandoned, nothing is closed.
 func (r *run) close(res *schema.Result) error {
 	if r.held.abandoned.Load() {
+		r.escaped = r.witness.atLarge()
 		return nil
 	}
 	r.command.close(res)
 	unobserved := r.witness.close(res)
 	unclosed := r.enclosure.close(res, r.witness)
+	err := errors.Join(unobserved, unclosed, r.workspace.close(), r.contract.close(res))
+	// Calls that seccomp notifies fail once the observer is freed, and who makes one may end of it.
+	r.escaped = r.witness.atLarge()
 	r.freeing.Go(func() { r.enclosure.release(r.witness.free) })
-	return errors.Join(unobserved, unclosed, r.workspace.close(), r.contract.close(res))
+	return err
 }
 
 // health adds the parts' reasons. It is called after close.
@@ -357,7 +363,7 @@ func (r *run) finish(why error) (*schema.Result, error) {
 // sound sets the exit code to ExitRunner if the evidence is incomplete, whatever the command did.
 func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing error, failure *runError) {
 	e := &schema.ResultError{}
-	switch n := r.witness.atLarge(); {
+	switch n := r.escaped; {
 	case r.command.survivors > 0:
 		e.Code, e.Message, e.Hint = codeSurvivors, r.command.survived(), r.command.remedy()
 	case missing != nil:
