@@ -69,7 +69,7 @@ while ! test -s up; do :; done`)
 	if err := session.Agent().Kill(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := session.Agent().Wait(ctx); err != nil {
 		t.Fatal(err)

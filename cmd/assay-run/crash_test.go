@@ -65,7 +65,7 @@ func TestRunnerKilledAtRandomPoints(t *testing.T) {
 	// One undisturbed run tells how long the life is that is being cut.
 	dir := t.TempDir()
 	start := time.Now()
-	if out, err := self(t, dir, crashArgs(0)...).CombinedOutput(); err != nil {
+	if out, err := self(t, dir, crashArgs(0, "")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	life := time.Since(start)
@@ -75,18 +75,21 @@ func TestRunnerKilledAtRandomPoints(t *testing.T) {
 		after := time.Duration(rand.Int64N(int64(life * 11 / 10)))
 		ends[killAt(t, i, after)]++
 	}
-	t.Logf("life %v; %v", life, ends)
-	if ends["recovered"] == 0 {
-		t.Errorf("no kill met a run in progress: %v", ends)
+	if end := killAt(t, points+1, onceItSpoke); end != "recovered" {
+		t.Errorf("a run that is killed once its command spoke: %s", end)
 	}
+	t.Logf("life %v; %v", life, ends)
 }
 
 // crashMarker tells the processes of a run from those of all others on the machine.
 func crashMarker(i int) string { return fmt.Sprintf("assay-run-crash-test-%d-%d;", os.Getpid(), i) }
 
-// crashArgs is a run that starts a daemon, writes lines and ends by itself.
-func crashArgs(i int) []string {
-	script := fmt.Sprintf(`: %s setsid sh -c ': %[1]s sleep 600' & for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n; sleep 0.005; done`, crashMarker(i))
+// onceItSpoke is not a time but an event: the command's first line is recorded, and the command does not end.
+const onceItSpoke = -1
+
+// crashArgs is a run that starts a daemon, writes lines, does what last says and ends by itself.
+func crashArgs(i int, last string) []string {
+	script := fmt.Sprintf(`: %s setsid sh -c ': %[1]s sleep 600' & for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n; sleep 0.005; done; %s`, crashMarker(i), last)
 	return []string{"-q", "-o", "run.tar.gz", "--run-id", fmt.Sprintf("crash-%d-%d", os.Getpid(), i), "--grace", "50ms",
 		"--", "sh", "-c", script}
 }
@@ -95,11 +98,23 @@ func killAt(t *testing.T, i int, after time.Duration) (end string) {
 	t.Helper()
 	dir := t.TempDir()
 	marker := crashMarker(i)
-	cmd := self(t, dir, crashArgs(i)...)
+	last := ""
+	if after == onceItSpoke {
+		last = "sleep 600"
+	}
+	cmd := self(t, dir, crashArgs(i, last)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(after) // the point is random: nothing is waited for
+	stdout := filepath.Join(dir, ".state", "assay-run", "spool", "*", schema.StdoutPath)
+	for spoke := after != onceItSpoke; !spoke; time.Sleep(5 * time.Millisecond) {
+		found, _ := filepath.Glob(stdout)
+		for _, f := range found {
+			st, err := os.Stat(f)
+			spoke = err == nil && st.Size() > 0
+		}
+	}
 	_ = cmd.Process.Signal(syscall.SIGKILL)
 	_ = cmd.Wait()
 	// The command's own words are also the runner's: only what is not

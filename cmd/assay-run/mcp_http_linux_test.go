@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -98,10 +97,9 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 			// And once more, with a connection that breaks off in the middle of an answer.
 			check(t, []string{lines[2]}, "http", breaking(t, at, `"progress":2`))
 		}
-		began := time.Now()
 		cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil || time.Since(began) > 20*time.Second {
-			t.Errorf("after SIGTERM it ended after %v: %v", time.Since(began), err)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after SIGTERM: %v", err)
 		}
 	})
 	t.Run("a login by OAuth", func(t *testing.T) { login(t, program, dir, sdk) })
