@@ -221,7 +221,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 	defer stopWorker()
 	ended := make(chan error, 1)
 	if f.jobs > 0 {
-		line, err := carrier.NewLine(nc, own, a.warnOnce(natsFailed))
+		client, err := carrier.NewClient(nc, own, a.warnOnce(natsFailed))
 		if err != nil {
 			return nil, err
 		}
@@ -230,7 +230,7 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 			return nil, err
 		}
 		worker := &suite.Worker{Name: own, Instance: rand.Text(), Suite: c.ID(), Version: config.Version,
-			Dir: config.LocalDir, Program: program, Jobs: f.jobs, Line: line, Local: true, Secrets: secrets,
+			Dir: config.LocalDir, Program: program, Jobs: f.jobs, Client: client, Local: true, Secrets: secrets,
 			OnNote: config.OnNote}
 		go func() {
 			err := worker.Run(working, kill)

@@ -111,11 +111,11 @@ func (a *app) worker(f *workerFlags) error {
 		return console.ExitError{Code: suite.ExitUndecided, Err: err}
 	}
 	defer nc.Close()
-	line, err := carrier.NewLine(nc, f.name, a.warnOnce(natsFailed))
+	client, err := carrier.NewClient(nc, f.name, a.warnOnce(natsFailed))
 	if err != nil {
 		return err
 	}
-	w.Line = line
+	w.Client = client
 	switch err := w.Run(ctx, kill); {
 	case errors.Is(err, suite.ErrRefused), errors.Is(err, suite.ErrBusy):
 		return bad(err)

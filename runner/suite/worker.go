@@ -115,12 +115,12 @@ type tryEnd struct {
 	Digest string `json:"digest,omitzero"`
 }
 
-// line is the worker's end of a carrier. Its calls wait while the carrier does not answer; see [carrier.Line].
-type line interface {
+// client is the worker's end of a carrier. Its calls wait while the carrier does not answer; see [carrier.Client].
+type client interface {
 	Ask(ctx context.Context, question, answer any) error
 	Join(suite string)
 	Next(ctx context.Context, into any) error
-	Tell(ctx context.Context, key string, message any) error
+	Send(ctx context.Context, key string, message any) error
 	Store(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	Workspace(ctx context.Context, name string, w io.Writer) error
 }
@@ -138,8 +138,8 @@ type Worker struct {
 	// Program is the path of assay-run.
 	Program string
 	// Jobs is how many tries run at once.
-	Jobs int
-	Line line
+	Jobs   int
+	Client client
 	// Local says that the coordinator is in this process: bundles stay in Dir instead of being sent.
 	Local bool
 	// Secrets are files that no agent has a reason to read: reading one is a suspicion.
@@ -233,7 +233,7 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 func (w *Worker) join(ctx context.Context) (*Welcome, error) {
 	for first := true; ; first = false {
 		welcome := &Welcome{}
-		err := w.Line.Ask(ctx, w.hello(w.Suite, w.Jobs), welcome)
+		err := w.Client.Ask(ctx, w.hello(w.Suite, w.Jobs), welcome)
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -263,7 +263,7 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 	if !w.Local {
 		w.note("joined the suite %s", to.Name)
 	}
-	w.Line.Join(to.Suite)
+	w.Client.Join(to.Suite)
 	w.joined, w.tries = to, map[string]*activeTry{}
 	defer func() { err = errors.Join(err, workspace.Remove(w.sentDir())) }()
 	here, leave := context.WithCancelCause(ctx)
@@ -285,7 +285,7 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 	if ctx.Err() != nil && !w.Local {
 		goodbye, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
-		_ = w.Line.Ask(goodbye, w.hello(to.Suite, 0), &Welcome{}) // if it is lost, the coordinator waits for a lease
+		_ = w.Client.Ask(goodbye, w.hello(to.Suite, 0), &Welcome{}) // if it is lost, the coordinator waits for a lease
 	}
 	return errors.Join(failed...)
 }
@@ -299,7 +299,7 @@ func (w *Worker) heartbeat(ctx context.Context, leave context.CancelCauseFunc, t
 	for lastAnswer := time.Now(); ; {
 		answer, other := &Welcome{}, &Welcome{}
 		asking, stop := context.WithTimeout(ctx, lease/3) // the next question follows then
-		err := w.Line.Ask(asking, w.hello(to.Suite, w.Jobs), answer)
+		err := w.Client.Ask(asking, w.hello(to.Suite, w.Jobs), answer)
 		stop()
 		switch {
 		case err == nil && answer.Refused != "":
@@ -309,7 +309,7 @@ func (w *Worker) heartbeat(ctx context.Context, leave context.CancelCauseFunc, t
 			w.giveUp(errOver, func(token string, _ *activeTry) bool { return slices.Contains(answer.GiveUp, token) })
 		case time.Since(lastAnswer) > keepLeases*lease:
 			w.giveUp(errNoCoordinator, func(_ string, t *activeTry) bool { return t.idle })
-		case w.Suite == "" && w.Line.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
+		case w.Suite == "" && w.Client.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
 			leave(fmt.Errorf("the suite %s is over", to.Name))
 		}
 		select {
@@ -421,7 +421,7 @@ func specFile(slot string) string { return filepath.Join(slot, "spec.json") }
 func (w *Worker) runSlot(ctx, kill context.Context, i int) error {
 	for {
 		var work tryWork
-		if err := w.Line.Next(ctx, &work); err != nil {
+		if err := w.Client.Next(ctx, &work); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -454,12 +454,12 @@ func (w *Worker) handle(kill context.Context, work *tryWork, i int) {
 	}()
 	host := w.host
 	host.AgentDigest = w.programs.digest(work.Spec.Command[2])
-	err := w.Line.Tell(run, work.Token+".began", report{Token: work.Token, Instance: w.Instance, Began: &host})
+	err := w.Client.Send(run, work.Token+".began", report{Token: work.Token, Instance: w.Instance, Began: &host})
 	if err == nil {
 		end := w.try(run, reporting, work, i)
 		w.setIdle(t, true)
 		if context.Cause(run) != errOver {
-			err = w.Line.Tell(reporting, work.Token+".ended", report{Token: work.Token, Instance: w.Instance, Ended: end})
+			err = w.Client.Send(reporting, work.Token+".ended", report{Token: work.Token, Instance: w.Instance, Ended: end})
 		}
 	}
 	if context.Cause(reporting) == errOver && w.Local {
@@ -611,7 +611,7 @@ func (w *Worker) fetch(ctx context.Context, work *tryWork, to string) error {
 	for {
 		question, answer := w.hello(w.joined.Suite, w.Jobs), &Welcome{}
 		question.MissingWorkspace = work.WorkspaceDigest
-		if err := w.Line.Ask(ctx, question, answer); err == nil && answer.SendError != "" {
+		if err := w.Client.Ask(ctx, question, answer); err == nil && answer.SendError != "" {
 			return errors.New(answer.SendError)
 		}
 		r, in := io.Pipe()
@@ -621,7 +621,7 @@ func (w *Worker) fetch(ctx context.Context, work *tryWork, to string) error {
 			r.CloseWithError(err)
 			unpacked <- err
 		}()
-		err := w.Line.Workspace(ctx, filepath.Base(to), in)
+		err := w.Client.Workspace(ctx, filepath.Base(to), in)
 		in.CloseWithError(err)
 		switch uerr := <-unpacked; {
 		case err == nil:
@@ -716,7 +716,7 @@ func (w *Worker) send(ctx context.Context, bundle string, work *tryWork, e *tryE
 		return err
 	}
 	e.Bundle, e.Stored, e.Digest = runID(work.Token), true, "sha256:"+hex.EncodeToString(sum.Sum(nil))
-	return w.Line.Store(ctx, e.Bundle, f, e.Size)
+	return w.Client.Store(ctx, e.Bundle, f, e.Size)
 }
 
 // offLimits is the directory that a sandbox hides from agents, except for their own workspace: the suite's, or the

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// answers is a worker's line that answers each question with the next of all, and calls end after the last.
+// answers is a worker's client that answers each question with the next of all, and calls end after the last.
 type answers struct {
-	line
+	client
 	all []Welcome
 	end context.CancelFunc
 }
@@ -27,7 +27,7 @@ func (a *answers) Ask(_ context.Context, _, answer any) error {
 // that an answer names may be given up.
 func TestAHeartbeatEndsNoTryThatWaits(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
-	w := &Worker{Line: &answers{all: []Welcome{{}, {GiveUp: []string{"taken"}}, {}}, end: end},
+	w := &Worker{Client: &answers{all: []Welcome{{}, {GiveUp: []string{"taken"}}, {}}, end: end},
 		tries: map[string]*activeTry{}}
 	runs := map[string]context.Context{}
 	for _, token := range []string{"waits", "taken"} {

@@ -71,9 +71,9 @@ func TestAWorkspaceIsSent(t *testing.T) {
 	}
 }
 
-// sender is a worker's line that delivers workspaces.
+// sender is a worker's client that delivers workspaces.
 type sender struct {
-	line
+	client
 	sends []func(io.Writer) error // one for each call of Workspace
 }
 
@@ -117,7 +117,7 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 		return err
 	}
 	work := &tryWork{WorkspaceDigest: digest}
-	w := &Worker{Line: &sender{sends: []func(io.Writer) error{nothing, some, all}}, joined: &Welcome{}}
+	w := &Worker{Client: &sender{sends: []func(io.Writer) error{nothing, some, all}}, joined: &Welcome{}}
 	to := filepath.Join(t.TempDir(), sentName(digest))
 	if err := w.fetch(t.Context(), work, to); err != nil {
 		t.Error(err)
@@ -125,7 +125,7 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 	if got, err := digestTree(filepath.Join(to, sentTree)); err != nil || got != digest {
 		t.Errorf("it has the digest %s, want %s, %v", got, digest, err)
 	}
-	w.Line = &sender{sends: []func(io.Writer) error{garbage}}
+	w.Client = &sender{sends: []func(io.Writer) error{garbage}}
 	if err := w.fetch(t.Context(), work, filepath.Join(t.TempDir(), "to")); err == nil {
 		t.Error("what cannot be unpacked is taken")
 	}
@@ -135,12 +135,12 @@ func TestAWorkspaceIsFetched(t *testing.T) {
 // tries too, unless an agent changed it.
 func TestAWorkspaceIsFetchedOnce(t *testing.T) {
 	tree, digest := smallTree(t)
-	line := &sender{}
-	w := &Worker{Line: line, Dir: t.TempDir(), joined: &Welcome{}, tries: map[string]*activeTry{"token": {}}}
+	fetched := &sender{}
+	w := &Worker{Client: fetched, Dir: t.TempDir(), joined: &Welcome{}, tries: map[string]*activeTry{"token": {}}}
 	to := filepath.Join(t.TempDir(), "to")
 	for _, change := range []bool{true, false, true} {
 		if change {
-			line.sends = append(line.sends, func(w io.Writer) error { return pack(w, tree, digest) })
+			fetched.sends = append(fetched.sends, func(w io.Writer) error { return pack(w, tree, digest) })
 			kept := filepath.Join(w.sentDir(), sentName(digest), sentTree, "file")
 			if err := os.WriteFile(kept, []byte("other"), 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
@@ -156,7 +156,7 @@ func TestAWorkspaceIsFetchedOnce(t *testing.T) {
 		if got, err := digestTree(to); err != nil || got != digest {
 			t.Errorf("the copy has the digest %s, want %s, %v", got, digest, err)
 		}
-		if len(line.sends) > 0 {
+		if len(fetched.sends) > 0 {
 			t.Error("what was changed is not fetched again")
 		}
 	}

@@ -47,7 +47,7 @@ func serve(t *testing.T) (*Server, *nats.Conn) {
 	return s, nc
 }
 
-func pair(t *testing.T) (*Hub, *Line, func(Handlers)) {
+func pair(t *testing.T) (*Hub, *Client, func(Handlers)) {
 	t.Helper()
 	began := time.Now()
 	_, nc := serve(t)
@@ -55,7 +55,7 @@ func pair(t *testing.T) (*Hub, *Line, func(Handlers)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLine(nc, "w", nil)
+	l, err := NewClient(nc, "w", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestWorkIsTakenOnceAndToldOf(t *testing.T) {
 	if err := l.Next(ctx, &work{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without work: %v", err)
 	}
-	if err := l.Tell(t.Context(), "k", work{7}); err != nil {
+	if err := l.Send(t.Context(), "k", work{7}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-told; string(got.Data) != `{"n":7}` || got.From != "w" {
@@ -212,7 +212,7 @@ func TestWhatAServerRefusesOnceIsAskedAgain(t *testing.T) {
 		t.Errorf("the work of the hub before is still there: %v, %v", info, err)
 	}
 
-	l, err := NewLine(nc, "w", nil)
+	l, err := NewClient(nc, "w", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestLostStreamsAreMadeAgain(t *testing.T) {
 	if err := <-took; err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Tell(t.Context(), "k", work{7}); err != nil {
+	if err := l.Send(t.Context(), "k", work{7}); err != nil {
 		t.Fatal(err)
 	}
 	<-told

@@ -114,7 +114,7 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, nc := range []*nats.Conn{c1, c2} {
-		l, err := NewLine(nc, []string{"w1", "w2"}[i], func(err error) { t.Error(err) })
+		l, err := NewClient(nc, []string{"w1", "w2"}[i], func(err error) { t.Error(err) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 		if err := l.Workspace(t.Context(), "ws", &ws); err != nil || !bytes.Equal(ws.Bytes(), bundle) {
 			t.Errorf("%s got %d bytes of a workspace, %v", l.worker, ws.Len(), err)
 		}
-		if err := l.Tell(t.Context(), l.worker, work{i}); err != nil {
+		if err := l.Send(t.Context(), l.worker, work{i}); err != nil {
 			t.Fatal(err)
 		}
 		if m := <-told; m.From != l.worker {

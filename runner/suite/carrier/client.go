@@ -18,24 +18,24 @@ import (
 // askTime limits how long a question waits for its answer.
 const askTime = 5 * time.Second
 
-// Line is a worker's end.
-type Line struct {
+// Client is a worker's end. Its methods are safe for concurrent use after Join.
+type Client struct {
 	names  // of the suite that it joined; empty before Join
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	worker string
-	// onError is called with errors after which the line tries again.
+	// onError is called with errors after which the client tries again.
 	onError func(error)
 }
 
-// NewLine returns the end of the worker with the given name. It calls onError, unless that is nil, with errors after
+// NewClient returns the end of the worker with the given name. It calls onError, unless that is nil, with errors after
 // which it tries again.
-func NewLine(nc *nats.Conn, worker string, onError func(error)) (*Line, error) {
+func NewClient(nc *nats.Conn, worker string, onError func(error)) (*Client, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	return &Line{nc: nc, js: js, worker: worker, onError: func(err error) {
+	return &Client{nc: nc, js: js, worker: worker, onError: func(err error) {
 		// The end of a suite removes its queue, and Access.OnLost reports a lost connection: neither is an error here.
 		if onError != nil && !errors.Is(err, jetstream.ErrConsumerDeleted) && nc.IsConnected() {
 			onError(err)
@@ -47,31 +47,31 @@ var errNoAnswer = errors.New("no coordinator answers")
 
 // Ask sends a question to all coordinators, and decodes the first answer. Both are JSON. It is an error if none answers
 // within askTime.
-func (l *Line) Ask(ctx context.Context, question, answer any) error {
+func (c *Client) Ask(ctx context.Context, question, answer any) error {
 	data, err := json.Marshal(question)
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, askTime)
 	defer stop()
-	m, err := l.nc.RequestWithContext(ctx, hello(l.worker), data)
+	m, err := c.nc.RequestWithContext(ctx, hello(c.worker), data)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	return json.Unmarshal(m.Data, answer)
 }
 
-// Join makes the line that of the suite with the given id. Next, Tell, Store and Workspace need it.
-func (l *Line) Join(id string) { l.names = namesOf(id) }
+// Join makes the client work for the suite with the given id. Next, Send, Store and Workspace need it.
+func (c *Client) Join(id string) { c.names = namesOf(id) }
 
 // Next waits for work and takes it, so that no other worker gets it. It also waits while NATS does not answer. The
 // error wraps the cause of ctx's end, or says that the work is not valid JSON.
-func (l *Line) Next(ctx context.Context, into any) error {
+func (c *Client) Next(ctx context.Context, into any) error {
 	var data []byte
-	err := retry(ctx, l.onError, func(ctx context.Context) error {
-		queue, err := l.js.Consumer(ctx, l.workStream, workers)
+	err := retry(ctx, c.onError, func(ctx context.Context) error {
+		queue, err := c.js.Consumer(ctx, c.workStream, workers)
 		for err == nil && data == nil {
-			data, err = l.take(ctx, queue)
+			data, err = c.take(ctx, queue)
 		}
 		return err
 	})
@@ -82,7 +82,7 @@ func (l *Line) Next(ctx context.Context, into any) error {
 }
 
 // take waits some seconds for one message; it returns nil if none comes.
-func (l *Line) take(ctx context.Context, queue jetstream.Consumer) ([]byte, error) {
+func (c *Client) take(ctx context.Context, queue jetstream.Consumer) ([]byte, error) {
 	// The library rejects a context whose deadline has passed, although its Err may still be nil. This one has none.
 	fetch, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -105,24 +105,24 @@ func (l *Line) take(ctx context.Context, queue jetstream.Consumer) ([]byte, erro
 	return m.Data(), nil
 }
 
-// Tell sends a message to the coordinator, and returns when NATS has stored it. It tries again until ctx ends. Messages
+// Send sends a message to the coordinator, and returns when NATS has stored it. It tries again until ctx ends. Messages
 // with the same key are stored once.
-func (l *Line) Tell(ctx context.Context, key string, message any) error {
+func (c *Client) Send(ctx context.Context, key string, message any) error {
 	data, err := json.Marshal(message)
 	if err != nil {
 		return err
 	}
-	return retry(ctx, l.onError, func(ctx context.Context) error {
-		_, err := l.js.Publish(ctx, l.results+"."+l.worker, data, jetstream.WithMsgID(key))
+	return retry(ctx, c.onError, func(ctx context.Context) error {
+		_, err := c.js.Publish(ctx, c.results+"."+c.worker, data, jetstream.WithMsgID(key))
 		return err
 	})
 }
 
 // Store stores a bundle under a name, part by part. It tries again until ctx ends.
-func (l *Line) Store(ctx context.Context, name string, r io.ReaderAt, size int64) error {
+func (c *Client) Store(ctx context.Context, name string, r io.ReaderAt, size int64) error {
 	for part := range parts(size) {
-		err := retry(ctx, l.onError, func(ctx context.Context) error {
-			store, err := l.js.ObjectStore(ctx, l.bundles)
+		err := retry(ctx, c.onError, func(ctx context.Context) error {
+			store, err := c.js.ObjectStore(ctx, c.bundles)
 			if err != nil {
 				return err
 			}
@@ -142,9 +142,9 @@ func (l *Line) Store(ctx context.Context, name string, r io.ReaderAt, size int64
 var ErrNoWorkspace = errors.New("NATS does not have the workspace")
 
 // Workspace writes the workspace with the given name to w, and returns an error of w as it is.
-func (l *Line) Workspace(ctx context.Context, name string, w io.Writer) error {
-	subject := l.workspaces + "." + name
-	stream, err := l.js.Stream(ctx, l.workspaceStream)
+func (c *Client) Workspace(ctx context.Context, name string, w io.Writer) error {
+	subject := c.workspaces + "." + name
+	stream, err := c.js.Stream(ctx, c.workspaceStream)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoWorkspace, err)
 	}
