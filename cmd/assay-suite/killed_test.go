@@ -267,7 +267,7 @@ agents: [{name: a, command: 'touch ` + dir + `/began; while [ ! -e ` + dir + `/g
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 				t.Fatal(err)
 			}
-			said.await(t, "interrupted: ") // otherwise the kernel may merge the two signals, or the attempt may end first
+			said.await(t, "interrupted: ") // or two signals may become one, or the attempt may end first
 			if c.signals == 2 {
 				_ = cmd.Process.Signal(syscall.SIGINT)
 			} else if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {

@@ -189,7 +189,8 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	hub, err := carrier.NewHub(ctx, nc, c.ID(), carrier.Options{OnFile: f.nats.url != "", OnError: a.warnOnce(natsFailed)})
+	hub, err := carrier.NewHub(ctx, nc, c.ID(), carrier.Options{OnFile: f.nats.url != "",
+		OnError: a.warnOnce(natsFailed)})
 	if err != nil {
 		return nil, err
 	}

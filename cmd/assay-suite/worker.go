@@ -95,8 +95,8 @@ func (a *app) worker(f *workerFlags) error {
 	defer stopped(nil)
 	a.interrupt(stopped, killed)
 
-	w := &suite.Worker{Name: f.name, Instance: rand.Text(), Version: console.Version(release), Dir: dir, Program: program,
-		Jobs: f.jobs, OnNote: func(note string) { a.say.Info("%s", note) }}
+	w := &suite.Worker{Name: f.name, Instance: rand.Text(), Version: console.Version(release), Dir: dir,
+		Program: program, Jobs: f.jobs, OnNote: func(note string) { a.say.Info("%s", note) }}
 	access := f.nats.access(a)
 	if w.Secrets, err = f.nats.secrets(); err != nil {
 		return err

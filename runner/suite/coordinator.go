@@ -851,7 +851,8 @@ const maxRefused = 1000
 func (c *Coordinator) refuse(m carrier.Message, token, why string) error {
 	if c.refused++; c.refused > maxRefused {
 		if c.refused == maxRefused+1 {
-			c.note("%d messages of workers were refused, the last one from %s; no more of them are recorded", maxRefused, m.From)
+			c.note("%d messages of workers were refused, the last one from %s; no more of them are recorded", maxRefused,
+				m.From)
 		}
 		return nil
 	}

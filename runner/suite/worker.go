@@ -459,7 +459,8 @@ func (w *Worker) handle(kill context.Context, work *tryWork, i int) {
 		end := w.try(run, reporting, work, i)
 		w.setIdle(t, true)
 		if context.Cause(run) != errOver {
-			err = w.Client.Send(reporting, work.Token+".ended", report{Token: work.Token, Instance: w.Instance, Ended: end})
+			err = w.Client.Send(reporting, work.Token+".ended",
+				report{Token: work.Token, Instance: w.Instance, Ended: end})
 		}
 	}
 	if context.Cause(reporting) == errOver && w.Local {

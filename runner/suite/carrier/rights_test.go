@@ -266,8 +266,9 @@ func TestAWorkerReachesNoOthersResult(t *testing.T) {
 // A server that listens only accepts clients with the token, and gives them the rights of a worker.
 func TestAServerLetsInWorkers(t *testing.T) {
 	dir := t.TempDir()
-	for address, want := range map[string]string{"0.0.0.0:0": "that other machines reach", "127.0.0.1": "want HOST:PORT",
-		"example.com:1": "that other machines reach", ":0": "that other machines reach"} {
+	for address, want := range map[string]string{"0.0.0.0:0": "that other machines reach",
+		"127.0.0.1": "want HOST:PORT", "example.com:1": "that other machines reach",
+		":0": "that other machines reach"} {
 		if _, err := Serve(dir, ListenConfig{Address: address}); !errors.Is(err, ErrInput) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)
