@@ -120,7 +120,12 @@ struct nsproxy {
 	struct cgroup_namespace *cgroup_ns;
 };
 
+struct capabilities {
+	u32 low; /* of 64 bits since Linux 6.3, the first of two words before */
+};
+
 struct cred {
+	struct capabilities cap_effective;
 	struct user_namespace *user_ns;
 };
 

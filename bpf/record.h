@@ -146,6 +146,7 @@ enum passed {
 	WENT_OUTSIDE = 8,
 	CAME_UNSEEN = 16, /* and what it can do is not seen where it is used */
 	END_OUTSIDE = 32, /* a unix socket went outside: who has it can send over its other end */
+	NETWORK_ASKED = 64, /* no descriptor, but an ioctl about a network's settings was called */
 };
 
 #define SESSION_BITS 10 /* of a handle */

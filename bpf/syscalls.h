@@ -135,6 +135,14 @@ static __always_inline int injects(u32 request)
 		request == 0x400454ca /* TUNSETIFF */;
 }
 
+static __always_inline void note_settings(struct scratch *s)
+{
+	struct session *own = session(s->session);
+
+	if (own && s->ret >= 0)
+		own->passed |= NETWORK_ASKED;
+}
+
 /* Calls of another instruction set are counted only. */
 __noinline int undecoded(void)
 {
@@ -206,6 +214,8 @@ __noinline int report_call(struct scratch *s)
 	case P_IOCTL:
 		if ((u32)s->arg[1] == FIOSETOWN || (u32)s->arg[1] == SIOCSPGRP)
 			return on_owner(s);
+		if (((u32)s->arg[1] & 0xff00) == 0x8900) /* linux/sockios.h */
+			note_settings(s);
 		return injects(s->arg[1]) ? on_fd(s) : filter(s);
 	case P_FAMILY:
 		return ordinary(s->arg[0], s->arg[1], s->arg[2]) ? filter(s) : report_args(s);

@@ -330,7 +330,7 @@ func (d *decoder) addArgs(r *record) error {
 }
 
 // exec decodes a schema.KindExec record. arg 0 is the calling thread's former tid,
-// arg 1 the size of the argument area. Value is the kernel's path of the image, Target
+// arg 1 the size of the argument area, arg 2 the capabilities. Value is the kernel's path of the image, Target
 // what was passed to execve where it is another.
 func (d *decoder) exec(r *record, bits uint32) {
 	e := &d.ev
@@ -344,6 +344,8 @@ func (d *decoder) exec(r *record, bits uint32) {
 	if caller := uint32(r.arg(0)); caller != 0 {
 		e.TID = caller
 	}
+	const capNetAdmin = 12
+	e.NetworkAdmin = r.arg(2)>>capNetAdmin&1 != 0
 	e.PPID, e.CgroupID = e.Task.PPID, e.Task.CgroupID
 	area := r.seg[segName]
 	whole := bits&bitArgsCut == 0

@@ -30,8 +30,8 @@ var localFilesystems = []string{
 }
 
 // MountsRemote reports whether e mounts a file system that may exchange data with other hosts, or begins to. An
-// attempt that failed counts: a server may have refused it. certain is false if that is not known: another task may have
-// changed the type, or this host refused the call.
+// attempt that failed counts: a server may have refused it. certain is false if that is not known: another task may
+// have changed the type, or this host refused the call.
 func MountsRemote(e *Event) (remote, certain bool) {
 	const eperm, enodev = 1, 19
 	var name string

@@ -60,6 +60,9 @@ type Observer struct {
 
 	watch *time.Timer // calls look
 
+	settings       *networkWatch // until Close
+	networkChanged bool          // at the end
+
 	bpf    bpfCalls
 	tally  tally
 	served served
@@ -73,7 +76,7 @@ type tally struct {
 	kinds                                                     [kindCount]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 	sharedFiles, claimed, replaced, memory, userNamed         atomic.Uint64
-	datagrams                                                 atomic.Uint64
+	datagrams, routes                                         atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Uint32      // how descriptors were passed
 }
@@ -96,6 +99,7 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 	if cfg.SelfTest {
 		o.selfTest(ctx, cfg.CgroupPath)
 	}
+	o.settings = watchNetwork()
 	o.watch = time.AfterFunc(checkInterval, o.look)
 	return o, nil
 }
@@ -155,6 +159,7 @@ func (o *Observer) detach() (bool, error) {
 	}
 	o.stopped = true
 	o.watch.Stop()
+	o.networkChanged = o.settings.changed()
 	o.check()
 	return true, errors.Join(o.loaded.detach(), o.rd.flush())
 }
@@ -169,9 +174,13 @@ func (o *Observer) Close() error {
 	if o.final == nil {
 		o.final = o.hooks()
 	}
+	if !o.stopped {
+		o.networkChanged = o.settings.changed()
+	}
 	o.closed = true
 	o.stopped = true
 	o.watch.Stop()
+	o.settings.close()
 	return o.loaded.close()
 }
 
@@ -396,6 +405,10 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		o.tally.left.Add(1)
 	case schema.KindJoin:
 		o.tally.entered.Add(1)
+	case schema.KindSocket:
+		if e.Errno == 0 && e.Arg(0) == familyNetlink && e.Arg(2) == netlinkRoute {
+			o.tally.routes.Add(1)
+		}
 	case schema.KindIOUringOp:
 		if unfollowed(e.Arg(0)) {
 			o.tally.unfollowed[e.Arg(0)&255].Add(1)
@@ -483,6 +496,8 @@ func (o *Observer) Report() Report {
 	for k := range r.Kinds {
 		r.Kinds[k] = t.kinds[k].Load()
 	}
+	r.NetworkAsked = t.routes.Load() > 0 || t.passed.Load()&networkAsked != 0
+	r.NetworkChanged = o.networkChanged || !o.stopped && o.settings.changed()
 	r.Reasons = o.reasons(&r)
 	return r
 }

@@ -238,6 +238,12 @@ type Report struct {
 	SharedFiles, Claimed, Replaced, MemoryOpened uint64
 	// NamedDatagrams are the unix datagram sockets that were given a name: nothing tells who sends to one.
 	NamedDatagrams uint64
+	// NetworkChanged: interfaces, routes or rules of the recorder's network namespace were changed during the run, or
+	// may have been.
+	NetworkChanged bool
+	// NetworkAsked: the run made a netlink socket, or called an ioctl, that is about such settings, to read or to
+	// change them.
+	NetworkAsked bool
 	// UserNamed are the events whose path was read from the caller's memory.
 	UserNamed uint64
 	// DescriptorsPassed: descriptors were passed over a unix socket to a process outside or from one,

@@ -5,15 +5,17 @@ const (
 	familyKey     = 15
 	familyNetlink = 16
 	familyAlg     = 38
+
+	netlinkRoute = 0
 )
 
 // localNetlink are the families of netlink whose other end is always the kernel, or another
 // process of this host, and that carry none of its data to another host. With the others, a
 // process can hand packets to a queue, a radio, or a driver.
 var localNetlink = [...]bool{
-	0:  true, // route: interfaces, addresses and routes, which the C library asks for to resolve a name
-	2:  true, // usersock
-	4:  true, // sock_diag
+	0: true, // route: interfaces, addresses and routes, which the C library asks for to resolve a name
+	2: true, // usersock
+	4: true, // sock_diag
 	// not 6, xfrm, which puts connections into tunnels
 	7:  true, // selinux
 	9:  true, // audit

@@ -304,7 +304,7 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 		return schema.Unknown, schema.Unknown
 	}
 	x := &a.Stats.Reach
-	if connect && datagram && h.KernelLayer == schema.Complete && x.Carriers+x.MayCarry+x.MaybeRemote == 0 &&
+	if connect && datagram && h.KernelLayer == schema.Complete && x.Carriers+x.MayCarry+x.MaybeRemote+resettable(a) == 0 &&
 		a.Report.NamedDatagrams == 0 && !a.Report.DescriptorsUnseen && !(a.Report.DescriptorsReceived && hidden(a)) {
 		return coverage, schema.PeerSet
 	}

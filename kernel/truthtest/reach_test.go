@@ -129,6 +129,52 @@ func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 	}
 }
 
+// Who may change interfaces and routes can make what is sent to a recorded address go to another host. The recorder
+// knows that they were changed, but not by whom.
+func TestNetworksThatWereChanged(t *testing.T) {
+	need(t, "unshare", "ip", "setpriv", "python3")
+	for _, c := range []struct {
+		name, script string
+		doubt        bool
+	}{
+		{"a tunnel", "ip link add v0 type vxlan id 1 remote 192.0.2.1 dstport 4789", true},
+		{"a route", "ip link set lo up; ip route add 192.0.2.0/24 dev lo", true},
+		{"a rule", "ip rule add from 192.0.2.1 table 7", true},
+		{"an address by ioctl", `python3 -c '
+import fcntl, socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+fcntl.ioctl(s, 0x8916, struct.pack("16sHH4s8x", b"lo", socket.AF_INET, 0, bytes([192, 0, 2, 1])))  # SIOCSIFADDR
+fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", b"lo", 1))  # SIOCSIFFLAGS: IFF_UP
+'`, true},
+		{"questions alone", "ip link; ip addr; ip route", false},
+		{"a network of its own", "unshare -n ip link set lo up", false},
+		{"a network of others", "nsenter -n -t $$ ip link", true},
+		{"a change by somebody who may not",
+			"setpriv --bounding-set=-net_admin --inh-caps=-net_admin ip link add v0 type veth", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run, bundle := prepare(t, t.TempDir(), nil, "sh", "-c", c.script+"; true")
+			run.Path = must(exec.LookPath("unshare"))
+			run.Args = slices.Concat([]string{"unshare", "-n", program}, run.Args[1:])
+			if out, err := run.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			r := readBundle(t, bundle)
+			r.claims(t)
+			scope, want := schema.PeerSet, new(bool)
+			if c.doubt {
+				scope, want = schema.DiagnosticOnly, nil
+			}
+			if d := cmp.Diff(want, r.exercised(t, "network_settings")); d != "" {
+				t.Errorf("network_settings was exercised (-want +got):\n%s", d)
+			}
+			if got := r.health.NetworkEndpointClaimScope; got != scope {
+				t.Errorf("the scope is %s, want %s", got, scope)
+			}
+		})
+	}
+}
+
 func TestPrivilegedCallsAreRecorded(t *testing.T) {
 	r := reach(t, "privileged")
 	r.claims(t)

@@ -73,6 +73,8 @@ var attacks = []struct {
 		[]string{"bpf_tracing", "a module", "another kernel"}},
 	{"moves a process from outside", []string{"TestReachingBeyondTheRun"}, []string{"moved_in"}},
 	{"loads a BPF program that packets", []string{"TestPeerSetNeedsEveryWayOut"}, []string{"bpf_packets"}},
+	{"changes interfaces, routes or rules", []string{"TestNetworksThatWereChanged"},
+		[]string{"a tunnel", "a route", "an address by ioctl"}},
 	{"mounts a file system that is not", []string{"TestPeerSetNeedsEveryWayOut", "TestPowersBeyondTheHooks"},
 		[]string{"unknown_file_system", "one that a server refused"}},
 	{"makes a tunnel of another device", []string{"TestPeerSetNeedsEveryWayOut"}, []string{"other_tun"}},

@@ -437,8 +437,8 @@ func (r *Relay) withinNetworks(req *http.Request, is request) bool {
 const shortest = 8
 
 // starting tells of a container that is to start, and reports whether it is the relay's and starts as it was described:
-// not from a checkpoint, which another program restores, and not with a new description, which daemons before version 25
-// take from clients of early versions.
+// not from a checkpoint, which another program restores, and not with a new description, which daemons before version
+// 25 take from clients of early versions.
 func (r *Relay) starting(req *http.Request, name string, pid uint32) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
