@@ -20,7 +20,7 @@ func cases(b *bench) []benchCase {
 	spawns := []string{"sh", "-c", "i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done"}
 	openOne := []string{self, "open-one", one, "300000"}
 	openMany := []string{self, "open-distinct", b.files, "300000"}
-	// These come faster than the recorder takes them in: the default ring has no room for some.
+	// These come faster than the recorder reads them: some do not fit into the default ring.
 	manyEvents := []string{"--kernel-buffer", "32MiB"}
 
 	list := []benchCase{

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// modelKey is what the provider of the model's cases takes for a key.
+// modelKey is the key that the provider of the model's cases accepts.
 const modelKey = "sk-ant-benchmark-0123456789"
 
 // modelFigures are what a client of a model measures.
@@ -33,7 +33,8 @@ type modelFigures struct {
 	memory  float64 // MiB by which the parent's highest memory grew in large ones
 }
 
-// modelProvider answers with ?n= events, ?pause= apart. Each says when it was written.
+// modelProvider answers with as many events as ?n= says, at intervals of ?pause=. Each event has the time when it was
+// written.
 func modelProvider(w http.ResponseWriter, r *http.Request) {
 	_, err := io.Copy(io.Discard, r.Body)
 	check(err)
@@ -115,8 +116,8 @@ func modelClient(args []string) {
 	fmt.Println(f.piece, f.event, f.request, f.large, f.memory)
 }
 
-// modelTurns has a conversation of so many turns, whose last request has about so many bytes, as Claude Code has it: it
-// sends all of it each time, and a mark for the cache wanders. It prints how many bytes of it differ.
+// modelTurns TURNS BYTES has a conversation of so many turns, whose last request has about so many bytes. Like Claude
+// Code, it sends the whole conversation each time, with a mark for the cache that moves. It prints how many bytes differ.
 func modelTurns(args []string) {
 	turns, bytes := number(args[0]), number(args[1])
 	random := rand.New(rand.NewPCG(1, 2))
@@ -234,7 +235,7 @@ func (b *bench) models(self string) []single {
 	return rows
 }
 
-// modelAgent is how much longer Claude Code, which is program, takes with the gateway.
+// modelAgent returns how much longer program, Claude Code, takes with the gateway.
 func (b *bench) modelAgent(program string) float64 {
 	provider := httptest.NewServer(http.HandlerFunc(modelSpeaker))
 	defer provider.Close()
@@ -263,7 +264,7 @@ func (b *bench) modelAgent(program string) float64 {
 	return median(ratios)
 }
 
-// modelSpeaker answers each request with a stream of Anthropic's that says that it is done.
+// modelSpeaker answers each request with one of Anthropic's streams, which says that it is done.
 func modelSpeaker(w http.ResponseWriter, r *http.Request) {
 	_, err := io.Copy(io.Discard, r.Body)
 	check(err)
@@ -283,7 +284,7 @@ func modelSpeaker(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// modelTurns is the size of a bundle of modelTurns, beside the bytes that differ.
+// modelTurns returns the size of a bundle of the role modelTurns, divided by the number of bytes that differ.
 func (b *bench) modelTurns(self string, turns, bytes int) float64 {
 	provider := httptest.NewServer(http.HandlerFunc(modelProvider))
 	defer provider.Close()

@@ -30,7 +30,7 @@ type checked struct {
 	runs map[string]bool   // the cgroups of runs from before
 }
 
-// settle is how long processes and files that go by themselves may take.
+// settle is how long processes and files may take that disappear by themselves.
 const settle = 3 * time.Second
 
 func (c *checked) Run() int {

@@ -11,8 +11,7 @@ import (
 )
 
 // image is a container image that holds assay-run and assay-review and nothing else: assay-suite
-// needs a shell. The tar is
-// an OCI layout, and docker load can read it too.
+// needs a shell. The tar is an OCI layout, and docker load can read it too.
 func image(version, arch string, files []file, when time.Time) []byte {
 	var programs []file
 	for _, f := range files {
