@@ -175,6 +175,35 @@ fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", b"lo", 1))  # SIOCSIFFLAGS: IFF_UP
 	}
 }
 
+// The kernel connects to an address that an MPTCP server announces, without any call. That peer is one of the run's.
+func TestAddressesThatServersAnnounce(t *testing.T) {
+	need(t, "python3", "unshare", "ip")
+	if on, _ := os.ReadFile("/proc/sys/net/mptcp/enabled"); strings.TrimSpace(string(on)) != "1" {
+		t.Skip("the kernel has no MPTCP")
+	}
+	script := source(t) + "/testdata/reach.py"
+	run, bundle := prepare(t, t.TempDir(), nil, "/usr/bin/python3", "-S", script, "announced")
+	run.Path = must(exec.LookPath("unshare"))
+	run.Args = slices.Concat([]string{"unshare", "-n", "sh", "-ec", `
+		ip link set lo up
+		ip addr add 192.0.2.1/32 dev lo
+		ip mptcp limits set subflow 2 add_addr_accepted 2
+		ip mptcp endpoint add 192.0.2.1 dev lo signal
+		/usr/bin/python3 -S "$0" announcing_server >/dev/null 2>&1 &
+		exec "$@"`, script, program}, run.Args[1:])
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := readBundle(t, bundle)
+	r.claims(t)
+	if got := r.health.NetworkEndpointClaimScope; got != schema.PeerSet {
+		t.Errorf("the scope is %s", got)
+	}
+	if d := cmp.Diff([]string{"127.0.0.1:7000", "192.0.2.1:7000"}, tcp(r.surface.NetworkEndpoints)); d != "" {
+		t.Errorf("endpoints (-want +got):\n%s", d)
+	}
+}
+
 func TestPrivilegedCallsAreRecorded(t *testing.T) {
 	r := reach(t, "privileged")
 	r.claims(t)

@@ -57,6 +57,7 @@ var attacks = []struct {
 	{"a packet socket is made as", []string{"TestPeerSetNeedsEveryWayOut"}, []string{"other_packet"}},
 	{"begins with a ring of io_uring", []string{"TestPowersAtTheStart"}, []string{"unused"}},
 	{"a DNS question goes over one", []string{"TestQuestionsOverSocketsFromElsewhere"}, []string{"handed_question"}},
+	{"a server of MPTCP announces", []string{"TestAddressesThatServersAnnounce"}, []string{"announced"}},
 	{"a connected socket is inherited and not used", []string{"TestDescriptorsAtTheStart"}, []string{"unused"}},
 	{"a process with threads receives it", []string{"TestSocketsFromElsewhere"}, []string{"received_by_thread"}},
 	{"a process outside gets a listener", []string{"TestSocketsFromElsewhere"}, []string{"listener_given_away"}},

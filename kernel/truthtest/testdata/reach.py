@@ -349,6 +349,40 @@ def vsock():
         pass
 
 
+def joined():
+    """How many connections of MPTCP were joined by another one."""
+    names, counts = [l.split() for l in open("/proc/net/netstat") if l.startswith("MPTcpExt:")]
+    return int(counts[names.index("MPJoinAckRx")])
+
+
+def announcing_server():
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+    s.bind(("", 7000))
+    s.listen()
+    c = s.accept()[0]
+    try:
+        while c.recv(1):
+            c.send(b"y")
+    except ConnectionError:
+        pass
+
+
+def announced():
+    """The server announces another address of its own, to which the kernel connects."""
+    while True:
+        s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)  # IPPROTO_MPTCP
+        try:
+            s.connect(("127.0.0.1", 7000))
+            break
+        except ConnectionRefusedError:
+            s.close()
+            time.sleep(0.01)
+    while not joined():
+        s.send(b"x")
+        s.recv(1)
+        time.sleep(0.01)
+
+
 def unspec():
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.connect(("127.0.0.1", 9))
