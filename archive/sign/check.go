@@ -17,33 +17,27 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Errors of [Check], wrapped with the bundle's or the envelopes' name.
+// ErrUnsigned is wrapped by the error of [Check] if no envelope is about the bundle.
+var ErrUnsigned = errors.New("not signed")
+
 var (
-	// ErrUnsigned: no envelope is about this bundle.
-	ErrUnsigned = errors.New("not signed")
-	// ErrUntrusted: none of the envelopes about it carries a valid signature by
-	// somebody who is accepted now.
-	ErrUntrusted = errors.New("not signed by an accepted key")
-	// ErrContradicts: an accepted key signed a statement about it that the bundle
-	// itself contradicts.
-	ErrContradicts = errors.New("the signed statement contradicts the bundle")
+	errUntrusted   = errors.New("not signed by an accepted key")
+	errContradicts = errors.New("the signed statement contradicts the bundle")
 )
 
-// Origin is who vouches for a bundle.
+// Origin says who signed a bundle.
 type Origin struct {
 	// KeyID is the key's OpenSSH fingerprint, "SHA256:...".
 	KeyID string `json:"key_id"`
-	// Principals are the patterns of the allowed-signers line; absent for a
-	// plain key.
+	// Principals are the patterns of the allowed-signers line; empty for a key of [Keys].
 	Principals []string `json:"principals,omitempty"`
-	// Identity is the identity of the bundle that was read and is signed.
+	// Identity is the identity of the signed bundle.
 	Identity string `json:"-"`
 }
 
-// Check looks in the file of envelopes (empty: the one beside the bundle) for a
-// signature of the bundle at path by one whom trust accepts at the time now, and
-// compares the signed statement with the bundle. The bundle's own consistency is
-// [archive.Verify]'s to check. An Origin is returned only without an error.
+// Check looks in a file of envelopes (empty: the one beside the bundle) for a signature of the bundle at path by a key
+// that trust accepts at the time now, and compares the signed statement with the bundle. It does not verify the bundle
+// itself; see [archive.Verify].
 func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.Time) (*Origin, error) {
 	if envelopes == "" {
 		envelopes = path + Suffix
@@ -76,7 +70,7 @@ func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.T
 				continue
 			}
 			if field := contradiction(&e, actual); field != "" {
-				return nil, fmt.Errorf("%w: they differ in %s", ErrContradicts, field)
+				return nil, fmt.Errorf("%w: they differ in %s", errContradicts, field)
 			}
 			return &Origin{KeyID: s.id(), Principals: s.principals, Identity: identity}, nil
 		}
@@ -85,14 +79,14 @@ func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.T
 	case !signed:
 		return nil, fmt.Errorf("%w: no signature in %s is for this bundle, %s", ErrUnsigned, envelopes, identity)
 	case expired != nil:
-		return nil, fmt.Errorf("%w of %s: %w", ErrUntrusted, trust.source, expired)
+		return nil, fmt.Errorf("%w of %s: %w", errUntrusted, trust.source, expired)
 	}
-	return nil, fmt.Errorf("%w of %s", ErrUntrusted, trust.source)
+	return nil, fmt.Errorf("%w of %s", errUntrusted, trust.source)
 }
 
-// contradiction names the first field of the signed predicate that the bundle
-// has otherwise. Fields that this version does not know are left out.
-func contradiction(e *dsse.Envelope, actual *Statement) string {
+// contradiction returns the first field of the signed predicate that differs from the bundle; empty if there is none.
+// Fields that this version does not know are ignored.
+func contradiction(e *dsse.Envelope, actual *statement) string {
 	var signed, ours struct {
 		Predicate map[string]any `json:"predicate"`
 	}
@@ -117,8 +111,8 @@ func contradiction(e *dsse.Envelope, actual *Statement) string {
 	return ""
 }
 
-// signed reports whether one of the envelope's signatures is by this key. The key
-// ids in it are hints that anyone can write, and left out.
+// signed reports whether one of the envelope's signatures is by this key. The key ids in it are ignored, since anyone
+// can write them.
 func (s signer) signed(ctx context.Context, e *dsse.Envelope) bool {
 	v, err := dsse.NewEnvelopeVerifier(verifier{s.key})
 	if err != nil {
@@ -151,7 +145,7 @@ func (s signer) id() string {
 	return ssh.FingerprintSHA256(key)
 }
 
-// verifier is a key as the envelope library takes it.
+// verifier is a [dsse.Verifier] of one key.
 type verifier struct{ key ed25519.PublicKey }
 
 func (v verifier) Verify(_ context.Context, data, signature []byte) error {
@@ -164,10 +158,9 @@ func (v verifier) Verify(_ context.Context, data, signature []byte) error {
 func (v verifier) KeyID() (string, error)   { return "", nil }
 func (v verifier) Public() crypto.PublicKey { return v.key }
 
-// signer is an accepted key, its principals (none for a plain key) and the
-// times between which it is accepted, zero for no bound.
+// signer is an accepted key.
 type signer struct {
 	key           ed25519.PublicKey
-	principals    []string
-	after, before time.Time
+	principals    []string  // of an allowed-signers line
+	after, before time.Time // when it is valid; zero means no limit
 }

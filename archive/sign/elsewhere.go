@@ -17,17 +17,14 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// signTime bounds an ssh-agent's or a command's answer. A person may have to
-// touch a token or confirm.
+// signTime limits how long an ssh-agent or a command may take. A person may have to touch a token or confirm.
 const signTime = 2 * time.Minute
 
-// Agent signs with an ed25519 key that the ssh-agent at socket holds: the one
-// with the given fingerprint ("SHA256:..."), or, where that is empty, the only
-// one there. It refuses, with ErrKey, an agent that cannot be reached or has no
-// such key. Each signature asks the agent anew.
+// Agent returns a signer with an ed25519 key of the ssh-agent at socket: the key with the given fingerprint
+// ("SHA256:..."), or the only key if fingerprint is empty. The agent makes each signature.
 func Agent(socket, fingerprint string) (Signer, error) {
 	if socket == "" {
-		return nil, fmt.Errorf("%w: SSH_AUTH_SOCK is not set: start an ssh-agent and add the key with ssh-add", ErrKey)
+		return nil, fmt.Errorf("%w: SSH_AUTH_SOCK is not set: start an ssh-agent and add the key with ssh-add", errKey)
 	}
 	s := &agentSigner{socket: socket}
 	err := s.ask(context.Background(), func(a agent.Agent) error {
@@ -55,7 +52,7 @@ func Agent(socket, fingerprint string) (Signer, error) {
 		return fmt.Errorf("%d ed25519 keys: choose one with agent:FINGERPRINT, see ssh-add -l", len(fit))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: the ssh-agent at %s: %w", ErrKey, socket, err)
+		return nil, fmt.Errorf("%w: the ssh-agent at %s: %w", errKey, socket, err)
 	}
 	return s, nil
 }
@@ -100,10 +97,8 @@ func (s *agentSigner) Sign(ctx context.Context, data []byte) (signature []byte, 
 
 func (s *agentSigner) KeyID() (string, error) { return ssh.FingerprintSHA256(s.key), nil }
 
-// Command signs by running a shell command: the bytes to be signed come on its
-// standard input, and it prints an ed25519 signature of them on its standard
-// output, as 64 raw bytes or as base64. Its standard error goes to that of this
-// process.
+// Command returns a signer that runs a shell command. The command gets the bytes to sign on its standard input, and
+// prints an ed25519 signature of them as 64 raw bytes or as base64. It shares this process's standard error.
 func Command(command string) Signer { return commandSigner(command) }
 
 type commandSigner string

@@ -14,42 +14,37 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Signer makes signatures: Sign takes the bytes to be signed and returns the 64
-// bytes of an ed25519 signature; KeyID is the key's OpenSSH fingerprint
-// ("SHA256:..."), or an error where the signer does not tell.
+// Signer makes signatures. Sign returns the 64 bytes of an ed25519 signature. KeyID returns the key's OpenSSH
+// fingerprint ("SHA256:..."), or an error if the signer does not know it.
 type Signer = dsse.Signer
 
-// ErrKey is wrapped by every error about a key that cannot be used, with the
-// file's name and what to do.
-var ErrKey = errors.New("unusable key")
+var errKey = errors.New("unusable key")
 
-// maxKeyFile bounds what is read of a file of keys, in bytes. Allowed-signers
-// files of large organisations stay far below it.
+// maxKeyFile limits a file of keys, in bytes. Allowed-signers files of large organisations are much smaller.
 const maxKeyFile = 1 << 20
 
-// LoadKey reads an ed25519 private key, PKCS#8 in PEM or OpenSSH's own form.
-// It refuses, with ErrKey, a file that others can read, an encrypted key and
-// other kinds of key. The file is read once; the key stays in memory.
+// LoadKey reads an ed25519 private key, in PKCS#8 with PEM or in OpenSSH's format. It refuses a file that others can
+// read, an encrypted key, and other types of keys. The key stays in memory.
 func LoadKey(path string) (Signer, error) {
 	data, info, err := readKeyFile(path)
 	if err != nil {
 		return nil, err
 	}
 	if publicKeyText(data) {
-		return nil, fmt.Errorf("%w: %s holds a public key: name the file of the private key", ErrKey, path)
+		return nil, fmt.Errorf("%w: %s holds a public key: name the file of the private key", errKey, path)
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("%w: %s has mode %04o, so other users can read it: run chmod 600 on it, and replace "+
-			"the key if others had access", ErrKey, path, info.Mode().Perm())
+			"the key if others had access", errKey, path, info.Mode().Perm())
 	}
 	raw, err := ssh.ParseRawPrivateKey(data)
 	var locked *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &locked), encryptedPKCS8(data):
 		return nil, fmt.Errorf("%w: %s is encrypted: load it into an ssh-agent with ssh-add and sign with \"agent\"",
-			ErrKey, path)
+			errKey, path)
 	case err != nil:
-		return nil, fmt.Errorf("%w: %s is neither a PKCS#8 nor an OpenSSH private key: %v", ErrKey, path, err)
+		return nil, fmt.Errorf("%w: %s is neither a PKCS#8 nor an OpenSSH private key: %v", errKey, path, err)
 	}
 	var private ed25519.PrivateKey
 	switch key := raw.(type) {
@@ -59,7 +54,7 @@ func LoadKey(path string) (Signer, error) {
 		private = *key
 	default:
 		return nil, fmt.Errorf("%w: %s is a key of type %T, and only ed25519 is supported: make one with "+
-			"ssh-keygen -t ed25519", ErrKey, path, raw)
+			"ssh-keygen -t ed25519", errKey, path, raw)
 	}
 	return keySigner(private), nil
 }
@@ -67,7 +62,7 @@ func LoadKey(path string) (Signer, error) {
 func readKeyFile(path string) ([]byte, os.FileInfo, error) {
 	data, info, err := readAtMost(path, maxKeyFile)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrKey, err)
+		err = fmt.Errorf("%w: %w", errKey, err)
 	}
 	return data, info, err
 }
@@ -90,7 +85,7 @@ func readAtMost(path string, most int) ([]byte, os.FileInfo, error) {
 	return data, info, err
 }
 
-// encryptedPKCS8 reports whether a key is in RFC 5958's form, which x/crypto/ssh does not know.
+// encryptedPKCS8 reports whether a key has the encrypted format of RFC 5958, which x/crypto/ssh does not know.
 func encryptedPKCS8(data []byte) bool {
 	block, _ := pem.Decode(data)
 	return block != nil && block.Type == "ENCRYPTED PRIVATE KEY"
@@ -111,8 +106,8 @@ func (k keySigner) KeyID() (string, error) {
 	return dsse.SHA256KeyID(ed25519.PrivateKey(k).Public())
 }
 
-// parsePublicKeys reads ed25519 public keys: PEM blocks of type PUBLIC KEY, or
-// lines of OpenSSH's authorized_keys form.
+// parsePublicKeys reads ed25519 public keys: PEM blocks of type PUBLIC KEY, or lines in the format of OpenSSH's
+// authorized_keys.
 func parsePublicKeys(data []byte) ([]ed25519.PublicKey, error) {
 	var keys []ed25519.PublicKey
 	if block, _ := pem.Decode(data); block != nil {
@@ -138,9 +133,9 @@ func parsePublicKeys(data []byte) ([]ed25519.PublicKey, error) {
 		parsed, _, _, next, err := ssh.ParseAuthorizedKey(rest)
 		if err != nil {
 			if len(keys) > 0 {
-				break // what follows the last key is blank or comments
+				break // only blank lines or comments follow the last key
 			}
-			return nil, errors.New("no ed25519 public key, in PEM or OpenSSH's form")
+			return nil, errors.New("no ed25519 public key in PEM or OpenSSH format")
 		}
 		key, err := ed25519Key(parsed)
 		if err != nil {

@@ -14,16 +14,15 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 )
 
-// Suffix is what the file of a bundle's envelopes has after the bundle's name.
+// Suffix is added to a bundle's name for the file of its envelopes.
 const Suffix = ".intoto.jsonl"
 
-// maxEnvelopes bounds a file of envelopes, in bytes.
+// maxEnvelopes limits a file of envelopes, in bytes.
 const maxEnvelopes = 4 << 20
 
-// Bundle signs the bundle at path, whose identity must be the given one, and
-// puts the envelope into the file beside it, whose name it returns. Envelopes
-// about the same bundle by other keys stay there; others are replaced. The file
-// is written whole or not at all.
+// Bundle signs the bundle at path, which must have the given identity. It returns the name of the file with the
+// envelope. Envelopes in that file by other keys about the same bundle are kept, all others removed. On an error the
+// file is not changed.
 func Bundle(ctx context.Context, path, identity string, by Signer) (string, error) {
 	statement, err := describe(ctx, path)
 	if err != nil {
@@ -69,8 +68,8 @@ func about(e *dsse.Envelope, identity string) bool {
 	return err == nil && s.about(identity)
 }
 
-// sameKey reports whether two envelopes are by one key, as far as they say. A
-// signing command names none; equal signatures are by one key in any case.
+// sameKey reports whether two envelopes name the same key or have equal signatures. The envelope of a signing command
+// names no key.
 func sameKey(a, b *dsse.Envelope) bool {
 	if len(a.Signatures) == 0 || len(b.Signatures) == 0 {
 		return false
@@ -79,8 +78,8 @@ func sameKey(a, b *dsse.Envelope) bool {
 	return x.Sig == y.Sig || x.KeyID != "" && x.KeyID == y.KeyID
 }
 
-// statementOf reads an envelope's payload, which nobody has verified yet.
-func statementOf(e *dsse.Envelope) (*Statement, error) {
+// statementOf reads an envelope's payload without verifying the signature.
+func statementOf(e *dsse.Envelope) (*statement, error) {
 	if e.PayloadType != payloadType {
 		return nil, fmt.Errorf("payload type %q", e.PayloadType)
 	}
@@ -88,7 +87,7 @@ func statementOf(e *dsse.Envelope) (*Statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	var s Statement
+	var s statement
 	if err := json.Unmarshal(body, &s); err != nil {
 		return nil, err
 	}
@@ -98,7 +97,7 @@ func statementOf(e *dsse.Envelope) (*Statement, error) {
 	return &s, nil
 }
 
-// readEnvelopes reads one envelope a line.
+// readEnvelopes reads a file with an envelope on each line.
 func readEnvelopes(file string) ([]dsse.Envelope, error) {
 	data, _, err := readAtMost(file, maxEnvelopes)
 	if err != nil {
@@ -118,7 +117,7 @@ func readEnvelopes(file string) ([]dsse.Envelope, error) {
 	return all, nil
 }
 
-// replace writes a file whole or not at all.
+// replace writes a file as a whole, or leaves the old one.
 func replace(file string, data []byte) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {

@@ -65,13 +65,13 @@ func TestAnAcceptedKeyCannotSayWhatTheBundleDoesNot(t *testing.T) {
 	key, trust := newKey(t)
 	for _, c := range []struct {
 		name  string
-		edit  func(*Statement)
+		edit  func(*statement)
 		field string // "" where the statement is accepted
 	}{
-		{"as it is", func(*Statement) {}, ""},
-		{"another verdict", func(s *Statement) { v := "passed"; s.Predicate.Verdict = &v }, "verdict"},
-		{"another outcome", func(s *Statement) { s.Predicate.Outcome = "none" }, "outcome"},
-		{"better health", func(s *Statement) { s.Predicate.Health.KernelLayer = "whole" }, "health"},
+		{"as it is", func(*statement) {}, ""},
+		{"another verdict", func(s *statement) { v := "passed"; s.Predicate.Verdict = &v }, "verdict"},
+		{"another outcome", func(s *statement) { s.Predicate.Outcome = "none" }, "outcome"},
+		{"better health", func(s *statement) { s.Predicate.Health.KernelLayer = "whole" }, "health"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			statement, err := describe(t.Context(), path)
@@ -87,9 +87,9 @@ func TestAnAcceptedKeyCannotSayWhatTheBundleDoesNot(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrContradicts) || !strings.HasSuffix(err.Error(), "differ in "+c.field) ||
+			if !errors.Is(err, errContradicts) || !strings.HasSuffix(err.Error(), "differ in "+c.field) ||
 				origin != nil {
-				t.Errorf("Check: %v, %v; want ErrContradicts in %s", origin, err, c.field)
+				t.Errorf("Check: %v, %v; want errContradicts in %s", origin, err, c.field)
 			}
 		})
 	}
@@ -117,7 +117,7 @@ func TestAnyoneMayWriteAKeyID(t *testing.T) {
 		id   string
 		want error
 	}{
-		{"a stranger's signature under the accepted key's id", stranger, id, ErrUntrusted},
+		{"a stranger's signature under the accepted key's id", stranger, id, errUntrusted},
 		{"the accepted key's signature under another id", key, "0123", nil},
 		{"the accepted key's signature without an id", key, "", nil},
 	} {
@@ -135,7 +135,7 @@ type named struct {
 
 func (n named) KeyID() (string, error) { return n.id, nil }
 
-func put(t *testing.T, path string, by Signer, statement *Statement) {
+func put(t *testing.T, path string, by Signer, statement *statement) {
 	t.Helper()
 	body, err := json.Marshal(statement)
 	if err != nil {

@@ -10,17 +10,16 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// namespace is what an allowed-signers line with a namespaces option must list
-// for its key to be accepted here.
+// namespace must be in the namespaces option of an allowed-signers line, if it has one.
 const namespace = "assay-run"
 
-// Trust is whose signatures are accepted.
+// Trust holds the keys whose signatures are accepted.
 type Trust struct {
 	source  string // the file, for messages
 	signers []signer
 }
 
-// Keys accepts the ed25519 public keys of a file, PEM blocks or OpenSSH lines.
+// Keys returns the trust in the ed25519 public keys of a file, in PEM or OpenSSH format.
 func Keys(file string) (*Trust, error) {
 	data, _, err := readKeyFile(file)
 	if err != nil {
@@ -31,7 +30,7 @@ func Keys(file string) (*Trust, error) {
 		if _, private := ssh.ParseRawPrivateKey(data); private == nil {
 			err = errors.New("it holds a private key: name the file of the public key")
 		}
-		return nil, fmt.Errorf("%w: %s: %w", ErrKey, file, err)
+		return nil, fmt.Errorf("%w: %s: %w", errKey, file, err)
 	}
 	t := &Trust{source: file}
 	for _, key := range keys {
@@ -40,10 +39,9 @@ func Keys(file string) (*Trust, error) {
 	return t, nil
 }
 
-// AllowedSigners accepts the ed25519 keys of an OpenSSH allowed-signers file
-// (ssh-keygen(1), ALLOWED SIGNERS) with their principals and times of validity.
-// Lines of other key types, of certificate authorities and of keys for other
-// namespaces are left out. With a principal, only the lines that name it count.
+// AllowedSigners returns the trust in the ed25519 keys of an OpenSSH allowed-signers file (ssh-keygen(1), ALLOWED
+// SIGNERS), with their principals and times of validity. It ignores lines with other types of keys, certificate
+// authorities, and other namespaces. If principal is not empty, only the lines that name it count.
 func AllowedSigners(file, principal string) (*Trust, error) {
 	data, _, err := readKeyFile(file)
 	if err != nil {
@@ -57,7 +55,7 @@ func AllowedSigners(file, principal string) (*Trust, error) {
 		}
 		s, use, err := allowedSigner(line)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s, line %d: %w", ErrKey, file, i+1, err)
+			return nil, fmt.Errorf("%w: %s, line %d: %w", errKey, file, i+1, err)
 		}
 		if use && (principal == "" || matchList(s.principals, principal)) {
 			t.signers = append(t.signers, s)
@@ -67,14 +65,13 @@ func AllowedSigners(file, principal string) (*Trust, error) {
 	case len(t.signers) > 0:
 		return t, nil
 	case principal != "":
-		return nil, fmt.Errorf("%w: %s has no ed25519 key for principal %q", ErrKey, file, principal)
+		return nil, fmt.Errorf("%w: %s has no ed25519 key for principal %q", errKey, file, principal)
 	}
-	return nil, fmt.Errorf("%w: %s has no ed25519 key", ErrKey, file)
+	return nil, fmt.Errorf("%w: %s has no ed25519 key", errKey, file)
 }
 
-// allowedSigner reads one line: principals, options, key. The flag tells
-// whether it can vouch for a bundle.
-func allowedSigner(line string) (signer, bool, error) {
+// allowedSigner reads one line: principals, options, key. use reports whether the key may sign bundles.
+func allowedSigner(line string) (s signer, use bool, err error) {
 	principals, rest, err := firstField(line)
 	if err != nil {
 		return signer{}, false, err
@@ -83,8 +80,7 @@ func allowedSigner(line string) (signer, bool, error) {
 	if err != nil {
 		return signer{}, false, errors.New("no public key after the principals")
 	}
-	s := signer{principals: strings.Split(principals, ",")}
-	use := true
+	s, use = signer{principals: strings.Split(principals, ",")}, true
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
 		value = strings.Trim(value, `"`)
@@ -112,7 +108,7 @@ func allowedSigner(line string) (signer, bool, error) {
 	return s, use, nil
 }
 
-// firstField cuts off the first word, which may be quoted.
+// firstField splits off the first word, which may be quoted.
 func firstField(line string) (field, rest string, err error) {
 	if quoted, ok := strings.CutPrefix(line, `"`); ok {
 		field, rest, ok = strings.Cut(quoted, `"`)
@@ -145,7 +141,7 @@ func matchList(patterns []string, word string) bool {
 	return matched
 }
 
-// sshTime reads YYYYMMDD or YYYYMMDDHHMM[SS], in local time or, with a Z, in UTC.
+// sshTime parses YYYYMMDD or YYYYMMDDHHMM[SS] in local time, or in UTC with a Z at the end.
 func sshTime(s string) (time.Time, error) {
 	digits, zone := s, time.Local
 	if utc, ok := strings.CutSuffix(s, "Z"); ok {

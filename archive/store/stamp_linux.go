@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Stamp differs once a file has been written or replaced. It is the number of the file, its
-// size, and when it and its contents last changed, which no program can set back.
+// Stamp returns a text that changes when a file is written or replaced: its inode, size and times. A program cannot
+// set back the time of the last change (ctime).
 func Stamp(f os.FileInfo) string {
 	s := fmt.Sprintf("%d %d", f.Size(), f.ModTime().UnixNano())
 	if st, ok := f.Sys().(*syscall.Stat_t); ok {

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// Stamp differs once a file has been written or replaced: its size, and when it last changed.
+// Stamp returns a text that changes when a file is written or replaced: its size and time of modification.
 func Stamp(f os.FileInfo) string { return fmt.Sprintf("%d %d", f.Size(), f.ModTime().UnixNano()) }

@@ -1,9 +1,9 @@
-// Package store is the folder in which a host keeps its bundles: one file for
-// each run, named by its id.
+// Package store is the folder in which a host keeps its bundles, one file for each
+// run, named by the run's id.
 //
-// It is a plain folder: what others put there or take away is seen at once. An index
-// beside the bundles (package index) remembers what was read of them; it is rebuilt from
-// the bundles where it is missing, and a bundle whose file has changed is read again.
+// Bundles may be added and removed with any tool. An index beside the bundles (package
+// index) caches what was read from them. It is rebuilt if it is missing, and a bundle
+// whose file has changed is read again.
 package store
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// environment is the variable that makes the store the default place of
-// bundles: "1" for the default folder, or an absolute path.
+// environment is the variable that makes the store the default place of bundles: "1" for the default folder, or an
+// absolute path.
 const environment = "ASSAY_RUN_STORE"
 
-// DefaultDir is the folder that Environment names, or $XDG_STATE_HOME/assay-run/store,
-// or the same below ~/.local/state.
+// DefaultDir returns the folder that ASSAY_RUN_STORE names, or else $XDG_STATE_HOME/assay-run/store, or
+// ~/.local/state/assay-run/store.
 func DefaultDir() (string, error) {
 	switch v := os.Getenv(environment); {
 	case filepath.IsAbs(v):
@@ -42,10 +42,10 @@ func DefaultDir() (string, error) {
 	return filepath.Join(filepath.Dir(spool), "store"), nil
 }
 
-// IsDefault reports whether Environment asks for bundles to be stored.
+// IsDefault reports whether ASSAY_RUN_STORE asks for bundles to be stored.
 func IsDefault() bool { v := os.Getenv(environment); return v != "" && v != "0" }
 
-// Path is where the bundle of a run is kept. It makes the folder (0700).
+// Path returns the path for the bundle of a run, and makes the folder (0700).
 func Path(dir, runID string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the store: %w", err)
@@ -53,14 +53,14 @@ func Path(dir, runID string) (string, error) {
 	return filepath.Join(dir, runID+".tar.gz"), nil
 }
 
-// Entry is a bundle of the store. Of one that cannot be read, Damage says why and
-// the rest is what its file tells.
+// Entry is a bundle of the store. If the bundle cannot be read, Damage says why, and the other fields come from the
+// file's name, size and time.
 type Entry struct {
 	RunID     string            `json:"run_id"`
 	Path      string            `json:"path"`
 	Bytes     int64             `json:"bytes"`
 	Identity  string            `json:"identity"`
-	StartedAt time.Time         `json:"started_at"` // the file's time when damaged
+	StartedAt time.Time         `json:"started_at"` // if damaged, the time of the file
 	Command   []string          `json:"command"`
 	Labels    map[string]string `json:"labels"`
 	Outcome   string            `json:"outcome"`
@@ -68,16 +68,15 @@ type Entry struct {
 	Damage    string            `json:"damage,omitempty"`
 }
 
-// Index remembers what was read of the bundles of one store. If it fails, answers take
-// longer and stay the same.
+// Index caches the entries of one store. If it fails, the bundles are read instead.
 type Index interface {
-	// Entries is what it remembers, by the names of the files.
+	// Entries returns all entries by file name.
 	Entries(ctx context.Context) (map[string]Indexed, error)
-	// Update remembers what was read, and forgets files that are gone.
+	// Update adds or replaces the entries in read, and removes the files in gone.
 	Update(ctx context.Context, read map[string]Indexed, gone []string) error
 }
 
-// Indexed is an entry, and the Stamp of its file when it was read.
+// Indexed is an entry with the Stamp that its file had when it was read.
 type Indexed struct {
 	Stamp string
 	Entry Entry
@@ -86,12 +85,12 @@ type Indexed struct {
 // Options say how a store is read. The zero value reads every bundle.
 type Options struct {
 	Index Index
-	// Stage is called before bundle i of the n that the index lacks is read; nil for nobody.
+	// Stage is called before bundle i of the n that are not in the index is read. It may be nil.
 	Stage func(i, n int, name string)
 }
 
-// Files lists the bundles of a store by the names of their files, sorted. A missing folder
-// holds none. Files whose names are not those of bundles are passed over.
+// Files lists the bundles' files in a store, sorted by name. A missing folder has none. Files with other extensions are
+// ignored.
 func Files(dir string) ([]os.FileInfo, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -109,10 +108,9 @@ func Files(dir string) ([]os.FileInfo, error) {
 	return all, nil
 }
 
-// idOf is the run that the name of a bundle's file names.
-func idOf(name string) (string, bool) {
-	id, ok := strings.CutSuffix(name, ".tar.gz")
-	if !ok {
+// idOf returns the run id in the name of a bundle's file.
+func idOf(name string) (id string, ok bool) {
+	if id, ok = strings.CutSuffix(name, ".tar.gz"); !ok {
 		id, ok = strings.CutSuffix(name, ".tar.zst")
 	}
 	return id, ok
@@ -157,7 +155,7 @@ func List(ctx context.Context, dir string, opt Options) ([]Entry, error) {
 		read[f.Name()] = Indexed{Stamp(f), e}
 	}
 	if opt.Index != nil && len(read)+len(known) > 0 {
-		// What was read until an interrupt is remembered too.
+		// After an interrupt, keep what was read so far.
 		_ = opt.Index.Update(context.WithoutCancel(ctx), read, slices.Collect(maps.Keys(known)))
 	}
 	if err := ctx.Err(); err != nil {
@@ -169,7 +167,7 @@ func List(ctx context.Context, dir string, opt Options) ([]Entry, error) {
 	return all, nil
 }
 
-// newEntry is what a bundle's file tells without being read.
+// newEntry returns an entry from a file's name, size and time.
 func newEntry(dir string, f os.FileInfo) Entry {
 	id, _ := idOf(f.Name())
 	return Entry{
@@ -191,7 +189,7 @@ func (e *Entry) read(ctx context.Context) error {
 	return nil
 }
 
-// of takes what the bundle's documents tell.
+// of sets the fields that come from the bundle's documents.
 func (e *Entry) of(r *archive.Reader, d *archive.Documents) {
 	e.RunID, e.Identity, e.Command, e.Outcome, e.ExitCode = r.RunID(), r.Identity(), d.Run.Command, d.Result.Outcome,
 		d.Result.ExitCode
@@ -203,19 +201,17 @@ func (e *Entry) of(r *archive.Reader, d *archive.Documents) {
 	}
 }
 
-// EntryOf is the entry of a bundle that was opened already.
+// EntryOf returns the entry of a bundle that was opened already.
 func EntryOf(dir string, f os.FileInfo, r *archive.Reader, d *archive.Documents) Entry {
 	e := newEntry(dir, f)
 	e.of(r, d)
 	return e
 }
 
-// ErrNone is wrapped by the error of Find when no bundle, or more than one, has
-// the id.
+// ErrNone is wrapped by the error of Find if no bundle has the id, or more than one.
 var ErrNone = errors.New("no such run in the store")
 
-// Find returns the bundle of a run by its id, or by an unambiguous beginning of its id or of
-// its identity.
+// Find returns the bundle of a run by its id, or by a unique prefix of its id or identity.
 func Find(all []Entry, id string) (*Entry, error) {
 	var found []*Entry
 	for i := range all {
@@ -237,17 +233,17 @@ func Find(all []Entry, id string) (*Entry, error) {
 	return nil, fmt.Errorf("%q: %w", id, ErrNone)
 }
 
-// Prune says what goes. A zero field asks for nothing.
+// Prune says which bundles to remove. The zero value removes none.
 type Prune struct {
-	// Keep is how many of the newest stay, whatever the others say.
+	// Keep is the number of newest bundles that always stay. If only Keep is set, all others are removed.
 	Keep int
-	// Older removes runs that began longer ago. When only Keep is set, everything beyond it goes.
+	// Older removes runs that began longer ago; 0 means no limit.
 	Older time.Duration
-	// MaxBytes removes the oldest runs until no more than that is left.
+	// MaxBytes removes the oldest runs until the rest is not larger; 0 means no limit.
 	MaxBytes int64
 }
 
-// Select is which of the entries, the newest first, go at the time now.
+// Select returns the entries to remove at the time now. The newest entry must come first.
 func (p Prune) Select(all []Entry, now time.Time) []Entry {
 	var gone []Entry
 	var total int64

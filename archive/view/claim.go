@@ -31,9 +31,9 @@ const (
 // dimensions maps a coverage dimension to the subject that its blind spots can hide if they have no known id.
 var dimensions = map[string]Subject{"process": Programs, "filesystem": Files, "network": Hosts, "privilege": Privilege}
 
-// Hides reports whether a blind spot of a dimension can hide something about the subject. decided is false if the
+// hides reports whether a blind spot of a dimension can hide something about the subject. decided is false if the
 // blind spot's id is unknown, so that the answer is only an assumption.
-func Hides(s schema.BlindSpot, dimension string, about Subject) (hides, decided bool) {
+func hides(s schema.BlindSpot, dimension string, about Subject) (hides, decided bool) {
 	if about == Processes {
 		about = Programs
 	}
@@ -166,7 +166,7 @@ func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 			if s.Exercised != nil && !*s.Exercised {
 				continue
 			}
-			if hides, _ := Hides(s, c.Dimension, about); hides {
+			if can, _ := hides(s, c.Dimension, about); can {
 				all = append(all, s)
 			}
 		}

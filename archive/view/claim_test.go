@@ -94,7 +94,7 @@ func TestEachBlindSpotIsJudged(t *testing.T) {
 			seen := map[string]bool{}
 			for _, s := range c.KnownBlindSpots {
 				delete(rest, s.ID)
-				if _, decided := Hides(s, c.Dimension, Files); !decided || seen[s.ID] {
+				if _, decided := hides(s, c.Dimension, Files); !decided || seen[s.ID] {
 					t.Errorf("%s: nothing, or two things, are known of %q: %s", c.Dimension, s.ID, s.Name)
 				}
 				seen[s.ID] = true

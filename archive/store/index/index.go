@@ -1,8 +1,8 @@
-// Package index remembers what was read of the bundles of a store, in a database beside them.
+// Package index caches what was read from the bundles of a store, in a database beside them.
 //
-// It is a cache: a damaged database is rebuilt, and an entry of a bundle whose file has
-// changed is ignored. It is used only in a folder that nobody else can write to: whoever
-// can change it decides what a query finds.
+// A damaged database is rebuilt, and an entry of a bundle whose file has changed is ignored.
+// The index is used only in a folder that nobody else can write to, since it decides what a
+// query finds.
 package index
 
 import (
@@ -25,38 +25,35 @@ import (
 // Name is the database's name in the store.
 const Name = ".index.sqlite"
 
-// version is that of the table, and of what its rows hold. A database of another version is
-// rebuilt.
+// version is the version of the table and of its contents. A database with another version is rebuilt.
 const version = 2
 
-// table has a row for each bundle. What belongs to a query is NULL until one has verified the
-// bundle: facts is small, lists may be large.
+// table has a row for each bundle. facts and lists (see query.Facts) are NULL until a query has verified the bundle.
 const table = `create table bundles (
 	file text primary key, stamp text not null, entry text not null, facts text, lists text
 ) without rowid`
 
-// Index is the index of one store. Close it. It is safe for concurrent use, also by other processes.
+// Index is the index of one store. Several goroutines and processes may use it at the same time.
 type Index struct{ db *sql.DB }
 
-// ErrUnsafe is returned by Open for a folder that others can write to.
-var ErrUnsafe = errors.New("others can write to the folder")
+var errUnsafe = errors.New("others can write to the folder")
 
-// Open opens the index of the store in dir, which exists, and makes it where it is missing or
-// unusable.
+// Open opens the index of the store in dir, which must exist. It makes the database if it is missing or damaged, and
+// refuses a folder that others can write to.
 func Open(ctx context.Context, dir string) (*Index, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, err
 	}
 	if !private(info) {
-		return nil, fmt.Errorf("index of %s: %w", dir, ErrUnsafe)
+		return nil, fmt.Errorf("index of %s: %w", dir, errUnsafe)
 	}
 	path, err := filepath.Abs(filepath.Join(dir, Name))
 	if err != nil {
 		return nil, err
 	}
 	x, err := open(ctx, path)
-	if !unusable(err) {
+	if !damaged(err) {
 		return x, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -65,21 +62,20 @@ func Open(ctx context.Context, dir string) (*Index, error) {
 	return open(ctx, path)
 }
 
-// errOther is returned for what is not a file.
-var errOther = errors.New("not a regular file")
+var errNotRegular = errors.New("not a regular file")
 
-// unusable reports whether err says that the file holds no database, now or later.
-func unusable(err error) bool {
+// damaged reports whether err says that the file is not a database.
+func damaged(err error) bool {
 	var e *sqlite.Error
-	return errors.Is(err, errOther) || errors.As(err, &e) &&
+	return errors.Is(err, errNotRegular) || errors.As(err, &e) &&
 		(e.Code() == sqlite3.SQLITE_NOTADB || e.Code() == sqlite3.SQLITE_CORRUPT)
 }
 
 func open(ctx context.Context, path string) (_ *Index, err error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("open %s: %w", path, errOther)
+		return nil, fmt.Errorf("open %s: %w", path, errNotRegular)
 	}
-	// The driver would make it readable for others, whom the bundles are kept from.
+	// The driver would make a file that other users can read. They must not, as with the bundles.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -102,7 +98,7 @@ func open(ctx context.Context, path string) (_ *Index, err error) {
 		return x, err
 	}
 	return x, x.do(ctx, func(tx *sql.Tx) error {
-		// Another process may have made it meanwhile.
+		// Another process may have made the table meanwhile.
 		if err := tx.QueryRowContext(ctx, "pragma user_version").Scan(&is); err != nil || is == version {
 			return err
 		}
@@ -116,10 +112,10 @@ func open(ctx context.Context, path string) (_ *Index, err error) {
 	})
 }
 
-// Close closes it.
+// Close closes the database.
 func (x *Index) Close() error { return x.db.Close() }
 
-// do changes the database as a whole or not at all.
+// do runs change in a transaction.
 func (x *Index) do(ctx context.Context, change func(*sql.Tx) error) error {
 	tx, err := x.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -146,7 +142,7 @@ func (x *Index) each(ctx context.Context, query string, read func(*sql.Rows) err
 	return rows.Err()
 }
 
-// Entries is what it remembers of all bundles; see [store.Index].
+// Entries returns the entries of all bundles; see [store.Index].
 func (x *Index) Entries(ctx context.Context) (map[string]store.Indexed, error) {
 	all := map[string]store.Indexed{}
 	err := x.each(ctx, "select file, stamp, entry from bundles", func(r *sql.Rows) error {
@@ -163,7 +159,7 @@ func (x *Index) Entries(ctx context.Context) (map[string]store.Indexed, error) {
 	return all, err
 }
 
-// Update remembers entries and forgets files; see [store.Index].
+// Update adds entries and removes files; see [store.Index].
 func (x *Index) Update(ctx context.Context, read map[string]store.Indexed, gone []string) error {
 	err := x.do(ctx, func(tx *sql.Tx) error {
 		for _, file := range gone {
@@ -195,15 +191,14 @@ func put(ctx context.Context, tx *sql.Tx, file string, i store.Indexed, facts, l
 	return err
 }
 
-// Verified is what a query read of a bundle that verifies.
+// Verified is what a query read from a bundle that verifies; see query.Facts.
 type Verified struct {
 	store.Indexed
 	Facts []byte // JSON
-	Lists []byte // JSON; nil where it is too large, or was not asked for
+	Lists []byte // JSON; nil if it is larger than maxLists or was not asked for
 }
 
-// Verified is what it remembers of the bundles that were verified, by the names of their files,
-// with the lists or without.
+// Verified returns what is known of the verified bundles, by file name, with or without the lists.
 func (x *Index) Verified(ctx context.Context, lists bool) (map[string]Verified, error) {
 	columns := "facts, null"
 	if lists {
@@ -225,10 +220,10 @@ func (x *Index) Verified(ctx context.Context, lists bool) (map[string]Verified, 
 	return all, err
 }
 
-// maxLists is how many bytes of lists of one bundle it remembers.
+// maxLists limits the lists of one bundle, in bytes. Larger ones are not kept.
 const maxLists = 1 << 20
 
-// Remember remembers what a query read, by the names of the files.
+// Remember adds what a query read, by file name.
 func (x *Index) Remember(ctx context.Context, all map[string]Verified) error {
 	err := x.do(ctx, func(tx *sql.Tx) error {
 		for file, v := range all {

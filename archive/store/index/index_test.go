@@ -116,7 +116,7 @@ func TestWhereOthersCanWrite(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), dir); !errors.Is(err, ErrUnsafe) {
+	if _, err := Open(t.Context(), dir); !errors.Is(err, errUnsafe) {
 		t.Errorf("%v", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {

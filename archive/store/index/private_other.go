@@ -4,5 +4,5 @@ package index
 
 import "os"
 
-// private reports true: the rights of the folder decide here, which its mode does not tell.
+// private reports true, since a file's mode says nothing about access rights on this system.
 func private(os.FileInfo) bool { return true }
