@@ -15,20 +15,18 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// source is one member to be sealed.
+// source is one member to be sealed. Its bytes are the first size bytes of data, of held from offset, or of file.
 type source struct {
-	path string
-	size int64
-	// One of them has the bytes, the first size of it.
+	path   string
+	size   int64
 	data   []byte
 	held   *os.File
-	offset int64  // in held
-	file   string // a name
-	// wrote is what the recorder wrote; nil where nobody knows.
-	wrote *ledger
+	offset int64
+	file   string  // a name
+	wrote  *ledger // what the recorder wrote; nil if unknown
 }
 
-// take makes all of a file that somebody changed the member.
+// take includes the whole file as it is now, after somebody else has changed it.
 func (src *source) take() error {
 	f := src.held
 	if f == nil {
@@ -48,7 +46,7 @@ func (src *source) take() error {
 	return nil
 }
 
-// open returns a reader of the bytes, from their start.
+// open returns a reader of the bytes.
 func (src *source) open() (io.ReadCloser, error) {
 	switch {
 	case src.held != nil:
@@ -70,13 +68,13 @@ func (src *source) copyTo(w io.Writer) error {
 	return err
 }
 
-// errChanged is the error of writeBundle when a member is not as it was written.
+// errChanged is returned by writeBundle if a member is not as the recorder wrote it.
 var errChanged = errors.New("a member was changed after it was written")
 
-// writeBundle seals the members to out, the place of run.Output, in one pass over their bytes: the
-// space for the manifest, whose length is known, is left at the start and filled at the end.
-// changed is called for each member that is not as the recorder wrote it, with the place of the
-// change. If it returns true, the error is errChanged and nothing was sealed. Nil ignores changes.
+// writeBundle seals the members to out, which is for run.Output, in one pass over their bytes. The manifest's length is
+// known in advance, so its place at the start is left free and filled at the end. changed is called for each member
+// that is not as the recorder wrote it, with the offset of the change. If it returns true, the error is errChanged and
+// nothing is sealed. It may be nil.
 func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []source,
 	changed func(path string, at int64) bool) (_ Sealed, err error) {
 	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.path, b.path) })
@@ -124,7 +122,7 @@ func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []sou
 	return Sealed{Path: run.Output, Identity: digest(sha256.Sum256(doc)), Bytes: size}, nil
 }
 
-// fileSize is the size of an open file, 0 when it cannot be told.
+// fileSize returns the size of an open file; 0 on an error.
 func fileSize(f *os.File) int64 {
 	info, err := f.Stat()
 	if err != nil {
@@ -133,7 +131,7 @@ func fileSize(f *os.File) int64 {
 	return info.Size()
 }
 
-// totalSize is more than the members' tar takes.
+// totalSize returns an upper limit of the tar's size.
 func totalSize(sources []source) (n int64) {
 	for _, src := range sources {
 		n += src.size + 4*blockSize
@@ -141,9 +139,8 @@ func totalSize(sources []source) (n int64) {
 	return n + maxManifest
 }
 
-// writeMembers writes head, the packed members and the end of the tar to f,
-// and puts their digests in files. What is hashed is what is packed, whatever
-// happens to the files meanwhile.
+// writeMembers writes head, the packed members and the end of the tar to f, and puts their digests in files. Each
+// member is read once for both, so that a digest always is that of the packed bytes.
 func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) io.WriteCloser, sources []source,
 	files map[string]schema.ManifestFile, changed func(string, int64) bool) error {
 	if err := f.Truncate(0); err != nil {
@@ -156,7 +153,7 @@ func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Wri
 	if _, err := out.Write(head); err != nil {
 		return err
 	}
-	z := tell(ctx, pack(out), totalSize(sources))
+	z := reportProgress(ctx, pack(out), totalSize(sources))
 	defer z.Close()
 	buf := make([]byte, 128<<10)
 	again := false
@@ -190,8 +187,8 @@ func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Wri
 	return out.Flush()
 }
 
-// copyMember packs the bytes of a member. at is where they differ from what the
-// recorder wrote, -1 where they do not; a file that is too short is an error too.
+// copyMember packs the bytes of a member. at is the offset at which they differ from what the recorder wrote, or -1. A
+// file that is too short is also an error.
 func copyMember(ctx context.Context, w io.Writer, src source, buf []byte) (sum [sha256.Size]byte, at int64, err error) {
 	at = -1
 	r, err := src.open()
@@ -226,23 +223,22 @@ func copyMember(ctx context.Context, w io.Writer, src source, buf []byte) (sum [
 	return read.sum(), at, nil
 }
 
-// Sealed is a finished bundle.
+// Sealed describes a finished bundle.
 type Sealed struct {
-	Path     string // where it is
+	Path     string
 	Identity string // "sha256:" and 64 hex digits: the digest of its manifest
 	Bytes    int64  // its size on disk
-	// Notes say what a recovery cut, found bad, or had to make up.
+	// Notes say what a recovery cut, found invalid, or reconstructed.
 	Notes []string
-	// ResultOutput is where a recovered run's result.json was meant to go as well;
-	// empty for nowhere else.
+	// ResultOutput is the path to which a recovered run should also write result.json; empty for none.
 	ResultOutput string
-	// Unchecked reports, of a recovered run, that no checkpoint covers run.json: the recorder
-	// was killed before its first, or was of an earlier build.
+	// Unchecked is true if no checkpoint of a recovered run covers run.json: the recorder was killed before its first
+	// checkpoint, or was of an earlier build.
 	Unchecked bool
-	// Tampered is what was found changed by others; the bundle says so too.
+	// Tampered lists what others changed. The bundle says so too.
 	Tampered []Tampered
-	// Removed is what the last search before sealing took out; nil: nothing.
+	// Removed is what the last search for secrets removed; nil for nothing.
 	Removed *schema.Removal
-	// Result is result.json as it was sealed, where Removed is not nil; else nil.
+	// Result is the sealed result.json if Removed is not nil.
 	Result []byte
 }

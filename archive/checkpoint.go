@@ -12,16 +12,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// checkpoints are those of a lifecycle layer. Verify and recovery compare the layers and streams with
-// them.
+// checkpoints are the checkpoints in a lifecycle layer. Verify and recovery compare the layers and streams with them.
 type checkpoints struct {
-	layers  map[string][]schema.LayerTree // by path
-	members map[string][]schema.MemberBytes
-	checked map[string]bool // the outputs of checks that were started
-	runs    []string        // digests of run.json, of which there is one if nobody changed it
+	layers  map[string][]schema.LayerTree   // by path
+	members map[string][]schema.MemberBytes // by path
+	checked map[string]bool                 // outputs of checks that were started
+	runs    []string                        // distinct digests of run.json; more than one if it was changed
 }
 
-// add takes what a line of the lifecycle layer says.
+// add reads a line of the lifecycle layer.
 func (c *checkpoints) add(e *schema.Event) {
 	if e.Type == schema.CheckStarted {
 		if c.checked == nil {
@@ -50,7 +49,7 @@ func (c *checkpoints) add(e *schema.Event) {
 	}
 }
 
-// merge takes what others hold.
+// merge adds the layers and members of others.
 func (c *checkpoints) merge(more checkpoints) {
 	if c.layers == nil {
 		c.layers, c.members = map[string][]schema.LayerTree{}, map[string][]schema.MemberBytes{}
@@ -63,12 +62,12 @@ func (c *checkpoints) merge(more checkpoints) {
 	}
 }
 
-// treeCheck is a tree that is compared with checkpoints as it grows.
+// treeCheck is a tree that is compared with checkpoints while it grows.
 type treeCheck struct {
 	tree
-	due    []schema.LayerTree
-	whole  uint64            // lines up to the last checkpoint that is right
-	failed *schema.LayerTree // the first that is not
+	due    []schema.LayerTree // checkpoints still to come, sorted
+	whole  uint64             // lines up to the last checkpoint that matched
+	failed *schema.LayerTree  // the first checkpoint that did not match
 }
 
 func newTreeCheck(due []schema.LayerTree) *treeCheck {
@@ -94,8 +93,7 @@ func (t *treeCheck) compare() {
 	}
 }
 
-// fault says, at the end, how the layer is not what the checkpoints say; empty when
-// it is.
+// fault says at the end how the layer contradicts the checkpoints; empty if it does not.
 func (t *treeCheck) fault() string {
 	switch {
 	case t.failed != nil:
@@ -106,7 +104,7 @@ func (t *treeCheck) fault() string {
 	return ""
 }
 
-// bytesCheck is the same for a stream. Write never fails.
+// bytesCheck compares a stream with checkpoints, as treeCheck does a layer. Write never fails.
 type bytesCheck struct {
 	h      hash.Hash
 	n      int64

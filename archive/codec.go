@@ -25,23 +25,23 @@ const (
 	tarCodec
 )
 
-// gzipLevel packs kernel lines at some 570 MB/s a core into 20 bytes each; level 6 saves a tenth of
-// that for a quarter of the speed. From the block of number hurriedFrom on, hurriedLevel packs 1,400
-// MB/s: a large bundle is then 5 % to 12 % larger, and is written in half the time.
+// gzipLevel packs about 570 MB/s of kernel lines per core, into 20 bytes each. Level 6 would save a tenth of the size
+// at a quarter of the speed. From block fastFrom on, fastLevel packs 1,400 MB/s: a large bundle is then 5 % to 12 %
+// larger, but is written in half the time.
 const (
-	gzipLevel    = 5
-	hurriedLevel = 1
-	hurriedFrom  = 8
+	gzipLevel = 5
+	fastLevel = 1
+	fastFrom  = 8
 )
 
-// smallBlock is up to where a block is packed without the tables of gzipLevel: they are
-// 384 KiB, and clearing them takes longer than packing. It costs a tenth of the size.
+// smallBlock is the largest block that is packed without gzipLevel's tables of 384 KiB, since clearing them takes
+// longer than packing. Such a block is a tenth larger.
 const smallBlock = 64 << 10
 
 // ErrOtherFormat is returned by [CheckName], wrapped with the name.
 var ErrOtherFormat = errors.New("is the name of another format; a bundle is a .tar.gz or a .tar.zst")
 
-// CheckName refuses a name for a bundle that promises what a bundle is not.
+// CheckName refuses a name for a bundle whose extension is that of another format.
 func CheckName(name string) error {
 	name = strings.ToLower(name)
 	for _, other := range []string{".zip", ".7z", ".rar", ".jar", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4",
@@ -53,8 +53,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// codecOf picks the codec by the output's name: .tar.zst and .tzst are zstd,
-// .tar is none, and all else is gzip.
+// codecOf returns the codec for an output's name: zstd for .tar.zst and .tzst, none for .tar, otherwise gzip.
 func codecOf(name string) codec {
 	switch {
 	case strings.HasSuffix(name, ".tar.zst"), strings.HasSuffix(name, ".tzst"):
@@ -65,7 +64,7 @@ func codecOf(name string) codec {
 	return gzipCodec
 }
 
-// encoder packs with fixed settings, so that equal blocks give equal bytes.
+// encoder returns an encoder with fixed settings, so that equal blocks give equal bytes.
 func (c codec) encoder() encoder {
 	switch c {
 	case gzipCodec:
@@ -81,7 +80,7 @@ func (c codec) encoder() encoder {
 	return storing{}
 }
 
-// gzipEncoder has one writer, since blocks come in their order.
+// gzipEncoder keeps the writer of the last level.
 type gzipEncoder struct {
 	z     *gzip.Writer
 	level int
@@ -92,8 +91,8 @@ func (e *gzipEncoder) encode(dst *bytes.Buffer, src []byte, number int) error {
 	switch {
 	case len(src) <= smallBlock:
 		level = gzip.StatelessCompression
-	case number >= hurriedFrom:
-		level = hurriedLevel
+	case number >= fastFrom:
+		level = fastLevel
 	}
 	if level != e.level {
 		z, err := gzip.NewWriterLevel(nil, level)
@@ -124,9 +123,8 @@ func (storing) encode(dst *bytes.Buffer, src []byte, _ int) error {
 	return err
 }
 
-// stored frames data without compressing it, as a gzip member or zstd frame of
-// its own that others may follow. The length depends on len(data) alone: that
-// lets the manifest, known last, stand first.
+// stored returns data uncompressed, as a gzip member or zstd frame that others may follow. Its length depends only on
+// len(data), so the manifest, which is known last, can be first in the file.
 func (c codec) stored(data []byte) []byte {
 	var b bytes.Buffer
 	switch c {
@@ -149,8 +147,8 @@ func (c codec) stored(data []byte) []byte {
 		b.Write(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(data)))
 		b.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(data))))
 	case zstdCodec:
-		// RFC 8878, 3.1.1. A window, since in a single segment that is all of
-		// the data, which readers bound.
+		// RFC 8878, 3.1.1. With a window, since without one (single segment) the window is all of the data, and
+		// readers limit it.
 		const magic, size4, window128K, block = "\x28\xb5\x2f\xfd", 0x80, 0x38, 128 << 10
 		b.WriteString(magic)
 		b.Write([]byte{size4, window128K})
@@ -173,8 +171,7 @@ func (c codec) stored(data []byte) []byte {
 	return b.Bytes()
 }
 
-// decompressor undoes the codec's compression of a whole stream, refusing
-// windows and dictionaries that would take more than a few MiB.
+// decompressor decompresses a whole stream. It refuses windows that need more than a few MiB.
 func (c codec) decompressor(r io.Reader) (io.ReadCloser, error) {
 	switch c {
 	case gzipCodec:
@@ -190,32 +187,30 @@ func (c codec) decompressor(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(r), nil
 }
 
-// packBlock is how much of the tar one gzip member or zstd frame holds. The
-// blocks begin at multiples of it, so that equal input gives equal output
-// whatever the number of CPUs, and each is packed on its own: that costs less
-// than a hundredth of the size.
+// packBlock is the size of the part of the tar in one gzip member or zstd frame. Blocks begin at multiples of it, and
+// each is packed alone, so that equal input gives equal output with any number of CPUs. That costs less than 1 % of the
+// size.
 const packBlock = 1 << 20
 
-// maxPackers bounds the CPUs that pack at once, and so the memory: some 4 MiB
-// for each.
+// maxPackers limits the CPUs that pack at the same time. Each needs about 4 MiB of memory.
 const maxPackers = 4
 
-// encoder packs whole blocks, one after the other.
+// encoder packs whole blocks.
 type encoder interface {
-	// encode appends src, the block of that number, as a gzip member or zstd frame to dst.
+	// encode appends src to dst as a gzip member or zstd frame. number is the block's number in the tar.
 	encode(dst *bytes.Buffer, src []byte, number int) error
 }
 
-// packer compresses what it is given, block by block, and writes it to w. Up to the first full
-// block it works in the caller's goroutine, then on all CPUs. It is not safe for concurrent use; w
-// is used by one goroutine at a time, and by none once Close has returned.
+// packer compresses block by block and writes to w. It works in the caller's goroutine until the first block is full,
+// then on several CPUs. It is not safe for concurrent use. w is used by one goroutine at a time, and by none after
+// Close.
 type packer struct {
 	w     io.Writer
 	c     codec
 	block []byte
-	count int // of the blocks before it
+	count int // number of blocks before block
 
-	in, out int64 // bytes taken and written, by write
+	in, out int64 // bytes before and after packing, counted by write
 
 	todo, ordered chan *packed // nil until the first full block
 	free          chan *packed
@@ -254,8 +249,7 @@ func (p *packer) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// pass hands the full block to the packing goroutines, and starts them with the
-// first.
+// pass sends the full block to the packing goroutines, which it starts for the first block.
 func (p *packer) pass() {
 	if p.todo == nil {
 		n := min(runtime.GOMAXPROCS(0), maxPackers)
@@ -274,7 +268,7 @@ func (p *packer) pass() {
 	}
 	p.block, b.in, b.number = b.in[:0], p.block, p.count
 	p.count++
-	p.ordered <- b // first, so that what is packed can be written
+	p.ordered <- b // before todo, so that write can wait for it
 	p.todo <- b
 }
 
@@ -294,8 +288,8 @@ func (p *packer) write() {
 	for b := range p.ordered {
 		<-b.done
 		p.in += int64(len(b.in))
-		if lacking := p.in/(bombRatio-1) - p.out - int64(b.out.Len()); p.in > bombFloor && lacking > 0 {
-			p.loosen(b, min(int(lacking), len(b.in)))
+		if missing := p.in/(bombRatio-1) - p.out - int64(b.out.Len()); p.in > bombFloor && missing > 0 {
+			p.storePart(b, min(int(missing), len(b.in)))
 		}
 		data := b.out.Bytes()
 		p.out += int64(len(data))
@@ -308,9 +302,9 @@ func (p *packer) write() {
 	}
 }
 
-// loosen stores the first n bytes of a block as they are. What packs better than
-// bombRatio looks like a decompression bomb to a reader.
-func (p *packer) loosen(b *packed, n int) {
+// storePart stores the first n bytes of a block uncompressed. A reader would take a better ratio than bombRatio for a
+// decompression bomb.
+func (p *packer) storePart(b *packed, n int) {
 	stored := p.c.stored(b.in[:n])
 	b.out.Reset()
 	b.out.Write(stored)
@@ -329,8 +323,7 @@ func (p *packer) fail(err error) error {
 	return p.err
 }
 
-// Close packs what is left, and ends the goroutines. It does not close w. A
-// second Close does nothing.
+// Close packs the last block and ends the goroutines. It does not close w. A second Close does nothing.
 func (p *packer) Close() error {
 	if p.todo != nil {
 		close(p.todo)
@@ -352,8 +345,7 @@ func (p *packer) Close() error {
 	return p.fail(err)
 }
 
-// A stream may unpack to bombFloor bytes and bombRatio times its packed size.
-// Sealing keeps this rule too: what packs better is stored unpacked.
+// A stream may unpack to bombFloor bytes plus bombRatio times its packed size. The packer keeps to this limit.
 const (
 	bombFloor = 256 << 20
 	bombRatio = 200

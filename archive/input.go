@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// input is the unpacked tar of a bundle. Its errors are Problems.
+// input reads the decompressed tar of a bundle. Its errors are Problems.
 type input struct {
 	ctx        context.Context
 	file       *os.File
 	packed     *counter
 	unpacked   int64
 	z          io.ReadCloser
-	onProgress func(done, total int64) // nil for nobody
+	onProgress func(done, total int64) // may be nil
 	size       int64                   // of the file, for onProgress
 }
 
@@ -32,9 +32,9 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// openInput opens a bundle, telling its codec by its first bytes.
+// openInput opens a bundle. The codec is detected by the first bytes.
 func openInput(ctx context.Context, path string) (*input, error) {
-	// Without waiting for the writer of a pipe that has none.
+	// O_NONBLOCK, since opening a pipe without a writer would block.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if e := (*os.PathError)(nil); errors.As(err, &e) {
@@ -113,19 +113,19 @@ func (in *input) Close() error {
 
 // Input is a bundle that a user named.
 type Input struct {
-	// Name is what the user called it; "-" is standard input.
+	// Name is the name that the user gave; "-" is standard input.
 	Name string
-	// Path is the file to read, a copy for standard input.
+	// Path is the file to read. For standard input it is a copy.
 	Path string
-	// Tap reads along while Verified verifies; nil for nobody.
+	// Tap gets lines while Verified verifies. It may be nil.
 	Tap Tap
 }
 
-// Open opens it as [Open] does, with its name in errors.
+// Open is [Open] with the input's name in errors.
 func (in Input) Open() (*Reader, error) { return openAs(in.Path, in.Name) }
 
-// Verified verifies the bundle, and opens what was verified. If the bundle is damaged or invalid, as
-// the report then says, the Reader reads what it can. The Reader is nil if the bundle is unreadable.
+// Verified verifies the bundle and opens it. If the report says that the bundle is damaged or invalid, the Reader reads
+// what it can. The Reader is nil if the bundle is unreadable.
 func (in Input) Verified(ctx context.Context) (*Reader, *Report, error) {
 	report, err := verify(ctx, in.Path, 1, in.Tap)
 	if err != nil {
@@ -144,7 +144,7 @@ func (in Input) Verified(ctx context.Context) (*Reader, *Report, error) {
 	if r.sound = report.OK(); r.sound {
 		r.verified = report.documents
 	} else {
-		r.Tolerate()
+		r.tolerant = true
 	}
 	return r, report, nil
 }
@@ -162,21 +162,20 @@ func (in *Inputs) Close() error {
 	}
 	err := os.Remove(in.copy.Name())
 	if errors.Is(err, os.ErrNotExist) {
-		err = nil // it went when it was made
+		err = nil // it was removed at once; see copyStdin
 	}
 	return errors.Join(err, in.copy.Close())
 }
 
-// OpenInputs finds the files behind names. It copies stdin for "-", since a
-// bundle is read more than once; nil refuses that. A context that ends stops the
-// copying. On Linux the copy has no name, so that nothing is left after a kill.
+// OpenInputs returns the bundles with these names. For "-" it copies stdin, since a bundle is read more than once; nil
+// refuses "-". On Linux the copy has no name, so that nothing is left if the process is killed.
 func OpenInputs(ctx context.Context, names []string, stdin io.Reader) (*Inputs, error) {
 	in := &Inputs{}
 	for _, name := range names {
 		path := name
 		if name == "-" {
 			var err error
-			if path, err = in.spool(ctx, stdin); err != nil {
+			if path, err = in.copyStdin(ctx, stdin); err != nil {
 				in.Close()
 				return nil, fmt.Errorf("read a bundle from standard input: %w", err)
 			}
@@ -186,7 +185,7 @@ func OpenInputs(ctx context.Context, names []string, stdin io.Reader) (*Inputs, 
 	return in, nil
 }
 
-func (in *Inputs) spool(ctx context.Context, stdin io.Reader) (string, error) {
+func (in *Inputs) copyStdin(ctx context.Context, stdin io.Reader) (string, error) {
 	if stdin == nil {
 		return "", errors.New("this command does not read it")
 	}
@@ -210,7 +209,7 @@ func (in *Inputs) spool(ctx context.Context, stdin io.Reader) (string, error) {
 	}()
 	select {
 	case err = <-copied:
-	case <-ctx.Done(): // the reader may wait for ever
+	case <-ctx.Done(): // the read may never return
 		err = ctx.Err()
 	}
 	return path, err

@@ -13,13 +13,13 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// journalName is a file of spools that earlier builds left: the documents of the run's end,
-// each after a line with its path, its length and its digest. The last one of a path counts.
-// A torn document counts as not written. This build gives each document a file.
+// journalName is a file in spools of earlier builds with the documents of the run's end. Each document follows a line
+// with its path, length and digest. If a path occurs several times, the last document counts. An incomplete one is
+// ignored. Today each document has its own file.
 const journalName = ".documents"
 
-// readJournal gives the documents in the journal of a spool, by path. One that has a file
-// is not among them: that came later.
+// readJournal returns the documents in the journal of a spool, by path. Documents with a file of their own are left
+// out, since the file is newer.
 func readJournal(dir string) map[string][]byte {
 	f, err := openRegular(filepath.Join(dir, journalName), os.O_RDONLY)
 	if err != nil {
@@ -59,13 +59,13 @@ func readJournaled(r *bufio.Reader) (path string, data []byte, err error) {
 		return "", nil, err
 	}
 	if digest(sha256.Sum256(data)) != sum {
-		return "", nil, fmt.Errorf("%s is torn", path)
+		return "", nil, fmt.Errorf("%s is incomplete", path)
 	}
 	return path, data, nil
 }
 
-// readDocument reads a document of the spool; nil when it is missing, torn, not
-// valid, or of another run.
+// readDocument reads a document of the spool. It returns nil if the document is missing, incomplete, invalid, or of
+// another run.
 func readDocument[T any](dir string, run schema.Run, path string) *T {
 	data, ok := readJournal(dir)[path]
 	var err error

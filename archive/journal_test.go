@@ -121,7 +121,7 @@ func TestARunWithDocumentsOfItsEndIsNotResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if _, err := ResumeSpool(dir, testRunID); !errors.Is(err, ErrNotResumable) {
+	if _, err := ResumeSpool(dir, testRunID); !errors.Is(err, errNotResumable) {
 		t.Errorf("resumed: %v", err)
 	}
 }

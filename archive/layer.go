@@ -40,16 +40,16 @@ type layer struct {
 	err     error // sticky
 }
 
-// lose counts n lines as dropped, and marks the spool on disk, since the count is lost if this process dies. Lines
-// after the end leave no mark.
+// lose counts n lines as dropped. It also marks the spool on disk, unless the layer is closed, since the count is lost
+// if this process dies.
 func (l *layer) lose(n uint64) {
 	if l.dropped += n; n > 0 && !l.closed {
 		l.spool.lossy.Do(func() { _ = l.spool.lock.Chmod(lossyMode) })
 	}
 }
 
-// takes is nil if n more lines may be appended. Otherwise it counts them as dropped.
-func (l *layer) takes(n uint64) error {
+// accepts returns nil if n more lines may be appended. Otherwise it counts them as dropped.
+func (l *layer) accepts(n uint64) error {
 	if l.err == nil && l.closed {
 		l.err = fmt.Errorf("append to %s: %w", l.path, os.ErrClosed)
 	}
@@ -59,7 +59,7 @@ func (l *layer) takes(n uint64) error {
 	return l.err
 }
 
-// endLine ends the line that begins at this offset of the buffer. The error says why the bytes are not a line.
+// endLine ends the line that begins at an offset of the buffer. The error says why the bytes are not a line.
 func (l *layer) endLine(at int) error {
 	line := l.buf[at:]
 	if len(line) == 0 || len(line) >= MaxLine || bytes.IndexByte(line, '\n') >= 0 {
@@ -72,7 +72,7 @@ func (l *layer) endLine(at int) error {
 func (l *layer) append(encode func(dst []byte, seq uint64) []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.takes(1); err != nil {
+	if err := l.accepts(1); err != nil {
 		return err
 	}
 	start := len(l.buf)
@@ -149,7 +149,7 @@ func (l *layer) tryWrite(b []byte) (int, error) {
 	return l.file.Write(b)
 }
 
-// begin makes the layer's file. l.mu is held.
+// begin creates the layer's file. l.mu is held.
 func (l *layer) begin() error {
 	if l.file != nil {
 		return nil
@@ -199,7 +199,7 @@ func (l *layer) state() schema.LayerTree {
 	return l.tree.state()
 }
 
-// errReserved is the error of every write after the disk was full, except for the end of the run.
+// errReserved is returned by all writes after the disk was full, except those for the end of the run.
 var errReserved = fmt.Errorf("the space left is kept for the end of the run: %w", syscall.ENOSPC)
 
 // memberFile writes captured bytes to the spool.
@@ -299,8 +299,7 @@ func (l *ledger) sum() (sum [sha256.Size]byte) {
 	return sum
 }
 
-// differs is an offset, a multiple of markBytes, before which the bytes of two ledgers are the same, and after which
-// they differ within markBytes. It is -1 if all bytes are the same.
+// differs returns the start of the first block of markBytes in which two ledgers differ, or -1 if they are equal.
 func (l *ledger) differs(other *ledger) int64 {
 	for i := range min(len(l.marks), len(other.marks)) {
 		if l.marks[i] != other.marks[i] {
@@ -313,7 +312,7 @@ func (l *ledger) differs(other *ledger) int64 {
 	return int64(min(len(l.marks), len(other.marks))) * markBytes
 }
 
-// lossyMode are the permissions of run.json after lines were dropped: a mark that a full disk has room for.
+// lossyMode are the permissions of run.json after lines were dropped. Such a mark can be set on a full disk.
 const lossyMode fs.FileMode = 0o700
 
 // resume opens the layer's file again and reads what it holds.

@@ -5,11 +5,11 @@ import (
 	"os"
 )
 
-// errLocked is returned by flock when another open file holds the lock.
+// errLocked is returned by flock if another open file holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// sameFile reports whether name still is the open file f: a lock on a file that
-// was renamed or removed meanwhile protects nothing.
+// sameFile reports whether name still refers to the open file f. A lock on a file that was renamed or removed protects
+// nothing.
 func sameFile(f *os.File, name string) bool {
 	a, err := f.Stat()
 	if err != nil {

@@ -10,14 +10,12 @@ import (
 )
 
 const (
-	// noFollow refuses a symbolic link as the last part of a path.
 	noFollow = unix.O_NOFOLLOW
-	// noWait is for files that may be pipes.
-	noWait = unix.O_NONBLOCK
+	noWait   = unix.O_NONBLOCK // for files that may be pipes
 )
 
-// flock takes the file's exclusive lock without waiting. The lock lives until
-// the file is closed or the process dies.
+// flock takes the file's exclusive lock, or returns errLocked at once. The lock is held until the file is closed or the
+// process dies.
 func flock(f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -31,8 +29,7 @@ func flock(f *os.File) error {
 	}
 }
 
-// heldByOther reports whether another holds the file's exclusive lock. Until it
-// returns, it holds a lock that only others who ask share.
+// heldByOther reports whether another open file holds the exclusive lock. It briefly takes a shared lock itself.
 func heldByOther(f *os.File) bool {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if err == nil {

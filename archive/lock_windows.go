@@ -7,12 +7,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Windows opens no symbolic link otherwise than its target, and its pipes have names of
-// their own.
+// Windows has no such flags. Its pipes are not in the file system.
 const noFollow, noWait = 0, 0
 
-// flock takes the file's exclusive lock without waiting. The lock lives until
-// the file is closed or the process dies.
+// flock takes the file's exclusive lock, or returns errLocked at once. The lock is held until the file is closed or the
+// process dies.
 func flock(f *os.File) error {
 	if err := lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK); !errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return err
@@ -20,8 +19,7 @@ func flock(f *os.File) error {
 	return errLocked
 }
 
-// heldByOther reports whether another holds the file's exclusive lock. Until it
-// returns, it holds a lock that only others who ask share.
+// heldByOther reports whether another open file holds the exclusive lock. It briefly takes a shared lock itself.
 func heldByOther(f *os.File) bool {
 	err := lock(f, 0)
 	if err == nil {
@@ -31,7 +29,7 @@ func heldByOther(f *os.File) bool {
 	return errors.Is(err, windows.ERROR_LOCK_VIOLATION)
 }
 
-// lockedByte is far behind the end, so that everybody can still read the file.
+// lockedByte is far beyond the end of the file, since Windows blocks reads of locked bytes.
 var lockedByte = windows.Overlapped{OffsetHigh: 1 << 30}
 
 func lock(f *os.File, how uint32) error {
@@ -39,5 +37,5 @@ func lock(f *os.File, how uint32) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
 }
 
-// A directory's entries cannot be put on disk by themselves.
+// syncOpenDir does nothing, since Windows cannot sync a directory.
 func syncOpenDir(*os.File) error { return nil }

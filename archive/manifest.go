@@ -9,8 +9,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// manifestChunk is the manifest's canonical bytes, and the framed start of the
-// archive: its header, itself, its padding.
+// manifestChunk returns the manifest's canonical bytes, and the start of the archive: the manifest's header, bytes and
+// padding, stored by the codec.
 func manifestChunk(c codec, m schema.Manifest) (doc, head []byte, err error) {
 	if doc, err = schema.Document(m); err != nil {
 		return nil, nil, err
@@ -25,8 +25,7 @@ func manifestFile(path string, size int64, sum [sha256.Size]byte) schema.Manifes
 	return schema.ManifestFile{Path: path, SHA256: digest(sum), Bytes: size}
 }
 
-// parseManifest decodes a manifest that is valid, canonical, and lists only
-// members that a bundle may have.
+// parseManifest decodes a manifest. It must be valid and canonical, and its paths must be safe.
 func parseManifest(doc []byte) (m schema.Manifest, err error) {
 	if err := schema.Validate(schema.ManifestV0, doc); err != nil {
 		return m, problem(CodeManifest, schema.ManifestPath, "%v", err)
@@ -58,8 +57,7 @@ func parseManifest(doc []byte) (m schema.Manifest, err error) {
 	return m, nil
 }
 
-// fileAbove is the member that would have to be a directory for path to be
-// extracted, or empty.
+// fileAbove returns a member that would have to be a directory for path to be extracted; empty if there is none.
 func fileAbove(m schema.Manifest, path string) string {
 	for i, c := range []byte(path) {
 		if _, file := m.Files[path[:i]]; c == '/' && (file || path[:i] == schema.ManifestPath) {

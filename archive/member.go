@@ -17,14 +17,13 @@ const (
 	maxDocument = 64 << 20 // bytes of one JSON document
 )
 
-// MaxLine is the longest layer line in bytes, its newline included. Append
-// refuses a longer one and counts it as dropped.
+// MaxLine is the maximum length of a layer's line in bytes, with its newline. Append refuses longer ones and counts
+// them as dropped.
 const MaxLine = 1 << 20
 
-// safePath reports whether p may name a member: segments of ASCII letters,
-// digits, '.', '_', '-' and '%', none starting with a dot, joined by single
-// slashes, 255 bytes at the most. So no path is absolute, climbs, or needs
-// escaping in tar or JSON.
+// safePath reports whether p may name a member: at most 255 bytes, in segments of ASCII letters, digits, '.', '_', '-'
+// and '%' that do not start with a dot, joined by single slashes. So no path is absolute, leads to a parent directory,
+// or needs escaping in tar or JSON.
 func safePath(p string) bool {
 	if p == "" || len(p) > maxPath {
 		return false
@@ -55,7 +54,7 @@ func safeRunID(id string) bool {
 	}) < 0
 }
 
-// documents are the JSON members that every bundle holds beside its layers.
+// documents are the JSON members of every bundle, without the manifest.
 var documents = []string{
 	schema.RunPath, schema.ResultPath, schema.HealthPath, schema.SurfacePath, schema.CorrelationPath,
 }
@@ -64,7 +63,7 @@ func isLayer(p string) bool { return slices.Contains(schema.AllLayers, p) }
 
 func isDocument(p string) bool { return slices.Contains(documents, p) }
 
-// documentSchema is the schema of a JSON member, empty for other members.
+// documentSchema returns the schema of a JSON member; empty for other members.
 func documentSchema(p string) string {
 	switch p {
 	case schema.RunPath:
@@ -93,10 +92,10 @@ func documentSchema(p string) string {
 	return ""
 }
 
-// isStream reports whether a member is what passed through the command's stdio.
+// isStream reports whether a member is captured from the command's standard streams or terminal.
 func isStream(p string) bool { return strings.HasPrefix(p, "stdio/") }
 
-// isCapture reports whether a member is captured or referred-to bytes, which have no schema.
+// isCapture reports whether a member has bytes without a schema: streams, outputs of checks, blobs, or the patch.
 func isCapture(p string) bool {
 	return isStream(p) || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir) ||
 		p == schema.PatchPath

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datasync puts a file's bytes on disk, and no more of its inode than reading
-// them back needs.
+// datasync is fdatasync(2): it writes a file's bytes to disk, and only the metadata that is needed to read them.
 func datasync(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -24,14 +23,14 @@ func datasync(f *os.File) error {
 	}); err != nil {
 		return err
 	}
-	// A pipe or a file system without sync has nothing to lose.
+	// Pipes and some file systems do not support it.
 	if errors.Is(serr, unix.EINVAL) {
 		return nil
 	}
 	return serr
 }
 
-// allocate gives a file n bytes of its disk.
+// allocate reserves the first n bytes of a file on its disk.
 func allocate(f *os.File, n int64) error {
 	for {
 		if err := unix.Fallocate(int(f.Fd()), 0, 0, n); err != unix.EINTR {

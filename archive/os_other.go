@@ -9,6 +9,5 @@ import (
 
 func datasync(f *os.File) error { return f.Sync() }
 
-// allocate is not done here: a full disk may then lose final documents, which recover
-// makes anew.
+// allocate is not supported here. A full disk may then lose the final documents, which recover makes again.
 func allocate(*os.File, int64) error { return errors.ErrUnsupported }

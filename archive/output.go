@@ -15,28 +15,27 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Output is the place of a file that is written whole or not at all. Its directory is opened once, so
-// moving or replacing the directory meanwhile does not change where the file goes.
+// Output is the destination of a file that is written as a whole or not at all. Its directory is opened once, so that
+// the file goes there even if the directory is renamed or replaced meanwhile.
 //
-// A process that is root does not follow a symbolic link that somebody else could
-// have made, and takes over no file that is not its own. Close gives up the directory.
+// If the process is root, it does not follow a symbolic link that another user could have made, and does not use a
+// temporary file that is not its own.
 type Output struct {
 	root    *os.Root
 	path    string // for messages
 	base    string
 	replace bool
-	unrun   fs.FileInfo // the only file to replace, without replace; nil: none
+	unrun   fs.FileInfo // a file that may be replaced even without replace; nil for none
 }
 
-// ErrOutputExists is returned by [OpenOutput], wrapped with the path, when a file of that name exists
-// and may not be replaced.
+// ErrOutputExists is returned by [OpenOutput], wrapped with the path, if the file exists and may not be replaced.
 var ErrOutputExists = errors.New("the file exists")
 
-// probeBytes is what a directory must have room for before a run begins.
+// probeBytes is the space that a directory must have before a run begins.
 const probeBytes = 64 << 10
 
-// OpenOutput opens the place of a file and makes sure that it can be written: its directory exists,
-// has space, and has no entry of that name except, with replace, a regular file. It creates nothing.
+// OpenOutput opens the destination of a file and checks that it can be written: the directory exists and has space, and
+// there is no such file, or only a regular one if replace is true. It leaves no file.
 func OpenOutput(path string, replace bool) (_ *Output, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
@@ -56,9 +55,8 @@ func OpenOutput(path string, replace bool) (_ *Output, err error) {
 	return o, nil
 }
 
-// OpenOutputAgain is [OpenOutput] for a run whose output may hold the bundle of a
-// run that never ran its command, as a run leaves that was refused: such a bundle is
-// replaced, and the result says so.
+// OpenOutputAgain is [OpenOutput] without replace, except that it replaces the bundle of a run that could not start its
+// command. again reports whether there is such a bundle.
 func OpenOutputAgain(ctx context.Context, path string) (o *Output, again bool, err error) {
 	info, _ := os.Lstat(path)
 	o, err = OpenOutput(path, false)
@@ -72,11 +70,10 @@ func OpenOutputAgain(ctx context.Context, path string) (o *Output, again bool, e
 	return o, true, nil
 }
 
-// maxUnrun is how large the bundle of a run that ran no command may be: a file that is
-// larger is not read to find out.
+// maxUnrun limits the size of a bundle that unrun reads.
 const maxUnrun = 8 << 20
 
-// unrun reports whether a file is the bundle of a run whose command was not run.
+// unrun reports whether a file is the bundle of a run that could not start its command.
 func unrun(ctx context.Context, path string, info fs.FileInfo) bool {
 	if !info.Mode().IsRegular() || info.Size() > maxUnrun {
 		return false
@@ -89,8 +86,8 @@ func unrun(ctx context.Context, path string, info fs.FileInfo) bool {
 	return err == nil && docs.Result.Outcome == schema.OutcomeInfraError && docs.Result.Timings.ChildNS == nil
 }
 
-// Follow returns the target of a symbolic link that this user owns, and any other path unchanged: for
-// a file that is written through such a link instead of replacing it.
+// Follow returns the target of a symbolic link that this user owns, so that writing does not replace the link. Any
+// other path is returned unchanged.
 func Follow(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSymlink || !onlyOurs(info) {
@@ -105,7 +102,7 @@ func Follow(path string) string {
 // Close closes the directory.
 func (o *Output) Close() error { return o.root.Close() }
 
-// vacant says why the name cannot be taken.
+// vacant returns an error if the file may not be written because of what has its name now.
 func (o *Output) vacant() error {
 	info, err := o.root.Lstat(o.base)
 	switch {
@@ -130,12 +127,12 @@ func (o *Output) vacant() error {
 	return nil
 }
 
-// probe makes a file with room for some bytes and removes it.
+// probe creates a file of probeBytes and removes it.
 func (o *Output) probe() error {
 	name := ".assay-run-" + rand.Text()
 	f, err := o.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		if err = allocate(f, probeBytes); err != nil && !isFull(err) { // not every file system can
+		if err = allocate(f, probeBytes); err != nil && !isFull(err) { // not every file system supports it
 			_, err = f.Write(make([]byte, probeBytes))
 		}
 		err = errors.Join(err, f.Close(), o.root.Remove(name))
@@ -146,8 +143,8 @@ func (o *Output) probe() error {
 	return nil
 }
 
-// temp opens and locks <output>.tmp. One that a killed seal left is taken over;
-// one that is being written, or that somebody else made, is an error.
+// temp opens and locks <output>.tmp. It reuses a file that a killed process left. It is an error if another process is
+// writing the file, or another user made it.
 func (o *Output) temp() (*os.File, error) {
 	name := o.base + ".tmp"
 	if info, err := o.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
@@ -175,18 +172,18 @@ func (o *Output) temp() (*os.File, error) {
 	return f, nil
 }
 
-// commit gives what temp opened the output's name, on disk.
+// commit syncs the file that temp opened and renames it to the output's name.
 func (o *Output) commit(f *os.File) error {
 	if err := o.vacant(); err != nil {
 		return err
 	}
-	if err := errors.Join(giveBack(f), f.Sync()); err != nil {
+	if err := errors.Join(chownToSudoUser(f), f.Sync()); err != nil {
 		return err
 	}
-	if err := o.take(o.base + ".tmp"); err != nil {
+	if err := o.rename(o.base + ".tmp"); err != nil {
 		return err
 	}
-	// In a directory that others can write to, somebody may have been quicker.
+	// If others can write to the directory, somebody may have replaced the file.
 	made, err := f.Stat()
 	if err != nil {
 		return err
@@ -202,8 +199,8 @@ func (o *Output) commit(f *os.File) error {
 	return syncOpenDir(dir)
 }
 
-// take gives a file the output's name.
-func (o *Output) take(name string) error {
+// rename gives a file the output's name.
+func (o *Output) rename(name string) error {
 	if o.replace {
 		return o.root.Rename(name, o.base)
 	}
@@ -212,20 +209,20 @@ func (o *Output) take(name string) error {
 			return err
 		}
 	}
-	// A link fails where a rename would replace what came meanwhile.
+	// Unlike a rename, a link does not replace a file that was made meanwhile.
 	switch err := o.root.Link(name, o.base); {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("output %s: %w", o.path, ErrOutputExists)
-	case err != nil: // a file system without links
+	case err != nil: // the file system has no hard links
 		return o.root.Rename(name, o.base)
 	}
 	return o.root.Remove(name)
 }
 
-// discard removes what temp made.
+// discard removes the file that temp opened.
 func (o *Output) discard() { _ = o.root.Remove(o.base + ".tmp") }
 
-// WriteFile writes a document to the output, for everybody to read.
+// WriteFile writes data to the output, with mode 0644.
 func (o *Output) WriteFile(data []byte) (err error) {
 	f, err := o.temp()
 	if err != nil {
@@ -246,8 +243,8 @@ func (o *Output) WriteFile(data []byte) (err error) {
 	return o.commit(f)
 }
 
-// giveBack makes a file of root's that of the user who called sudo.
-func giveBack(f *os.File) error {
+// chownToSudoUser gives a file of root to the user who called sudo, if there is one.
+func chownToSudoUser(f *os.File) error {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	if err != nil || uid < 0 || os.Geteuid() != 0 {
 		return nil
@@ -259,8 +256,7 @@ func giveBack(f *os.File) error {
 	return f.Chown(uid, gid)
 }
 
-// openRegular opens a file for reading without waiting for a pipe's other end,
-// and refuses what is not a regular file.
+// openRegular opens a regular file. It refuses anything else, and does not wait for the other end of a pipe.
 func openRegular(name string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(name, flags|noFollow|noWait, 0)
 	if err != nil {
@@ -283,7 +279,7 @@ func isFull(err error) bool {
 
 func isNotEmpty(err error) bool { return errors.Is(err, syscall.ENOTEMPTY) }
 
-// syncDir puts a directory's entries on disk.
+// syncDir writes a directory's entries to disk.
 func syncDir(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
@@ -292,10 +288,10 @@ func syncDir(name string) error {
 	return errors.Join(syncOpenDir(d), d.Close())
 }
 
-// isOld reports whether a file was not touched for a minute.
+// isOld reports whether a file was not changed for a minute.
 func isOld(info os.FileInfo) bool { return time.Since(info.ModTime()) > time.Minute }
 
-// isLocked reports whether a process that lives holds the file.
+// isLocked reports whether a process holds the file's lock.
 func isLocked(name string) bool {
 	f, err := openRegular(name, os.O_RDONLY)
 	if err != nil {

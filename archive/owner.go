@@ -10,21 +10,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// onlyOurs reports whether a file is this process's own, by one name only.
+// onlyOurs reports whether a file belongs to this user and has no second name.
 func onlyOurs(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == os.Geteuid() && st.Nlink == 1
 }
 
-// otherNames reports whether a file of a spool has a second name, somewhere else, by which
-// somebody may have made or changed it. A serve makes one for the turns.
+// otherNames reports whether a file of a spool has a second name, through which somebody may have changed it. Serve
+// itself makes one for the turns.
 func otherNames(path string, info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Nlink > 1 && path != schema.TurnsPath
 }
 
-// foreign says why root must not seal a spool: another user may have written its files, including the
-// path of its bundle.
+// foreign returns an error if this process is root and another user owns the spool: that user may have written its
+// files, including the path of its bundle.
 func foreign(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -2,7 +2,7 @@ package archive
 
 import "os"
 
-// No run is recorded on Windows, so a spool there is a copy of one.
+// Nothing is recorded on Windows, so a spool there is only a copy.
 func onlyOurs(os.FileInfo) bool { return true }
 
 func otherNames(string, os.FileInfo) bool { return false }

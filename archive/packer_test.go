@@ -12,7 +12,7 @@ import (
 // packed in a hurry.
 func sampleBlocks() []byte {
 	var b []byte
-	for i := uint64(0); len(b) < (hurriedFrom+2)*packBlock+packBlock/3; i++ {
+	for i := uint64(0); len(b) < (fastFrom+2)*packBlock+packBlock/3; i++ {
 		b = append(kernelLine(b, testRunID, i), '\n')
 	}
 	return b

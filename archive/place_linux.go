@@ -13,13 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many symbolic links a path may have, as in the kernel.
+// maxLinks limits the symbolic links in a path, as the kernel does.
 const maxLinks = 40
 
-// openPlace opens a directory to write to. For root it walks there step by step
-// and follows only links that nobody else can have put there. Others may be able to
-// write to the directory itself: who writes through the descriptor and follows no
-// link writes nowhere else.
+// openPlace opens a directory to write to. If this process is root, it walks there step by step, and follows only links
+// that no other user can have made. Others may still be able to write to the directory itself. So the caller must use
+// the descriptor, and follow no links in the directory.
 func openPlace(path string) (*os.Root, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenRoot(path)
@@ -32,7 +31,7 @@ func openPlace(path string) (*os.Root, error) {
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
-// walk gives an O_PATH descriptor of a directory.
+// walk returns an O_PATH descriptor of a directory.
 func walk(path string) (_ int, err error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -63,8 +62,7 @@ func walk(path string) (_ int, err error) {
 			}
 			if st.Uid != 0 || open(at) {
 				return -1, fmt.Errorf("%s in the path %s is a symbolic link that another user could have made, and "+
-					"assay-run runs as root: "+
-					"name the directory that it leads to", name, path)
+					"assay-run runs as root: name the directory that it leads to", name, path)
 			}
 			target, err := readlinkat(at, name)
 			if err != nil {
@@ -84,8 +82,8 @@ func walk(path string) (_ int, err error) {
 	return at, nil
 }
 
-// CheckSpoolParent is the reason why a spool directory that nobody chose is not made at
-// dir: others can replace it, or have made it.
+// CheckSpoolParent returns an error if dir should not become the default spool directory, because others can replace it
+// or have made it.
 func CheckSpoolParent(dir string) error {
 	if err := checkSpoolDir(filepath.Dir(dir)); err != nil {
 		return err
@@ -101,8 +99,8 @@ func CheckSpoolParent(dir string) error {
 	return nil
 }
 
-// checkSpoolDir refuses to root a directory in which anybody can replace a spool: its
-// files are opened by path, again and again.
+// checkSpoolDir returns an error if this process is root and any user can replace files in the directory. The files of
+// a spool are opened by path.
 func checkSpoolDir(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -119,7 +117,7 @@ func checkSpoolDir(path string) error {
 	return nil
 }
 
-// open reports whether anybody can replace what is in a directory.
+// open reports whether any user can replace files in a directory.
 func open(fd int) bool {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)

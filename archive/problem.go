@@ -6,17 +6,13 @@ import (
 	"unicode"
 )
 
-// Class is what kind of failure a problem is; see the constants.
+// Class says how bad a problem is.
 type Class string
 
 const (
-	// Damaged: these are not the bytes that were sealed.
-	Damaged Class = "damaged"
-	// Invalid: the bytes are whole, but they break the format or contradict
-	// themselves.
-	Invalid Class = "invalid"
-	// Unreadable: nothing can be said about the bundle.
-	Unreadable Class = "unreadable"
+	Damaged    Class = "damaged"    // the bytes are not those that were sealed
+	Invalid    Class = "invalid"    // the bytes are whole, but break the format or contradict themselves
+	Unreadable Class = "unreadable" // nothing can be said about the bundle
 )
 
 // Code names a kind of failure. Codes are stable: scripts may rely on them.
@@ -65,7 +61,7 @@ const (
 	CodeWorkspace       Code = "workspace_inconsistent"
 )
 
-// Class is the class of every problem with this code.
+// Class returns the class of every problem with this code.
 func (c Code) Class() Class {
 	switch c {
 	case CodeUnreadable, CodeUnsupportedFormat:
@@ -99,7 +95,7 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s%s (%s)", where, p.Message, p.Code)
 }
 
-// problem makes a Problem. Text from the bundle is made printable.
+// problem returns a Problem with a printable message of at most 1000 bytes.
 func problem(code Code, member, format string, args ...any) *Problem {
 	msg := fmt.Sprintf(format, args...)
 	const most = 1000

@@ -12,15 +12,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// ErrProof is wrapped by the error of [Reader.Prove] for a line that cannot be proved, and
-// of [CheckProof] for a proof that proves nothing.
+// ErrProof is wrapped by the error of [Reader.Prove] for a line that cannot be proved, and of [CheckProof] for an
+// invalid proof.
 var ErrProof = errors.New("no proof")
 
 func noProof(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProof, fmt.Sprintf(format, args...))
 }
 
-// growPath adds leaf n to the subtree of the path that has it.
+// growPath adds leaf n to the subtree of the path that contains it.
 func growPath(path []leafRange, subtrees []tree, n uint64, leaf tlog.Hash) {
 	for i, r := range path {
 		if r.from <= n && n < r.end {
@@ -30,7 +30,7 @@ func growPath(path []leafRange, subtrees []tree, n uint64, leaf tlog.Hash) {
 	}
 }
 
-// layerTree reads what integrity.json says of a layer.
+// layerTree returns the tree of a layer in integrity.json.
 func layerTree(doc []byte, layer string, into *schema.Integrity) (schema.LayerTree, error) {
 	if err := schema.Validate(schema.IntegrityV0, doc); err != nil {
 		return schema.LayerTree{}, noProof("%s: %v", schema.IntegrityPath, err)
@@ -45,9 +45,8 @@ func layerTree(doc []byte, layer string, into *schema.Integrity) (schema.LayerTr
 	return t, nil
 }
 
-// CheckProof checks a proof from [Reader.Prove] without its bundle: that a bundle of the
-// identity in it has the line. That the identity is the one of the bundle in
-// question is for the caller to compare.
+// CheckProof checks a proof from [Reader.Prove] without the bundle. A valid proof shows that the bundle with the
+// proof's identity contains the line. The caller must compare the identity.
 func CheckProof(in io.Reader) (*schema.InclusionProof, error) {
 	doc, err := io.ReadAll(io.LimitReader(in, maxDocument+1))
 	if err != nil {
@@ -101,7 +100,7 @@ func checkLine(p *schema.InclusionProof, t schema.LayerTree, runID string) error
 		path = append(path, h)
 	}
 	if !ok {
-		return noProof("a digest is none")
+		return noProof("a digest is not valid")
 	}
 	if err := tlog.CheckRecord(path, int64(t.Lines), root, int64(p.Seq), tlog.RecordHash([]byte(p.Line))); err != nil {
 		return noProof("the path does not lead from the line to the root of %d lines", t.Lines)

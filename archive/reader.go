@@ -20,20 +20,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Reader reads a bundle that need not have been verified: it refuses what is
-// not in the bundle's form and checks every digest of what it reads to the
-// end, but not what the members say. It holds no file open between calls, and
-// its methods are safe for concurrent use. Errors are Problems where the bundle
-// is at fault.
+// Reader reads a bundle that need not be verified. It checks the format and the digest of each member that is read to
+// the end, but not what the members say. It holds no file open between calls, and its methods are safe for concurrent
+// use. Faults of the bundle are returned as a [Problem].
 type Reader struct {
 	path     string
-	name     string // path as the user knows it
+	name     string // the user's name for path
 	identity string
 	manifest schema.Manifest
-	tolerant bool // see Tolerate
-	sound    bool // its documents have been checked against their schemas
-	// verified are documents that verification read, by path.
-	verified map[string][]byte
+	// tolerant makes the Reader read what it can of a bundle that does not verify. It accepts members with wrong
+	// digests, skips members that are not in the manifest and up to 100 invalid lines of a layer, stops where the
+	// archive is damaged, and leaves documents empty that are missing, invalid or behind the damage. The report of
+	// [Verify] says what is wrong.
+	tolerant bool
+	sound    bool              // its documents have been checked against their schemas
+	verified map[string][]byte // documents that verification read, by path
 }
 
 // Open reads the manifest of a bundle.
@@ -51,14 +52,13 @@ func openAs(path, name string) (*Reader, error) {
 // Manifest lists the members. It must not be changed.
 func (r *Reader) Manifest() schema.Manifest { return r.manifest }
 
-// Identity is the bundle's identity, "sha256:" and 64 hex digits.
+// Identity returns the bundle's identity, "sha256:" and 64 hex digits.
 func (r *Reader) Identity() string { return r.identity }
 
-// RunID is the run the bundle is of.
+// RunID returns the id of the bundle's run.
 func (r *Reader) RunID() string { return r.manifest.RunID }
 
-// start opens the bundle and reads its manifest, which must be the one that was
-// read before.
+// start opens the bundle and reads its manifest, which must be the same as before.
 func (r *Reader) start(ctx context.Context) (*input, *walker, error) {
 	in, err := openInput(ctx, r.path)
 	if err != nil {
@@ -96,8 +96,7 @@ func (r *Reader) start(ctx context.Context) (*input, *walker, error) {
 	return in, w, nil
 }
 
-// Member is one file of a bundle, read in the order of the archive. It is valid
-// until the next one is asked for. Reading it to io.EOF checks its digest.
+// Member is one file of a bundle. It is valid until the iteration goes on. Reading it to io.EOF checks its digest.
 type Member struct {
 	Path string
 	Size int64 // bytes
@@ -129,8 +128,8 @@ func (m *Member) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Lines iterates over a layer's lines, without their newlines. A line is valid
-// until the next one. After an error there are no more.
+// Lines iterates over a layer's lines without their newlines. A line is valid until the next one. It ends after an
+// error.
 func (m *Member) Lines() iter.Seq2[[]byte, error] {
 	if m.tolerant {
 		return m.validLines()
@@ -162,8 +161,8 @@ func (m *Member) lines() iter.Seq2[[]byte, error] {
 	}
 }
 
-// Members iterates over all members but the manifest. After an error there are
-// no more; the context ends it early with its error.
+// Members iterates over all members but the manifest, in the order of the archive. It ends after an error, which may be
+// that of the context.
 func (r *Reader) Members(ctx context.Context) iter.Seq2[*Member, error] {
 	return func(yield func(*Member, error) bool) {
 		in, w, err := r.start(ctx)
@@ -196,8 +195,7 @@ func (r *Reader) Members(ctx context.Context) iter.Seq2[*Member, error] {
 	}
 }
 
-// Lines iterates over the lines of one layer, named by its path. A bundle
-// without it has none.
+// Lines iterates over the lines of the layer at a path. A missing layer has none.
 func (r *Reader) Lines(ctx context.Context, layer string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for m, err := range r.Members(ctx) {
@@ -218,20 +216,19 @@ func (r *Reader) Lines(ctx context.Context, layer string) iter.Seq2[[]byte, erro
 	}
 }
 
-// Item is one thing in a bundle, valid until the next one: a line of a layer, decoded, or the
-// whole of another member.
+// Item is a decoded line of a layer, or another member as a whole. It is valid until the next one.
 type Item struct {
 	Path string // of the member
-	// Line is the exact line without its newline, and Number its place in the layer, from 1.
+	// Line is the exact line without its newline, and Number its number in the layer, from 1.
 	Line   []byte
 	Number int
 	schema.Record
-	// Member is what to read if the member is not a layer, else nil.
+	// Member is nil for lines.
 	Member *Member
 }
 
-// Items reads the members at some paths in one pass, in the order of the archive. An error
-// names the line that it is of, and is the last thing that comes.
+// Items reads the members at some paths in one pass, in the order of the archive. It ends after an error, which names
+// the line.
 func (r *Reader) Items(ctx context.Context, paths ...string) iter.Seq2[*Item, error] {
 	return func(yield func(*Item, error) bool) {
 		for m, err := range r.Members(ctx) {
@@ -240,7 +237,7 @@ func (r *Reader) Items(ctx context.Context, paths ...string) iter.Seq2[*Item, er
 				yield(nil, err)
 				return
 			case m.Path > slices.Max(paths):
-				return // members are in the order of their paths
+				return // members are sorted by path
 			case !slices.Contains(paths, m.Path):
 			case isLayer(m.Path):
 				if !m.items(yield) {
@@ -253,7 +250,7 @@ func (r *Reader) Items(ctx context.Context, paths ...string) iter.Seq2[*Item, er
 	}
 }
 
-// items hands out the lines of a layer, and reports whether more are wanted.
+// items yields the lines of a layer. It reports whether the iteration goes on.
 func (m *Member) items(yield func(*Item, error) bool) bool {
 	decoder := schema.NewLineDecoder(m.Path)
 	it := Item{Path: m.Path}
@@ -273,29 +270,29 @@ func (m *Member) items(yield func(*Item, error) bool) bool {
 	return true
 }
 
-// Scanned is an item, and what a worker of [Scan] made of it.
+// Scanned is an item with the result of a worker of [Scan].
 type Scanned[T any] struct {
 	Item
 	Result T
 }
 
-// batch is lines that one worker of [Scan] decodes at a time.
+// batch holds lines for one worker of [Scan].
 type batch[T any] struct {
-	first  int // the number of its first line
+	first  int // number of its first line
 	data   []byte
-	ends   []int // of each line in data
-	kernel []schema.KernelEvent
+	ends   []int                // end of each line in data
+	kernel []schema.KernelEvent // storage for the items in done
 	done   []Scanned[T]
 	err    error // of the line after done
 	ready  chan struct{}
 }
 
-// batchLines is how many lines are in a batch.
+// batchLines is the number of lines in a batch.
 const batchLines = 512
 
-// Scan is [Reader.Items] of one layer on all cores. It calls worker once for each core, and the function that
-// worker returned once for each line, on any core. It yields the items with the results in the order of the layer;
-// each is valid until the next one. An error of the function names the line, and is the last thing that comes.
+// Scan is [Reader.Items] for one layer on all cores. It calls worker once for each core, and the returned functions
+// once for each line. It yields the items with the results in the order of the layer. Each is valid until the next one.
+// It ends after an error, which names the line.
 func Scan[T any](ctx context.Context, r *Reader, layer string,
 	worker func() func(*Item) (T, error)) iter.Seq2[*Scanned[T], error] {
 	return func(yield func(*Scanned[T], error) bool) {
@@ -318,7 +315,7 @@ func Scan[T any](ctx context.Context, r *Reader, layer string,
 		all.Go(func() {
 			defer close(work)
 			defer close(order)
-			cut(ctx, r, layer, free, func(b *batch[T]) bool {
+			sendBatches(ctx, r, layer, free, func(b *batch[T]) bool {
 				for _, to := range []chan<- *batch[T]{order, work} {
 					select {
 					case to <- b:
@@ -356,8 +353,9 @@ func Scan[T any](ctx context.Context, r *Reader, layer string,
 	}
 }
 
-// cut sends the lines of a layer in batches, in memory that was freed where there is some.
-func cut[T any](ctx context.Context, r *Reader, layer string, free <-chan *batch[T], send func(*batch[T]) bool) {
+// sendBatches sends the lines of a layer in batches. It reuses memory from free.
+func sendBatches[T any](ctx context.Context, r *Reader, layer string, free <-chan *batch[T],
+	send func(*batch[T]) bool) {
 	next := func(first int) *batch[T] {
 		b := &batch[T]{}
 		select {
@@ -386,9 +384,9 @@ func cut[T any](ctx context.Context, r *Reader, layer string, free <-chan *batch
 	send(b)
 }
 
-// run decodes the lines and calls each. The first error ends it.
+// run decodes the lines and calls each for them, up to the first error.
 func (b *batch[T]) run(layer string, decoder *schema.LineDecoder, each func(*Item) (T, error)) {
-	b.kernel = slices.Grow(b.kernel, len(b.ends)) // which the items point into
+	b.kernel = slices.Grow(b.kernel, len(b.ends)) // the items point into it, so it must not move
 	start := 0
 	for i, end := range b.ends {
 		s := Scanned[T]{Item: Item{Path: layer, Number: b.first + i, Line: b.data[start:end]}}
@@ -422,9 +420,9 @@ type Documents struct {
 	Evaluation *schema.Evaluation
 }
 
-// Documents reads the documents that verification did not keep, in one pass over the bundle
-// up to the last of them, each checked against its schema. Those at the paths in without are
-// left as they are: the surface of a large run takes 64 MiB.
+// Documents returns the documents, each checked against its schema. It reads the bundle only as far as needed for those
+// that verification did not keep. Documents at the paths in without stay empty: the surface of a large run takes 64
+// MiB.
 func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, error) {
 	d := &Documents{}
 	left := map[string]any{
@@ -510,7 +508,7 @@ func (m *Member) decodeSurface(v any) (err error) {
 	var unsorted *schema.UnsortedError
 	switch {
 	case errors.As(err, &unsorted):
-		return nil // for verify to say
+		return nil // verify reports it
 	case err != nil && schemaRefused(err):
 		return problem(schemaCode(err), m.Path, "%v", err)
 	}
@@ -533,15 +531,7 @@ func (m *Member) decode(v any) error {
 	return nil
 }
 
-// Tolerate makes the Reader read what it can of a bundle that does not verify: it accepts members whose
-// digest is wrong, skips those that the manifest does not list and up to 100 invalid lines of a layer,
-// stops where the archive is damaged, and leaves documents empty that are missing, invalid or behind
-// the damage. Call it before reading, and only with the report of [Verify] at hand: the Reader itself
-// no longer says what is wrong.
-func (r *Reader) Tolerate() { r.tolerant = true }
-
-// validLines are the lines of a layer up to the damage, without those that are
-// invalid. Behind too many of these it ends.
+// validLines iterates over the valid lines of a layer up to the damage. It ends after maxProblems invalid lines.
 func (m *Member) validLines() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		decoder := schema.NewLineDecoder(m.Path)
@@ -567,15 +557,14 @@ func (m *Member) validLines() iter.Seq2[[]byte, error] {
 	}
 }
 
-// isProblem reports whether err is a fault of the bundle, and not of reading it.
+// isProblem reports whether err is a fault of the bundle rather than of reading it.
 func isProblem(err error) bool {
 	var p *Problem
 	return errors.As(err, &p)
 }
 
-// Prove makes a proof that line seq of a layer, by its name, is in the bundle. It
-// reads the bundle once, and refuses to prove anything of one whose layer is not
-// what its integrity.json says.
+// Prove returns a proof that line seq of a layer (by name) is in the bundle. It reads the bundle once. It is an error
+// if the layer contradicts integrity.json.
 func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.InclusionProof, error) {
 	i := slices.IndexFunc(schema.AllLayers, func(p string) bool { return schema.LayerName(p) == layer })
 	if i < 0 {
@@ -589,7 +578,7 @@ func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.I
 		Manifest: string(manifest), Path: []string{}}
 	sound, err := r.proveLine(ctx, proof, schema.AllLayers[i])
 	if err == nil && !sound {
-		err = noProof("the lines of %s are not those that its %s tells of", schema.AllLayers[i], schema.IntegrityPath)
+		err = noProof("the lines of %s are not those that %s lists", schema.AllLayers[i], schema.IntegrityPath)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prove line %d of %s in %s: %w", seq, layer, r.name, err)
@@ -602,8 +591,8 @@ func (r *Reader) proveLine(ctx context.Context, proof *schema.InclusionProof, la
 	err error) {
 	var want schema.LayerTree
 	var whole tree
-	// integrity.json says how long the lifecycle is, and comes after it. So the leaves are kept to
-	// make the path of.
+	// integrity.json says how long each layer is, but the lifecycle layer comes before it. So its leaves are kept for
+	// the path.
 	var leaves []tlog.Hash
 	var path []leafRange
 	var subtrees []tree

@@ -20,7 +20,7 @@ import (
 type JudgeOptions struct {
 	// By names the program.
 	By string
-	// Redactor takes secrets out of what is judged; nil leaves them.
+	// Redactor removes secrets from the new documents and outputs; nil keeps them.
 	Redactor *redact.Redactor
 	// Replace allows a file at the output's path.
 	Replace bool
@@ -51,9 +51,9 @@ func Judge(ctx context.Context, bundle, output string, opt JudgeOptions, judge f
 type Judged struct {
 	Identity string
 	Run      schema.Run
-	Result   schema.Result // the function that is given to [Judge] changes it
+	Result   schema.Result // changed by the judge function
 	Health   schema.ObservationHealth
-	Contract *schema.Contract // nil: the run had none
+	Contract *schema.Contract // nil if the run had none
 
 	room     *scratch
 	redactor *redact.Redactor
@@ -88,7 +88,7 @@ func (j *Judged) Open(path string) (io.ReadCloser, error) {
 	return j.sources[i].open()
 }
 
-// Create opens the member for the output of a check, one at a time. Secrets are taken out of what is written.
+// Create opens the member for the output of a check. Only one may be open at a time. Secrets are removed.
 func (j *Judged) Create(path string) (io.WriteCloser, error) {
 	o := &judgedOutput{j: j, path: path, at: j.room.end}
 	if j.redactor == nil {
@@ -114,7 +114,7 @@ func (o *judgedOutput) Close() error {
 	return nil
 }
 
-// put replaces the documents that have the verdict.
+// put replaces the documents with the verdict.
 func (j *Judged) put(contract *schema.Contract, by string) error {
 	sources := slices.DeleteFunc(j.sources, func(src source) bool {
 		return src.path == schema.ContractPath || src.path == schema.ResultPath ||
@@ -153,7 +153,7 @@ func (j *Judged) put(contract *schema.Contract, by string) error {
 
 var errNoChanges = errors.New("the bundle does not have what the run left in its workspace")
 
-// Changes reads workspace/changes.json. An error tells that the run was not asked for its changes.
+// Changes reads workspace/changes.json. It is an error if the run did not record changes.
 func (j *Judged) Changes() (*schema.WorkspaceChanges, error) {
 	in, err := j.Open(schema.ChangesPath)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,13 +163,13 @@ func (j *Judged) Changes() (*schema.WorkspaceChanges, error) {
 		return nil, err
 	}
 	doc, err := schema.ReadWorkspaceChanges(in, nil)
-	if err == nil && doc.Workspace == "" { // only artifacts were asked for
+	if err == nil && doc.Workspace == "" { // it recorded only artifacts
 		err = errNoChanges
 	}
 	return doc, err
 }
 
-// Left calls f with each path that the kernel layer says the command wrote, made or renamed to.
+// Left calls f with each path that the command wrote, made or renamed to, by the kernel layer.
 func (j *Judged) Left(ctx context.Context, f func(path string)) error {
 	i := slices.IndexFunc(j.sources, func(src source) bool { return src.path == schema.KernelPath })
 	decoder := schema.NewLineDecoder(schema.KernelPath)

@@ -94,7 +94,7 @@ func TestASpoolThatDroppedLinesDoesNotGoOn(t *testing.T) {
 				t.Fatal("nothing was dropped")
 			}
 			s.Close()
-			if _, err := ResumeSpool(dir, run.RunID); !errors.Is(err, ErrNotResumable) {
+			if _, err := ResumeSpool(dir, run.RunID); !errors.Is(err, errNotResumable) {
 				t.Errorf("it goes on: %v", err)
 			}
 			if _, err := Recover(t.Context(), dir, run.RunID, RecoverOptions{}); err != nil {
@@ -126,7 +126,7 @@ func TestADamagedSpoolDoesNotGoOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			damage(t, s.Dir())
-			if _, err := ResumeSpool(dir, run.RunID); !errors.Is(err, ErrNotResumable) {
+			if _, err := ResumeSpool(dir, run.RunID); !errors.Is(err, errNotResumable) {
 				t.Fatalf("it goes on: %v", err)
 			}
 			if _, err := Recover(t.Context(), dir, run.RunID, RecoverOptions{}); err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// ErrNotVerified is returned, wrapped, for a bundle that does not verify, by what makes another bundle of one.
+// ErrNotVerified is wrapped by the errors of [Redact] and [Judge] for a bundle that does not verify.
 var ErrNotVerified = errors.New("the bundle does not verify")
 
-// unpacked is a bundle of which another one is made.
+// unpacked is a bundle from which another one is made.
 type unpacked struct {
 	runID, identity string
 	sources         []source
-	room            *scratch // has them, and room for new ones
+	room            *scratch // holds the sources, and new ones
 }
 
-// rewrite verifies a bundle and seals to output the members that change makes of it. replace allows a file there. On an
+// rewrite verifies a bundle, and seals the members that change returns to output. replace allows a file there. On an
 // error nothing is left at the output.
 func rewrite(ctx context.Context, bundle, output string, replace bool, change func(*unpacked) ([]source, error),
 ) (Sealed, error) {

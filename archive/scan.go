@@ -14,25 +14,24 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// layerScan is what a layer's file in a spool holds.
+// layerScan is what a layer's file in a spool contains.
 type layerScan struct {
-	lines uint64       // whole lines
-	size  int64        // their bytes
-	torn  int64        // bytes of a torn last line, to be cut
-	bad   uint64       // lines that verify will refuse
-	last  schema.Event // the last lifecycle line
-	notes []string
-	tree  schema.LayerTree // of the whole lines
-	fault string           // how they are not what checkpoints say
-	// checkpoints is whether the lifecycle has one.
-	checkpoints bool
+	lines       uint64       // whole lines
+	size        int64        // their bytes
+	torn        int64        // bytes of an incomplete last line, which will be cut
+	bad         uint64       // lines that verify will refuse
+	last        schema.Event // the last lifecycle line
+	notes       []string
+	tree        schema.LayerTree // of the whole lines
+	fault       string           // how they contradict the checkpoints; empty if they do not
+	checkpoints bool             // the lifecycle has a checkpoint
 }
 
 // scanLayers reads all layers of a spool. Missing ones are empty.
 func scanLayers(dir string, run schema.Run) (map[string]*layerScan, checkpoints, error) {
 	scans := map[string]*layerScan{}
 	var points checkpoints
-	for _, p := range run.Layers() { // the lifecycle, with the checkpoints, first
+	for _, p := range run.Layers() { // the lifecycle is first; it has the checkpoints
 		s, err := scanLayer(filepath.Join(dir, filepath.FromSlash(p)), p, run.RunID, &points)
 		if err != nil {
 			return nil, points, err
@@ -57,7 +56,7 @@ func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error
 		return s, nil
 	}
 	decoder := schema.NewLineDecoder(path)
-	var leaves []tlog.Hash // of the lifecycle, whose checkpoints are in it
+	var leaves []tlog.Hash // of the lifecycle, which itself contains the checkpoints to compare with
 	grown := newTreeCheck(points.layers[path])
 	err = eachLine(name, info.Size(), func(line []byte) {
 		leaf := tlog.RecordHash(line)
@@ -102,9 +101,8 @@ func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error
 	return s, err
 }
 
-// eachLine calls f with each whole line in the first size bytes of a file,
-// without its newline, valid until f returns. A missing file has none. A line
-// longer than any that Append writes is an error.
+// eachLine calls f with each whole line in the first size bytes of a file, without its newline. A line is valid until
+// f returns. A missing file has no lines. A line longer than MaxLine is an error.
 func eachLine(name string, size int64, f func(line []byte)) error {
 	file, err := openRegular(name, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {

@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// scratch is a file without a name, for members that are written again. A process that dies leaves
-// nothing behind.
+// scratch is a file without a name for new members. If the process dies, nothing is left.
 type scratch struct {
 	f   *os.File
 	end int64
@@ -26,7 +25,7 @@ func newScratch(dir string) (*scratch, error) {
 	return &scratch{f: f}, nil
 }
 
-// member has fill write a member, one at a time.
+// member adds a member that fill writes. Only one may be written at a time.
 func (s *scratch) member(path string, fill func(io.Writer) error) (source, error) {
 	at := s.end
 	w := bufio.NewWriterSize(&scratchEnd{s}, 64<<10)

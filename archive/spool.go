@@ -417,9 +417,9 @@ func readRun(f io.Reader) (run schema.Run, err error) {
 	return run, nil
 }
 
-// ErrNotResumable is returned by [ResumeSpool], wrapped with the reason: the run had ended, lines of it were dropped,
+// errNotResumable is returned by [ResumeSpool], wrapped with the reason: the run had ended, lines of it were dropped,
 // or its files were changed. [Recover] seals such a spool.
-var ErrNotResumable = errors.New("the run cannot go on")
+var errNotResumable = errors.New("the run cannot go on")
 
 // ResumeSpool takes over the spool of a run whose recorder died, so that the run can
 // go on. Torn last lines are cut, and count as dropped. The other errors are those of
@@ -448,21 +448,21 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	if info, err := lock.Stat(); err != nil {
 		return nil, err
 	} else if info.Mode().Perm() == lossyMode {
-		return nil, fmt.Errorf("%w: not all of it could be written", ErrNotResumable)
+		return nil, fmt.Errorf("%w: not all of it could be written", errNotResumable)
 	}
 	scans, points, err := scanLayers(s.dir, run)
 	if err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(points.runs, func(d string) bool { return d != sum }) {
-		return nil, fmt.Errorf("%w: %s was changed after it was written", ErrNotResumable, schema.RunPath)
+		return nil, fmt.Errorf("%w: %s was changed after it was written", errNotResumable, schema.RunPath)
 	}
 	if scans[schema.EventsPath].last.Type == schema.RunFinished || hasEndDocuments(s.dir) {
-		return nil, fmt.Errorf("%w: the run had already ended", ErrNotResumable)
+		return nil, fmt.Errorf("%w: the run had already ended", errNotResumable)
 	}
 	for _, p := range run.Layers() {
 		if scan := scans[p]; scan.bad > 0 || scan.fault != "" {
-			return nil, fmt.Errorf("%w: %s was changed after it was written", ErrNotResumable, p)
+			return nil, fmt.Errorf("%w: %s was changed after it was written", errNotResumable, p)
 		}
 		if err := s.layers[p].resume(scans[p]); err != nil {
 			return nil, err
@@ -503,7 +503,7 @@ func (s *Spool) resumeDocuments() error {
 			return nil
 		}
 		if !safePath(path) || isStream(path) {
-			return fmt.Errorf("%w: its spool holds %.100q", ErrNotResumable, path)
+			return fmt.Errorf("%w: its spool holds %.100q", errNotResumable, path)
 		}
 		f, err := openRegular(name, os.O_RDWR)
 		if err != nil {
@@ -572,7 +572,7 @@ func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.takes(uint64(n)); err != nil {
+	if err := l.accepts(uint64(n)); err != nil {
 		return err
 	}
 	start := len(l.buf)

@@ -10,8 +10,7 @@ import (
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
-// surfaceOf makes capability-surface.json from a spool's layers, by the rules of
-// a live run. The reasons say what the document has no room for.
+// surfaceOf makes capability-surface.json from a spool's layers as a live run does. The reasons say what was left out.
 func surfaceOf(dir, runID string, scans map[string]*layerScan) (document []byte, _ []schema.Reason, err error) {
 	s := surface.New(runID, dir)
 	defer s.Close()

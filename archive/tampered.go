@@ -83,15 +83,15 @@ func DoubtResult(r *schema.Result, found []Tampered) {
 		r.KernelState = schema.Partial
 	}
 	r.ErrorSource = &source
-	r.Error = &schema.ResultError{Code: CodeTampered, Message: TamperedMessage(found), Hint: TamperedRemedy}
+	r.Error = &schema.ResultError{Code: CodeTampered, Message: tamperedMessage(found), Hint: TamperedRemedy}
 }
 
 func kernelTampered(found []Tampered) bool {
 	return slices.ContainsFunc(found, func(t Tampered) bool { return t.Path == schema.KernelPath })
 }
 
-// TamperedMessage names what was found first, and how much more there is.
-func TamperedMessage(found []Tampered) string {
+// tamperedMessage names what was found first, and how much more there is.
+func tamperedMessage(found []Tampered) string {
 	msg := "the evidence was tampered with during the run: " + found[0].String()
 	if more := len(found) - 1; more > 0 {
 		msg += fmt.Sprintf(", and %d more", more)

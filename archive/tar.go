@@ -12,9 +12,8 @@ const (
 	maxOctal = 1<<33 - 1
 )
 
-// header is the one tar header a regular member of this path and size may
-// have: ustar, mode 0644, uid, gid and mtime 0, no names. size must fit in
-// eleven octal digits.
+// header returns the only tar header that a member with this path and size may have: ustar, mode 0644, uid, gid and
+// mtime 0, no names. size is at most maxOctal.
 func header(path string, size int64, typeflag byte) (h [blockSize]byte) {
 	copy(h[0:100], path)
 	copy(h[100:108], "0000644\x00")
@@ -35,12 +34,11 @@ func header(path string, size int64, typeflag byte) (h [blockSize]byte) {
 	return h
 }
 
-// maxName is the room for a path in the ustar header.
+// maxName is the size of the path in a ustar header.
 const maxName = 100
 
-// appendHeaders appends the header blocks of a member: one ustar block, and
-// before it a PAX record of the path or size that ustar cannot say. What PAX
-// says is cut to fit, or 0, in the ustar block.
+// appendHeaders appends the header blocks of a member. If the path or size does not fit into a ustar header, a PAX
+// record with it comes first, and the ustar header has the path cut or the size 0.
 func appendHeaders(dst []byte, path string, size int64) []byte {
 	var pax string
 	name, ustarSize := path, size
@@ -65,7 +63,7 @@ func appendHeaders(dst []byte, path string, size int64) []byte {
 // paxName is the path in the header of every PAX record.
 const paxName = "PaxHeaders.0/member"
 
-// paxRecord is "LEN key=value\n", LEN counting the whole record.
+// paxRecord returns "LEN key=value\n", where LEN is the length of the whole record.
 func paxRecord(key, value string) string {
 	body := " " + key + "=" + value + "\n"
 	n := len(body)
@@ -78,7 +76,7 @@ func paxRecord(key, value string) string {
 	}
 }
 
-// padding is the number of zero bytes that fill size up to a block.
+// padding returns the number of zero bytes after a member of this size.
 func padding(size int64) int64 { return -size & (blockSize - 1) }
 
 var zeros [2 * blockSize]byte

@@ -2,8 +2,10 @@ package archive
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -11,12 +13,10 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// tree is the Merkle tree (RFC 6962, section 2.1) over the lines of a layer, as
-// they come: the roots of its complete subtrees, the largest first. The zero value
-// is empty.
+// tree is a growing Merkle tree (RFC 6962, section 2.1) over the lines of a layer. The zero value is empty.
 type tree struct {
 	lines uint64
-	peaks []tlog.Hash // one for each bit that is set in lines
+	peaks []tlog.Hash // roots of the complete subtrees, the largest first: one for each bit that is set in lines
 }
 
 // add adds a line by its leaf hash.
@@ -39,7 +39,7 @@ func (t *tree) addLines(b []byte) {
 	}
 }
 
-// root is the root over all lines so far.
+// root returns the root over all lines so far.
 func (t *tree) root() tlog.Hash {
 	if t.lines == 0 {
 		return emptyRoot
@@ -51,11 +51,8 @@ func (t *tree) root() tlog.Hash {
 	return root
 }
 
-// emptyRoot is the root over no lines, the digest of nothing.
-var emptyRoot = func() (h tlog.Hash) {
-	hex.Decode(h[:], []byte("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"))
-	return h
-}()
+// emptyRoot is the root over no lines.
+var emptyRoot = tlog.Hash(sha256.Sum256(nil))
 
 func (t *tree) state() schema.LayerTree {
 	return schema.LayerTree{Lines: t.lines, Root: digest(t.root())}
@@ -74,8 +71,8 @@ func parseDigest(s string) (h [32]byte, ok bool) {
 // leafRange is a subtree on the audit path of a line: leaves from to end.
 type leafRange struct{ from, end uint64 }
 
-// auditPath are the subtrees whose roots prove that leaf m is in the tree of n
-// leaves, from the leaf upwards (RFC 6962, section 2.1.1).
+// auditPath returns the subtrees whose roots prove that leaf m is in a tree of n leaves, from the leaf upwards
+// (RFC 6962, section 2.1.1).
 func auditPath(m, n uint64) []leafRange {
 	var path []leafRange // from the root downwards
 	from, end := uint64(0), n
@@ -89,8 +86,6 @@ func auditPath(m, n uint64) []leafRange {
 			from = middle
 		}
 	}
-	for i, j := 0, len(path)-1; i < j; i, j = i+1, j-1 {
-		path[i], path[j] = path[j], path[i]
-	}
+	slices.Reverse(path)
 	return path
 }

@@ -13,14 +13,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// walker reads the members of a bundle's tar in order. It accepts the one form
-// of header that [appendHeaders] writes and names what any other one is. All
-// its errors but the context's are Problems, except io.EOF at a proper end.
+// walker reads the members of a bundle's tar in order. It accepts only headers that appendHeaders would write. Its
+// errors are Problems, io.EOF at a proper end, and the context's.
 type walker struct {
 	r    *bufio.Reader
-	left int64 // bytes of the current member not yet read
-	pad  int64 // and of padding after them
-	last string
+	left int64  // bytes of the current member not yet read
+	pad  int64  // bytes of padding after them
+	last string // path of the current member
 	seen map[string]bool
 }
 
@@ -28,7 +27,7 @@ func newWalker(in io.Reader) *walker {
 	return &walker{r: bufio.NewReaderSize(in, 256<<10), seen: map[string]bool{}}
 }
 
-// next goes to the next member, skipping what is left of the current one.
+// next skips the rest of the current member and returns the next one.
 func (w *walker) next() (path string, size int64, err error) {
 	if err := w.skip(); err != nil {
 		return "", 0, err
@@ -52,7 +51,7 @@ func (w *walker) next() (path string, size int64, err error) {
 			return "", 0, err
 		}
 		if pax = parsePAX(string(body[:n])); pax == nil {
-			return "", 0, problem(CodeHeaderExtension, "", "a PAX record %.100q where at most path and size may be",
+			return "", 0, problem(CodeHeaderExtension, "", "a PAX record %.100q; only path and size are allowed",
 				body[:n])
 		}
 		raw = append(raw, body...)
@@ -84,8 +83,7 @@ func (w *walker) next() (path string, size int64, err error) {
 	return path, size, nil
 }
 
-// parseHeader takes the path and size out of a header block and refuses what
-// is no plain file with a safe path.
+// parseHeader returns the path and size in a header block. It accepts only regular files with a safe path.
 func parseHeader(b *[blockSize]byte, pax map[string]string) (path string, size int64, err error) {
 	if !checksumOK(b) {
 		return "", 0, problem(CodeHeaderChecksum, "", "a header block whose checksum is wrong")
@@ -122,7 +120,7 @@ func parseHeader(b *[blockSize]byte, pax map[string]string) (path string, size i
 	return path, size, nil
 }
 
-// printable keeps a member's path for messages only where it is safe to print.
+// printable returns a member's path for messages; empty if it is not safe to print.
 func printable(path string) string {
 	if safePath(path) {
 		return path
@@ -130,7 +128,7 @@ func printable(path string) string {
 	return ""
 }
 
-// field is a header field up to its first NUL.
+// field returns a header field up to its first NUL.
 func field(b []byte) string {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
@@ -149,7 +147,7 @@ func checksumOK(b *[blockSize]byte) bool {
 	return err == nil && got == int64(sum)
 }
 
-// parsePAX reads records of the keys path and size, each once; nil for others.
+// parsePAX parses records with the keys path and size, each at most once. It returns nil for anything else.
 func parsePAX(s string) map[string]string {
 	m := map[string]string{}
 	for s != "" {
@@ -198,8 +196,7 @@ func (w *walker) skip() error {
 	return nil
 }
 
-// end reads what follows the first of the two zero blocks: the second one, and
-// nothing more.
+// end reads the second of the two zero blocks at the end. Nothing may follow it.
 func (w *walker) end() error {
 	var block [blockSize]byte
 	if err := w.full(block[:], "the end mark"); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/assay-run/assay-run/schema/gitpatch"
 )
 
-// keptContents are what workspace/changes.json says of the patch, which comes behind it.
+// keptContents is what workspace/changes.json says about the patch, which follows it in the bundle.
 type keptContents struct {
 	bytes    int64 // of whole sections
 	sections []expectedSection
@@ -17,14 +17,14 @@ type keptContents struct {
 
 type expectedSection struct {
 	gitpatch.Section
-	after *schema.WorkspaceFile // whose content it has
+	after *schema.WorkspaceFile // the file whose content the section has
 }
 
-// maxPatched is the most of one content that is searched for secrets, in bytes. A recorder keeps no larger ones.
+// maxPatched limits a content that is searched for secrets, in bytes. A recorder keeps no larger ones.
 const maxPatched = 64 << 20
 
-// eachPatched reads the contents of a patch, with the section's own bytes where raw is set. What is behind a section
-// that cannot be read is left out. The error is f's, or that of reading.
+// eachPatched calls f with the contents of a patch, and with each section's own bytes if raw is true. It stops silently
+// at a section that cannot be parsed. Errors are those of f and of reading.
 func eachPatched(in io.Reader, raw bool, f func(name string, content, raw []byte) error) error {
 	r := gitpatch.NewReader(in)
 	if raw {
@@ -55,9 +55,9 @@ func eachPatched(in io.Reader, raw bool, f func(name string, content, raw []byte
 	}
 }
 
-// patched is what became of a patch.
+// patched is the result of cleaning a patch.
 type patched struct {
-	secret map[string]bool // names of the sections that are left out
-	have   []string        // of the others
-	bytes  int64
+	secret map[string]bool // names of the sections with secrets, which are removed
+	have   []string        // names of the other sections
+	bytes  int64           // of the new patch
 }
