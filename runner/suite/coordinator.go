@@ -174,8 +174,12 @@ type attempt struct {
 	open       *try              // nil if no try is open
 	verdict    *schema.SuiteTry  // the last one; nil while there is none
 	next       time.Time         // when the next try may be opened
+	obsolete   []schema.SuiteTry // the last decided tries with another identity, from before an edit
 	earlier    *earlier          // what is to be judged again, see rejudge; nil if nothing is
 }
+
+// outdated reports whether the attempt only has verdicts from before an edit of the suite.
+func (a *attempt) outdated() bool { return len(a.obsolete) > 0 && len(a.tries) == 0 }
 
 // openedTry is what the ledger says about a try that was opened.
 type openedTry struct {
@@ -183,6 +187,7 @@ type openedTry struct {
 	number      int
 	identity    string
 	definitions map[string]map[string]string // those when it was opened
+	decided     bool
 }
 
 // try is an open try.
@@ -296,28 +301,27 @@ func (c *Coordinator) load(lines []ledger.Line) error {
 		all[a] = &attempt{Attempt: a}
 		c.attempts = append(c.attempts, all[a])
 	}
-	invalid := map[Attempt]bool{}
-	open, opened := map[string]bool{}, map[string]openedTry{}
-	made := map[Attempt][]schema.SuiteTry{} // the tries with the last obsolete identity
-	identity := map[Attempt]string{}
+	opened := map[string]*openedTry{}                  // by token
+	obsolete := map[Attempt]string{}                   // the identities of attempt.obsolete
 	definitions, total := c.desc.Definitions, len(all) // the last ones in the ledger
 	for _, line := range lines {
 		switch line.Kind {
 		case ledger.Created, ledger.Edited:
 			definitions, total = line.Definitions, line.Attempts
 		case ledger.Opened:
-			open[line.Token] = true
-			opened[line.Token] = openedTry{line.Attempt, line.Try, line.Identity, definitions}
-		case ledger.Verdict:
-			delete(open, line.Token)
+			opened[line.Token] = &openedTry{of: line.Attempt, number: line.Try, identity: line.Identity,
+				definitions: definitions}
 		}
+		o := opened[line.Token]
+		if o == nil { // a verdict after judging again, which has the identity in its own line
+			o = &openedTry{identity: line.Identity, definitions: definitions}
+		}
+		o.decided = o.decided || line.Kind == ledger.Verdict
 		a := all[line.Attempt]
 		if a == nil {
 			continue // the task or the agent was removed from the suite
 		}
-		// A verdict after judging again has the identity in its own line, since it was never opened.
-		lineIdentity := cmp.Or(line.Identity, opened[line.Token].identity)
-		current := lineIdentity == c.desc.Identities[line.Attempt]
+		current := o.identity == c.desc.Identities[line.Attempt]
 		switch line.Kind {
 		case ledger.Opened:
 			a.lastNumber = max(a.lastNumber, line.Try)
@@ -340,16 +344,11 @@ func (c *Coordinator) load(lines []ledger.Line) error {
 				c.addVerdict(a, line.Verdict)
 				break
 			}
-			invalid[line.Attempt] = true
-			if lineIdentity != identity[line.Attempt] {
-				identity[line.Attempt], made[line.Attempt] = lineIdentity, nil
+			if o.identity != obsolete[line.Attempt] {
+				obsolete[line.Attempt], a.obsolete = o.identity, nil
 			}
-			made[line.Attempt] = append(made[line.Attempt], *line.Verdict)
-			then := definitions
-			if o, ok := opened[line.Token]; ok {
-				then = o.definitions
-			}
-			a.earlier = c.toRejudge(line.Attempt, made[line.Attempt], then)
+			a.obsolete = append(a.obsolete, *line.Verdict)
+			a.earlier = c.toRejudge(line.Attempt, a.obsolete, o.definitions)
 		}
 	}
 	for _, a := range c.attempts {
@@ -357,39 +356,36 @@ func (c *Coordinator) load(lines []ledger.Line) error {
 		if a.open != nil {
 			c.open[a.open.token] = a.open
 		}
-		if len(a.tries) > 0 {
-			delete(invalid, a.Attempt)
-		}
 	}
-	for token := range open {
-		if c.open[token] != nil {
+	for token, o := range opened {
+		if o.decided || c.open[token] != nil {
 			continue
 		}
-		if err := c.abandon(token, opened[token]); err != nil {
+		if err := c.abandon(token, o); err != nil {
 			return err
 		}
 	}
-	return c.recordEdit(definitions, total, invalid)
+	return c.recordEdit(definitions, total)
 }
 
 // abandon closes an open try that an edit of the suite made obsolete.
-func (c *Coordinator) abandon(token string, o openedTry) error {
+func (c *Coordinator) abandon(token string, o *openedTry) error {
 	return c.ledger.Append(ledger.Line{Kind: ledger.Verdict, Attempt: o.of, Try: o.number, Token: token,
 		Verdict: &schema.SuiteTry{Try: o.number, RunID: runID(token), Verdict: schema.SuiteInfrastructure,
 			Class: schema.SuiteInterrupted, Reason: "the suite was edited"}})
 }
 
 // recordEdit compares the suite with the old definitions and number of attempts in the ledger. If it was edited, it
-// tells the user what changed and which attempts are invalid because of it, and adds the new definitions to the ledger.
-func (c *Coordinator) recordEdit(old map[string]map[string]string, total int, invalid map[Attempt]bool) error {
-	judged, keys := c.rejudged(invalid)
+// tells the user what changed and which attempts that makes outdated, and adds the new definitions to the ledger.
+func (c *Coordinator) recordEdit(old map[string]map[string]string, total int) error {
+	judged, again, keys := c.outdated()
 	if judged > 0 {
 		c.note("the suite has changed (%s): %s will be judged again, without running an agent",
 			strings.Join(keys, ", "), schema.Count(judged, "attempt", "attempts"))
 	}
-	if n := len(invalid) - judged; n > 0 {
+	if again > 0 {
 		c.note("the suite has changed: %s will run again; the earlier bundles are kept",
-			schema.Count(n, "attempt", "attempts"))
+			schema.Count(again, "attempt", "attempts"))
 	}
 	changed := false
 	for _, what := range slices.Sorted(maps.Keys(c.desc.Definitions)) {
@@ -400,7 +396,7 @@ func (c *Coordinator) recordEdit(old map[string]map[string]string, total int, in
 		}
 		var concerned []string
 		for _, a := range c.attempts {
-			if invalid[a.Attempt] && a.earlier == nil && (what == "task "+a.Task || what == "agent "+a.Agent) {
+			if a.outdated() && a.earlier == nil && (what == "task "+a.Task || what == "agent "+a.Agent) {
 				concerned = append(concerned, a.String())
 			}
 		}
@@ -851,8 +847,8 @@ const maxRefused = 1000
 func (c *Coordinator) refuse(m carrier.Message, token, why string) error {
 	if c.refused++; c.refused > maxRefused {
 		if c.refused == maxRefused+1 {
-			c.note("%d messages of workers were refused, the last one from %s; no more of them are recorded", maxRefused,
-				m.From)
+			c.note("%d messages of workers were refused, the last one from %s; no more of them are recorded",
+				maxRefused, m.From)
 		}
 		return nil
 	}
@@ -1380,18 +1376,23 @@ func (c *Coordinator) judgeByContract(ctx context.Context, t *Task, bundle, dir 
 	return syncTree(c.Dir, dir)
 }
 
-// rejudged counts the invalid attempts that will be judged again, and returns the keys whose edit is the reason.
-func (c *Coordinator) rejudged(invalid map[Attempt]bool) (n int, keys []string) {
-	of := map[string]bool{}
+// outdated counts the outdated attempts that will be judged again, and those that will run again. keys are the edited
+// keys because of which attempts are judged again.
+func (c *Coordinator) outdated() (judged, again int, keys []string) {
+	edited := map[string]bool{}
 	for _, a := range c.attempts {
-		if a.earlier != nil && invalid[a.Attempt] {
-			n++
+		switch {
+		case !a.outdated():
+		case a.earlier == nil:
+			again++
+		default:
+			judged++
 			for _, k := range a.earlier.keys {
-				of[k] = true
+				edited[k] = true
 			}
 		}
 	}
-	return n, slices.Sorted(maps.Keys(of))
+	return judged, again, slices.Sorted(maps.Keys(edited))
 }
 
 // choose returns up to room of the attempts that are ready. Agents take turns: next is the agent with the fewest open

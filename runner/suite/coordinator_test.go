@@ -499,10 +499,10 @@ func TestAResultNamesNoFile(t *testing.T) {
 	}
 }
 
-// A try without heartbeats is given to another worker. A later result of the first worker is refused.
+// A try without heartbeats is given to another worker. A later result of the first worker is refused, and does not open
+// the try again for the next process.
 func TestALateResultIsRefused(t *testing.T) {
 	s, stop := play(t, t.TempDir(), oneTask, 10*time.Second)
-	defer stop()
 	late := <-s.published
 	s.begin(late)
 	if v := s.age(); v.Class != schema.SuiteWorkerLost {
@@ -518,6 +518,18 @@ func TestALateResultIsRefused(t *testing.T) {
 	s.over()
 	if r := s.c.Results().Attempts[0]; *r.Verdict != schema.SuitePassed || len(r.Tries) != 2 {
 		t.Errorf("the attempt is %+v", r)
+	}
+	stop()
+	s, stop = play(t, s.dir, oneTask, hang)
+	defer stop()
+	s.over()
+	lines, err := ledger.Read(filepath.Join(s.dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines = slices.DeleteFunc(lines, func(l ledger.Line) bool { return l.Kind != ledger.Verdict })
+	if len(lines) != 2 {
+		t.Errorf("the ledger has the verdicts %+v, want one for each try", lines)
 	}
 }
 

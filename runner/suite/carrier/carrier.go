@@ -4,7 +4,7 @@
 // nothing. If NATS loses everything, the coordinator publishes again every try that its ledger has open.
 //
 // A [Hub] is the coordinator's end. Only it creates the suite's streams, and it creates them again if the servers lose
-// them. A [Client] is a worker's end, which only needs the rights of [Rights]. Both work alike with a server in the same
+// them. A [Client] is a worker's end, which only needs the rights of [Rights]. Both work alike with a server in this
 // process ([Server]) and with servers elsewhere ([Access]).
 package carrier
 
