@@ -14,7 +14,7 @@ type Blocked struct {
 	Time uint64
 }
 
-// watch is the layer of programs that judge addresses on the command's cgroup.
+// watch is the layer of cgroup programs that check addresses.
 type watch struct {
 	cgroup  string
 	blocked func(Blocked)
@@ -22,12 +22,11 @@ type watch struct {
 	untold  uint64
 }
 
-// start attaches the programs, and returns the layer's report. In a network
-// namespace of its own the command may bind what it likes. Without one an
-// allowlist has no proxy, so that nothing is attached.
+// start attaches the programs, and returns the layer's report. In a network namespace of its own, the command may
+// bind any address. Without one, an allowlist has no proxy, so nothing is attached.
 func (w *watch) start(mode string, namespace bool) []Layer {
 	if w.guard != nil {
-		w.stop() // of an attempt with namespaces
+		w.stop() // detach the programs of an attempt with namespaces
 	}
 	if w.cgroup == "" || mode == NetHost || mode == NetAllowlist && !namespace {
 		return nil

@@ -14,17 +14,17 @@ import (
 //go:embed profiles/*.yaml
 var profileFiles embed.FS
 
-// Profile files say what programs of one kind need, and why.
+// ProfileFile is a profile: what programs of one kind need, and why.
 type ProfileFile struct {
 	Name string
-	// Text is the file as it is shown.
+	// Text is the file's content, as it is shown.
 	Text     string
 	Settings Settings
 }
 
-// Builtins are the names of the built-in profiles.
+// Builtins lists the names of the built-in profiles.
 func Builtins() []string {
-	entries, _ := profileFiles.ReadDir("profiles") // embedded
+	entries, _ := profileFiles.ReadDir("profiles") // embedded files can always be read
 	var names []string
 	for _, e := range entries {
 		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
@@ -32,7 +32,7 @@ func Builtins() []string {
 	return names
 }
 
-// Builtin is a built-in profile.
+// Builtin returns a built-in profile.
 func Builtin(name string) (*ProfileFile, error) {
 	data, err := profileFiles.ReadFile(path.Join("profiles", name+".yaml"))
 	if err != nil || strings.ContainsAny(name, "/.") {
@@ -51,7 +51,7 @@ func Builtin(name string) (*ProfileFile, error) {
 	return p, p.Settings.Check()
 }
 
-// Compose combines settings: lists add up, and of other settings the last one counts. Denials win.
+// Compose combines settings: it joins lists, and for other settings the last value wins. Denials take precedence.
 func Compose(all ...Settings) Settings {
 	var out Settings
 	for _, s := range all {
@@ -103,7 +103,7 @@ func composeNetwork(a, b *Network) *Network {
 	maps.Copy(n.reasons, b.reasons)
 	last(&n.Mode, b.Mode)
 	if n.Mode != "" && n.Mode != NetAllowlist {
-		n.AllowedDomains, n.DeniedDomains = nil, nil // there is no way to them, or every way
+		n.AllowedDomains, n.DeniedDomains = nil, nil // with this mode, no domain or every domain is reachable
 	}
 	return n
 }

@@ -1,6 +1,6 @@
 package sandbox
 
-// Operations, as denials name them.
+// Names of operations in denials.
 const (
 	OpRead    = "read"
 	OpWrite   = "write"
@@ -11,19 +11,19 @@ const (
 	OpPtrace  = "ptrace"
 )
 
-// Attempt is an operation of the command that the kernel refused.
+// Attempt is an operation that the kernel refused.
 type Attempt struct {
 	Op string
-	// Target is a path, or an endpoint: ip:port, [ip6]:port, unix:/path,
-	// unix:@abstract. A path that ends with a slash is of a name in that directory.
+	// Target is a path, or an endpoint: ip:port, [ip6]:port, unix:/path, unix:@abstract. A path that ends with a
+	// slash stands for a name in that directory.
 	Target string
 	Errno  int
 }
 
-// Rules of a profile that come from no line of a policy.
+// Rules of a profile that have no line in a policy.
 const (
-	RuleMode        = "mode"         // it is below nothing that may be written
-	RuleNetworkMode = "network.mode" // it is outside of the network namespace
+	RuleMode        = "mode"         // the path is not writable in this mode
+	RuleNetworkMode = "network.mode" // the address is outside the network namespace
 )
 
 const ruleReach = "runner"

@@ -1,13 +1,12 @@
-// Package sandbox restricts a command: what it may read, write, reach and become. It
-// can be used as a library on its own. The runner uses it for a run's modes.
+// Package sandbox restricts a command: what it may read, write, reach and become. It can be used as a library on its
+// own. The runner uses it for a run's modes.
 //
 // # Vocabulary
 //
-// [Settings] are what an operator wrote in a policy file. A [Profile] is what the
-// settings mean in one directory at one moment. [Settings.Resolve] makes it, and it
-// never changes. A [Sandbox] applies a profile to one command: it starts the command
-// inside and serves it. A [Layer] is one kernel mechanism that enforces a part of the
-// profile, with a report on how that went.
+// [Settings] are what an operator writes in a policy file. A [Profile] is the meaning of the settings in one
+// directory at one moment. [Settings.Resolve] makes it, and it never changes. A [Sandbox] applies a profile to one
+// command: it starts the command inside and runs the proxy and other helpers for it. A [Layer] is one kernel
+// mechanism that enforces a part of the profile, with a report on the result.
 //
 // # Layers
 //
@@ -20,17 +19,15 @@
 //     abstract sockets and signals;
 //   - seccomp: denies the system calls that would bypass the other layers. See filter.
 //
-// The files layer does what Landlock cannot: exceptions inside an allowed directory,
-// and rules about metadata. The sandbox creates nothing in the user's directories.
+// The files layer does what Landlock cannot: exceptions inside an allowed directory, and rules about metadata. The
+// sandbox creates nothing in the user's directories.
 //
 // # Promises
 //
-// No layer fails silently. If a layer that the profile needs is not available, [Sandbox.Start]
-// returns a [LayerError] and the command does not start.
-// With on_unavailable: degrade the command starts, and the layer's report says what
+// No layer fails silently. If a layer that the profile needs is not available, [Sandbox.Start] returns a [LayerError]
+// and the command does not start. With on_unavailable: degrade the command starts, and the layer's report says what
 // is missing.
 //
-// The calling process is never restricted. The command starts through a re-exec
-// of this binary (see internal/shim). That process stays as the init of the PID
-// namespace, and ends the command if the runner dies.
+// The calling process is never restricted. The command starts through a re-exec of this binary (see internal/shim).
+// That process stays as the init of the PID namespace, and ends the command if the runner dies.
 package sandbox

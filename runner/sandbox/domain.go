@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// Domain is a pattern for the host that a connection asks for.
+// Domain is a pattern for the host of a connection.
 type Domain struct {
 	text string
-	name string // lower case; empty for any
-	sub  bool   // the names below name, and not name itself
+	name string // lower case; empty: any host
+	sub  bool   // the names below name, without name itself
 	addr netip.Addr
-	port int // 0 means any
+	port int // 0: any
 }
 
-// String is the pattern as it was written.
+// String is the pattern as written.
 func (d Domain) String() string { return d.text }
 
-// parseDomain reads a name (example.org), all names below one (*.example.org),
-// localhost, or an address (192.0.2.1, [2001:db8::1]), each with an optional
-// :port. With any, "*" stands for every host. A pattern for a whole top-level
+// parseDomain reads a name (example.org), all names below one (*.example.org), localhost, or an address (192.0.2.1,
+// [2001:db8::1]), each with an optional :port. With any, "*" stands for every host. A pattern for a whole top-level
 // domain is refused.
 func parseDomain(s string, any bool) (Domain, error) {
 	d := Domain{text: s}
@@ -95,8 +94,8 @@ func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
-// Match reports whether the pattern is for a host, a name or an address as text,
-// and a port. An address in an unusual notation matches nothing.
+// Match reports whether the pattern includes a host, as a name or an address, and a port. An address in an unusual
+// notation matches nothing.
 func (d Domain) Match(host string, port int) bool {
 	if d.port != 0 && d.port != port {
 		return false

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rights of linux/landlock.h, in groups.
+// Groups of rights of linux/landlock.h.
 const (
 	accessRead  = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_EXECUTE
 	accessStore = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
@@ -21,11 +21,10 @@ const (
 	scopeAll  = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 )
 
-// bestABI is the version of Landlock that has all that is used here; a later
-// one adds rights that are left alone.
+// bestABI is the first version of Landlock with all rights that are used here. Rights of later versions are not used.
 const bestABI = 6
 
-// LandlockABI is the running kernel's version of Landlock, or why there is none.
+// LandlockABI returns the running kernel's version of Landlock, or why there is none.
 func LandlockABI() (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -34,7 +33,7 @@ func LandlockABI() (int, error) {
 	return int(n), nil
 }
 
-// handled are the rights that a version knows (landlock(7), "VERSIONS").
+// handled are the rights of a version (landlock(7), "VERSIONS").
 func handled(abi int) (files, network, scoped uint64) {
 	files = accessAll
 	if abi < 2 {
@@ -55,7 +54,7 @@ func handled(abi int) (files, network, scoped uint64) {
 	return files, network, scoped
 }
 
-// lacking says what a version older than the best cannot restrict.
+// lacking describes what an older version cannot restrict.
 func lacking(abi int) string {
 	var what []string
 	for _, l := range []struct {

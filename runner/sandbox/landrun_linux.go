@@ -12,32 +12,29 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
-// Landrun restricts by Landlock alone, as the program landrun does: what is not
-// listed is denied.
+// Landrun restricts by Landlock alone, like the program landrun: what is not listed is denied.
 type Landrun struct {
-	// RO can be read, ROX executed too, RW written too, RWX all of it.
+	// RO paths can be read, ROX also executed, RW also written, RWX all three.
 	RO, ROX, RW, RWX []string
-	// BindTCP and ConnectTCP are the ports that may be.
+	// BindTCP and ConnectTCP are the allowed ports.
 	BindTCP, ConnectTCP []int
-	// BestEffort does with what the kernel's Landlock knows. Otherwise one that
-	// lacks anything is an error.
+	// BestEffort accepts what the kernel's Landlock can restrict. Otherwise a missing feature is an error.
 	BestEffort bool
-	// IgnoreMissing passes over paths that do not exist.
+	// IgnoreMissing skips paths that do not exist.
 	IgnoreMissing bool
-	// UnrestrictedFilesystem, UnrestrictedNetwork and UnrestrictedScoped leave
-	// files, ports, and abstract sockets and signals alone.
+	// UnrestrictedFilesystem, UnrestrictedNetwork and UnrestrictedScoped do not restrict files, ports, and abstract
+	// sockets and signals.
 	UnrestrictedFilesystem, UnrestrictedNetwork, UnrestrictedScoped bool
-	// The host's audit log has what Landlock refuses to the program itself, and not to what
-	// it starts. QuietOriginating leaves the first out, LogSubprocesses adds the second, and
-	// QuietSubdomains leaves out what the program's own Landlock domains refuse.
+	// By default, the host's audit logs what Landlock refuses to the program itself, and not to what it starts.
+	// QuietOriginating turns off the first, LogSubprocesses turns on the second, and QuietSubdomains turns off what
+	// the program's own Landlock domains refuse.
 	QuietOriginating, LogSubprocesses, QuietSubdomains bool
 }
 
-// landrunABI has everything that landrun restricts without best effort.
+// landrunABI is the first version that can restrict everything without best effort.
 const landrunABI = 5
 
-// Exec restricts the calling process and executes a program in its place. It
-// returns only with an error.
+// Exec restricts the calling process and executes a program in its place. It returns only on error.
 func (l *Landrun) Exec(path string, args, env []string) error {
 	r, err := l.ruleset()
 	if err != nil {
@@ -102,7 +99,7 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 	return r, nil
 }
 
-// logs are the flags of landlock_restrict_self for what is logged.
+// logs are the flags of landlock_restrict_self for logging.
 func (l *Landrun) logs() (flags int) {
 	if l.QuietOriginating {
 		flags |= unix.LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF

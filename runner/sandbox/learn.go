@@ -12,18 +12,17 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Learner finds the smallest policy under which runs would have passed, from the
-// lines of their kernel and policy layers.
+// Learner finds the smallest policy that would have allowed some runs, from their kernel and policy layers.
 type Learner struct {
 	dir     string
 	write   map[string]bool // trees and files
-	read    map[string]bool // that were denied
+	read    map[string]bool // denied reads
 	domains map[string]bool
-	direct  map[string]bool // endpoints that were reached without the proxy
-	cannot  map[string]bool // what no policy allows
+	direct  map[string]bool // endpoints reached without the proxy
+	cannot  map[string]bool // what no policy can allow
 }
 
-// NewLearner makes a Learner that has seen nothing.
+// NewLearner makes an empty Learner.
 func NewLearner() *Learner {
 	l := &Learner{}
 	for _, m := range []*map[string]bool{&l.write, &l.read, &l.domains, &l.direct, &l.cannot} {
@@ -32,11 +31,11 @@ func NewLearner() *Learner {
 	return l
 }
 
-// Run says that the lines to come are of a run in dir, an absolute path.
+// Run starts a run in dir, an absolute path. The next events belong to it.
 func (l *Learner) Run(dir string) { l.dir = dir }
 
-// Kernel takes a kernel event. What a call did and what it was
-// denied count the same; what failed otherwise does not.
+// Kernel adds a kernel event. Successful and denied calls count the same; calls that failed for another reason do not
+// count.
 func (l *Learner) Kernel(e *schema.KernelEvent) {
 	if e.Class == schema.ClassRunner || e.Failed() || e.Blocked() {
 		return // denials come from the policy layer, with their operation
@@ -44,7 +43,7 @@ func (l *Learner) Kernel(e *schema.KernelEvent) {
 	for name, access := range e.Touches() {
 		switch {
 		case access&(schema.AccessCreate|schema.AccessRemove) != 0:
-			l.writes(path.Dir(name)) // a name is made and removed in its directory
+			l.writes(path.Dir(name)) // names are created and removed in their directory
 		case access&schema.AccessModify != 0:
 			l.writes(name)
 		case access&schema.AccessConnect != 0:
@@ -53,7 +52,7 @@ func (l *Learner) Kernel(e *schema.KernelEvent) {
 	}
 }
 
-// Policy takes a decision.
+// Policy adds a decision.
 func (l *Learner) Policy(e *schema.PolicyEvent) {
 	if e.Source != "sandbox" {
 		return
@@ -67,7 +66,7 @@ func (l *Learner) Policy(e *schema.PolicyEvent) {
 		l.domains[e.Target] = true
 	case e.Decision != "deny":
 	case e.Operation == OpWrite && e.Rule == RuleMode:
-		l.writes(path.Dir(e.Target)) // whether it existed is not known
+		l.writes(path.Dir(e.Target)) // it is not known whether it existed
 	case e.Operation == OpWrite:
 		l.writes(e.Target)
 	case e.Operation == OpRead || e.Operation == OpExec:

@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// libraryDirs are the directories that ld.so(8) searches in addition to those that a program names.
+// libraryDirs are the directories that ld.so(8) searches after those that a program names.
 var libraryDirs = []string{"/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib"}
 
-// Libraries are the files that a dynamic program loads before it runs: its
-// interpreter and the libraries that it and they need. It reads the files and
-// executes nothing. A static program, or none, has none.
+// Libraries lists the files that a dynamic program loads before it runs: its interpreter and all libraries that these
+// need. It reads the files and executes nothing. For a static program, and for other files, it returns none.
 func Libraries(program string) []string {
 	var found []string
 	seen := map[string]bool{}
@@ -56,7 +55,7 @@ func Libraries(program string) []string {
 	return found
 }
 
-// searched are the directories that a program's libraries are looked for in.
+// searched lists the directories in which a program's libraries are searched.
 func searched(f *elf.File, path string) []string {
 	var dirs []string
 	for _, tag := range []elf.DynTag{elf.DT_RUNPATH, elf.DT_RPATH} {

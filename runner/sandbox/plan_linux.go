@@ -13,7 +13,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
-// cloneFlags are the namespaces that the profile asks for.
+// cloneFlags are the namespaces that the profile needs.
 func (p *Profile) cloneFlags() uintptr {
 	if !p.PIDs {
 		return 0
@@ -31,15 +31,14 @@ func (p *Profile) cloneFlags() uintptr {
 	return flags
 }
 
-// mayAdminister reports whether this process has CAP_SYS_ADMIN, with which
-// namespaces need no user namespace.
+// mayAdminister reports whether this process has CAP_SYS_ADMIN. Namespaces then need no user namespace.
 func mayAdminister() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// plan is what the shim is to do, with namespaces or without.
+// plan is what the shim must do, with or without namespaces.
 func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	plan := shim.Plan{Dir: p.Dir, Degrade: p.OnUnavailable == Degrade}
 	if p.moved() {
@@ -83,7 +82,7 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	return plan, early, err
 }
 
-// mounts says how the file system looks in the run.
+// mounts describes the file system of the run.
 func (p *Profile) mounts() *shim.Mounts {
 	m := &shim.Mounts{Proc: true}
 	if p.Mode == Observe {
@@ -154,7 +153,7 @@ func (p *Profile) mounts() *shim.Mounts {
 			m.ReadOnly = append(m.ReadOnly, d.Path)
 		}
 	}
-	slices.Sort(m.Pinned) // outer ones first: a bind of an outer one covers the inner
+	slices.Sort(m.Pinned) // a bind of an outer directory covers the inner ones
 	m.Pinned = slices.Compact(m.Pinned)
 	slices.Sort(m.ReadOnly)
 	m.ReadOnly = slices.Compact(m.ReadOnly)
@@ -169,11 +168,11 @@ func paths(list []Path) []string {
 	return out
 }
 
-// moved reports whether the working directory has another path for the command.
+// moved reports whether the command sees the working directory at another path.
 func (p *Profile) moved() bool { return p.away != nil && p.away.At != "" }
 
-// freshen covers the directories for temporary files by empty ones. If the working directory is in
-// one of them, it can still be seen, and so can the fresh directory.
+// freshen covers the directories for temporary files by empty ones. A working directory in one of them stays visible,
+// and so does the fresh directory.
 func (p *Profile) freshen(m *shim.Mounts) {
 	if p.fresh == "" {
 		return
@@ -220,7 +219,7 @@ func (p *Profile) freshen(m *shim.Mounts) {
 			m.Shown = append(m.Shown, shim.Shown{Path: at})
 		}
 	}
-	for _, w := range p.Write { // what a policy names, which Landlock needs to find
+	for _, w := range p.Write { // Landlock must find the policy's paths
 		if within(w.Path) && !slices.Contains(covered, w.Path) && !(p.moved() && w.Path == p.Dir) {
 			seen = append(seen, w.Path)
 		}
@@ -240,8 +239,8 @@ func (p *Profile) freshen(m *shim.Mounts) {
 	m.Writable = append(m.Writable, outermost(seen)...)
 }
 
-// ruleset is what Landlock can say of the profile. Exceptions below what is allowed are for the
-// mount namespace. Where there is none, every name is allowed but those that must not be read.
+// ruleset is the part of the profile that Landlock can enforce. The mount namespace handles exceptions below allowed
+// directories. Without one, every path is allowed except those that must not be read.
 func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	files, network, scoped := handled(abi)
 	r := &shim.Ruleset{Scoped: scoped}
@@ -285,8 +284,8 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	return r
 }
 
-// readable is everything but DenyRead. The directories on the way to what is denied can be listed,
-// and the other entries that they have now can be read.
+// readable allows everything except DenyRead. Directories above a denied path can be listed, and the entries that
+// they have now can be read.
 func (p *Profile) readable() []shim.PathRule {
 	var rules []shim.PathRule
 	var walk func(dir string)
@@ -312,7 +311,7 @@ func (p *Profile) readable() []shim.PathRule {
 			return
 		}
 		for _, e := range entries {
-			if e.Type()&os.ModeSymlink == 0 { // it is judged where it leads to
+			if e.Type()&os.ModeSymlink == 0 { // a symbolic link is checked at its target
 				walk(filepath.Join(dir, e.Name()))
 			}
 		}

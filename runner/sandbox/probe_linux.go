@@ -6,9 +6,8 @@ import (
 	"os/exec"
 )
 
-// Probe builds every layer in a process that starts nothing, and tells how each
-// went here, with the programs on cgroup, an empty cgroup2 directory, or empty where
-// there is none. It leaves nothing behind.
+// Probe builds every layer in a process that starts nothing, and reports the result of each. cgroup is an empty
+// cgroup2 directory for the cgroup programs, or empty if there is none. Probe leaves nothing behind.
 func Probe(cgroup string) ([]Layer, error) {
 	settings := Settings{Mode: WorkspaceWrite, OnUnavailable: Degrade}
 	p, err := settings.Resolve(Context{Dir: "/tmp", Env: os.Environ()})
@@ -35,7 +34,7 @@ func Probe(cgroup string) ([]Layer, error) {
 	return nil, err
 }
 
-// Detail says which version of a layer there is, where that matters.
+// Detail describes the version of a layer, if it has one.
 func Detail(l Layer) string {
 	if l.Layer == LayerLandlock {
 		if abi, err := LandlockABI(); err == nil {

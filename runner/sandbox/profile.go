@@ -17,41 +17,38 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
-// Profile is a policy in effect: what Settings mean in one working directory,
-// for one user, at one moment. Its JSON is what the bundle's policy.json says;
-// values of the environment are not in it.
+// Profile is a policy in effect: the meaning of Settings in one working directory, for one user, at one moment. Its
+// JSON is in the bundle's policy.json, without values of the environment.
 type Profile struct {
 	Mode          string `json:"mode"`
 	OnUnavailable string `json:"on_unavailable"`
 	Dir           string `json:"workdir"`
-	// Write are the trees and files that may be written; DenyWrite are exceptions
-	// below them. DenyRead cannot be opened; AllowRead are exceptions below those.
+	// Write are the trees and files that may be written; DenyWrite are exceptions below them. DenyRead cannot be
+	// opened; AllowRead are exceptions below those.
 	Write     []Path `json:"write"`
 	DenyWrite []Path `json:"deny_write"`
 	DenyRead  []Path `json:"deny_read"`
 	AllowRead []Path `json:"allow_read"`
-	// Private are directories that the run has for its own, empty at its start.
+	// Private are directories of the run's own, empty at its start.
 	Private []Path `json:"private"`
-	// Absent are paths that the policy names and that do not exist: nothing was
-	// allowed there, and nothing could be protected.
+	// Absent are paths in the policy that do not exist: nothing was allowed there, and nothing could be protected.
 	Absent  []Path     `json:"absent"`
 	Network NetProfile `json:"network"`
 	Env     EnvProfile `json:"env"`
 	User    *User      `json:"user"`
 	PIDs    bool       `json:"isolate_pid"`
-	// NoTyping refuses to put input into a terminal, in every mode.
+	// NoTyping forbids input into a terminal by ioctl, in every mode.
 	NoTyping   bool `json:"no_typing,omitzero"`
 	env        *Env
-	sockets    []Path // of others, hidden where files can be hidden
-	startFiles []Path // that may be created while the run goes on, and should not
+	sockets    []Path // of other processes; hidden if files can be hidden
+	startFiles []Path // must not be created, but cannot be prevented from it
 	open       bool   // the file system is not restricted
-	fresh      string // see Strict; else empty
-	away       *Away  // see Away; else nil
-	depth      int    // to which repositories are looked for below Dir
+	fresh      string // see Strict; otherwise empty
+	away       *Away  // see Away; otherwise nil
+	depth      int    // how deep below Dir repositories are searched
 }
 
-// Path is a path with the rule that it comes from, such as
-// filesystem.denyRead[0] or protected.
+// Path is a path with its rule, such as filesystem.denyRead[0] or protected.
 type Path struct {
 	Path string `json:"path"`
 	Rule string `json:"rule"`
@@ -68,22 +65,20 @@ type NetProfile struct {
 	reasons map[string]string
 }
 
-// EnvProfile are the names of variables: what passes (null: everything), what
-// is set and what is dropped.
+// EnvProfile has the names of variables that pass (null: all), are set, and are dropped.
 type EnvProfile struct {
 	Pass []string `json:"pass"`
 	Set  []string `json:"set"`
 	Drop []string `json:"drop"`
 }
 
-// Restricted reports whether the profile restricts anything that layers are
-// needed for.
+// Restricted reports whether the profile restricts anything and so needs layers.
 func (p *Profile) Restricted() bool { return p.Mode != Observe || p.PIDs || p.User != nil }
 
-// Layer is how a layer of the sandbox went.
+// Layer is the result of a layer of the sandbox.
 type Layer = shim.Report
 
-// Layers, in the order in which they are built.
+// Layers in the order in which they are built.
 const (
 	LayerPrivileges = shim.Privileges
 	LayerNamespaces = shim.Namespaces
@@ -91,7 +86,7 @@ const (
 	LayerNetwork    = shim.Network
 	LayerLandlock   = shim.Landlock
 	LayerSeccomp    = shim.Seccomp
-	LayerCgroupBPF  = "cgroup_bpf" // programs on the cgroup that judge addresses
+	LayerCgroupBPF  = "cgroup_bpf" // cgroup programs that check addresses
 )
 
 // States of a layer.
@@ -103,27 +98,25 @@ const (
 
 // Context is where Settings take effect.
 type Context struct {
-	// Dir is the command's working directory, absolute.
+	// Dir is the command's working directory, an absolute path.
 	Dir string
-	// Home is the home directory of the user that runs this; empty where there is
-	// none. A user that the settings name has their own.
+	// Home is the current user's home directory, or empty. A user named in the settings has their own.
 	Home string
-	// Env is the command's environment before the policy's.
+	// Env is the command's environment before the policy is applied.
 	Env []string
-	// Evidence are directories that the command must not reach in any mode but
-	// Observe. They exist.
+	// Evidence are existing directories that the command must not reach in any mode but Observe.
 	Evidence []string
-	// Protect are files that it must not write, such as the policy itself.
+	// Protect are files that the command must not write, such as the policy itself.
 	Protect []string
-	// Reach are files and sockets of the runner's that it needs, and may write.
+	// Reach are the runner's files and sockets that the command needs, and may write.
 	Reach []string
-	// IsolatePID asks for a PID namespace in every mode.
+	// IsolatePID adds a PID namespace in every mode.
 	IsolatePID bool
-	// NoTyping refuses to put input into a terminal; see CanType.
+	// NoTyping forbids input into a terminal by ioctl; see CanType.
 	NoTyping bool
 }
 
-// maxMatches bounds the files that one pattern stands for.
+// maxMatches limits the files that one pattern may match.
 const maxMatches = 10_000
 
 func (p *Profile) network(s *Settings) {
@@ -154,7 +147,7 @@ func (p *Profile) environment(e *Env) {
 
 func list[T any](l []T) []T { return append([]T{}, l...) }
 
-// files fills in the lists of paths.
+// files sets the lists of paths.
 func (p *Profile) files(s *Settings, c Context) error {
 	f := s.Filesystem
 	if f == nil {
@@ -195,7 +188,7 @@ func (p *Profile) files(s *Settings, c Context) error {
 	return p.protect(s, f, c)
 }
 
-// expand adds what paths stand for to into, without symbolic links.
+// expand appends to into what paths match, without symbolic links.
 func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 	for _, named := range paths {
 		path, err := absolute(named.Path, c)
@@ -205,7 +198,7 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 		path = strings.TrimSuffix(strings.TrimSuffix(path, "/**"), "/*")
 		found := []string{path}
 		if strings.ContainsAny(path, "*?[{") {
-			if _, err := os.Lstat(path); err != nil { // not a file that is named so
+			if _, err := os.Lstat(path); err != nil { // no file has this literal name
 				if found, err = doublestar.FilepathGlob(path, doublestar.WithNoFollow()); err != nil {
 					return fmt.Errorf("%s: %q: %w", named.Rule, named.Path, err)
 				}
@@ -237,8 +230,7 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 	return nil
 }
 
-// swappable reports whether path goes through a symbolic link that lies in a
-// directory which the command may write.
+// swappable reports whether path uses a symbolic link in a directory that the command may write.
 func (p *Profile) swappable(path string) bool {
 	for at := path; at != "/"; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
@@ -251,12 +243,12 @@ func (p *Profile) swappable(path string) bool {
 	return false
 }
 
-// writable reports whether the command may write below path, by Write alone.
+// writable reports whether Write allows the command to write below path.
 func (p *Profile) writable(path string) bool {
 	return slices.ContainsFunc(p.Write, func(w Path) bool { return Below(path, w.Path) })
 }
 
-// Below reports whether path is dir or in it. Both are absolute and clean.
+// Below reports whether path is dir or inside it. Both are absolute and clean.
 func Below(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
@@ -274,7 +266,7 @@ func absolute(path string, c Context) (string, error) {
 	return filepath.Join(c.Dir, path), nil
 }
 
-// outermost are the paths that are not below another, sorted.
+// outermost returns the paths that are not below another one, sorted.
 func outermost(paths []string) []string {
 	slices.Sort(paths)
 	var out []string
@@ -289,8 +281,7 @@ func outermost(paths []string) []string {
 	return out
 }
 
-// startupFiles are what shells run when they start, below the home directory:
-// who writes them is run later, outside of the sandbox.
+// startupFiles are files below the home directory that shells run when they start, outside the sandbox.
 var startupFiles = []string{
 	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile",
 	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
@@ -298,14 +289,14 @@ var startupFiles = []string{
 	".gitconfig",
 }
 
-// searchDepth is how deep repositories are looked for below the working
-// directory where the settings do not say, and searchEntries how many entries of directories are looked at.
+// searchDepth is the default depth for the search for repositories below the working directory. searchEntries limits
+// the directory entries that are searched.
 const (
 	searchDepth   = 3
 	searchEntries = 20_000
 )
 
-// protect adds what nobody meant to allow by allowing the directory it is in.
+// protect denies what nobody meant to allow by allowing the directory that contains it.
 func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 	if p.Mode != WorkspaceWrite {
 		return nil
@@ -331,7 +322,7 @@ func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 			p.DenyWrite = append(p.DenyWrite, Path{real, "protected"})
 		}
 		if real != path && p.swappable(path) {
-			p.startFiles = append(p.startFiles, Path{path, "protected"}) // it may be replaced, which shows
+			p.startFiles = append(p.startFiles, Path{path, "protected"}) // it may be replaced, but Appeared reports it
 		}
 	}
 	for _, path := range c.Protect {
@@ -351,7 +342,7 @@ func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 	return nil
 }
 
-// repositories are the git directories in dir and a little below it.
+// repositories returns the git directories in dir and to some depth below it.
 func repositories(dir string, depth int) []string {
 	var found []string
 	seen := 0
@@ -381,9 +372,8 @@ func repositories(dir string, depth int) []string {
 	return found
 }
 
-// Appeared are files that only outsiders run or read at their start, which did
-// not exist when the profile was made and do now: a sandbox cannot protect a
-// name without creating it.
+// Appeared returns files that programs outside the sandbox run or read when they start, which did not exist when the
+// profile was made and exist now. A sandbox cannot protect a name without creating it.
 func (p *Profile) Appeared() []Path {
 	var found []Path
 	for _, f := range p.startFiles {
@@ -405,7 +395,7 @@ func (p *Profile) Appeared() []Path {
 	return found
 }
 
-// Explain says in a few lines what the profile means. It is for people.
+// Explain describes the profile in a few lines for people.
 func (p *Profile) Explain() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
@@ -457,12 +447,11 @@ func (p *Profile) Explain() string {
 	return b.String()
 }
 
-// maxSockets bounds how many sockets are hidden one by one.
+// maxSockets limits how many sockets are hidden individually.
 const maxSockets = 4096
 
-// private makes the directories where a system's services have their sockets
-// the run's own, and lists the sockets that are elsewhere: a path reaches a
-// socket from every network namespace.
+// private gives the run its own versions of the directories where system services have their sockets, and lists
+// sockets elsewhere: a path reaches a socket from every network namespace.
 func (p *Profile) private(s *Settings, c Context) error {
 	reach := append(append([]string{}, p.Network.UnixSockets...), c.Reach...)
 	var shown []string
@@ -490,7 +479,7 @@ func (p *Profile) private(s *Settings, c Context) error {
 		"/tmp/.ICE-unix"} {
 		p.addPrivate(dir, "sockets")
 	}
-	// Names are resolved there on many hosts.
+	// On many hosts, the resolver's configuration is there.
 	for _, path := range append(shown, "/etc/resolv.conf") {
 		real, err := filepath.EvalSymlinks(path)
 		covered := func(d Path) bool { return Below(real, d.Path) && real != d.Path }
@@ -532,10 +521,10 @@ func (p *Profile) addPrivate(dir, rule string) {
 	}
 }
 
-// rulePrivateTmp is the rule of the directories that are in memory.
+// rulePrivateTmp is the rule for directories in memory.
 const rulePrivateTmp = "filesystem.privateTmp"
 
-// privateTmp makes /tmp the run's own, and the directory below it that TMPDIR names.
+// privateTmp gives the run its own /tmp, and its own directory below it if TMPDIR names one.
 func (p *Profile) privateTmp(c Context) error {
 	tmp, err := filepath.EvalSymlinks("/tmp")
 	if err != nil {
@@ -555,13 +544,13 @@ func (p *Profile) privateTmp(c Context) error {
 	return nil
 }
 
-// boundSockets are the sockets that are bound to a path in our network
-// namespace, and those that are mounted from another.
+// boundSockets lists the sockets that are bound to a path in this network namespace, and those that are mounted from
+// another.
 func boundSockets() []string {
 	var paths []string
 	if b, err := os.ReadFile("/proc/net/unix"); err == nil {
 		for line := range strings.Lines(string(b)) {
-			// Num RefCount Protocol Flags Type St Inode Path
+			// Columns: Num RefCount Protocol Flags Type St Inode Path.
 			if i := strings.Index(line, " /"); i >= 0 {
 				paths = append(paths, strings.TrimSuffix(line[i+1:], "\n"))
 			}
@@ -577,7 +566,7 @@ func boundSockets() []string {
 	return paths
 }
 
-// unescape undoes the octal escapes of mountinfo.
+// unescape decodes the octal escapes of mountinfo.
 func unescape(s string) string {
 	for _, e := range []string{`\040 `, "\\011\t", "\\012\n", `\134\`} {
 		s = strings.ReplaceAll(s, e[:4], e[4:])
@@ -585,7 +574,7 @@ func unescape(s string) string {
 	return s
 }
 
-// namedSockets are those that the environment leads to.
+// namedSockets lists the sockets named in the environment.
 func namedSockets(env []string) []string {
 	paths := []string{"/var/run/docker.sock", "/run/docker.sock"}
 	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS",
@@ -607,9 +596,8 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode()&os.ModeSocket != 0
 }
 
-// Strict is p for a command that must not find anything that an earlier one left: it has its own
-// network, processes and directories for temporary files. fresh is an existing directory that it may
-// write. Network mode none stays none.
+// Strict is p for a command that must find nothing of an earlier one: it has its own network, processes and
+// directories for temporary files. fresh is an existing directory that it may write. Network mode none stays none.
 func (p *Profile) Strict(fresh string) *Profile {
 	strict := *p
 	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
@@ -623,15 +611,15 @@ func (p *Profile) Strict(fresh string) *Profile {
 	return &strict
 }
 
-// Away says which directories a strict command finds elsewhere, or empty.
+// Away says which directories a strict command sees differently. It may be empty.
 type Away struct {
-	// Empty are directories that are empty for it, like those for temporary files. None of them may be
-	// /.
+	// Empty are directories that are empty for the command, in addition to those for temporary files. / is not
+	// allowed.
 	Empty []string
-	// Shown are directories below Empty that it still sees, read-only.
+	// Shown are directories below Empty that the command still sees, read-only.
 	Shown []string
-	// At is the path that the working directory has for it; empty for its own. It is a directory, or below one
-	// of those that are empty.
+	// At is the path at which the command sees the working directory; empty: its own path. It is an existing
+	// directory, or below one that is empty.
 	At string
 }
 
@@ -643,20 +631,19 @@ func (p *Profile) Away(a Away) *Profile {
 	return &away
 }
 
-// ForCheck is p for a check of a contract. No port is forwarded to a check: while checks run, the
-// command's ports may still be in use.
+// ForCheck is p for a check of a contract. No port is forwarded to a check, since the command's ports may still be in
+// use.
 func (p *Profile) ForCheck() *Profile {
 	check := *p
 	check.Network.LocalPorts = nil
 	return &check
 }
 
-// Temporary are the directories for temporary files that Strict covers. Not every host
-// has all of them.
+// Temporary lists the directories for temporary files that Strict covers. Not every host has all of them.
 var Temporary = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
-// Denies tells which rule of the profile forbids what failed, if any does.
-// If the file's mode forbids it too, it still counts as the policy's denial.
+// Denies returns the rule of the profile that forbids a failed operation, if any. It counts as the policy's denial
+// even if the file's mode forbids it too.
 func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 	refused := slices.Contains([]int{int(syscall.EACCES), int(syscall.EPERM), int(syscall.EROFS), int(syscall.EXDEV),
 		int(syscall.EBUSY)}, a.Errno)
@@ -675,7 +662,7 @@ func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 			return "", false
 		}
 		for _, d := range p.DenyWrite {
-			if Below(a.Target, d.Path) || Below(d.Path, a.Target) { // what is around it cannot be moved away
+			if Below(a.Target, d.Path) || Below(d.Path, a.Target) { // directories above it cannot be renamed
 				return d.Rule, true
 			}
 		}
@@ -727,8 +714,7 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 	return "", false
 }
 
-// Rules are the profile's rules, each once: a rule's id is its place here,
-// counted from 1.
+// Rules lists the profile's rules, each once. A rule's id is its position, counted from 1.
 func (p *Profile) Rules() []string {
 	rules := []string{RuleMode, RuleNetworkMode, "sockets", "evidence", "protected"}
 	for _, l := range [][]Path{p.DenyRead, p.DenyWrite} {
@@ -741,13 +727,13 @@ func (p *Profile) Rules() []string {
 	return rules
 }
 
-// RuleID is a rule's id, 0 if the profile does not have the rule.
+// RuleID returns a rule's id; 0 if the profile does not have the rule.
 func (p *Profile) RuleID(rule string) uint64 {
 	return uint64(slices.Index(p.Rules(), rule) + 1)
 }
 
-// Reach keeps the runner's files, sockets and logs reachable, whatever else the
-// profile hides. Call it before the profile is applied.
+// Reach keeps the runner's files, sockets and logs reachable, whatever else the profile hides. Call it before the
+// profile is applied.
 func (p *Profile) Reach(paths ...string) {
 	for _, path := range paths {
 		p.AllowRead = append(p.AllowRead, Path{path, ruleReach})
@@ -755,9 +741,8 @@ func (p *Profile) Reach(paths ...string) {
 	}
 }
 
-// forwarded are the ports inside that stand for the same port of the host: those that
-// the policy allows by name, with the host to connect to. So a program reaches a server
-// on localhost whether or not it knows of proxies.
+// forwarded returns the ports inside that are forwarded to the same port on the host: those that the policy allows by
+// name, with the host to connect to. So a program reaches a server on localhost even if it ignores proxies.
 func (n NetProfile) forwarded() map[int]string {
 	ports := map[int]string{}
 	for _, text := range n.AllowedDomains {
@@ -773,8 +758,7 @@ func (n NetProfile) forwarded() map[int]string {
 	return ports
 }
 
-// Allowing says how a policy would allow a connection that a rule of this profile
-// denied: a line for the policy, as a rule.
+// Allowing says how to allow a connection that a rule of this profile denied, usually as a line for the policy.
 func (p *Profile) Allowing(target, rule string) string {
 	if path, ok := strings.CutPrefix(target, "unix:"); ok {
 		if strings.HasPrefix(path, "@") {

@@ -23,58 +23,55 @@ import (
 	"time"
 )
 
-// Decision is what the proxy decided on one request.
+// Decision is the proxy's decision on one request.
 type Decision struct {
 	Allowed bool
-	// Host and Port are what was asked for.
+	// Host and Port are the requested ones.
 	Host string
 	Port int
-	// Rule is the pattern that decided, with its place in the policy, or a word
-	// for what is wrong: none matched (default), the address is private, the
-	// server's name is another.
+	// Rule is the pattern that decided, with its place in the policy, or names another reason: no pattern matched
+	// (default), the address is private, the server's name differs.
 	Rule string
 }
 
-// Rules of the proxy that are no pattern of the policy.
+// Rules of the proxy that are not patterns of the policy.
 const (
 	ruleDefault    = "network.allowedDomains" // none of them matched
 	rulePrivate    = "private-address"
 	ruleServerName = "server-name"
 )
 
-// Proxy is the way out of a sandbox with an allowlist: an HTTP proxy outside of
-// its network namespace, with its door inside. It resolves names itself, after
-// it decided, and connects to the addresses that it judged.
+// Proxy is the way out of a sandbox with an allowlist: an HTTP proxy outside its network namespace, with a listening
+// socket inside. It resolves names itself, after it has decided, and connects only to addresses that it has checked.
 type Proxy struct {
 	allowed, refused []Domain
-	reasons          map[string]string // why a domain is refused, by its entry
+	reasons          map[string]string // why a domain is denied, by its entry
 	decided          func(Decision)
 	server           *http.Server
-	listeners        []net.Listener // of forwarded ports
+	listeners        []net.Listener // for forwarded ports
 	forward          *httputil.ReverseProxy
 	resolve          func(ctx context.Context, host string) ([]netip.Addr, error)
 	reach            func(ctx context.Context, network, address string) (net.Conn, error)
 	inside           func(port int) (net.Conn, error)
-	unchecked        bool // allows everything, for tests that show what the decisions stop
+	unchecked        bool // allow everything; tests show what the decisions stop
 }
 
-// proxyPort is where programs inside find the proxy. The network namespace is
-// new, so nobody else is there.
+// proxyPort is the proxy's port inside. The network namespace is new, so the port is free.
 const proxyPort = 3128
 
-// Bounds of the proxy.
+// Limits of the proxy.
 const (
 	connectTimeout = 30 * time.Second
 	headerTimeout  = 60 * time.Second
 )
 
-// errRefused is an address or a name that the proxy does not connect to.
+// errRefused is an address or a name to which the proxy does not connect.
 type errRefused struct{ rule, why string }
 
 func (e *errRefused) Error() string { return e.why }
 
-// newProxy makes a proxy. inside connects to a port of the sandbox's own loopback
-// device; nil means that there is none.
+// newProxy makes a proxy. inside connects to a port of the sandbox's own loopback device; nil means that there is
+// none.
 func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.Conn, error)) (*Proxy, error) {
 	p := &Proxy{decided: decided, inside: inside, reasons: n.reasons,
 		resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -118,8 +115,8 @@ func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
 var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// serve accepts connections from a listening socket, and owns it: requests to the proxy,
-// or connections to one of the forwarded ports.
+// serve accepts connections from a listening socket, and owns it. They are requests to the proxy, or connections to
+// forwarded ports.
 func (p *Proxy) serve(l net.Listener, forwarded map[int]string) {
 	port := l.Addr().(*net.TCPAddr).Port
 	if port == proxyPort {
@@ -138,7 +135,7 @@ func (p *Proxy) serve(l net.Listener, forwarded map[int]string) {
 	}()
 }
 
-// pass joins a connection to a forwarded port with one to the host's.
+// pass joins a connection to a forwarded port with one to the host's port.
 func (p *Proxy) pass(inner *net.TCPConn, host string, port int) {
 	defer inner.Close()
 	_, ok, rule := p.decide(host, port)
@@ -154,19 +151,19 @@ func (p *Proxy) pass(inner *net.TCPConn, host string, port int) {
 	join(inner, server.(*net.TCPConn))
 }
 
-// halfConn is a connection that can be closed for writing alone.
+// halfConn is a connection that can be closed for writing only.
 type halfConn interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// join copies both ways until both ends are done.
+// join copies in both directions until both ends are done.
 func join(a, b halfConn) {
 	var wg sync.WaitGroup
 	half := func(to, from halfConn) {
 		defer wg.Done()
 		if _, err := io.Copy(to, from); err != nil {
-			to.Close() // or the other half would wait for ever
+			to.Close() // otherwise the other direction would wait forever
 			from.Close()
 			return
 		}
@@ -188,11 +185,11 @@ func (p *Proxy) close() {
 
 func proxyURL() string { return "http://127.0.0.1:" + strconv.Itoa(proxyPort) }
 
-// Proxied reports whether an environment leads to the proxy of a sandbox.
+// Proxied reports whether an environment points to the proxy of a sandbox.
 func Proxied(env []string) bool { return slices.Contains(env, "HTTP_PROXY="+proxyURL()) }
 
-// env leads programs to the proxy, each in its own spelling. What a policy allows on
-// every port of the host's loopback address is reached through the proxy alone.
+// env returns the variables that point programs to the proxy, in their different spellings. What a policy allows on
+// all ports of the host's loopback address is reachable only through the proxy.
 func (p *Proxy) env() []string {
 	at := proxyURL()
 	direct := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
@@ -208,7 +205,7 @@ func (p *Proxy) env() []string {
 	}
 }
 
-// decide judges a host and port by the lists alone.
+// decide checks host and port against the lists only.
 func (p *Proxy) decide(host string, port int) (rule Domain, ok bool, why string) {
 	if p.unchecked {
 		return Domain{}, true, ""
@@ -226,7 +223,7 @@ func (p *Proxy) decide(host string, port int) (rule Domain, ok bool, why string)
 	return Domain{}, false, ruleDefault
 }
 
-// handle is one request: CONNECT, or one with an absolute URL.
+// handle handles one request: CONNECT, or one with an absolute URL.
 func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	target, usual := r.Host, "443"
 	if r.Method != http.MethodConnect {
@@ -254,8 +251,8 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	p.request(w, r)
 }
 
-// request forwards a request. Its connection may become one of WebSocket, and none of another protocol: HTTP/2 would
-// have further requests in it, each of which can name another host.
+// request forwards a request. Its connection may be upgraded to WebSocket, but to no other protocol: HTTP/2 would
+// carry more requests, each of which could name another host.
 func (p *Proxy) request(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && !p.unchecked {
 		r.Header.Del("Upgrade")
@@ -303,7 +300,7 @@ func (p *Proxy) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
 	return p.dial(ctx, host, port)
 }
 
-// dial connects to a host that was allowed, at an address that may be.
+// dial connects to an allowed host, at an allowed address.
 func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, error) {
 	rule, ok, why := p.decide(host, port)
 	if !ok {
@@ -329,7 +326,7 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 		if err == nil {
 			return c, nil
 		}
-		if a.IsLoopback() && p.inside != nil && errors.Is(err, syscall.ECONNREFUSED) { // a server of the command's own?
+		if a.IsLoopback() && p.inside != nil && errors.Is(err, syscall.ECONNREFUSED) { // try a server inside the sandbox
 			if c, err := p.inside(port); err == nil {
 				return c, nil
 			}
@@ -339,8 +336,8 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 	return nil, last
 }
 
-// special are blocks that are not the public internet (IANA's special-purpose
-// registries), besides those that netip knows.
+// special are blocks that are not the public internet (IANA's special-purpose registries), in addition to those that
+// netip knows.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"),
@@ -359,8 +356,8 @@ func public(a netip.Addr) bool {
 	return true
 }
 
-// serveHTTP serves unencrypted HTTP in a tunnel, as some clients send it, request by
-// request: each must name the host that the tunnel was asked for.
+// serveHTTP serves unencrypted HTTP in a tunnel, which some clients send, request by request. Each must name the
+// tunnel's host.
 func (p *Proxy) serveHTTP(conn net.Conn, host string, port int, rule string) {
 	target := net.JoinHostPort(host, strconv.Itoa(port))
 	ended := make(chan struct{})
@@ -388,7 +385,7 @@ func (p *Proxy) serveHTTP(conn net.Conn, host string, port int, rule string) {
 	<-ended
 }
 
-// peeked is a connection of which some has been read.
+// peeked is a connection whose first bytes have been read.
 type peeked struct {
 	net.Conn
 	in *bufio.Reader
@@ -396,7 +393,7 @@ type peeked struct {
 
 func (c *peeked) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// oneConn is a listener to which one connection has come.
+// oneConn is a listener for a single existing connection.
 type oneConn struct {
 	conn  net.Conn
 	ended <-chan struct{}
@@ -414,9 +411,8 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// connect opens a tunnel. What comes through it first must be for the host that
-// was asked for: else an allowed name would be a way to any server that answers
-// at the same address.
+// connect opens a tunnel. The first bytes in it must be for the requested host: otherwise an allowed name would give
+// access to any server at the same address.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, port int, rule string) {
 	server, err := p.dial(r.Context(), host, port)
 	if err != nil {
@@ -441,7 +437,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 		16<<10)
 	done := make(chan struct{})
 	speaksSSH := make(chan bool, 1)
-	var elsewhere atomic.Bool // the tunnel ended in the proxy itself
+	var elsewhere atomic.Bool // the proxy itself serves the tunnel
 	go func() {
 		defer close(done)
 		out := bufio.NewReader(server)
@@ -495,7 +491,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 	<-done
 }
 
-// answers waits for what a server says first, and reports whether it was that of SSH.
+// answers waits for the server's first bytes, and reports whether they are SSH.
 func answers(speaksSSH <-chan bool) bool {
 	select {
 	case yes := <-speaksSSH:
@@ -517,11 +513,10 @@ var (
 	errSeen   = errors.New("seen")
 )
 
-// greeting reads the first message and returns the server name in it, and what
-// it read. On the port of HTTPS it must be TLS. Anything else but SSH is errHTTP: each
-// request could name another host, and a server may pass over what comes before one. A
-// client of SSH is errSSH: it may go on where the server said first that it speaks SSH,
-// as every server of SSH does and none of HTTP.
+// greeting reads the client's first message and returns the server name in it, and the bytes read. On the HTTPS port
+// it must be TLS. Anything else but SSH is errHTTP, since each request could name another host, and a server may
+// ignore bytes before it. For an SSH client it returns errSSH: the tunnel may continue if the server announces SSH
+// first, as every SSH server does and no HTTP server.
 func (p *Proxy) greeting(in *bufio.Reader, first byte, port int) (name string, said []byte, err error) {
 	if first != tlsHandshake {
 		if port == 443 {
@@ -549,7 +544,7 @@ func (p *Proxy) greeting(in *bufio.Reader, first byte, port int) (name string, s
 	return name, seen.said.Bytes(), nil
 }
 
-// recorded is a connection that only listens.
+// recorded is a connection that can only be read.
 type recorded struct {
 	net.Conn
 	from io.Reader
@@ -565,8 +560,8 @@ func (r *recorded) Read(b []byte) (int, error) {
 func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorded) Close() error                { return nil }
 
-// isFor reports whether a tunnel to host may be used for the server name that was said in
-// it, if any. TLS says one, but for an address.
+// isFor reports whether a tunnel to host may be used for the server name in its first message, if any. TLS has one
+// unless the host is an address.
 func (p *Proxy) isFor(name, host string, secure bool) bool {
 	if p.unchecked {
 		return true

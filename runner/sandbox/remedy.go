@@ -10,12 +10,11 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/place"
 )
 
-// LayerError is a layer that the policy needs and that cannot be had here: the
-// command was not started.
+// LayerError means that a layer that the policy needs is not available. The command was not started.
 type LayerError struct {
 	Layer  string
 	Reason string
-	// Remedy says what would make it available.
+	// Remedy says how to make it available.
 	Remedy string
 }
 
@@ -23,8 +22,7 @@ func (e *LayerError) Error() string {
 	return fmt.Sprintf("the sandbox needs the layer %s, which this host does not give: %s", e.Layer, e.Reason)
 }
 
-// PortError is a port of network.allowLocalPorts that cannot be forwarded: the command was
-// not started.
+// PortError is a port of network.allowLocalPorts that cannot be forwarded. The command was not started.
 type PortError struct {
 	Port int
 	Err  error
@@ -36,7 +34,7 @@ func (e *PortError) Error() string {
 
 func (e *PortError) Unwrap() error { return e.Err }
 
-// Remedy is what to do about it.
+// Remedy says what to do about it.
 func (e *PortError) Remedy() string {
 	if errors.Is(e.Err, syscall.EADDRINUSE) {
 		return fmt.Sprintf("end the program that uses port %d of 127.0.0.1, or remove the port from "+
@@ -45,7 +43,7 @@ func (e *PortError) Remedy() string {
 	return "choose a port that this user may listen on, or remove it from network.allowLocalPorts"
 }
 
-// Remedy is what would make a layer available that is not enforced.
+// Remedy says how to make a layer available that is not enforced.
 func Remedy(l Layer) string {
 	const degrade = "; or go on without it by on_unavailable: degrade"
 	switch {

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run runs a command to its end in its own sandbox, and then ends everything that it left behind. cmd
-// is as for Start, and stays in our process group. Run passes signals on, except those that a terminal
-// sent to the whole group, and stops this process when the command stops. signals may be nil. The
-// error is Start's.
+// Run runs a command to its end in its own sandbox, and then ends everything that the command left behind. cmd is as
+// for Start, and stays in the caller's process group. Run passes on signals, except those that a terminal sent to the
+// whole group, and stops this process when the command stops. signals may be nil. The error is Start's.
 func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix.WaitStatus, []Layer, error) {
 	opt.EndWithCommand = true
 	s, err := New(p, opt)
@@ -62,16 +61,16 @@ func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix
 			}
 		case <-stopped:
 			stopSelf()
-			_ = pass(unix.SIGCONT) // it may have moved to a group of its own
+			_ = pass(unix.SIGCONT) // it may have moved to another group
 		}
 	}
 }
 
-// stopSelf stops this process until somebody continues it.
+// stopSelf stops this process until it is continued.
 func stopSelf() { _ = unix.Kill(unix.Getpid(), unix.SIGSTOP) }
 
-// typed reports whether a signal comes from our terminal, which sends it to all of
-// the group in the foreground: the command has it already.
+// typed reports whether a signal comes from the terminal, which sends it to the whole foreground group, including the
+// command.
 func typed(sig os.Signal) bool {
 	switch sig {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGTSTP, unix.SIGWINCH:

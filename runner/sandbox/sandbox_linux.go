@@ -23,21 +23,21 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
-// Sandbox is a profile at work for one command. Close frees what it holds.
+// Sandbox applies a profile to one command. Close frees what it holds.
 type Sandbox struct {
 	profile *Profile
 	proxy   *Proxy // nil without an allowlist
-	fail    string // an operation that is to fail, for tests
+	fail    string // an operation that must fail, for tests
 	probe   bool
-	end     bool // with the command
+	end     bool // end with the command
 	watch   watch
 	needs   []Need
 	audit   *auditlog.Log
 	ready   func()
 	door    *Door
-	without []string // layers to leave out, for tests that show what each is for
+	without []string // layers to skip, for tests that show what each does
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the rest
 	layers []Layer
 	unable []Unusable
 	ops    []string
@@ -56,42 +56,40 @@ type Sandbox struct {
 	refusalsUnsure bool
 }
 
-// Options are what a Sandbox needs besides its profile.
+// Options are what a Sandbox needs in addition to its profile.
 type Options struct {
 	// Decided is called for every decision of the proxy, from any goroutine. It may be nil.
 	Decided func(Decision)
-	// Cgroup is the cgroup2 directory that the command runs in, for BPF programs that also check
-	// addresses. Empty means none.
+	// Cgroup is the command's cgroup2 directory, for BPF programs that also check addresses. Empty means none.
 	Cgroup string
-	// Blocked is called for each address that those programs denied, from one goroutine. It may be nil.
+	// Blocked is called for each address that those programs deny, from one goroutine. It may be nil.
 	Blocked func(Blocked)
-	// Audit reads what Landlock refuses from the host's audit, where that is on already and
-	// this process may read it (CAP_AUDIT_READ and CAP_AUDIT_CONTROL, Linux 6.15). See Refusals.
+	// Audit reads Landlock's refusals from the host's audit, if that is on and this process may read it
+	// (CAP_AUDIT_READ and CAP_AUDIT_CONTROL, Linux 6.15). See Refusals.
 	Audit bool
 	// Needs are files that the command must be able to use if it runs as another user; see Unusable.
 	Needs []Need
-	// EndWithCommand ends what the command leaves behind as soon as it has ended,
-	// and makes the shim's exit status the command's.
+	// EndWithCommand ends the command's remaining processes as soon as the command ends, and makes its exit status
+	// the shim's.
 	EndWithCommand bool
-	// Ready is called while the process that becomes the command makes the sandbox. The command starts
-	// after Ready has returned. It is called again where Start tries again without namespaces. Nil means
-	// that the command waits for nothing.
+	// Ready is called while the process that becomes the command builds the sandbox. The command starts after Ready
+	// returns. If Start retries without namespaces, Ready is called again. Nil: the command does not wait.
 	Ready func()
-	// Door is a server of the runner's that the command can reach in a network namespace of its own. Nil: none.
-	// With network mode none it is not reached.
+	// Door is a server of the runner's that the command can reach from its own network namespace, except with network
+	// mode none. Nil: none.
 	Door *Door
 }
 
 // Door is a server of the runner's for the command.
 type Door struct {
-	// Address is the server's host and port on the host's loopback device. The command finds it at the same
-	// address, whether or not it has a network namespace.
+	// Address is the server's host and port on the host's loopback device. The command uses the same address, with or
+	// without a network namespace.
 	Address string
-	// Serve also serves the connections from the namespace, and owns the listener.
+	// Serve also serves connections from the namespace, and owns the listener.
 	Serve func(net.Listener)
 }
 
-// port is the door's port; 0 for none.
+// port is the door's port; 0: there is no door.
 func (d *Door) port() int {
 	if d == nil {
 		return 0
@@ -103,14 +101,14 @@ func (d *Door) port() int {
 	return int(at.Port())
 }
 
-// Need is a file that a command needs, and in which ways of access(2).
+// Need is a file that a command needs, with a mode of access(2).
 type Need = shim.Need
 
-// Unusable is a file that the command's user cannot use, with the kernel's answer.
+// Unusable is a needed file that the command's user cannot use, with the kernel's error.
 type Unusable = shim.Unusable
 
-// IsShim reports whether argv is that of the process between the runner and a
-// command. It does not tell whose program it is: compare the executable.
+// IsShim reports whether argv belongs to the process between the runner and a command. Compare the executable too:
+// any program can have these arguments.
 func IsShim(argv []string) bool { return shim.Is(argv) }
 
 // New makes a sandbox for one command.
@@ -130,26 +128,24 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	return s, nil
 }
 
-// Profile is what the sandbox enforces.
+// Profile is the profile that the sandbox enforces.
 func (s *Sandbox) Profile() *Profile { return s.profile }
 
-// Layers are the layers' reports, once Start has returned.
+// Layers are the layers' reports, after Start has returned.
 func (s *Sandbox) Layers() []Layer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Layer{}, s.layers...)
 }
 
-// Unusable is what of Options.Needs the command's user cannot use, once Start has
-// returned.
+// Unusable lists the files of Options.Needs that the command's user cannot use, after Start has returned.
 func (s *Sandbox) Unusable() []Unusable {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Unusable{}, s.unable...)
 }
 
-// Environ returns the command's environment: its user's variables, as far as the policy allows, and
-// those of the proxy.
+// Environ returns the command's environment: its user's variables that the policy allows, and the proxy's.
 func (s *Sandbox) Environ(env []string) []string {
 	env = s.profile.env.Apply(s.profile.User.environ(env))
 	if s.proxy != nil {
@@ -158,7 +154,7 @@ func (s *Sandbox) Environ(env []string) []string {
 	return env
 }
 
-// listen hears the init until it is gone.
+// listen handles the init's messages until it is gone.
 func (s *Sandbox) listen() {
 	defer close(s.states)
 	for {
@@ -180,13 +176,12 @@ func (s *Sandbox) listen() {
 	}
 }
 
-// States are the changes of the command's state, as wait4(2) tells them with
-// WUNTRACED and WCONTINUED; the last one tells how it ended. It is nil where
-// cmd.Process is the command itself, and closed when the command's end could
-// not be told any more.
+// States receives the changes of the command's state, as wait4(2) reports them with WUNTRACED and WCONTINUED; the
+// last one is how it ended. It is nil if cmd.Process is the command itself. It is closed early if the command's end
+// can no longer be learned.
 func (s *Sandbox) States() <-chan unix.WaitStatus { return s.states }
 
-// PID is the command's process id here, or 0 where cmd.Process has it.
+// PID is the command's process id on the host, or 0 if cmd.Process has it.
 func (s *Sandbox) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +198,7 @@ func (s *Sandbox) Signal(sig syscall.Signal) error {
 	return unix.PidfdSendSignal(s.pidfd, sig, nil, 0)
 }
 
-// Close ends what serves the command, and the command itself where it still
-// runs in a PID namespace.
+// Close ends the command's helpers, and the command itself if it still runs in a PID namespace.
 func (s *Sandbox) Close() error {
 	s.mu.Lock()
 	closed := s.closed
@@ -231,16 +225,14 @@ func (s *Sandbox) Close() error {
 	return err
 }
 
-// Start starts a copy of cmd in the sandbox by calling start, and returns that copy. cmd.Path must be
-// absolute; apply Environ to its Env before. The process is the shim's where there is a PID namespace:
-// see States and Signal.
+// Start starts a copy of cmd in the sandbox by calling start, and returns that copy. cmd.Path must be absolute; apply
+// Environ to cmd.Env first. With a PID namespace, the process is the shim's: see States and Signal.
 //
-// detached says that start ignores cmd.SysProcAttr.
+// detached means that start ignores cmd.SysProcAttr.
 //
-// The error is a *LayerError where a layer cannot be had, a *PortError where a port
-// cannot be forwarded, an *os.PathError as of exec.Cmd.Start where the command cannot be
-// executed, or start's own. The command that is returned with it, if any, was started and
-// killed, and is to be waited for.
+// The error is a *LayerError if a layer is unavailable, a *PortError if a port cannot be forwarded, an *os.PathError
+// like exec.Cmd.Start's if the command cannot be executed, or start's own. A command returned with an error was
+// started and killed; wait for it.
 func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
 	flags := s.cloneFlags()
 	started, err := s.start(cmd, start, flags, detached)
@@ -251,12 +243,12 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	if !errors.As(err, &missing) || missing.Layer != LayerNamespaces {
 		return started, err
 	}
-	// Start again without namespaces, and report the layers that this loses.
+	// Start again without namespaces, and report the layers that are lost by this.
 	if started != nil {
 		_ = started.Wait()
 	}
 	lost := append(s.Layers(), s.withoutNamespaces(missing.Reason)...)
-	if s.proxy != nil { // its door would be in the network namespace
+	if s.proxy != nil { // its socket would be in the network namespace
 		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {
 			return slices.Contains(s.proxy.env(), v)
 		})
@@ -276,7 +268,7 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	return started, err
 }
 
-// withoutNamespaces are the reports of the layers that namespaces carry.
+// withoutNamespaces reports the layers that need namespaces.
 func (s *Sandbox) withoutNamespaces(why string) []Layer {
 	layers := []Layer{{Layer: LayerFiles, State: Unavailable, Reason: "there is no mount namespace: " + why}}
 	switch s.profile.Network.Mode {
@@ -345,7 +337,7 @@ func (s *Sandbox) start(
 			return
 		}
 		s.closeLocal()
-		if inner != nil { // or it would become the command, which nobody would supervise
+		if inner != nil { // otherwise it would become the command, unsupervised
 			_ = inner.Process.Kill()
 		}
 	}()
@@ -380,7 +372,7 @@ func (s *Sandbox) start(
 	if plan.Waits {
 		s.ready()
 		if err := s.conn.Go(); err != nil {
-			s.conn.Close() // or the shim would wait for ever
+			s.conn.Close() // otherwise the shim would wait forever
 			return inner, err
 		}
 	}
@@ -391,15 +383,14 @@ func (s *Sandbox) start(
 	return inner, err
 }
 
-// concealed reports whether this process is not dumpable. /proc/PID/uid_map of what
-// it forks is then root's (task_dump_owner in fs/proc/base.c), until exec: only a
-// process that the shim forks can be given a user namespace by its own user.
+// concealed reports whether this process is not dumpable. Then root owns /proc/PID/uid_map of its children until they
+// exec (task_dump_owner in fs/proc/base.c), so only a child of the shim can get a user namespace from its own user.
 func concealed() bool {
 	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	return err == nil && dumpable != 1
 }
 
-// cloneFlags are the namespaces of the profile, but for those of layers left out.
+// cloneFlags are the namespaces of the profile without those of skipped layers.
 func (s *Sandbox) cloneFlags() uintptr {
 	switch flags := s.profile.cloneFlags(); {
 	case slices.Contains(s.without, LayerNamespaces):
@@ -411,8 +402,8 @@ func (s *Sandbox) cloneFlags() uintptr {
 	}
 }
 
-// cloneError tells a namespace that cannot be had from another reason not to
-// start: the shim itself, our own binary, can be executed.
+// cloneError tells an unavailable namespace from other reasons not to start. The shim, this very binary, can always
+// be executed.
 func (s *Sandbox) cloneError(err error, flags uintptr) error {
 	var errno syscall.Errno
 	if flags == 0 || !errors.As(err, &errno) {
@@ -442,14 +433,14 @@ func layerError(layer string, err error) Layer {
 	return l
 }
 
-// started takes the shim's word until the command runs, or does not.
+// started handles the shim's messages until the command runs, or fails to start.
 func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 	told, command := false, 0
 	for {
 		m, fd, err := s.conn.Receive()
 		switch {
 		case errors.Is(err, io.EOF) && told && (!plan.Init || s.probe):
-			return nil // closed by exec
+			return nil // exec closed it
 		case err != nil:
 			return fmt.Errorf("the sandbox's own process ended before the command started: %w", err)
 		}
@@ -460,7 +451,7 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 			}
 		case shim.KindLayers:
 			o := program.Outcome(m.Failed)
-			command = m.Sender // its pidfd names no process once the init has reaped it
+			command = m.Sender // the pidfd does not identify it after the init has reaped it
 			if told = true; plan.Init {
 				o.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, o.Layers)
 			}
@@ -494,7 +485,7 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 	}
 }
 
-// serve takes a listening socket from the network namespace.
+// serve starts to accept from a listening socket of the network namespace.
 func (s *Sandbox) serve(fd int) error {
 	f := os.NewFile(uintptr(fd), "listener")
 	l, err := net.FileListener(f)
@@ -512,7 +503,7 @@ func (s *Sandbox) serve(fd int) error {
 	return nil
 }
 
-// merge puts reports together, the worse of two for each layer.
+// merge combines reports: of two for a layer it keeps the worse.
 func merge(a, b []Layer) []Layer {
 	out := append([]Layer{}, a...)
 next:
@@ -530,15 +521,14 @@ next:
 	return out
 }
 
-// dialed is the init's answer: a connection inside.
+// dialed is the init's answer to a dial.
 type dialed struct {
 	fd  int
 	err error
 }
 
-// listenLocal listens on the host's loopback address for the ports inside that it may
-// reach. With the host's network they are there already. Connections wait until serveLocal.
-// The error is a *PortError.
+// listenLocal listens on the host's loopback address for the ports inside that may be reached from there. With the
+// host's network, nothing is needed. Connections wait until serveLocal. The error is a *PortError.
 func (s *Sandbox) listenLocal() error {
 	if s.profile.Network.Mode == NetHost {
 		return nil
@@ -556,13 +546,13 @@ func (s *Sandbox) listenLocal() error {
 	return nil
 }
 
-// localPort is a port of the host's that is forwarded to the same port inside.
+// localPort is a port of the host that is forwarded to the same port inside.
 type localPort struct {
 	net.Listener
 	port int
 }
 
-// serveLocal forwards connections, once the command runs.
+// serveLocal forwards connections once the command runs.
 func (s *Sandbox) serveLocal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -579,7 +569,7 @@ func (s *Sandbox) serveLocal() {
 	}
 }
 
-// closeLocal ends the forwarding of new connections.
+// closeLocal stops forwarding new connections.
 func (s *Sandbox) closeLocal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -589,7 +579,7 @@ func (s *Sandbox) closeLocal() {
 	s.local = nil
 }
 
-// carry joins a connection from outside to one inside.
+// carry joins a connection from outside with one inside.
 func (s *Sandbox) carry(outer *net.TCPConn, port int) {
 	defer outer.Close()
 	c, err := s.connectInside(port)
@@ -600,7 +590,7 @@ func (s *Sandbox) carry(outer *net.TCPConn, port int) {
 	join(outer, c.(*net.TCPConn))
 }
 
-// connectInside connects to a port of the loopback device inside.
+// connectInside connects to a port on the loopback device inside.
 func (s *Sandbox) connectInside(port int) (net.Conn, error) {
 	fd, err := s.dial(port)
 	if err != nil {
@@ -614,10 +604,10 @@ func (s *Sandbox) connectInside(port int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// dialTimeout bounds a connection inside: the loopback device is never slow.
+// dialTimeout limits a connection inside: the loopback device is never slow.
 const dialTimeout = 5 * time.Second
 
-// connected waits until a socket that does not block is connected, or cannot be.
+// connected waits until a non-blocking socket is connected, or has failed.
 func connected(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -636,7 +626,7 @@ func connected(f *os.File) error {
 			_, err = unix.Getpeername(int(fd))
 		}
 		connectErr = err
-		return !errors.Is(err, unix.ENOTCONN) // writable once it is connected or refused
+		return !errors.Is(err, unix.ENOTCONN) // writable means connected or refused
 	})
 	return errors.Join(err, connectErr)
 }
@@ -677,7 +667,7 @@ func (s *Sandbox) answer(m shim.Message, fd int) {
 	}
 }
 
-// hangUp answers everybody who waits for an init that is gone.
+// hangUp ends all waits for answers of an init that is gone.
 func (s *Sandbox) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -690,22 +680,21 @@ func (s *Sandbox) hangUp() {
 // logABI is the first version of Landlock that reports refusals to the audit.
 const logABI = 7
 
-// Refusal is an access that Landlock refused, as the host's audit reports it.
+// Refusal is an access that Landlock refused, from the host's audit.
 type Refusal struct {
 	Attempt
-	// Time is when the audit first reported it, in nanoseconds of CLOCK_BOOTTIME.
+	// Time is the time of its first report, in nanoseconds of CLOCK_BOOTTIME.
 	Time uint64
 }
 
-// Refusals returns what Landlock refused the command, without repeats, if Options.Audit
-// is set and the host's auditing is on and can be read. lost counts the refusals without
-// a record. unsure says that the audit lost records, so that there may be more of those.
-// Call it after the sandbox is closed.
+// Refusals returns what Landlock refused the command, without repeats, if Options.Audit is set and the host's audit
+// is on and readable. lost counts the refusals without a record. unsure means that the audit lost records, so there
+// may be more of those. Call it after Close.
 func (s *Sandbox) Refusals() (list []Refusal, lost uint64, unsure bool) {
 	return s.refusals, s.refusalsLost, s.refusalsUnsure
 }
 
-// listenToAudit opens the audit's log, if there is one and it is wanted.
+// listenToAudit opens the audit's log, if Options.Audit asks for it and it is available.
 func (s *Sandbox) listenToAudit() {
 	if abi, err := LandlockABI(); !s.wantAudit || s.audit != nil || err != nil || abi < logABI {
 		return
@@ -713,7 +702,7 @@ func (s *Sandbox) listenToAudit() {
 	s.audit, _ = auditlog.Open() // nil if auditing is off, or this process may not listen
 }
 
-// readAudit reads what the audit reported, and closes it.
+// readAudit closes the audit's log and keeps its records.
 func (s *Sandbox) readAudit() {
 	if s.audit == nil {
 		return
@@ -726,11 +715,11 @@ func (s *Sandbox) readAudit() {
 	s.refusalsLost, s.refusalsUnsure = got.Lost, got.Unsure
 }
 
-// changes are the rights that a change of a file or a name needs.
+// changes are the rights for changing a file or a name.
 var changes = []string{"fs.write_file", "fs.truncate", "fs.ioctl_dev", "fs.change_topology"}
 
-// refused returns the operation that a record is about. For an operation that makes or
-// removes a name, the record has the directory, whose path then ends with a slash.
+// refused returns the operation of a record. For an operation that creates or removes a name, the record has the
+// directory; the returned path then ends with a slash.
 func refused(r auditlog.Record) Attempt {
 	blockers := strings.Split(r.Blockers, ",")
 	has := func(is func(string) bool) bool { return slices.ContainsFunc(blockers, is) }
@@ -761,9 +750,8 @@ func refused(r auditlog.Record) Attempt {
 
 func process(r auditlog.Record) string { return fmt.Sprintf("process %d (%s)", r.PID, r.Comm) }
 
-// ownDomain tells the audit log which processes may make the command's Landlock domain: the
-// process that was started, which becomes the command where there is no PID namespace, and
-// the command, which restricts itself.
+// ownDomain tells the audit log which processes may make the command's Landlock domain: the started process, which
+// becomes the command without a PID namespace, and the command, which restricts itself.
 func (s *Sandbox) ownDomain(started *os.Process, command int) {
 	if s.audit == nil {
 		return
@@ -776,6 +764,5 @@ func (s *Sandbox) ownDomain(started *os.Process, command int) {
 	}
 }
 
-// Untold counts the denied calls that were not passed to Options.Blocked. It is valid once the sandbox
-// is closed.
+// Untold counts the denied calls that were not passed to Options.Blocked. It is valid after Close.
 func (s *Sandbox) Untold() uint64 { return s.watch.untold }

@@ -17,20 +17,19 @@ const (
 	argSize   = 8
 )
 
-// denied fail with EPERM whatever their arguments are. Each is a way around
-// another layer, or into the kernel.
+// denied are system calls that always fail with EPERM. Each could bypass another layer, or attack the kernel.
 var denied = []int{
-	// Other people's processes. PTRACE_TRACEME is judged apart.
+	// Access to other processes. PTRACE_TRACEME is handled separately.
 	unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PERF_EVENT_OPEN, unix.SYS_KCMP,
 	unix.SYS_PIDFD_GETFD,
 	// Kernel keyrings, which outlive the run and belong to the user.
 	unix.SYS_ADD_KEY, unix.SYS_KEYCTL, unix.SYS_REQUEST_KEY,
-	// New kernels and new code in this one.
+	// New kernels and new kernel code.
 	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
 	unix.SYS_BPF,
-	// Files opened and sockets connected where no other filter looks.
+	// They open files and connect sockets where no other filter applies.
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	// A helper of exploits.
+	// A common tool of exploits.
 	unix.SYS_USERFAULTFD,
 	// Namespaces and mounts.
 	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE,
@@ -44,26 +43,25 @@ var denied = []int{
 	unix.SYS_VHANGUP, unix.SYS_NFSSERVCTL, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE,
 }
 
-// families are the address families that a socket may have.
+// families are the address families that sockets may have.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
 const (
-	protocolMPTCP = 262    // IPPROTO_MPTCP, over which per-port rules for TCP do not reach
+	protocolMPTCP = 262    // IPPROTO_MPTCP: TCP rules for ports do not apply to it
 	ptraceSeize   = 0x4206 // PTRACE_SEIZE
 	x32Bit        = 0x40000000
 	ioctlLinux    = 0x541C // TIOCLINUX, which can paste as TIOCSTI can type
 )
 
-// filter assembles the seccomp program: a foreign instruction set has no system
-// calls at all, everything that is not named is allowed. Without inet, only
-// unix and netlink sockets can be made.
+// filter assembles the seccomp program. It denies all system calls of a foreign instruction set, and allows
+// everything that it does not name. Without inet, only unix and netlink sockets can be made.
 func filter(inet bool) ([]shim.Instruction, error) {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
 		deny(unix.ENOSYS),
 		bpf.LoadAbsolute{Off: offNumber, Size: 4},
-		// x32 has the same value of arch (arch/x86/include/uapi/asm/unistd.h).
+		// x32 has the same arch value (arch/x86/include/uapi/asm/unistd.h).
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: x32Bit, SkipFalse: 1},
 		deny(unix.ENOSYS),
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
@@ -96,7 +94,7 @@ func deny(errno unix.Errno) bpf.Instruction {
 	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
 }
 
-// on runs checks for one system call, and then has its number loaded again.
+// on runs checks for one system call, and then reloads the call's number.
 func on(number uint32, checks ...[]bpf.Instruction) []bpf.Instruction {
 	var body []bpf.Instruction
 	for _, c := range checks {
@@ -107,7 +105,7 @@ func on(number uint32, checks ...[]bpf.Instruction) []bpf.Instruction {
 		body...)
 }
 
-// arg loads the low half of an argument: all of an int, as the kernel takes it.
+// arg loads the low half of an argument: all of an int.
 func arg(i uint32) bpf.Instruction {
 	return bpf.LoadAbsolute{Off: offArg0 + i*argSize, Size: 4}
 }
@@ -120,7 +118,7 @@ func equals(i, value uint32) []bpf.Instruction {
 	return []bpf.Instruction{arg(i), bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: value, SkipTrue: 1}, deny(unix.EPERM)}
 }
 
-// socket allows some families, and of those no raw sockets and no MPTCP.
+// socket allows some families, but no raw sockets and no MPTCP.
 func socket(inet bool) [][]bpf.Instruction {
 	family := []bpf.Instruction{arg(0)}
 	allowed := families
@@ -131,7 +129,7 @@ func socket(inet bool) [][]bpf.Instruction {
 		family = append(family, bpf.JumpIf{Cond: bpf.JumpEqual, Val: f, SkipTrue: uint8(len(allowed) - i)})
 	}
 	family = append(family, deny(unix.EAFNOSUPPORT))
-	// A netlink socket is always raw, so only the internet's are judged.
+	// Netlink sockets are always raw, so only internet sockets are checked.
 	const kind = 0xf // SOCK_TYPE_MASK
 	raw := []bpf.Instruction{
 		arg(0),

@@ -12,17 +12,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Modes.
+// Modes of a sandbox.
 const (
 	Observe        = "observe"         // nothing is restricted
-	ReadOnly       = "read-only"       // nothing is written but the standard streams
-	WorkspaceWrite = "workspace-write" // the working directory and temporary files are
+	ReadOnly       = "read-only"       // nothing can be written except the standard streams
+	WorkspaceWrite = "workspace-write" // the working directory and temporary files can be written
 )
 
 // Modes lists the modes.
 var Modes = []string{Observe, ReadOnly, WorkspaceWrite}
 
-// What the network of a sandbox is.
+// Network modes.
 const (
 	NetNone      = "none"
 	NetLoopback  = "loopback"  // a network namespace of its own
@@ -30,14 +30,13 @@ const (
 	NetHost      = "host"      // unrestricted
 )
 
-// What becomes of a run when a layer that its policy needs cannot be had.
+// What happens if a layer that the policy needs is unavailable.
 const (
 	Fail    = "fail"    // the command does not start
 	Degrade = "degrade" // it starts, and the report says what is not enforced
 )
 
-// Settings are the keys of a policy file that are the sandbox's. Nil and empty
-// mean that the file does not say.
+// Settings are the sandbox's keys in a policy file. Nil and empty mean that the file does not set them.
 type Settings struct {
 	Mode          string      `json:"mode"`
 	OnUnavailable string      `json:"on_unavailable"`
@@ -48,57 +47,55 @@ type Settings struct {
 	// User is a name, a uid, or uid:gid.
 	User Scalar `json:"user"`
 
-	// exact is set by formats whose lists of writable paths are whole.
+	// exact is set by formats that list all writable paths.
 	exact bool
 	// gitConfig allows writing .git/config.
 	gitConfig bool
 	// sockets allows every unix socket.
 	sockets bool
-	// unrestricted leaves the file system as it is.
+	// unrestricted does not restrict the file system.
 	unrestricted bool
-	// searchDepth is how deep repositories are looked for; 0 means searchDepth.
+	// searchDepth is how deep repositories are searched; 0 means the constant searchDepth.
 	searchDepth int
 }
 
-// Filesystem lists paths: absolute, below ~, or relative to the working
-// directory. DenyWrite beats AllowWrite; AllowRead beats DenyRead.
+// Filesystem lists paths: absolute, below ~, or relative to the working directory. DenyWrite takes precedence over
+// AllowWrite, and AllowRead over DenyRead.
 type Filesystem struct {
 	AllowWrite []string `json:"allowWrite"`
 	DenyWrite  []string `json:"denyWrite"`
 	DenyRead   []string `json:"denyRead"`
 	AllowRead  []string `json:"allowRead"`
-	// PrivateTmp gives the run a /tmp of its own, in memory.
+	// PrivateTmp gives the run its own /tmp, in memory.
 	PrivateTmp bool `json:"privateTmp"`
 }
 
 // Network says what the command may reach.
 type Network struct {
-	// Mode is NetAllowlist where there are allowed domains, else NetLoopback, when
-	// it is empty.
+	// Mode is empty for the default: NetAllowlist if there are allowed domains, otherwise NetLoopback.
 	Mode string `json:"mode"`
-	// AllowedDomains are names, names below one (*.example.org), or addresses, each
-	// with a port or for all. DeniedDomains beat them.
+	// AllowedDomains are names, names below one (*.example.org), or addresses, with a port or for all ports.
+	// DeniedDomains take precedence.
 	AllowedDomains []string `json:"allowedDomains"`
 	DeniedDomains  []string `json:"deniedDomains"`
-	// AllowLocalPorts are ports inside that the host's loopback address reaches.
+	// AllowLocalPorts are ports inside that are reachable on the host's loopback address.
 	AllowLocalPorts []int `json:"allowLocalPorts"`
 	// AllowUnixSockets are paths of sockets that stay reachable.
 	AllowUnixSockets []string `json:"allowUnixSockets"`
 
-	// reasons are told to who asks for a denied domain, by its entry.
+	// reasons explain denials to programs that ask for a denied domain, by entry.
 	reasons map[string]string
 }
 
-// Env says what of the environment the command gets. Names may be patterns
-// with *.
+// Env says which variables the command gets. Names may be patterns with *.
 type Env struct {
-	// Pass lists the variables that pass; nil lets all pass.
+	// Pass lists the variables that pass; nil passes all.
 	Pass *[]string         `json:"pass"`
 	Set  map[string]string `json:"set"`
 	Drop []string          `json:"drop"`
 }
 
-// Limits are a run's, as its flags write them.
+// Limits are a run's limits, as its flags write them.
 type Limits struct {
 	Memory Scalar `json:"memory"`
 	Pids   Scalar `json:"pids"`
@@ -106,10 +103,10 @@ type Limits struct {
 	Wall   Scalar `json:"wall"`
 }
 
-// Scalar is a string or a number, as it was written.
+// Scalar is a string or a number, as written.
 type Scalar string
 
-// UnmarshalJSON takes a string or a number.
+// UnmarshalJSON accepts a string or a number.
 func (s *Scalar) UnmarshalJSON(b []byte) error {
 	switch jsontext.Value(b).Kind() {
 	case '"':
@@ -123,7 +120,7 @@ func (s *Scalar) UnmarshalJSON(b []byte) error {
 	return errors.New("found neither a string nor a number")
 }
 
-// Check says what is wrong with s, or nil. The caller has decoded it strictly.
+// Check returns what is wrong with s, or nil. The caller has decoded s strictly.
 func (s *Settings) Check() error {
 	one := func(key, value string, allowed ...string) error {
 		if value == "" {
@@ -231,14 +228,13 @@ func (e *Env) check() error {
 	return nil
 }
 
-// Empty reports whether s says nothing.
+// Empty reports whether s sets nothing.
 func (s *Settings) Empty() bool {
 	return s.Mode == "" && s.OnUnavailable == "" && s.Filesystem == nil && s.Network == nil && s.Env == nil &&
 		s.Limits == nil && s.User == ""
 }
 
-// effectiveMode is the mode that s asks for: filesystem or network without a
-// mode mean WorkspaceWrite.
+// effectiveMode is the mode of s. Without a mode, filesystem or network mean WorkspaceWrite.
 func (s *Settings) effectiveMode() string {
 	switch {
 	case s.Mode != "":
@@ -249,7 +245,7 @@ func (s *Settings) effectiveMode() string {
 	return Observe
 }
 
-// networkMode is what the network is in mode.
+// networkMode is the network mode in a sandbox mode.
 func (s *Settings) networkMode() string {
 	switch n := s.Network; {
 	case s.effectiveMode() == Observe:
@@ -264,8 +260,8 @@ func (s *Settings) networkMode() string {
 	return NetLoopback
 }
 
-// Apply returns the allowed variables of an environment, in their order, and then those that Env sets.
-// A nil Env allows all.
+// Apply returns the allowed variables of an environment, in order, and then those that Env sets. A nil Env allows
+// all.
 func (e *Env) Apply(env []string) []string {
 	if e == nil {
 		return env
@@ -291,8 +287,8 @@ func (e *Env) Apply(env []string) []string {
 	return kept
 }
 
-// matches reports whether a name matches one of the patterns. A pattern that is not
-// a valid glob matches its own text.
+// matches reports whether a name matches one of the patterns. A pattern that is not a valid glob matches its own
+// text.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(p, name)
@@ -300,7 +296,7 @@ func matches(patterns []string, name string) bool {
 	})
 }
 
-// lookup is a variable's last value.
+// lookup returns a variable's last value.
 func lookup(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {
@@ -310,8 +306,8 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-// Resolve says what s means in c. Paths are taken with their symbolic links
-// followed, as they are now: what is created or renamed later changes nothing.
+// Resolve returns the meaning of s in c. Symbolic links in paths are followed now: what is created or renamed later
+// changes nothing.
 func (s *Settings) Resolve(c Context) (*Profile, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

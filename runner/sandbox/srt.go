@@ -13,9 +13,8 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/strict"
 )
 
-// srtFile are the settings of the sandbox runtime (srt) that Claude Code uses,
-// as its sandbox-config.ts has them. What means nothing on Linux there means
-// nothing here; see unsupported for what is refused.
+// srtFile has the settings of the sandbox runtime (srt) of Claude Code, as in its sandbox-config.ts. Settings that
+// have no effect on Linux there have none here; see unsupported for what is refused.
 type srtFile struct {
 	Network    srtNetwork    `json:"network"`
 	Filesystem srtFilesystem `json:"filesystem"`
@@ -47,7 +46,7 @@ type srtNetwork struct {
 	AllowLocalBinding   bool              `json:"allowLocalBinding"`
 	AllowMachLookup     []string          `json:"allowMachLookup"`
 
-	// What is refused, see unsupported.
+	// Refused settings: see unsupported.
 	DeniedResolvedAddresses jsontext.Value `json:"deniedResolvedAddresses"`
 	HTTPProxyPort           jsontext.Value `json:"httpProxyPort"`
 	SocksProxyPort          jsontext.Value `json:"socksProxyPort"`
@@ -74,7 +73,7 @@ type srtFilesystem struct {
 // srtPath is a path, or an object that says that its path is not a pattern.
 type srtPath string
 
-// UnmarshalJSON takes a string or an object.
+// UnmarshalJSON accepts a string or an object.
 func (p *srtPath) UnmarshalJSON(b []byte) error {
 	if jsontext.Value(b).Kind() == '"' {
 		text, err := jsontext.AppendUnquote(nil, b)
@@ -120,8 +119,8 @@ type srtCredentials struct {
 	SigV4                jsontext.Value `json:"sigv4"`
 }
 
-// srtMasking says what a credential is replaced by, where its mode is mask. Any
-// other mode ignores all but the mode.
+// srtMasking is the replacement for a credential whose mode is mask. In other modes, everything but the mode is
+// ignored.
 type srtMasking struct {
 	Mode             string         `json:"mode"`
 	Extract          jsontext.Value `json:"extract"`
@@ -131,11 +130,11 @@ type srtMasking struct {
 	InjectHosts      jsontext.Value `json:"injectHosts"`
 }
 
-// srtDefaultWrites are writable in srt without being named.
+// srtDefaultWrites are writable in srt by default.
 var srtDefaultWrites = []string{"/tmp/claude", "~/.npm/_logs", "~/.claude/debug"}
 
-// IsSRT reports whether JSON data are srt settings rather than a policy: they
-// have no version and no mode, and all the lists that srt demands.
+// IsSRT reports whether JSON data are srt settings and not a policy: they have no version and no mode, and all lists
+// that srt requires.
 func IsSRT(data []byte) bool {
 	var top map[string]jsontext.Value
 	if json.Unmarshal(data, &top) != nil {
@@ -157,8 +156,7 @@ func IsSRT(data []byte) bool {
 	return has("network", "allowedDomains", "deniedDomains") && has("filesystem", "denyRead", "allowWrite", "denyWrite")
 }
 
-// ParseSRT reads srt settings. A setting that would change what is enforced and
-// is not supported is an error that names it.
+// ParseSRT reads srt settings. An unsupported setting that would change what is enforced is an error that names it.
 func ParseSRT(data []byte) (*Settings, error) {
 	var f srtFile
 	if err := strict.Decode(data, strict.JSON, &f); err != nil {
@@ -198,7 +196,7 @@ func ParseSRT(data []byte) (*Settings, error) {
 	return s, s.Check()
 }
 
-// unsupported names what would be enforced otherwise than it says.
+// unsupported returns an error for settings that would not be enforced as they say.
 func (f *srtFile) unsupported() error {
 	n := &f.Network
 	given := map[string]jsontext.Value{
@@ -221,7 +219,7 @@ func (f *srtFile) unsupported() error {
 		given["credentials.awsPairs"], given["credentials.sigv4"] = c.AWSPairs, c.SigV4
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if v := string(given[key]); v != "" && v != "false" && v != "[]" { // which is what is so without the key
+		if v := string(given[key]); v != "" && v != "false" && v != "[]" { // the same as without the key
 			return fmt.Errorf("%s: assay-run does not support this srt setting; remove it", key)
 		}
 	}

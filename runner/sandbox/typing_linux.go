@@ -12,9 +12,8 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
-// typingFilter refuses TIOCSTI and TIOCLINUX, and nothing else: a command that has
-// the user's own terminal could type there what the shell runs next. The kernel takes
-// ioctl(2) under another number from programs of another instruction set.
+// typingFilter denies TIOCSTI and TIOCLINUX, and nothing else. A command on the user's own terminal could type there
+// what the shell runs next. The kernel has other numbers of ioctl(2) for programs of another instruction set.
 func typingFilter() ([]shim.Instruction, error) {
 	const request = offArg0 + argSize
 	p := []bpf.Instruction{
@@ -36,16 +35,14 @@ func typingFilter() ([]shim.Instruction, error) {
 	return assemble(p)
 }
 
-// Other numbers of ioctl(2): on x32 (arch/x86/entry/syscalls/syscall_64.tbl), and of
-// 32-bit programs on x86 and Arm alike.
+// Other numbers of ioctl(2): on x32 (arch/x86/entry/syscalls/syscall_64.tbl), and for 32-bit programs on x86 and Arm.
 const (
 	x32Ioctl = x32Bit | 514
 	ioctl32  = 54
 )
 
-// CanType reports whether the kernel lets a command of this process type into a terminal
-// that it shares with us (drivers/tty/tty_io.c, tiocsti). Since 6.2 it may be set to
-// refuse that to all but CAP_SYS_ADMIN.
+// CanType reports whether a command of this process can type into a terminal that it shares with this process
+// (drivers/tty/tty_io.c, tiocsti). Since Linux 6.2, this may be denied without CAP_SYS_ADMIN.
 func CanType() bool {
 	set, err := os.ReadFile("/proc/sys/dev/tty/legacy_tiocsti")
 	return mayAdminister() || err != nil || !bytes.Equal(bytes.TrimSpace(set), []byte("0"))

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// findUser reads a name, a uid or uid:gid. Nil is the user that runs this.
+// findUser parses a name, a uid or uid:gid. Nil is the current user.
 func findUser(s string) (*User, error) {
 	if s == "" {
 		return nil, nil
@@ -55,7 +55,7 @@ func findUser(s string) (*User, error) {
 	return u.allowed(s)
 }
 
-// UserOf is a user by numbers.
+// UserOf makes a user from numbers.
 func UserOf(uid, gid int, groups []int) *User {
 	u := &User{UID: uid, GID: gid, Groups: append([]int{}, groups...), home: "/"}
 	if account, err := user.LookupId(strconv.Itoa(uid)); err == nil {
@@ -72,7 +72,7 @@ func id(s string) (int, error) {
 	return int(n), nil
 }
 
-// allowed is u, or why it cannot be had.
+// allowed returns u, or an error if this process cannot become u.
 func (u *User) allowed(s string) (*User, error) {
 	if os.Geteuid() == 0 {
 		return u, nil
@@ -83,8 +83,8 @@ func (u *User) allowed(s string) (*User, error) {
 	return nil, fmt.Errorf("user: %q: only root can run a command as somebody else", s)
 }
 
-// environ replaces, in env, what is about the user who runs this process by the same about u. What
-// differs from our own environment was chosen for the command, and stays.
+// environ replaces variables about the current user by those of u. Variables that differ from this process's
+// environment were set for the command, and stay.
 func (u *User) environ(env []string) []string {
 	if u == nil {
 		return env
@@ -107,17 +107,17 @@ func (u *User) environ(env []string) []string {
 	return out
 }
 
-// UserError is a user whom this host does not know.
+// UserError is a user that does not exist on this host.
 type UserError struct{ Name string }
 
 func (e *UserError) Error() string { return fmt.Sprintf("this host knows no user %q", e.Name) }
 
-// User is who the command runs as.
+// User is the user of the command.
 type User struct {
 	UID    int   `json:"uid"`
 	GID    int   `json:"gid"`
 	Groups []int `json:"groups"`
 
-	name string // empty where the user has no account
-	home string // "/" where the user has no account
+	name string // empty: the user has no account
+	home string // "/" if the user has no account
 }

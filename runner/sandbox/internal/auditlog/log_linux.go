@@ -13,53 +13,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errOff is what Open returns, wrapped or not, if the host audits nothing.
+// errOff is the error of Open if auditing is off.
 var errOff = errors.New("auditing is off")
 
 const (
 	groupReadLog = 1       // AUDIT_NLGRP_READLOG, which needs CAP_AUDIT_READ
-	buffer       = 4 << 20 // bytes, for records that arrive while this process does not run
-	maxRecords   = 20_000  // different records that are kept at a time
+	buffer       = 4 << 20 // bytes, for records that arrive while this process is not scheduled
+	maxRecords   = 20_000  // different records kept at a time
 	headerSize   = 16      // struct nlmsghdr
 )
 
-// Log collects the audit's records of Landlock from Open on.
+// Log collects the audit's Landlock records since Open.
 type Log struct {
 	socket *os.File
 	raw    syscall.RawConn // the socket's
 	done   chan struct{}
-	lost   uint32 // records that the kernel had lost before
+	lost   uint32 // records that the kernel lost before Open
 
-	mu      sync.Mutex // guards what follows, and reading
+	mu      sync.Mutex // guards the rest, and reading
 	buf     []byte
 	own     map[int]bool
 	domains map[string]*domain
 	kept    int  // records in all domains
-	missed  bool // this process did not read in time
+	missed  bool // this process was too slow to read all records
 }
 
 // domain is what the kernel refused to one Landlock domain.
 type domain struct {
-	pid     int // of the process that made it; 0: not known yet
+	pid     int // process that made it; 0: not known yet
 	since   time.Time
 	ended   bool
 	arrived uint64
-	count   uint64 // of refusals, as the kernel reports it when the domain ends
+	count   uint64 // refusals, reported when the domain ends
 	records map[Record]uint64
 }
 
-// Refusals are what the kernel refused to the domains of some processes.
+// Refusals are the accesses that the kernel refused to the domains of some processes.
 type Refusals struct {
-	// Records says when each access was refused first, in CLOCK_BOOTTIME nanoseconds.
+	// Records maps each refused access to its first time, in nanoseconds of CLOCK_BOOTTIME.
 	Records map[Record]uint64
-	// Lost is how many refusals have no record.
+	// Lost counts the refusals without a record.
 	Lost uint64
-	// Unsure says that the audit lost records, so that there may be more refusals without one.
+	// Unsure means that the audit lost records, so more refusals may lack one.
 	Unsure bool
 }
 
-// Open starts to listen. The error wraps ErrOff, or the kernel's error for a process that
-// may not listen.
+// Open starts to listen. The error wraps errOff, or is the kernel's error if this process may not listen.
 func Open() (*Log, error) {
 	st, err := status()
 	if err != nil {
@@ -92,7 +91,7 @@ func Open() (*Log, error) {
 	return l, nil
 }
 
-// Own says that Close is to return the refusals of the domains that a process makes.
+// Own makes Close return the refusals of the domains that process pid makes.
 func (l *Log) Own(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,11 +102,11 @@ func (l *Log) listen() {
 	defer close(l.done)
 	_ = l.raw.Read(func(fd uintptr) bool {
 		l.read(fd)
-		return false // until the socket is closed
+		return false // keep reading until the socket is closed
 	})
 }
 
-// read takes what has arrived.
+// read reads the records that have arrived.
 func (l *Log) read(fd uintptr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +116,7 @@ func (l *Log) read(fd uintptr) {
 		case errors.Is(err, unix.ENOBUFS):
 			l.missed = true
 		case errors.Is(err, unix.EINTR):
-		case err != nil: // EAGAIN: nothing more
+		case err != nil: // EAGAIN: no more
 			return
 		case n > headerSize:
 			if kind := binary.NativeEndian.Uint16(l.buf[4:]); kind == unix.AUDIT_LANDLOCK_ACCESS ||
@@ -151,7 +150,7 @@ func (l *Log) take(r line) {
 	}
 }
 
-// makeRoom forgets the domains of other processes. There may be any number of them.
+// makeRoom drops the domains of other processes, of which there may be any number.
 func (l *Log) makeRoom() {
 	if l.kept < maxRecords/2 && len(l.domains) < maxRecords/2 {
 		return
@@ -164,12 +163,12 @@ func (l *Log) makeRoom() {
 	}
 }
 
-// settling bounds how long Close waits for records that the kernel has not sent yet.
+// settling limits how long Close waits for records that the kernel has not sent yet.
 const settling = 2 * time.Second
 
-// Close ends the log, and returns what the kernel refused to the domains of the processes
-// given to Own. The kernel sends a record later than it refuses. So call Close when the
-// processes have ended: it waits until their domains have ended too.
+// Close ends the log, and returns the refusals of the domains of the processes given to Own. The kernel sends a
+// record some time after the refusal. So call Close when the processes have ended: it waits until their domains have
+// ended too.
 func (l *Log) Close() Refusals {
 	begin := time.Now()
 	sent, settled := l.settled()
@@ -195,12 +194,12 @@ func (l *Log) Close() Refusals {
 	return got
 }
 
-// settled reports whether the kernel has sent every record of the past, and whether no more
-// will come as each of our domains has ended.
+// settled reports whether the kernel has sent all records so far, and whether no more will come because each own
+// domain has ended.
 //
-// A record leaves the kernel's backlog shortly before it arrives. Of a domain's first refusal
-// there are two, so that one of them is in the backlog, or has arrived: the second one names
-// the process. A domain that was there before Open has no second record.
+// A record leaves the kernel's backlog shortly before it arrives. A domain's first refusal has two records, so at any
+// time one of them is in the backlog or has arrived; the second names the process. A domain from before Open has no
+// second record.
 func (l *Log) settled() (sent, settled bool) {
 	st, err := status()
 	if err != nil || st.backlog > 0 {
@@ -219,10 +218,10 @@ func (l *Log) settled() (sent, settled bool) {
 	return true, settled
 }
 
-// auditStatus is the part of struct audit_status (linux/audit.h) that is used.
+// auditStatus has the fields of struct audit_status (linux/audit.h) that are used.
 type auditStatus struct{ enabled, lost, backlog uint32 }
 
-// status asks the kernel for the audit's state. The kernel answers at once.
+// status asks the kernel for the audit's status. The kernel answers at once.
 func status() (st auditStatus, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
 	if err != nil {
@@ -235,7 +234,7 @@ func status() (st auditStatus, err error) {
 		return st, err
 	}
 	buf := make([]byte, 4096)
-	for range 4 { // the kernel sends an error, or the answer
+	for range 4 { // the kernel sends an acknowledgement and the answer
 		n, _, err := unix.Recvfrom(fd, buf, 0)
 		if err != nil {
 			return st, err

@@ -7,33 +7,33 @@ import (
 	"strings"
 )
 
-// Record is an access that Landlock refused. It is comparable: repeats are equal.
+// Record is an access that Landlock refused. Repeated records are equal.
 type Record struct {
 	// Blockers are the rights that were missing, separated by commas, such as
 	// fs.read_file, net.connect_tcp or scope.signal.
 	Blockers string
-	// Path is the file's. If a name was to be made or removed, it is the directory's.
+	// Path is the file's path, or the directory's if a name in it was to be created or removed.
 	Path string
-	// Abstract is the name of a socket in the abstract namespace.
+	// Abstract is the name of an abstract socket.
 	Abstract string
 	// Address is ip:port or [ip6]:port.
 	Address string
-	// PID and Comm are those of the process that was to be signalled or traced.
+	// PID and Comm describe the target process of a signal or a trace.
 	PID  int
 	Comm string
 }
 
-// line is one audit record of Landlock.
+// line is one audit record about Landlock.
 type line struct {
 	domain string
 	access Record // Blockers is empty if the record is about the domain itself
 	status string // allocated or deallocated
-	pid    int    // of the process that made the domain
-	count  uint64 // of the domain's refusals
+	pid    int    // process that made the domain
+	count  uint64 // the domain's refusals
 }
 
-// parse reads the text of a record. The kernel writes a value in quotes, or in hexadecimal
-// if it contains an unprintable character (audit_log_n_untrustedstring).
+// parse reads the text of a record. The kernel writes a value in quotes, or in hexadecimal if it contains an
+// unprintable character (audit_log_n_untrustedstring).
 func parse(text string) (l line, ok bool) {
 	_, fields, found := strings.Cut(text, "): ")
 	if !found || !strings.HasPrefix(text, "audit(") {

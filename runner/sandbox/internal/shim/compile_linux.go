@@ -17,45 +17,44 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-// what says to people what a process does that executes a Program.
+// what describes a process that executes a Program, in its arguments.
 const what = "sandbox"
 
-// Args are the arguments of a shim whose list is descriptor fd.
+// Args returns the arguments of a shim that reads its list from descriptor fd.
 func Args(fd int) []string { return steps.Args(fd, what) }
 
-// Is reports whether argv is a shim's. It does not tell whose program it is:
-// compare the executable.
+// Is reports whether argv belongs to a shim. Compare the executable too: any program can have these arguments.
 func Is(argv []string) bool { return steps.Is(argv, what) }
 
-// Program is a plan as a list of steps, and what each step is for.
+// Program is a plan compiled to a list of steps, and the purpose of each step.
 type Program struct {
 	list       *steps.List
 	operations []operation
-	words      map[int]string // in front of a step's error
+	words      map[int]string // prefix of a step's error
 	needs      map[int]Need
 }
 
-// operation is a part of a layer, and its steps.
+// operation is a part of a layer, with its steps.
 type operation struct {
 	layer, name string
 	from, to    int
-	needed      bool // no command starts without it
+	needed      bool // the command does not start without it
 }
 
-// compiler makes a Program of a plan.
+// compiler compiles a plan to a Program.
 type compiler struct {
 	Program
 	plan    Plan
 	l       *steps.List
 	control int         // the descriptor of the control socket
-	giveUp  steps.Label // tells what failed, and ends
-	stat    steps.Ref   // a struct stat that every operation may use
-	ruleset steps.Ref   // Landlock's; negative for none
-	mask    steps.Ref   // the signal mask that the command gets
-	tails   []func()    // what comes at the end of the list
+	giveUp  steps.Label // reports the failure and exits
+	stat    steps.Ref   // a struct stat for all operations
+	ruleset steps.Ref   // of Landlock; negative: none
+	mask    steps.Ref   // the signal mask for the command
+	tails   []func()    // compiled at the end of the list
 }
 
-// Compile makes a program of a plan, for a process with the control socket as descriptor control.
+// Compile compiles a plan for a process whose control socket is descriptor control.
 func Compile(plan Plan, control int) *Program {
 	c := &compiler{plan: plan, control: control}
 	c.begin()
@@ -88,10 +87,10 @@ func (c *compiler) begin() {
 	c.mask = c.l.Word(0)
 }
 
-// File is the list, as steps.List.File returns it.
+// File returns the list as a file: see steps.List.File.
 func (p *Program) File() (*os.File, error) { return p.list.File() }
 
-// Operations are the names of what is done for the layers, in order.
+// Operations returns the names of the operations, in order.
 func (p *Program) Operations() []string {
 	var names []string
 	for _, op := range p.operations {
@@ -100,8 +99,8 @@ func (p *Program) Operations() []string {
 	return names
 }
 
-// do compiles one operation of a layer. If it fails, the shim reports the layer as degraded and
-// continues after the operation, or exits if the plan does not allow that.
+// do compiles one operation of a layer. If the operation fails, the shim reports the layer as degraded and continues
+// after the operation, or exits if the plan does not allow that.
 func (c *compiler) do(layer, name string, compile func()) {
 	c.operation(layer, name, !c.plan.Degrade, compile)
 }
@@ -125,7 +124,7 @@ func (c *compiler) operation(layer, name string, needed bool, compile func()) {
 	c.operations = append(c.operations, op)
 }
 
-// call compiles a call. words precede its error in messages.
+// call compiles a system call. words precede its error in messages.
 func (c *compiler) call(words string, nr int, args ...any) steps.Step {
 	if words != "" {
 		c.words[c.l.Len()] = words
@@ -143,11 +142,11 @@ func (c *compiler) fail(words string, errno unix.Errno) {
 // Outcome is what a shim reports about its layers.
 type Outcome struct {
 	Layers   []Report
-	Stopped  string // the layer without which the command does not start
+	Stopped  string // the layer that keeps the command from starting
 	Unusable []Unusable
 }
 
-// Outcome reads which steps failed: the layers as far as the shim came.
+// Outcome returns the layers' reports from the steps that failed.
 func (p *Program) Outcome(failed []steps.Failure) Outcome {
 	var o Outcome
 	for _, f := range failed {
@@ -185,8 +184,7 @@ func (p *Program) reason(f steps.Failure) string {
 	return f.Errno.Error()
 }
 
-// place makes private and temporary directories, and puts back what stays
-// writable, outer trees before inner ones.
+// place makes private and temporary directories, and mounts again what stays writable, outer trees before inner ones.
 func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 	for _, dir := range m.Private {
 		c.do(Files, "cover "+dir, func() { c.tmpfs(dir, "mode=0755,size=1m", 0) })
@@ -205,8 +203,7 @@ func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 	}
 }
 
-// carve makes the exceptions: what cannot be renamed, is read-only, hidden, and
-// shown again.
+// carve makes the exceptions: what must not be renamed, what is read-only, what is hidden, and what is shown again.
 func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
 	for _, p := range m.Pinned {
 		c.do(Files, "pin "+p, func() { c.bind(p, p, false, 0) })
@@ -227,7 +224,7 @@ func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
 	}
 	for _, p := range append(append([]string{}, m.Private...), hiddenAround(m)...) {
 		c.do(Files, "close "+p, func() {
-			if !slices.Contains(m.Private, p) { // to be passed through, not to be listed
+			if !slices.Contains(m.Private, p) { // it may be passed through, but not listed
 				c.call("chmod "+p, unix.SYS_FCHMODAT, unix.AT_FDCWD, p, 0o111)
 			}
 			c.setReadOnly(unix.AT_FDCWD, p, 0)
@@ -235,10 +232,10 @@ func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
 	}
 }
 
-// hide covers what is at path. A directory that something below is to be shown
-// of gets a file system of its own to hang it into. Where gone is not 0, it goes on
-// there if the path does not exist, or cannot be reached: the command cannot reach it
-// either, unless it is another user's (a FUSE mount is closed to root, and not to its user).
+// hide covers what is at path. A hidden directory with something shown below it becomes a separate file system, as a
+// place to mount that. If gone is not 0, and path does not exist or cannot be reached, the list continues at gone:
+// the command cannot reach it either, unless it runs as another user (a FUSE mount is closed to root, but not to its
+// owner).
 func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 	directory, done := c.l.Label(), c.l.Label()
 	unreached := []unix.Errno{unix.ENOENT}
@@ -270,7 +267,7 @@ func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 	c.l.At(done)
 }
 
-// hiddenAround are the hidden directories that have something shown below them.
+// hiddenAround are the hidden directories with something shown below them.
 func hiddenAround(m *Mounts) []string {
 	var dirs []string
 	for _, h := range m.Hidden {
@@ -281,14 +278,14 @@ func hiddenAround(m *Mounts) []string {
 	return dirs
 }
 
-// below reports whether path is in a tree, and not its root.
+// below reports whether path is inside tree, and is not tree itself.
 func below(path, tree string) bool { return strings.HasPrefix(path, tree+"/") }
 
-// put hangs what was kept of path where it was.
+// put mounts a kept clone of path at path again.
 func (c *compiler) put(kept steps.Ref, path string, m *Mounts) {
 	have := c.l.Label()
 	c.l.If(steps.Value(kept), negative, 0, have)
-	c.fail("", unix.ENOENT) // keeping it failed, and has been told
+	c.fail("", unix.ENOENT) // cloning failed, and was reported
 	c.l.At(have)
 	ours := append(append(hiddenAround(m), m.Private...), m.Temporary...)
 	if m.Devices {
@@ -300,8 +297,7 @@ func (c *compiler) put(kept steps.Ref, path string, m *Mounts) {
 	c.attach(kept, path)
 }
 
-// foothold makes the file or directory that a mount is to be put on, where path is
-// below a file system that was made here.
+// foothold makes the file or directory for a mount, if path is on a file system that the shim made.
 func (c *compiler) foothold(fd steps.Ref, path string, ours []string) {
 	directory, done := c.l.Label(), c.l.Label()
 	c.makeDirs(filepath.Dir(path), ours)
@@ -319,18 +315,17 @@ func (c *compiler) touch(path string, mode int) steps.Step {
 	return c.call("mknod "+path, unix.SYS_MKNODAT, unix.AT_FDCWD, path, unix.S_IFREG|mode, 0)
 }
 
-// maskDir holds, on the tmpfs that is /dev, what covers hidden files while the
-// mounts are made. It is gone when the command starts.
+// maskDir holds, on the tmpfs at /dev, what covers hidden files while the mounts are made. It is removed before the
+// command starts.
 const maskDir = "/dev/.assay-run"
 
-// devices are those that every program may use; /dev/pts is a new instance, in
-// which no terminal of anybody else exists.
+// devices are the devices for every program. /dev/pts is a new instance without other processes' terminals.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// procReadOnly are the parts of /proc that are the machine's, not a process's.
+// procReadOnly are the parts of /proc that belong to the machine, not to a process.
 var procReadOnly = []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "tty", "driver"}
 
-// devices replaces /dev. The mask is made there too, since /dev is always ours.
+// devices replaces /dev. It also makes the masks there, since /dev is always a new file system.
 func (c *compiler) devices() {
 	c.do(Files, "mount /dev", func() {
 		fds := make([]steps.Ref, len(devices))
@@ -368,11 +363,11 @@ func (c *compiler) devices() {
 	})
 }
 
-// terminalPath bounds the path of a terminal, in bytes.
+// terminalPath limits the path of a terminal, in bytes.
 const terminalPath = 128
 
-// cloneTerminal opens a detached copy of the terminal that a stream is, if any:
-// ttyname(3) looks in /dev for it, as /dev/pts is a new one.
+// cloneTerminal opens a detached copy of the terminal of a stream, if any, since /dev/pts is new and ttyname(3) looks
+// in /dev.
 func (c *compiler) cloneTerminal(terminal steps.Ref) {
 	done := c.l.Label()
 	attributes := c.l.Space(64) // struct termios
@@ -396,9 +391,8 @@ func (c *compiler) cloneTerminal(terminal steps.Ref) {
 	c.l.At(done)
 }
 
-// finishDevices takes away what only making the mounts needed: the masks, and the
-// right to write to /dev, and to /dev/shm where the profile gives none. What is
-// shown below that has been put there by now.
+// finishDevices removes what was only needed to make the mounts: the masks, and the right to write to /dev, and to
+// /dev/shm if the profile gives none. By now, everything that is shown below is mounted.
 func (c *compiler) finishDevices(m *Mounts) {
 	c.do(Files, "make /dev read-only", func() {
 		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/file", 0)
@@ -432,9 +426,8 @@ const (
 	all        = ^uint64(0)
 )
 
-// mounts arranges the mount namespace, in place: every path keeps its name, and
-// nothing is ever created but on file systems made here. Trees that stay
-// writable are cloned before everything becomes read-only, and put back after.
+// mounts arranges the mount namespace in place: every path keeps its name, and files are only created on new file
+// systems. Trees that stay writable are cloned before everything becomes read-only, and mounted again after that.
 func (c *compiler) mounts() {
 	m := c.plan.Mounts
 	if m == nil {
@@ -459,7 +452,7 @@ func (c *compiler) mounts() {
 	if m.Devices {
 		c.finishDevices(m)
 	}
-	c.do(Files, "chdir", func() { // out of the directory that we were started in, to what is there now
+	c.do(Files, "chdir", func() { // the working directory is now covered by its new mount
 		if c.plan.Dir != "" {
 			c.l.Call(unix.SYS_CHDIR, c.plan.Dir)
 		}
@@ -467,7 +460,7 @@ func (c *compiler) mounts() {
 	c.l.Call(unix.SYS_UMASK, steps.Value(umask))
 }
 
-// absolute refuses paths that would be taken from wherever we happen to be.
+// absolute refuses paths that would depend on the current directory.
 func (c *compiler) absolute(m *Mounts) {
 	lists := [][]string{m.Writable, m.Pinned, m.ReadOnly, m.Hidden, m.Sockets, m.Private, m.Temporary}
 	for _, shown := range m.Shown {
@@ -483,14 +476,14 @@ func (c *compiler) absolute(m *Mounts) {
 	}
 }
 
-// clone opens a detached copy of the mount at path, and of all below it.
+// clone opens a detached copy of the mount at path, with everything below it.
 func (c *compiler) clone(path string, fd steps.Ref) steps.Step {
 	return c.call("open_tree "+path, unix.SYS_OPEN_TREE, unix.AT_FDCWD, path, cloneTree).Into(fd)
 }
 
 const cloneTree = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE | unix.AT_SYMLINK_NOFOLLOW
 
-// attach puts a detached mount at path, and closes it.
+// attach mounts a detached mount at path, and closes it.
 func (c *compiler) attach(fd steps.Ref, path string) steps.Step {
 	step := c.call(
 		"move_mount "+path, unix.SYS_MOVE_MOUNT, steps.Value(fd), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH,
@@ -508,15 +501,15 @@ func (c *compiler) setReadOnly(fd any, path string, flags int) {
 
 const mountAttr = int(unsafe.Sizeof(unix.MountAttr{}))
 
-// structure is a struct of size bytes whose first word is value.
+// structure reserves a struct of size bytes whose first word is value.
 func (c *compiler) structure(size int, value uint64) steps.Ref {
 	at := c.l.Word(value)
 	c.l.Space(size - 8)
 	return at
 }
 
-// bind puts a copy of what is at from over to. Where absent is not 0, it goes on there if
-// either does not exist.
+// bind mounts a copy of from over to. If absent is not 0, and one of them does not exist, the list continues at
+// absent.
 func (c *compiler) bind(from, to string, readOnly bool, absent steps.Label) {
 	fd := c.l.Word(0)
 	opened := c.clone(from, fd)
@@ -533,8 +526,8 @@ func (c *compiler) tmpfs(path, options string, flags int) {
 	c.call("mount tmpfs "+path, unix.SYS_MOUNT, "tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, options)
 }
 
-// clones opens what will be wanted once it is covered or read-only: the words
-// that hold the descriptors, by path.
+// clones opens what will be needed once it is covered or read-only. It returns the words that hold the descriptors,
+// by path.
 func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 	fds := map[string]steps.Ref{}
 	paths := append([]Shown{}, m.Shown...)
@@ -558,8 +551,7 @@ func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 	return fds
 }
 
-// makeDirs makes the directories on the way to path, and path itself, on the file
-// systems made here that it is below.
+// makeDirs makes path and the directories above it, if it is on a file system that the shim made.
 func (c *compiler) makeDirs(path string, ours []string) {
 	var made []string
 	for at := path; slices.ContainsFunc(ours, func(dir string) bool { return below(at, dir) }); at = filepath.Dir(at) {
@@ -571,8 +563,7 @@ func (c *compiler) makeDirs(path string, ours []string) {
 	}
 }
 
-// network readies the network namespace: everything in it is the command's, so
-// the ports are always free.
+// network prepares the network namespace. Everything in it belongs to the command, so the ports are always free.
 func (c *compiler) network() {
 	if c.plan.Loopback {
 		c.do(Network, "bring up lo", func() {
@@ -598,17 +589,17 @@ func (c *compiler) network() {
 
 const sizeofSockaddr = 16 // struct sockaddr_in
 
-// loopback is the address of a port inside, as connect(2) takes it.
+// loopback is the address of a port inside, for connect(2).
 func loopback(port int) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, unix.AF_INET)
 	b = binary.BigEndian.AppendUint16(b, uint16(port))
 	return append(b, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
 }
 
-// message is a message to the runner that is sent from the list's data.
+// message is a message to the runner in the list's data.
 type message struct {
-	text   steps.Ref // kind, and two words
-	fd     steps.Ref // the word for a descriptor to send with it
+	text   steps.Ref // the kind, and two words
+	fd     steps.Ref // the word with a descriptor to send along
 	header steps.Ref // struct msghdr
 }
 
@@ -629,7 +620,7 @@ func (c *compiler) message(kind uint64) message {
 	return m
 }
 
-// send sends a message without its descriptor.
+// send sends a message without a descriptor.
 func (c *compiler) send(m message) steps.Step {
 	return c.l.Call(unix.SYS_SENDTO, c.control, m.text, messageSize, unix.MSG_NOSIGNAL, 0, 0)
 }
@@ -638,8 +629,7 @@ func (c *compiler) sendFile(m message) steps.Step {
 	return c.l.Call(unix.SYS_SENDMSG, c.control, m.header, unix.MSG_NOSIGNAL)
 }
 
-// process keeps the shim itself out of the command's reach, and everything that
-// it was not given out of the command's hands.
+// process protects the shim from the command, and closes every descriptor that the command must not have.
 func (c *compiler) process() {
 	c.do(Privileges, "prctl PR_SET_DUMPABLE", func() {
 		if c.plan.Init { // otherwise exec makes it dumpable again, and the command's own
@@ -651,7 +641,7 @@ func (c *compiler) process() {
 	})
 }
 
-// privileges gives up all that the command is not to have.
+// privileges gives up what the command must not have.
 func (c *compiler) privileges() {
 	if c.plan.KeepPrivileges {
 		return
@@ -670,7 +660,7 @@ func (c *compiler) noNewPrivs() {
 	c.l.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
-// capset leaves the process these capabilities, of the first 32, and no others.
+// capset keeps the given capabilities, of the first 32, and drops all others.
 func (c *compiler) capset(capabilities ...int) {
 	var bits uint32
 	for _, n := range capabilities {
@@ -679,12 +669,11 @@ func (c *compiler) capset(capabilities ...int) {
 	c.l.Call(unix.SYS_CAPSET, c.words32(unix.LINUX_CAPABILITY_VERSION_3, 0), c.words32(bits, bits, 0, 0, 0, 0))
 }
 
-// dropBounding empties the bounding set, so that not even root's exec regains a
-// capability. A process without CAP_SETPCAP has none to regain: see
-// no_new_privs.
+// dropBounding empties the bounding set, so that not even root's exec regains a capability. A process without
+// CAP_SETPCAP cannot regain any: see no_new_privs.
 func (c *compiler) dropBounding() {
 	may, one, done, refused := c.l.Label(), c.l.Label(), c.l.Label(), c.l.Label()
-	has := c.words32(0, 0, 0, 0, 0, 0) // effective, permitted, inheritable; and of the others
+	has := c.words32(0, 0, 0, 0, 0, 0) // effective, permitted and inheritable sets, in two halves
 	c.call("capget", unix.SYS_CAPGET, c.words32(unix.LINUX_CAPABILITY_VERSION_3, 0), has)
 	c.l.If(steps.Value(has), 1<<unix.CAP_SETPCAP, 1<<unix.CAP_SETPCAP, may)
 	second := c.l.Label()
@@ -698,15 +687,15 @@ func (c *compiler) dropBounding() {
 	n := c.l.Word(1)
 	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, 0, 0, 0, 0)
 	c.l.At(one)
-	// the kernel has no more
+	// The kernel knows no more capabilities.
 	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, steps.Value(n), 0, 0, 0).On(done, unix.EINVAL)
 	c.l.Make(n, steps.Value(n), 0, all, 1)
 	c.l.Goto(one)
 	c.l.At(done)
 }
 
-// user becomes the plan's user. It is no part of a layer that may be missing: a
-// command that was to be somebody else's never runs as us.
+// user becomes the plan's user. It belongs to no layer that may be missing: a command for another user never runs as
+// the runner's user.
 func (c *compiler) user() {
 	if c.plan.UID == nil {
 		return
@@ -724,8 +713,8 @@ func (c *compiler) user() {
 	})
 }
 
-// handOver gives the plan's user the pipes, and a terminal of the command's own, that its streams are:
-// opening /dev/stderr opens them anew. If that fails, the streams themselves still work.
+// handOver makes the plan's user own the pipes of the streams, and a terminal that was made for the command, since
+// opening /dev/stderr opens them again. If that fails, the streams themselves still work.
 func (c *compiler) handOver() {
 	attributes := c.l.Space(64) // struct termios
 	for fd := range 3 {
@@ -742,8 +731,8 @@ func (c *compiler) handOver() {
 	}
 }
 
-// look finds out, as the command's user, what of the plan's needs it cannot use.
-// access(2) asks for the real user, who is the command's by now.
+// look finds out, as the command's user, which of the plan's needs it cannot use. access(2) checks for the real user,
+// which is the command's by now.
 func (c *compiler) look() {
 	for _, n := range c.plan.Needs {
 		next := c.l.Label()
@@ -771,16 +760,15 @@ func (c *compiler) filter() {
 		again, done := c.l.Label(), c.l.Label()
 		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program).On(again, unix.EACCES)
 		c.l.Goto(done)
-		c.l.At(again) // neither CAP_SYS_ADMIN nor no_new_privs
+		c.l.At(again) // without CAP_SYS_ADMIN, it needs no_new_privs
 		c.noNewPrivs()
 		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program)
 		c.l.At(done)
 	})
 }
 
-// Restrict puts the calling thread, and what it executes or starts, under a
-// Landlock ruleset: the caller has locked it to its goroutine. The error names
-// what failed.
+// Restrict puts the calling thread, and what it executes or starts, under a Landlock ruleset. The caller must have
+// locked the goroutine to the thread. The error names what failed.
 func Restrict(r *Ruleset) error {
 	c := &compiler{plan: Plan{Landlock: r}}
 	c.begin()
@@ -795,8 +783,7 @@ func Restrict(r *Ruleset) error {
 	return nil
 }
 
-// rules makes the Landlock ruleset, of paths that the command's user may be
-// unable to open.
+// rules makes the Landlock ruleset. The command's user may be unable to open its paths.
 func (c *compiler) rules() {
 	r := c.plan.Landlock
 	if r == nil {
@@ -811,8 +798,7 @@ func (c *compiler) rules() {
 	})
 	none := c.l.Label()
 	c.l.If(steps.Value(c.ruleset), negative, negative, none)
-	// A rule allows: the command can do less without one, never more. Which one
-	// is missing would be told by nobody, though.
+	// A missing rule only denies more. But nothing else would report that it is missing.
 	c.do(Landlock, "landlock_add_rule", func() {
 		for _, p := range r.Paths {
 			c.addPath(p)
@@ -830,7 +816,7 @@ func (c *compiler) addRule(words string, kind int, rule steps.Ref) steps.Step {
 	return c.call(words, unix.SYS_LANDLOCK_ADD_RULE, steps.Value(c.ruleset), kind, rule, 0)
 }
 
-// restrict puts this process, and so what it starts, under the ruleset.
+// restrict puts this process, and what it starts, under the ruleset.
 func (c *compiler) restrict() {
 	if c.plan.Landlock == nil {
 		return
@@ -846,22 +832,22 @@ func (c *compiler) restrict() {
 
 const landlockRuleNetPort = 2 // LANDLOCK_RULE_NET_PORT
 
-// fileAccess are the rights that a file, rather than a directory, can have.
+// fileAccess are the rights that apply to files, not only to directories.
 const fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 	unix.LANDLOCK_ACCESS_FS_READ_FILE |
 	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
 func (c *compiler) addPath(p PathRule) {
 	next, done, file := c.l.Label(), c.l.Label(), c.l.Label()
-	rule := c.structure(16, p.Access) // struct landlock_path_beneath_attr, with the descriptor at 8
+	rule := c.structure(16, p.Access) // struct landlock_path_beneath_attr, with the descriptor at offset 8
 	fd := rule + 8
 	opened := c.call(p.Path, unix.SYS_OPENAT, unix.AT_FDCWD, p.Path, unix.O_PATH|unix.O_CLOEXEC, 0).Into(fd)
-	// The kernel tells a file from a directory: it refuses to give one rights of the other.
+	// The kernel refuses directory rights for a file, which tells the two apart.
 	added := c.addRule(p.Path, unix.LANDLOCK_RULE_PATH_BENEATH, rule)
 	added.On(file, unix.EINVAL)
 	if p.Optional {
 		opened.On(next, unix.ENOENT, unix.EACCES)
-		added.On(done, unix.EBADFD) // a pipe or a socket, which no rule is about
+		added.On(done, unix.EBADFD) // a pipe or a socket, for which there are no rules
 	}
 	c.l.Goto(done)
 	c.l.At(file)
@@ -874,7 +860,7 @@ func (c *compiler) addPath(p PathRule) {
 	c.l.At(next)
 }
 
-// words32 are integers of 32 bits in the list's data.
+// words32 stores 32-bit integers in the list's data.
 func (c *compiler) words32(values ...uint32) steps.Ref {
 	var b []byte
 	for _, v := range values {
@@ -883,7 +869,7 @@ func (c *compiler) words32(values ...uint32) steps.Ref {
 	return c.l.Bytes(b)
 }
 
-// again goes on in a child in the plan's namespaces, and ends as that does.
+// again continues in a child in the plan's namespaces, and exits like that child.
 func (c *compiler) again() {
 	l := c.l
 	pid, status, inside := l.Word(0), l.Word(0), l.Label()
@@ -895,7 +881,7 @@ func (c *compiler) again() {
 		if !c.plan.OwnTerminal {
 			c.letGo()
 		}
-		// It stops with the command when the terminal says so, and ends after it.
+		// A stop signal of the terminal stops it with the command. It ends after the command.
 		ignore := c.structure(32, 1) // struct sigaction with SIG_IGN
 		for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
 			unix.SIGUSR1, unix.SIGUSR2} {
@@ -922,8 +908,7 @@ func (c *compiler) again() {
 	})
 }
 
-// exit is a label that leads to an exit with the status of a wait status. It is compiled where
-// the list ends anyway.
+// exit returns a label where the list exits with the status of a wait status. It is compiled at the end of the list.
 func (c *compiler) exit(status steps.Ref) steps.Label {
 	return c.tail(func() {
 		code := c.l.Word(0)
@@ -932,7 +917,7 @@ func (c *compiler) exit(status steps.Ref) steps.Label {
 	})
 }
 
-// tail keeps something to be compiled at the end of the list.
+// tail compiles something at the end of the list.
 func (c *compiler) tail(compile func()) steps.Label {
 	label := c.l.Label()
 	c.tails = append(c.tails, func() {
@@ -942,8 +927,7 @@ func (c *compiler) tail(compile func()) steps.Label {
 	return label
 }
 
-// letGo closes what the shim holds of the command's: a stream of which it had
-// the last copy would never end.
+// letGo closes the shim's copies of the command's streams: a reader of one would wait for its end forever.
 func (c *compiler) letGo() {
 	null, none := c.l.Word(0), c.l.Label()
 	c.l.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0).Into(null).On(
@@ -959,11 +943,11 @@ func (c *compiler) letGo() {
 	}
 }
 
-// fork goes on in a child, which becomes the command. The process itself stays as init, with what it has:
-// /proc shows it to the command, which may neither see nor signal it.
+// fork continues in a child, which becomes the command. The process itself stays as init. /proc shows it to the
+// command, which can neither read nor signal it.
 //
-// Only SIGKILL and SIGSTOP, and those from outside, reach a process 1 that does not handle a
-// signal. The runner signals the command itself.
+// A process 1 without signal handlers gets only SIGKILL and SIGSTOP, and only from outside its namespace. The runner
+// signals the command itself.
 func (c *compiler) fork() {
 	l := c.l
 	child, pid, m := l.Label(), l.Word(0), c.message(KindStarted)
@@ -982,8 +966,8 @@ func (c *compiler) fork() {
 	l.OnError(c.giveUp)
 }
 
-// serve reaps, tells the runner of every change of the command's state, and dials for it. It ends with
-// the last process of the namespace, whose end would be the end of everything in it, or when the runner is gone.
+// serve reaps, reports every change of the command's state to the runner, and dials for it. It ends with the last
+// process of the namespace, since its own end would kill the others, or when the runner is gone.
 func (c *compiler) serve(pid steps.Ref) {
 	l := c.l
 	loop, reap, told, unasked := l.Label(), l.Label(), l.Label(), l.Label()
@@ -993,7 +977,7 @@ func (c *compiler) serve(pid steps.Ref) {
 	children, got := l.Word(0), l.Word(0)
 	state := c.message(KindState)
 	status := state.text + 8
-	// Two struct pollfd: the children's signal, and the runner.
+	// Two struct pollfd: for signals of children, and for the runner.
 	poll := c.words32(0, unix.POLLIN, uint32(c.control), unix.POLLIN)
 	info := l.Space(128) // struct signalfd_siginfo
 	l.Call(unix.SYS_SIGNALFD4, -1, l.Word(signals(unix.SIGCHLD)), 8, unix.SFD_CLOEXEC|unix.SFD_NONBLOCK).Into(children)
@@ -1010,22 +994,22 @@ func (c *compiler) serve(pid steps.Ref) {
 		l.If(steps.Value(status), 0x7f, 0, c.exit(status))
 		l.If(steps.Value(status), 0x7f, 0x7f, reap) // stopped or continued
 		code := l.Word(0)
-		l.Make(code, steps.Value(status), 0, 0x7f, 128) // process 1 cannot end by a signal
+		l.Make(code, steps.Value(status), 0, 0x7f, 128) // process 1 cannot die of a signal
 		l.Call(unix.SYS_EXIT_GROUP, steps.Value(code))
 	}
 	l.Goto(reap)
 
 	l.At(loop)
 	l.Call(unix.SYS_PPOLL, poll, 2, 0, 0, 0)
-	l.If(steps.Value(poll+8), 0xffff<<48, 0, unasked) // nothing of the runner
+	l.If(steps.Value(poll+8), 0xffff<<48, 0, unasked) // no request of the runner
 	c.dial(gone)
 	l.At(unasked)
 	l.Call(unix.SYS_READ, steps.Value(children), info, 128).Ignore(unix.EAGAIN)
 	l.Goto(reap)
 }
 
-// dial makes the connection that the runner asks for, and sends it before it is made: a connect on the
-// loopback device waits for a program that does not accept, and nobody else may.
+// dial makes a socket for the runner and sends it before it connects: a connect on the loopback device may block on a
+// program that does not accept, and must not block anything else.
 func (c *compiler) dial(gone steps.Label) {
 	l := c.l
 	refused, refusedOpen, done := l.Label(), l.Label(), l.Label()
@@ -1055,7 +1039,7 @@ func (c *compiler) dial(gone steps.Label) {
 	l.At(done)
 }
 
-// command tells how the layers went, and becomes the command.
+// command reports the layers, and becomes the command.
 func (c *compiler) command() {
 	l := c.l
 	failed := l.Label()
@@ -1068,7 +1052,7 @@ func (c *compiler) command() {
 	} else {
 		l.OnError(failed)
 		if c.plan.Init {
-			if c.plan.OwnTerminal { // a terminal's jobs need a group that has a number in this namespace
+			if c.plan.OwnTerminal { // job control needs a process group with a number in this namespace
 				group := l.Word(0)
 				l.Call(unix.SYS_SETPGID, 0, 0)
 				l.Call(unix.SYS_GETPID).Into(group)
@@ -1092,7 +1076,7 @@ func (c *compiler) command() {
 	}
 }
 
-// tell sends which steps failed. Where that is impossible, all ends.
+// tell reports which steps failed. If that is impossible, the shim exits.
 func (c *compiler) tell(kind uint64) {
 	size := c.l.Word(0)
 	c.l.OnError(0)
@@ -1101,7 +1085,7 @@ func (c *compiler) tell(kind uint64) {
 	c.l.Call(unix.SYS_SENDTO, c.control, c.l.Failures(), steps.Value(size), unix.MSG_NOSIGNAL, 0, 0)
 }
 
-// wait waits for the runner's word. It ends the shim where the runner is gone.
+// wait waits for the runner's go-ahead. It exits if the runner is gone.
 func (c *compiler) wait() {
 	l := c.l
 	gone, said, size, word := c.tail(func() { l.Call(unix.SYS_EXIT_GROUP, exitShim) }), l.Label(), l.Word(0), l.Word(0)

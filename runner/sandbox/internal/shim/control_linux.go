@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMessage bounds a packet, in bytes: one on every step that failed is the longest.
+// maxMessage limits a packet, in bytes. The longest possible packet reports a failure of every step.
 const maxMessage = 64 << 10
 
 // Conn is one end of the control socket, a pair of SOCK_SEQPACKET sockets.
 type Conn struct{ f *os.File }
 
-// Pair makes a control socket: the runner's end and the shim's, as a file to
-// hand on.
+// Pair makes a control socket: the runner's end, and the shim's end as a file to inherit.
 func Pair() (*Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -29,8 +28,8 @@ func Pair() (*Conn, *os.File, error) {
 	return &Conn{os.NewFile(uintptr(fds[0]), "sandbox control")}, os.NewFile(uintptr(fds[1]), "sandbox control"), nil
 }
 
-// Go starts the command of a plan that Waits. It may be called before the shim waits. If the shim
-// is gone, it has reported why.
+// Go starts the command of a plan with Waits. It may be called before the shim waits. If the shim is gone, it has
+// reported why.
 func (c *Conn) Go() error {
 	err := c.send(goAhead)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
@@ -39,7 +38,7 @@ func (c *Conn) Go() error {
 	return err
 }
 
-// Dial asks for a connection to a port inside. The answer has the id.
+// Dial asks for a connection to a port inside. The answer carries the id.
 func (c *Conn) Dial(id uint64, port int) error { return c.send(question(id, port)) }
 
 func (c *Conn) send(packet []byte) error {
@@ -54,8 +53,7 @@ func (c *Conn) send(packet []byte) error {
 	return errors.Join(werr, err)
 }
 
-// Receive returns the next message, and its descriptor or -1. The error is
-// io.EOF when the other end is gone.
+// Receive returns the next message, and its descriptor or -1. The error is io.EOF after the other end is closed.
 func (c *Conn) Receive() (m Message, fd int, err error) {
 	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4)+unix.CmsgSpace(unix.SizeofUcred))
 	raw, err := c.f.SyscallConn()
@@ -66,8 +64,8 @@ func (c *Conn) Receive() (m Message, fd int, err error) {
 	rerr := raw.Read(func(s uintptr) bool {
 		for {
 			n, oobn, flags, _, err = unix.Recvmsg(int(s), buf, oob, unix.MSG_CMSG_CLOEXEC)
-			// ECONNRESET tells, once, that the other end was closed with a packet of ours unread.
-			// What it sent before is still here.
+			// ECONNRESET means, once, that the other end was closed with an unread packet. Earlier messages can still
+			// be read.
 			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNRESET) {
 				return !errors.Is(err, unix.EAGAIN)
 			}
@@ -93,7 +91,7 @@ func (c *Conn) Receive() (m Message, fd int, err error) {
 	return m, fd, nil
 }
 
-// received returns the descriptor that came with a message, or -1, and the process that sent the message.
+// received returns the descriptor that came with a message, or -1, and the sending process.
 func received(oob []byte) (fd, sender int) {
 	fd = -1
 	messages, err := unix.ParseSocketControlMessage(oob)

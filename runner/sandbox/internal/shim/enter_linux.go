@@ -6,15 +6,15 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-// entered reports whether this program becomes a shim when it is started as one.
+// entered is set if this program runs the shim when it is started as one.
 var entered bool
 
-// errNone is what a program gets that cannot become a shim.
+// errNone is returned by Available if this program cannot run a shim.
 var errNone = errors.New(
 	`this program cannot start the helper process that a sandbox needs: import _ "github.com/assay-run/assay-run/runner/sandbox/reexec" in its main package`,
 )
 
-// Available is nil, or ErrNone.
+// Available returns nil, or errNone.
 func Available() error {
 	if !entered {
 		return errNone
@@ -22,8 +22,7 @@ func Available() error {
 	return nil
 }
 
-// Enter becomes the shim that this process was started as, and then exits. It
-// returns where it was not.
+// Enter runs the shim if this process was started as one, and then exits. Otherwise it returns.
 func Enter() {
 	entered = true
 	steps.Enter()

@@ -9,22 +9,22 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-// Message is what a shim sends over the control socket, one a packet.
+// Message is a message from a shim over the control socket, one per packet.
 type Message struct {
 	Kind uint64
-	// Sender is the process that sent the message, as the kernel says, in the receiver's PID namespace.
+	// Sender is the sending process, as the kernel reports it, in the receiver's PID namespace.
 	Sender int
-	// Failed comes with layers and failed: the steps that failed, the last one last.
+	// Failed is set for layers and failed: the steps that failed, in order.
 	Failed []steps.Failure
-	// Status is a wait status, with state.
+	// Status is a wait status, set for state.
 	Status uint32
-	// ID tells answers to dial apart.
+	// ID identifies the dial that a message answers.
 	ID uint64
-	// Refused comes with dialed, 0 where there is a descriptor.
+	// Refused is set for dialed; 0 if there is a descriptor.
 	Refused unix.Errno
 }
 
-// Errno is what the last step failed with, for a message that says that one did.
+// Errno is the error of the last failed step, for a message that reports one.
 func (m *Message) Errno() unix.Errno {
 	if len(m.Failed) == 0 {
 		return unix.EIO
@@ -36,10 +36,10 @@ func (m *Message) Errno() unix.Errno {
 const (
 	KindLayers   = iota + 1 // from the process that becomes the command
 	KindListener            // with a descriptor
-	KindStarted             // with the command's pidfd, where there is an init
-	KindFailed              // the command could not be started
+	KindStarted             // with the command's pidfd if there is an init
+	KindFailed              // the command could not start
 	KindState
-	KindDialed // with a descriptor, which may still be connecting, or Refused
+	KindDialed // with a descriptor, which may still be connecting, or with Refused
 )
 
 // messageSize is the length of a message without failures: its kind and two words.

@@ -1,17 +1,15 @@
-// Package shim is the process that stands between the runner and a sandboxed
-// command. The runner compiles a [Plan] into a list of system calls (see package
-// cgroup/steps) and starts a re-exec of its own binary with it; that process builds the layers, tells
-// how each went, and starts the command.
+// Package shim is the process between the runner and a sandboxed command. The runner compiles a [Plan] into a list of
+// system calls (see package cgroup/steps) and starts a re-exec of its own binary with it. That process builds the
+// layers, reports the result of each, and starts the command.
 //
-// With a PID namespace it stays as its init: it reaps, tells the runner of
-// every change of the command's state, dials ports inside for the runner, and
-// ends everything when the runner is gone. Without, it becomes the command.
+// With a PID namespace it stays as the namespace's init: it reaps, reports every change of the command's state to the
+// runner, dials ports inside for the runner, and ends everything when the runner is gone. Without one, it becomes the
+// command.
 //
-// It decides nothing: what to restrict, and whether a layer may be missing, is
-// in the plan.
+// It decides nothing: the plan says what to restrict, and whether a layer may be missing.
 package shim
 
-// Layers, as reports name them.
+// Names of layers in reports.
 const (
 	Privileges = "privileges" // no_new_privs, capabilities, user
 	Landlock   = "landlock"
@@ -21,120 +19,113 @@ const (
 	Network    = "network"
 )
 
-// Plan is everything that the shim does.
+// Plan is what the shim does.
 type Plan struct {
-	// Path, Args and Dir are the command's; its environment is the shim's own.
+	// Path, Args and Dir are the command's. The command gets the shim's environment.
 	Path string
 	Args []string
 	Dir  string
-	// Degrade goes on without a layer that fails, and tells so.
+	// Degrade continues without a layer that fails, and reports it.
 	Degrade bool
 	// Probe builds the layers and starts nothing.
 	Probe bool
-	// Clone are the clone flags of the child that continues, for a caller that cannot start the shim with
-	// them.
+	// Clone are clone flags for a child that continues the list, for a caller that cannot start the shim with them.
 	Clone uintptr
-	// Init is set where the shim is process 1 of a PID namespace.
+	// Init means that the shim is process 1 of a PID namespace.
 	Init bool
-	// Mounts is nil where there is no mount namespace.
+	// Mounts is nil without a mount namespace.
 	Mounts *Mounts
-	// Loopback brings the loopback device of the network namespace up.
+	// Loopback brings up the loopback device of the network namespace.
 	Loopback bool
-	// Ports are where the shim listens, inside, on behalf of the runner;
-	// 0 means not at all.
+	// Ports are the ports inside where the shim listens for the runner; 0 means none.
 	Ports []int
-	// UID and GID are nil where the user stays.
+	// UID and GID are the command's user; nil does not change it.
 	UID, GID *int
 	Groups   []int
-	// Needs are looked at as that user, once all else is in place.
+	// Needs are checked as that user, once everything else is done.
 	Needs []Need
-	// OwnTerminal is set where the terminal, if any, was made for the command.
+	// OwnTerminal means that the terminal, if any, was made for the command.
 	OwnTerminal bool
-	// Landlock is nil where the layer is not to be used.
+	// Landlock is nil if the layer is not used.
 	Landlock *Ruleset
 	// Filter is an assembled seccomp program; empty means none.
 	Filter []Instruction
-	// EndWithCommand ends the namespace with the command.
+	// EndWithCommand ends the namespace when the command ends.
 	EndWithCommand bool
-	// Waits has the command start only when the runner says so: see Conn.Go.
+	// Waits starts the command only when the runner says so: see Conn.Go.
 	Waits bool
-	// Keep is the number of descriptors from 3 on that the command gets.
+	// Keep is the number of descriptors from 3 on that the command inherits.
 	Keep int
-	// KeepPrivileges leaves the command what its user may do; a filter takes from it
-	// only what the kernel insists on: see no_new_privs in seccomp(2).
+	// KeepPrivileges keeps the privileges of the command's user. A filter only takes what the kernel requires: see
+	// no_new_privs in seccomp(2).
 	KeepPrivileges bool
-	// Fail names an operation that must fail. Tests set it.
+	// Fail names an operation that must fail, for tests.
 	Fail string
-	// Without are layers to omit, also from the report. Tests set it.
+	// Without lists layers to skip, also in the report, for tests.
 	Without []string
 }
 
-// Mounts says how the mount namespace differs from the host's. Paths are
-// absolute and without symbolic links.
+// Mounts describes how the mount namespace differs from the host's. Paths are absolute and without symbolic links.
 type Mounts struct {
-	// Writable are the trees and files that stay writable; all else is read-only.
-	// Everything is as it was where All is set.
+	// Writable are the trees and files that stay writable; everything else is read-only. With All, nothing changes.
 	Writable []string
-	// All leaves everything as writable as it was.
+	// All leaves everything as writable as it is.
 	All bool
-	// Pinned are directories that cannot be renamed or removed: what is read-only
-	// or hidden below them would go with them.
+	// Pinned are directories that cannot be renamed or removed, since they contain read-only or hidden paths.
 	Pinned []string
 	// ReadOnly are exceptions below Writable.
 	ReadOnly []string
-	// Hidden cannot be read, entered, or connected to.
+	// Hidden paths cannot be read, entered, or connected to.
 	Hidden []string
-	// Sockets are hidden too, where they still exist.
+	// Sockets are hidden too, if they still exist.
 	Sockets []string
-	// Private are directories that are empty but for what Shown puts there.
+	// Private are directories that are empty except for Shown.
 	Private []string
 	// Shown are exceptions below Hidden and Private.
 	Shown []Shown
-	// Temporary are directories that get a file system in memory.
+	// Temporary are directories that become file systems in memory.
 	Temporary []string
-	// Moved are directories that have another path.
+	// Moved are directories that appear at another path.
 	Moved []Moved
 	// Shm makes /dev/shm writable.
 	Shm bool
-	// Proc mounts a /proc of the PID namespace.
+	// Proc mounts the PID namespace's /proc.
 	Proc bool
 	// Devices replaces /dev by the few devices that every program may use.
 	Devices bool
 }
 
-// Shown is a path that is seen although what it is below is not.
+// Shown is a path that is visible although a directory above it is not.
 type Shown struct {
 	Path     string
 	Writable bool
 }
 
-// Moved is a directory that is seen at To. That exists, or is below one of Mounts.Temporary.
+// Moved is a directory that appears at To, which exists or is below one of Mounts.Temporary.
 type Moved struct{ From, To string }
 
-// Need is a file that a command must be able to use, with a mode of access(2).
+// Need is a file that the command must be able to use, with a mode of access(2).
 type Need struct {
 	Path string
 	Mode uint32
 }
 
-// Unusable is a Need that the command's user has no way to.
+// Unusable is a Need that the command's user cannot use.
 type Unusable struct {
 	Path  string
 	Errno int
 }
 
-// Ruleset is a Landlock ruleset. The bits are those of linux/landlock.h.
+// Ruleset is a Landlock ruleset. The bits are defined in linux/landlock.h.
 type Ruleset struct {
 	FS, Net, Scoped uint64
-	// Log are the flags of landlock_restrict_self(2) that choose what the host's audit is
-	// told of (ABI 7); zero is the kernel's default.
+	// Log are the flags of landlock_restrict_self(2) for the host's audit (ABI 7); zero is the kernel's default.
 	Log   int
 	Paths []PathRule
 	Ports []PortRule
 }
 
-// PathRule allows Access below Path. One that does not exist is left out where
-// Optional is set.
+// PathRule allows Access below Path. With Optional, a path that does not exist is skipped.
 type PathRule struct {
 	Path     string
 	Access   uint64
@@ -161,11 +152,11 @@ const (
 	Unavailable = "unavailable"
 )
 
-// Report is how a layer went.
+// Report is the result of a layer.
 type Report struct {
 	Layer  string `json:"layer"`
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
-	// Errno is the kernel's answer, 0 without one.
+	// Errno is the kernel's error, 0 without one.
 	Errno int `json:"errno,omitempty"`
 }

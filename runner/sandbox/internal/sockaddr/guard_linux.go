@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rules say what the processes of the cgroup may do. The zero value denies every
-// address of the internet.
+// Rules say what the processes of the cgroup may do. The zero value denies every internet address.
 type Rules struct {
-	// Loopback addresses may be reached, and bound.
+	// Loopback allows loopback addresses to be reached and bound.
 	Loopback bool
 	// BindAny allows every address to be bound.
 	BindAny bool
@@ -26,17 +25,17 @@ type Rules struct {
 
 // Denial is one call that was denied.
 type Denial struct {
-	// Bind is set where the address was to be bound, rather than reached.
+	// Bind means that the call would have bound the address, not reached it.
 	Bind bool
 	Addr netip.AddrPort
 	// Time is CLOCK_BOOTTIME, in nanoseconds.
 	Time uint64
 }
 
-// Tally counts denials: all of them, and those that were not reported.
+// Tally counts all denials, and those that were not reported.
 type Tally struct{ Denied, Lost uint64 }
 
-// Guard is the programs at work on one cgroup.
+// Guard holds the programs attached to one cgroup.
 type Guard struct {
 	collection *ebpf.Collection
 	links      []link.Link
@@ -44,8 +43,7 @@ type Guard struct {
 	told       sync.WaitGroup
 }
 
-// hooks are the programs, in the order of enum hook in sockaddr.bpf.c, with what
-// each is attached to.
+// hooks are the programs in the order of enum hook in sockaddr.bpf.c, with their attach types.
 var hooks = []struct {
 	program string
 	attach  ebpf.AttachType
@@ -55,11 +53,10 @@ var hooks = []struct {
 	{programsProgBind4, ebpf.AttachCGroupInet4Bind}, {programsProgBind6, ebpf.AttachCGroupInet6Bind},
 }
 
-const firstBind = 4 // in hooks
+const firstBind = 4 // index in hooks
 
-// Attach puts the rules into force for everything in the cgroup2 directory dir, and
-// below it. It tells denied of each denial, from one goroutine. The error is the
-// kernel's where it does not allow that.
+// Attach applies the rules to everything in and below the cgroup2 directory dir. It calls denied for each denial,
+// from one goroutine. The error is the kernel's if it does not allow this.
 func Attach(dir string, rules Rules, denied func(Denial)) (g *Guard, err error) {
 	cgroup, err := os.Open(dir)
 	if err != nil {
@@ -73,8 +70,7 @@ func Attach(dir string, rules Rules, denied func(Denial)) (g *Guard, err error) 
 			g = nil
 		}
 	}()
-	// Linux before 6.1 has no bpf_set_retval for these programs; there the error of a
-	// denied call is EPERM.
+	// Linux before 6.1 has no bpf_set_retval for these programs. There, the error of a denied call is EPERM.
 	if g.collection, err = load(rules, true); err != nil && !errors.Is(err, unix.EPERM) {
 		g.collection, err = load(rules, false)
 	}
@@ -115,7 +111,7 @@ func (g *Guard) read(denied func(Denial)) {
 	for {
 		r, err := g.ring.Read()
 		if err != nil {
-			return // flushed, or closed
+			return // flushed or closed
 		}
 		if d, ok := decode(r.RawSample); ok {
 			denied(d)
@@ -123,7 +119,7 @@ func (g *Guard) read(denied func(Denial)) {
 	}
 }
 
-// decode reads a struct denial.
+// decode decodes a struct denial.
 func decode(b []byte) (Denial, bool) {
 	var d programsDenial
 	if _, err := binary.Decode(b, binary.NativeEndian, &d); err != nil || int(d.Hook) >= len(hooks) {
@@ -136,7 +132,7 @@ func decode(b []byte) (Denial, bool) {
 	return Denial{Bind: d.Hook >= firstBind, Addr: netip.AddrPortFrom(addr, d.Port), Time: d.T}, true
 }
 
-// Close reports every denial up to now, detaches from the cgroup, and returns the counts.
+// Close reports all denials so far, detaches the programs, and returns the counts.
 func (g *Guard) Close() (Tally, error) {
 	for _, l := range g.links {
 		l.Close()
