@@ -27,23 +27,20 @@ const DecisionType = "assay.tool.decision"
 
 var eventTypes = []string{ToolCallStarted, ToolCallCompleted, RunFinished, RunFailed}
 
-// MaxID is how long a tool call id may be, in bytes: no more is read of one
-// from a process's environment.
+// MaxID limits a tool call id, in bytes. No more is read of an id from a process's environment.
 const MaxID = 128
 
-// GatewaySource is the source of the decisions that the run's own gateway makes,
-// and of nobody else's.
+// GatewaySource is the source of decisions by the run's own gateway. Nobody else may use it.
 const GatewaySource = "assay-run:gateway"
 
-// MaxArgv bounds the arguments of a command, in bytes.
+// MaxArgv limits the arguments of a command, in bytes.
 const MaxArgv = 16 << 10
 
-// maxText bounds the other strings that are kept of a line, in bytes.
+// maxText limits the other strings that are kept of a line, in bytes.
 const maxText = 1024
 
-// DecodeSDK decodes one line of an SDK event log into e, whose Seq is then the
-// line's own. Keys that it does not know are passed over; a key that comes
-// twice is an error.
+// DecodeSDK decodes one line of an SDK event log into e, whose Seq is the line's own. It ignores unknown keys; a
+// duplicate key is an error.
 func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 	var l struct {
 		Schema      *string        `json:"schema"`
@@ -119,8 +116,7 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 	return nil
 }
 
-// DecodeDecision decodes one line of a policy decision log, a CloudEvent or
-// just its type, source and data, into e.
+// DecodeDecision decodes one line of a policy decision log into e: a CloudEvent, or only its type, source and data.
 func DecodeDecision(line []byte, runID string, e *schema.PolicyEvent) error {
 	var l struct {
 		Type   *string `json:"type"`
@@ -154,7 +150,7 @@ func DecodeDecision(line []byte, runID string, e *schema.PolicyEvent) error {
 	)
 }
 
-// must checks a value that has only one form.
+// must checks a string that has only one allowed value.
 func must(name string, got *string, want string) error {
 	switch {
 	case got == nil:
@@ -165,7 +161,7 @@ func must(name string, got *string, want string) error {
 	return nil
 }
 
-// text takes a string over. A blank one counts as missing.
+// text copies a string. A blank string counts as missing.
 func text(name string, from, to *string, needed bool, limit int) error {
 	switch {
 	case from == nil || strings.TrimSpace(*from) == "":
@@ -182,8 +178,7 @@ func text(name string, from, to *string, needed bool, limit int) error {
 	return nil
 }
 
-// timestamp is what the SDK said about the time: a string's content or a
-// number as it is written; anything else is dropped.
+// timestamp returns the SDK's timestamp: the content of a string, or a number as written; anything else is dropped.
 func timestamp(v jsontext.Value) string {
 	var s string
 	switch v.Kind() {
@@ -200,8 +195,7 @@ func timestamp(v jsontext.Value) string {
 	return s
 }
 
-// Span is the parent id of a W3C traceparent, in lower case; empty when it is
-// none.
+// Span returns the parent id of a W3C traceparent, in lower case; empty if it is not valid.
 func Span(traceparent string) string {
 	p := strings.Split(strings.ToLower(strings.TrimSpace(traceparent)), "-")
 	if len(p) < 4 || len(p[0]) != 2 || !isHex(p[0]) || p[0] == "ff" || len(p[1]) != 32 || !isHex(p[1]) ||
@@ -215,7 +209,7 @@ func isSpan(s string) bool { return len(s) == 16 && isHex(s) && strings.Trim(s, 
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// notJSON says why a line cannot be decoded, fit for a terminal.
+// notJSON says why a line cannot be decoded, in a form that is safe for a terminal.
 func notJSON(err error) error {
 	msg := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -8,12 +8,12 @@ import (
 	"unicode"
 )
 
-// Bounds of what is taken from one log.
+// Limits on what is read from one log.
 const (
 	maxLine     = 1 << 20   // bytes of a line
 	maxBytes    = 256 << 20 // bytes of all lines
 	maxLines    = 1_000_000
-	maxProblems = 16 // that are kept with their text
+	maxProblems = 16 // whose text is kept
 )
 
 // Codes of problems.
@@ -23,25 +23,22 @@ const (
 	CodeStale     = "stale"      // it had lines before the command started
 	CodeNotFile   = "not_a_file" // a link, a pipe, a device, a directory
 	CodeUnread    = "unreadable" // it cannot be opened or read
-	CodeLine      = "bad_line"   // a line is not what is due
+	CodeLine      = "bad_line"   // a line is not valid
 	CodeTruncated = "truncated"  // it was cut after it had been read
-	CodeReplaced  = "replaced"   // another file has its name
-	CodeLimit     = "too_large"  // it is over the bounds; the rest was not read
+	CodeReplaced  = "replaced"   // another file has taken its name
+	CodeLimit     = "too_large"  // it exceeds the limits; the rest was not read
 )
 
-// Arrival is when a line was written, on the runner's clock: it was not there
-// at After, and it was at At.
+// Arrival says when a line was written, on the runner's clock: it was not there at After, and it was there at At.
 type Arrival struct {
 	After, At int64
-	// Log is the path of its log, as kernel events have it, and End how many bytes the
-	// log has up to and including the line. End is 0 for a line that was there before
-	// the command, and in a log that began anew.
+	// Log is the path of the line's log, as kernel events have it. End is the number of bytes of the log up to the
+	// end of the line. It is 0 for a line from before the command, and in a log that was cut or replaced.
 	Log string
 	End int64
 }
 
-// Problem is something that is wrong with a log. Line counts from 1; 0 when
-// the problem is of no line.
+// Problem is a fault in a log. Line counts from 1; 0 if the fault is not in a line.
 type Problem struct {
 	Code    string
 	Path    string
@@ -60,19 +57,18 @@ func (p *Problem) Error() string {
 	return at + ": " + p.Message
 }
 
-// Account is what became of a log.
+// Account is the summary of a log.
 type Account struct {
-	// Lines is how many lines were offered, Bad how many of them were refused,
-	// Bytes how many bytes were read.
+	// Lines counts the lines of the log, Bad those that were refused, and Bytes the bytes that were read.
 	Lines, Bad uint64
 	Bytes      int64
-	// Problems are the first ones; More counts the others.
+	// Problems are the first ones; More counts the rest.
 	Problems []*Problem
 	More     uint64
 }
 
-// Wrong reports whether evidence of the log may be missing: whether any problem
-// is more than that the log is not there, or had been there before.
+// Wrong reports whether evidence may be missing from the log. It is false if the only problem is that the log does
+// not exist, or existed before.
 func (a *Account) Wrong() bool {
 	for _, p := range a.Problems {
 		switch p.Code {
@@ -84,24 +80,24 @@ func (a *Account) Wrong() bool {
 	return a.More > 0
 }
 
-// splitter cuts what is read of a file into lines.
+// splitter splits what is read into lines.
 type splitter struct {
 	path    string
 	take    func(line []byte, n int, at Arrival) error
 	account *Account
 
 	old     bool   // what comes was there before the command started
-	takeOld bool   // and good lines of that are taken in
-	passed  uint64 // lines of that which were not
+	takeOld bool   // import good lines from before the command
+	passed  uint64 // lines from before the command that were not imported
 	n       int    // lines of this file so far
 	pos     int64  // bytes of this file so far
-	anew    bool   // another file, or a part of this one, came before
-	torn    []byte // the line that has not ended
-	skip    bool   // it is too long; its rest is passed over
-	stopped bool   // the bounds were reached
+	anew    bool   // the log was cut or replaced earlier
+	torn    []byte // the start of an incomplete line
+	skip    bool   // the incomplete line is too long; skip the rest
+	stopped bool   // the limits were reached
 }
 
-// restart begins a file anew.
+// restart starts a new file.
 func (s *splitter) restart() {
 	s.anew = s.anew || s.pos > 0
 	s.n, s.pos, s.torn, s.skip = 0, 0, s.torn[:0], false
@@ -116,7 +112,7 @@ func (s *splitter) problem(code string, line int, format string, args ...any) {
 		&Problem{Code: code, Path: s.path, Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
-// add takes what was read.
+// add processes what was read.
 func (s *splitter) add(b []byte, at Arrival) {
 	for len(b) > 0 && !s.stopped {
 		i := bytes.IndexByte(b, '\n')
@@ -177,7 +173,7 @@ func (s *splitter) line(b []byte, at Arrival) {
 	}
 	s.account.Lines++
 	if err := s.take(b, s.n, at); err != nil {
-		if s.old { // of an earlier run
+		if s.old { // from an earlier run
 			s.account.Lines--
 			s.passed++
 			return
@@ -193,7 +189,7 @@ func (s *splitter) limit() {
 	s.problem(CodeLimit, s.n, "more than %d lines or %d bytes; the rest was not read", maxLines, maxBytes)
 }
 
-// end takes a last line that has no newline, if it is whole.
+// end processes a last line without a newline, if it is complete.
 func (s *splitter) end(at Arrival) {
 	if len(s.torn) == 0 || s.stopped {
 		return

@@ -13,33 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what to follow. Path, Now, Line and Restart must be set.
+// Options configure Follow. Path, Now, Line and Restart must be set.
 type Options struct {
-	// Path is the log's absolute path. Its directory must exist when Follow is
-	// called and is held open: a directory that takes its name later is not
-	// looked at.
+	// Path is the log's absolute path. Its directory must exist when Follow is called, and is held open: a later
+	// directory of the same name is ignored.
 	Path string
-	// Name is the log in an Arrival.
+	// Name is the log's name in an Arrival.
 	Name string
 	// Now is the runner's clock.
 	Now func() int64
-	// Line takes each line but blank ones, from one goroutine at a time: its
-	// number in the file, counted from 1, and when it was written. The bytes
-	// are reused. An error makes it a bad line.
+	// Line gets each line that is not blank, from one goroutine at a time: the line's number in the file, counted
+	// from 1, and when it was written. The bytes are reused. An error makes it a bad line.
 	Line func(line []byte, n int, at Arrival) error
-	// Old imports lines that were written before the command started, if Line accepts them: each names the
-	// run that it belongs to. Other old lines are skipped.
+	// Old imports lines that were written before the command started, if Line accepts them: each names its run.
+	// Otherwise such lines are skipped.
 	Old bool
-	// Precise asks for short intervals between looks, which cost about 2 % of a
-	// CPU: whether it matters now when exactly a line is written. Nil: never.
+	// Precise reports whether it matters now when exactly a line is written. It then polls more often, which costs
+	// about 2 % of a CPU. Nil means never.
 	Precise func() bool
-	// Restart is told before lines of another file come, or of the same after
-	// it was cut.
+	// Restart is called before lines of another file, or of the same file after it was cut.
 	Restart func()
 }
 
-// The longest time between two looks at a log. It bounds how far apart the
-// moments of an Arrival are.
+// The maximum times between two polls of a log, and so between the two times of an Arrival.
 const (
 	interval        = 10 * time.Millisecond
 	preciseInterval = 2 * time.Millisecond
@@ -52,7 +48,7 @@ type Follower struct {
 	base string
 	dir  int // the directory, O_PATH
 	wake int // an eventfd that ends the goroutine
-	note int // inotify, or -1: then only the interval wakes it
+	note int // inotify, or -1: then only the interval wakes the goroutine
 	done chan struct{}
 
 	mu      sync.Mutex
@@ -61,15 +57,15 @@ type Follower struct {
 	file    int // or -1
 	st      unix.Stat_t
 	offset  int64
-	before  int64 // how much of the file was there before the command
-	checked int64 // everything written before is known
+	before  int64 // bytes of the file from before the command
+	checked int64 // everything written before this time is known
 	refused string
 	closed  bool
 	buf     []byte
 }
 
-// Follow starts following. The error is of the directory alone: all that is
-// wrong with the log itself becomes part of the Account.
+// Follow starts to follow a log. The error is about the directory only: faults of the log itself become part of the
+// Account.
 func Follow(opt Options) (*Follower, error) {
 	dir, base, err := splitPath(opt.Path)
 	if err != nil {
@@ -86,7 +82,7 @@ func Follow(opt Options) (*Follower, error) {
 		return nil, fmt.Errorf("follow %s: %w", opt.Path, err)
 	}
 	if f.note, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
-		f.note = -1 // all instances of the user are in use
+		f.note = -1 // the user has no free inotify instance
 	} else {
 		f.watch(f.dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
 	}
@@ -106,7 +102,7 @@ func Follow(opt Options) (*Follower, error) {
 	return f, nil
 }
 
-// watch makes changes of what fd refers to wake the goroutine.
+// watch makes changes of fd's file wake the goroutine.
 func (f *Follower) watch(fd int, mask uint32) {
 	if f.note >= 0 {
 		_, _ = unix.InotifyAddWatch(f.note, procFD(fd), mask)
@@ -115,16 +111,15 @@ func (f *Follower) watch(fd int, mask uint32) {
 
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// Before is how many bytes the log had before the command started.
+// Before is the size of the log before the command started.
 func (f *Follower) Before() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.before
 }
 
-// Known makes sure that everything written to the log before t is known, and
-// reports whether that is so: it is not when the log is faster than it can be
-// read, or after Close.
+// Known makes sure that everything written to the log before t is known. It reports false if the log grows faster
+// than it can be read, or after Close.
 func (f *Follower) Known(t int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,8 +129,7 @@ func (f *Follower) Known(t int64) bool {
 	return f.checked >= t
 }
 
-// Close reads the rest and ends. Call it when nobody writes any more: what is
-// written later is not read.
+// Close reads the rest and ends. Call it when no more lines will be written; later ones are not read.
 func (f *Follower) Close() Account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,7 +148,7 @@ func (f *Follower) Close() Account {
 	f.closed = true
 	f.drop()
 	_, _ = unix.Write(f.wake, binary.NativeEndian.AppendUint64(nil, 1))
-	<-f.done // it never waits for mu once closed is to be set: see run
+	<-f.done // the goroutine never waits for mu once closed will be set: see run
 	unix.Close(f.dir)
 	unix.Close(f.wake)
 	if f.note >= 0 {
@@ -163,7 +157,7 @@ func (f *Follower) Close() Account {
 	return f.account
 }
 
-// run looks whenever something happened, and every interval.
+// run polls after every change, and at every interval.
 func (f *Follower) run() {
 	defer close(f.done)
 	fds := []unix.PollFd{{Fd: int32(f.wake), Events: unix.POLLIN}, {Fd: int32(f.note), Events: unix.POLLIN}}
@@ -180,7 +174,7 @@ func (f *Follower) run() {
 		if n > 0 && fds[1].Revents != 0 {
 			_, _ = unix.Read(f.note, junk[:])
 		}
-		if f.mu.TryLock() { // else somebody is looking just now
+		if f.mu.TryLock() { // otherwise another goroutine is polling
 			if !f.closed {
 				f.look(false)
 			}
@@ -189,14 +183,13 @@ func (f *Follower) run() {
 	}
 }
 
-// maxLook bounds one look, in bytes, so that who waits for one need not wait
-// for an endless log.
+// maxLook limits one poll, in bytes, so that nobody has to wait for an endless log.
 const maxLook = 4 << 20
 
-// look reads what is new, and reports whether it came to the end of the log.
+// look reads what is new, and reports whether it reached the end of the log.
 func (f *Follower) look(final bool) bool {
 	start := f.opt.Now()
-	for range 8 { // files that replaced one another since
+	for range 8 { // files that have replaced one another since
 		if f.file < 0 && !f.open() {
 			f.checked = start
 			return true
@@ -208,7 +201,7 @@ func (f *Follower) look(final bool) bool {
 			f.checked = start
 			return true
 		}
-		// What came before the name was taken away is in by now.
+		// Read the old file again: everything that was written to it is there by now.
 		if !f.read() {
 			return f.split.stopped
 		}
@@ -217,11 +210,11 @@ func (f *Follower) look(final bool) bool {
 		}
 		f.drop()
 	}
-	return final // an agent that replaces it all the time gets no more
+	return final // an agent that replaces it all the time gets no more polls
 }
 
-// open opens the log if it exists and is a regular file, and reports whether it is open. It opens nothing
-// else, because opening a FIFO, for example, affects the process at its other end.
+// open opens the log if it exists and is a regular file, and reports whether it is open. It opens nothing else:
+// opening a FIFO, for example, affects the process at its other end.
 func (f *Follower) open() bool {
 	path, err := unix.Openat(f.dir, f.base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -254,7 +247,7 @@ func (f *Follower) open() bool {
 	return true
 }
 
-// refuse notes, once, that something else is in the log's place.
+// refuse records, once, that something else has the log's name.
 func (f *Follower) refuse(code, message string) {
 	if message != f.refused {
 		f.refused = message
@@ -276,7 +269,7 @@ func kindOf(mode uint32) string {
 	return "a device"
 }
 
-// read reads the lines that exist, and reports whether it reached the end.
+// read reads the complete lines, and reports whether it reached the end.
 func (f *Follower) read() bool {
 	if f.split.stopped {
 		return true
@@ -312,8 +305,8 @@ func (f *Follower) read() bool {
 	return false
 }
 
-// replaced reports whether the log's name belongs to another file by now. A name
-// that is gone does not count: the file may still be written to.
+// replaced reports whether another file has the log's name now. If the name is gone, the file may still be written,
+// so that does not count.
 func (f *Follower) replaced() bool {
 	var st unix.Stat_t
 	if err := unix.Fstatat(f.dir, f.base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -324,7 +317,7 @@ func (f *Follower) replaced() bool {
 
 func (f *Follower) drop() {
 	if f.file >= 0 {
-		unix.Close(f.file) // and with it its watch, once the file is gone
+		unix.Close(f.file) // this also removes its watch, once the file is gone
 		f.file = -1
 	}
 }

@@ -9,52 +9,52 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// methods in the order of their strength.
+// methods are the methods of binding, the strongest first.
 var methods = [...]string{schema.BoundByCgroup, schema.BoundByEnv, schema.BoundByLineage, schema.BoundByWindow}
 
 const window = 3 // index of the weakest method
 
-// call is one tool call and what is known of it.
+// call is one tool call and what is known about it.
 type call struct {
 	id, tool, decision string
 
-	sdk, policy bool // reported by
+	sdk, policy bool // who reported it
 	gateway     bool // dispatched by the runner's own gateway
-	decided     bool // decided by it
-	attached    bool // it got a cgroup
+	decided     bool // the gateway decided it
+	attached    bool // it has a cgroup
 	denied      bool
 
 	start, end      agentlog.Arrival
-	started, ended  bool   // open from start, until end
+	started, ended  bool   // it is open from start to end
 	begun           uint8  // who said that it began
-	orph            bool   // it was said to end before that
-	first, last     uint64 // the lines that opened and ended it, in the order of arrival
+	orph            bool   // its end was reported before its start
+	first, last     uint64 // the lines that opened and ended it, in order of arrival
 	twice, conflict bool
 
 	cgroupID uint64
-	tree     uint32   // the process that does it, by itself and its descendants; 0: any
-	argv     string   // the shell command that it runs, as joined makes it; empty: not said
-	shell    *command // its process; nil: not found
+	tree     uint32   // only this process and its descendants execute it; 0: any process
+	argv     string   // the shell command that it runs, as joined returns it; empty: unknown
+	shell    *command // the process of that command; nil: not found
 	bound    [len(methods)]uint64
 	kinds    map[schema.KernelKind]uint64
 	effects  effects
 
-	proposed  bool // a model proposed it, and its window is that of the proposal unless somebody says better
+	proposed  bool // a model proposed it; its window is the proposal's unless another report is better
 	proposal  *proposal
 	matchedBy string
-	moved     bool   // its proposal is another call's
-	args      []byte // the digest of canonical arguments; nil: not said
+	moved     bool   // its proposal belongs to another call now
+	args      []byte // digest of the canonical arguments; nil: unknown
 
 	edge        uint64 // events at its edges
 	edgeEffects effects
-	overlap     uint64 // events while it and others were open
+	overlap     uint64 // events while other calls were open too
 }
 
-// reported reports whether anybody said that there is such a call.
+// reported reports whether anybody has reported this call.
 func (c *call) reported() bool { return c.sdk || c.policy || c.gateway || c.attached }
 
-// ran reports whether the call can have run: not when the gateway decided about it
-// and then did not dispatch it, as in a dry run.
+// ran reports whether the call can have run. It cannot if the gateway decided about it and did not dispatch it, as in
+// a dry run.
 func (c *call) ran() bool { return !c.denied && !(c.decided && c.begun == 0 && !c.attached) }
 
 func (c *call) events() (n uint64) {
@@ -64,17 +64,16 @@ func (c *call) events() (n uint64) {
 	return n
 }
 
-// stronger is how many events were bound by more than time.
+// stronger counts the events that were bound by more than time.
 func (c *call) stronger() uint64 { return c.events() - c.bound[window] }
 
-// meets reports whether two calls were open at the same time. Lines read in one poll are ordered by
-// position.
+// meets reports whether two calls were open at the same time. Lines read in one poll are ordered by position.
 func (c *call) meets(d *call) bool {
 	return (!c.ended || d.first < c.last) && (!d.ended || c.first < d.last)
 }
 
-// possible reports whether the call can have been open at some time of a span,
-// certain whether it was open all of it. Until its end is known it is open.
+// possible reports whether the call can have been open at some time in a span, and certain whether it was open during
+// all of it. Until its end is known, it is open.
 func (c *call) possible(first, last int64) bool {
 	return c.started && last > c.start.After && (!c.ended || first <= c.end.At)
 }
@@ -132,7 +131,7 @@ func (c *call) binding() schema.Binding {
 	return b
 }
 
-// beyondClaim is what the call did that its tool's name rules out.
+// beyondClaim returns what the call did although its tool's name says otherwise.
 func (c *call) beyondClaim() (schema.Effects, bool) {
 	reads, network := claim(c.tool)
 	if !reads {
@@ -158,8 +157,8 @@ var (
 		"download", "upload", "send", "mkdir", "touch", "notebook"}
 )
 
-// claim reports whether a tool's name says that it only reads, and whether over
-// the network. A name that says nothing claims nothing.
+// claim reports whether a tool's name says that it only reads, and whether it reads over the network. Most names
+// claim nothing.
 func claim(tool string) (reads, network bool) {
 	for _, w := range words(tool) {
 		switch {
@@ -173,7 +172,7 @@ func claim(tool string) (reads, network bool) {
 	return reads, network
 }
 
-// words splits a name at what is no letter, and before capitals.
+// words splits a name at capitals and at characters that are not letters.
 func words(name string) []string {
 	var b strings.Builder
 	lower := false

@@ -14,33 +14,30 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// MaxCalls bounds how many calls are told apart.
+// MaxCalls limits how many calls are distinguished.
 const MaxCalls = 10_000
 
-// maxScan bounds how many calls are looked at for one event.
+// maxScan limits how many calls are examined for one event.
 const maxScan = 256
 
-// Options are what a [Correlator] needs.
+// Options configure a [Correlator].
 type Options struct {
-	// Known makes sure that everything reported before t, nanoseconds since
-	// run_started, has been handed in, and reports whether that is so. It is
-	// called without a lock held. Nil when there is no log.
+	// Known makes sure that every report from before t, in nanoseconds since run_started, has been passed in, and
+	// reports whether it has. It is called without a lock held. Nil if there is no log.
 	Known func(t int64) bool
-	// SDK tells that there is an SDK's log: calls begin when it says so, and a
-	// decision alone opens none.
+	// SDK means that there is an SDK log: it says when calls begin, so a decision alone opens no call.
 	SDK bool
 }
 
-// Correlator files kernel events under tool calls. All methods are safe for
-// concurrent use.
+// Correlator binds kernel events to tool calls. All methods are safe for concurrent use.
 type Correlator struct {
 	known func(int64) bool
 	sdk   bool
 	own   map[string]bool
 	logs  map[string]*written
-	// deferred are in the order of time.
+	// deferred is in order of time.
 	deferred []deferred
-	heard    bool // somebody reports calls
+	heard    bool // calls are reported in this run
 	model    *Model
 
 	mu      sync.Mutex
@@ -50,23 +47,23 @@ type Correlator struct {
 	cgroups map[uint64]*call
 	spans   map[string]*call
 	open    []*call // started and not ended
-	past    []*call // ended, in the order of it
+	past    []*call // ended, in the order of their ends
 	trees   trees
 	shells  shells
-	lines   uint64 // taken in so far
+	lines   uint64 // lines so far
 	// proposals are in the order in which they were passed on.
 	proposals []*proposal
-	lost      uint64 // calls beyond the bound
+	lost      uint64 // calls beyond MaxCalls
 
 	counts         [len(methods) + 3]uint64 // events by method, or not bound
 	overlap        group                    // while several calls were open
-	between        group                    // at the edges of several calls that followed one another
+	between        group                    // at the edges of several consecutive calls
 	outsideEffects effects
 	began          bool // the run's command was executed
 	sdkCalls       int
 }
 
-// Events that no call got, after those by method.
+// Indices of counts, after the methods, for events without a call.
 const (
 	notEdge = len(methods) + iota
 	notOverlap
@@ -75,7 +72,7 @@ const (
 
 var countNames = append(methods[:], "edge", "overlap", "none")
 
-// New returns a Correlator that has heard of no call.
+// New returns a Correlator without calls.
 func New(o Options) *Correlator {
 	return &Correlator{
 		known: o.Known, sdk: o.SDK, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{},
@@ -84,9 +81,8 @@ func New(o Options) *Correlator {
 	}
 }
 
-// Own names paths and endpoints by which an agent reports, as values of kernel
-// events. What is done with them is class runtime: neither the capability
-// surface nor the report lists it, and no call gets it by time. It is called before the
+// Own names paths and endpoints by which an agent reports, as values of kernel events. Events on them have class
+// runtime: they are not in the capability surface or the report, and are never bound by time. It is called before the
 // first Bind.
 func (c *Correlator) Own(values ...string) {
 	for _, v := range values {
@@ -96,7 +92,7 @@ func (c *Correlator) Own(values ...string) {
 	}
 }
 
-// call finds or makes a call; nil when there are too many.
+// call returns the call with an id, and creates it if needed; nil if there are too many.
 func (c *Correlator) call(id string) *call {
 	if k := c.calls[id]; k != nil {
 		return k
@@ -118,8 +114,8 @@ func (c *Correlator) Open() bool {
 	return len(c.open) > 0
 }
 
-// Bind binds one event of the kernel layer, whose line is e, and counts it. It
-// is [layer.Options].Bind. One goroutine calls it, in the order of time.
+// Bind binds one event of the kernel layer to a call, and counts it. e is the event's line. It is
+// [layer.Options].Bind. One goroutine calls it, in order of time.
 func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 	if e.Class == schema.ClassCheck {
 		return
@@ -149,9 +145,8 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 	if c.sdk && e.Kind == schema.KindExec && e.Class == schema.ClassAgent {
 		c.executed(e)
 	}
-	// What the runner's own program does, as for a hook, is no call's, and how the agent
-	// reports is none's either.
-	// a flow's time is when it was counted
+	// What the runner's own program does, such as a hook, belongs to no call, and neither does what the agent does to
+	// report. The time of a flow is when it was counted.
 	if reports || len(c.calls) == 0 && c.known == nil && c.model == nil || e.Kind == schema.KindFlow ||
 		e.Class == schema.ClassRunner {
 		c.counts[notAny] += e.Times()
@@ -185,12 +180,12 @@ func (c *Correlator) file(k *call, e *schema.KernelEvent) {
 	k.add(i, e, &c.budget)
 }
 
-// SDK takes in a line of the SDK's log.
+// SDK handles a line of the SDK's log.
 func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.line(at)
-	// Later there may be too many calls to look at.
+	// Do it now, since later there may be too many calls to examine.
 	c.release(func(d *deferred) bool { return !d.by.shell.waits(at.At) })
 	if e.ToolCallID == "" || e.EventType != agentlog.ToolCallStarted && e.EventType != agentlog.ToolCallCompleted {
 		return
@@ -215,12 +210,10 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	}
 }
 
-// Begin tells of a call that the runner's own gateway is about to dispatch, and
-// End that the gateway has its answer, or expects none any more. They ask now
-// for the time on the runner's clock while no event is being bound: so an event
-// is bound alike whether it is seen before or after the call's end is told, and
-// a window of the gateway's has no edges. tree is 0, or a process that Tree was told
-// of: then only what that tree does is bound by the window.
+// Begin opens a call that the runner's own gateway is about to dispatch. End closes it once the gateway has its
+// answer, or expects none any more. They read the runner's clock while no event is being bound. So an event is bound
+// the same way before and after the call's end is reported, and a gateway's window has no edges. tree is 0, or a
+// process that was passed to Tree: then the window only binds what that process and its descendants do.
 func (c *Correlator) Begin(id, tool string, tree uint32, now func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,7 +224,7 @@ func (c *Correlator) Begin(id, tool string, tree uint32, now func() int64) {
 	}
 }
 
-// End is the end of Begin.
+// End closes a call that Begin opened.
 func (c *Correlator) End(id string, now func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,19 +239,19 @@ func exactly(t int64) agentlog.Arrival { return agentlog.Arrival{After: t, At: t
 const (
 	bySDK = 1 << iota
 	byGateway
-	byModel // which others say better
+	byModel // any other report is better
 )
 
 func (c *Correlator) begin(k *call, at agentlog.Arrival, by uint8) {
 	c.lines++
 	again, first := k.begun&by != 0, k.begun&^byModel == 0
 	if by == byModel && (again || !first) {
-		return // an id that is used again, or somebody says better
+		return // the id is used again, or a better report exists
 	}
 	k.begun |= by
 	k.twice = k.twice || again
 	switch {
-	case again && k.ended && !k.orph: // it is open once more, from its first start
+	case again && k.ended && !k.orph: // it is open again, from its first start
 		k.ended = false
 		c.past = slices.DeleteFunc(c.past, func(x *call) bool { return x == k })
 		c.open = append(c.open, k)
@@ -280,8 +273,7 @@ func (c *Correlator) end(k *call, at agentlog.Arrival) {
 	}
 }
 
-// opens makes k open from at on. What the SDK says takes the place of what the
-// policy's decision gave.
+// opens opens k at a time. The SDK's time replaces that of the policy's decision.
 func (c *Correlator) opens(k *call, at agentlog.Arrival) {
 	k.start, k.first = at, c.lines
 	c.stamped(&k.start)
@@ -291,9 +283,8 @@ func (c *Correlator) opens(k *call, at agentlog.Arrival) {
 	}
 }
 
-// Decision takes in a line of the policy's log. A call that nobody denied is
-// open from then on, unless there is an SDK to say when, or the gateway says
-// better.
+// Decision handles a line of the policy's log. A call that was not denied is open from then on, unless an SDK log or
+// the gateway says when.
 func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,8 +300,8 @@ func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
 	}
 }
 
-// Decided tells what the runner's own gateway decided about a call; decision is empty
-// if it left that to the client. Begin says whether and when the call is open.
+// Decided records the decision of the runner's own gateway about a call. decision is empty if the gateway left it to
+// the client. Begin says when the call is open.
 func (c *Correlator) Decided(id, tool, decision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -321,8 +312,7 @@ func (c *Correlator) Decided(id, tool, decision string) {
 	}
 }
 
-// Reported tells of a call that a client of the gateway says happened, when is
-// not known, or was denied.
+// Reported records a call that a client of the gateway says happened at an unknown time, or was denied.
 func (c *Correlator) Reported(id, tool string, denied bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -332,7 +322,7 @@ func (c *Correlator) Reported(id, tool string, denied bool) {
 	}
 }
 
-// unopen takes back that a decision opened a call.
+// unopen reverts that a decision opened a call.
 func (c *Correlator) unopen(k *call) {
 	if k.begun == 0 && k.started && !k.ended {
 		k.started = false
@@ -340,7 +330,7 @@ func (c *Correlator) unopen(k *call) {
 	}
 }
 
-// decide notes a decision; a denial is not undone by a later one.
+// decide records a decision. A later one does not undo a denial.
 func (c *Correlator) decide(id, tool, decision string) *call {
 	if id == "" {
 		return nil
@@ -361,8 +351,8 @@ func (c *Correlator) decide(id, tool, decision string) *call {
 	return k
 }
 
-// Cgroup tells that the processes of a call are those in a cgroup. It is told before the first one is there.
-// It reports whether there is room for it.
+// Cgroup says that the processes in a cgroup work for a call. It is called before the first process is there. It
+// reports false if there are too many calls.
 func (c *Correlator) Cgroup(id string, cgroup uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -375,7 +365,7 @@ func (c *Correlator) Cgroup(id string, cgroup uint64) bool {
 	return true
 }
 
-// bindWindow binds an event by its time, if that tells.
+// bindWindow binds an event by its time if the call is certain.
 func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 	first, last := e.TNS, e.TNS
 	if e.Repeat {
@@ -383,7 +373,7 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 	}
 	sure := true
 	if c.known != nil {
-		c.mu.Unlock() // the logs are handed in under the lock
+		c.mu.Unlock() // the logs' lines are passed in with the lock held
 		sure = c.known(last + 1)
 		c.mu.Lock()
 	}
@@ -406,8 +396,8 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 	c.judge(e, by, sure && !unsettled)
 }
 
-// settled reports whether exactly one call was open then that a process can have done, and it is one of the process's
-// own tree. A tree does only its own calls, so a line about another call changes nothing.
+// settled reports whether exactly one call of the process can have been open at that time, and the process is in that
+// call's own tree. A tree only executes its own calls, so a line about another call changes nothing.
 func (c *Correlator) settled(by member, first, last int64) bool {
 	if by.root == 0 {
 		return false
@@ -418,9 +408,9 @@ func (c *Correlator) settled(by member, first, last int64) bool {
 	return sure && len(found) == 1 && found[0].tree == by.root && found[0].certain(first, last)
 }
 
-// deferred is an event of a time at which a line of a log was written whose write is not
-// yet known, or at which an answer of a model had begun that may have a tool call. The kernel may
-// give out the count of repeated writes much later.
+// deferred is an event that has to wait: at its time, a log line was written whose write is not known yet, or a
+// model's answer had started that may contain a tool call. The kernel may report the count of repeated writes much
+// later.
 type deferred struct {
 	e    schema.KernelEvent
 	by   member
@@ -433,10 +423,10 @@ func later(e *schema.KernelEvent, by member, sure bool) deferred {
 	return d
 }
 
-// maxDeferred bounds the events that wait.
+// maxDeferred limits the waiting events.
 const maxDeferred = 10_000
 
-// judgeDeferred decides about the events that waited, by what is known now.
+// judgeDeferred decides about the waiting events with what is known now.
 func (c *Correlator) judgeDeferred() {
 	c.stamp(true)
 	c.release(nil)
@@ -457,7 +447,7 @@ func (c *Correlator) judge(e *schema.KernelEvent, by member, sure bool) {
 	var room [maxFound]*call
 	found := c.candidates(room[:0], by, first, last, &sure)
 	if proposed := func(k *call) bool { return k.begun == byModel }; !all(found, proposed) {
-		found = slices.DeleteFunc(found, proposed) // what others say of calls is stronger
+		found = slices.DeleteFunc(found, proposed) // other reports of calls are better
 	}
 	switch {
 	case len(found) > 1 && meet(found):
@@ -475,7 +465,7 @@ func (c *Correlator) judge(e *schema.KernelEvent, by member, sure bool) {
 	case len(found) == 0 && sure:
 		c.counts[notAny] += n
 		if e.Kind == schema.KindExec && !c.began {
-			c.began = true // the run's own command is nobody's secret
+			c.began = true // the run's own command is expected
 			return
 		}
 		c.outsideEffects.add(e, &c.budget, false)
@@ -496,11 +486,11 @@ func all(calls []*call, is func(*call) bool) bool {
 	return !slices.ContainsFunc(calls, func(k *call) bool { return !is(k) })
 }
 
-// maxFound bounds how many calls one event is said to overlap.
+// maxFound limits how many calls one event may overlap.
 const maxFound = maxScan
 
-// candidates finds the calls that can have been open in a span, for a process in the trees of
-// by. sure is unset when not all were looked at.
+// candidates returns the calls that can have been open in a span, for a process in the trees of by. It clears sure if
+// not all calls were examined.
 func (c *Correlator) candidates(found []*call, by member, first, last int64, sure *bool) []*call {
 	for i, k := range slices.Backward(c.open) {
 		if len(c.open)-i > maxScan || len(found) == maxFound {
@@ -513,7 +503,7 @@ func (c *Correlator) candidates(found []*call, by member, first, last int64, sur
 	}
 	for i, k := range slices.Backward(c.past) {
 		if k.end.At < first {
-			break // and so did all before it
+			break // all earlier ones ended before it
 		}
 		if len(c.past)-i > maxScan || len(found) == maxFound {
 			*sure = false
@@ -526,7 +516,7 @@ func (c *Correlator) candidates(found []*call, by member, first, last int64, sur
 	return found
 }
 
-// meet reports whether any two of the calls were open at one time.
+// meet reports whether any two of the calls were open at the same time.
 func meet(calls []*call) bool {
 	for i, k := range calls {
 		for _, other := range calls[i+1:] {
@@ -538,7 +528,7 @@ func meet(calls []*call) bool {
 	return false
 }
 
-// group is events that belong to one of several calls, or to none.
+// group is a set of events that belong to one of several calls, or to none.
 type group struct {
 	events  uint64
 	calls   []string // some of them
@@ -555,14 +545,14 @@ func (g *group) add(calls []*call, e *schema.KernelEvent, b *budget) {
 	g.effects.add(e, b, false)
 }
 
-// written is what the kernel layer says of the writes to a log. A line of the log was
-// written by the write whose bytes, counted from the log's start, reach its end.
+// written is what the kernel layer says about the writes to a log. A line was written by the write whose end, counted
+// in bytes from the log's start, is the line's end.
 type written struct {
 	total   int64   // bytes before the first of writes
-	passed  int64   // the time of the last write that total has
-	writes  []write // in the order of time
-	ends    []int64 // of the lines that have been read, behind total
-	pending []stamp // lines that no write is known for yet, in their order
+	passed  int64   // time of the last write in total
+	writes  []write // in order of time
+	ends    []int64 // ends of the lines that have been read beyond total
+	pending []stamp // lines whose write is not known yet, in order
 }
 
 // write is one write, or several that the kernel counted together.
@@ -572,29 +562,26 @@ type write struct {
 	first, last int64
 }
 
-// stamp is a line's time, to be made more exact.
+// stamp is the time of a line that will be made more exact.
 type stamp struct {
-	end  int64 // bytes of the log up to and including the line
+	end  int64 // bytes of the log up to the end of the line
 	read agentlog.Arrival
 	at   *agentlog.Arrival
 }
 
-// maxPending bounds the lines of a log that wait for their write, and the writes that
-// wait for a line.
+// maxPending limits the lines of a log that wait for their write, and the writes that wait for a line.
 const maxPending = 10_000
 
-// Log names a log, as the value of kernel events, and how many bytes it has already. It
-// is called before the first Wrote.
+// Log names a log, as in the values of kernel events, and its current size. It is called before the first Wrote.
 func (c *Correlator) Log(path string, size int64) {
 	if path != "" {
 		c.logs[path] = &written{total: size}
 	}
 }
 
-// Wrote is told of a write as soon as the kernel has reported it, which is before any
-// event of that time is bound: so a line counts from the moment at which it was written,
-// however late it is read. It is [layer.Options].Wrote. Only a write that lies between
-// the two times of a line is believed to be the line's.
+// Wrote is called for each write as soon as the kernel has reported it, before any event of that time is bound. So a
+// line counts from when it was written, however late it is read. It is [layer.Options].Wrote. A write only counts as
+// a line's if it is between the line's two times.
 func (c *Correlator) Wrote(path string, bytes, count uint64, first, last int64) {
 	w := c.logs[path]
 	if w == nil {
@@ -602,7 +589,7 @@ func (c *Correlator) Wrote(path string, bytes, count uint64, first, last int64) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last <= w.passed { // of another process, and late
+	if last <= w.passed { // a late report about another process
 		w.total += int64(bytes)
 		return
 	}
@@ -615,7 +602,7 @@ func (c *Correlator) Wrote(path string, bytes, count uint64, first, last int64) 
 	}
 }
 
-// line is told of each line of a log. c.mu is held.
+// line handles the position of a log line. c.mu is held.
 func (c *Correlator) line(at agentlog.Arrival) {
 	if w := c.logs[at.Log]; w != nil && at.End > w.total {
 		w.ends = append(w.ends, at.End)
@@ -629,8 +616,7 @@ func (c *Correlator) stamped(at *agentlog.Arrival) {
 	}
 }
 
-// stamp gives the lines whose writes are known their times. final: all lines have been
-// read. c.mu is held.
+// stamp sets the times of lines whose writes are known. final means that all lines have been read. c.mu is held.
 func (c *Correlator) stamp(final bool) {
 	for _, w := range c.logs {
 		for len(w.pending) > 0 && w.stamp(w.pending[0], final) {
@@ -639,7 +625,7 @@ func (c *Correlator) stamp(final bool) {
 	}
 }
 
-// unstamped reports whether a line was written in a span by a write that is not yet known.
+// unstamped reports whether a line was written in a span by a write that is not known yet.
 func (c *Correlator) unstamped(first, last int64) bool {
 	for _, w := range c.logs {
 		for _, s := range w.pending {
@@ -654,16 +640,15 @@ func (c *Correlator) unstamped(first, last int64) bool {
 	return false
 }
 
-// stamp reports whether the write of a line is known, and all lines of that write. Of
-// several writes that the kernel counted together, the time of the first and of the last
-// is known. If there are as many writes as lines, each wrote one.
+// stamp reports whether a line's write, and all lines of that write, are known. Of writes that the kernel counted
+// together, the times of the first and the last are known. If there are as many writes as lines, each wrote one line.
 func (w *written) stamp(s stamp, final bool) bool {
 	for len(w.writes) > 0 && w.total+w.writes[0].bytes < s.end {
 		w.total, w.passed = w.total+w.writes[0].bytes, w.writes[0].last
 		w.writes = w.writes[1:]
 	}
 	if w.total >= s.end {
-		return true // it was there before
+		return true // it was there before the command
 	}
 	if len(w.writes) == 0 {
 		return false
@@ -673,7 +658,7 @@ func (w *written) stamp(s stamp, final bool) bool {
 	lines := sort.Search(len(w.ends), func(i int) bool { return w.ends[i] > w.total+by.bytes })
 	switch {
 	case w.total+by.bytes == s.end:
-		by.first = by.last // the last of them ended the line
+		by.first = by.last // the last write ended the line
 	case lines > 0 && w.ends[lines-1] < w.total+by.bytes && !final:
 		return false // more of its lines will be read
 	case uint64(lines) == by.count && w.ends[0] == s.end:
@@ -685,26 +670,25 @@ func (w *written) stamp(s stamp, final bool) bool {
 	return true
 }
 
-// Facts are what the report needs to know of the run.
+// Facts are what the report needs to know about the run.
 type Facts struct {
 	RunID string
-	// Correlation is observation-health.json's cgroup_correlation: the report
-	// claims no more.
+	// Correlation is cgroup_correlation from observation-health.json. The report claims no more than that.
 	Correlation string
-	// KernelLines and PolicyLines are how many lines the layers have.
+	// KernelLines and PolicyLines count the lines of these layers.
 	KernelLines, PolicyLines uint64
-	// Observed tells that there is a kernel layer.
+	// Observed means that there is a kernel layer.
 	Observed bool
 }
 
-// SDKCalls is how many calls the SDK's log named.
+// SDKCalls counts the calls in the SDK's log.
 func (c *Correlator) SDKCalls() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sdkCalls
 }
 
-// Report makes correlation-report.json, once everything has been handed in.
+// Report makes correlation-report.json, once everything has been passed in.
 func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -718,7 +702,7 @@ func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 		c.chain(r)
 	}
 	if len(c.order) == 0 && c.lost == 0 {
-		return r // nothing was reported, so nothing can differ from it
+		return r // nothing was reported, so nothing can differ
 	}
 	r.Events = make(map[string]uint64)
 	for i, n := range c.counts {
@@ -755,7 +739,7 @@ func (g *group) list(code string) schema.Unreported {
 	return schema.Unreported{Code: code, ToolCallIDs: g.calls, KernelEventCount: g.events, Effects: g.effects.list()}
 }
 
-// compare lists where the reports about a call and its events disagree.
+// compare lists where a call's reports and its events disagree.
 func (c *Correlator) compare(k *call, f Facts, r *schema.CorrelationReport) {
 	unreported := func(code string, n uint64, e schema.Effects) {
 		r.ObservedNotReported = append(r.ObservedNotReported, schema.Unreported{
@@ -792,12 +776,12 @@ func (c *Correlator) compare(k *call, f Facts, r *schema.CorrelationReport) {
 	}
 }
 
-// unresolved reports whether a call has nothing but overlaps.
+// unresolved reports whether all events of a call overlap with others.
 func (c *Correlator) unresolved() bool {
 	return slices.ContainsFunc(c.order, func(k *call) bool { return k.overlap > 0 && k.events() == 0 && !k.denied })
 }
 
-// maxPerCode bounds how many calls are named with the same code.
+// maxPerCode limits how many calls are named with the same code.
 const maxPerCode = 100
 
 func (c *Correlator) ambiguities(f Facts) []string {
@@ -847,18 +831,18 @@ func (c *Correlator) ambiguities(f Facts) []string {
 	return out
 }
 
-// Tree tells that a process has connected that does its calls by itself and by its
-// descendants alone. It is called before it starts any of them, and Begin then names it.
+// Tree says that a process has connected that executes its calls itself and in its descendants only. It is called
+// before the process starts any of them; Begin then names the process.
 func (c *Correlator) Tree(pid uint32, now func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trees.put(pid, member{root: pid, since: now()})
 }
 
-// Model makes a Correlator take in proposals. It is called before the first Bind.
+// Model connects a model gateway. It is called before the first Bind.
 func (c *Correlator) Model(m Model) { c.model = &m }
 
-// Proposed tells of a tool call whose last byte was passed on to the agent at a time, and returns a number for
+// Proposed records a tool call whose last byte was passed on to the agent at time at, and returns a number for
 // Recorded. args is JSON, or nil.
 func (c *Correlator) Proposed(id, tool string, args []byte, at int64) int {
 	c.mu.Lock()
@@ -882,7 +866,7 @@ func (c *Correlator) Proposed(id, tool string, args []byte, at int64) int {
 	return len(c.proposals) - 1
 }
 
-// Recorded tells which line of the model layer has a proposal.
+// Recorded says which line of the model layer has a proposal.
 func (c *Correlator) Recorded(number int, seq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -891,8 +875,8 @@ func (c *Correlator) Recorded(number int, seq uint64) {
 	}
 }
 
-// Answered tells that a request brought the result of a call at a time. If no proposal has the id, it is the first call
-// of the tool that has none: Gemini CLI gives such calls ids of its own.
+// Answered says that a request brought the result of a call at time at. If no proposal has the id, the first call of
+// the tool without an id is meant: Gemini CLI gives such calls its own ids.
 func (c *Correlator) Answered(id, tool string, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -910,7 +894,7 @@ func (c *Correlator) Answered(id, tool string, at int64) {
 	}
 }
 
-// Arguments tells the arguments of a call, as JSON.
+// Arguments sets the arguments of a call, as JSON.
 func (c *Correlator) Arguments(id string, args []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -919,8 +903,8 @@ func (c *Correlator) Arguments(id string, args []byte) {
 	}
 }
 
-// join finds the proposal of each call that somebody told of: by its id, else by the tool's name and equal arguments or
-// the same shell command, in order.
+// join finds the proposal of each reported call: by its id, otherwise by the tool's name and equal arguments or the
+// same shell command, in order.
 func (c *Correlator) join() {
 	for _, p := range c.proposals {
 		k := p.own
@@ -954,7 +938,7 @@ func (c *Correlator) join() {
 			}
 			p := c.proposals[i]
 			if own := p.called; own != nil {
-				own.proposal, own.moved = nil, true // its events are those of the call that somebody told of
+				own.proposal, own.moved = nil, true // its events belong to the reported call
 			}
 			k.proposal, k.matchedBy, p.called = p, schema.MatchedByArguments, k
 		}
@@ -973,7 +957,7 @@ func (c *Correlator) chain(r *schema.CorrelationReport) {
 			}
 			continue
 		}
-		// Who tells of some tools alone, as an MCP server does, says nothing of the others.
+		// A reporter of only some tools, such as an MCP server, says nothing about the others.
 		if c.sdk || told && !p.answered {
 			r.ProposedNotCalled = append(r.ProposedNotCalled,
 				schema.Proposal{ToolCallID: p.id, Tool: p.tool, ModelSeq: p.seq})
@@ -986,7 +970,7 @@ func (c *Correlator) chain(r *schema.CorrelationReport) {
 	}
 }
 
-// executed takes in an exec that no call has. c.mu is held.
+// executed handles an exec without a call. c.mu is held.
 func (c *Correlator) executed(e *schema.KernelEvent) {
 	argv := joined(e.Argv)
 	by := c.trees.of(e)
@@ -994,7 +978,7 @@ func (c *Correlator) executed(e *schema.KernelEvent) {
 		return
 	}
 	if len(argv) > agentlog.MaxArgv {
-		argv = "" // no line can say it; the process may become another shell
+		argv = "" // no line can name it; the process may become another shell
 	}
 	s := &command{argv: argv, pid: e.PID, at: e.TNS, parent: by.shell}
 	by.shell = s
@@ -1003,7 +987,7 @@ func (c *Correlator) executed(e *schema.KernelEvent) {
 	}
 	c.trees.put(e.PID, by)
 	if c.trees.of(e).shell != s {
-		return // no room: nothing would be known to be of it
+		return // no room, so nothing could be attributed to it
 	}
 	c.shells.calls = slices.DeleteFunc(c.shells.calls, func(k *call) bool { return k.ended && k.end.At < e.TNS })
 	for i, k := range c.shells.calls {
@@ -1014,13 +998,13 @@ func (c *Correlator) executed(e *schema.KernelEvent) {
 		}
 	}
 	if len(c.shells.execs) == maxShells {
-		c.shells.execs[0].argv = "" // its processes may refer to it for long
+		c.shells.execs[0].argv = "" // its processes may refer to it for a long time
 		c.shells.execs = slices.Delete(c.shells.execs, 0, 1)
 	}
 	c.shells.execs = append(c.shells.execs, s)
 }
 
-// runs takes in what command a call runs that has begun. c.mu is held.
+// runs handles the command of a call that has begun. c.mu is held.
 func (c *Correlator) runs(k *call, args []string) {
 	argv := joined(args)
 	if argv == "" || k.argv != "" || k.ended || !k.started {
@@ -1043,25 +1027,25 @@ func (c *Correlator) runs(k *call, args []string) {
 	c.shells.calls = append(c.shells.calls, k)
 }
 
-// claim makes a command a call's, which began with it, or with the shell that the same
-// process was before.
+// claim assigns a command to a call. The call began with the command, or with the shell that the same process was
+// before.
 func (c *Correlator) claim(k *call, s *command) {
 	for s.parent != nil && s.parent.pid == s.pid {
 		s = s.parent
 	}
 	k.shell, s.call = s, k
 	if s.at < k.start.At {
-		k.start = agentlog.Arrival{After: s.at - 1, At: s.at} // the exec itself is within
+		k.start = agentlog.Arrival{After: s.at - 1, At: s.at} // the exec itself is inside
 	}
 	c.release(func(d *deferred) bool { return d.by.shell.claimed() })
 }
 
-// hold keeps an event back while a line may still say whose it is, and reports whether it does. c.mu is held.
+// hold keeps an event back while a line may still say whose it is, and reports whether it did. c.mu is held.
 func (c *Correlator) hold(e *schema.KernelEvent, by member, sure bool) bool {
 	if !by.shell.waits(e.TNS) || e.Kind == schema.KindExec && !c.began {
 		return false
 	}
-	if !c.shells.said { // perhaps the agent never says it
+	if !c.shells.said { // the agent may never name commands
 		var room [maxFound]*call
 		if len(c.candidates(room[:0], by, e.TNS, e.TNS, &sure)) > 0 {
 			return false
@@ -1075,7 +1059,7 @@ func (c *Correlator) hold(e *schema.KernelEvent, by member, sure bool) bool {
 	return true
 }
 
-// release judges the events that wait no longer; nil: all of them.
+// release decides about the events that need not wait any longer; nil: all.
 func (c *Correlator) release(which func(*deferred) bool) {
 	c.shells.waiting = slices.DeleteFunc(c.shells.waiting, func(d deferred) bool {
 		if which != nil && !which(&d) {

@@ -8,7 +8,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bounds of the lists of one call, and of the bytes in those of all calls.
+// Limits of the lists of one call, and of the bytes in the lists of all calls.
 const (
 	maxFiles    = 64
 	maxWritten  = 64
@@ -18,17 +18,16 @@ const (
 	maxEffects  = 8 << 20
 )
 
-// budget is what the lists of all calls may still take, in bytes.
+// budget is how many bytes the lists of all calls may still take.
 type budget struct{ left int }
 
-// effects are what a call, or nobody's call, touched.
+// effects are what a call touched, or what was touched without a call.
 type effects struct {
 	files, written, hosts, commands map[string]struct{}
 	beyond                          uint64
 }
 
-// add files an event of class agent that succeeded, or tried to connect. What
-// was only read is left out unless reads is set.
+// add adds an event of class agent that succeeded, or tried to connect. Reads only count if reads is set.
 func (f *effects) add(e *schema.KernelEvent, b *budget, reads bool) {
 	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
 		return

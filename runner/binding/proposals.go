@@ -9,30 +9,30 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Model is what the model gateway knows of the calls that a model proposed. Both functions are called while events are
+// Model is what the model gateway knows about calls that models proposed. Both functions are called while events are
 // bound.
 type Model struct {
-	// Known makes sure that everything that passed before t, nanoseconds since run_started, has been handed in, but
-	// for answers that have not ended.
+	// Known makes sure that everything that passed before t, in nanoseconds since run_started, has been passed in,
+	// except for answers that have not ended.
 	Known func(t int64)
 	// Unsettled reports whether a part of an answer that has not ended passed before t.
 	Unsettled func(t int64) bool
-	// Opens tells that nobody else says when calls begin.
+	// Opens means that nothing else says when calls begin.
 	Opens bool
 }
 
 // proposal is a tool call in the answer of a model.
 type proposal struct {
 	id, tool string
-	args     []byte // the digest of canonical arguments; nil: there are none, or they are not JSON
+	args     []byte // digest of the canonical arguments; nil: none, or not JSON
 	command  string // of a shell; empty: none
 	seq      *uint64
-	own      *call // the call that it opened; nil for none
-	called   *call // the call that it is the proposal of; nil: none is known
+	own      *call // the call that it opened, or nil
+	called   *call // the call that it proposed; nil: not known
 	answered bool
 }
 
-// canonical is the digest of a JSON value in its canonical form (RFC 8785).
+// canonical returns the digest of a JSON value's canonical form (RFC 8785).
 func canonical(v []byte) []byte {
 	own := jsontext.Value(bytes.Clone(v))
 	if len(v) == 0 || own.Canonicalize() != nil {
@@ -42,8 +42,8 @@ func canonical(v []byte) []byte {
 	return sum[:]
 }
 
-// commandOf is the shell command in the arguments of a call, as shells write it: Codex's shell has an array of a
-// shell's arguments, other tools have a text.
+// commandOf returns the shell command in the arguments of a call. Codex's shell tool has an array of a shell's
+// arguments, other tools have a text.
 func commandOf(args []byte) string {
 	var a struct {
 		Command jsontext.Value `json:"command"`
@@ -65,7 +65,8 @@ func commandOf(args []byte) string {
 	return ""
 }
 
-// sameTool reports whether a model's name of a tool is a call's: agents put the server's name before those of MCP.
+// sameTool reports whether a model's name for a tool means the tool of a call: agents prepend the server's name to
+// MCP tools.
 func sameTool(proposed, called string) bool {
 	return proposed == called || called != "" && strings.HasSuffix(proposed, "__"+called)
 }

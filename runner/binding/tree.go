@@ -2,24 +2,23 @@ package binding
 
 import "github.com/assay-run/assay-run/schema"
 
-// trees are the processes that do the calls of a client with processes of its own,
-// as "assay-run mcp" has them: those that called Tree, and what descends from them.
+// trees are the processes that execute the calls of clients such as "assay-run mcp": those that called Tree, and
+// their descendants.
 type trees struct {
 	in    map[uint32]member
-	ended []uint32 // a ring, once full: their repeats may still come
+	ended []uint32 // a ring once full, since late events of these processes may come
 	next  int
 }
 
-// member is a process of a tree.
+// member says which tree and command a process belongs to.
 type member struct {
-	root  uint32   // 0: none
-	shell *command // the innermost shell command that it is part of; nil: none
-	since int64    // when it was known, in nanoseconds since run_started
+	root  uint32   // 0: no tree
+	shell *command // the innermost shell command that it belongs to; nil: none
+	since int64    // when this became known, in nanoseconds since run_started
 	ended bool
 }
 
-// Bounds of the trees. A process that has no room is in none, so that no call gets
-// what it does.
+// Limits of the trees. A process beyond them is in no tree, so no call gets its events.
 const (
 	maxMembers  = 1 << 16
 	maxTreeEnds = 4096
@@ -34,13 +33,12 @@ func (t *trees) put(pid uint32, m member) {
 	}
 }
 
-// see follows who forks and who ends. The fork of a process may come after what the
-// process itself has told.
+// see follows forks and exits. A process's fork event may come after the process itself has called.
 func (t *trees) see(e *schema.KernelEvent) {
 	switch e.Kind {
 	case schema.KindFork, schema.KindJoin:
 		if old, known := t.in[e.PID]; known && e.TNS >= old.since && (old.ended || e.Kind == schema.KindFork) {
-			delete(t.in, e.PID) // another has its number now
+			delete(t.in, e.PID) // its number is used again
 		}
 		parent, known := t.in[e.PPID]
 		if _, root := t.in[e.PID]; known && !root {
@@ -55,7 +53,7 @@ func (t *trees) see(e *schema.KernelEvent) {
 	}
 }
 
-// forget makes room for an ended process by the oldest of them.
+// forget remembers an ended process, and drops the oldest one.
 func (t *trees) forget(pid uint32) {
 	if len(t.ended) < maxTreeEnds {
 		t.ended = append(t.ended, pid)
@@ -68,5 +66,5 @@ func (t *trees) forget(pid uint32) {
 	t.next = (t.next + 1) % maxTreeEnds
 }
 
-// of is what trees an event's process is in.
+// of returns the tree and command of an event's process.
 func (t *trees) of(e *schema.KernelEvent) member { return t.in[e.PID] }

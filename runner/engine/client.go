@@ -13,12 +13,11 @@ import (
 	"github.com/assay-run/assay-run/cgroup/role"
 )
 
-// EnvCgroupParent names, in the environment of a run's command, the cgroup to put
-// containers into so that they belong to the run.
+// EnvCgroupParent is the variable that names, in the environment of a run's command, the cgroup parent for containers
+// of the run.
 const EnvCgroupParent = "ASSAY_RUN_CGROUP_PARENT"
 
-// findPodman finds podman in a PATH, as execvp does. It returns "" if there is none. It skips
-// links to this program.
+// findPodman finds podman in a PATH, as execvp does. It returns "" if there is none. It skips links to this program.
 func findPodman(path string) string {
 	own, _ := os.Stat("/proc/self/exe")
 	for _, dir := range filepath.SplitList(path) {
@@ -31,9 +30,8 @@ func findPodman(path string) string {
 	return ""
 }
 
-// StandIn makes a link to this program in a directory if Podman is in the PATH, and
-// reports whether it did. The link runs the client, with the run's cgroup parent for the
-// containers that it makes. Docker's clients need no such link: see Relay.
+// StandIn makes a link to this program in dir if podman is in the PATH, and reports whether it did. The link runs the
+// real client, and adds the run's cgroup parent for new containers. Docker's clients need no such link: see Relay.
 func StandIn(dir, path string) (bool, error) {
 	if findPodman(path) == "" {
 		return false, nil
@@ -48,7 +46,7 @@ func StandIn(dir, path string) (bool, error) {
 	return true, os.Symlink(exe, filepath.Join(dir, Podman))
 }
 
-// beClient runs the client if this process was started under the client's name.
+// beClient runs the real client if this process was started through the link.
 func beClient() {
 	parent := os.Getenv(EnvCgroupParent)
 	if parent == "" || filepath.Base(os.Args[0]) != Podman {
@@ -74,7 +72,7 @@ func beClient() {
 		)
 	}
 	env := os.Environ()
-	if rootless() { // else the user's systemd would take podman itself out of the run
+	if rootless() { // otherwise the user's systemd would move podman itself out of the run
 		env = append(env, "DBUS_SESSION_BUS_ADDRESS=disabled:")
 	}
 	err := syscall.Exec(at, append([]string{os.Args[0]}, args...), env)
@@ -85,7 +83,7 @@ func beClient() {
 	fail(code, fmt.Errorf("execute %s: %w", at, err))
 }
 
-// valued are the options before a command whose value is the next argument.
+// valued are options before the command whose value is the next argument.
 var valued = []string{
 	"--cgroup-manager", "--config", "--conmon", "-c", "--connection", "--events-backend", "--hooks-dir", "--identity",
 	"--imagestore",
@@ -94,23 +92,22 @@ var valued = []string{
 	"--ssh", "--storage-driver", "--storage-opt", "--tmpdir", "--url", "--volumepath",
 }
 
-// place is how a client puts a container into the run.
+// place says how a client puts a container into the run.
 type place struct {
-	parent string // the cgroup parent; empty if the container stays in the client's cgroup
-	// manager is who makes cgroups; empty for the client's default. A service of Podman's
-	// decides that itself, and its client does not know the option.
+	parent string // cgroup parent; empty: the container stays in the client's cgroup
+	// manager makes the cgroups; empty means the client's default. A Podman service decides that itself, and its
+	// client does not know the option.
 	manager string
 }
 
-// rootless reports whether podman serves an ordinary user here. It then enters a user
-// namespace of its own, in which it is root, and executes itself again by PATH.
+// rootless reports whether podman runs for an ordinary user here. It then enters its own user namespace, in which it
+// is root, and executes itself again by PATH.
 func rootless() bool {
 	return os.Geteuid() != 0 || os.Getenv("_CONTAINERS_ROOTLESS_UID") != ""
 }
 
-// withParent adds to the arguments of a client that makes a container where the container
-// belongs. What it adds precedes the caller's own options, because the client uses the last
-// of two. composes says that a compose file describes the containers.
+// withParent adds the place to a client's arguments if they make a container. It precedes the caller's own options,
+// because the client uses the last of two. composes means that a compose file describes the containers.
 func withParent(args []string, to place) (_ []string, composes bool) {
 	at := command(args)
 	if at < len(args) && args[at] == "container" {
@@ -135,8 +132,7 @@ func withParent(args []string, to place) (_ []string, composes bool) {
 	return args, false
 }
 
-// remote reports whether a podman with these options and this environment is the client of
-// a service.
+// remote reports whether podman with these options and this environment is the client of a service.
 func remote(options []string) bool {
 	for _, a := range options {
 		if name, _, _ := strings.Cut(a, "="); slices.Contains(remotes, name) {
@@ -144,17 +140,17 @@ func remote(options []string) bool {
 		}
 	}
 	for _, key := range []string{"CONTAINER_HOST", "CONTAINER_CONNECTION"} {
-		if _, set := os.LookupEnv(key); set { // even to nothing
+		if _, set := os.LookupEnv(key); set { // even if empty
 			return true
 		}
 	}
 	return false
 }
 
-// remotes are the options before a command that make podman the client of a service.
+// remotes are options before the command that make podman the client of a service.
 var remotes = []string{"-r", "--remote", "--url", "-c", "--connection", "--context", "-H", "--host"}
 
-// command is the index of the command among the arguments of a client.
+// command is the index of the command in a client's arguments.
 func command(args []string) int {
 	for i := 0; i < len(args); i++ {
 		if !strings.HasPrefix(args[i], "-") {
@@ -167,8 +163,8 @@ func command(args []string) int {
 	return len(args)
 }
 
-// makes reports whether a compose command makes containers. It can mistake an option's
-// value for such a command. Then, too, the file has to name the cgroup.
+// makes reports whether a compose command makes containers. It can mistake an option's value for such a command; then
+// the file also has to name the cgroup.
 func makes(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool {
 		return slices.Contains([]string{"up", "run", "create", "scale", "watch"}, a)

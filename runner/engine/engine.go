@@ -30,13 +30,13 @@ const (
 	Podman = "podman"
 )
 
-// Who makes an engine's cgroups: the engine, or systemd when the engine asks.
+// Cgroup drivers: the engine makes its cgroups itself, or asks systemd.
 const (
 	Cgroupfs = "cgroupfs"
 	Systemd  = "systemd"
 )
 
-// Names are the engines that Find knows.
+// Names are the engines that Find supports.
 var Names = []string{Docker, Podman}
 
 var (
@@ -44,8 +44,7 @@ var (
 	ErrNotFound = errors.New("the engine has no such container")
 	// ErrUnreachable is wrapped by the errors for an engine that does not answer.
 	ErrUnreachable = errors.New("the engine does not answer")
-	// ErrShared is wrapped by the error for a container that is in the cgroup of whoever
-	// started it.
+	// ErrShared is wrapped by the error for a container that is in the cgroup of the process that started it.
 	ErrShared = errors.New("its engine gives it no cgroup of its own")
 )
 
@@ -56,20 +55,19 @@ type Engine struct {
 	client http.Client
 
 	mu    sync.Mutex
-	facts facts // what does not change; zero until the engine was asked
+	facts facts // facts that do not change; zero before the first request
 }
 
 // facts are what an engine says about itself.
 type facts struct {
 	CgroupDriver string
-	// Rootless is Podman's word for an engine of an ordinary user. Docker has none.
+	// Rootless is Podman's word for an engine of an ordinary user. Docker does not report it.
 	Rootless bool
 }
 
-// Find finds the socket of an engine. An empty name means the first of Names that has a
-// socket here. Docker's socket is where DOCKER_HOST says, else /var/run/docker.sock.
-// Podman's is where CONTAINER_HOST says, else podman/podman.sock below /run,
-// XDG_RUNTIME_DIR, or the directory of the user who called sudo. Find does not connect.
+// Find finds the socket of an engine. An empty name means the first of Names that has a socket. Docker's socket is
+// DOCKER_HOST, or else /var/run/docker.sock. Podman's is CONTAINER_HOST, or else podman/podman.sock below /run,
+// XDG_RUNTIME_DIR, or the runtime directory of the user who called sudo. Find does not connect.
 func Find(name string) (*Engine, error) {
 	var tried []string
 	for _, n := range Names {
@@ -93,10 +91,10 @@ func Find(name string) (*Engine, error) {
 	return nil, fmt.Errorf("%w: no socket at %s", ErrUnreachable, strings.Join(tried, " or "))
 }
 
-// userDirs has the directory of each user who is logged in, named by the user's id.
+// userDirs has a directory for each user who is logged in, named by user id.
 const userDirs = "/run/user"
 
-// OfUsers are the sockets where ordinary users of this host run Podman's service.
+// OfUsers lists the sockets where ordinary users of this host run Podman's service.
 func OfUsers() []string {
 	found, _ := filepath.Glob(filepath.Join(userDirs, "*", "podman", "podman.sock"))
 	return found
@@ -137,7 +135,7 @@ func New(name, socket string) *Engine {
 // Close closes idle connections.
 func (e *Engine) Close() { e.client.CloseIdleConnections() }
 
-// maxAnswer bounds an answer, in bytes.
+// maxAnswer limits an answer, in bytes.
 const maxAnswer = 8 << 20
 
 // get requests path, which begins with a slash, and decodes the answer.
@@ -158,8 +156,7 @@ func (e *Engine) open(ctx context.Context, path string, query url.Values) (io.Re
 	return e.do(ctx, http.MethodGet, path, query, nil)
 }
 
-// do makes a request, in version 1.40 of the API: Docker 19.03 and Podman 3, and later
-// versions, understand it.
+// do makes a request in version 1.40 of the API, which Docker 19.03, Podman 3 and later versions understand.
 func (e *Engine) do(ctx context.Context, method, path string, query url.Values, body any) (io.ReadCloser, error) {
 	at := url.URL{Scheme: "http", Host: "engine", Path: "/v1.40" + path, RawQuery: query.Encode()}
 	sent := []byte{}
@@ -185,7 +182,7 @@ func (e *Engine) do(ctx context.Context, method, path string, query url.Values, 
 		}
 		return nil, fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 	}
-	if res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified { // nothing to change
+	if res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified { // NotModified: nothing to do
 		return res.Body, nil
 	}
 	defer res.Body.Close()
@@ -206,26 +203,26 @@ type Container struct {
 	Name   string // without a slash
 	Image  string // as its creator named it
 	Labels map[string]string
-	// PID is its first process. It is 0 while the container does not run.
+	// PID is its first process. It is 0 if the container does not run.
 	PID int
 	// New means that the container was created and never started.
 	New bool
-	// asked means that the engine itself described it, and not an event.
+	// asked means that the engine's answer described it, not an event.
 	asked bool
 	// parent is HostConfig.CgroupParent.
 	parent string
-	// active means that it runs, or that the engine may start it by itself.
+	// active means that it runs, or that the engine may start it on its own.
 	active bool
 }
 
-// Labels are the labels of a container's bundle.
+// Labels returns the labels of a container's bundle.
 func (e *Engine) Labels(c *Container) map[string]string {
 	return map[string]string{
 		"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image,
 	}
 }
 
-// Container asks for a container, by its name or the beginning of its id.
+// Container asks for a container by name or by a prefix of its id.
 func (e *Engine) Container(ctx context.Context, name string) (*Container, error) {
 	var c struct {
 		ID    string `json:"Id"`
@@ -258,7 +255,7 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 	}, nil
 }
 
-// execIn is the id of the container in which a command of docker exec is to be executed.
+// execIn returns the id of the container for a command of docker exec.
 func (e *Engine) execIn(ctx context.Context, id string) (string, error) {
 	if id == "" || strings.ContainsAny(id, "/?#%") {
 		return "", fmt.Errorf("%q is not the id of a command", id)
@@ -298,9 +295,9 @@ func (e *Engine) volume(ctx context.Context, name string) (local bool, users []s
 	return v.Driver == "local" && len(v.Options) == 0, users, nil
 }
 
-// cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
-// false if that is not known before the start, as with the systemd driver. The error is
-// ErrShared if the engine will make no cgroup for it.
+// cgroup returns the path in the cgroup2 hierarchy where the engine will put a container. ok is false if the path is
+// not known before the start, as with the systemd driver. The error is ErrShared if the engine will make no cgroup
+// for it.
 func (e *Engine) cgroup(ctx context.Context, c *Container) (at string, ok bool, err error) {
 	known, err := e.ask(ctx)
 	if err != nil {
@@ -311,7 +308,7 @@ func (e *Engine) cgroup(ctx context.Context, c *Container) (at string, ok bool, 
 	}
 	if e.Name == Podman {
 		if known.Rootless && c.parent == "" { // see getOCICgroupPath in Podman's libpod
-			if !c.asked { // it may have a parent, which an event does not name
+			if !c.asked { // it may have a parent that an event does not name
 				return "", false, nil
 			}
 			return "", false, ErrShared
@@ -327,7 +324,7 @@ func (e *Engine) CgroupDriver(ctx context.Context) (string, error) {
 	return known.CgroupDriver, err
 }
 
-// ask returns the engine's facts. The engine takes a while to answer, so the answer is kept.
+// ask returns the engine's facts. The answer takes a while, so it is cached.
 func (e *Engine) ask(ctx context.Context) (facts, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -341,12 +338,11 @@ func (e *Engine) ask(ctx context.Context) (facts, error) {
 	return e.facts, nil
 }
 
-// endTime bounds how long End waits for an engine.
+// endTime limits how long End waits for an engine.
 const endTime = 20 * time.Second
 
-// Enter does the task that this process was started for. If the task is to end containers,
-// Enter ends them and exits. If the process was started through a link of StandIn, it
-// becomes the client. Otherwise Enter returns.
+// Enter does the task that this process was started for. If that is to end containers, Enter ends them and exits. If
+// the process was started through a link of StandIn, it becomes the client. Otherwise Enter returns.
 func Enter() {
 	beClient()
 	role.Play(map[role.Role]func([]string) int{role.Containers: endMain})
@@ -362,8 +358,8 @@ func endMain(args []string) int {
 	return 0
 }
 
-// Afterwards is the command line, for /proc/self/exe, that does the work of End after the
-// runner was killed. It is nil if Enter was not called.
+// Afterwards is the command line for /proc/self/exe that does the work of End after the runner was killed. It is nil
+// if Enter was not called.
 func Afterwards(socket, parent string) []string {
 	if !role.Containers.Available() {
 		return nil
@@ -371,12 +367,12 @@ func Afterwards(socket, parent string) []string {
 	return role.Containers.Args(socket, parent)
 }
 
-// End stops the container with its stop signal, and with SIGKILL after that many seconds. It
-// also keeps the engine from starting the container again by itself. End returns when the
-// container has ended. A container that does not run, or was removed, is no error.
+// End stops the container with its stop signal, and with SIGKILL after the given seconds. It also keeps the engine
+// from restarting it. End returns when the container has ended. A container that does not run or was removed is not
+// an error.
 func (e *Engine) End(ctx context.Context, id string, seconds int) error {
 	body, err := e.do(ctx, http.MethodPost, "/containers/"+id+"/stop", url.Values{"t": {strconv.Itoa(seconds)}}, nil)
-	if err == nil { // only now: Docker refuses to update a container that it is about to start
+	if err == nil { // not before: Docker refuses to update a container that it is about to start
 		body.Close()
 		no := map[string]any{"RestartPolicy": map[string]string{"Name": "no"}}
 		if body, err = e.do(ctx, http.MethodPost, "/containers/"+id+"/update", nil, no); err == nil {
@@ -389,8 +385,8 @@ func (e *Engine) End(ctx context.Context, id string, seconds int) error {
 	return err
 }
 
-// Below returns the containers that were started with this cgroup parent, if they run or the engine
-// may start them again. It leaves out a container that is removed meanwhile.
+// Below returns the containers with this cgroup parent that run or that the engine may restart. It skips containers
+// that are removed meanwhile.
 func (e *Engine) Below(ctx context.Context, parent string) (found []Container, err error) {
 	var all []struct{ ID string }
 	if err := e.get(ctx, "/containers/json", url.Values{"all": {"1"}}, &all); err != nil {
@@ -409,8 +405,8 @@ func (e *Engine) Below(ctx context.Context, parent string) (found []Container, e
 	return found, nil
 }
 
-// End ends all containers that were started with this cgroup parent, and keeps the Docker
-// daemon at the socket from starting them again. It returns the containers that it ended.
+// End ends all containers with this cgroup parent, and keeps the Docker daemon at the socket from restarting them. It
+// returns the containers that it ended.
 func End(ctx context.Context, socket, parent string) (ended []Container, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
@@ -429,21 +425,20 @@ func End(ctx context.Context, socket, parent string) (ended []Container, err err
 
 // Event is something that happened to a container.
 type Event struct {
-	// Action is the engine's word for it: create, start, die, destroy and others. Podman's
-	// words for the last two are died and remove.
+	// Action is the engine's word: create, start, die, destroy and others. Podman says died and remove for the last
+	// two.
 	Action string
 	ID     string
 	Name   string
 	Image  string
 }
 
-// Events calls fn for every event of the containers that a filter selects, such as label
-// KEY=VALUE or container ID. It calls listening once the engine will report everything that
-// happens from then on. It returns ctx's error, or ErrUnreachable when the engine ends the
-// answer.
+// Events calls fn for every event of the containers that a filter selects, such as label KEY=VALUE or container ID.
+// It calls listening once the engine will report everything from then on. It returns ctx's error, or ErrUnreachable
+// when the engine ends the answer.
 func (e *Engine) Events(ctx context.Context, filter, value string, listening func(), fn func(Event)) error {
 	filters := map[string][]string{"type": {"container"}}
-	// To Podman, a label without a value in a filter of events is one whose value is empty.
+	// For Podman, a label without a value in an event filter is one whose value is empty.
 	keyOnly := e.Name == Podman && filter == "label" && !strings.Contains(value, "=")
 	if !keyOnly {
 		filters[filter] = []string{value}
@@ -484,11 +479,10 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 	return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 }
 
-// maxEvent bounds an event, in bytes. An event contains the container's labels.
+// maxEvent limits an event, in bytes. An event contains the container's labels.
 const maxEvent = 1 << 20
 
-// List returns the ids of the containers with the label that run, or that were created and
-// never started.
+// List returns the ids of containers with the label that run, or were created and never started.
 func (e *Engine) List(ctx context.Context, label string) (ids []string, err error) {
 	text, _ := json.Marshal(map[string][]string{"label": {label}, "status": {"created", "running", "paused"}})
 	var list []struct {

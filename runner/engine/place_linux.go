@@ -8,9 +8,9 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 )
 
-// into is the place of the containers of this process's user. For a cgroup in a slice Podman has to
-// ask systemd; one at a path it has to make itself. The systemd of an ordinary user can put nothing
-// into the run. Where that user may make no cgroup, Podman makes none.
+// into returns the place for containers of this process's user. If the parent is a slice, Podman must ask systemd;
+// otherwise it must make the cgroup itself. The systemd of an ordinary user cannot put anything into the run. If that
+// user may not make cgroups, Podman makes none.
 func into(parent string) place {
 	if rootless() {
 		dir, err := tree.Locate(parent)

@@ -33,12 +33,12 @@ type KubernetesError struct {
 
 func (e *KubernetesError) Error() string { return "kubernetes: " + e.Err.Error() }
 
-// Unwrap returns ErrUnreachable too: whatever the API server refuses, a Watch waits for it.
+// Unwrap also returns ErrUnreachable: a Watch waits for the API server, whatever it refuses.
 func (e *KubernetesError) Unwrap() []error { return []error{ErrUnreachable, e.Err} }
 
 func (a *apiServer) failed(err error) error { return &KubernetesError{Err: err} }
 
-// maxFile bounds a file of the service account, in bytes.
+// maxFile limits a file of the service account, in bytes.
 const maxFile = 1 << 20
 
 func (a *apiServer) file(name string) ([]byte, error) {
@@ -56,8 +56,8 @@ func (a *apiServer) file(name string) ([]byte, error) {
 	return text, nil
 }
 
-// client returns a client that trusts the cluster's CA alone. It uses no proxy and follows
-// no redirect: either would get the token.
+// client returns a client that trusts only the cluster's CA. It uses no proxy and follows no redirect, since either
+// would get the token.
 func (a *apiServer) client() (*http.Client, error) {
 	text, err := a.file("ca.crt")
 	if err != nil {
@@ -78,7 +78,7 @@ func (a *apiServer) client() (*http.Client, error) {
 	}, nil
 }
 
-// get requests path. verb is what RBAC calls the request.
+// get requests path. verb is RBAC's name for the request.
 func (a *apiServer) get(
 	ctx context.Context, client *http.Client, verb, path string, query url.Values,
 ) (io.ReadCloser, error) {
@@ -132,7 +132,7 @@ func (a *apiServer) get(
 	return nil, a.failed(fmt.Errorf("the API server refused to %s pods: %s: %q", verb, res.Status, message(said)))
 }
 
-// status is the error that a Status object of the API server reports.
+// status returns the error in a Status object of the API server.
 func (a *apiServer) status(object []byte) error {
 	var s struct {
 		Code int `json:"code"`
@@ -144,7 +144,7 @@ func (a *apiServer) status(object []byte) error {
 	return a.failed(fmt.Errorf("the API server ended the watch: %d: %q", s.Code, message(object)))
 }
 
-// message is the message of a Status object, cut.
+// message returns the shortened message of a Status object.
 func message(object []byte) string {
 	var s struct {
 		Message string `json:"message"`

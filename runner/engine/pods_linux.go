@@ -24,38 +24,37 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 )
 
-// Kubernetes is the name under which Pods are chosen and recorded. Find does not know it.
+// Kubernetes is the name under which Pods are selected and recorded. Find does not know it.
 const Kubernetes = "kubernetes"
 
-// Bounds of what Pods remembers.
+// Limits on what Pods remembers.
 const (
-	maxPods    = 20_000 // with those that have ended
+	maxPods    = 20_000 // including those that have ended
 	maxDeleted = 512
 	maxImages  = 2 << 10 // bytes of a bundle's label
 )
 
-// Pods are the pods of one node, as the API server of Kubernetes reports them. To a Watcher,
-// each pod is a Container: its ID is the pod's uid, and New means that the pod has not ended.
-// The methods are safe for concurrent use.
+// Pods are the pods of one node, as Kubernetes' API server reports them. To a Watcher, each pod is a Container: its
+// ID is the pod's uid, and New means that the pod has not ended. The methods are safe for concurrent use.
 type Pods struct {
 	api       apiServer
 	namespace string // empty for all
 	node      string
 	cgroups   kubepods
 
-	// Only Events uses these. It has one call at a time.
+	// Only Events uses these fields. It has one call at a time.
 	listed bool
-	idle   int // requests since the last that reported anything new
+	idle   int // requests since the last one that reported anything new
 
 	mu      sync.Mutex
 	pods    map[string]*pod // by uid
-	deleted []string        // uids in pods, the oldest first
+	deleted []string        // uids in pods, oldest first
 }
 
 // pod is what Pods knows about a pod.
 type pod struct {
 	Container
-	ran     bool          // a container of it has run
+	ran     bool          // one of its containers has run
 	joined  bool          // Tree has opened its cgroup
 	refused bool          // Tree could not, and said so
 	over    chan struct{} // closed when it has ended or was deleted
@@ -134,7 +133,7 @@ func (o *podObject) container() Container {
 	}
 }
 
-// A name of the API: of a namespace or a node. A uid becomes part of a path.
+// Names of namespaces and nodes in the API. A uid becomes part of a path.
 var (
 	nameForm = sync.OnceValue(
 		func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`) },
@@ -144,8 +143,8 @@ var (
 	)
 )
 
-// InPod returns the pods of the node that this process's pod runs on, in a namespace or, if
-// that is empty, in all. It uses the pod's service account, and does not connect.
+// InPod returns the pods of this pod's node, in one namespace, or in all if it is empty. It uses the pod's service
+// account, and does not connect.
 func InPod(namespace string) (*Pods, error) {
 	host, node := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("NODE_NAME")
 	switch {
@@ -178,7 +177,7 @@ var (
 	)
 )
 
-// Watch is as Engine.Watch, except that it also joins, late, the pods that ran before.
+// Watch is like Engine.Watch, but also joins, late, the pods that ran before.
 func (p *Pods) Watch(ctx context.Context, label string, w Watcher) error {
 	key, value, _ := strings.Cut(label, "=")
 	if !labelKey().MatchString(key) || !labelValue().MatchString(value) {
@@ -221,7 +220,7 @@ func (p *Pods) Container(_ context.Context, uid string) (*Container, error) {
 	return &c, nil
 }
 
-// note remembers what the API server says about a pod, and calls fn with what that means.
+// note records what the API server says about a pod, and calls fn with the resulting events.
 func (p *Pods) note(o *podObject, deleted bool, fn func(Event)) error {
 	uid := o.Metadata.UID
 	if !uidForm().MatchString(uid) {
@@ -268,7 +267,7 @@ func (p *Pods) note(o *podObject, deleted bool, fn func(Event)) error {
 	return nil
 }
 
-// forget drops the oldest of the pods that were deleted, if there are many. p.mu is locked.
+// forget drops the oldest deleted pods if there are many. p.mu is locked.
 func (p *Pods) forget(uid string) {
 	p.deleted = append(p.deleted, uid)
 	if len(p.deleted) <= maxDeleted {
@@ -281,7 +280,7 @@ func (p *Pods) forget(uid string) {
 	}
 }
 
-// vanished notes that pods are no longer in the API server's list.
+// vanished records that pods are no longer in the API server's list.
 func (p *Pods) vanished(seen map[string]bool, fn func(Event)) {
 	p.mu.Lock()
 	var lost []string
@@ -303,9 +302,9 @@ func (p *Pods) vanished(seen map[string]bool, fn func(Event)) {
 	}
 }
 
-// Tree opens the cgroup of a pod. The API server announces the pod before the kubelet makes
-// the cgroup, so Tree waits for it. The error is ErrEnded if the pod ran and ended before
-// Tree saw its cgroup, ErrRemoved if nothing of it is left to record, or ctx's.
+// Tree opens the cgroup of a pod. The API server announces the pod before the kubelet makes the cgroup, so Tree waits
+// for it. The error is ErrEnded if the pod ran and ended before Tree saw its cgroup, ErrRemoved if nothing of it is
+// left to record, or ctx's.
 func (p *Pods) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 	p.mu.Lock()
 	known := p.pods[c.ID]
@@ -319,7 +318,7 @@ func (p *Pods) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 		often = patience
 	}
 	for {
-		// Asked before the directory is looked for: what has ended before that does not come any more.
+		// Check this before the directory: a pod that has ended by now makes no more cgroups.
 		ended, stopped := known.ended(), ctx.Err()
 		t, err := p.open(c.ID)
 		if err != nil {
@@ -329,8 +328,7 @@ func (p *Pods) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 			return nil, err
 		}
 		if t != nil {
-			// An empty cgroup is one that nothing has run in yet, or one that the kubelet
-			// will remove.
+			// Nothing has run yet in an empty cgroup, or the kubelet will remove it.
 			if used, _ := t.Populated(); used || !again && !ended && stopped == nil {
 				p.mu.Lock()
 				known.joined = true
@@ -373,8 +371,8 @@ func (p *Pods) open(uid string) (*tree.Tree, error) {
 	return t, err
 }
 
-// Follow waits for the end of a pod, and calls stop if no process is left in its cgroup by
-// then: it may be that none ever was. What was deleted from the API can run on.
+// Follow waits for the end of a pod, and calls stop if no process is in its cgroup by then, which may never have had
+// one. A pod that was deleted from the API may still run.
 func (p *Pods) Follow(ctx context.Context, c *Container, t *tree.Tree, stop context.CancelCauseFunc) {
 	p.mu.Lock()
 	known := p.pods[c.ID]
@@ -391,17 +389,17 @@ func (p *Pods) Follow(ctx context.Context, c *Container, t *tree.Tree, stop cont
 	}
 }
 
-// kubepods finds the cgroups of pods as the kubelet names them: see "Cgroups" in
-// Kubernetes' pod resource management design, and cgroup_manager_linux.go.
+// kubepods finds the cgroups of pods by the kubelet's naming: see "Cgroups" in Kubernetes' pod resource management
+// design, and cgroup_manager_linux.go.
 type kubepods struct {
 	mount string // of the cgroup2 hierarchy
 
 	mu     sync.Mutex
-	roots  []string  // the directories that have those of all pods
+	roots  []string  // the directories that contain all pods' cgroups
 	looked time.Time // when roots was filled
 }
 
-// cgroupMount is where the cgroup2 hierarchy is: on a hybrid host, beside the others.
+// cgroupMount returns where the cgroup2 hierarchy is mounted, which on a hybrid host is next to the others.
 func cgroupMount() string {
 	var fs unix.Statfs_t
 	if unified := "/sys/fs/cgroup/unified"; unix.Statfs(unified, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
@@ -415,7 +413,7 @@ func (k *kubepods) find(uid string) string {
 	for _, root := range k.dirs() {
 		for _, class := range []string{"", "burstable", "besteffort"} {
 			dir := filepath.Join(root, class, "pod"+uid)
-			if slice, ok := strings.CutSuffix(filepath.Base(root), ".slice"); ok { // of the systemd driver
+			if slice, ok := strings.CutSuffix(filepath.Base(root), ".slice"); ok { // systemd driver
 				within := root
 				if class != "" {
 					slice += "-" + class
@@ -431,14 +429,14 @@ func (k *kubepods) find(uid string) string {
 	return ""
 }
 
-// Bounds of the search for roots.
+// Limits of the search for roots.
 const (
 	maxDepth = 4 // a kubelet's --cgroup-root may be below another directory
 	maxDirs  = 10_000
 )
 
-// dirs returns the kubelet's directories. A kubelet makes its own when it starts, so dirs
-// looks for others once a second at most.
+// dirs returns the kubelet's directories. A kubelet makes them when it starts, so dirs searches for new ones at most
+// once a second.
 func (k *kubepods) dirs() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -471,21 +469,21 @@ func (k *kubepods) dirs() []string {
 	return k.roots
 }
 
-// Bounds of what the API server may answer, and of how long it may take.
+// Limits on the API server's answers and on how long they may take.
 const (
 	maxPage     = 32 << 20 // bytes of a page of a list
 	maxPages    = 100
 	maxPodEvent = 4 << 20 // bytes; etcd keeps objects of 1.5 MiB
 	listTime    = time.Minute
-	watchTime   = 5 * time.Minute // then the server ends the watch, and Events goes on with another
+	watchTime   = 5 * time.Minute // the server then ends the watch, and Events starts another
 	slowest     = 5 * time.Second // between two attempts
 )
 
-// errGone means that the API server no longer knows the version that a watch began at.
+// errGone means that the API server no longer has the version at which a watch starts.
 var errGone = errors.New("the API server no longer has that resource version")
 
-// Events is as Engine.Events, for the pods of the node that have a label. It ignores the
-// filter's name. The first call reports no event of the pods that List returns.
+// Events is like Engine.Events, for the node's pods with a label. It ignores the filter's name. The first call
+// reports no events of the pods that List returns.
 func (p *Pods) Events(ctx context.Context, _, label string, listening func(), fn func(Event)) error {
 	client, err := p.api.client()
 	if err != nil {
@@ -531,7 +529,7 @@ func (p *Pods) pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(wait/2 + rand.N(wait/2)): // not all nodes at the same time
+	case <-time.After(wait/2 + rand.N(wait/2)): // so that nodes do not ask at the same time
 		return nil
 	}
 }
@@ -547,7 +545,7 @@ func (p *Pods) path() string {
 	return "/api/v1/namespaces/" + p.namespace + "/pods"
 }
 
-// list notes all pods, and returns the version from which a watch goes on.
+// list records all pods, and returns the version from which a watch continues.
 func (p *Pods) list(ctx context.Context, client *http.Client, label string, fn func(Event)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -596,8 +594,8 @@ func (p *Pods) list(ctx context.Context, client *http.Client, label string, fn f
 	return "", p.api.failed(fmt.Errorf("the list of pods has more than %d pages", maxPages))
 }
 
-// watch notes what happens to the pods after a version. It returns the version that it came
-// to, and nil if the server ended the watch as it may.
+// watch records what happens to the pods after a version. It returns the version that it reached, and nil if the
+// server ended the watch normally.
 func (p *Pods) watch(
 	ctx context.Context, client *http.Client, label, version string, listening func(), fn func(Event),
 ) (string, error) {
@@ -638,7 +636,7 @@ func (p *Pods) watch(
 		if err != nil {
 			return version, p.api.failed(fmt.Errorf("read an event of the type %q: %w", ev.Type, err))
 		}
-		version, p.idle = o.Metadata.ResourceVersion, 1 // bookmarks count, too
+		version, p.idle = o.Metadata.ResourceVersion, 1 // bookmarks count too
 	}
 	if err := lines.Err(); err != nil && ctx.Err() == nil {
 		return version, p.api.failed(fmt.Errorf("it stopped sending events: %w", err))

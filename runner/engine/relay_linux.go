@@ -24,12 +24,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relay is a second socket of a Docker daemon, for the command of a run. Containers that
-// are made through it get a cgroup parent, unless the request names another one. Relay
-// changes nothing else. It refuses what the daemon's router does not take as it stands.
+// Relay is a second socket of a Docker daemon, for the command of a run. Containers that are made through it get a
+// cgroup parent, unless the request names another one. Relay changes nothing else. It refuses requests whose path the
+// daemon would rewrite.
 //
-// It reads requests with encoding/json, as the daemon does, and no other file of the product uses that package: names
-// match in any case, and a request that the two read differently could hide its cgroup parent.
+// It decodes requests with encoding/json, as the daemon does; no other file of assay-run uses that package. Names
+// match in any case, and a request that the two decode differently could hide its cgroup parent.
 type Relay struct {
 	daemon *Engine
 	parent string
@@ -37,12 +37,12 @@ type Relay struct {
 	socket *net.UnixListener
 
 	mu     sync.Mutex
-	open   map[*net.UnixConn]bool // nil once it is closed
+	open   map[*net.UnixConn]bool // nil once closed
 	served sync.WaitGroup
 }
 
-// Watch gets the requests that clients send to a Relay, before the daemon does. Its functions
-// must be safe for concurrent use. A pid of 0 is an unknown process.
+// Watch gets the requests that clients send to a Relay, before the daemon does. Its functions must be safe for
+// concurrent use. A pid of 0 is an unknown process.
 type Watch struct {
 	// Starting is called before a container with the Relay's cgroup parent starts.
 	Starting func(pid uint32, c *Container)
@@ -51,7 +51,7 @@ type Watch struct {
 	Outside func(pid uint32, line string)
 }
 
-// NewRelay listens at the path at. Whoever may use the daemon's socket may use this one too.
+// NewRelay listens at the path at. Everyone who may use the daemon's socket may use this one.
 func NewRelay(daemon *Engine, at, parent string, watch Watch) (*Relay, error) {
 	info, err := os.Stat(daemon.Socket)
 	if err != nil {
@@ -64,7 +64,7 @@ func NewRelay(daemon *Engine, at, parent string, watch Watch) (*Relay, error) {
 	r := &Relay{daemon: daemon, parent: parent, watch: watch, socket: l, open: map[*net.UnixConn]bool{}}
 	mode := info.Mode().Perm()
 	if st := info.Sys().(*syscall.Stat_t); os.Chown(at, int(st.Uid), int(st.Gid)) != nil {
-		mode &= 0o700 // not root: only this user may use the socket
+		mode &= 0o700 // without root, only this user may use the socket
 	}
 	if err := os.Chmod(at, mode); err != nil {
 		l.Close()
@@ -100,14 +100,13 @@ func (r *Relay) accept() {
 	}
 }
 
-// maxHeader bounds a request without its body, in bytes.
+// maxHeader limits a request without its body, in bytes.
 const maxHeader = 1 << 20
 
-// maxOpen bounds the connections to clients and to the daemon together.
+// maxOpen limits the connections to clients and to the daemon together.
 const maxOpen = 1024
 
-// keep remembers a connection for Close to end. It reports false if the Relay is closed or has too many
-// connections.
+// keep registers a connection for Close. It reports false if the Relay is closed or has too many connections.
 func (r *Relay) keep(c *net.UnixConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +124,7 @@ func (r *Relay) drop(c *net.UnixConn) {
 	c.Close()
 }
 
-// serve passes one connection on, until either side ends it.
+// serve relays one connection until either side ends it.
 func (r *Relay) serve(client *net.UnixConn) {
 	defer r.drop(client)
 	daemon, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.daemon.Socket, Net: "unix"})
@@ -146,7 +145,7 @@ func (r *Relay) serve(client *net.UnixConn) {
 			return
 		}
 		limited.N = math.MaxInt64
-		req.Host = "docker" // some clients write a path, which Go does not
+		req.Host = "docker" // some clients send a path, which Go refuses to send
 		if req.Header.Get("Expect") != "" {
 			req.Header.Del("Expect")
 			if _, err := io.WriteString(client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
@@ -163,8 +162,8 @@ func (r *Relay) serve(client *net.UnixConn) {
 	}
 }
 
-// exchange passes on one request and its answer, and reports whether another request can
-// follow. It returns when that one begins.
+// exchange relays one request and its answer, and reports whether another request can follow. It returns when that
+// one starts.
 func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.Request) bool {
 	var taken atomic.Bool
 	next := make(chan error, 1)
@@ -172,7 +171,7 @@ func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.
 		err := req.Write(daemon)
 		if err == nil {
 			if _, err = from.Peek(1); err != nil && !taken.Load() {
-				_ = daemon.CloseWrite() // its client may have gone: it ends a build, for example
+				_ = daemon.CloseWrite() // the client is gone, which ends a build, for example
 			}
 		}
 		next <- err
@@ -207,8 +206,7 @@ func answer(from *bufio.Reader, req *http.Request) (*http.Response, error) {
 	}
 }
 
-// raw reports whether the connection is no longer HTTP after this answer, but a
-// container's terminal or streams.
+// raw reports whether the connection is no longer HTTP after this answer, but a container's terminal or streams.
 func raw(res *http.Response) bool {
 	return res.StatusCode == http.StatusSwitchingProtocols ||
 		res.StatusCode == http.StatusOK && res.Request.Method == http.MethodPost && res.ContentLength < 0 &&
@@ -216,8 +214,8 @@ func raw(res *http.Response) bool {
 			len(res.TransferEncoding) == 0
 }
 
-// pass copies what both sides write, until both have ended. The client's bytes begin once
-// next is received.
+// pass copies in both directions, until both sides have ended. It starts with the client's bytes once next has
+// received.
 func pass(client, daemon *net.UnixConn, from, back *bufio.Reader, res *http.Response, next <-chan error) {
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "HTTP/1.1 %s\r\n", res.Status)
@@ -243,7 +241,7 @@ func pass(client, daemon *net.UnixConn, from, back *bufio.Reader, res *http.Resp
 	<-ended
 }
 
-// peerPID is the process at the other end. It is 0 if unknown.
+// peerPID returns the process at the other end; 0: unknown.
 func peerPID(c *net.UnixConn) (pid uint32) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -257,28 +255,28 @@ func peerPID(c *net.UnixConn) (pid uint32) {
 	return pid
 }
 
-// maxRequest bounds the description of a container to create, in bytes.
+// maxRequest limits the description of a container to create, in bytes.
 const maxRequest = 1 << 20
 
-// lookTime bounds how long the relay asks the daemon about a container before its start.
+// lookTime limits how long the relay asks the daemon about a container before it starts.
 const lookTime = 10 * time.Second
 
-// request is one of those that the relay knows, by its path. A name can have slashes: Docker knows a container by the
-// name of one that is linked to it, too (box/alias).
+// request is a request by its path. A name can have slashes: Docker also knows a container by the name of one that is
+// linked to it (box/alias).
 type request struct{ kind, name, verb string }
 
 var requests = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:/v[0-9.]+)?/([a-z]+)(?:/(.+?))??(?:/(attach/ws|[^/]+))?$`)
 })
 
-// requested is what a request is about.
+// requested parses the path of a request.
 func requested(req *http.Request) (is request) {
 	m := requests().FindStringSubmatch(req.URL.Path)
 	switch {
 	case m == nil:
-	case m[2] == "": // one part is the name
+	case m[2] == "": // a single part is the name
 		is = request{m[1], m[3], ""}
-	case req.Method == http.MethodDelete: // which has no verbs
+	case req.Method == http.MethodDelete: // DELETE has no verbs
 		is = request{m[1], m[2] + "/" + m[3], ""}
 	default:
 		is = request{m[1], m[2], m[3]}
@@ -286,11 +284,11 @@ func requested(req *http.Request) (is request) {
 	return is
 }
 
-// errAmbiguous: the daemon may understand a description otherwise than we do.
+// errAmbiguous means that the daemon may read a description differently.
 var errAmbiguous = errors.New("the key appears twice")
 
-// look inspects a request, and adds the cgroup parent if the request creates a container. The error
-// says why the request cannot be passed on.
+// look inspects a request, and adds the cgroup parent if the request creates a container. The error says why the
+// request cannot be passed on.
 func (r *Relay) look(req *http.Request, pid uint32) error {
 	if p := req.URL.Path; p != "" && p != "*" && path.Clean(p) != strings.TrimSuffix(p, "/") && p != "/" {
 		return fmt.Errorf("the engine has no path with //, . or .. in it, such as %q", p)
@@ -305,7 +303,7 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 	return nil
 }
 
-// create inspects the description of a container that a request creates.
+// create inspects the description of a container to create.
 func (r *Relay) create(req *http.Request, pid uint32) error {
 	body, err := description(req)
 	if err != nil {
@@ -321,7 +319,7 @@ func (r *Relay) create(req *http.Request, pid uint32) error {
 	return nil
 }
 
-// description is the body of a request.
+// description returns the body of a request.
 func description(req *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, maxRequest+1))
 	if err != nil {
@@ -333,7 +331,7 @@ func description(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// peek decodes the body of a request, which stays as it is.
+// peek decodes the body of a request, and leaves the body unread.
 func peek(req *http.Request, into any) error {
 	body, err := description(req)
 	if err != nil {
@@ -343,7 +341,7 @@ func peek(req *http.Request, into any) error {
 	return json.NewDecoder(bytes.NewReader(body)).Decode(into)
 }
 
-// maxLine bounds the recorded line of a request, in bytes.
+// maxLine limits the recorded line of a request, in bytes.
 const maxLine = 300
 
 func line(req *http.Request) string {
@@ -354,8 +352,8 @@ func line(req *http.Request) string {
 	return l
 }
 
-// within reports whether a request makes and starts nothing but what is in containers of the
-// relay's cgroup parent. What it does not know may do anything.
+// within reports whether a request makes and starts only what is in containers with the relay's cgroup parent. An
+// unknown request may do anything.
 func (r *Relay) within(req *http.Request, is request, pid uint32) bool {
 	if req.Header.Get("Upgrade") != "" && !streams(is) { // to a protocol that the relay cannot read
 		return false
@@ -413,8 +411,7 @@ var (
 	localAddresses = []string{"", "default", "null"}
 )
 
-// withinNetworks reports whether a request about networks, which have no processes, leaves the containers of others
-// as they are.
+// withinNetworks reports whether a request about networks, which have no processes, does not change other containers.
 func (r *Relay) withinNetworks(req *http.Request, is request) bool {
 	var what struct {
 		Driver, Container string
@@ -468,8 +465,7 @@ func (r *Relay) isOurVolume(name string) bool {
 		errors.Is(err, ErrNotFound)
 }
 
-// isOursExec reports whether a command is to be executed in a container of the relay's, or does
-// not exist.
+// isOursExec reports whether a command will be executed in a container of the relay's, or does not exist.
 func (r *Relay) isOursExec(id string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
@@ -477,8 +473,8 @@ func (r *Relay) isOursExec(id string) bool {
 	return err == nil && r.isOurs(name) || errors.Is(err, ErrNotFound)
 }
 
-// What the daemon does by itself for a container: to write what it prints to a file, to start its processes, to make
-// a volume that is a directory.
+// What the daemon does itself for a container: write its output to a file, start its processes, and make a volume
+// that is a directory.
 var (
 	localLogs      = []string{"", "json-file", "local", "none"}
 	localRuntimes  = []string{"", "crun", "io.containerd.runc.v2", "runc"}
@@ -513,7 +509,7 @@ func (r *Relay) describesOurs(body []byte) bool {
 			}
 		}
 	}
-	// The daemon too takes the first value.
+	// The daemon also uses the first value.
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&c); err != nil || c.HostConfig.CgroupParent != r.parent {
 		return false
 	}
@@ -550,7 +546,7 @@ func (r *Relay) describesOurs(body []byte) bool {
 	return true
 }
 
-// refuse answers a request that is not passed on, as the daemon does.
+// refuse answers a request that is not passed on, in the daemon's form.
 func refuse(client io.Writer, why error) {
 	body, err := json.Marshal(map[string]string{"message": "assay-run: " + why.Error()})
 	if err == nil {
@@ -563,9 +559,8 @@ func refuse(client io.Writer, why error) {
 	}
 }
 
-// withCgroupParent adds the cgroup parent to the description of a container that has
-// none. Any other body stays unchanged, and the daemon refuses it. The daemon reads keys
-// in upper and lower case, and only the first value.
+// withCgroupParent adds the cgroup parent to the description of a container that has none. Any other body stays
+// unchanged, and the daemon refuses it. The daemon reads keys in any case, and uses only the first value.
 func withCgroupParent(body []byte, parent string) ([]byte, error) {
 	all, err := object(body, "HostConfig")
 	if err != nil {
@@ -596,8 +591,8 @@ func withCgroupParent(body []byte, parent string) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// object is the first value of a text, with one key spelled as it is here; nil if it is
-// not an object. The error is errAmbiguous.
+// object returns the first value of a text, with key spelled as given; nil if it is not an object. The error is
+// errAmbiguous.
 func object(text []byte, key string) (map[string]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/v1"
 )
 
-// Socket is the path where a docker client with this environment finds its daemon. It is
-// empty if the client would not use a unix socket. "docker context" documents the order.
+// Socket returns the path where a docker client with this environment finds its daemon; empty if the client would not
+// use a unix socket. "docker context" documents the order.
 func Socket(env []string) string {
 	values := map[string]string{}
 	for _, kv := range env {
@@ -33,8 +33,8 @@ func Socket(env []string) string {
 	return socket
 }
 
-// contextHost is the daemon's address in a context of the client's configuration. An empty
-// context means the one in use. The result is empty if the context has none.
+// contextHost returns the daemon's address in a context of the client's configuration. An empty name means the
+// current context. The result is empty if the context has none.
 func contextHost(config, context string) string {
 	if context == "" {
 		var c struct{ CurrentContext string }

@@ -13,7 +13,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/rundir"
 )
 
-// Errors of Tree, and the causes with which Follow ends an observation.
+// Errors of Tree, and causes with which Follow ends an observation.
 var (
 	ErrVersion1 = errors.New("its engine put it only into cgroups of version 1")
 	ErrStopped  = errors.New("it does not run")
@@ -23,19 +23,19 @@ var (
 	ErrElsewhere = errors.New("the engine put the container into another cgroup")
 )
 
-// stopped is the cause with which Follow ends an observation.
+// stopped is the type of the causes with which Follow ends an observation.
 type stopped struct{ error }
 
 func (s stopped) Unwrap() error { return s.error }
 
-// Over reports whether Follow ended the observation, given its cause. If nothing of the
-// container was observed by then, the container was missed.
+// Over reports whether Follow ended the observation, given its cause. If nothing of the container was observed by
+// then, the container was missed.
 func Over(cause error) bool { return errors.As(cause, &stopped{}) }
 
-// noted keeps the paths of directories in a run's own, whose sweep removes them too if this
-// process and its sweeper are killed.
+// noted stores the paths of directories in a directory of this run, so that a sweep removes them even if this process
+// and its sweeper are killed.
 func noted(dirs []string) (forget func()) {
-	d, err := rundir.Open() // of both kinds, that whose place depends on no login session
+	d, err := rundir.Open() // where the place does not depend on a login session
 	if err != nil {
 		return func() {} // then only the sweeper removes them
 	}
@@ -43,19 +43,19 @@ func noted(dirs []string) (forget func()) {
 	return func() { _ = d.Remove() }
 }
 
-// directory is the cgroup2 directory of a container that runs.
+// directory returns the cgroup2 directory of a running container.
 func directory(c *Container) (string, error) {
 	path, err := tree.Of(c.PID)
 	if errors.Is(err, tree.ErrNotCgroup2) {
 		return "", fmt.Errorf("container %s: %w", c.Name, ErrVersion1)
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("container %s: %w", c.Name, ErrEnded) // since the engine answered
+		return "", fmt.Errorf("container %s: %w", c.Name, ErrEnded) // it has ended since the engine answered
 	}
 	if err != nil {
 		return "", fmt.Errorf("container %s: %w", c.Name, err)
 	}
-	// A container may make cgroups inside its own. They all belong to it.
+	// A container may make cgroups inside its own. All of them belong to it.
 	for dir := path; dir != "/"; dir = filepath.Dir(dir) {
 		if found, ok := container.Of(filepath.Base(dir)); ok && found.ID == c.ID {
 			return dir, nil

@@ -16,36 +16,33 @@ import (
 // Watcher has the functions that Watch calls. Watch's own goroutine calls Listening and
 // Lost.
 type Watcher struct {
-	// Join is called for each container with the label that was created and not started
-	// yet, and for each that starts and was not joined before. Each call has a goroutine of
-	// its own, except for the last ones, after ctx has ended. There is at most one call for a
-	// container at a time. Join returns false if ctx ended before it could do anything.
+	// Join is called for each container with the label that was created and not started yet, and for each that starts
+	// and was not joined before. Each call has its own goroutine, except for the last ones, after ctx has ended.
+	// There is at most one call per container at a time. Join returns false if ctx ended before it could do anything.
 	Join func(*Container) bool
-	// Missed is called, on any goroutine, for a container that started and ended before Watch
-	// could see where it ran.
+	// Missed is called, in any goroutine, for a container that started and ended before Watch could see where it ran.
 	Missed func(*Container)
-	// Listening is called once the engine reports everything that happens from then on. Lost
-	// is called with the reason when it no longer does.
+	// Listening is called once the engine reports everything from then on. Lost is called with the reason when it no
+	// longer does.
 	Listening func()
 	Lost      func(error)
 }
 
-// Watch watches for containers with a label, KEY=VALUE or KEY, until ctx ends. Then it waits
-// for every Join, and joins the containers that have started and were not joined yet. It
-// leaves alone the containers that ran before. If the engine goes away, Watch waits until it
-// is back, and joins the containers that run then and were not joined. Watch returns an
-// error only if it could not reach the engine at first, or if the engine refuses.
+// Watch watches for containers with a label, KEY=VALUE or KEY, until ctx ends. Then it waits for every Join, and
+// joins the containers that have started and were not joined. It ignores containers that ran before. If the engine
+// goes away, Watch waits until it is back, and joins the containers that run then and were not joined. Watch returns
+// an error only if it could not reach the engine at first, or if the engine refuses.
 func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
-	if _, err := e.CgroupDriver(ctx); err != nil { // asked now: a container that is about to start must not wait
+	if _, err := e.CgroupDriver(ctx); err != nil { // now, since a container that is about to start must not wait for it
 		return err
 	}
 	return watch(ctx, e, label, w)
 }
 
-// Tree opens the cgroup of a container. If the container runs, that is the cgroup of its
-// first process. If it was never started, Tree makes the directory that the engine will
-// use, so that nothing is missed. If that directory is not known before the start (with
-// the systemd driver), Tree waits for the start, and the first instructions are missed.
+// Tree opens the cgroup of a container. If the container runs, this is the cgroup of its first process. If it was
+// never started, Tree makes the directory that the engine will use, so that nothing is missed. If that directory is
+// not known before the start, as with the systemd driver, Tree waits for the start, and the first instructions are
+// missed.
 func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 	if c.PID == 0 && !c.New {
 		return nil, fmt.Errorf("container %s: %w", c.Name, ErrStopped)

@@ -21,35 +21,33 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// Spool keeps the evidence of one run until it is sealed.
+// Spool stores the evidence of one run until it is sealed.
 type Spool interface {
 	runner.Recorder
-	// Dir is the directory that holds the members, by their paths in the bundle.
+	// Dir is the directory of the members, which have their paths in the bundle.
 	Dir() string
-	// Begin makes the file of a layer that has no line yet.
+	// Begin makes the file of a layer without lines.
 	Begin(layer string) error
-	// Redact has Seal look for the secrets that a redactor knows once more.
+	// Redact makes Seal search again for the secrets that a redactor knows.
 	Redact(*redact.Redactor)
 	// Seal makes the bundle and returns its path.
 	Seal(ctx context.Context) (string, error)
-	// Close gives up what Seal has not.
+	// Close releases what Seal has not.
 	Close() error
 }
 
-// Config says where served runs go.
+// Config configures Runs.
 type Config struct {
-	// Dir is an absolute path. A run has its live record in
-	// Dir/<agent_id>/<run_id>.jsonl and its bundle beside it.
+	// Dir is an absolute path. A run has its live record in Dir/<agent_id>/<run_id>.jsonl and its bundle next to it.
 	Dir string
-	// Program is the program and version that run.json names as its recorder.
+	// Program is the program and version that run.json names as the recorder.
 	Program string
-	// Turns says how calls become turns.
+	// Turns configures how calls become turns.
 	Turns runner.Turns
-	// Spool makes the spool of a new run, on the file system of Dir. It is
-	// called concurrently.
+	// Spool makes the spool of a new run, on the file system of Dir. It is called concurrently.
 	Spool func(run schema.Run) (Spool, error)
-	// Redactor makes what takes the secrets out of one run. It is called
-	// concurrently. Nil, or a nil Redactor, records them as they are.
+	// Redactor makes the redactor of a run. It is called concurrently. If it or its result is nil, secrets are
+	// recorded.
 	Redactor func(runID string) (*redact.Redactor, error)
 }
 
@@ -60,7 +58,7 @@ type Runs struct {
 	open map[string]*run // by run id
 }
 
-// New returns Runs of which none is open.
+// New returns Runs without an open run.
 func New(cfg Config) *Runs { return &Runs{cfg: cfg, open: map[string]*run{}} }
 
 // Bind makes a gateway open and seal its runs here.
@@ -69,12 +67,12 @@ func (r *Runs) Bind(cfg *gateway.Config) {
 		r.cfg.Turns.Gateway()
 }
 
-// run is a served run that is open.
+// run is an open served run.
 type run struct {
 	spool Spool
 	log   *evidence.Log
 	calls *evidence.Calls
-	// resumed says that an earlier serve recorded its beginning.
+	// resumed means that an earlier serve recorded its start.
 	resumed bool
 }
 
@@ -133,7 +131,7 @@ func (r *Runs) redactor(runID string) (*redact.Redactor, error) {
 	return r.cfg.Redactor(runID)
 }
 
-// spec describes a run that has no command of ours.
+// spec describes a run without a command.
 func (r *Runs) spec(start gateway.Start) *runner.Spec {
 	spec := runner.New("assay-run", "serve")
 	spec.Capture, spec.CaptureBytes, spec.Kernel = false, 0, runner.KernelOff
@@ -142,7 +140,7 @@ func (r *Runs) spec(start gateway.Start) *runner.Spec {
 	return spec
 }
 
-// linkTurns gives the turns of a spool a second name.
+// linkTurns gives the file of a spool's turns a second name.
 func linkTurns(spool Spool, live string) error {
 	if err := spool.Begin(schema.TurnsPath); err != nil {
 		return err
@@ -179,7 +177,7 @@ func (r *Runs) Seal(ctx context.Context, rec gateway.Recording, session schema.G
 	return bundle, errors.Join(err, serr)
 }
 
-// result claims no exit code and no time of a command: there was none.
+// result has no exit code and no command timings, since there was no command.
 func result(runID string, session schema.GatewaySession) *schema.Result {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: runID, Outcome: schema.OutcomeReported,
@@ -223,8 +221,8 @@ func (r *run) health(h *schema.ObservationHealth, cut uint64) {
 	}
 }
 
-// Resume goes on with a run that an earlier serve left open: clients of g may come
-// back to it. On an error the spool is closed, and stays to be sealed.
+// Resume continues a run that an earlier serve left open: clients of g may reconnect to it. After an error the spool
+// is closed, and can still be sealed.
 func (r *Runs) Resume(g *gateway.Gateway, spool Spool, record schema.Run) (err error) {
 	defer func() {
 		if err != nil {
@@ -236,7 +234,7 @@ func (r *Runs) Resume(g *gateway.Gateway, spool Spool, record schema.Run) (err e
 	if err != nil {
 		return err
 	}
-	// The clock of the lines never goes back, whatever became of the wall clock.
+	// The clock of the lines never goes back, even if the wall clock did.
 	elapsed := max(time.Since(started.Round(0)), 1)
 	err = recording.EachLine(spool.Dir(), schema.EventsPath, func(line []byte) error {
 		var e schema.Event
@@ -270,7 +268,7 @@ func (r *Runs) Resume(g *gateway.Gateway, spool Spool, record schema.Run) (err e
 		elapsed)
 }
 
-// retell tells of the calls that are on record.
+// retell passes on the recorded calls.
 func retell(calls *evidence.Calls, dir string) error {
 	err := recording.EachLine(dir, schema.PolicyPath, func(line []byte) error {
 		var e schema.PolicyEvent
@@ -300,7 +298,7 @@ func retell(calls *evidence.Calls, dir string) error {
 	})
 }
 
-// suspend gives up a run that a later serve may go on with.
+// suspend releases a run that a later serve may continue.
 func (r *Runs) suspend(rec gateway.Recording) error {
 	run, err := r.take(rec.RunID)
 	if err != nil {
