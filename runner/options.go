@@ -113,11 +113,3 @@ const (
 	// StateReleasing reports to the user, and waits until guard and observer are freed.
 	StateReleasing State = "releasing"
 )
-
-// States lists the states in their order.
-func States() []State {
-	return []State{
-		StatePreparing, StateSelfTest, StateStarting, StateRunning, StateDraining, StateChecking, StateSealing,
-		StateReleasing,
-	}
-}

@@ -11,19 +11,17 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxFileBytes bounds a contract file. Commands belong in scripts of the
-// repository, not in the contract.
+// maxFileBytes limits a contract file. Commands belong in scripts of the repository, not in the contract.
 const maxFileBytes = 256 << 10
 
-// defaultTimeoutSecs is the wall clock limit of a check that names none.
+// defaultTimeoutSecs is the wall clock limit of a check that sets none.
 const defaultTimeoutSecs = 120
 
-// Contract is an outcome contract with every default filled in. It is plain
-// data: what [Parse] returns may still have problems, see [Contract.Validate].
+// Contract is an outcome contract with all defaults filled in. It is plain data: the result of [Parse] may still have
+// problems, see [Contract.Validate].
 type Contract schema.ContractDefinition
 
-// Validate lists every problem of the contract, in its order; none means that
-// it can be evaluated.
+// Validate lists every problem of the contract, in order. A contract without problems can be evaluated.
 func (c *Contract) Validate() []Problem {
 	v := &validation{first: make(map[string]int)}
 	v.check = -1
@@ -46,7 +44,7 @@ func (c *Contract) Validate() []Problem {
 // Check is one shell command that must pass.
 type Check = schema.Check
 
-// Format is the notation of a contract file.
+// Format is the format of a contract file.
 type Format = strict.Format
 
 // The formats of a contract file.
@@ -55,8 +53,7 @@ const (
 	YAML = strict.YAML
 )
 
-// file is a contract as it is written: what is absent or null takes its
-// default.
+// file is a contract as written. Absent and null values mean the default.
 type file struct {
 	Description *string     `json:"description"`
 	Checks      []fileCheck `json:"checks"`
@@ -71,10 +68,9 @@ type fileCheck struct {
 	TimeoutSecs    *int64  `json:"timeout_secs"`
 }
 
-// Load reads the contract at path, which must be a regular file, and returns
-// it with the digest of its bytes, "sha256:" and hex. The notation is told by
-// the name (.json, .yaml, .yml), else by the first character. Load does not
-// validate.
+// Load reads the contract at path, which must be a regular file, and returns it with the digest of its bytes,
+// "sha256:" and hex. The format follows from the extension (.json, .yaml, .yml), otherwise from the first character.
+// Load does not validate.
 func Load(path string) (*Contract, string, error) {
 	data, err := strict.ReadFile(path, maxFileBytes)
 	if err != nil {
@@ -87,8 +83,8 @@ func Load(path string) (*Contract, string, error) {
 	return c, Digest(data), nil
 }
 
-// LoadValid is Load for a contract that will be evaluated: if the contract has problems, the error is
-// an *[InvalidError] that lists all of them.
+// LoadValid is Load for a contract that will be evaluated. If the contract has problems, the error is an
+// *[InvalidError] that lists all of them.
 func LoadValid(path string) (*Contract, string, error) {
 	c, digest, err := Load(path)
 	if err != nil {
@@ -100,8 +96,8 @@ func LoadValid(path string) (*Contract, string, error) {
 	return c, digest, nil
 }
 
-// Parse decodes a contract and fills in the defaults. Unknown keys, keys given twice,
-// values of another type and a missing description are errors that name the key.
+// Parse decodes a contract and fills in the defaults. Unknown keys, duplicate keys, values of a wrong type and a
+// missing description are errors that name the key.
 func Parse(data []byte, format Format) (*Contract, error) {
 	if len(data) > maxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes; move long commands into scripts", maxFileBytes)
@@ -129,8 +125,7 @@ func Parse(data []byte, format Format) (*Contract, error) {
 	return c, nil
 }
 
-// Digest is the identity of a contract file: "sha256:" and the hex digest of
-// its bytes.
+// Digest identifies a contract file: "sha256:" and the hex digest of its bytes.
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])

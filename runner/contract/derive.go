@@ -7,38 +7,34 @@ import (
 	"strings"
 )
 
-// DefaultMaxAttempts is how often a generator is asked when nothing is said.
+// DefaultMaxAttempts is the default limit on attempts of a generator.
 const DefaultMaxAttempts = 3
 
-// Generator gives a model's answer to a prompt.
+// Generator returns a model's answer to a prompt.
 type Generator func(ctx context.Context, prompt string) (string, error)
 
-// DeriveOptions say what to derive a contract from.
+// DeriveOptions configure Derive.
 type DeriveOptions struct {
-	// Intent is the task, in the words of whoever wants it done.
+	// Intent is the task, in the words of the person who wants it done.
 	Intent string
 	// Generator answers the prompts.
 	Generator Generator
-	// MaxAttempts is how often the generator is asked; 0 means
-	// DefaultMaxAttempts.
+	// MaxAttempts limits the generator's attempts; 0 means DefaultMaxAttempts.
 	MaxAttempts int
-	// RepoDir is the repository the prompt summarises; empty for none.
+	// RepoDir is the repository that the prompt summarises; empty: none.
 	RepoDir string
-	// RepoSummary takes the place of the summary that is made of RepoDir; empty
-	// for none.
+	// RepoSummary replaces the summary of RepoDir; empty: none.
 	RepoSummary string
-	// Ignored is called with the unknown keys of the accepted answer, such as "checks[0].reason". It may
-	// be nil.
+	// Ignored is called with the unknown keys of the accepted answer, such as "checks[0].reason". It may be nil.
 	Ignored func(keys []string)
-	// Failed is called for each attempt that gave no contract, starting with 1. It may be nil.
+	// Failed is called for each attempt without a contract, counted from 1. It may be nil.
 	Failed func(attempt int, err error)
 }
 
-// DeriveError is returned when no attempt gave a valid contract.
+// DeriveError means that no attempt gave a valid contract.
 type DeriveError struct {
 	Attempts int
-	// Last is why the last attempt failed: the generator's error, what was
-	// wrong with its answer, or an *[InvalidError].
+	// Last is why the last attempt failed: the generator's error, the fault of its answer, or an *[InvalidError].
 	Last error
 }
 
@@ -52,11 +48,9 @@ func (e *DeriveError) Error() string {
 
 func (e *DeriveError) Unwrap() error { return e.Last }
 
-// Derive has the generator write a contract for the intent. An answer that is
-// no valid contract goes into the next prompt with the list of what to fix; a
-// generator that fails is asked again with the same prompt, and both count as
-// attempts. The contract returned has no problems. Errors are a *[DeriveError],
-// ctx's, or about RepoDir.
+// Derive has the generator write a contract for the intent. If an answer is not a valid contract, the next prompt
+// quotes it with the list of what to fix. If the generator fails, it gets the same prompt again. Both count as
+// attempts. The returned contract has no problems. Errors are a *[DeriveError], ctx's, or about RepoDir.
 func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 	if strings.TrimSpace(opts.Intent) == "" {
 		return nil, errors.New("derive a contract: the intent is empty; say what the task is")
@@ -103,7 +97,7 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 	return nil, &DeriveError{Attempts: attempts, Last: last}
 }
 
-// sayable returns what is wrong with a contract that a model wrote, which must have a description.
+// sayable returns what is wrong with a contract from a model, which must have a description.
 func sayable(c *Contract) error {
 	problems := c.Validate()
 	if strings.TrimSpace(c.Description) == "" {

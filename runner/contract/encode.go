@@ -18,7 +18,7 @@ func Encode(c *Contract, format Format) ([]byte, error) {
 	if err != nil {
 		return asJSON, nil
 	}
-	// The YAML library does not quote all that needs it. JSON is YAML as well.
+	// The YAML library does not quote everything that needs it. JSON is valid YAML.
 	if again, err := Parse(asYAML, YAML); err != nil || !reflect.DeepEqual(again, c) {
 		return asJSON, nil
 	}

@@ -11,79 +11,74 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// defaultOutputCap is how much of one check's output is kept, in bytes.
+// defaultOutputCap limits what is kept of one check's output, in bytes.
 const defaultOutputCap = 4 << 20
 
 // Executor runs one check's command, contained.
 //
-// Run starts the command with a shell in the working directory, without a
-// terminal and with an empty standard input, and writes its combined stdout
-// and stderr to out, from one goroutine at a time. It returns when the command
-// has ended and nothing of it is left: at check.TimeoutSecs, or when ctx is
-// done, it kills everything the command started. index is 1 for the first
-// check that a gate runs and grows by one with each, the baseline's included,
-// so that it can name a cgroup (check-<n>).
+// Run starts the command with a shell in the working directory, without a terminal and with an empty standard input,
+// and writes its combined stdout and stderr to out, from one goroutine at a time. It returns when the command and
+// everything that it started has ended. At check.TimeoutSecs, or when ctx is done, it kills all of this. index is 1
+// for the first check that a gate runs and grows by one with each, the baseline's included, so it can name a cgroup
+// (check-<n>).
 //
-// An error means that the command could not be run, or was cut off by ctx; a
-// command that fails, dies of a signal or runs out of time is a status.
+// An error means that the command could not run, or was interrupted by ctx. A command that fails, dies of a signal or
+// times out has a status and no error.
 type Executor interface {
 	Run(ctx context.Context, check Check, index int, out io.Writer) (ExitStatus, error)
 }
 
 // ExitStatus is how a command ended.
 type ExitStatus struct {
-	// Code is the exit status; meaningless when Signal is set.
+	// Code is the exit status; it means nothing if Signal is set.
 	Code int
 	// Signal is the name of the signal that ended the command (SIGSEGV, ...).
 	Signal string
-	// TimedOut is set when the command was killed at its timeout.
+	// TimedOut means that the command was killed at its timeout.
 	TimedOut bool
 }
 
-// Options tune an evaluation. The zero value keeps no output and tells nobody.
+// Options configure an evaluation. The zero value keeps no output and has no callbacks.
 type Options struct {
-	// Workdir is named in the command lines that rerun a check by hand.
+	// Workdir appears in the command lines that rerun a check by hand.
 	Workdir string
-	// Output opens the bundle member at path, of schema.CheckOutputPath, for a
-	// check's output. Nil keeps the tail only.
+	// Output opens the bundle member at path, from schema.CheckOutputPath, for a check's output. Nil keeps only the
+	// end of the output.
 	Output func(path string) (io.WriteCloser, error)
-	// Pieces takes the secrets out of a check's output, of which the result holds the
-	// end; nil leaves them.
+	// Pieces removes secrets from a check's output, whose end is in the result; nil leaves them.
 	Pieces func() *redact.Pieces
-	// OutputCap is how many bytes of one check's output are kept; 0 means
-	// defaultOutputCap.
+	// OutputCap limits what is kept of one check's output, in bytes; 0 means defaultOutputCap.
 	OutputCap int64
-	// Started and Completed are called as each check begins and ends, for the
-	// lifecycle events. Either may be nil.
+	// Started and Completed are called when a check starts and ends, for the lifecycle events. Either may be nil.
 	Started   func(phase Phase, check Check)
 	Completed func(phase Phase, check Check, result schema.CheckResult)
-	// Clock is the runner's clock. Nil means Go's monotonic one.
+	// Clock is the runner's clock. Nil means Go's monotonic clock.
 	Clock func() time.Duration
 
 	phase      Phase
 	firstIndex int
-	after      func(phase Phase, check string) // each check; may be nil
+	after      func(phase Phase, check string) // after each check; may be nil
 }
 
-// Phase tells the checks before the agent from those after it.
+// Phase distinguishes checks before the agent from checks after it.
 type Phase string
 
-// The phases of a run. The zero value stands for Final.
+// The phases of a run. The zero value means Final.
 const (
 	Baseline Phase = "baseline"
 	Final    Phase = "final"
 )
 
-// Evaluation is what a contract's checks gave.
+// Evaluation is the result of a contract's checks.
 type Evaluation struct {
 	Verdict string
 	Reasons []string
 	Results []schema.CheckResult
 }
 
-// Evaluate runs every check, also after a failure, one after the other. c must have no problems. If
-// ctx ended the evaluation early, the error is ctx's; the evaluation still lists every check, with
-// those that did not run.
+// Evaluate runs every check, one after the other, even after a failure. c must have no problems. If ctx ended the
+// evaluation early, the error is ctx's. The evaluation lists every check in any case, including those that did not
+// run.
 func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*Evaluation, error) {
 	if opts.Clock == nil {
 		begin := time.Now()
@@ -117,8 +112,8 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 	return e, ctx.Err()
 }
 
-// NotRun is the evaluation of a contract whose checks were not run: every one
-// is reported, and the verdict is inconclusive for the reason given.
+// NotRun is the evaluation of a contract whose checks were not run: it lists every check, and the verdict is
+// inconclusive for the given reason.
 func NotRun(c *Contract, workdir, reason string) *Evaluation {
 	e := &Evaluation{}
 	for _, check := range c.Checks {
@@ -161,8 +156,8 @@ func runCheck(ctx context.Context, check Check, index int, exec Executor, opts O
 	return r
 }
 
-// conclude sets the verdict from the results. A check that failed decides,
-// since no further run of the others could make the contract pass.
+// conclude sets the verdict from the results. A check that failed decides, since running the others again could not
+// make the contract pass.
 func (e *Evaluation) conclude() {
 	e.Verdict, e.Reasons = schema.VerdictPassed, []string{}
 	for _, r := range e.Results {
@@ -183,7 +178,7 @@ func (e *Evaluation) conclude() {
 	}
 }
 
-// Why says in a few words why a check did not pass; empty when it did.
+// Why says briefly why a check did not pass; empty if it passed.
 func Why(r schema.CheckResult) string {
 	switch {
 	case r.Passed:

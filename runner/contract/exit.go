@@ -2,14 +2,14 @@ package contract
 
 import "github.com/assay-run/assay-run/schema"
 
-// The exit codes of a run whose agent exited with 0, by its contract's verdict.
+// Exit codes of a run whose agent exited with 0, by verdict.
 const (
 	ExitFailed       = 122
 	ExitInconclusive = 123
 )
 
-// ExitCode is a run's exit code: the agent's own, unless that is 0 and the verdict says otherwise.
-// signaled reports that the agent killed itself by a signal, which does not hide a failed check.
+// ExitCode is a run's exit code: the agent's own, unless that is 0 and the verdict is not passed. signaled means that
+// the agent died of its own signal, which does not hide a failed check.
 func ExitCode(agent int, verdict string, signaled bool) int {
 	switch {
 	case signaled && verdict == schema.VerdictFailed:
@@ -24,9 +24,8 @@ func ExitCode(agent int, verdict string, signaled bool) int {
 	return 0
 }
 
-// Blame turns the exit code of a run whose result has the verdict of a contract into the contract's. A contract that
-// was not passed is an error of the result as well. inside tells that a signal from inside of the run ended the
-// command.
+// Blame returns a run's exit code after its contract was evaluated, and adds an error to the result if the contract
+// did not pass. inside means that a signal from inside the run ended the command.
 func Blame(res *schema.Result, exit int, inside bool) int {
 	if res.Contract == nil {
 		return exit

@@ -11,22 +11,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxAnswerBytes bounds a model's answer.
+// maxAnswerBytes limits a model's answer.
 const maxAnswerBytes = 1 << 20
 
-// answerDepth is how deep the objects nest that are looked at in an answer. A
-// contract nests three deep and may stand in wrappers. The bound also keeps
-// the search linear: no byte is passed more often than this.
+// answerDepth limits how deep objects in an answer are nested that are examined. A contract is nested three deep and
+// may be wrapped. The limit also keeps the search linear: no byte is read more often than this.
 const answerDepth = 8
 
-// errNoObject is why an answer without any JSON object is refused.
+// errNoObject means that an answer has no JSON object.
 var errNoObject = errors.New("the answer contains no complete JSON object; answer with the contract as one JSON object")
 
-// extract takes a contract out of a model's answer: the first complete JSON
-// object in it that fits, whatever prose, fences or other objects stand around
-// it. When none fits, the error is that of the object that came nearest: the
-// first with a "checks" key, else the first. ignored are keys of it that a contract does
-// not have.
+// extract finds a contract in a model's answer: the first complete JSON object that is valid, whatever prose, fences
+// or other objects surround it. If none is valid, the error is that of the nearest object: the first with a "checks"
+// key, otherwise the first. ignored are its keys that a contract does not have.
 func extract(answer string) (_ *Contract, ignored []string, _ error) {
 	if len(answer) > maxAnswerBytes {
 		return nil, nil, errors.New("the answer is larger than 1 MiB; answer with the contract alone")
@@ -48,7 +45,7 @@ func extract(answer string) (_ *Contract, ignored []string, _ error) {
 		if err == nil && hasChecks {
 			return c, nil, nil
 		}
-		if err != nil && hasChecks { // perhaps a contract with further keys; else the error names them
+		if err != nil && hasChecks { // it may be a contract with extra keys; otherwise the error names them
 			if known, ignored := prune(object); len(ignored) > 0 {
 				if c, err := Parse(known, JSON); err == nil && len(c.Validate()) == 0 {
 					return c, ignored, nil
@@ -74,8 +71,8 @@ func extract(answer string) (_ *Contract, ignored []string, _ error) {
 	return nil, nil, errNoObject
 }
 
-// prune removes the keys that a contract may not have. An object that is not a contract, or has a key
-// twice, stays unchanged, so that Parse refuses it.
+// prune removes keys that a contract does not have. An object that is not a contract, or has a duplicate key, stays
+// unchanged, so that Parse refuses it.
 func prune(object string) (known []byte, ignored []string) {
 	var contract map[string]jsontext.Value
 	if json.Unmarshal([]byte(object), &contract) != nil {
@@ -107,8 +104,8 @@ func prune(object string) (known []byte, ignored []string) {
 	return known, ignored
 }
 
-// objectEnd is the length of the JSON object at the beginning of s, by its
-// brackets and strings alone, or -1 when it has no end.
+// objectEnd returns the length of the JSON object at the start of s, from its brackets and strings alone; -1 if it
+// has no end.
 func objectEnd(s string) int {
 	var open [answerDepth]byte
 	depth := 0
@@ -138,7 +135,7 @@ func objectEnd(s string) int {
 	return -1
 }
 
-// stringEnd is the length of the JSON string at the beginning of s, or -1.
+// stringEnd returns the length of the JSON string at the start of s, or -1.
 func stringEnd(s string) int {
 	for i := 1; i < len(s); i++ {
 		switch s[i] {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isFixed reports whether a file or directory is immutable or append-only, so that
-// not even root can change or remove it: see ioctl_iflags(2).
+// isFixed reports whether a file or directory is immutable or append-only, so that not even root can change or remove
+// it: see ioctl_iflags(2).
 func (s *Snapshot) isFixed(p string) bool {
 	f, err := s.root.OpenFile(p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -19,10 +19,10 @@ func (s *Snapshot) isFixed(p string) bool {
 	return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &st) == nil && st.Attributes&fixed != 0
 }
 
-// The flags of linux/fs.h that isFixed looks for.
+// Flags of linux/fs.h that isFixed checks.
 const immutable, appendOnly = 0x10, 0x20
 
-// unfix makes a path changeable again, which needs CAP_LINUX_IMMUTABLE.
+// unfix clears these flags of a path, which needs CAP_LINUX_IMMUTABLE.
 func (s *Snapshot) unfix(p string) error {
 	f, err := s.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -14,43 +14,40 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// PrepareOptions say what gates a run.
+// PrepareOptions configure a Gate.
 type PrepareOptions struct {
 	// Path is the contract file.
 	Path string
-	// Earlier is contract.json of an earlier evaluation, whose contract is evaluated in place of a file.
+	// Earlier is contract.json of an earlier evaluation, whose contract is evaluated instead of a file.
 	Earlier *schema.Contract
 	// RunID goes into contract.json; empty without a run.
 	RunID string
-	// Workdir is the run's working directory. The checks run in it and the
-	// protected globs are relative to it.
+	// Workdir is the run's working directory. The checks run in it, and the protected globs are relative to it.
 	Workdir string
-	// TempDir is where the snapshot of the protected paths takes its room, as
-	// a file without a name: the spool's folder. Empty means the system's.
+	// TempDir is the directory for the snapshot of the protected paths, an unnamed file: the spool's directory. Empty
+	// means the system's.
 	TempDir string
-	// Baseline asks for an evaluation before the agent starts.
+	// Baseline also evaluates the contract before the agent starts.
 	Baseline bool
 	// Executor runs the checks of both evaluations.
 	Executor Executor
-	// Options are those of both evaluations. Workdir is filled in if it is empty, and Output
-	// is used for the final one only.
+	// Options are used for both evaluations. Workdir is filled in if empty, and Output is only used for the final
+	// one.
 	Options Options
 }
 
-// Gate is a contract between the start and the end of a run. Its methods are
-// not safe for concurrent use.
+// Gate is a contract between the start and the end of a run. Its methods are not safe for concurrent use.
 type Gate struct {
 	opts     PrepareOptions
 	contract *Contract
 	digest   string
 	baseline *Evaluation
 	snapshot *Snapshot     // nil without protected globs
-	restored []Restoration // what was done each time
+	restored []Restoration // the result of each restoration
 }
 
-// EvaluateFile evaluates a contract without an agent and returns what
-// contract.json would say. Nothing is restored, TempDir and Baseline are not
-// used. The document is whole also with ctx's error.
+// EvaluateFile evaluates a contract without an agent and returns contract.json. Nothing is restored; TempDir and
+// Baseline are not used. The document is complete even with ctx's error.
 func EvaluateFile(ctx context.Context, opts PrepareOptions) (*schema.Contract, error) {
 	g, err := Open(opts)
 	if err != nil {
@@ -59,12 +56,10 @@ func EvaluateFile(ctx context.Context, opts PrepareOptions) (*schema.Contract, e
 	return g.Settle(ctx, "")
 }
 
-// Open reads the contract, which is evaluated as it is now whatever happens to
-// the file, and refuses one that has problems with an *[InvalidError]. It
-// starts nothing and holds nothing.
+// Open reads the contract, which is evaluated as it is now even if the file changes. If it has problems, the error is
+// an *[InvalidError]. Open starts nothing and holds nothing.
 func Open(opts PrepareOptions) (_ *Gate, err error) {
-	// Both may be given relative to a directory that is no longer the current
-	// one when they are needed again.
+	// Both may be relative to the current directory, which may change before they are used again.
 	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
 		return nil, fmt.Errorf("read contract: %w", err)
 	}
@@ -90,9 +85,9 @@ func Open(opts PrepareOptions) (_ *Gate, err error) {
 	return g, nil
 }
 
-// Prepare is called once, before the agent starts. It takes the snapshot of
-// the protected paths and evaluates the baseline if asked, undoing what that
-// did to protected paths. The agent must not be started after an error.
+// Prepare is called once, before the agent starts. It takes the snapshot of the protected paths. If asked, it
+// evaluates the baseline and undoes what that changed in protected paths. After an error, the agent must not be
+// started.
 func (g *Gate) Prepare(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -117,8 +112,8 @@ func (g *Gate) Prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// restore puts the protected paths back as they were before the agent started.
-// check is the one that has just run; "" stands for the agent.
+// restore restores the protected paths as they were before the agent started. check is the check that has just run;
+// "" means the agent.
 func (g *Gate) restore(phase Phase, check string) {
 	if g.snapshot == nil {
 		return
@@ -132,15 +127,14 @@ func (g *Gate) restore(phase Phase, check string) {
 	}
 	r := g.snapshot.Restore(during, check)
 	if check != "" {
-		r.forget(g.restored) // what could not be undone the time before is no news
+		r.forget(g.restored) // earlier failures are not reported again
 	}
 	if len(r.Changes) > 0 {
 		g.restored = append(g.restored, r)
 	}
 }
 
-// Pending is what contract.json says until Settle has returned: nothing has
-// been found yet, for the reason given.
+// Pending is contract.json until Settle has returned: nothing has been found yet, for the given reason.
 func (g *Gate) Pending(reason string) *schema.Contract {
 	doc := g.document(NotRun(g.contract, g.opts.Options.Workdir, reason))
 	doc.FileAfter = "unknown"
@@ -162,11 +156,10 @@ func (g *Gate) document(e *Evaluation) *schema.Contract {
 	}
 }
 
-// Settle is called once the agent and everything it started is gone. notRun is
-// empty, or says why there is nothing to evaluate, such as that the agent never
-// ran: then no check runs, and the verdict is inconclusive. Settle restores the
-// protected paths, runs every check, and returns contract.json. The document is
-// whole also with an error, which is ctx's: it ended the evaluation early.
+// Settle is called once the agent and everything that it started has ended. notRun is empty, or says why there is
+// nothing to evaluate, such as that the agent never ran: then no check runs, and the verdict is inconclusive. Settle
+// restores the protected paths, runs every check, and returns contract.json. The document is complete even with an
+// error, which is ctx's if ctx ended the evaluation early.
 func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, error) {
 	fileAfter := g.fileAfter() // before a check can touch it
 	var e *Evaluation
@@ -190,7 +183,7 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 	return doc, err
 }
 
-// Protects reports whether an absolute path is a protected one.
+// Protects reports whether an absolute path is protected.
 func (g *Gate) Protects(path string) bool {
 	rel, err := filepath.Rel(g.opts.Workdir, path)
 	if err != nil || g.snapshot == nil {
@@ -199,7 +192,7 @@ func (g *Gate) Protects(path string) bool {
 	return g.snapshot.covers(filepath.ToSlash(rel))
 }
 
-// Release frees what Prepare holds. It may be called twice.
+// Release frees the snapshot. It may be called twice.
 func (g *Gate) Release() {
 	if g.snapshot != nil {
 		g.snapshot.Release()
@@ -231,7 +224,7 @@ func (g *Gate) noteFile(doc *schema.Contract) {
 	}
 }
 
-// noteProtected lists what had been changed, and weighs it.
+// noteProtected lists the changed protected paths in the document, and adjusts the verdict.
 func (g *Gate) noteProtected(doc *schema.Contract) {
 	if g.snapshot != nil {
 		for _, glob := range g.snapshot.Unmatched() {
@@ -245,7 +238,7 @@ func (g *Gate) noteProtected(doc *schema.Contract) {
 	doc.Verdict = doc.Weighed(doc.Verdict)
 }
 
-// protectedPaths begins a sentence about n protected paths.
+// protectedPaths starts a sentence about n protected paths.
 func protectedPaths(n int) string {
 	if n == 1 {
 		return "1 protected path was"

@@ -16,9 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CommandGenerator asks a shell command: the prompt is its standard input and
-// the answer its standard output. What it writes to stderr goes to stderr. Its
-// whole process group is killed when ctx is done.
+// CommandGenerator runs a shell command: the prompt is its standard input and the answer its standard output. Its
+// stderr goes to stderr. When ctx is done, its whole process group is killed.
 func CommandGenerator(command string, stderr io.Writer) Generator {
 	return func(ctx context.Context, prompt string) (string, error) {
 		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
@@ -26,7 +25,7 @@ func CommandGenerator(command string, stderr io.Writer) Generator {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(prompt), answer, stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-		cmd.WaitDelay = time.Second // for what keeps the pipes open
+		cmd.WaitDelay = time.Second // for processes that keep the pipes open
 		err := cmd.Run()
 		var exit *exec.ExitError
 		switch {
@@ -43,9 +42,9 @@ func CommandGenerator(command string, stderr io.Writer) Generator {
 	}
 }
 
-// capped keeps the first left bytes, refuses more, and remembers that it did.
+// capped keeps the first left bytes, refuses more, and remembers whether it did.
 type capped struct {
-	kept bytes.Buffer // not embedded: its ReadFrom knows no bound
+	kept bytes.Buffer // not embedded: its ReadFrom has no limit
 	left int
 	over bool
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// InfluenceKind returns how a file can influence a check that read it. The name decides, because tools
-// find their caches and configuration by name.
+// InfluenceKind returns how a file can influence a check that read it. The name decides, because tools find caches
+// and configuration by name.
 func InfluenceKind(path, workdir, home string) string {
 	base := filepath.Base(path)
 	below := func(dir string) bool { return dir != "" && dir != "/" && strings.HasPrefix(path, dir+"/") }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Bounds of what a prompt quotes.
+// Limits on what a prompt quotes.
 const (
 	maxEntries     = 100     // of the repository's top level
 	maxListed      = 10_000  // entries read before the list is cut
@@ -59,7 +59,7 @@ func taskPrompt(intent, repo, summary string) (string, error) {
 	return b.String(), nil
 }
 
-// fixPrompt is what a prompt adds after an answer that gave no valid contract.
+// fixPrompt is added to a prompt after an answer without a valid contract.
 func fixPrompt(answer string, err error) string {
 	var b strings.Builder
 	b.WriteString("\n## Your last answer FAILED validation. Fix these issues\n\n")
@@ -79,7 +79,7 @@ func fixPrompt(answer string, err error) string {
 	return b.String()
 }
 
-// buildSystem names the build system that a top-level file gives away.
+// buildSystem returns the build system that uses a top-level file.
 func buildSystem(name string) string {
 	switch name {
 	case "go.mod", "go.work":
@@ -131,8 +131,7 @@ func buildSystem(name string) string {
 	return ""
 }
 
-// repoSummary lists the top level of dir, by names alone, and the build
-// systems that they give away.
+// repoSummary lists the names at the top level of dir, and the build systems that they indicate.
 func repoSummary(dir string) (string, error) {
 	f, err := os.Open(dir)
 	if err != nil {

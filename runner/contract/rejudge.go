@@ -8,7 +8,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Rejudge puts another verdict into the result of a run that is over.
+// Rejudge replaces the verdict in the result of a run that has ended.
 func Rejudge(res *schema.Result, doc *schema.Contract) {
 	blamed := res.ErrorSource != nil && *res.ErrorSource == schema.SourceContract
 	res.Contract, res.Checks, res.ContractReasons = &doc.Verdict, doc.Summaries(), doc.Reasons
@@ -22,7 +22,7 @@ func Rejudge(res *schema.Result, doc *schema.Contract) {
 	switch {
 	case res.Outcome == schema.OutcomeExited && res.ExitCode != nil:
 		exit = *res.ExitCode
-	case res.Outcome == schema.OutcomeSignaled && res.Signal != nil && blamed: // as only a signal from inside is
+	case res.Outcome == schema.OutcomeSignaled && res.Signal != nil && blamed: // only a signal from inside leads here
 		exit, inside = 128+int(unix.SignalNum(*res.Signal)), true
 	case res.Outcome != schema.OutcomeSignaled:
 		return

@@ -8,9 +8,8 @@ import (
 	"unicode"
 )
 
-// Render prints the contract for people and prompts: its description, then
-// each check with its command and what it expects. Control characters are
-// shown as escapes, so that a contract cannot drive the reader's terminal.
+// Render prints the contract for people and prompts: its description, then each check with its command and what it
+// expects. Control characters are escaped, so that a contract cannot control the reader's terminal.
 func Render(w io.Writer, c *Contract) error {
 	b := bufio.NewWriter(w)
 	if d := strings.TrimSpace(c.Description); d != "" {
@@ -49,8 +48,7 @@ func expectation(c Check) string {
 	return fmt.Sprintf("%s, within %d s", strings.Join(parts, " and "), c.TimeoutSecs)
 }
 
-// printable shows s with every character that could drive a terminal or
-// reorder a line, but newlines and tabs, as an escape.
+// printable escapes every character of s that could control a terminal or reorder a line, except newlines and tabs.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// rerun is a POSIX shell command line that runs the check by hand as the
-// runner did: the same shell, directory, time limit and empty standard input.
-// It needs timeout(1) and exits with 137 when the time is up.
+// rerun is a POSIX shell command line that runs the check by hand as the runner did: the same shell, directory, time
+// limit and empty standard input. It needs timeout(1), and exits with 137 on timeout.
 func rerun(check Check, workdir string) string {
 	cd := ""
 	if workdir != "" {
@@ -16,7 +15,7 @@ func rerun(check Check, workdir string) string {
 	return fmt.Sprintf("(%stimeout -s KILL %d sh -c %s) </dev/null 2>&1", cd, check.TimeoutSecs, quote(check.Command))
 }
 
-// quote makes one shell word of s.
+// quote quotes s as one shell word.
 func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

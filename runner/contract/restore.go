@@ -19,13 +19,13 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxReported bounds the changes that are listed one by one.
+// maxReported limits the changes that are listed individually.
 const maxReported = 1000
 
-// Restoration is what restoring found and did.
+// Restoration is what a restoration found and did.
 type Restoration struct {
-	// Changes are sorted by path, at most 1000 of them; those that could not be
-	// undone come first to be kept. Unlisted counts the others.
+	// Changes are sorted by path, at most 1000; changes that could not be undone are kept first. Unlisted counts the
+	// others.
 	Changes  []schema.ProtectedChange
 	Unlisted int
 	// Failed counts the changes that could not be undone.
@@ -34,7 +34,7 @@ type Restoration struct {
 	during, check string
 }
 
-// forget takes out the changes that could not be undone before either.
+// forget drops the changes that could not be undone earlier either.
 func (r *Restoration) forget(earlier []Restoration) {
 	r.Changes = slices.DeleteFunc(r.Changes, func(c schema.ProtectedChange) bool {
 		known := !c.Restored && slices.ContainsFunc(earlier, func(e Restoration) bool {
@@ -49,7 +49,7 @@ func (r *Restoration) forget(earlier []Restoration) {
 	})
 }
 
-// reasons are what a reader of the verdict should know of the changes.
+// reasons are what a reader of the verdict should know about the changes.
 func (r Restoration) reasons() (reasons []string) {
 	add := func(n int, format string, args ...any) {
 		if n > 0 {
@@ -86,7 +86,7 @@ func (r Restoration) reasons() (reasons []string) {
 	return reasons
 }
 
-// maxNamed bounds the paths that one reason names.
+// maxNamed limits the paths that one reason names.
 const maxNamed = 5
 
 // restorer is one pass over a snapshot.
@@ -95,7 +95,7 @@ type restorer struct {
 	during  string
 	check   string
 	changes []schema.ProtectedChange
-	modes   map[string]stat // directories as they were found
+	modes   map[string]stat // original modes of directories
 }
 
 func (r *restorer) report(p, change string, err error) {
@@ -108,7 +108,7 @@ func (r *restorer) report(p, change string, err error) {
 
 func (r *restorer) result() Restoration {
 	out := Restoration{during: r.during, check: r.check}
-	slices.SortFunc(r.changes, func(a, b schema.ProtectedChange) int { // the cut spares what decides
+	slices.SortFunc(r.changes, func(a, b schema.ProtectedChange) int { // the limit cuts off what matters least
 		return cmp.Or(strings.Compare(b.Verdict(), a.Verdict()), strings.Compare(a.Path, b.Path))
 	})
 	for _, c := range r.changes {
@@ -124,8 +124,7 @@ func (r *restorer) result() Restoration {
 	return out
 }
 
-// directory makes e a directory again that we can work in. Its permissions are
-// put back at the end.
+// directory makes e a directory again that can be written to. Its permissions are restored at the end.
 func (r *restorer) directory(e *entry) {
 	info, err := r.root.Lstat(e.path)
 	switch {
@@ -159,11 +158,11 @@ func (r *restorer) directory(e *entry) {
 	}
 }
 
-// finishDirectory puts a directory's permissions back.
+// finishDirectory restores a directory's permissions.
 func (r *restorer) finishDirectory(e *entry) {
 	was, found := r.modes[e.path]
 	if !found {
-		r.permissions(e) // made anew, and reported
+		r.permissions(e) // it was created again, and is reported
 		return
 	}
 	if !was.samePermissions(e.stat) && !e.parent {
@@ -175,8 +174,7 @@ func (r *restorer) finishDirectory(e *entry) {
 	}
 }
 
-// permissions gives e's path the owner and mode it had. The path must not be a
-// symbolic link.
+// permissions restores the owner and mode of e's path, which must not be a symbolic link.
 func (r *restorer) permissions(e *entry) error {
 	info, err := r.root.Lstat(e.path)
 	if err != nil {
@@ -234,7 +232,7 @@ func (r *restorer) file(e *entry) {
 		}
 		r.report(e.path, "replaced", err)
 	case now.links > 1 && (other || now.links > e.links):
-		// Another name leads to this file: leave it alone and take a new one.
+		// The file has another name: leave it alone and make a new one.
 		r.report(e.path, "linked", r.rewrite(e))
 	case now.size != e.size || !r.unchanged(e, now):
 		r.report(e.path, "modified", r.rewrite(e))
@@ -243,8 +241,8 @@ func (r *restorer) file(e *entry) {
 	}
 }
 
-// unchanged reports whether the content is as it was. A file that only its mode keeps us from reading is made
-// readable; its permissions are put back with its content.
+// unchanged reports whether the content is the original. A file that cannot be read because of its mode is made
+// readable; its permissions are restored with its content.
 func (r *restorer) unchanged(e *entry, now stat) bool {
 	f, err := r.open(e.path)
 	if errors.Is(err, fs.ErrPermission) && r.root.Chmod(e.path, now.mode&modeBits|0o400) == nil {
@@ -261,7 +259,7 @@ func (r *restorer) unchanged(e *entry, now stat) bool {
 	return bytes.Equal(sum.Sum(nil), e.sum[:])
 }
 
-// rewrite makes a new file of e and gives it e's name.
+// rewrite makes a new file for e and gives it e's name.
 func (r *restorer) rewrite(e *entry) (err error) {
 	temp := &entry{path: path.Join(path.Dir(e.path), ".assay-restore-"+rand.Text()), stat: e.stat}
 	f, err := r.root.OpenFile(temp.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -290,16 +288,14 @@ func (r *restorer) rewrite(e *entry) (err error) {
 	return r.root.Rename(temp.path, e.path)
 }
 
-// release takes from a path what keeps everybody from changing it, unless it was
-// so at the start.
+// release removes flags from a path that prevent all changes, unless it had them at the start.
 func (r *restorer) release(p string, before bool) {
 	if !before && r.isFixed(p) {
 		r.report(p, schema.ChangeImmutable, r.unfix(p))
 	}
 }
 
-// remove removes whatever is at p, directories that were made inaccessible
-// included.
+// remove removes whatever is at p, including inaccessible directories.
 func (r *restorer) remove(p string) error {
 	err := r.root.RemoveAll(p)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
@@ -309,8 +305,7 @@ func (r *restorer) remove(p string) error {
 	return r.root.RemoveAll(p)
 }
 
-// open700 makes a tree of directories accessible, and what is in it removable, as
-// far as it can.
+// open700 makes a tree of directories accessible and removable, as far as possible.
 func (r *restorer) open700(p string) {
 	r.release(p, false)
 	info, err := r.root.Lstat(p)
@@ -329,7 +324,7 @@ func (r *restorer) open700(p string) {
 	}
 }
 
-// removeAdded removes the covered paths that the snapshot does not have.
+// removeAdded removes covered paths that the snapshot lacks.
 func (r *restorer) removeAdded() {
 	err := r.walk(".", false, func(p string, covered bool, _ fs.FileInfo) (bool, error) {
 		if e := r.index[p]; !covered || e != nil && !e.parent {

@@ -18,34 +18,32 @@ import (
 )
 
 const (
-	// drainTime is how long Run waits for the output of a command that has ended. All output is in the
-	// pipe already; only a process that has left the group can keep the pipe open.
+	// drainTime is how long Run waits for the output of a command that has ended. All its output is in the pipe
+	// already; only a process that has left the group can keep the pipe open.
 	drainTime = 250 * time.Millisecond
-	// deathTime is how long a killed group may take to be gone.
+	// deathTime is how long a killed group may take to end.
 	deathTime = 10 * time.Second
 )
 
-// Group is what holds a check's processes together. A *cgroup.Group is one.
+// Group holds a check's processes together. *cgroup.Group implements it.
 type Group interface {
 	// Start starts the command inside the group.
 	Start(cmd *exec.Cmd) error
-	// Kill ends every member with SIGKILL.
+	// Kill kills every member.
 	Kill() error
 	// Wait returns when the group has no live member, or with ctx's error.
 	Wait(ctx context.Context) error
 }
 
-// Shell is an [Executor] that runs each check with sh -c in a session and
-// process group of its own, and, where it can, in a cgroup of its own. It is
-// safe for concurrent use.
+// Shell is an [Executor] that runs each check with sh -c in its own session and process group and, if possible, in
+// its own cgroup. It is safe for concurrent use.
 type Shell struct {
 	// Dir is the working directory.
 	Dir string
-	// Env is the whole environment, as in exec.Cmd; nil means our own.
+	// Env is the whole environment, as in exec.Cmd; nil means this process's.
 	Env []string
-	// Group gives the fresh group of a check, named check-<index>. With nil it
-	// is the process group: then a process that leaves it with setsid(2)
-	// outlives its check. On Linux the shell itself dies with this process.
+	// Group returns a new group for a check, named check-<index>. Nil uses the process group: then a process that
+	// leaves it with setsid(2) outlives its check. On Linux the shell itself dies with this process.
 	Group func(name string) (Group, error)
 }
 
@@ -67,7 +65,7 @@ func (s Shell) Run(ctx context.Context, check Check, index int, out io.Writer) (
 	cmd.Dir, cmd.Env = s.Dir, s.Env
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = sessionAttr()
-	// The parent-death signal is tied to the thread that forks.
+	// The parent-death signal depends on the thread that forks.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = group.Start(cmd)
@@ -91,11 +89,9 @@ func (s Shell) Run(ctx context.Context, check Check, index int, out io.Writer) (
 	return exitStatus(ctx, cmd.ProcessState, late)
 }
 
-// await returns when the command has ended, at its timeout or by ctx if need
-// be, and its group is gone.
+// await returns when the command has ended, if necessary at its timeout or because of ctx, and its group is empty.
 func (s Shell) await(ctx context.Context, cmd *exec.Cmd, group Group, timeout time.Duration) (late bool, err error) {
-	// The group is killed while the shell is not yet reaped, so that its
-	// number cannot have become another's.
+	// Kill the group before the shell is reaped, so that its number cannot be reused yet.
 	exited := make(chan struct{})
 	killed := make(chan struct{})
 	timer := time.NewTimer(timeout)
@@ -132,8 +128,7 @@ func exitStatus(ctx context.Context, state *os.ProcessState, late bool) (ExitSta
 	return ExitStatus{Code: ws.ExitStatus()}, nil
 }
 
-// startError tells a missing directory from a missing shell: both come back as
-// "no such file" on /bin/sh.
+// startError tells a missing directory from a missing shell: for both, the error is "no such file" for /bin/sh.
 func startError(err error, dir string) error {
 	if dir != "" {
 		if _, serr := os.Stat(dir); serr != nil {
@@ -143,7 +138,7 @@ func startError(err error, dir string) error {
 	return err
 }
 
-// processGroup is the group of a command that leads its own.
+// processGroup is the process group that a command leads.
 type processGroup struct{ pid int }
 
 func (g *processGroup) Start(cmd *exec.Cmd) error {
@@ -156,9 +151,8 @@ func (g *processGroup) Start(cmd *exec.Cmd) error {
 
 func (g *processGroup) Kill() error { return unix.Kill(-g.pid, unix.SIGKILL) }
 
-// Wait gives the killed group the time to die, so that a process in the midst
-// of a system call does not meddle with the next check. The dead that init is
-// slow to reap still count, hence the limit.
+// Wait waits for the killed group, so that a process inside a system call does not interfere with the next check.
+// Dead processes that init has not reaped still count, so there is a limit.
 func (g *processGroup) Wait(context.Context) error {
 	for deadline := time.Now().Add(drainTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if unix.Kill(-g.pid, 0) == unix.ESRCH {

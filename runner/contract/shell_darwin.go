@@ -11,8 +11,8 @@ func sessionAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true}
 }
 
-// waitExited returns when the process has ended, and leaves it unreaped. The
-// system call is the one that os.Process.Wait makes on this system.
+// waitExited returns when the process has ended, and does not reap it. It uses the system call of os.Process.Wait on
+// this system.
 func waitExited(pid int) {
 	const pPID = 1
 	var siginfo [16]uint64

@@ -9,24 +9,23 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// tailBytes is how much of the end of a check's output its result holds.
+// tailBytes is how much of the end of a check's output is in its result.
 const tailBytes = 4 << 10
 
-// sink takes a check's output: the beginning to a file, up to a cap, the end
-// into the result, and all of it past the search for output_contains. Its
-// memory does not grow with the output.
+// sink receives a check's output: the start goes to a file, up to a limit, the end into the result, and all of it is
+// searched for output_contains. Its memory does not grow with the output.
 type sink struct {
-	file    io.WriteCloser // nil when nothing is kept, or no longer
-	err     error          // why file was given up
+	file    io.WriteCloser // nil if nothing is kept, or not any more
+	err     error          // why file is incomplete
 	path    string
-	left    int64 // how much more the file takes
+	left    int64 // how much more file takes
 	kept    int64
-	grown   int64 // by redaction, on the way into file
+	grown   int64 // how much longer redaction made it
 	total   int64
-	tail    []byte         // the last tailBytes, or a little more
-	clean   *redact.Pieces // what the tail is of; nil leaves secrets in it
-	text    []byte         // what to look for; nil for nothing
-	seam    []byte         // the last len(text)-1 bytes seen
+	tail    []byte         // at least the last tailBytes
+	clean   *redact.Pieces // makes tail; nil leaves secrets in it
+	text    []byte         // output_contains; nil: no search
+	seam    []byte         // the last len(text)-1 bytes
 	matched bool
 }
 
@@ -50,8 +49,8 @@ func newSink(check Check, opts Options) *sink {
 	return s
 }
 
-// Write never fails: a file that cannot be written costs the copy, and the
-// result says so, but not the check.
+// Write never fails: if the file cannot be written, the copy is incomplete and the result says so, but the check is
+// not affected.
 func (s *sink) Write(p []byte) (int, error) {
 	s.total += int64(len(p))
 	s.search(p)
@@ -67,7 +66,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keepEnd keeps the end of the output, which p goes on with.
+// keepEnd keeps the end of the output after p.
 func (s *sink) keepEnd(p []byte) {
 	if len(p) >= tailBytes {
 		s.tail = append(s.tail[:0], p[len(p)-tailBytes:]...)
@@ -98,7 +97,7 @@ func (s *sink) giveUp(err error) {
 	_ = s.end()
 }
 
-// end closes the copy and learns by how much redaction made it longer.
+// end closes the copy and determines how much longer redaction made it.
 func (s *sink) end() error {
 	err := s.file.Close()
 	if w, ok := s.file.(interface{ Grown() int64 }); ok {
@@ -108,7 +107,7 @@ func (s *sink) end() error {
 	return err
 }
 
-// close ends the copy and fills in what the result says about the output.
+// close ends the copy and sets the result's fields about the output.
 func (s *sink) close(r *schema.CheckResult) {
 	if s.file != nil {
 		if err := s.end(); err != nil {

@@ -20,37 +20,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what can be protected.
+// Limits on what can be protected.
 const (
 	maxProtectedBytes = 256 << 20
 	maxProtectedPaths = 100_000
 )
 
-// Snapshot is the state of a contract's protected paths at one moment. Their
-// content is in a file without a name, which only this process holds and which
-// the kernel frees with it; each content's digest is in memory, so that
-// nothing that was tampered with is ever restored. Not safe for concurrent use.
+// Snapshot is the state of a contract's protected paths at one moment. Their contents are in an unnamed file, which
+// only this process holds and which the kernel frees with it. Each content's digest is in memory, so that nothing
+// that was tampered with is ever restored. Not safe for concurrent use.
 //
-// What a glob matches is protected, and everything below a directory that it
-// matches. Links are never followed. All access stays inside the working
-// directory (os.Root).
+// The paths that globs match are protected, and everything below a matched directory. Links are never followed. All
+// access stays inside the working directory (os.Root).
 type Snapshot struct {
 	root    *os.Root
-	self    fs.FileInfo // of the working directory
+	self    fs.FileInfo // the working directory
 	fixed   bool        // it is immutable
 	dir     string
 	globs   []string
 	bases   []string // the part of each glob before its first meta character
 	blob    *os.File
 	size    int64
-	entries []*entry // a directory before what is in it
+	entries []*entry // a directory comes before its entries
 	index   map[string]*entry
 }
 
-// entry is one path as it was.
+// entry is one path in its original state.
 type entry struct {
 	path   string
-	parent bool // not protected itself, but on the way to what is
+	parent bool // not protected itself, but above a protected path
 	stat
 	fixed  bool   // immutable or append-only
 	target string // of a symbolic link
@@ -58,7 +56,7 @@ type entry struct {
 	sum    [sha256.Size]byte
 }
 
-// stat is what is compared and restored of a path's metadata.
+// stat is the metadata of a path that is compared and restored.
 type stat struct {
 	mode     fs.FileMode
 	size     int64
@@ -79,15 +77,14 @@ func statOf(info fs.FileInfo) stat {
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// samePermissions reports whether mode bits and owner are the same.
+// samePermissions reports whether mode bits and owner are equal.
 func (s stat) samePermissions(o stat) bool {
 	return s.mode&modeBits == o.mode&modeBits && s.uid == o.uid && s.gid == o.gid
 }
 
-// protect takes a snapshot of what globs match in workdir. The content goes to
-// an unlinked file in tempDir ("" is the system's), which must lie outside
-// workdir and needs room for it. Nothing matched is no error: paths that
-// appear later are then removed by [Snapshot.Restore].
+// protect takes a snapshot of what globs match in workdir. The contents go to an unlinked file in tempDir ("" is the
+// system's), which must be outside workdir and have enough space. It is not an error if nothing matches:
+// [Snapshot.Restore] then removes paths that appear later.
 func protect(ctx context.Context, workdir string, globs []string, tempDir string) (_ *Snapshot, err error) {
 	s := &Snapshot{dir: workdir, index: make(map[string]*entry)}
 	defer func() {
@@ -127,8 +124,7 @@ func protect(ctx context.Context, workdir string, globs []string, tempDir string
 	})
 }
 
-// Unmatched lists the globs, as they are matched, that no path met when the
-// snapshot was taken: they may be misspelt.
+// Unmatched lists the globs that matched no path when the snapshot was taken, which may be misspelt.
 func (s *Snapshot) Unmatched() []string {
 	var out []string
 	for _, g := range s.globs {
@@ -163,7 +159,7 @@ func (s *Snapshot) Release() {
 	}
 }
 
-// take adds a protected path, after the directories on the way to it.
+// take adds a protected path, after the directories above it.
 func (s *Snapshot) take(p string, info fs.FileInfo) error {
 	if len(s.entries) >= maxProtectedPaths {
 		return fmt.Errorf("more than %d protected paths; narrow the globs", maxProtectedPaths)
@@ -229,8 +225,7 @@ func (s *Snapshot) store(e *entry) error {
 	return nil
 }
 
-// open opens a regular file for reading, whatever it has become since it was
-// looked at.
+// open opens a regular file for reading, even if another file has replaced it since.
 func (s *Snapshot) open(p string) (*os.File, error) {
 	f, err := s.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -247,9 +242,8 @@ func (s *Snapshot) open(p string) (*os.File, error) {
 	return f, nil
 }
 
-// walk visits every directory that can lead to a protected path and every
-// path in it. visit is told whether the path is covered by a glob, and says
-// whether to go on below it.
+// walk visits every directory that may contain a protected path, and every path in it. visit gets whether a glob
+// covers the path, and returns whether to descend.
 func (s *Snapshot) walk(
 	dir string, covered bool, visit func(p string, covered bool, info fs.FileInfo) (bool, error),
 ) error {
@@ -306,11 +300,9 @@ func (s *Snapshot) leadsTo(p string) bool {
 	return false
 }
 
-// Restore puts every protected path back as it was, and removes what was
-// added. Nothing may be writing meanwhile. Files are never written in place: a
-// new one takes the name, so that a link that was laid there does not lead the
-// content elsewhere. during says whose changes these are: schema.DuringAgent and
-// its like; check names the check.
+// Restore restores every protected path, and removes what was added. Nothing else may write meanwhile. Files are
+// never written in place: a new file takes the name, so that a link cannot redirect the content. during says who made
+// the changes, such as schema.DuringAgent; check names the check.
 func (s *Snapshot) Restore(during, check string) Restoration {
 	r := &restorer{Snapshot: s, during: during, check: check, modes: make(map[string]stat)}
 	now, err := os.Stat(s.dir)
@@ -344,7 +336,7 @@ func (s *Snapshot) Restore(during, check string) Restoration {
 	return r.result()
 }
 
-// walkError is a path that could not be looked at.
+// walkError is a path that could not be read.
 type walkError struct {
 	path string
 	err  error

@@ -11,8 +11,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Bounds of a contract. Those on names keep the folder of a check's output
-// within 255 bytes; see schema.CheckOutputPath.
+// Limits of a contract. The limits on names keep the directory of a check's output within 255 bytes; see
+// schema.CheckOutputPath.
 const (
 	maxChecks         = 256
 	maxNameBytes      = 80
@@ -22,19 +22,18 @@ const (
 	maxProtectedGlobs = 64
 )
 
-// placeholder is the name in the shape that a deriving model is shown.
+// placeholder is the name in the example that a model gets.
 const placeholder = "unique_snake_case_label"
 
-// Problem is one reason why a contract cannot be used.
+// Problem is a reason why a contract cannot be used.
 type Problem struct {
 	// Check is the check's index, or -1 for the contract as a whole.
 	Check int
-	// Name is the check's name; empty when it has none.
+	// Name is the check's name; it may be empty.
 	Name string
-	// Code is stable: no_checks, too_many_checks, empty_name, bad_name,
-	// placeholder_name, duplicate_name, empty_command, bad_command,
-	// toolchain_only, asserts_nothing, bad_output_contains, bad_timeout,
-	// bad_protected or, where a model wrote it, no_description.
+	// Code is stable: no_checks, too_many_checks, empty_name, bad_name, placeholder_name, duplicate_name,
+	// empty_command, bad_command, toolchain_only, asserts_nothing, bad_output_contains, bad_timeout, bad_protected
+	// or, for a model's contract, no_description.
 	Code string
 	// Message says what was found and what to do.
 	Message string
@@ -50,7 +49,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("check %d (%s): %s", p.Check+1, printable(p.Name), p.Message)
 }
 
-// InvalidError is returned for a contract that has problems.
+// InvalidError lists the problems of a contract.
 type InvalidError struct{ Problems []Problem }
 
 func (e *InvalidError) Error() string {
@@ -61,7 +60,7 @@ func (e *InvalidError) Error() string {
 	return "invalid contract: " + strings.Join(lines, "; ")
 }
 
-// validation collects problems; check and label say which check is looked at.
+// validation collects problems. check and label identify the current check.
 type validation struct {
 	problems []Problem
 	check    int
@@ -153,8 +152,8 @@ func (v *validation) protected(globs []string) {
 	}
 }
 
-// toolchainOnly reports whether command does no more than ask a build tool for
-// its version or help: exactly two words, and so no shell composition.
+// toolchainOnly reports whether command only asks a build tool for its version or help: exactly two words, so without
+// shell syntax.
 func toolchainOnly(command string) bool {
 	command = strings.TrimSpace(command)
 	if strings.ContainsAny(command, "\r\n") {

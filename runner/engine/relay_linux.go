@@ -360,7 +360,7 @@ func (r *Relay) within(req *http.Request, is request, pid uint32) bool {
 	}
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		// Such requests read, but for an input to a container, and those that the daemon sends on to a registry.
+		// These requests only read, except for input to a container, and those that the daemon sends on to a registry.
 		// The daemon itself reads the files of a container, and starts ps for its processes.
 		switch {
 		case is.kind == "containers" && is.verb == "attach/ws":
@@ -405,7 +405,7 @@ func streams(is request) bool {
 		is.kind == "exec" && is.verb == "start"
 }
 
-// The drivers of networks, and of their addresses, that are no programs.
+// Drivers of networks, and of their addresses, that are not separate programs.
 var (
 	localNetworks  = []string{"", "bridge", "host", "ipvlan", "macvlan", "none", "null"}
 	localAddresses = []string{"", "default", "null"}
@@ -430,12 +430,12 @@ func (r *Relay) withinNetworks(req *http.Request, is request) bool {
 	return false
 }
 
-// shortest is the length of the shortest description that a daemon takes, in bytes.
+// shortest is the length of the shortest description that a daemon accepts, in bytes.
 const shortest = 8
 
-// starting tells of a container that is to start, and reports whether it is the relay's and starts as it was described:
-// not from a checkpoint, which another program restores, and not with a new description, which daemons before version
-// 25 take from clients of early versions.
+// starting calls Watch.Starting for a container that is about to start. It reports whether the container is the
+// relay's and starts as described: not from a checkpoint, which another program restores, and not with a new
+// description, which daemons before version 25 accept from old clients.
 func (r *Relay) starting(req *http.Request, name string, pid uint32) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
@@ -482,10 +482,10 @@ var (
 	describedMount = []string{"", "bind", "image", "tmpfs", "volume"}
 )
 
-// describesOurs reports whether the container of a description has the relay's cgroup parent,
-// and nothing of a container that has another, and whether nobody but the daemon's own host serves it: a driver of logs
-// or volumes, or a runtime, can hand to another host, or another cgroup, what the container does. For published ports
-// the daemon starts a proxy outside, and for requested devices (GPUs) a program that provides them.
+// describesOurs reports whether a described container has the relay's cgroup parent, uses nothing of a container with
+// another parent, and is served only by the daemon's own host: a log or volume driver, or a runtime, could pass its
+// data or processes to another host or cgroup. For published ports the daemon starts a proxy outside the cgroup, and
+// for requested devices (GPUs) a program that provides them.
 func (r *Relay) describesOurs(body []byte) bool {
 	var c struct {
 		HostConfig struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
-// claudeEvent is what Claude Code sends to a hook. Older versions send no ToolUseID. Then
-// calls of the same tool that overlap cannot be told apart.
+// claudeEvent is the input of a Claude Code hook. Older versions send no ToolUseID. Then overlapping calls of the
+// same tool cannot be told apart.
 type claudeEvent struct {
 	Name      string                     `json:"hook_event_name"`
 	SessionID string                     `json:"session_id"`
@@ -28,8 +28,8 @@ type claudeEvent struct {
 	} `json:"tool_calls"`
 }
 
-// shellPrefix is the program of testdata/shims/claude-code that binds Bash calls by their
-// environment, as CLAUDE_CODE_SHELL_PREFIX.
+// shellPrefix is the program in testdata/shims/claude-code that binds Bash calls by their environment, as
+// CLAUDE_CODE_SHELL_PREFIX.
 const shellPrefix = "assay_shell"
 
 // These are compiled on first use, so that other commands need not wait for it.
@@ -61,7 +61,7 @@ func claudeCode(s *session) error {
 		return mark(s, e, id)
 	case "PostToolUse", "PostToolUseFailure":
 		return s.report(just(agentlog.ToolCallCompleted, id, e.Tool))
-	case "PostToolBatch": // the only end of a call that was not permitted
+	case "PostToolBatch": // the only event after a call that was not permitted
 		return s.report(func(open []event) (ends []event) {
 			for _, call := range e.Calls {
 				for _, o := range open {
@@ -81,8 +81,8 @@ func claudeCode(s *session) error {
 	return nil
 }
 
-// mark puts a call's id into a comment before the command of a Bash call, for
-// assay_shell. The comment does not change which permission rules match.
+// mark puts a call's id into a comment before the command of a Bash call, for assay_shell. The comment does not
+// change which permission rules match.
 func mark(s *session, e claudeEvent, id string) error {
 	var command string
 	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !safeID().MatchString(id) ||

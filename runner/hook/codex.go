@@ -25,13 +25,13 @@ type codexEvent struct {
 	} `json:"item"`
 }
 
-// codexTools are the items that are calls of tools.
+// codexTools are the types of items that are tool calls.
 var codexTools = map[string]bool{
 	"command_execution": true, "file_change": true, "mcp_tool_call": true, "web_search": true, "collab_tool_call": true,
 }
 
-// codex passes the events of "codex exec --json" on, and reports the calls among them.
-// It passes them on even if it cannot report them.
+// codex passes on the events of "codex exec --json", and reports the calls among them. It passes them on even if it
+// cannot report them.
 func codex(s *session) error {
 	var failed error
 	lines := bufio.NewReaderSize(s.in, 64<<10)
@@ -56,8 +56,7 @@ func codex(s *session) error {
 	}
 }
 
-// words takes a command line apart that was quoted for a POSIX shell. It returns nil for
-// what no quoting makes.
+// words splits a command line that was quoted for a POSIX shell. It returns nil if the quoting is invalid.
 func words(line string) (all []string) {
 	var word []byte
 	quote, begun := byte(0), false

@@ -1,12 +1,11 @@
-// Package hook reports an agent program's tool calls to the run that the program is part
-// of. It reads them from the events that the program sends to its hooks.
+// Package hook reports an agent program's tool calls to the run that the program is part of. It reads them from the
+// events that the program sends to its hooks.
 //
-// [Run] implements "assay-run hook AGENT": it reads AGENT's events on standard input and
-// appends lines to the SDK event log of the run, under the agent's own name. [Follow]
-// does the same with the files in which Codex keeps its sessions. Outside of a run, both
-// report nothing. They start no process, write to no other file, and never allow or deny a
-// call.
+// [Run] implements "assay-run hook AGENT": it reads AGENT's events from standard input and appends lines to the SDK
+// event log of the run, under the agent's own name. [Follow] does the same with the files in which Codex keeps its
+// sessions. Outside a run, both report nothing. They start no process, write to no other file, and never allow or
+// deny a call.
 //
-// To add an agent: write a function of the type reader in a file of its own, add it to the
-// map agents, and write a page in docs/agents.
+// To add an agent: write a function of type reader in a file of its own, add it to the map agents, and write a page
+// in docs/agents.
 package hook

@@ -16,7 +16,7 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
-// geminiEvent is what Gemini CLI sends to a hook. It does not contain an id of the call.
+// geminiEvent is the input of a Gemini CLI hook. It has no call id.
 type geminiEvent struct {
 	Name      string         `json:"hook_event_name"`
 	SessionID string         `json:"session_id"`
@@ -24,9 +24,8 @@ type geminiEvent struct {
 	Input     jsontext.Value `json:"tool_input"`
 }
 
-// geminiCLI reads one event of Gemini CLI's hooks. It makes a call's id from the session,
-// the tool and the arguments, and adds random letters. If equal calls overlap, the one
-// that started first counts as the one that ended first.
+// geminiCLI reads one event of Gemini CLI's hooks. It makes a call's id from the session, the tool and the arguments,
+// plus random letters. If equal calls overlap, the first start is matched with the first end.
 func geminiCLI(s *session) error {
 	data, err := s.readEvent()
 	if err != nil {
@@ -55,7 +54,7 @@ func geminiCLI(s *session) error {
 			}
 			return nil
 		})
-	case "AfterAgent": // the only end of a call that was refused
+	case "AfterAgent": // the only event after a call that was refused
 		return s.report(func(open []event) (ends []event) {
 			for _, o := range open {
 				ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: o.ToolCallID,
@@ -71,7 +70,7 @@ func geminiCLI(s *session) error {
 
 func geminiCall(e geminiEvent) string {
 	input := e.Input
-	_ = input.Canonicalize() // so that equal arguments are equal bytes; what is not JSON stays as it is
+	_ = input.Canonicalize() // equal arguments become equal bytes; invalid JSON stays unchanged
 	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(e.SessionID), []byte(e.Tool), input}, []byte{0}))
 	return e.Tool + "-" + hex.EncodeToString(sum[:6])
 }

@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// ErrAgent is returned by [Run], wrapped with the name, for an agent that it does not know.
+// ErrAgent is wrapped by [Run]'s error for an unknown agent.
 var ErrAgent = errors.New("unknown agent")
 
-// session is one call of Run: what a reader reads from, writes to and reports to.
+// session is one call of Run.
 type session struct {
 	in  io.Reader
 	out io.Writer
 	env func(string) string
-	log *log // nil outside of a run: then nothing is reported
+	log *log // nil outside a run: then nothing is reported
 }
 
 // reader reads the events of one agent program.
 type reader func(*session) error
 
-// agents are the known agents, by the names of their shims.
+// agents are the known agents, by shim name.
 var agents = map[string]reader{
 	"claude-code": claudeCode,
 	"gemini-cli":  geminiCLI,
@@ -33,9 +33,8 @@ var agents = map[string]reader{
 // Agents lists the agents whose hooks or events [Run] reads, sorted.
 func Agents() []string { return slices.Sorted(maps.Keys(agents)) }
 
-// Run reads agent's events from in and reports the tool calls in them. The environment
-// names the run. Run writes to out what the agent expects. An error says what could not be
-// reported. It is no reason to deny a call.
+// Run reads agent's events from in and reports the tool calls in them to the run that the environment names. It
+// writes to out what the agent expects. The error says what could not be reported, which is no reason to deny a call.
 func Run(agent string, in io.Reader, out io.Writer, env func(string) string) error {
 	read, ok := agents[agent]
 	if !ok {
@@ -44,10 +43,10 @@ func Run(agent string, in io.Reader, out io.Writer, env func(string) string) err
 	return read(&session{in, out, env, openLog(agent, env)})
 }
 
-// maxEvent bounds one event, in bytes. An event can contain a tool's result.
+// maxEvent limits one event, in bytes. An event can contain a tool's result.
 const maxEvent = 64 << 20
 
-// readEvent reads one event, whole.
+// readEvent reads one complete event.
 func (s *session) readEvent() ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(s.in, maxEvent+1))
 	if err == nil && len(data) > maxEvent {
@@ -64,7 +63,7 @@ func (s *session) report(lines func(open []event) []event) error {
 	return s.log.add(lines)
 }
 
-// just makes one line, whatever calls are open.
+// just makes one line, regardless of open calls.
 func just(kind, id, tool string) func([]event) []event {
 	return func([]event) []event { return []event{{EventType: kind, ToolCallID: id, Tool: tool}} }
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noFollow makes open fail for a link, and not wait for a pipe.
+// noFollow makes an open fail for a symbolic link, and not wait for a pipe.
 const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
 // lock waits until no other process holds the lock of the file.

@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxLine is longer than any line of the log may be, in bytes.
+// maxLine limits a line of the log, in bytes.
 const maxLine = 1 << 20
 
 // event is a line of the SDK event log.
@@ -24,10 +24,10 @@ type event = schema.SDKEvent
 // log is the SDK event log of the run that this process is part of.
 type log struct {
 	path string
-	base event // the fields that are the same in all lines
+	base event // fields that are equal in all lines
 }
 
-// openLog finds the log. It returns nil outside of a run, and in a run without a log.
+// openLog finds the log. It returns nil outside a run, and in a run without a log.
 func openLog(agent string, env func(string) string) *log {
 	path := env("ASSAY_RUNNER_SDK_EVENT_LOG")
 	if path == "" {
@@ -74,7 +74,7 @@ func (l *log) add(lines func(open []event) []event) error {
 			if len(data) >= maxLine {
 				return errors.New("the tool's name or the call's id is too long")
 			}
-			if torn { // by a full disk or a kill: the torn line stays a line of its own
+			if torn { // after a full disk or a kill; the incomplete line stays on a line of its own
 				data = append([]byte{'\n'}, data...)
 			}
 			if _, err := file.Write(append(data, '\n')); err != nil {
@@ -86,9 +86,8 @@ func (l *log) add(lines func(open []event) []event) error {
 	})
 }
 
-// unfinished reads the log. It returns the calls that are open, the number of the next
-// line, and whether the last line has no newline. It skips lines that it cannot decode:
-// the runner reports them.
+// unfinished reads the log. It returns the open calls, the number of the next line, and whether the last line lacks
+// its newline. It skips lines that it cannot decode; the runner reports them.
 func unfinished(r io.Reader) (open []event, seq uint64, torn bool, err error) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for {

@@ -16,13 +16,12 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
-// between is the time between two looks at the rollout files.
+// between is the time between two polls of the rollout files.
 const between = 20 * time.Millisecond
 
-// Follow reports the tool calls of Codex to the run that the environment names. It reads
-// them from the rollout files that every Codex, interactive or not, writes about its
-// sessions. It skips what the files contain already, and goes on until stop is called. Call
-// stop once: its error says what could not be reported.
+// Follow reports the tool calls of Codex to the run that the environment names. It reads them from the rollout files
+// that every Codex, interactive or not, writes about its sessions. It skips existing lines, and continues until stop
+// is called. Call stop once; its error says what could not be reported.
 func Follow(env func(string) string) (stop func() error) {
 	s := &session{env: env, log: openLog("codex", env)}
 	if s.log == nil {
@@ -58,35 +57,34 @@ type rollouts struct {
 	*session
 	dir   string
 	began time.Time
-	// listed is when the directories were read. One that has not changed since is skipped.
+	// listed is when the directories were last read. Directories that have not changed since are skipped.
 	listed time.Time
 	at     map[string]*rollout // by path
 }
 
-// rollout is one file: how far it was read, and its calls.
+// rollout is one file: how far it was read, and its open calls.
 type rollout struct {
-	file   os.FileInfo // of what was read last; nil before
+	file   os.FileInfo // when it was last read; nil: never
 	offset int64
-	torn   []byte // of a line whose end is not there yet
+	torn   []byte // the start of an incomplete line
 	inside bool   // offset is inside a line that is skipped
-	middle bool   // the first line may lack its beginning, which was there before the run
+	middle bool   // the first line may lack its start, which was there before the run
 	told   map[string]bool
 	open   []event
 }
 
-// changed reports whether there is something new to read in a file.
+// changed reports whether a file has something new to read.
 func (r *rollout) changed(now os.FileInfo) bool { return r.replaced(now) || now.Size() > r.offset }
 
-// replaced reports whether the file is another one now, or was cut.
+// replaced reports whether the file was replaced or cut.
 func (r *rollout) replaced(now os.FileInfo) bool {
 	return r.file != nil && (!os.SameFile(r.file, now) || now.Size() < r.offset)
 }
 
-// maxSessions is how many of the latest older sessions are watched, since somebody may
-// resume one.
+// maxSessions limits how many older sessions are watched, the latest ones, since somebody may resume one.
 const maxSessions = 256
 
-// known notes the sessions from before, and how long their files are.
+// known records the existing sessions, and the sizes of their files.
 func (f *rollouts) known() {
 	old, _ := filepath.Glob(filepath.Join(f.dir, "*", "*", "*", "rollout-*.jsonl")) // sorted by name, and so by time
 	for _, path := range old[max(0, len(old)-maxSessions):] {
@@ -96,8 +94,8 @@ func (f *rollouts) known() {
 	}
 }
 
-// look reads what is new. Codex names a day's directory by the local date. look opens a
-// directory only if it has changed: the run records opens, but not stats.
+// look reads what is new. Codex names a day's directory by the local date. look opens a directory only if it has
+// changed, since the run records opens, but not stats.
 func (f *rollouts) look() error {
 	var errs []error
 	for day := f.began.AddDate(0, 0, -1); day.Before(time.Now().AddDate(0, 0, 2)); day = day.AddDate(0, 0, 1) {
@@ -124,8 +122,8 @@ func (f *rollouts) look() error {
 	return errors.Join(errs...)
 }
 
-// read reports the calls in the lines that were added to a file. It reads a file that was
-// replaced or cut from its beginning. The errors say which lines it could not use.
+// read reports the calls in the lines that were added to a file. It reads a replaced or cut file from its start. The
+// errors name the lines that it could not use.
 func (f *rollouts) read(path string, r *rollout) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
@@ -159,7 +157,7 @@ func (f *rollouts) read(path string, r *rollout) error {
 	}
 }
 
-// part takes a part of a line, which may be its end.
+// part handles a part of a line, which may be its end.
 func (f *rollouts) part(r *rollout, part []byte) error {
 	ends := bytes.HasSuffix(part, []byte{'\n'})
 	if !r.inside {
@@ -193,8 +191,8 @@ type rolloutLine struct {
 	} `json:"payload"`
 }
 
-// line reports the call in one line, if there is one. A session that continues another
-// begins with the other's lines, which keep their times: line skips them.
+// line reports the call in a line, if there is one. A session that continues another one starts with the other's
+// lines and their times; line skips those.
 func (f *rollouts) line(r *rollout, line []byte) error {
 	var l rolloutLine
 	if len(bytes.TrimSpace(line)) > 0 && !json.Valid(line) {
@@ -210,14 +208,14 @@ func (f *rollouts) line(r *rollout, line []byte) error {
 	case l.Type == "response_item" && call:
 		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: cmp.Or(p.CallID, p.ID),
 			Tool: cmp.Or(p.Name, kind)}
-		if start.ToolCallID == "" || r.told[start.ToolCallID] { // told: the file was written anew
+		if start.ToolCallID == "" || r.told[start.ToolCallID] { // the file was rewritten
 			return nil
 		}
 		if r.told == nil {
 			r.told = map[string]bool{}
 		}
 		r.told[start.ToolCallID] = true
-		if p.CallID == "" { // the model's service made the call, and it is over, as a search
+		if p.CallID == "" { // the model's service made the call, such as a search, and it has ended
 			return f.report(func([]event) []event { return []event{start, completed(start)} })
 		}
 		r.open = append(r.open, start)
@@ -240,7 +238,7 @@ func completed(call event) event {
 	return call
 }
 
-// endOf reports the end of a session's calls that are still open.
+// endOf reports the end of a session's open calls.
 func (f *rollouts) endOf(r *rollout) error {
 	if len(r.open) == 0 {
 		return nil
@@ -257,7 +255,7 @@ func (f *rollouts) endOf(r *rollout) error {
 func (f *rollouts) end() error {
 	var errs []error
 	for path, r := range f.at {
-		if err := f.line(r, r.torn); err != nil && !r.middle { // it may be whole but for its newline
+		if err := f.line(r, r.torn); err != nil && !r.middle { // it may only lack its newline
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
 		errs = append(errs, f.endOf(r))

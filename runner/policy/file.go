@@ -14,38 +14,37 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
-// maxFileBytes bounds a policy file.
+// maxFileBytes limits a policy file.
 const maxFileBytes = 256 << 10
 
-// File is a policy as an operator wrote it. It is read once, before the agent
-// starts. The zero File forbids nothing.
+// File is a policy as an operator wrote it. It is read once, before the agent starts. The zero File forbids nothing.
 type File struct {
 	Tools Tools
-	// Resources, by URI, Prompts, and ServerRequests, by method, are what an MCP
-	// client may read of a server, and a server may ask of a client.
+	// Resources (by URI), Prompts, and ServerRequests (by method) are what an MCP client may read from a server, and
+	// what a server may ask of a client.
 	Resources, Prompts, ServerRequests Tools
-	// Capabilities are those that tools may be granted; nil means any.
+	// Capabilities are those that tools may get; nil means any.
 	Capabilities *[]string
 	Rules        []Rule
-	// Model is about requests to models.
+	// Model restricts requests to models.
 	Model Model
-	// Sandbox is what the file says of the sandbox.
+	// Sandbox has the file's settings for the sandbox.
 	Sandbox sandbox.Settings
-	// Effective is what that means for one run, as policy.json has it; nil
-	// without a sandbox. Whoever makes the sandbox sets it.
+	// Effective is the resulting sandbox of one run, as in policy.json; nil without a sandbox. The code that makes
+	// the sandbox sets it.
 	Effective jsontext.Value
 	// Digest is "sha256:" and 64 hex digits of the file's bytes.
 	Digest string
-	// Warnings say which rules deny everything because their pattern cannot
-	// be used, and which may deny less than their author thinks.
+	// Warnings name rules that deny everything because their pattern cannot be used, and rules that may deny less
+	// than expected.
 	Warnings []string
 
 	compiled []*rule
 }
 
-// Model is what a run's requests to models may ask for. Only the model gateway can hold an agent to it.
+// Model restricts a run's requests to models. Only the model gateway can enforce it.
 type Model struct {
-	// ProviderTools is empty, "allow" or "deny". It is about tools that the provider runs, such as web search, code
+	// ProviderTools is empty, "allow" or "deny". It restricts tools that the provider runs, such as web search, code
 	// execution and remote MCP servers.
 	ProviderTools string `json:"provider_tools"`
 }
@@ -53,8 +52,8 @@ type Model struct {
 // DeniesProviderTools reports whether requests to models must not declare tools that the provider runs.
 func (f *File) DeniesProviderTools() bool { return f != nil && f.Model.ProviderTools == "deny" }
 
-// Denials says in a line each what the file denies of tool calls and of what an MCP
-// server and client may ask for. It is for people.
+// Denials describes for people what the file denies of tool calls and of what an MCP server and client may ask for,
+// in one line each.
 func (f *File) Denials() (lines []string) {
 	for _, l := range []struct {
 		what string
@@ -103,10 +102,8 @@ type fileKeys struct {
 	sandbox.Settings
 }
 
-// Load reads the policy at path, which must be a regular file. The file's name
-// (.json, .yaml, .yml) decides how it is read; without one of these, its first
-// character does. Unknown and repeated keys are errors that name the file and the
-// line.
+// Load reads the policy at path, which must be a regular file. The file's extension (.json, .yaml, .yml) decides the
+// format, otherwise its first character. Unknown and duplicate keys are errors that name the file and the line.
 func Load(path string) (*File, error) {
 	data, err := strict.ReadFile(path, maxFileBytes)
 	if err != nil {
@@ -119,11 +116,8 @@ func Load(path string) (*File, error) {
 	return p, nil
 }
 
-// ParseYAML reads a policy in YAML, ParseJSON one in JSON.
+// ParseYAML reads a policy in YAML.
 func ParseYAML(data []byte) (*File, error) { return parse(data, strict.YAML) }
-
-// parseJSON reads a policy in JSON.
-func parseJSON(data []byte) (*File, error) { return parse(data, strict.JSON) }
 
 func parse(data []byte, format strict.Format) (*File, error) {
 	if len(data) > maxFileBytes {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -147,11 +148,11 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte(`{"version":1,"tools":{"allow":["a"],"deny":[]},"rules":[{"name":"k","rule":"deny_keyword","value":["x",1,true]}]}`), true)
 	f.Add([]byte("rules:\n- {name: s, rule: require_state, target: t, key: verdict, value: pass}\n"), false)
 	f.Fuzz(func(t *testing.T, data []byte, isJSON bool) {
-		parse := ParseYAML
+		format := strict.YAML
 		if isJSON {
-			parse = parseJSON
+			format = strict.JSON
 		}
-		p, err := parse(data)
+		p, err := parse(data, format)
 		if err != nil {
 			return
 		}

@@ -9,14 +9,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// params is a call's parameters, taken apart once for all rules: objects are
-// map[string]any, lists []any, strings string, and every other value the text
-// it was written as (number, true, false, null) as a literal.
+// params are a call's parameters, decoded once for all rules. Objects are map[string]any, lists []any, strings
+// string; all other values are literals with their text (number, true, false, null).
 type params struct{ root any }
 
 type literal string
 
-// literals keeps numbers as they were written.
+// literals keeps numbers as written.
 func literals() json.Options {
 	return json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
 		switch d.PeekKind() {
@@ -25,13 +24,12 @@ func literals() json.Options {
 			*v = literal(raw)
 			return err
 		}
-		return errors.ErrUnsupported // the default
+		return errors.ErrUnsupported // use the default
 	}))
 }
 
-// at are the values of a parameter: by name, by JSON pointer when key starts with
-// a slash, or all of them for an empty key. In a list of arguments the name is
-// looked for in each of them.
+// at returns the values of a parameter: by name, by JSON pointer if key starts with a slash, or all of them for an
+// empty key. If the parameters are a list, the name is looked up in each element.
 func (p *params) at(key string) []any {
 	switch {
 	case p.root == nil:
@@ -59,7 +57,7 @@ func (p *params) at(key string) []any {
 	return found
 }
 
-// pointed is the value at a JSON pointer.
+// pointed returns the value at a JSON pointer.
 func (p *params) pointed(pointer string) (any, bool) {
 	v := p.root
 	for token := range jsontext.Pointer(pointer).Tokens() {
@@ -82,7 +80,7 @@ func (p *params) pointed(pointer string) (any, bool) {
 	return v, true
 }
 
-// index reads an array index of a JSON pointer, -1 when it is none.
+// index parses an array index of a JSON pointer; -1: not an index.
 func index(token string) int {
 	if token == "" || len(token) > 9 {
 		return -1
@@ -97,7 +95,7 @@ func index(token string) int {
 	return n
 }
 
-// scalar is a parameter that is one string, number or boolean.
+// scalar returns a parameter that is a single string, number or boolean.
 func (p *params) scalar(key string) (v any, ok bool) {
 	found := p.at(key)
 	if len(found) != 1 {
@@ -112,8 +110,8 @@ func (p *params) scalar(key string) (v any, ok bool) {
 	return nil, false
 }
 
-// anyText reports whether match holds for any text in a parameter: strings,
-// numbers, booleans and keys, however deep.
+// anyText reports whether match is true for any text in a parameter: strings, numbers, booleans and keys, at any
+// depth.
 func (p *params) anyText(key string, match func(text any) bool) bool {
 	for _, v := range p.at(key) {
 		if anyText(v, match) {
@@ -143,8 +141,7 @@ func anyText(v any, match func(any) bool) bool {
 	return false
 }
 
-// forms are the ways to read a text or a number: as it is written, and a number
-// also as it is usually written, 2.2e1 as 22.
+// forms returns the ways to read a text or a number: as written, and a number also in its usual form, 2.2e1 as 22.
 func forms(text any) []string {
 	switch t := text.(type) {
 	case string:

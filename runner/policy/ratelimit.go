@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// RateLimit counts calls in a sliding window. Its memory grows with the calls in
-// one window and never beyond its limit. It is safe for concurrent use.
+// RateLimit counts calls in a sliding window. Its memory depends on the calls in one window, at most its limit. It is
+// safe for concurrent use.
 type RateLimit struct {
 	limit int
 	every time.Duration
-	note  func(undo bool) // is told of each call; nil tells nobody
+	note  func(undo bool) // called for each call; may be nil
 
 	mu    sync.Mutex
 	times []time.Duration // of the calls in the window, oldest first
@@ -21,11 +21,10 @@ func NewRateLimit(limit int, every time.Duration) *RateLimit {
 	return &RateLimit{limit: limit, every: every}
 }
 
-// Limit is how many calls are allowed in a window, and its length.
+// Limit returns how many calls are allowed in a window, and its length.
 func (w *RateLimit) Limit() (calls int, every time.Duration) { return w.limit, w.every }
 
-// Take counts a call at now, or tells when there will be room for one.
-// A dry run counts nothing. A limit of 0 never has room.
+// Take counts a call at now, or returns how long to wait. A dry run counts nothing. A limit of 0 never allows a call.
 func (w *RateLimit) Take(now time.Duration, dry bool) (wait time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,7 +46,7 @@ func (w *RateLimit) Take(now time.Duration, dry bool) (wait time.Duration, ok bo
 	return 0, true
 }
 
-// untake takes the newest call back: another rule refused it.
+// untake stops counting the newest call, because another rule refused it.
 func (w *RateLimit) untake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,7 +62,7 @@ func (w *RateLimit) noted(undo bool) {
 	}
 }
 
-// Relimit gives next the calls that w has counted, and returns it.
+// Relimit makes next count the calls that w has counted, and returns next.
 func (w *RateLimit) Relimit(next *RateLimit) *RateLimit {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,23 +17,23 @@ import (
 
 // Kinds of rules, the "rule" key.
 const (
-	DenyTool              = "deny_tool"                // the target may not be called
-	DenyToolParam         = "deny_tool_param"          // not with a value in the parameter
+	DenyTool              = "deny_tool"                // the target must not be called
+	DenyToolParam         = "deny_tool_param"          // not with this value in the parameter
 	DenyToolParamMatching = "deny_tool_param_matching" // not with a parameter that matches
 	AllowToolParam        = "allow_tool_param"         // only with one of the values
 	DenyKeyword           = "deny_keyword"             // not with the word anywhere
-	RateLimitTool         = "rate_limit_tool"          // not more often
-	RequireState          = "require_state"            // only in a state of the run
+	RateLimitTool         = "rate_limit_tool"          // not more often than this
+	RequireState          = "require_state"            // only in this state of the run
 )
 
 // kinds lists the kinds of rules.
 var kinds = []string{DenyTool, DenyToolParam, DenyToolParamMatching, AllowToolParam, DenyKeyword, RateLimitTool,
 	RequireState}
 
-// anyTool is the target that means every tool.
+// anyTool is the target for every tool.
 const anyTool = "*"
 
-// Bounds of a rule, in bytes unless they say otherwise.
+// Limits of a rule, in bytes unless noted.
 const (
 	MaxName       = 128 // of a rule, a tool or a parameter
 	maxPattern    = 4 << 10
@@ -61,17 +61,15 @@ var ErrRule = errors.New("bad rule")
 //	rate_limit_tool           target, value: "10" a minute, or "10/30s"
 //	require_state             target, key, value: the state must be one of them
 //
-// Target is a tool's name or "*". Key names a parameter, or is a JSON pointer
-// when it starts with a slash; in a list of arguments a name is looked for in each
-// of them. Texts in lists and objects below the parameter count as in it, and so
-// do keys.
+// Target is a tool's name or "*". Key names a parameter, or is a JSON pointer if it starts with a slash. If the
+// parameters are a list, a name is looked up in each element. Texts and keys in lists and objects below the parameter
+// count as part of it.
 //
-// A target is compared without regard to case, surrounding space and invisible characters, as a server may do.
-// To deny, texts are compared without invisible characters, after Unicode
-// normalisation (NFC) and case folding, and numbers as numbers. To allow, a text
-// must be the same but for normalisation. A path is compared by its parts, "." and
-// ".." resolved; links and mounts are not looked through, and a relative path that
-// climbs out with ".." is denied.
+// A target is compared without regard to case, surrounding space and invisible characters, since a server may do so.
+// To deny, texts are compared without invisible characters, after Unicode normalisation (NFC) and case folding, and
+// numbers as numbers. To allow, a text must be equal after normalisation. A path is compared by its parts, with "."
+// and ".." resolved; links and mounts are not followed, and a relative path that leaves its directory with ".." is
+// denied.
 type Rule struct {
 	Name      string `json:"name"`
 	Rule      string `json:"rule"`
@@ -82,19 +80,18 @@ type Rule struct {
 	ValuePath Values `json:"value_path"`
 }
 
-// rule is a Rule ready to be evaluated. eval reports how call violates it; it
-// may panic.
+// rule is a Rule that is ready to be evaluated. eval returns how a call violates it; it may panic.
 type rule struct {
 	Rule
-	target string // as Alike has it
+	target string // in the form of Alike
 	eval   func(c *Call) (reason string, violated bool)
 	rate   *RateLimit
 	broken string
-	added  time.Duration // by a client, on the run's clock
+	added  time.Duration // when a client added it, on the run's clock
 }
 
-// compile checks r. A pattern that cannot be used gives a rule that denies
-// every call of its target; anything else that is wrong is an error.
+// compile checks r. A pattern that cannot be used makes a rule that denies every call of its target. Every other
+// fault is an error.
 func compile(r Rule) (*rule, error) {
 	c := &rule{Rule: r, target: Alike(r.Target)}
 	if err := r.check(); err != nil {
@@ -165,7 +162,7 @@ func compile(r Rule) (*rule, error) {
 	return c, nil
 }
 
-// document is the rule as policy.json has it.
+// document is the rule as in policy.json.
 func (r *rule) document() schema.PolicyRule {
 	d := schema.PolicyRule{
 		Name: r.Name, Rule: r.Rule.Rule, Target: r.Target, Key: r.Key, Pattern: r.Pattern,
@@ -177,7 +174,7 @@ func (r *rule) document() schema.PolicyRule {
 	return d
 }
 
-// check finds what makes a rule unusable.
+// check returns what makes a rule unusable.
 func (r *Rule) check() error {
 	needs := func(what string, ok bool) error {
 		if ok {
@@ -240,8 +237,8 @@ func (r *Rule) check() error {
 	return errors.Join(errs...)
 }
 
-// denied is how a deny_tool_param looks at a text: it equals a value, contains the
-// pattern, or is a path at or below one of the rule's.
+// denied returns how a deny_tool_param matches a text: it equals a value, contains the pattern, or is a path at or
+// below one of the rule's.
 func (r Rule) denied() func(text any) bool {
 	values := make([]string, len(r.Value))
 	for i, v := range r.Value {
@@ -267,9 +264,8 @@ func (r Rule) denied() func(text any) bool {
 	}
 }
 
-// allowed reports whether a value is one of those that an allow_tool_param lists:
-// the same text, the same number, or a path at or below one of the rule's. Case
-// counts, since what is alike may still be something else.
+// allowed reports whether an allow_tool_param lists a value: the same text, the same number, or a path at or below
+// one of the rule's. Case matters, since texts that differ in case may mean different things.
 func (r Rule) allowed(v any) bool {
 	if text, ok := v.(string); ok {
 		return slices.ContainsFunc(r.Value, func(w string) bool {
@@ -281,7 +277,7 @@ func (r Rule) allowed(v any) bool {
 	return slices.ContainsFunc(r.Value, func(w string) bool { return text == w || sameNumber(text, w) })
 }
 
-// containsAny reports whether a text contains one of words, which are folded.
+// containsAny reports whether a text contains one of the words, which are folded.
 func containsAny(text any, words []string) bool {
 	for _, form := range forms(text) {
 		s := folded(form)
@@ -292,8 +288,7 @@ func containsAny(text any, words []string) bool {
 	return false
 }
 
-// compilePattern bounds the work of a match: it is linear in the text times
-// the size of the program.
+// compilePattern limits the work of a match, which is linear in the text's size times the program's size.
 func compilePattern(pattern string) (*regexp.Regexp, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("the pattern has %d bytes, at most %d are allowed", len(pattern), maxPattern)
@@ -313,13 +308,13 @@ func compilePattern(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(pattern)
 }
 
-// covers reports whether a rule is about a tool. No rule allows anything, so it is also about the names that a server
-// may take for its target.
+// covers reports whether a rule applies to a tool. No rule allows anything, so it also applies to names that a server
+// may confuse with its target.
 func (r *rule) covers(tool string) bool {
 	return r.target == Alike(tool) || r.Target == anyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
 }
 
-// check1 evaluates one rule. One that panics is violated.
+// check1 evaluates one rule. A rule that panics is violated.
 func (r *rule) check1(c *Call) (v Violation, violated bool) {
 	v = Violation{Rule: r.Name, Kind: r.Rule.Rule}
 	if r.Rule.Rule != RequireState {

@@ -16,23 +16,23 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Names of the rules that stand for a file's lists of tools.
+// Rule names that stand for a file's lists of tools.
 const (
 	allowList = "tools.allow"
 	denyList  = "tools.deny"
 )
 
-// maxRules bounds the rules of a set.
+// maxRules limits the rules of a set.
 const maxRules = 1024
 
-// Call is a tool call to be decided. It is for one goroutine.
+// Call is a tool call to decide. It is for one goroutine.
 type Call struct {
 	Tool string
 	// Params is a valid JSON value without duplicate keys; empty means none.
 	Params []byte
-	// State tells the run's state by key, "" where there is none. Nil has none.
+	// State returns the run's state by key, "" if there is none. It may be nil.
 	State func(key string) string
-	// Now is the time on the run's clock, which rate limits count by.
+	// Now is the time on the run's clock, for rate limits.
 	Now time.Duration
 	// DryRun decides without counting the call against a rate limit.
 	DryRun bool
@@ -40,15 +40,15 @@ type Call struct {
 	parsed *params
 }
 
-// Violation is one reason why a call may not be made.
+// Violation is a reason why a call is denied.
 type Violation struct {
 	Rule string `json:"rule"` // its name
 	Kind string `json:"kind"`
-	// Param is the parameter that the rule looked at, where it looks at one.
+	// Param is the parameter that the rule checked, if any.
 	Param string `json:"param,omitempty"`
-	// Reason is fit to be shown: it never quotes a parameter's value.
+	// Reason can be shown: it never quotes a parameter's value.
 	Reason string `json:"reason"`
-	// RetryAfter is when a rate limit has room again; 0 when that is unknown.
+	// RetryAfter is when a rate limit allows a call again; 0: unknown.
 	RetryAfter time.Duration `json:"-"`
 }
 
@@ -56,9 +56,9 @@ type Violation struct {
 type Set struct {
 	file  *File
 	tools names
-	rates *Rates // of the rules that clients add; nil: their own
+	rates *Rates // for rules that clients add; nil: each has its own
 
-	mu    sync.Mutex // one Add at a time
+	mu    sync.Mutex // for one Add at a time
 	rules atomic.Pointer[[]*rule]
 }
 
@@ -70,7 +70,7 @@ func NewSet(f *File) *Set {
 	s := &Set{file: f, tools: newNames(f.Tools, false)}
 	rules := make([]*rule, len(f.compiled))
 	for i, r := range f.compiled {
-		// Rate limits count for each set.
+		// Each set has its own rate limits.
 		own := *r
 		if own.rate != nil {
 			own.rate = NewRateLimit(own.rate.limit, own.rate.every)
@@ -81,8 +81,7 @@ func NewSet(f *File) *Set {
 	return s
 }
 
-// Add puts a client's rule in force at time now. The name must be new. The
-// error is ErrRule.
+// Add puts a client's rule in force at time now. The name must be new. The error wraps ErrRule.
 func (s *Set) Add(r Rule, now time.Duration) error {
 	c, err := compile(r)
 	if err != nil {
@@ -105,7 +104,7 @@ func (s *Set) Add(r Rule, now time.Duration) error {
 	return nil
 }
 
-// Forbidden reports whether a tool may not be called whatever its parameters.
+// Forbidden reports whether a tool is denied whatever its parameters.
 func (s *Set) Forbidden(tool string) bool {
 	if len(s.listed(tool)) > 0 {
 		return true
@@ -113,25 +112,24 @@ func (s *Set) Forbidden(tool string) bool {
 	return slices.ContainsFunc(*s.rules.Load(), func(r *rule) bool { return r.Rule.Rule == DenyTool && r.covers(tool) })
 }
 
-// Decides reports whether the set has anything to decide calls of tools by.
+// Decides reports whether the set has any rule or list for tools.
 func (s *Set) Decides() bool {
 	t := s.file.Tools
 	return t.Allow != nil || len(t.Deny) > 0 || s.file.Capabilities != nil || len(*s.rules.Load()) > 0
 }
 
-// Granted reports whether a tool may be given a capability.
+// Granted reports whether a tool may get a capability.
 func (s *Set) Granted(capability string) bool {
 	return s.file.Capabilities == nil || slices.Contains(*s.file.Capabilities, capability)
 }
 
-// Check decides a call: no violation means that it may be made, and only then
-// does it count against the rate limits.
+// Check decides a call. Without a violation the call is allowed, and only then does it count against rate limits.
 func (s *Set) Check(c *Call) []Violation {
 	return s.check(c, s.listed(c.Tool), func(r *rule) bool { return r.covers(c.Tool) })
 }
 
-// CheckNamed is Check with only what names the call's tool: the list of denied tools, and rules with
-// that target. It ignores the list of allowed tools and rules for every tool.
+// CheckNamed is Check with only the rules that name the call's tool: the list of denied tools, and rules with that
+// target. It ignores the list of allowed tools and rules for every tool.
 func (s *Set) CheckNamed(c *Call) []Violation {
 	var listed []Violation
 	if s.tools.denies(c.Tool) {
@@ -140,7 +138,7 @@ func (s *Set) CheckNamed(c *Call) []Violation {
 	return s.check(c, listed, func(r *rule) bool { return r.target == Alike(c.Tool) })
 }
 
-// check appends to found the violations of those rules that cover the call.
+// check appends to found the violations of the rules that cover the call.
 func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Violation {
 	rules := *s.rules.Load()
 	for _, r := range rules {
@@ -155,7 +153,7 @@ func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Viola
 		if r.rate == nil || !covers(r) {
 			continue
 		}
-		// A call that is denied anyway counts nowhere.
+		// A call that is denied anyway counts against no limit.
 		dry := c.DryRun || len(found) > 0
 		wait, ok := r.rate.Take(c.Now, dry)
 		switch {
@@ -174,7 +172,7 @@ func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Viola
 	return found
 }
 
-// listed applies the lists of tools. Deny wins over allow.
+// listed applies the lists of tools. Deny takes precedence.
 func (s *Set) listed(tool string) []Violation {
 	switch s.tools.decide(tool) {
 	case denyList:
@@ -185,8 +183,7 @@ func (s *Set) listed(tool string) []Violation {
 	return nil
 }
 
-// Document is the policy in force as policy.json has it, and whether there is
-// anything to tell.
+// Document returns the policy in force as in policy.json, and whether there is one.
 func (s *Set) Document(runID string) (schema.Policy, bool) {
 	d := schema.Policy{
 		Schema: schema.PolicyV0, RunID: runID, Version: 1,
@@ -231,25 +228,23 @@ func (t Tools) document() *schema.PolicyTools {
 type Explanation struct {
 	Tool     string `json:"tool"`
 	Decision string `json:"decision"`       // "allow" or "deny"
-	Rule     string `json:"rule,omitempty"` // the first that denies: the one an answer to the call names
-	// Rulings are those of all rules that cover the call, in the order in which
-	// they are asked.
+	Rule     string `json:"rule,omitempty"` // the first rule that denies, which the answer to the call names
+	// Rulings are those of all rules that cover the call, in order of evaluation.
 	Rulings []Ruling `json:"rulings"`
 }
 
-// Ruling is what one rule, or a list of tools, says about a call.
+// Ruling is the result of one rule, or of a list of tools, for a call.
 type Ruling struct {
 	Rule     string `json:"rule"` // its name
 	Kind     string `json:"kind"`
 	Decision string `json:"decision"` // "allow" or "deny"
 	Param    string `json:"param,omitempty"`
-	// Reason is fit to be shown: it never quotes a parameter's value.
+	// Reason can be shown: it never quotes a parameter's value.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Explain decides a call as [Set.Check] does, and says what each rule that covers
-// it has to do with that. The call counts against no rate limit, and is decided as
-// if it were the first.
+// Explain decides a call as [Set.Check] does, and says what each rule that covers it contributes. The call counts
+// against no rate limit, and is decided as if it were the first.
 func (s *Set) Explain(c *Call) Explanation {
 	e := Explanation{Tool: c.Tool, Decision: "allow", Rulings: []Ruling{}}
 	add := func(r Ruling, denies bool) {
@@ -291,24 +286,24 @@ func (s *Set) Explain(c *Call) Explanation {
 	return e
 }
 
-// Kind is what a list of names is about.
+// Kind says what a list of names contains.
 type Kind string
 
-// Kinds of names beside tools.
+// Kinds of names other than tools.
 const (
 	Resources      Kind = "resources"       // URIs of MCP resources
 	Prompts        Kind = "prompts"         // names of MCP prompts
-	ServerRequests Kind = "server_requests" // methods that an MCP server asks of its client
+	ServerRequests Kind = "server_requests" // requests of an MCP server to its client, by method
 )
 
-// names are a list of allowed and denied names and globs, ready to be asked. What is denied is in the form of [Alike],
-// unless exact; what is allowed must be the same.
+// names is a list of allowed and denied names and globs. Denied ones are in the form of [Alike] unless exact; allowed
+// ones must match exactly.
 type names struct {
 	exact       bool
 	deny, allow map[string]bool
 	denyGlobs   []string
 	allowGlobs  []string
-	limited     bool // there is a list of what is allowed
+	limited     bool // there is a list of allowed names
 }
 
 func newNames(t Tools, exact bool) (n names) {
@@ -334,7 +329,7 @@ func splitGlobs(list []string) (names map[string]bool, globs []string) {
 	return names, globs
 }
 
-// form is a name or glob as the list of what is denied has it.
+// form returns a name or glob in the form of the denied list.
 func (n *names) form(name string) string {
 	if n.exact {
 		return name
@@ -342,11 +337,10 @@ func (n *names) form(name string) string {
 	return Alike(name)
 }
 
-// denies reports whether a name is on the list of what is denied by itself, and not by a glob.
+// denies reports whether the denied list has this very name, not only a matching glob.
 func (n *names) denies(name string) bool { return n.deny[n.form(name)] }
 
-// decide is the list that forbids a name: DenyList, AllowList or "". Deny wins
-// over allow.
+// decide returns the list that forbids a name: DenyList, AllowList or "". Deny takes precedence.
 func (n *names) decide(name string) string {
 	in := func(name string, names map[string]bool, globs []string) bool {
 		matches := func(glob string) bool { return doublestar.MatchUnvalidated(glob, name) }
@@ -371,16 +365,16 @@ func (s *Set) list(kind Kind) Tools {
 	return s.file.ServerRequests
 }
 
-// Lists reports whether the policy says anything about names of a kind.
+// Lists reports whether the policy has a list of this kind.
 func (s *Set) Lists(kind Kind) bool {
 	l := s.list(kind)
 	return l.Allow != nil || len(l.Deny) > 0
 }
 
-// CheckName decides about a name that is not a tool's. A resource's URI is looked
-// at as it is written and as it is resolved, and both must be allowed.
+// CheckName decides about a name that is not a tool's. A resource's URI is checked as written and as resolved, and
+// both must be allowed.
 func (s *Set) CheckName(kind Kind, name string) []Violation {
-	n := newNames(s.list(kind), kind == Resources) // the case of a URI can matter
+	n := newNames(s.list(kind), kind == Resources) // case matters in a URI
 	forms := []string{name}
 	if kind == Resources {
 		forms = append(forms, resolved(name))
@@ -398,8 +392,7 @@ func (s *Set) CheckName(kind Kind, name string) []Violation {
 	return nil
 }
 
-// resolved is a URI with scheme and host in lower case and a path without escapes,
-// "." and "..".
+// resolved returns a URI with scheme and host in lower case and a path without escapes, "." and "..".
 func resolved(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Path == "" {
@@ -412,11 +405,10 @@ func resolved(uri string) string {
 	return strings.ToLower(u.Scheme) + "://" + strings.ToLower(u.Host) + path.Clean(u.Path) + rest
 }
 
-// maxRates bounds the rate limits that are shared.
+// maxRates limits the shared rate limits.
 const maxRates = 4096
 
-// Rates are rate limits that several sets share, by name. They are safe for
-// concurrent use.
+// Rates are rate limits, by name, that several sets share. They are safe for concurrent use.
 type Rates struct {
 	note   func(limit string, every time.Duration, undo bool)
 	mu     sync.Mutex
@@ -424,14 +416,14 @@ type Rates struct {
 	before func(limit string) []time.Duration
 }
 
-// NewRates has none yet. Its limits begin with the calls of before, in order, and tell
-// note of each call that they count or take back.
+// NewRates makes Rates without limits. A new limit starts with the earlier calls that before returns, in order, and
+// calls note for each call that it counts or stops counting.
 func NewRates(before func(limit string) []time.Duration,
 	note func(limit string, every time.Duration, undo bool)) *Rates {
 	return &Rates{note: note, limits: map[string]*RateLimit{}, before: before}
 }
 
-// Of is the limit of a name; another count or window is another limit.
+// Of returns the limit of a name. A different count or window makes a different limit.
 func (r *Rates) Of(name string, limit int, every time.Duration) *RateLimit {
 	key := fmt.Sprintf("%d/%d %s", limit, every, name)
 	r.mu.Lock()
@@ -448,7 +440,7 @@ func (r *Rates) Of(name string, limit int, every time.Duration) *RateLimit {
 	return l
 }
 
-// Shared is a set of the same rules whose rate limits are those of rates.
+// Shared returns a set with the same rules that uses the rate limits of rates.
 func (s *Set) Shared(rates *Rates) *Set {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -463,7 +455,7 @@ func (s *Set) Shared(rates *Rates) *Set {
 	return shared
 }
 
-// share makes a rule's limit one of those that the set shares.
+// share replaces a rule's limit by a shared one.
 func (s *Set) share(r *rule) {
 	if s.rates != nil && r.rate != nil {
 		r.rate = s.rates.Of("rule "+r.Name+" "+r.Target, r.rate.limit, r.rate.every)
@@ -476,7 +468,7 @@ func (c *Call) params() *params {
 		if len(c.Params) > 0 {
 			var root any
 			if err := json.Unmarshal(c.Params, &root, literals()); err != nil {
-				// Callers pass valid JSON. A rule that cannot look denies.
+				// Callers pass valid JSON. A panic denies the call.
 				panic("policy: parameters are not valid JSON")
 			}
 			c.parsed.root = root
@@ -485,14 +477,14 @@ func (c *Call) params() *params {
 	return c.parsed
 }
 
-// Tools lists tools, or other things that have names, by name or glob. A nil Allow
-// allows all of them; any other denies what it does not list. Deny wins.
+// Tools lists tools, or other named things, by name or glob. A nil Allow allows all; otherwise everything that is not
+// listed is denied. Deny takes precedence.
 type Tools struct {
 	Allow *[]string `json:"allow"`
 	Deny  []string  `json:"deny"`
 }
 
-// check reports a name that can be none, or a glob that cannot be used.
+// check returns an error for an invalid name, or a glob that cannot be used.
 func (t Tools) check() error {
 	names := t.Deny
 	if t.Allow != nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// maxStateKeys bounds the keys of a State: one for each tool.
+// maxStateKeys limits the keys of a State, which has one for each tool.
 const maxStateKeys = 4096
 
-// State is what rules of the kind require_state look at. It is what the gateway
-// itself saw of a run, never what a client claims:
+// State is what rules of the kind require_state check. It is what the gateway itself has seen of a run, never what a
+// client claims:
 //
 //	run          "open" while the run is open
 //	verdict      of the last check: pass or fail
@@ -23,7 +23,7 @@ type State struct {
 	values map[string]string
 }
 
-// NewState has no key set.
+// NewState returns an empty state.
 func NewState() *State { return &State{values: map[string]string{}} }
 
 // Set sets a key.
@@ -40,10 +40,8 @@ func (s *State) set(key, value string) {
 	}
 }
 
-// Decide checks a call against sets of rules, which look at this state. If none of
-// them denies it and take agrees, the call's tool is running from this moment:
-// of several calls that are decided at once, the second sees what the first one
-// changed.
+// Decide checks a call against sets of rules that use this state. If none denies it and take agrees, the call's tool
+// is running from this moment. Of several concurrent calls, the second sees what the first has changed.
 func (s *State) Decide(c *Call, sets []*Set, take func() bool) (found []Violation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +56,7 @@ func (s *State) Decide(c *Call, sets []*Set, take func() bool) (found []Violatio
 	return found
 }
 
-// Ended takes note of how a call ended, and of the verdict of a check.
+// Ended records how a call ended, and the verdict of a check.
 func (s *State) Ended(tool string, o *schema.CallOutcome, verdict string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,20 +10,19 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// folded is a text as rules compare it: without invisible characters, in Unicode
-// normal form C (UAX #15) after full case folding, so that "STRASSE" is "straße"
-// and a decomposed "ö" is a composed one.
+// folded returns a text in the form for comparisons: without invisible characters, in Unicode normal form C (UAX #15)
+// after full case folding, so that "STRASSE" equals "straße", and a decomposed "ö" a composed one.
 func folded(s string) string {
-	if isPlain(s) {
+	if isPrintableASCII(s) {
 		return strings.ToLower(s)
 	}
 	return norm.NFC.String(cases.Fold().String(norm.NFD.String(visible(s))))
 }
 
-// Alike is equal for the names that a server may take for one: some look up a tool without regard to case, space
-// around the name and characters that nobody sees.
+// Alike is equal for names that a server may confuse: some look up a tool without regard to case, surrounding space
+// and invisible characters.
 func Alike(name string) string {
-	if !isPlain(name) {
+	if !isPrintableASCII(name) {
 		name = strings.Map(func(r rune) rune {
 			if unicode.IsControl(r) && !unicode.IsSpace(r) {
 				return -1
@@ -34,17 +33,16 @@ func Alike(name string) string {
 	return strings.TrimSpace(folded(name))
 }
 
-// composed is a text without invisible characters in normal form C, its case
-// kept.
+// composed returns a text without invisible characters in normal form C. Case is kept.
 func composed(s string) string {
-	if isPlain(s) {
+	if isPrintableASCII(s) {
 		return s
 	}
 	return norm.NFC.String(visible(s))
 }
 
-// isPlain reports whether a text is printable ASCII.
-func isPlain(s string) bool {
+// isPrintableASCII reports whether a text is printable ASCII.
+func isPrintableASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= 0x7f || s[i] < ' ' {
 			return false
@@ -53,8 +51,8 @@ func isPlain(s string) bool {
 	return true
 }
 
-// visible leaves out what a reader does not see and a comparison would trip over:
-// format characters, what Unicode says to ignore by default, and the Braille pattern without dots.
+// visible removes invisible characters, which would make comparisons fail: format characters, characters that Unicode
+// ignores by default, and the Braille pattern without dots.
 func visible(s string) string {
 	const noDots = '\u2800'
 	return strings.Map(func(r rune) rune {
@@ -66,8 +64,8 @@ func visible(s string) string {
 	}, s)
 }
 
-// maxNumber bounds the text of a number that is compared as one, and its
-// exponent: an exact decoder would need gigabytes for 1e999999999.
+// maxNumber limits the text of a number that is compared as a number, and its exponent: an exact decoder would need
+// gigabytes for 1e999999999.
 const maxNumber = 400
 
 // number reads a JSON number exactly.
@@ -93,8 +91,8 @@ func sameNumber(a, b string) bool {
 	return ok && x.Cmp(y) == 0
 }
 
-// below reports whether a path is dir or lies below it, by its text alone: links
-// and mounts are the file system's. A file URL counts as its path.
+// below reports whether a path is dir or below it, by its text alone: links and mounts are not known here. A file URL
+// counts as its path.
 func below(p, dir string) bool {
 	p = strings.TrimPrefix(p, "file://")
 	if !path.IsAbs(p) {
@@ -104,8 +102,7 @@ func below(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// climbs reports whether a path leaves the directory that it is relative to: where
-// it leads depends on that directory, which nobody told.
+// climbs reports whether a path leaves the directory that it is relative to, which is not known.
 func climbs(p string) bool {
 	p = path.Clean(p)
 	return p == ".." || strings.HasPrefix(p, "../")

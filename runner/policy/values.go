@@ -14,7 +14,7 @@ import (
 // Values is one value or a list of them, each a string, number or boolean.
 type Values []string
 
-// UnmarshalJSON takes a scalar or a list of scalars.
+// UnmarshalJSON accepts a scalar or a list of scalars.
 func (v *Values) UnmarshalJSON(b []byte) error {
 	raw := jsontext.Value(b)
 	switch raw.Kind() {
@@ -44,7 +44,7 @@ func (v *Values) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// scalar is the text of a string, number or boolean.
+// scalar returns the text of a string, number or boolean.
 func scalar(raw jsontext.Value) (string, bool) {
 	switch raw.Kind() {
 	case '"':
@@ -57,7 +57,7 @@ func scalar(raw jsontext.Value) (string, bool) {
 	return "", false
 }
 
-// parseRate reads "10" (a minute) or "10/30s".
+// parseRate parses "10" (a minute) or "10/30s".
 func parseRate(v Values) (limit int, every time.Duration, err error) {
 	const want = `rate_limit_tool needs a value such as 10 (a minute) or "10/30s"`
 	if len(v) != 1 {

@@ -20,13 +20,14 @@ import (
 	"github.com/assay-run/assay-run/schema/gitpatch"
 )
 
-// ErrOther is the error of [Apply], wrapped with what differs, for a directory that is not as the workspace was before
-// the command.
+// ErrOther is wrapped by the error of [Apply] for a directory that differs from the workspace before the command. The
+// error names what differs.
 var ErrOther = errors.New("it is not the workspace that the changes were made in")
 
-// Apply makes in dir the changes that doc lists. dir is a copy of the workspace as it was before the command, and
-// nobody else writes there. open opens a member of the bundle that has the contents. A directory that is another one is
-// refused with [ErrOther] before anything is changed there. What is not kept stays as it is: see [NotKept].
+// Apply makes the changes that doc lists in dir. dir is a copy of the workspace as it was before the command, and
+// nobody else may write there. open opens a member of the bundle with contents. If dir differs from that workspace,
+// Apply returns [ErrOther] before it changes anything. Paths whose contents are not in the bundle stay unchanged: see
+// [NotKept].
 func Apply(ctx context.Context, dir string, doc *schema.WorkspaceChanges,
 	open func(member string) (io.ReadCloser, error)) error {
 	t, err := walk(ctx, dir, nil)
@@ -50,8 +51,8 @@ func Apply(ctx context.Context, dir string, doc *schema.WorkspaceChanges,
 	return nil
 }
 
-// NotKept lists what of the changes is not in the bundle, and could matter to whom the paths are not restored for.
-// restored may be nil.
+// NotKept lists changes that are not in the bundle and could matter to those who cannot restore their paths. restored
+// may be nil.
 func NotKept(doc *schema.WorkspaceChanges, restored func(name string) bool) (list []string) {
 	for _, g := range doc.Gaps {
 		list = append(list, fmt.Sprintf("%s (%s)", g.Path, g.Reason))
@@ -63,7 +64,7 @@ func NotKept(doc *schema.WorkspaceChanges, restored func(name string) bool) (lis
 			kind = c.After.Kind
 		}
 		switch {
-		case c.NotKept == "", kind == schema.KindOfFifo, kind == schema.KindOfSocket: // of which there is no content
+		case c.NotKept == "", kind == schema.KindOfFifo, kind == schema.KindOfSocket: // these have no content
 		case c.NotKept != schema.NotKeptRedacted && restored != nil && restored(c.Name()):
 		default:
 			list = append(list, fmt.Sprintf("%s (%s)", c.Path, c.NotKept))
@@ -72,20 +73,20 @@ func NotKept(doc *schema.WorkspaceChanges, restored func(name string) bool) (lis
 	return list
 }
 
-// applier makes changes in a directory.
+// applier applies changes to a directory.
 type applier struct {
 	*tree
 	root   *os.Root
 	doc    *schema.WorkspaceChanges
 	open   func(string) (io.ReadCloser, error)
-	opened map[string]fs.FileMode // modes of directories that we made writable, and put back
+	opened map[string]fs.FileMode // original modes of directories that were made writable
 }
 
 func otherf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrOther, fmt.Sprintf(format, args...))
 }
 
-// compare compares the directory with what the document says of the time before the command.
+// compare compares the directory with what the document says about the workspace before the command.
 func (a *applier) compare(ctx context.Context) error {
 	for i := range a.doc.Changes {
 		if err := ctx.Err(); err != nil {
@@ -114,8 +115,8 @@ func (a *applier) compare(ctx context.Context) error {
 	return nil
 }
 
-// varies reports whether a path may have another content in two equal workspaces: it is in a tool's cache, or git
-// arranges it as it likes.
+// varies reports whether the content of a path may differ between equal workspaces: it is in a tool's cache, or git
+// may write it differently.
 func varies(name string) bool {
 	if schema.InCache(name) {
 		return true
@@ -127,7 +128,7 @@ func varies(name string) bool {
 
 func (a *applier) compareOne(c *schema.WorkspaceChange) error {
 	if c.NotKept == schema.NotKeptRedacted || varies(c.Name()) {
-		return nil // the path may be another one
+		return nil // the path may be a different one
 	}
 	s, there := a.files[c.Name()]
 	switch was := c.Before; {
@@ -161,7 +162,7 @@ func (a *applier) compareOne(c *schema.WorkspaceChange) error {
 	}
 }
 
-// sums are the digest of a file and the id that git has for it.
+// sums returns the digest of a file and git's id of it.
 func (a *applier) sums(name string) (digest, id string, err error) {
 	f, err := a.root.OpenFile(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -177,7 +178,7 @@ func (a *applier) sums(name string) (digest, id string, err error) {
 
 func hexOf(h hash.Hash) string { return fmt.Sprintf("%x", h.Sum(nil)) }
 
-// make makes the changes: first what is gone, what is in a directory before it; then what is new or another.
+// make applies the changes: first removals, contents before their directory, then new and changed paths.
 func (a *applier) make(ctx context.Context) (err error) {
 	defer func() {
 		if cerr := a.close(); err == nil {
@@ -210,7 +211,7 @@ func (a *applier) make(ctx context.Context) (err error) {
 			return fmt.Errorf("%.200q: %w", a.doc.Changes[i].Path, err)
 		}
 	}
-	for i := range slices.Backward(a.doc.Changes) { // a directory that we may not write to comes last
+	for i := range slices.Backward(a.doc.Changes) { // restrictive modes of directories come last
 		c := &a.doc.Changes[i]
 		if c.After != nil && c.After.Kind == schema.KindOfDirectory && c.NotKept == "" {
 			delete(a.opened, c.Name())
@@ -222,7 +223,7 @@ func (a *applier) make(ctx context.Context) (err error) {
 	return nil
 }
 
-// remove removes a path that is gone, or another kind of file now.
+// remove removes a path that is gone, or has another file type now.
 func (a *applier) remove(c *schema.WorkspaceChange) error {
 	if err := a.writable(path.Dir(c.Name())); err != nil {
 		return err
@@ -233,7 +234,7 @@ func (a *applier) remove(c *schema.WorkspaceChange) error {
 	return a.root.Remove(c.Name())
 }
 
-// writable makes a directory writable to us for as long as changes are made.
+// writable makes a directory writable while changes are applied.
 func (a *applier) writable(dir string) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -249,7 +250,7 @@ func (a *applier) writable(dir string) error {
 	return a.root.Chmod(dir, info.Mode()&modeBits|0o700)
 }
 
-// close puts modes back. Outer directories come last.
+// close restores modes. Outer directories come last.
 func (a *applier) close() (err error) {
 	var dirs []string
 	for dir := range a.opened {
@@ -266,7 +267,7 @@ func (a *applier) close() (err error) {
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// change makes what is at a path now, all but the mode of a directory.
+// change applies one change, except for the mode of a directory.
 func (a *applier) change(c *schema.WorkspaceChange, patch *gitpatch.Reader) error {
 	content, err := a.section(c, patch)
 	if err != nil || c.After == nil {
@@ -312,7 +313,7 @@ func (a *applier) change(c *schema.WorkspaceChange, patch *gitpatch.Reader) erro
 	return a.special(c)
 }
 
-// vacate removes what is at a path that gets something new.
+// vacate removes what is at a path, if something new comes there.
 func (a *applier) vacate(name string, fresh bool) error {
 	if fresh {
 		return nil
@@ -320,7 +321,7 @@ func (a *applier) vacate(name string, fresh bool) error {
 	return a.root.Remove(name)
 }
 
-// section reads a change's sections of the patch. The content is that of the last one; nil for none.
+// section reads the patch's sections of a change. The content is that of the last section; nil if there is none.
 func (a *applier) section(c *schema.WorkspaceChange, patch *gitpatch.Reader) (io.Reader, error) {
 	list, err := gitpatch.Expect(c)
 	if err != nil {
@@ -342,7 +343,7 @@ func (a *applier) section(c *schema.WorkspaceChange, patch *gitpatch.Reader) (io
 	return content, nil
 }
 
-// file writes a content, unless the file keeps the one that it has.
+// file writes a content, unless the file keeps its content.
 func (a *applier) file(c *schema.WorkspaceChange, content io.Reader, fresh bool) error {
 	name := c.Name()
 	switch {
@@ -357,7 +358,7 @@ func (a *applier) file(c *schema.WorkspaceChange, content io.Reader, fresh bool)
 	case c.After.Bytes > 0 && fresh:
 		return errors.New("its content is not in the bundle")
 	case c.After.Bytes > 0:
-		return nil // only its mode is another
+		return nil // only its mode has changed
 	default:
 		content = strings.NewReader("")
 	}
@@ -383,7 +384,7 @@ func (a *applier) file(c *schema.WorkspaceChange, content io.Reader, fresh bool)
 	return errors.Join(err, f.Close())
 }
 
-// special makes a fifo, or a socket that nobody listens on.
+// special makes a fifo, or a socket on which nothing listens.
 func (a *applier) special(c *schema.WorkspaceChange) error {
 	dir, err := a.root.Open(path.Dir(c.Name()))
 	if err != nil {
@@ -400,7 +401,7 @@ func (a *applier) special(c *schema.WorkspaceChange) error {
 	return a.mode(c)
 }
 
-// mode gives a path the mode that it had.
+// mode sets the mode of a path.
 func (a *applier) mode(c *schema.WorkspaceChange) error {
 	bits, err := strconv.ParseUint(c.After.Mode, 8, 12)
 	if err != nil {

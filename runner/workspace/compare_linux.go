@@ -23,86 +23,85 @@ import (
 	"github.com/assay-run/assay-run/schema/gitpatch"
 )
 
-// Options say what is compared and kept.
+// Options configure what is compared and kept.
 type Options struct {
 	// Dir is the workspace, an absolute path.
 	Dir string
-	// Changes asks for what changes in it.
+	// Changes records the changes in Dir.
 	Changes bool
-	// Clean tells that nothing of the run has written to the workspace yet, so that its digest identifies it.
+	// Clean means that nothing of the run has written to the workspace yet, so that its digest identifies it.
 	Clean bool
-	// Skip are absolute paths that are left out: where the recorder keeps its own files.
+	// Skip are absolute paths that are left out, such as the recorder's own files.
 	Skip []string
-	// Artifacts are globs of further files to keep. They are absolute, or relative to Dir.
+	// Artifacts are globs of more files to keep, absolute or relative to Dir.
 	Artifacts []string
-	// Limit bounds the contents that are kept, in bytes, before they are compressed.
+	// Limit limits the kept contents, in bytes before compression.
 	Limit int64
 }
 
-// Store is where contents are kept. A run's recorder is one.
+// Store stores contents. A run's recorder is one.
 type Store interface {
 	// Create opens a member of the bundle.
 	Create(path string) (io.WriteCloser, error)
-	// Put writes a member as it is.
+	// Put writes a member unchanged.
 	Put(path string, data []byte) error
-	// Secret reports whether content holds a secret, so that it must not be kept.
+	// Secret reports whether content contains a secret and must not be kept.
 	Secret(content []byte) bool
 }
 
 const (
-	// maxContent is the most of one file that is kept, in bytes.
+	// maxContent limits what is kept of one file, in bytes.
 	maxContent = 64 << 20
-	// maxHashed and maxHashedFiles bound what is hashed before the command, in bytes and files.
+	// maxHashed and maxHashedFiles limit what is hashed before the command, in bytes and in files.
 	maxHashed      = 32 << 20
 	maxHashedFiles = 4096
-	// maxRead bounds what is read of changed files, in bytes, to know their digests.
+	// maxRead limits what is read of changed files for their digests, in bytes.
 	maxRead = 1 << 30
-	// maxBlobs is how many contents are kept outside of the patch: a bundle has a bounded number of members.
+	// maxBlobs limits the contents stored outside the patch, since a bundle has a limited number of members.
 	maxBlobs = 8192
-	// maxExtents bounds the parts of a file with holes.
+	// maxExtents limits the data parts of a file with holes.
 	maxExtents = 1024
-	// maxListed and maxListedBytes bound the changes that are listed, and the bytes of their paths.
+	// maxListed and maxListedBytes limit the listed changes, and the bytes of their paths.
 	maxListed      = 110_000
 	maxListedBytes = 8 << 20
-	// maxArtifacts bounds the files that globs match.
+	// maxArtifacts limits the files that globs match.
 	maxArtifacts = 4096
 )
 
-// content is what is known of a file's content.
+// content is what is known about a file's content.
 type content struct {
 	digest string // empty: unknown
 	git    string // git's id; empty: unknown
 }
 
-// Comparison is a workspace from before the command until it is known what became of it. Its methods are not safe for
-// concurrent use.
+// Comparison compares a workspace before and after the command. Its methods are not safe for concurrent use.
 type Comparison struct {
 	o      Options
 	before *tree
-	known  map[string]content // of the files before
+	known  map[string]content // of the files before the command
 	bases  []base
 
 	doc     schema.WorkspaceChanges
 	store   Store
 	patch   *gitpatch.Writer
-	left    int64 // of Limit
-	unread  int64 // of maxRead
+	left    int64 // unused part of Limit
+	unread  int64 // unused part of maxRead
 	blobs   map[string]bool
-	blocked map[string]bool // paths that are no directory for git, and now are one
+	blocked map[string]bool // paths that cannot be directories for git, and are now
 	root    *os.Root
-	parent  *os.Root // of parentName
-	name    string   // of parent
+	parent  *os.Root // opened parentName
+	name    string   // the name in parent
 	buf     bytes.Buffer
 }
 
 // base is a glob for artifacts.
 type base struct {
-	glob string // as it was given
-	dir  string // the part before the first meta character, without symbolic links as of before the command
-	rest string // a pattern below dir
+	glob string // as given
+	dir  string // the part before the first meta character, without the symbolic links from before the command
+	rest string // the pattern below dir
 }
 
-// Begin looks at the workspace before the command. The error is ctx's.
+// Begin scans the workspace before the command. The error is ctx's.
 func Begin(ctx context.Context, o Options) (*Comparison, error) {
 	c := &Comparison{o: o, known: map[string]content{}, left: o.Limit, unread: maxRead, blobs: map[string]bool{},
 		blocked: map[string]bool{},
@@ -134,7 +133,7 @@ func Begin(ctx context.Context, o Options) (*Comparison, error) {
 	return c, ctx.Err()
 }
 
-// resolved is a path without the symbolic links in the part of it that exists.
+// resolved returns a path without symbolic links in its existing part.
 func resolved(dir string) string {
 	if to, err := filepath.EvalSymlinks(dir); err == nil || dir == "/" {
 		return cmp.Or(to, dir)
@@ -142,7 +141,8 @@ func resolved(dir string) string {
 	return filepath.Join(resolved(filepath.Dir(dir)), filepath.Base(dir))
 }
 
-// learn finds out what files hold now, as far as that is cheap: what git's index says, and the smallest of the others.
+// learn determines the contents of files, as far as that is cheap: from git's index, and by hashing the smallest
+// others.
 func (c *Comparison) learn(ctx context.Context) error {
 	index := readIndex(c.o.Dir)
 	unknown := func(name string) bool {
@@ -160,7 +160,7 @@ func (c *Comparison) learn(ctx context.Context) error {
 		return !belongs(name) && !strings.Contains(name, ".git/objects/") && unknown(name)
 	})...)
 	list = list[:affordable(list)]
-	slices.SortFunc(list, func(a, b sized) int { return strings.Compare(a.name, b.name) }) // as file wants it
+	slices.SortFunc(list, func(a, b sized) int { return strings.Compare(a.name, b.name) }) // file expects this order
 	c.open()
 	defer c.close()
 	for _, f := range list {
@@ -193,7 +193,7 @@ func (c *Comparison) close() {
 
 var errChanging = errors.New("it changed while it was read")
 
-// file opens a file that a walk saw. Parents are held open: files come in the order of their paths.
+// file opens a file that a walk saw. It keeps parents open, since files come in the order of their paths.
 func (c *Comparison) file(name string, s *state) (*os.File, error) {
 	dir, base := path.Split(name)
 	if c.root == nil {
@@ -210,14 +210,14 @@ func (c *Comparison) file(name string, s *state) (*os.File, error) {
 		}
 		c.name = dir
 	}
-	f, err := c.parent.OpenFile(base, unix.O_RDONLY|unix.O_NONBLOCK, 0) // of a link, what it leads to is another file
+	f, err := c.parent.OpenFile(base, unix.O_RDONLY|unix.O_NONBLOCK, 0) // not through a link
 	if err != nil {
 		return nil, err
 	}
 	return f, unchanged(f, s)
 }
 
-// unchanged says that an open file is not as a walk saw it, and closes it then.
+// unchanged returns an error if an open file differs from what a walk saw, and then closes it.
 func unchanged(f *os.File, s *state) error {
 	var st unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &st)
@@ -230,7 +230,7 @@ func unchanged(f *os.File, s *state) error {
 	return err
 }
 
-// read reads a file of a size into c.buf.
+// read reads a file of the given size into c.buf.
 func (c *Comparison) read(name string, s *state, size int64) error {
 	f, err := c.file(name, s)
 	if err != nil {
@@ -260,8 +260,8 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Keep looks at the workspace once nothing of the command runs any more, and keeps the contents of what changed.
-// The error is ctx's, or says that the patch could not be written. Without Begin's options for it, it keeps nothing.
+// Keep scans the workspace when nothing of the command runs any more, and stores the contents of what changed. The
+// error is ctx's, or says that the patch could not be written. If Options ask for nothing, it does nothing.
 func (c *Comparison) Keep(ctx context.Context, to Store) (err error) {
 	c.store = to
 	w, err := to.Create(schema.PatchPath)
@@ -285,7 +285,7 @@ func (c *Comparison) Keep(ctx context.Context, to Store) (err error) {
 	return nil
 }
 
-// counted counts the bytes of writes that succeed: of whole sections.
+// counted counts the bytes of successful writes, each of which is a whole section.
 type counted struct {
 	io.Writer
 	n *int64
@@ -299,12 +299,12 @@ func (c *counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Gap notes that the comparison as a whole is in doubt.
+// Gap records that the whole comparison is in doubt.
 func (c *Comparison) Gap(reason string) {
 	c.doc.Gaps = append(c.doc.Gaps, schema.WorkspaceGap{Path: ".", Reason: reason})
 }
 
-// Document is workspace/changes.json. program says which program wrote a path last; empty if that is not known.
+// Document is workspace/changes.json. program returns the program that last wrote a path; empty: not known.
 func (c *Comparison) Document(runID string, program func(path string) string) *schema.WorkspaceChanges {
 	c.doc.RunID, c.doc.KeptBytes = runID, c.o.Limit-c.left
 	for _, list := range [][]schema.WorkspaceChange{c.doc.Changes, c.doc.Artifacts} {
@@ -337,7 +337,7 @@ func (c *Comparison) changes(ctx context.Context) error {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names) // which is quick where most are in order
+	slices.Sort(names) // fast, since most are in order
 	listed := 0
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
@@ -349,7 +349,7 @@ func (c *Comparison) changes(ctx context.Context) error {
 			continue
 		}
 		if !now && slices.ContainsFunc(after.gaps, func(g schema.WorkspaceGap) bool { return within(name, g.Path) }) {
-			continue // it was not seen, which is no deletion
+			continue // it was not seen, which does not mean that it was deleted
 		}
 		if listed += len(name); len(c.doc.Changes) == maxListed || listed > maxListedBytes {
 			c.Gap(fmt.Sprintf("there are more than %d changes; the others are not listed", len(c.doc.Changes)))
@@ -379,12 +379,12 @@ func (c *Comparison) changes(ctx context.Context) error {
 	return nil
 }
 
-// within reports whether a path is another one or below it.
+// within reports whether name is dir or below it.
 func within(name, dir string) bool {
 	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// described is a state as the document has it.
+// described is a state in the document's form.
 func described(s *state, k content) *schema.WorkspaceFile {
 	f := &schema.WorkspaceFile{Kind: s.kind(), Mode: fmt.Sprintf("%04o", s.mode&0o7777)}
 	switch f.Kind {
@@ -402,7 +402,7 @@ func described(s *state, k content) *schema.WorkspaceFile {
 	return f
 }
 
-// side is a state as git has it. It is nil where git has no such thing, or the id is not known.
+// side is a state in git's form. It is nil if git cannot represent it, or the id is not known.
 func side(s *state, k content) *gitpatch.State {
 	switch s.mode & unix.S_IFMT {
 	case unix.S_IFLNK:
@@ -419,8 +419,8 @@ func side(s *state, k content) *gitpatch.State {
 	return nil
 }
 
-// hides takes what must not be shown out of a change whose path or target holds a secret, and reports whether one
-// does. The recorder takes it out of the texts.
+// hides removes what would reveal a secret from a change whose path or target contains one, and reports whether it
+// does. The recorder removes the secret from the texts.
 func (c *Comparison) hides(change *schema.WorkspaceChange) bool {
 	secret := c.store.Secret([]byte(change.Name()))
 	if secret {
@@ -449,7 +449,7 @@ func (c *Comparison) deleted(change *schema.WorkspaceChange, was *state) error {
 	return c.patch.Delete(change.Name(), *from)
 }
 
-// changed describes what is at a path now, and keeps its content. same is true if it is what was there before.
+// changed describes what is at a path now, and stores its content. same is true if nothing has changed.
 func (c *Comparison) changed(change *schema.WorkspaceChange, was, is *state, before bool) (same bool, err error) {
 	name := change.Name()
 	known := content{}
@@ -503,7 +503,7 @@ func (c *Comparison) changedFile(change *schema.WorkspaceChange, was, is *state,
 		return false, nil
 	}
 	to := side(is, k)
-	if before && known.git == k.git && was.mode&unix.S_IFMT == unix.S_IFREG { // only its mode is another
+	if before && known.git == k.git && was.mode&unix.S_IFMT == unix.S_IFREG { // only its mode has changed
 		return false, c.section(change, was, before, known, to, nil)
 	}
 	if is.size > c.left {
@@ -518,7 +518,7 @@ func (c *Comparison) changedFile(change *schema.WorkspaceChange, was, is *state,
 	return false, nil
 }
 
-// hideContent says that a content holds a secret. Its digests could tell which.
+// hideContent says that a content contains a secret, and drops its digests, which could reveal it.
 func hideContent(change *schema.WorkspaceChange) {
 	change.NotKept = schema.NotKeptRedacted
 	for _, f := range []*schema.WorkspaceFile{change.Before, change.After} {
@@ -528,7 +528,7 @@ func hideContent(change *schema.WorkspaceChange) {
 	}
 }
 
-// content reads a file into c.buf. why says why not.
+// content reads a file into c.buf. why is the reason if it could not.
 func (c *Comparison) content(name string, s *state) (k content, why string) {
 	c.buf.Reset()
 	if s.size > maxContent || s.size > c.unread {
@@ -544,7 +544,7 @@ func (c *Comparison) content(name string, s *state) (k content, why string) {
 	return sums(c.buf.Bytes()), ""
 }
 
-// section makes a change in the patch, if git can. to has no mode for a directory.
+// section writes a change to the patch, if git can represent it. to has no mode for a directory.
 func (c *Comparison) section(change *schema.WorkspaceChange, was *state, before bool, known content, to *gitpatch.State,
 	data []byte) error {
 	name := change.Name()
@@ -557,7 +557,7 @@ func (c *Comparison) section(change *schema.WorkspaceChange, was *state, before 
 	}
 	const format = 0o170000
 	switch {
-	case !before && to.Mode == 0, from == nil && before: // a directory; what git does not know
+	case !before && to.Mode == 0, from == nil && before: // a directory, or an earlier state that git does not know
 		return nil
 	case !before:
 		change.InPatch = true
@@ -589,7 +589,7 @@ func (c *Comparison) below(name string) bool {
 	return false
 }
 
-// blob keeps a content by itself. It was counted before.
+// blob stores a content as a member. It is already counted.
 func (c *Comparison) blob(change *schema.WorkspaceChange, data []byte) {
 	if len(data) == 0 {
 		return
@@ -607,7 +607,7 @@ func (c *Comparison) blob(change *schema.WorkspaceChange, data []byte) {
 	change.Blob = "sha256:" + name
 }
 
-// sparse is holes of a file that is not open.
+// sparse is holes for a file that is not open.
 func (c *Comparison) sparse(change *schema.WorkspaceChange, s *state) {
 	f, err := c.file(change.Name(), s)
 	if err != nil {
@@ -618,7 +618,7 @@ func (c *Comparison) sparse(change *schema.WorkspaceChange, s *state) {
 	c.holes(change, f, s)
 }
 
-// holes keeps the data of a file that is too large for all of it, if it has holes enough.
+// holes stores the data parts of a file that is too large to store as a whole, if it has enough holes.
 func (c *Comparison) holes(change *schema.WorkspaceChange, f *os.File, s *state) {
 	change.NotKept = schema.NotKeptCut
 	if s.blocks*512 >= s.size {
@@ -653,7 +653,7 @@ func (c *Comparison) holes(change *schema.WorkspaceChange, f *os.File, s *state)
 		return
 	}
 	change.NotKept = ""
-	if total == 0 { // an extent of a byte, that is zero: nothing else tells that it is all a hole
+	if total == 0 { // one zero byte, since otherwise nothing would say that the file is a single hole
 		list, total = []schema.WorkspaceExtent{{Offset: 0, Bytes: 1}}, 1
 		c.buf.WriteByte(0)
 	}
@@ -663,7 +663,7 @@ func (c *Comparison) holes(change *schema.WorkspaceChange, f *os.File, s *state)
 	}
 }
 
-// artifacts keeps the files that a glob matches.
+// artifacts stores the files that a glob matches.
 func (c *Comparison) artifacts(ctx context.Context, b base) error {
 	matched := false
 	root, err := os.OpenRoot(b.dir)
@@ -694,7 +694,7 @@ func (c *Comparison) artifacts(ctx context.Context, b base) error {
 	return nil
 }
 
-// artifact keeps one file, unless it is among the changes.
+// artifact stores one file, unless it is among the changes.
 func (c *Comparison) artifact(root *os.Root, name, below string) (matched bool, err error) {
 	if rel, err := filepath.Rel(c.o.Dir, name); err == nil {
 		i, listed := slices.BinarySearchFunc(c.doc.Changes, rel, func(ch schema.WorkspaceChange, name string) int {
@@ -710,7 +710,7 @@ func (c *Comparison) artifact(root *os.Root, name, below string) (matched bool, 
 	}
 	info, err := root.Lstat(below)
 	if err != nil || !info.Mode().IsRegular() {
-		return false, nil // a link, or gone
+		return false, nil // a link, or removed
 	}
 	s := stateOfInfo(info)
 	f, err := root.OpenFile(below, unix.O_RDONLY|unix.O_NONBLOCK, 0)

@@ -15,11 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copy makes the directory to, with all that is below the directory from: contents, modes, owners (as far as we may
-// set them), times, extended attributes, symbolic and hard links, holes, fifos, sockets and devices. Where the file
-// system can share contents between files, no content is copied. The absolute paths in skip are left out. A directory
-// on which another file system is mounted, and a source that changes meanwhile, are errors. After an error, what there
-// is of the copy stays.
+// Copy makes the directory to, with everything below the directory from: contents, modes, owners (as far as
+// permitted), times, extended attributes, symbolic and hard links, holes, fifos, sockets and devices. If the file
+// system can share contents between files, no content is copied. Absolute paths in skip are left out. A mounted file
+// system below from, and a source that changes during the copy, are errors. After an error, the partial copy stays.
 func Copy(ctx context.Context, from, to string, skip ...string) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -45,7 +44,7 @@ func Copy(ctx context.Context, from, to string, skip ...string) error {
 			return fmt.Errorf("copy %s: %w", filepath.Join(from, name), err)
 		}
 	}
-	for _, name := range slices.Backward(append([]string{"."}, names...)) { // what is made in a directory touches it
+	for _, name := range slices.Backward(append([]string{"."}, names...)) { // an entry changes its directory's times
 		if s, listed := before.files[name]; !listed || s.mode&unix.S_IFMT == unix.S_IFDIR {
 			if err := c.attributes(name); err != nil {
 				return fmt.Errorf("copy %s: %w", filepath.Join(from, name), err)
@@ -64,7 +63,7 @@ func Copy(ctx context.Context, from, to string, skip ...string) error {
 
 var errCopying = errors.New("it changed while the directory was copied")
 
-// whole is a walk without gaps.
+// whole is a walk that fails if it has gaps.
 func whole(ctx context.Context, dir string, skip []string) (*tree, error) {
 	t, err := walk(ctx, dir, skip)
 	if err == nil && len(t.gaps) > 0 {
@@ -78,7 +77,7 @@ type copier struct {
 	from, to string
 	source   *os.Root
 	target   *os.Root
-	first    map[uint64]string // copies of files that have further names, by inode
+	first    map[uint64]string // the first copy of files with several names, by inode
 }
 
 func (c *copier) begin() (err error) {
@@ -144,14 +143,14 @@ func (c *copier) file(name string, s *state) error {
 	return errors.Join(err, out.Close())
 }
 
-// copyData copies what is not a hole.
+// copyData copies everything except holes.
 func copyData(in, out *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		from, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
 		switch {
 		case errors.Is(err, unix.ENXIO):
 			return out.Truncate(size) // the rest is a hole
-		case err != nil: // a file system that does not tell
+		case err != nil: // the file system does not report holes
 			from = at
 		}
 		to, err := unix.Seek(int(in.Fd()), from, unix.SEEK_HOLE)
@@ -170,7 +169,7 @@ func copyData(in, out *os.File, size int64) error {
 	return out.Truncate(size)
 }
 
-// attributes gives the copy of a path what its content does not have.
+// attributes copies everything but the content.
 func (c *copier) attributes(name string) error {
 	from, to := filepath.Join(c.from, name), filepath.Join(c.to, name)
 	var st unix.Stat_t
@@ -182,14 +181,14 @@ func (c *copier) attributes(name string) error {
 	}
 	copyXattrs(from, to)
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		if err := unix.Chmod(to, st.Mode&0o7777); err != nil { // chown clears setuid
+		if err := unix.Chmod(to, st.Mode&0o7777); err != nil { // after chown, which clears setuid
 			return err
 		}
 	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, to, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// copyXattrs copies the extended attributes that we may read and set.
+// copyXattrs copies the extended attributes that may be read and set.
 func copyXattrs(from, to string) {
 	names := make([]byte, 64<<10)
 	n, err := unix.Llistxattr(from, names)
@@ -204,8 +203,8 @@ func copyXattrs(from, to string) {
 	}
 }
 
-// Remove removes a copy, whatever modes and attributes its files have. What is mounted below it is detached, and
-// nothing of that is removed.
+// Remove removes a copy, whatever modes and attributes its files have. File systems mounted below it are detached,
+// and their files are not removed.
 func Remove(dir string) error {
 	if err := detach(dir); err != nil {
 		return err
@@ -230,7 +229,7 @@ func Remove(dir string) error {
 	return errors.Join(root.Close(), os.RemoveAll(dir))
 }
 
-// detach unmounts what is mounted on a directory or below it, the last mount first.
+// detach unmounts what is mounted on a directory or below it, last mounts first.
 func detach(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -265,13 +264,13 @@ func detach(dir string) error {
 	return nil
 }
 
-// unescape undoes what the kernel does to paths in mountinfo.
+// unescape decodes paths in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // keeping are FS_IMMUTABLE_FL and FS_APPEND_FL of linux/fs.h.
 const keeping = 0x10 | 0x20
 
-// changeable takes the attributes from a file that keep even root from removing it.
+// changeable clears the attributes that keep even root from removing a file.
 func changeable(root *os.Root, name string) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

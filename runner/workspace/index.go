@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// tracked is a file as git's index has it.
+// tracked is a file in git's index.
 type tracked struct {
 	mtime, ctime time.Time
-	ino, size    uint32 // of the numbers, what 32 bits hold
-	id           string // git's, of the content that it adds for the file
+	ino, size    uint32 // the low 32 bits
+	id           string // git's id of the content in the index
 }
 
-// maxIndex is the largest index that is read, in bytes: that of some 700,000 files.
+// maxIndex limits the index that is read, in bytes. This is enough for about 700,000 files.
 const maxIndex = 64 << 20
 
-// readIndex reads the index of the git repository whose top is dir: the files in their normal state, by path. What
-// cannot be read has none. See gitformat-index(5).
+// readIndex reads the index of the git repository at dir. It returns the files in normal state, by path; none if the
+// index cannot be read. See gitformat-index(5).
 func readIndex(dir string) map[string]tracked {
 	name := filepath.Join(dir, ".git")
-	if text, err := os.ReadFile(name); err == nil && len(text) < 4096 { // of a worktree or submodule
+	if text, err := os.ReadFile(name); err == nil && len(text) < 4096 { // a worktree or submodule
 		place, ok := strings.CutPrefix(strings.TrimRight(string(text), "\n"), "gitdir: ")
 		if !ok {
 			return nil
@@ -51,8 +51,9 @@ func readIndex(dir string) map[string]tracked {
 	return parseIndex(data, info.ModTime())
 }
 
-// parseIndex is readIndex of an index that was written at a time. One that does not end with its SHA-1 is of a
-// repository with other digests, or broken. A file that was written as late as the index may have changed unseen.
+// parseIndex parses an index that was written at a time. An index that does not end with its SHA-1 uses other
+// digests, or is damaged. A file that changed as late as the index was written is skipped, since a later change may
+// be invisible.
 func parseIndex(data []byte, written time.Time) map[string]tracked {
 	const head, fixed = 12, 62
 	if len(data) < head+sha1.Size || string(data[:4]) != "DIRC" {
@@ -110,13 +111,13 @@ func parseIndex(data []byte, written time.Time) map[string]tracked {
 			files[name] = t
 		}
 	}
-	if bytes.HasPrefix(rest, []byte("link")) { // it is only the newest part of an index
+	if bytes.HasPrefix(rest, []byte("link")) { // a split index: this is only its newest part
 		return nil
 	}
 	return files
 }
 
-// varint reads a number as git's pack files have offsets. used is 0 where there is none.
+// varint reads a number in the offset encoding of git's pack files. used is 0 if there is none.
 func varint(b []byte) (n, used int) {
 	for i, c := range b {
 		n |= int(c & 0x7f)

@@ -23,21 +23,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bounds of a walk.
+// Limits of a walk.
 const (
 	maxFiles = 1_000_000
-	maxDepth = 200 // a directory is open for each
+	maxDepth = 200 // each level keeps a directory open
 	maxGaps  = 100
 )
 
-// state is what a walk sees of a path.
+// state is what a walk records about a path.
 type state struct {
 	mode         uint32 // of stat(2)
 	size, blocks int64
 	ino, links   uint64
 	rdev         uint64 // of a device
 	mtime, ctime time.Time
-	target       string // of a link
+	target       string // of a symbolic link
 }
 
 func (s *state) kind() string {
@@ -56,7 +56,7 @@ func (s *state) kind() string {
 	return schema.KindOfDevice
 }
 
-// same reports whether nothing that is compared can have changed.
+// same reports whether everything that is compared is the same.
 func (s *state) same(o *state) bool {
 	if s.mode != o.mode {
 		return false
@@ -81,17 +81,17 @@ func stateOfInfo(info fs.FileInfo) state {
 		ctime: time.Unix(st.Ctim.Unix())}
 }
 
-// tree is what a walk saw: every path below a directory, relative to it. What could not be seen is in gaps.
+// tree is the result of a walk: every path below a directory, relative to it. gaps lists what could not be read.
 type tree struct {
 	files map[string]state
 	gaps  []schema.WorkspaceGap
-	// newest is when a file changed last.
+	// newest is the latest change time of a file.
 	newest time.Time
-	// names are the paths in files, sorted; nil until they are needed.
+	// names are the paths in files, sorted; nil until needed.
 	names []string
 }
 
-// sorted lists the paths by their bytes.
+// sorted returns the paths in byte order.
 func (t *tree) sorted() []string {
 	if t.names == nil {
 		t.names = slices.Sorted(maps.Keys(t.files))
@@ -105,7 +105,7 @@ type sized struct {
 	size int64
 }
 
-// smallest lists the files for which is reports true, the smallest first.
+// smallest lists the files for which is returns true, the smallest first.
 func (t *tree) smallest(is func(name string) bool) []sized {
 	var list []sized
 	for name, s := range t.files {
@@ -119,7 +119,7 @@ func (t *tree) smallest(is func(name string) bool) []sized {
 	return list
 }
 
-// affordable is how many of the first files are hashed.
+// affordable returns how many of the first files are hashed.
 func affordable(list []sized) int {
 	left := int64(maxHashed)
 	for i, f := range list[:min(len(list), maxHashedFiles)] {
@@ -130,10 +130,10 @@ func affordable(list []sized) int {
 	return min(len(list), maxHashedFiles)
 }
 
-// belongs reports whether a path is of the workspace itself: neither git's own files nor a tool's cache.
+// belongs reports whether a path belongs to the workspace proper: it is neither git's own nor in a tool's cache.
 func belongs(name string) bool { return !inGit(name) && !schema.InCache(name) }
 
-// inGit reports whether a path is of a directory named .git, or below one.
+// inGit reports whether a path is a directory named .git, or below one.
 func inGit(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".git" {
@@ -143,9 +143,9 @@ func inGit(name string) bool {
 	return false
 }
 
-// digest identifies what a walk saw: the kinds, sizes and paths of all that belongs to the workspace, where links
-// lead, which files are executable, and the contents of the smallest. id is git's id of a content; an empty one makes
-// the digest empty.
+// digest identifies a workspace: kinds, sizes and paths of what belongs to it, targets of links, which files are
+// executable, and the contents of the smallest files. id returns git's id of a content; if it returns "", the digest
+// is empty.
 func (t *tree) digest(id func(name string) string) string {
 	contents := map[string]bool{}
 	small := t.smallest(belongs)
@@ -178,7 +178,7 @@ func (t *tree) digest(id func(name string) string) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// walker is a walk in progress.
+// walker is the state of a walk.
 type walker struct {
 	*tree
 	ctx  context.Context
@@ -186,8 +186,8 @@ type walker struct {
 	dev  uint64
 }
 
-// walk looks at all below dir but for the paths in skip. Directories on which another file system is mounted are gaps.
-// The error is ctx's.
+// walk records everything below dir except the paths in skip. Mount points of other file systems become gaps. The
+// error is ctx's.
 func walk(ctx context.Context, dir string, skip []string) (*tree, error) {
 	w := &walker{tree: &tree{files: map[string]state{}}, ctx: ctx, skip: map[string]bool{}}
 	for _, name := range skip {
@@ -216,7 +216,7 @@ func (t *tree) gap(name, reason string) {
 	}
 }
 
-// directory looks at what is in a directory, and closes it.
+// directory records the entries of a directory, and closes it.
 func (w *walker) directory(fd int, name string, depth int) error {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
@@ -285,7 +285,7 @@ func (w *walker) entry(fd int, name, base string, depth int) error {
 	return w.directory(inner, name, depth+1)
 }
 
-// differs is the first path that is not in both trees as it is in the other; empty for none.
+// differs returns the first path that differs between two trees; empty: none.
 func (t *tree) differs(o *tree) string {
 	var found []string
 	for name, s := range t.files {
@@ -304,8 +304,8 @@ func (t *tree) differs(o *tree) string {
 	return slices.Min(found)
 }
 
-// settle waits until what changes from now on has another time than what a walk saw: the clock of file systems ticks
-// every few milliseconds.
+// settle waits until changes from now on get a later time than what a walk saw: file system clocks advance only every
+// few milliseconds.
 func (t *tree) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		var now unix.Timespec
@@ -313,7 +313,7 @@ func (t *tree) settle(ctx context.Context) {
 			return
 		}
 		if ahead := t.newest.Sub(time.Unix(now.Unix())); ahead < 0 || ahead > time.Second {
-			return // it ticked, or the file system has another clock
+			return // the clock advanced, or the file system has a different one
 		}
 		time.Sleep(time.Millisecond)
 	}

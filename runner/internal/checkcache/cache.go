@@ -1,9 +1,7 @@
-// Package checkcache keeps what the tools of strict checks have in their caches, such as
-// compiled packages, from one run to the next.
+// Package checkcache keeps the caches of strict checks' tools, such as compiled packages, from one run to the next.
 //
-// Only checks of a baseline fill it: they run before the command, so nothing that the
-// command wrote gets into it. It is root's alone. Each check of each contract has an entry
-// of its own, and works on a copy.
+// Only checks of a baseline fill it: they run before the command, so nothing that the command wrote gets into it.
+// Only root can access it. Each check of each contract has its own entry, and works on a copy.
 package checkcache
 
 import (
@@ -21,28 +19,27 @@ import (
 	"time"
 )
 
-// Bounds of an entry. A larger one is not kept.
+// Limits of an entry. A larger one is not kept.
 const (
 	maxBytes = 2 << 30
 	maxFiles = 200_000
 )
 
-// unused is how long an entry is kept that no baseline has used.
+// unused is how long an entry is kept that no baseline uses.
 const unused = 30 * 24 * time.Hour
 
-// making begins the names of directories in which an entry is being written. Who writes holds a
-// lock on the directory, so that everybody sees when that process was killed.
+// making is the prefix of directories in which an entry is being written. The writing process locks the directory, so
+// that others notice when it was killed.
 const making = ".making-"
 
-// Cache is a directory of entries. It is safe for concurrent use, also by several processes.
-// A nil Cache keeps nothing.
+// Cache is a directory of entries. It is safe for concurrent use, also by several processes. A nil Cache keeps
+// nothing.
 type Cache struct {
 	dir string
 }
 
-// Open returns the host's cache: $CACHE_DIRECTORY, as systemd sets it, or /var/cache/assay-run.
-// It is nil unless this process is root and the directory is root's alone. It removes what killed
-// runs were writing.
+// Open returns the host's cache: $CACHE_DIRECTORY, which systemd sets, or /var/cache/assay-run. It returns nil unless
+// this process is root and only root can access the directory. It removes what killed runs were writing.
 func Open() *Cache {
 	if os.Geteuid() != 0 {
 		return nil
@@ -64,14 +61,14 @@ func Open() *Cache {
 	return c
 }
 
-// Key names the entry of a check: of a contract file, with a name and a command, run by a user.
+// Key returns the name of the entry for a check of a contract file, with a name and a command, run by a user.
 func Key(contract, name, command string, uid int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d", contract, name, command, uid))
 	return hex.EncodeToString(sum[:])
 }
 
-// Load copies an entry into the directory, for a user (-1: root). It returns how many files that
-// were. An entry that is missing, or that is replaced meanwhile, is none or a part.
+// Load copies an entry into a directory, for a user (-1: root), and returns the number of files. If the entry is
+// missing or replaced meanwhile, there may be no files, or only a part.
 func (c *Cache) Load(key, into string, uid, gid int) (files int) {
 	if c == nil {
 		return 0
@@ -80,10 +77,9 @@ func (c *Cache) Load(key, into string, uid, gid int) (files int) {
 	return files
 }
 
-// Store replaces an entry by a copy of the directory, unless that has no more files than were loaded.
-// No process may have the directory in use. It removes entries that are no longer used. Before it
-// writes, it calls outlive with the directory to remove if this process is killed, and that
-// directory's parent.
+// Store replaces an entry by a copy of the directory, unless that has no more files than were loaded. No process may
+// be using the directory. Store removes unused entries. Before it writes, it calls outlive with the directory to
+// remove if this process is killed, and with that directory's parent.
 func (c *Cache) Store(key, from string, loaded int, outlive func(dir string)) error {
 	if c == nil {
 		return nil
@@ -106,10 +102,10 @@ func (c *Cache) Store(key, from string, loaded int, outlive func(dir string)) er
 	if err := os.RemoveAll(entry); err != nil {
 		return err
 	}
-	return os.Rename(copied, entry) // fails where another run was quicker
+	return os.Rename(copied, entry) // fails if another run was faster
 }
 
-// begin makes a directory for the copy of an entry. done removes what is then left of it.
+// begin makes a directory for the copy of an entry. done removes what is left of it.
 func (c *Cache) begin(outlive func(dir string)) (copied string, done func(), err error) {
 	for {
 		temp := filepath.Join(c.dir, making+rand.Text())
@@ -126,7 +122,7 @@ func (c *Cache) begin(outlive func(dir string)) (copied string, done func(), err
 			held.Close()
 		}
 		os.RemoveAll(temp)
-		if !errors.Is(err, fs.ErrNotExist) { // else another process's free came before our lock
+		if !errors.Is(err, fs.ErrNotExist) { // otherwise another process's free was faster than our lock
 			return "", nil, err
 		}
 	}
@@ -143,7 +139,7 @@ func (c *Cache) free() {
 	}
 }
 
-// lock locks a directory until the file is closed, or this process ends.
+// lock locks a directory until the file is closed or this process ends.
 func lock(dir string, how int) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -159,7 +155,7 @@ func lock(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// prune removes entries that nobody used for long.
+// prune removes entries that were not used for a long time.
 func (c *Cache) prune(now time.Time) {
 	entries, _ := os.ReadDir(c.dir)
 	for _, e := range entries {
@@ -180,11 +176,11 @@ func count(dir string) (files int) {
 	return files
 }
 
-// errLarge is why an entry is not kept.
+// errLarge means that an entry is too large to keep.
 var errLarge = errors.New("it is too large")
 
-// copyTree copies directories and regular files, with the times and the execute bits of files, and
-// follows no links. Files with a second name are left out: that may be anybody's.
+// copyTree copies directories and regular files, with the times and the execute bits of files. It does not follow
+// links. Files with a second name are left out, since anybody may own that name.
 func copyTree(from, to string, uid, gid int) (files int, err error) {
 	source, err := os.OpenRoot(from)
 	if err != nil {

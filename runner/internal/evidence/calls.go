@@ -9,27 +9,26 @@ import (
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
-// maxNames bounds the tools, and the decisions, of the capability surface.
+// maxNames limits the tools and the decisions in the capability surface.
 const maxNames = 10_000
 
-// Calls are the tool calls of a run: what was reported and decided of them, and
-// which kernel events belong to which. It is a gateway.Observer. All methods
-// are safe for concurrent use.
+// Calls are the tool calls of a run: what was reported and decided about them, and which kernel events belong to
+// which call. It implements gateway.Observer. All methods are safe for concurrent use.
 type Calls struct {
 	*binding.Correlator
 	now func() int64
 
 	mu               sync.Mutex
 	tools, decisions map[string]bool
-	crowded          bool // more of them than are kept
+	crowded          bool // there are more than maxNames
 }
 
-// NewCalls follows the calls of the run of l.
+// NewCalls makes the Calls of the run of l.
 func NewCalls(l *Log, o binding.Options) *Calls {
 	return &Calls{Correlator: binding.New(o), now: l.Now, tools: map[string]bool{}, decisions: map[string]bool{}}
 }
 
-// DecidedOn records a decision about a tool; decision is empty if nobody decided.
+// DecidedOn records a decision about a tool; decision is empty if there was none.
 func (c *Calls) DecidedOn(tool, decision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +46,7 @@ func (c *Calls) name(set map[string]bool, s string) {
 	}
 }
 
-// CallDecided and the methods after it make it a gateway.Observer.
+// CallDecided and the next methods implement gateway.Observer.
 func (c *Calls) CallDecided(id, tool, decision string) {
 	c.DecidedOn(tool, decision)
 	c.Decided(id, tool, decision)
@@ -61,7 +60,7 @@ func (c *Calls) CallEnded(id string) { c.End(id, c.now) }
 
 func (c *Calls) CallReported(id, tool string, denied bool) { c.Reported(id, tool, denied) }
 
-// surface puts the tools and the decisions about them into the surface.
+// surface adds the tools and the decisions about them to the surface.
 func (c *Calls) surface(s *surface.Builder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +72,7 @@ func (c *Calls) surface(s *surface.Builder) {
 	}
 }
 
-// report says which kernel events belong to which call.
+// report returns which kernel events belong to which call.
 func (c *Calls) report(l *Log, f Findings) *schema.CorrelationReport {
 	return c.Report(binding.Facts{
 		RunID: l.RunID, Correlation: f.Correlation, Observed: f.Observed,
@@ -82,7 +81,7 @@ func (c *Calls) report(l *Log, f Findings) *schema.CorrelationReport {
 	})
 }
 
-// health sets the state of the layers that report calls.
+// health sets the states of the layers that report calls.
 func (c *Calls) health(h *schema.ObservationHealth) {
 	if n := h.Layers[schema.LayerName(schema.PolicyPath)].Written; n > 0 {
 		h.PolicyLayer = schema.Present

@@ -12,51 +12,50 @@ import (
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
-// Config says where a run's evidence goes.
+// Config configures a Log.
 type Config struct {
 	RunID    string
 	Recorder Recorder
-	// ScratchDir is where a large surface keeps what does not fit in memory;
-	// empty keeps everything there.
+	// ScratchDir is a directory for the part of a large surface that does not fit into memory; empty keeps everything
+	// in memory.
 	ScratchDir string
 	// Clock is CLOCK_BOOTTIME, or any other clock that never goes back.
 	Clock func() time.Duration
-	// Elapsed is set for a run that goes on after its recorder died: the time since
-	// run_started, which is written already.
+	// Elapsed is set for a run that continues after its recorder died: the time since run_started, which is already
+	// written.
 	Elapsed time.Duration
-	// OnLoss is told of evidence that could not be kept, from any goroutine;
-	// nil tells nobody.
+	// OnLoss is called for evidence that could not be kept, from any goroutine. It may be nil.
 	OnLoss func(schema.Reason)
-	// Redactor takes the secrets out of everything before it is recorded; nil
-	// records everything as it is, and observation-health.json says so.
+	// Redactor removes secrets from everything before it is recorded. Nil records them, and observation-health.json
+	// says so.
 	Redactor *redact.Redactor
-	// Model tells that there is a model layer.
+	// Model means that there is a model layer.
 	Model bool
 }
 
-// Log writes the evidence of one run. Its methods are safe for concurrent use,
-// but for Finish, which is the last.
+// Log writes the evidence of one run. Its methods are safe for concurrent use, except for Finish, which must be the
+// last.
 type Log struct {
 	Config
 	// Surface is the capability surface. Finish writes and closes it.
 	Surface *surface.Builder
 
 	exact Exact
-	began time.Time // by the wall clock
+	began time.Time // wall clock
 
 	mu      sync.Mutex
 	zero    time.Duration // the clock at run_started
 	started bool
 	ended   bool  // run_finished is written
-	err     error // the first failure to record
+	err     error // the first error of recording
 }
 
-// checkpointer is a Recorder that tells, about once a second, what it has written.
+// checkpointer is a Recorder that reports about once a second what it has written.
 type checkpointer interface {
 	OnCheckpoint(func(schema.Checkpoint))
 }
 
-// New returns a Log in which nothing has been written yet.
+// New returns an empty Log.
 func New(c Config) *Log {
 	l := &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir), began: time.Now().Add(-c.Elapsed)}
 	l.exact = Exact{c.Recorder, c.Redactor}
@@ -73,11 +72,10 @@ func New(c Config) *Log {
 	return l
 }
 
-// Exact is the way into the bundle of what digests name.
+// Exact writes members whose digests are recorded.
 func (l *Log) Exact() Exact { return l.exact }
 
-// Event stamps e with the run, the time and a sequence number and appends it to
-// events.ndjson. Finish returns the first error that this met.
+// Event sets e's run, time and sequence number and appends it to events.ndjson. Finish returns the first error.
 func (l *Log) Event(e schema.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +94,7 @@ func (l *Log) Event(e schema.Event) {
 	}
 }
 
-// Append adds the line that stamp makes for a sequence number to a layer.
+// Append appends a line to a layer. stamp makes the line for a sequence number.
 func (l *Log) Append(layer string, stamp func(seq uint64) any) error {
 	return l.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
 		line, err := schema.Line(stamp(seq))
@@ -116,14 +114,14 @@ func (l *Log) Put(path string, doc any) error {
 	return l.Recorder.Put(path, data)
 }
 
-// Lose tells the caller of evidence that is missing.
+// Lose reports missing evidence to the caller's OnLoss.
 func (l *Log) Lose(reason schema.Reason) {
 	if l.OnLoss != nil {
 		l.OnLoss(reason)
 	}
 }
 
-// Start is when run_started was written, on the Log's clock.
+// Start is the time of run_started on the Log's clock.
 func (l *Log) Start() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,18 +135,17 @@ func (l *Log) Elapsed() time.Duration {
 	return l.Clock() - l.zero
 }
 
-// Now is the same in nanoseconds, as lines have it.
+// Now is Elapsed in nanoseconds, as in lines.
 func (l *Log) Now() int64 { return int64(l.Elapsed()) }
 
-// failed is the first error that recording an event met.
+// failed is the first error of recording an event.
 func (l *Log) failed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// health is observation-health.json before anybody has added to it: no claims,
-// and the lines that each layer has.
+// health is the initial observation-health.json: no claims, and the number of lines of each layer.
 func (l *Log) health() *schema.ObservationHealth {
 	h := &schema.ObservationHealth{
 		Schema: schema.ObservationHealthV0, RunID: l.RunID, Platform: runtime.GOOS,
@@ -180,37 +177,34 @@ func (l *Log) health() *schema.ObservationHealth {
 	return h
 }
 
-// Findings are what is known of a run at its end.
+// Findings are what is known about a run at its end.
 type Findings struct {
 	Result *schema.Result
 	// Signal is the number of Result.Signal.
 	Signal int
-	// Success is run_finished's: what was asked for was done.
+	// Success is the value in run_finished: the run did what was asked for.
 	Success bool
 	// Calls are the run's tool calls.
 	Calls *Calls
-	// Observed tells that there is a kernel layer, and Correlation is what may
-	// be said of its cgroup: health's cgroup_correlation.
+	// Observed means that there is a kernel layer. Correlation is the health's cgroup_correlation, which limits what
+	// the report may claim.
 	Observed    bool
 	Correlation string
-	// Unobserved is what health notes where there is no kernel layer.
+	// Unobserved is the health's note if there is no kernel layer.
 	Unobserved string
-	// Health adds to observation-health.json, which has the counts of all
-	// layers by then. Nil adds nothing.
+	// Health adds to observation-health.json, which already has the counts of all layers. It may be nil.
 	Health func(*schema.ObservationHealth)
-	// Late waits for what takes its time while the other documents are written, and
-	// gives the reasons that it adds to observation-health.json. Nil adds none.
+	// Late waits for slow work that runs while the other documents are written, and returns reasons for
+	// observation-health.json. It may be nil.
 	Late func() []schema.Reason
-	// Missing tells of evidence that could not be kept before.
+	// Missing says which evidence could not be kept earlier.
 	Missing error
-	// Settle has the last word about Result. It is given what the run claims and
-	// what is missing, nil for nothing, just before the result is written, and
-	// again if a document could not be. Nil changes nothing.
+	// Settle makes the last changes to Result. It is called just before the result is written, with the run's claims
+	// and the missing evidence (nil: none), and again if a document could not be written. It may be nil.
 	Settle func(h *schema.ObservationHealth, missing error)
 }
 
-// Prepare lets the JSON encoder learn the types of the documents, which it otherwise
-// does when the first of each is written, between the command's end and ours.
+// Prepare lets the JSON encoder prepare for the documents' types. Otherwise it would do so after the command's end.
 func Prepare() {
 	for _, empty := range []any{&schema.Result{}, &schema.CorrelationReport{}, &schema.ObservationHealth{},
 		&schema.CapabilitySurface{}, &schema.Manifest{}} {
@@ -218,8 +212,8 @@ func Prepare() {
 	}
 }
 
-// Finish writes run_finished and the documents of the run. The error tells of
-// evidence that could not be recorded, now or before. It is called once.
+// Finish writes run_finished and the documents of the run. The error lists evidence that could not be recorded, now
+// or earlier. It is called once.
 func (l *Log) Finish(f Findings) error {
 	l.finished(f)
 	f.Calls.surface(l.Surface)
@@ -238,17 +232,16 @@ func (l *Log) Finish(f Findings) error {
 		f.Settle(h, missing)
 	}
 	l.summarize(f.Result, h)
-	// the last: a run with a result had come to its end
+	// Write it last: it means that the run came to its end.
 	unwritten := errors.Join(uncorrelated, health, l.Put(schema.ResultPath, f.Result))
 	if unwritten != nil && f.Settle != nil {
 		f.Settle(h, unwritten)
-		_ = l.Put(schema.ResultPath, f.Result) // where it can be, it says so
+		_ = l.Put(schema.ResultPath, f.Result) // write it again if possible, with the error
 	}
 	return errors.Join(missing, unwritten)
 }
 
-// summarize sets the fields of the result that tell a reader of the result alone when the run was, and what it may
-// claim.
+// summarize sets the result's fields about the time and the claims of the run, for readers of the result alone.
 func (l *Log) summarize(res *schema.Result, h *schema.ObservationHealth) {
 	res.StartedAt, res.EndedAt = schema.Wall(l.began), schema.Wall(time.Now())
 	res.KernelState, res.TamperResistance = h.KernelState, h.TamperResistance

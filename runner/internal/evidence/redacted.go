@@ -10,14 +10,13 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// redacted is a Recorder that takes the secrets out of everything before it is
-// handed on: no line, document or captured byte gets past it.
+// redacted is a Recorder that removes secrets before it passes on anything: every line, document and captured byte.
 type redacted struct {
 	Recorder
 	r    *redact.Redactor
-	head []byte // how each line of the kernel layer begins
+	head []byte // the start of each line of the kernel layer
 
-	appends *sync.Pool // of oneAppend
+	appends *sync.Pool // of *oneAppend
 }
 
 func newRedacted(to Recorder, r *redact.Redactor, runID string) redacted {
@@ -37,13 +36,12 @@ func (r redacted) Append(layer string, encode func(dst []byte, seq uint64) []byt
 	return err
 }
 
-// oneAppend is a call of Append, which the next one uses again: there is one for each
-// event of the run.
+// oneAppend is the reusable state of a call of Append, which is called for each event.
 type oneAppend struct {
 	r      redacted
 	layer  string
 	encode func(dst []byte, seq uint64) []byte
-	redact func(dst []byte, seq uint64) []byte // its line
+	redact func(dst []byte, seq uint64) []byte // redacts the line
 }
 
 func newAppend() any {
@@ -52,7 +50,7 @@ func newAppend() any {
 	return a
 }
 
-// line redacts what was appended to dst from at on.
+// line redacts what was appended to dst after at.
 func (r redacted) line(layer string, dst []byte, at int) []byte {
 	made := dst[at:]
 	head := 0
@@ -73,7 +71,7 @@ func (r redacted) AppendBatch(layer string, n int, encode func(dst []byte, seq u
 	})
 }
 
-// Create redacts a stream on its way, also a secret that is split over writes.
+// Create redacts a stream, including secrets that are split over writes.
 func (r redacted) Create(path string) (io.WriteCloser, error) {
 	w, err := r.Recorder.Create(path)
 	if err != nil {
@@ -82,18 +80,18 @@ func (r redacted) Create(path string) (io.WriteCloser, error) {
 	return r.r.Writer(path, w), nil
 }
 
-// Put redacts a document. A blob is named by its digest, so whoever names it
-// redacts it first, with RedactText or RedactJSON.
+// Put redacts a document. A blob is named by its digest, so its text must be redacted before with RedactText or
+// RedactJSON.
 func (r redacted) Put(path string, data []byte) error {
 	return r.Recorder.Put(path, r.r.JSON(path, data))
 }
 
-// RedactText and RedactJSON take the secrets out of what is cut, hashed or
-// compared before it is recorded; RedactJSON of a value of any kind.
+// RedactText and RedactJSON remove the secrets from what is cut, hashed or compared before it is recorded. RedactJSON
+// accepts any JSON value.
 func (r redacted) RedactText(path string, b []byte) []byte { return r.r.Text(path, b) }
 func (r redacted) RedactJSON(path string, b []byte) []byte { return r.r.Value(path, b) }
 
-// receipt is what observation-health.json says of the redaction.
+// receipt returns what observation-health.json says about the redaction.
 func receipt(r *redact.Redactor) *schema.Redaction {
 	if r == nil {
 		return &schema.Redaction{Mode: schema.RedactionDisabled, ByRule: map[string]uint64{},

@@ -10,15 +10,15 @@ import (
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
-// smallSurface is the size in bytes up to which the surface is written like the other documents. A
-// larger one does not fit into the space that is kept for a full disk.
+// smallSurface is the size in bytes up to which the surface is written like the other documents. A larger one does
+// not fit into the space that is reserved in case of a full disk.
 const smallSurface = 256 << 10
 
-// surfaceFile writes capability-surface.json, and has what is wrong with it.
+// surfaceFile writes capability-surface.json. reasons say what is wrong with it.
 type surfaceFile struct{ reasons []schema.Reason }
 
-// write closes the surface. A large one is written piece by piece. When that
-// fails the bundle gets an empty one, and a reason that says so.
+// write closes the surface. A large one is written in pieces. If that fails, the bundle gets an empty one and a
+// reason.
 func (s *surfaceFile) write(l *Log) error {
 	defer l.Surface.Close()
 	w := &spillWriter{limit: smallSurface, open: func() (io.WriteCloser, error) {
@@ -46,8 +46,8 @@ func (s *surfaceFile) write(l *Log) error {
 	)
 }
 
-// spillWriter keeps up to limit bytes in memory, and once there are more has
-// all of them in the file that open gives.
+// spillWriter keeps up to limit bytes in memory. If there are more, it writes all of them to the file that open
+// returns.
 type spillWriter struct {
 	limit   int
 	open    func() (io.WriteCloser, error)

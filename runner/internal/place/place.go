@@ -1,6 +1,5 @@
-// Package place tells where this process runs (a container and its engine, a
-// CI service, a kernel that is not a host's own), as far as that decides how to
-// provide what is missing, and words the remedy for that place.
+// Package place detects where this process runs (a container and its engine, a CI service, a virtual machine), as far
+// as that decides how to provide what is missing, and words remedies for that place.
 package place
 
 import (
@@ -12,7 +11,7 @@ import (
 	"sync"
 )
 
-// Place is where this process runs. Empty fields mean: nothing of that sort.
+// Place is where this process runs. Empty fields mean that nothing of that sort was detected.
 type Place struct {
 	// Container is docker, podman, kubernetes, or other.
 	Container string `json:"container,omitempty"`
@@ -20,14 +19,13 @@ type Place struct {
 	CI string `json:"ci,omitempty"`
 	// Machine is gvisor, wsl2 or vm.
 	Machine string `json:"machine,omitempty"`
-	// Root: the effective user is root, of this user namespace.
+	// Root means that the effective user is root in this user namespace.
 	Root bool `json:"root"`
-	// BPF: the process has the capabilities to load eBPF programs and attach them
-	// to a cgroup.
+	// BPF means that the process has the capabilities to load eBPF programs and attach them to a cgroup.
 	BPF bool `json:"bpf_capabilities"`
-	// UserNamespace: the user namespace is not the host's.
+	// UserNamespace means that the user namespace is not the host's.
 	UserNamespace bool `json:"user_namespace,omitempty"`
-	// AppArmor: a profile confines this process.
+	// AppArmor means that a profile confines this process.
 	AppArmor bool `json:"apparmor,omitempty"`
 }
 
@@ -47,8 +45,8 @@ const (
 // Here is the place of this process.
 var Here = sync.OnceValue(func() Place { return at("/", os.Getenv, os.Geteuid()) })
 
-// at tells the place from the files below root, the environment, and the
-// effective user id. Files that are missing or cannot be read say nothing.
+// at detects the place from the files below root, the environment, and the effective user id. Missing and unreadable
+// files mean nothing.
 func at(root string, env func(string) string, euid int) Place {
 	f := files(root)
 	return Place{
@@ -69,8 +67,8 @@ func (f files) read(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// container asks Kubernetes first: its pods may have Docker's mark as well. A mark
-// alone is not enough: virtual machines are made of Docker's images, with the mark.
+// container checks for Kubernetes first, since its pods may also have Docker's mark. The mark alone is not enough:
+// some virtual machines are made from Docker images.
 func (f files) container(env func(string) string) string {
 	switch {
 	case f.initial():
@@ -87,9 +85,9 @@ func (f files) container(env func(string) string) string {
 	return ""
 }
 
-// initial reports whether the process is in the first pid, UTS and IPC namespaces of the kernel, which have
-// these numbers (PROC_PID_INIT_INO and so on, include/linux/proc_ns.h). Even a container that shares some
-// with the host has one of its own.
+// initial reports whether the process is in the kernel's first pid, UTS and IPC namespaces, which have known numbers
+// (PROC_PID_INIT_INO and so on, include/linux/proc_ns.h). Even a container that shares some of them with the host has
+// at least one of its own.
 func (f files) initial() bool {
 	for name, first := range map[string]string{"pid": "pid:[4026531836]", "uts": "uts:[4026531838]",
 		"ipc": "ipc:[4026531839]"} {
@@ -110,8 +108,8 @@ func ci(env func(string) string) string {
 	return ""
 }
 
-// machine knows gVisor by the release and, before that named it, by the fixed
-// version that its kernel gives; WSL2 by the release of Microsoft's kernel.
+// machine recognizes gVisor by its kernel's release or, for older versions, by its fixed version, and WSL2 by the
+// release of Microsoft's kernel.
 func (f files) machine() string {
 	release := f.read("/proc/sys/kernel/osrelease")
 	switch {
@@ -126,8 +124,8 @@ func (f files) machine() string {
 	return ""
 }
 
-// virtualCPU reports whether the processor says that a hypervisor runs it (x86), or the firmware names one
-// (arm64 has no such flag).
+// virtualCPU reports whether the processor reports a hypervisor (x86), or the firmware names one (arm64 has no such
+// flag).
 func (f files) virtualCPU() bool {
 	for line := range strings.Lines(f.read("/proc/cpuinfo")) {
 		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
@@ -143,14 +141,14 @@ func (f files) virtualCPU() bool {
 	return vendor == "Microsoft Corporation" && f.read("/sys/class/dmi/id/product_name") == "Virtual Machine"
 }
 
-// mapped reports whether user ids are not those of the host (user_namespaces(7)).
+// mapped reports whether user ids differ from the host's (user_namespaces(7)).
 func (f files) mapped() bool {
 	fields := strings.Fields(f.read("/proc/self/uid_map"))
 	return len(fields) > 0 && strings.Join(fields, " ") != "0 0 4294967295"
 }
 
-// capable reports whether the process may load programs of an observer (proc_pid_status(5)); the numbers are
-// those of capabilities(7).
+// capable reports whether the process may load an observer's programs (proc_pid_status(5)). The numbers are those of
+// capabilities(7).
 func (f files) capable() bool {
 	const netAdmin, sysAdmin, perfmon, bpf = 1 << 12, 1 << 21, 1 << 38, 1 << 39
 	for line := range strings.Lines(f.read("/proc/self/status")) {
@@ -167,10 +165,10 @@ func (f files) confined() bool {
 	return label != "" && label != "unconfined"
 }
 
-// Contained reports whether this is a container: what is missing has to be given by whoever starts it.
+// Contained reports whether this is a container. What is missing must then be provided by whoever starts it.
 func (p Place) Contained() bool { return p.Container != "" }
 
-// String names the place in words.
+// String describes the place.
 func (p Place) String() string {
 	var words []string
 	for _, name := range []string{p.Container, p.CI, p.Machine} {
@@ -197,7 +195,7 @@ const (
 	noSeccomp   = "--security-opt seccomp=unconfined"
 )
 
-// profileName is what remedies call the file with Seccomp.
+// profileName is the file name for Seccomp in remedies.
 const profileName = "assay-run-seccomp.json"
 
 // Seccomp is a seccomp profile for Docker and Podman with which all of a run works. It allows what
@@ -207,8 +205,7 @@ const profileName = "assay-run-seccomp.json"
 //go:embed seccomp.json
 var Seccomp []byte
 
-// seccomp is the flag that brings that profile. The engine of GitHub Actions starts a
-// container before there can be a file.
+// seccomp is the flag for that profile. GitHub Actions starts a container before the file can exist.
 func (p Place) seccomp() string {
 	if p.CI != "" {
 		return noSeccomp
@@ -216,14 +213,14 @@ func (p Place) seccomp() string {
 	return ownSeccomp
 }
 
-// Cgroups is how to let a run create cgroups.
+// Cgroups says how to let a run create cgroups.
 func (p Place) Cgroups() string {
 	switch {
 	case p.Machine == gVisor:
 		return remedyGVisor
 	case p.engine():
 		return p.start(p.user() + flagsCgroup)
-	case p.Container == kubernetes: // who is not privileged has a cgroup namespace of its own
+	case p.Container == kubernetes: // without privileges, it has its own cgroup namespace
 		return p.pod("securityContext: {runAsUser: 0, privileged: true}")
 	case p.Root:
 		return "mount a cgroup2 that this process can write: mount -t cgroup2 none /sys/fs/cgroup, or mount -o " +
@@ -235,15 +232,15 @@ func (p Place) Cgroups() string {
 	return p.sudo() + "; or start it in a delegated cgroup: systemd-run --user --scope -p Delegate=yes assay-run ..."
 }
 
-// Observe is how to let a run load eBPF programs and attach them to its cgroup.
-// If the process has the capabilities for that, a filter or a namespace stands in the way.
+// Observe says how to let a run load eBPF programs and attach them to its cgroup. If the process has the capabilities
+// for that, a filter or a namespace prevents it.
 func (p Place) Observe() string {
 	switch {
 	case p.Machine == gVisor:
 		return remedyGVisor
 	case p.engine():
 		seccomp := ""
-		if p.BPF || p.Container == podman { // podman's profile wants SYS_ADMIN for bpf
+		if p.BPF || p.Container == podman { // podman's profile requires SYS_ADMIN for bpf
 			seccomp = p.seccomp() + " "
 		}
 		fix := p.start(p.user() + flagsBPF + " " + seccomp + flagsCgroup)
@@ -274,7 +271,7 @@ func (p Place) Attach() string {
 	return "run it as root: sudo assay-run attach ..."
 }
 
-// Listener is how to let a run load a seccomp filter with a listener, in a container.
+// Listener says how to let a run load a seccomp filter with a listener, in a container.
 func (p Place) Listener() string {
 	switch {
 	case p.engine():
@@ -285,8 +282,8 @@ func (p Place) Listener() string {
 	return "allow seccomp() in the container's seccomp profile"
 }
 
-// Namespaces is how to let the sandbox make namespaces (none: it cannot), and
-// mount /proc there. It is empty where this place has nothing to say.
+// Namespaces says how to let the sandbox make namespaces (none: it cannot) and mount /proc there. It is empty if
+// there is no advice for this place.
 func (p Place) Namespaces(none bool) string {
 	switch {
 	case p.Machine == gVisor:
@@ -315,8 +312,7 @@ func (p Place) Namespaces(none bool) string {
 	return ""
 }
 
-// Loopback is how to let the sandbox set up a network namespace that it made
-// with CAP_SYS_ADMIN.
+// Loopback says how to let the sandbox set up a network namespace that it made with CAP_SYS_ADMIN.
 func (p Place) Loopback() string {
 	if p.engine() {
 		return p.start("--cap-add NET_ADMIN")
@@ -327,11 +323,11 @@ func (p Place) Loopback() string {
 const remedyGVisor = "gVisor's kernel does not have it: use the host's kernel (docker run --runtime runc, or a pod " +
 	"without gVisor's runtimeClassName)"
 
-// engine reports whether whoever starts the container gives flags of docker run.
+// engine reports whether the container was started with flags of docker run.
 func (p Place) engine() bool { return p.Container == docker || p.Container == podman }
 
-// user makes root the container's user: capabilities that are added, and the
-// host's cgroups, are root's. The command can get another one by --user.
+// user makes root the container's user, since only root gets added capabilities and the host's cgroups. The command
+// can run as another user with --user.
 func (p Place) user() string {
 	if p.Root {
 		return ""
@@ -365,7 +361,7 @@ func (p Place) pod(context string) string {
 	return "give the pod's container " + context
 }
 
-// sudo is how an ordinary user becomes root and the command does not.
+// sudo says how an ordinary user becomes root and the command does not.
 func (p Place) sudo() string {
 	if p.CI == gitHubActions {
 		return `run it with sudo: sudo -E env "PATH=$PATH" assay-run --user "$USER" ...`

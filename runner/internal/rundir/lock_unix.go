@@ -11,7 +11,7 @@ import (
 
 var errLocked = errors.New("another process holds the lock")
 
-// lockDir opens a directory and locks it for as long as it is open.
+// lockDir opens a directory and locks it until it is closed.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -27,8 +27,7 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// isOwnDir reports why a path is not a directory of this user's with at most these
-// permissions.
+// isOwnDir returns an error unless a path is a directory of this user with at most these permissions.
 func isOwnDir(path string, mode os.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil {

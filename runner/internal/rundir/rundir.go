@@ -1,6 +1,5 @@
-// Package rundir makes the directories for a run's sockets. They are in memory if possible:
-// on a disk, making and removing one takes as long as all the rest of a short run. If
-// the run is killed, the next one removes its directory.
+// Package rundir makes the directories for a run's sockets. They are in memory if possible: on a disk, making and
+// removing one takes as long as the rest of a short run. If the run is killed, the next run removes its directory.
 package rundir
 
 import (
@@ -14,27 +13,26 @@ import (
 	"syscall"
 )
 
-// Dir is a directory of one run, in one of the user's own (its home) that has those of all
-// runs. The run holds a lock on it. A directory without a lock was left by a run that is
-// dead.
+// Dir is the directory of one run. It is in a directory of the user (its home) that contains those of all the user's
+// runs. The run locks it; a directory without a lock was left by a dead run.
 type Dir struct {
 	Path string
 	lock *os.File
 }
 
-// kind is who may pass through a directory, besides the user.
+// kind says which other users can pass through a directory.
 type kind struct {
-	suffix string      // of the home's name
-	mode   os.FileMode // of the home and of each directory in it
+	suffix string      // suffix of the home's name
+	mode   os.FileMode // of the home and of the directories in it
 	roots  []string    // where the home may be
 }
 
 const (
-	maxRoot  = 50 // bytes: with the names below it and its own, a socket's path has at most 107
-	maxHomes = 10 // names that are tried, should others have taken the first
+	maxRoot  = 50 // bytes: with the names below it, a socket's path has at most 107
+	maxHomes = 10 // names to try, in case others have taken the first
 )
 
-// private is for this user alone.
+// private is for this user only.
 func private() kind {
 	return kind{"", 0o700, []string{os.Getenv("XDG_RUNTIME_DIR"), "/dev/shm", os.TempDir(), "/tmp"}}
 }
@@ -42,27 +40,25 @@ func private() kind {
 // open is for other users too, if they know the directory's name.
 func open() kind { return kind{"-open", 0o711, []string{"/dev/shm", os.TempDir(), "/tmp"}} }
 
-// New makes a directory that only this user can enter, and removes those that dead runs
-// left.
+// New makes a directory that only this user can enter, and removes those of dead runs.
 func New() (*Dir, error) { return private().make() }
 
-// Open makes a directory that any user can pass through who knows its name. It removes
-// those that dead runs left.
+// Open makes a directory that every user who knows its name can pass through. It removes those of dead runs.
 func Open() (*Dir, error) { return open().make() }
 
-// Sweep removes the directories that dead runs left.
+// Sweep removes the directories of dead runs.
 func Sweep() {
 	for _, k := range []kind{private(), open()} {
 		for _, home := range k.homes() {
 			if isOwnDir(home, k.mode) == nil {
 				sweep(home)
-				os.Remove(home) // unless there are live ones
+				os.Remove(home) // fails if there are live ones
 			}
 		}
 	}
 }
 
-// Remove removes the directory, and its home after the last one.
+// Remove removes the directory, and its home if it was the last one.
 func (d *Dir) Remove() error {
 	if d == nil {
 		return nil
@@ -73,17 +69,17 @@ func (d *Dir) Remove() error {
 	return err
 }
 
-// noted is the file in a run's directory with the paths of NoteCgroups, a line for each.
+// noted is the file in a run's directory with the paths of NoteCgroups, one per line.
 const noted = "cgroups"
 
-// NoteCgroups keeps the paths of cgroup directories, the outermost first. If the run is
-// killed, the sweep of its directory also removes those of them that nobody uses.
+// NoteCgroups stores the paths of cgroup directories, the outermost first. If the run is killed, the sweep of its
+// directory also removes those that are not in use.
 func (d *Dir) NoteCgroups(dirs []string) error {
 	return os.WriteFile(filepath.Join(d.Path, noted), []byte(strings.Join(dirs, "\n")), 0o600)
 }
 
-// removeNoted removes the cgroups that a dead run noted, and never another directory:
-// only the kernel's own file systems allow rmdir of a directory that still has files.
+// removeNoted removes the cgroups that a dead run noted. It cannot remove other directories with files: only the
+// kernel's own file systems allow rmdir of a directory that contains files.
 func removeNoted(path string) {
 	text, _ := os.ReadFile(filepath.Join(path, noted))
 	for _, dir := range slices.Backward(strings.Split(string(text), "\n")) {
@@ -93,7 +89,7 @@ func removeNoted(path string) {
 	}
 }
 
-// homes are the names that the home may have.
+// homes lists the possible names of the home.
 func (k kind) homes() (list []string) {
 	for _, root := range k.roots {
 		if !filepath.IsAbs(root) || len(root) > maxRoot {
@@ -115,7 +111,7 @@ func (k kind) home() (home string, err error) {
 	err = errors.New("no directory for temporary files has a short enough name")
 	for _, home = range k.homes() {
 		if err = os.Mkdir(home, 0o700); err == nil {
-			return home, swept(os.Chmod(home, k.mode)) // whatever the umask
+			return home, swept(os.Chmod(home, k.mode)) // regardless of the umask
 		}
 		if errors.Is(err, fs.ErrExist) {
 			if err = isOwnDir(home, k.mode); err == nil {
@@ -129,7 +125,7 @@ func (k kind) home() (home string, err error) {
 var errSwept = errors.New("the directory was removed again")
 
 func (k kind) make() (d *Dir, err error) {
-	err = errSwept // the end of another run, or its beginning, came between
+	err = errSwept // another run has just removed or is just making it
 	for try := 0; errors.Is(err, errSwept) && try < 100; try++ {
 		var home string
 		if home, err = k.home(); err == nil {
@@ -143,8 +139,7 @@ func (k kind) make() (d *Dir, err error) {
 	return d, nil
 }
 
-// claim makes a directory and locks it. Until it is locked, another run's sweep may take
-// it for left.
+// claim makes a directory and locks it. Until it is locked, another run's sweep may remove it.
 func (k kind) claim(home string) (*Dir, error) {
 	path, err := os.MkdirTemp(home, "")
 	if err != nil {
@@ -168,7 +163,7 @@ func swept(err error) error {
 	return err
 }
 
-// sweep removes directories whose owner died.
+// sweep removes directories whose owner is dead.
 func sweep(home string) {
 	dirs, _ := os.ReadDir(home)
 	for _, e := range dirs {

@@ -7,17 +7,17 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// capture is the capped copy of one stream. One goroutine writes it.
+// capture is the size-limited copy of one stream. One goroutine writes it.
 type capture struct {
 	cfg    *Config
-	stream string // as the callbacks name it
+	stream string // name for callbacks
 	member string // its path in the bundle
 	w      io.WriteCloser
 	kept   int64 // bytes of the stream in the copy
-	done   bool  // the cap was hit, or a write failed: nothing more is kept
+	done   bool  // the limit was reached, or a write failed: nothing more is kept
 }
 
-// room tells how many more bytes the copy takes.
+// room is how many more bytes the copy takes.
 func (c *capture) room() int64 {
 	if c.done {
 		return 0
@@ -25,7 +25,7 @@ func (c *capture) room() int64 {
 	return max(c.cfg.CaptureBytes-c.kept, 0)
 }
 
-// write keeps as much of p as there is room for.
+// write keeps as much of p as fits.
 func (c *capture) write(p []byte) {
 	if c.done || len(p) == 0 {
 		return
@@ -68,7 +68,7 @@ func (c *capture) fail(err error) {
 	c.cfg.failed(c.stream, fmt.Errorf("%w: %s after %d bytes: %w", errCapture, c.member, c.kept, err))
 }
 
-// finish closes the member and accounts for a stream that carried n bytes.
+// finish closes the member and summarizes a stream of n bytes.
 func (c *capture) finish(n int64) *schema.Stream {
 	var redacted int64
 	if c.w != nil {

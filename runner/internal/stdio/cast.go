@@ -13,35 +13,32 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// cast writes an asciicast v3 (https://docs.asciinema.org/manual/asciicast/v3/):
-// a header line, then one array for each event, whose time is the interval since
-// the event before. Events are "o" (output), "r" (resize) and "x" (exit status).
-// "i" (input) is never written: a password typed without echo would be in it.
+// cast writes an asciicast v3 (https://docs.asciinema.org/manual/asciicast/v3/): a header line, then one array per
+// event, with the time since the previous event. Events are "o" (output), "r" (resize) and "x" (exit status). "i"
+// (input) is never written, since it would contain passwords typed without echo.
 //
-// Its text is UTF-8. A character that two reads cut in half is put together; a
-// byte that is no UTF-8 becomes U+FFFD, so that such output is not kept exactly.
-// Config.CaptureBytes caps the file, in whole lines; what is counted as captured
-// are bytes of output, before they became JSON. After a failed write the last
-// line may be torn.
+// Its text is UTF-8. A character that is split between two reads is joined; a byte that is not UTF-8 becomes U+FFFD,
+// so such output is not kept exactly. Config.CaptureBytes limits the file, in whole lines. Captured bytes are bytes
+// of output, before they became JSON. After a failed write the last line may be incomplete.
 type cast struct {
 	mu    sync.Mutex
 	cap   capture        // kept counts bytes of output
 	size  int64          // bytes of the file
-	tail  []byte         // a character's first bytes, its last are still to come
-	clean *redact.Pieces // takes the secrets out; nil leaves them
-	owed  int            // bytes of output that no event stands for yet
+	tail  []byte         // the start of an incomplete character
+	clean *redact.Pieces // removes secrets; nil leaves them
+	owed  int            // bytes of output without an event yet
 	last  time.Time
 	cols  int
 	rows  int
-	bytes int64 // output seen
+	bytes int64 // bytes of output so far
 	exit  string
 	head  castHeader // written before the first event
-	full  bool       // a line did not fit: only the exit event still may follow
+	full  bool       // a line did not fit: only the exit event may follow
 	// broken: a write failed, and nothing may follow.
 	broken bool
 }
 
-// exitRoom is kept free below the cap for the exit event.
+// exitRoom is the space below the limit that is reserved for the exit event.
 const exitRoom = 48
 
 type castHeader struct {
@@ -56,7 +53,7 @@ type castTerm struct {
 	Type string `json:"type,omitempty"`
 }
 
-// begin sets the header; intervals count from here.
+// begin sets the header. Intervals count from here.
 func (c *cast) begin(cols, rows int, term string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +102,7 @@ func (c *cast) finish(now time.Time) *schema.Stream {
 	return c.cap.finish(c.bytes)
 }
 
-// event writes one event. One of output stands for what is owed.
+// event writes one event. An output event covers the bytes in owed.
 func (c *cast) event(now time.Time, code, data string, room int64) {
 	if data == "" {
 		return
@@ -148,8 +145,7 @@ func (c *cast) line(v any, n int, room int64) {
 	c.cap.kept += int64(n)
 }
 
-// partialRune returns how many bytes at the end of p begin a character that p
-// does not hold whole.
+// partialRune returns how many bytes at the end of p start an incomplete character.
 func partialRune(p []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
 		if tail := p[len(p)-i:]; utf8.RuneStart(tail[0]) {

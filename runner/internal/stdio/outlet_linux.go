@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outlet is one of our own outputs. Its descriptor is shared with whoever
-// started us, so O_NONBLOCK is never set on it; every kind has another way
-// not to block in a write that nothing could interrupt.
+// outlet is one of our own outputs. Its descriptor is shared with the process that started us, so O_NONBLOCK must not
+// be set on it. Each kind has another way to avoid a write that blocks without being interruptible.
 type outlet struct {
 	fd   int
 	kind outletKind
@@ -42,7 +41,7 @@ func newOutlet(f *os.File) (*outlet, error) {
 	return o, nil
 }
 
-// rawFD returns f's descriptor without what File.Fd does to its flags.
+// rawFD returns f's descriptor without changing its flags, unlike File.Fd.
 func rawFD(f *os.File) (int, error) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -55,7 +54,7 @@ func rawFD(f *os.File) (int, error) {
 	return fd, nil
 }
 
-// writeAll writes p, waiting for room. errAborted comes back once abort is set.
+// writeAll writes p, waiting for room. It returns errAborted once abort is set.
 func (o *outlet) writeAll(p []byte, abort int) error {
 	for len(p) > 0 {
 		var n int

@@ -7,29 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunk is how much one read, tee or splice moves at most.
+// chunk limits one read, tee or splice.
 const chunk = 256 << 10
 
 var errAborted = errors.New("aborted")
 
-// pump carries what the child writes into one pipe to one of our outputs.
+// pump copies what the child writes into one pipe to one of our outputs.
 type pump struct {
 	s       *Streams
 	stream  string
 	src     int // non-blocking; closed when run returns
 	dst     *outlet
 	cap     capture
-	buf     []byte // of a chunk, from the first output on
+	buf     []byte // of size chunk, made for the first output
 	scratch [2]int // a pipe that tee(2) fills with what is to be kept
-	bytes   int64  // taken from the child
+	bytes   int64  // read from the child
 }
 
-// run returns when every writer is gone, when our reader is (then closing src
-// gives the child its SIGPIPE), when drain is set and what was in the pipe at
-// that moment is through, or when abort is set.
+// run returns when every writer is gone, when our reader is gone (closing src then gives the child its SIGPIPE), when
+// drain is set and everything that was in the pipe at that moment has been passed on, or when abort is set.
 func (p *pump) run() {
 	defer p.close()
-	left := int64(-1) // what is still to be drained; negative: without end
+	left := int64(-1) // what is still to be drained; negative: no limit
 	fds := []unix.PollFd{
 		{Fd: int32(p.src), Events: unix.POLLIN},
 		{Fd: int32(p.s.abort), Events: unix.POLLIN},
@@ -37,8 +36,8 @@ func (p *pump) run() {
 		{Fd: -1},
 	}
 	if p.dst.kind == outPipe {
-		// POLLERR comes unasked once no reader is left, so that the child's very
-		// next write fails, as it would without us.
+		// POLLERR comes unasked once no reader is left. The child's very next write then fails, as it would without
+		// us.
 		fds[3].Fd = int32(p.dst.fd)
 	}
 	for left != 0 {
@@ -82,8 +81,8 @@ func (p *pump) run() {
 	}
 }
 
-// step moves up to left bytes, or any number if left is negative. Zero without an error is the end of
-// the stream.
+// step moves up to left bytes, or any number if left is negative. It returns zero without an error at the end of the
+// stream.
 func (p *pump) step(left int64) (int64, error) {
 	size := chunk
 	if left >= 0 {
@@ -100,7 +99,7 @@ func (p *pump) step(left int64) (int64, error) {
 	if p.cap.done {
 		return p.splice(size)
 	}
-	// One byte more than there is room for tells that the copy is truncated.
+	// One byte more than fits shows that the copy is truncated.
 	n, err := unix.Tee(p.src, p.scratch[1], int(min(int64(size), p.cap.room()+1)), unix.SPLICE_F_NONBLOCK)
 	if n <= 0 {
 		return 0, err
@@ -129,9 +128,8 @@ func (p *pump) step(left int64) (int64, error) {
 	return n, nil
 }
 
-// splice moves up to size bytes from the child's pipe into our own without
-// copying them, waiting for room there but not for bytes. The pipe may be
-// blocking: the flag, not the descriptor, says that we will not wait.
+// splice moves up to size bytes from the child's pipe into our own without copying them. It waits for room there, but
+// not for bytes. The pipe may be blocking: the flag of the call, not of the descriptor, avoids the wait.
 func (p *pump) splice(size int) (int64, error) {
 	for {
 		n, err := unix.Splice(p.src, nil, p.dst.fd, nil, size, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)

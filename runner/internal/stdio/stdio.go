@@ -56,14 +56,14 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// Modes of a run's standard streams, as schema.Stdio.Mode has them.
+// Values of schema.Stdio.Mode.
 const (
 	modePassthrough = "passthrough"
 	modePipe        = "pipe"
 	modeTerminal    = "terminal"
 )
 
-// Stream names, as Config.OnTruncate and Config.OnError get them.
+// Stream names for Config.OnTruncate and Config.OnError.
 const (
 	stdout   = "stdout"
 	stderr   = "stderr"
@@ -71,42 +71,37 @@ const (
 )
 
 var (
-	// errCapture is wrapped by what Config.OnError gets when a copy could not be
-	// kept. The stream itself is unharmed.
+	// errCapture is wrapped by errors for Config.OnError if a copy could not be kept. The stream itself is not
+	// affected.
 	errCapture = errors.New("capture failed")
-	// ErrOutput is wrapped by what Config.OnError gets when our own stdout or
-	// stderr could not be written, unless its reader left. The child gets EPIPE from
-	// then on.
+	// ErrOutput is wrapped by errors for Config.OnError if our own stdout or stderr could not be written, unless its
+	// reader left. From then on, the child gets EPIPE.
 	ErrOutput = errors.New("output failed")
 )
 
-// Config says where the child's streams lead. The callbacks may be nil. The
-// goroutines that copy call them, possibly two at the same time; they must not call
-// back into Streams.
+// Config says where the child's streams lead. The callbacks may be nil. The copying goroutines call them, possibly
+// two at the same time; they must not call back into Streams.
 type Config struct {
-	// Stdin, Stdout and Stderr are ours. They stay open, and their flags and
-	// offsets are not touched. A nil one is /dev/null to the child.
+	// Stdin, Stdout and Stderr are ours. They stay open, and their flags and offsets do not change. A nil one is
+	// /dev/null for the child.
 	Stdin, Stdout, Stderr *os.File
-	// Capture false hands the three straight to the child.
+	// Capture, if false, passes the three to the child directly.
 	Capture bool
-	// CaptureBytes caps the copy of each stream. Zero keeps none: then every
-	// stream that carried a byte counts as truncated.
+	// CaptureBytes limits the copy of each stream. Zero keeps none: then every stream with at least one byte counts
+	// as truncated.
 	CaptureBytes int64
-	// Create opens a member of the spool: schema.StdoutPath, schema.StderrPath
-	// or schema.TerminalPath, each at most once and only for its first byte. It
-	// may be nil only if nothing is captured.
+	// Create opens a member of the spool: schema.StdoutPath, schema.StderrPath or schema.TerminalPath, each at most
+	// once and only for its first byte. It may be nil only if nothing is captured.
 	Create func(member string) (io.WriteCloser, error)
-	// Pieces takes the secrets out of what a member is made of, where that comes in
-	// pieces; nil leaves them.
+	// Pieces returns what removes secrets from a member that is written in pieces; nil leaves them.
 	Pieces func(member string) *redact.Pieces
-	// Settings, which may be nil, is told before our terminal gets settings other
-	// than its own, with both; and, with nil, after it has its own again.
+	// Settings is called with our terminal's new and own settings before the new ones are set, and with nil after its
+	// own are restored. It may be nil.
 	Settings func(set, own *Termios)
-	// OnTruncate is called once for a stream whose copy hit CaptureBytes, with
-	// the number of the stream's bytes that the copy holds.
+	// OnTruncate is called once for a stream whose copy reached CaptureBytes, with the number of the stream's bytes
+	// in the copy.
 	OnTruncate func(stream string, at int64)
-	// OnError is called once for each stream and kind of failure; err wraps
-	// errCapture or ErrOutput.
+	// OnError is called once per stream and kind of failure. err wraps errCapture or ErrOutput.
 	OnError func(stream string, err error)
 }
 

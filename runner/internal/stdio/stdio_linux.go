@@ -14,19 +14,19 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Streams are one run's standard streams, used in the order Open, Attach,
-// start of the command, Started, Finish. Finish must be called whatever became of the
-// others. Abort, Resize, Suspend and Resume may come from any goroutine.
+// Streams are one run's standard streams. The order of calls is Open, Attach, start of the command, Started, Finish.
+// Finish must be called whatever happened to the others. Abort, Resize, Suspend and Resume may be called from any
+// goroutine.
 type Streams struct {
 	cfg  Config
 	mode string
 
 	pumps  []*pump
 	merged bool      // stderr shares stdout's pipe
-	term   *terminal // nil but in terminal mode
+	term   *terminal // nil except in terminal mode
 
-	childIn, childOut, childErr *os.File   // what the child gets
-	ends                        []*os.File // those of them that are ours to close
+	childIn, childOut, childErr *os.File   // the child's ends
+	ends                        []*os.File // those of them that we must close
 
 	drain, abort int // eventfds, set once and never read
 	signals      sync.Mutex
@@ -37,7 +37,7 @@ type Streams struct {
 	result       schema.Stdio
 }
 
-// Open decides the mode and makes the pipes or the pseudo-terminal. On an error nothing stays open.
+// Open chooses the mode and makes the pipes or the pseudo-terminal. After an error nothing stays open.
 func Open(cfg Config) (s *Streams, err error) {
 	s = &Streams{
 		cfg: cfg, mode: modePassthrough,
@@ -103,22 +103,22 @@ func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error)
 	s.pumps = append(s.pumps, p)
 	end := os.NewFile(uintptr(ends[1]), "the child's "+stream)
 	s.ends = append(s.ends, end)
-	// Only our end: the child's is another open file description.
+	// Only our end: the child's end is another open file description.
 	if err := unix.SetNonblock(p.src, true); err != nil {
 		return nil, fmt.Errorf("pipe for %s: %w", stream, err)
 	}
 	return end, nil
 }
 
-// OwnSession reports whether the child's stdin is a pseudo-terminal of its own: then start it as the
-// foreground job of a new session there ([cgroup.Group.StartJob]). Where it is false and one of our
-// own streams is a terminal, the child must stay in our process group: it would be stopped, or get
-// EIO, for reading a terminal whose foreground it is not in.
+// OwnSession reports whether the child's stdin is its own pseudo-terminal: then start it as the foreground job of a
+// new session there ([cgroup.Group.StartJob]). If it is false and one of our own streams is a terminal, the child
+// must stay in our process group: otherwise reading that terminal would stop it or fail with EIO, since it would not
+// be in the foreground.
 func (s *Streams) OwnSession() bool { return s.term != nil && s.term.full }
 
 // Attach sets cmd's Stdin, Stdout and Stderr, and nothing else.
 func (s *Streams) Attach(cmd *exec.Cmd) {
-	// Never a typed nil: exec.Cmd would take it for a reader.
+	// Never a typed nil: exec.Cmd would use it as a reader.
 	if s.childIn != nil {
 		cmd.Stdin = s.childIn
 	}
@@ -130,8 +130,8 @@ func (s *Streams) Attach(cmd *exec.Cmd) {
 	}
 }
 
-// Started is to be called as soon as the child runs: it closes the child's ends
-// in us and starts to copy. In terminal mode it makes our terminal raw.
+// Started must be called as soon as the child runs: it closes our copies of the child's ends and starts to copy. In
+// terminal mode it makes our terminal raw.
 func (s *Streams) Started() error {
 	if s.started {
 		return errors.New("standard streams: started twice")
@@ -147,12 +147,10 @@ func (s *Streams) Started() error {
 	return nil
 }
 
-// Finish ends the copying once nothing of the child writes any more: what is in
-// the pipes at this moment still goes out, what a process that kept one open
-// writes later does not. It waits for a slow reader of our output as long as
-// the child would have, or until Abort; a grace above zero ends the waiting.
-// Then it restores the terminal and closes everything. Later calls return the
-// first one's result.
+// Finish ends the copying once the child writes nothing more. What is in the pipes at this moment is still passed on;
+// what a process that kept one open writes later is not. Finish waits for a slow reader of our output as long as the
+// child would have, or until Abort; a grace above zero limits the wait. Then it restores the terminal and closes
+// everything. Later calls return the first call's result.
 func (s *Streams) Finish(grace time.Duration) schema.Stdio {
 	s.once.Do(func() {
 		if grace > 0 {
@@ -170,15 +168,15 @@ func (s *Streams) Finish(grace time.Duration) schema.Stdio {
 	return s.result
 }
 
-// Abort ends the copying at once, whatever is still in the pipes: for a run that
-// must be over although nobody reads its output.
+// Abort ends the copying at once, whatever is still in the pipes, for a run that must end although nobody reads its
+// output.
 func (s *Streams) Abort() { s.set(s.abort) }
 
 func (s *Streams) set(eventfd int) {
 	s.signals.Lock()
 	defer s.signals.Unlock()
 	if !s.closed && eventfd >= 0 {
-		// Cannot fail: the counter is far from its limit.
+		// This cannot fail: the counter is far from its limit.
 		unix.Write(eventfd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
@@ -206,7 +204,7 @@ func (s *Streams) closeEnds() {
 	s.ends = nil
 }
 
-// closeAll closes what Open opened. The goroutines are gone or never began.
+// closeAll closes what Open opened. The goroutines have ended or never started.
 func (s *Streams) closeAll() {
 	s.closeEnds()
 	if !s.started {
@@ -229,8 +227,8 @@ func (s *Streams) closeAll() {
 	}
 }
 
-// sameFile reports whether two descriptors lead to one stream, where the order
-// of writes means something: one open file description, or one pipe or socket.
+// sameFile reports whether two descriptors are the same stream, so that the order of writes matters: one open file
+// description, or one pipe or socket.
 func sameFile(a, b *os.File) bool {
 	if a == nil || b == nil {
 		return false
@@ -253,8 +251,7 @@ func sameFile(a, b *os.File) bool {
 	return errno == 0 && r == 0
 }
 
-// IsTerminal reports whether f, which may be nil, is a terminal, and leaves its flags
-// as they are.
+// IsTerminal reports whether f, which may be nil, is a terminal. It does not change f's flags.
 func IsTerminal(f *os.File) bool {
 	if f == nil {
 		return false
@@ -300,7 +297,7 @@ func (s *Streams) openTerminal(outTTY, errTTY bool) (err error) {
 			return err
 		}
 	}
-	// The slave begins as our terminal is: settings and size.
+	// The slave starts with our terminal's settings and size.
 	tio, err := unix.IoctlGetTermios(t.out.fd, unix.TCGETS)
 	if err != nil {
 		return fmt.Errorf("terminal settings: %w", err)
@@ -321,14 +318,13 @@ func (s *Streams) openTerminal(outTTY, errTTY bool) (err error) {
 	return nil
 }
 
-// Suspend gives our terminal back to whoever started us. The runner calls it when the child has
-// stopped, before it stops itself. Nothing to do, and harmless, in the other modes, before Started and
-// after Finish.
+// Suspend gives our terminal back to the process that started us. The runner calls it when the child has stopped,
+// before it stops itself. It does nothing in the other modes, before Started and after Finish.
 func (s *Streams) Suspend() { s.setSuspended(true) }
 
-// Resume takes our terminal again, with its present settings as those to restore and its present size.
-// The runner calls it on SIGCONT, before it continues the child. In the background it takes nothing;
-// the terminal is taken once we come to the foreground.
+// Resume takes over our terminal again, and remembers its current settings and size. The runner calls it on SIGCONT,
+// before it continues the child. In the background it does nothing; the terminal is taken over once we are in the
+// foreground.
 func (s *Streams) Resume() {
 	s.setSuspended(false)
 	s.Resize()
@@ -352,10 +348,9 @@ func (s *Streams) setSuspended(suspended bool) {
 	t.poke()
 }
 
-// Resize passes our terminal's size on to the child. The runner calls it on
-// SIGWINCH. Where OwnSession is false the kernel does not tell the child: it is
-// in our process group and had its own SIGWINCH, perhaps before the new size was
-// there. Send it another after Resize.
+// Resize passes our terminal's size on to the child. The runner calls it on SIGWINCH. If OwnSession is false, the
+// kernel does not tell the child: it is in our process group and got its own SIGWINCH, perhaps before the slave had
+// the new size. Send it another after Resize.
 func (s *Streams) Resize() {
 	if t := s.term; t != nil {
 		t.mu.Lock()
@@ -366,8 +361,7 @@ func (s *Streams) Resize() {
 	}
 }
 
-// SetExit tells the recording how the child ended, as a shell would say it.
-// Call it before Finish.
+// SetExit records how the child ended, in a shell's form. Call it before Finish.
 func (s *Streams) SetExit(code int) {
 	if t := s.term; t != nil {
 		t.cast.setExit(code)

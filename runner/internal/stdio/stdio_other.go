@@ -9,14 +9,13 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Streams hands the standard streams through: elsewhere than on Linux nothing
-// is captured, and the mode says so.
+// Streams passes the standard streams to the child. On this system nothing is captured, and the mode says so.
 type Streams struct{ cfg Config }
 
-// open never fails here.
+// open never fails on this system.
 func open(cfg Config) (*Streams, error) { return &Streams{cfg: cfg}, nil }
 
-// ownSession reports false.
+// ownSession returns false.
 func (s *Streams) ownSession() bool { return false }
 
 // attach sets cmd's Stdin, Stdout and Stderr to ours.

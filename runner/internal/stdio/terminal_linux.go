@@ -14,42 +14,38 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// terminal is the pseudo-terminal between the child and ours.
+// terminal is the pseudo-terminal between the child and our terminal.
 //
-// If stdin and stdout are both terminals (full), the child leads a session of
-// its own on the slave, our terminal is raw, and we carry the keys. Otherwise
-// the slave only stands in for our stdout or stderr: the child stays in our
-// session and process group, where the kernel's own job control and /dev/tty
-// work as ever, and whoever else is in the pipeline keeps the keyboard. A child
-// that then makes the slave non-canonical (`echo x | assay-run -- vim -`) wants
-// keys from it: while it does, they are carried, and our terminal has the slave's
-// settings but for the echo (lazy).
+// If stdin and stdout are both terminals (full), the child leads its own session on the slave, our terminal is raw,
+// and we pass on the keys. Otherwise the slave only replaces our stdout or stderr: the child stays in our session and
+// process group, where the kernel's own job control and /dev/tty work as usual, and another program in the pipeline
+// keeps the keyboard. A child that then makes the slave non-canonical (`echo x | assay-run -- vim -`) wants keys from
+// it: while it does, we pass on keys, and our terminal has the slave's settings except for the echo (lazy).
 type terminal struct {
 	s          *Streams
 	full, lazy bool
 	master     *os.File
-	slave      *os.File // open in us until finish, so that the master never hangs up before
+	slave      *os.File // open in this process until finish, so that the master does not hang up earlier
 	mfd        int
-	ours       []*os.File // our terminal, opened anew
+	ours       []*os.File // our terminal, opened again
 	out        *outlet
-	in         int // where keys and settings are; negative without a keyboard
-	wake       int // eventfd: the keyboard has to look again
+	in         int // for keys and settings; negative without a keyboard
+	wake       int // eventfd: the keyboard goroutine must check again
 	cast       cast
 
-	showing sync.Mutex // held while the screen goroutine has bytes in hand
+	showing sync.Mutex // held while the screen goroutine has bytes that are not shown yet
 
 	mu        sync.Mutex
 	saved     unix.Termios // our terminal's own settings, while raw is true
-	applied   unix.Termios // what we set instead
+	applied   unix.Termios // the settings that we set instead
 	raw       bool
 	suspended bool
-	begun     bool // the recording has
+	begun     bool // the recording has begun
 }
 
-// reopen opens a terminal again to have a description of our own, on which
-// O_NONBLOCK harms nobody. Where that is not allowed (the terminal is another
-// user's, after su) it returns f: then a stopped terminal (Ctrl-S) can hold
-// Finish up, as a write to it cannot be interrupted.
+// reopen opens a terminal again, for a separate file description on which O_NONBLOCK affects nobody else. If that is
+// not allowed (the terminal belongs to another user, after su), it returns f: then a stopped terminal (Ctrl-S) can
+// block Finish, since a write to it cannot be interrupted.
 func (t *terminal) reopen(f *os.File) *os.File {
 	fd, err := rawFD(f)
 	if err != nil {
@@ -81,7 +77,7 @@ func (t *terminal) start() error {
 	return nil
 }
 
-// onPanic leaves the user's terminal usable when a goroutine of ours dies.
+// onPanic restores the user's terminal when one of our goroutines panics.
 func (t *terminal) onPanic() {
 	if r := recover(); r != nil {
 		t.mu.TryLock()
@@ -90,7 +86,7 @@ func (t *terminal) onPanic() {
 	}
 }
 
-// screen carries what appears on the slave to our terminal and the recording.
+// screen copies what appears on the slave to our terminal and the recording.
 func (t *terminal) screen() {
 	// The kernel holds less than this of a terminal's output.
 	const drainMax = 64 << 10
@@ -129,8 +125,7 @@ func (t *terminal) screen() {
 	}
 }
 
-// show carries one read's worth to the recording and, while that works (shown),
-// to our terminal.
+// show writes the result of one read to the recording and, as long as that works (shown), to our terminal.
 func (t *terminal) show(buf []byte, shown *bool) (int, error) {
 	t.showing.Lock()
 	defer t.showing.Unlock()
@@ -142,12 +137,12 @@ func (t *terminal) show(buf []byte, shown *bool) (int, error) {
 	if !*shown {
 		return n, nil
 	}
-	if t.lazy { // who sees a program that wants keys may type at it
+	if t.lazy { // a user who sees a program that wants keys may start typing
 		t.mu.Lock()
 		t.adjust()
 		t.mu.Unlock()
 	}
-	// A terminal that went away takes the output with it, and SIGHUP tells.
+	// If the terminal is gone, its output is lost, and SIGHUP tells us.
 	if err := t.out.writeAll(t.uncook(buf[:n]), t.s.abort); err == errAborted {
 		return n, err
 	} else if err != nil {
@@ -159,9 +154,8 @@ func (t *terminal) show(buf []byte, shown *bool) (int, error) {
 	return n, nil
 }
 
-// uncook takes out the carriage returns that the slave put before newlines, where
-// our own terminal, not being raw, will put them there as well. Where a read has
-// cut the two apart, our terminal gets two, and shows the same.
+// uncook removes the carriage returns that the slave put before newlines, if our own terminal, not being raw, adds
+// them too. If a read splits the two, our terminal gets two carriage returns, which look the same.
 func (t *terminal) uncook(p []byte) []byte {
 	const cooked = unix.OPOST | unix.ONLCR
 	if t.full {
@@ -177,7 +171,7 @@ func (t *terminal) uncook(p []byte) []byte {
 
 func (t *terminal) poke() { unix.Write(t.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// resize gives the slave our terminal's size; the kernel tells the child.
+// resize gives the slave our terminal's size; the kernel then tells the child.
 func (t *terminal) resize() {
 	ws, err := unix.IoctlGetWinsize(t.out.fd, unix.TIOCGWINSZ)
 	if err != nil {
@@ -187,13 +181,13 @@ func (t *terminal) resize() {
 	if err == nil && *old == *ws {
 		return
 	}
-	if t.begun { // before the child can answer to it
+	if t.begun { // before the child can react to it
 		t.cast.resize(int(ws.Col), int(ws.Row), time.Now())
 	}
 	unix.IoctlSetWinsize(t.mfd, unix.TIOCSWINSZ, ws)
 }
 
-// finish lets the master hang up once no process of the child has the slave.
+// finish lets the master hang up once no process of the child has the slave open.
 func (t *terminal) finish() {
 	if t.slave != nil {
 		t.slave.Close()
@@ -203,8 +197,8 @@ func (t *terminal) finish() {
 
 func (t *terminal) account() *schema.Stream { return t.cast.finish(time.Now()) }
 
-// close restores our terminal and closes the rest. Closing the master hangs up
-// on whatever process still has the slave.
+// close restores our terminal and closes the rest. Closing the master hangs up on processes that still have the slave
+// open.
 func (t *terminal) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,15 +216,13 @@ func (t *terminal) close() {
 	t.mfd, t.wake, t.in, t.ours, t.lazy = -1, -1, -1, nil, false
 }
 
-// lookAgain is how often, in milliseconds, the keyboard looks for what causes no event: that we
-// came to the foreground (`fg` of a job that was running sends nothing), or that the child made its
-// terminal canonical again.
+// lookAgain is how often, in milliseconds, the keyboard goroutine checks for changes without an event: we came to the
+// foreground (`fg` of a running job sends nothing), or the child made its terminal canonical again.
 const lookAgain = 200
 
-// keyboard carries keys from our terminal to the master while the child wants
-// them and we are in the foreground.
+// keyboard copies keys from our terminal to the master while the child wants them and we are in the foreground.
 func (t *terminal) keyboard() {
-	// A read from the background then fails with EIO, and does not stop us.
+	// A read in the background then fails with EIO, and does not stop us.
 	defer blockTTYSignals()()
 	var pending []byte
 	buf := make([]byte, 4096)
@@ -292,17 +284,17 @@ func (t *terminal) readKeys(buf []byte) (int, error) {
 	return n, err
 }
 
-// writeKeys writes to the master what it takes, and returns how much that was.
+// writeKeys writes to the master as much as it takes, and returns that number.
 func (t *terminal) writeKeys(p []byte) int {
 	n, err := unix.Write(t.mfd, p)
 	if err == unix.EIO {
-		return len(p) // nobody will ever read them
+		return len(p) // nobody will read them
 	}
 	return max(n, 0)
 }
 
-// catchUp lets what the child wrote before it stopped reach our terminal before
-// the shell's prompt does. A terminal that takes nothing (Ctrl-S) is not waited for.
+// catchUp lets what the child wrote before it stopped appear on our terminal before the shell's prompt. It does not
+// wait for a terminal that takes nothing (Ctrl-S).
 func (t *terminal) catchUp() {
 	t.mu.Lock()
 	mfd := int32(t.mfd)
@@ -320,7 +312,7 @@ func (t *terminal) catchUp() {
 	}
 }
 
-// adjust makes our terminal raw, or restores it, as things stand, and reports whether keys are to be read. mu
+// adjust makes our terminal raw, or restores it, depending on the current state, and reports whether to read keys. mu
 // is held.
 func (t *terminal) adjust() bool {
 	if t.in < 0 {
@@ -333,7 +325,7 @@ func (t *terminal) adjust() bool {
 		return false
 	}
 	if !foreground(t.in) {
-		// The shell owns the settings now; Resume, or fg, brings us back.
+		// The shell has the settings now; Resume, or fg, brings us back.
 		return false
 	}
 	if !t.raw {
@@ -356,8 +348,7 @@ func (t *terminal) adjust() bool {
 	return true
 }
 
-// restore puts our terminal's own settings back, unless they are somebody
-// else's by now. mu is held.
+// restore restores our terminal's own settings, unless somebody else has changed them. mu is held.
 func (t *terminal) restore() {
 	if !t.raw {
 		return
@@ -369,27 +360,27 @@ func (t *terminal) restore() {
 	t.s.cfg.settings(nil, nil)
 }
 
-// foreground reports whether we may read the terminal and change its settings. A
-// terminal that is not our controlling one has no foreground: anybody may.
+// foreground reports whether we may read the terminal and change its settings. A terminal that is not our controlling
+// terminal has no foreground: everyone may.
 func foreground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
 }
 
-// setTermios changes settings at once, without waiting for output (a terminal
-// that Ctrl-S stopped would hold us) and without being stopped by SIGTTOU.
+// setTermios changes settings at once, without waiting for output (which would block on a terminal that Ctrl-S
+// stopped) and without being stopped by SIGTTOU.
 func setTermios(fd int, tio unix.Termios) error {
 	defer blockTTYSignals()()
 	return unix.IoctlSetTermios(fd, unix.TCSETS, &tio)
 }
 
-// blockTTYSignals keeps the calling goroutine on a thread on which SIGTTIN and
-// SIGTTOU are blocked, until the function that it returns is called.
+// blockTTYSignals locks the calling goroutine to a thread with SIGTTIN and SIGTTOU blocked, until the returned
+// function is called.
 func blockTTYSignals() (undo func()) {
 	runtime.LockOSThread()
 	var set, old unix.Sigset_t
 	for _, sig := range []unix.Signal{unix.SIGTTIN, unix.SIGTTOU} {
-		set.Val[0] |= 1 << (uint(sig) - 1) // below 32: in the first word everywhere
+		set.Val[0] |= 1 << (uint(sig) - 1) // below 32, so in the first word on every architecture
 	}
 	if unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old) != nil {
 		return runtime.UnlockOSThread
@@ -400,8 +391,8 @@ func blockTTYSignals() (undo func()) {
 	}
 }
 
-// rawSettings is cfmakeraw(3): every key comes at once and unchanged, and output
-// goes out as the slave's own settings made it.
+// rawSettings is cfmakeraw(3): every key arrives at once and unchanged, and output keeps the form that the slave's
+// own settings gave it.
 func rawSettings(t unix.Termios) unix.Termios {
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	t.Oflag &^= unix.OPOST

@@ -1,4 +1,4 @@
 package stdio
 
-// Termios are a terminal's settings, of which nothing is known here.
+// Termios are a terminal's settings, which are not known on this system.
 type Termios struct{}

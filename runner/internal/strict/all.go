@@ -10,13 +10,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxFaults bounds how many faults DecodeAll looks for.
+// maxFaults limits how many faults DecodeAll finds.
 const maxFaults = 50
 
-// Lines tells where the values of a file stand.
+// Lines returns the lines of the values in a file.
 type Lines struct{ doc *document }
 
-// Of is the line of the value whose keys and indexes are path, or of the nearest one around it; 0 if that is not known.
+// Of returns the line of the value whose keys and indexes are path, or of the nearest value that contains it; 0:
+// unknown.
 func (l Lines) Of(path ...string) int {
 	if l.doc == nil {
 		return 0
@@ -28,8 +29,8 @@ func (l Lines) Of(path ...string) int {
 	return l.doc.lineOf(p)
 }
 
-// DecodeAll reads YAML as Decode does, and goes on after a value that has no place in the struct: into holds the rest,
-// and the error joins all faults, each an *[Error].
+// DecodeAll reads YAML like Decode, but continues after a value that does not fit the struct: into gets the rest, and
+// the error joins all faults, each an *[Error].
 func DecodeAll(data []byte, into any) (Lines, error) {
 	doc, err := translate(data)
 	if err != nil {
@@ -61,7 +62,8 @@ func DecodeAll(data []byte, into any) (Lines, error) {
 	return Lines{doc}, errors.Join(all...)
 }
 
-// without is the text without the member at p; an element of a list becomes null, so that the others keep their places.
+// without returns text without the member at p; an element of a list becomes null, so that the others keep their
+// indexes.
 func without(text []byte, p jsontext.Pointer) ([]byte, error) {
 	var root any
 	if err := json.Unmarshal(text, &root); err != nil {

@@ -12,9 +12,8 @@ import (
 
 var errNotRegular = errors.New("not a regular file; save it in one")
 
-// ReadFile reads a regular file: whole, or most+1 bytes of a larger one, so that
-// its length tells. It neither waits for a pipe's writer nor reads a device.
-// Errors name the file.
+// ReadFile reads a regular file: all of it, or most+1 bytes of a larger one, so that the caller can tell by the
+// length. It does not wait for a pipe's writer, and does not read devices. Errors name the file.
 func ReadFile(path string, most int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -31,8 +30,8 @@ func ReadFile(path string, most int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, int64(most)+1))
 }
 
-// FormatOf tells a file's format by its name, where that ends in .json, .yaml or
-// .yml, else by its first character: JSON begins with a brace.
+// FormatOf returns a file's format: by the extension .json, .yaml or .yml, otherwise by the first character: JSON
+// starts with a brace.
 func FormatOf(path string, data []byte) Format {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".json":

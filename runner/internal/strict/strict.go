@@ -1,12 +1,10 @@
-// Package strict decodes the small JSON and YAML files that people and models
-// hand to assay-run: every key must be known, none may come twice, every value
-// must have its field's type, and an error names the line and the key.
+// Package strict decodes the small JSON and YAML files that people and models write for assay-run: every key must be
+// known and unique, every value must have its field's type, and an error names the line and the key.
 //
-// YAML is held to what JSON can say. One document; string keys; no anchors,
-// aliases, merge keys or tags, so a small file cannot grow into a large value.
-// It is translated to JSON and decoded there, so both formats obey one set of
-// rules. Callers bound the size of data; a hostile file within that bound
-// gives an error, never a panic and never much more work than its size.
+// YAML is restricted to what JSON can express: one document, string keys, no anchors, aliases, merge keys or tags, so
+// a small file cannot grow into a large value. It is translated to JSON and decoded there, so both formats follow the
+// same rules. Callers limit the size of data; a hostile file within that limit gives an error, never a panic and
+// never much more work than its size.
 package strict
 
 import (
@@ -24,7 +22,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Format is the notation of a file.
+// Format is the format of a file.
 type Format int
 
 const (
@@ -32,19 +30,11 @@ const (
 	YAML
 )
 
-// String is the format's name as messages spell it.
-func (f Format) String() string {
-	if f == YAML {
-		return "YAML"
-	}
-	return "JSON"
-}
-
-// Error is what is wrong with a file.
+// Error is a fault of a file.
 type Error struct {
-	// Line counts from 1; 0 when the error has no place.
+	// Line counts from 1; 0 if the line is unknown.
 	Line int
-	// Key is the path to the value, such as checks[2].name; empty at the top.
+	// Key is the path to the value, such as checks[2].name; empty for the whole file.
 	Key string
 	// Problem says what was found and what is allowed.
 	Problem string
@@ -61,7 +51,7 @@ func (e *Error) Error() string {
 	return b.String() + e.Problem
 }
 
-// duration reads a time.Duration, which is written as 90s or 1m30s.
+// duration reads a time.Duration in the form 90s or 1m30s.
 var duration = sync.OnceValue(func() *json.Unmarshalers { return json.UnmarshalFromFunc(readDuration) })
 
 func readDuration(d *jsontext.Decoder, v *time.Duration) error {
@@ -77,15 +67,14 @@ func readDuration(d *jsontext.Decoder, v *time.Duration) error {
 	return timeError(t.String())
 }
 
-// timeError is a value that is no time.
+// timeError is a value that is not a duration.
 type timeError string
 
 func (e timeError) Error() string {
 	return fmt.Sprintf("%q is not a time such as 90s or 10m", string(e))
 }
 
-// Decode reads data into the struct that into points to, by its json tags.
-// Every error is an *[Error].
+// Decode decodes data into the struct that into points to, by its json tags. Every error is an *[Error].
 func Decode(data []byte, format Format, into any) error {
 	lineOf := func(_ jsontext.Pointer, offset int64) int { return lineAt(data, offset) }
 	text := data
@@ -116,7 +105,7 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 		case errors.As(semantic.Err, new(timeError)):
 			e.Problem = semantic.Err.Error()
 		case semantic.Err != nil && ownWords(reflect.PointerTo(orAny(semantic.GoType))):
-			e.Problem = semantic.Err.Error() // the type's own words
+			e.Problem = semantic.Err.Error() // the type's own message
 		case semantic.GoType != nil && kindName(semantic.GoType) != "":
 			e.Problem = "found a " + kindOf(semantic.JSONKind) + ", want " + kindName(semantic.GoType)
 		default:
@@ -135,8 +124,7 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 	return &Error{Problem: "not valid JSON: " + err.Error()}
 }
 
-// ownWords reports whether a type reads its values itself, and so tells best what
-// is wrong with them.
+// ownWords reports whether a type decodes its values itself, and so has the best error messages.
 func ownWords(t reflect.Type) bool {
 	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) ||
 		t.Implements(reflect.TypeFor[json.Unmarshaler]())
@@ -149,7 +137,7 @@ func orAny(t reflect.Type) reflect.Type {
 	return t
 }
 
-// allowedAt lists the keys of the struct that holds the unknown key at p.
+// allowedAt lists the keys of the struct with the unknown key at p.
 func allowedAt(t reflect.Type, p jsontext.Pointer) string {
 	for token := range p.Parent().Tokens() {
 		for t.Kind() == reflect.Pointer {
@@ -236,7 +224,7 @@ func kindName(t reflect.Type) string {
 	return ""
 }
 
-// keyPath turns /checks/2/name into checks[2].name.
+// keyPath converts /checks/2/name to checks[2].name.
 func keyPath(p jsontext.Pointer) string {
 	var b strings.Builder
 	for token := range p.Tokens() {

@@ -34,10 +34,10 @@ func TestBothFormatsGiveTheSameValue(t *testing.T) {
 	} {
 		var got list
 		if err := Decode([]byte(data), format, &got); err != nil {
-			t.Fatalf("%v: %v", format, err)
+			t.Fatalf("format %d: %v", format, err)
 		}
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%v (-want +got):\n%s", format, d)
+			t.Errorf("format %d (-want +got):\n%s", format, d)
 		}
 	}
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// maxDepth bounds the nesting of a YAML file. The YAML parser recurses without
-// a bound of its own. Our files nest four deep.
+// maxDepth limits the nesting of a YAML file, since the YAML parser recurses without a limit. Real files are nested
+// four deep.
 const maxDepth = 32
 
-// maxColumn is how far to the right a list's dash may stand, which bounds the
-// nesting of lists in block form.
+// maxColumn limits the column of a list's dash, and so the nesting of lists in block form.
 const maxColumn = 4 * maxDepth
 
 // document is a YAML document as JSON, with the line of each value.
@@ -29,7 +28,7 @@ type document struct {
 	lines map[jsontext.Pointer]int
 }
 
-// lineOf is the line of the value at p, or of the nearest one around it.
+// lineOf returns the line of the value at p, or of the nearest value that contains it.
 func (d *document) lineOf(p jsontext.Pointer) int {
 	for {
 		if line, ok := d.lines[p]; ok {
@@ -43,8 +42,7 @@ func (d *document) lineOf(p jsontext.Pointer) int {
 }
 
 func translate(data []byte) (doc *document, err error) {
-	// The parser has been seen to panic on malformed input; that is a
-	// malformed file, not a reason to die.
+	// The parser may panic on malformed input, which must only be an error.
 	defer func() {
 		if r := recover(); r != nil {
 			doc, err = nil, &Error{Problem: "not valid YAML: the parser could not make sense of it"}
@@ -89,8 +87,7 @@ func firstInvalid(data []byte) int {
 	return 0
 }
 
-// screen refuses, before anything recurses over them, the tokens that our
-// files never need and nesting deeper than they ever have.
+// screen refuses tokens that real files never need, and deep nesting, before anything recurses over them.
 func screen(tokens token.Tokens) error {
 	flow := 0
 	for _, t := range tokens {
@@ -123,8 +120,7 @@ func screen(tokens token.Tokens) error {
 	return nil
 }
 
-// column is where a structural token's line of nesting begins: the dash
-// itself, or the key before a colon.
+// column returns the column at which a structural token nests: that of the dash itself, or of the key before a colon.
 func column(t *token.Token) int {
 	if t.Type == token.MappingValueType && t.Prev != nil {
 		return t.Prev.Position.Column
@@ -152,12 +148,12 @@ func lineOfNode(n ast.Node) int {
 	return 0
 }
 
-// value appends n, which stands at p, to the JSON text.
+// value appends n, which is at p, to the JSON text.
 func (d *document) value(n ast.Node, p jsontext.Pointer, depth int) error {
 	if depth > maxDepth {
 		return &Error{Line: lineOfNode(n), Key: keyPath(p), Problem: "nested too deep"}
 	}
-	if _, ok := d.lines[p]; !ok { // a key's line is the better one
+	if _, ok := d.lines[p]; !ok { // prefer the line of the key
 		d.lines[p] = lineOfNode(n)
 	}
 	switch n := n.(type) {
