@@ -60,7 +60,7 @@ func (p *process) start() {
 		p.Fatal(err)
 	}
 	p.cmd = exec.Command(exe, p.args[1:]...)
-	p.cmd.Args[0] = p.args[0] // testscript.Main goes by the name
+	p.cmd.Args[0] = p.args[0] // testscript.Main chooses the program by this name
 	p.cmd.Dir, p.cmd.Stderr, p.cmd.Env = p.dir, p.said, append(os.Environ(), "HOME="+p.dir)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {

@@ -55,10 +55,10 @@ func (a *Access) Connect(worker, instance string) (*nats.Conn, error) {
 func (a *Access) options(worker, instance string) ([]nats.Option, error) {
 	for u := range strings.SplitSeq(a.URL, ",") {
 		if parsed, err := url.Parse(strings.TrimSpace(u)); err != nil {
-			return nil, fmt.Errorf("parse the URL of NATS: %w", err)
+			return nil, fmt.Errorf("parse the URL: %w", err)
 		} else if parsed.User != nil {
-			return nil, errors.New("the URL of NATS has a password in it, which every process could read: " +
-				"put it into a file, and name the file with --creds or --token-file")
+			return nil, errors.New("the URL contains a password, which every process could read; put it into a file " +
+				"and name that with --creds or --token-file")
 		}
 	}
 	opts := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(500 * time.Millisecond),
