@@ -49,7 +49,7 @@ struct net_record {
 	struct address a;
 };
 
-/* Sends what is known of a peer and of how it went: bits may be B_NO_RESULT. */
+/* Sends a record about a peer and the result of the call. bits may be B_NO_RESULT: it has none. */
 static __always_inline void emit_result(u32 session_at, struct counter *c, struct owner *o, struct address *a,
 	u16 kind, u16 hook, u32 bits, s32 ret)
 {
@@ -143,9 +143,9 @@ static __always_inline void put_address(u8 *to, struct bpf_sock_addr *ctx, u16 f
 	}
 }
 
-/* An address that an io_uring request came to. Its completion reports it, if one
- * will come (later); of a worker's, which may be one that completes quietly, that
- * is not known, and the address is reported at once. what is kind and hook. */
+/* The address that an io_uring request connects to, sends to or binds. Its completion
+ * reports the address, if there will be one (later). A worker's request may complete
+ * without a result, so its address is reported at once. what is the kind and the hook. */
 static __always_inline int on_uring_address(u32 session, struct counter *c, struct owner *o, struct address *a,
 	u64 cookie, int later, u32 what)
 {
@@ -166,7 +166,7 @@ static __always_inline int on_uring_address(u32 session, struct counter *c, stru
 	return 1;
 }
 
-/* Whether a process is none of the session's. */
+/* Whether a process is outside of the session. */
 static __always_inline int outsider(u32 at, u32 tgid)
 {
 	struct member *m = bpf_map_lookup_elem(&members, &tgid);
@@ -193,7 +193,7 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	now.at.type = ctx->type;
 	now.at.rport = swap16(ctx->user_port);
 	put_address(now.at.remote, ctx, family);
-	if (outsider(at, t->tgid)) { /* who has got a socket of ours: no call of it is seen */
+	if (outsider(at, t->tgid)) { /* it has a socket of ours, and its calls are not seen */
 		emit_peer(at, c, &o, &now.at, kind, hook);
 		return 1;
 	}
@@ -232,7 +232,7 @@ int sendmsg4(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET, K_SENDTO,
 SEC("cgroup/sendmsg6")
 int sendmsg6(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET6, K_SENDTO, H_SENDMSG6); }
 
-/* The address that a socket asks for, also where it does not get it. */
+/* The address that a socket is to be bound to, even if that fails. */
 static __always_inline int on_bind(struct bpf_sock_addr *ctx, u16 family, u16 hook)
 {
 	struct task_struct *t = bpf_get_current_task_btf();

@@ -4,7 +4,7 @@
 #define ASSAY_COMPLETE_H
 #include "uring.h"
 
-/* Takes out the request that has completed; 0 where there is none such. */
+/* Takes the request that has completed out of the table. 0 if it is not there. */
 __noinline int take_request(u32 session, u64 req, u64 ring, u64 user_data, struct request *r)
 {
 	u64 key = req, shot = mix(ring, user_data);
@@ -15,7 +15,7 @@ __noinline int take_request(u32 session, u64 req, u64 ring, u64 user_data, struc
 	found = req ? get_own(&requests, session, &key) : get_own(&accepts, session, &shot);
 	if (!found && req)
 		found = get_own(&quiet_requests, session, &key);
-	/* Another one's, whose end nothing told, and whose address this one has. */
+	/* An earlier request's, which ended unseen, at the address that this one has now. */
 	if (!found || found->user_data != user_data)
 		return 0;
 	*r = *found;
@@ -28,7 +28,7 @@ __noinline int take_request(u32 session, u64 req, u64 ring, u64 user_data, struc
 	return 1;
 }
 
-/* What a socket operation came to. file is the request's. */
+/* Reports the result of a socket operation. file is the request's. */
 static __always_inline int socket_done(struct scratch *s, struct request *r, u64 file)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
@@ -86,7 +86,7 @@ static __always_inline int socket_done(struct scratch *s, struct request *r, u64
 	return report_peer(s);
 }
 
-/* The end of a request that named files, for the record that its submission made. */
+/* Reports the end of a request that named files, for the record that its submission made. */
 __noinline int named_done(struct scratch *s, u64 id, u64 file)
 {
 	struct file *f = (void *)file;
@@ -182,8 +182,8 @@ static __always_inline struct task_struct *task_of_request(u64 req)
 	return bpf_core_field_exists(before->task) ? BPF_CORE_READ(before, task) : 0;
 }
 
-/* The sessions that a request belongs to. It completes wherever it ends: in its
- * process, in a worker of it, or, at the ring's end, in one of the kernel's own. */
+/* The sessions that a request belongs to. It can complete in its process, in a worker of
+ * that, or, when the ring is closed, in a worker of the kernel's own. */
 static __always_inline struct scope *scope_of_request(u64 req)
 {
 	struct task_struct *t = task_of_request(req);
@@ -232,7 +232,7 @@ int completed(u64 *ctx)
 {
 	u64 ring = ctx[0], req = ctx[1], user_data, file;
 	struct scope *in = scope_of_request(req), here;
-	struct request r = {}; /* kernels before 6.4 want what a function gets to be set */
+	struct request r = {}; /* before 6.4, the verifier wants what a function gets to be initialized */
 	struct scratch *s;
 	s32 res;
 	u32 i;

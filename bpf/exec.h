@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Exec: the committed arguments, the names in the environment, the image. */
+/* Executions: the arguments, the names in the environment, the image. */
 #ifndef ASSAY_EXEC_H
 #define ASSAY_EXEC_H
 #include "path.h"
@@ -53,10 +53,9 @@ static long find_equals(u32 i, void *arg)
 	return 1;
 }
 
-/* Reads one environment entry behind the names kept so far, and keeps its name
- * only: what follows the '=' is overwritten by the next entry or cut off. Where
- * there is no room for more names, entries are still looked at: a tool call's
- * is often the last. */
+/* Reads one environment entry behind the names kept so far, and keeps only its name:
+ * the next entry overwrites what follows the '='. If there is no room for more names,
+ * entries are still looked at, because that of a tool call is often the last. */
 static long env_entry(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
@@ -100,7 +99,7 @@ static long env_entry(u32 i, void *arg)
 			e->off++;
 		}
 	} else if (n == PEEK) {
-		s->r.bits |= B_ENV_CUT; /* a name longer than we look */
+		s->r.bits |= B_ENV_CUT; /* a name that is longer than what is read */
 	}
 	e->inside = n == PEEK;
 	e->at += n - e->inside;
@@ -110,8 +109,8 @@ bad:
 	return 1;
 }
 
-/* Reads an id behind what is kept. A longer one is none: cut, it might be that of
- * another call. */
+/* Reads an id behind what is kept. One that is too long is ignored: its beginning might be
+ * the id of another call. */
 __noinline u32 user_str(struct scratch *s, u32 off, u32 seg, u64 from)
 {
 	const u32 max = MAX_ID + 2; /* with its NUL, and one byte too much */
@@ -235,8 +234,8 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 
 #define WQ_WORKER 0x20 /* PF_WQ_WORKER */
 
-/* A program that the kernel starts by itself, between the fork of its process and its
- * execution: for which sessions' task, as far as that is known. */
+/* A program that the kernel starts by itself, from the fork of its process to its execution:
+ * the task that it is started for, and its sessions, if they are known. */
 struct helper {
 	u64 info; /* the struct subprocess_info */
 	u32 known; /* who waits for it */
@@ -245,7 +244,7 @@ struct helper {
 	struct owner who;
 };
 
-/* By tid. One whose execution failed stays until the room is needed. */
+/* By tid. If the execution fails, the entry stays until its room is needed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -267,7 +266,7 @@ static __always_inline u64 work_of(struct task_struct *t)
 	return (u64)BPF_CORE_READ(w, current_work) - bpf_core_field_offset(struct subprocess_info, work);
 }
 
-/* Finds out which task waits for the program to be started, or to end, if there is one. */
+/* Finds the task that waits until the program has started, or has ended, if there is one. */
 __noinline int find_asker(struct helper *h)
 {
 	struct subprocess_info *info;
@@ -302,7 +301,7 @@ __noinline int find_asker(struct helper *h)
 	return 0;
 }
 
-/* Keeps who asked for the program that a task of a workqueue forks a process for. */
+/* Keeps which task asked for the program for which a workqueue forks a process. */
 __noinline int note_helper(u64 worker, u32 child)
 {
 	struct helper h = {.info = work_of((void *)worker)};
@@ -314,8 +313,8 @@ __noinline int note_helper(u64 worker, u32 child)
 
 enum asked { ASKED_NOT, ASKED, ASKED_MAYBE };
 
-/* Tells session i of a program that the kernel starts by itself, outside of every
- * session. Whether a task of the session waits for it is in arg[0], as enum asked. */
+/* Reports to session i a program that the kernel starts by itself, outside of every
+ * session. arg[0] says whether a task of the session waits for it, as enum asked. */
 static long kernel_exec(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
@@ -337,8 +336,8 @@ static long kernel_exec(u32 i, void *arg)
 	return 0;
 }
 
-/* Reports the program that the current task is, which the kernel started, at its execution,
- * or at its end where it was not known before who waits for that. */
+/* Reports the current task's program, which the kernel started, when it is executed. If
+ * nobody is known to wait for it then, it is reported when it ends. */
 __noinline int report_kernel_exec(struct scratch *s, u64 filename)
 {
 	u32 tid = bpf_get_current_task_btf()->pid, i;
@@ -352,7 +351,7 @@ __noinline int report_kernel_exec(struct scratch *s, u64 filename)
 	if (h) {
 		find_asker(h);
 		if (filename && !h->known && BPF_CORE_READ(bpf_get_current_task_btf(), real_parent, flags) & WQ_WORKER) {
-			h->ran = 1; /* whoever asked for it has not begun to wait, and waits for its end */
+			h->ran = 1; /* the task that asked has not begun to wait yet, and will wait for the end */
 			return 0;
 		}
 		info = (void *)h->info;

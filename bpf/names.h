@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The kernel's own copies of the names that a call took. The kernel copies a name once
- * into a struct filename, works with that, and frees it before the call returns: that is
- * seen, and kept for the call's exit. What the caller's memory holds by then does not
- * matter. */
+ * into a struct filename, uses that, and frees it before the call returns. A program sees
+ * it freed and keeps it for the call's exit, so that it does not matter what the caller's
+ * memory holds by then. */
 #ifndef ASSAY_NAMES_H
 #define ASSAY_NAMES_H
 #include "path.h"
@@ -22,17 +22,17 @@ struct filename___plain { /* before */
 };
 #pragma clang attribute pop
 
-/* The allocator's cache of such structs, 0 where it is not known, or LEARNING. User space
- * finds it out with learn, below, with the places of the kernel's code that free one. */
+/* The allocator's cache of such structs, 0 if it is not known, or LEARNING. User space finds
+ * it with learn, below, and the places in the kernel's code that free one. */
 u64 name_cache;
 u64 name_cache_found;
 
-/* The places, each within NEAR of where its hash leads, so that a look at one does not take all. */
+/* The places, each within NEAR of where its hash leads, so that a look-up does not search them all. */
 #define SITES 128
 #define NEAR 8
 u64 name_sites[SITES];
 
-/* The thread that makes the calls to learn from, where it has their names, and how those begin. */
+/* The thread that makes the calls to learn from, the address of their names, and how these begin. */
 u32 learner;
 u64 learner_at;
 u64 learner_name[2];
@@ -52,7 +52,7 @@ struct note {
 struct notes {
 	u32 call; /* see call_of */
 	u32 n;    /* more than KEPT: some were not kept */
-	u32 differ; /* two came from one place, and are not the same */
+	u32 differ; /* two came from one address, and are not the same */
 	u32 namespaces; /* that the last fork made, as CLONE_NEW* */
 	u64 over; /* when an earlier call of the task ended, or before: the next call began later */
 	struct note note[KEPT];
@@ -65,8 +65,8 @@ struct {
 	__type(value, struct notes);
 } notes SEC(".maps");
 
-/* In notes.call, what no call is: the note is the name of the core dump that the kernel
- * wrote, or tried to. */
+/* In notes.call, no number of a call: the note is the name of the core dump that the kernel
+ * wrote, or tried to write. */
 #define DUMPED 0xffffffff
 
 /* Whether the kernel is writing the core dump of the task's process, in its name. */
@@ -82,14 +82,14 @@ static __always_inline int dumps(struct task_struct *t)
 	return core && FIELD(core, struct core_state, dumper.task) == t;
 }
 
-/* Which call a task is in. Every exit of one that takes names forgets its notes, so that
- * those of the same call are this one's. */
+/* The call that a task is in. When a call that takes names returns, its notes are forgotten,
+ * so that notes with the number of this call are its own. */
 static __always_inline u32 call_of(u32 nr, u32 is32)
 {
 	return nr << 1 | is32;
 }
 
-/* Whether the calls of that handler are reported by names. */
+/* Whether the calls of that handler take names. */
 static __always_inline int takes_names(u32 prog)
 {
 	return (1 << P_OPEN | 1 << P_PATH | 1 << P_CWD | 1 << P_SOCKET | 1 << P_PACKED) >> (prog & 31) & 1;
@@ -105,14 +105,14 @@ static __always_inline u32 refs_of(struct filename *f)
 	return FIELD(before, struct filename___plain, refcnt);
 }
 
-/* Whether the name stands in the struct itself, as all but the longest do. The others' is
- * in an object of the same cache, without a struct. */
+/* Whether the name is in the struct itself. All but the longest are; those are in an object of
+ * the same cache that is no struct. */
 static __always_inline int embedded(struct filename *f)
 {
 	return FIELD(f, struct filename, name) == (void *)f + bpf_core_field_offset(struct filename, iname);
 }
 
-/* Whether the place of the kernel's code is one that was learned, or now is. */
+/* Whether this place in the kernel's code was learned, or is learned now. */
 static __always_inline int known_site(u64 site, int learn)
 {
 	u32 at = (site * 0x9E3779B97F4A7C15ULL) >> 57, i;
@@ -132,7 +132,7 @@ static __always_inline int known_site(u64 site, int learn)
 	return 0;
 }
 
-/* Notes the cache and the place of a free, if it is that of the learner's name. */
+/* Notes the cache and the place of a free, if what is freed is the learner's name. */
 __noinline int learn_from(u64 site, u64 object, u64 cache)
 {
 	struct filename *f = (void *)object;
@@ -239,7 +239,7 @@ keep:
 	return 0;
 }
 
-/* Runs for all that the kernel frees. */
+/* Runs for every object that the kernel frees. */
 SEC("raw_tp/kmem_cache_free")
 int BPF_PROG(freed, u64 site, u64 object, u64 cache)
 {
@@ -253,7 +253,7 @@ int BPF_PROG(freed, u64 site, u64 object, u64 cache)
 	return known_site(site, 0) ? take_note(object) : 0;
 }
 
-/* What user space tells of the calls that it is going to make. */
+/* User space announces the calls that it is going to make. */
 struct lesson {
 	u64 at, name[2];
 };
@@ -293,7 +293,7 @@ static __always_inline int note_wait(struct task_struct *t)
 	return 0;
 }
 
-/* The call in s began at most this many microseconds ago. All ones: not known. */
+/* The call in s began at most so many microseconds ago. All ones: not known. */
 static __always_inline u32 age_of_call(struct scratch *s)
 {
 	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
@@ -306,7 +306,7 @@ static __always_inline u32 age_of_call(struct scratch *s)
 }
 
 /* Copies the name that the kernel had from that address to off. Returns its length, less than
- * 0 where there is none, DIFFER where it had two. */
+ * 0 if there is none, DIFFER if there were two. */
 __noinline int copy_note(struct scratch *s, u32 off, u64 from)
 {
 	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);

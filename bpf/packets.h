@@ -55,8 +55,8 @@ static __always_inline void emit_payload(u32 session_at, struct __sk_buff *skb, 
 	out->n.r.bits = bits | B_ADDRESS_FIRST;
 	out->n.r.arg[0] = len;
 	out->n.a = *a;
-	/* Compared once more, one bound at a time, where the compiler cannot see
-	 * that it was: older verifiers need it so. */
+	/* Compared once more, one bound at a time, hidden from the compiler: older
+	 * verifiers need that. */
 	asm volatile("" : "+r"(keep));
 	if (keep > (s64)size)
 		keep = size;

@@ -59,7 +59,7 @@ static __always_inline int behead(struct walk *w, u64 dentry)
 /* The same of the dentry that behead has read, as a word. */
 #define HEAD_WORD(w, d, field) (u64)FIELD_OR_COPIED((w)->head, d, struct dentry, field)
 
-/* Whether the words of a dentry's name of n bytes are at hand. */
+/* Whether the words of a dentry's name of n bytes have been read. */
 static __always_inline int is_short(u32 n, u64 name, u64 dentry)
 {
 	return n <= SHORT_NAME && (HAS_WORDS || name - dentry <= HEAD - SHORT_NAME);
@@ -130,7 +130,7 @@ static long step(u32 i, void *arg)
 	}
 	w->have = 0;
 	parent = (void *)HEAD_WORD(w, d, d_parent);
-	if (HAS_WORDS && !parent) { /* no dentry is without: this could not be read */
+	if (HAS_WORDS && !parent) { /* every dentry has one: this could not be read */
 		w->bits |= B_FAILED_READ;
 		return 1;
 	}
@@ -287,11 +287,10 @@ __noinline int hash_string(struct scratch *s, u32 off, u32 n)
 	return 0;
 }
 
-/* A coalescing key must never say of two objects that they are one. Addresses do:
- * the kernel gives the memory of a dentry or an inode to the next as soon as it is
- * short of it, on tmpfs at once. So an object is its number on its file system,
- * with the generation that tells it from the number's former holders, and its name
- * is its bytes. */
+/* A coalescing key must never take two objects for one. Addresses would: the kernel
+ * reuses the memory of a dentry or an inode when it is short of memory, and on tmpfs at
+ * once. So the key has an object's number on its file system, the generation, which
+ * differs from that of earlier objects with the number, and the bytes of its name. */
 __noinline u64 identity(struct scratch *s, u64 inode)
 {
 	struct inode *i = (void *)inode;

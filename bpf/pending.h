@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What one hook leaves for another that the same thread comes to later. */
+/* What one hook leaves for another that the same thread reaches later. */
 #ifndef ASSAY_PENDING_H
 #define ASSAY_PENDING_H
 #include "state.h"

@@ -100,7 +100,7 @@ __noinline u32 new_namespaces(u64 parent_task, u64 child_task)
 	return flags;
 }
 
-/* Leaves them for the exit of the call that forked. */
+/* Keeps them for the exit of the call that forked. */
 __noinline int note_namespaces(u32 flags)
 {
 	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0,
@@ -299,8 +299,8 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	/* A limit of the session may be one of this hierarchy. */
 	if (BPF_CORE_READ(dst, root, hierarchy_id))
 		within = K_MOVED_V1;
-	/* Who is no member and ends has ended for us: its cgroup stays what it was until it
-	 * is reaped, and somebody may still move it. On another hierarchy nobody joins. */
+	/* A task that is no member and is exiting has ended for us: until it is reaped, it
+	 * stays in its cgroup, and may still be moved. On another hierarchy nobody joins. */
 	if (!member && (within || BPF_CORE_READ(task, flags) & 4 /* PF_EXITING */))
 		return 0;
 	if (member)
@@ -331,7 +331,7 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	return 0;
 }
 
-/* Whether the current call is one of those that queue a signal of whatever code the caller likes. */
+/* Whether the current call queues a signal with a code that the caller chooses. */
 static __always_inline int queues_signals(void)
 {
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
@@ -350,9 +350,9 @@ static __always_inline int queues_signals(void)
 
 enum sent { NOBODYS, SENT, SENT_BY_KERNEL, SENT_IF_ASKED };
 
-/* Who sent a signal. The end of a child is no act, and a timer's is its owner's. Others of the kernel's are an act of
- * the current task's, as the hanging up of a terminal or the kill of a cgroup, unless an interrupt brings them while
- * any task runs: then they are one only if the session asked for some. */
+/* Who sent a signal. That of a child's end is no act, and that of a timer is its owner's. Others that the kernel sends
+ * are acts of the current task, such as the kill of a cgroup. But an interrupt can send one while any task runs: then
+ * it is an act only if the session asked for such signals. */
 static __always_inline u32 sent_by(int sig, struct kernel_siginfo *info)
 {
 	u32 plain = (u64)info < 4096;
@@ -437,8 +437,8 @@ __noinline int report_limit(u64 task, u32 sig)
 	return 0;
 }
 
-/* A signal that a process of a session sends, or has the kernel send, to one outside of it. What the kernel sends
- * unasked to who ignores it is none. */
+/* A signal that a process of a session sends, or has the kernel send, to a process outside. If the kernel sends it
+ * unasked and the process ignores it, it is none. */
 SEC("raw_tp/signal_generate")
 int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct *to, int group, int result)
 {

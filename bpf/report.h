@@ -22,8 +22,8 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
 	return i < 6 ? s->arg[i] : 0;
 }
 
-/* What comes before every handler. Counts the call and hashes the arguments
- * that tell repeats apart. */
+/* Runs before every handler. Counts the call and hashes the arguments by which
+ * repeats differ. */
 __noinline int enter(struct scratch *s)
 {
 	u32 keys, i, flags, mode;
@@ -109,7 +109,7 @@ __noinline int report_args(struct scratch *s)
 	return 0;
 }
 
-/* Which of the places that the kernel takes orders from a file is. */
+/* Which of the places through which the kernel is controlled a file is. */
 __noinline u32 place_of_file(u64 dentry)
 {
 	struct dentry *d = (void *)dentry;
@@ -173,7 +173,7 @@ static __always_inline int to_write(struct scratch *s)
 	return s->kind == K_OPENAT && (row(s)->flags == NOARG /* creat */ || arg(s, row(s)->flags) & 3);
 }
 
-/* Whether a file has the name of those of proc that are the memory of a process. */
+/* Whether a file has the name that proc gives the memory of a process. */
 static __always_inline int named_mem(u64 dentry)
 {
 	struct dentry *d = (void *)dentry;
@@ -279,8 +279,8 @@ static __always_inline int report_file(struct scratch *s, u64 file)
 	return report_path(s, (u64)p.mnt, (u64)p.dentry);
 }
 
-/* A mapping that what is in it can be changed through another: a shared one, or one
- * of a file that somebody has open to write. */
+/* Whether what is in a mapping can be changed through another mapping or a file: it is
+ * shared, or of a file that somebody has open to write. */
 static long mapped(struct task_struct *t, struct vm_area_struct *v, void *shared)
 {
 	struct file *f = BPF_CORE_READ(v, vm_file);
@@ -290,10 +290,9 @@ static long mapped(struct task_struct *t, struct vm_area_struct *v, void *shared
 	return 0;
 }
 
-/* Notes that the call's arguments may be other than what the kernel used, where
- * another could change the memory at from meanwhile: it has tasks besides the
- * current one, or had some that may have ended during the call, or is mapped
- * elsewhere. What cannot be looked up is taken for such. */
+/* Marks the call's arguments as claimed, if somebody else could have changed the memory at
+ * from after the kernel read it: it belongs to further tasks, or did so until they ended
+ * during the call, or it is mapped elsewhere. If that cannot be looked up, they are marked. */
 __noinline int claim(struct scratch *s, u64 from, u32 len)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
@@ -358,7 +357,7 @@ __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 	return n - 1;
 }
 
-/* The same of a name, which is the kernel's copy where there is one. */
+/* The same for a name: the kernel's copy, if there is one. */
 static __always_inline u32 take_name(struct scratch *s, u32 off, u64 from)
 {
 	s32 n;
@@ -548,8 +547,8 @@ static __always_inline void distrust(struct scratch *s, struct given *g)
 	g->base = g->root;
 }
 
-/* Puts what is known of the name at end of the record: what remains of it, and the
- * directory that this is in. */
+/* Puts a name at end of the record: the part that was not resolved, and the
+ * directory that it is in. */
 __noinline u32 put_given(struct scratch *s, u32 end, u32 seg, u32 room, struct given *g)
 {
 	u32 from, next;
@@ -582,7 +581,7 @@ __noinline u32 put_given(struct scratch *s, u32 end, u32 seg, u32 room, struct g
 	return next;
 }
 
-/* Puts the name as given at end, where put_given has put another. */
+/* Puts the name as it was given at end, if put_given has put another. */
 static __always_inline u32 put_original(struct scratch *s, u32 end, u32 seg, struct given *g)
 {
 	if (!g->skip)
@@ -665,8 +664,8 @@ __noinline int key_name(struct scratch *s)
 	return 0;
 }
 
-/* Claims the open in s, of which s->how has the name, where that does not lead to the file now: another task may
- * have put it on the descriptor. What cannot be looked up is taken for such. */
+/* Marks the open in s as claimed if its name does not lead to the file now: another task may have put the file on
+ * the descriptor. If that cannot be looked up, it is marked. s->how has the name. */
 __noinline int compare_opened(struct scratch *s, u64 dentry)
 {
 	struct dentry *d = (void *)dentry;

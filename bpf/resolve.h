@@ -108,7 +108,7 @@ static long mount_entry(u32 i, void *arg)
 	return 0;
 }
 
-/* Whether what is in a file system is changed by others than tasks of this host. */
+/* Whether others than the tasks of this host can change what is in a file system. */
 static __always_inline int remote(u64 sb)
 {
 	u32 magic = FIELD((struct super_block *)sb, struct super_block, s_magic);
@@ -160,7 +160,7 @@ __noinline int note_way(struct scratch *s, u64 directory, u64 hash_len, u32 chan
 	return 0;
 }
 
-/* Where something is mounted on the directory at hand: what is. */
+/* If something is mounted on the directory at hand, goes to its root. */
 static long cross(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
@@ -322,8 +322,8 @@ static __always_inline int follow(struct scratch *s, struct dentry *d, struct in
 	return 0;
 }
 
-/* Goes one part further. Ends at the last one, or where there is no further. The last is only
- * looked at where the call follows a link that it is. */
+/* Goes one part further. Ends at the last part, or where a part is not found. The last is looked
+ * up only if the call follows it where it is a link. */
 static long part(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
@@ -429,8 +429,8 @@ static __always_inline u32 resolve(struct scratch *s, u32 at, u32 room, struct p
 	r->root_mnt = (void *)root->mnt - bpf_core_field_offset(struct mount, mnt);
 	if (bpf_loop(MAX_PARTS, part, &s, 0) >= MAX_PARTS)
 		r->lost = 1;
-	/* What was looked up must be there where the call did not fail for its not
-	 * being there: ENOENT, EACCES, ENOTDIR, ELOOP, ENAMETOOLONG. */
+	/* What was looked up must exist, unless the call failed because it does not:
+	 * ENOENT, EACCES, ENOTDIR, ELOOP, ENAMETOOLONG. */
 	if (r->missing && s->ret != -2 && s->ret != -13 && s->ret != -20 && s->ret != -40 && s->ret != -36)
 		r->lost = 1;
 	if (r->lost)

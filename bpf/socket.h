@@ -77,7 +77,7 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 	asm volatile("" : "+r"(head)); /* or the compiler proves the mask away */
 	if (!from || len < 2 || bpf_probe_read_user(&u, head & 31, (void *)from))
 		return 0;
-	/* a part of an address is none */
+	/* a part of an address is no address */
 	if (u.family != AF_UNIX && len < (u.family == AF_INET ? 8 : u.family == AF_INET6 ? 24 : 16))
 		return 0;
 	to = a->local + (far & 1) * sizeof(a->local);
@@ -107,7 +107,7 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 	return len;
 }
 
-/* A socket whose peer another event names: none more is needed. */
+/* Another event names the socket's peer: no further one is needed. */
 __noinline int known(struct scratch *s, u32 fd, struct address *a)
 {
 	u64 file = file_of(fd);
@@ -117,8 +117,8 @@ __noinline int known(struct scratch *s, u32 fd, struct address *a)
 	return 0;
 }
 
-/* Whether it was no process of the session that listened at the other end of a unix socket. The kernel makes
- * that end in the cgroup of who connects, so that made_here does not tell. */
+/* Whether a process outside of the session listened at the other end of a unix socket. The kernel makes that end in
+ * the cgroup of the process that connects, so made_here cannot tell. */
 __noinline int served_outside(u32 at, u64 sock)
 {
 	struct unix_sock *u = (void *)sock;
@@ -260,7 +260,7 @@ __noinline int carries(u64 file)
 	return name == *(u64 *)"[io_urin";
 }
 
-/* Whether who gets a file can put descriptors into the process that gives it: a listener of seccomp's. */
+/* Whether a file lets its holder put descriptors into the process that it came from: a listener of seccomp. */
 __noinline int takes_descriptors(u64 file)
 {
 	u64 name = 0;
@@ -298,7 +298,7 @@ static long passed_descriptor(u32 i, void *arg)
 	return 0;
 }
 
-/* Looks at the descriptors of the last message, which was passed that way, where it is known to be the only one. */
+/* Looks at the descriptors of the last message, which was passed that way. only: there was no other message. */
 __noinline int look_at_rights(struct scratch *s, u32 way, u32 only)
 {
 	struct session *own;
@@ -326,7 +326,7 @@ static long received_message(u32 i, void *arg)
 	return 0;
 }
 
-/* Whether another task or mapping can change the last message that was looked at, or where it has control messages. */
+/* Whether another task or mapping can change the last message that was looked at, or its control messages. */
 __noinline int changeable(struct scratch *s)
 {
 	if (!s)
@@ -369,7 +369,7 @@ __noinline int on_read(struct scratch *s)
 	return used(s, s->arg[0]);
 }
 
-/* Requests are submitted: what they left was for hooks that did not come. */
+/* Requests have been submitted. What they left for hooks that did not follow is dropped. */
 __noinline int on_uring_enter(struct scratch *s)
 {
 	if (!s)
@@ -395,7 +395,7 @@ __noinline int report_peer(struct scratch *s)
 	h = mix(p->a.rport, p->a.family);
 	if (s->kind == K_BIND || s->kind == K_LISTEN)
 		h = mix(mix(mix(h, p->a.lport), *(u64 *)&p->a.local[0]), *(u64 *)&p->a.local[8]);
-	/* A connection that is made is one of its own: by its port, the other end tells whose it is. */
+	/* Each connection is an event of its own, with its port, by which the other end knows it. */
 	if (s->kind == K_CONNECT && p->a.type == SOCK_STREAM && (!s->ret || s->ret == -EINPROGRESS))
 		h = mix(h, p->a.lport);
 	h = mix(mix(h, *(u64 *)&p->a.remote[0]), *(u64 *)&p->a.remote[8]);

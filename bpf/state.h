@@ -92,8 +92,8 @@ struct call {
 	u64 arg[6];
 };
 
-/* Whose an event is that its process does not report itself: the traffic of a
- * socket, the end of an io_uring request. */
+/* The process of an event that does not happen in it: the traffic of a socket, the end
+ * of an io_uring request. */
 struct owner {
 	u64 start, cgroup;
 	u32 tgid, tid, ppid, exec;
@@ -163,9 +163,9 @@ ARRAY(scratches, struct scratch, SCRATCHES, 0);
 
 ARRAY(sessions, struct session, 1, BPF_F_MMAPABLE);
 
-/* The sessions' own maps, by number. A place once filled is never emptied but used
- * again, since changing one takes user space a grace period. Arrays hold one region
- * per CPU rather than being per-CPU maps: user space reads them through mmap. */
+/* The sessions' own maps, by number. A place that was filled once is reused and never
+ * emptied, because a change costs user space an RCU grace period. An array has a region
+ * for each CPU and is no per-CPU map, so that user space can read it through mmap. */
 #define OF_SESSIONS(NAME, TYPE, N, FLAGS, KEY, VALUE)             \
 	struct {                                                  \
 		__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);         \
@@ -208,8 +208,7 @@ static __always_inline void drop_own(void *maps, u32 session, const void *key)
 		bpf_map_delete_elem(own, key);
 }
 
-/* Eight bytes, wherever they stand but on the stack. The compiler would go through them
- * one by one. */
+/* Eight bytes, anywhere but on the stack. The compiler would read them one by one. */
 static __always_inline u64 get8(const void *from)
 {
 	u64 v;
@@ -236,7 +235,7 @@ static __always_inline struct counter *cell(u32 session, u32 hook)
 	return get_own(&counters, session, &i);
 }
 
-/* Notes that a hook has fired. Returns 0, or less where there is no place to. */
+/* Notes that a hook has fired. Returns less than 0 if there is no counter. */
 __noinline int count_fired(u32 session, u32 hook)
 {
 	struct counter *c = cell(session, hook);
@@ -362,9 +361,9 @@ static __always_inline u64 wakeup(struct scratch *s, void *ring, struct session 
 		own->asleep = 0;
 		return BPF_RB_FORCE_WAKEUP;
 	}
-	/* Looked at for every 16th record, since the reader keeps writing to what
-	 * tells. Once past the mark, wake at most every millisecond: a reader that
-	 * is at work needs no further interrupt. It polls besides. */
+	/* Checked for every 16th record only, since the reader keeps writing to the cache
+	 * line that is read. Past the mark, wake at most once a millisecond: a reader that
+	 * is at work needs no more interrupts. It also polls. */
 	if (s->seq & 15 || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) < own->wake[s->lane & 1])
 		return BPF_RB_NO_WAKEUP;
 	if (s->r.t - own->last_wake < 1000000)
@@ -373,7 +372,7 @@ static __always_inline u64 wakeup(struct scratch *s, void *ring, struct session 
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* Sends the record in s with len bytes of data. Counts it, whatever happens. */
+/* Sends the record in s with len bytes of data, and counts it as sent or dropped. */
 __noinline int emit(struct scratch *s, u32 len)
 {
 	struct counter *c, *serial;

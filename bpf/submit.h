@@ -50,8 +50,7 @@ static __always_inline int unix_connect(struct scratch *s, u64 req, int quiet)
 	return 1;
 }
 
-/* What goes by its number alone: an operation that is not known, or one whose file
- * cannot be told. */
+/* Reports an operation by its number alone: either it or its file is unknown. */
 static __always_inline int report_op(struct scratch *s, u32 op)
 {
 	s->kind = K_IO_URING_OP;
@@ -137,7 +136,7 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 		return filter(s);
 	}
 	case U_RECEIVE:
-		if (quiet || is_multishot(request)) { /* no completion has its message */
+		if (quiet || is_multishot(request)) { /* its messages come without a completion that has them */
 			struct sock *sk = flags & FIXED_FILE ? 0 : sock_of(BPF_CORE_READ(req, cqe.fd));
 
 			if (!sk || BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX)
@@ -145,7 +144,7 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 		}
 		return filter(s);
 	case U_READ:
-		if (quiet) { /* nothing tells when it has read */
+		if (quiet) { /* nothing says when it has read */
 			if (flags & FIXED_FILE)
 				break;
 			f = file_of(BPF_CORE_READ(req, cqe.fd));
@@ -160,14 +159,14 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 	case U_WRITE:
 	case U_FD:
 		if (!quiet)
-			return filter(s); /* its completion tells */
+			return filter(s); /* its completion says how it ended */
 		if (!(flags & FIXED_FILE))
 			f = file_of(BPF_CORE_READ(req, cqe.fd));
 		if (!f)
 			break;
 		if (how == U_WRITE && !keeps(f))
 			return filter(s);
-		s->bits |= B_NO_RESULT; /* nothing tells if it succeeds */
+		s->bits |= B_NO_RESULT; /* nothing says whether it succeeds */
 		report_file(s, f);
 		return 0;
 	}
@@ -177,7 +176,7 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 
 #define SPLICE_FD_IN_FIXED (1U << 31)
 
-/* Reports the socket that a request splices from to the session at hand: its completion no longer has it. */
+/* Reports to the session at hand the socket that a request splices from, which its completion no longer has. */
 __noinline int splices(struct scratch *s, u64 request)
 {
 	struct io_splice *o = (void *)request;
@@ -218,7 +217,7 @@ __noinline int keep_request(u32 session, u64 request, u64 id, u32 quiet)
 
 		r.direct = BPF_CORE_READ(o, file_slot) != 0;
 	}
-	/* The kernel has given the address again: the other request is over. */
+	/* The kernel has reused the address: the other request is over. */
 	drop_own(&quiet_requests, session, &key);
 	if (quiet) {
 		drop_own(&requests, session, &key);

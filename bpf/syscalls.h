@@ -14,9 +14,9 @@
 #define SOCKETCALL 102
 #define NEW_NAMESPACES 0x7E020080ULL /* the CLONE_NEW* flags */
 
-/* 32-bit programs have calls whose arguments stand in memory. Puts in their place
- * the call that they stand for, with its arguments. Returns 1 when that is none
- * to look at, less than 0 when the arguments could not be read. */
+/* 32-bit programs have calls with their arguments in memory. Replaces such a call by the
+ * one that it stands for. Returns 1 if that one is not observed, less than 0 if the
+ * arguments could not be read. */
 __noinline int unpack(struct scratch *s)
 {
 	u32 args[6] = {}, nr = 192 /* mmap2 */, n = 6;
@@ -84,8 +84,8 @@ __noinline int unpack(struct scratch *s)
 	return 0;
 }
 
-/* A clone is of interest where it makes namespaces. Which clone3 made was told by the child;
- * which it was asked for and did not make is in the caller's memory. */
+/* A clone is reported if it makes namespaces. Those that clone3 made are known from the child;
+ * if it failed, those that it was asked for are read from the caller's memory. */
 __noinline int on_clone(struct scratch *s)
 {
 	struct notes *kept;
@@ -160,8 +160,8 @@ __noinline int undecoded(void)
 	return 0;
 }
 
-/* Reports the call in s to the session at hand. Programs may nest eight calls deep,
- * and the look into the cache of names needs them all. */
+/* Reports the call in s to the session at hand. Calls may nest eight deep,
+ * and the look-up of names needs all eight. */
 __noinline int report_call(struct scratch *s)
 {
 	u32 prog;
@@ -231,7 +231,7 @@ __noinline int report_call(struct scratch *s)
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }
 
-/* Whether a descriptor is that of a socket which the current task's sessions may not have made. */
+/* Whether a descriptor is a socket that the current task's sessions may not have made. */
 static __always_inline int foreign_at(u32 fd)
 {
 	u64 file = file_of(fd);

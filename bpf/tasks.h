@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Calls on another process: which it is, whatever number the caller has for it. */
+/* Calls on another process, and which process that is in the first pid namespace. */
 #ifndef ASSAY_TASKS_H
 #define ASSAY_TASKS_H
 #include "socket.h"
@@ -61,7 +61,7 @@ static __always_inline void on_taken(struct scratch *s, u64 file)
 		own->passed |= CAME_FROM_OUTSIDE;
 }
 
-/* Calls on a process. What changes only the caller itself, and what only asks, is of no interest. */
+/* Calls on a process. Those that change only the caller, or nothing, are left out. */
 __noinline int on_process(struct scratch *s)
 {
 	u32 own = bpf_get_current_task_btf()->tgid;
@@ -89,7 +89,7 @@ __noinline int on_process(struct scratch *s)
 	return report_args(s);
 }
 
-/* Who is told by a signal of what happens to a file, F_SETOWN and its kin. */
+/* F_SETOWN and the like: which process gets a signal when something happens to a file. */
 __noinline int on_owner(struct scratch *s)
 {
 	struct file___owner *now;

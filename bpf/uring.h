@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* io_uring: requests bypass system calls. What a request names is read when it is
  * submitted, since the kernel frees it when it is carried out; how it ended, and
- * what it came to, when it completes. The two are joined by the request's address,
- * which is another's as soon as it has completed. */
+ * what it returned, when it completes. The request's address joins the two; the
+ * kernel reuses it as soon as the request has completed. */
 #ifndef ASSAY_URING_H
 #define ASSAY_URING_H
 #include "files.h"
@@ -100,12 +100,12 @@ struct request {
 /* Requests under way, by address. One that finds no room is a loss of its session. */
 OF_SESSIONS(requests, BPF_MAP_TYPE_HASH, 16384, BPF_F_NO_PREALLOC, 8, sizeof(struct request));
 
-/* Those whose success nothing tells, so that they stay here. One that is forgotten
- * has been reported, and says that its result is not known. */
+/* Requests whose success is not reported, so that they stay here. One that is forgotten
+ * has a record already, which says that its result is not known. */
 OF_SESSIONS(quiet_requests, BPF_MAP_TYPE_LRU_HASH, 1024, 0, 8, sizeof(struct request));
 
-/* Accepts under way, whose completions but for the last come without the request,
- * by what they come with: the ring and the program's own number. */
+/* Accepts under way that accept many times. All completions but the last come without the
+ * request, so the key is what they have: the ring and the program's own number. */
 OF_SESSIONS(accepts, BPF_MAP_TYPE_HASH, 4096, BPF_F_NO_PREALLOC, 8, sizeof(struct request));
 
 __noinline int take_request_name(struct scratch *s, struct given *g, u64 name, s32 dfd)

@@ -5,8 +5,8 @@
 #include "core.h"
 
 /* The sources are compiled twice. With WORDS, for kernels that have bpf_rdonly_cast, since
- * Linux 6.2: a word is read with one instruction, where the verifier can be told that a
- * struct is there that begins with a word. Without, for those before: with a helper. */
+ * Linux 6.2: a word is read with one instruction, because the verifier can be told that
+ * there is a struct that begins with a word. Without WORDS, a helper reads it. */
 #ifdef WORDS
 #define HAS_WORDS 1
 
