@@ -7,19 +7,16 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // Exit codes of assay-run itself. A command may exit with the same numbers; result.json tells them apart.
 const (
-	ExitContractFailed       = contract.ExitFailed
-	ExitContractInconclusive = contract.ExitInconclusive
-	ExitTimeout              = 124
-	ExitRunner               = 125
-	ExitNotExecutable        = 126
-	ExitNotFound             = 127
-	exitSignalBase           = 128
+	ExitTimeout       = 124
+	ExitRunner        = 125
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
+	exitSignalBase    = 128
 )
 
 // startFailure classifies an error of starting the command: who is at fault, the exit code, and what the user can do.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Bytes is a size in bytes. Spec files and flags write it as a number, or with a binary suffix that [ParseBytes]
-// reads.
+// Bytes is a size in bytes. Spec files and flags write it as a number, or with a binary suffix: K, M, G, T, also as KiB,
+// KB, Kb; all mean powers of 1024.
 type Bytes int64
 
 // String is the size in the largest unit that needs no fraction, such as 64MiB.
@@ -23,7 +23,7 @@ func (n Bytes) String() string {
 
 // Set implements pflag.Value.
 func (n *Bytes) Set(s string) (err error) {
-	v, err := ParseBytes(s)
+	v, err := parseBytes(s)
 	*n = Bytes(v)
 	return err
 }
@@ -59,9 +59,8 @@ func (n MilliCPUs) MarshalJSON() ([]byte, error) { return []byte(n.String()), ni
 
 func unquoted(b []byte) string { return string(bytes.Trim(b, `"`)) }
 
-// ParseBytes reads a size: a number of bytes, or one with a binary suffix (K, M, G, T, also as KiB, KB, Kb; all mean
-// powers of 1024). A fraction of a byte is dropped; a size below one byte is an error.
-func ParseBytes(s string) (int64, error) {
+// parseBytes drops a fraction of a byte. A size below one byte is an error.
+func parseBytes(s string) (int64, error) {
 	t := strings.TrimSpace(s)
 	digits := strings.TrimRight(t, "KMGTiBbkmgt")
 	suffix := strings.ToLower(strings.TrimSpace(t[len(digits):]))

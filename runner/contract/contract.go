@@ -80,7 +80,7 @@ func Load(path string) (*Contract, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("contract %s: %w", path, err)
 	}
-	return c, Digest(data), nil
+	return c, digestOf(data), nil
 }
 
 // LoadValid is Load for a contract that will be evaluated. If the contract has problems, the error is an
@@ -125,8 +125,8 @@ func Parse(data []byte, format Format) (*Contract, error) {
 	return c, nil
 }
 
-// Digest identifies a contract file: "sha256:" and the hex digest of its bytes.
-func Digest(data []byte) string {
+// digestOf identifies a contract file: "sha256:" and the hex digest of its bytes.
+func digestOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }

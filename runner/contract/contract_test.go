@@ -50,7 +50,7 @@ protected:
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
-		if digest != Digest([]byte(data)) || len(digest) != 7+64 {
+		if digest != digestOf([]byte(data)) || len(digest) != 7+64 {
 			t.Errorf("%s: digest %s", name, digest)
 		}
 		if problems := got.Validate(); problems != nil {

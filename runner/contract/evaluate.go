@@ -112,9 +112,9 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 	return e, ctx.Err()
 }
 
-// NotRun is the evaluation of a contract whose checks were not run: it lists every check, and the verdict is
+// notEvaluated is the evaluation of a contract whose checks were not run: it lists every check, and the verdict is
 // inconclusive for the given reason.
-func NotRun(c *Contract, workdir, reason string) *Evaluation {
+func notEvaluated(c *Contract, workdir, reason string) *Evaluation {
 	e := &Evaluation{}
 	for _, check := range c.Checks {
 		r := newResult(check, workdir)

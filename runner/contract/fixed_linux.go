@@ -8,7 +8,7 @@ import (
 
 // isFixed reports whether a file or directory is immutable or append-only, so that not even root can change or remove
 // it: see ioctl_iflags(2).
-func (s *Snapshot) isFixed(p string) bool {
+func (s *snapshot) isFixed(p string) bool {
 	f, err := s.root.OpenFile(p, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
@@ -23,7 +23,7 @@ func (s *Snapshot) isFixed(p string) bool {
 const immutable, appendOnly = 0x10, 0x20
 
 // unfix clears these flags of a path, which needs CAP_LINUX_IMMUTABLE.
-func (s *Snapshot) unfix(p string) error {
+func (s *snapshot) unfix(p string) error {
 	f, err := s.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err

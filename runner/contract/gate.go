@@ -42,8 +42,8 @@ type Gate struct {
 	contract *Contract
 	digest   string
 	baseline *Evaluation
-	snapshot *Snapshot     // nil without protected globs
-	restored []Restoration // the result of each restoration
+	snapshot *snapshot     // nil without protected globs
+	restored []restoration // the result of each restoration
 }
 
 // EvaluateFile evaluates a contract without an agent and returns contract.json. Nothing is restored; TempDir and
@@ -136,7 +136,7 @@ func (g *Gate) restore(phase Phase, check string) {
 
 // Pending is contract.json until Settle has returned: nothing has been found yet, for the given reason.
 func (g *Gate) Pending(reason string) *schema.Contract {
-	doc := g.document(NotRun(g.contract, g.opts.Options.Workdir, reason))
+	doc := g.document(notEvaluated(g.contract, g.opts.Options.Workdir, reason))
 	doc.FileAfter = "unknown"
 	g.noteProtected(doc)
 	g.noteBaseline(doc)
@@ -165,7 +165,7 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 	var e *Evaluation
 	var err error
 	if notRun != "" {
-		e = NotRun(g.contract, g.opts.Options.Workdir, notRun)
+		e = notEvaluated(g.contract, g.opts.Options.Workdir, notRun)
 	} else {
 		g.restore(Final, "")
 		o := g.opts.Options
@@ -208,7 +208,7 @@ func (g *Gate) fileAfter() string {
 		return "missing"
 	case err != nil:
 		return "unreadable"
-	case Digest(data) != g.digest:
+	case digestOf(data) != g.digest:
 		return "changed"
 	}
 	return "unchanged"

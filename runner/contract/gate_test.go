@@ -166,7 +166,7 @@ func TestAnAgentThatDoesNothingFails(t *testing.T) {
 		t.Errorf("document %+v", doc)
 	}
 	data, err := os.ReadFile(w.contract)
-	if err != nil || doc.Digest != Digest(data) {
+	if err != nil || doc.Digest != digestOf(data) {
 		t.Errorf("digest %s", doc.Digest)
 	}
 }

@@ -22,8 +22,8 @@ import (
 // maxReported limits the changes that are listed individually.
 const maxReported = 1000
 
-// Restoration is what a restoration found and did.
-type Restoration struct {
+// restoration is what a restoration found and did.
+type restoration struct {
 	// Changes are sorted by path, at most 1000; changes that could not be undone are kept first. Unlisted counts the
 	// others.
 	Changes  []schema.ProtectedChange
@@ -35,9 +35,9 @@ type Restoration struct {
 }
 
 // forget drops the changes that could not be undone earlier either.
-func (r *Restoration) forget(earlier []Restoration) {
+func (r *restoration) forget(earlier []restoration) {
 	r.Changes = slices.DeleteFunc(r.Changes, func(c schema.ProtectedChange) bool {
-		known := !c.Restored && slices.ContainsFunc(earlier, func(e Restoration) bool {
+		known := !c.Restored && slices.ContainsFunc(earlier, func(e restoration) bool {
 			return slices.ContainsFunc(e.Changes, func(old schema.ProtectedChange) bool {
 				return !old.Restored && old.Path == c.Path && old.Change == c.Change
 			})
@@ -50,7 +50,7 @@ func (r *Restoration) forget(earlier []Restoration) {
 }
 
 // reasons are what a reader of the verdict should know about the changes.
-func (r Restoration) reasons() (reasons []string) {
+func (r restoration) reasons() (reasons []string) {
 	add := func(n int, format string, args ...any) {
 		if n > 0 {
 			reasons = append(reasons, fmt.Sprintf(format, args...))
@@ -91,7 +91,7 @@ const maxNamed = 5
 
 // restorer is one pass over a snapshot.
 type restorer struct {
-	*Snapshot
+	*snapshot
 	during  string
 	check   string
 	changes []schema.ProtectedChange
@@ -106,8 +106,8 @@ func (r *restorer) report(p, change string, err error) {
 	r.changes = append(r.changes, c)
 }
 
-func (r *restorer) result() Restoration {
-	out := Restoration{during: r.during, check: r.check}
+func (r *restorer) result() restoration {
+	out := restoration{during: r.during, check: r.check}
 	slices.SortFunc(r.changes, func(a, b schema.ProtectedChange) int { // the limit cuts off what matters least
 		return cmp.Or(strings.Compare(b.Verdict(), a.Verdict()), strings.Compare(a.Path, b.Path))
 	})

@@ -26,13 +26,13 @@ const (
 	maxProtectedPaths = 100_000
 )
 
-// Snapshot is the state of a contract's protected paths at one moment. Their contents are in an unnamed file, which
+// snapshot is the state of a contract's protected paths at one moment. Their contents are in an unnamed file, which
 // only this process holds and which the kernel frees with it. Each content's digest is in memory, so that nothing
 // that was tampered with is ever restored. Not safe for concurrent use.
 //
 // The paths that globs match are protected, and everything below a matched directory. Links are never followed. All
 // access stays inside the working directory (os.Root).
-type Snapshot struct {
+type snapshot struct {
 	root    *os.Root
 	self    fs.FileInfo // the working directory
 	fixed   bool        // it is immutable
@@ -84,9 +84,9 @@ func (s stat) samePermissions(o stat) bool {
 
 // protect takes a snapshot of what globs match in workdir. The contents go to an unlinked file in tempDir ("" is the
 // system's), which must be outside workdir and have enough space. It is not an error if nothing matches:
-// [Snapshot.Restore] then removes paths that appear later.
-func protect(ctx context.Context, workdir string, globs []string, tempDir string) (_ *Snapshot, err error) {
-	s := &Snapshot{dir: workdir, index: make(map[string]*entry)}
+// [snapshot.Restore] then removes paths that appear later.
+func protect(ctx context.Context, workdir string, globs []string, tempDir string) (_ *snapshot, err error) {
+	s := &snapshot{dir: workdir, index: make(map[string]*entry)}
 	defer func() {
 		if err != nil {
 			s.Release()
@@ -125,7 +125,7 @@ func protect(ctx context.Context, workdir string, globs []string, tempDir string
 }
 
 // Unmatched lists the globs that matched no path when the snapshot was taken, which may be misspelt.
-func (s *Snapshot) Unmatched() []string {
+func (s *snapshot) Unmatched() []string {
 	var out []string
 	for _, g := range s.globs {
 		met := slices.ContainsFunc(s.entries, func(e *entry) bool {
@@ -140,7 +140,7 @@ func (s *Snapshot) Unmatched() []string {
 }
 
 // covers reports whether a path, relative to the working directory, is protected.
-func (s *Snapshot) covers(p string) bool {
+func (s *snapshot) covers(p string) bool {
 	for ; p != "." && p != "/" && !strings.HasPrefix(p, "../"); p = path.Dir(p) {
 		if slices.ContainsFunc(s.globs, func(g string) bool { ok, _ := doublestar.Match(g, p); return ok }) {
 			return true
@@ -150,7 +150,7 @@ func (s *Snapshot) covers(p string) bool {
 }
 
 // Release frees the snapshot. It may be called twice.
-func (s *Snapshot) Release() {
+func (s *snapshot) Release() {
 	if s.blob != nil {
 		s.blob.Close()
 	}
@@ -160,7 +160,7 @@ func (s *Snapshot) Release() {
 }
 
 // take adds a protected path, after the directories above it.
-func (s *Snapshot) take(p string, info fs.FileInfo) error {
+func (s *snapshot) take(p string, info fs.FileInfo) error {
 	if len(s.entries) >= maxProtectedPaths {
 		return fmt.Errorf("more than %d protected paths; narrow the globs", maxProtectedPaths)
 	}
@@ -186,7 +186,7 @@ func (s *Snapshot) take(p string, info fs.FileInfo) error {
 	return nil
 }
 
-func (s *Snapshot) takeParents(dir string) error {
+func (s *snapshot) takeParents(dir string) error {
 	if dir == "." || s.index[dir] != nil {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (s *Snapshot) takeParents(dir string) error {
 }
 
 // store copies a file's content into the blob.
-func (s *Snapshot) store(e *entry) error {
+func (s *snapshot) store(e *entry) error {
 	f, err := s.open(e.path)
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (s *Snapshot) store(e *entry) error {
 }
 
 // open opens a regular file for reading, even if another file has replaced it since.
-func (s *Snapshot) open(p string) (*os.File, error) {
+func (s *snapshot) open(p string) (*os.File, error) {
 	f, err := s.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (s *Snapshot) open(p string) (*os.File, error) {
 
 // walk visits every directory that may contain a protected path, and every path in it. visit gets whether a glob
 // covers the path, and returns whether to descend.
-func (s *Snapshot) walk(
+func (s *snapshot) walk(
 	dir string, covered bool, visit func(p string, covered bool, info fs.FileInfo) (bool, error),
 ) error {
 	f, err := s.root.Open(dir)
@@ -281,7 +281,7 @@ func (s *Snapshot) walk(
 	return nil
 }
 
-func (s *Snapshot) matches(p string) bool {
+func (s *snapshot) matches(p string) bool {
 	for _, g := range s.globs {
 		if ok, _ := doublestar.Match(g, p); ok {
 			return true
@@ -291,7 +291,7 @@ func (s *Snapshot) matches(p string) bool {
 }
 
 // leadsTo reports whether a glob could match something below p.
-func (s *Snapshot) leadsTo(p string) bool {
+func (s *snapshot) leadsTo(p string) bool {
 	for _, base := range s.bases {
 		if base == "." || strings.HasPrefix(base+"/", p+"/") || strings.HasPrefix(p+"/", base+"/") {
 			return true
@@ -303,8 +303,8 @@ func (s *Snapshot) leadsTo(p string) bool {
 // Restore restores every protected path, and removes what was added. Nothing else may write meanwhile. Files are
 // never written in place: a new file takes the name, so that a link cannot redirect the content. during says who made
 // the changes, such as schema.DuringAgent; check names the check.
-func (s *Snapshot) Restore(during, check string) Restoration {
-	r := &restorer{Snapshot: s, during: during, check: check, modes: make(map[string]stat)}
+func (s *snapshot) Restore(during, check string) restoration {
+	r := &restorer{snapshot: s, during: during, check: check, modes: make(map[string]stat)}
 	now, err := os.Stat(s.dir)
 	if err == nil && !os.SameFile(now, s.self) {
 		err = errors.New("another directory has taken its place")

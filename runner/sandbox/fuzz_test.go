@@ -146,7 +146,7 @@ func FuzzGreeting(f *testing.F) {
 		if len(said) == 0 {
 			return
 		}
-		p := &Proxy{}
+		p := &proxy{}
 		in := bufio.NewReaderSize(bytes.NewReader(said), 16<<10)
 		if _, err := in.Peek(1); err != nil {
 			t.Fatal(err)

@@ -41,9 +41,9 @@ const (
 	ruleServerName = "server-name"
 )
 
-// Proxy is the way out of a sandbox with an allowlist: an HTTP proxy outside its network namespace, with a listening
+// proxy is the way out of a sandbox with an allowlist: an HTTP proxy outside its network namespace, with a listening
 // socket inside. It resolves names itself, after it has decided, and connects only to addresses that it has checked.
-type Proxy struct {
+type proxy struct {
 	allowed, refused []Domain
 	reasons          map[string]string // why a domain is denied, by its entry
 	decided          func(Decision)
@@ -72,8 +72,8 @@ func (e *errRefused) Error() string { return e.why }
 
 // newProxy makes a proxy. inside connects to a port of the sandbox's own loopback device; nil means that there is
 // none.
-func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.Conn, error)) (*Proxy, error) {
-	p := &Proxy{decided: decided, inside: inside, reasons: n.reasons,
+func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.Conn, error)) (*proxy, error) {
+	p := &proxy{decided: decided, inside: inside, reasons: n.reasons,
 		resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		}}
@@ -117,7 +117,7 @@ var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // serve accepts connections from a listening socket, and owns it. They are requests to the proxy, or connections to
 // forwarded ports.
-func (p *Proxy) serve(l net.Listener, forwarded map[int]string) {
+func (p *proxy) serve(l net.Listener, forwarded map[int]string) {
 	port := l.Addr().(*net.TCPAddr).Port
 	if port == proxyPort {
 		go p.server.Serve(l)
@@ -136,7 +136,7 @@ func (p *Proxy) serve(l net.Listener, forwarded map[int]string) {
 }
 
 // pass joins a connection to a forwarded port with one to the host's port.
-func (p *Proxy) pass(inner *net.TCPConn, host string, port int) {
+func (p *proxy) pass(inner *net.TCPConn, host string, port int) {
 	defer inner.Close()
 	_, ok, rule := p.decide(host, port)
 	p.decided(Decision{ok, host, port, rule})
@@ -175,7 +175,7 @@ func join(a, b halfConn) {
 	wg.Wait()
 }
 
-func (p *Proxy) close() {
+func (p *proxy) close() {
 	_ = p.server.Close()
 	for _, l := range p.listeners {
 		_ = l.Close()
@@ -190,7 +190,7 @@ func Proxied(env []string) bool { return slices.Contains(env, "HTTP_PROXY="+prox
 
 // env returns the variables that point programs to the proxy, in their different spellings. What a policy allows on
 // all ports of the host's loopback address is reachable only through the proxy.
-func (p *Proxy) env() []string {
+func (p *proxy) env() []string {
 	at := proxyURL()
 	direct := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
 		return slices.ContainsFunc(p.allowed, func(d Domain) bool {
@@ -206,7 +206,7 @@ func (p *Proxy) env() []string {
 }
 
 // decide checks host and port against the lists only.
-func (p *Proxy) decide(host string, port int) (rule Domain, ok bool, why string) {
+func (p *proxy) decide(host string, port int) (rule Domain, ok bool, why string) {
 	if p.unchecked {
 		return Domain{}, true, ""
 	}
@@ -224,7 +224,7 @@ func (p *Proxy) decide(host string, port int) (rule Domain, ok bool, why string)
 }
 
 // handle handles one request: CONNECT, or one with an absolute URL.
-func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
+func (p *proxy) handle(w http.ResponseWriter, r *http.Request) {
 	target, usual := r.Host, "443"
 	if r.Method != http.MethodConnect {
 		if r.URL.Scheme != "http" || r.URL.Host == "" {
@@ -253,7 +253,7 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 
 // request forwards a request. Its connection may be upgraded to WebSocket, but to no other protocol: HTTP/2 would
 // carry more requests, each of which could name another host.
-func (p *Proxy) request(w http.ResponseWriter, r *http.Request) {
+func (p *proxy) request(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && !p.unchecked {
 		r.Header.Del("Upgrade")
 	}
@@ -274,7 +274,7 @@ func splitTarget(target, usual string) (string, int, error) {
 	return host, int(n), nil
 }
 
-func (p *Proxy) refuse(w http.ResponseWriter, host string, port int, rule, why string) {
+func (p *proxy) refuse(w http.ResponseWriter, host string, port int, rule, why string) {
 	p.decided(Decision{false, host, port, rule})
 	w.Header().Set("X-Assay-Rule", rule)
 	http.Error(w, fmt.Sprintf("assay-run: no connection to %s: %s (%s)", net.JoinHostPort(host, strconv.Itoa(port)),
@@ -282,7 +282,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, host string, port int, rule, why s
 }
 
 // explain answers a request that could not be forwarded.
-func (p *Proxy) explain(w http.ResponseWriter, r *http.Request, err error) {
+func (p *proxy) explain(w http.ResponseWriter, r *http.Request, err error) {
 	var no *errRefused
 	if errors.As(err, &no) {
 		host, port, _ := splitTarget(r.URL.Host, "80")
@@ -292,7 +292,7 @@ func (p *Proxy) explain(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, "assay-run: "+err.Error(), http.StatusBadGateway)
 }
 
-func (p *Proxy) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
+func (p *proxy) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
 	host, port, err := splitTarget(addr, "80")
 	if err != nil {
 		return nil, err
@@ -301,7 +301,7 @@ func (p *Proxy) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // dial connects to an allowed host, at an allowed address.
-func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, error) {
+func (p *proxy) dial(ctx context.Context, host string, port int) (net.Conn, error) {
 	rule, ok, why := p.decide(host, port)
 	if !ok {
 		return nil, &errRefused{why, "the policy does not allow it"}
@@ -358,7 +358,7 @@ func public(a netip.Addr) bool {
 
 // serveHTTP serves unencrypted HTTP in a tunnel, which some clients send, request by request. Each must name the
 // tunnel's host.
-func (p *Proxy) serveHTTP(conn net.Conn, host string, port int, rule string) {
+func (p *proxy) serveHTTP(conn net.Conn, host string, port int, rule string) {
 	target := net.JoinHostPort(host, strconv.Itoa(port))
 	ended := make(chan struct{})
 	var once sync.Once
@@ -413,7 +413,7 @@ func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // connect opens a tunnel. The first bytes in it must be for the requested host: otherwise an allowed name would give
 // access to any server at the same address.
-func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, port int, rule string) {
+func (p *proxy) connect(w http.ResponseWriter, r *http.Request, host string, port int, rule string) {
 	server, err := p.dial(r.Context(), host, port)
 	if err != nil {
 		var no *errRefused
@@ -517,7 +517,7 @@ var (
 // it must be TLS. Anything else but SSH is errHTTP, since each request could name another host, and a server may
 // ignore bytes before it. For an SSH client it returns errSSH: the tunnel may continue if the server announces SSH
 // first, as every SSH server does and no HTTP server.
-func (p *Proxy) greeting(in *bufio.Reader, first byte, port int) (name string, said []byte, err error) {
+func (p *proxy) greeting(in *bufio.Reader, first byte, port int) (name string, said []byte, err error) {
 	if first != tlsHandshake {
 		if port == 443 {
 			return "", nil, errNotTLS
@@ -562,7 +562,7 @@ func (r *recorded) Close() error                { return nil }
 
 // isFor reports whether a tunnel to host may be used for the server name in its first message, if any. TLS has one
 // unless the host is an address.
-func (p *Proxy) isFor(name, host string, secure bool) bool {
+func (p *proxy) isFor(name, host string, secure bool) bool {
 	if p.unchecked {
 		return true
 	}

@@ -20,7 +20,7 @@ import (
 // proxied is a client of a proxy with some rules, and what the proxy decided.
 type proxied struct {
 	t      *testing.T
-	proxy  *Proxy
+	proxy  *proxy
 	addr   string
 	mu     sync.Mutex
 	said   []Decision

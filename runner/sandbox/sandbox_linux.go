@@ -26,7 +26,7 @@ import (
 // Sandbox applies a profile to one command. Close frees what it holds.
 type Sandbox struct {
 	profile *Profile
-	proxy   *Proxy // nil without an allowlist
+	proxy   *proxy // nil without an allowlist
 	fail    string // an operation that must fail, for tests
 	probe   bool
 	end     bool // end with the command
