@@ -164,6 +164,7 @@ __noinline int on_write(struct scratch *s)
 		type = type_of(f);
 	if (s->ret == 0 || (type != 0100000 && type != 0060000)) {
 		filter(s);
+		note_request(s, f, 0);
 		if (type == 0140000 && s->ret >= 0 && !made_beside(f))
 			report_foreign(s, f);
 	} else {

@@ -135,14 +135,6 @@ static __always_inline int injects(u32 request)
 		request == 0x400454ca /* TUNSETIFF */;
 }
 
-static __always_inline void note_settings(struct scratch *s)
-{
-	struct session *own = session(s->session);
-
-	if (own && s->ret >= 0)
-		own->passed |= NETWORK_ASKED;
-}
-
 /* Calls of another instruction set are counted only. */
 __noinline int undecoded(void)
 {
@@ -206,7 +198,10 @@ __noinline int report_call(struct scratch *s)
 			bpf_loop(s->ret - 1, further_message, &s, 0);
 		if (s->control.ways && note_rights(s, (u64)sock_of(s->arg[0])) & WENT_OUTSIDE)
 			look_at_rights(s, PASSED_OUT, row(s)->path2 != NOARG);
-		return row(s)->kind == K_SENDTO ? used(s, s->arg[0]) : 0;
+		if (row(s)->kind != K_SENDTO)
+			return 0;
+		note_request(s, file_of(s->arg[0]), row(s)->path == NOARG && row(s)->path2 == NOARG);
+		return used(s, s->arg[0]);
 	case P_CLONE:
 		return on_clone(s);
 	case P_PRCTL:

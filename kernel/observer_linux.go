@@ -76,7 +76,7 @@ type tally struct {
 	kinds                                                     [kindCount]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 	sharedFiles, claimed, replaced, memory, userNamed         atomic.Uint64
-	datagrams, routes                                         atomic.Uint64
+	datagrams                                                 atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Uint32      // how descriptors were passed
 }
@@ -405,10 +405,6 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		o.tally.left.Add(1)
 	case schema.KindJoin:
 		o.tally.entered.Add(1)
-	case schema.KindSocket:
-		if e.Errno == 0 && e.Arg(0) == familyNetlink && e.Arg(2) == netlinkRoute {
-			o.tally.routes.Add(1)
-		}
 	case schema.KindIOUringOp:
 		if unfollowed(e.Arg(0)) {
 			o.tally.unfollowed[e.Arg(0)&255].Add(1)
@@ -496,7 +492,8 @@ func (o *Observer) Report() Report {
 	for k := range r.Kinds {
 		r.Kinds[k] = t.kinds[k].Load()
 	}
-	r.NetworkAsked = t.routes.Load() > 0 || t.passed.Load()&networkAsked != 0
+	// What is sent by io_uring is not looked at.
+	r.NetworkAsked = t.passed.Load()&networkAsked != 0 || t.ioUring.Load() > 0
 	r.NetworkChanged = o.networkChanged || !o.stopped && o.settings.changed()
 	r.Reasons = o.reasons(&r)
 	return r

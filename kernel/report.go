@@ -241,8 +241,8 @@ type Report struct {
 	// NetworkChanged: interfaces, routes or rules of the recorder's network namespace were changed during the run, or
 	// may have been.
 	NetworkChanged bool
-	// NetworkAsked: the run made a netlink socket, or called an ioctl, that is about such settings, to read or to
-	// change them.
+	// NetworkAsked: the run called an ioctl about such settings, or sent the kernel a netlink message about them that
+	// is longer than the questions by which programs resolve a name.
 	NetworkAsked bool
 	// UserNamed are the events whose path was read from the caller's memory.
 	UserNamed uint64

@@ -5,8 +5,6 @@ const (
 	familyKey     = 15
 	familyNetlink = 16
 	familyAlg     = 38
-
-	netlinkRoute = 0
 )
 
 // localNetlink are the families of netlink whose other end is always the kernel, or another

@@ -175,6 +175,30 @@ fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", b"lo", 1))  # SIOCSIFFLAGS: IFF_UP
 	}
 }
 
+// A program that resolves a name asks the kernel for interfaces and addresses. That changes nothing, so a change by
+// somebody else meanwhile is no doubt.
+func TestNetworksThatOthersChanged(t *testing.T) {
+	need(t, "unshare", "ip", "python3")
+	run, bundle := prepare(t, t.TempDir(), nil, "sh", "-c", `
+		python3 -c 'import socket; socket.if_nameindex()'
+		>"$1"; until grep -q other: /proc/net/dev; do sleep 0.01; done`, "sh", t.TempDir()+"/begun")
+	begun := run.Args[len(run.Args)-1]
+	run.Path = must(exec.LookPath("unshare"))
+	run.Args = slices.Concat([]string{"unshare", "-n", "sh", "-c",
+		`(until [ -e "$0" ]; do sleep 0.01; done; ip link add other type veth) & exec "$@"`, begun, program}, run.Args[1:])
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := readBundle(t, bundle)
+	r.claims(t)
+	if d := cmp.Diff(new(bool), r.exercised(t, "network_settings")); d != "" {
+		t.Errorf("network_settings was exercised (-want +got):\n%s", d)
+	}
+	if got := r.health.NetworkEndpointClaimScope; got != schema.PeerSet {
+		t.Errorf("the scope is %s", got)
+	}
+}
+
 // The kernel connects to an address that an MPTCP server announces, without any call. That peer is one of the run's.
 func TestAddressesThatServersAnnounce(t *testing.T) {
 	need(t, "python3", "unshare", "ip")
