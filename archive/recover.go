@@ -158,7 +158,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	defer out.Close()
-	sources, removed, cleaned, err := sweepRecovered(ctx, run, sources)
+	sources, removed, cleaned, err := removeCredentials(ctx, run, sources)
 	if err != nil {
 		return Sealed{}, err
 	}

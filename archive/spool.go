@@ -23,8 +23,8 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// reserveBytes is set aside on the spool's disk while the run lives and given
-// back when the disk is full, so that the end of the run can still be written.
+// reserveBytes are reserved on the spool's disk during the run and freed when the disk is full, so that the end of the
+// run can still be written.
 const reserveBytes = 512 << 10
 
 const (
@@ -32,7 +32,7 @@ const (
 	syncInterval  = time.Second            // dirty files are synced this often
 )
 
-// Names inside the spool's state that are no members: they start with a dot.
+// Names that are not members. They start with a dot.
 const (
 	newPrefix   = ".new-"    // a spool being created
 	donePrefix  = ".sealed-" // a sealed spool being removed
@@ -46,11 +46,11 @@ type Spool struct {
 	run  schema.Run
 	sum  string   // the digest of run.json
 	lock *os.File // run.json, locked while this process lives
-	out  *Output  // where to seal to; nil: the run's output
+	out  *Output  // of SealTo; nil means the run's output
 
-	redactor  *redact.Redactor // nil: nothing is secret
-	scratch   *scratch         // of a sweep that found something
-	projected *scratch         // of the form that the run asked for
+	redactor  *redact.Redactor // nil if nothing is secret
+	scratch   *scratch         // members that removeSecrets cleaned
+	projected *scratch         // members in the format of an earlier version
 
 	layers map[string]*layer
 
@@ -60,10 +60,10 @@ type Spool struct {
 	heldFiles  int  // of documents
 	reserve    bool // the reserve is still held
 	closed     bool
-	checkpoint func(schema.Checkpoint)
+	checkpoint func(schema.Checkpoint) // of OnCheckpoint
 
 	foundMu sync.Mutex
-	found   []Tampered // planted files
+	found   []Tampered // files of others at the path of a member
 
 	full  atomic.Bool // the disk was full: only the end of the run is written
 	lossy sync.Once   // marks run.json once lines were dropped
@@ -76,7 +76,7 @@ type Spool struct {
 	done sync.WaitGroup
 }
 
-// Dir is the spool's directory.
+// Dir returns the spool's directory.
 func (s *Spool) Dir() string { return s.dir }
 
 // Append adds one line to a layer; see the runner's Recorder. Lines of the kernel layer are written in batches, all
@@ -90,8 +90,7 @@ func (s *Spool) Append(path string, encode func(dst []byte, seq uint64) []byte) 
 	return l.append(encode)
 }
 
-// Begin makes the file of a layer that has no line yet, so that it can be read
-// or linked while the run lives.
+// Begin creates the file of a layer before its first line, so that it can be read or linked during the run.
 func (s *Spool) Begin(path string) error {
 	l := s.layers[path]
 	if l == nil {
@@ -211,7 +210,7 @@ func (s *Spool) release() {
 func (s *Spool) flusher() {
 	tick := time.NewTicker(batchInterval)
 	defer tick.Stop()
-	told := map[string]uint64{}
+	last := map[string]uint64{}
 	for {
 		tick.Stop()
 		select {
@@ -233,7 +232,7 @@ func (s *Spool) flusher() {
 		}
 		// A failed sync breaks its layer, which then reports it.
 		s.Sync()
-		s.makeCheckpoint(told)
+		s.makeCheckpoint(last)
 	}
 }
 
@@ -245,9 +244,9 @@ func (s *Spool) touched() {
 	}
 }
 
-// giveReserve frees the reserved space and reports whether it did; a second call does not. From then on, only the end
-// of the run is written. s.mu is held.
-func (s *Spool) giveReserve() bool {
+// freeReserve frees the reserved space. It reports false if that was done before. From then on, only the end of the run
+// is written. s.mu is held.
+func (s *Spool) freeReserve() bool {
 	s.full.Store(true)
 	if !s.reserve {
 		return false
@@ -256,11 +255,11 @@ func (s *Spool) giveReserve() bool {
 	return os.Remove(filepath.Join(s.dir, reserveName)) == nil
 }
 
-// useReserve is giveReserve for a caller that does not hold s.mu.
+// useReserve is freeReserve for a caller that does not hold s.mu.
 func (s *Spool) useReserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.giveReserve()
+	return s.freeReserve()
 }
 
 // ErrExists is returned by [CreateSpool], wrapped with the path, if the run id has a spool already: of a live run, or
@@ -286,7 +285,7 @@ func DefaultSpoolDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "assay-run", "spool"), nil
 }
 
-// CreateSpool is [StartSpool], and waits until the spool is on disk.
+// CreateSpool is [StartSpool] and then [Spool.OnDisk].
 func CreateSpool(dir string, run schema.Run) (*Spool, error) {
 	s, err := StartSpool(dir, run)
 	if err != nil {
@@ -298,8 +297,8 @@ func CreateSpool(dir string, run schema.Run) (*Spool, error) {
 	return s, nil
 }
 
-// StartSpool makes dir/<run.RunID>/ (0700), and dir if it is missing, and puts run.json in it. The spool appears under
-// its name complete and locked, so a concurrent recover never finds half of one. It may not be on disk yet: see
+// StartSpool creates dir/<run.RunID>/ (0700) with run.json, and dir if necessary. It makes the spool complete and
+// locked before it gets its name, so a concurrent recover never finds an incomplete one. It may not be on disk yet: see
 // [Spool.OnDisk]. The error is [ErrExists] if the run id has a spool.
 func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if !safeRunID(run.RunID) {
@@ -371,14 +370,14 @@ func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	return s, nil
 }
 
-// OnDisk waits until the spool and its run.json are on disk, so that a run of which
-// anything is recorded can be recovered. Call it before a command starts.
+// OnDisk waits until the spool and its run.json are on disk, so that the run can be recovered after a crash. Call it
+// before a command starts.
 func (s *Spool) OnDisk() error {
 	s.disk.Wait()
 	return s.diskErr
 }
 
-// reserveSpace makes a file of n bytes that are on its disk.
+// reserveSpace creates a file with n bytes of disk space.
 func reserveSpace(name string, n int64) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -421,9 +420,9 @@ func readRun(f io.Reader) (run schema.Run, err error) {
 // or its files were changed. [Recover] seals such a spool.
 var errNotResumable = errors.New("the run cannot go on")
 
-// ResumeSpool takes over the spool of a run whose recorder died, so that the run can
-// go on. Torn last lines are cut, and count as dropped. The other errors are those of
-// [Recover]. On any error the spool stays as it is.
+// ResumeSpool takes over the spool of a run whose recorder died, so that the run can go on. It cuts incomplete last
+// lines and counts them as dropped. The error says why the run cannot go on, or is one of [Recover]'s. On an error the
+// spool is not changed.
 func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	defer func() {
 		if err != nil {
@@ -477,7 +476,7 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	return s, nil
 }
 
-// Run is what run.json says.
+// Run returns the content of run.json.
 func (s *Spool) Run() schema.Run { return s.run }
 
 // hasEndDocuments reports whether a spool holds a document of the run's end.
@@ -525,7 +524,7 @@ func (s *Spool) resumeDocuments() error {
 	})
 }
 
-// takeSpool locks the spool of a run that nobody records any more, and reads its run.json.
+// takeSpool locks the spool of a run whose recorder has ended, and reads its run.json.
 func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, sum string, err error) {
 	spool, lock, err = lockSpool(dir, runID)
 	if err != nil {
@@ -545,18 +544,18 @@ func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, 
 	return spool, lock, run, sum, nil
 }
 
-// flockSoon waits for a lock. Listings of spools hold it in shared mode, for a short time. A recorder holds it in
-// exclusive mode, and then flockSoon gives up after a moment: the recorder may have been killed during a fork, and its
-// last child is about to exit.
+// flockSoon waits for a lock: up to 30 s for listings of spools, which hold it in shared mode for a short time, but
+// only 0.2 s for a recorder, which holds it in exclusive mode. Even a killed recorder's lock may need a moment, if a
+// child that it was forking is about to exit.
 func flockSoon(f *os.File) (err error) {
-	const step, moment, turn = 20 * time.Millisecond, 10, 1500
-	alone := 0
-	for tries := 0; tries < turn && alone < moment; tries++ {
+	const step, maxExclusive, maxTries = 20 * time.Millisecond, 10, 1500
+	exclusive := 0
+	for tries := 0; tries < maxTries && exclusive < maxExclusive; tries++ {
 		if err = flock(f); !errors.Is(err, errLocked) {
 			return err
 		}
 		if heldByOther(f) {
-			alone++
+			exclusive++
 		}
 		time.Sleep(step)
 	}
@@ -608,8 +607,8 @@ func (d *document) close() {
 	}
 }
 
-// Put writes a whole document, replacing an earlier one or what Create made. After a crash the spool holds either the
-// old or the new one. On a full disk it uses the reserve.
+// Put writes a whole document. It replaces an earlier one, or a member of Create. After a crash the spool holds either
+// the old or the new one. On a full disk it uses the reserve.
 func (s *Spool) Put(path string, data []byte) error {
 	if !safePath(path) || isLayer(path) || path == schema.RunPath || path == schema.ManifestPath ||
 		path == schema.IntegrityPath {
@@ -622,7 +621,7 @@ func (s *Spool) Put(path string, data []byte) error {
 	}
 	s.replace(path)
 	d, err := s.put(path, data)
-	if isFull(err) && s.giveReserve() {
+	if isFull(err) && s.freeReserve() {
 		d, err = s.put(path, data)
 	}
 	if err != nil {
@@ -635,8 +634,8 @@ func (s *Spool) Put(path string, data []byte) error {
 	return nil
 }
 
-// replace removes a member that Create made: a capability surface that was written in part, whose space is needed on a
-// full disk. s.mu is held.
+// replace removes a member that Create made, such as an incomplete capability surface, since its space may be needed on
+// a full disk. s.mu is held.
 func (s *Spool) replace(path string) {
 	m := s.members[path]
 	if m == nil {
@@ -681,7 +680,7 @@ func (s *Spool) put(path string, data []byte) (_ *document, err error) {
 	return d, nil
 }
 
-// rename gives a file its name, and makes the folder if necessary. If the spool was deleted, it does nothing.
+// rename renames a file, and makes the folder if necessary. If the spool was deleted, it does nothing.
 func (s *Spool) rename(from, to string) error {
 	err := os.Rename(from, to)
 	if errors.Is(err, os.ErrNotExist) {
@@ -705,7 +704,7 @@ func (s *Spool) openFile(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// planted notes a file of somebody else's at the path of a member.
+// planted notes that somebody else made a file at the path of a member.
 func (s *Spool) planted(name string) {
 	rel, err := filepath.Rel(s.dir, name)
 	if err != nil {
@@ -717,8 +716,8 @@ func (s *Spool) planted(name string) {
 		Tampered{filepath.ToSlash(rel), "was there before the recorder wrote it; that file was removed"})
 }
 
-// create opens a file in the spool for reading and writing. If somebody has deleted the spool, the
-// file has no name, so that its content can still be sealed.
+// create opens a file in the spool for reading and writing. If somebody has deleted the spool, it makes a file without a
+// name, so that the content can still be sealed.
 func (s *Spool) create(name string, flag int) (*os.File, error) {
 	open := func() (*os.File, error) {
 		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow|flag, 0o600)
@@ -732,13 +731,13 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 		f, err = open()
 	}
 	// Somebody can delete the spool or make it again between any two of these calls.
-	overtaken := func() bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) }
-	if overtaken() && isThere(s.dir) {
+	raced := func() bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) }
+	if raced() && isDir(s.dir) {
 		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
 			f, err = open()
 		}
 	}
-	if !overtaken() {
+	if !raced() {
 		return f, err
 	}
 	for _, dir := range []string{filepath.Dir(s.dir), os.TempDir()} {
@@ -753,16 +752,17 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 	return nil, err
 }
 
-// OnCheckpoint calls f about once a second while the run writes, from a goroutine of the spool,
-// with what has grown since the last call. All of that is on disk. f may append to layers, but must
-// not end the spool. There is no call after Seal or Close has begun to return. Nil ends it.
+// OnCheckpoint makes a goroutine of the spool call f about once a second while the run writes, with the layers and
+// streams that have grown since the last call. They are on disk up to there. f may append to layers, but must not end
+// the spool. There are no calls after Seal or Close has returned, or after OnCheckpoint(nil).
 func (s *Spool) OnCheckpoint(f func(schema.Checkpoint)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checkpoint = f
 }
 
-// makeCheckpoint reports what has grown since last, and updates last. The line of the last checkpoint does not count.
+// makeCheckpoint reports what has grown since last, and updates last. The line about the last checkpoint itself does
+// not count as growth.
 func (s *Spool) makeCheckpoint(last map[string]uint64) {
 	s.mu.Lock()
 	f, members := s.checkpoint, maps.Clone(s.members)
@@ -794,13 +794,13 @@ func (s *Spool) makeCheckpoint(last map[string]uint64) {
 	f(c)
 }
 
-// Redact makes Seal remove the secrets that r knows: r may have learned one that was on disk already. The receipt
-// counts them; a member from which one cannot be removed is dropped. Nil removes nothing. Call it before Seal.
+// Redact makes Seal remove the secrets that r knows, since r may have learned one after it was written. The receipt
+// counts them. A member from which one cannot be removed is dropped. Nil removes nothing. Call it before Seal.
 func (s *Spool) Redact(r *redact.Redactor) { s.redactor = r }
 
-// sweep is the last search before sealing. It returns the members to seal, what was removed from them (nil for
+// removeSecrets is the last search before sealing. It returns the members to seal, what was removed from them (nil for
 // nothing), and which of them somebody had changed.
-func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.Removal, []Tampered, error) {
+func (s *Spool) removeSecrets(ctx context.Context, sources []source) ([]source, *schema.Removal, []Tampered, error) {
 	found := false
 	for _, src := range sources {
 		held, err := holds(ctx, s.redactor, src)
@@ -812,11 +812,7 @@ func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.
 	if !found {
 		return sources, nil, nil, nil
 	}
-	dir := s.dir
-	if !isThere(dir) {
-		dir = "" // somebody deleted it: os.TempDir
-	}
-	out, err := newScratch(dir)
+	out, err := s.newScratch()
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -824,7 +820,7 @@ func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.
 	c := newCleaner(ctx, s.redactor, out, s.run.RunID)
 	clean, removal, err := c.clean(sources)
 	if err != nil || removal.RedactedCount == 0 && len(removal.Dropped) == 0 {
-		return sources, nil, nil, err // words of the format itself
+		return sources, nil, nil, err // what was found are words of the format itself
 	}
 	err = c.tell(clean, removal, func(receipt *schema.Redaction) {
 		receipt.RedactedCount, receipt.ByRule, receipt.ByField = s.redactor.Counts()
@@ -832,7 +828,15 @@ func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.
 	return clean, &removal, c.tampered, err
 }
 
-// recoveredReceipt is the receipt for a run whose recorder died before it wrote its own.
+// newScratch makes a scratch file in the spool, or in os.TempDir if somebody deleted the spool.
+func (s *Spool) newScratch() (*scratch, error) {
+	if !isDir(s.dir) {
+		return newScratch("")
+	}
+	return newScratch(s.dir)
+}
+
+// recoveredReceipt returns the receipt for a run whose recorder died before it wrote one.
 func recoveredReceipt(run schema.Run) *schema.Redaction {
 	receipt := &schema.Redaction{Mode: schema.RedactionRecovered, ByRule: map[string]uint64{},
 		ByField: map[string]uint64{}}
@@ -846,9 +850,10 @@ func recoveredReceipt(run schema.Run) *schema.Redaction {
 	return receipt
 }
 
-// sweepRecovered removes from a recovered run what looks like a credential, unless redaction was disabled for it. out
-// is nil if nothing was found; it is in the output's directory, since the spool's disk may be full.
-func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal,
+// removeCredentials removes from a recovered run what looks like a credential, unless redaction was disabled for it. out
+// holds the new members and is nil if nothing was found. It is in the output's directory, since the spool's disk may be
+// full.
+func removeCredentials(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal,
 	out *scratch, err error) {
 	if run.Redaction == schema.RedactionDisabled {
 		return sources, nil, nil, nil
@@ -870,13 +875,10 @@ func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []
 	return clean, &taken, out, c.tell(clean, taken, func(*schema.Redaction) {})
 }
 
-// Seal ends the spool and writes the bundle to the run's output. The output
-// appears under its name whole and synced, by way of <output>.tmp beside it; a
-// regular file or symbolic link of that name is replaced, as tar would, and
-// anything else there is an error. On success the spool is gone. On an error
-// nothing is left at the output's name that was not there before, nor at the
-// .tmp, and the spool stays for [Recover]. Layers and documents that were never
-// written are sealed as empty layers and as what Recover would make of them.
+// Seal ends the spool and writes the bundle to the run's output. The bundle is written to <output>.tmp, synced and then
+// renamed. It replaces a regular file or symbolic link, as tar would; anything else is an error. Then the spool is
+// removed. On an error the output is unchanged, the .tmp is removed, and the spool stays for [Recover]. Layers that
+// were never written are sealed empty, and missing documents as Recover would make them.
 //
 // Seal reads the descriptors that the recorder wrote to, so deleted or replaced files do not matter. Bytes that
 // somebody changed are sealed as they are, and Sealed.Tampered and the bundle say so.
@@ -887,10 +889,10 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	}
 	defer s.lock.Close()
 	defer s.release()
-	var room sync.WaitGroup
-	// It can take longer than to pack a small run.
-	room.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) })
-	defer room.Wait()
+	var reserve sync.WaitGroup
+	// In the background, since it can take longer than packing a small run.
+	reserve.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) })
+	defer reserve.Wait()
 	sources, err := s.sources()
 	var notes []string
 	if err == nil {
@@ -899,7 +901,7 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	var removed *schema.Removal
 	var found []Tampered
 	if err == nil && s.redactor != nil {
-		sources, removed, found, err = s.sweep(ctx, sources)
+		sources, removed, found, err = s.removeSecrets(ctx, sources)
 	}
 	defer func() {
 		for _, f := range []*scratch{s.scratch, s.projected} {
@@ -926,16 +928,15 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	if removed != nil {
 		sealed.Result = documentOf(sources, schema.ResultPath)
 	}
-	room.Wait()
-	s.release() // first: the last close of a file without a name costs more
+	reserve.Wait()
+	s.release() // before remove, since the last close of a file without a name is slower
 	return sealed, s.remove()
 }
 
-// SealTo says where Seal writes the bundle: to the place of the run's output that
-// was opened before, which stays the caller's to close.
+// SealTo makes Seal write to an output that is already open. The caller closes it.
 func (s *Spool) SealTo(out *Output) { s.out = out }
 
-// documentOf is a document's bytes, nil where they are not in memory.
+// documentOf returns a document's bytes; nil if they are not in memory.
 func documentOf(sources []source, path string) []byte {
 	for _, src := range sources {
 		if src.path == path {
@@ -945,17 +946,16 @@ func documentOf(sources []source, path string) []byte {
 	return nil
 }
 
-func isThere(dir string) bool {
+func isDir(dir string) bool {
 	info, err := os.Lstat(dir)
 	return err == nil && info.IsDir()
 }
 
-// write seals the members. found are those that are known to have changed. It looks for other
-// changes while it packs the members, so that nothing can change in between. If it finds any, it
-// packs them again, with what it found in the documents.
+// write seals the members. found are changes that are already known. It looks for others while it packs the members, so
+// that nothing can change in between. If it finds any, it adds them to the documents and packs the members again.
 func (s *Spool) write(ctx context.Context, out *Output, sources []source, found []Tampered) (Sealed, error) {
-	const tries = 5 // for somebody who goes on changing them
-	found = append(found, s.strange()...)
+	const tries = 5 // if somebody changes members all the time
+	found = append(found, s.unexpected()...)
 	for try := 1; ; try++ {
 		if len(found) > 0 {
 			if err := markTampered(sources, found); err != nil {
@@ -988,21 +988,17 @@ func (s *Spool) write(ctx context.Context, out *Output, sources []source, found 
 	}
 }
 
-// project returns the members in the form that the run asked for. changed are those that it
-// found, while reading, to have been changed by somebody.
+// project returns the members in the format that the run asked for. changed are members that it found to be changed by
+// somebody.
 func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string,
 	err error) {
 	if s.run.Compat != CompatV0 {
 		return sources, nil, nil, nil
 	}
-	dir := s.dir
-	if !isThere(dir) {
-		dir = "" // somebody deleted it: os.TempDir
-	}
 	if s.projected != nil {
 		s.projected.Close()
 	}
-	if s.projected, err = newScratch(dir); err != nil {
+	if s.projected, err = s.newScratch(); err != nil {
 		return nil, nil, nil, err
 	}
 	v0, err := projectV0(ctx, sources, s.projected)
@@ -1012,7 +1008,7 @@ func (s *Spool) project(ctx context.Context, sources []source) (members []source
 	return v0.members, v0.tampered, v0.notes, nil
 }
 
-// sources lists what the recorder made. The spool is ended.
+// sources lists the members that the recorder made. The spool must have ended.
 func (s *Spool) sources() ([]source, error) {
 	var sources []source
 	integrity := schema.Integrity{Schema: schema.IntegrityV0, RunID: s.run.RunID,
@@ -1049,10 +1045,9 @@ func (s *Spool) sources() ([]source, error) {
 	return append(sources, source{path: schema.IntegrityPath, size: int64(len(doc)), data: doc}), nil
 }
 
-// strange finds what became of the spool while the run lived: files that are gone
-// or are others, and files that the recorder did not make.
-func (s *Spool) strange() (found []Tampered) {
-	if !isThere(s.dir) {
+// unexpected finds files in the spool that were deleted or replaced, and files that the recorder did not make.
+func (s *Spool) unexpected() (found []Tampered) {
+	if !isDir(s.dir) {
 		return []Tampered{{What: "was deleted; the bundle has what the recorder still held"}}
 	}
 	s.foundMu.Lock()
@@ -1087,9 +1082,8 @@ func (s *Spool) strange() (found []Tampered) {
 	return bounded(found)
 }
 
-// spoolSources lists the members in a spool: every regular file with a member's path, except run.json, and
-// the documents in its journal. sizes says how much of a layer to take. Files that have other names too
-// (otherNames) are left out.
+// spoolSources lists the members in a spool: every regular file with a member's path, except run.json, and the documents
+// in its journal. sizes limits the bytes of layers. Files with a second name (see otherNames) are left out.
 func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 	var sources []source
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
@@ -1128,7 +1122,7 @@ func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 	return sources, err
 }
 
-// sweep removes what died while it was created or removed.
+// sweep removes spools of processes that died while they created or removed them.
 func sweep(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -1150,8 +1144,8 @@ func (s *Spool) remove() error {
 	return removeSpool(s.dir)
 }
 
-// removeSpool takes the spool's name away before its files, so that a half
-// removed spool is never taken for an interrupted run.
+// removeSpool renames the spool before it removes the files, so that an incomplete spool is never taken for an
+// interrupted run.
 func removeSpool(dir string) error {
 	away, err := setAside(dir)
 	if away == "" {
@@ -1160,17 +1154,16 @@ func removeSpool(dir string) error {
 	return removeAside(away)
 }
 
-// setAside gives a sealed spool another name, which is empty where there is no spool, or
-// with an error.
+// setAside renames a sealed spool and returns the new name; empty if there is no spool or on an error.
 func setAside(dir string) (away string, err error) {
 	away = filepath.Join(filepath.Dir(dir), donePrefix+filepath.Base(dir))
 	err = os.Rename(dir, away)
-	if errors.Is(err, os.ErrExist) || isNotEmpty(err) { // what a killed seal left
+	if errors.Is(err, os.ErrExist) || isNotEmpty(err) { // left by a process that was killed
 		os.RemoveAll(away)
 		err = os.Rename(dir, away)
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return "", nil // somebody else did
+		return "", nil // somebody else has removed it
 	}
 	if err != nil {
 		return "", notRemoved(err)
@@ -1189,8 +1182,7 @@ func notRemoved(err error) error {
 	return fmt.Errorf("the bundle is sealed, but its spool could not be removed: %w", err)
 }
 
-// lockSpool takes the lock of an interrupted run's spool, which holds until the file
-// is closed.
+// lockSpool locks the spool of an interrupted run until the returned file is closed.
 func lockSpool(dir, runID string) (spool string, lock *os.File, err error) {
 	if !safeRunID(runID) {
 		return "", nil, errors.New("not a run id")
@@ -1222,10 +1214,9 @@ func lockSpool(dir, runID string) (spool string, lock *os.File, err error) {
 	return spool, lock, nil
 }
 
-// ErrAlive is returned by [Recover], wrapped with the run id, when the process
-// that records the run still lives, or another recover is at work on it.
+// ErrAlive is returned by [Recover], wrapped with the run id, if the run is still recorded or another process is
+// recovering it.
 var ErrAlive = errors.New("the run is alive, or is being recovered by another process")
 
-// ErrNoSpool is returned by [Recover], wrapped, when no run of the id left a spool,
-// or it was sealed meanwhile. It is os.ErrNotExist too.
+// ErrNoSpool is returned by [Recover], wrapped, if there is no spool with the run id. It wraps os.ErrNotExist.
 var ErrNoSpool = fmt.Errorf("there is no interrupted run of this id: %w", os.ErrNotExist)

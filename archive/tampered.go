@@ -13,12 +13,10 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Tampered is something in a spool that is not as the recorder left it.
+// Tampered is something in a spool that somebody else changed.
 type Tampered struct {
-	// Path is the member, empty for the spool itself.
-	Path string
-	// What happened, as the end of a sentence about it.
-	What string
+	Path string // the member; empty for the spool itself
+	What string // what happened, as the end of a sentence that begins with the member
 }
 
 func (t Tampered) String() string {
@@ -28,18 +26,19 @@ func (t Tampered) String() string {
 	return t.Path + " " + t.What
 }
 
-// exitTampered is what assay-run exits with when evidence was tampered with.
+// exitTampered is the exit status of assay-run if evidence was tampered with.
 const exitTampered = 125
 
 // CodeTampered is the code of the reason in observation-health.json and of the error in result.json if
-// [Sealed.Tampered] is not empty. TamperedRemedy would have prevented it.
+// [Sealed.Tampered] is not empty.
 const CodeTampered = "tampered"
 
 const tamperedVerdict = "the evidence was tampered with during the run, so no verdict holds"
 
+// TamperedRemedy says how to prevent tampering.
 const TamperedRemedy = "run the agent as another user or in a sandbox, so that it cannot reach the recorder's files"
 
-// markTampered puts what was found into the health and the result of a run.
+// markTampered adds what was found to the health, the contract and the result of a run.
 func markTampered(sources []source, found []Tampered) error {
 	var reasons []schema.Reason
 	for _, t := range found {
@@ -69,7 +68,7 @@ func markTampered(sources []source, found []Tampered) error {
 	return amend(sources, schema.ResultPath, func(r *schema.Result) { DoubtResult(r, found) })
 }
 
-// DoubtResult makes a result say what was tampered with, as the result in the bundle does.
+// DoubtResult changes a result as markTampered changes the one in the bundle.
 func DoubtResult(r *schema.Result, found []Tampered) {
 	if r.Contract != nil {
 		verdict := schema.VerdictInconclusive
@@ -90,7 +89,7 @@ func kernelTampered(found []Tampered) bool {
 	return slices.ContainsFunc(found, func(t Tampered) bool { return t.Path == schema.KernelPath })
 }
 
-// tamperedMessage names what was found first, and how much more there is.
+// tamperedMessage names the first finding and counts the others.
 func tamperedMessage(found []Tampered) string {
 	msg := "the evidence was tampered with during the run: " + found[0].String()
 	if more := len(found) - 1; more > 0 {
@@ -122,9 +121,9 @@ func amend[T any](sources []source, path string, change func(*T)) error {
 	return nil
 }
 
-// genuine separates the members that no recorder of this run makes: a stream of a run that captures none, or the output
-// of a check that the lifecycle does not announce. A planted file that the recorder could have made is not detected,
-// since only the recorder knew what it made.
+// genuine removes members that the recorder of this run cannot have made, such as a stream of a run without capture, or
+// the output of a check that the lifecycle does not announce. A planted file that the recorder could have made is not
+// detected, since only the recorder knew what it made.
 func genuine(dir string, run schema.Run, sources []source, checked map[string]bool) (kept []source, found []Tampered) {
 	var checks []string
 	if c := readDocument[schema.Contract](dir, run, schema.ContractPath); c != nil {
@@ -140,7 +139,7 @@ func genuine(dir string, run schema.Run, sources []source, checked map[string]bo
 			found = append(found, notMade(src.path))
 		case isLayer(src.path), isDocument(src.path), slices.Contains(recorded, src.path),
 			strings.HasPrefix(src.path, schema.BlobsDir),
-			slices.Contains(checks, src.path) && (checked[src.path] || src.size == 0): // a full disk loses lines
+			slices.Contains(checks, src.path) && (checked[src.path] || src.size == 0): // on a full disk the announcement may be lost
 			kept = append(kept, src)
 		default:
 			found = append(found, notMade(src.path))
@@ -149,12 +148,11 @@ func genuine(dir string, run schema.Run, sources []source, checked map[string]bo
 	return kept, bounded(found)
 }
 
-// linked returns the files of a spool that have other names too (otherNames). None of them is
-// evidence.
+// linked returns the files of a spool that have a second name (see otherNames). They are not evidence.
 func linked(dir string) (found []Tampered) {
 	_ = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil // what cannot be read is an error elsewhere
+			return nil // errors are reported elsewhere
 		}
 		rel, err := filepath.Rel(dir, name)
 		if err != nil {
@@ -173,7 +171,7 @@ func linked(dir string) (found []Tampered) {
 	return bounded(found)
 }
 
-// recorded are members that a recorder may make besides documents and layers.
+// recorded are further members that a recorder may make.
 var recorded = []string{
 	schema.ContractPath, schema.PolicyFilePath, schema.SessionPath, schema.EvaluationPath, schema.StdoutPath,
 	schema.StderrPath, schema.TerminalPath, schema.ChangesPath, schema.PatchPath,
@@ -192,7 +190,7 @@ func bounded(found []Tampered) []Tampered {
 	return found
 }
 
-// maxTampered bounds how much of what was found is listed.
+// maxTampered limits the number of findings that are listed.
 const maxTampered = 32
 
 func wasChanged(path string, at int64) Tampered {
