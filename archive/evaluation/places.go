@@ -7,6 +7,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -79,7 +80,7 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
 	n := &places{globs: map[kinds][]glob{}, known: map[string]kinds{}}
 	roots := def.Workspace
 	if len(roots) == 0 && workdir != "" {
-		roots = []string{escape(path.Clean(workdir))}
+		roots = []string{view.EscapeGlob(path.Clean(workdir))}
 	}
 	for kind, list := range map[kinds][]string{
 		hidden: def.Hidden, others: def.Others, reward: def.Reward, protected: def.Protected, workspace: roots,
@@ -105,18 +106,7 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
 	return n
 }
 
-// escape returns a pattern that matches p alone.
-func escape(p string) string {
-	var b strings.Builder
-	for i := range len(p) {
-		if strings.IndexByte(`*?[]{}\`, p[i]) >= 0 {
-			b.WriteByte('\\')
-		}
-		b.WriteByte(p[i])
-	}
-	return b.String()
-}
-
+// unescape removes backslashes before ordinary characters. A pattern with an escaped wildcard is returned unchanged.
 func unescape(p string) string {
 	var b strings.Builder
 	for i := 0; i < len(p); i++ {

@@ -25,7 +25,7 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	var programs []string
 	for _, p := range b.Docs.Surface.ProcessExecs {
 		p = strings.TrimSuffix(p, schema.OtherMounts) // the rule ignores mount namespaces
-		programs = append(programs, strings.ReplaceAll(literal(p), "<random>", "*"))
+		programs = append(programs, strings.ReplaceAll(view.EscapeGlob(p), "<random>", "*"))
 	}
 	hosts, err := contacted(ctx, b)
 	if err != nil {
@@ -74,13 +74,13 @@ func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 		switch {
 		case k.Class == schema.ClassRunner || k.Class == schema.ClassCheck:
 		case k.Kind == schema.KindDNS && asks(k):
-			hosts = append(hosts, literal(k.Value))
+			hosts = append(hosts, view.EscapeGlob(k.Value))
 		case !ok:
 		case ap.Port() == dnsPort && slices.Contains(b.Docs.Run.Resolvers, ap.Addr().Unmap().String()):
 			hosts = append(hosts, resolvers)
 		case len(k.Names) > 0:
 			for _, name := range k.Names {
-				hosts = append(hosts, literal(name))
+				hosts = append(hosts, view.EscapeGlob(name))
 			}
 		default:
 			hosts = append(hosts, ap.Addr().Unmap().String())
@@ -91,18 +91,6 @@ func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 		}
 	}
 	return hosts, nil
-}
-
-// literal returns a glob that matches s alone.
-func literal(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if strings.ContainsRune(`*?[]{}\`, r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }
 
 // flow returns a YAML list on one line, sorted.
