@@ -19,8 +19,8 @@ import (
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
-// cleaner removes secrets from members that are already written. What the members say about each other stays true: the
-// digests of blobs, the checkpoints, the sizes of captures. It is used once.
+// cleaner removes secrets from written members. It also updates what the members say about each other: digests of
+// blobs, checkpoints, sizes of captures. It is used once.
 type cleaner struct {
 	memberReader
 	r   *redact.Redactor
@@ -30,15 +30,15 @@ type cleaner struct {
 	layers    map[string]map[uint64]schema.LayerTree  // of the new layers, by the old checkpoints' lines
 	members   map[string]map[int64]schema.MemberBytes // of the new captures, by the old checkpoints' bytes
 	integrity schema.Integrity                        // of the new members
-	blobs     []string                                // pairs of old and new text about a blob in a turn
-	grown     map[string]int64                        // bytes by which a capture became longer
-	lost      map[string]uint64                       // lines of dropped layers
-	dropped   []string                                // members that secrets could not be removed from
+	blobs     []string                                // pairs of old and new text about a blob, for turns
+	grown     map[string]int64                        // growth of captures in bytes
+	lost      map[string]uint64                       // number of lines of dropped layers
+	dropped   []string                                // members from which a secret could not be removed
 	patched   *patched                                // nil without a patch
-	lostBlobs map[string]bool                         // names of blobs that have another name now or none
+	lostBlobs map[string]bool                         // old names of blobs that were changed or dropped
 }
 
-// memberReader reads written members and collects which of them somebody has changed since.
+// memberReader reads written members, and notes which of them somebody has changed since.
 type memberReader struct {
 	ctx      context.Context
 	tampered []Tampered
@@ -73,7 +73,7 @@ func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 	}
 	var done []source
 	have := map[string]bool{}
-	// Each kind comes after those that it describes.
+	// Members are cleaned before those that describe them.
 	for _, kind := range []struct {
 		is    func(string) bool
 		clean func(source) (source, error)
@@ -109,7 +109,7 @@ func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 	return done, c.since(total, rules, fields), nil
 }
 
-// since returns what was removed after the counts had these values.
+// since returns what was removed since the counts had these values.
 func (c *cleaner) since(total uint64, rules, fields map[string]uint64) schema.Removal {
 	now, byRule, byField := c.r.Counts()
 	less := func(m, before map[string]uint64) map[string]uint64 {
@@ -152,8 +152,8 @@ func (m *memberReader) read(src source, f func(io.Reader) error) error {
 	return nil
 }
 
-// lines calls f with each line of a layer. A line without an end, or longer than MaxLine, comes in parts that are not
-// whole.
+// lines calls f with each line of a layer. A line without a newline, or longer than MaxLine, comes in parts, for which
+// whole is false.
 func (m *memberReader) lines(src source, f func(line []byte, whole bool) error) error {
 	return m.read(src, func(r io.Reader) error {
 		in := bufio.NewReaderSize(r, MaxLine+1)
@@ -255,7 +255,7 @@ func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
 	longest := r.Longest()
 	switch {
 	case longest == 0:
-		return false, nil // none is known
+		return false, nil // no secret is known
 	case src.path == schema.PatchPath:
 		return holdsPatched(ctx, r, src)
 	}
@@ -282,7 +282,7 @@ func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
 	}
 }
 
-// ignoreEnd is nil for the errors at the end of a member, which may be shorter than it was.
+// ignoreEnd returns nil for io.EOF and io.ErrUnexpectedEOF: somebody may have cut the member.
 func ignoreEnd(err error) error {
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -290,8 +290,8 @@ func ignoreEnd(err error) error {
 	return err
 }
 
-// document cleans a JSON member. If it would not be valid without a secret, it is dropped, or an error if every bundle
-// needs it.
+// document cleans a JSON member. If it would be invalid without its secrets, it is dropped, or it is an error if every
+// bundle needs the member.
 func (c *cleaner) document(src source) (source, error) {
 	data := src.data
 	if data == nil {
@@ -326,15 +326,8 @@ func (c *cleaner) document(src source) (source, error) {
 
 // surface cleans the names of a surface, which are sorted sets.
 func (c *cleaner) surface(data []byte) ([]byte, error) {
-	s := schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0}
-	lists := map[string]*[]string{
-		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints,
-		"process_execs": &s.ProcessExecs,
-		"mcp_tools":     &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
-	}
-	for _, list := range lists {
-		*list = []string{}
-	}
+	var s schema.CapabilitySurface
+	lists := emptySurface(&s)
 	changed := false
 	var err error
 	s.RunID, err = schema.ReadSurface(bytes.NewReader(data), func(list, name string) {
@@ -352,7 +345,7 @@ func (c *cleaner) surface(data []byte) ([]byte, error) {
 	return schema.Document(s)
 }
 
-// account updates the documents with the present sizes of the captures, and with what was dropped.
+// account updates the documents with the new sizes of captures, and with what was dropped.
 func (c *cleaner) account(done []source) error {
 	gone := func(path string) bool { return slices.Contains(c.dropped, path) }
 	changed := func(path string) bool { return c.grown[path] != 0 || gone(path) }
@@ -368,7 +361,7 @@ func (c *cleaner) account(done []source) error {
 				case s == nil:
 				case gone(path):
 					s.Captured, s.RedactedBytes, s.Truncated = 0, 0, s.Bytes > 0
-				case path != schema.TerminalPath: // whose numbers count the bytes of the output
+				case path != schema.TerminalPath: // its counts are those of the output, not of the recording
 					s.Captured, s.RedactedBytes = s.Captured+c.grown[path], s.RedactedBytes+c.grown[path]
 				}
 			}
@@ -444,7 +437,7 @@ func (c *cleaner) tell(sources []source, removal schema.Removal, receipt func(*s
 // secret could not be removed from it.
 const CodeSecretDropped = "secret_dropped"
 
-// layer cleans the lines of a layer. If a line would not be valid without a secret, the whole layer is emptied.
+// layer cleans the lines of a layer. If a line would be invalid without its secrets, the whole layer is emptied.
 func (c *cleaner) layer(src source) (source, error) {
 	decoder := schema.NewLineDecoder(src.path)
 	due := map[uint64]bool{}
@@ -502,7 +495,7 @@ func (c *cleaner) layer(src source) (source, error) {
 	return clean, nil
 }
 
-// values removes the secrets from the parameters and the output of a tool in a turn, where they may be numbers.
+// values removes secrets, also numbers, from the parameters and the output of a tool in a turn.
 func (c *cleaner) values(path string, line []byte) []byte {
 	var out []byte
 	copied := 0
@@ -532,7 +525,7 @@ func (c *cleaner) values(path string, line []byte) []byte {
 	return append(out, line[copied:]...)
 }
 
-// checkpoint makes a checkpoint line describe the new members.
+// checkpoint updates a checkpoint line for the new members.
 func (c *cleaner) checkpoint(line []byte) []byte {
 	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) {
 		return line
@@ -559,17 +552,17 @@ func (c *cleaner) checkpoint(line []byte) []byte {
 	}
 	out, err := schema.Line(e)
 	if err != nil {
-		return line // plain data always encodes
+		return line // cannot happen
 	}
 	return bytes.TrimSuffix(out, []byte{'\n'})
 }
 
-// castWriter removes the secrets from a terminal recording, also those that are split over several events.
+// castWriter removes secrets from a terminal recording, also those that are split over several events.
 type castWriter struct {
 	r    *redact.Redactor
 	text *redact.Pieces
 	w    io.WriteCloser
-	rest []byte // of a line
+	rest []byte // an unfinished line
 }
 
 func (c *castWriter) Write(b []byte) (int, error) {
@@ -586,7 +579,7 @@ func (c *castWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// castEvent is the time since the event before, the kind, and the data.
+// castEvent is a line of an asciicast 3: the time since the last event, the kind, and the data.
 type castEvent [3]any
 
 func (c *castWriter) line(line []byte) error {
@@ -613,7 +606,7 @@ func (c *castWriter) event(interval jsontext.Value, data string) error {
 	return c.put(bytes.TrimSuffix(line, []byte{'\n'}))
 }
 
-// end writes the text that waits for more.
+// end writes the text that was held back because a secret might continue.
 func (c *castWriter) end() error {
 	rest := c.text.End()
 	c.text = c.r.Pieces(schema.TerminalPath)
@@ -632,7 +625,7 @@ func (c *castWriter) Close() error {
 	if err := c.end(); err != nil {
 		return err
 	}
-	if len(c.rest) > 0 { // torn
+	if len(c.rest) > 0 { // incomplete
 		if _, err := c.w.Write(c.r.Text(schema.TerminalPath, c.rest)); err != nil {
 			return err
 		}
@@ -752,7 +745,7 @@ func (c *cleaner) changes(data []byte) []byte {
 	}
 	clean, err := doc.Encode()
 	if err != nil {
-		return data // plain data always encodes
+		return data // cannot happen
 	}
 	return clean
 }

@@ -491,16 +491,7 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 
 func (m *Member) decodeSurface(v any) (err error) {
 	s := v.(*schema.CapabilitySurface)
-	*s = schema.CapabilitySurface{
-		Schema: schema.CapabilitySurfaceV0, FilesystemPaths: []string{}, NetworkEndpoints: []string{},
-		ProcessExecs: []string{},
-		MCPTools:     []string{}, PolicyDecisions: []string{},
-	}
-	lists := map[string]*[]string{
-		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints,
-		"process_execs": &s.ProcessExecs,
-		"mcp_tools":     &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
-	}
+	lists := emptySurface(s)
 	if m.Size > maxDocument {
 		return problem(CodeLimit, m.Path, "%d bytes, at most %d are allowed", m.Size, maxDocument)
 	}

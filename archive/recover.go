@@ -29,7 +29,7 @@ type Interrupted struct {
 	Output    string   `json:"output"` // where its bundle is meant to go
 	StartedAt string   `json:"started_at"`
 	Command   []string `json:"command"`
-	Alive     bool     `json:"alive"` // a process holds it, so it cannot be recovered
+	Alive     bool     `json:"alive"` // a process still records or recovers the run
 	// Damage says why the spool cannot be recovered, empty if it can.
 	Damage string `json:"damage,omitempty"`
 }
@@ -80,19 +80,19 @@ func ListSpools(dir string) ([]Interrupted, error) {
 	return list, nil
 }
 
-// RecoverOptions say how to recover. The zero value is usual.
+// RecoverOptions say how to recover.
 type RecoverOptions struct {
-	// Output is the path of the bundle. Empty means the run's own output, or a name beside that if another
-	// run's bundle is there.
+	// Output is the path of the bundle. Empty means the run's output, or a name beside it if that is the bundle of
+	// another run.
 	Output string
-	// Keep leaves the spool as it is, for [ResumeSpool].
+	// Keep keeps the spool, for [ResumeSpool].
 	Keep bool
 }
 
-// Recover seals what an interrupted run left in dir. It cuts only a torn last line of each layer, makes missing
-// documents, and marks the run incomplete unless only its sealing was interrupted. Sealed.Notes says what it found. If
-// it is killed, it can be run again; of two at a time one gets [ErrAlive]. The error is [ErrNoSpool] if there is no
-// such spool. On any error the spool stays as it is.
+// Recover seals the spool of an interrupted run in dir. It cuts an incomplete last line of a layer, makes missing
+// documents, and marks the run as incomplete unless only its sealing was interrupted. Sealed.Notes says what it found.
+// If it is killed, it can be called again. The error is [ErrAlive] if the run is recorded or recovered by another
+// process, and [ErrNoSpool] if there is no spool. On an error the spool is not changed.
 func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Sealed, err error) {
 	defer func() {
 		if err != nil {
@@ -197,7 +197,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	return sealed, removeSpool(spool)
 }
 
-// besideOther is the path of a recovered bundle: the output, or a name beside it if that is another run's bundle.
+// besideOther returns the path of a recovered bundle: the output, or a name beside it if that is another run's bundle.
 func besideOther(output, runID string) string {
 	in, err := Open(output)
 	if err != nil || in.RunID() == runID {
@@ -218,8 +218,7 @@ func isBundleOf(output, runID string) bool {
 	return err == nil && in.RunID() == runID
 }
 
-// recoveredIntegrity makes integrity.json from what is in a spool, and returns what has changed
-// since its checkpoint.
+// recoveredIntegrity makes integrity.json for a spool, and returns what contradicts its checkpoints.
 func recoveredIntegrity(run schema.Run, sources []source, scans map[string]*layerScan, points checkpoints) (_ source,
 	found []Tampered, err error) {
 	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: run.RunID,
@@ -257,8 +256,8 @@ func recoveredIntegrity(run schema.Run, sources []source, scans map[string]*laye
 	return source{path: schema.IntegrityPath, size: int64(len(data)), data: data}, found, err
 }
 
-// complete adds what a bundle needs and the spool may lack: empty layers, run.json without its output, and documents
-// that an interrupted run did not write. The notes say what was cut or made.
+// complete adds what a bundle needs and a spool may lack: empty layers, run.json without the output paths, and
+// documents that an interrupted run did not write. The notes say what was cut or made.
 func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string,
 	err error) {
 	have := map[string]bool{}
@@ -290,7 +289,7 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 }
 
 // madeDocuments makes missing documents, and corrects those that wrongly say that the run ended. If scans is nil, the
-// spool's own process seals, and only missing documents are made.
+// recorder itself seals the spool, and only missing documents are made.
 func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any,
 	notes []string, err error) {
 	made = map[string]any{}
@@ -352,8 +351,8 @@ func hasSurface(dir string, run schema.Run) bool {
 type rebuild struct {
 	run    schema.Run
 	scans  map[string]*layerScan
-	result *schema.Result            // nil: never written
-	health *schema.ObservationHealth // nil: never written
+	result *schema.Result            // nil if never written
+	health *schema.ObservationHealth // nil if never written
 }
 
 // ended reports whether the run ended and all of it is in the spool, so that only the sealing was
@@ -478,7 +477,7 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 	return h
 }
 
-// Alive reports whether a live process holds the spool in dir.
+// Alive reports whether a process records or recovers the spool in dir.
 func Alive(dir string) bool { return isLocked(filepath.Join(dir, schema.RunPath)) }
 
 // Discard removes the spool of an interrupted run in dir, with all its evidence. The error is [ErrAlive] for a live

@@ -716,8 +716,8 @@ func (s *Spool) planted(name string) {
 		Tampered{filepath.ToSlash(rel), "was there before the recorder wrote it; that file was removed"})
 }
 
-// create opens a file in the spool for reading and writing. If somebody has deleted the spool, it makes a file without a
-// name, so that the content can still be sealed.
+// create opens a file in the spool for reading and writing. If somebody has deleted the spool, it makes a file without
+// a name, so that the content can still be sealed.
 func (s *Spool) create(name string, flag int) (*os.File, error) {
 	open := func() (*os.File, error) {
 		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow|flag, 0o600)
@@ -850,9 +850,9 @@ func recoveredReceipt(run schema.Run) *schema.Redaction {
 	return receipt
 }
 
-// removeCredentials removes from a recovered run what looks like a credential, unless redaction was disabled for it. out
-// holds the new members and is nil if nothing was found. It is in the output's directory, since the spool's disk may be
-// full.
+// removeCredentials removes from a recovered run what looks like a credential, unless redaction was disabled for it.
+// out holds the new members and is nil if nothing was found. It is in the output's directory, since the spool's disk
+// may be full.
 func removeCredentials(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal,
 	out *scratch, err error) {
 	if run.Redaction == schema.RedactionDisabled {
@@ -1082,8 +1082,8 @@ func (s *Spool) unexpected() (found []Tampered) {
 	return bounded(found)
 }
 
-// spoolSources lists the members in a spool: every regular file with a member's path, except run.json, and the documents
-// in its journal. sizes limits the bytes of layers. Files with a second name (see otherNames) are left out.
+// spoolSources lists the members in a spool: every regular file with a member's path, except run.json, and the
+// documents in its journal. sizes limits the bytes of layers. Files with a second name (see otherNames) are left out.
 func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 	var sources []source
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {

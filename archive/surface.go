@@ -10,6 +10,19 @@ import (
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
+// emptySurface makes s an empty surface, and returns its lists by name.
+func emptySurface(s *schema.CapabilitySurface) map[string]*[]string {
+	*s = schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0}
+	lists := map[string]*[]string{
+		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints,
+		"process_execs": &s.ProcessExecs, "mcp_tools": &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
+	}
+	for _, list := range lists {
+		*list = []string{}
+	}
+	return lists
+}
+
 // surfaceOf makes capability-surface.json from a spool's layers as a live run does. The reasons say what was left out.
 func surfaceOf(dir, runID string, scans map[string]*layerScan) (document []byte, _ []schema.Reason, err error) {
 	s := surface.New(runID, dir)

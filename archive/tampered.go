@@ -139,7 +139,7 @@ func genuine(dir string, run schema.Run, sources []source, checked map[string]bo
 			found = append(found, notMade(src.path))
 		case isLayer(src.path), isDocument(src.path), slices.Contains(recorded, src.path),
 			strings.HasPrefix(src.path, schema.BlobsDir),
-			slices.Contains(checks, src.path) && (checked[src.path] || src.size == 0): // on a full disk the announcement may be lost
+			slices.Contains(checks, src.path) && (checked[src.path] || src.size == 0): // a full disk loses lines
 			kept = append(kept, src)
 		default:
 			found = append(found, notMade(src.path))

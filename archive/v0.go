@@ -19,11 +19,11 @@ import (
 )
 
 // CompatV0 is the value of [schema.Run.Compat] for a bundle whose documents follow the v0 contracts exactly. Such a run
-// is recorded like any other and projected when it is sealed. All knowledge of that form is in this file.
+// is recorded like any other, and converted when it is sealed. Only this file knows that format.
 const CompatV0 = "v0"
 
-// ExportV0 writes the bundle to output in the form that a run with --compat v0 leaves. Replace allows a file at the
-// output's path. The bundle must verify. On an error nothing is left at the output.
+// ExportV0 writes the bundle to output in the format of a run with --compat v0. Replace allows a file at the output's
+// path. The bundle must verify. On an error nothing is left at the output.
 func ExportV0(ctx context.Context, bundle, output string, replace bool) (Sealed, error) {
 	var notes []string
 	sealed, err := rewrite(ctx, bundle, output, replace, func(old *unpacked) ([]source, error) {
@@ -38,8 +38,7 @@ func ExportV0(ctx context.Context, bundle, output string, replace bool) (Sealed,
 	return sealed, err
 }
 
-// The lines and documents of the v0 contracts that differ from ours. Fields are written
-// in this order.
+// The lines and documents of the v0 contracts that differ from today's. The order of the fields matters.
 type (
 	startedV0 struct {
 		Schema          string   `json:"schema"`
@@ -140,14 +139,14 @@ type (
 	}
 )
 
-// Event types of v0's monitor for datagrams, by the call. Its decoder has no names for them, so their kinds are event_6
-// and event_7.
+// Event types of v0's monitor for datagrams, by system call. v0 has no names for them, so their kinds are event_6 and
+// event_7.
 const (
 	sendtoV0  = 6
 	sendmsgV0 = 7
 )
 
-// projectionV0 makes the v0 form of a bundle's members, layer by layer.
+// projectionV0 converts a bundle's members to v0, layer by layer.
 type projectionV0 struct {
 	memberReader
 	room    *scratch
@@ -166,15 +165,15 @@ type projectionV0 struct {
 	surface     schema.CapabilitySurface
 	lists       map[*[]string]map[string]struct{} // the sets of surface's lists
 	surfaceLeft int                               // bytes that the surface may still take
-	unlisted    uint64                            // names that the surface had no room for
+	unlisted    uint64                            // names for which the surface had no room
 
 	decisions []bindingV0
 	sdkCalls  map[string]bool
 	sdkLines  uint64
 }
 
-// projectV0 returns the members in the v0 form, in room or in memory. Members that v0 does not know stay as they are.
-// Members that somebody had changed are listed in tampered, and projected as they are.
+// projectV0 returns the members in v0's format, in room or in memory. Members that v0 does not know are not changed.
+// Members that somebody had changed are converted too, and listed in tampered.
 func projectV0(ctx context.Context, sources []source, room *scratch) (*projectionV0, error) {
 	p := &projectionV0{
 		memberReader: memberReader{ctx: ctx}, room: room, trees: map[string]schema.LayerTree{},
@@ -197,7 +196,7 @@ func projectV0(ctx context.Context, sources []source, room *scratch) (*projectio
 			return nil, fmt.Errorf("project to v0: %w", err)
 		}
 	}
-	var was correlationV0 // of a bundle that has the v0 form already, whose lines do not name the cgroup
+	var was correlationV0 // of a bundle that is v0 already, whose lines do not name the cgroup
 	if p.cgroupID == 0 && readSource(sources, schema.CorrelationPath, &was) == nil && len(was.Bindings) == 1 {
 		p.cgroupID = was.Bindings[0].CgroupID
 	}
@@ -251,7 +250,7 @@ func (p *projectionV0) put(path string, doc any) error {
 	return nil
 }
 
-// layer projects a layer. line makes the new line with number seq from an old one; nil for none.
+// layer converts a layer. line returns the new line, with number seq, for an old one; nil for none.
 func (p *projectionV0) layer(sources []source, path string, line func(line []byte, seq uint64) (any, error)) error {
 	var lines tree
 	unread := 0
@@ -292,14 +291,14 @@ func (p *projectionV0) layer(sources []source, path string, line func(line []byt
 	return nil
 }
 
-// lower makes a complete kernel layer a partial one.
+// lower marks a complete kernel layer as partial.
 func (p *projectionV0) lower() {
 	if p.health.KernelLayer == schema.Complete {
 		p.health.SetKernelLayer(schema.PartialRingbufDrops)
 	}
 }
 
-// integrity makes integrity.json describe the new layers.
+// integrity updates integrity.json for the new layers.
 func (p *projectionV0) integrity(src source) error {
 	var doc schema.Integrity
 	if err := readSource([]source{src}, src.path, &doc); err != nil {
@@ -347,7 +346,7 @@ func notNil(list []string) []string {
 	return list
 }
 
-// policy keeps the decisions about tool calls. What the sandbox denied is not one of them.
+// policy converts decisions about tool calls, and leaves out those of the sandbox.
 func (p *projectionV0) policy(line []byte, seq uint64) (any, error) {
 	var e schema.PolicyEvent
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -386,7 +385,8 @@ func (p *projectionV0) sdk(line []byte, seq uint64) (any, error) {
 	}, nil
 }
 
-// kernel keeps what v0's monitor reports of the agent. v0 has no form for attempted calls and for counts of repeats.
+// kernel converts the agent's events that v0's monitor reports. v0 has no format for attempted calls and for counts of
+// repeats.
 func (p *projectionV0) kernel(line []byte, _ uint64) (any, error) {
 	var e schema.KernelEvent
 	if err := schema.DecodeKernelEvent(line, &e); err != nil {
@@ -477,8 +477,8 @@ var (
 	}
 )
 
-// startup reports whether v0 leaves out opens of a path: files of loaders, interpreters and locales, and the kernel's
-// own file systems.
+// startup reports whether v0 leaves out opens of a path: files of loaders, interpreters and locales, and in /proc, /sys
+// and /dev.
 func startup(path string) bool {
 	below := func(dir string) bool { return strings.HasPrefix(path, dir) }
 	if slices.Contains(startupFiles, path) || slices.ContainsFunc(startupDirs, below) ||
@@ -497,7 +497,7 @@ func startup(path string) bool {
 	})
 }
 
-// name puts a name into a list of the surface.
+// name adds a name to a list of the surface.
 func (p *projectionV0) name(list *[]string, name string) {
 	set := p.lists[list]
 	if set == nil {
@@ -561,7 +561,7 @@ func (p *projectionV0) claims() *healthV0 {
 // observed reports whether there is a kernel layer.
 func (p *projectionV0) observed() bool { return p.health.KernelLayer != schema.Absent }
 
-// network returns which protocols were seen, and what may be claimed of the endpoints.
+// network returns which protocols were seen, and what may be claimed about the endpoints.
 func (p *projectionV0) network() (coverage, scope string) {
 	switch {
 	case p.observed() && p.lostNetwork():
@@ -576,8 +576,8 @@ func (p *projectionV0) network() (coverage, scope string) {
 	return schema.Absent, schema.NotApplicable
 }
 
-// lostNetwork reports whether events of the network may be lost. The kind of an event that was lost behind the hooks is
-// not known.
+// lostNetwork reports whether events of the network may be lost. If an event was lost after the hooks, its kind is not
+// known.
 func (p *projectionV0) lostNetwork() bool {
 	drops := p.health.RingbufDrops
 	for _, hook := range p.health.Hooks {
@@ -608,11 +608,11 @@ func (p *projectionV0) redaction() *redactionV0 {
 	switch r.Mode {
 	case schema.RedactionDisabled:
 		made.Mode = "disabled_unsafe"
-	case schema.RedactionRecovered: // whoever recovered the run knew no values
+	case schema.RedactionRecovered: // recover knows no values of secrets
 		made.Mode = "shape_only"
 	case schema.RedactionEnabled:
 	default:
-		made.Mode = r.Mode // of a bundle that has the v0 form already
+		made.Mode = r.Mode // of a bundle that is v0 already
 	}
 	if made.KeyID == "none" || r.KeyScope == "ephemeral" {
 		made.KeyScope = "ephemeral"
@@ -620,7 +620,7 @@ func (p *projectionV0) redaction() *redactionV0 {
 	return made
 }
 
-// keyIDV0 begins the id of a redaction key.
+// keyIDV0 is the prefix of the id of a redaction key.
 const keyIDV0 = "hmac-sha256:"
 
 // correlation returns correlation-report.json, which gives each decision all of the run's events.

@@ -21,12 +21,12 @@ import (
 	"github.com/assay-run/assay-run/schema/gitpatch"
 )
 
-// maxProblems is how many problems a report keeps; the rest are counted.
+// maxProblems limits the problems in a report. Further ones are counted.
 const maxProblems = 100
 
-// Report is what [Verify] found.
+// Report is the result of [Verify].
 type Report struct {
-	Identity string `json:"identity"` // "sha256:..." of the manifest; empty when there is none to read
+	Identity string `json:"identity"` // "sha256:..." of the manifest; empty if it cannot be read
 	RunID    string `json:"run_id"`
 	Members  int    `json:"members"` // manifest included
 	Bytes    int64  `json:"bytes"`   // of all members, unpacked
@@ -34,38 +34,35 @@ type Report struct {
 	Complete bool `json:"complete"`
 	// Lines counts each layer's lines by the layer's path.
 	Lines map[string]uint64 `json:"lines"`
-	// Unchecked names members this version knows nothing about: their digests
-	// were checked, their meaning was not.
+	// Unchecked names members that this version does not know. Only their digests were checked.
 	Unchecked []string `json:"unchecked,omitempty"`
-	// Problems are in the order of the archive, 100 at the most; More counts
-	// those beyond. Of a layer, [Verify] lists the first one only.
+	// Problems are in the order of the archive, at most 100. More counts further ones. [Verify] lists only the first
+	// problem of a layer.
 	Problems []Problem `json:"problems"`
 	More     uint64    `json:"more_problems,omitempty"`
-	// Unfinished names the layers whose lines behind the last listed problem were
-	// counted, not checked.
+	// Unfinished names the layers whose lines after the last listed problem were counted, but not checked.
 	Unfinished []string `json:"unfinished,omitempty"`
 
-	seen [len(gravity)]bool // classes of the problems, in the order of gravity
-	// documents are those that are valid JSON of their schema, without the surface.
-	documents map[string][]byte
+	seen      [len(classes)]bool // classes of the problems, in the order of classes
+	documents map[string][]byte  // valid documents by path, without the surface
 }
 
-// OK reports whether nothing is wrong.
+// OK reports whether there are no problems.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
-// gravity has the gravest class first: damage may be the cause of what is invalid.
-var gravity = [...]Class{Unreadable, Damaged, Invalid}
+// classes has the worst class first. Damage may be the reason why something is invalid.
+var classes = [...]Class{Unreadable, Damaged, Invalid}
 
-// Class is the gravest class of the report's problems, empty if there are none.
+// Class returns the worst class of the report's problems; empty if there are none.
 func (r *Report) Class() Class {
 	if i := slices.Index(r.seen[:], true); i >= 0 {
-		return gravity[i]
+		return classes[i]
 	}
 	return ""
 }
 
 func (r *Report) add(p *Problem) {
-	r.seen[slices.Index(gravity[:], p.Class)] = true
+	r.seen[slices.Index(classes[:], p.Class)] = true
 	if len(r.Problems) >= maxProblems {
 		r.More++
 		return
@@ -73,15 +70,12 @@ func (r *Report) add(p *Problem) {
 	r.Problems = append(r.Problems, *p)
 }
 
-// Verify checks a bundle from its first to its last byte: the form of the
-// archive, every digest and size, every document and line against its schema,
-// and all that the artifacts say about each other (schema/SPEC.md lists it by
-// code). It streams in bounded memory, uses all cores, and never the network.
-// What is wrong is in the report; the error is the context's alone.
+// Verify checks a whole bundle: the format of the archive, every digest and size, every document and line against its
+// schema, and everything that the members say about each other (see the codes in schema/SPEC.md). It uses bounded
+// memory, all cores, and no network. The report lists the problems. The only error is the context's.
 //
-// A bundle that is wrong costs no more than one that is right: Verify ends at a
-// member that the manifest does not list, or lists with another size, and stops
-// checking a layer at its first problem.
+// An invalid bundle costs no more time than a valid one: Verify ends at a member that the manifest does not list, or
+// lists with another size, and stops checking a layer at its first problem.
 func Verify(ctx context.Context, path string) (*Report, error) { return verify(ctx, path, 1, nil) }
 
 // VerifyAll is [Verify], but continues after a problem, up to 100 problems in each layer.
@@ -122,19 +116,19 @@ func verify(ctx context.Context, path string, perLayer int, tap Tap) (*Report, e
 	return v.report, ctx.Err()
 }
 
-// Tap is called by a verification that has read evaluation.json, which comes before the layers. The function that it
-// returns is then called with each valid line of the lifecycle and of the kernel layer, in order; an item is valid
-// until the function returns. Use its result only if the report is OK.
+// Tap is called when a verification has read evaluation.json, which comes before the layers. The function that it
+// returns is then called with each valid line of the lifecycle and the kernel layer, in order. An item is valid until
+// that function returns. Its results count only if the report is OK.
 type Tap func(*schema.Evaluation) func(*Item)
 
-// verifier is one verification. A problem of the archive's form ends its archive method, any other does not.
+// verifier is one verification. Only a problem with the archive's format ends its archive method.
 type verifier struct {
 	report   *Report
 	all      bool // continue after problems, see VerifyAll
 	tap      Tap
 	manifest schema.Manifest
 	lines    *lineVerifier
-	sizes    map[string]int64 // of the members that the archive has
+	sizes    map[string]int64 // of the members in the archive
 	streams  map[string]schema.MemberBytes
 	kept     *keptContents // nil until workspace/changes.json is read
 }
@@ -186,7 +180,7 @@ func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unlisted is a problem if the manifest does not list the member with this size, else nil.
+// unlisted returns a problem if the manifest does not list the member with this size.
 func unlisted(path string, size int64, entry schema.ManifestFile, listed bool) *Problem {
 	switch {
 	case !listed:
@@ -258,7 +252,7 @@ func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema
 func (v *verifier) document(r io.Reader, path string, size int64) error {
 	doc, err := readAll(r, path, size, maxDocument)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Code == CodeLimit {
-		v.report.add(p) // the rest can be checked all the same
+		v.report.add(p) // the other members can still be checked
 		return nil
 	}
 	if err != nil {
@@ -271,7 +265,7 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 	v.report.documents[path] = doc
 	if path == schema.EvaluationPath && v.tap != nil {
 		e := &schema.Evaluation{}
-		if err := json.Unmarshal(doc, e); err == nil { // else documentsAgree says so
+		if err := json.Unmarshal(doc, e); err == nil { // documentsAgree reports an error
 			v.lines.each = v.tap(e)
 		}
 	}
@@ -284,7 +278,7 @@ func schemaRefused(err error) bool {
 		errors.Is(err, schema.ErrSchema)
 }
 
-// schemaCode is the code for an error of package schema.
+// schemaCode returns the code for an error of package schema.
 func schemaCode(err error) Code {
 	switch {
 	case errors.Is(err, schema.ErrDuplicateKey):
@@ -295,7 +289,7 @@ func schemaCode(err error) Code {
 	return CodeSchema
 }
 
-// readManifest reads the first member and checks it by itself.
+// readManifest reads and checks the manifest, which must be the first member.
 func (v *verifier) readManifest(w *walker) error {
 	path, size, err := w.next()
 	if err == io.EOF {
@@ -338,7 +332,7 @@ type facts struct {
 	correlation *schema.CorrelationReport
 }
 
-// documentsAgree checks what the artifacts say about each other.
+// documentsAgree checks what the members say about each other.
 func (v *verifier) documentsAgree() {
 	f := facts{
 		run:         decodeDocument[schema.Run](v, schema.RunPath),
@@ -379,7 +373,7 @@ func (v *verifier) command(r *schema.Run) {
 	}
 }
 
-// model checks that there is a model layer where the run had a model gateway, and nowhere else.
+// model checks that there is a model layer if, and only if, the run had a model gateway.
 func (v *verifier) model(r *schema.Run) {
 	switch _, ok := v.manifest.Files[schema.ModelPath]; {
 	case r.Model != nil && !ok:
@@ -390,7 +384,7 @@ func (v *verifier) model(r *schema.Run) {
 	}
 }
 
-// readable is s with one U+FFFD for each sequence of U+FFFD or of bytes that are not UTF-8.
+// readable replaces each sequence of invalid UTF-8 and U+FFFD with one U+FFFD.
 func readable(s string) string {
 	s = strings.ToValidUTF8(s, "\ufffd")
 	for strings.Contains(s, "\ufffd\ufffd") {
@@ -422,7 +416,7 @@ func decodeDocument[T any](v *verifier, path string) *T {
 
 func (v *verifier) count(path string) uint64 { return v.report.Lines[path] }
 
-// surface checks capability-surface.json, which may be large, as it is read.
+// surface checks capability-surface.json while it is read, since it may be large.
 func (v *verifier) surface(r io.Reader, size int64) error {
 	path := schema.SurfacePath
 	if size > maxDocument {
@@ -459,7 +453,7 @@ func (v *verifier) integrity(doc *schema.Integrity) {
 		is, listed := v.lines.integrity[name]
 		says, ok := doc.Layers[name]
 		switch {
-		case !listed: // missing, as was reported
+		case !listed: // missing, which was reported
 		case !ok:
 			bad("layers has no %s", name)
 		case is.Lines != says.Lines:
@@ -549,7 +543,7 @@ func (v *verifier) health(f facts) {
 	}
 }
 
-// layers are those that the bundle has.
+// layers returns the layers that the bundle should have.
 func (v *verifier) layers() []string {
 	if _, ok := v.manifest.Files[schema.ModelPath]; ok {
 		return schema.AllLayers
@@ -557,7 +551,7 @@ func (v *verifier) layers() []string {
 	return schema.Layers
 }
 
-// counts checks that nothing is lost without being counted.
+// counts checks that the counts of lines and events add up.
 func (v *verifier) counts(h *schema.ObservationHealth) {
 	equal := func(what string, a *big.Int, is string, b *big.Int) {
 		if a.Cmp(b) != 0 {
@@ -645,7 +639,7 @@ func (v *verifier) lifecycle(f facts) {
 	}
 }
 
-// runEnd is what run_finished tells.
+// runEnd is the content of run_finished.
 type runEnd struct {
 	Type       string         `json:"type"`
 	ExitCode   jsontext.Value `json:"exit_code"`
@@ -653,22 +647,22 @@ type runEnd struct {
 	SignalName jsontext.Value `json:"signal_name"`
 }
 
-// sameJSON reports whether a value of a lifecycle line is that of a document.
+// sameJSON reports whether a value in a lifecycle line equals one in a document.
 func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	var q *T
 	if err := json.Unmarshal(raw, &q); err != nil {
-		return false // another kind of value
+		return false // another type
 	}
 	return p == nil && q == nil || p != nil && q != nil && *p == *q
 }
 
-// badStream reports whether a stream's numbers contradict each other.
+// badStream reports whether a stream's counts contradict each other.
 func badStream(s *schema.Stream) bool {
 	kept := s.Captured - s.RedactedBytes
 	return kept < 0 || kept > s.Bytes || s.Truncated != (kept < s.Bytes)
 }
 
-// result checks result.json by itself and against the captured streams.
+// result checks result.json and compares it with the captured streams.
 func (v *verifier) result(r *schema.Result) {
 	bad := func(format string, args ...any) {
 		v.report.add(problem(CodeResult, schema.ResultPath, format, args...))
@@ -690,7 +684,7 @@ func (v *verifier) result(r *schema.Result) {
 	}{{schema.StdoutPath, r.Stdio.Stdout}, {schema.StderrPath, r.Stdio.Stderr}} {
 		size, kept := v.sizes[s.path]
 		if _, listed := v.manifest.Files[s.path]; listed && !kept {
-			continue // missing, as was reported
+			continue // missing, which was reported
 		}
 		switch {
 		case s.stream == nil && kept && size > 0:
@@ -704,7 +698,7 @@ func (v *verifier) result(r *schema.Result) {
 	}
 }
 
-// contract checks contract.json by itself, against result.json, and against the kept output of its checks.
+// contract checks contract.json, and compares it with result.json and the outputs of its checks.
 func (v *verifier) contract(c *schema.Contract, r *schema.Result) {
 	bad := func(format string, args ...any) {
 		v.report.add(problem(CodeContract, schema.ContractPath, format, args...))
@@ -722,7 +716,7 @@ func (v *verifier) contract(c *schema.Contract, r *schema.Result) {
 		return
 	}
 	if c == nil {
-		return // not valid, as was reported
+		return // invalid, which was reported
 	}
 	if c.RunID == "" {
 		bad("run_id is empty: it is the report of a contract that was checked without a run")
@@ -749,8 +743,7 @@ func (v *verifier) contractResult(c *schema.Contract, r *schema.Result, bad func
 	}
 }
 
-// contractResults checks that each result follows from the facts in it, and the verdict from the
-// results.
+// contractResults checks that each result follows from its facts, and the verdict from the results.
 func (v *verifier) contractResults(c *schema.Contract, bad func(string, ...any)) {
 	if len(c.Results) != len(c.Contract.Checks) || c.Baseline != nil && len(c.Baseline) != len(c.Contract.Checks) {
 		bad("%d checks have %d results and %d baseline results", len(c.Contract.Checks), len(c.Results),
@@ -802,13 +795,13 @@ func checkAgrees(what string, check schema.Check, res schema.CheckResult, bad fu
 	}
 }
 
-// checkOutput compares the kept output with its member. A check that was cut off may have left
+// checkOutput compares a check's result with the member that has its output. An interrupted check may have left an
 // output without a result.
 func (v *verifier) checkOutput(check schema.Check, res schema.CheckResult, bad func(string, ...any)) {
 	path := schema.CheckOutputPath(check.Name)
 	size, kept := v.sizes[path]
 	if _, listed := v.manifest.Files[path]; listed && !kept {
-		return // missing, as was reported
+		return // missing, which was reported
 	}
 	switch {
 	case res.OutputPath != "" && res.OutputPath != path:
@@ -824,8 +817,7 @@ func (v *verifier) checkOutput(check schema.Check, res schema.CheckResult, bad f
 	}
 }
 
-// redaction checks that the receipt adds up, and that what it says was left out is not
-// there.
+// redaction checks that the receipt's counts add up, and that members it calls dropped are not in the bundle.
 func (v *verifier) redaction(f facts) {
 	r := f.health.Redaction
 	if r == nil {
@@ -855,7 +847,7 @@ func (v *verifier) redaction(f facts) {
 	}
 }
 
-// changes checks workspace/changes.json as it is read.
+// changes checks workspace/changes.json while it is read.
 func (v *verifier) changes(r io.Reader, size int64) error {
 	path := schema.ChangesPath
 	if size > maxDocument {
@@ -902,7 +894,7 @@ func (v *verifier) changes(r io.Reader, size int64) error {
 	return nil
 }
 
-// blob checks that the content that a change names is in the bundle.
+// blob checks that the bundle has the blob that a change names.
 func (v *verifier) blob(c *schema.WorkspaceChange) {
 	if c.Blob == "" {
 		return
@@ -919,8 +911,7 @@ func (v *verifier) blob(c *schema.WorkspaceChange) {
 	entry, ok := v.manifest.Files[schema.BlobsDir+strings.TrimPrefix(c.Blob, "sha256:")]
 	if !ok || entry.Bytes != bytes {
 		v.report.add(problem(CodeWorkspace, schema.ChangesPath,
-			"%.200q: its blob is not in the bundle, or has another "+
-				"size", c.Path))
+			"%.200q: its blob is not in the bundle, or has another size", c.Path))
 	}
 }
 

@@ -17,38 +17,38 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// chunkBytes is how much of a layer one worker takes at a time. A chunk is
-// whole lines; a longer line makes its buffer grow, up to MaxLine.
+// chunkBytes is the size of the part of a layer that one worker checks at a time. A chunk has whole lines. For a longer
+// line its buffer grows, up to MaxLine.
 const chunkBytes = 256 << 10
 
-// lineVerifier checks layers on all cores: one goroutine cuts them into
-// chunks, workers check the chunks, and what they find is put in order.
+// lineVerifier checks layers on all cores: one goroutine divides them into chunks, workers check the chunks, and the
+// problems are put in order.
 type lineVerifier struct {
 	report *Report
 	runID  string
-	most   int           // problems to find in a layer
-	stop   atomic.Uint64 // the line of the current layer behind which no more are wanted
-	each   func(*Item)   // gets the lines that are followed; nil for nobody
+	most   int           // limit of the problems in a layer
+	stop   atomic.Uint64 // lines of the current layer after this one need not be checked
+	each   func(*Item)   // of the Tap; may be nil
 	work   chan chunk
 	free   chan *buffer
 	done   sync.WaitGroup
-	busy   sync.WaitGroup // chunks under way
+	busy   sync.WaitGroup // chunks that are being checked
 
 	mu     sync.Mutex
 	found  []*Problem        // of the current layer, the first ones by line
 	kinds  map[string]uint64 // lines of the current layer by schema
 	events []tlog.Hash       // the lifecycle's leaves
-	ended  uint64            // line of the first run_finished, from 1; 0: there is none
+	ended  uint64            // number of the first run_finished line, from 1; 0 if there is none
 
 	next      uint64           // the chunk whose leaves and items come next
-	checked   map[uint64]chunk // chunks that ended before it
+	checked   map[uint64]chunk // later chunks that were checked already
 	tree      *treeCheck
-	unread    bool   // the rest of the layer was counted, not checked
-	fault     string // how the layer is not what checkpoints say
+	unread    bool   // the rest of the layer was counted, but not checked
+	fault     string // how the layer contradicts the checkpoints; empty if it does not
 	points    checkpoints
 	integrity map[string]schema.LayerTree // of each layer, by name
 
-	// The lifecycle's first and last line, for the checks between artifacts.
+	// The lifecycle's first and last line, for documentsAgree.
 	firstEvent, lastEvent []byte
 }
 
@@ -83,13 +83,13 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 		v.report.Unfinished = append(v.report.Unfinished, path)
 	}
 	if v.unread && path == schema.EventsPath {
-		v.ended = 0 // nobody looked for its end
+		v.ended = 0 // its end was not read
 	}
 	if v.ended > 0 && v.ended < lines && err == nil {
 		v.problem(problem(CodeLifecycle, path, "%s is not the last line", schema.RunFinished), v.ended-1)
 	}
 	v.ended = 0
-	if path == schema.EventsPath { // it has its own checkpoints, which are known by now
+	if path == schema.EventsPath { // it contains the checkpoints for itself, which are known only now
 		v.tree = newTreeCheck(v.points.layers[path])
 		for _, leaf := range v.events {
 			v.tree.add(leaf)
@@ -104,7 +104,7 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 	}
 	gap := false
 	for _, p := range v.found {
-		// One gap shifts all lines behind it: the first one says enough.
+		// One gap shifts the numbers of all lines after it, so only the first gap is reported.
 		if p.Code != CodeSeq || !gap {
 			v.report.add(p)
 		}
@@ -117,9 +117,9 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 	return lines, err
 }
 
-// chunks reads the layer and hands out chunks of whole lines.
+// chunks reads the layer and sends chunks of whole lines to the workers.
 func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
-	var rest []byte // the start of a line whose end is not yet read
+	var rest []byte // an unfinished line
 	for index := uint64(0); ; {
 		if *lines > v.stop.Load() {
 			return countLines(r, lines)
@@ -185,7 +185,7 @@ func countLines(r io.Reader, lines *uint64) error {
 	}
 }
 
-// fill reads until buf holds a chunk, or longer while it holds no newline.
+// fill reads until buf has chunkBytes, or twice its size if it has more already.
 func fill(r io.Reader, buf []byte) ([]byte, error) {
 	want := max(chunkBytes, min(2*len(buf), MaxLine))
 	buf = slices.Grow(buf, want-len(buf))
@@ -207,8 +207,8 @@ func (v *lineVerifier) keepEvents(data []byte, first bool) {
 	v.lastEvent = bytes.Clone(data[bytes.LastIndexByte(data, '\n')+1:])
 }
 
-// problem keeps the first problems by line, not by time: chunks end out of order. Once
-// there are as many as wanted, no line behind them is checked.
+// problem keeps the problems of the first lines, since chunks are not checked in order. Once there are most of them, no
+// later line is checked.
 func (v *lineVerifier) problem(p *Problem, line uint64) {
 	p.Line = line + 1
 	v.mu.Lock()
@@ -223,23 +223,23 @@ func (v *lineVerifier) problem(p *Problem, line uint64) {
 	}
 }
 
-// chunk holds whole lines of a layer. line is the number of the first, from 0.
+// chunk holds whole lines of a layer.
 type chunk struct {
 	layer string
 	index uint64 // in the layer
-	line  uint64
+	line  uint64 // number of the first line, from 0
 	*buffer
 	leaves []tlog.Hash
 }
 
-// buffer is the memory of a chunk, in which the next one lies when all is done with it.
+// buffer is the memory of a chunk. It is reused for later chunks.
 type buffer struct {
 	data   []byte
-	items  []Item // the valid lines, where somebody follows the layer
+	items  []Item // the valid lines, if each wants them
 	kernel []schema.KernelEvent
 }
 
-// worker checks chunks. It keeps its decoders for all of them.
+// worker checks chunks.
 func (v *lineVerifier) worker() {
 	decoders := map[string]*schema.LineDecoder{}
 	for c := range v.work {
@@ -261,7 +261,7 @@ func (v *lineVerifier) chunk(c chunk, d *schema.LineDecoder) {
 	}
 	var points checkpoints
 	var ended uint64
-	var shift uint64 // how far seq is from where it should be
+	var shift uint64 // difference between seq and the line's number
 	for n, data := c.line, c.data; len(data) > 0 && n <= v.stop.Load(); n++ {
 		end := bytes.IndexByte(data, '\n')
 		line := data[:end]
@@ -319,8 +319,8 @@ func (v *lineVerifier) chunk(c chunk, d *schema.LineDecoder) {
 	}
 }
 
-// grow adds the leaves of a chunk to the layer's tree, and hands out its items, once all before it are there. v.mu is
-// held.
+// grow adds the leaves of a chunk to the layer's tree, and calls each with its items. It does so when all chunks before
+// it were added. v.mu is held.
 func (v *lineVerifier) grow(c chunk) {
 	v.checked[c.index] = c
 	for {
@@ -344,8 +344,7 @@ func (v *lineVerifier) grow(c chunk) {
 	}
 }
 
-// end is the lifecycle's last line, and whether that is run_finished; the error
-// is the line's.
+// end returns the lifecycle's last line, and whether it is run_finished. It is an error if the line is invalid.
 func (v *lineVerifier) end() (last runEnd, ended bool, err error) {
 	if len(v.lastEvent) == 0 {
 		return last, false, nil
