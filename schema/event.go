@@ -65,36 +65,35 @@ type Event struct {
 	SignalName string `json:"signal_name,omitempty"`
 	// Limit names the limit that was hit: memory, pids or cpus.
 	Limit string `json:"limit,omitempty"`
-	// Count is how many times (oom_kill, limit_hit) or how many (leftovers).
+	// Count is the number of occurrences (oom_kill, limit_hit) or of processes (leftovers_killed, attached).
 	Count int64 `json:"count,omitempty"`
-	// Processes names the leftovers that were killed, 64 at the most.
+	// Processes names the leftovers that were killed, at most 64.
 	Processes []Leftover `json:"processes,omitempty"`
-	// Containers are those that outlived the command and were ended, 64 at the most; or
-	// the one that the process PID asks Docker to start (container_starting).
+	// Containers lists the containers that outlived the command and were ended, at most 64; or, of container_starting,
+	// the one that process PID asks Docker to start.
 	Containers []Container `json:"containers,omitempty"`
-	// Stream and Bytes tell which capture was cut and after how many bytes.
+	// Stream and Bytes say which capture was cut, and after how many bytes.
 	Stream string `json:"stream,omitempty"`
 	Bytes  int64  `json:"bytes,omitempty"`
-	// Cgroup is the cgroup2 directory that was attached to; Count then is how many
-	// processes were there already. Code and Message say why it was detached from.
+	// Cgroup is the cgroup2 directory that assay-run attached to. Count is then the number of processes that were
+	// already there. Code and Message say why it detached.
 	Cgroup string `json:"cgroup,omitempty"`
 	// Code and Message explain start_failed and recorder_error.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Check is the name of an outcome contract's check.
 	Check string `json:"check,omitempty"`
-	// Phase tells the check_* events of a baseline from those of the final
-	// evaluation: baseline or final.
+	// Phase is baseline or final: which evaluation of the contract a check_* event belongs to.
 	Phase string `json:"phase,omitempty"`
-	// Passed, DurationMS and OutputTail are check_completed's, which has an ExitCode, too.
-	// The tail is the last 1 KiB of the check's output.
+	// Passed, DurationMS and OutputTail are for check_completed, which also has ExitCode.
+	// OutputTail is the last 1 KiB of the check's output.
 	Passed     *bool  `json:"passed,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	OutputTail string `json:"output_tail,omitempty"`
-	// Inherited are, of process_started, the descriptors that the command began with and that somebody
-	// had opened before the run, and, of attached, those of the processes that were there, [MaxInherited] at the most.
+	// Inherited lists at most [MaxInherited] descriptors. Of process_started: those that were opened before the run and
+	// that the command inherited. Of attached: those of the processes that were already there.
 	Inherited []Inherited `json:"inherited,omitempty"`
-	// Checkpoint is checkpoint's.
+	// Checkpoint is for checkpoint.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 }
 
@@ -103,24 +102,23 @@ const MaxInherited = 256
 
 // Inherited is a descriptor that the command began with, or that a process had when it was attached to.
 type Inherited struct {
-	// PID is the process, of attached only.
+	// PID is the process; only of attached.
 	PID int `json:"pid,omitempty"`
 	FD  int `json:"fd"`
 	// Type is file, directory, device, pipe, socket or other.
 	Type string `json:"type"`
 	// Access is how it is open: read, write or read_write; empty for a path alone (O_PATH).
 	Access string `json:"access,omitempty"`
-	// Path is what it leads to, in the recorder's root; empty for sockets and pipes without a name.
+	// Path is its path as the recorder sees it; empty for sockets and for pipes without a name.
 	Path string `json:"path,omitempty"`
-	// Protocol, Local and Peer are a socket's, as [KernelEvent] has them. Peer is empty if it is connected to
-	// nobody, or to a socket without a name.
+	// Protocol, Local and Peer describe a socket, as [KernelEvent] does. Peer is empty if the socket is not
+	// connected, or is connected to a socket without a name.
 	Protocol string `json:"protocol,omitempty"`
 	Local    string `json:"local,omitempty"`
 	Peer     string `json:"peer,omitempty"`
 }
 
-// SignalNumber is the number of a signal. Older builds wrote its name in that
-// place: Name then has it, and Number is 0.
+// SignalNumber is the number of a signal. Older builds wrote its name instead: Name then has it, and Number is 0.
 type SignalNumber struct {
 	Number int
 	Name   string
@@ -142,16 +140,15 @@ func (s *SignalNumber) UnmarshalJSON(b []byte) error {
 type Leftover struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name"`
-	// ContainerID is the container that it was in.
+	// ContainerID is the container that it was in; empty for none.
 	ContainerID string `json:"container_id,omitempty"`
-	// LeftSession tells that its session (setsid) was not that of the main child, and Ours that it executed
+	// LeftSession is true if it was in another session (setsid) than the main child, and Ours if it executed
 	// the recorder's own program, as a sandbox does. Both are absent in older bundles.
 	LeftSession bool `json:"left_session,omitempty"`
 	Ours        bool `json:"ours,omitempty"`
 }
 
-// Container is a container that the run started. All but the id is what an engine
-// told, or empty.
+// Container is a container that the run started. All fields but ID are as the engine reported them, or empty.
 type Container struct {
 	ID     string `json:"id"`
 	Engine string `json:"engine,omitempty"`

@@ -35,15 +35,14 @@ type ObservationHealth struct {
 	RingbufDrops uint64 `json:"ringbuf_drops"`
 	PolicyLayer  string `json:"policy_layer"`
 	SDKLayer     string `json:"sdk_layer"`
-	// ModelLayer is complete (the kernel layer saw no byte go to the model gateway that the gateway does not have),
-	// unconfirmed (nothing is known to be missing, and nothing but the gateway itself says so), partial, or absent
-	// (the gateway did not start). Empty without a model gateway, and so are the next three.
+	// ModelLayer is complete (the gateway has every byte that the kernel layer saw go to it), unconfirmed (nothing is
+	// known to be missing, but only the gateway itself says so), partial, or absent (the gateway did not start). It and
+	// the next three fields are empty without a model gateway.
 	ModelLayer string `json:"model_layer,omitempty"`
-	// ModelFlow is what ModelLayer rests on; nil where nobody counted but the gateway.
+	// ModelFlow is the evidence for ModelLayer; nil if only the gateway counted.
 	ModelFlow *ModelFlow `json:"model_flow,omitempty"`
-	// ModelPath says whether the command could reach models in another way than by the gateway: only (its sandbox
-	// has no other way out), alone (it had one, and the kernel layer shows that it did not use it),
-	// bypass_possible, or unknown.
+	// ModelPath says whether the command could reach models without the gateway: only (its sandbox has no other way
+	// out), alone (it had another way, and the kernel layer shows that it did not use it), bypass_possible, or unknown.
 	ModelPath string `json:"model_path,omitempty"`
 	// ModelBypasses are the connections that ModelPath is bypass_possible for. They may be about something else,
 	// such as telemetry.
@@ -59,7 +58,7 @@ type ObservationHealth struct {
 	Reasons []Reason `json:"reasons"`
 	// Hooks are the kernel hooks of the run; empty when none was loaded.
 	Hooks []Hook `json:"hooks"`
-	// Coverage tells, dimension by dimension, what was and was not watched.
+	// Coverage says for each dimension what was watched and what was not.
 	Coverage []Coverage `json:"coverage"`
 	// Layers counts every layer's events by its name (lifecycle, kernel,
 	// policy, sdk, turns, audit): seen = written + coalesced + filtered + dropped.
@@ -76,15 +75,15 @@ type ObservationHealth struct {
 	// those of runs that were interrupted.
 	Containment      string `json:"containment,omitempty"`
 	TamperResistance string `json:"tamper_resistance,omitempty"`
-	// Judgements tell that the verdict of the contract is not that of the run itself: the changes that
-	// the run left were judged again, in a clean workspace. The oldest is first.
+	// Judgements lists later evaluations of the contract, oldest first. The verdict is then not that of the run itself:
+	// the changes that the run left were judged again in a clean workspace.
 	Judgements []Judgement `json:"judgements,omitempty"`
 	// Redaction says what was taken out of the members before they were
 	// written; absent in bundles of recorders that did not redact.
 	Redaction *Redaction `json:"redaction,omitempty"`
 }
 
-// ModelFlow is how many bytes passed between the command and the model gateway, without what others sent it.
+// ModelFlow counts the bytes between the command and the model gateway. It leaves out other clients of the gateway.
 type ModelFlow struct {
 	Connections       uint64 `json:"connections"`
 	ToGateway         uint64 `json:"to_gateway"` // read by the gateway
@@ -103,7 +102,7 @@ type ModelBypass struct {
 	BytesIn  uint64  `json:"bytes_in"`
 }
 
-// Where is the host's name with its address.
+// Where returns the host's name with its address, or only the address.
 func (b *ModelBypass) Where() string {
 	if b.Name == "" {
 		return b.Endpoint
@@ -151,7 +150,7 @@ func KernelState(layer string) string {
 	return layer
 }
 
-// Reason is one cause for claiming less, with what would fix it.
+// Reason is one reason why less can be claimed, and what would fix it.
 type Reason struct {
 	// Subject is the layer or thing concerned: kernel, cgroup, limits, ...
 	Subject string `json:"subject"`
@@ -167,7 +166,7 @@ type Hook struct {
 	Required   bool   `json:"required"`
 	Attached   bool   `json:"attached"`
 	SelfTested bool   `json:"self_tested"`
-	// Seen is how often the program ran for a task of the session.
+	// Seen is how often the hook's program ran for a task of the session.
 	Seen            uint64 `json:"seen"`
 	Filtered        uint64 `json:"filtered"`
 	Coalesced       uint64 `json:"coalesced"`
@@ -177,7 +176,7 @@ type Hook struct {
 	RecursionMisses uint64 `json:"recursion_misses"`
 }
 
-// KernelAccount follows kernel events through user space, in records and lines:
+// KernelAccount counts kernel events at each stage in user space, as records and then as lines:
 //
 //	emitted = received
 //	received = decoded + malformed
@@ -187,23 +186,21 @@ type KernelAccount struct {
 	Received  uint64 `json:"received"`
 	Decoded   uint64 `json:"decoded"`
 	Malformed uint64 `json:"malformed"`
-	// Drained is how many were taken from the coalescing slots (repeats) and
-	// the table of endpoints (flows) at the end instead of through the ring.
+	// Drained counts the records that came at the end from the coalescing slots (repeats) and the table of endpoints
+	// (flows), and not through the ring.
 	Drained uint64 `json:"drained,omitempty"`
-	// Added is how many lines the recorder added for processes that it had not
-	// seen forking.
+	// Added counts the lines that the recorder added for processes whose fork it had not seen.
 	Added   uint64 `json:"added,omitempty"`
 	Written uint64 `json:"written"`
 	// Filtered are records that make no line. Coalesced is of older builds.
 	Filtered  uint64 `json:"filtered"`
 	Coalesced uint64 `json:"coalesced,omitempty"`
 	Dropped   uint64 `json:"dropped"`
-	// Parts are records that were joined into others (a long argv), SelfTest
-	// those of the self-test.
+	// Parts counts records that were joined into others (a long argv), SelfTest those of the self-test.
 	Parts    uint64 `json:"parts,omitempty"`
 	SelfTest uint64 `json:"self_test,omitempty"`
-	// Forks are tasks, threads included, that began in the session or were
-	// moved into it; Exits those that ended there.
+	// Forks counts the tasks, threads included, that began in the session or were moved into it. Exits counts those
+	// that ended there.
 	Forks      uint64 `json:"forks"`
 	Exits      uint64 `json:"exits"`
 	LeftCgroup uint64 `json:"left_cgroup"`

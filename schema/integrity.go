@@ -1,23 +1,21 @@
 package schema
 
-// Integrity is integrity.json: what the recorder had written of each layer when it
-// sealed, as a Merkle tree over the lines, and of each member that it wrote piece
-// by piece.
+// Integrity is integrity.json: what the recorder had written when it sealed the run. It has a Merkle tree over the
+// lines of each layer, and the digest of each member that was written piece by piece.
 type Integrity struct {
 	Schema string `json:"schema"` // IntegrityV0
 	RunID  string `json:"run_id"`
 	Checkpoint
 }
 
-// Checkpoint is how much a recorder has written so far. In a lifecycle event it
-// tells only of what grew since the one before.
+// Checkpoint is how much a recorder has written so far. In a lifecycle event it has only the layers and members
+// that grew since the last checkpoint.
 type Checkpoint struct {
 	// Layers has the tree of each layer by its name, as in observation-health.json.
 	Layers map[string]LayerTree `json:"layers"`
-	// Members has the bytes below stdio/, by path.
+	// Members describes the members below stdio/, by path.
 	Members map[string]MemberBytes `json:"members,omitempty"`
-	// Run is the digest of run.json as it is in the spool, "sha256:" and 64 hex digits. It is
-	// in lifecycle events alone.
+	// Run is the digest of run.json as it is in the spool, "sha256:" and 64 hex digits. Only lifecycle events have it.
 	Run string `json:"run,omitempty"`
 }
 
@@ -44,8 +42,8 @@ type InclusionProof struct {
 	Line     string `json:"line"` // without its newline
 	// Path is the audit path (RFC 6962, section 2.1.1), from the leaf upwards.
 	Path []string `json:"path"` // "sha256:" and 64 hex digits each
-	// Manifest and Integrity are the bytes of those members: the identity is the
-	// digest of the first, which has the digest of the second, which has the root.
+	// Manifest and Integrity are the bytes of those members: the identity is the digest of the manifest, which has
+	// the digest of integrity.json, which has the root.
 	Manifest  string `json:"manifest"`
 	Integrity string `json:"integrity"`
 }

@@ -20,17 +20,15 @@ import (
 // "network_destination" and "network_port" follow from Kind, Result, Flags and
 // Value when a line is written, and are checked against them when one is read.
 //
-// A field that holds its default is left out of the line; the default stands
-// at each field. Facts about a process stand once, on the event that began the
-// process instance (fork, exec, join); every other event refers to it by
-// ExecID. Strings are the kernel's bytes, which need not be UTF-8; see
-// [AppendJSON] for how they are written.
+// A field with its default value is left out of the line; each field's comment gives the default. Facts about a process
+// are written once, on the event that began the process instance (fork, exec, join); other events refer to it by ExecID.
+// Strings are the kernel's bytes, which need not be UTF-8; [AppendJSON] says how they are written.
 type KernelEvent struct {
 	RunID string // run_id
 	// Seq is stamped by the recorder: contiguous from 0.
 	Seq uint64 // seq
-	// TNS is nanoseconds of CLOCK_BOOTTIME since run_started. It is negative
-	// for what was observed just before (the self-test is never recorded).
+	// TNS is nanoseconds of CLOCK_BOOTTIME since run_started. It is negative for an event that was observed just
+	// before that. (The self-test is never recorded.)
 	TNS int64 // t_ns
 	// Kind gives both "event_type" (its number) and "kind" (its name).
 	Kind KernelKind
@@ -63,58 +61,48 @@ type KernelEvent struct {
 	// Target is the second name: rename's and link's new path, symlink's
 	// content, the cgroup that a leave went to.
 	Target string // target
-	// Given and TargetGiven are the names as the caller wrote them where ".." or a
-	// symbolic link on the way to the last part made Value and Target other than
-	// those; else left out.
+	// Given and TargetGiven are the names as the caller wrote them. They are left out unless ".." or a symbolic link
+	// before the last part makes Value or Target differ from them.
 	Given       string // given
 	TargetGiven string // target_given
 	// Flags are the call's own flags (open flags, clone flags, unlinkat's...).
 	// Always written on openat, else left out when 0.
 	Flags uint64 // flags
-	// Mode is the create mode (openat with O_CREAT or O_TMPFILE, mkdir, mknod)
-	// or the new mode (chmod). Left out when 0, except where O_CREAT asks.
+	// Mode is the create mode (openat with O_CREAT or O_TMPFILE, mkdir, mknod) or the new mode (chmod). It is left out
+	// when 0, except in an openat that can create a file.
 	Mode uint32 // mode
 	// Resolve is openat2's resolve flags; left out when 0.
 	Resolve uint64 // resolve
-	// Created: the openat made the file. Left out when false: the file existed,
-	// or that is not known.
+	// Created is true if the openat made the file. False means that the file existed or that it is not known; it is
+	// left out then.
 	Created bool // created
-	// HasResult: Result is known; without it return_value, status
-	// and errno are left out.
+	// HasResult is true if Result is known. Otherwise return_value, status and errno are left out.
 	HasResult bool
 	// Result is the call's return value: negative is -errno.
 	Result int64 // return_value, status, errno
-	// Attempted: the call was seen before it was made: status "attempted",
-	// and its result is unknown (no HasResult). Of an exit: how the process ended is
-	// unknown, and exit_code and signal are left out.
+	// Attempted is true if the call was seen before it was made: status is "attempted", and the result is unknown (no
+	// HasResult). On an exit, it is not known how the process ended, and exit_code and signal are left out.
 	Attempted bool
-	// UserMemory: Value was read from the caller's memory and could
-	// have changed under the kernel: path_source "user_memory". The default,
-	// left out, is "kernel_object".
+	// UserMemory is true if Value was read from the caller's memory, so that the kernel may have used another value:
+	// path_source "user_memory". The default, left out, is "kernel_object".
 	UserMemory bool // path_source
-	// KernelCopy: Value is the directory that the kernel reached and the
-	// kernel's own copy of the name: path_source "kernel_copy". Not with UserMemory.
+	// KernelCopy is true if Value is the directory that the kernel reached, joined with the kernel's own copy of the
+	// name: path_source "kernel_copy". Not with UserMemory.
 	KernelCopy bool // path_source
-	// Claimed: what was read from the caller's memory could have been
-	// changed by another thread or process while the kernel used it: arguments
-	// "claimed", left out when false.
+	// Claimed is true if another thread or process could have changed what was read from the caller's memory while the
+	// kernel used it: arguments "claimed", left out when false.
 	Claimed bool // arguments
-	// DirectoryClaimed: a directory or symbolic link on the way of Value or Target
-	// could have led elsewhere while the kernel used it: directory "claimed", left out when
-	// false.
+	// DirectoryClaimed is true if a directory or symbolic link in Value or Target could have led elsewhere while the
+	// kernel used it: directory "claimed", left out when false.
 	DirectoryClaimed bool // directory
 	// Truncated names the fields that were cut, by their JSON names.
 	Truncated Fields // truncated
-	// Marks say what else is known about Value (on exec: about Exe). 0 is
-	// left out.
+	// Marks say more about Value (on exec: about Exe). 0 is left out.
 	Marks Marks // marks
-	// Repeat: this line stands for Count further occurrences of an
-	// earlier event of the same instance with equal fields, coalesced in the
-	// kernel; the first happened at TFirstNS, the last at TLastNS or in the
-	// timer tick (at most 10 ms) after it, and TNS is when the count was given
-	// out. How often something happened is the sum of
-	// "count" over its lines. The three are left out when false; Count is then
-	// 1, and not read from this struct; see Times.
+	// Repeat is true if the line stands for Count more occurrences of an earlier event of the same instance with equal
+	// fields, which the kernel coalesced. The first happened at TFirstNS, the last at TLastNS or in the timer tick (at
+	// most 10 ms) after it. TNS is when the count was reported. How often something happened is the sum of "count" over
+	// its lines. When Repeat is false, the three are left out, and Times returns 1.
 	Repeat   bool
 	Count    uint64 // count
 	TFirstNS int64  // t_first_ns
@@ -128,12 +116,12 @@ type KernelEvent struct {
 	Protocol string // protocol
 	// Local is the local endpoint of a network event, where it is known.
 	Local string // local
-	// Peers is how many remote endpoints had connected to Local, of a flow that counts
-	// all of them together and has no Value; 0 is left out.
+	// Peers is the number of remote endpoints that connected to Local, on a flow that counts them together and has no
+	// Value; 0 is left out.
 	Peers uint64 // peers
-	// Remote is the server that a dns or tls event was exchanged with.
+	// Remote is the server of a dns or tls event.
 	Remote string // remote
-	// Names are the host names that DNS or TLS gave Value's address, sorted.
+	// Names are the host names of Value's address, as DNS or TLS gave them, sorted.
 	Names []string // names
 	// DNS is the message of a dns event.
 	DNS *DNSMessage // dns
@@ -162,25 +150,21 @@ type KernelEvent struct {
 	// is known: cgroup, env, lineage or window. Left out when empty.
 	ToolCallID string // tool_call_id
 	BoundBy    string // bound_by
-	// Check is the outcome contract's check that the process was started for,
-	// on the event that began the instance (fork, exec, join); every event of
-	// it has ClassCheck. Left out when empty.
+	// Check is the check of the outcome contract that the process was started for. It is on the event that began the
+	// instance (fork, exec, join); all events of the instance have ClassCheck. Left out when empty.
 	Check string // check
-	// Baseline: the check ran before the agent did: phase
-	// "baseline", left out when false.
+	// Baseline is true if the check ran before the agent: phase "baseline", left out when false.
 	Baseline bool // phase
-	// ContainerID is the container whose process acted, by the name that its engine
-	// gave its cgroup; left out when empty.
+	// ContainerID is the container of the process, from the name that the engine gave its cgroup; left out when empty.
 	ContainerID string // container_id
-	// V0: the line was read in the closed v0 form, which has no t_ns. It
-	// is not written.
+	// V0 is true if the line was read in the closed v0 form, which has no t_ns. It is not written.
 	V0 bool
-	// Late: the event reached the recorder after its place in time
-	// had been written, so its line is out of order. Left out when false.
+	// Late is true if later events had already been written when the event arrived, so that its line is out of order.
+	// Left out when false.
 	Late bool // late
 }
 
-// Times is how many occurrences the line stands for.
+// Times returns the number of occurrences that the line stands for.
 func (e *KernelEvent) Times() uint64 {
 	if e.Repeat {
 		return e.Count
@@ -221,7 +205,7 @@ const (
 	openTmpfile = 0o20000000
 )
 
-// Changes reports whether the open itself made the file, or took its content away.
+// Changes reports whether the open created the file, or asked to create or truncate it.
 func (e *KernelEvent) Changes() bool { return e.Created || e.Flags&(openCreat|openTrunc) != 0 }
 
 // Writes reports whether an openat's flags ask for more than reading: write
@@ -230,7 +214,7 @@ func (e *KernelEvent) Writes() bool {
 	return e.Flags&(openWrOnly|openRdWr|openCreat|openTrunc|openAppend|openTmpfile) != 0
 }
 
-// OpenIntent is what v0's access_mode and operation_flags say about an openat's flags.
+// OpenIntent returns v0's access_mode and operation_flags for the flags of an openat.
 func OpenIntent(flags uint64) (access string, ops []string) {
 	for _, op := range operations {
 		if flags&op.bits != 0 {
@@ -243,12 +227,9 @@ func OpenIntent(flags uint64) (access string, ops []string) {
 // Creates reports whether an openat's flags ask for creation.
 func (e *KernelEvent) Creates() bool { return e.Flags&(openCreat|openTmpfile) != 0 }
 
-// Touches yields what the event touches, and how: paths of files, the path of a
-// program (AccessRun), an endpoint (AccessConnect). That the call may have failed
-// does not count: see Failed and Blocked. Names that are empty are left out.
-//
-// The table of kinds says this of each kind. Some touch nothing: a directory that is entered, a local endpoint, bytes
-// on a connection.
+// Touches yields what the event touches, and how: paths of files, the path of a program (AccessRun), an endpoint
+// (AccessConnect). It does not look at whether the call failed: see Failed and Blocked. Empty names are left out.
+// Some kinds touch nothing, such as chdir, bind and flow.
 func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 	return func(yield func(string, Access) bool) {
 		if e.NoFile() {
@@ -264,8 +245,8 @@ func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 	}
 }
 
-// NoFile reports whether Value names what is no file of any file system: an anonymous inode, as a ring
-// of io_uring that is mapped. Earlier builds called that "/[io_uring]".
+// NoFile reports whether Value names something that is in no file system: an anonymous inode, such as a mapped ring of
+// io_uring. Earlier builds called that "/[io_uring]".
 func (e *KernelEvent) NoFile() bool {
 	switch {
 	case e.UserMemory:
@@ -276,8 +257,8 @@ func (e *KernelEvent) NoFile() bool {
 	return e.Kind == KindMmapShared && e.Value == "/[io_uring]" && e.Marks&MarkUnreachable != 0
 }
 
-// Makes reports whether the name that the event gives to a file did not exist before. False
-// is also where that is not known: a rename, an open by a recorder that did not tell.
+// Makes reports whether the event made a name that did not exist before. It is also false if that is not known: for most
+// renames, and for an open by a recorder that did not write "created".
 func (e *KernelEvent) Makes() bool {
 	switch e.Kind {
 	case KindOpen:
@@ -292,8 +273,8 @@ func (e *KernelEvent) Makes() bool {
 
 const renameNoReplace = 1 // linux/fs.h
 
-// Name is one of the event's paths as it is shown: a path in another mount namespace ends
-// in a mark, so that nobody takes it for the file that the run's own namespace has there.
+// Name returns one of the event's paths for display. A path in another mount namespace gets the suffix [OtherMounts], so
+// that nobody takes it for a file of the run's own namespace.
 func (e *KernelEvent) Name(path string) string {
 	if e.Marks&MarkMountNamespace == 0 || path == "" {
 		return path
@@ -301,7 +282,7 @@ func (e *KernelEvent) Name(path string) string {
 	return path + OtherMounts
 }
 
-// OtherMounts is the end of a path in another mount namespace; see [KernelEvent.Name].
+// OtherMounts is the suffix of a path in another mount namespace; see [KernelEvent.Name].
 const OtherMounts = " (mount_namespace)"
 
 func (e *KernelEvent) openAccess() (a Access) {
@@ -317,8 +298,8 @@ func (e *KernelEvent) openAccess() (a Access) {
 	return a
 }
 
-// rare reports whether the event has any of the members from [commonMembers] on. One look at its fields takes a
-// fraction of the time of asking each member. TestEveryFieldIsWritten fails where a field is missing here.
+// rare reports whether the event has any of the members from [commonMembers] on. This is much faster than asking each
+// member. TestEveryFieldIsWritten fails if a field is missing here.
 func (e *KernelEvent) rare() bool {
 	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" ||
 		e.TargetGiven != "" || e.Claimed || e.DirectoryClaimed || e.Truncated != 0 || e.Marks != 0 ||
@@ -328,7 +309,7 @@ func (e *KernelEvent) rare() bool {
 		e.BoundBy != "" || e.Check != "" || e.Baseline || e.ContainerID != "" || e.Late
 }
 
-// text returns the field that a key of "raw" names, nil when there is none.
+// text returns the field that a key of "raw" names, or nil.
 func (e *KernelEvent) text(key string) *string {
 	name, index, _ := strings.Cut(key, ".")
 	m, ok := memberIndex()[name]
@@ -347,7 +328,7 @@ func (e *KernelEvent) text(key string) *string {
 	return nil
 }
 
-// status says how a call ended; empty: that is not known.
+// status says how a call ended; it is empty if that is not known.
 func (e *KernelEvent) status() string {
 	switch {
 	case e.Attempted:
@@ -360,7 +341,7 @@ func (e *KernelEvent) status() string {
 	return "success"
 }
 
-// class is the name of the class; empty: the default.
+// class returns the name of the class; empty for the default.
 func (e *KernelEvent) class() string {
 	if e.Class == ClassAgent {
 		return ""
@@ -368,7 +349,7 @@ func (e *KernelEvent) class() string {
 	return e.Class.String()
 }
 
-// pathSource is where Value comes from; empty: from an object of the kernel.
+// pathSource says where Value comes from; empty means an object of the kernel.
 func (e *KernelEvent) pathSource() string {
 	switch {
 	case e.UserMemory:
@@ -379,7 +360,7 @@ func (e *KernelEvent) pathSource() string {
 	return ""
 }
 
-// access is what an openat asked for; empty: it is none.
+// access returns the access mode of an openat; empty for other kinds.
 func (e *KernelEvent) access() string {
 	if e.Kind != KindOpen {
 		return ""
@@ -451,8 +432,8 @@ const (
 
 var fieldNames = [...]string{"value", "target", "exe", "cwd", "argv", "env_keys"}
 
-// Access is how an event touches a thing: a set of the constants below. The empty
-// set is a thing that the event only names.
+// Access is how an event touches a file, a program or an endpoint: a set of the constants below. The empty set means
+// that the event only names it.
 type Access uint8
 
 // Members of [Access].
@@ -460,12 +441,12 @@ const (
 	AccessRead    Access = 1 << iota // a file opened for reading
 	AccessWrite                      // a file opened for writing, written, truncated, or mapped to be written
 	AccessCreate                     // a new name, or a file opened with O_CREAT
-	AccessRemove                     // a name that goes
+	AccessRemove                     // a name that is removed
 	AccessChange                     // mode, owner, times or attributes of a file
 	AccessRun                        // a program
 	AccessConnect                    // an endpoint that is connected or sent to
 
-	// AccessModify is what leaves files other than they were.
+	// AccessModify is every access that changes files.
 	AccessModify = AccessWrite | AccessCreate | AccessRemove | AccessChange
 )
 
@@ -602,14 +583,14 @@ func (k KernelKind) v0() bool {
 	return false
 }
 
-// untouched is no set: the name is none of a thing that is touched. unsaid is the same of a
-// kind that touches does not know.
+// untouched is not a set: it says that the event does not touch the name. unsaid says the same for a kind that touches
+// does not know; a test fails then.
 const (
 	untouched Access = 1 << 7
 	unsaid    Access = 1<<7 | 1
 )
 
-// touches is what an event of the kind does to Value and Target.
+// touches returns what an event of the kind does to Value and to Target.
 func (k KernelKind) touches(e *KernelEvent) (value, target Access) {
 	switch k {
 	case KindOpen:
@@ -647,7 +628,7 @@ func (k KernelKind) touches(e *KernelEvent) (value, target Access) {
 	return unsaid, unsaid
 }
 
-// Class tells why an event happened. The rules are kernel/layer's.
+// Class says why an event happened. Package kernel/layer has the rules.
 type Class uint8
 
 // Classes. The capability surface keeps ClassAgent alone.
@@ -657,7 +638,7 @@ const (
 	ClassLocale                     // libc's locale and character set tables
 	ClassRuntime                    // a language runtime looking for its own parts
 	ClassIntrospection              // a program reading about itself and the host
-	ClassLookup                     // a program looked for in a directory of PATH that does not have it
+	ClassLookup                     // a search for a program in a directory of PATH that does not have it
 	ClassCheck                      // a check of the outcome contract: the runner's doing
 	ClassRunner                     // what the runner did in the run's process before the command
 	ClassSetup                      // a container engine's runtime preparing a container
@@ -694,11 +675,11 @@ type member struct {
 
 func (m *member) name() string { return m.key[2 : len(m.key)-2] }
 
-// forms say which forms of a line have a member, and which need it.
+// forms say which forms of a line may have a member, and which must have it.
 type forms uint8
 
 const (
-	inV0 forms = 1 << iota // the closed v0 form may have it; kernel_event.v1 has all
+	inV0 forms = 1 << iota // the closed v0 form may have it; kernel_event.v1 may have all members
 	neededV0
 	neededV1
 
@@ -706,22 +687,22 @@ const (
 	v1Only forms = 0
 )
 
-// codec takes the value of a member into a line, and out of one.
+// codec writes the value of a member into a line, and reads it from one.
 type codec struct {
-	// has reports whether an event has the member. Nil: write knows.
+	// has reports whether an event has the member. If it is nil, write decides.
 	has func(e *KernelEvent) bool
-	// write appends the key and the value, and neither where the value is the default. bad reports whether a
-	// string of it was not UTF-8. Nil: the member before it writes it, or [AppendJSON] itself.
+	// write appends the key and the value, or nothing if the value is the default. bad reports whether a string in it
+	// was not UTF-8. It is nil if the member before it or [AppendJSON] writes the member.
 	write func(dst []byte, key string, e *KernelEvent) (_ []byte, bad bool)
-	// read reads the value. What depends on other members is left to [kernelDecoder.rules].
+	// read reads the value. [kernelDecoder.rules] checks what depends on other members.
 	read func(d *kernelDecoder) error
-	// text or texts are set where the strings are the kernel's bytes, which "raw" has if they are not UTF-8.
+	// text or texts is set if the strings are the kernel's bytes. If they are not UTF-8, "raw" has them.
 	text  func(e *KernelEvent) *string
 	texts func(e *KernelEvent) []string
 }
 
-// kernelMembers are the members of a line, in the order they are written: how each is written and read, and which
-// forms have it. Most lines have none of those from [commonMembers] on.
+// kernelMembers are the members of a line in the order they are written, with the forms that have each and its codec.
+// Most lines have none of the members from [commonMembers] on.
 var kernelMembers = [...]member{
 	{`,"schema":`, needed, codec{write: writeSchema, read: readSchema}},
 	{`,"run_id":`, needed, codec{write: writeRunID, read: readRunID}},
@@ -798,15 +779,14 @@ func hasOperations(e *KernelEvent) bool { return e.Kind == KindOpen && e.Flags&o
 func hasErrno(e *KernelEvent) bool      { return e.HasResult && e.Result < 0 }
 func isRepeat(e *KernelEvent) bool      { return e.Repeat }
 
-// commonMembers is how many members come before ppid, the first that most lines do not have.
+// commonMembers is the number of members before ppid, the first that most lines do not have.
 const commonMembers = 26
 
 // AppendJSON appends e as one kernel_event.v1 object, without a newline, and
 // returns the extended buffer. It allocates only to grow dst.
 //
-// A string that is not UTF-8 is written with U+FFFD for each byte that is
-// wrong, so that every line is valid JSON, and its exact bytes stand in the
-// object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe",
+// A string that is not UTF-8 is written with U+FFFD for each invalid byte, so that every line is valid JSON. Its exact
+// bytes are in the object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe",
 // "cwd", "local", "remote") or its name and index ("argv.2", "env_keys.0").
 // [DecodeKernelEvent] restores them: no byte is lost.
 func AppendJSON(dst []byte, e *KernelEvent) []byte {
@@ -858,13 +838,13 @@ func appendRaw(dst []byte, e *KernelEvent) []byte {
 	return append(dst, '}')
 }
 
-// where leaves the member out of an event of which has is false.
+// where leaves the member out if has returns false.
 func (c codec) where(has func(*KernelEvent) bool) codec {
 	c.has = has
 	return c
 }
 
-// uintCodec is a whole number that is always written; least is the least that may be read.
+// uintCodec is a whole number that is always written. Reading refuses numbers below least.
 func uintCodec[T ~uint16 | ~uint32 | ~uint64](least uint64, field func(*KernelEvent) *T) codec {
 	return codec{
 		write: func(dst []byte, key string, e *KernelEvent) ([]byte, bool) {
@@ -878,7 +858,7 @@ func uintCodec[T ~uint16 | ~uint32 | ~uint64](least uint64, field func(*KernelEv
 	}
 }
 
-// optionalUintCodec is a number that is left out when it is 0.
+// optionalUintCodec is a whole number that is left out when it is 0.
 func optionalUintCodec[T ~uint32 | ~uint64](least uint64, field func(*KernelEvent) *T) codec {
 	c := uintCodec(least, field)
 	c.write = func(dst []byte, key string, e *KernelEvent) ([]byte, bool) {
@@ -935,7 +915,7 @@ func textCodec(field func(*KernelEvent) *string) codec {
 	return c
 }
 
-// ownTextCodec is a string that the recorder makes, and so UTF-8, and that is left out when it is empty.
+// ownTextCodec is a string that the recorder makes, which is UTF-8. It is left out when it is empty.
 func ownTextCodec(field func(*KernelEvent) *string) codec {
 	return codec{
 		write: func(dst []byte, key string, e *KernelEvent) ([]byte, bool) {
@@ -948,7 +928,7 @@ func ownTextCodec(field func(*KernelEvent) *string) codec {
 	}
 }
 
-// textsCodec are strings of the kernel's bytes. They are left out when they are nil.
+// textsCodec is a list of strings of the kernel's bytes. It is left out when it is nil.
 func textsCodec(field func(*KernelEvent) *[]string) codec {
 	return codec{
 		write: func(dst []byte, key string, e *KernelEvent) ([]byte, bool) { return appendTexts(dst, key, *field(e)) },
@@ -957,7 +937,7 @@ func textsCodec(field func(*KernelEvent) *[]string) codec {
 	}
 }
 
-// constantCodec is left out, or has one value.
+// constantCodec is a member that has always the same value, or is left out.
 func constantCodec(value string, field func(*KernelEvent) *bool) codec {
 	return codec{
 		write: func(dst []byte, key string, e *KernelEvent) ([]byte, bool) {
@@ -970,7 +950,7 @@ func constantCodec(value string, field func(*KernelEvent) *bool) codec {
 	}
 }
 
-// setCodec has the names of the bits of a set, and is left out when that is empty.
+// setCodec is a list of the names of a set's bits. It is left out when the set is empty.
 func setCodec[T ~uint8](names []string, field func(*KernelEvent) *T) codec {
 	return codec{
 		write: func(dst []byte, key string, e *KernelEvent) ([]byte, bool) {
@@ -1277,16 +1257,13 @@ func readRaw(d *kernelDecoder) error {
 	return err
 }
 
-// DecodeKernelEvent reads one line, without its newline, into e, which it
-// overwrites. It is what every reader of the kernel layer uses. Both
-// kernel_event.v1 and the closed v0 form are read; v0 leaves what only v1 has at
-// its default and sets V0.
+// DecodeKernelEvent reads one line, without its newline, into e, which it overwrites. Every reader of the kernel layer
+// uses it. It reads kernel_event.v1 and the closed v0 form; for v0 it sets V0 and leaves the fields that only v1 has
+// at their defaults.
 //
-// It accepts what the JSON Schemas accept, unless a derived value contradicts what
-// it derives from or a number does not fit its field. Errors wrap [ErrSyntax],
-// [ErrDuplicateKey] or [ErrSchema], and leave e in any state. Strings of e do not
-// refer to line. e may be used again for the next line; slices in it are new for
-// each.
+// It accepts what the JSON Schemas accept, unless a derived value contradicts the members that it derives from, or a
+// number does not fit its field. Errors wrap [ErrSyntax], [ErrDuplicateKey] or [ErrSchema]; e is then undefined.
+// Strings of e do not refer to line. e may be used again for the next line, which gets new slices.
 func DecodeKernelEvent(line []byte, e *KernelEvent) error {
 	d := kernelDecoders.Get().(*kernelDecoder)
 	err := d.line(line, e)
@@ -1299,7 +1276,7 @@ func DecodeKernelEvent(line []byte, e *KernelEvent) error {
 		return serr
 	}
 	if errors.Is(err, errNotJSON) {
-		// The scanner is as strict as JSON is, so this is a defect of ours.
+		// The line is valid JSON after all, so the scanner is wrong.
 		return fmt.Errorf("%w: the line cannot be read", ErrSchema)
 	}
 	return fmt.Errorf("%w: %s", ErrSchema, oneLine(err.Error()))
@@ -1308,14 +1285,14 @@ func DecodeKernelEvent(line []byte, e *KernelEvent) error {
 var kernelDecoders = sync.Pool{New: func() any { return new(kernelDecoder) }}
 
 // kernelDecoder reads one line. Its scanner finds the members, [kernelMembers] says how each is read, and rules checks
-// what they say against each other.
+// them against each other.
 type kernelDecoder struct {
 	scanner
 	e    *KernelEvent
 	run  string // the run id of the line before, whose string is used again
 	have members
 
-	// What follows from other members, and is held against them; nil where the line does not have it.
+	// Members that derive from others, to be compared with those; nil if the line does not have them.
 	kind, access, status, errno, class, source, host []byte
 	ops, port                                        uint64
 
@@ -1329,7 +1306,7 @@ type members uint64
 
 func (s members) has(some members) bool { return s&some != 0 }
 
-// What rules ask of the members, as [kernelMembers] has it.
+// Sets of members that the rules use.
 var (
 	v0Members = membersThat(func(m *member) bool { return m.in&inV0 != 0 })
 	v0Needs   = membersThat(func(m *member) bool { return m.in&neededV0 != 0 })
@@ -1373,7 +1350,7 @@ var memberIndex = sync.OnceValue(func() map[string]int {
 	return index
 })
 
-// memberOf finds a key, most often close behind the one before it.
+// memberOf finds a key. It looks first at the members after the previous one, where it usually is.
 func memberOf(key []byte, after int) (i int, ok bool) {
 	for i := after; i < min(after+6, len(kernelMembers)); i++ {
 		if kernelMembers[i].name() == string(key) {
@@ -1421,7 +1398,7 @@ func (d *kernelDecoder) text(to *string) error {
 	return err
 }
 
-// full reads a string that is not empty.
+// full reads a string and refuses an empty one.
 func (d *kernelDecoder) full(to *string) error {
 	err := d.text(to)
 	if err == nil && *to == "" {
@@ -1430,7 +1407,7 @@ func (d *kernelDecoder) full(to *string) error {
 	return err
 }
 
-// part reads a string that may be a part of the line.
+// part reads a string without copying it: it may be a part of the line.
 func (d *kernelDecoder) part(to *[]byte) (err error) {
 	*to, err = d.str()
 	return err
@@ -1466,7 +1443,7 @@ func (d *kernelDecoder) names(names []string) (set uint8, err error) {
 	return set, err
 }
 
-// only reads a value that can be nothing but this one: true, or a string.
+// only reads a value that must be this one: true, or a string.
 func (d *kernelDecoder) only(value string) error {
 	if value == "true" {
 		if !d.word(value) {
@@ -1481,8 +1458,8 @@ func (d *kernelDecoder) only(value string) error {
 	return err
 }
 
-// closed reads an object that has no keys but these, each once at most, and the
-// first required of them. value reads the value of the key with an index.
+// closed reads an object that may have these keys only, each at most once, and must have the first ones, as many as
+// required. value reads the value of the key with index i.
 func (d *kernelDecoder) closed(names []string, required int, value func(i int) error) error {
 	have := 0
 	err := d.object(func(key []byte) error {
@@ -1520,8 +1497,8 @@ func (d *kernelDecoder) unsigned(to *uint64) (err error) {
 	return err
 }
 
-// errContradiction is wrapped by what the JSON Schemas cannot say: a value that
-// does not follow from what it derives from.
+// errContradiction is wrapped by errors that the JSON Schemas cannot express: a value contradicts the members that it
+// derives from.
 var errContradiction = errors.New("it contradicts itself")
 
 func contradiction(format string, args ...any) error {
@@ -1558,7 +1535,7 @@ func (d *kernelDecoder) rules() error {
 	return d.restore()
 }
 
-// presence is what v1 says about members that come together.
+// presence checks which members of v1 need or exclude each other.
 func (d *kernelDecoder) presence() error {
 	e, has := d.e, d.have.has
 	open, failed := e.Kind == KindOpen, e.HasResult && e.Result < 0
@@ -1587,8 +1564,7 @@ func (d *kernelDecoder) presence() error {
 	return nil
 }
 
-// derived holds what follows from the kind, the flags, the result and the value
-// against what the line says.
+// derived compares the derived members of the line with the kind, the flags, the result and the value.
 func (d *kernelDecoder) derived() error {
 	e, has := d.e, d.have.has
 	want := e.Kind.String()
@@ -1638,7 +1614,7 @@ func (d *kernelDecoder) derived() error {
 	return nil
 }
 
-// ending makes the wait status of exit_code, or of signal and core_dumped.
+// ending computes the wait status from exit_code, or from signal and core_dumped.
 func (d *kernelDecoder) ending() error {
 	d.e.WaitStatus = uint32(d.exit) << 8
 	if d.signal == nil {
@@ -1654,7 +1630,7 @@ func (d *kernelDecoder) ending() error {
 	return nil
 }
 
-// restore puts the exact bytes of raw back.
+// restore puts the exact bytes from raw into their fields.
 func (d *kernelDecoder) restore() error {
 	for name, text := range d.raw {
 		field := d.e.text(name)
@@ -1673,7 +1649,7 @@ func (d *kernelDecoder) restore() error {
 	return nil
 }
 
-// replaceInvalid is what [AppendJSON] makes of bytes that are not UTF-8.
+// replaceInvalid replaces invalid bytes as [AppendJSON] does.
 func replaceInvalid(b []byte) string {
 	out := make([]byte, 0, len(b)+8)
 	for len(b) > 0 {
@@ -1714,7 +1690,7 @@ func splitEndpoint(s string) (host string, port uint64, ok bool) {
 	return host, port, err == nil
 }
 
-// isRunID reports whether a run id is as the schemas want it.
+// isRunID reports whether s is a run id as the schemas define it, except for its length.
 func isRunID(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -1725,7 +1701,7 @@ func isRunID(s string) bool {
 	return s != ""
 }
 
-// isContainerID reports whether the id of a container is as the schema wants it.
+// isContainerID reports whether s is a container id as the schema defines it.
 func isContainerID(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lineReader reads the values of a line. Its errors say what the schema refuses; they
-// say nothing useful of a line that is not JSON, which [checkSyntax] finds.
+// lineReader reads the values of a line. Its errors say what the schema refuses. For a line that is not JSON, use the
+// error of [checkSyntax] instead.
 type lineReader struct{ *jsontext.Decoder }
 
 // object reads an object, calls value at the value of each key, and returns the keys.
@@ -43,7 +43,7 @@ func (d lineReader) object(value func(key string) error) (keys, error) {
 // keys are the keys of an object.
 type keys []string
 
-// need is the error that one of some keys is missing.
+// need returns an error if one of the names is missing.
 func (k keys) need(names ...string) error {
 	for _, name := range names {
 		if !slices.Contains(k, name) {
@@ -53,7 +53,7 @@ func (k keys) need(names ...string) error {
 	return nil
 }
 
-// list reads an array of at most most items; item reads one. It is not nil.
+// list reads an array of at most most items, each by item. The result is not nil.
 func list[T any](d lineReader, most int, item func() (T, error)) ([]T, error) {
 	if d.PeekKind() != '[' {
 		return nil, errors.New("is not an array")
@@ -176,7 +176,7 @@ func (d lineReader) number() (string, error) {
 	return t.String(), nil
 }
 
-// integer reads an integer. One that is above those of int64 becomes the largest of them.
+// integer reads an integer. One above the largest int64 becomes the largest int64.
 func (d lineReader) integer() (int64, error) {
 	n, err := d.number()
 	if err != nil {
@@ -189,13 +189,13 @@ func (d lineReader) integer() (int64, error) {
 	return v, err
 }
 
-// int reads an integer that fits Go's.
+// int reads an integer as an int.
 func (d lineReader) int() (int, error) {
 	v, err := d.integer()
 	return int(v), err
 }
 
-// size is int from 0.
+// size reads an int that is not below 0.
 func (d lineReader) size() (int, error) {
 	v, err := d.natural()
 	return int(v), err
@@ -223,7 +223,7 @@ func (d lineReader) count() (uint64, error) {
 	return v, nil
 }
 
-// raw reads any value. What it returns is a part of the line.
+// raw reads any value. The result is a part of the line.
 func (d lineReader) raw() (jsontext.Value, error) {
 	v, err := d.ReadValue()
 	if err == nil {
@@ -237,13 +237,13 @@ func (d lineReader) raw() (jsontext.Value, error) {
 	return v, err
 }
 
-// skip reads a value that no field is for.
+// skip reads a value of a key that has no field.
 func (d lineReader) skip() error {
 	_, err := d.raw()
 	return err
 }
 
-// pointer makes the result of a read fit an optional field.
+// pointer turns the result of a read into the value of an optional field.
 func pointer[T any](v T, err error) (*T, error) { return &v, err }
 
 // nullable reads a value or null.
@@ -255,7 +255,7 @@ func nullable[T any](d lineReader, value func() (T, error)) (*Nullable[T], error
 	return Some(v), err
 }
 
-// duration reads any number from 0.
+// duration reads any number that is not below 0.
 func (d lineReader) duration() (float64, error) {
 	n, err := d.number()
 	if err == nil {
@@ -264,7 +264,7 @@ func (d lineReader) duration() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	v, _ := strconv.ParseFloat(n, 64) // infinite if it is beyond any
+	v, _ := strconv.ParseFloat(n, 64) // infinite if it is too large for a float64
 	if v < 0 {
 		return 0, errors.New("is below 0")
 	}

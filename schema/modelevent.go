@@ -8,8 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ModelEvent is one line of layers/model.ndjson: a request to a model that came to the run's model gateway, and its
-// answer.
+// ModelEvent is one line of layers/model.ndjson: a request that the run's model gateway received, and its answer.
 type ModelEvent struct {
 	Schema string `json:"schema"` // ModelEventV0
 	RunID  string `json:"run_id"`
@@ -19,17 +18,17 @@ type ModelEvent struct {
 
 // ModelEventBody is a [ModelEvent] without what the recorder stamps. What is not known is nil.
 type ModelEventBody struct {
-	// TNS is when the request had arrived, nanoseconds since run_started.
+	// TNS is when the whole request had arrived, in nanoseconds since run_started.
 	TNS    int64   `json:"t_ns"`
 	Route  *string `json:"route"` // anthropic, openai or gemini
 	API    *string `json:"api"`   // such as messages
 	Method string  `json:"method"`
 	Path   string  `json:"path"` // without a query
-	// RequestModel is asked for, ResponseModel answered.
+	// RequestModel is the model that the request names, ResponseModel the one that the answer names.
 	RequestModel  *string `json:"request_model"`
 	ResponseModel *string `json:"response_model"`
 	ResponseID    *string `json:"response_id"`
-	Status        *int    `json:"status"` // of HTTP, as the agent got it
+	Status        *int    `json:"status"` // HTTP status that the agent got
 	// ErrorType is the provider's name of an error, or one of those below.
 	ErrorType *string `json:"error_type"`
 	// Refused is why the gateway did not pass the request on, one of those below.
@@ -53,66 +52,57 @@ type ModelEventBody struct {
 	ResponseHeaders map[string]string `json:"response_headers,omitzero"`
 	// Replayed is where the answer comes from, in a run that replays a bundle. Nil: from the provider.
 	Replayed *ModelReplayed `json:"replayed,omitzero"`
-	// Unknown counts what the recorder does not know in the answer, such as new kinds of events;
-	// UnknownKinds are the first of them.
+	// Unknown counts the parts of the answer that this build does not know, such as new kinds of events.
+	// UnknownKinds names the first of them.
 	Unknown      uint64   `json:"unknown,omitzero"`
 	UnknownKinds []string `json:"unknown_kinds,omitzero"`
 }
 
-// ModelReplayed is a line of the bundle that was replayed.
+// ModelReplayed is the line of the replayed bundle that gave the answer.
 type ModelReplayed struct {
 	Seq uint64 `json:"seq"`
 	// Drift counts the places at which the request differs from the recorded one. Places are the first of them, as
 	// JSON pointers.
 	Drift  int      `json:"drift"`
 	Places []string `json:"places,omitzero"`
-	// Redacted tells that secrets had been taken out of the answer.
+	// Redacted is true if the recorded answer lacks the secrets that were removed from it.
 	Redacted bool `json:"redacted,omitzero"`
 }
 
 // Error types of the recorder's own.
 const (
-	ModelErrorBroken      = "stream_broken"        // the provider's answer ended before its end
-	ModelErrorLeft        = "client_left"          // the agent was gone before the answer's end
+	ModelErrorBroken      = "stream_broken"        // the provider's answer was cut short
+	ModelErrorLeft        = "client_left"          // the agent disconnected before the end of the answer
 	ModelErrorUnreachable = "provider_unreachable" // nobody answered
-	ModelErrorKey         = "key_in_answer"        // the answer was ended because the key stood in it
+	ModelErrorKey         = "key_in_answer"        // the gateway cut the answer because it contained the provider's key
 	ModelErrorEncoding    = "encoding_unknown"     // the answer could not be decoded for the record
 )
 
 // Why a request is refused.
 const (
-	ModelRefusedCredential = "credential" // it did not carry the run's token
-	ModelRefusedPath       = "path"       // it does not ask a model
+	ModelRefusedCredential = "credential" // the request did not carry the run's token
+	ModelRefusedPath       = "path"       // the path is not that of a model request
 	ModelRefusedBackground = "background" // the answer would come after the run
 	ModelRefusedWebSocket  = "websocket"
-	ModelRefusedRequest    = "request"        // it could not be read
-	ModelRefusedTools      = "provider_tools" // it declares tools of the provider's, which the policy denies
+	ModelRefusedRequest    = "request"        // the request could not be parsed
+	ModelRefusedTools      = "provider_tools" // it declares tools that the provider runs, which the policy denies
 	ModelRefusedBudget     = "budget"         // the run's budget is spent
-	ModelRefusedMiss       = "replay_miss"    // the run replays a bundle, which has no answer
-	ModelRefusedUsage      = "usage_unknown"  // there is a budget, and it would not be known what the request uses
-	ModelRefusedPrice      = "price_unknown"  // there is a budget of cost, and the model has no price
+	ModelRefusedMiss       = "replay_miss"    // the run replays a bundle that has no answer for it
+	ModelRefusedUsage      = "usage_unknown"  // there is a token budget, and the answer would not say what it used
+	ModelRefusedPrice      = "price_unknown"  // there is a cost budget, and the price list lacks the model
 )
-
-// ModelUsage counts tokens. Nil is unknown, and not 0.
-type ModelUsage struct {
-	InputTokens              *int64 `json:"input_tokens"` // with cached ones
-	CacheReadInputTokens     *int64 `json:"cache_read_input_tokens"`
-	CacheCreationInputTokens *int64 `json:"cache_creation_input_tokens"`
-	OutputTokens             *int64 `json:"output_tokens"` // with those of reasoning
-	ReasoningOutputTokens    *int64 `json:"reasoning_output_tokens"`
-}
 
 // ModelToolCall is a tool call in an answer.
 type ModelToolCall struct {
 	ID   *string `json:"id"`
 	Name string  `json:"name"`
-	// Arguments are a JSON value, in which a text may be the name of a member with it, as in ModelBody.
-	// What is not JSON is in ArgumentsText. Without bodies, both are absent.
+	// Arguments is a JSON value. A string in it may name the bundle member that holds the text, as in ModelBody.
+	// Arguments that are not JSON are in ArgumentsText. Both are absent if bodies are not kept.
 	Arguments     jsontext.Value `json:"arguments,omitzero"`
 	ArgumentsText string         `json:"arguments_text,omitempty"`
-	// ProviderExecuted tells that the provider runs the tool itself.
+	// ProviderExecuted is true if the provider runs the tool itself.
 	ProviderExecuted bool `json:"provider_executed"`
-	Complete         bool `json:"complete"` // its end came
+	Complete         bool `json:"complete"` // the answer has the end of the call
 }
 
 // ModelToolResult is a tool's result in a request.
@@ -128,30 +118,30 @@ type ModelTimings struct {
 	EndNS       int64  `json:"end_ns"`        // of the answer
 }
 
-// ModelBody is the body of a request or of an answer, without its content encoding and without secrets.
+// ModelBody is the body of a request or an answer, decoded (content-encoding) and without secrets.
 type ModelBody struct {
-	// Bytes is how long it was as it was passed on.
+	// Bytes is its length as it was passed on.
 	Bytes int64 `json:"bytes"`
-	// SHA256 is the digest of all of Body's bytes, before texts were taken out of it; nil without a body,
-	// and where it could not be decoded.
+	// SHA256 is the digest of the whole body, before texts were moved to other members. It is nil if there was no
+	// body, or if it could not be decoded.
 	SHA256 *string `json:"sha256"`
-	// Body is the JSON, or with Text a string. A string in it that begins with [BlobsDir] is the name of the
-	// member that has the text. Absent without bodies, and if LeftOut.
+	// Body is JSON; if Text is true, it is a string. A string in it that begins with [BlobsDir] names the bundle
+	// member that holds the text. It is absent if bodies are not kept, or if LeftOut is true.
 	Body jsontext.Value `json:"body,omitzero"`
 	Text bool           `json:"text,omitzero"`
-	// Base is what of a request's body an earlier line has, and Body has not. Nil: nothing.
+	// Base names the parts of the request that an earlier line has, and that Body leaves out. Nil means none.
 	Base *ModelBase `json:"base,omitzero"`
-	// LeftOut tells that the body was too much to keep.
+	// LeftOut is true if the body was too large to keep.
 	LeftOut bool `json:"left_out,omitzero"`
 }
 
-// ModelBase says what of a JSON object stands in the body of an earlier line, as a whole.
+// ModelBase says which parts of a JSON object are in the body of an earlier line.
 type ModelBase struct {
 	Seq uint64 `json:"seq"` // of that line
-	// Members are the names of members that are the same there.
+	// Members names the object members that are equal there.
 	Members []string `json:"members,omitzero"`
-	// Items are, for members that are arrays, runs of items that are the same there: the index of the first, which is
-	// the same in both, and how many they are. Body has the other items, in their order.
+	// Items lists, for members that are arrays, ranges of items that are equal there: the index of the first item, which
+	// is the same in both arrays, and the number of items. Body has the other items, in order.
 	Items map[string][][2]int `json:"items,omitzero"`
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Record is a line of a layer, decoded. Of its pointers one is set, by the line's schema. A
-// kernel event is valid until the next line; all else does not change.
+// Record is one decoded line of a layer. The line's schema decides which one of its pointers is set.
+// Kernel is valid until the next line is decoded; the others stay valid.
 type Record struct {
 	Schema string
 	RunID  string
@@ -23,9 +23,9 @@ type Record struct {
 	Model  *ModelEvent
 }
 
-// LineDecoder decodes the lines of one layer. It is made for one goroutine.
+// LineDecoder decodes the lines of one layer. It is not safe for concurrent use.
 //
-// It accepts what [Validate] accepts, but of kernel events what [DecodeKernelEvent] does.
+// It accepts what [Validate] accepts, and for kernel events what [DecodeKernelEvent] accepts.
 // An integer above 2^63-1 is decoded as 2^63-1, except in seq, index and lines.
 type LineDecoder struct {
 	id     string
@@ -33,7 +33,7 @@ type LineDecoder struct {
 	in     jsontext.Decoder // of the other layers
 }
 
-// NewLineDecoder makes a decoder for the layer at a path, such as [TurnsPath].
+// NewLineDecoder returns a decoder for the layer at a path in the bundle, such as [TurnsPath].
 func NewLineDecoder(layer string) *LineDecoder { return &LineDecoder{id: lineSchemas[layer]} }
 
 // lineSchemas are the schemas of the layers' lines. Kernel events of version 0 are
@@ -44,7 +44,7 @@ var lineSchemas = map[string]string{
 }
 
 // Decode decodes one line without its newline. Errors wrap [ErrSyntax], [ErrDuplicateKey],
-// [ErrSchema] or, where the path was not that of a layer, [ErrUnknownSchema].
+// [ErrSchema] or, if the path is not that of a layer, [ErrUnknownSchema].
 func (d *LineDecoder) Decode(line []byte) (Record, error) {
 	l := Record{Schema: d.id}
 	if d.id == KernelEventV1 {

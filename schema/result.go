@@ -136,7 +136,7 @@ const (
 type ModelTotals struct {
 	Requests uint64 `json:"requests"` // refused ones included
 	Refused  uint64 `json:"refused"`  // by the gateway
-	// ModelUsage is the sum of what the answers say. Nil: none says it.
+	// ModelUsage sums the counts in the answers. A count is nil if no answer has it.
 	ModelUsage
 	// UsageUnknown counts the answers that do not say how many tokens they used.
 	UsageUnknown uint64 `json:"usage_unknown"`
@@ -182,15 +182,24 @@ type Usage struct {
 	OOMKills *int64 `json:"oom_kills"`
 }
 
-// Stdio tells how much passed through each stream and how much of it is kept.
+// ModelUsage counts tokens. Nil means unknown, not 0.
+type ModelUsage struct {
+	InputTokens              *int64 `json:"input_tokens"` // including cached tokens
+	CacheReadInputTokens     *int64 `json:"cache_read_input_tokens"`
+	CacheCreationInputTokens *int64 `json:"cache_creation_input_tokens"`
+	OutputTokens             *int64 `json:"output_tokens"` // including reasoning tokens
+	ReasoningOutputTokens    *int64 `json:"reasoning_output_tokens"`
+}
+
+// Stdio counts the bytes of each stream, and those that were kept.
 type Stdio struct {
 	// Mode is pipe, terminal or passthrough (--no-capture), or StdioNone.
 	Mode     string  `json:"mode"`
 	Stdout   *Stream `json:"stdout"`
 	Stderr   *Stream `json:"stderr"`
 	Terminal *Stream `json:"terminal"`
-	// StderrInStdout says that stderr was the very file of stdout (2>&1): both
-	// are in the stdout member, in the order they were written, and Stderr is null.
+	// StderrInStdout is true if stderr was the same open file as stdout (2>&1). Both are then in the member of
+	// stdout, in the order they were written, and Stderr is null.
 	StderrInStdout bool `json:"stderr_in_stdout"`
 }
 
@@ -202,14 +211,12 @@ type Stream struct {
 	Bytes     int64 `json:"bytes"`
 	Captured  int64 `json:"captured"`
 	Truncated bool  `json:"truncated"`
-	// RedactedBytes is by how much redaction made the copy longer, or shorter
-	// where it is negative: Captured - RedactedBytes bytes of the stream were
-	// kept.
+	// RedactedBytes is how many bytes redaction added to the copy; it is negative if the copy became shorter.
+	// Captured - RedactedBytes bytes of the stream were kept.
 	RedactedBytes int64 `json:"redacted_bytes,omitempty"`
 }
 
-// Timings are durations in nanoseconds on CLOCK_BOOTTIME, null for what did not
-// come to its end before the recorder's eyes.
+// Timings are durations in nanoseconds on CLOCK_BOOTTIME. A duration is null if the recorder did not see its end.
 type Timings struct {
 	// SetupNS is from the runner's start to that of the child.
 	SetupNS *int64 `json:"setup_ns"`

@@ -10,7 +10,7 @@ import (
 func Wall(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Run is run.json: the effective spec as it was when the run began.
-// Environment values are never part of it, but for those in Homes.
+// It has no values of the environment except those in Homes.
 type Run struct {
 	Schema string `json:"schema"` // RunV0
 	RunID  string `json:"run_id"`
@@ -66,23 +66,22 @@ type Run struct {
 	// how its calls became turns; absent where there was none.
 	Gateway string    `json:"gateway,omitempty"`
 	Turns   *RunTurns `json:"turns,omitempty"`
-	// Model says what the run's model gateway did; absent where there was none. With it, there is a model
-	// layer.
+	// Model says how the run's model gateway was set up; absent if there was none. If it is present, the bundle has
+	// a model layer.
 	Model *RunModel `json:"model,omitempty"`
-	// Spec is the effective run as a spec file has it, without Env: options that
-	// have no field of their own above are found here. Absent in older bundles.
+	// Spec is the effective spec, in the form of a spec file without Env. It has also the options that have no field
+	// above. Absent in older bundles.
 	Spec jsontext.Value `json:"spec,omitempty"`
 	// StartedAt is the wall clock at the start, RFC 3339 in UTC. It is
 	// information: nothing is ordered by it.
 	StartedAt string `json:"started_at"`
 	// Recorder names the program and version that recorded the run.
 	Recorder string `json:"recorder"`
-	// Output is the absolute path the bundle is meant for. It stands in the
-	// spool only; sealing removes it, so that a bundle's identity does not
-	// depend on where it was written.
+	// Output is the absolute path that the bundle is to be written to. It is only in the spool; sealing removes it,
+	// so that a bundle's identity does not depend on where it was written.
 	Output string `json:"output,omitempty"`
-	// ResultOutput is the absolute path that result.json is meant for as well
-	// (--result); absent without one. It stands in the spool only.
+	// ResultOutput is the absolute path that result.json is also to be written to (--result); absent without one.
+	// It is only in the spool.
 	ResultOutput string `json:"result_output,omitempty"`
 }
 
@@ -109,7 +108,7 @@ type RunModel struct {
 	Replay string `json:"replay,omitempty"`
 }
 
-// ModelBodiesNone keeps the digests of bodies alone.
+// ModelBodiesNone means that only the digests of bodies are kept.
 const ModelBodiesNone = "none"
 
 // Layers are the layers that the run's bundle has.

@@ -10,17 +10,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// errNotJSON is what a scanner says of a text; [checkSyntax] says where and why.
+// errNotJSON says that a text is not JSON; [checkSyntax] then finds where and why.
 var errNotJSON = errors.New("not JSON")
 
-// scanner reads a JSON text from the front without copying it. It accepts JSON in
-// UTF-8 alone, and leaves it to the caller to refuse keys that are repeated.
+// scanner reads a JSON text from the front without copying it. It accepts only JSON in UTF-8. The caller has to refuse
+// repeated keys.
 type scanner struct {
 	b []byte
 	i int
 }
 
-// space goes to the next byte that is not white space, and returns it; 0 at the end.
+// space moves to the next byte that is not white space and returns it; it returns 0 at the end.
 func (s *scanner) space() byte {
 	for ; s.i < len(s.b); s.i++ {
 		switch c := s.b[s.i]; c {
@@ -49,7 +49,7 @@ func (s *scanner) word(w string) bool {
 	return true
 }
 
-// end tells that there is nothing more.
+// end fails if anything but white space follows.
 func (s *scanner) end() error {
 	if s.space(); s.i < len(s.b) {
 		return errNotJSON
@@ -57,8 +57,7 @@ func (s *scanner) end() error {
 	return nil
 }
 
-// object reads an object; value is called at each value, which it has to read. key
-// may be a part of the text.
+// object reads an object. It calls value at each value, which value must read. key may be a part of the text.
 func (s *scanner) object(value func(key []byte) error) error {
 	if !s.byte('{') {
 		return errors.New("is not an object")
@@ -86,7 +85,7 @@ func (s *scanner) object(value func(key []byte) error) error {
 	}
 }
 
-// array reads an array; value is called at each value, which it has to read.
+// array reads an array. It calls value at each value, which value must read.
 func (s *scanner) array(value func() error) error {
 	if !s.byte('[') {
 		return errors.New("is not an array")
@@ -107,7 +106,7 @@ func (s *scanner) array(value func() error) error {
 	}
 }
 
-// str reads a string. What it returns may be a part of the text.
+// str reads a string. The result may be a part of the text.
 func (s *scanner) str() ([]byte, error) {
 	if s.space() != '"' {
 		return nil, errors.New("is not a string")
@@ -124,7 +123,7 @@ func (s *scanner) str() ([]byte, error) {
 	return nil, errNotJSON
 }
 
-// hardString is str from the first byte that does not stand for itself in ASCII.
+// hardString continues str at the first byte that is not literal.
 func (s *scanner) hardString(start, i int) ([]byte, error) {
 	escaped := false
 	for ; i < len(s.b); i++ {
@@ -153,8 +152,8 @@ func (s *scanner) hardString(start, i int) ([]byte, error) {
 	return nil, errNotJSON
 }
 
-// number reads the text of a number, as far as it is digits with a sign: any other
-// is no whole number, and refused. What it returns is a part of the text.
+// number reads a whole number in plain digits, with an optional minus sign, and refuses any other. The result is a part
+// of the text.
 func (s *scanner) number() ([]byte, error) {
 	s.space()
 	start := s.i
@@ -172,11 +171,10 @@ func (s *scanner) number() ([]byte, error) {
 	return s.b[start:s.i], nil
 }
 
-// errRange is wrapped for a whole number that does not fit its field. The JSON
-// Schemas have no bound for it.
+// errRange is wrapped by the error for a whole number that does not fit its field. The JSON Schemas do not bound it.
 var errRange = errors.New("the number is too large")
 
-// signed reads plain digits, with a minus sign if the number is below 0.
+// signed parses plain digits, with a minus sign if the number is below 0.
 func signed(n []byte) (int64, error) {
 	digits, minus := bytes.CutPrefix(n, []byte{'-'})
 	v, ok := natural(digits)
@@ -191,7 +189,7 @@ func signed(n []byte) (int64, error) {
 	return 0, fmt.Errorf("%.40s is not a whole number in plain digits of 64 bits", n)
 }
 
-// natural reads plain digits; ok is false for anything else, and beyond 64 bits.
+// natural parses plain digits. ok is false for anything else, and if the number exceeds 64 bits.
 func natural(digits []byte) (v uint64, ok bool) {
 	for _, c := range digits {
 		n := uint64(c - '0')
@@ -205,7 +203,7 @@ func natural(digits []byte) (v uint64, ok bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// literal marks the bytes that stand for themselves in a JSON string.
+// literal marks the bytes that need no escape in a JSON string.
 var literal = [256]bool{
 	' ': true, '!': true, '#': true, '$': true, '%': true, '&': true, '\'': true, '(': true, ')': true, '*': true,
 	'+': true, ',': true, '-': true, '.': true, '/': true, ':': true, ';': true, '<': true, '=': true, '>': true,
@@ -220,8 +218,7 @@ var literal = [256]bool{
 	'u': true, 'v': true, 'w': true, 'x': true, 'y': true, 'z': true,
 }
 
-// appendString writes s as a JSON string and reports whether it was not UTF-8;
-// each wrong byte is then written as U+FFFD.
+// appendString appends s as a JSON string. If s is not UTF-8, bad is true, and each invalid byte is written as U+FFFD.
 func appendString(dst []byte, s string) (_ []byte, bad bool) {
 	for i := 0; i < len(s); i++ {
 		if !literal[s[i]] {
@@ -233,8 +230,8 @@ func appendString(dst []byte, s string) (_ []byte, bad bool) {
 	return append(dst, '"'), false
 }
 
-// appendEscaped is appendString from the first byte that needs attention. DEL
-// and the C1 controls are escaped too: a line may be printed to a terminal.
+// appendEscaped is appendString for a string whose first byte that is not literal is at i. It also escapes DEL and the C1
+// controls, because a line may be printed to a terminal.
 func appendEscaped(dst []byte, s string, i int) (_ []byte, bad bool) {
 	dst = append(dst, '"')
 	dst = append(dst, s[:i]...)
