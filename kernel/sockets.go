@@ -2,7 +2,6 @@ package kernel
 
 // Numbers of socket(2), from linux/socket.h and linux/netlink.h.
 const (
-	familyKey     = 15
 	familyNetlink = 16
 	familyAlg     = 38
 )
@@ -14,7 +13,7 @@ var localNetlink = [...]bool{
 	0: true, // route: interfaces, addresses and routes, which the C library asks for to resolve a name
 	2: true, // usersock
 	4: true, // sock_diag
-	// not 6, xfrm, which puts connections into tunnels
+	// not 6, xfrm, which puts connections into tunnels, as AF_KEY does
 	7:  true, // selinux
 	9:  true, // audit
 	10: true, // fib_lookup
@@ -29,7 +28,7 @@ func Carries(family, protocol uint64) bool {
 	switch family {
 	case familyNetlink:
 		return protocol >= uint64(len(localNetlink)) || !localNetlink[protocol]
-	case familyAlg, familyKey:
+	case familyAlg:
 		return false
 	}
 	return true
