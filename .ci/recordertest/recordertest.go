@@ -25,8 +25,12 @@ func (m M) Run() int {
 // built is the directory that Build made.
 var built string
 
-// Build builds assay-run as make build does, once, and returns the directory that has it.
+// Build builds assay-run as make build does, once, and returns the directory that has it. Where the source is not at
+// hand, ASSAY_TEST_PROGRAMS names a directory that has it already.
 var Build = sync.OnceValues(func() (dir string, err error) {
+	if dir := os.Getenv("ASSAY_TEST_PROGRAMS"); dir != "" {
+		return dir, nil
+	}
 	if built, err = os.MkdirTemp("", "recordertest-*"); err != nil {
 		return "", err
 	}
@@ -41,10 +45,18 @@ var Build = sync.OnceValues(func() (dir string, err error) {
 })
 
 // Observes reports whether the assay-run in dir can record a kernel layer here.
-func Observes(t testing.TB, dir string) bool {
+func Observes(t testing.TB, dir string) bool { return runs(t, dir, "--kernel", "require") }
+
+// LimitsMemory reports whether the assay-run in dir can limit a run's memory here.
+func LimitsMemory(t testing.TB, dir string) bool {
+	return runs(t, dir, "--kernel", "off", "--memory", "1G")
+}
+
+// runs reports whether the assay-run in dir can make a run with these flags.
+func runs(t testing.TB, dir string, flags ...string) bool {
 	scratch := t.TempDir()
-	return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", scratch, "-o",
-		filepath.Join(scratch, "x.tar.gz"), "--", "true").Run() == nil
+	args := append(flags, "-q", "--spool-dir", scratch, "-o", filepath.Join(scratch, "x.tar.gz"), "--", "true")
+	return exec.Command(filepath.Join(dir, "assay-run"), args...).Run() == nil
 }
 
 // Status is a command of scripts. It runs a command and checks its exit status: status N COMMAND ARG...

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs every script of testdata/script. The condition [kernel] says that a kernel layer can be recorded,
-// and [userns] that user namespaces can be created.
+// [memory] that memory can be limited, and [userns] that user namespaces can be created.
 func TestScripts(t *testing.T) {
 	dir, err := recordertest.Build()
 	if err != nil {
@@ -41,6 +41,8 @@ func TestScripts(t *testing.T) {
 			switch cond {
 			case "kernel":
 				return kernel(), nil
+			case "memory":
+				return recordertest.LimitsMemory(t, dir), nil
 			case "userns":
 				return exec.Command("unshare", "-rm", "true").Run() == nil, nil
 			}
@@ -52,6 +54,9 @@ func TestScripts(t *testing.T) {
 
 // TestNATSIsInThisProgramAlone checks that the other programs do not link NATS.
 func TestNATSIsInThisProgramAlone(t *testing.T) {
+	if _, err := os.Stat("../../go.mod"); err != nil {
+		t.Skipf("the tests run without the module: %v", err)
+	}
 	for _, program := range []string{"assay-run", "assay-review"} {
 		out, err := exec.Command("go", "list", "-deps", "../"+program).Output()
 		if err != nil {
