@@ -174,13 +174,16 @@ def flood(count, pad="0", deadline="0"):
                 data, out[:] = b"".join(out), []
             s.sendall(data)
 
+    def make():  # meanwhile the answers are read, because the gateway waits 30 s for a client that reads none
+        for first in range(0, count, 1000):
+            batch = b"".join(call(i, "t", {"pad": pad}) for i in range(first, min(first + 1000, count)))
+            with room:
+                out.append(batch)
+                room.notify()
+
     writer = threading.Thread(target=write)
     writer.start()
-    for first in range(0, count, 1000):
-        batch = b"".join(call(i, "t", {"pad": pad}) for i in range(first, min(first + 1000, count)))
-        with room:
-            out.append(batch)
-            room.notify()
+    threading.Thread(target=make).start()
     kinds = {}
     answered = 0
     for text in s.makefile("rb"):
