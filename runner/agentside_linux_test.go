@@ -13,7 +13,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestSequenceOfAnSDKLog: which numbers are accepted, and which lines are kept.
+// TestSequenceOfAnSDKLog checks which numbers are accepted, and which lines are kept.
 func TestSequenceOfAnSDKLog(t *testing.T) {
 	spec := New("x")
 	rec := newMemory()
@@ -63,8 +63,7 @@ func TestSequenceOfAnSDKLog(t *testing.T) {
 	}
 }
 
-// TestPolicyOfASpec: a library's user need not load the policy, and a bad one
-// keeps the command from running.
+// TestPolicyOfASpec: a library user need not load the policy, and a bad policy keeps the command from running.
 func TestPolicyOfASpec(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	for text, want := range map[string]string{"tools: {deny: [x]}": "", "toolz: {}": "policy_unusable"} {

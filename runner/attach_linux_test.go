@@ -13,8 +13,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestAttachMissed: a directory that was removed before the observer could look at it, or
-// while it did, held a container that nobody saw, whatever ends the observation.
+// TestAttachMissed: if a directory was removed before or while the observer looked at it, its container was missed,
+// however the observation ends.
 func TestAttachMissed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root attaches")

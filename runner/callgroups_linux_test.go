@@ -16,7 +16,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
-// listen starts a gateway and gives the path of its socket.
+// listen starts a gateway and returns the path of its socket.
 func listen(t *testing.T, c gateway.Config) string {
 	t.Helper()
 	c.Run = &gateway.Recording{RunID: "call_test", Recorder: newMemory()}
@@ -33,8 +33,7 @@ func listen(t *testing.T, c gateway.Config) string {
 	return socket
 }
 
-// TestOnlyTheRunsProcessesGetCgroups: whoever else connects, and whatever is
-// sent, moves nobody.
+// TestOnlyTheRunsProcessesGetCgroups: no process outside the run is moved, whatever it sends.
 func TestOnlyTheRunsProcessesGetCgroups(t *testing.T) {
 	host := cgroup.Probe()
 	if m := host.Mode(); m != cgroup.Unified && m != cgroup.Hybrid {
@@ -71,7 +70,7 @@ func TestOnlyTheRunsProcessesGetCgroups(t *testing.T) {
 	}
 }
 
-// cgroup2 is our own; that of v1 hierarchies changes while a launcher is at work.
+// cgroup2 is this process's cgroup2 path. Its cgroups of v1 hierarchies change while a launcher runs.
 func cgroup2(t *testing.T) string {
 	t.Helper()
 	all, err := os.ReadFile("/proc/self/cgroup")
@@ -82,8 +81,7 @@ func cgroup2(t *testing.T) string {
 	return own
 }
 
-// TestJoinCallWaitsForAPlace: that all places are taken for a moment does not
-// leave a call to its environment.
+// TestJoinCallWaitsForAPlace: a call joins its cgroup even if all places are taken for a moment.
 func TestJoinCallWaitsForAPlace(t *testing.T) {
 	socket := listen(t, gateway.Config{
 		Limits: gateway.Limits{ConnLimits: gateway.ConnLimits{Connections: 1}},

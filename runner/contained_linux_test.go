@@ -12,7 +12,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// A run that comes to nothing before it starts leaves no cgroup and no guard.
+// A run that fails before it starts leaves no cgroup and no guard.
 func TestContainedIsRemovedWithoutARun(t *testing.T) {
 	spec := New()
 	spec.RunID, spec.Command = schema.NewID(), []string{"true"}
@@ -36,7 +36,7 @@ func TestContainedIsRemovedWithoutARun(t *testing.T) {
 	}
 }
 
-// What has not begun by the time it is closed never does.
+// What has not begun when it is closed never begins.
 func TestContainedClosedAtOnce(t *testing.T) {
 	spec := New()
 	spec.RunID, spec.Command = schema.NewID(), []string{"true"}

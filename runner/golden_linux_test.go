@@ -16,9 +16,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestGoldenRun feeds a run what the v0 contract's example was made from, an
-// agent of the OpenAI Agents SDK behind a policy, and gets the example's
-// documents: all its keys and values, with others beside them.
+// TestGoldenRun gives a run the input of the v0 contract's example, an agent of the OpenAI Agents SDK behind a
+// policy, and gets the example's documents: all their keys and values, and more.
 func TestGoldenRun(t *testing.T) {
 	const id, work = "run_openai_agents_kernel_policy_determinism",
 		"/tmp/assay-runner-openai-agents-kernel-policy/work/"
@@ -100,7 +99,7 @@ func TestGoldenRun(t *testing.T) {
 	}
 }
 
-// within drops the keys that v has and like has not.
+// within drops the keys that v has and like lacks.
 func within(v, like any) any {
 	switch like := like.(type) {
 	case map[string]any:

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestNoFieldIsSetFromOutside holds that a part of a run gets all it needs from its constructor: only methods of a
-// type set its fields, and whoever makes a value sets those of the value that it has just made.
+// TestNoFieldIsSetFromOutside checks that a part of a run gets everything that it needs from its constructor: only a
+// type's methods set its fields, and functions only set fields of values that they have just made.
 func TestNoFieldIsSetFromOutside(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
@@ -41,7 +41,7 @@ func TestNoFieldIsSetFromOutside(t *testing.T) {
 	}
 }
 
-// TestFieldsSetFromOutsideAreFound sets fields in every way that is found, and in those that are allowed.
+// TestFieldsSetFromOutsideAreFound sets fields in every forbidden way, and in the allowed ways.
 func TestFieldsSetFromOutsideAreFound(t *testing.T) {
 	const source = `package p
 
@@ -102,8 +102,8 @@ func fail(f *failure) { f.field = 1 }
 	}
 }
 
-// setFromOutside lists where a function of a package sets the field of a value that is not its own. The values are
-// those of unexported types with methods, but for errors: exported types are for callers to fill.
+// setFromOutside lists where a function of a package sets a field of a value that is not its own. It checks values of
+// unexported types with methods, except errors: exported types are for callers to fill.
 func setFromOutside(t *testing.T, source map[string]string) (list []string) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -136,7 +136,7 @@ type noImports struct{}
 
 func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("not imported") }
 
-// foreignFields are the fields that fn sets and that are neither its receiver's nor those of a value that it made.
+// foreignFields lists the fields that fn sets and that belong neither to its receiver nor to a value that it made.
 func foreignFields(info *types.Info, pkg *types.Package, fn *ast.FuncDecl) (found []ast.Expr) {
 	own := map[types.Object]bool{}
 	if fn.Recv != nil && len(fn.Recv.List[0].Names) > 0 {
@@ -155,7 +155,7 @@ func foreignFields(info *types.Info, pkg *types.Package, fn *ast.FuncDecl) (foun
 			return
 		}
 		base := field.X
-		for { // what is embedded is the value's own
+		for { // an embedded field belongs to the value
 			embedded, ok := base.(*ast.SelectorExpr)
 			if !ok {
 				break
@@ -197,7 +197,7 @@ func makes(e ast.Expr) bool {
 	return ok
 }
 
-// isPart reports whether t is an unexported type of pkg, or a pointer to one, that has methods and is no error.
+// isPart reports whether t is an unexported type of pkg, or a pointer to one, that has methods and is not an error.
 func isPart(t types.Type, pkg *types.Package) bool {
 	if p, ok := t.(*types.Pointer); ok {
 		t = p.Elem()

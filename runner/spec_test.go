@@ -192,8 +192,7 @@ func TestLoadFileRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	}
 }
 
-// TestSpecIsPlainJSON: what other tools store is read and written back value
-// for value, and what we write is read as it was.
+// TestSpecIsPlainJSON: other tools can read and write the JSON of a spec without loss, and it is read back unchanged.
 func TestSpecIsPlainJSON(t *testing.T) {
 	stored, err := os.ReadFile(filepath.Join("testdata", "wire", "runspec.json"))
 	if err != nil {
@@ -243,7 +242,7 @@ func TestSpecIsPlainJSON(t *testing.T) {
 	}
 }
 
-// TestRunValidates: a library's user need not have called Validate.
+// TestRunValidates: a library user need not call Validate first.
 func TestRunValidates(t *testing.T) {
 	for _, s := range []*runner.Spec{{},
 		{RunID: "x", Command: []string{"true"}, AgentShim: "nothing-like-it", Kernel: runner.KernelOff}} {

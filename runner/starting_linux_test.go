@@ -11,7 +11,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// signalsAt is a Recorder that sends SIGTERM to the run when an event is recorded, and then takes its time.
+// signalsAt is a Recorder that sends SIGTERM to the run when an event is recorded, and then pauses.
 type signalsAt struct {
 	*memory
 	event string
@@ -26,8 +26,8 @@ func (s *signalsAt) Append(layer string, encode func(dst []byte, seq uint64) []b
 	return s.memory.Append(layer, encode)
 }
 
-// TestSIGTERMBetweenStartAndRunning sends SIGTERM when the command is started and the run does not know yet: the
-// command gets it, and is not killed as what holds up a start is.
+// TestSIGTERMBetweenStartAndRunning sends SIGTERM when the command has been started and the run does not know yet:
+// the command gets it, and is not killed like a process that holds up a start.
 func TestSIGTERMBetweenStartAndRunning(t *testing.T) {
 	spec := New("sleep", "60")
 	spec.Kernel = KernelOff

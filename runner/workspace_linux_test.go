@@ -7,7 +7,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// The program that wrote a path last is known by path, also where the path was renamed since.
+// The program that last wrote a path is known by path, even if the path was renamed since.
 func TestWhoWroteAPath(t *testing.T) {
 	const openWrite = 1 | 0o100 // O_WRONLY | O_CREAT
 	p := newPrograms()

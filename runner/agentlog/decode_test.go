@@ -148,8 +148,7 @@ func check(t *testing.T, err error, want string) {
 	}
 }
 
-// The decoders take anything, and what they accept makes a line that the
-// layer's schema accepts.
+// The decoders accept any input, and an accepted line is valid in the layer's schema.
 func FuzzDecodeSDK(f *testing.F) {
 	f.Add([]byte(sdkLine))
 	f.Add([]byte(`{"seq":18446744073709551615}`))

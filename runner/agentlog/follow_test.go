@@ -18,8 +18,8 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
-// TestHostileLogs: what an agent can do with its log, between one look and the
-// next. Known makes the follower look, so nothing depends on its own pace.
+// TestHostileLogs: what an agent can do with its log between two polls. Known makes the follower poll, so nothing
+// depends on timing.
 func TestHostileLogs(t *testing.T) {
 	long := strings.Repeat("x", 2<<20)
 	for _, c := range []struct {
@@ -128,7 +128,7 @@ func TestHostileLogs(t *testing.T) {
 
 func acts(a ...func(*testing.T, string)) []func(*testing.T, string) { return a }
 
-// TestAPipeHasNoReader: looking at a pipe must not let its writer go on.
+// TestAPipeHasNoReader: polling a pipe must not unblock its writer.
 func TestAPipeHasNoReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -155,8 +155,8 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 	}
 }
 
-// TestWhatWasThereBefore: lines of an earlier run are passed over, and are no
-// reason to complain, nor is it when the command cuts or replaces them.
+// TestWhatWasThereBefore: lines of an earlier run are skipped without a problem, even if the command cuts or replaces
+// them.
 func TestWhatWasThereBefore(t *testing.T) {
 	old := "bad of another run\nof this one\nbad\n"
 	for _, c := range []struct {
@@ -197,8 +197,7 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// TestArrivals: a line was written between the two moments of its arrival, as
-// its writer sees it, and they are close when the follower is let alone.
+// TestArrivals: a line was written between the two times of its arrival, by its writer's clock, and these are close.
 func TestArrivals(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f := follow(t, path)
@@ -228,8 +227,8 @@ func TestArrivals(t *testing.T) {
 		time.Duration(widths[len(widths)-1]))
 }
 
-// TestKnownWhileItFloods: a log that never pauses cannot hold up its follower,
-// and what is said to be known is.
+// TestKnownWhileItFloods: a log that never pauses cannot block its follower, and Known is only true if everything is
+// known.
 func TestKnownWhileItFloods(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f := follow(t, path)

@@ -101,7 +101,7 @@ func TestTraceparentOfANamedSpan(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: neither events nor calls nor names make it grow.
+// TestMemoryIsBounded: neither events nor calls nor names make the memory grow.
 func TestMemoryIsBounded(t *testing.T) {
 	s := newScene()
 	for i := range binding.MaxCalls + 1000 {

@@ -94,7 +94,7 @@ func TestCallsWithoutIDsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// TestAnswersThatHaveNotEnded has an event come while it is not yet known what the answer proposes.
+// TestAnswersThatHaveNotEnded has an event while it is not known yet what the answer proposes.
 func TestAnswersThatHaveNotEnded(t *testing.T) {
 	flying := true
 	s := modelScene(true, func(int64) bool { return flying })
@@ -110,7 +110,7 @@ func TestAnswersThatHaveNotEnded(t *testing.T) {
 	}
 }
 
-// TestWhatOthersSayIsStronger has a call of the runner's own gateway within one that a model proposed.
+// TestWhatOthersSayIsStronger has a call of the runner's own gateway inside a call that a model proposed.
 func TestWhatOthersSayIsStronger(t *testing.T) {
 	s := modelScene(true, nil)
 	s.propose("toolu_1", "mcp__files__write", `{"path": "a"}`, 10, 4)
@@ -172,7 +172,7 @@ func TestProposalsAndCallsOfAShim(t *testing.T) {
 	}
 }
 
-// TestEqualCallsAreMatchedInOrder has an agent that gives calls ids of its own.
+// TestEqualCallsAreMatchedInOrder has an agent with its own call ids.
 func TestEqualCallsAreMatchedInOrder(t *testing.T) {
 	s := modelScene(false, nil)
 	s.propose("m1", "read", `{"path":"x"}`, 10, 0)

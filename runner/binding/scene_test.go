@@ -7,7 +7,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// scene is a correlator whose logs are read up to any time.
+// scene is a correlator whose logs have been read up to any time.
 type scene struct{ *binding.Correlator }
 
 func newScene() scene {
@@ -34,7 +34,7 @@ func (s scene) decide(id, tool, decision string, at int64) {
 		agentlog.Arrival{After: at - 1, At: at})
 }
 
-// open has the agent open a file; flags 1 is for writing.
+// open makes the agent open a file; flags 1 is for writing.
 func (s scene) open(path string, flags uint64, t int64) *schema.KernelEvent {
 	e := &schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: flags, HasResult: true, TNS: t}
 	s.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}, e)

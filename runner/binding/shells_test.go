@@ -41,7 +41,7 @@ func (s scene) write(pid uint32, path string, t int64) *schema.KernelEvent {
 	return s.does(schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: 1, PID: pid, TNS: t})
 }
 
-// runs is the line of a call that says its command.
+// runs is the line of a call that names its command.
 func (s scene) runs(id string, t int64, argv ...string) {
 	s.SDK(&schema.SDKEvent{EventType: agentlog.ToolCallStarted, ToolCallID: id, Tool: "command_execution", Argv: argv,
 		TNS: t}, agentlog.Arrival{After: t - 1, At: t})
@@ -58,7 +58,7 @@ func (s scene) short(pid uint32, t int64, line, path string) {
 	s.exit(pid, t+40)
 }
 
-// written is what was written by which call; "" is none.
+// written is what was written by each call; "" is none.
 func written(r *schema.CorrelationReport) map[string]string {
 	by := map[string]string{}
 	for _, b := range r.Bindings {
@@ -182,7 +182,7 @@ func TestACommandIsItsCallsThoughTheLineComesLate(t *testing.T) {
 	}
 }
 
-// The exec that begins a call is the call's too.
+// The exec that starts a call belongs to the call too.
 func TestACallBeginsWithItsExec(t *testing.T) {
 	s := newShells()
 	s.short(20, 100, "ls", "/w/a")
@@ -197,7 +197,7 @@ func TestACallBeginsWithItsExec(t *testing.T) {
 	}
 }
 
-// What a command does once its call is known is bound in its line.
+// Events of a command are bound at once if its call is known.
 func TestACommandOfAKnownCallIsBoundAtOnce(t *testing.T) {
 	s := newShells()
 	s.fork(10, 20, 95)
@@ -212,7 +212,7 @@ func TestACommandOfAKnownCallIsBoundAtOnce(t *testing.T) {
 	}
 }
 
-// What waits no longer is decided about before there are too many calls to look at.
+// Waiting events are decided before there are too many calls to examine.
 func TestWhatWaitsIsJudgedInTime(t *testing.T) {
 	s := newShells()
 	s.fork(10, 20, 95)
@@ -227,7 +227,7 @@ func TestWhatWaitsIsJudgedInTime(t *testing.T) {
 	}
 }
 
-// An agent that never says a command loses nothing.
+// An agent that never names commands loses nothing.
 func TestShellsOfOtherAgentsAreBoundByTime(t *testing.T) {
 	s := newShells()
 	s.start("1", "Bash", 89, 90)

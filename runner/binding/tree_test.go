@@ -21,7 +21,7 @@ func TestATreesCallsBindItAlone(t *testing.T) {
 	}
 	s.Tree(10, at(100))
 	s.Tree(20, at(100))
-	event(schema.KindFork, 10, 5, 50) // told late: it is still the proxy
+	event(schema.KindFork, 10, 5, 50) // late event: it is still the proxy
 	event(schema.KindFork, 20, 5, 50)
 	event(schema.KindFork, 11, 10, 110)
 	event(schema.KindFork, 21, 20, 110)
@@ -35,7 +35,7 @@ func TestATreesCallsBindItAlone(t *testing.T) {
 			t.Errorf("what process %d did is bound to %q, want %q", pid, got, want)
 		}
 	}
-	event(schema.KindFork, 11, 5, 310) // another process with the number
+	event(schema.KindFork, 11, 5, 310) // another process with the same number
 	if got := event(schema.KindOpen, 11, 0, 320); got != "" {
 		t.Errorf("a process that has the number of one in the tree is bound to %q", got)
 	}
@@ -45,8 +45,8 @@ func TestATreesCallsBindItAlone(t *testing.T) {
 	}
 }
 
-// What a tree does during its call is the call's, although a line of a log may have been written then: it was read
-// later, and the kernel has not told when it was written.
+// What a tree does during its call belongs to the call, even if a log line may have been written then: the line was
+// read later, and the kernel has not reported when it was written.
 func TestATreeWaitsForNoLine(t *testing.T) {
 	at := func(n int64) func() int64 { return func() int64 { return n } }
 	s := newScene()

@@ -9,8 +9,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Where an SDK tells of its calls, one that was allowed and never started takes
-// nothing from the others.
+// If an SDK reports its calls, a call that was allowed and never started takes no event from the others.
 func TestADecisionOpensNoCallOfAnSDKs(t *testing.T) {
 	s := scene{binding.New(binding.Options{SDK: true, Known: func(int64) bool { return true }})}
 	s.decide("allowed-only", "x", "allow", 100)
@@ -138,8 +137,8 @@ func TestNothingIsBoundByTimeThatIsNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestLogsAreReadBeforeAnEventIsBound: a line that is there when an event is
-// looked at counts, however late the follower is otherwise.
+// TestLogsAreReadBeforeAnEventIsBound: a line that exists when an event is examined counts, however late the follower
+// is otherwise.
 func TestLogsAreReadBeforeAnEventIsBound(t *testing.T) {
 	var s scene
 	s = scene{binding.New(binding.Options{Known: func(at int64) bool {
@@ -153,9 +152,8 @@ func TestLogsAreReadBeforeAnEventIsBound(t *testing.T) {
 	}
 }
 
-// A line of the SDK's log counts from the kernel's own write event on, however late it
-// was read: what came before is not the call's, what came after is, and nothing is on an
-// edge.
+// A line of the SDK's log counts from the kernel's write event on, however late it was read: earlier events are not
+// the call's, later ones are, and none is at an edge.
 func TestALineIsStampedByItsWrite(t *testing.T) {
 	for name, c := range map[string]struct {
 		writes [][4]int64 // bytes, first, last, count
@@ -202,7 +200,7 @@ func TestALineIsStampedByItsWrite(t *testing.T) {
 	}
 }
 
-// The kernel gives out the count of repeated writes late: the events of that time wait.
+// The kernel reports the count of repeated writes late; events of that time wait.
 func TestEventsWaitForTheWriteOfALine(t *testing.T) {
 	s := newScene()
 	s.Log("/w/sdk.ndjson", 0)

@@ -244,7 +244,7 @@ func TestCommandGenerator(t *testing.T) {
 	}
 }
 
-// However an answer of the largest size is filled, the search ends in time.
+// However an answer of maximum size is filled, the search ends in time.
 func TestExtractIsLinear(t *testing.T) {
 	for _, unit := range []string{"{", `{"`, `{"a":`, `{"a":[`, "{}", `{"{":"`, `{"a":1,`, "{[", `{"\`, `{"checks":`,
 		`{"checks":[]}`, "{\"a\n", `{"a":{}},{`} {

@@ -17,8 +17,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// workspace is a directory with a script under test, its test, a fixture and
-// a link, and a contract beside it that protects the tests.
+// workspace is a directory with a script under test, its test, a fixture and a link, and a contract outside it that
+// protects the tests.
 type workspace struct {
 	t        *testing.T
 	dir      string // the working directory
@@ -60,7 +60,7 @@ func (w *workspace) sh(dir, script string) {
 	}
 }
 
-// state is the workspace as ls and the content tell it.
+// state describes the workspace as ls and its content show it.
 func (w *workspace) state() string {
 	w.t.Helper()
 	cmd := exec.Command("sh", "-c",
@@ -232,7 +232,7 @@ func TestAnAgentThatNeverRanIsInconclusive(t *testing.T) {
 	w.valid(doc)
 }
 
-// indexes notes the numbers that checks are run under.
+// indexes records the numbers that checks get.
 type indexes struct{ seen []int }
 
 func (x *indexes) Run(_ context.Context, _ Check, index int, _ io.Writer) (ExitStatus, error) {

@@ -15,8 +15,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Whatever an agent does to a protected path, it is back as it was, and
-// nothing outside is written through it.
+// Whatever an agent does to a protected path, it is restored, and nothing outside is written through it.
 func TestAnAgentThatEditsProtectedPaths(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -145,8 +144,8 @@ func TestWhatCannotBeRestoredMakesTheVerdictInconclusive(t *testing.T) {
 	})
 }
 
-// An agent that makes a protected path immutable has failed, whatever the checks
-// say: it is no way to an inconclusive verdict. What it did is undone all the same.
+// An agent that makes a protected path immutable has failed, whatever the checks say: the verdict must not become
+// inconclusive. The change is undone nevertheless.
 func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
 	for name, c := range map[string]struct{ script, path, change string }{
 		"a changed file":      {"echo true >tests/run.sh; chattr +i tests/run.sh", "tests/run.sh", "modified"},
@@ -186,8 +185,8 @@ func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
 	}
 }
 
-// A check that rewrites what the next one tests: the next one finds it as it was,
-// and no verdict holds, since the check may have turned its own result.
+// A check rewrites what the next one tests. The next one finds it restored, and no verdict counts, since the check
+// may have changed its own result.
 func TestACheckThatChangesProtectedPaths(t *testing.T) {
 	for name, c := range map[string]struct{ does, change, verdict string }{
 		"rewrites what the next one tests": {"echo true >tests/run.sh", "modified tests/run.sh",

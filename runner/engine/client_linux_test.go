@@ -56,7 +56,7 @@ func TestManager(t *testing.T) {
 	} {
 		t.Run(c.args+c.env, func(t *testing.T) {
 			for _, key := range []string{"CONTAINER_HOST", "CONTAINER_CONNECTION"} {
-				t.Setenv(key, "") // to be what it was after the test
+				t.Setenv(key, "") // restored after the test
 				if key != c.env {
 					os.Unsetenv(key)
 				}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// answering is an engine whose API gives one answer to everything.
+// answering is an engine that gives the same answer to everything.
 func answering(t *testing.T, status int, body string) *Engine {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -28,7 +28,7 @@ func answering(t *testing.T, status int, body string) *Engine {
 	return e
 }
 
-// TestBadAnswers: what is no engine's answer is an error, and never a container.
+// TestBadAnswers: an invalid answer is an error, and never a container.
 func TestBadAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
@@ -55,8 +55,8 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestEventsEnd: a list of events that ends, is torn or goes on in one line for ever is an
-// engine that does not answer; what came before counts.
+// TestEventsEnd: a stream of events that ends, is cut off or never ends its line is from an engine that does not
+// answer; earlier events count.
 func TestEventsEnd(t *testing.T) {
 	const good = `{"Action":"create","Actor":{"ID":"1","Attributes":{"name":"a","image":"i"}}}` + "\n"
 	for name, body := range map[string]string{
@@ -77,8 +77,7 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
-// TestNobodyListens: a socket that nobody has is unreachable, and a watch that begins
-// there ends.
+// TestNobodyListens: a socket without a listener is unreachable, and a watch that starts there ends.
 func TestNobodyListens(t *testing.T) {
 	e := New(Docker, filepath.Join(t.TempDir(), "none"))
 	if _, err := e.Container(context.Background(), "x"); !errors.Is(err, ErrUnreachable) {

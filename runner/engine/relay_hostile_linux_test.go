@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestRelayOfHostileClients: what a client sends, the daemon gets it as the relay
-// understood it, or not at all, and the client is answered.
+// TestRelayOfHostileClients: the daemon gets a client's request as the relay understood it, or not at all, and the
+// client gets an answer.
 func TestRelayOfHostileClients(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
@@ -40,7 +40,7 @@ func TestRelayOfHostileClients(t *testing.T) {
 	made := `POST /v1.40/containers/create {"HostConfig":{"CgroupParent":"/p"},"Image":"i"}`
 	for _, c := range []struct {
 		name, request string
-		half          bool // the client ends its side at once
+		half          bool // the client closes its side at once
 		answer        string
 		daemon        []string
 	}{

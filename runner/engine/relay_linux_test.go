@@ -33,8 +33,7 @@ func relayed(t *testing.T, daemon *Engine, parent string, watch Watch) (socket s
 	return socket
 }
 
-// TestRelay: docker does through a relay what it does without, and what it makes has the
-// cgroup parent.
+// TestRelay: docker works the same through a relay, and the containers that it makes have the cgroup parent.
 func TestRelay(t *testing.T) {
 	e := enginetest.Docker(t)
 	parent := "/assay-relay-test-" + strconv.Itoa(os.Getpid())
@@ -119,8 +118,7 @@ func TestRelay(t *testing.T) {
 	check("wait", <-wait, "0\n", 0, 0)
 }
 
-// What the daemon may do outside of the relay's cgroup parent is told, with the request's line,
-// and all else is not.
+// The relay reports what the daemon may do outside its cgroup parent, with the request's line, and nothing else.
 func TestWhatTheRelayTells(t *testing.T) {
 	daemon := filepath.Join(t.TempDir(), "d")
 	l, err := net.Listen("unix", daemon)
@@ -336,8 +334,8 @@ func TestWhatTheRelayTells(t *testing.T) {
 	}
 }
 
-// TestRelayEnds: when a client goes, the daemon learns that, and ends its work for it.
-// When the daemon goes, so does the client's connection. Nothing is left of either.
+// TestRelayEnds: when a client disconnects, the daemon learns it, and stops its work for the client. When the daemon
+// disconnects, so does the client's connection. Nothing of either is left.
 func TestRelayEnds(t *testing.T) {
 	began, gone := make(chan struct{}, 4), make(chan struct{}, 4)
 	daemon := filepath.Join(t.TempDir(), "d")
@@ -381,7 +379,7 @@ func TestRelayEnds(t *testing.T) {
 	within("the client does not learn that the daemon has gone", ended)
 }
 
-// TestWithCgroupParent: only what has no cgroup parent gets one, and all else stays.
+// TestWithCgroupParent: only a container without a cgroup parent gets one; everything else is unchanged.
 func TestWithCgroupParent(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"Image":"i"}`:       `{"HostConfig":{"CgroupParent":"/p"},"Image":"i"}`,

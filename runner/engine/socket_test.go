@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSocket: a daemon is found as docker finds it, in its order: DOCKER_HOST,
-// DOCKER_CONTEXT, the context in use, the usual socket.
+// TestSocket: a daemon is found as docker finds it, in its order: DOCKER_HOST, DOCKER_CONTEXT, the current context,
+// the usual socket.
 func TestSocket(t *testing.T) {
 	config := t.TempDir()
 	write := func(name, text string) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEndedSinceTheAnswer: a container whose process has ended since the engine named it
-// has ended, and whoever waited for its start has missed it.
+// TestEndedSinceTheAnswer: a container whose process has ended since the engine named it has ended; a Tree that
+// waited for its start has missed it.
 func TestEndedSinceTheAnswer(t *testing.T) {
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestWatchEndsAtAnEnd: an engine tells that a container has died a moment before it
-// leaves it out of those that run. One that was joined is not called missed then, and one
-// that was not joined is.
+// TestWatchEndsAtAnEnd: an engine reports a container's death a moment before it drops it from the running ones. A
+// joined container is then not reported as missed, and one that was not joined is.
 func TestWatchEndsAtAnEnd(t *testing.T) {
 	event := func(action, id string) string {
 		return fmt.Sprintf(`{"Action":%q,"Actor":{"ID":%q,"Attributes":{"name":%q}}}`+"\n", action, id, id)

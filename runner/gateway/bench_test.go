@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// rawClient speaks the protocol with as little work as a client can do, so
-// that a benchmark measures the gateway.
+// rawClient speaks the protocol with as little work as possible, so that a benchmark measures the gateway.
 type rawClient struct {
 	conn net.Conn
 	br   *bufio.Reader
@@ -78,8 +77,8 @@ func BenchmarkDispatch(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1000, "p99-us")
 }
 
-// BenchmarkEcho is the floor of BenchmarkDispatch: the same four messages over
-// the same kind of socket with nothing behind it.
+// BenchmarkEcho is the minimum for BenchmarkDispatch: the same four messages over the same kind of socket, without
+// any processing.
 func BenchmarkEcho(b *testing.B) {
 	ln, err := net.Listen("unix", b.TempDir()+"/s")
 	if err != nil {

@@ -210,7 +210,7 @@ func (c *tester) must(method, params string) string {
 	return r
 }
 
-// submit proposes one call and gives what came of it.
+// submit proposes one call and returns its result.
 func (c *tester) submit(tool, params string) actionResult {
 	c.t.Helper()
 	return c.outcome(c.must("proposal.submit", oneCall(tool, params)))

@@ -63,7 +63,7 @@ func TestEachDecisionIsOneLine(t *testing.T) {
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Error(d)
 			}
-			// An observer hears of every call that came to the policy, else its window would stay open.
+			// An observer gets every call that was checked by the policy, or its window would stay open.
 			if c.tool == "t" && !strings.Contains(c.says, "denied") &&
 				!strings.Contains(strings.Join(o.got, ";"), "decided tc t") {
 				t.Errorf("the observer heard %q", o.got)

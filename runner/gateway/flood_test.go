@@ -23,8 +23,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A client that floods, reads at its own pace and answers callbacks only when
-// it has sent everything: every call gets one answer and one line.
+// A client floods, reads at its own pace and answers callbacks only after it has sent everything: every call gets one
+// answer and one line.
 func TestAFloodIsAnsweredCallByCall(t *testing.T) {
 	t.Run("all of it waits its turn", func(t *testing.T) { flood(t, 96<<20, false) })
 	t.Run("more than may wait is told so", func(t *testing.T) { flood(t, 16<<20, true) })
@@ -120,8 +120,8 @@ func flood(t *testing.T, mayWait int, wantBusy bool) {
 	}
 }
 
-// A client that floods and never reads is cut off; what it proposed is on
-// record, and nobody else notices.
+// A client that floods and never reads is disconnected; its proposals are recorded, and other clients are not
+// affected.
 func TestAClientThatNeverReadsIsCutOff(t *testing.T) {
 	f := start(t, func(c *Config) { c.Limits.WriteTimeout = 200 * time.Millisecond; c.Limits.Outbox = 1 << 16 })
 	conn, err := net.Dial("unix", f.path)

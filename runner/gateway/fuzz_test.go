@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// memConn is a connection that has something to say.
+// memConn is a connection that sends given input.
 type memConn struct {
 	net.Conn
 	in  io.Reader
@@ -28,8 +28,8 @@ func (c *memConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *memConn) SetWriteDeadline(time.Time) error { return nil }
 func (c *memConn) Close() error                     { return nil }
 
-// FuzzMessage holds that whatever a client says, it gets valid answers, the
-// layers stay valid, and the numbers agree.
+// FuzzMessage checks that a client gets valid answers whatever it sends, that the layers stay valid, and that the
+// numbers agree.
 func FuzzMessage(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"proposal.submit","params":{"proposal":{"id":"p","source":"s","actions":[{"id":"a","type":"tool_call","tool":"t","parameters":{"path":"/x"}}]}}}`,

@@ -120,8 +120,8 @@ func TestMoreConnectionsThanAllowedAreToldSo(t *testing.T) {
 	a.must("runs.list", "{}")
 }
 
-// A client that finds no place has usually sent its first request before it is told so. It gets the answer all the
-// same, and no reset.
+// A client without a place has usually sent its first request before it is refused. It still gets the answer, and no
+// reset.
 func TestEachOfFiveHundredClientsGetsAnAnswer(t *testing.T) {
 	f := start(t, nil)
 	request := `{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{}}` + "\n"
@@ -163,7 +163,7 @@ func TestEachOfFiveHundredClientsGetsAnAnswer(t *testing.T) {
 	}
 }
 
-// The answer comes before the end, and is not lost with what nobody reads.
+// The answer arrives before the end, and is not lost because of unread data.
 func TestAWebSocketMessageTooLargeIsAnswered(t *testing.T) {
 	conn := dialWS(t, func(c *Config) { c.Limits.Message = 1 << 16 })
 	go conn.Write(t.Context(), websocket.MessageText, make([]byte, 8<<20))

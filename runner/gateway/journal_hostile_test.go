@@ -12,8 +12,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
-// What somebody put where a journal goes neither stops a gateway for ever nor has it
-// write elsewhere.
+// Whatever is at a journal's path, the gateway neither hangs nor writes elsewhere.
 func TestJournalAmongForeignFiles(t *testing.T) {
 	warn := func(m string) { t.Error(m) }
 	dir := t.TempDir()
@@ -55,7 +54,7 @@ func TestJournalAmongForeignFiles(t *testing.T) {
 	}
 }
 
-// A line that is longer than any does not count, and hides none that follows.
+// An overlong line does not count, and hides no later line.
 func TestJournalLongLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	note := func(id string) string {
@@ -76,7 +75,7 @@ func TestJournalLongLine(t *testing.T) {
 	}
 }
 
-// After a write that a full disk cut short, the next note is a line of its own.
+// After a write that was cut short by a full disk, the next note is on its own line.
 func TestJournalAfterTornWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	warned := 0

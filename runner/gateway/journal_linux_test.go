@@ -11,7 +11,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
-// A journal that cannot be written anew, since the disk is full, stays as it was.
+// A journal that cannot be rewritten because the disk is full stays as it was.
 func TestJournalOnAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	j, _, err := openJournal(path, func(m string) { t.Error(m) })
@@ -35,8 +35,7 @@ func TestJournalOnAFullDisk(t *testing.T) {
 	}
 }
 
-// openWithoutRoom opens a journal while no byte can be written to any file, as on a
-// full disk.
+// openWithoutRoom opens a journal while no byte can be written to any file, as on a full disk.
 func openWithoutRoom(t *testing.T, path string) (*journal, error) {
 	t.Helper()
 	var room unix.Rlimit

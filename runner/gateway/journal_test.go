@@ -12,8 +12,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
-// A journal gives back what still counts, whatever became of its last line, and
-// stays small.
+// A journal returns what still counts, even if its last line is damaged, and stays small.
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	warn := func(m string) { t.Error(m) }

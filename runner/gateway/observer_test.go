@@ -29,8 +29,7 @@ func (o *observer) CallReported(id, tool string, denied bool) {
 	o.note("reported %s %s %v", id, tool, denied)
 }
 
-// TestObserver: who watches the run hears of each call in the order that it
-// happens, and nothing of calls that never got to a tool.
+// TestObserver: the observer gets each call in the order of events, and no calls that never reached a tool.
 func TestObserver(t *testing.T) {
 	o := &observer{}
 	f := start(t, func(c *Config) { c.Observer = o })

@@ -58,8 +58,7 @@ func TestAClientThatVanishesLeavesItsRunIncompleteAfterTheGraceTime(t *testing.T
 	}
 }
 
-// What a client sent before it went away counts, also when nobody had accepted
-// its connection yet.
+// What a client sent before it left counts, even if its connection was not accepted yet.
 func TestCloseTakesWhatDeadClientsSent(t *testing.T) {
 	for range 20 {
 		f := start(t, nil)
@@ -159,8 +158,7 @@ func TestCompletingWaitsForTheCallsInFlight(t *testing.T) {
 	}
 }
 
-// An outcome is a word or an object; both are in the record, and what else a client said
-// at the start is listed.
+// An outcome is a word or an object. Both are recorded, and the rest of what a client said at the start is listed.
 func TestAnOutcomeMayBeAnObject(t *testing.T) {
 	f := start(t, nil)
 	c := dial(t, f.path)

@@ -23,9 +23,8 @@ rules:
 - {name: file_rule, rule: deny_tool, target: also_from_file}
 `
 
-// TestScriptedClient drives every method and every way out of a call with a
-// client that shares no code with the server, then holds what was recorded
-// against what the client saw.
+// TestScriptedClient drives every method and every way a call can end, with a client that shares no code with the
+// server, and compares what was recorded with what the client saw.
 func TestScriptedClient(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -111,7 +110,7 @@ func TestScriptedClient(t *testing.T) {
 		t.Error("the policy layer is empty or quotes a value")
 	}
 	checkTurns(t, turns)
-	// What the client's own policy denied is told as the client's word.
+	// What the client's own policy denied is recorded as the client's claim.
 	its := func(lines []string) (source string) {
 		var e struct{ Tool, Source string }
 		for _, line := range lines {
@@ -174,7 +173,7 @@ func readDocument(t *testing.T, r *recordingtest.Recorder, path string, into any
 	}
 }
 
-// checkTurns holds the turns of the scenario against the rules for turns.
+// checkTurns checks the turns of the scenario against the rules for turns.
 func checkTurns(t *testing.T, lines []string) {
 	var cli []string
 	verdicts := map[string]int{}
@@ -226,8 +225,7 @@ func checkTurns(t *testing.T, lines []string) {
 	}
 }
 
-// Of calls sent at once that only the first may make, one passes, whichever
-// connection sends them.
+// Of concurrent calls of which only the first is allowed, exactly one passes, whichever connection sends them.
 func TestStateIsDecidedAtDispatch(t *testing.T) {
 	f := start(t, nil)
 	clients := []*tester{dial(t, f.path), dial(t, f.path)}

@@ -118,8 +118,8 @@ func TestNoCallOutsideTheRecord(t *testing.T) {
 	}
 }
 
-// TestRunsBelongToTheirAgents: whoever comes with an agent's token may do what
-// that agent may; a client that has a run of its own may not change another's.
+// TestRunsBelongToTheirAgents: a client with an agent's token may do what that agent may; a client with its own run
+// may not change another's.
 func TestRunsBelongToTheirAgents(t *testing.T) {
 	s := serveRuns(t, func(c *Config) { c.Agents = map[string]string{"token-a": "a", "token-b": "b"} })
 	url, err := s.Listen("ws", "127.0.0.1:0")
@@ -171,7 +171,7 @@ func TestRunsBelongToTheirAgents(t *testing.T) {
 	if got := a("runs.complete", named+`"outcome":"done"}`); !strings.Contains(got, `"turns":0`) {
 		t.Errorf("a: %s", got)
 	}
-	// Without tokens of their own, those with a run do not reach into another's.
+	// Clients without their own tokens that have a run cannot use another run.
 	x, y := dial(t, s.path), dial(t, s.path)
 	id := s.start(t, x, `{"agent_id":"x","intent":""}`)
 	s.start(t, y, `{"agent_id":"y","intent":""}`)
@@ -181,8 +181,8 @@ func TestRunsBelongToTheirAgents(t *testing.T) {
 	}
 }
 
-// TestRateLimitsHoldAcrossConnections: of an agent's fifty calls on ten
-// connections and as many runs, five pass, by a rule and by a tool's own limit.
+// TestRateLimitsHoldAcrossConnections: of an agent's fifty calls on ten connections and as many runs, five pass, by a
+// rule and by a tool's own limit.
 func TestRateLimitsHoldAcrossConnections(t *testing.T) {
 	file, err := policy.ParseYAML([]byte("rules: [{name: five, rule: rate_limit_tool, target: ruled, value: 5/1h}]"))
 	if err != nil {
@@ -213,13 +213,13 @@ func TestRateLimitsHoldAcrossConnections(t *testing.T) {
 	}
 }
 
-// A WebSocket client that answers no ping is let go, and its run with it.
+// A WebSocket client that answers no ping is disconnected, and leaves its run.
 func TestAClientThatIsNotThereIsNoticed(t *testing.T) {
 	s := serveRuns(t, func(c *Config) {
 		c.Limits.PingEvery, c.Limits.Grace = 100*time.Millisecond, 100*time.Millisecond
 	})
 	conn := dialOver(t, s.Gateway)
-	// It says one thing, and from then on reads nothing: as if it were stopped.
+	// It sends one message, and then reads nothing, as if it were stopped.
 	if err := conn.Write(t.Context(), websocket.MessageText,
 		[]byte(`{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"a","intent":""}}`)); err != nil {
 		t.Fatal(err)

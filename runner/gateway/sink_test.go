@@ -54,7 +54,7 @@ func TestASinkThatNeverTakesALineIsMissingIt(t *testing.T) {
 	}
 }
 
-// One failure to write does not end a sink.
+// A sink continues after a failed write.
 func TestASinkGoesOnAfterAnError(t *testing.T) {
 	var got bytes.Buffer
 	n := 0

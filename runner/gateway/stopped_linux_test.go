@@ -30,8 +30,7 @@ func init() {
 	os.Exit(1)
 }
 
-// A client of a unix socket that was stopped is let go, and its run with it; one that
-// only says nothing is not.
+// A stopped client of a unix socket is disconnected, and leaves its run; a silent one is not.
 func TestAStoppedClientIsNoticed(t *testing.T) {
 	s := serveRuns(t, func(c *Config) {
 		c.Limits.PingEvery, c.Limits.Grace = 100*time.Millisecond, 100*time.Millisecond

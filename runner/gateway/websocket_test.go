@@ -37,8 +37,7 @@ func dialOver(t *testing.T, g *Gateway) *websocket.Conn {
 	return conn
 }
 
-// A host that is too busy to send a message within the limit says nothing, and gets a
-// longer one.
+// A host that is too busy to send a message within the limit retries with a longer limit.
 func TestAWebSocketThatPausesGoesOn(t *testing.T) {
 	for limit := 300 * time.Millisecond; !pauses(t, limit); limit *= 2 {
 		t.Logf("a message took longer than %v", limit)
@@ -107,8 +106,8 @@ func TestAWebSocketThatDoesNotReadIsCutOff(t *testing.T) {
 	}
 }
 
-// Frames that break the protocol end the connection with 1002, and a compressed
-// message is bounded by what it unpacks to.
+// Frames that break the protocol end the connection with 1002, and a compressed message is limited by its
+// uncompressed size.
 func TestAWebSocketThatBreaksTheRules(t *testing.T) {
 	f := start(t, func(c *Config) { c.Limits.Message = 1 << 16 })
 	url, err := f.Listen("ws", "127.0.0.1:0")
@@ -171,7 +170,7 @@ func TestAWebSocketThatBreaksTheRules(t *testing.T) {
 	}
 }
 
-// A client that finds no place is told so in the answer to its handshake, and not by a reset.
+// A client without a place is refused in the answer to its handshake, not by a reset.
 func TestEachOfFiveHundredWebSocketsGetsAnAnswer(t *testing.T) {
 	url, err := start(t, nil).Gateway.Listen("ws", "127.0.0.1:0")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestASessionOfAnotherClient replays what a client of another program sends,
-// over a WebSocket, and holds the answers against what that client expects.
+// TestASessionOfAnotherClient replays what another program's client sends over a WebSocket, and compares the answers
+// with what that client expects.
 func TestASessionOfAnotherClient(t *testing.T) {
 	for _, answer := range []string{"a string", "a number"} {
 		t.Run("which answers with the id as "+answer, func(t *testing.T) { replay(t, answer == "a number") })

@@ -173,14 +173,14 @@ func TestCodex(t *testing.T) {
 	if got, want := s.argv(), [][]string{{"bash", "-lc", "ls"}}; !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))
 	}
-	// What cannot be reported does not keep the events back.
+	// The events are passed on even if they cannot be reported.
 	s.env["ASSAY_RUNNER_SDK_EVENT_LOG"] = t.TempDir()
 	if out, err := s.run("codex", codexEvents); out != codexEvents || err == nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// argv are the commands that the log's starts have.
+// argv lists the commands of the log's starts.
 func (s *scene) argv() (all [][]string) {
 	s.t.Helper()
 	data, err := os.ReadFile(s.log)
@@ -292,7 +292,7 @@ func TestManyHooksAtATimeCountOn(t *testing.T) {
 	}
 }
 
-// A line that a full disk or a kill cut stays a line of its own, and the next one is whole.
+// A line that was cut by a full disk or a kill stays a line of its own, and the next one is complete.
 func TestALineAfterATornOne(t *testing.T) {
 	s := newScene(t)
 	hook := func(event, id string) {

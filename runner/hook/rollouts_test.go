@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/hook"
 )
 
-// rolloutLines is what Codex 0.169.0 wrote of a session, without what no call is told by.
+// rolloutLines is what Codex 0.169.0 wrote about a session, without lines that report no call.
 func rolloutLines(at time.Time) string {
 	var b strings.Builder
 	for i, payload := range []string{

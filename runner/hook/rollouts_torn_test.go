@@ -21,8 +21,7 @@ func called(id string) string {
 		time.Now().Add(time.Hour).UTC().Format(time.RFC3339), id)
 }
 
-// What is wrong with a rollout file costs the calls in its damaged lines alone, and the
-// error says so.
+// A damaged rollout file only loses the calls in its damaged lines, and the error says so.
 func TestDamagedRollouts(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, then string

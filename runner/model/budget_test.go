@@ -149,7 +149,7 @@ func limited(t *testing.T, budget string, provider http.HandlerFunc) *gate {
 	})
 }
 
-// refusals are the words of the lines, empty where a request was passed on.
+// refusals are the errors in the lines, empty if a request was passed on.
 func refusals(events []schema.ModelEvent) []string {
 	var all []string
 	for _, e := range events {
@@ -158,7 +158,7 @@ func refusals(events []schema.ModelEvent) []string {
 	return all
 }
 
-// TestSpentBudgetIsToldInTheFormOfTheAPI spends one request and asks once more, by each API.
+// TestSpentBudgetIsToldInTheFormOfTheAPI sends one request too many, with each API.
 func TestSpentBudgetIsToldInTheFormOfTheAPI(t *testing.T) {
 	for _, tt := range []struct{ path, body, form string }{
 		{"/anthropic/v1/messages", `{"model":"plain"}`,
@@ -218,7 +218,8 @@ func TestTokensAndCostCountWhenAnswered(t *testing.T) {
 			g := limited(t, tt.budget, streams(stream))
 			passed := 0
 			for range 4 {
-				// No message says how the last one ended: the agent reads to message_stop, and asks again at once.
+				// No message says that the last one has ended: the agent reads to message_stop, and asks again at
+				// once.
 				res, _ := g.ask(g.request("POST", "/anthropic/v1/messages", `{"model":"claude-x-1","stream":true}`))
 				if res.StatusCode == 200 {
 					passed++
@@ -240,7 +241,8 @@ func TestTokensAndCostCountWhenAnswered(t *testing.T) {
 	}
 }
 
-// TestStreamsThatHaveSaidTheirUsageCount asks while the first stream is open: the agent has read all but its end.
+// TestStreamsThatHaveSaidTheirUsageCount sends a request while the first stream is open: the agent has read
+// everything but its end.
 func TestStreamsThatHaveSaidTheirUsageCount(t *testing.T) {
 	done := make(chan struct{})
 	g := limited(t, "tokens=10", func(w http.ResponseWriter, r *http.Request) {
@@ -268,7 +270,7 @@ func TestStreamsThatHaveSaidTheirUsageCount(t *testing.T) {
 	}
 }
 
-// TestRequestsInFlightMayExceedTheBudget sends many at once, of which none has been answered.
+// TestRequestsInFlightMayExceedTheBudget sends many requests at the same time, before any is answered.
 func TestRequestsInFlightMayExceedTheBudget(t *testing.T) {
 	const many = 20
 	var arrived sync.WaitGroup
@@ -299,7 +301,7 @@ func TestRequestsInFlightMayExceedTheBudget(t *testing.T) {
 	}
 }
 
-// TestManyAtOnceDoNotExceedRequests sends more than may be sent.
+// TestManyAtOnceDoNotExceedRequests sends more requests than allowed.
 func TestManyAtOnceDoNotExceedRequests(t *testing.T) {
 	var mu sync.Mutex
 	asked := 0
@@ -329,7 +331,7 @@ func TestManyAtOnceDoNotExceedRequests(t *testing.T) {
 	}
 }
 
-// TestRequestsOfUnknownUsageAreRefused names what the agent, or the user, has to do.
+// TestRequestsOfUnknownUsageAreRefused checks that the refusal says what the agent or the user must do.
 func TestRequestsOfUnknownUsageAreRefused(t *testing.T) {
 	const chat, embed = "/openai/v1/chat/completions", "/gemini/v1beta/models/plain:embedContent"
 	for _, tt := range []struct{ budget, path, body, refused, says string }{

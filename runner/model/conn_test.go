@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestUnreadableRequestsHaveLines sends what no handler of a server gets to see.
+// TestUnreadableRequestsHaveLines sends requests that never reach a server's handler.
 func TestUnreadableRequestsHaveLines(t *testing.T) {
 	g := newGate(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
 	for _, request := range []string{
@@ -44,7 +44,7 @@ func TestUnreadableRequestsHaveLines(t *testing.T) {
 	}
 }
 
-// TestLayerIsCompleteByTheKernelsBytes holds the gateway's count of bytes against the kernel's.
+// TestLayerIsCompleteByTheKernelsBytes compares the gateway's byte counts with the kernel's.
 func TestLayerIsCompleteByTheKernelsBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -103,7 +103,7 @@ func TestLayerIsCompleteByTheKernelsBytes(t *testing.T) {
 	}
 }
 
-// whole is a health in which nothing speaks against the list of hosts.
+// whole is a health without doubts about the list of hosts.
 func whole() *schema.ObservationHealth {
 	return &schema.ObservationHealth{KernelLayer: schema.Complete, CgroupCorrelation: schema.Clean,
 		NetworkEndpointClaimScope: schema.PeerSet}
@@ -203,7 +203,7 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// chain notes what a Recorder tells of calls.
+// chain records what a Recorder reports about calls.
 type chain struct {
 	mu   sync.Mutex
 	told []string
@@ -229,7 +229,7 @@ func (c *chain) Answered(id, tool string, at int64) {
 	c.told, c.at = append(c.told, fmt.Sprintf("answered %s", id)), append(c.at, at)
 }
 
-// TestCallsAreToldInTime asks for a call and brings its result twice, as agents do.
+// TestCallsAreToldInTime sends a call and its result twice, as agents do.
 func TestCallsAreToldInTime(t *testing.T) {
 	calls := &chain{}
 	g := newGateWith(t, func(w http.ResponseWriter, r *http.Request) {
@@ -267,7 +267,7 @@ func TestCallsAreToldInTime(t *testing.T) {
 	}
 }
 
-// TestCallsOfAnAnswerThatGoesOn has a stream wait in the middle.
+// TestCallsOfAnAnswerThatGoesOn has a stream that pauses in the middle.
 func TestCallsOfAnAnswerThatGoesOn(t *testing.T) {
 	goOn := make(chan struct{})
 	g := newGateWith(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -297,7 +297,7 @@ func TestCallsOfAnAnswerThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestAnswerWithALength reaches the agent before the server is done with it.
+// TestAnswerWithALength: the agent has the answer before the server has finished with it.
 func TestAnswerWithALength(t *testing.T) {
 	calls := &chain{}
 	g := newGateWith(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -31,7 +31,7 @@ import (
 
 const key = "sk-test-0123456789abcdef"
 
-// gate is an endpoint in front of a provider that a test scripts.
+// gate is an endpoint in front of a scripted provider.
 type gate struct {
 	*Endpoint
 	t        *testing.T
@@ -161,8 +161,8 @@ func streams(body string) http.HandlerFunc {
 	}
 }
 
-// tell writes an answer without a length: its end reaches the agent when it has been given to the recorder, so that
-// lines are in the order of the requests.
+// tell writes an answer without a length: its end reaches the agent after the recorder has it, so that lines are in
+// the order of the requests.
 func tell(w http.ResponseWriter, body string) {
 	_, _ = io.WriteString(w, body)
 	_ = http.NewResponseController(w).Flush()
@@ -285,7 +285,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAbsoluteURL asks as one asks a proxy.
+// TestAbsoluteURL sends the request line of a proxy request.
 func TestAbsoluteURL(t *testing.T) {
 	g := newGate(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
 	c, err := net.Dial("tcp", g.Address())
@@ -418,7 +418,7 @@ func TestUnreachableProvider(t *testing.T) {
 	}
 }
 
-// TestKeyNeverComesBack has a provider that tells its key, in each place and cut at each byte.
+// TestKeyNeverComesBack has a provider that returns its key, in each place and split at each byte.
 func TestKeyNeverComesBack(t *testing.T) {
 	const before, after = "data: before ", " after\n\n"
 	text := before + key + after
@@ -472,7 +472,7 @@ func TestKeyNeverComesBack(t *testing.T) {
 	}
 }
 
-// TestPrefixOfKeyIsNotKept passes an answer that ends with what could have been the key.
+// TestPrefixOfKeyIsPassedOn has an answer that ends with a possible start of the key.
 func TestPrefixOfKeyIsPassedOn(t *testing.T) {
 	text := "data: " + key[:len(key)-1]
 	g := newGate(t, streams(text))
@@ -531,7 +531,7 @@ func TestUnknownEncodingMakesTheLayerPartial(t *testing.T) {
 	}
 }
 
-// TestTextsAreKeptOnce sends a conversation that grows, in which a mark for the cache wanders.
+// TestTextsAreKeptOnce sends a growing conversation in which a cache mark moves.
 func TestTextsAreKeptOnce(t *testing.T) {
 	g := newGate(t, streams(stream))
 	long := strings.Repeat("a long text ", 100)
@@ -564,7 +564,7 @@ func TestTextsAreKeptOnce(t *testing.T) {
 	}
 }
 
-// TestTextThatLooksLikeAName is a member itself, so that it cannot be taken for one.
+// TestTextThatLooksLikeAName: such a text is stored as a member, so that it cannot be mistaken for a name.
 func TestTextThatLooksLikeAName(t *testing.T) {
 	g := newGate(t, streams(stream))
 	g.ask(g.request("POST", "/anthropic/v1/messages", `{"system":"blobs/sha256/00"}`))
@@ -612,7 +612,7 @@ func TestSecretsAreTakenOut(t *testing.T) {
 	}
 }
 
-// TestHostileBodiesDoNotSpoilTheLayer sends what readers of the layer refuse.
+// TestHostileBodiesDoNotSpoilTheLayer sends bodies that readers of the layer would refuse.
 func TestHostileBodiesDoNotSpoilTheLayer(t *testing.T) {
 	bodies := []string{
 		`{"a":1,"a":2}`, "{\"a\":\"\xff\"}", `{"a":1e99999999}`, `{"a":-0}`, `{"a":"\ud800"}`, `[`, `"x"`, "\x00",
@@ -671,7 +671,7 @@ func TestResultsAreListedOnce(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce asks from many connections, and holds each answer against its question.
+// TestManyAtOnce sends requests on many connections, and compares each answer with its request.
 func TestManyAtOnce(t *testing.T) {
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -706,7 +706,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestLongAnswerGoesThroughAFile passes more than is held in memory.
+// TestLongAnswerGoesThroughAFile has an answer that is too large for memory.
 func TestLongAnswerGoesThroughAFile(t *testing.T) {
 	piece := strings.Repeat("x", 1<<20)
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
@@ -726,7 +726,7 @@ func TestLongAnswerGoesThroughAFile(t *testing.T) {
 	}
 }
 
-// TestAgentsOwnLogin passes on what the agent sends.
+// TestAgentsOwnLogin checks that the agent's credentials are passed on.
 func TestAgentsOwnLogin(t *testing.T) {
 	var got string
 	g := newGateWith(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Get("Authorization") },

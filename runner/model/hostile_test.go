@@ -30,7 +30,7 @@ func (g *gate) raw(text string) net.Conn {
 	return c
 }
 
-// status is that of the answer that comes on a connection.
+// status returns the status of the answer on a connection.
 func (g *gate) status(c net.Conn) int {
 	g.t.Helper()
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -46,7 +46,7 @@ func head(path, token string, more ...string) string {
 		strings.Join(more, "\r\n") + "\r\n\r\n"
 }
 
-// TestBodiesOfStrangersAreNotKept has somebody without the token send much.
+// TestBodiesOfStrangersAreNotKept sends much data without the token.
 func TestBodiesOfStrangersAreNotKept(t *testing.T) {
 	g := newGate(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
 	const half = 4 << 20
@@ -68,7 +68,7 @@ func TestBodiesOfStrangersAreNotKept(t *testing.T) {
 	}
 }
 
-// TestManyLargeRequestsDoNotFillTheMemory holds them back until all have come but for their ends.
+// TestManyLargeRequestsDoNotFillTheMemory holds requests back until all have arrived except for their ends.
 func TestManyLargeRequestsDoNotFillTheMemory(t *testing.T) {
 	const n, size = 24, 2 << 20
 	var mu sync.Mutex
@@ -113,7 +113,7 @@ func TestManyLargeRequestsDoNotFillTheMemory(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooMuchToKeep passes a request on that has no room, refuses one that must be read, and says so.
+// TestWhatIsTooMuchToKeep passes on a request that cannot be kept, refuses one that must be read, and reports both.
 func TestWhatIsTooMuchToKeep(t *testing.T) {
 	for _, tt := range []struct {
 		path   string
@@ -135,8 +135,8 @@ func TestWhatIsTooMuchToKeep(t *testing.T) {
 	}
 }
 
-// TestRequestComesPieceByPiece sends the second half of a request when the provider has the first. Where its body
-// decides, nothing goes to the provider before all of it has come.
+// TestRequestComesPieceByPiece sends the second half of a request after the provider got the first. If its body
+// decides, nothing reaches the provider before it is complete.
 func TestRequestComesPieceByPiece(t *testing.T) {
 	for name, length := range map[string]string{
 		"a length": "Content-Length: 4", "chunks": "Transfer-Encoding: chunked",
@@ -175,7 +175,7 @@ func TestRequestComesPieceByPiece(t *testing.T) {
 	}
 }
 
-// TestRequestWithoutABody keeps its connection.
+// TestRequestWithoutABody checks that the connection is kept.
 func TestRequestWithoutABody(t *testing.T) {
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) { tell(w, "{}") })
 	for _, method := range []string{"GET", "POST"} {
@@ -186,7 +186,7 @@ func TestRequestWithoutABody(t *testing.T) {
 	}
 }
 
-// TestAnswerBeforeTheEndOfTheRequest has a provider that refuses what it has not read.
+// TestAnswerBeforeTheEndOfTheRequest has a provider that refuses a request before it has read it.
 func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
@@ -203,7 +203,7 @@ func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 	}
 }
 
-// TestAgentLeavesBeforeTheEndOfItsRequest breaks a request off.
+// TestAgentLeavesBeforeTheEndOfItsRequest breaks off a request.
 func TestAgentLeavesBeforeTheEndOfItsRequest(t *testing.T) {
 	ended := make(chan error)
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
@@ -220,7 +220,7 @@ func TestAgentLeavesBeforeTheEndOfItsRequest(t *testing.T) {
 	}
 }
 
-// TestBodiesThatMayAskForBackground has bodies that another reader may take for something else.
+// TestBodiesThatMayAskForBackground has bodies that another reader may understand differently.
 func TestBodiesThatMayAskForBackground(t *testing.T) {
 	for body, refused := range map[string]string{
 		`{"model":"m"}`: "", `{"model":"m","background":false}`: "", `{"input":"\ud83d"}`: "", "{\"input\":\"\xff\"}": "",
@@ -237,7 +237,7 @@ func TestBodiesThatMayAskForBackground(t *testing.T) {
 	}
 }
 
-// TestNoOtherProtocol asks for one.
+// TestNoOtherProtocol asks for an upgrade.
 func TestNoOtherProtocol(t *testing.T) {
 	var got http.Header
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
@@ -259,7 +259,7 @@ func TestNoOtherProtocol(t *testing.T) {
 	}
 }
 
-// TestLargeHeaderIsRefused sends more than a provider would take.
+// TestLargeHeaderIsRefused sends a larger header than providers accept.
 func TestLargeHeaderIsRefused(t *testing.T) {
 	g := newGate(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
 	c := g.raw(head("/anthropic/v1/messages", g.Token(), "X-Big: "+strings.Repeat("x", 2*maxHeader)))
@@ -271,7 +271,7 @@ func TestLargeHeaderIsRefused(t *testing.T) {
 	}
 }
 
-// TestSmuggledRequestIsNone sends requests whose ends two readers may see at different places.
+// TestSmuggledRequestIsNone sends requests whose ends are ambiguous.
 func TestSmuggledRequestIsNone(t *testing.T) {
 	const inner = "POST /anthropic/v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, text := range map[string]string{
@@ -300,7 +300,7 @@ func TestSmuggledRequestIsNone(t *testing.T) {
 	}
 }
 
-// TestConnectionsWait opens more than there may be.
+// TestConnectionsWait opens more connections than allowed.
 func TestConnectionsWait(t *testing.T) {
 	g := newGateWith(t, streams("{}"), RecorderConfig{}, key, func(c *Config) { c.Connections = 2 })
 	idle := []net.Conn{g.raw(""), g.raw("")}
@@ -317,7 +317,7 @@ func TestConnectionsWait(t *testing.T) {
 	g.close()
 }
 
-// TestLinesAreBounded has lines that are long, and then too many.
+// TestLinesAreBounded has long lines, and then too many.
 func TestLinesAreBounded(t *testing.T) {
 	g := newGate(t, streams(stream))
 	result := `{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"x"}]}]}`

@@ -61,7 +61,7 @@ func replayed(t *testing.T, c *tape.Cassette, strict bool) *gate {
 		})
 }
 
-// TestReplay records answers of each kind and gives them again, byte by byte.
+// TestReplay records answers of each kind and replays them, byte by byte.
 func TestReplay(t *testing.T) {
 	long := strings.Repeat("a long text ", 100)
 	answers := []func(w http.ResponseWriter){
@@ -129,7 +129,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayOfABrokenStream ends where the recorded one did.
+// TestReplayOfABrokenStream ends where the recorded stream ended.
 func TestReplayOfABrokenStream(t *testing.T) {
 	const part = "data: {\"type\":\"ping\"}\n\n"
 	g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +161,7 @@ func TestReplayOfABrokenStream(t *testing.T) {
 	}
 }
 
-// TestReplayChecksTheAgent as without a replay.
+// TestReplayChecksTheAgent: a replay checks requests as the endpoint does without one.
 func TestReplayChecksTheAgent(t *testing.T) {
 	g := newGate(t, streams(stream))
 	g.ask(g.request("POST", "/anthropic/v1/messages", `{"messages":[{"role":"user","content":"at 10:00"}]}`))
@@ -189,8 +189,8 @@ func TestReplayChecksTheAgent(t *testing.T) {
 	}
 }
 
-// TestReplayOfAConversation records one that grows, in which a mark for the cache wanders. Its lines have what is new,
-// and a strict replay finds each request again.
+// TestReplayOfAConversation records a growing conversation in which a cache mark moves. Its lines have only what is
+// new, and a strict replay finds each request again.
 func TestReplayOfAConversation(t *testing.T) {
 	ask := func(g *gate) {
 		var messages []string

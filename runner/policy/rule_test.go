@@ -188,8 +188,7 @@ func TestARuleThatPanicsIsViolated(t *testing.T) {
 	}
 }
 
-// FuzzRule holds that parameters cannot hide a text from a rule by the way
-// they are written.
+// FuzzRule checks that parameters cannot hide a text from a rule by how they are written.
 func FuzzRule(f *testing.F) {
 	f.Add("path", "/etc", "a/etc/b")
 	f.Add("/a/0", "x", "x")

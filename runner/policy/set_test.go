@@ -56,7 +56,7 @@ func TestAnEmptyAllowListAllowsNothing(t *testing.T) {
 	}
 }
 
-// What names the tool decides. A call that it denies counts against no rate limit.
+// Rules that name the tool decide. A denied call counts against no rate limit.
 func TestCheckNamed(t *testing.T) {
 	f, err := ParseYAML([]byte(`
 tools: {allow: [other], deny: [never]}
@@ -138,7 +138,7 @@ rules:
 	}
 }
 
-// What is alike may still be another tool: it is not allowed.
+// A name that only looks alike may be another tool: it is not allowed.
 func TestAnAllowedToolHasTheListedName(t *testing.T) {
 	f, err := ParseYAML([]byte("tools: {allow: [read]}\n"))
 	if err != nil {

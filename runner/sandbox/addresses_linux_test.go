@@ -9,8 +9,8 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 )
 
-// TestProgramsOnTheCgroup lets the programs do what the network namespace does: where
-// there is one they see the same denials, where there is none they enforce them.
+// TestProgramsOnTheCgroup lets the programs do the network namespace's work: with one they see the same denials,
+// without one they enforce them.
 func TestProgramsOnTheCgroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may attach BPF programs to a cgroup")

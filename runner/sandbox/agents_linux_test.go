@@ -89,9 +89,8 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestAgentsWork runs real agents inside, against a model server that is reached
-// through the proxy alone: their first turn edits a file in the workspace, the
-// second tries to write outside.
+// TestAgentsWork runs real agents inside, against a model server that is only reachable through the proxy: their
+// first turn edits a file in the workspace, the second tries to write outside.
 func TestAgentsWork(t *testing.T) {
 	dir := os.Getenv(agentsEnv)
 	if dir == "" {
@@ -170,8 +169,7 @@ func TestAgentsWork(t *testing.T) {
 	}
 }
 
-// outward is an address of this host's that is none of loopback: programs ask a
-// proxy for nothing else.
+// outward is an address of this host that is not loopback: programs use a proxy only for such addresses.
 func outward(t *testing.T) string {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attacks are what a program inside tries that a shell cannot. Each exits 0 when
-// it got through, and says why it did not.
+// attacks are what a program inside tries and a shell cannot. Each exits with 0 if it succeeded, and otherwise says
+// why not.
 var attacks = map[string]func(args []string) error{
 	"tiocsti": func([]string) error {
 		c := byte('x')
@@ -200,8 +200,7 @@ var attacks = map[string]func(args []string) error{
 	"swap": swapAttack,
 }
 
-// swapAttack exchanges a symbolic link for a directory, over and over, while it
-// writes through the name.
+// swapAttack keeps exchanging a symbolic link and a directory while it writes through the name.
 func swapAttack(args []string) error {
 	outside, target := args[0], args[0]+"/evil"
 	if err := os.Mkdir("a", 0o755); err != nil {
@@ -224,8 +223,8 @@ func swapAttack(args []string) error {
 	return fmt.Errorf("nothing came through")
 }
 
-// reaches reports whether a call with this number gets past all filters of the sandbox,
-// on kernels that do not know it too: a filter of our own would be asked about it.
+// reaches reports whether a call with this number passes all filters of the sandbox, even on kernels without the
+// call: a filter of the test would be asked about it.
 func reaches(number uint32) error {
 	runtime.LockOSThread()
 	raw, err := bpf.Assemble([]bpf.Instruction{

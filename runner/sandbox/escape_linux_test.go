@@ -8,21 +8,18 @@ import (
 	"testing"
 )
 
-// escape is one way out. It is tried inside; afterwards nothing may have changed
-// outside. It is tried once more without the layers that stop it, and must get
-// through: else the case proves nothing.
+// escape is one way out. It is tried inside; afterwards nothing may have changed outside. It is tried again without
+// the layers that stop it, and must succeed: otherwise the case proves nothing.
 type escape struct {
 	name string
-	// script is run by bash in the workspace, with $OUT (a directory outside that
-	// holds the file "secret"), $EVIDENCE and $ATTACK (the attacking program) set.
-	// It exits 0 when it got out.
+	// script is run by bash in the workspace, with $OUT (a directory outside that contains the file "secret"),
+	// $EVIDENCE and $ATTACK (the attacking program) set. It exits with 0 if it got out.
 	script string
-	// also reports whether it got out by what is outside.
+	// also reports whether it got out, by what is outside.
 	also    func(out string) bool
 	without []string
 	as      int // who of everybody tries without the layers
-	// rootOnly is for attacks that only root has, mounts for those that take a
-	// mount namespace to stop.
+	// rootOnly is for attacks that only root can try, mounts for those that only a mount namespace stops.
 	rootOnly, mounts bool
 	settings         func(s *Settings, out string)
 }
@@ -111,7 +108,7 @@ func denyRead(s *Settings, out string) {
 	s.Filesystem = &Filesystem{DenyRead: []string{out + "/denied"}}
 }
 
-// stage makes what escapes reach for.
+// stage prepares what escapes try to reach.
 func stage(t *testing.T, e escape, w who) (job, string) {
 	t.Helper()
 	j := shell(t, e.script)

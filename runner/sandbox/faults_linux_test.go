@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestNoLayerFailsOpenInSilence fails every operation of every layer in turn:
-// the command does not start, and the error names the layer; or, where that is
-// allowed, it starts and the layer is not called enforced.
+// TestNoLayerFailsOpenInSilence makes each operation of each layer fail in turn: the command does not start, and the
+// error names the layer; or, if degrading is allowed, it starts and the layer is not reported as enforced.
 func TestNoLayerFailsOpenInSilence(t *testing.T) {
 	for _, w := range everybody[:2] {
 		t.Run(w.name, func(t *testing.T) {
@@ -58,7 +57,7 @@ func (w who) operations(t *testing.T, j job) []string {
 	return o.Ops
 }
 
-// refusedToRun runs a job one of whose operations fails: its command must not start.
+// refusedToRun runs a job with a failing operation: its command must not start.
 func (w who) refusedToRun(t *testing.T, j job) {
 	t.Helper()
 	got := w.run(t, j)
@@ -67,8 +66,8 @@ func (w who) refusedToRun(t *testing.T, j job) {
 	}
 }
 
-// moved is a job whose working directory has another path, as a check of kept changes has. With faulty it
-// uses every operation.
+// moved is a job whose command sees the working directory at another path, as a check of kept changes does. Together
+// with faulty it uses every operation.
 func moved(t *testing.T) job {
 	t.Helper()
 	j := faulty(t)

@@ -49,7 +49,7 @@ func FuzzDomain(f *testing.F) {
 		if err != nil || !d.Match(host, 443) {
 			return
 		}
-		// What is allowed is the host itself, or is below a name with a dot.
+		// An allowed host is the host itself, or is below a name with a dot.
 		plain := strings.TrimSuffix(strings.ToLower(host), ".")
 		if _, err := netip.ParseAddr(plain); err == nil {
 			if !d.addr.IsValid() {
@@ -64,8 +64,8 @@ func FuzzDomain(f *testing.F) {
 	})
 }
 
-// FuzzProxy says anything to the proxy, which must look up allowed names alone, and
-// connect nowhere: they are at private addresses.
+// FuzzProxy sends arbitrary input to the proxy, which must only look up allowed names, and connect nowhere: they are
+// at private addresses.
 func FuzzProxy(f *testing.F) {
 	for _, s := range []string{
 		"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n",
@@ -136,7 +136,7 @@ func (l *rawConn) Close() error {
 
 func (l *rawConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// FuzzGreeting says anything first in a tunnel: what was read goes on as it was.
+// FuzzGreeting sends arbitrary first bytes in a tunnel: what was read is passed on unchanged.
 func FuzzGreeting(f *testing.F) {
 	f.Add([]byte("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"), 443)
 	f.Add([]byte("GET / HTTP/1.1\r\n"), 80)

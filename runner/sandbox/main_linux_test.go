@@ -21,8 +21,8 @@ import (
 	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
 )
 
-// The test binary plays three parts: the runner of a sandbox, as whoever a case
-// wants it to be, an attacker inside (attacks), and the tests themselves.
+// The test binary plays three parts: the runner of a sandbox, as the user that a case chooses, an attacker inside
+// (attacks), and the tests themselves.
 const (
 	roleRunner = "__runner"
 	roleAttack = "__attack"
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(leaktest.Of(m).Run())
 }
 
-// job is what a runner is asked for.
+// job is a runner's task.
 type job struct {
 	Settings Settings
 	// SRT are settings in srt's notation, instead of Settings.
@@ -78,7 +78,7 @@ type job struct {
 // movedTo is the path of the working directory for a job with Fresh.
 const movedTo = "/tmp/moved"
 
-// outcome is what came of it.
+// outcome is the result of a job.
 type outcome struct {
 	Layers   []Layer
 	Ops      []string
@@ -104,7 +104,7 @@ func (o *outcome) layer(name string) Layer {
 	return Layer{Layer: name}
 }
 
-// who runs a case.
+// who is the user that runs a case.
 type who struct {
 	name     string
 	uid      int // 0: root
@@ -117,7 +117,7 @@ var everybody = []who{{name: "root"}, {name: "user", uid: testUID},
 // testUID is an ordinary user with no account.
 const testUID = 23456
 
-// can skips what only root can do: be others.
+// can skips what only root can do: become another user.
 func (w who) can(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 && w.uid != os.Geteuid() {
@@ -125,7 +125,7 @@ func (w who) can(t *testing.T) {
 	}
 }
 
-// run runs a job as w, with everything in j.Dir belonging to them.
+// run runs a job as w, who owns everything in j.Dir.
 func (w who) run(t *testing.T, j job) *outcome {
 	t.Helper()
 	w.can(t)
@@ -182,7 +182,7 @@ func chown(t *testing.T, dir string, uid int) {
 	}
 }
 
-// binary is a copy of this program where everybody can execute it.
+// binary is a copy of this program that everybody can execute.
 func binary(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -331,8 +331,7 @@ func (j *job) perform(o *outcome) error {
 	return err
 }
 
-// forbidNamespaces makes every way to namespaces of these kinds fail with EPERM, for
-// this process and what it starts.
+// forbidNamespaces makes every way to create such namespaces fail with EPERM, for this process and its children.
 func forbidNamespaces(flags uint32) error {
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offNumber, Size: 4}}
 	p = append(p, on(unix.SYS_CLONE, bitsSet(0, flags))...)
@@ -341,7 +340,7 @@ func forbidNamespaces(flags uint32) error {
 		deny(unix.ENOSYS), bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
 }
 
-// forbid makes system calls fail with EPERM, for this process and what it starts.
+// forbid makes system calls fail with EPERM, for this process and its children.
 func forbid(calls []uint32) error {
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offNumber, Size: 4}}
 	for _, n := range calls {

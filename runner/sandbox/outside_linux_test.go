@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outside is what is there before a sandbox is: sockets in a network namespace that has a
-// metadata service and a resolver.
+// outside is what exists before a sandbox: sockets in a network namespace with a metadata service and a resolver.
 type outside struct {
 	netns     int
 	dir, loop string
@@ -106,8 +105,8 @@ func address(device string, addr []byte) error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-// TestWhatIsOutside is about processes and sockets, which are there before. Without the
-// layers that stop it, each attack gets through.
+// TestWhatIsOutside tests processes and sockets that exist before the sandbox. Without the layers that stop it, each
+// attack succeeds.
 func TestWhatIsOutside(t *testing.T) {
 	o := newOutside(t)
 	network := []string{LayerNetwork}

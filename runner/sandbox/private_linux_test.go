@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPrivateTmp keeps everything that a run needs, or names, below a /tmp that is its own.
+// TestPrivateTmp keeps everything that a run needs, or names, below its own /tmp.
 func TestPrivateTmp(t *testing.T) {
 	for _, w := range everybody[:2] {
 		for _, c := range []struct {

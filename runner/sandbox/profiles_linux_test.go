@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// documented is what a profile's comments say that it does, by verb.
+// documented is what a profile's comments say that it opens, by verb.
 func documented(t *testing.T, f *ProfileFile) map[string][]string {
 	t.Helper()
 	said := map[string][]string{}
@@ -35,8 +35,7 @@ func documented(t *testing.T, f *ProfileFile) map[string][]string {
 	return said
 }
 
-// effective is the policy of a profile, or of none, for a user whose home has
-// everything that is named.
+// effective is the policy with or without a profile, for a user whose home has everything that is named.
 func effective(t *testing.T, s Settings, dir, home string) *Profile {
 	t.Helper()
 	all := Compose(Settings{Mode: WorkspaceWrite, Network: &Network{Mode: NetAllowlist}}, s)
@@ -47,8 +46,8 @@ func effective(t *testing.T, s Settings, dir, home string) *Profile {
 	return p
 }
 
-// TestProfilesOpenWhatTheySay compares the policy in effect with a profile to the
-// policy without it, and the difference to the list in the profile's comments.
+// TestProfilesOpenWhatTheySay compares the policy in effect with and without a profile, and compares the difference
+// with the list in the profile's comments.
 func TestProfilesOpenWhatTheySay(t *testing.T) {
 	for _, name := range Builtins() {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +85,7 @@ func TestProfilesOpenWhatTheySay(t *testing.T) {
 	}
 }
 
-// besideAddresses asks the proxy's rules for what is nearly allowed.
+// besideAddresses asks the proxy's rules about addresses that are nearly allowed.
 func besideAddresses(t *testing.T, f *ProfileFile, connects []string) {
 	t.Helper()
 	proxy, err := newProxy(NetProfile{AllowedDomains: f.Settings.Network.AllowedDomains}, nil, nil)
@@ -115,8 +114,7 @@ func besideAddresses(t *testing.T, f *ProfileFile, connects []string) {
 	}
 }
 
-// besidePaths has a run write to what the profile opens, beside it, and above it, and
-// read what it hides.
+// besidePaths makes a run write to what the profile opens, next to it, and above it, and read what it hides.
 func besidePaths(t *testing.T, f *ProfileFile, said map[string][]string, home string) {
 	t.Helper()
 	w := everybody[0]

@@ -55,7 +55,7 @@ func newProxied(t *testing.T, n NetProfile, names map[string]string) *proxied {
 	return c
 }
 
-// open takes the decisions away, and sends all connections to one place.
+// open turns the decisions off, and sends all connections to one place.
 func (c *proxied) open(to string) {
 	c.proxy.unchecked = true
 	c.proxy.reach = func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -147,7 +147,7 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 			}
 		})
 	}
-	// A mapped spelling of an allowed address is that address.
+	// A mapped spelling of an allowed address means that address.
 	r, err := c.client.Get("http://[::ffff:127.0.0.1]:" + port(web))
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
 	}
 }
 
-// A connection that becomes one of HTTP/2 would carry requests for other hosts that nobody parses.
+// A connection that is upgraded to HTTP/2 would carry requests for other hosts that are not parsed.
 func TestUpgradesThroughTheProxy(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if to := r.Header.Get("Upgrade"); to != "" {
@@ -332,8 +332,8 @@ func TestUpgradesThroughTheProxy(t *testing.T) {
 	}
 }
 
-// What is neither TLS nor HTTP reaches no server: some pass over what comes before a
-// request, which may then name any host. SSH does where the server says that it speaks it.
+// Bytes that are neither TLS nor HTTP reach no server: some ignore bytes before a request, which may then name any
+// host. SSH passes if the server announces it.
 func TestNothingElseGoesThroughATunnel(t *testing.T) {
 	for name, c := range map[string]struct {
 		says, greets string

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestLocalPorts connects from outside to a server inside, by the port that the policy
-// names and by one that it does not.
+// TestLocalPorts connects from outside to a server inside, by a port that the policy names and by one that it does
+// not.
 func TestLocalPorts(t *testing.T) {
 	for _, w := range everybody[:2] {
 		t.Run(w.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ while not os.path.exists("ended"): time.sleep(0.01)'`, named, other))
 	}
 }
 
-// freePort is a port that nobody listened on just now.
+// freePort is a port on which nothing was listening a moment ago.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// ask says something to a port as soon as somebody answers there.
+// ask sends something to a port as soon as something answers there.
 func ask(t *testing.T, port int, what string) string {
 	t.Helper()
 	var last error

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestReady holds a command back until Options.Ready returns.
+// TestReady delays a command until Options.Ready returns.
 func TestReady(t *testing.T) {
 	ran := func(j job) bool {
 		_, err := os.Lstat(filepath.Join(j.Dir, "ran"))

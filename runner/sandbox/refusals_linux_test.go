@@ -11,8 +11,7 @@ import (
 	"github.com/assay-run/assay-run/.ci/audittest"
 )
 
-// TestRefusals reads from the host's audit what Landlock alone refused: there are no
-// namespaces here.
+// TestRefusals reads from the host's audit what Landlock alone refused, without namespaces.
 func TestRefusals(t *testing.T) {
 	w := everybody[0]
 	w.can(t)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTheKernelRefuses has the kernel refuse each system call that a layer is made of, in
-// the runner and its shim: the command does not start.
+// TestTheKernelRefuses makes the kernel refuse each system call of the layers, in the runner and its shim: the
+// command does not start.
 func TestTheKernelRefuses(t *testing.T) {
 	for name, call := range map[string]uint32{
 		"landlock_create_ruleset": unix.SYS_LANDLOCK_CREATE_RULESET, "landlock_add_rule": unix.SYS_LANDLOCK_ADD_RULE,
@@ -38,7 +38,7 @@ func TestTheKernelRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Landlock that is not there is told of, like the others.
+	// A missing Landlock is reported like the other layers.
 	j := faulty(t)
 	j.Forbidden, j.Settings.OnUnavailable = []uint32{unix.SYS_LANDLOCK_CREATE_RULESET}, Degrade
 	if o := everybody[0].run(t, j); o.Err != "" || o.layer(LayerLandlock).State != Unavailable {
@@ -46,8 +46,8 @@ func TestTheKernelRefuses(t *testing.T) {
 	}
 }
 
-// TestEveryOperationIsFailed compares the operations that the shim's source has with those
-// that TestNoLayerFailsOpenInSilence fails.
+// TestEveryOperationIsFailed compares the operations in the shim's source with those that
+// TestNoLayerFailsOpenInSilence makes fail.
 func TestEveryOperationIsFailed(t *testing.T) {
 	everybody[0].can(t)
 	var done []string

@@ -35,7 +35,7 @@ ripgrep.command ripgrep.args ripgrep.argv0 mandatoryDenySearchDepth allowPty sec
 bwrapPath socatPath javaAgentJarPath windows.backend windows.sandboxUser windows.sublayerGuid windows.wfpSublayerGuid
 windows.proxyPortRange windows.srtWin.path git.safeDirectories`
 
-// srtEffect is what a run shows of a setting: the script's output with it, and without.
+// srtEffect is the visible effect of a setting: the script's output with it, and without.
 type srtEffect struct {
 	key, value    string
 	beside        map[string]string // settings of both runs
@@ -89,8 +89,8 @@ var srtEffects = []srtEffect{
 	{key: "enableWeakerNestedSandbox", value: `true`, script: `echo yes`, with: "yes", noNamespaces: true},
 }
 
-// srtInert are settings that change nothing: they are for another system, name
-// helper programs that assay-run does not have, or mask what it hides.
+// srtInert are settings without effect: they are for another system, name helper programs that assay-run does not
+// have, or mask what it hides.
 var srtInert = [][2]string{
 	{"network.allowMachLookup", `["com.example.*"]`}, {"ignoreViolations", `{"*": ["/x"]}`},
 	{"enableWeakerNetworkIsolation", `true`},
@@ -123,10 +123,10 @@ var srtRefused = [][3]string{
 	{"network.newSetting", `true`}, {"newSetting", `true`},
 }
 
-// srtMaskKeys say how a credential is masked, and nothing where its mode is deny.
+// srtMaskKeys say how a credential is masked; they have no effect in mode deny.
 const srtMaskKeys = `"extract": "(x)", "onExtractNoMatch": "deny", "decode": "jwt", "maskClaims": ["c"], "injectHosts": ["a.example.org"]`
 
-// srtSettings are settings with what srt demands, and these.
+// srtSettings returns these settings with those that srt requires.
 func srtSettings(t *testing.T, set map[string]string) string {
 	t.Helper()
 	all := map[string]map[string]json.RawMessage{
@@ -154,8 +154,7 @@ func srtSettings(t *testing.T, set map[string]string) string {
 	return string(data)
 }
 
-// TestSRTKeys has each key of srt's settings change a run, change nothing, or refused
-// by its name.
+// TestSRTKeys checks that each key of srt's settings changes a run, has no effect, or is refused by name.
 func TestSRTKeys(t *testing.T) {
 	tested := map[string]bool{}
 	for _, e := range srtEffects {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestToolsWork uses real tools inside: each must find all that it needs in a
-// workspace of its own, without a network.
+// TestToolsWork uses real tools inside: each must find everything that it needs in its own workspace, without a
+// network.
 func TestToolsWork(t *testing.T) {
 	for _, c := range []struct {
 		name, needs, script string

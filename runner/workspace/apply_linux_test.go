@@ -17,7 +17,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// open is what Apply reads the kept contents with.
+// open reads the stored contents for Apply.
 func (m *memory) open(path string) (io.ReadCloser, error) {
 	if b, ok := m.files[path]; ok {
 		return io.NopCloser(bytes.NewReader(b.Bytes())), nil
@@ -25,7 +25,7 @@ func (m *memory) open(path string) (io.ReadCloser, error) {
 	return nil, fs.ErrNotExist
 }
 
-// picture is everything below a directory that a round trip keeps: kinds, modes, sizes, targets and contents.
+// picture is everything below a directory that a round trip restores: kinds, modes, sizes, targets and contents.
 func picture(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	seen, err := walk(t.Context(), dir, nil)
@@ -53,7 +53,7 @@ func picture(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// everyByte is a path with every byte that a name can have.
+// everyByte is a path with every byte that a name can contain.
 func everyByte() string {
 	var b []byte
 	for c := 1; c < 256; c++ {
@@ -64,7 +64,7 @@ func everyByte() string {
 	return string(b[:127]) + "/" + string(b[127:])
 }
 
-// git makes a commit of all there is.
+// commit commits everything in a git repository.
 const commit = "git -c init.defaultBranch=m init -q . && git add . && git commit -qm start"
 
 // What a command does in a workspace, Apply does in a copy of it.
@@ -176,14 +176,14 @@ func TestRoundTrip(t *testing.T) {
 const submodule = "git init -q ../other; echo s >../other/s; git -C ../other add .; git -C ../other commit -qm s;" +
 	"git -c protocol.file.allow=always submodule add -q ../other sub; git commit -qm sub"
 
-// socket leaves a socket that nobody listens on any more.
+// socket leaves a socket without a listener.
 func socket(t *testing.T, dir string) {
 	if err := syscall.Mknod(filepath.Join(dir, "socket"), syscall.S_IFSOCK|0o755, 0); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A workspace that is not the one that the changes were made in is refused, and nothing is changed in it.
+// A workspace that differs from the one with the changes is refused, and nothing in it is changed.
 func TestAnotherWorkspaceIsRefused(t *testing.T) {
 	const before = "echo one >a; echo two >b; mkdir d; ln -s a l; seq 2000 >large; echo x >tool; chmod +x tool"
 	dir := t.TempDir()
@@ -227,7 +227,7 @@ func TestAnotherWorkspaceIsRefused(t *testing.T) {
 	}
 }
 
-// A document from elsewhere cannot make anything outside of the directory.
+// A document from elsewhere cannot create anything outside the directory.
 func TestNothingIsMadeOutside(t *testing.T) {
 	top := t.TempDir()
 	dir, outside := filepath.Join(top, "work"), filepath.Join(top, "outside")

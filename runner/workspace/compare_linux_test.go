@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaktest.Of(m).Run()) }
 
-// memory is a Store. Whatever has the word in it is secret.
+// memory is a Store. Contents with the word are secret.
 type memory struct {
 	files map[string]*bytes.Buffer
 	word  string
@@ -76,7 +76,7 @@ func changed(t *testing.T, o Options, to *memory, script string) *schema.Workspa
 	return valid(t, c.Document("run_1", func(string) string { return "" }))
 }
 
-// valid is a document as a reader reads it.
+// valid checks a document as a reader does.
 func valid(t *testing.T, doc *schema.WorkspaceChanges) *schema.WorkspaceChanges {
 	t.Helper()
 	data, err := doc.Encode()
@@ -159,8 +159,7 @@ func TestWhatCountsAsAChange(t *testing.T) {
 	}
 }
 
-// A file that git's index knows needs no hash of ours: its id is what the index says, and only while the file is as
-// the index has it.
+// A file in git's index needs no hash: its id is in the index, as long as the file is unchanged.
 func TestGitKnowsWhatWasThere(t *testing.T) {
 	for _, version := range []string{"2", "3", "4"} {
 		t.Run("index of version "+version, func(t *testing.T) {
@@ -260,7 +259,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What the recorder keeps below the workspace is not the command's.
+// The recorder's files below the workspace are not the command's.
 func TestSkipped(t *testing.T) {
 	dir := t.TempDir()
 	sh(t, dir, "mkdir -p .assay-run/spool")
@@ -271,7 +270,7 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// A workspace that is gone has lost its files, and says so. What could not be looked at is no deletion.
+// A workspace that is gone has lost its files, and says so. What could not be read is not a deletion.
 func TestGaps(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "work")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -320,7 +319,7 @@ func TestTheContextEndsAWalk(t *testing.T) {
 	}
 }
 
-// withSum is what an index ends with.
+// withSum adds the checksum at the end of an index.
 func withSum(b []byte) []byte {
 	sum := sha1.Sum(b)
 	return append(bytes.Clone(b), sum[:]...)

@@ -98,7 +98,7 @@ func TestCopyOfWhatChangesIsAnError(t *testing.T) {
 	}
 }
 
-// TestRemoveTakesWhatAnAgentLeft removes what keeps os.RemoveAll from it, and nothing of what is mounted.
+// TestRemoveTakesWhatAnAgentLeft removes what os.RemoveAll cannot, and nothing that is mounted.
 func TestRemoveTakesWhatAnAgentLeft(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount, and make files immutable")

@@ -17,8 +17,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// server is a server of the official SDK. Its tool slow tells of its progress, and
-// goes on when it is told to.
+// server is a server of the official SDK. Its tool slow reports its progress, and continues when it is told to.
 func server(steps chan struct{}) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	type in struct {
@@ -247,8 +246,8 @@ func TestOfficialSDK(t *testing.T) {
 	}
 }
 
-// TestLoginPassesThrough: the challenge of a remote server reaches the client as it
-// is, and what the client then sends reaches the server and no log.
+// TestLoginPassesThrough: the client gets a remote server's challenge unchanged, and the client's login reaches the
+// server and no log.
 func TestLoginPassesThrough(t *testing.T) {
 	const challenge = `Bearer resource_metadata="https://auth.example/.well-known/oauth-protected-resource"`
 	upstream, _ := overHTTP(t, nil, func(h http.Handler) http.Handler {
@@ -316,8 +315,8 @@ func ask(t *testing.T, url, body string, header http.Header) *http.Response {
 	return resp
 }
 
-// TestAFrontLetsNoStrangerIn: pages of other origins, names of other hosts, clients
-// without the token, and sessions that are not there.
+// TestAFrontLetsNoStrangerIn refuses pages of other origins, other host names, clients without the token, and unknown
+// sessions.
 func TestAFrontLetsNoStrangerIn(t *testing.T) {
 	steps := make(chan struct{})
 	url, _ := front(t, &Front{Token: "ours"}, Config{}, func(func() http.Header) (*Server, error) {
@@ -354,7 +353,7 @@ func TestAFrontLetsNoStrangerIn(t *testing.T) {
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
 	`"clientInfo":{"name":"c","version":"1"}}}`
 
-// greet begins a session as a client of its own, which is then gone unless it stays.
+// greet starts a session as a separate client, which is then gone unless it stays.
 func greet(t *testing.T, url string, stays bool) (status int, header http.Header) {
 	t.Helper()
 	own := &http.Transport{}
@@ -379,7 +378,7 @@ func greet(t *testing.T, url string, stays bool) (status int, header http.Header
 	return resp.StatusCode, resp.Header
 }
 
-// Clients that go without a word leave their places to the next ones.
+// Clients that leave without a message free their places for the next ones.
 func TestManyClientsOneAfterTheOtherAreServed(t *testing.T) {
 	steps := make(chan struct{})
 	times := usualWaits
@@ -394,8 +393,8 @@ func TestManyClientsOneAfterTheOtherAreServed(t *testing.T) {
 	}
 }
 
-// A client that finds no place waits for one, and gets it when another client ends its session. One that has waited for
-// too long is told when to come again.
+// A client without a place waits for one, and gets it when another client ends its session. After too long, it is
+// told when to try again.
 func TestAClientWithoutAPlaceWaits(t *testing.T) {
 	steps := make(chan struct{})
 	full := func(place time.Duration) (url, last string) {
@@ -446,7 +445,7 @@ func TestAClientWithoutAPlaceWaits(t *testing.T) {
 	}
 }
 
-// A client that is gone gives its server back. One that keeps its connection is not gone, however silent it is.
+// A client that is gone frees its server. One that keeps its connection is not gone, however silent it is.
 func TestAClientThatIsGoneGivesItsServerBack(t *testing.T) {
 	steps := make(chan struct{})
 	ended := make(chan string, 10)

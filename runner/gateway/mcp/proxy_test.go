@@ -11,7 +11,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// A message that is too large ends the client's side, and the client is told.
+// A message that is too large ends the client's side, and the client gets an error.
 func TestAMessageTooLarge(t *testing.T) {
 	serverOut, closed := io.Pipe()
 	var told, got bytes.Buffer
@@ -52,8 +52,8 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }
 
-// exchange gives a proxy lines of a client and of a server, and returns what each
-// side got. The server's lines come once the client's have been handled.
+// exchange passes lines of a client and of a server to a proxy, and returns what each side got. The server's lines
+// come after the client's have been handled.
 func exchange(t *testing.T, cfg Config, client, server []string) (toClient, toServer string) {
 	t.Helper()
 	p := New(cfg)
@@ -76,8 +76,7 @@ const list7 = `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`
 
 const call7 = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`
 
-// Whoever waits for an answer gets one with its own id, and what cannot be read
-// is never passed on.
+// Every request gets an answer with its own id, and unreadable messages are never passed on.
 func TestNobodyHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		client, server         []string
@@ -173,7 +172,7 @@ func rules(t *testing.T, text string) *Rules {
 	return NewRules(f, false)
 }
 
-// What is denied of a batch is answered in the batch's answer.
+// Denials of requests in a batch come in the batch's answer.
 func TestDenialsOfABatchComeInItsAnswer(t *testing.T) {
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"shell"}},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
 	client, server := exchange(t, Config{Rules: rules(t, "tools: {deny: [shell]}")}, []string{batch},
@@ -192,8 +191,7 @@ func TestDenialsOfABatchComeInItsAnswer(t *testing.T) {
 	}
 }
 
-// Resources, prompts and what the server asks of the client obey the policy, by
-// name and by glob.
+// The policy applies to resources, prompts and the server's requests, by name and by glob.
 func TestPolicyOfWhatIsNoTool(t *testing.T) {
 	r := rules(t, `
 resources: {deny: ["file:///etc/**"]}
@@ -234,8 +232,7 @@ tools: {deny: ["fs_*"]}
 	}
 }
 
-// A tool that is not what it was when it was first listed is neither listed nor
-// called, unless changes are allowed.
+// A tool that has changed since it was first listed is neither listed nor callable, unless changes are allowed.
 func TestAToolThatChanges(t *testing.T) {
 	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	tools := func(description string) string {
@@ -261,7 +258,7 @@ func TestAToolThatChanges(t *testing.T) {
 		if strings.Contains(client, "tools.changed") == allowed || (warned == 1) == allowed {
 			t.Errorf("allowed %v: the call's answer is %q after %d warnings", allowed, client, warned)
 		}
-		// A server may take this name for the same tool.
+		// A server may accept this name for the same tool.
 		client, _ = exchange(t, cfg, []string{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":" T"}}`},
 			nil)
 		if strings.Contains(client, "tools.changed") == allowed {

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// upstream is a connection of a proxy to a server: what the client says, and what
-// it is told, a line at a time.
+// upstream is a proxy's connection to a server: the client's messages and the answers, line by line.
 func upstream(t *testing.T, r Remote) (say func(string), hear func() string) {
 	t.Helper()
 	server, err := r.Start()
@@ -42,7 +41,7 @@ func upstream(t *testing.T, r Remote) (say func(string), hear func() string) {
 	}
 }
 
-// A server that is gone is no server that is slow: who waits is told.
+// A server that is gone is not just slow: waiting requests get an error.
 func TestARemoteServerThatIsGone(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,7 +64,7 @@ func TestARemoteServerThatIsGone(t *testing.T) {
 	}
 }
 
-// A login goes to the server that it is for, and nowhere that the server points to.
+// A login goes to its server only, and nowhere that the server redirects to.
 func TestALoginFollowsNoRedirectElsewhere(t *testing.T) {
 	var elsewhere atomic.Int64
 	other, _ := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { elsewhere.Add(1) }))
@@ -93,7 +92,7 @@ func TestALoginFollowsNoRedirectElsewhere(t *testing.T) {
 	}
 }
 
-// Each request of a batch that the server does not take is answered.
+// Each request of a batch that the server refuses is answered.
 func TestABatchThatTheServerRefuses(t *testing.T) {
 	url, _ := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no batches", http.StatusInternalServerError)
@@ -106,7 +105,7 @@ func TestABatchThatTheServerRefuses(t *testing.T) {
 	}
 }
 
-// What a server asks for in its first moments needs a stream that stands.
+// A server's requests right after the start need an open stream.
 func TestRequestsWaitForTheStreamOfWhatIsSaidUnasked(t *testing.T) {
 	var stands atomic.Bool
 	url, _ := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -8,7 +8,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
-// An error that is too large for a message keeps its code, its beginning and its end.
+// An error that is too large for a message keeps its code, its start and its end.
 func TestALargeErrorKeepsItsCodeAndEnds(t *testing.T) {
 	long := strings.Repeat("x", 5<<20)
 	for failure, want := range map[string]string{

@@ -2,8 +2,7 @@ package mcp
 
 import "testing"
 
-// What is kept for a client that does not read is bounded, and what a reader was
-// given is kept for its return.
+// What is kept for a client that does not read is limited, and what a reader has got is kept for its return.
 func TestAStreamIsBounded(t *testing.T) {
 	st := newStream("s")
 	told := 0

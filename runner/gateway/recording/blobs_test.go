@@ -52,8 +52,7 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 	}
 }
 
-// What is said of a value that was cut as a whole is about all of it, and nothing
-// else is said of it.
+// The notes about a value that was cut completely are about the whole value only.
 func TestAValueThatIsCutAsAWhole(t *testing.T) {
 	rec := recordingtest.New(t.TempDir())
 	defer rec.Close()
@@ -98,8 +97,7 @@ func TestAValueThatIsCutAsAWhole(t *testing.T) {
 	}
 }
 
-// What a tool put out is kept whole, and what is not says so: a text keeps its beginning
-// and its end.
+// A tool's output is kept completely, or marked as cut: a text keeps its start and its end.
 func TestLargeTextsAreKeptWhole(t *testing.T) {
 	rec := recordingtest.New(t.TempDir())
 	defer rec.Close()

@@ -39,7 +39,7 @@ func write(t *testing.T, name, text string, mode os.FileMode) {
 	}
 }
 
-// An entry has the files of the directory, for the user who asks, and nothing that is another's.
+// An entry has the files of the directory, owned by the user, and no foreign files.
 func TestAnEntryIsACopy(t *testing.T) {
 	c, from, into := open(t), t.TempDir(), t.TempDir()
 	write(t, filepath.Join(from, "a/b/file"), "text", 0o644)
@@ -85,7 +85,7 @@ func TestAnEntryIsACopy(t *testing.T) {
 	}
 }
 
-// An entry is replaced when something is new, and goes when nobody uses it.
+// An entry is replaced if there is something new, and removed when it is unused.
 func TestAnEntryIsKeptWhileItIsUsed(t *testing.T) {
 	c, from := open(t), t.TempDir()
 	write(t, filepath.Join(from, "one"), "1", 0o600)
@@ -162,7 +162,7 @@ func TestMain(m *testing.M) {
 	done()
 }
 
-// A killed run leaves nothing in the cache once somebody opens it, and a run that still writes keeps its part.
+// A killed run leaves nothing in the cache once it is opened again, and a run that is still writing keeps its part.
 func TestAKilledRunLeavesNothing(t *testing.T) {
 	c, from := open(t), t.TempDir()
 	write(t, filepath.Join(from, "file"), "text", 0o600)

@@ -11,7 +11,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// documents is a Recorder that keeps documents, and in which order they came.
+// documents is a Recorder that stores documents and their order.
 type documents struct {
 	order []string
 	last  map[string]string
@@ -32,8 +32,7 @@ func (d *documents) Put(path string, data []byte) error {
 	return nil
 }
 
-// What is known late is in observation-health.json, and is judged; a run that has a
-// result.json has all that comes before it.
+// Late reasons are in observation-health.json, and count; if result.json exists, everything before it exists too.
 func TestWhatIsKnownLateIsInTheHealth(t *testing.T) {
 	for name, late := range map[string][]schema.Reason{"nothing": nil,
 		"a reason": {{Subject: "cgroup", Code: "cgroup_left"}}} {

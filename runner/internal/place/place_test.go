@@ -109,7 +109,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// What Docker and Podman are told is tested by running it, beside doctor.
+// The remedies for Docker and Podman are tested by running them, in the doctor tests.
 func TestRemedies(t *testing.T) {
 	for _, c := range []struct {
 		name, got, want string

@@ -14,8 +14,8 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 )
 
-// TestSocketDirectoryAmongStrangers: what others put where the user's directory
-// would be is not used, and does not keep a run from its socket.
+// TestSocketDirectoryAmongStrangers: what others put where the user's directory would be is not used, and the run
+// still gets its socket.
 func TestSocketDirectoryAmongStrangers(t *testing.T) {
 	root, err := os.MkdirTemp("/dev/shm", "")
 	if err != nil {
@@ -52,8 +52,8 @@ func TestSocketDirectoryAmongStrangers(t *testing.T) {
 	}
 }
 
-// TestSocketDirectoriesOfManyRuns: runs that begin and end at once sweep and
-// remove around each other, and none loses its own directory.
+// TestSocketDirectoriesOfManyRuns: runs that start and end at the same time sweep and remove around each other, and
+// none loses its directory.
 func TestSocketDirectoriesOfManyRuns(t *testing.T) {
 	root, err := os.MkdirTemp("/dev/shm", "")
 	if err != nil {
@@ -112,8 +112,8 @@ func TestStaleSocketDirectoriesAreRemovedAndLiveOnesAreNot(t *testing.T) {
 	}
 }
 
-// A directory for others is swept like any other, and so is its home, which holds nothing
-// that others could read or change.
+// A directory for others is swept like any other, and so is its home, which contains nothing that others could read
+// or change.
 func TestOpenDirectories(t *testing.T) {
 	dead, err := Open()
 	if err != nil {
@@ -131,7 +131,7 @@ func TestOpenDirectories(t *testing.T) {
 	}
 }
 
-// A root whose name is too long for a socket in it is not used.
+// A root whose name is too long for a socket is not used.
 func TestNoDirectoryBelowALongName(t *testing.T) {
 	root := filepath.Join(t.TempDir(), strings.Repeat("long", 20))
 	if err := os.Mkdir(root, 0o700); err != nil {
@@ -153,7 +153,7 @@ func TestNoDirectoryBelowALongName(t *testing.T) {
 	}
 }
 
-// What a dead run noted is removed if it is a cgroup that nobody uses. Nothing else is.
+// A cgroup that a dead run noted is removed if it is unused. Nothing else is removed.
 func TestNotedCgroups(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("not root")

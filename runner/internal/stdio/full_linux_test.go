@@ -23,7 +23,7 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// A spool without room costs the copy, never a byte of the stream.
+// A full spool costs the copy, never a byte of the stream.
 func TestSpoolIsFull(t *testing.T) {
 	disk := smallDisk(t)
 	var out bytes.Buffer
@@ -62,8 +62,7 @@ func TestSpoolIsFullUnderATerminal(t *testing.T) {
 	}
 }
 
-// What the child would have been told as ENOSPC it sees as a closed pipe, and
-// the run is told the truth.
+// The child sees a closed pipe in place of ENOSPC, and the run gets the real error.
 func TestOutputIsFull(t *testing.T) {
 	for _, what := range []string{"file", "device"} {
 		path := "/dev/full"

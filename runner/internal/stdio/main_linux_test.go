@@ -136,8 +136,7 @@ func playRunner(dir string, argv []string) int {
 	return code
 }
 
-// ended reports whether at most n goroutines are left, once the runtime has had the
-// time to finish what is exiting.
+// ended reports whether at most n goroutines are left, once the runtime had time to finish those that are exiting.
 func ended(n int) bool {
 	for range 10_000 {
 		if runtime.NumGoroutine() <= n {

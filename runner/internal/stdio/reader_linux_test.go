@@ -15,8 +15,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// The child must learn of a reader that left as it would without us: yes by
-// SIGPIPE, and a child that ignores it by EPIPE.
+// The child must learn that a reader left as it would without us: yes by SIGPIPE, and a child that ignores it by
+// EPIPE.
 func TestReaderLeaves(t *testing.T) {
 	dir := t.TempDir()
 	out, err := runShell(t, dir, `"$R" yes | head -1; echo "${PIPESTATUS[@]}"`)
@@ -74,8 +74,8 @@ func TestReaderLeavesWhileTheChildIsQuiet(t *testing.T) {
 	}
 }
 
-// A stopped reader stops the child, after at most the pipes in between, and
-// loses nothing, even if the child is long gone when it comes back.
+// A stopped reader stops the child, after at most the pipes in between, and loses nothing, even if the child has
+// ended when it continues.
 func TestSlowReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -117,7 +117,7 @@ func TestChildIsGoneBeforeItsReaderReads(t *testing.T) {
 	}
 }
 
-// The grace ends the waiting for a reader that never reads.
+// The grace limits the wait for a reader that never reads.
 func TestReaderNeverReads(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -128,8 +128,8 @@ func TestKeysThatTheChildNeverReads(t *testing.T) {
 	}
 }
 
-// Our terminal's end is the child's SIGHUP, if the runner forwards it, and no
-// error of ours. What the child still says is recorded.
+// When our terminal goes away, the child gets SIGHUP if the runner forwards it, and we report no error. The child's
+// further output is recorded.
 func TestOurTerminalGoesAway(t *testing.T) {
 	o := onTerminal(t, nil, "sh", "-c", `trap 'echo bye; exit 8' HUP; echo ready; while :; do sleep 0.05; done`)
 	o.expect("ready")
@@ -167,7 +167,7 @@ func TestStoppedTerminal(t *testing.T) {
 	}
 }
 
-// Which of the streams are terminals decides what the child gets.
+// Which streams are terminals decides what the child gets.
 func TestMixedStreams(t *testing.T) {
 	const probe = `sh -c 'for fd in 0 1 2; do test -t $fd && echo "$fd" >>$D/ttys; done; echo out; echo err >&2; echo tty >/dev/tty; true'`
 	for _, c := range []struct {

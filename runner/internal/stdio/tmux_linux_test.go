@@ -121,14 +121,14 @@ func TestInTheBackground(t *testing.T) {
 	x.Expect(`(?m)^same$`)
 	x.Line("fg")
 	x.Expect(`(?m)^"\$R" sh`)
-	// Nothing tells when we noticed that we are in front but our taking keys; the
-	// line waits for that in the terminal.
+	// Only our reading of keys shows that we noticed being in the foreground; the line waits for that in the
+	// terminal.
 	x.Line("typed")
 	x.Expect(`(?m)^<typed>\n0 >`)
 	x.Line(`[ "$(stty -g)" = "$before" ] && echo restored`)
 	x.Expect(`(?m)^restored$`)
-	// From the start to the end, and as a stopped job that bg continues. In bash:
-	// a key that stops what dash has just forked, with vfork, stops dash never.
+	// From start to end, and as a stopped job that bg continues. In bash, since a key that stops a process that dash
+	// has just forked with vfork never stops dash.
 	x.Line(`clear; "$R" bash -c 'echo ready; until test -e $D/go; do sleep 0.05; done; echo done'`)
 	x.Expect(`(?m)^ready$`)
 	x.Key("C-z")

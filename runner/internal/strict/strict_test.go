@@ -115,8 +115,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// A file of the largest size a caller reads must not take quadratic time,
-// however it is filled.
+// A file of the maximum size must not take quadratic time, however it is filled.
 func TestLargeYAMLIsDecodedInTime(t *testing.T) {
 	const size = 256 << 10
 	deep := func(step string) string {

@@ -12,7 +12,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// TestBodiesThatGrow cuts the bodies of a conversation that grows, shrinks and changes, and puts them together again.
+// TestBodiesThatGrow cuts the bodies of a conversation that grows, shrinks and changes, and restores them.
 func TestBodiesThatGrow(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	message := func() string {

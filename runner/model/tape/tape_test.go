@@ -112,7 +112,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestMissNamesTheNearestRequest has requests that a program would not send for the recorded ones.
+// TestMissNamesTheNearestRequest has requests that match no recorded one.
 func TestMissNamesTheNearestRequest(t *testing.T) {
 	const call = `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"Bash"},` +
 		`{"type":"tool_use","id":"2","name":"Bash"}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"}]}]}`
@@ -164,7 +164,7 @@ func TestMissNamesTheNearestRequest(t *testing.T) {
 	}
 }
 
-// TestAmongEqualsTheUsersTextsDecide has two agents that ask in another order than in the recorded run.
+// TestAmongEqualsTheUsersTextsDecide has two agents that ask in a different order than in the recorded run.
 func TestAmongEqualsTheUsersTextsDecide(t *testing.T) {
 	c := loaded(t, recorded(0, messages, "m", said("a"), `{"n":0}`), recorded(1, messages, "m", said("b"), `{"n":1}`),
 		recorded(2, messages, "m", said("a"), `{"n":2}`), recorded(3, messages, "m", said("c"), `{"n":3}`))
@@ -221,7 +221,7 @@ func TestEachAPIHasItsShape(t *testing.T) {
 	}
 }
 
-// TestTextsAreMembers has a request and answers whose texts are members of their own.
+// TestTextsAreMembers has a request and answers whose texts are stored as members.
 func TestTextsAreMembers(t *testing.T) {
 	name := func(digit string) string { return schema.BlobsDir + strings.Repeat(digit, 64) }
 	members := map[string]string{name("a"): "a long text", name("b"): "data: {}\n\n", name("c"): `a "quoted" part`}
@@ -362,7 +362,7 @@ func TestManyAgentsAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzTake matches bodies that may be anything against one another.
+// FuzzTake matches arbitrary bodies against each other.
 func FuzzTake(f *testing.F) {
 	f.Add([]byte(said("x")), []byte(said("y")))
 	f.Add([]byte(`{"messages":[{"role":1,"content":{"type":[]}}],"tools":{}}`), []byte(`[]`))

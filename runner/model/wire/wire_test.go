@@ -28,7 +28,7 @@ func sse(pairs ...string) string {
 	return b.String()
 }
 
-// sample is a body with what it says.
+// sample is a body and what it says.
 type sample struct {
 	name string
 	api  API
@@ -238,7 +238,7 @@ func samples() []sample {
 	}
 }
 
-// said is an answer without what depends on how it was read.
+// said is an answer without fields that depend on how it was read.
 func said(a *Answer) Answer {
 	b := *a
 	b.UsageRaw, b.Calls = nil, nil
@@ -273,7 +273,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadCut cuts each stream behind each byte: what came before stays, and nothing is made up.
+// TestReadCut cuts each stream after each byte: what came before stays, and nothing is made up.
 func TestReadCut(t *testing.T) {
 	for _, s := range samples() {
 		if s.kind != stream {
@@ -292,7 +292,7 @@ func TestReadCut(t *testing.T) {
 	}
 }
 
-// grown checks that an answer has what a shorter part of the same body had.
+// grown checks that an answer includes what a shorter part of the same body had.
 func grown(t *testing.T, n int, a, b *Answer) {
 	t.Helper()
 	switch {

@@ -79,7 +79,7 @@ func TestNumbersAndNestingAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that Decode takes nothing that it would not write again, and that its values are those of the text.
+// FuzzDecode checks that Decode accepts only what it would write again, and that its values are those of the text.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[1,"x"]}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":"\u0061","result":null}`))

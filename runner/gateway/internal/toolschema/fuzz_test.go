@@ -11,8 +11,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
-// FuzzSchema holds that no schema that is taken makes a check run away or
-// panic.
+// FuzzSchema checks that no accepted schema makes a check take too long or panic.
 func FuzzSchema(f *testing.F) {
 	f.Add([]byte(`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`), []byte(`{"a":"x"}`))
 	f.Add([]byte(`{"$ref":"#/$defs/t","$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"},"r":{"$ref":"#/$defs/t"}}}}}`), []byte(`{"l":{"l":{"r":{}}}}`))

@@ -2,7 +2,7 @@ package auditlog
 
 import "testing"
 
-// TestParse takes records that Linux 6.18 sent, and torn ones.
+// TestParse parses records that Linux 6.18 sent, and incomplete ones.
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		text string

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestLastWords reads what a shim sent that ended without reading what it was sent.
+// TestLastWords reads the messages of a shim that ended without reading its own.
 func TestLastWords(t *testing.T) {
 	conn, theirs, err := Pair()
 	if err != nil {
@@ -35,7 +35,7 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestTheSenderIsKnownAfterItsEnd reads a message whose sender is gone: a short command on a busy machine.
+// TestTheSenderIsKnownAfterItsEnd reads a message whose sender has ended, such as a short command on a busy machine.
 func TestTheSenderIsKnownAfterItsEnd(t *testing.T) {
 	conn, theirs, err := Pair()
 	if err != nil {

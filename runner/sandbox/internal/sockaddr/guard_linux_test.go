@@ -176,8 +176,8 @@ func call(t *testing.T, s *cgroup.Session, calls ...string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// TestEveryDenialIsCounted makes more denials than the ring holds while nobody
-// reads: those that are not told are lost, and counted.
+// TestEveryDenialIsCounted makes more denials than the ring holds while nothing reads: those that are not reported
+// are counted as lost.
 func TestEveryDenialIsCounted(t *testing.T) {
 	s := session(t)
 	const calls = 6000 // of 48 bytes in a ring of 64 KiB
