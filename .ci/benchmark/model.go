@@ -117,7 +117,8 @@ func modelClient(args []string) {
 }
 
 // modelTurns TURNS BYTES has a conversation of so many turns, whose last request has about so many bytes. Like Claude
-// Code, it sends the whole conversation each time, with a mark for the cache that moves. It prints how many bytes differ.
+// Code, it sends the whole conversation each time, with a mark for the cache that moves. It prints how many bytes
+// differ.
 func modelTurns(args []string) {
 	turns, bytes := number(args[0]), number(args[1])
 	random := rand.New(rand.NewPCG(1, 2))
