@@ -2,13 +2,19 @@
 package recordertest
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -75,4 +81,38 @@ func Status(ts *testscript.TestScript, neg bool, args []string) {
 	if got != args[0] {
 		ts.Fatalf("%s exited with %s, want %s", args[1], got, args[0])
 	}
+}
+
+// Pack is a command of scripts. It packs a directory as assay-run packs a bundle, whatever is in it: pack DIR BUNDLE.
+// Not every version of tar writes those headers.
+func Pack(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: pack DIR BUNDLE")
+	}
+	dir := ts.MkAbs(args[0])
+	names := []string{"manifest.json"}
+	ts.Check(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		if err == nil && d.Type().IsRegular() && name != names[0] {
+			names = append(names, filepath.ToSlash(name))
+		}
+		return err
+	}))
+	slices.Sort(names[1:])
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	w := tar.NewWriter(z)
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		ts.Check(err)
+		ts.Check(w.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o644, ModTime: time.Unix(0, 0),
+			Format: tar.FormatUSTAR,
+		}))
+		_, err = w.Write(data)
+		ts.Check(err)
+	}
+	ts.Check(w.Close())
+	ts.Check(z.Close())
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), packed.Bytes(), 0o600))
 }

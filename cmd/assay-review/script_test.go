@@ -42,6 +42,9 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": recordertest.Status},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": recordertest.Status,
+			"pack":   recordertest.Pack,
+		},
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/.ci/recordertest"
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
@@ -98,6 +99,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"field":  field,
+			"pack":   recordertest.Pack,
 			"unpack": unpack,
 		},
 	})
