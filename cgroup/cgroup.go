@@ -15,7 +15,7 @@ const MarkerKey = "ASSAY_RUNNER_RUN_ID"
 type (
 	// Mode says what holds a session together on a host.
 	Mode = dirs.Mode
-	// Reason is one cause for offering less, with what would fix it.
+	// Reason is one reason why a host offers less, and what would fix it.
 	Reason = dirs.Reason
 	// Controller is what the host offers for one kind of resource.
 	Controller = dirs.Controller
@@ -25,10 +25,10 @@ type (
 	// enforce. Nothing has been started or left behind.
 	LimitError = dirs.LimitError
 	// Usage is what a session's processes consumed so far, as the kernel counted
-	// it. A field is nil when the host cannot tell.
+	// it. A field is nil when the host does not count that.
 	Usage = dirs.Usage
-	// Events are the kernel's own counters of limits that struck. A field is nil
-	// when the host cannot tell.
+	// Events are the kernel's own counts of limits that were hit. A field is nil
+	// when the host does not count that.
 	Events = dirs.Events
 	// Swept is a session that a dead runner had left behind.
 	Swept = dirs.Swept
@@ -50,11 +50,11 @@ var ErrNotSupported = procs.ErrNotSupported
 // session of that run id.
 var ErrInUse = procs.ErrInUse
 
-// FullError is wrapped by the error of what makes a cgroup, where the kernel makes no more:
-// a limit of a cgroup above is reached, or no id is left. Its Remedy names the file to write.
+// FullError is wrapped by errors of calls that make a cgroup if the kernel makes no more: a limit of a cgroup above is
+// reached, or no id is left. Its Remedy names the file to write.
 type FullError = procs.FullError
 
-// CodeFull is the Reason's code of a hierarchy that is not used for that.
+// CodeFull is the code of the Reason that a hierarchy is not used because of a FullError.
 const CodeFull = procs.CodeFull
 
 // ErrNotMember is wrapped by Nested.Adopt's error for a process that is not in

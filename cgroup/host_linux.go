@@ -31,8 +31,8 @@ func (h *Host) Tidy() { h.dirs.Tidy() }
 // Mode says what holds a session together here.
 func (h *Host) Mode() Mode { return h.dirs.Mode() }
 
-// Usable is nil, or tells why no session can be held together here. Where no
-// cgroup is writable that takes a /proc with this process's own pids.
+// Usable returns nil, or why no session is possible on this host. If no cgroup is writable, a session needs a /proc of
+// this process's own pid namespace.
 func (h *Host) Usable() error {
 	if h.Mode() != None {
 		return nil
@@ -40,30 +40,26 @@ func (h *Host) Usable() error {
 	return proctree.Usable()
 }
 
-// Reasons say why Mode is not Unified, and which other features are missing. Empty when nothing
-// is.
+// Reasons say why Mode is not Unified, and which other features are missing. It is empty if none is.
 func (h *Host) Reasons() []Reason { return h.dirs.Reasons() }
 
-// Controllers tells for memory, pids, cpu and io, in this order, what can be
-// limited and counted.
+// Controllers says for memory, pids, cpu and io, in this order, what can be limited and counted.
 func (h *Host) Controllers() []Controller { return h.dirs.Controllers() }
 
 // Slices reports whether Limits.Slice can be used: the host has cgroup v2 alone and
 // systemd, and this process is root.
 func (h *Host) Slices() bool { return h.dirs.Slices() }
 
-// Sweep kills and removes the sessions that dead runners left behind, in the
-// runner's own cgroup and those above it. A live runner and a live guard hold
-// locks on the session's directories, on every hierarchy, so their sessions are
-// never touched. A guard that somebody has stopped is continued, and does its work
-// then; in mode None nothing else can be found. Sweep finds the guards of this network
-// namespace, in a fraction of a millisecond; SweepAll finds all.
+// Sweep kills and removes the sessions that dead runners left in the runner's own cgroup and those above it. A live
+// runner or guard holds locks on the directories of its session, on every hierarchy, so that Sweep never touches that.
+// Sweep continues guards that somebody has stopped, which then end their sessions; in mode None it finds nothing else.
+// It finds the guards of this network namespace, in less than a millisecond; SweepAll finds all.
 //
-// Before it removes a session with a Note, with nobody left in it, it calls last with the
-// session's CgroupParent and the note, unless last is nil.
+// When a session with a Note is empty, Sweep calls last with the session's CgroupParent and the note before it removes
+// the session. last may be nil.
 func (h *Host) Sweep(last func(parent, note string)) ([]Swept, error) { return h.sweep(false, last) }
 
-// SweepAll is Sweep, and looks among all processes for stopped guards.
+// SweepAll is Sweep, but looks for stopped guards among all processes.
 func (h *Host) SweepAll(last func(parent, note string)) ([]Swept, error) { return h.sweep(true, last) }
 
 func (h *Host) sweep(everywhere bool, last func(parent, note string)) ([]Swept, error) {

@@ -56,44 +56,43 @@ func (s *Session) RunID() string { return s.runID }
 // Path is the session's directory on the primary hierarchy, "" in mode None.
 func (s *Session) Path() string { return s.backend.Path() }
 
-// CgroupParent is where container engines on this host can put containers so that
-// they are in the session: a path below the root of each hierarchy, "" in mode None.
-// They belong to the agent's group.
+// CgroupParent is the cgroup in which container engines on this host can put containers so that they are in the
+// session: a path below the root of each hierarchy, "" in mode None. The containers belong to the agent's group.
 func (s *Session) CgroupParent() string { return s.backend.CgroupParent() }
 
-// Note keeps a text with the session, for the Sweep that finds it without a runner and a
-// guard. There is one text.
+// Note stores a text with the session, for the Sweep that finds the session after runner and guard have died. It
+// replaces an earlier text.
 func (s *Session) Note(text string) error { return s.backend.Note(text) }
 
-// Apart reports whether containers there are outside of a cgroup v1 hierarchy's part
-// of the session, which then neither limits nor counts them: the runner is in
-// different cgroups on different hierarchies, and an engine takes one path for all.
+// Apart reports whether containers in CgroupParent are outside of the session on a v1 hierarchy, which then neither
+// limits nor counts them. This happens if the runner is in different cgroups on different hierarchies, because an
+// engine uses one path for all.
 func (s *Session) Apart() bool { return s.backend.Apart() }
 
-// NoContainers makes the kernel refuse containers that are not there yet, on
-// cgroup2, so that an engine does not start again what is ended.
+// NoContainers makes the kernel refuse new containers in the session, so that an engine does not restart those that
+// are being ended. It needs cgroup2.
 func (s *Session) NoContainers() { s.backend.NoContainers() }
 
 // Containers are the cgroups that engines made, as paths below CgroupParent.
 func (s *Session) Containers() []string { return s.backend.Containers() }
 
-// HadContainers reports whether engines have made any, which may have gone since.
+// HadContainers reports whether engines have made any, even if they are gone.
 func (s *Session) HadContainers() bool { return s.backend.HadContainers() }
 
 // Unenforced names the limits (memory, pids, cpu) that are not enforced, which
 // only Limits.BestEffort allows.
 func (s *Session) Unenforced() []string { return s.backend.Unenforced() }
 
-// Usage tells what the session consumed so far; read it before Remove.
+// Usage returns what the session consumed so far. Call it before Remove.
 func (s *Session) Usage() Usage { return s.backend.Usage() }
 
-// Events tells how often limits struck so far; read it before Remove.
+// Events returns how often limits were hit so far. Call it before Remove.
 func (s *Session) Events() Events { return s.backend.Events() }
 
-// Left reports whether a process that is moved to a cgroup of a v1 hierarchy leaves what the
-// session limits or counts. It gets the hierarchy's number, the cgroup's id (its inode number) and
-// its path as the kernel has it. It names the controllers, and reports whether the session has a
-// limit of one of them. It is safe for concurrent use.
+// Left reports whether a process that moves to this cgroup of a v1 hierarchy leaves the session there, so that it is no
+// longer limited or counted. The arguments are the hierarchy's number, the cgroup's id (its inode number) and its path
+// as the kernel reports it. controllers names the hierarchy's controllers; limited reports whether the session has a
+// limit that needs one of them. Left is safe for concurrent use.
 func (s *Session) Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool) {
 	return s.backend.Left(hierarchy, id, path)
 }
@@ -121,20 +120,17 @@ func validName(name string) bool {
 	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00\n")
 }
 
-// Guard starts the session's guard: a process in a session of its own, in the
-// runner's cgroup or one of its own, with /dev/null for stdio, that
-// holds nothing of the runner's but the read end of a pipe, a terminal, if that is not
-// nil, and the session's locks: until it is done, the run id is in use. When the
-// pipe closes because the runner is gone, it restores the terminal (see
-// TerminalChanged), kills the session, waits until it is empty and removes it. Start it
-// before the command: once Guard returns, the session cannot outlive the runner.
+// Guard starts the session's guard. Start it before the command: once Guard returns, the session cannot outlive the
+// runner. The error may wrap ErrNoHelper.
 //
-// The guard is not dumpable by the time that Start starts a command: one of the same
-// user can kill it, but not look into it or change it.
+// The guard is a process in a session (setsid) of its own, in the runner's cgroup or one of its own, with /dev/null for
+// stdio. It holds the read end of a pipe from the runner, the terminal if that is not nil, and the session's locks, so
+// that the run id is in use until the guard has finished. When the pipe closes because the runner is gone, the guard
+// restores the terminal (see TerminalChanged), kills the session, waits until it is empty and removes it.
 //
-// SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it. Without a
-// terminal, and where there is cgroup.kill, Go starts in it only when the runner is gone. The
-// error may wrap ErrNoHelper.
+// The guard is not dumpable when Start starts a command: a process of the same user can kill it, but cannot read or
+// change its memory. It ignores SIGINT, SIGTERM, SIGHUP and the terminal's other signals. Without a terminal, and if
+// the kernel has cgroup.kill, its Go runtime starts only when the runner is gone.
 func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 	args, locks, own, err := s.backend.Ward()
 	if err != nil {
@@ -151,7 +147,7 @@ func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 	return &Guard{g}, nil
 }
 
-// concealed waits until the guard, if there is one, is out of a command's reach.
+// concealed waits until a command cannot look into the guard any more, if there is one.
 func (s *Session) concealed() {
 	s.mu.Lock()
 	g := s.guard
@@ -161,12 +157,11 @@ func (s *Session) concealed() {
 	}
 }
 
-// Frozen reports whether somebody froze the session's cgroup or one above. A command that is started there
-// then does not run, and Start does not return.
+// Frozen reports whether the session's cgroup or one above it is frozen. A command that is started there does not run,
+// and Start does not return.
 func (s *Session) Frozen() bool { return s.backend.Frozen() }
 
-// Kill ends every process of the session with SIGKILL, in whatever group and state. It does not wait
-// until they are gone.
+// Kill kills every process of the session in all groups. It does not wait until they are gone.
 func (s *Session) Kill() error { return s.backend.Kill() }
 
 // Remove kills what is left in the session and removes it from every
@@ -205,11 +200,9 @@ func (g *Group) Path() string { return g.members.Path() }
 // number of its directory; 0 without cgroup2.
 func (g *Group) ID() uint64 { return g.members.ID() }
 
-// Start starts a command inside the group: it is a member before its first
-// instruction. Everything in cmd means what it means to exec.Cmd.Start, and
-// the errors are the same, or wrap ErrNoHelper; cmd.Wait is the caller's. Only, in
-// mode None, the command gets a session of its own unless cmd.SysProcAttr asks for
-// Setsid or Setpgid itself.
+// Start starts a command inside the group: it is a member before its first instruction. The caller calls cmd.Wait.
+// The fields of cmd mean what they mean to exec.Cmd.Start, except that in mode None the command gets a session of its
+// own unless cmd.SysProcAttr has Setsid or Setpgid. The errors are those of exec.Cmd.Start, or wrap ErrNoHelper.
 func (g *Group) Start(cmd *exec.Cmd) error {
 	fork := (*exec.Cmd).Start
 	return g.start(cmd, procs.Starter{
@@ -230,8 +223,8 @@ func (g *Group) start(cmd *exec.Cmd, by procs.Starter) error {
 	return start()
 }
 
-// Procs lists the live processes of the group, also those in cgroups that they
-// made themselves. Zombies are not live, nor are exiting processes.
+// Procs lists the live processes of the group, including those in cgroups that they made themselves. Zombies and
+// exiting processes are not live.
 func (g *Group) Procs() ([]Proc, error) {
 	pids, err := g.members.List()
 	if err != nil {
@@ -248,8 +241,8 @@ func (g *Group) Procs() ([]Proc, error) {
 	return ps, nil
 }
 
-// Signal sends a signal to every member, also to those forked meanwhile, once
-// each. A group without members is no error.
+// Signal sends a signal to every member once, including those that are forked meanwhile. It is no error if the group
+// has no members.
 func (g *Group) Signal(sig syscall.Signal) error {
 	if sig == unix.SIGKILL {
 		return g.Kill()
@@ -260,16 +253,15 @@ func (g *Group) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Freeze stops every member where it is, Thaw lets them go on. With cgroup2 or
-// a v1 freezer the members cannot tell; in mode None it is SIGSTOP and
-// SIGCONT, which their parents see. Freeze does not wait until all stand.
+// Freeze stops every member; Thaw continues them. With cgroup2 or a v1 freezer, the members cannot notice it. In mode
+// None, Freeze sends SIGSTOP and Thaw SIGCONT, which the members' parents can see. Freeze does not wait until all
+// members have stopped.
 func (g *Group) Freeze() error { return g.members.Freeze(true) }
 
 // Thaw undoes Freeze.
 func (g *Group) Thaw() error { return g.members.Freeze(false) }
 
-// Kill ends every member with SIGKILL, whatever state it is in. It does not
-// wait until they are gone (Wait does), but none of them can fork any more.
+// Kill kills every member. It does not wait until they are gone (Wait does), but none of them can fork any more.
 func (g *Group) Kill() error {
 	if err := g.members.Kill(); err != nil {
 		return fmt.Errorf("kill group %s: %w", g.name, err)
@@ -277,8 +269,8 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Empty reports whether the group has no live member, so that Wait would return at once. Where one
-// look cannot show that, as in mode None, it is false.
+// Empty reports whether the group has no live member, so that Wait would return at once. It is false if that needs more
+// than one look, as in mode None.
 func (g *Group) Empty() bool { return g.members.Empty() }
 
 // Wait returns when the group has no live member, or with ctx's error. It
@@ -297,14 +289,12 @@ type Job struct {
 	leader *helper.Leader
 }
 
-// ErrLeaderGone is returned by Job.Wait when the leader was killed: how the
-// command fares cannot be told any more.
+// ErrLeaderGone is returned by Job.Wait when the leader was killed: the command's state is then unknown.
 var ErrLeaderGone = helper.ErrLeaderGone
 
-// StartJob starts a command as Start does, as the foreground job of a new
-// session on the terminal that is cmd.Stdin. cmd.SysProcAttr is the caller's to
-// leave alone, and cmd.Process is set, but is no child of ours: Job.Wait tells
-// how it fares, not cmd.Wait. Close the job when nothing of the run is left.
+// StartJob starts a command as Start does, as the foreground job of a new session on the terminal that is cmd.Stdin.
+// The caller must not set cmd.SysProcAttr. cmd.Process is set, but is not a child of this process: use Job.Wait, not
+// cmd.Wait. Close the job when nothing of the run is left.
 func (g *Group) StartJob(cmd *exec.Cmd) (*Job, error) {
 	j := &Job{&helper.Leader{}}
 	fork := func(cmd *exec.Cmd) error { return j.leader.Fork(cmd, nil, nil) }
@@ -321,17 +311,16 @@ func (g *Group) StartJob(cmd *exec.Cmd) (*Job, error) {
 }
 
 // Wait returns the next change of the command's state, as wait4(2) with
-// WUNTRACED and WCONTINUED; the last one tells how it ended. The error is
-// ErrLeaderGone. One goroutine at a time may wait.
+// WUNTRACED and WCONTINUED; the last change is how it ended. The error is
+// ErrLeaderGone. Only one goroutine may wait at a time.
 func (j *Job) Wait() (unix.WaitStatus, error) { return j.leader.Wait() }
 
-// Close lets the leader go, which hangs up the terminal on whatever of the
-// session is left, and waits for it. Later calls do nothing.
+// Close ends the leader and waits for it. This hangs up the terminal for the processes that are left in its session.
+// Later calls do nothing.
 func (j *Job) Close() { j.leader.Close() }
 
-// Nested is a cgroup2 below a group's, which only tells its processes from the
-// others of the group: they stay members of the group, under the same limits.
-// It goes with its session, or before that with Remove.
+// Nested is a cgroup2 directory below a group's, which distinguishes its processes from the others of the group. They
+// stay members of the group, under the same limits. Remove removes it, or its session's Remove does.
 type Nested = dirs.Nested
 
 // Nest makes a cgroup below the group's. The error wraps ErrNotSupported where
@@ -353,52 +342,46 @@ type Guard struct {
 	helper *helper.Guard
 }
 
-// PID is the guard's process id, 0 where this process is process 1 and no cgroup
-// is writable: nothing outlives it then, and there is no guard.
+// PID is the guard's process id. It is 0 if this process is process 1 and no cgroup is writable: no process outlives
+// this one then, so there is no guard.
 func (g *Guard) PID() int { return g.helper.PID() }
 
-// Release tells the guard to go, after Remove. It waits for it only where the
-// guard has a cgroup of its own, which goes after it.
+// Release ends the guard; call it after Remove. It waits for the guard only if that has a cgroup of its own, and then
+// removes the cgroup.
 func (g *Guard) Release() error { return g.helper.Release() }
 
-// Leave lets the guard do what it does when the runner vanishes: it ends what is
-// alive in the session, however long that takes. It is for when Remove failed.
+// Leave makes the guard do what it does if the runner dies: it ends what is alive in the session, however long that
+// takes. Call it if Remove failed.
 func (g *Guard) Leave() { g.helper.Leave() }
 
-// Exposed reports whether the guard was not concealed in time when a command was
-// started: it was stopped, or the host was very busy. Processes of the same user
-// could then look into it, or change it, until it was.
+// Exposed reports whether the guard was still dumpable when a command was started, because it was stopped or the host
+// was very busy. Until it was not, processes of the same user could read or change its memory.
 func (g *Guard) Exposed() bool { return g.helper.Exposed() }
 
-// TerminalChanged tells the guard that the terminal it was started with is about
-// to get settings that are not its own, and which are: should the runner vanish,
-// the guard puts own back, unless somebody else has changed them by then. With
-// nil for both the terminal has its own settings again. Best effort: a guard
-// that is gone is no reason not to run.
+// TerminalChanged tells the guard that its terminal is about to get the settings set instead of its own settings, own.
+// If the runner dies, the guard restores own, unless somebody has changed the settings since. Nil for both means that
+// the terminal has its own settings again. Errors are ignored: a run goes on without its guard.
 func (g *Guard) TerminalChanged(set, own *unix.Termios) { g.helper.TerminalChanged(set, own) }
 
-// Inherit names a directory that the guard removes with all that is in it if the runner vanishes,
-// and then the directory above if that is empty. Best effort, as [Guard.TerminalChanged] is.
+// Inherit names a directory that the guard removes with its contents if the runner dies. The guard then removes the
+// directory above, if that is empty. Errors are ignored, as in [Guard.TerminalChanged].
 func (g *Guard) Inherit(dir string) { g.helper.Inherit(dir) }
 
-// Then tells the guard what to become, of this program, once it has ended what a
-// vanished runner left: somebody else's role with more to clear up.
+// Then gives the guard an argument vector with which it executes this program, after a dead runner's session has ended:
+// another role with more to clean up.
 func (g *Guard) Then(argv ...string) { g.helper.Then(argv...) }
 
-// Last tells the guard what to run, of this program, should the runner vanish: when
-// every process of the session has ended and before the session is removed. The
-// guard waits for it.
+// Last gives the guard an argument vector with which it runs this program if the runner dies: when every process of the
+// session has ended, and before the session is removed. The guard waits for it.
 func (g *Guard) Last(argv ...string) { g.helper.Last(argv...) }
 
-// IsShim reports whether argv is that of the program by which [Group.Start] puts
-// a command into a cgroup where clone cannot, and which then becomes the command.
-// It does not tell whose program it is: compare the executable.
+// IsShim reports whether argv is that of the helper with which [Group.Start] puts a command into a cgroup if clone
+// cannot, and which then becomes the command. Any program can have such an argv: also compare the executable.
 func IsShim(argv []string) bool { return role.Join.Is(argv) }
 
-// Conceal makes this process not dumpable from here on: its memory, descriptors
-// and environment are then out of reach for other processes of the same user,
-// unless they have CAP_SYS_PTRACE. What it executes is dumpable again. Core dumps and
-// debuggers are ruled out too. The error wraps what prctl(2) says.
+// Conceal makes this process not dumpable. Other processes of the same user then cannot read or change its memory,
+// descriptors and environment, unless they have CAP_SYS_PTRACE. There are no core dumps, and debuggers cannot attach. A
+// program that it executes is dumpable again. The error wraps that of prctl(2).
 func Conceal() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make this process not dumpable: %w", err)
@@ -420,15 +403,14 @@ type backend interface {
 	Unenforced() []string
 	Usage() Usage
 	Events() Events
-	// Orphans reports whether orphans of the session come to this process, and
-	// Reap reaps those that are dead.
+	// Orphans reports whether orphans of the session become children of this process. Reap reaps the dead ones.
 	Orphans() bool
 	Reap(started func(pid int) bool)
-	// Ward is what a guard needs to end the session: arguments, descriptors to hold, a cgroup of
-	// its own. Report sends it what it needs to know later.
+	// Ward returns what a guard needs to end the session: arguments, descriptors to hold, and a cgroup of its own.
+	// Report makes the backend send the guard what it needs to know later.
 	Ward() (args []string, locks []int, own dirs.GuardDir, err error)
 	Report(guard io.Writer)
-	// Left reports whether a cgroup of a v1 hierarchy is outside of the session's.
+	// Left is Session.Left.
 	Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool)
 	Frozen() bool
 	Kill() error

@@ -21,8 +21,8 @@ import (
 // Value when a line is written, and are checked against them when one is read.
 //
 // A field with its default value is left out of the line; each field's comment gives the default. Facts about a process
-// are written once, on the event that began the process instance (fork, exec, join); other events refer to it by ExecID.
-// Strings are the kernel's bytes, which need not be UTF-8; [AppendJSON] says how they are written.
+// are written once, on the event that began the process instance (fork, exec, join); other events refer to it by
+// ExecID. Strings are the kernel's bytes, which need not be UTF-8; [AppendJSON] says how they are written.
 type KernelEvent struct {
 	RunID string // run_id
 	// Seq is stamped by the recorder: contiguous from 0.
@@ -257,8 +257,8 @@ func (e *KernelEvent) NoFile() bool {
 	return e.Kind == KindMmapShared && e.Value == "/[io_uring]" && e.Marks&MarkUnreachable != 0
 }
 
-// Makes reports whether the event made a name that did not exist before. It is also false if that is not known: for most
-// renames, and for an open by a recorder that did not write "created".
+// Makes reports whether the event made a name that did not exist before. It is also false if that is not known: for
+// most renames, and for an open by a recorder that did not write "created".
 func (e *KernelEvent) Makes() bool {
 	switch e.Kind {
 	case KindOpen:
@@ -273,8 +273,8 @@ func (e *KernelEvent) Makes() bool {
 
 const renameNoReplace = 1 // linux/fs.h
 
-// Name returns one of the event's paths for display. A path in another mount namespace gets the suffix [OtherMounts], so
-// that nobody takes it for a file of the run's own namespace.
+// Name returns one of the event's paths for display. A path in another mount namespace gets the suffix [OtherMounts],
+// so that nobody takes it for a file of the run's own namespace.
 func (e *KernelEvent) Name(path string) string {
 	if e.Marks&MarkMountNamespace == 0 || path == "" {
 		return path
@@ -724,7 +724,8 @@ var kernelMembers = [...]member{
 	{`,"status":`, inV0, derivedCodec((*KernelEvent).status, func(d *kernelDecoder) *[]byte { return &d.status })},
 	{`,"errno":`, v1Only, codec{has: hasErrno, write: writeErrno, read: readErrno}},
 	{`,"class":`, v1Only, derivedCodec((*KernelEvent).class, func(d *kernelDecoder) *[]byte { return &d.class })},
-	{`,"path_source":`, v1Only, derivedCodec((*KernelEvent).pathSource, func(d *kernelDecoder) *[]byte { return &d.source })},
+	{`,"path_source":`, v1Only,
+		derivedCodec((*KernelEvent).pathSource, func(d *kernelDecoder) *[]byte { return &d.source })},
 	{`,"count":`, v1Only, codec{has: isRepeat, write: writeRepeat, read: optionalUintCodec(1, countOf).read}},
 	{`,"t_first_ns":`, v1Only, codec{read: intCodec(func(e *KernelEvent) *int64 { return &e.TFirstNS }).read}},
 	{`,"t_last_ns":`, v1Only, codec{read: intCodec(func(e *KernelEvent) *int64 { return &e.TLastNS }).read}},

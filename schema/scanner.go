@@ -230,8 +230,8 @@ func appendString(dst []byte, s string) (_ []byte, bad bool) {
 	return append(dst, '"'), false
 }
 
-// appendEscaped is appendString for a string whose first byte that is not literal is at i. It also escapes DEL and the C1
-// controls, because a line may be printed to a terminal.
+// appendEscaped is appendString for a string whose first byte that is not literal is at i. It also escapes DEL and
+// the C1 controls, because a line may be printed to a terminal.
 func appendEscaped(dst []byte, s string, i int) (_ []byte, bad bool) {
 	dst = append(dst, '"')
 	dst = append(dst, s[:i]...)

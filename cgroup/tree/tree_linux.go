@@ -26,13 +26,13 @@ var (
 // Tree is a cgroup2 directory and all below it.
 type Tree struct {
 	Path string
-	// Made says that Make made it: nothing has run in it.
+	// Made is true if Make made it, so that nothing had run in it.
 	Made bool
 
 	events *os.File // cgroup.events of Path
 	made   []string // directories of ours, the outermost first
 	note   Note
-	forget func() // ends the note; nil without
+	forget func() // ends the note; nil if there is none
 }
 
 // Of is the path of the cgroup2 directory that a process is in. The error is
@@ -198,12 +198,11 @@ func (t *Tree) Populated() (bool, error) {
 	return strings.Contains(string(buf[:n]), "populated 1"), nil
 }
 
-// look is how often Wait asks for what wakes nobody.
+// look is how often Wait checks for changes that poll does not report.
 const look = 250 * time.Millisecond
 
-// Wait waits until the tree has had a process and has none any more. began reports whether there
-// were processes that had ended before Wait could look. The error is os.ErrNotExist if the
-// directory was removed, or that of ctx.
+// Wait waits until the tree has had a process and has none any more. began reports whether there were processes that
+// ended before Wait could see them. The error is os.ErrNotExist if the directory was removed, or that of ctx.
 func (t *Tree) Wait(ctx context.Context, began func() bool) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -217,7 +216,7 @@ func (t *Tree) Wait(ctx context.Context, began func() bool) error {
 		}
 	}()
 	for had := false; ; {
-		had = had || began() // asked first: a process may come at any moment
+		had = had || began() // before the next check, because a process may come at any moment
 		// poll reports changes since this read.
 		now, err := t.Populated()
 		if err != nil || !now && had {

@@ -158,7 +158,7 @@ func write(path, value string) error {
 // the host has room for no more.
 func makeDir(path string) error { return notMade(path, unix.Mkdir(path, 0o755)) }
 
-// notMade sorts why the kernel did not make a cgroup (cgroup_mkdir in kernel/cgroup/cgroup.c):
+// notMade explains why the kernel did not make a cgroup (cgroup_mkdir in kernel/cgroup/cgroup.c):
 // EAGAIN means a limit of a cgroup above, ENOSPC that no id is left: the memory controller has
 // 65,535.
 func notMade(path string, err error) error {
@@ -184,7 +184,7 @@ func notMade(path string, err error) error {
 }
 
 // limitAbove finds the cgroup.max.descendants or cgroup.max.depth that keeps a cgroup
-// from being made, and its value. The file is empty if there is none to be seen.
+// from being made, and its value. The file is empty if none is visible.
 func limitAbove(path string) (file string, most int64) {
 	depth := int64(0)
 	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
@@ -218,8 +218,8 @@ func kill(dirs []dir) error {
 	return err
 }
 
-// freeze stops or continues everything in the directories, and reports whether one of them can. The kernel
-// does it in its own time.
+// freeze stops or continues everything in the directories, and reports whether one of them supports it. It does not
+// wait for the kernel to finish.
 func freeze(dirs []dir, on bool) (done bool) {
 	for _, d := range dirs {
 		switch {
@@ -291,10 +291,8 @@ func removeOne(d dir) error {
 	}
 }
 
-// thaw gets processes out of v1 freezer cgroups that are none of the session's,
-// into which they have gone or been put: what is frozen on v1 does not die. Only
-// the processes themselves are moved, to where we are, which thaws them: others in
-// those cgroups may be frozen for a reason.
+// thaw moves processes of the session out of v1 freezer cgroups that are not the session's, into this process's own
+// cgroup. This thaws them: on v1, a frozen process does not die. Other processes in those cgroups stay frozen.
 func thaw(members []int) {
 	if len(members) == 0 {
 		return

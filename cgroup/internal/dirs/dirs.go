@@ -12,7 +12,7 @@ const (
 	None    Mode = "none"    // no writable cgroup: a tree of processes
 )
 
-// Reason is one cause for offering less, with what would fix it.
+// Reason is one reason why a host offers less, and what would fix it.
 type Reason struct {
 	Code    string // stable, snake case
 	Message string
@@ -22,7 +22,7 @@ type Reason struct {
 // Controller is what the host offers for one kind of resource.
 type Controller struct {
 	Name      string // memory, pids, cpu or io
-	Available bool   // a limit on it can be enforced and its use be told
+	Available bool   // it can be limited and its use counted
 	Hierarchy string // v1 or v2; empty when unavailable
 	Reason    string // why it is unavailable, or under what condition it is available
 	Remedy    string // empty when nothing is wrong or nothing would help
@@ -43,7 +43,7 @@ type Limits struct {
 	// systemd cgroup driver. It needs Host.Slices.
 	Slice bool
 	// Containers makes the session's directories for container engines on all
-	// hierarchies at once. Without it they come into being as engines make them.
+	// hierarchies when the session starts. Otherwise engines make them.
 	Containers bool
 }
 
@@ -61,7 +61,7 @@ func (e *LimitError) Error() string {
 }
 
 // Usage is what a session's processes consumed so far, as the kernel counted
-// it. A field is nil when the host cannot tell.
+// it. A field is nil when the host does not count that.
 type Usage struct {
 	CPUUserNS       *int64
 	CPUSystemNS     *int64
@@ -74,8 +74,8 @@ type Usage struct {
 	IOWriteBytes *int64
 }
 
-// Events are the kernel's own counters of limits that struck. A field is nil
-// when the host cannot tell.
+// Events are the kernel's own counts of limits that were hit. A field is nil
+// when the host does not count that.
 type Events struct {
 	OOMKills    *int64 // processes ended by the OOM killer
 	PidsMaxHits *int64 // forks refused
@@ -86,7 +86,6 @@ type Swept struct {
 	RunID  string
 	Killed int   // processes that were still in it
 	Err    error // nil when nothing of it is left
-	// Stopped is true if its guard had been stopped, and has ended the session now. Killed is then
-	// not known.
+	// Stopped is true if its guard had been stopped. The guard has now ended the session; Killed is not known.
 	Stopped bool
 }

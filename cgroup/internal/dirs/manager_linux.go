@@ -90,7 +90,7 @@ func is(err error, name string) bool {
 	return errors.As(err, &failed) && failed.Name == name
 }
 
-// description is what a run's slice is known by.
+// description identifies the slices of runs.
 func description(runID string) string { return "processes and containers of assay-run " + runID }
 
 // isOurs reports whether a slice is a run's, and not a unit of somebody else's that has such a
@@ -160,9 +160,8 @@ func startSlice(path, runID string, l Limits) error {
 	return nil
 }
 
-// stopSlice makes systemd forget a slice, which it may have done already, and returns when
-// that and its directory are gone. No process may be in it any more. If that fails, the
-// directory tells the next sweep.
+// stopSlice makes systemd forget a slice, if it has not done so already, and returns when the slice and its directory
+// are gone. No process may be left in it. If it fails, the next sweep finds the directory.
 func stopSlice(path string) error {
 	m, err := connect()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package helper is the processes that package cgroup starts of the program's own
-// binary, and the waiting for what they and the runs leave behind:
+// Package helper has the processes that package cgroup starts from the program's own binary, and waits for what they
+// and the runs leave behind:
 //
 //   - the guard ends a session when the runner is gone (guard, inheritance, terminal);
 //   - the joiner puts itself into cgroups and becomes the command (join);
@@ -13,14 +13,13 @@
 // the session before Go starts, because Go cannot start where no more processes are allowed. Release
 // kills the waiter.
 //
-// The guard starts as itself where there is no cgroup.kill; on a terminal, which has to be
-// restored at once; and where steps.Refused. A fork of the runner that waits would save less:
+// The guard starts without a waiter if there is no cgroup.kill, if there is a terminal, which has to be restored at
+// once, and if steps.Refused. A fork of the runner that waits would save less:
 // afterwards the runner takes a page fault for each page that it writes, and the fork has the
 // runner's command line.
 //
-// Enter is the main function of the processes. It runs as early as a program's
-// initialisation allows: most of a program's start is not theirs to wait for. A
-// program that has not called it cannot start any: see ErrNone.
+// Enter is the main function of the processes. It runs as early in a program's initialisation as possible, because they
+// need little of it. A program that does not call it cannot start them: see ErrNone.
 package helper
 
 import "errors"

@@ -9,8 +9,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-// Enter plays the role that this process was started for, and then exits. It
-// returns where there is none.
+// Enter runs the role that this process was started for, and then exits. It returns if there is none.
 func Enter() {
 	steps.Enter()
 	role.Play(map[role.Role]func([]string) int{
@@ -30,7 +29,7 @@ func available() error {
 const ignored = 1<<unix.SIGINT | 1<<unix.SIGTERM | 1<<unix.SIGHUP | 1<<unix.SIGQUIT | 1<<unix.SIGPIPE |
 	1<<unix.SIGTSTP | 1<<unix.SIGTTIN | 1<<unix.SIGTTOU | 1<<unix.SIGUSR1 | 1<<unix.SIGUSR2
 
-// ignoreSignals keeps a helper process alive through these.
+// ignoreSignals makes a helper process ignore these signals.
 func ignoreSignals() {
 	for sig := unix.SIGHUP; sig <= unix.SIGTTOU; sig++ {
 		if ignored>>sig&1 != 0 {

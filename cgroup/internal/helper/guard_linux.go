@@ -32,9 +32,9 @@ type Guard struct {
 	once    sync.Once
 	pipe    *os.File    // nil without a guard
 	waiter  *os.Process // nil where the guard itself reads the pipe
-	room    int         // bytes that a waiter's pipe is certain to take
+	room    int         // bytes that certainly still fit into a waiter's pipe
 	dir     dirs.GuardDir
-	done    chan struct{} // closed when the guard is gone; nil when nobody can wait for it
+	done    chan struct{} // closed when the guard has ended; nil if this process cannot wait for it
 }
 
 // StartGuard starts the guard of a session. Of the runner's descriptors it gets the read end of a pipe, locks, and
@@ -49,7 +49,7 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 		return nil, err
 	}
 	if proctree.IsWard(ward) && os.Getpid() == 1 {
-		return &Guard{}, nil // nothing here outlives process 1, a guard included
+		return &Guard{}, nil // no process, so no guard, outlives process 1
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -128,8 +128,8 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	return g, nil
 }
 
-// wakeful makes the kernel continue a stopped guard when data comes through its pipe and when the runner, at the other
-// end, is gone: F_SETSIG of fcntl(2).
+// wakeful makes the kernel continue a stopped guard when its pipe gets data, and when the runner at the other end is
+// gone: F_SETSIG of fcntl(2).
 func wakeful(pipe, guard int) {
 	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETOWN, guard)
 	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETSIG, int(unix.SIGCONT))
@@ -284,7 +284,7 @@ func (g *Guard) program(kind string, argv []string) {
 	}
 }
 
-// inheritance is what the guard has to do for a vanished runner besides ending the session.
+// inheritance is what the guard has to do for a dead runner besides ending the session.
 type inheritance struct {
 	tty  terminal
 	dirs []string
@@ -381,7 +381,7 @@ func inherited(extra []*os.File) (files []*os.File, closeAll func(), err error) 
 	return files, closeAll, nil
 }
 
-// exactEnviron is the environment that was given, which os.Environ would tidy.
+// exactEnviron is the environment as it was given. os.Environ would remove duplicates.
 func exactEnviron() []string {
 	b, err := os.ReadFile("/proc/self/environ")
 	if err != nil {
@@ -394,7 +394,7 @@ func exactEnviron() []string {
 	return env
 }
 
-// TerminalChanged tells the guard what cgroup.Guard.TerminalChanged says.
+// TerminalChanged is cgroup.Guard.TerminalChanged.
 func (g *Guard) TerminalChanged(set, own *unix.Termios) {
 	line := []byte{'t'}
 	for _, tio := range []*unix.Termios{set, own} {

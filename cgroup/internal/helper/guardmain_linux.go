@@ -20,7 +20,7 @@ type ward interface {
 	// End kills the processes, and removes what held them together.
 	// It calls last between the two.
 	End(last func()) error
-	// Leave is the last thing that the guard does.
+	// Leave removes the guard's own cgroup, as the last step of the guard.
 	Leave()
 }
 
@@ -43,10 +43,10 @@ func guardMain(args []string) int {
 	if released(guardPipe, every, hear) {
 		return 0
 	}
-	left.tty.restore() // before a shell, which has just been told as well, looks at it
+	left.tty.restore() // before the shell, which also learns of the runner's end, reads the settings
 	defer left.become()
 	defer w.Leave()
-	defer left.remove() // once nobody is there who could put something in its place
+	defer left.remove() // when no process is left that could create something in its place
 	if w.End(left.last) != nil {
 		return 1
 	}
@@ -64,11 +64,11 @@ const (
 // PR_SET_DUMPABLE(2const) and ptrace(2). exec undoes it.
 func conceal() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
-// released reads the pipe until the runner says to go or is gone, and reports whether it said so. What else
-// it says goes to hear, line by line; with an interval, so does nothing, that often.
+// released reads the pipe until the runner releases the guard or is gone, and reports whether it released the guard. It
+// calls hear with each other line and, if there is an interval, with an empty line each time that passes.
 func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 	buf := make([]byte, 4096)
-	var said []byte // and not whole yet
+	var said []byte // the part of a line that has come so far
 	for {
 		if every > 0 {
 			fds := []unix.PollFd{{Fd: int32(pipe), Events: unix.POLLIN}}

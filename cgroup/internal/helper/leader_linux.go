@@ -18,20 +18,19 @@ import (
 	"github.com/assay-run/assay-run/cgroup/role"
 )
 
-// Leader is the parent of a job: see cgroup.Job. It goes with the runner,
-// however that ends: they share a socket.
+// Leader is the parent of a job: see cgroup.Job. It ends when the runner ends, because they share a socket.
 type Leader struct {
 	process *exec.Cmd
 	conn    *os.File
 	once    sync.Once
 }
 
-// ErrLeaderGone is what package cgroup's error of the same name is.
+// ErrLeaderGone is cgroup.ErrLeaderGone.
 var ErrLeaderGone = errors.New("the leader of the command's terminal session is gone")
 
 // Wait returns the next change of the command's state, as wait4(2) with
-// WUNTRACED and WCONTINUED; the last one tells how it ended. The error is
-// ErrLeaderGone. One goroutine at a time may wait.
+// WUNTRACED and WCONTINUED; the last change is how it ended. The error is
+// ErrLeaderGone. Only one goroutine may wait at a time.
 func (l *Leader) Wait() (unix.WaitStatus, error) {
 	kind, value, err := readReport(l.conn)
 	if err != nil || kind != reportStatus {
@@ -40,8 +39,8 @@ func (l *Leader) Wait() (unix.WaitStatus, error) {
 	return unix.WaitStatus(value), nil
 }
 
-// Close lets the leader go, which hangs up the terminal on whatever of the
-// session is left, and waits for it. Later calls do nothing.
+// Close ends the leader and waits for it. This hangs up the terminal for the processes that are left in its session.
+// Later calls do nothing.
 func (l *Leader) Close() {
 	l.once.Do(func() {
 		if l.process != nil {
@@ -126,7 +125,7 @@ func (l *Leader) Fork(cmd *exec.Cmd, join, home []string) (err error) {
 		return err
 	}
 	l.process = leader
-	theirs[0].Close() // so that its end is the end
+	theirs[0].Close() // so that the socket closes when the leader ends
 	kind, value, err := readReport(l.conn)
 	switch {
 	case err != nil:

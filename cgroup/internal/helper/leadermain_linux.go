@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaderMain is the leader's process: it starts the command, tells of every
-// change of its state, and goes when the runner says so or is gone.
+// leaderMain is the leader's process: it starts the command, reports every
+// change of its state, and ends when the runner says so or is gone.
 func leaderMain(args []string) int {
 	if len(args) < 8 {
 		return 125
@@ -100,8 +100,7 @@ func forkIn(join, home []int, path string, argv []string, attr *syscall.SysProcA
 	return pid, err
 }
 
-// letGo closes the leader's copies of the command's descriptors: a pipe that it kept open would
-// never end.
+// letGo closes the leader's copies of the command's descriptors, so that readers of its pipes see their end.
 func letGo(first int) {
 	if null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
 		for fd := range 3 {

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper waits for the orphans of a session that come to this process. Without
-// it they would be zombies until the run ends: to the agent, whose init would
-// have reaped them, they would look alive.
+// Reaper waits for the orphans of a session that become children of this process. Without it they would be zombies
+// until the run ends, and would look alive to the agent. Without assay-run, init would reap them.
 type Reaper struct {
 	reap    func(started func(pid int) bool)
 	died    chan os.Signal
@@ -24,8 +23,7 @@ type Reaper struct {
 	started map[int]bool // commands, whose exit status is for those who started them
 }
 
-// reapDelay is how long a zombie may have to wait: who dies together is reaped
-// together.
+// reapDelay is how long a zombie may have to wait, so that those that die together are reaped together.
 const reapDelay = 5 * time.Millisecond
 
 // NewReaper makes one that calls reap when children of this process have died.
@@ -58,7 +56,7 @@ func (r *Reaper) run() {
 	}
 }
 
-// Stop ends it. Later calls do nothing.
+// Stop ends the reaper. Later calls do nothing.
 func (r *Reaper) Stop() {
 	r.once.Do(func() {
 		signal.Stop(r.died)
@@ -67,8 +65,7 @@ func (r *Reaper) Stop() {
 	})
 }
 
-// Start starts a command of the session's with f. Nobody reaps between its fork
-// and its entry here.
+// Start starts a command of the session with f. It makes sure that the command is not reaped before it is registered.
 func (r *Reaper) Start(cmd *exec.Cmd, f func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // process id follows, and then a random part, so that nobody can take the name first.
 const shownAs = "assay-run-guard-"
 
-// shownSocket makes the socket by which others find a guard, which holds it. Without one
-// it is nil: only who looks at all processes finds the guard then.
+// shownSocket makes the socket by which others find a guard. The guard holds it. If it is nil, others find the guard
+// only by looking at all processes.
 func shownSocket() *os.File {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

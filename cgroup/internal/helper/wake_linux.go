@@ -18,12 +18,11 @@ import (
 // wakeTime bounds how long WakeGuards waits for guards to end their sessions.
 const wakeTime = 5 * time.Second
 
-// WakeGuards continues the guards of this host that somebody has stopped, and waits
-// for those whose runner is gone to end what it left. It returns their run ids. What
-// another user runs may only look like a guard: that is continued, and believed nothing.
-// Without everywhere, it looks for guards among those that show themselves in this
-// network namespace: reading the state of every process of the host takes longer than
-// the rest of a run's start.
+// WakeGuards continues the guards of this host that somebody has stopped. It waits until those whose runner is gone
+// have ended the sessions, and returns their run ids. A process of another user may only look like a guard: it is
+// continued, but its run id is not returned. If everywhere is false, WakeGuards looks only at the guards that are
+// shown in this network namespace, because reading the state of every process takes longer than the rest of a run's
+// start.
 func WakeGuards(everywhere bool) (ended []string) { return wake(role.Guard, everywhere) }
 
 // wake is WakeGuards for the helpers of a role.
@@ -38,7 +37,7 @@ func wake(r role.Role, everywhere bool) (ended []string) {
 			continue
 		}
 		if args := arguments(pid); len(args) > 2 && r.Is(args) {
-			believed := trusted(pid) // before it goes on: it may be gone in no time
+			believed := trusted(pid) // before it continues, because it may end at once
 			if unix.Kill(pid, unix.SIGCONT) == nil && believed {
 				woken[pid] = args[2]
 			}
@@ -59,7 +58,7 @@ func wake(r role.Role, everywhere bool) (ended []string) {
 	return ended
 }
 
-// arguments are a process's. A waiter's are those of the guard that it becomes.
+// arguments returns the arguments of a process. A waiter has those of the guard that it becomes.
 func arguments(pid int) []string {
 	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -81,8 +80,8 @@ func trusted(pid int) bool {
 	return err == nil && (uid == 0 || uid == unix.Getuid())
 }
 
-// guards reports whether the runner of a guard is alive: it holds the other end of
-// the guard's pipe. False where that cannot be seen.
+// guards reports whether the runner of a guard is alive, which holds the other end of the guard's pipe. It is false if
+// that cannot be seen.
 func guards(pid int) bool {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd/"+strconv.Itoa(guardPipe),
 		unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

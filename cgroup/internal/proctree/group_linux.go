@@ -29,8 +29,8 @@ import (
 type Group struct {
 	marker []byte
 	mark   uint64     // see limitMark
-	runner procs.Stat // as it was when the group was made: it may be gone
-	order  int        // of its session: the agent's is the first
+	runner procs.Stat // as it was when the group was made; it may have ended since
+	order  int        // among the groups of its session: the agent's is the first
 
 	// All below is guarded by forest.
 	open      bool           // something was started in it, and it was not seen to be empty since
@@ -39,7 +39,7 @@ type Group struct {
 	known     map[int]uint64 // live members: pid -> start time
 	sids      map[int]bool   // sessions (setsid) of members, the runner's excluded
 	foreign   map[int]uint64 // looked at and found not to be members
-	guard     io.Writer      // is told whom Start started; nil without a guard
+	guard     io.Writer      // gets the processes that Start started; nil without a guard
 }
 
 // forest is the live groups of this process.
@@ -48,8 +48,8 @@ var forest struct {
 	groups map[*Group]bool
 }
 
-// heir reports whether orphans that nothing tells about are the group's: it is the
-// first of the session's groups that has members, and no other session has any.
+// heir reports whether orphans of unknown origin belong to the group: it is the first group of its session that has
+// members, and no other session has any.
 func (g *Group) heir() bool {
 	for other := range forest.groups {
 		if other != g && other.open && (other.order < g.order || !bytes.Equal(other.marker, g.marker)) {
@@ -88,7 +88,7 @@ func (g *Group) List() ([]int, error) { return g.list(), nil }
 // Signal sends a signal to every member, also to those forked meanwhile.
 func (g *Group) Signal(sig unix.Signal) error { return procs.Signal(g.list, sig) }
 
-// Freeze stops every member, or lets them go on, which their parents see.
+// Freeze stops or continues every member, which their parents can see.
 func (g *Group) Freeze(on bool) error {
 	if on {
 		return g.Signal(unix.SIGSTOP)
@@ -131,14 +131,14 @@ func (g *Group) report(guard io.Writer) {
 	}
 }
 
-// tell is best effort: a guard that is gone is no reason not to run.
+// tell ignores errors: a run goes on without its guard.
 func (g *Group) tell(pid int) {
 	if g.guard != nil {
 		fmt.Fprintf(g.guard, "p %d %d\n", pid, g.known[pid])
 	}
 }
 
-// occupied reports whether something was started that was not seen to be gone.
+// occupied reports whether something was started in the group, and the group was not seen empty since.
 func (g *Group) occupied() bool {
 	forest.Lock()
 	defer forest.Unlock()
@@ -173,9 +173,8 @@ func children() (dead int, any bool) {
 	}
 }
 
-// ours reports whether a child of this process is, or was, of a session: it is no
-// helper, no other's command, and not what this program started by itself, which
-// is in this program's own session.
+// ours reports whether a child of this process belongs or belonged to a session: it is not a helper, not a command of
+// another group, and not a process that this program started by itself, which is in this program's own session.
 func (g *Group) ours(st procs.Stat) bool {
 	if st.PPID != os.Getpid() || helpers.pids[st.PID] {
 		return false
@@ -202,7 +201,7 @@ func (g *Group) settled() bool {
 	forest.Lock()
 	defer forest.Unlock()
 	if !g.heir() {
-		return true // what nobody knows is for another to wait for
+		return true // another part of the program waits for a child of unknown origin
 	}
 	for range maxReaped {
 		dead, any := children()
@@ -289,7 +288,7 @@ func (g *Group) Wait(ctx context.Context) error {
 // nobodyKnown stands for members that exist but were not found.
 const nobodyKnown = -1
 
-// remaining lists the live members. It is empty only if there is none for certain.
+// remaining lists the live members. It is empty only if there is certainly none.
 func (g *Group) remaining() []int {
 	forest.Lock()
 	condemned := g.condemned != nil
@@ -327,8 +326,8 @@ func (g *Group) hunt(limit time.Duration) {
 	}
 }
 
-// strike kills what it finds next. found reports whether that was somebody new, or
-// whether somebody has died; any is false when nobody is left.
+// strike kills the members that it finds. found reports whether one of them was new, or whether a process has died; any
+// is false if no member is left.
 func (g *Group) strike() (found, any bool) {
 	if g.runner.PID == os.Getpid() {
 		dead, any := children()
@@ -414,10 +413,9 @@ func (g *Group) look() []int {
 	})
 }
 
-// scan looks through /proc. What began before the runner, or is in its
-// session and nothing else, is never a member: taking a stranger for one would
-// kill it. adopted decides on processes that nothing else
-// tells about, of a setsid session other than the runner's.
+// scan looks through /proc. A process that began before the runner, or that is in the runner's session and has no other
+// sign of a member, is never a member: a stranger that is taken for one would be killed. adopted decides about
+// processes without any sign that are in another session (setsid) than the runner.
 func (g *Group) scan(adopted func(procs.Stat) bool) []int {
 	helpers.Lock()
 	defer helpers.Unlock()
@@ -487,9 +485,9 @@ func (g *Group) keepSessions(all map[int]procs.Stat) {
 	}
 }
 
-// belongsToAnother reports whether a process belongs to another group. Groups of one session have the same
-// marks. What descends from another group's members, or is in a session of theirs, is theirs; the orphans
-// that nothing else tells about are the heir's.
+// belongsToAnother reports whether a process belongs to another group. Groups of one session have the same marks. A
+// process that descends from another group's members, or is in a session of theirs, belongs to that group. Orphans of
+// unknown origin belong to the heir.
 func (g *Group) belongsToAnother(st procs.Stat, all map[int]procs.Stat) bool {
 	for other := range forest.groups {
 		if other == g {
@@ -518,7 +516,7 @@ func startedByUs(pid int) bool {
 	return false
 }
 
-// marked reports whether a process has the run's marks. It looks once.
+// marked reports whether a process has the run's marks. It checks a process only once.
 func (g *Group) marked(st procs.Stat) bool {
 	if g.foreign[st.PID] == st.Start && st.Start != 0 {
 		return false

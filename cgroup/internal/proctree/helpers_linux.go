@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// helpers are this process's own children that are in no group, such as guards,
-// whatever they share with a member. Who holds forest may take it.
+// helpers are children of this process that are in no group, such as guards, even if they look like members. A holder
+// of the lock of forest may also take its lock.
 var helpers struct {
 	sync.Mutex
 	pids map[int]bool

@@ -29,8 +29,8 @@ func limitMark(runID string) uint64 {
 	return h.Sum64()>>2 | 1<<61 // never small, never infinity
 }
 
-// withMark runs f, which forks, with the mark on. The caller sees to it that
-// nothing else of this package forks meanwhile.
+// withMark runs f, which forks, with the mark set. The caller makes sure that nothing else in this package forks
+// meanwhile.
 func withMark(mark uint64, f func() error) error {
 	var old unix.Rlimit
 	if mark == 0 || unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &old) != nil {

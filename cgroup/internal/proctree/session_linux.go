@@ -28,9 +28,8 @@ type Session struct {
 	guard  io.Writer
 }
 
-// Usable is nil, or tells why no session can be held together: that takes a
-// /proc with this process's own pids. By the one of another pid namespace,
-// strangers would be taken for the session's and killed.
+// Usable returns nil, or why no session is possible: that needs a /proc of this process's own pid namespace. With the
+// /proc of another one, strangers would be taken for processes of the session and killed.
 func Usable() error {
 	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
 		return fmt.Errorf("no cgroup is writable, and /proc is not mounted or of another pid namespace: %w",
@@ -50,10 +49,10 @@ func NewSession(runID, key string) (*Session, error) {
 	return &Session{marker: key + "=" + runID, lock: lock}, nil
 }
 
-// Locks are descriptors to hold as long as the session may be alive.
+// Locks returns the descriptors that must stay open as long as the session may be alive.
 func (s *Session) Locks() []int { return []int{s.lock} }
 
-// NewGroup adds a group. What nothing else tells about is the first one's.
+// NewGroup adds a group. Processes of unknown origin belong to the first group.
 func (s *Session) NewGroup() *Group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +77,7 @@ func (s *Session) groupList() []*Group {
 	return slices.Clone(s.groups)
 }
 
-// Report makes all groups tell a guard of what is started in them.
+// Report makes all groups tell a guard which processes are started in them.
 func (s *Session) Report(guard io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +106,7 @@ func (s *Session) Kill() error {
 // removeTime bounds how long Remove waits for what it kills.
 const removeTime = 2 * time.Second
 
-// Remove kills what is left. The error tells that some of it may be alive.
+// Remove kills what is left. After an error, some processes may be alive.
 func (s *Session) Remove() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
@@ -204,7 +203,7 @@ func NewWard(args []string, helper func(pid int) bool) (*Ward, bool) {
 	return &Ward{group: newGroup(f[3], runner), helper: helper}, true
 }
 
-// Hear takes a line of the runner's, which may be nothing, and looks.
+// Hear takes a line from the runner, which may be empty, and scans for new members.
 func (w *Ward) Hear(line []byte) {
 	var pid int
 	var start uint64
