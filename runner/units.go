@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Bytes is a size in bytes. Spec files and flags write it as a number, or with a binary suffix: K, M, G, T, also as KiB,
-// KB, Kb; all mean powers of 1024.
+// Bytes is a size in bytes. Spec files and flags write it as a number, or with a binary suffix: K, M, G, T, also as
+// KiB, KB, Kb; all mean powers of 1024.
 type Bytes int64
 
 // String is the size in the largest unit that needs no fraction, such as 64MiB.

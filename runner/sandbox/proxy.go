@@ -326,7 +326,7 @@ func (p *proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 		if err == nil {
 			return c, nil
 		}
-		if a.IsLoopback() && p.inside != nil && errors.Is(err, syscall.ECONNREFUSED) { // try a server inside the sandbox
+		if a.IsLoopback() && p.inside != nil && errors.Is(err, syscall.ECONNREFUSED) { // try a server inside
 			if c, err := p.inside(port); err == nil {
 				return c, nil
 			}
