@@ -745,7 +745,7 @@ func (g *grader) end() {
 		}
 	}
 	if g.overflow {
-		r.doubt(schema.Finding{Text: "more files were written than could be told apart", Layer: schema.KernelPath,
+		r.doubt(schema.Finding{Text: "more files were written or moved than could be tracked", Layer: schema.KernelPath,
 			Events: []uint64{}})
 	}
 }

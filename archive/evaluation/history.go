@@ -368,7 +368,7 @@ func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
 		return false, ""
 	case command == "symbolic-ref":
 		if slices.IndexFunc(args, notOption) != len(args)-1 {
-			return false, "a name was made to stand for another reference"
+			return false, "a symbolic reference was made or changed"
 		}
 		return false, ""
 	case command == "fetch" && lazily(args, by):
@@ -396,7 +396,7 @@ func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
 		if inside(command, by) {
 			return false, ""
 		}
-		return false, "an unknown command of git's may have looked beyond the start commit"
+		return false, "an unknown git command may have looked beyond the start commit"
 	}
 	return h.revisions(command, args)
 }
@@ -580,7 +580,7 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 	}
 	if slices.Contains(upstream, command) && first(args) < 0 &&
 		!slices.ContainsFunc(args, func(a string) bool { return slices.Contains(going, a) }) {
-		return false, "may have looked at what the branch follows"
+		return false, "may have looked at the upstream branch"
 	}
 	if command == "worktree" {
 		return false, h.worktree(args)
@@ -617,7 +617,7 @@ func (h *history) revisions(command string, args []string) (sure bool, why strin
 			}
 			return true, "looked beyond the start commit"
 		case a == "--stdin", strings.HasPrefix(a, "--batch"):
-			doubt = "git was given names of commits or objects where the recorder does not see them"
+			doubt = "git was given names of commits or objects on its input, which is not recorded"
 		case takesNext(command, a):
 			i++
 		case strings.HasPrefix(a, "-"):

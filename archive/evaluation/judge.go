@@ -494,8 +494,8 @@ func (j *judge) left() {
 			Events: []uint64{}})
 	}
 	if j.docs.Result.Leftovers == nil && j.docs.Result.Outcome != schema.OutcomeInfraError {
-		r.doubt(schema.Finding{Text: "nobody looked which processes outlived the command", Layer: schema.ResultPath,
-			Events: []uint64{}})
+		r.doubt(schema.Finding{Text: "it was not checked which processes outlived the command",
+			Layer: schema.ResultPath, Events: []uint64{}})
 	}
 }
 
@@ -528,7 +528,7 @@ func (j *judge) died() {
 	}
 	if j.docs.Result.Outcome == schema.OutcomeIncomplete {
 		j.rules[ruleRecorder].doubt(schema.Finding{
-			Text: "the recorder ended before the run did, and nothing tells who ended it", Layer: schema.ResultPath,
+			Text: "the recorder ended before the run did, and it is not known why", Layer: schema.ResultPath,
 			Events: []uint64{},
 		})
 	}
@@ -622,7 +622,7 @@ func (j *judge) unsure(k *schema.KernelEvent, p *process, name string, how schem
 	if how&schema.AccessRead != 0 {
 		j.mayRead(k, p, text)
 	}
-	if how&schema.AccessModify != 0 && k.Marks&schema.MarkMountNamespace != 0 { // of others the health tells
+	if how&schema.AccessModify != 0 && k.Marks&schema.MarkMountNamespace != 0 { // for other events the health says so
 		j.mayChange(k, p, text)
 	}
 }

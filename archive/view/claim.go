@@ -18,7 +18,7 @@ const (
 	Programs  Subject = "programs"  // what was executed
 	Processes Subject = "processes" // who executed it, with which arguments, and how it ended
 	Files     Subject = "files"     // what was opened, written, changed, removed
-	Hosts     Subject = "hosts"     // whom the run talked to
+	Hosts     Subject = "hosts"     // hosts that the run contacted
 	Privilege Subject = "privilege" // system calls that need privilege
 	Calls     Subject = "calls"     // tool calls and what belongs to them
 	Verdict   Subject = "verdict"   // how the run ended

@@ -30,7 +30,7 @@ type Summary struct {
 	Ending   string  `json:"ending"`
 	ExitCode *int    `json:"exit_code"`
 	Signal   *string `json:"signal"`
-	// ChildNS is how long the command ran, null when nobody saw it end.
+	// ChildNS is how long the command ran, null if its end was not recorded.
 	ChildNS   *int64              `json:"child_ns"`
 	Error     *schema.ResultError `json:"error,omitempty"`
 	Workdir   string              `json:"workdir"`
