@@ -199,6 +199,22 @@ func TestNetworksThatOthersChanged(t *testing.T) {
 	}
 }
 
+// Signals have places of their own where repeats are counted. None is lost when these are too few.
+func TestSignalsAreCounted(t *testing.T) {
+	r := reach(t, "signals")
+	r.claims(t)
+	senders, n := map[uint64]bool{}, uint64(0)
+	for i := range r.events {
+		if e := &r.events[i]; e.Kind == schema.KindSignal {
+			senders[uint64(e.PID)] = true
+			n += e.Times()
+		}
+	}
+	if len(senders) != 100 || n != 600 {
+		t.Errorf("%d signals from %d processes, want 600 from 100", n, len(senders))
+	}
+}
+
 // The kernel connects to an address that an MPTCP server announces, without any call. That peer is one of the run's.
 func TestAddressesThatServersAnnounce(t *testing.T) {
 	need(t, "python3", "unshare", "ip")

@@ -349,6 +349,29 @@ def vsock():
         pass
 
 
+def signals():
+    """Two at a time from more processes than there are places to count repeats in, each in turn."""
+    pipes = []
+    for _ in range(100):
+        r, w = os.pipe()
+        done, end = os.pipe()
+        if os.fork() == 0:
+            while os.read(r, 1) == b"x":
+                os.kill(outside, signal.SIGCONT)
+                os.kill(outside, signal.SIGCONT)
+                os.write(end, b"x")
+            os._exit(0)
+        pipes.append((w, done))
+    for _ in range(3):
+        for w, done in pipes:
+            os.write(w, b"x")
+            os.read(done, 1)
+    for w, _ in pipes:
+        os.write(w, b"e")
+    for _ in pipes:
+        os.wait()
+
+
 def joined():
     """How many connections of MPTCP were joined by another one."""
     names, counts = [l.split() for l in open("/proc/net/netstat") if l.startswith("MPTcpExt:")]
