@@ -758,7 +758,8 @@ func (m *modelSide) health(h *schema.ObservationHealth) {
 func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, sealed func() bool,
 ) *modelSide {
 	m := &modelSide{
-		wanted: spec.Model.On(), alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "", sealed: sealed, log: log,
+		wanted: spec.Model.On(), alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "",
+		sealed: sealed, log: log,
 		calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
 		routes: spec.modelRoutes, prices: spec.modelPrices,
 		budget:  spec.Model.Budget,

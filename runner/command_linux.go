@@ -126,8 +126,8 @@ func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, stat
 	return &command{
 		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir,
 		timeout: spec.Timeout, grace: spec.Grace,
-		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged), cgroup: in, sandbox: in,
-		remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
+		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged),
+		cgroup: in, sandbox: in, remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
 	}
 }
 
