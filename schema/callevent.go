@@ -60,12 +60,11 @@ type CallEventBody struct {
 	Tier          string      `json:"tier"`
 	DryRun        bool        `json:"dry_run"`
 	SchemaVersion int         `json:"schema_version"` // 2
-	// SecretsResolved says that the call was given a secret. The gateway hands
-	// out none, so what it writes is false; names and values are never recorded.
+	// SecretsResolved is true if the call was given a secret. The gateway gives none, so it writes false. Names and
+	// values of secrets are never recorded.
 	SecretsResolved Secrets `json:"secrets_resolved"`
-	// CursorPage is the number of the page that the call got: 1 where its result has a
-	// nextCursor, more where its parameter cursor was that of an earlier result of the
-	// same tool. Nil where there are no pages, or it is not known which.
+	// CursorPage is the number of the page that the call got: 1 if its result has a nextCursor, more if its parameter
+	// cursor came from an earlier result of the same tool. Nil if there are no pages, or the number is not known.
 	CursorPage *int `json:"cursor_page,omitempty"`
 }
 
@@ -83,8 +82,7 @@ func (s *Secrets) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*bool)(s))
 }
 
-// CallOutcome is how a call ended. Kind says which of the other fields it has: these are
-// written also when they are empty.
+// CallOutcome is how a call ended. Kind decides which other fields are written, even if they are empty.
 type CallOutcome struct {
 	Kind string `json:"kind"`
 	// Code and Retryable are execution_failed's: the tool's own where it named
@@ -130,9 +128,9 @@ func (o CallOutcome) MarshalJSON() ([]byte, error) {
 	return jsonv2.Marshal(w)
 }
 
-// Wire is the outcome as audit lines have it, in the kinds that every reader of
-// version 2 knows: a denial by policy is an execution_failed with the code
-// policy_denied and its rule. [ParseCallEvent] takes that back.
+// Wire returns the outcome as it is written in audit lines, with only the kinds that every reader of version 2 knows: a
+// denial by policy becomes an execution_failed with the code policy_denied and its rule. [ParseCallEvent] reverses
+// that.
 func (o CallOutcome) Wire() CallOutcome {
 	if o.Kind == CallPolicyDenied {
 		never := false

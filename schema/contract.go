@@ -27,10 +27,8 @@ type Contract struct {
 	// Digest is "sha256:" and the hex digest of the contract file's bytes as
 	// they were read before the agent started.
 	Digest string `json:"digest"`
-	// FileAfter tells what became of the contract file by the time the agent
-	// was gone: unchanged, changed, missing or unreadable; unknown in the bundle of
-	// a run that was cut short. The contract read at the start is the one that
-	// was evaluated in any case.
+	// FileAfter is the state of the contract file after the agent had ended: unchanged, changed, missing or unreadable;
+	// unknown if the run was interrupted. The runner always evaluates the contract that it read at the start.
 	FileAfter string `json:"file_after"`
 	// Contract is what was evaluated, with every default filled in.
 	Contract ContractDefinition `json:"contract"`
@@ -38,12 +36,10 @@ type Contract struct {
 	// passed, or what a reader should know about it. Never null.
 	Verdict string   `json:"verdict"`
 	Reasons []string `json:"reasons"`
-	// Unsound says why no verdict holds whatever the checks said, such as
-	// processes that were alive while they ran: then it is inconclusive. Absent
-	// when nothing of the kind is known.
+	// Unsound says why the checks prove nothing, such as processes of the run that were alive while the checks ran. The
+	// verdict is then inconclusive. Absent if nothing of that kind is known.
 	Unsound []string `json:"unsound,omitempty"`
-	// StrictChecks tells that each check had directories, an environment and a network
-	// of its own.
+	// StrictChecks is true if each check had directories, an environment and a network of its own.
 	StrictChecks bool `json:"strict_checks,omitzero"`
 	// ChecksUID is the user that the checks ran as, if it is not the runner's.
 	ChecksUID *int `json:"checks_uid,omitempty"`
@@ -52,20 +48,18 @@ type Contract struct {
 	// Baseline are the results from before the agent started; absent when no
 	// baseline was asked for. Their output is kept as a tail only.
 	Baseline []CheckResult `json:"baseline,omitempty"`
-	// ProtectedChanges are the protected paths that were not as they had been
-	// at the start, sorted by path. Never null.
+	// ProtectedChanges lists the protected paths that differed from their state at the start, sorted by path. Never null.
 	ProtectedChanges []ProtectedChange `json:"protected_changes"`
 }
 
-// Doubt makes the verdict inconclusive, for a reason that has nothing to do with
-// what the checks said.
+// Doubt makes the verdict inconclusive for a reason that is independent of the results of the checks.
 func (c *Contract) Doubt(why string) {
 	c.Verdict = VerdictInconclusive
 	c.Unsound, c.Reasons = append(c.Unsound, why), append(c.Reasons, why)
 }
 
-// Weighed is the verdict that the checks' one becomes by what else is known:
-// changes of protected paths, and doubts, which go before everything.
+// Weighed returns the contract's verdict, given that of the checks. It takes into account the changes of protected
+// paths and Unsound, which outweighs everything else.
 func (c *Contract) Weighed(checks string) string {
 	verdict, sabotaged := checks, false
 	for _, change := range c.ProtectedChanges {
@@ -85,7 +79,7 @@ func (c *Contract) Weighed(checks string) string {
 	return verdict
 }
 
-// Summaries are the results of the checks in short.
+// Summaries returns a summary of each result.
 func (c *Contract) Summaries() []CheckSummary {
 	all := make([]CheckSummary, len(c.Results))
 	for i, r := range c.Results {
@@ -123,8 +117,7 @@ type Check struct {
 	Command string `json:"command"`
 	// ExpectExitZero asks for exit status 0. It is default true.
 	ExpectExitZero bool `json:"expect_exit_zero"`
-	// OutputContains must occur in the combined stdout and stderr; null asks
-	// for nothing.
+	// OutputContains must occur in the combined stdout and stderr; null means no such condition.
 	OutputContains *string `json:"output_contains"`
 	// TimeoutSecs is the wall clock limit in seconds, default 120.
 	TimeoutSecs int64 `json:"timeout_secs"`
@@ -141,21 +134,19 @@ type CheckResult struct {
 	// Signal is the name of the signal that ended the command, else null.
 	Signal   *string `json:"signal"`
 	TimedOut bool    `json:"timed_out"`
-	// OutputMatched reports whether the text of output_contains was seen, in all
-	// of the output and not only the kept part; null when none was asked for.
+	// OutputMatched reports whether the output had the text of output_contains, also where it was not kept; null if the
+	// check has none.
 	OutputMatched *bool `json:"output_matched"`
 	// DurationMS is milliseconds on the runner's clock.
 	DurationMS int64 `json:"duration_ms"`
 	// OutputTail is the last 4 KiB of the combined output, invalid UTF-8
 	// replaced; or "check failed to run: " and the reason.
 	OutputTail string `json:"output_tail"`
-	// OutputBytes is what the command wrote; OutputKept how much of that, from
-	// its beginning, is in OutputPath, a path in the bundle. OutputPath is
-	// empty when no output was kept.
+	// OutputBytes is how much the command wrote. OutputKept is how much of it, from the beginning, is in the bundle's
+	// member OutputPath, which is empty if no output was kept.
 	OutputBytes int64 `json:"output_bytes"`
 	OutputKept  int64 `json:"output_kept"`
-	// OutputRedacted is by how much redaction made what was kept longer, or
-	// shorter where it is negative.
+	// OutputRedacted is how many bytes redaction added to what was kept; negative if it became shorter.
 	OutputRedacted int64  `json:"output_redacted_bytes,omitempty"`
 	OutputPath     string `json:"output_path"`
 	// OutputError says why less was kept than the cap allows, else absent.
@@ -163,15 +154,14 @@ type CheckResult struct {
 	// GatesNothing is set when the check had passed before the agent started.
 	// Absent without a baseline.
 	GatesNothing *bool `json:"gates_nothing,omitempty"`
-	// InfluencedBy are the files outside of the protected paths that the command
-	// wrote or created and the check opened or executed, by path. Only the kernel
-	// layer knows them; files in a directory that was renamed count as written.
+	// InfluencedBy lists the files outside of the protected paths that the command wrote or created and that the check
+	// opened or executed, by path. It comes from the kernel layer. Files in a renamed directory count as written.
 	InfluencedBy []Influence `json:"influenced_by,omitempty"`
 	// Rerun is a shell command line that reruns the check by hand.
 	Rerun string `json:"rerun"`
 }
 
-// Influence is a file of the command's that a check read or executed.
+// Influence is a file that the command wrote and that a check read or executed.
 type Influence struct {
 	Path string `json:"path"`
 	// Kind is source (below the working directory), cache, configuration or other.
@@ -186,7 +176,7 @@ const (
 	InfluenceOther         = "other"
 )
 
-// InCache reports whether a path is in what tools take for a cache, by its name.
+// InCache reports whether a path is in a directory whose name is that of a tool's cache.
 func InCache(path string) bool {
 	for name := range strings.SplitSeq(path, "/") {
 		if name == ".cache" || name == "go-build" || slices.Contains(cacheNames, name) {
@@ -222,9 +212,9 @@ const (
 	DuringCheck     = "check"
 )
 
-// Verdict is what the change makes of the contract's verdict, whatever the checks
-// say; empty for nothing. No tool makes a path immutable in passing: that is the
-// agent's failure. What a check changed may have turned its own result.
+// Verdict is the verdict of the contract because of this change, whatever the checks say; empty if the change does not
+// matter. A tool does not make a path immutable by accident, so that counts as the agent's failure. A check that
+// changed a protected path may have changed its own result.
 func (p ProtectedChange) Verdict() string {
 	switch {
 	case p.Change == ChangeImmutable && p.During == DuringAgent:
@@ -235,8 +225,8 @@ func (p ProtectedChange) Verdict() string {
 	return ""
 }
 
-// cached reports whether a cache was added, as test runners do beside the tests. It
-// is removed before the next check.
+// cached reports whether the change added a cache, as test runners do beside the tests. The runner removes it before
+// the next check.
 func (p ProtectedChange) cached() bool {
 	return p.Change == ChangeAdded && slices.ContainsFunc(strings.Split(p.Path, "/"), func(name string) bool {
 		return slices.Contains(cacheNames, name)

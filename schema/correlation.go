@@ -22,10 +22,9 @@ const (
 	AmbiguousTooManyCalls        = "tool_calls_beyond_bound"
 )
 
-// CorrelationReport is correlation-report.json: which kernel events belong to
-// which reported tool call, and what could not be told apart. It may know more
-// than the kernel layer's lines, whose tool_call_id is what was known when
-// each was written.
+// CorrelationReport is correlation-report.json: which kernel events belong to which reported tool call, and which
+// events could belong to several. It may know more than the lines of the kernel layer: their tool_call_id is what was
+// known when each line was written.
 type CorrelationReport struct {
 	Schema string `json:"schema"` // CorrelationReportV0
 	RunID  string `json:"run_id"`
@@ -34,14 +33,13 @@ type CorrelationReport struct {
 	Bindings    []Binding `json:"bindings"`
 	Ambiguities []string  `json:"ambiguities"`
 
-	// ReportedNotObserved are the calls that were said to have run, and of
-	// which no kernel event could be told.
+	// ReportedNotObserved lists the calls that were reported to have run and have no kernel event.
 	ReportedNotObserved []Unobserved `json:"reported_not_observed,omitempty"`
-	// ObservedNotReported is what was done outside of what was reported.
+	// ObservedNotReported lists what was observed and belongs to no report.
 	ObservedNotReported []Unreported `json:"observed_not_reported,omitempty"`
-	// ProposedNotCalled are the tool calls of models that nobody reported as done; only where somebody reports
-	// calls. CalledNotProposed are those that were reported and that no answer of a model has. ArgumentsDiffer are
-	// the calls that were made with other arguments than were proposed. All three are only with a model gateway.
+	// ProposedNotCalled lists the tool calls that a model proposed and nobody reported; it is empty if nobody reports
+	// calls. CalledNotProposed lists those that were reported and that no model proposed. ArgumentsDiffer lists the calls
+	// whose arguments differ from the proposed ones. All three need a model gateway.
 	ProposedNotCalled []Proposal `json:"proposed_not_called,omitempty"`
 	CalledNotProposed []Proposal `json:"called_not_proposed,omitempty"`
 	ArgumentsDiffer   []Proposal `json:"arguments_differ,omitempty"`
@@ -92,7 +90,7 @@ type Proposal struct {
 	ModelSeq   *uint64 `json:"model_seq,omitempty"` // of the line with the proposal
 }
 
-// Effects are what class agent touched: sorted, without repeats, and bounded.
+// Effects lists what events of class agent touched. The lists are sorted, without repeats, and bounded.
 type Effects struct {
 	// Files are those opened for reading and those in Written, which were
 	// created, written to, changed, renamed or deleted.
@@ -101,7 +99,7 @@ type Effects struct {
 	Hosts   []string `json:"hosts,omitempty"`
 	// Commands are argument vectors joined with spaces, cut at 256 bytes.
 	Commands []string `json:"commands,omitempty"`
-	// Beyond counts occurrences that found no room in the lists.
+	// Beyond counts occurrences that the full lists leave out.
 	Beyond uint64 `json:"beyond,omitempty"`
 }
 
@@ -126,17 +124,16 @@ type Unreported struct {
 	//   beyond_claim  a tool whose name says that it only reads wrote or connected;
 	//   unknown_call  processes named a call that no report names;
 	//   denied_call   a call that policy denied did something;
-	//   edge          around the start or end of the only call open, within the
-	//                 time it takes to learn of that;
+	//   edge          so close to the start or end of the only open call that the
+	//                 recorder may not have known of it yet;
 	//   overlap       while several calls were open;
-	//   outside       while none was: the agent's own doing.
+	//   outside       while no call was open: by the agent itself.
 	Code string `json:"code"`
-	// ToolCallIDs are the calls it may belong to, 16 at the most.
+	// ToolCallIDs are the calls it may belong to, at most 16.
 	ToolCallIDs []string `json:"tool_call_ids,omitempty"`
 	Tool        string   `json:"tool,omitempty"`
-	// KernelEventCount is how many events there were, those that have no effect
-	// to list included.
+	// KernelEventCount is the number of events, including those without an effect to list.
 	KernelEventCount uint64 `json:"kernel_event_count"`
-	// Effects leaves out what was only read.
+	// Effects leaves out files that were only read.
 	Effects
 }

@@ -84,7 +84,7 @@ func AppendForTerminal(dst, text []byte) []byte {
 	return append(dst, text[start:]...)
 }
 
-// forTerminal escapes the text of each Write, which ends no character in the middle.
+// forTerminal escapes the text of each Write, which must not end within a character.
 type forTerminal struct{ w io.Writer }
 
 func (f forTerminal) Write(text []byte) (int, error) {

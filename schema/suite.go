@@ -29,8 +29,8 @@ type SuiteResults struct {
 	Agents   []SuiteAgent   `json:"agents"`
 	// Flaky are the cells, as task/agent, in which some attempts passed and some did not.
 	Flaky []string `json:"flaky"`
-	// Definitions are digests of the fields that are set of each "task NAME" and "agent NAME", by their keys in
-	// the suite file: what two suites ask alike has equal digests.
+	// Definitions has digests of the fields that each "task NAME" and "agent NAME" sets, by their keys in the suite file.
+	// Fields that are equal in two suites have equal digests.
 	Definitions map[string]map[string]string `json:"definitions,omitzero"`
 	// Hosts are the machines and versions that the tries ran on; more than one is a difference within the suite.
 	Hosts []SuiteHost `json:"hosts"`
@@ -76,7 +76,7 @@ type SuiteTry struct {
 	Tokens      *int64   `json:"tokens"`
 	Cost        *float64 `json:"cost"`
 	KernelState string   `json:"kernel_state,omitzero"`
-	// Judged is the try whose kept changes were judged again after an edit, and no agent ran; absent for none.
+	// Judged is the try whose kept changes were judged again after an edit, without running an agent; absent for none.
 	Judged int `json:"judged,omitzero"`
 	// Host is where it ran; absent if it never began.
 	Host *SuiteHost `json:"host,omitzero"`

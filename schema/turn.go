@@ -52,7 +52,7 @@ type TurnBody struct {
 	// DryRun says that the action was checked and not dispatched.
 	DryRun bool `json:"dry_run,omitzero"`
 	// Source is "gateway" for an action that the gateway itself dispatched or
-	// rejected, "reported" for one that a client only told of.
+	// rejected, "reported" for one that a client only reported.
 	Source string `json:"source"`
 	// ClientID is the source that the proposal named, ProposalID its id.
 	ClientID   string `json:"client_id,omitempty"`
@@ -91,9 +91,8 @@ type ReportedTimes struct {
 	TEndNS   *int64 `json:"t_end_ns,omitempty"`
 }
 
-// Cut tells of a value that is not whole. Path is a JSON pointer into the
-// turn. A text keeps its first Kept bytes and its last Tail ones; any other value is null,
-// and both are 0.
+// Cut describes a value that was cut. Path is a JSON pointer into the turn. A text keeps its first Kept bytes and its
+// last Tail bytes. Any other value is null, and Kept and Tail are 0.
 type Cut struct {
 	Path   string `json:"path"`
 	Bytes  int    `json:"bytes"`
@@ -102,13 +101,13 @@ type Cut struct {
 	SHA256 string `json:"sha256"`
 }
 
-// ResultLeftOut is how a result begins that "assay-run mcp" could not pass on, because
-// it is larger than a message may be.
+// ResultLeftOut is the beginning of the result that "assay-run mcp" reports instead of one that is too large for a
+// message.
 const ResultLeftOut = `{"assay_result_left_out":true,`
 
-// BlobRef tells of a text that a turn cannot hold, or that several have. The value at
-// Path is the name of the bundle's member that holds it. JSON says that the member is
-// the JSON of a value, and not a text.
+// BlobRef describes a value that is in another member of the bundle, because it is too large for a turn or several
+// turns have it. The value at Path is the name of that member. JSON is true if the member holds a JSON value and not
+// a text.
 type BlobRef struct {
 	Path   string `json:"path"`
 	Bytes  int    `json:"bytes"`

@@ -117,7 +117,7 @@ func artifactNumber(n string) any {
 	return v
 }
 
-// oneLine makes a message about hostile input fit to print.
+// oneLine makes a message about hostile input safe to print: one line of printable characters, not too long.
 func oneLine(msg string) string {
 	const most = 300
 	if len(msg) > most {

@@ -158,7 +158,7 @@ func (c *WorkspaceChange) check(artifact bool) error {
 	switch {
 	case artifact && (!path.IsAbs(name) || path.Clean(name) != name):
 		return bad("the path of an artifact is absolute and without \".\" and \"..\"")
-	case !artifact && !LocalName(name):
+	case !artifact && !localName(name):
 		return bad("the path leaves the workspace, or is not in its plain form")
 	case artifact != (c.Change == WorkspaceArtifact):
 		return bad("change is %q", c.Change)
@@ -271,9 +271,9 @@ func (d *WorkspaceChanges) Encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// LocalName reports whether a path names something below a directory: relative, with single slashes, and without
+// localName reports whether a path names something below a directory: relative, with single slashes, and without
 // "." and ".." and bytes that are zero.
-func LocalName(name string) bool {
+func localName(name string) bool {
 	return name != "" && name != "." && !path.IsAbs(name) && path.Clean(name) == name &&
 		name != ".." && !strings.HasPrefix(name, "../") && !strings.ContainsRune(name, 0)
 }

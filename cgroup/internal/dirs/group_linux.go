@@ -333,7 +333,7 @@ func plusEach(sum *int64, path, file, key string) *int64 {
 	return sum
 }
 
-// left waits until a launcher that has done its work is out of the group.
+// left waits until a launcher that has finished is out of the group.
 func (g *Group) left() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

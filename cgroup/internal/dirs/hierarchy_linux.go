@@ -28,7 +28,7 @@ func (h *hierarchy) has(controller string) bool {
 	return h != nil && slices.Contains(h.controllers, controller)
 }
 
-// mount is where a hierarchy is mounted, also one that is of no use to us.
+// mount is where a hierarchy is mounted, even if no session can use the hierarchy.
 type mount struct {
 	dir, id     string // id is the device number: the same for every mount of a hierarchy
 	v2          bool
@@ -121,7 +121,7 @@ func memberOf(pid string) (m membership, err error) {
 	return m, nil
 }
 
-// Of is the cgroup2 directory of a process, where one is mounted that shows it.
+// Of returns the cgroup2 directory of a process, if a mount shows it.
 func Of(pid int) (dir string, ok bool) {
 	m, err := memberOf(strconv.Itoa(pid))
 	if err != nil {
@@ -130,8 +130,8 @@ func Of(pid int) (dir string, ok bool) {
 	return At(m.unified)
 }
 
-// At is the directory of a path in the cgroup2 hierarchy, as proc_pid_cgroup(5)
-// writes it, where one is mounted that shows it.
+// At returns the directory of a path in the cgroup2 hierarchy, as proc_pid_cgroup(5)
+// writes it, if a mount shows it.
 func At(path string) (dir string, ok bool) {
 	mounts, _ := procs.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
@@ -186,7 +186,7 @@ func unescape(s string) string {
 // runnerLeaf is where a runner alone in its cgroup moves itself.
 const runnerLeaf = "assay-run-runner"
 
-// source is how a cgroup2 controller can be had for a session.
+// source says how a session can get a cgroup2 controller.
 type source struct {
 	base   string // the parent of assay-run/
 	enable bool   // base does not hand it out yet, but may
@@ -214,7 +214,7 @@ func (l *hierarchy) source(kind string) (source, error) {
 		return source{base: own, enable: true}, nil
 	}
 	if filepath.Base(own) == runnerLeaf && l.hands(filepath.Dir(own), kind) {
-		return source{base: filepath.Dir(own)}, nil // claimed by us, or by a runner around us
+		return source{base: filepath.Dir(own)}, nil // claimed by this runner, or by one that started it
 	}
 	if err := unix.Access(filepath.Join(own, "cgroup.subtree_control"), unix.W_OK); err == nil {
 		members := words(filepath.Join(own, "cgroup.procs"))

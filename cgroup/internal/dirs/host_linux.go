@@ -120,12 +120,10 @@ func (h *Host) refused(err error, code, remedy string) {
 // Mode says what holds a session together here.
 func (h *Host) Mode() Mode { return h.mode }
 
-// Reasons say why Mode is not Unified, and which other features are missing. Empty when nothing
-// is.
+// Reasons say why Mode is not Unified, and which other features are missing. It is empty if none is.
 func (h *Host) Reasons() []Reason { return slices.Clone(h.reasons) }
 
-// Controllers tells for memory, pids, cpu and io, in this order, what can be
-// limited and counted.
+// Controllers says for memory, pids, cpu and io, in this order, what can be limited and counted.
 func (h *Host) Controllers() []Controller { return slices.Clone(h.controllers) }
 
 func (h *Host) controller(kind string) Controller {
@@ -351,7 +349,7 @@ func (p place) open(parent string) (int, error) {
 	return fd, nil
 }
 
-// lockDir takes a session directory's lock, or fails with EWOULDBLOCK where a
+// lockDir takes a session directory's lock, or fails with EWOULDBLOCK if a
 // live runner has it.
 func lockDir(path string) (int, error) {
 	fd, err := lockAt(unix.AT_FDCWD, path)
@@ -540,7 +538,7 @@ func (h *Host) Sweep(last func(parent, note string)) ([]Swept, error) {
 	return swept, failed
 }
 
-// inOrder is the hierarchies, with the primary one, if any, first.
+// inOrder returns the hierarchies, the primary one first.
 func (h *Host) inOrder() []*hierarchy {
 	p := h.primary()
 	if p == nil {
@@ -549,7 +547,7 @@ func (h *Host) inOrder() []*hierarchy {
 	return append([]*hierarchy{p}, slices.DeleteFunc(slices.Clone(h.v1), func(l *hierarchy) bool { return l == p })...)
 }
 
-// sweep sweeps the sessions in one directory. Most often it has none but our own.
+// sweep sweeps the sessions in one directory, which usually has only those of this process.
 func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept, last func(parent, note string)) error {
 	var st unix.Stat_t
 	if ours := h.ours(parent); ours > 0 && unix.Stat(parent, &st) == nil && int(st.Nlink) == subdirs0+ours {

@@ -32,7 +32,7 @@ type Session struct {
 	untouched  unix.Timespec // when containers was made
 	outskirts  outskirts
 	locks      []int // one per dir: free when runner and guard are dead
-	viaShim    bool  // the v1 pids limit is exact only if nothing of ours is counted
+	viaShim    bool  // start by the joiner, so that a v1 pids limit counts none of our tasks
 	undo       func()
 
 	// pidsFloor is the pids peak up to which our own tasks may have been counted.
@@ -160,7 +160,7 @@ func (s *Session) removeGroups() bool {
 
 // containersName is the directory of a session below which container engines make
 // cgroups. It holds no process itself, so that on cgroup2 they can switch
-// controllers on in it, and it is the session's own, so that who runs us can end
+// controllers on in it. It belongs to the session, so that the user of this process can end
 // what another user's engine put there.
 const containersName = "containers"
 
@@ -169,7 +169,7 @@ const containersName = "containers"
 // on the primary hierarchy exists, which is made first and removed last (see Sweep).
 type outskirts struct {
 	dirs []dir
-	// above are those of the directories above them that did not exist when the session began, the deepest first.
+	// above are the directories above them that did not exist when the session began, the deepest first.
 	above []string
 }
 
@@ -238,7 +238,7 @@ func (s *Session) makeContainers() error {
 		return err
 	}
 	// The kernel keeps a cgroup directory's times only after a call that sets an
-	// attribute (fs/kernfs/inode.c); from then on they tell of what comes and goes in it.
+	// attribute (fs/kernfs/inode.c); from then on they change when an entry is made or removed.
 	if err := os.Chmod(s.containers.path, 0o755); err != nil {
 		return err
 	}
@@ -255,8 +255,7 @@ func modified(path string) (t unix.Timespec) {
 	return t
 }
 
-// HadContainers reports whether an engine has made a cgroup below CgroupParent,
-// which may have gone since.
+// HadContainers reports whether an engine has made a cgroup below CgroupParent, even if it is gone.
 func (s *Session) HadContainers() bool { return modified(s.containers.path) != s.untouched }
 
 // NoContainers makes the kernel refuse further containers on cgroup2, so that no engine restarts those that we kill:
@@ -275,10 +274,10 @@ func (s *Session) Containers() (found []string) {
 	return found
 }
 
-// Left reports whether a cgroup of a v1 hierarchy is outside of the session although the session
-// has a cgroup in that hierarchy. It gets the hierarchy's number of proc_pid_cgroup(5), the
-// cgroup's inode number, and its path as the kernel has it. It names the controllers there, and
-// reports whether one of them has a limit of the session's.
+// Left reports whether a cgroup of a v1 hierarchy is outside of the session although the session has a cgroup in that
+// hierarchy. The arguments are the hierarchy's number (proc_pid_cgroup(5)), the cgroup's inode number, and its path as
+// the kernel reports it. controllers names the hierarchy's controllers; limited reports whether the session has a limit
+// that needs one of them.
 func (s *Session) Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool) {
 	for _, d := range s.dirs {
 		if d.v2 || d.number != hierarchy {
@@ -310,8 +309,7 @@ func (s *Session) Left(hierarchy int, id uint64, path string) (controllers strin
 // noteKey is the extended attribute of a session's directory on the primary hierarchy.
 const noteKey = "user.assay-run.note"
 
-// Note keeps a text with the session, for the Sweep that finds it without a runner and a
-// guard.
+// Note stores a text with the session, for the Sweep that finds the session after runner and guard have died.
 func (s *Session) Note(text string) error {
 	if err := unix.Setxattr(s.dirs[0].path, noteKey, []byte(text), 0); err != nil {
 		return &os.PathError{Op: "setxattr " + noteKey, Path: s.dirs[0].path, Err: err}
@@ -361,8 +359,8 @@ const guardSuffix = ".guard"
 // for a guard that stays in the runner's cgroup.
 type GuardDir struct {
 	Path  string
-	Homes []string // cgroups that the guard leaves it to: the first that takes the guard
-	Lock  *os.File // keeps sweepers off; the guard holds it too
+	Homes []string // cgroups to which the guard moves in the end: the first that accepts it
+	Lock  *os.File // so that no sweep removes the directory; the guard holds it too
 }
 
 // GuardDir makes the directory, if the session's guard needs one.
@@ -372,7 +370,7 @@ func (s *Session) GuardDir() (GuardDir, error) {
 	}
 	l, parent := s.host.v2, filepath.Dir(s.dirs[0].path)
 	base, path := filepath.Dir(parent), s.dirs[0].path+guardSuffix
-	if s.dirs[0].slice { // at the top, where only directories of systemd's should be
+	if s.dirs[0].slice { // a slice is at the top, where only systemd should make directories
 		base, parent = l.mount, filepath.Join(l.mount, parentName)
 		path = filepath.Join(parent, s.runID+guardSuffix)
 	}
@@ -432,7 +430,7 @@ func (d GuardDir) Remove() {
 	}
 }
 
-// Ward is the session that a guard guards.
+// Ward is a session as its guard knows it.
 type Ward struct {
 	dirs, outskirts []dir
 	above           []string // see outskirts
@@ -539,7 +537,7 @@ func (w *Ward) End(last func()) error {
 // again is how long a guard waits before it kills again: somebody may have frozen the processes.
 const again = time.Second
 
-// Leave is the last thing that the guard does.
+// Leave removes the guard's own cgroup, as the last step of the guard.
 func (w *Ward) Leave() { w.own.Leave() }
 
 // homeFiles are the v1 files through which a thread leaves the session.
@@ -555,7 +553,7 @@ func (s *Session) homeFiles() []string {
 	return files
 }
 
-// on returns the session's path of a controller's file, empty where there is none.
+// on returns the path of a controller's file in the session, or "" if there is none.
 func (s *Session) on(file string) string {
 	controller, _, _ := strings.Cut(file, ".")
 	for _, d := range s.dirs {
@@ -566,7 +564,7 @@ func (s *Session) on(file string) string {
 	return ""
 }
 
-// Usage tells what the session consumed so far; read it before Remove.
+// Usage returns what the session consumed so far. Call it before Remove.
 func (s *Session) Usage() Usage {
 	var u Usage
 	if s.dirs[0].v2 {
@@ -593,7 +591,7 @@ func (s *Session) Usage() Usage {
 	return u
 }
 
-// Events tells how often limits struck so far; read it before Remove.
+// Events returns how often limits were hit so far. Call it before Remove.
 func (s *Session) Events() Events {
 	var e Events
 	for _, d := range s.dirs {
@@ -684,7 +682,7 @@ func (s *Session) plan(l Limits) ([]place, error) {
 			if err != nil {
 				return nil, &LimitError{Limit: kind, Controller: kind, Reason: err.Error(), Remedy: c.Remedy}
 			}
-			if how.base != v2.base && len(v2.limits) > 0 { // found further up: that must do for all
+			if how.base != v2.base && len(v2.limits) > 0 { // one base, further up, must serve all limits
 				for _, k := range v2.limits {
 					if !h.v2.hands(how.base, k) {
 						return nil, &LimitError{Limit: k, Controller: k,
