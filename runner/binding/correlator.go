@@ -580,8 +580,9 @@ func (c *Correlator) Log(path string, size int64) {
 }
 
 // Wrote is called for each write as soon as the kernel has reported it, before any event of that time is bound. So a
-// line counts from when it was written, however late it is read. It is [layer.Options].Wrote. A write only counts as
-// a line's if it is between the line's two times.
+// line counts from when it was written, however late it is read. It is [layer.Options].Wrote. A write that returned
+// before the first of the line's two times is not the line's. If it returned after the second, the line counts from the
+// second.
 func (c *Correlator) Wrote(path string, bytes, count uint64, first, last int64) {
 	w := c.logs[path]
 	if w == nil {
@@ -664,8 +665,9 @@ func (w *written) stamp(s stamp, final bool) bool {
 	case uint64(lines) == by.count && w.ends[0] == s.end:
 		by.last = by.first
 	}
-	if *s.at == s.read && by.last >= s.read.After && by.first <= s.read.At {
-		s.at.After, s.at.At = max(by.first, s.read.After), min(by.last, s.read.At)
+	// The kernel reads the clock when the call returns. The line can have been read before.
+	if *s.at == s.read && by.last >= s.read.After {
+		s.at.After, s.at.At = min(max(by.first, s.read.After), s.read.At), min(by.last, s.read.At)
 	}
 	return true
 }

@@ -168,6 +168,9 @@ func TestALineIsStampedByItsWrite(t *testing.T) {
 			[2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
 		"a write outside of the line's times is not its": {[][4]int64{{10, 5, 5, 1}, {20, 200, 200, 1}},
 			[2][2]int64{{80, 300}, {0, 300}}, []string{"", "", "", ""}},
+		"a write that returned after its line was read ended when the line was read": {
+			[][4]int64{{10, 100, 100, 1}, {20, 250, 250, 1}}, [2][2]int64{{0, 120}, {120, 200}},
+			[]string{"", "tc_1", "", ""}},
 		"two writes that are counted together, of two lines": {[][4]int64{{30, 100, 200, 2}},
 			[2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
 		"three writes of two lines tell no more than when": {[][4]int64{{30, 100, 200, 3}},
