@@ -29,16 +29,15 @@ var attached = map[string]string{
 	"7z":        "-p", "7za": "-p", "unzip": "-P", "zip": "-P",
 }
 
-// separate are programs with a short flag whose next word is a password, or
-// ends with one behind a colon.
+// separate are programs with a short flag whose next word is a password, or ends with one after a colon.
 var separate = map[string]map[string]bool{
 	"sshpass": {"-p": true}, "redis-cli": {"-a": true}, "unzip": {"-P": true}, "zip": {"-P": true},
 	"curl": {"-u": true, "--user": true, "-U": true, "--proxy-user": true}, "docker": {"-p": true},
 	"podman": {"-p": true}, "ldapsearch": {"-w": true},
 }
 
-// shortestEverywhere is from how many bytes on a secret is taken out wherever it
-// stands in its argument: a shorter one, only where it stands as one.
+// shortestEverywhere is the least length of a secret that is replaced wherever it occurs in its argument. A shorter
+// one is replaced only where the flag or header says that it is a secret.
 const shortestEverywhere = 4
 
 // secretParts are the secrets in one argument. isSecret says that a flag before
@@ -102,7 +101,7 @@ func isArgumentList(b []byte) bool {
 }
 
 // stringList reads the array of strings that JSON text begins with, and how long it
-// is: 0 where something else is in it.
+// is; 0 if the array has anything else.
 func stringList(b []byte) (list []string, n int) {
 	space := func() {
 		for n < len(b) && (b[n] == ' ' || b[n] == '\n' || b[n] == '\t' || b[n] == '\r') {

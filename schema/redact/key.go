@@ -18,10 +18,10 @@ const (
 	scopeEphemeral = "ephemeral" // in one bundle
 )
 
-// keyBytes is how long a key is that we make; shorter files are refused.
+// keyBytes is the length of a new key. Shorter key files are refused.
 const keyBytes = 32
 
-// NewEphemeral makes a Redactor with a key that nobody keeps.
+// NewEphemeral makes a Redactor with a random key that is not stored.
 func NewEphemeral() (*Redactor, error) {
 	key := make([]byte, keyBytes)
 	if _, err := rand.Read(key); err != nil {
@@ -63,7 +63,7 @@ func NewOfHost(file string) (*Redactor, error) {
 	return r, nil
 }
 
-// NewUnkept makes a Redactor with an ephemeral key, since the host's could not be kept.
+// NewUnkept makes a Redactor with an ephemeral key, because the host's key could not be stored.
 func NewUnkept(why error) (*Redactor, error) {
 	r, err := NewEphemeral()
 	if err != nil {

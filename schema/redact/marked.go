@@ -4,8 +4,7 @@ import (
 	"bytes"
 )
 
-// What is marked as secret by what stands around it: private keys, headers,
-// URLs. In JSON text a value ends where the string does.
+// Secrets that are recognized by the text around them: private keys, headers, URLs. In JSON text a value ends where the string does.
 
 var (
 	pemBegin = []byte("-----BEGIN ")
@@ -23,7 +22,7 @@ var (
 	cutPassword = lazy(`://[^\s"'\\<>/?#@:]*:([^\s"'\\<>/?#@]*[^0-9\s"'\\<>/?#@][^\s"'\\<>/?#@]*)$`)
 )
 
-// maxPEM is how much of a private key whose end is missing is taken for it, in bytes.
+// maxPEM bounds how much text is taken for a private key if its end is missing, in bytes.
 const maxPEM = 16 << 10
 
 func nextPrivateKey(b []byte, from int) (found, bool) {
@@ -116,7 +115,7 @@ func (u *urls) nextScheme(from int) int {
 	}
 }
 
-// lengthOfURL is how long a URL is that begins with "://", up to the next one in it.
+// lengthOfURL returns the length of the rest of a URL from its "://" on, up to a next URL in it.
 func lengthOfURL(b []byte) int {
 	for i := len(scheme); i < len(b); i++ {
 		switch c := b[i]; {
@@ -153,7 +152,7 @@ func heldMarked(b []byte) int {
 	return held
 }
 
-// begun is how many bytes at the end of b are the beginning of a mark, without its end.
+// begun returns how many bytes at the end of b are an unfinished mark.
 func begun(b, mark []byte) int {
 	for n := min(len(b), len(mark)-1); n > 0; n-- {
 		if bytes.HasSuffix(b, mark[:n]) {

@@ -14,8 +14,8 @@ import (
 // The stride is such that in every form one of the positions that are multiples of it
 // has a whole gram of the form behind it, at an offset below the stride: the longer the
 // shortest form is, the fewer positions are looked at. A bitmap says whether any form
-// may have the gram there, and a table at which offsets. A search in the sorted forms
-// then takes as long however many of them begin alike.
+// may have the gram there, and a table at which offsets. The time of a search in the sorted forms does not depend on
+// how many of them begin alike.
 type matcher struct {
 	forms   []form  // sorted, each text once
 	inner   []int32 // for each form, the longest other one that it begins with, or -1
@@ -33,7 +33,7 @@ const (
 	maxGrams    = 1 << 14 // in a table with more than the least stride: it is made anew for each secret
 )
 
-// strideFor is how far apart the positions are that are looked at.
+// strideFor returns the distance between the positions that are looked at.
 func strideFor(forms []form) int {
 	n := mostStride
 	for _, f := range forms {
@@ -161,7 +161,7 @@ func (m *matcher) held(b []byte) int {
 	return 0
 }
 
-// shows reports whether anything secret may stand in b. It is all that most lines pay.
+// shows reports whether b may hold a secret. For most lines, this is the whole cost.
 func (m *matcher) shows(b []byte, json bool) bool {
 	if _, ok := m.next(b, 0, json); ok {
 		return true

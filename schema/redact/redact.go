@@ -56,7 +56,7 @@ type Redactor struct {
 	have    map[string]bool // known secrets
 	learned int             // number of them that were learned from the evidence
 	room    int             // bytes that may still be learned
-	missed  bool            // some were not learned for want of room
+	missed  bool            // there was no room to learn some
 	account account
 }
 
@@ -104,7 +104,7 @@ func (r *Redactor) Add(rule, value string) bool {
 	return true
 }
 
-// add makes a value known, and reports whether it is new. r.mu is held. The caller must make a new matcher.
+// add makes a value known, and reports whether it is new. The caller holds r.mu and must then make a new matcher.
 func (r *Redactor) add(rule, value string) bool {
 	if r.have[value] || strings.Contains(frames(), value) {
 		return false
@@ -137,7 +137,7 @@ func (r *Redactor) learn(values []shown) bool {
 	return added
 }
 
-// shown is a secret that the evidence shows, and the rule.
+// shown is a secret that the evidence shows, with its rule.
 type shown struct{ rule, value string }
 
 // AddEnv makes the values of those variables (K=V) known whose names match a pattern. It returns the names of those
@@ -218,7 +218,7 @@ func (r *Redactor) Line(field string, b []byte, head int) []byte {
 	return out
 }
 
-// Value is JSON for a value of any form, such as a tool's parameters: a number that is a secret becomes a string.
+// Value is JSON for any value, such as a tool's parameters. A number that is a secret becomes a string.
 func (r *Redactor) Value(field string, b []byte) []byte {
 	if r == nil {
 		return b
@@ -256,8 +256,8 @@ func (r *Redactor) Finds(b []byte) bool {
 // Longest is the length of the longest form of a known secret, in bytes.
 func (r *Redactor) Longest() int { return r.matcher.Load().longest }
 
-// upTo replaces the secrets that begin before the limit, and repeats that as long as it learns new ones. It returns the
-// new text and how much of b that replaces: the limit, or more if a secret ends after it.
+// upTo replaces the secrets that begin before the limit, and repeats that as long as it learns new ones. It returns
+// the new text, and how many bytes of b the text stands for: the limit, or more if a secret ends after it.
 func (r *Redactor) upTo(limit int, p pass, b []byte) ([]byte, int) {
 	used := -1
 	for {
@@ -336,7 +336,7 @@ func (r *Redactor) Counts() (total uint64, byRule, byField map[string]uint64) {
 	return r.account.total, maps.Clone(r.account.byRule), maps.Clone(r.account.byField)
 }
 
-// NotSearched names where secrets are not found.
+// NotSearched names the kinds of content in which secrets are not found.
 func (r *Redactor) NotSearched() []string {
 	list := NotSearched()
 	r.mu.Lock()
@@ -456,7 +456,7 @@ func (r *Redactor) Writer(field string, w io.WriteCloser) io.WriteCloser {
 	return &stream{r: r, field: field, w: w}
 }
 
-// Pieces begins a text that comes in pieces. For a nil Redactor it is nil, which changes nothing.
+// Pieces begins a text that comes in pieces. A nil Redactor returns nil, which changes nothing.
 func (r *Redactor) Pieces(field string) *Pieces {
 	if r == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Rule is a pattern of the user's for what is secret.
+// Rule is a user's pattern for secrets.
 type Rule struct {
 	Name    string
 	pattern *regexp.Regexp
@@ -23,9 +23,8 @@ const (
 )
 
 // ParseRules reads rules, one a line: a name of lower-case letters, digits, '-' and
-// '_', white space, and an RE2 pattern. What the pattern's first group matches is
-// secret, all of its match where it has none. Empty lines and lines that begin with
-// '#' are left out. The error names the line.
+// '_', white space, and an RE2 pattern. The pattern's first group matches the secret; without a group, the whole
+// match is the secret. Empty lines and lines that begin with '#' are ignored. The error names the line.
 func ParseRules(text []byte) ([]Rule, error) {
 	if len(text) > MaxRules {
 		return nil, fmt.Errorf("more than %d bytes of rules", MaxRules)

@@ -9,14 +9,14 @@ type stream struct {
 	r     *Redactor
 	field string
 	w     io.WriteCloser
-	buf   []byte // what was not given out yet
+	buf   []byte // what was not written to w yet
 	held  int    // of buf, when it was last looked at
 	taken int64  // bytes that Write accepted
 	given int64  // bytes that w accepted
 }
 
-// Grown is by how many bytes what came out is longer than what Write accepted,
-// after Close. It is negative where it is shorter.
+// Grown returns, after Close, how many more bytes were written to w than Write accepted. It is negative if they are
+// fewer.
 func (s *stream) Grown() int64 { return s.given - s.taken }
 
 // maxHeld bounds what is held back beyond the longest known secret, in bytes.
@@ -53,7 +53,7 @@ func (s *stream) put(b []byte) error {
 	return err
 }
 
-// Close gives out what was held back and closes the writer below. A stream that was
+// Close writes what was held back and closes the writer below. A stream that was
 // cut may end in the first part of a secret, which is cut off.
 func (s *stream) Close() error {
 	last := s.r.Text(s.field, s.buf)
@@ -79,15 +79,15 @@ func (s *stream) Close() error {
 	return err
 }
 
-// Pieces takes the secrets out of a text that comes in pieces, and gives it out in
-// pieces: what may be the beginning of a secret comes with the next one. It is not safe
+// Pieces removes the secrets from a text that comes in pieces, and returns it in pieces. What may be the beginning
+// of a secret is returned with the next piece. It is not safe
 // for concurrent use.
 type Pieces struct {
 	in  *stream
 	out held
 }
 
-// Next takes the next piece and returns what is certain now.
+// Next takes the next piece and returns the text that is certain by now.
 func (p *Pieces) Next(b []byte) []byte {
 	if p == nil {
 		return b

@@ -30,7 +30,7 @@ import (
 //     the kernel chooses (32768 and up, ip(7)) is <ephemeral>, and so is that
 //     port where the run itself connects to it over loopback, and the peer of
 //     a datagram there. Peers of accepted connections are not listed: their
-//     ports are chance, and the bind says that they could come.
+//     ports are random, and the bind already says that peers could connect.
 //   - process_execs: the executable of every successful exec.
 //
 // It is not safe for concurrent use.
@@ -94,7 +94,7 @@ func (b *Builder) clean(name string) string {
 	return redact.Untag(name)
 }
 
-// LeftOut counts the occurrences of other classes than agent, by class. Classes without any are not listed.
+// LeftOut counts the occurrences of classes other than agent, by class. Classes without any are not listed.
 func (b *Builder) LeftOut() map[string]uint64 {
 	m := make(map[string]uint64)
 	for c, n := range b.leftOut {
@@ -112,7 +112,7 @@ func (b *Builder) Close() {
 	b.execs.close()
 }
 
-// Add adds one event of the layer. The error is one of a file in dir. Add keeps nothing of e but its strings.
+// Add adds one event of the layer. An error comes from a file in dir. Add keeps only the strings of e.
 func (b *Builder) Add(e *schema.KernelEvent) error {
 	if e.Class != schema.ClassAgent {
 		b.leftOut[e.Class] += e.Times()
@@ -265,7 +265,7 @@ func (b *Builder) renamesMade(e *schema.KernelEvent) bool {
 	return e.Kind == schema.KindRename && b.temp[fixedPath(e.Value, e.PID)].sure
 }
 
-// cutLast cuts behind the last slash.
+// cutLast cuts after the last slash.
 func cutLast(path string) (dir, base string) {
 	i := strings.LastIndexByte(path, '/') + 1
 	return path[:i], path[i:]
@@ -716,7 +716,7 @@ func (c *countWriter) write(b []byte) {
 
 func (c *countWriter) value(s string) { c.write(c.encode(s)) }
 
-// encode is a string in JSON, until the next call.
+// encode returns a string as JSON, valid until the next call.
 func (c *countWriter) encode(s string) []byte {
 	c.buf.Reset()
 	if asItIs(s) {
@@ -742,8 +742,7 @@ func asItIs(s string) bool {
 	return true
 }
 
-// list writes values as long as there is room for them, and returns how many it
-// left out.
+// list writes values as long as there is room, and returns how many it left out.
 func (c *countWriter) list(key string, values iter.Seq2[string, error], room int64) (omitted uint64) {
 	c.text(",\n  \"" + key + "\": [")
 	sep, end := "\n    ", c.n+room

@@ -6,9 +6,8 @@ import (
 )
 
 // tree is what an interpreter or toolchain brings along, wherever it was
-// installed: by pyenv, nvm or rustup, as GOROOT or a JDK. Who puts a program of
-// such a name somewhere hides the reads that it makes below its own directory in
-// the places that the row names, and nothing else.
+// installed: by pyenv, nvm or rustup, as GOROOT or a JDK. Somebody who puts a program of such a name in another place
+// can hide only its reads below its own directory, in the places that the row names.
 type tree struct {
 	exe string // base name of the executable, perhaps with a version after it
 	// above is what stands between the root of the tree and the executable.
