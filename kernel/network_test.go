@@ -143,7 +143,8 @@ func TestNetwork(t *testing.T) {
 		return string(text)
 	}
 	tcp := netip.MustParseAddrPort(read("tcp"))
-	deaf, taken := netip.MustParseAddrPort("127.0.0.1:"+read("deaf")), netip.MustParseAddrPort("127.0.0.1:"+read("taken"))
+	deaf := netip.MustParseAddrPort("127.0.0.1:" + read("deaf"))
+	taken := netip.MustParseAddrPort("127.0.0.1:" + read("taken"))
 	local := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
 	six := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Loopback(), port) }
 	pid := s.find(schema.KindExec, nil)[0].PID

@@ -34,8 +34,8 @@ func coverage(a Account) []schema.Coverage {
 				"traffic through a tunnel; the creation of the socket is seen", s.Reach.Carriers, s.Reach.MayCarry),
 			doubtful("remote_mounts", "what the kernel exchanges with other hosts for a network file system that the "+
 				"run mounts; the mount is seen", s.Reach.RemoteMounts, s.Reach.MaybeRemote),
-			doubtful("network_settings", "another way of what is sent to a recorded address, after interfaces or routes "+
-				"were changed during the run; who changed them is not seen", 0, resettable(a)),
+			doubtful("network_settings", "another way of what is sent to a recorded address, after interfaces or "+
+				"routes were changed during the run; who changed them is not seen", 0, resettable(a)),
 			spot("handed_names", "DNS messages of sockets that were made before the run or handed to it; the "+
 				"server is seen", s.Reach.ForeignDNS > 0),
 		},

@@ -304,7 +304,8 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 		return schema.Unknown, schema.Unknown
 	}
 	x := &a.Stats.Reach
-	if connect && datagram && h.KernelLayer == schema.Complete && x.Carriers+x.MayCarry+x.MaybeRemote+resettable(a) == 0 &&
+	unseen := x.Carriers + x.MayCarry + x.MaybeRemote + resettable(a)
+	if connect && datagram && h.KernelLayer == schema.Complete && unseen == 0 &&
 		a.Report.NamedDatagrams == 0 && !a.Report.DescriptorsUnseen && !(a.Report.DescriptorsReceived && hidden(a)) {
 		return coverage, schema.PeerSet
 	}

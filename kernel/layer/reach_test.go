@@ -96,38 +96,39 @@ func TestPowersBeyondTheHooks(t *testing.T) {
 	opens.Target = "nfs4"
 	handed := act(schema.KindForeignSocket, "sendto")
 	handed.Peer = netip.MustParseAddrPort("192.0.2.1:53")
+	others := []string{"other_sockets"}
 	const socketFilter, classifier, kprobe = 1, 3, 2
 	for name, c := range map[string]struct {
 		event            kernel.Event
 		changes, carries uint64
 		blind            []string // that the run used; "?" behind one of which that is not known
 	}{
-		"a module":                            {act(schema.KindModule, "finit_module"), 1, 0, nil},
-		"a module that is refused":            {failed, 0, 0, nil},
-		"another kernel":                      {act(schema.KindPrivileged, "kexec_file_load"), 1, 0, nil},
-		"ports":                               {act(schema.KindPrivileged, "iopl", 3), 1, 0, nil},
-		"no ports":                            {act(schema.KindPrivileged, "iopl", 0), 0, 0, nil},
-		"the machine's memory":                {opened, 1, 0, nil},
-		"a program in the kernel":             {loaded(kprobe), 1, 0, nil},
-		"a program for packets":               {loaded(classifier), 0, 1, []string{"other_sockets"}},
-		"a filter of its own socket":          {loaded(socketFilter), 0, 0, nil},
-		"a peer that another could change":    {claimed, 0, 0, []string{"other_sockets?"}},
-		"a socket of another to a DNS server": {handed, 0, 0, []string{"handed_names"}},
-		"a socket that asks for routes":       {act(schema.KindSocket, "socket", 16, 3), 0, 0, nil},
-		"a socket for IPsec":                  {act(schema.KindSocket, "socket", 16, 3, 6), 0, 1, []string{"other_sockets"}},
-		"the older one":                       {act(schema.KindSocket, "socket", 15, 3, 2), 0, 1, []string{"other_sockets"}},
-		"a network file system":               {mount("nfs", 0, 0, false), 0, 0, []string{"remote_mounts"}},
-		"one by old flags":                    {mount("cifs", 0xC0ED0000, 0, false), 0, 0, []string{"remote_mounts"}},
-		"one by its first bytes":              {mount("gfs2meta", 0, 0, false), 0, 0, []string{"remote_mounts"}},
-		"one that a server refused":           {mount("9p", 0, 13, false), 0, 0, []string{"remote_mounts"}},
-		"one that somebody refused":           {mount("nfs", 0, 1, false), 0, 0, []string{"remote_mounts?"}},
-		"one that the kernel lacks":           {mount("nfs", 0, 19, false), 0, 0, nil},
-		"one that a thread could name":        {mount("tmpfs", 0, 0, true), 0, 0, []string{"remote_mounts?"}},
-		"one that is begun":                   {opens, 0, 0, []string{"remote_mounts"}},
-		"a bind mount":                        {mount("nfs", 0x1000, 0, false), 0, 0, nil},
-		"a local file system":                 {mount("tmpfs", 0, 0, false), 0, 0, nil},
-		"one with a long name":                {mount("security", 0, 0, false), 0, 0, nil},
-		"one that a process serves":           {mount("fuse.ssh", 0, 0, false), 0, 0, nil},
+		"a module":                         {act(schema.KindModule, "finit_module"), 1, 0, nil},
+		"a module that is refused":         {failed, 0, 0, nil},
+		"another kernel":                   {act(schema.KindPrivileged, "kexec_file_load"), 1, 0, nil},
+		"ports":                            {act(schema.KindPrivileged, "iopl", 3), 1, 0, nil},
+		"no ports":                         {act(schema.KindPrivileged, "iopl", 0), 0, 0, nil},
+		"the machine's memory":             {opened, 1, 0, nil},
+		"a program in the kernel":          {loaded(kprobe), 1, 0, nil},
+		"a program for packets":            {loaded(classifier), 0, 1, others},
+		"a filter of its own socket":       {loaded(socketFilter), 0, 0, nil},
+		"a peer that another could change": {claimed, 0, 0, []string{"other_sockets?"}},
+		"another's socket to a server":     {handed, 0, 0, []string{"handed_names"}},
+		"a socket for routes":              {act(schema.KindSocket, "socket", 16, 3), 0, 0, nil},
+		"a socket for IPsec":               {act(schema.KindSocket, "socket", 16, 3, 6), 0, 1, others},
+		"the older one":                    {act(schema.KindSocket, "socket", 15, 3, 2), 0, 1, others},
+		"a network file system":            {mount("nfs", 0, 0, false), 0, 0, []string{"remote_mounts"}},
+		"one by old flags":                 {mount("cifs", 0xC0ED0000, 0, false), 0, 0, []string{"remote_mounts"}},
+		"one by its first bytes":           {mount("gfs2meta", 0, 0, false), 0, 0, []string{"remote_mounts"}},
+		"one that a server refused":        {mount("9p", 0, 13, false), 0, 0, []string{"remote_mounts"}},
+		"one that somebody refused":        {mount("nfs", 0, 1, false), 0, 0, []string{"remote_mounts?"}},
+		"one that the kernel lacks":        {mount("nfs", 0, 19, false), 0, 0, nil},
+		"one that a thread could name":     {mount("tmpfs", 0, 0, true), 0, 0, []string{"remote_mounts?"}},
+		"one that is begun":                {opens, 0, 0, []string{"remote_mounts"}},
+		"a bind mount":                     {mount("nfs", 0x1000, 0, false), 0, 0, nil},
+		"a local file system":              {mount("tmpfs", 0, 0, false), 0, 0, nil},
+		"one with a long name":             {mount("security", 0, 0, false), 0, 0, nil},
+		"one that a process serves":        {mount("fuse.ssh", 0, 0, false), 0, 0, nil},
 	} {
 		b, _ := collect(t, Options{})
 		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), c.event)
