@@ -48,7 +48,8 @@ type Contract struct {
 	// Baseline are the results from before the agent started; absent when no
 	// baseline was asked for. Their output is kept as a tail only.
 	Baseline []CheckResult `json:"baseline,omitempty"`
-	// ProtectedChanges lists the protected paths that differed from their state at the start, sorted by path. Never null.
+	// ProtectedChanges lists the protected paths that differed from their state at the start, sorted by path.
+	// Never null.
 	ProtectedChanges []ProtectedChange `json:"protected_changes"`
 }
 

@@ -38,8 +38,8 @@ type CorrelationReport struct {
 	// ObservedNotReported lists what was observed and belongs to no report.
 	ObservedNotReported []Unreported `json:"observed_not_reported,omitempty"`
 	// ProposedNotCalled lists the tool calls that a model proposed and nobody reported; it is empty if nobody reports
-	// calls. CalledNotProposed lists those that were reported and that no model proposed. ArgumentsDiffer lists the calls
-	// whose arguments differ from the proposed ones. All three need a model gateway.
+	// calls. CalledNotProposed lists those that were reported and that no model proposed. ArgumentsDiffer lists the
+	// calls whose arguments differ from the proposed ones. All three need a model gateway.
 	ProposedNotCalled []Proposal `json:"proposed_not_called,omitempty"`
 	CalledNotProposed []Proposal `json:"called_not_proposed,omitempty"`
 	ArgumentsDiffer   []Proposal `json:"arguments_differ,omitempty"`

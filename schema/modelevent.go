@@ -140,8 +140,8 @@ type ModelBase struct {
 	Seq uint64 `json:"seq"` // of that line
 	// Members names the object members that are equal there.
 	Members []string `json:"members,omitzero"`
-	// Items lists, for members that are arrays, ranges of items that are equal there: the index of the first item, which
-	// is the same in both arrays, and the number of items. Body has the other items, in order.
+	// Items lists, for members that are arrays, ranges of items that are equal there: the index of the first item,
+	// which is the same in both arrays, and the number of items. Body has the other items, in order.
 	Items map[string][][2]int `json:"items,omitzero"`
 }
 

@@ -29,8 +29,8 @@ type SuiteResults struct {
 	Agents   []SuiteAgent   `json:"agents"`
 	// Flaky are the cells, as task/agent, in which some attempts passed and some did not.
 	Flaky []string `json:"flaky"`
-	// Definitions has digests of the fields that each "task NAME" and "agent NAME" sets, by their keys in the suite file.
-	// Fields that are equal in two suites have equal digests.
+	// Definitions has digests of the fields that each "task NAME" and "agent NAME" sets, by their keys in the suite
+	// file. Fields that are equal in two suites have equal digests.
 	Definitions map[string]map[string]string `json:"definitions,omitzero"`
 	// Hosts are the machines and versions that the tries ran on; more than one is a difference within the suite.
 	Hosts []SuiteHost `json:"hosts"`

@@ -4,7 +4,8 @@ import (
 	"bytes"
 )
 
-// Secrets that are recognized by the text around them: private keys, headers, URLs. In JSON text a value ends where the string does.
+// Secrets that are recognized by the text around them: private keys, headers, URLs. In JSON text a value ends where the
+// string does.
 
 var (
 	pemBegin = []byte("-----BEGIN ")

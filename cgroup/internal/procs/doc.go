@@ -1,5 +1,5 @@
-// Package procs has what the parts of package cgroup share: it reads what /proc says about processes, and it signals and
-// waits for a set of processes that fork and exit meanwhile. A set is a function that lists its live processes.
+// Package procs has what the parts of package cgroup share: it reads what /proc says about processes, and it signals
+// and waits for a set of processes that fork and exit meanwhile. A set is a function that lists its live processes.
 package procs
 
 import (
