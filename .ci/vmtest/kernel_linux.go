@@ -73,6 +73,9 @@ func unpacked(arch, pattern string, pick func(apt) (pkg string, err error)) (str
 		return "", fmt.Errorf("unpack %s: %w: %s", debs[0], err, out)
 	}
 	files, _ := filepath.Glob(filepath.Join(tmp, pattern))
+	if len(files) == 0 { // from Debian 13 on
+		files, _ = filepath.Glob(filepath.Join(tmp, "usr", pattern))
+	}
 	if len(files) != 1 {
 		return "", fmt.Errorf("the Debian package %s has %d of %s", pkg, len(files), pattern)
 	}
