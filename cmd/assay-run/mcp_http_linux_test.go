@@ -175,8 +175,7 @@ func startAndRead(t *testing.T, cmd *exec.Cmd, n int) []string {
 	return lines
 }
 
-// breaking is a way to an address that breaks off all connections once, when a text
-// has come over one of them.
+// breaking is a way to an address. The first connection over which a text comes breaks off then.
 func breaking(t *testing.T, address, text string) string {
 	t.Helper()
 	to, err := url.Parse(address)
@@ -238,7 +237,8 @@ func breaking(t *testing.T, address, text string) string {
 					broken = broken || breaks
 					mu.Unlock()
 					if breaks {
-						end()
+						server.Close()
+						return
 					}
 				}
 			}()
