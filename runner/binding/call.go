@@ -79,7 +79,11 @@ func (c *call) possible(first, last int64) bool {
 }
 
 func (c *call) certain(first, last int64) bool {
-	return c.started && first >= c.start.At && (!c.ended || last <= c.end.After)
+	end := c.end.After
+	if c.shell != nil { // what its own command does until then is the call's
+		end = c.end.At
+	}
+	return c.started && first >= c.start.At && (!c.ended || last <= end)
 }
 
 // doneBy reports whether a process can have done something for the call.

@@ -31,7 +31,8 @@
 // to no call.
 //
 // A line may name the shell command of its call, and may come after the command has ended. Such a call is open from
-// the exec of that command on, and its window binds only the events of that process and its descendants. Equal
+// the exec of that command on, and its window binds only the events of that process and its descendants. These
+// events are the call's until its end has been read: an agent reports the end after the command has ended. Equal
 // commands are matched with equal lines in order. So the events of a shell without a call wait until a line had
 // enough time to come. By then the kernel layer's lines have been written, so only the report has the binding.
 //

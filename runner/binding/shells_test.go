@@ -212,6 +212,25 @@ func TestACommandOfAKnownCallIsBoundAtOnce(t *testing.T) {
 	}
 }
 
+// The lines of a short command can be read before its events, and both of them at once: when the command ended is then
+// known only as some time before that. Its own events are the call's nevertheless.
+func TestAShortCommandIsItsCalls(t *testing.T) {
+	s := newShells()
+	s.runs("1", 200, "bash", "-lc", "make")
+	s.end("1", "command_execution", 90, 200)
+	s.short(20, 100, "make", "/w/a")
+	s.write(20, "/w/late", 210)
+	s.write(10, "/w/codex", 220)
+	r := s.report(binding.Facts{})
+	want := map[string]string{"/w/a": "1 from 100", "/w/late": "outside", "/w/codex": "outside"}
+	if diff := cmp.Diff(want, written(r)); diff != "" {
+		t.Error(diff)
+	}
+	if r.Events["edge"] != 0 {
+		t.Errorf("%v", r.Events)
+	}
+}
+
 // Waiting events are decided before there are too many calls to examine.
 func TestWhatWaitsIsJudgedInTime(t *testing.T) {
 	s := newShells()
