@@ -403,7 +403,7 @@ func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
 
 // inside reports whether git itself started the command, as a part of the command of by, which is judged too.
 func inside(command string, by *process) bool {
-	if slices.Contains([]string{"sh-setup", "sh-i18n", "editor", "pager", "receive-pack"}, command) ||
+	if slices.Contains([]string{"sh-setup", "sh-i18n", "sh-i18n--envsubst", "editor", "pager", "receive-pack"}, command) ||
 		strings.HasSuffix(command, "--helper") || strings.HasSuffix(command, "--daemon") {
 		return true
 	}

@@ -45,7 +45,7 @@ const (
 func during(ev *kernel.Event) (from, until uint64) {
 	from, until = ev.First-min(nearly, ev.First), ev.Time
 	if ev.Repeat {
-		until = max(until, ev.Last+tick)
+		until = ev.Last + tick // not Time, which is when the repeats were reported
 	}
 	return max(from, ev.Begun, ev.Task.Start), until
 }

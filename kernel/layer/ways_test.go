@@ -76,6 +76,8 @@ func TestDirectoriesAreClaimed(t *testing.T) {
 		"before the process began":       {before, process(ev, ms(1995)), false},
 		"a file system of others":        {nil, named(ms(2000), 1, entry, 0), true},
 		"between repeats":                {[]kernel.Event{renamed(ms(550), 2, entry|changed)}, repeat, true},
+		"after the last repeat, before the repeats were reported": {[]kernel.Event{
+			begun(renamed(ms(1500), 2, entry|changed), ms(1400))}, repeat, false},
 		"no names":                       {before, named(ms(2000), 1), false},
 		"what it changes is not its way": {before, renamed(ms(2000), 1, entry|changed), false},
 	} {
