@@ -73,9 +73,9 @@ func TestDirectoriesAreClaimed(t *testing.T) {
 		"a change that failed": {[]kernel.Event{failed}, ev, false},
 		"by a process that began later": {[]kernel.Event{
 			process(renamed(ms(2010), 2, entry|changed), ms(2005))}, ev, false},
-		"before the process began":       {before, process(ev, ms(1995)), false},
-		"a file system of others":        {nil, named(ms(2000), 1, entry, 0), true},
-		"between repeats":                {[]kernel.Event{renamed(ms(550), 2, entry|changed)}, repeat, true},
+		"before the process began": {before, process(ev, ms(1995)), false},
+		"a file system of others":  {nil, named(ms(2000), 1, entry, 0), true},
+		"between repeats":          {[]kernel.Event{renamed(ms(550), 2, entry|changed)}, repeat, true},
 		"after the last repeat, before the repeats were reported": {[]kernel.Event{
 			begun(renamed(ms(1500), 2, entry|changed), ms(1400))}, repeat, false},
 		"no names":                       {before, named(ms(2000), 1), false},
