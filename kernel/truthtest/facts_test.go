@@ -233,7 +233,11 @@ func (r *resolver) call(f facts, c *call) error {
 	case "chmod":
 		followed("chmod", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
 	case "fchmodat", "fchmodat2":
-		followed("chmod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
+		if len(c.args) > 3 && arg(3)&atSymlinkNofollow != 0 {
+			named("chmod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
+		} else {
+			followed("chmod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
+		}
 	case "truncate":
 		followed("truncate", -1, 0, fmt.Sprintf("length=%d", arg(1)))
 	case "mknod":
