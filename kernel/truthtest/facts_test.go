@@ -319,5 +319,8 @@ func result(errno string) string {
 	if errno == "" {
 		return "= ok"
 	}
+	if errno == "EOPNOTSUPP" { // 95 has two names
+		errno = "ENOTSUP"
+	}
 	return "= " + errno
 }
