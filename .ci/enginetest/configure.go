@@ -18,8 +18,15 @@ func configure(t testing.TB, dir, more string) []string {
 		}
 		return path
 	}
-	write(Network+".conflist",
-		fmt.Sprintf(`{"cniVersion": "0.4.0", "name": %q, "plugins": [{"type": "loopback"}]}`, Network))
+	backend := "cni"
+	if _, err := os.Stat("/usr/lib/podman/netavark"); err == nil { // Podman 5 knows no other
+		backend = "netavark"
+		write(Network+".json", fmt.Sprintf(`{"name": %q, "id": "%064x", "driver": "bridge", "network_interface": "assay0",
+"internal": true, "created": "2026-01-01T00:00:00Z", "ipam_options": {"driver": "none"}}`, Network, 1))
+	} else {
+		write(Network+".conflist",
+			fmt.Sprintf(`{"cniVersion": "0.4.0", "name": %q, "plugins": [{"type": "loopback"}]}`, Network))
+	}
 	return []string{
 		"CONTAINERS_STORAGE_CONF=" +
 			write("storage.conf", fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n",
@@ -34,8 +41,8 @@ events_logger = "file"
 tmp_dir = %q
 runtime = "runc"
 [network]
-network_backend = "cni"
+network_backend = %q
 network_config_dir = %q
-`, more, dir+"/tmp", dir)),
+`, more, dir+"/tmp", backend, dir)),
 	}
 }
