@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -151,19 +152,23 @@ func staticProgram(t *testing.T) string {
 	return exe
 }
 
-// run is assay-run in a container with these flags, and all its output.
+// command is assay-run in a container with these flags. Engines warn on stderr.
+func (c container) command(flags []string, args ...string) *exec.Cmd {
+	return c.engine.Command(slices.Concat([]string{"run", "--rm", "--network=none", "-v", c.exe + ":/bin/assay-run",
+		"--workdir", "/tmp"}, flags, []string{enginetest.Image, "assay-run"}, args)...)
+}
+
+// run runs it, and returns all its output.
 func (c container) run(flags []string, args ...string) (string, error) {
-	line := slices.Concat([]string{"run", "--rm", "--network=none", "-v", c.exe + ":/bin/assay-run", "--workdir",
-		"/tmp"}, flags, []string{enginetest.Image, "assay-run"}, args)
-	out, err := c.engine.Command(line...).CombinedOutput()
+	out, err := c.command(flags, args...).CombinedOutput()
 	return string(out), err
 }
 
 func (c container) doctor(flags []string) runner.Diagnosis {
 	c.Helper()
-	out, _ := c.run(flags, "doctor", "--json")
+	out, _ := c.command(flags, "doctor", "--json").Output()
 	var d runner.Diagnosis
-	if err := json.Unmarshal([]byte(out), &d); err != nil {
+	if err := json.Unmarshal(out, &d); err != nil {
 		c.Fatalf("%v:\n%s", err, out)
 	}
 	if d.Place.Container != c.engine.Program {
@@ -186,9 +191,9 @@ func (c container) remedied(flags []string, finding string) []string {
 	fix := block[0][1]
 	if write, start, ok := strings.Cut(fix, "assay-run-seccomp.json; "); ok &&
 		strings.Contains(write, "assay-run doctor --seccomp-profile > ") {
-		text, err := c.run(flags, "doctor", "--seccomp-profile")
+		text, err := c.command(flags, "doctor", "--seccomp-profile").Output()
 		profile := filepath.Join(c.TempDir(), "profile.json")
-		if err = errors.Join(err, os.WriteFile(profile, []byte(text), 0o600)); err != nil {
+		if err = errors.Join(err, os.WriteFile(profile, text, 0o600)); err != nil {
 			c.Fatal(err)
 		}
 		fix = strings.ReplaceAll(start, "assay-run-seccomp.json", profile)
