@@ -403,7 +403,8 @@ func (h *history) beyond(argv []string, by *process) (sure bool, why string) {
 
 // inside reports whether git itself started the command, as a part of the command of by, which is judged too.
 func inside(command string, by *process) bool {
-	if slices.Contains([]string{"sh-setup", "sh-i18n", "sh-i18n--envsubst", "editor", "pager", "receive-pack"}, command) ||
+	parts := []string{"sh-setup", "sh-i18n", "sh-i18n--envsubst", "editor", "pager", "receive-pack"}
+	if slices.Contains(parts, command) ||
 		strings.HasSuffix(command, "--helper") || strings.HasSuffix(command, "--daemon") {
 		return true
 	}
