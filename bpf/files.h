@@ -217,6 +217,7 @@ __noinline int on_aio(struct scratch *s)
 	if (!s)
 		return 0;
 	n = s->ret > 0 ? s->ret : 0;
+	note_settings(s); /* one may have been a message to the kernel: requests can be changed before this looks at them */
 	s->ret = s->arg[5] = 0;
 	s->foreign = 0;
 	bpf_loop(n, aio_request, &s, 0);

@@ -146,6 +146,17 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 fcntl.ioctl(s, 0x8916, struct.pack("16sHH4s8x", b"lo", socket.AF_INET, 0, bytes([192, 0, 2, 1])))  # SIOCSIFADDR
 fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", b"lo", 1))  # SIOCSIFFLAGS: IFF_UP
 '`, true},
+		{"an interface by io_submit", `python3 -c '
+import ctypes, socket, struct
+libc = ctypes.CDLL(None)
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+m = struct.pack("=IHHII BBHiII", 32, 16, 5, 1, 0, 0, 0, 0, 1, 1, 1)  # RTM_NEWLINK: lo, IFF_UP
+data, context = ctypes.create_string_buffer(m, 32), ctypes.c_ulong()
+libc.syscall(206, 1, ctypes.byref(context))
+cb = (ctypes.c_uint64 * 8)(0, 0, 1 | s.fileno() << 32, ctypes.addressof(data), 32)
+assert libc.syscall(209, context, 1, ctypes.byref(ctypes.pointer(cb))) == 1
+assert s.recv(4096)[16:20] == bytes(4)
+'`, true},
 		{"questions alone", "ip link; ip addr; ip route", false},
 		{"a network of its own", "unshare -n ip link set lo up", false},
 		{"a network of others", "nsenter -n -t $$ ip link", true},
