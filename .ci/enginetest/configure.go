@@ -21,8 +21,8 @@ func configure(t testing.TB, dir, more string) []string {
 	backend := "cni"
 	if _, err := os.Stat("/usr/lib/podman/netavark"); err == nil { // Podman 5 knows no other
 		backend = "netavark"
-		write(Network+".json", fmt.Sprintf(`{"name": %q, "id": "%064x", "driver": "bridge", "network_interface": "assay0",
-"internal": true, "created": "2026-01-01T00:00:00Z", "ipam_options": {"driver": "none"}}`, Network, 1))
+		write(Network+".json", fmt.Sprintf(`{"name": %q, "id": "%064x", "driver": "bridge",
+"network_interface": "assay0", "internal": true, "created": "2026-01-01T00:00:00Z", "ipam_options": {"driver": "none"}}`, Network, 1))
 	} else {
 		write(Network+".conflist",
 			fmt.Sprintf(`{"cniVersion": "0.4.0", "name": %q, "plugins": [{"type": "loopback"}]}`, Network))

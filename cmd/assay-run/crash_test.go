@@ -89,7 +89,9 @@ const onceItSpoke = -1
 
 // crashArgs is a run that starts a daemon, writes lines, does what last says and ends by itself.
 func crashArgs(i int, last string) []string {
-	script := fmt.Sprintf(`: %s setsid sh -c ': %[1]s sleep 600' & for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n; sleep 0.005; done; %s`, crashMarker(i), last)
+	script := fmt.Sprintf(`: %s setsid sh -c ': %[1]s sleep 600' &
+		for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n; sleep 0.005; done
+		%s`, crashMarker(i), last)
 	return []string{"-q", "-o", "run.tar.gz", "--run-id", fmt.Sprintf("crash-%d-%d", os.Getpid(), i), "--grace", "50ms",
 		"--", "sh", "-c", script}
 }
