@@ -1,6 +1,7 @@
 # make test-fast  everything but virtual machines, container engines and the slow
 #                 tests that .ci/slow lists
 # make test       everything
+# make hunt PKG=./runner [RUN=TestName]  runs a package's tests on a busy machine until one fails
 # make deps       installs the programs that the tests drive (Debian or Ubuntu, root)
 #
 # Only make deps installs anything, and the other targets where CI is set.
@@ -17,7 +18,7 @@ FUZZTIME ?= 10s
 CI_PACKAGES := $(patsubst %,./%,$(sort $(dir $(wildcard .ci/*/*.go))))
 export CGO_ENABLED := 0
 
-.PHONY: build test truth test-fast test-claude-code test-agents lint bench fuzz generate clean deps man release
+.PHONY: build test truth test-fast hunt test-claude-code test-agents lint bench fuzz generate clean deps man release
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o bin/ ./cmd/assay-run
@@ -39,6 +40,9 @@ test: tools
 
 test-fast:
 	bash .ci/test fast
+
+hunt: tools
+	bash .ci/hunt $(PKG) $(RUN)
 
 # What a run's kernel layer says of real programs, held against strace on the same
 # execution: a table of recall, precision and what differs between equal runs.
@@ -81,7 +85,7 @@ generate: tools
 	$(GO) generate ./bpf ./runner/sandbox/internal/sockaddr
 
 clean:
-	rm -rf bin dist
+	rm -rf bin dist .ci/artifacts
 
 deps:
 	bash .ci/deps install

@@ -1,96 +1,98 @@
 // Command summary reads the output of go test -json. It prints the slowest tests, the
-// reasons of skips, the output of failures, and last how many tests passed, failed and were
-// skipped. It exits with 1 if a test failed.
+// reasons of skips and the output of failures. Then it runs each failed test again, alone, twice:
+//
+//	go test -json ./... | summary [-known FILE] [-keep DIR] COMMAND [ARG...]
+//
+// COMMAND gets a package and the value of -test.run as two more arguments, and prints what go test -json prints
+// of that. A test that passes twice is flaky: it is named, the output of its first failure is kept in DIR, and
+// the run goes on. Anything else fails the run. The last line says how many tests passed, failed and were
+// skipped, where a flaky test has passed. It exits with 1 if a test failed.
 package main
 
 import (
-	"bufio"
 	"cmp"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
-	"sort"
-	"strings"
-
-	"github.com/go-json-experiment/json/v1"
 )
 
 // slowest is how many tests are listed with their time, subtests and what they are part of
 // alike.
 const slowest = 40
 
-type event struct {
-	Action, Package, Test, Output string
-	Elapsed                       float64
-}
+func main() { os.Exit(summary(os.Args[1:], os.Stdin, os.Stdout)) }
 
-func main() {
-	counts := map[string]int{}
-	output := map[string]*strings.Builder{}
-	var failed, skipped []string
-	var ended []event
+func summary(args []string, in io.Reader, out io.Writer) int {
+	flags := flag.NewFlagSet("summary", flag.ContinueOnError)
+	known := flags.String("known", "", "read the `file` of tests that are known to be flaky")
+	keep := flags.String("keep", "", "keep the output of each flaky test's failure in this `directory`")
+	if flags.Parse(args) != nil {
+		return 2
+	}
+	entries, err := readKnown(*known)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "summary:", err)
+		return 2
+	}
+	r := newResults(out)
 	broken := false
-
-	in := bufio.NewScanner(os.Stdin)
-	in.Buffer(nil, 16<<20)
-	for in.Scan() {
-		var e event
-		if json.Unmarshal(in.Bytes(), &e) != nil {
-			fmt.Println(in.Text()) // not from go test, but from a build
-			continue
-		}
-		key := e.Package + "\t" + e.Test
-		switch e.Action {
-		case "output", "build-output":
-			if e.Action == "build-output" {
-				fmt.Print(e.Output)
-			}
-			if output[key] == nil {
-				output[key] = &strings.Builder{}
-			}
-			output[key].WriteString(e.Output)
-		case "pass", "fail", "skip":
-			if e.Test == "" {
-				fmt.Printf("%-5s %s %.1fs\n", e.Action, e.Package, e.Elapsed)
-				broken = broken || e.Action == "fail"
-				if e.Action == "fail" {
-					failed = append(failed, key)
-				}
-				continue
-			}
-			counts[e.Action]++
-			ended = append(ended, e)
-			if e.Action == "fail" {
-				failed = append(failed, key)
-			}
-			if e.Action == "skip" {
-				skipped = append(skipped, key)
-			}
-			if e.Action == "pass" {
-				delete(output, key)
-			}
-		}
-	}
-	slices.SortFunc(ended, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
-	for _, e := range ended[:min(slowest, len(ended))] {
-		fmt.Printf("slow: %.1fs %s %s\n", e.Elapsed, e.Package, e.Test)
-	}
-	sort.Strings(skipped)
-	for _, key := range skipped {
-		fmt.Printf("skipped: %s\n%s", strings.ReplaceAll(key, "\t", " "), output[key])
-	}
-	for _, key := range failed {
-		fmt.Printf("failed: %s\n%s", strings.ReplaceAll(key, "\t", " "), output[key])
-	}
-	if err := in.Err(); err != nil {
-		fmt.Println("summary: read go test's output:", err)
+	if err := r.read(in); err != nil {
+		fmt.Fprintln(out, "summary: read go test's output:", err)
 		broken = true
 	}
-	if broken && counts["fail"] == 0 {
-		counts["fail"] = 1 // a package that did not build or whose TestMain failed
+	r.list(out)
+
+	again := judge{command: flags.Args(), keep: *keep, known: entries, out: out}
+	failures, flaky := again.all(r)
+	for _, line := range failures {
+		fmt.Fprintln(out, line)
 	}
-	fmt.Printf("%d passed, %d failed, %d skipped\n", counts["pass"], counts["fail"], counts["skip"])
-	if broken || counts["fail"] > 0 {
-		os.Exit(1)
+	for _, line := range flaky {
+		fmt.Fprintln(out, line)
+	}
+	if len(flaky) > 0 {
+		fmt.Fprintf(out, "%d flaky, which are among the passed\n", len(flaky))
+	}
+	passed, failed, skipped := r.count()
+	if passed == 0 {
+		fmt.Fprintln(out, "summary: no test passed")
+		broken = true
+	}
+	if broken || len(failures) > 0 {
+		failed = max(failed, 1) // a package that did not build or whose TestMain failed
+	}
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
+	if failed > 0 {
+		return 1
+	}
+	return 0
+}
+
+// list prints the slowest tests, the skipped ones and the failed ones.
+func (r *results) list(out io.Writer) {
+	ended := r.tests()
+	slices.SortStableFunc(ended, func(a, b *test) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range ended[:min(slowest, len(ended))] {
+		fmt.Fprintf(out, "slow: %.1fs %s %s\n", t.seconds, t.pkg, t.name)
+	}
+	slices.SortFunc(ended, func(a, b *test) int {
+		return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
+	})
+	for _, t := range ended {
+		if t.action == "skip" {
+			fmt.Fprintf(out, "skipped: %s %s\n%s", t.pkg, t.name, t.output.String())
+		}
+	}
+	for _, p := range r.packages {
+		for _, t := range p.tests {
+			if t.action == "fail" || t.action == "" { // which was running when its package ended
+				fmt.Fprintf(out, "failed: %s %s\n%s", t.pkg, t.name, t.output.String())
+			}
+		}
+		if p.action == "fail" {
+			fmt.Fprintf(out, "failed: %s\n%s", p.name, p.output.String())
+		}
 	}
 }
