@@ -152,21 +152,22 @@ type AssaySlot struct {
 }
 
 type AssaySyscall struct {
-	_      structs.HostLayout
-	Prog   uint8
-	Kind   uint8
-	Hook   uint8
-	Fd     uint8
-	Dfd    uint8
-	Path   uint8
-	Dfd2   uint8
-	Path2  uint8
-	Name   uint8
-	Keys   uint8
-	Flags  uint8
-	Mode   uint8
-	Follow uint8
-	Pad    [3]uint8
+	_        structs.HostLayout
+	Prog     uint8
+	Kind     uint8
+	Hook     uint8
+	Fd       uint8
+	Dfd      uint8
+	Path     uint8
+	Dfd2     uint8
+	Path2    uint8
+	Name     uint8
+	Keys     uint8
+	Flags    uint8
+	Mode     uint8
+	Follow   uint8
+	Recorded uint8
+	Pad      [2]uint8
 }
 
 type AssayTraffic struct {

@@ -38,6 +38,8 @@ __noinline u64 object_of(u32 fd)
 	bpf_probe_read_kernel(name, sizeof(name), BPF_CORE_READ(d, d_name.name));
 	if (name[0] != 'b' || name[1] != 'p' || name[2] != 'f')
 		return 0;
+	if (BPF_CORE_READ(d, d_sb, s_magic) != 0x09041934) /* ANON_INODE_FS_MAGIC: anybody may call a file so */
+		return 0;
 	object = BPF_CORE_READ(f, private_data);
 	writable = BPF_CORE_READ(f, f_mode) & 2 ? 1ULL << 40 : 0; /* FMODE_WRITE */
 	if (name[4] == 'm') {

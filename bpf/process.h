@@ -208,6 +208,7 @@ __noinline int report_dump(struct scratch *s, struct notes *kept)
 	if (!(BPF_CORE_READ(t, signal, group_exit_code) & 0x80))
 		s->bits |= B_NO_RESULT; /* none that is whole */
 	__builtin_memset(s->arg, 0, sizeof(s->arg));
+	s->recorded = ALL_ARGS;
 	s->arg[2] = MADE;
 	a.len = kept->note[0].len & 4095;
 	bpf_probe_read_kernel(&s->data[IN_AT], a.len + 1, kept->note[0].name);
@@ -394,7 +395,7 @@ __noinline int report_signal(struct scratch *s, struct scope *there, u64 task, u
 	s->ret = 0;
 	s->arg[0] = BPF_CORE_READ(to, tgid);
 	s->arg[1] = sig;
-	s->arg[2] = s->arg[3] = s->arg[4] = s->arg[5] = 0;
+	s->recorded = 3;
 	s->how = mix(s->arg[0], sig);
 	return report_args(s);
 }

@@ -88,7 +88,7 @@ struct record {
 	s32 ret;
 	u16 kind, hook;
 	u32 bits;
-	u64 arg[6]; /* raw system call arguments, or what the kind says */
+	u64 arg[6]; /* arguments of the system call that it has, or what the kind says; else 0 */
 	u64 ino;
 	u32 dev, mode;
 	u16 seg[S_COUNT]; /* lengths */
@@ -108,7 +108,7 @@ struct record {
 
 /* What the kernel takes orders from, by the file and not by where it is mounted. The file's
  * names in its file system are in S_NAME, leaf first; arg[5] of an open is the process that
- * a file of PL_PROC is about. */
+ * a file of PL_PROC is about, 0 for none. */
 enum place { PL_NONE, PL_PROC, PL_SYSFS, PL_BINFMT, PL_CGROUP, PL_TUN, PL_MEMORY };
 
 struct counter {
@@ -174,6 +174,7 @@ struct slot {
 
 /* How to treat a system call. Argument indexes count from 0; NOARG is none. */
 #define NOARG 7
+#define ALL_ARGS 63
 struct syscall {
 	u8 prog, kind, hook;
 	u8 fd;         /* argument that is the file descriptor the call is about */
@@ -183,7 +184,8 @@ struct syscall {
 	u8 keys;       /* bit mask of arguments that tell repeats apart */
 	u8 flags, mode;
 	u8 follow; /* enum follow */
-	u8 pad[3];
+	u8 recorded; /* bit mask of arguments that a record has; the others are zero there */
+	u8 pad[2];
 };
 
 /* Whether a symbolic link that the first name ends in is followed. */

@@ -35,6 +35,7 @@ __noinline int enter(struct scratch *s)
 	mode = row(s)->mode;
 	s->kind = row(s)->kind;
 	s->hook = row(s)->hook;
+	s->recorded = row(s)->recorded;
 	if (count_fired(s->session, s->hook))
 		return -1;
 	s->bits = s->name = s->bytes = s->copied = s->read = s->about = 0;
@@ -68,10 +69,14 @@ __noinline int filter(struct scratch *s)
 
 __noinline int begin_call(struct scratch *s)
 {
+	u32 i;
+
 	if (!s)
 		return 0;
 	begin(s, s->context, s->kind, s->hook);
-	__builtin_memcpy(s->r.arg, s->arg, sizeof(s->r.arg));
+#pragma unroll
+	for (i = 0; i < 6; i++) /* a register that is no argument holds what the program left there */
+		s->r.arg[i] = s->recorded & 1 << i ? s->arg[i] : 0;
 	s->r.ret = s->ret;
 	s->r.nr = s->nr;
 	s->r.bits = s->bits;
@@ -173,13 +178,13 @@ static __always_inline int to_write(struct scratch *s)
 	return s->kind == K_OPENAT && (row(s)->flags == NOARG /* creat */ || arg(s, row(s)->flags) & 3);
 }
 
-/* Whether a file has the name that proc gives the memory of a process. */
-static __always_inline int named_mem(u64 dentry)
+/* Whether a file is the memory of a process: proc has one of that name for each process and thread. */
+static __always_inline int is_memory(u64 dentry)
 {
 	struct dentry *d = (void *)dentry;
 	u32 name = 0;
 
-	if (FIELD(d, struct dentry, d_name.len) != 3)
+	if (FIELD(d, struct dentry, d_name.len) != 3 || place_of_file(dentry) != PL_PROC || !process_of(dentry))
 		return 0;
 	bpf_probe_read_kernel(&name, sizeof(name), FIELD(d, struct dentry, d_name.name));
 	return name == *(u32 *)"mem";
@@ -253,7 +258,7 @@ __noinline int send_path(struct scratch *s, u64 mnt, u64 dentry)
 		s->r.seg[S_NAME] = s->name;
 		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], s->name & 4095, &s->data[NAME_AT]);
 		n += s->name;
-	} else if ((to_write(s) || (s->kind == K_OPENAT && named_mem(dentry))) && (s->r.place = place_of_file(dentry))) {
+	} else if ((to_write(s) || (s->kind == K_OPENAT && is_memory(dentry))) && (s->r.place = place_of_file(dentry))) {
 		s->r.seg[S_NAME] = walk_inside(s, n, dentry) - n;
 		n += s->r.seg[S_NAME];
 		if (s->kind == K_OPENAT && s->r.place == PL_PROC)

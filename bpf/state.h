@@ -132,6 +132,7 @@ struct scratch {
 	u32 bits;
 	s64 ret;
 	u64 arg[6];
+	u32 recorded; /* which of them the record gets, as struct syscall says */
 	u64 key[KEY_WORDS];
 	u32 session; /* at hand */
 	u32 lane;

@@ -87,6 +87,7 @@ static __always_inline struct scratch *begin_uring(void)
 	s->how = s->bytes = 0;
 	s->bits = B_URING;
 	__builtin_memset(s->arg, 0, sizeof(s->arg));
+	s->recorded = ALL_ARGS;
 	return s;
 }
 

@@ -481,7 +481,7 @@ func (d *decoder) file(r *record, bits uint32) {
 		path = d.kernelPath(path, r.seg[segName])
 	}
 	e.Place = d.text(path)
-	if e.Kind == schema.KindOpen {
+	if e.Kind == schema.KindOpen && place == placeProc {
 		e.PlaceProcess = uint32(r.arg(5))
 	}
 }
@@ -668,7 +668,7 @@ func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
 var placeNames = [...]string{"", "/proc", "/sys", "/proc/sys/fs/binfmt_misc", "/sys/fs/cgroup", "/dev/net/tun",
 	PlaceMemory}
 
-const placeTun, placeMemory = 5, 6
+const placeProc, placeTun, placeMemory = 1, 5, 6
 
 // PlaceMemory is the Event.Place of a device that is the memory or the registers of the machine: mem, kmem, port, msr.
 const PlaceMemory = "/dev/mem"

@@ -142,7 +142,7 @@ func kernelTable(t *sysTable) []bpf.AssaySyscall {
 			out[i] = bpf.AssaySyscall{
 				Prog: c.prog, Kind: c.kind, Hook: c.hook, Fd: c.fd, Dfd: c.dfd, Path: c.path,
 				Dfd2: c.dfd2, Path2: c.path2, Name: c.str, Keys: c.key, Flags: c.flagsArg, Mode: c.modeArg,
-				Follow: c.follow,
+				Follow: c.follow, Recorded: c.recorded,
 			}
 		}
 	}

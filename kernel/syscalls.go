@@ -46,6 +46,7 @@ const noArg = 7
 // calls p is a sockaddr, followed by its length, and P a msghdr. Behind l is no
 // index but when a symbolic link that p ends in is followed: 1 always, 2 unless f
 // has AT_SYMLINK_NOFOLLOW, 3 only if f has AT_SYMLINK_FOLLOW, 4 unless f has UMOUNT_NOFOLLOW.
+// a is an argument that a handler fills in for the record; of the arguments that spec does not name, it has none.
 // Of calls on a process (progProcess) F is its id, d a descriptor of it, p what only a call
 // that changes something has, and l the first argument where F is the id of a process.
 type sysRow struct {
@@ -144,18 +145,18 @@ var sysRows = []sysRow{
 	{"epoll_pwait", progWait, 0, HookOpen, "", "281 319 22"},
 	{"epoll_pwait2", progWait, 0, HookOpen, "", "441 441 441"},
 	{"io_submit", progAIO, schema.KindWrite, HookWrite, "", "209 248 2"},
-	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "F4m2f3", "9 192 222"},
+	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "a0F4m2f3", "9 192 222"},
 
 	{"connect", progSocket, schema.KindConnect, HookSocket, "F0p1", "42 362 203"},
 	{"bind", progSocket, schema.KindBind, HookSocket, "F0p1", "49 361 200"},
 	{"listen", progSocket, schema.KindListen, HookSocket, "F0", "50 363 201"},
 	{"accept", progSocket, schema.KindAccept, HookSocket, "F0", "43 - 202"},
 	{"accept4", progSocket, schema.KindAccept, HookSocket, "F0", "288 364 242"},
-	{"sendto", progSocket, schema.KindSendto, HookSocket, "F0f3p4", "44 369 206"},
-	{"sendmsg", progSocket, schema.KindSendto, HookSocket, "F0P1f2", "46 370 211"},
+	{"sendto", progSocket, schema.KindSendto, HookSocket, "F0f3p4a4", "44 369 206"},
+	{"sendmsg", progSocket, schema.KindSendto, HookSocket, "F0P1f2a4", "46 370 211"},
 	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "F0P1", "47 372 212"}, // only for the descriptors
 	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, "", "299 337 243"},   // that come with a message
-	{"sendmmsg", progSocket, schema.KindSendto, HookSocket, "F0f3", "307 345 269"},
+	{"sendmmsg", progSocket, schema.KindSendto, HookSocket, "F0f3a4", "307 345 269"},
 
 	// Of 32-bit programs only: the arguments are in user memory.
 	{"socketcall", progPacked, schema.KindCompatSyscall, HookSocket, "k0", "- 102 -"},
@@ -175,7 +176,7 @@ var sysRows = []sysRow{
 	{"process_vm_readv", progProcess, schema.KindPtrace, HookPrivilege, "F0k0", "310 347 270"},
 	{"process_vm_writev", progProcess, schema.KindPtrace, HookPrivilege, "F0k0", "311 348 271"},
 	{"pidfd_getfd", progProcess, schema.KindPtrace, HookPrivilege, "d0k0k1", "438 438 438"},
-	{"mount", progPath, schema.KindMount, HookPrivilege, "n0p1f3l1", "165 21 40"},
+	{"mount", progPath, schema.KindMount, HookPrivilege, "n0p1a2f3l1", "165 21 40"},
 	{"umount", progPath, schema.KindMount, HookPrivilege, "p0l1", "- 22 -"}, // 32-bit only
 	{"umount2", progPath, schema.KindMount, HookPrivilege, "p0f1l4", "166 52 39"},
 	{"pivot_root", progPath, schema.KindMount, HookPrivilege, "p0P1", "155 217 41"},
@@ -232,7 +233,7 @@ var sysRows = []sysRow{
 	{"clone3", progClone, schema.KindNamespace, HookPrivilege, "f0", "435 435 435"},
 	{"unshare", progArgs, schema.KindNamespace, HookPrivilege, "f0", "272 310 97"},
 	{"setns", progArgs, schema.KindNamespace, HookPrivilege, "k0f1", "308 346 268"},
-	{"bpf", progBPF, schema.KindBPF, HookPrivilege, "k0", "321 357 280"},
+	{"bpf", progBPF, schema.KindBPF, HookPrivilege, "k0a1", "321 357 280"},
 	{"memfd_create", progPath, schema.KindMemfd, HookPrivilege, "n0f1", "319 356 279"},
 	{"init_module", progArgs, schema.KindModule, HookPrivilege, "k1", "175 128 105"},
 	{"finit_module", progFD, schema.KindModule, HookPrivilege, "F0f2", "313 350 273"},
@@ -250,6 +251,7 @@ type sysCall struct {
 	fd, dfd, path, dfd2, path2, str, key uint8
 	flagsArg, modeArg, follow            uint8
 	numbers                              uint8 // bit mask of arguments that are no addresses
+	recorded                             uint8 // bit mask of those that a record has
 }
 
 // sysTable maps the numbers of one instruction set to calls.
@@ -301,7 +303,10 @@ func (r sysRow) parse() *sysCall {
 	}
 	for i := 0; i+1 < len(r.spec); i += 2 {
 		n := r.spec[i+1] - '0'
-		if !strings.ContainsRune("pPnl", rune(r.spec[i])) {
+		if r.spec[i] != 'l' {
+			c.recorded |= 1 << n
+		}
+		if !strings.ContainsRune("pPnla", rune(r.spec[i])) {
 			c.numbers |= 1 << n
 		}
 		switch r.spec[i] {
@@ -327,6 +332,7 @@ func (r sysRow) parse() *sysCall {
 			c.key |= 1 << n
 		case 'l':
 			c.follow = n
+		case 'a':
 		default:
 			panic(fmt.Sprintf("kernel: system call %s: bad spec %q", r.name, r.spec))
 		}
