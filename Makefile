@@ -1,6 +1,6 @@
-# make test-fast  everything but virtual machines, container engines and the slow
-#                 tests that .ci/slow lists
-# make test       everything
+# make test-fast  what needs neither root nor more than git and a compiler, as go test ./...
+# make test       everything for this host: ten minutes
+# make nightly    everything: other kernels, whole packages as a user, fuzzing, benchmarks, fresh machines: hours
 # make hunt PKG=./runner [RUN=TestName]  runs a package's tests on a busy machine until one fails
 # make deps       installs the programs that the tests drive (Debian or Ubuntu, root)
 #
@@ -18,7 +18,7 @@ FUZZTIME ?= 10s
 CI_PACKAGES := $(patsubst %,./%,$(sort $(dir $(wildcard .ci/*/*.go))))
 export CGO_ENABLED := 0
 
-.PHONY: build test truth test-fast hunt test-claude-code test-agents lint bench fuzz generate clean deps man release
+.PHONY: build test truth test-fast nightly hunt test-claude-code test-agents lint bench fuzz generate clean deps man release
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o bin/ ./cmd/assay-run
@@ -33,13 +33,17 @@ man:
 release:
 	$(GO) run ./.ci/release -version '$(VERSION)' -out dist
 
-# Every test, as root where we are root, and at the same time as an ordinary user
+# Everything for this host, as root where we are root, and at the same time as an ordinary user
 # without any writable cgroup.
 test: tools
 	bash .ci/test
 
 test-fast:
 	bash .ci/test fast
+
+# What takes a night, and for each failure whether the parent commit fails. NIGHTLY="fuzz release" runs these parts.
+nightly: tools
+	bash .ci/nightly
 
 hunt: tools
 	bash .ci/hunt $(PKG) $(RUN)

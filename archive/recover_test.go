@@ -13,10 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
 func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
+	layertest.Host(t)
 	base := t.TempDir()
 	start := time.Now()
 	if n := killAfter(t, childCmd("record", filepath.Join(base, "whole"), filepath.Join(base, "whole.tar.gz")),

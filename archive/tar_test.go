@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -52,6 +53,7 @@ func TestHeaders(t *testing.T) {
 
 // What packs too well to be told from a bomb is stored, by every codec.
 func TestSealingMakesNoBombs(t *testing.T) {
+	layertest.Night(t)
 	for _, name := range []string{"a.tar.gz", "a.tar.zst"} {
 		run := testRun(t)
 		run.Output += name

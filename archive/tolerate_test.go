@@ -4,12 +4,14 @@ import (
 	"context"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // TestWhatDoesNotVerifyIsReadAsFarAsItGoes reads every hostile bundle that has a
 // manifest.
 func TestWhatDoesNotVerifyIsReadAsFarAsItGoes(t *testing.T) {
+	layertest.Host(t)
 	ctx := context.Background()
 	kernel := map[string]int{}
 	for _, h := range hostileCorpus() {

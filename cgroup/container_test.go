@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/cgroup"
 )
 
@@ -41,13 +42,14 @@ func inCgroup2(t *testing.T, cmd *exec.Cmd) (dir string) {
 // cgroup looks like the root of cgroup2, which is writable there or, as Docker
 // mounts it without --privileged, is not.
 func TestContainer(t *testing.T) {
-	for _, c := range []struct{ mount, want string }{
-		{"rw", "unified"},
-		{"ro", "none"},
+	layertest.Host(t)
+	for _, c := range []struct{ mount, want, changed string }{
+		{"rw", "unified", "Host|Child|Daemon|Nothing|Sweep|RemoveTakes|Nested"},
+		{"ro", "none", "Host|Child|Daemon|Nothing"},
 	} {
 		t.Run(c.mount, func(t *testing.T) {
 			cmd := exec.Command("/proc/self/exe", "role=container", c.mount, "inner", "-test.short", "-test.v",
-				"-test.timeout=60s")
+				"-test.timeout=60s", inner(c.changed))
 			cmd.Env = append(os.Environ(), "CGROUP_TEST_INNER=container", "CGROUP_TEST_WANT="+c.want)
 			dir := inCgroup2(t, cmd)
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWCGROUP
@@ -60,8 +62,9 @@ func TestContainer(t *testing.T) {
 // TestDelegatedSubtree runs the suite as an ordinary user who owns a cgroup, as
 // systemd's Delegate=yes gives one.
 func TestDelegatedSubtree(t *testing.T) {
+	layertest.Host(t)
 	cmd := exec.Command("/proc/self/exe", "role=nobody", "/proc/self/exe", "-test.short", "-test.v",
-		"-test.timeout=60s")
+		"-test.timeout=60s", inner("Host|Child|Daemon|Nothing|Sweep|RemoveTakes|Nested"))
 	tmp, err := os.MkdirTemp("", "cgroup-delegated-")
 	if err != nil {
 		t.Fatal(err)

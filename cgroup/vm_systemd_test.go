@@ -13,12 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
 // TestSystemd runs the real command where systemd is process 1 and logind and a
 // systemd of the user's are at work.
 func TestSystemd(t *testing.T) {
+	layertest.Night(t)
 	switch os.Getenv("CGROUP_TEST_INNER") {
 	case "systemd":
 		insideSystemd(t)
@@ -26,9 +28,6 @@ func TestSystemd(t *testing.T) {
 	case "":
 	default:
 		t.Skip("this is the inner run")
-	}
-	if testing.Short() {
-		t.Skip("boots a system under emulation")
 	}
 	binary := filepath.Join(t.TempDir(), "assay-run")
 	build := exec.Command("go", "build", "-o", binary, "../cmd/assay-run")

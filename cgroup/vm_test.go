@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
@@ -62,6 +63,9 @@ func TestUnified(t *testing.T) {
 	}
 	for _, series := range []string{"6.1", "6.12"} {
 		t.Run("Linux "+series, func(t *testing.T) {
+			if series != "6.1" {
+				layertest.Night(t)
+			}
 			out := vmtest.Suite(t, vmtest.Machine{Script: vmForms}, series, 900*time.Second, 30)
 			if !strings.Contains(out, "form: end") {
 				t.Fatal(out)

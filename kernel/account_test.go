@@ -24,6 +24,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/bpf"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -31,6 +32,7 @@ import (
 // A reader that does nothing until the end makes a small ring overflow: what
 // was lost is counted to the event.
 func TestStalledReader(t *testing.T) {
+	layertest.Host(t)
 	n := 20000
 	if testing.Short() {
 		n = 4000

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // TestFlood opens different files on every CPU as fast as it goes, for as long as FLOOD says (a
@@ -18,6 +20,7 @@ import (
 // open is counted, and what a busy machine's reader was too late for is told. With FLOOD, the machine is quiet and
 // nothing is lost.
 func TestFlood(t *testing.T) {
+	layertest.Host(t)
 	files := 20000
 	if testing.Short() {
 		files = 5000

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -290,6 +291,7 @@ for i in range(400):
 }
 
 func TestNamesUnderMemoryPressure(t *testing.T) {
+	layertest.Host(t)
 	s := observe(t, roomy)
 	c := s.child("pressure", "6000")
 	limited(t, c, 20<<20)

@@ -12,13 +12,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // TestAddingAKind follows the list of CONTRIBUTING.md: a kind that is added in those files,
 // and nowhere else, is observed, written, read and told.
 func TestAddingAKind(t *testing.T) {
+	layertest.Host(t)
 	newCgroup(t) // skips where nothing can be observed
-	if os.Getenv("KERNEL_TEST_INNER") != "" || testing.Short() {
+	if os.Getenv("KERNEL_TEST_INNER") != "" {
 		t.Skip("compiles the module")
 	}
 	goTool, err := exec.LookPath("go")

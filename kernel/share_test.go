@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -34,6 +35,7 @@ func init() {
 
 // Fifty sessions at once are observed by one set of programs, each exactly.
 func TestManySessionsShareOneObserver(t *testing.T) {
+	layertest.Host(t)
 	withoutKeptObserver(t)
 	p := myPinDir(t)
 	sessions, files := 50, 200
@@ -88,6 +90,7 @@ func TestManySessionsShareOneObserver(t *testing.T) {
 // A session that is never read and floods its ring takes nothing from another, and
 // the ring for what is rare has room for its own execs.
 func TestAFloodDrownsNobody(t *testing.T) {
+	layertest.Host(t)
 	quiet := observe(t, Config{})
 	path := newCgroup(t)
 	o, err := Open(t.Context(), Config{CgroupPath: path, RingBytes: MinRing})

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
@@ -17,6 +18,7 @@ import (
 // confidentiality, where no program may read kernel memory. eBPF is then absent, and
 // without a choice the run is observed by seccomp notification; both say why.
 func TestLockdown(t *testing.T) {
+	layertest.Night(t)
 	bootsKernels(t)
 	binary := filepath.Join(t.TempDir(), "assay-run")
 	build := exec.Command("go", "build", "-o", binary, "../cmd/assay-run")

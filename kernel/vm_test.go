@@ -7,17 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
-// bootsKernels skips a test in the machines that it boots, and in a short run.
+// bootsKernels skips a test in the machines that it boots.
 func bootsKernels(t *testing.T) {
 	t.Helper()
 	if os.Getenv("KERNEL_TEST_INNER") != "" {
 		t.Skip("this is the inner run")
-	}
-	if testing.Short() {
-		t.Skip("boots kernels under emulation")
 	}
 }
 
@@ -38,6 +36,9 @@ func TestOtherKernels(t *testing.T) {
 		{"6.12", "arm64", 1, "TestShell|TestFlood|TestThreadsThatExitTogether|TestManySessions"},
 	} {
 		t.Run("Linux "+c.series+" "+c.arch, func(t *testing.T) {
+			if c.series != "6.1" {
+				layertest.Night(t)
+			}
 			vmtest.Suite(t, vmtest.Machine{Arch: c.arch, MemoryMiB: 1024, CPUs: c.cpus, Script: `
 export KERNEL_TEST_INNER=1
 mount -t cgroup2 none /sys/fs/cgroup || exit 1

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // Image is the image that every engine has. It holds busybox's commands and an /etc/passwd
@@ -265,9 +267,7 @@ func (e *Engine) RemoveGroups(parent string) {
 
 func need(t testing.TB, programs ...string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a container engine")
-	}
+	layertest.Host(t)
 	if os.Getuid() != 0 {
 		t.Skip("a container engine takes root")
 	}

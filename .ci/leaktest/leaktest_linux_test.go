@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
@@ -65,6 +66,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestWhatIsLeftIsNamed(t *testing.T) {
+	layertest.Host(t)
 	for name, l := range leaks {
 		t.Run(name, func(t *testing.T) {
 			if name == "a cgroup" {

@@ -21,13 +21,18 @@ const (
 // judge decides which failures are chance, by running the tests again.
 type judge struct {
 	command []string // prints what go test -json prints, given a package and a -test.run; empty to run nothing again
-	keep    string   // the directory for the output of flaky tests' failures; empty to keep none
+	keep    string   // the directory for flaky tests' output and the list of the other failures; empty: none
 	known   map[string]entry
 	out     io.Writer
 }
 
-// all returns a line for each failure that stays one, and a line for each flaky test, which it marks.
-func (j judge) all(r *results) (failures, flaky []string) {
+// failure is a test that failed, and not by chance. Without a name, it is a package.
+type failure struct{ pkg, name, why string }
+
+func (f failure) String() string { return strings.TrimSpace("failed: "+f.pkg+" "+f.name) + f.why }
+
+// all returns each failure that stays one, and a line for each flaky test, which it marks.
+func (j judge) all(r *results) (failures []failure, flaky []string) {
 	total := 0
 	for _, p := range r.packages {
 		total += len(p.failures())
@@ -37,7 +42,7 @@ func (j judge) all(r *results) (failures, flaky []string) {
 			continue
 		}
 		if len(j.command) == 0 || total > chance {
-			failures = append(failures, fmt.Sprintf("failed: %s, not run again", p.name))
+			failures = append(failures, failure{p.name, "", ", not run again"})
 			continue
 		}
 		f, fl := j.pkg(p)
@@ -47,17 +52,17 @@ func (j judge) all(r *results) (failures, flaky []string) {
 }
 
 // pkg judges a package that did not pass.
-func (j judge) pkg(p *pkg) (failures, flaky []string) {
+func (j judge) pkg(p *pkg) (failures []failure, flaky []string) {
 	again := p.failures()
 	switch {
 	case !p.finished:
-		return []string{fmt.Sprintf("failed: %s did not build, or ended before its tests did", p.name)}, nil
+		return []failure{{p.name, "", " did not build, or ended before its tests did"}}, nil
 	case len(again) > 0:
 		// What was left behind is excused with the tests, as a test that fails does not clean up. The
 		// same test, alone, has to leave nothing.
 		for _, t := range again {
 			if why := j.again(p.name, t.name); why != "" {
-				failures = append(failures, fmt.Sprintf("failed: %s %s, %s", p.name, t.name, why))
+				failures = append(failures, failure{p.name, t.name, ", " + why})
 				continue
 			}
 			p.excuse(t)
@@ -67,11 +72,11 @@ func (j judge) pkg(p *pkg) (failures, flaky []string) {
 	case p.leaked:
 		// Which test left it is not known, so all of them are run again.
 		if why := j.again(p.name, ""); why != "" {
-			return []string{fmt.Sprintf("failed: %s left something behind, %s", p.name, why)}, nil
+			return []failure{{p.name, "", " left something behind, " + why}}, nil
 		}
 		return nil, []string{j.flaky(p.name, "", p.output.String())}
 	}
-	return []string{fmt.Sprintf("failed: %s, although none of its tests did", p.name)}, nil
+	return []failure{{p.name, "", ", although none of its tests did"}}, nil
 }
 
 // again runs a test alone until it failed once or passed often enough, and says how it failed. Without a name, it
@@ -125,13 +130,25 @@ func (j judge) flaky(pkg, name, output string) string {
 	if j.keep == "" {
 		return line
 	}
-	file := filepath.Join(j.keep, regexp.MustCompile(`[^\w.-]+`).ReplaceAllString("flaky "+pkg+" "+name, "_")+".txt")
-	err := os.MkdirAll(j.keep, 0o755)
-	if err == nil {
-		err = os.WriteFile(file, []byte(output), 0o644)
-	}
-	if err != nil {
+	name = regexp.MustCompile(`[^\w.-]+`).ReplaceAllString("flaky "+pkg+" "+name, "_") + ".txt"
+	if err := j.write(name, output); err != nil {
 		return line + "; its output is lost: " + err.Error()
 	}
-	return line + "; its output is in " + file
+	return line + "; its output is in " + filepath.Join(j.keep, name)
+}
+
+// list writes the failures to a file, for those who run them again elsewhere: a package and a -test.run a line.
+func (j judge) list(failures []failure) error {
+	var lines strings.Builder
+	for _, f := range failures {
+		fmt.Fprintf(&lines, "%s\t%s\n", f.pkg, pattern(f.name))
+	}
+	return j.write("failed", lines.String())
+}
+
+func (j judge) write(name, text string) error {
+	if err := os.MkdirAll(j.keep, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(j.keep, name), []byte(text), 0o644)
 }

@@ -27,7 +27,7 @@ func main() { os.Exit(summary(os.Args[1:], os.Stdin, os.Stdout)) }
 func summary(args []string, in io.Reader, out io.Writer) int {
 	flags := flag.NewFlagSet("summary", flag.ContinueOnError)
 	known := flags.String("known", "", "read the `file` of tests that are known to be flaky")
-	keep := flags.String("keep", "", "keep the output of each flaky test's failure in this `directory`")
+	keep := flags.String("keep", "", "keep the flaky tests' output and a list of the failed ones in this `directory`")
 	if flags.Parse(args) != nil {
 		return 2
 	}
@@ -46,8 +46,14 @@ func summary(args []string, in io.Reader, out io.Writer) int {
 
 	again := judge{command: flags.Args(), keep: *keep, known: entries, out: out}
 	failures, flaky := again.all(r)
-	for _, line := range failures {
-		fmt.Fprintln(out, line)
+	for _, f := range failures {
+		fmt.Fprintln(out, f)
+	}
+	if *keep != "" {
+		if err := again.list(failures); err != nil {
+			fmt.Fprintln(out, "summary: keep the list of failures:", err)
+			broken = true
+		}
 	}
 	for _, line := range flaky {
 		fmt.Fprintln(out, line)

@@ -186,14 +186,18 @@ func TestVerdicts(t *testing.T) {
 					t.Errorf("%q is not said", said)
 				}
 			}
-			kept, _ := os.ReadDir(keep)
+			failed, _ := os.ReadFile(filepath.Join(keep, "failed"))
+			if listed := strings.HasPrefix(string(failed), "m\t"); listed != (code != 0) {
+				t.Errorf("the list of failures is %q", failed)
+			}
+			kept, _ := filepath.Glob(filepath.Join(keep, "*.txt"))
 			if flaky := strings.Count(out.String(), "\nflaky: "); len(kept) != flaky {
 				t.Errorf("%d flaky tests, but %d files", flaky, len(kept))
 			}
 			for _, f := range kept {
-				text, _ := os.ReadFile(filepath.Join(keep, f.Name()))
+				text, _ := os.ReadFile(f)
 				if !strings.Contains(string(text), "chance") && !strings.Contains(string(text), "a file") {
-					t.Errorf("%s does not say what failed: %q", f.Name(), text)
+					t.Errorf("%s does not say what failed: %q", f, text)
 				}
 			}
 			if t.Failed() {

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // Boot runs a machine with a Debian kernel of a series and returns what it printed. An
 // error fails the test. If the host lacks something that is needed, the test is skipped.
 func Boot(t *testing.T, m Machine, series string, timeout time.Duration) (output string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("boots a virtual machine")
-	}
+	layertest.Host(t)
 	if m.Arch == "" {
 		m.Arch = runtime.GOARCH
 	}
@@ -41,9 +41,7 @@ func Boot(t *testing.T, m Machine, series string, timeout time.Duration) (output
 // least tests passed.
 func Suite(t *testing.T, m Machine, series string, timeout time.Duration, least int) (output string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("boots a virtual machine")
-	}
+	layertest.Host(t)
 	binary := filepath.Join(t.TempDir(), "suite")
 	build := exec.Command("go", "test", "-c", "-o", binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

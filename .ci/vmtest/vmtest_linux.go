@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // ErrMissing is wrapped by an error if the host lacks what a machine needs. The message
@@ -136,7 +138,7 @@ func (m *Machine) writeInitrd(path, busybox, arch string) (err error) {
 		return err
 	}
 	a := &archive{w: z}
-	init := "#!/bin/busybox sh\nexport PATH=/bin\n/bin/busybox --install -s /bin\n"
+	init := "#!/bin/busybox sh\nexport PATH=/bin " + layertest.Variable + "=host\n/bin/busybox --install -s /bin\n"
 	if m.Systemd {
 		if err := a.systemd(arch, filepath.Dir(path), m.Packages); err != nil {
 			return err

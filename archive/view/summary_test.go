@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -156,6 +157,7 @@ func TestEqualProcessesAreOne(t *testing.T) {
 }
 
 func TestSummaryIsBounded(t *testing.T) {
+	layertest.Host(t)
 	b := storm(60_000, func(i int) string { return fmt.Sprint(i) })
 	var before, after runtime.MemStats
 	runtime.GC()

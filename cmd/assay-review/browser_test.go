@@ -21,6 +21,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/creack/pty"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
@@ -201,6 +202,7 @@ func readAll(f *os.File) []byte {
 }
 
 func TestReportRendersFiltersAndFinds(t *testing.T) {
+	layertest.Host(t)
 	tb := browse(t, record(t, false, `echo hello > made; for i in 1 2 3; do cat made; done; cat nothing; true`))
 	tb.is(`document.querySelector('h1').textContent.startsWith('sh -c ')`)
 	tb.is(`document.body.innerText.includes('Every program that the run executed is listed.')`)
@@ -250,6 +252,7 @@ func TestReportRendersFiltersAndFinds(t *testing.T) {
 }
 
 func TestReportShowsHostileNamesAsText(t *testing.T) {
+	layertest.Host(t)
 	tb := browse(t, record(t, false, `
 : > '<script>window.pwned=1;<'
 : > '<img src=x onerror=window.pwned=1>'
@@ -274,6 +277,7 @@ echo '<b>bold</b> </pre><script>window.pwned=1</script>'
 }
 
 func TestReportPlaysTheTerminal(t *testing.T) {
+	layertest.Host(t)
 	tb := browse(t, record(t, true,
 		`printf '\033[1;32mgreen\033[0m one\r\n'; sleep 0.4; printf 'two \342\200\256turned\r\n'; sleep 0.4; printf '\033[2J\033[Hthree'`))
 	tb.is(`document.querySelector('.screen').textContent.includes('three') && !document.querySelector('.screen').textContent.includes('two')`)
@@ -289,6 +293,7 @@ func TestReportPlaysTheTerminal(t *testing.T) {
 }
 
 func TestReportComparesTwoAndListsMany(t *testing.T) {
+	layertest.Host(t)
 	a, b := record(t, false, `echo a > a`), record(t, false, `cat /etc/hostname; exit 3`)
 	tb := browse(t, a, b)
 	tb.is(`document.querySelectorAll('tbody tr').length === 2 && document.querySelectorAll('nav button').length === 4`)
@@ -306,6 +311,7 @@ func TestReportComparesTwoAndListsMany(t *testing.T) {
 // holds 100,000, says so, and draws only what is on screen. How long a frame of
 // the lanes takes is logged.
 func TestReportOfManyEventsStaysSmall(t *testing.T) {
+	layertest.Host(t)
 	python, err := exec.LookPath("/usr/bin/python3")
 	if err != nil {
 		t.Skip("needs python3")

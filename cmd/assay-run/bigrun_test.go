@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -29,6 +30,7 @@ const (
 
 // A gigabyte passes through unchanged, and so does the exit code.
 func TestAGigabyteThroughStdout(t *testing.T) {
+	layertest.Night(t)
 	dir := t.TempDir()
 	const script = `openssl enc -aes-128-ctr -nosalt -pass pass:x -in /dev/zero 2>/dev/null | head -c 1073741824; exit 7`
 	sum := func(cmd *exec.Cmd) string {
@@ -56,6 +58,7 @@ func TestAGigabyteThroughStdout(t *testing.T) {
 
 // Ten million lines leave the recorder as small as ten would.
 func TestTenMillionLinesInConstantMemory(t *testing.T) {
+	layertest.Night(t)
 	if _, err := os.Stat("../../go.mod"); err != nil {
 		t.Skipf("the tests run without the module: %v", err)
 	}

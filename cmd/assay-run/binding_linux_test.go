@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -84,6 +85,7 @@ func kernelEvents(t *testing.T, r *archive.Reader, f func(*schema.KernelEvent)) 
 // TestHundredOverlappingCalls: every event that names a call's file is bound to
 // that call, by the environment as by cgroups.
 func TestHundredOverlappingCalls(t *testing.T) {
+	layertest.Host(t)
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -142,6 +143,7 @@ func changed(t *testing.T, r *archive.Reader, dir string) map[string]string {
 }
 
 func TestClaudeCodeHooks(t *testing.T) {
+	layertest.Host(t)
 	for _, shell := range []bool{true, false} {
 		t.Run(fmt.Sprintf("assay_shell %v", shell), func(t *testing.T) {
 			dir := claudeProject(t)

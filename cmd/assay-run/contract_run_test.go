@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
@@ -182,6 +183,7 @@ func TestSuspendWhileChecking(t *testing.T) {
 // The runner is killed while a check, and a daemon that the check has started,
 // run: nothing survives, and what there is can be recovered and is no verdict.
 func TestRunnerKilledWhileChecking(t *testing.T) {
+	layertest.Host(t)
 	for _, phase := range []string{"baseline", "final"} {
 		t.Run(phase, func(t *testing.T) {
 			dir := t.TempDir()
@@ -263,6 +265,7 @@ func TestRunnerKilledWhileKeepingACache(t *testing.T) {
 // lines of layers, but neither the verdict nor a valid bundle. The second time
 // contract.json itself is larger than what is kept for the end.
 func TestChecksFillTheDisk(t *testing.T) {
+	layertest.Host(t)
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small tmpfs needs root")
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
@@ -58,9 +59,10 @@ func alive(t *testing.T, word string) []string {
 // process of the run survives, the final name holds a whole bundle or
 // nothing, and what was recorded can be recovered.
 func TestRunnerKilledAtRandomPoints(t *testing.T) {
-	points := 200
-	if testing.Short() {
-		points = 20
+	layertest.Host(t)
+	points := 40
+	if layertest.IsNight() {
+		points = 200
 	}
 	// One undisturbed run tells how long the life is that is being cut.
 	dir := t.TempDir()

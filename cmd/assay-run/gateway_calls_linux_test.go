@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -45,6 +46,7 @@ func TestHiddenWriteBesideACallOfTheGateway(t *testing.T) {
 // TestHundredOverlappingCallsOfTheGateway: what each call's processes do is
 // bound to it, and to no other, by its cgroup or by the environment.
 func TestHundredOverlappingCallsOfTheGateway(t *testing.T) {
+	layertest.Host(t)
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}

@@ -8,12 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // TestFloodsUnderARun: whatever a client sends, each of its calls is answered
 // and recorded once, and the runner's memory is bounded.
 func TestFloodsUnderARun(t *testing.T) {
+	layertest.Host(t)
 	count := 100_000
 	if testing.Short() {
 		count = 10_000
@@ -64,6 +66,7 @@ func TestFloodsUnderARun(t *testing.T) {
 // TestHalfMessagesUnderARun: clients that stop in the middle of a message keep
 // no other out for long, and cost no memory to speak of.
 func TestHalfMessagesUnderARun(t *testing.T) {
+	layertest.Host(t)
 	began := time.Now()
 	_, _, out := agent(t, []string{"--kernel", "off"}, "halves")
 	var said struct{ Refused, Full, Waiting, Peak int }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // conformance runs MCP's own conformance tests.
@@ -89,6 +91,7 @@ func (c *conformance) mcp(t *testing.T, args ...string) (url string) {
 // TestMCPConformance: MCP's own tests find the same with mcp in between as without
 // it, for servers and for clients.
 func TestMCPConformance(t *testing.T) {
+	layertest.Host(t)
 	c := newConformance(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 const sdkPolicy = `
@@ -25,6 +27,7 @@ resources: {deny: ["secret://**"]}
 // TestMCPOfTheTypeScriptSDK: a client and a server of MCP's own SDK, by every way
 // between them that mcp offers.
 func TestMCPOfTheTypeScriptSDK(t *testing.T) {
+	layertest.Host(t)
 	need(t, "node")
 	sdk := filepath.Join(t.TempDir(), "sdk")
 	if err := os.CopyFS(sdk, os.DirFS("testdata/mcp-sdk")); err != nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"crypto/rand"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/.ci/recordertest"
 	"github.com/assay-run/assay-run/cgroup"
@@ -33,13 +35,12 @@ func TestMain(m *testing.M) {
 // TestScripts runs every script of testdata/script: what a user sees, one
 // behaviour a file.
 //
-// Conditions: [root]; [linked] with the entry point of package steps; [cgroup] a session cgroup can
-// be made; [kernel] a kernel
-// layer can be recorded; [limit:NAME] the host can enforce that limit; [v1:NAME] there is a
-// v1 hierarchy of that controller that can be written; [chattr]
-// files can be made immutable; [namespaces] a command can get namespaces of its own;
-// [binfmt] the kernel takes handlers for formats of programs;
-// [freezer] there is a v1 freezer that can be written.
+// Conditions: [host] the layer of make test (see layertest); [root]; [linked] with the entry point of
+// package steps; [cgroup] a session cgroup can be made; [kernel] a kernel layer can be recorded;
+// [limit:NAME] the host can enforce that limit; [v1:NAME] there is a v1 hierarchy of that controller
+// that can be written; [chattr] files can be made immutable; [namespaces] a command can get namespaces
+// of its own; [binfmt] the kernel takes handlers for formats of programs; [freezer] there is a v1
+// freezer that can be written.
 // Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
 //
@@ -68,6 +69,8 @@ func TestScripts(t *testing.T) {
 			switch name, arg, _ := strings.Cut(cond, ":"); name {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "host":
+				return layertest.IsHost() || scriptNamed(), nil
 			case "linked":
 				return steps.Linked(), nil
 			case "cgroup":
@@ -103,6 +106,11 @@ func TestScripts(t *testing.T) {
 			"unpack": unpack,
 		},
 	})
+}
+
+// scriptNamed reports whether -test.run has the name of a script.
+func scriptNamed() bool {
+	return strings.Contains(flag.Lookup("test.run").Value.String(), "TestScripts/")
 }
 
 // cgroup2 is where the cgroup2 hierarchy is mounted, empty where it is not.

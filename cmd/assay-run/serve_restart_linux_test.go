@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -120,6 +121,7 @@ const restartTools = `[{"name":"ruled"},{"name":"own","rate_limit_per_min":3},{"
 // TestServeGoesOnAfterARestart: open runs, keys, rules, the state of a run and rate
 // limits survive the end of serve, and what was in flight is on record.
 func TestServeGoesOnAfterARestart(t *testing.T) {
+	layertest.Host(t)
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
 			dir := t.TempDir()

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -141,6 +142,7 @@ const (
 // server is killed. What was acknowledged is on disk, contiguous and valid, and
 // the next serve goes on with it, and seals it at its end.
 func TestServeKilledKeepsWhatItAcknowledged(t *testing.T) {
+	layertest.Host(t)
 	const runs = 4
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
@@ -195,6 +197,7 @@ func TestServeKilledKeepsWhatItAcknowledged(t *testing.T) {
 // The same under a run: the runner is killed, and what it had acknowledged is
 // what assay-run recover seals. The socket's directory goes with it.
 func TestRunKilledKeepsTheTurnsItAcknowledged(t *testing.T) {
+	layertest.Host(t)
 	dir := t.TempDir()
 	runtime, err := os.MkdirTemp("/dev/shm", "")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -18,6 +19,7 @@ import (
 // TestShimExamples runs the examples of testdata/shims as a reader of its
 // README would, with the real packages and scripted models.
 func TestShimExamples(t *testing.T) {
+	layertest.Host(t)
 	shims := copyShims(t)
 	node, python := filepath.Join(shims, "node"), filepath.Join(shims, "python")
 	gemini := []string{"python3", filepath.Join(python, "gemini.py")}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // touchAll does something of every kind that a capability surface tells of.
@@ -98,6 +100,7 @@ func TestRecoveredSurfaceIsTheLiveOne(t *testing.T) {
 
 // A surface that is larger than verify reads is cut, and health says so.
 func TestHugeSurface(t *testing.T) {
+	layertest.Host(t)
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}

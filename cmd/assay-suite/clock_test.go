@@ -12,15 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
 // TestTheClockIsSetBack runs a suite with two workers in a virtual machine. It sets the clock back an hour while both
 // workers run attempts, and then kills one of them. The coordinator must notice after a lease, and not an hour later.
 func TestTheClockIsSetBack(t *testing.T) {
-	if testing.Short() {
-		t.Skip("boots a virtual machine")
-	}
+	layertest.Night(t)
 	if _, err := os.Stat("../../go.mod"); err != nil {
 		t.Skipf("the tests run without the module: %v", err)
 	}

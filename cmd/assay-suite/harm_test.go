@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
@@ -417,6 +418,7 @@ func (n *network) ip(args ...string) {
 // TestAWorkersNetworkIsCut cuts the network between a worker and its coordinator: first for less than a lease, which
 // must have no effect, and then for longer.
 func TestAWorkersNetworkIsCut(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: cut
 attempts: 6
 tasks: [{name: t, command: "true"}]

@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/recordertest"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
@@ -394,6 +395,7 @@ func (s *site) streams(url string) (names []string) {
 // TestASuiteOverThreeServers runs a suite over a cluster. It kills a server, a worker and the coordinator, and stops a
 // worker for longer than its lease.
 func TestASuiteOverThreeServers(t *testing.T) {
+	layertest.Host(t)
 	n := attemptsOf(t, 32)
 	s := newSite(t, fmt.Sprintf(`name: cluster
 attempts: %d
@@ -444,6 +446,7 @@ agents:
 // TestEverythingIsKilledAtRandom kills the coordinator, which is the server, and two workers at random moments. With
 // ASSAY_TEST_SUITE_ATTEMPTS=500 it makes 500 attempts, and kills until they are done.
 func TestEverythingIsKilledAtRandom(t *testing.T) {
+	layertest.Host(t)
 	n := attemptsOf(t, 60)
 	s := newSite(t, fmt.Sprintf(`name: killed
 attempts: %d
@@ -486,6 +489,7 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 0.3}]
 // TestNATSLosesEverything kills the NATS server in the middle of a suite and deletes its data. Work that was on its way
 // must be done again.
 func TestNATSLosesEverything(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: lost
 attempts: 6
 retries: 10
@@ -596,6 +600,7 @@ checks: [{name: whole, command: "test $(cat input) = data && test -x tool && tes
 // TestATaskThatKillsItsWorker has an agent that kills its worker each time. Only its own attempts may lose tries by
 // that.
 func TestATaskThatKillsItsWorker(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: killer
 attempts: 1
 tasks: [{name: t, command: "true"}, {name: u, command: "true"}, {name: v, command: "true"}]

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/surface"
@@ -195,6 +196,7 @@ func TestRealShell(t *testing.T) {
 
 // Identical workloads give identical bytes, pids and temporary names and all.
 func TestRealSurfacesAreIdentical(t *testing.T) {
+	layertest.Host(t)
 	script := `export TMPDIR=$PWD; cat /proc/self/status >/dev/null; f=$(mktemp); echo x >$f; sed -i s/x/y/ $f; sort $f; rm $f
 command -v python3 >/dev/null && python3 -c 'import json,tempfile,socket,threading
 s=socket.socket(); s.bind(("127.0.0.1",0)); s.listen()

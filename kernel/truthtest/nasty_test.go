@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -91,6 +92,7 @@ var dull = []schema.KernelKind{schema.KindFork, schema.KindThread, schema.KindEx
 // TestNasty runs one program for each case. Its whole story must be the expected
 // one: nothing is missing and nothing is there that did not happen.
 func TestNasty(t *testing.T) {
+	layertest.Host(t)
 	for _, c := range []struct {
 		name string
 		what string

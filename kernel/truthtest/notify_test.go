@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -150,6 +151,7 @@ func layerAttempts(events []schema.KernelEvent) map[int][]attempt {
 // what strace saw of the same processes: all of them, by path, in the order of each
 // thread.
 func TestNotifyAgainstStrace(t *testing.T) {
+	layertest.Host(t)
 	need(t, "strace")
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "hello from", r.URL.Path)

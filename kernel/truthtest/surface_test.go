@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/surface"
 )
@@ -59,6 +60,7 @@ javac A.java; java -XX:TieredStopAtLevel=1 A`},
 
 // TestEqualRunsHaveEqualSurfaces runs each workload twice, in other directories.
 func TestEqualRunsHaveEqualSurfaces(t *testing.T) {
+	layertest.Host(t)
 	need(t)
 	server = httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -104,6 +106,7 @@ func TestEqualRunsHaveEqualSurfaces(t *testing.T) {
 // A script of one file has one surface under the distribution's Python, under one that
 // is installed elsewhere, as pyenv installs them, and in a virtual environment.
 func TestSameSurfaceUnderEveryPython(t *testing.T) {
+	layertest.Host(t)
 	need(t, "/usr/bin/python3", "cp")
 	base := t.TempDir()
 	run := func(args ...string) string {

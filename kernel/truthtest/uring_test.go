@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -86,6 +87,7 @@ func TestCommandsOfIOUring(t *testing.T) {
 // TestOperationOfALaterKernel records with a build that knows fewer operations
 // than this kernel has.
 func TestOperationOfALaterKernel(t *testing.T) {
+	layertest.Host(t)
 	need(t)
 	table, err := os.ReadFile("../uring.go")
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -144,6 +145,7 @@ func compare(want, got facts) (both, wanted, had uint64, diff []string) {
 var server *httptest.Server
 
 func TestGroundTruth(t *testing.T) {
+	layertest.Host(t)
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/missing" {
 			http.NotFound(w, r)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/binding"
@@ -103,6 +104,7 @@ func TestTraceparentOfANamedSpan(t *testing.T) {
 
 // TestMemoryIsBounded: neither events nor calls nor names make the memory grow.
 func TestMemoryIsBounded(t *testing.T) {
+	layertest.Host(t)
 	s := newScene()
 	for i := range binding.MaxCalls + 1000 {
 		id := fmt.Sprintf("call-%d-%s", i, strings.Repeat("x", 100))

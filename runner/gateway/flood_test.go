@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -26,6 +27,7 @@ func heap() uint64 {
 // A client floods, reads at its own pace and answers callbacks only after it has sent everything: every call gets one
 // answer and one line.
 func TestAFloodIsAnsweredCallByCall(t *testing.T) {
+	layertest.Host(t)
 	t.Run("all of it waits its turn", func(t *testing.T) { flood(t, 96<<20, false) })
 	t.Run("more than may wait is told so", func(t *testing.T) { flood(t, 16<<20, true) })
 }

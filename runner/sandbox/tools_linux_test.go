@@ -4,11 +4,14 @@ import (
 	"os/exec"
 	"os/user"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // TestToolsWork uses real tools inside: each must find everything that it needs in its own workspace, without a
 // network.
 func TestToolsWork(t *testing.T) {
+	layertest.Host(t)
 	for _, c := range []struct {
 		name, needs, script string
 		modules             string // of Python that it needs, by their names

@@ -13,6 +13,8 @@ import (
 	"path"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 func newTest() *Redactor { return New([]byte("a key of the tests")) }
@@ -265,6 +267,7 @@ type sink struct {
 func (s *sink) Close() error { s.closed = true; return nil }
 
 func TestASecretSplitOverWrites(t *testing.T) {
+	layertest.Host(t)
 	token := "ghp_" + strings.Repeat("aB3", 12)
 	pem := "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat("MIIEabcd\n", 40) + "-----END RSA PRIVATE KEY-----\n"
 	huge := strings.Repeat("0123456789abcdef!", 1<<16)
