@@ -57,6 +57,7 @@ type AssayMember struct {
 	In     AssayScope
 	Shared uint32
 	Pad    uint32
+	Joined uint64
 }
 
 type AssayOwner struct {

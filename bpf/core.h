@@ -344,6 +344,7 @@ struct signal_struct {
 	atomic_t live;
 	unsigned int flags;
 	int group_exit_code;
+	struct list_head thread_head;
 	struct core_state *core_state; /* while a core dump is written; in mm_struct before Linux 5.16 */
 };
 
@@ -381,6 +382,7 @@ struct task_struct {
 	struct nsproxy *nsproxy;
 	const struct cred *real_cred;
 	struct signal_struct *signal;
+	struct list_head thread_node;
 	struct css_set *cgroups;
 };
 

@@ -43,6 +43,7 @@ __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child
 	r->tid = BPF_CORE_READ(child, pid);
 	r->start = BPF_CORE_READ(child, group_leader, start_boottime);
 	r->cgroup = BPF_CORE_READ(child, cgroups, dfl_cgrp, kn, id);
+	r->arg[3] = 1;
 	emit(s, 0);
 	return 0;
 }
@@ -131,6 +132,10 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 	if (id != from.cgroup && (e = scope_of(id, (u64)cg)))
 		to.in = *e;
 	if (!(from.n | to.in.n) || !(s = scratch(CTX_TASK)))
+		return 0;
+	/* Made just before its process was moved into a session, which counted it. */
+	if (tid != tgid && (parent_is = bpf_map_lookup_elem(&members, &tgid)) &&
+		BPF_CORE_READ(child, start_boottime) < parent_is->joined)
 		return 0;
 	if (from.n)
 		note_namespaces(new_namespaces((u64)parent, (u64)child));
@@ -254,7 +259,41 @@ int BPF_PROG(exited)
 	return 0;
 }
 
-/* Reports a move to the session at hand. */
+#define MAX_THREADS (1 << 22) /* PID_MAX_LIMIT */
+
+struct threads {
+	u64 at, head;
+	u32 n;
+};
+
+static long count_thread(u32 i, void *arg)
+{
+	struct threads *all = arg;
+	struct list_head *node = (void *)all->at;
+	struct task_struct *t = (void *)node - bpf_core_field_offset(struct task_struct, thread_node);
+
+	if (!node || all->at == all->head)
+		return 1;
+	if (!(BPF_CORE_READ(t, flags) & (4 | 0x10) /* PF_EXITING, PF_IO_WORKER */))
+		all->n++;
+	all->at = (u64)BPF_CORE_READ(node, next);
+	return 0;
+}
+
+/* How many threads of a task's process were moved with it. Forks and exits wait for the move: a thread that was
+ * exiting stays where it was, and one of io_uring's counts for nothing, see report_exit. */
+__noinline u32 threads_of(u64 task)
+{
+	struct task_struct *t = (void *)task;
+	struct signal_struct *sig = BPF_CORE_READ(t, signal);
+	struct threads all = {.head = (u64)sig + bpf_core_field_offset(struct signal_struct, thread_head)};
+
+	all.at = (u64)BPF_CORE_READ(sig, thread_head.next);
+	bpf_loop(MAX_THREADS, count_thread, &all, 0);
+	return all.n;
+}
+
+/* Reports a move, of s->tasks tasks, to the session at hand. */
 __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 path)
 {
 	struct cgroup *to = (void *)dst;
@@ -279,6 +318,7 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 
 	s->r.mode = mounts_of(task);
 	s->r.arg[0] = BPF_CORE_READ(to, root, hierarchy_id);
 	s->r.arg[1] = BPF_CORE_READ(to, kn, id);
+	s->r.arg[3] = s->tasks;
 	here = scope_here(); /* who moves it; one that moves itself is in the new cgroup already */
 	s->r.arg[2] = own && here && bpf_get_current_task_btf()->tgid != s->r.tgid && holds(here, own->handle);
 	emit(s, kernel_str(s, 0, S_NAME, path));
@@ -289,7 +329,7 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 
  * is no longer known, so members remembers who belonged to which session. It fires
  * for every hierarchy, dst being of that one; the task's own cgroup2 decides. */
 SEC("raw_tp/cgroup_attach_task")
-int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *task)
+int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *task, bool all)
 {
 	u32 tgid = BPF_CORE_READ(task, tgid), within = 0, i;
 	struct cgroup *cg = BPF_CORE_READ(task, cgroups, dfl_cgrp);
@@ -309,8 +349,10 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	if ((e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg)))
 		now.in = *e;
 	now.shared = was.shared;
+	now.joined = was.joined;
 	if (!(was.in.n | now.in.n) || !(s = scratch(CTX_TASK)))
 		return 0;
+	s->tasks = all ? threads_of((u64)task) : 1;
 	for (i = 0; i < DEPTH && i < was.in.n; i++) {
 		struct session *own;
 
@@ -321,8 +363,10 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	}
 	for (i = 0; i < DEPTH && i < now.in.n; i++) {
 		s->session = number(&now.in, i);
-		if (!holds(&was.in, now.in.handle[i]))
-			report_move(s, K_JOIN, (u64)task, (u64)dst, (u64)path);
+		if (holds(&was.in, now.in.handle[i]))
+			continue;
+		now.joined = bpf_ktime_get_boot_ns();
+		report_move(s, K_JOIN, (u64)task, (u64)dst, (u64)path);
 	}
 	if (!now.in.n)
 		bpf_map_delete_elem(&members, &tgid);

@@ -166,6 +166,7 @@ enum shared {
 struct member {
 	struct scope in;
 	u32 shared, pad; /* enum shared */
+	u64 joined; /* CLOCK_BOOTTIME at which it was moved into a session, 0 if it was not */
 };
 
 /* By tgid. User space makes it large enough for all processes there can be, so that

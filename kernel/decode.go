@@ -176,7 +176,7 @@ func (d *decoder) fill(r *record) {
 		e.About, e.FileMode = e.FileMode, 0
 	case schema.KindLeave, schema.KindJoin:
 		e.PPID, e.CgroupID, e.Value = e.Task.PPID, e.Task.CgroupID, string(r.seg[segName])
-		e.MountNS, e.FileMode, e.MovedByRun = e.FileMode, 0, r.arg(2) != 0
+		e.MountNS, e.FileMode, e.MovedByRun, e.Tasks = e.FileMode, 0, r.arg(2) != 0, r.arg(3)
 	case schema.KindConnect, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto,
 		schema.KindConnectResult, schema.KindForeignSocket, schema.KindDNS, schema.KindTLS, schema.KindFlow:
 		d.network(r, bits)

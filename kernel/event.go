@@ -119,6 +119,9 @@ type Event struct {
 	// MountType is the type of file system that mount(2) was given, or its first eight bytes.
 	MountType string
 
+	// Tasks is how many tasks a schema.KindJoin or schema.KindLeave moved: a process is moved with its threads.
+	Tasks uint64
+
 	// MovedByRun: another process of the session moved the task of a schema.KindJoin or schema.KindLeave.
 	MovedByRun bool
 

@@ -402,9 +402,9 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 	case schema.KindBPF, schema.KindMmapShared:
 		o.bpf.see(e)
 	case schema.KindLeave:
-		o.tally.left.Add(1)
+		o.tally.left.Add(e.Tasks)
 	case schema.KindJoin:
-		o.tally.entered.Add(1)
+		o.tally.entered.Add(e.Tasks)
 	case schema.KindIOUringOp:
 		if unfollowed(e.Arg(0)) {
 			o.tally.unfollowed[e.Arg(0)&255].Add(1)

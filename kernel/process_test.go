@@ -84,6 +84,38 @@ func init() {
 		check("leave", os.WriteFile(filepath.Dir(args[0])+"/cgroup.procs", []byte("0"), 0))
 		open("/dev/full")
 	}
+	children["joins with threads"] = func(args []string) {
+		for range 8 {
+			go func() {
+				runtime.LockOSThread()
+				select {}
+			}()
+		}
+		go func() { // and is making more while it is moved
+			for {
+				done := make(chan bool)
+				go func() {
+					runtime.LockOSThread() // the thread ends with this
+					done <- true
+				}()
+				<-done
+			}
+		}()
+		time.Sleep(20 * time.Millisecond)
+		check("join", os.WriteFile(args[0]+"/cgroup.procs", []byte("0"), 0))
+		open("/dev/zero")
+		time.Sleep(20 * time.Millisecond)
+	}
+	children["leaves with threads"] = func(args []string) {
+		for range 8 {
+			go func() {
+				runtime.LockOSThread()
+				select {}
+			}()
+		}
+		time.Sleep(20 * time.Millisecond)
+		check("leave", os.WriteFile(filepath.Dir(args[0])+"/cgroup.procs", []byte("0"), 0))
+	}
 	children["forks away"] = func(args []string) {
 		dir, err := os.Open(filepath.Dir(args[0]))
 		check("open", err)
@@ -224,8 +256,37 @@ func TestJoinsLateAndLeaves(t *testing.T) {
 	if len(s.find(schema.KindOpen, path("/dev/zero"))) != 1 || len(s.find(schema.KindOpen, path("/dev/full"))) != 0 {
 		t.Error("not exactly what happened inside was seen")
 	}
-	if s.report.JoinedCgroup != 1 || s.report.LeftCgroup != 1 {
-		t.Errorf("joined %d, left %d", s.report.JoinedCgroup, s.report.LeftCgroup)
+	if r := s.report; r.JoinedCgroup == 0 || r.LeftCgroup == 0 || r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
+		t.Errorf("%d forks and %d that joined, %d exits and %d that left", r.Forks, r.JoinedCgroup, r.Exits, r.LeftCgroup)
+	}
+}
+
+// A process is moved with all its threads, and forks and exits are counted by threads.
+func TestThreadsJoinAndLeave(t *testing.T) {
+	for name, leaves := range map[string]bool{"joins with threads": false, "leaves with threads": true} {
+		for range 5 {
+			s, _, err := observed(t, name, func(s *session, c *exec.Cmd) {
+				c.Args = append(c.Args, s.path)
+				if !leaves {
+					c.SysProcAttr = nil // starts outside
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := s.report
+			moved := r.JoinedCgroup
+			if leaves {
+				moved = r.LeftCgroup
+			}
+			if moved < 9 || r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
+				t.Errorf("%s: %d were moved; %d forks and %d that joined, %d exits and %d that left", name, moved,
+					r.Forks, r.JoinedCgroup, r.Exits, r.LeftCgroup)
+			}
+			if !leaves && len(r.Reasons) != 0 {
+				t.Errorf("%s: %+v", name, r.Reasons)
+			}
+		}
 	}
 }
 

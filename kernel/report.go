@@ -216,8 +216,8 @@ type Report struct {
 	Repeats, FinalRepeats, Endpoints uint64
 	// Forks, Exits count tasks (threads included) of the session.
 	Forks, Exits uint64
-	// LeftCgroup and JoinedCgroup count tasks moved, or forked, out of the session
-	// and moved into it.
+	// LeftCgroup and JoinedCgroup count tasks, as Forks and Exits, moved, or forked, out of the session and moved
+	// into it.
 	LeftCgroup, JoinedCgroup uint64
 	// IOUringUsed: the run submitted io_uring requests that touch files or peers.
 	// IOUringUnseen: it used io_uring and this kernel does not tell of requests.
