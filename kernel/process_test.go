@@ -257,7 +257,7 @@ func TestJoinsLateAndLeaves(t *testing.T) {
 		t.Error("not exactly what happened inside was seen")
 	}
 	if r := s.report; r.JoinedCgroup == 0 || r.LeftCgroup == 0 || r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
-		t.Errorf("%d forks and %d that joined, %d exits and %d that left", r.Forks, r.JoinedCgroup, r.Exits, r.LeftCgroup)
+		t.Errorf("%d forks and %d joined, %d exits and %d left", r.Forks, r.JoinedCgroup, r.Exits, r.LeftCgroup)
 	}
 }
 
