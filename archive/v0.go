@@ -401,7 +401,7 @@ func (p *projectionV0) kernel(line []byte, _ uint64) (any, error) {
 	made := &kernelV0{Schema: schema.KernelEventV0, RunID: p.run.RunID, Seq: p.kernelLines, PID: e.PID,
 		EventType: uint16(e.Kind), Kind: e.Kind.String()}
 	if e.Value != "" {
-		e.Value = string([]rune(e.Value)) // v0 has no place for bytes that are not UTF-8
+		e.Value = schema.Readable(e.Value) // v0 has no place for bytes that are not UTF-8
 		made.Value = &e.Value
 	}
 	switch e.Kind {

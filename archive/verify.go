@@ -366,7 +366,7 @@ func (v *verifier) documentsAgree() {
 // command checks that command_raw agrees with command.
 func (v *verifier) command(r *schema.Run) {
 	for i, raw := range r.CommandRaw {
-		if i >= len(r.Command) || utf8.Valid(raw) || readable(string(raw)) != readable(r.Command[i]) {
+		if i >= len(r.Command) || utf8.Valid(raw) || schema.Readable(string(raw)) != r.Command[i] {
 			v.report.add(problem(CodeSchema, schema.RunPath, "command_raw has an argument %d that is not in command",
 				i))
 		}
@@ -382,15 +382,6 @@ func (v *verifier) model(r *schema.Run) {
 	case r.Model == nil && ok:
 		v.report.add(problem(CodeSchema, schema.ModelPath, "%s says nothing of a model gateway", schema.RunPath))
 	}
-}
-
-// readable replaces each sequence of invalid UTF-8 and U+FFFD with one U+FFFD.
-func readable(s string) string {
-	s = strings.ToValidUTF8(s, "\ufffd")
-	for strings.Contains(s, "\ufffd\ufffd") {
-		s = strings.ReplaceAll(s, "\ufffd\ufffd", "\ufffd")
-	}
-	return s
 }
 
 // decodeDocument decodes a valid document and checks its run_id.

@@ -602,7 +602,7 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 			}
 			kind := contract.InfluenceKind(path, workdir, home)
 			r.InfluencedBy = append(r.InfluencedBy,
-				schema.Influence{Path: strings.ToValidUTF8(path, "\uFFFD"), Kind: kind})
+				schema.Influence{Path: schema.Readable(path), Kind: kind})
 			switch {
 			case strict != nil && decisive(kind):
 				deciding = append(deciding, path)
@@ -637,7 +637,7 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 // firstOf names the first of the files.
 func firstOf(paths []string) string {
 	slices.Sort(paths)
-	return strings.ToValidUTF8(strings.Join(paths[:min(3, len(paths))], ", "), "\uFFFD")
+	return schema.Readable(strings.Join(paths[:min(3, len(paths))], ", "))
 }
 
 // helpers recognizes processes of assay-run that an agent starts inside a run: "assay-run mcp", "call" and "hook",

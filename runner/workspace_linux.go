@@ -140,7 +140,7 @@ func (p *programs) of(path string) string {
 			if len(exe) > longestProgram {
 				return ""
 			}
-			return strings.ToValidUTF8(exe, "\uFFFD")
+			return schema.Readable(exe)
 		}
 		dir, was := filepath.Dir(path), ""
 		for was = p.moved[dir]; was == "" && dir != "/" && dir != "."; was = p.moved[dir] {

@@ -13,7 +13,8 @@ import (
 
 // Document encodes a whole-file artifact in its canonical form: two-space
 // indentation, keys in the order of the type, map keys sorted, no HTML
-// escapes, and one final newline. Equal values give equal bytes.
+// escapes, strings as [Readable] writes them, and one final newline. Equal values
+// give equal bytes.
 func Document(v any) ([]byte, error) {
 	return encode(v, "  ")
 }
@@ -39,7 +40,7 @@ func encode(v any, indent string) ([]byte, error) {
 }
 
 func encodeTo(w io.Writer, v any, indent string) error {
-	format := json.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false))
+	format := json.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), ReadableJSON)
 	if indent != "" {
 		format = json.JoinOptions(format, jsontext.WithIndent(indent))
 	}

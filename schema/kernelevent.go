@@ -786,8 +786,7 @@ const commonMembers = 26
 // AppendJSON appends e as one kernel_event.v1 object, without a newline, and
 // returns the extended buffer. It allocates only to grow dst.
 //
-// A string that is not UTF-8 is written with U+FFFD for each invalid byte, so that every line is valid JSON. Its exact
-// bytes are in the object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe",
+// A string that is not UTF-8 is written as [Readable] does, so that every line is valid JSON. Its exact bytes are in the object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe",
 // "cwd", "local", "remote") or its name and index ("argv.2", "env_keys.0").
 // [DecodeKernelEvent] restores them: no byte is lost.
 func AppendJSON(dst []byte, e *KernelEvent) []byte {
@@ -1642,23 +1641,12 @@ func (d *kernelDecoder) restore() error {
 		if err != nil {
 			return contradiction("raw %.100q is not base64", name)
 		}
-		if utf8.Valid(raw) || *field != replaceInvalid(raw) {
+		if utf8.Valid(raw) || *field != Readable(string(raw)) {
 			return contradiction("raw %.100q is not what the field shows", name)
 		}
 		*field = string(raw)
 	}
 	return nil
-}
-
-// replaceInvalid replaces invalid bytes as [AppendJSON] does.
-func replaceInvalid(b []byte) string {
-	out := make([]byte, 0, len(b)+8)
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
-		out = utf8.AppendRune(out, r) // RuneError for a wrong byte
-		b = b[n:]
-	}
-	return string(out)
 }
 
 // statusAttempted is the status of a call that was seen before it was made.

@@ -218,7 +218,7 @@ var literal = [256]bool{
 	'u': true, 'v': true, 'w': true, 'x': true, 'y': true, 'z': true,
 }
 
-// appendString appends s as a JSON string. If s is not UTF-8, bad is true, and each invalid byte is written as U+FFFD.
+// appendString appends s as a JSON string. If s is not UTF-8, bad is true, and each invalid byte is written as [Readable] does.
 func appendString(dst []byte, s string) (_ []byte, bad bool) {
 	for i := 0; i < len(s); i++ {
 		if !literal[s[i]] {
@@ -255,7 +255,7 @@ func appendEscaped(dst []byte, s string, i int) (_ []byte, bad bool) {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			bad = true
-			dst = append(dst, "\uFFFD"...)
+			dst = appendEscape(append(dst, '\\'), c) // JSON escapes the backslash
 		case r < 0xa0:
 			dst = append(dst, '\\', 'u', '0', '0', hexDigits[r>>4], hexDigits[r&15])
 		default:

@@ -14,10 +14,18 @@ const (
 	SuiteDiskFull   = "disk_full"
 	SuiteEngine     = "engine"    // the container engine is missing, or cannot make containers a part of the run
 	SuiteSetup      = "setup"     // the workspace or a file could not be prepared
+	SuiteProvider   = "provider"  // no request to a model got an answer, or none could be recorded
 	SuiteAssayRun   = "assay_run" // assay-run failed, or left no bundle that verifies
 	// Tries of these classes do not count.
 	SuiteInterrupted = "interrupted" // the user ended the suite
 	SuiteNotBegun    = "not_begun"   // no worker began it
+)
+
+// Who caused what kept an attempt from an ordinary end.
+const (
+	CausedByAgent    = "agent"    // or it may have: the attempt counts as failed
+	CausedByProvider = "provider" // of models
+	CausedByHost     = "host"     // the machine, or the network
 )
 
 // SuiteResults is results.json: every attempt of a suite with its verdict, and what follows from them.
@@ -62,7 +70,10 @@ type SuiteTry struct {
 	Verdict string `json:"verdict"`
 	Class   string `json:"class,omitzero"` // of SuiteInfrastructure
 	Reason  string `json:"reason"`         // empty for passed
-	RunID   string `json:"run_id"`
+	// CausedBy says who caused an infrastructure failure, or may have: a failure that the agent may have caused counts
+	// as failed. It is one of the Caused constants; absent where nothing like that happened, and while it is not known.
+	CausedBy string `json:"caused_by,omitzero"`
+	RunID    string `json:"run_id"`
 	// Bundle is the bundle's path below the suite's directory, and Identity what identifies the
 	// bundle; empty without one.
 	Bundle     string    `json:"bundle,omitzero"`
@@ -73,11 +84,18 @@ type SuiteTry struct {
 	Seconds    *float64  `json:"seconds"`   // of the agent's command; null if it is not known
 	// Tokens of input and output, and Cost in the currency of the price list, are what the answers of models say. They
 	// are null without a model gateway, and where one answer does not say.
-	Tokens      *int64   `json:"tokens"`
-	Cost        *float64 `json:"cost"`
-	KernelState string   `json:"kernel_state,omitzero"`
+	Tokens *int64   `json:"tokens"`
+	Cost   *float64 `json:"cost"`
+	// ModelRequests counts the requests to models, and ModelFailed those of them that failed on the provider's side, or
+	// that the gateway could not record.
+	ModelRequests uint64 `json:"model_requests,omitzero"`
+	ModelFailed   uint64 `json:"model_failed,omitzero"`
+	KernelState   string `json:"kernel_state,omitzero"`
 	// Judged is the try whose kept changes were judged again after an edit, without running an agent; absent for none.
 	Judged int `json:"judged,omitzero"`
+	// WorkerProcess is random, and tells the process of the worker from others of its name. Tries of the class
+	// worker_lost with the same process were lost together. Absent if it never began.
+	WorkerProcess string `json:"worker_process,omitzero"`
 	// Host is where it ran; absent if it never began.
 	Host *SuiteHost `json:"host,omitzero"`
 }

@@ -143,7 +143,7 @@ func readableName(name string) (string, []byte) {
 	if utf8.ValidString(name) {
 		return name, nil
 	}
-	return strings.ToValidUTF8(name, "\uFFFD"), []byte(name)
+	return Readable(name), []byte(name)
 }
 
 // check says what is wrong with a change that its JSON Schema cannot say.
@@ -152,7 +152,7 @@ func (c *WorkspaceChange) check(artifact bool) error {
 	bad := func(format string, args ...any) error {
 		return refuse("%.200q: %s", c.Path, fmt.Sprintf(format, args...))
 	}
-	if c.PathRaw != nil && strings.ToValidUTF8(name, "\uFFFD") != c.Path {
+	if c.PathRaw != nil && Readable(name) != c.Path {
 		return bad("path_raw is another path")
 	}
 	switch {
@@ -206,7 +206,7 @@ func (f *WorkspaceFile) check() string {
 		return fmt.Sprintf("digest is %.100q", *f.Digest)
 	case f.GitBlob != nil && (!isFile || len(*f.GitBlob) != 40 || !isHex(*f.GitBlob)):
 		return fmt.Sprintf("git_blob is %.100q", *f.GitBlob)
-	case f.TargetRaw != nil && strings.ToValidUTF8(string(f.TargetRaw), "\uFFFD") != f.Target:
+	case f.TargetRaw != nil && Readable(string(f.TargetRaw)) != f.Target:
 		return "target_raw is another target"
 	case (f.Kind == KindOfLink) != (f.LinkTarget() != ""), strings.ContainsRune(f.LinkTarget(), 0):
 		return "a link has a target, and nothing else has"

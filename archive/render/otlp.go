@@ -269,7 +269,7 @@ func textValues(key string, values []string) *commonpb.KeyValue {
 }
 
 // validUTF8 replaces invalid UTF-8, which protobuf does not allow.
-func validUTF8(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+func validUTF8(s string) string { return schema.Readable(s) }
 
 // hexIDs converts the ids in protobuf JSON to hexadecimal.
 func hexIDs(doc []byte) ([]byte, error) {

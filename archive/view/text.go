@@ -4,40 +4,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Clean makes a recorded string safe for a terminal. It escapes, as Go does, what is not printable: control
-// characters, escape sequences, bidirectional overrides, and bytes that are not UTF-8.
-func Clean(s string) string {
-	for i := 0; i < len(s); i++ {
-		if s[i] < 0x20 || s[i] >= 0x7f {
-			return escape(s)
-		}
-	}
-	return s
-}
-
-func escape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == ' ' || unicode.IsPrint(r):
-			b.WriteString(s[i : i+n])
-		default:
-			q := strconv.QuoteRuneToASCII(r)
-			b.WriteString(q[1 : len(q)-1])
-		}
-		i += n
-	}
-	return b.String()
-}
+// Clean makes a recorded string safe for a terminal, in one line.
+func Clean(s string) string { return schema.OneLine(s) }
 
 // QuoteArgs quotes arguments for a shell. The result is safe for a terminal.
 func QuoteArgs(args []string) string {

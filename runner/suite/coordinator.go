@@ -273,8 +273,8 @@ func (c *Config) checkDir() error {
 	return nil
 }
 
-// Close releases the directory.
-func (c *Coordinator) Close() error { return c.ledger.Close() }
+// Close releases the directory. It is an error if another process changed the ledger meanwhile.
+func (c *Coordinator) Close() error { return errors.Join(c.ledger.Check(), c.ledger.Close()) }
 
 func (c *Coordinator) note(format string, args ...any) {
 	if c.OnNote != nil {
@@ -1054,7 +1054,13 @@ func (c *Coordinator) conclude(e examination) error {
 func (c *Coordinator) closeTry(t *try, v *schema.SuiteTry) error {
 	v.Host = t.host
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: t.of.Attempt, Try: t.number, Token: t.token, Verdict: v}
-	if err := c.ledger.Append(line); err != nil {
+	err := c.ledger.Append(line)
+	if errors.Is(err, ledger.ErrUnwritable) {
+		v = unwritable(v, err)
+		line.Verdict = v
+		err = c.ledger.Append(line)
+	}
+	if err != nil {
 		return err
 	}
 	delete(c.open, t.token)
@@ -1069,6 +1075,13 @@ func (c *Coordinator) closeTry(t *try, v *schema.SuiteTry) error {
 		c.OnVerdict(a.Attempt, v)
 	}
 	return nil
+}
+
+// unwritable is the verdict in the place of one that cannot be written to the ledger.
+func unwritable(v *schema.SuiteTry, why error) *schema.SuiteTry {
+	return &schema.SuiteTry{Try: v.Try, RunID: v.RunID, Bundle: v.Bundle, ExitCode: v.ExitCode, Host: v.Host,
+		Judged: v.Judged, Verdict: schema.SuiteInfrastructure, Class: schema.SuiteAssayRun,
+		Reason: "its verdict cannot be kept: " + why.Error()}
 }
 
 // expire closes tries without a heartbeat for a lease, and removes such workers.
@@ -1280,7 +1293,13 @@ func (c *Coordinator) concludeRejudged(ctx context.Context, j judged) error {
 	}
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: a.Attempt, Try: v.Try, Token: newToken(),
 		Identity: c.desc.Identities[a.Attempt], Inputs: inputs, Verdict: v}
-	if err := c.ledger.Append(line); err != nil {
+	err = c.ledger.Append(line)
+	if errors.Is(err, ledger.ErrUnwritable) {
+		v = unwritable(v, err)
+		line.Verdict = v
+		err = c.ledger.Append(line)
+	}
+	if err != nil {
 		return err
 	}
 	a.lastNumber, a.earlier = v.Try, nil

@@ -90,7 +90,7 @@ func (r *report) clean() {
 				return r
 			}
 			return '\uFFFD'
-		}, strings.ToValidUTF8((*s)[:min(limit, len(*s))], "\uFFFD"))
+		}, schema.Readable((*s)[:min(limit, len(*s))]))
 	}
 }
 
@@ -825,4 +825,4 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) String() string { return strings.ToValidUTF8(string(t.data), "\uFFFD") }
+func (t *tail) String() string { return schema.Readable(string(t.data)) }

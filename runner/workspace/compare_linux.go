@@ -689,7 +689,7 @@ func (c *Comparison) artifacts(ctx context.Context, b base) error {
 		return ctx.Err()
 	}
 	if !matched {
-		c.doc.Unmatched = append(c.doc.Unmatched, strings.ToValidUTF8(b.glob, "\uFFFD"))
+		c.doc.Unmatched = append(c.doc.Unmatched, schema.Readable(b.glob))
 	}
 	return nil
 }

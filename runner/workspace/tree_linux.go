@@ -212,7 +212,7 @@ func walk(ctx context.Context, dir string, skip []string) (*tree, error) {
 
 func (t *tree) gap(name, reason string) {
 	if len(t.gaps) < maxGaps {
-		t.gaps = append(t.gaps, schema.WorkspaceGap{Path: strings.ToValidUTF8(name, "\uFFFD"), Reason: reason})
+		t.gaps = append(t.gaps, schema.WorkspaceGap{Path: schema.Readable(name), Reason: reason})
 	}
 }
 

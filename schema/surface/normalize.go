@@ -55,7 +55,7 @@ func normalizePath(path string, pid uint32) string {
 // fixedPath returns path without what is never of the file itself.
 func fixedPath(path string, pid uint32) string {
 	if !utf8.ValidString(path) {
-		path = escapeBytes(path)
+		path = schema.Readable(path)
 	}
 	switch {
 	case strings.HasPrefix(path, "/proc/"):
@@ -101,24 +101,6 @@ func byName(path string, from, to int) string {
 		start = end + 1
 	}
 	return path
-}
-
-// escapeBytes writes each byte that is not UTF-8 as \xHH.
-func escapeBytes(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 {
-			const hex = "0123456789abcdef"
-			b.WriteString(`\x`)
-			b.WriteByte(hex[s[i]>>4])
-			b.WriteByte(hex[s[i]&15])
-		} else {
-			b.WriteString(s[i : i+n])
-		}
-		i += n
-	}
-	return b.String()
 }
 
 // ownProc turns /proc/PID into /proc/self where PID is the process's own: the

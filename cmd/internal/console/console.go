@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -103,28 +104,13 @@ func (m *Messages) line(colour, label, text string) {
 	}
 }
 
-// Printable escapes control characters and bidirectional overrides, so that text from outside
+// Printable escapes bytes that are not UTF-8, control characters and bidirectional overrides, so that text from outside
 // cannot drive the terminal.
 func Printable(s string) string {
-	if strings.IndexFunc(s, schema.DrivesTerminal) < 0 {
+	if utf8.ValidString(s) && strings.IndexFunc(s, schema.DrivesTerminal) < 0 {
 		return s
 	}
-	var b strings.Builder
-	for _, r := range s {
-		if schema.DrivesTerminal(r) {
-			b.WriteString(escaped(r))
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func escaped(r rune) string {
-	if r < 0x100 {
-		return fmt.Sprintf("\\x%02x", r)
-	}
-	return fmt.Sprintf("\\u%04x", r)
+	return schema.OneLine(s)
 }
 
 // Unverified warns that a bundle is read although it does not verify.

@@ -163,16 +163,10 @@ func allowedAt(t reflect.Type, p jsontext.Pointer) string {
 		return ""
 	}
 	var names []string
-	for f := range t.Fields() {
-		if f.Anonymous && f.Type.Kind() == reflect.Struct {
-			for inner := range f.Type.Fields() {
-				if inner.IsExported() {
-					names = append(names, tagName(inner))
-				}
-			}
-			continue
+	for _, f := range reflect.VisibleFields(t) {
+		if f.IsExported() && !f.Anonymous {
+			names = append(names, tagName(f))
 		}
-		names = append(names, tagName(f))
 	}
 	return "; allowed are " + strings.Join(names, ", ")
 }

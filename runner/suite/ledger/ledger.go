@@ -3,6 +3,9 @@
 // Package ledger keeps what a suite has decided, in an append-only file of JSON lines. Each line is on disk before its
 // writer goes on. The ledger is the only source of truth about a suite: what it does not say did not happen.
 //
+// Each line ends with a digest of itself and of all lines before it, so that a line that somebody edits, removes or adds
+// is noticed. A person who computes all digests again is noticed only by a writer that has the ledger open.
+//
 // If the writer dies in the middle of a line, the next Open cuts off this torn line. Any other damage is an error that
 // names the line, since nothing after it can be trusted.
 //
@@ -11,6 +14,9 @@ package ledger
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -92,6 +98,7 @@ type Ledger struct {
 	lock *os.File // see lockDir
 	file *os.File
 	next uint64 // Seq of the next line
+	last string // the digest of the last line; empty while there is none
 	size int64  // of the file, if nobody else writes to it
 	err  error  // of the first write that failed
 	now  func() time.Time
@@ -114,7 +121,7 @@ func Open(dir string) (l *Ledger, lines []Line, cut int64, err error) {
 	if l.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
 		return l, nil, 0, err
 	}
-	lines, whole, err := read(path, l.file)
+	lines, whole, last, err := read(path, l.file)
 	if err != nil {
 		return l, nil, 0, err
 	}
@@ -127,7 +134,7 @@ func Open(dir string) (l *Ledger, lines []Line, cut int64, err error) {
 			return l, nil, 0, fmt.Errorf("cut the torn last line of %s: %w", path, err)
 		}
 	}
-	l.next, l.size = uint64(len(lines)), whole
+	l.next, l.size, l.last = uint64(len(lines)), whole, last
 	return l, lines, cut, errors.Join(l.file.Sync(), syncDir(dir))
 }
 
@@ -139,12 +146,12 @@ func Read(dir string) ([]Line, error) {
 		return nil, err
 	}
 	defer f.Close()
-	lines, _, err := read(path, f)
+	lines, _, _, err := read(path, f)
 	return lines, err
 }
 
-// read returns the complete lines of a file, and their length in bytes.
-func read(path string, r *os.File) (lines []Line, whole int64, err error) {
+// read returns the complete lines of a file, their length in bytes, and the digest of the last one.
+func read(path string, r *os.File) (lines []Line, whole int64, last string, err error) {
 	damaged := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: line %d: %s", ErrDamaged, path, len(lines)+1, fmt.Sprintf(format, args...))
 	}
@@ -158,32 +165,36 @@ func read(path string, r *os.File) (lines []Line, whole int64, err error) {
 			text, err = longLine(text, in)
 		}
 		if errors.Is(err, io.EOF) {
-			return lines, whole, nil
+			return lines, whole, last, nil
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, "", err
 		}
 		end := len(text) - 1
 		text = text[:end]
 		if len(text) > maxLine {
-			return nil, 0, damaged("it is longer than %d bytes", maxLine)
+			return nil, 0, "", damaged("it is longer than %d bytes", maxLine)
 		}
 		var line Line
 		if err := json.Unmarshal(text, &line); err != nil {
-			return nil, 0, damaged("%v", err)
+			return nil, 0, "", damaged("%v", err)
 		}
 		switch {
 		case len(lines) == 0 && line.Schema != format:
 			if !strings.HasPrefix(line.Schema, "assay.suite.ledger.") {
-				return nil, 0, damaged("it is not the first line of a ledger")
+				return nil, 0, "", damaged("it is not the first line of a ledger")
 			}
-			return nil, 0, fmt.Errorf("%w: %s has %q: use the version of assay-suite that wrote it", ErrNewer, path,
+			return nil, 0, "", fmt.Errorf("%w: %s has %q: use the version of assay-suite that wrote it", ErrNewer, path,
 				line.Schema)
 		case line.Seq != uint64(len(lines)):
-			return nil, 0, damaged("it has the number %d, want %d", line.Seq, len(lines))
+			return nil, 0, "", damaged("it has the number %d, want %d", line.Seq, len(lines))
 		case !known[line.Kind] || (line.Kind == Created) != (len(lines) == 0) || line.Kind == Verdict &&
 			line.Verdict == nil:
-			return nil, 0, damaged("a line of the kind %q cannot be here", line.Kind)
+			return nil, 0, "", damaged("a line of the kind %q cannot be here", line.Kind)
+		}
+		plain, got := unchained(text)
+		if last = chain(last, plain); got != last {
+			return nil, 0, "", damaged("its digest does not fit: somebody changed it or a line before it")
 		}
 		lines, whole = append(lines, line), whole+int64(end)+1
 	}
@@ -208,21 +219,54 @@ func longLine(start []byte, in *bufio.Reader) ([]byte, error) {
 var known = map[string]bool{Created: true, Opened: true, Began: true, Ended: true, Verdict: true, Refused: true,
 	Edited: true}
 
-// Append writes lines and returns when they are on disk. After an error every later call fails too.
+// The end of each line: its digest in hexadecimal digits.
+const (
+	chainKey = `,"digest":"`
+	chainEnd = `"}`
+)
+
+// chain is the digest of a line without its digest. last is that of the line before.
+func chain(last string, plain []byte) string {
+	sum := sha256.New()
+	io.WriteString(sum, last)
+	sum.Write(plain)
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// unchained splits a line into the line without its digest, and the digest. The digest is empty if there is none.
+func unchained(text []byte) (plain []byte, digest string) {
+	at := len(text) - len(chainKey) - 2*sha256.Size - len(chainEnd)
+	if at < 0 || !bytes.HasPrefix(text[at:], []byte(chainKey)) || !bytes.HasSuffix(text, []byte(chainEnd)) {
+		return text, ""
+	}
+	return append(slices.Clone(text[:at]), '}'), string(text[at+len(chainKey) : len(text)-len(chainEnd)])
+}
+
+// ErrUnwritable is wrapped by the error of Append about a line that cannot be written. Nothing was written then, and
+// later calls do not fail for it.
+var ErrUnwritable = errors.New("the line cannot be written to the ledger")
+
+// Append writes lines and returns when they are on disk. After an error every later call fails too, except after
+// [ErrUnwritable].
 func (l *Ledger) Append(lines ...Line) error {
 	if l.err != nil || len(lines) == 0 {
 		return l.err
 	}
 	var text []byte
-	at := schema.Wall(l.now())
+	at, last := schema.Wall(l.now()), l.last
 	for i := range lines {
 		lines[i].Seq, lines[i].At, lines[i].Schema = l.next+uint64(i), at, ""
 		if lines[i].Seq == 0 {
 			lines[i].Schema = format
 		}
-		line, err := json.Marshal(lines[i], json.Deterministic(true))
+		line, err := json.Marshal(lines[i], json.Deterministic(true), schema.ReadableJSON)
 		if err != nil {
-			return l.fail(err)
+			return fmt.Errorf("%w: %w", ErrUnwritable, err)
+		}
+		last = chain(last, line)
+		line = append(append(append(line[:len(line)-1], chainKey...), last...), chainEnd...)
+		if len(line) > maxLine {
+			return fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrUnwritable, len(line), maxLine)
 		}
 		text = append(append(text, line...), '\n')
 	}
@@ -239,8 +283,24 @@ func (l *Ledger) Append(lines ...Line) error {
 	if err := l.file.Sync(); err != nil {
 		return l.fail(err)
 	}
-	l.next, l.size = l.next+uint64(len(lines)), l.size+int64(len(text))
+	l.next, l.size, l.last = l.next+uint64(len(lines)), l.size+int64(len(text)), last
 	return nil
+}
+
+// Check reads the file again. It is an error if it does not have the lines that were read and appended, as when another
+// process wrote to it.
+func (l *Ledger) Check() error {
+	if l.err != nil {
+		return l.err
+	}
+	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	lines, whole, last, err := read(l.file.Name(), l.file)
+	if err == nil && (uint64(len(lines)) != l.next || whole != l.size || last != l.last) {
+		err = fmt.Errorf("%w: another process changed %s", ErrDamaged, l.file.Name())
+	}
+	return err
 }
 
 func (l *Ledger) fail(err error) error {

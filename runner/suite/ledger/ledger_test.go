@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -196,5 +197,73 @@ func TestALedgerThatSomebodyElseWritesIsDamaged(t *testing.T) {
 	}
 	if err := l.Append(Line{Kind: Ended}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("it was %v", err)
+	}
+}
+
+// A line that somebody edits is noticed when the ledger is read, and by its writer, also if all digests fit again.
+func TestAnEditIsNoticed(t *testing.T) {
+	dir := t.TempDir()
+	path := write3(t, dir)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(text), `"passed"`, `"failed"`, 1)
+	if err := os.WriteFile(path, []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "line 3: its digest") {
+		t.Errorf("an edited line: %v", err)
+	}
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l, _, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Check(); err != nil {
+		t.Error(err)
+	}
+	var forged []byte // the same length, and all digests fit
+	last := ""
+	for line := range strings.Lines(edited) {
+		plain, _ := unchained([]byte(strings.TrimSuffix(line, "\n")))
+		last = chain(last, plain)
+		forged = append(append(append(append(forged, plain[:len(plain)-1]...), chainKey...), last...), chainEnd+"\n"...)
+	}
+	if err := os.WriteFile(path, forged, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir); err != nil {
+		t.Fatalf("the forged ledger is read with %v", err)
+	}
+	if err := l.Check(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("another ledger in its place: %v", err)
+	}
+}
+
+// A line that cannot be written changes nothing, and the next one can.
+func TestALineThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	write3(t, dir)
+	l, _, _, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for name, v := range map[string]*schema.SuiteTry{"not a number": {Cost: new(math.NaN())},
+		"too long": {Reason: strings.Repeat("a", maxLine)}} {
+		if err := l.Append(Line{Kind: Verdict, Verdict: v}); !errors.Is(err, ErrUnwritable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := l.Append(Line{Kind: Verdict, Verdict: &schema.SuiteTry{Reason: "caf\xe9"}}); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := Read(dir)
+	if err != nil || len(lines) != 4 || lines[3].Verdict.Reason != `caf\xe9` {
+		t.Errorf("it has %+v, %v", lines, err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -85,20 +84,13 @@ func verdict(a schema.SuiteAttempt) string {
 	return *a.Verdict
 }
 
-// printable replaces control characters, newlines too, by spaces.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, " "))
-}
+// printable makes a text one line without control characters.
+func printable(s string) string { return schema.OneLine(s) }
 
 // escaped escapes a text for Markdown, and makes it one line.
 func escaped(s string) string {
 	var b strings.Builder
-	for _, r := range printable(s) {
+	for _, r := range schema.OneLine(s) {
 		if strings.ContainsRune("\\`*_{}[]()<>#+-!|~&@", r) {
 			b.WriteByte('\\')
 		}
