@@ -218,7 +218,8 @@ var literal = [256]bool{
 	'u': true, 'v': true, 'w': true, 'x': true, 'y': true, 'z': true,
 }
 
-// appendString appends s as a JSON string. If s is not UTF-8, bad is true, and each invalid byte is written as [Readable] does.
+// appendString appends s as a JSON string. If s is not UTF-8, bad is true, and invalid bytes are written as [Readable]
+// does.
 func appendString(dst []byte, s string) (_ []byte, bad bool) {
 	for i := 0; i < len(s); i++ {
 		if !literal[s[i]] {

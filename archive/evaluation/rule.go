@@ -25,7 +25,8 @@ func (r *rule) find(f schema.Finding)  { r.add(&r.findings, r.keys, f) }
 func (r *rule) doubt(f schema.Finding) { r.add(&r.doubts, r.doubted, f) }
 
 func (r *rule) add(list *[]schema.Finding, keys map[string]int, f schema.Finding) {
-	f.Rule, f.Text, f.Program = r.name, schema.OneLine(f.Text), schema.OneLine(f.Program) // they have names from outside
+	f.Rule = r.name
+	f.Text, f.Program = schema.OneLine(f.Text), schema.OneLine(f.Program) // they have names from outside
 	key := f.Text + "\x00" + f.Program + "\x00" + f.ToolCallID
 	if at, ok := keys[key]; ok {
 		if at < len(*list) && len((*list)[at].Events) < maxEvents {
