@@ -786,8 +786,8 @@ const commonMembers = 26
 // AppendJSON appends e as one kernel_event.v1 object, without a newline, and
 // returns the extended buffer. It allocates only to grow dst.
 //
-// A string that is not UTF-8 is written as [Readable] does, so that every line is valid JSON. Its exact bytes are in the
-// object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe", "cwd", "local",
+// A string that is not UTF-8 is written as [Readable] does, so that every line is valid JSON. Its exact bytes are in
+// the object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe", "cwd", "local",
 // "remote") or its name and index ("argv.2", "env_keys.0").
 // [DecodeKernelEvent] restores them: no byte is lost.
 func AppendJSON(dst []byte, e *KernelEvent) []byte {

@@ -3,8 +3,8 @@
 // Package ledger keeps what a suite has decided, in an append-only file of JSON lines. Each line is on disk before its
 // writer goes on. The ledger is the only source of truth about a suite: what it does not say did not happen.
 //
-// Each line ends with a digest of itself and of all lines before it, so that a line that somebody edits, removes or adds
-// is noticed. If somebody computes all digests again, only a writer that has the ledger open notices.
+// Each line ends with a digest of itself and of all lines before it, so that a line that somebody edits, removes or
+// adds is noticed. If somebody computes all digests again, only a writer that has the ledger open notices.
 //
 // If the writer dies in the middle of a line, the next Open cuts off this torn line. Any other damage is an error that
 // names the line, since nothing after it can be trusted.
