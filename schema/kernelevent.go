@@ -787,8 +787,8 @@ const commonMembers = 26
 // returns the extended buffer. It allocates only to grow dst.
 //
 // A string that is not UTF-8 is written as [Readable] does, so that every line is valid JSON. Its exact bytes are in
-// the object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe", "cwd", "local",
-// "remote") or its name and index ("argv.2", "env_keys.0").
+// the object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe", "cwd",
+// "local", "remote") or its name and index ("argv.2", "env_keys.0").
 // [DecodeKernelEvent] restores them: no byte is lost.
 func AppendJSON(dst []byte, e *KernelEvent) []byte {
 	members := kernelMembers[:]
