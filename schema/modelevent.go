@@ -29,8 +29,10 @@ type ModelEventBody struct {
 	ResponseModel *string `json:"response_model"`
 	ResponseID    *string `json:"response_id"`
 	Status        *int    `json:"status"` // HTTP status that the agent got
-	// ErrorType is the provider's name of an error, or one of those below.
-	ErrorType *string `json:"error_type"`
+	// ErrorType is the name of an error: the provider's own, or one of those below. ErrorSource says which. If the
+	// provider gave its error no name, ErrorType is the HTTP status as text, or "error" for an error in an answer.
+	ErrorType   *string `json:"error_type"`
+	ErrorSource string  `json:"error_source,omitzero"` // one of ModelErrorBy…; empty: no error
 	// Refused is why the gateway did not pass the request on, one of those below.
 	Refused *string `json:"refused"`
 	Stream  *bool   `json:"stream"`
@@ -56,7 +58,39 @@ type ModelEventBody struct {
 	// UnknownKinds names the first of them.
 	Unknown      uint64   `json:"unknown,omitzero"`
 	UnknownKinds []string `json:"unknown_kinds,omitzero"`
+	// Text is what the model said, put together from the answer, as a JSON string. It may be the name of the bundle
+	// member that holds the text, as in ModelBody. It is absent if the model said nothing, or if bodies are not kept.
+	Text jsontext.Value `json:"text,omitzero"`
+	// Odd lists the members of the answer that have another type than the provider's API says. Other members of the
+	// answer are not affected.
+	Odd []ModelOdd `json:"odd,omitzero"`
+	// Partial names the members of this line that may lack something, because a part of the answer was odd or unknown:
+	// usage, tool_calls, text, or answer for any of them.
+	Partial []string `json:"partial,omitzero"`
+	// Fetches is what the request made the provider load, read or run for the agent. An answer may show more.
+	Fetches []ModelFetch `json:"fetches,omitzero"`
 }
+
+// ModelOdd is a member of an answer that has another type than the provider's API says.
+type ModelOdd struct {
+	Member string `json:"member"`       // such as usage.input_tokens
+	Raw    string `json:"raw,omitzero"` // the start of the first such value; empty if bodies are not kept
+	Count  uint64 `json:"count"`        // how often it was odd
+}
+
+// ModelFetch is something that a provider loads, reads or runs for the agent, which no sandbox and no kernel event
+// shows.
+type ModelFetch struct {
+	Kind string `json:"kind"`          // media, stored, tool, mcp or unknown
+	What string `json:"what"`          // such as image_url or web_search
+	Host string `json:"host,omitzero"` // the host that the provider contacts; empty: itself, or not known
+}
+
+// Who named an error.
+const (
+	ModelErrorByProvider = "provider"
+	ModelErrorByRecorder = "recorder"
+)
 
 // ModelReplayed is the line of the replayed bundle that gave the answer.
 type ModelReplayed struct {
@@ -76,6 +110,7 @@ const (
 	ModelErrorUnreachable = "provider_unreachable" // nobody answered
 	ModelErrorKey         = "key_in_answer"        // the gateway cut the answer because it contained the provider's key
 	ModelErrorEncoding    = "encoding_unknown"     // the answer could not be decoded for the record
+	ModelErrorUnreadable  = "answer_unreadable"    // the answer is neither JSON nor a stream of events
 )
 
 // Why a request is refused.
@@ -85,7 +120,7 @@ const (
 	ModelRefusedBackground = "background" // the answer would come after the run
 	ModelRefusedWebSocket  = "websocket"
 	ModelRefusedRequest    = "request"        // the request could not be parsed
-	ModelRefusedTools      = "provider_tools" // it declares tools that the provider runs, which the policy denies
+	ModelRefusedTools      = "provider_tools" // it makes the provider load, read or run something, which the policy denies
 	ModelRefusedBudget     = "budget"         // the run's budget is spent
 	ModelRefusedMiss       = "replay_miss"    // the run replays a bundle that has no answer for it
 	ModelRefusedUsage      = "usage_unknown"  // there is a token budget, and the answer would not say what it used
@@ -96,6 +131,12 @@ const (
 type ModelToolCall struct {
 	ID   *string `json:"id"`
 	Name string  `json:"name"`
+	// Namespace is what the provider names beside Name, such as the MCP server of a tool of Codex'.
+	Namespace string `json:"namespace,omitempty"`
+	// Index is the call's place in the answer, if it has no id. Doubt says why it is not sure which call a result or a
+	// process belongs to: no_id.
+	Index *int   `json:"index,omitzero"`
+	Doubt string `json:"doubt,omitempty"`
 	// Arguments is a JSON value. A string in it may name the bundle member that holds the text, as in ModelBody.
 	// Arguments that are not JSON are in ArgumentsText. Both are absent if bodies are not kept.
 	Arguments     jsontext.Value `json:"arguments,omitzero"`
@@ -182,6 +223,8 @@ func (e *ModelEvent) read(d lineReader) error {
 			e.Status, err = orNull(d, d.size)
 		case "error_type":
 			e.ErrorType, err = orNull(d, d.text)
+		case "error_source":
+			e.ErrorSource, err = d.oneOf(ModelErrorByProvider, ModelErrorByRecorder)
 		case "refused":
 			e.Refused, err = orNull(d, d.text)
 		case "stream":
@@ -216,6 +259,14 @@ func (e *ModelEvent) read(d lineReader) error {
 			e.Unknown, err = d.count()
 		case "unknown_kinds":
 			e.UnknownKinds, err = d.texts()
+		case "text":
+			e.Text, err = d.rawMessage()
+		case "odd":
+			e.Odd, err = list(d, unbounded, d.modelOdd)
+		case "partial":
+			e.Partial, err = d.texts()
+		case "fetches":
+			e.Fetches, err = list(d, unbounded, d.modelFetch)
 		default:
 			err = d.skip()
 		}
@@ -255,6 +306,12 @@ func (d lineReader) modelToolCall() (c ModelToolCall, err error) {
 			c.ID, err = orNull(d, d.text)
 		case "name":
 			c.Name, err = d.text()
+		case "namespace":
+			c.Namespace, err = d.text()
+		case "index":
+			c.Index, err = pointer(d.size())
+		case "doubt":
+			c.Doubt, err = d.text()
 		case "arguments":
 			c.Arguments, err = d.rawMessage()
 		case "arguments_text":
@@ -269,6 +326,40 @@ func (d lineReader) modelToolCall() (c ModelToolCall, err error) {
 		return err
 	})
 	return c, cmp.Or(err, have.need("id", "name", "provider_executed", "complete"))
+}
+
+func (d lineReader) modelOdd() (o ModelOdd, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "member":
+			o.Member, err = d.text()
+		case "raw":
+			o.Raw, err = d.text()
+		case "count":
+			o.Count, err = d.count()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return o, cmp.Or(err, have.need("member", "count"))
+}
+
+func (d lineReader) modelFetch() (f ModelFetch, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "kind":
+			f.Kind, err = d.text()
+		case "what":
+			f.What, err = d.text()
+		case "host":
+			f.Host, err = d.text()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return f, cmp.Or(err, have.need("kind", "what"))
 }
 
 func (d lineReader) modelToolResult() (r ModelToolResult, err error) {

@@ -281,7 +281,10 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"request_model":"m","response_model":"m","response_id":"i","status":200,"error_type":"e","refused":"path",` +
 			`"stream":true,"retry_of":1,"exec_id":1,"finish_reasons":["f"],"usage":{"input_tokens":1,` +
 			`"cache_read_input_tokens":1,"cache_creation_input_tokens":1,"output_tokens":1,"reasoning_output_tokens":1},` +
-			`"usage_raw":{},"tool_calls":[{"id":"i","name":"n","arguments":{},"arguments_text":"{","provider_executed":true,` +
+			`"error_source":"provider","text":"t","odd":[{"member":"m","raw":"1","count":1}],"partial":["usage"],` +
+			`"fetches":[{"kind":"media","what":"w","host":"h"}],` +
+			`"usage_raw":{},"tool_calls":[{"id":"i","name":"n","namespace":"s","index":1,"doubt":"no_id","arguments":{},` +
+			`"arguments_text":"{","provider_executed":true,` +
 			`"complete":true}],"tool_results":[{"id":"i","name":"n","is_error":true}],"timings":{"first_byte_ns":1,` +
 			`"end_ns":2},"cost":0.5,"request":{"bytes":1,"sha256":"sha256:` + hex + `","body":{},"text":true,` +
 			base + `"left_out":true},"response":{"bytes":1,"sha256":"sha256:` + hex +

@@ -187,6 +187,8 @@ func (o *otlpTrace) models() {
 			value *int64
 		}{
 			{"gen_ai.usage.input_tokens", e.Usage.InputTokens}, {"gen_ai.usage.output_tokens", e.Usage.OutputTokens},
+			{"gen_ai.usage.cache_read.input_tokens", e.Usage.CacheReadInputTokens},
+			{"gen_ai.usage.cache_creation.input_tokens", e.Usage.CacheCreationInputTokens},
 		} {
 			if a.value != nil {
 				s.Attributes = append(s.Attributes, number(a.key, *a.value))

@@ -121,6 +121,15 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s",
 			spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope))
 	}
+	if m := d.Result.Model; about == Hosts && m != nil && m.ProviderFetches > 0 {
+		from := ""
+		if len(m.FetchedHosts) > 0 {
+			from = ", from " + strings.Join(m.FetchedHosts, ", ")
+		}
+		add("set model.provider_tools: deny in the policy", "%s let the provider of the model load, read or run "+
+			"something for the agent%s: the hosts that it contacted are not listed",
+			schema.Count(m.ProviderFetches, "request", "requests"), from)
+	}
 	return gaps
 }
 

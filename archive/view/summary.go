@@ -386,6 +386,12 @@ func (s *Summary) models() string {
 	case m.Cost != nil:
 		text += fmt.Sprintf("; cost %.4g", *m.Cost)
 	}
+	if m.ProviderFetches > 0 {
+		text += "; " + schema.Count(m.ProviderFetches, "request", "requests") + " let the provider load or run something"
+		if len(m.FetchedHosts) > 0 {
+			text += " (" + Clean(strings.Join(m.FetchedHosts, ", ")) + ")"
+		}
+	}
 	if r := m.Replay; r != nil {
 		text += fmt.Sprintf("; replayed %s, %d without an answer, %d unused",
 			schema.Count(r.Answers, "answer", "answers"), r.Misses, r.Unused)

@@ -26,7 +26,8 @@ func modelBundle(t *testing.T) string {
 		if !strings.Contains(string(body), "tool_result") {
 			answer = `{"type":"message","id":"msg_1","model":"claude-x","content":[{"type":"tool_use","id":"toolu_1",` +
 				`"name":"Bash","input":{"command":"touch made"}},{"type":"tool_use","id":"toolu_2","name":"Read",` +
-				`"input":{"path":"<b>x</b>"}}],"stop_reason":"tool_use","usage":{"input_tokens":20,"output_tokens":9}}`
+				`"input":{"path":"<b>x</b>"}}],"stop_reason":"tool_use","usage":{"input_tokens":11,` +
+				`"cache_read_input_tokens":7,"cache_creation_input_tokens":2,"output_tokens":9}}`
 		}
 		_, _ = io.WriteString(w, answer)
 		_ = http.NewResponseController(w).Flush()
@@ -128,7 +129,8 @@ func TestModels(t *testing.T) {
 	if data, err = os.ReadFile(trace); err != nil {
 		t.Fatal(err)
 	}
-	holds("the trace", string(data), `"chat claude"`, "gen_ai.usage.input_tokens", "gen_ai.response.model",
+	holds("the trace", string(data), `"chat claude"`, "gen_ai.usage.input_tokens", "gen_ai.usage.cache_read.input_tokens",
+		"gen_ai.usage.cache_creation.input_tokens", "gen_ai.response.model",
 		"gen_ai.provider.name", "msg_1", "SPAN_KIND_CLIENT", "assay.model_seq")
 	if n := strings.Count(string(data), `"chat claude"`); n != 2 {
 		t.Errorf("the trace has %d requests to models, want 2", n)

@@ -47,7 +47,7 @@ type Config struct {
 	// from the recorded one in any way gets no answer.
 	Replay       *tape.Cassette
 	ReplayStrict bool
-	// DenyProviderTools refuses requests that declare tools which the provider runs.
+	// DenyProviderTools refuses requests that make the provider load, read or run something for the agent.
 	DenyProviderTools bool
 }
 
@@ -327,7 +327,8 @@ func upgradesTo(h http.Header, protocol string) bool {
 
 // decides reports whether the body of a request decides if it is passed on.
 func (e *Endpoint) decides(x *exchange) bool {
-	return x.api == wire.Responses || counts(x.api) && (e.purse != nil || e.cfg.DenyProviderTools)
+	return x.api == wire.Responses || counts(x.api) && e.purse != nil ||
+		e.cfg.DenyProviderTools && x.api != wire.Models
 }
 
 // writer is an io.Writer that accepts all bytes.
@@ -375,10 +376,9 @@ func (e *Endpoint) check(x *exchange) (why *refusal) {
 			why = &refusal{schema.ModelRefusedBackground,
 				"the model gateway passes on no background requests: their answers may come after the run",
 				http.StatusForbidden}
-		case e.cfg.DenyProviderTools && providerTools(q, legible) != "":
-			why = &refusal{schema.ModelRefusedTools,
-				"the policy denies tools that the provider runs (model.provider_tools), and the request " +
-					providerTools(q, legible), http.StatusBadRequest}
+		case e.cfg.DenyProviderTools && !(legible && len(q.Fetches) == 0):
+			why = &refusal{schema.ModelRefusedTools, "the policy denies what the provider loads, reads or runs for " +
+				"the agent (model.provider_tools), and the request " + fetches(q, legible), http.StatusBadRequest}
 		case x.api == wire.Responses && !legible: // another reader of the body may see a background request
 			why = &refusal{schema.ModelRefusedRequest, "the request " + notClear, http.StatusBadRequest}
 		default:
@@ -433,22 +433,31 @@ func (e *Endpoint) replay(w http.ResponseWriter, x *exchange) {
 	x.whole = true
 }
 
-// providerTools returns in which way a request makes the provider run tools, or might; empty: it does not. legible
-// means that every reader reads the request the same way.
-func providerTools(q *wire.Request, legible bool) string {
+// fetches says what a request makes the provider do for the agent, or might, and what to do about it. legible means
+// that every reader reads the request the same way.
+func fetches(q *wire.Request, legible bool) string {
 	if !legible {
 		return notClear
 	}
-	if q.Stored != "" {
-		return fmt.Sprintf("has %q, which may bring some: send what it stands for", q.Stored)
-	}
-	for _, t := range q.Tools {
-		if t.Provider {
-			return fmt.Sprintf("declares %.200q: turn that tool off in the agent (Codex: -c web_search=disabled)",
-				t.Name)
+	switch f := q.Fetches[0]; f.Kind {
+	case wire.FetchMedia:
+		from := ""
+		if f.Host != "" {
+			from = " from " + f.Host
 		}
+		return fmt.Sprintf("has %.200q by URL, which the provider would load%s: send the content itself, in base64",
+			f.What, from)
+	case wire.FetchStored:
+		return fmt.Sprintf("has %.200q, which stands for something that the provider has stored: send what it stands for",
+			f.What)
+	case wire.FetchUnknown:
+		return fmt.Sprintf("has a part of the kind %.200q, which this version does not know and which may make the "+
+			"provider load something: send text, or content in base64", f.What)
+	case wire.FetchMCP:
+		return fmt.Sprintf("declares the remote MCP server %.200q: let the agent connect to it by itself", f.What)
+	default:
+		return fmt.Sprintf("declares %.200q: turn that tool off in the agent (Codex: -c web_search=disabled)", f.What)
 	}
-	return ""
 }
 
 // mayAsk reports whether the request carries the run's token and no other credentials, or its route passes on the

@@ -787,6 +787,10 @@ func TestEnviron(t *testing.T) {
 func TestProviderToolsAreRefused(t *testing.T) {
 	const anthropic, responses, chat = "/anthropic/v1/messages", "/openai/v1/responses", "/openai/v1/chat/completions"
 	const gemini = "/gemini/v1beta/models/m:generateContent"
+	const count = "/anthropic/v1/messages/count_tokens"
+	says := func(part string) string { return `{"messages":[{"role":"user","content":[` + part + `]}]}` }
+	input := func(part string) string { return `{"input":[{"role":"user","content":[` + part + `]}]}` }
+	part := func(part string) string { return `{"contents":[{"role":"user","parts":[` + part + `]}]}` }
 	for _, tt := range []struct{ path, body, says string }{
 		{anthropic, `{"tools":[{"name":"Bash","input_schema":{}},{"type":"bash_20250124","name":"bash"}]}`, ""},
 		{anthropic, `{"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, `declares \"web_search\"`},
@@ -808,11 +812,57 @@ func TestProviderToolsAreRefused(t *testing.T) {
 		{gemini, `{"tools":[{"functionDeclarations":[{"name":"shell"}],"googleSearch":{}}]}`, `\"googleSearch\"`},
 		{gemini, `{"tools":[{"code_execution":{}}]}`, `\"code_execution\"`},
 		{gemini, `{"cachedContent":"cachedContents/1"}`, `has \"cachedContent\"`},
-		{gemini, `{"tools":{"googleSearch":{}}}`, "cannot be read"},
+		{gemini, `{"tools":{"googleSearch":{}}}`, "unknown form"},
 		{anthropic, `{"tools":[{"type":"web_search_20250305","name":"s"}],"tools":[]}`, "cannot be read"},
 		{anthropic, `{`, "cannot be read"},
 		// asks none
-		{"/anthropic/v1/messages/count_tokens", `{"tools":[{"type":"web_search_20250305","name":"s"}]}`, ""},
+		{count, `{"tools":[{"type":"web_search_20250305","name":"s"}]}`, ""},
+		// media by URL, and what is stored
+		{anthropic, says(`{"type":"image","source":{"type":"url","url":"https://Evil.example/x?secret"}}`),
+			`\"image\" by URL, which the provider would load from evil.example: send`},
+		{anthropic, says(`{"type":"document","source":{"type":"url","url":"https://evil.example/x.pdf"}}`), `\"document\" by URL`},
+		{anthropic, says(`{"type":"document","source":{"type":"file","file_id":"file_1"}}`), `\"document\", which stands for`},
+		{anthropic, says(`{"type":"container_upload","file_id":"file_1"}`), `\"container_upload\"`},
+		{anthropic, says(`{"type":"tool_result","tool_use_id":"t","content":[{"type":"image","source":{"type":"url",` +
+			`"url":"https://evil.example/x"}}]}`), "evil.example"},
+		{anthropic, says(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"url",` +
+			`"url":"https://evil.example/x"}}]}}`), "evil.example"},
+		{anthropic, `{"system":[{"type":"image","source":{"type":"url","url":"https://evil.example/x"}}]}`, "evil.example"},
+		{anthropic, says(`{"type":"image","source":{"type":"hologram"}}`), "does not know"},
+		{anthropic, says(`{"type":"hologram"}`), `the kind \"hologram\"`},
+		{anthropic, `{"container":"container_1"}`, `\"container\"`},
+		{count, says(`{"type":"image","source":{"type":"url","url":"https://evil.example/x"}}`), "evil.example"},
+		{chat, says(`{"type":"image_url","image_url":{"url":"https://evil.example/x"}}`), "evil.example"},
+		{chat, says(`{"type":"image_url","image_url":"https://evil.example/x"}`), "evil.example"},
+		{chat, says(`{"type":"image_url","image_url":{"url":["https://evil.example/x"]}}`), `\"image_url\" by URL`},
+		{chat, says(`{"type":"file","file":{"file_id":"file_1"}}`), `\"file_id\"`},
+		{chat, says(`{"type":"video_url","video_url":{"url":"https://evil.example/x"}}`), `the kind \"video_url\"`},
+		{chat, `{"messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}`, `\"audio\"`},
+		{responses, input(`{"type":"input_image","image_url":"https://evil.example/x"}`), "evil.example"},
+		{responses, input(`{"type":"input_image","file_id":"file_1"}`), `\"file_id\"`},
+		{responses, input(`{"type":"input_file","file_url":"https://evil.example/x"}`), "evil.example"},
+		{responses, `{"input":[{"type":"function_call_output","call_id":"c","output":[{"type":"input_image",` +
+			`"image_url":"https://evil.example/x"}]}]}`, "evil.example"},
+		{responses, `{"input":[{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot",` +
+			`"image_url":"https://evil.example/x"}}]}`, "evil.example"},
+		{responses, `{"input":[{"type":"item_reference","id":"msg_1"}]}`, `\"item_reference\"`},
+		{responses, `{"previous_response_id":"resp_1","input":"x"}`, `\"previous_response_id\"`},
+		{responses, `{"conversation":"conv_1","input":"x"}`, `\"conversation\"`},
+		{responses, `{"input":[{"type":"hologram"}]}`, `the kind \"hologram\"`},
+		{gemini, part(`{"fileData":{"fileUri":"https://evil.example/x"}}`), "evil.example"},
+		{gemini, part(`{"file_data":{"file_uri":"https://evil.example/x"}}`), "evil.example"},
+		{gemini, part(`{"fileData":{"fileUri":"https://generativelanguage.googleapis.com/v1beta/files/f"}}`), "has stored"},
+		{gemini, part(`{"functionResponse":{"name":"f","parts":[{"fileData":{"fileUri":"gs://bucket/x"}}]}}`), "has stored"},
+		{gemini, part(`{"hologram":{}}`), `the kind \"hologram\"`},
+		// content in the request itself
+		{anthropic, says(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}`), ""},
+		{anthropic, says(`{"type":"tool_result","tool_use_id":"t","content":"https://example.com is text"}`), ""},
+		{chat, says(`{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}`), ""},
+		{chat, says(`{"type":"file","file":{"file_data":"data:application/pdf;base64,AA==","filename":"x.pdf"}}`), ""},
+		{responses, input(`{"type":"input_image","image_url":"DATA:image/png;base64,AA=="}`), ""},
+		{responses, `{"previous_response_id":null,"conversation":null,"input":[{"role":"user","content":"hi"}]}`, ""},
+		{gemini, part(`{"inlineData":{"mimeType":"image/png","data":"AA=="}}`), ""},
+		{gemini, part(`{"functionResponse":{"name":"f","response":{"output":"https://example.com"}}}`), ""},
 	} {
 		t.Run(tt.path+tt.body, func(t *testing.T) {
 			g := newGateWith(t, streams("{}"), RecorderConfig{}, key, func(c *Config) { c.DenyProviderTools = true })

@@ -225,7 +225,8 @@ func TestBodiesThatMayAskForBackground(t *testing.T) {
 	for body, refused := range map[string]string{
 		`{"model":"m"}`: "", `{"model":"m","background":false}`: "", `{"input":"\ud83d"}`: "", "{\"input\":\"\xff\"}": "",
 		`{"background":true}`: "background", `{"background":true,"background":false}`: "request",
-		`{"background":"true"}`: "request", `{"background":true,"stream":"x"}`: "request", `[{"background":true}]`: "request",
+		`{"background":"true"}`: "background", `{"background":true,"stream":"x"}`: "background",
+		`{"stream":"x"}`: "", `[{"background":true}]`: "request",
 		"\ufeff" + `{"background":true}`: "request", `background=true`: "request", ``: "request", `{"background":true}{}`: "request",
 	} {
 		g := newGate(t, streams("{}"))

@@ -2,13 +2,17 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +44,11 @@ const (
 	maxLine     = 960 << 10 // bytes of a line; redaction may still lengthen it
 	maxLines    = 256 << 20 // bytes of all lines; beyond it, lines leave out what the agent can make long
 	maxTaken    = 1_000_000 // exchanges
+	maxHosts    = 16        // hosts, and names of odd members, of the totals
 )
+
+// doubtNoID is the doubt about a call without an id: its result is known by the tool's name and the order alone.
+const doubtNoID = "no_id"
 
 // The recorder leaves the CPUs to the requests. It starts when nothing has begun or ended for a moment, when somebody
 // waits for its results, or when this much is waiting.
@@ -103,6 +111,7 @@ type Recorder struct {
 	totals  schema.ModelTotals
 	replay  schema.ModelReplay
 	reasons map[string]uint64 // why the layer is not complete, with counts
+	odd     map[string]bool   // names of odd members, at most maxHosts
 	lines   int               // bytes of all lines
 	bases   tape.Bases
 	err     error
@@ -126,7 +135,7 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 		cfg: cfg, blobs: recording.NewBlobs(cfg.Log.Recorder, maxBlobs), done: make(chan struct{}),
 		askers: map[string]*askers{}, flying: map[*exchange]bool{}, answered: map[string]bool{},
 		failed: map[[sha256.Size]byte]uint64{}, results: map[string]bool{},
-		reasons: map[string]uint64{},
+		reasons: map[string]uint64{}, odd: map[string]bool{},
 	}
 	r.came.L, r.changed.L = &r.mu, &r.mu
 	looked := make(chan struct{})
@@ -343,7 +352,7 @@ func (r *Recorder) lookAtAnswer(x *exchange) {
 	for _, c := range x.told.Calls {
 		if c.Complete && !c.ProviderExecuted {
 			x.proposals = append(x.proposals,
-				r.cfg.Calls.Proposed(valid(c.ID), valid(c.Name), c.Arguments, x.completed(c.End)))
+				r.cfg.Calls.Proposed(valid(c.ID), valid(fullName(&c)), c.Arguments, x.completed(c.End)))
 		}
 	}
 }
@@ -441,17 +450,17 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 		r.answer(x, &e)
 	}
 	x.purse.settle(x, &e.Usage, str(e.ResponseModel))
-	if x.refused == "" && x.status == http.StatusOK && x.api.Generates() {
+	if x.refused == "" && x.status == http.StatusOK && x.api.Generates() && !slices.Contains(e.Partial, partialUsage) {
 		e.Cost = r.cfg.Prices.of(str(e.ResponseModel), str(e.RequestModel)).cost(&e.Usage)
 		if x.replayed != nil {
 			e.Cost = new(0.0)
 		}
 	}
 	e.Replayed = x.replayed
-	if x.failure != "" {
-		e.ErrorType = new(x.failure)
+	if x.failure != "" && (e.ErrorType == nil || x.failure == schema.ModelErrorKey) {
+		e.ErrorType, e.ErrorSource = new(x.failure), schema.ModelErrorByRecorder
 	}
-	failed := x.refused == "" && (x.failure != "" || x.status >= 400)
+	failed := x.refused == "" && e.ErrorType != nil
 	var key [sha256.Size]byte
 	if failed || len(r.failed) > 0 {
 		key = x.digest()
@@ -504,7 +513,7 @@ func (r *Recorder) fit(e *schema.ModelEventBody, seq uint64) (line []byte) {
 		}
 	}
 	r.reasons[reasonLeftOut]++
-	e.UsageRaw, e.UnknownKinds = nil, nil
+	e.UsageRaw, e.UnknownKinds, e.Text, e.Odd, e.Fetches = nil, nil, nil, nil, nil
 	for _, b := range []*schema.ModelBody{&e.Request, &e.Response} {
 		b.LeftOut = b.LeftOut || b.Body != nil
 		b.Body, b.Text, b.Base = nil, false, nil
@@ -552,6 +561,14 @@ func (r *Recorder) count(x *exchange, e *schema.ModelEventBody) {
 			*n.total = new(**n.one)
 		default:
 			**n.total = saturated(**n.total, **n.one)
+		}
+	}
+	if len(e.Fetches) > 0 {
+		t.ProviderFetches++
+		for _, f := range e.Fetches {
+			if f.Host != "" && len(t.FetchedHosts) < maxHosts && !slices.Contains(t.FetchedHosts, f.Host) {
+				t.FetchedHosts = append(t.FetchedHosts, f.Host)
+			}
 		}
 	}
 	if x.status != http.StatusOK || !x.api.Generates() {
@@ -609,7 +626,26 @@ func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 			})
 		}
 	}
+	for _, f := range q.Fetches {
+		e.Fetches = appendFetch(e.Fetches, f)
+	}
 	e.Request = r.body(x.sent.size, body)
+}
+
+// appendFetch adds what a provider does for the agent to a line.
+func appendFetch(all []schema.ModelFetch, f wire.Fetch) []schema.ModelFetch {
+	if len(all) == maxListed {
+		return all
+	}
+	return append(all, schema.ModelFetch{Kind: string(f.Kind), What: valid(f.What), Host: valid(f.Host)})
+}
+
+// fullName returns a tool's name with what the provider names beside it, as agents write both in one word.
+func fullName(c *wire.ToolCall) string {
+	if c.Namespace == "" || c.ProviderExecuted {
+		return c.Name
+	}
+	return strings.TrimSuffix(c.Namespace, "__") + "__" + c.Name
 }
 
 // answer adds what the answer says to the line.
@@ -625,15 +661,24 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 	body, err := decoded(x.response.reader(), x.response.size, x.responseHeader.Get("Content-Encoding"))
 	if err != nil && x.failure == "" {
 		r.reasons[reasonUndecoded]++
-		e.ErrorType = new(schema.ModelErrorEncoding)
+		e.ErrorType, e.ErrorSource = new(schema.ModelErrorEncoding), schema.ModelErrorByRecorder
+	}
+	if err == nil {
+		e.Response = r.body(x.response.size, body)
+	}
+	kind := x.responseHeader.Get("Content-Type")
+	if x.status >= http.StatusBadRequest {
+		name := wire.ReadError(x.api, kind, bytes.NewReader(body))
+		e.ErrorType, e.ErrorSource = text(cmp.Or(name, strconv.Itoa(x.status))), schema.ModelErrorByProvider
+		return
 	}
 	a := x.told
 	if a == nil {
-		a = wire.Read(x.api, x.responseHeader.Get("Content-Type"), bytes.NewReader(body))
+		a = wire.Read(x.api, kind, bytes.NewReader(body))
 	}
 	e.ResponseModel, e.ResponseID = text(a.Model), text(a.ID)
 	if a.ErrorType != "" {
-		e.ErrorType = text(a.ErrorType)
+		e.ErrorType, e.ErrorSource = text(a.ErrorType), schema.ModelErrorByProvider
 	}
 	for _, f := range a.FinishReasons {
 		e.FinishReasons = append(e.FinishReasons, valid(f))
@@ -643,18 +688,80 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 		e.UsageRaw = []byte(v)
 	}
 	r.calls(a.Calls, e)
+	r.doubts(a, e)
+	switch generates := x.status == http.StatusOK && err == nil; {
+	case x.failure == schema.ModelErrorLeft && a.Whole && x.api.Generates():
+		x.failure = "" // an agent need not wait for what follows the end of an answer
+	case x.failure == "" && generates && a.Unreadable:
+		x.failure = schema.ModelErrorUnreadable
+	case x.failure == "" && generates && !a.Whole:
+		x.failure = schema.ModelErrorBroken // the connection itself had no error
+	}
+	if a.Text == "" || r.cfg.Digests {
+		return
+	}
+	var leftOut bool
+	if e.Text, leftOut = r.text(r.blobs.Redact([]byte(a.Text))); leftOut {
+		e.Text = nil
+		r.reasons[reasonLeftOut]++
+	}
+}
+
+// Members of a line that may be partial.
+const (
+	partialUsage  = "usage"
+	partialCalls  = "tool_calls"
+	partialText   = "text"
+	partialAnswer = "answer"
+)
+
+// doubts adds what was not understood of an answer to its line, and which of the line's members it concerns.
+func (r *Recorder) doubts(a *wire.Answer, e *schema.ModelEventBody) {
+	concerned := map[string]bool{}
 	if e.Unknown = a.Unknown; a.Unknown > 0 {
+		concerned[partialAnswer] = true
 		r.reasons[reasonUnknown]++
 		for _, k := range a.UnknownKinds {
 			e.UnknownKinds = append(e.UnknownKinds, valid(k))
 		}
 	}
-	if x.failure == "" && x.status == http.StatusOK && !a.Whole && err == nil {
-		x.failure = schema.ModelErrorBroken // the connection itself had no error
+	for _, o := range a.Odd {
+		odd := schema.ModelOdd{Member: o.Member, Count: o.Count}
+		if !r.cfg.Digests {
+			odd.Raw = valid(string(r.blobs.Redact([]byte(o.Raw))))
+		}
+		e.Odd = append(e.Odd, odd)
+		concerned[concerns(o.Member)] = true
+		if len(r.odd) < maxHosts {
+			r.odd[o.Member] = true
+		}
 	}
-	if err == nil {
-		e.Response = r.body(x.response.size, body)
+	if len(a.Odd) > 0 {
+		r.reasons[reasonOdd]++
 	}
+	e.Partial = slices.Sorted(maps.Keys(concerned))
+	for _, c := range a.Calls {
+		if f := (wire.Fetch{Kind: wire.FetchTool, What: c.Name}); c.ProviderExecuted &&
+			!slices.ContainsFunc(e.Fetches, func(has schema.ModelFetch) bool {
+				return has.What == c.Name || has.What == c.Namespace
+			}) {
+			e.Fetches = appendFetch(e.Fetches, f)
+		}
+	}
+}
+
+// concerns returns which member of a line an odd member of an answer concerns.
+func concerns(member string) string {
+	has := func(part string) bool { return strings.Contains(member, part) }
+	switch {
+	case strings.HasPrefix(member, "usage"):
+		return partialUsage
+	case has("tool_calls"), has("function"), has("custom"), has("arguments"), has("partial_json"), has("input"):
+		return partialCalls
+	case strings.HasSuffix(member, "content"), strings.HasSuffix(member, "text"):
+		return partialText
+	}
+	return partialAnswer
 }
 
 // told returns the headers of an answer that clients act on.
@@ -674,13 +781,16 @@ func told(h http.Header) map[string]string {
 // calls adds the tool calls of an answer to the line.
 func (r *Recorder) calls(calls []wire.ToolCall, e *schema.ModelEventBody) {
 	size := 0
-	for _, c := range calls {
+	for i, c := range calls {
 		if len(e.ToolCalls) == maxListed {
 			r.reasons[reasonLeftOut]++
 			return
 		}
-		call := schema.ModelToolCall{ID: text(c.ID), Name: valid(c.Name), ProviderExecuted: c.ProviderExecuted,
-			Complete: c.Complete}
+		call := schema.ModelToolCall{ID: text(c.ID), Name: valid(c.Name), Namespace: valid(c.Namespace),
+			ProviderExecuted: c.ProviderExecuted, Complete: c.Complete}
+		if c.ID == "" {
+			call.Index, call.Doubt = new(i), doubtNoID
+		}
 		if !r.cfg.Digests {
 			whole := true
 			if c.Arguments != nil {
@@ -831,6 +941,7 @@ func (r *Recorder) Health(h *schema.ObservationHealth) {
 	for _, why := range []struct{ code, one, many, remedy string }{
 		{reasonUnknown, "answer had", "answers had",
 			"see unknown_kinds in the model layer; a newer assay-run may know them"},
+		{reasonOdd, "answer had", "answers had", "see odd and partial in the model layer"},
 		{reasonUndecoded, "body", "bodies", "let the agent and the provider use gzip, zstd or no content encoding"},
 		{reasonLeftOut, "body or tool call was", "bodies or tool calls were", ""},
 		{reasonMany, "request was", "requests were", ""},
@@ -845,6 +956,9 @@ func (r *Recorder) Health(h *schema.ObservationHealth) {
 		switch why.code {
 		case reasonUnknown:
 			message += " parts of kinds that this version does not know"
+		case reasonOdd:
+			message += " members of another type than the API says (" +
+				strings.Join(slices.Sorted(maps.Keys(r.odd)), ", ") + "): their values are not known, all others are"
 		case reasonUndecoded:
 			message += " could not be decoded: the lines say nothing of what they had"
 		default:

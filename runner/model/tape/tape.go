@@ -270,7 +270,11 @@ func (c *Cassette) answer(e *schema.ModelEvent) (*Answer, error) {
 	if e.Status != nil {
 		a.Status = *e.Status
 	}
-	switch str(e.ErrorType) {
+	failure := str(e.ErrorType)
+	if e.ErrorSource == schema.ModelErrorByProvider { // whatever it is called
+		failure = ""
+	}
+	switch failure {
 	case schema.ModelErrorUnreachable:
 		a.Unreachable = true
 		return a, nil

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -10,164 +12,154 @@ import (
 type anthropic struct {
 	*answer
 	blocks map[int64]*pending // of a stream, by index
+	last   int64              // index of the block that started last
 	sealed bool               // message_delta has reported the number of output tokens
 }
 
-// message is the message in a document or in message_start.
-type message struct {
-	ID         string           `json:"id"`
-	Model      string           `json:"model"`
-	Content    []jsontext.Value `json:"content"`
-	StopReason jsontext.Value   `json:"stop_reason"`
-	Usage      jsontext.Value   `json:"usage"`
-}
-
 func (m *anthropic) document(v jsontext.Value) {
-	var doc struct {
-		Type  string         `json:"type"`
-		Error jsontext.Value `json:"error"`
-	}
-	if decode(v, &doc) && (doc.Type == "error" || doc.Error.Kind() == '{') {
-		m.ErrorType, m.Whole = failure(doc.Error), true
+	doc, ok := objectOf("message", v, m.odd)
+	if !ok {
 		return
 	}
-	var msg message
-	if !decode(v, &msg) {
-		m.unknown("")
+	if doc.has("error") || text(doc.raw("type")) == unnamed {
+		m.failed(failure(doc.raw("error"), "type", "status", "code"))
 		return
 	}
 	m.Whole, m.sealed = true, true
-	m.message(&msg)
-	for _, c := range msg.Content {
+	m.message(doc)
+	if c := doc.raw("content"); c.Kind() == '"' {
+		m.odd("message.content", c)
+		m.say(text(c))
+		return
+	}
+	for _, c := range doc.list("content") {
 		b := m.block(c)
 		m.complete(b.call)
 	}
 }
 
-func (m *anthropic) message(msg *message) {
-	m.ID, m.Model = cut(msg.ID, maxText), cut(msg.Model, maxText)
-	m.finish(text(msg.StopReason))
-	m.tokens(msg.Usage)
+// message reads the message in a document or in message_start, except its content.
+func (m *anthropic) message(msg object) {
+	m.ID, m.Model = cut(msg.text("id"), maxText), cut(msg.text("model"), maxText)
+	m.finish(msg.text("stop_reason"))
+	m.tokens(msg.raw("usage"))
 }
 
 // tokens reads a usage object. It ignores the output count in message_start, which is only a first guess.
 func (m *anthropic) tokens(v jsontext.Value) {
 	all := m.usage(v)
-	if all == nil {
+	if all.members == nil {
 		return
 	}
 	u := &m.Usage
-	u.CacheReadInputTokens = count(all["cache_read_input_tokens"])
-	u.CacheCreationInputTokens = count(all["cache_creation_input_tokens"])
-	if in := count(all["input_tokens"]); in != nil {
+	u.CacheReadInputTokens = all.tokens("cache_read_input_tokens")
+	u.CacheCreationInputTokens = all.tokens("cache_creation_input_tokens")
+	if in := all.tokens("input_tokens"); in != nil {
 		u.InputTokens = sum(in, u.CacheReadInputTokens, u.CacheCreationInputTokens)
 	}
 	if m.sealed {
-		u.OutputTokens = count(all["output_tokens"])
+		u.OutputTokens = all.tokens("output_tokens")
 	}
 }
 
 // block reads a content block in a document or in content_block_start.
 func (m *anthropic) block(v jsontext.Value) *pending {
-	var c struct {
-		Type  string         `json:"type"`
-		ID    string         `json:"id"`
-		Name  string         `json:"name"`
-		Input jsontext.Value `json:"input"`
-	}
 	b := &pending{call: -1}
-	if !decode(v, &c) {
-		m.unknown("")
+	c, ok := objectOf("content[]", v, m.odd)
+	if !ok {
 		return b
 	}
-	switch c.Type {
+	switch kind := c.text("type"); kind {
 	case "tool_use", "server_tool_use", "mcp_tool_use":
-		b.call = m.begin(ToolCall{ID: c.ID, Name: c.Name, Arguments: c.Input.Clone(),
-			ProviderExecuted: c.Type != "tool_use"})
-	case "text", "thinking", "redacted_thinking", "container_upload", "compaction":
+		b.call = m.begin(ToolCall{ID: c.text("id"), Name: c.text("name"), Namespace: c.text("server_name"),
+			Arguments: c.raw("input").Clone(), ProviderExecuted: kind != "tool_use"})
+	case "text":
+		b.speaks = true
+		m.say(c.text("text"))
+	case "thinking", "redacted_thinking", "container_upload", "compaction":
 	default:
-		if !strings.HasSuffix(c.Type, "_tool_result") { // a tool that the provider ran
-			m.unknown(c.Type)
+		if !strings.HasSuffix(kind, "_tool_result") { // a tool that the provider ran
+			m.unknown(kind)
 		}
 	}
 	return b
 }
 
 func (m *anthropic) event(kind string, data []byte) {
-	var e struct {
-		Type    string         `json:"type"`
-		Index   int64          `json:"index"`
-		Message jsontext.Value `json:"message"`
-		Block   jsontext.Value `json:"content_block"`
-		Delta   jsontext.Value `json:"delta"`
-		Usage   jsontext.Value `json:"usage"`
-		Error   jsontext.Value `json:"error"`
-	}
-	if !decode(data, &e) {
-		m.unknown("")
+	e, ok := objectOf("event", data, m.odd)
+	if !ok {
+		m.unreadable(kind, data)
 		return
 	}
-	if e.Type == "" {
-		e.Type = kind
+	if t := e.text("type"); t != "" {
+		kind = t
 	}
-	switch e.Type {
+	switch kind {
 	case "ping":
 	case "message_start":
-		var msg message
-		if !decode(e.Message, &msg) {
-			m.unknown("")
+		m.message(e.object("message"))
+		for _, c := range e.object("message").list("content") { // usually none
+			m.complete(m.block(c).call)
+		}
+	case "content_block_start":
+		if len(m.blocks) >= maxCalls {
+			m.unknown("too_many_blocks")
 			return
 		}
-		m.message(&msg)
-	case "content_block_start":
-		if len(m.blocks) < maxCalls {
-			m.blocks[e.Index] = m.block(e.Block)
+		if at := e.index("index"); at != nil {
+			m.last = *at
 		} else {
-			m.unknown("too_many_blocks")
+			for m.last = 0; m.blocks[m.last] != nil; m.last++ {
+			}
 		}
+		m.blocks[m.last] = m.block(e.raw("content_block"))
 	case "content_block_delta":
-		m.delta(e.Index, e.Delta)
+		m.delta(m.blocks[m.at(e)], e.object("delta"))
 	case "content_block_stop":
-		if b := m.blocks[e.Index]; b != nil {
+		if b := m.blocks[m.at(e)]; b != nil {
 			m.settle(b)
 			m.complete(b.call)
-			delete(m.blocks, e.Index)
+			delete(m.blocks, m.at(e))
 		}
 	case "message_delta":
-		var d struct {
-			StopReason jsontext.Value `json:"stop_reason"`
-		}
-		_ = decode(e.Delta, &d)
-		m.finish(text(d.StopReason))
+		m.finish(e.object("delta").text("stop_reason"))
 		m.sealed = true
-		m.tokens(e.Usage)
+		m.tokens(e.raw("usage"))
 	case "message_stop":
 		m.Whole = true
+		m.end()
+		for _, i := range slices.Sorted(maps.Keys(m.blocks)) {
+			m.complete(m.blocks[i].call)
+		}
 	case "error":
-		m.ErrorType = failure(e.Error)
+		m.failed(failure(e.raw("error"), "type", "status", "code"))
 	default:
-		m.unknown(e.Type)
+		m.unknown(kind)
 	}
 }
 
-// delta adds to a content block.
-func (m *anthropic) delta(index int64, v jsontext.Value) {
-	var d struct {
-		Type    string `json:"type"`
-		Partial string `json:"partial_json"`
+// at returns the index of the block that an event belongs to: the last one that started, if the event does not say.
+func (m *anthropic) at(e object) int64 {
+	if at := e.index("index"); at != nil {
+		return *at
 	}
-	if !decode(v, &d) {
-		m.unknown("")
-		return
-	}
-	switch d.Type {
+	return m.last
+}
+
+// delta adds to a content block, which may be nil.
+func (m *anthropic) delta(b *pending, d object) {
+	switch kind := d.text("type"); kind {
 	case "input_json_delta":
-		if b := m.blocks[index]; b != nil && b.call >= 0 {
-			b.add(d.Partial)
+		if v := d.raw("partial_json"); b != nil && b.call >= 0 && v != nil {
+			b.add(piece(d, "partial_json"))
 		}
-	case "text_delta", "thinking_delta", "signature_delta", "citations_delta", "compaction_delta":
+	case "text_delta":
+		if b == nil || b.speaks {
+			m.say(d.text("text"))
+		}
+	case "thinking_delta", "signature_delta", "citations_delta", "compaction_delta":
 	default:
-		m.unknown(d.Type)
+		m.unknown(kind)
 	}
 }
 

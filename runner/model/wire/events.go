@@ -12,7 +12,7 @@ import (
 // readEvents reads a stream of server-sent events (HTML standard, section 9.2.6). An event that the end of the stream
 // cuts off counts if its data is complete.
 func readEvents(body io.Reader, a *answer, d decoder) {
-	in := &lines{r: bufio.NewReaderSize(body, 64<<10)}
+	in := &lines{r: bufio.NewReaderSize(body, 64<<10), at: a.at}
 	var kind string
 	var data []byte
 	have, long := false, false
@@ -29,7 +29,7 @@ func readEvents(body io.Reader, a *answer, d decoder) {
 		line, err := in.next()
 		a.at = in.at
 		if err != nil {
-			if v := jsontext.Value(data); have && (string(data) == done || v.IsValid(options())) {
+			if v := jsontext.Value(data); have && (isDone(data) || v.IsValid(options())) {
 				dispatch()
 			}
 			return
@@ -57,6 +57,9 @@ func readEvents(body io.Reader, a *answer, d decoder) {
 
 // done ends a stream of OpenAI's chat completions.
 const done = "[DONE]"
+
+// isDone reports whether an event's data ends the stream. Clients ignore what follows the word.
+func isDone(data []byte) bool { return bytes.HasPrefix(data, []byte(done)) }
 
 // lines reads the lines of a stream of events. They end with CR LF, LF or CR.
 type lines struct {

@@ -11,54 +11,44 @@ import (
 type gemini struct{ *answer }
 
 func (g *gemini) document(v jsontext.Value) {
-	if g.chunk(v) {
+	if g.chunk("", v) {
 		g.Whole = true
 	}
 }
 
-func (g *gemini) event(_ string, data []byte) { g.chunk(data) }
-
-// chunk reads a document or a chunk of a stream, and reports whether it was valid.
-func (g *gemini) chunk(v jsontext.Value) bool {
-	var doc struct {
-		Candidates []struct {
-			Content struct {
-				Parts []jsontext.Value `json:"parts"`
-			} `json:"content"`
-			FinishReason jsontext.Value `json:"finishReason"`
-		} `json:"candidates"`
-		PromptFeedback struct {
-			BlockReason jsontext.Value `json:"blockReason"`
-		} `json:"promptFeedback"`
-		Usage        jsontext.Value `json:"usageMetadata"`
-		ModelVersion string         `json:"modelVersion"`
-		ResponseID   string         `json:"responseId"`
-		Error        jsontext.Value `json:"error"`
+func (g *gemini) event(kind string, data []byte) {
+	if !isDone(data) {
+		g.chunk(kind, data)
 	}
-	if !decode(v, &doc) {
-		g.unknown("")
+}
+
+// chunk reads a document or a chunk of a stream, and reports whether it was one.
+func (g *gemini) chunk(kind string, v jsontext.Value) bool {
+	doc, ok := objectOf("chunk", v, g.odd)
+	if !ok {
+		g.unreadable(kind, v)
 		return false
 	}
-	if doc.Error.Kind() == '{' {
-		g.ErrorType = status(doc.Error)
+	if doc.has("error") {
+		g.failed(failure(doc.raw("error"), "status", "type", "code"))
 		return true
 	}
-	if doc.ResponseID != "" {
-		g.ID = cut(doc.ResponseID, maxText)
+	if id := doc.text("responseId"); id != "" {
+		g.ID = cut(id, maxText)
 	}
-	if doc.ModelVersion != "" {
-		g.Model = cut(doc.ModelVersion, maxText)
+	if model := doc.text("modelVersion"); model != "" {
+		g.Model = cut(model, maxText)
 	}
-	g.tokens(doc.Usage)
-	if r := text(doc.PromptFeedback.BlockReason); r != "" {
+	g.tokens(doc.raw("usageMetadata"))
+	if r := doc.object("promptFeedback").text("blockReason"); r != "" {
 		g.finish(r)
 		g.Whole = true
 	}
-	for _, c := range doc.Candidates {
-		for _, p := range c.Content.Parts {
-			g.part(p)
+	for i, c := range doc.objects("candidates") {
+		for _, p := range c.object("content").list("parts") {
+			g.part(p, i == 0)
 		}
-		if r := text(c.FinishReason); r != "" {
+		if r := c.text("finishReason"); r != "" {
 			g.finish(r)
 			g.Whole = true
 		}
@@ -66,56 +56,42 @@ func (g *gemini) chunk(v jsontext.Value) bool {
 	return true
 }
 
-// status returns the error status of a Google API, which has a status in place of a type.
-func status(v jsontext.Value) string {
-	var e struct {
-		Status string `json:"status"`
-	}
-	if decode(v, &e) && e.Status != "" {
-		return cut(e.Status, maxText)
-	}
-	return failure(v)
-}
-
 // tokens reads the usage. Gemini counts thoughts separately from candidates' tokens.
 func (g *gemini) tokens(v jsontext.Value) {
 	all := g.usage(v)
-	if all == nil {
+	if all.members == nil {
 		return
 	}
 	g.Usage = Usage{
-		CacheReadInputTokens:  count(all["cachedContentTokenCount"]),
-		ReasoningOutputTokens: count(all["thoughtsTokenCount"]),
-		OutputTokens:          sum(count(all["candidatesTokenCount"]), count(all["thoughtsTokenCount"])),
+		CacheReadInputTokens:  all.tokens("cachedContentTokenCount"),
+		ReasoningOutputTokens: all.tokens("thoughtsTokenCount"),
+		OutputTokens:          sum(all.tokens("candidatesTokenCount"), all.tokens("thoughtsTokenCount")),
 	}
-	if in := count(all["promptTokenCount"]); in != nil {
-		g.Usage.InputTokens = sum(in, count(all["toolUsePromptTokenCount"]))
+	if in := all.tokens("promptTokenCount"); in != nil {
+		g.Usage.InputTokens = sum(in, all.tokens("toolUsePromptTokenCount"))
 	}
 }
 
-// part reads a part of a candidate's content.
-func (g *gemini) part(v jsontext.Value) {
-	var p map[string]jsontext.Value
-	if !decode(v, &p) {
-		g.unknown("")
+// part reads a part of a candidate's content. first is true for the first candidate.
+func (g *gemini) part(v jsontext.Value, first bool) {
+	p, ok := objectOf("parts[]", v, g.odd)
+	if !ok {
 		return
 	}
-	for _, key := range slices.Sorted(maps.Keys(p)) {
+	for _, key := range slices.Sorted(maps.Keys(p.members)) {
 		switch key {
 		case "functionCall":
-			var f struct {
-				ID   string         `json:"id"`
-				Name string         `json:"name"`
-				Args jsontext.Value `json:"args"`
+			if f, ok := objectOf("functionCall", p.raw(key), g.odd); ok {
+				g.complete(g.begin(ToolCall{ID: f.text("id"), Name: f.text("name"), Arguments: f.raw("args").Clone()}))
 			}
-			if !decode(p[key], &f) {
-				g.unknown("")
-				return
-			}
-			g.complete(g.begin(ToolCall{ID: f.ID, Name: f.Name, Arguments: f.Args.Clone()}))
 		case "executableCode":
-			g.complete(g.begin(ToolCall{Name: "code_execution", Arguments: p[key].Clone(), ProviderExecuted: true}))
-		case "text", "thought", "thoughtSignature", "inlineData", "fileData", "codeExecutionResult",
+			g.complete(g.begin(ToolCall{Name: "code_execution", Arguments: p.members[key].Clone(),
+				ProviderExecuted: true}))
+		case "text":
+			if s := p.text(key); first && !p.flag("thought") {
+				g.say(s)
+			}
+		case "thought", "thoughtSignature", "inlineData", "fileData", "codeExecutionResult",
 			"functionResponse", "videoMetadata", "partMetadata", "mediaResolution":
 		default:
 			g.unknown(key)

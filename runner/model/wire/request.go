@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"cmp"
+	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -19,10 +22,12 @@ type Request struct {
 	IncludeUsage bool
 	// Results are the tool results of the whole conversation.
 	Results []ToolResult
-	// Stored is the member that refers to something stored at the provider, such as a prompt with tools; empty: none.
-	Stored string
 	// Tools are the tools that the model may call, if their names are known.
 	Tools []Tool
+	// Fetches is what makes the provider act for the agent: what it loads, what it has stored, and what it runs.
+	Fetches []Fetch
+	// Odd lists the members of another type than the API says.
+	Odd []Odd
 }
 
 // ToolResult is the result of a tool call.
@@ -43,26 +48,99 @@ type Tool struct {
 	Provider bool
 }
 
-// maxResults limits the results and the tools of a request.
+// FetchKind is how a provider acts for an agent.
+type FetchKind string
+
+// The kinds.
+const (
+	FetchMedia  FetchKind = "media"  // it loads a URL that the request has in place of the content
+	FetchStored FetchKind = "stored" // it reads what it has stored, by an id
+	FetchTool   FetchKind = "tool"   // it runs a tool of its own, such as a web search
+	FetchMCP    FetchKind = "mcp"    // it calls a remote MCP server
+	// FetchUnknown is a part of a request of a kind that this package does not know, which may be any of the others.
+	FetchUnknown FetchKind = "unknown"
+)
+
+// Fetch is something that a request makes the provider load, read or run for the agent, out of the agent's sandbox.
+type Fetch struct {
+	Kind FetchKind
+	What string // the member or the tool, such as "image_url" or "web_search"
+	Host string // the host that the provider contacts; empty: the provider itself, or not known
+}
+
+// maxResults limits the results, the tools and the fetches of a request.
 const maxResults = 16384
 
-// ReadRequest reads the body of a request, which has no content encoding.
+// ReadRequest reads the body of a request, which has no content encoding. Each member is read for itself.
 func ReadRequest(api API, body []byte) *Request {
 	r := &Request{}
-	switch api {
-	case Messages, CountTokens:
-		r.anthropic(body)
-	case Responses:
-		r.responses(body)
-	case ChatCompletions:
-		r.chat(body)
-	case GenerateContent:
-		r.gemini(body)
-	default:
+	if api == Models {
 		r.Readable = jsontext.Value(body).IsValid(options())
+		return r
 	}
-	r.Model = cut(r.Model, maxText)
+	doc, ok := objectOf("", body, r.odd)
+	if r.Odd = nil; !ok {
+		return r
+	}
+	r.Readable = true
+	r.Model, r.Stream = cut(doc.text("model"), maxText), doc.flag("stream")
+	switch api {
+	case Messages:
+		r.anthropic(doc)
+	case Responses:
+		r.responses(doc)
+	case ChatCompletions:
+		r.chat(doc)
+	case GenerateContent, EmbedContent:
+		r.gemini(doc)
+	case CountTokens: // of any provider: what is counted is loaded, and nothing is run
+		r.anthropic(doc)
+		r.responses(doc)
+		r.gemini(doc)
+		r.gemini(doc.object("generateContentRequest"))
+		r.Fetches = slices.DeleteFunc(r.Fetches, func(f Fetch) bool { return f.Kind == FetchTool || f.Kind == FetchMCP })
+	}
 	return r
+}
+
+func (r *Request) odd(member string, v jsontext.Value) {
+	a := answer{Answer: Answer{Odd: r.Odd}}
+	a.odd(member, v)
+	r.Odd = a.Odd
+}
+
+// fetch records that the provider acts for the agent. Each is listed once.
+func (r *Request) fetch(kind FetchKind, what, host string) {
+	f := Fetch{kind, cut(what, maxText), cut(host, maxText)}
+	if len(r.Fetches) < maxResults && !slices.Contains(r.Fetches, f) {
+		r.Fetches = append(r.Fetches, f)
+	}
+}
+
+// load records what the provider loads from a URL. A data URL has the content itself.
+func (r *Request) load(what, address string) {
+	scheme, _, _ := strings.Cut(address, ":")
+	if address == "" || strings.EqualFold(scheme, "data") {
+		return
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "":
+		r.fetch(FetchMedia, what, "")
+	case u.Scheme == "gs" || strings.HasSuffix(u.Hostname(), ".googleapis.com") && strings.Contains(u.Path, "/files/"):
+		r.fetch(FetchStored, what, "")
+	default:
+		r.fetch(FetchMedia, what, strings.ToLower(u.Hostname()))
+	}
+}
+
+// stored records members of an object that are ids of what the provider has stored.
+func (r *Request) stored(o object, members ...string) {
+	for _, m := range members {
+		if o.has(m) && string(o.raw(m)) != `""` {
+			r.fetch(FetchStored, m, "")
+		}
+	}
 }
 
 func (r *Request) result(t ToolResult) {
@@ -83,266 +161,371 @@ func (r *Request) tool(name string, provider bool) {
 	if len(r.Tools) < maxResults {
 		r.Tools = append(r.Tools, Tool{Name: cut(name, maxText), Provider: provider})
 	}
-}
-
-// declared is a tool in Anthropic's and OpenAI's form.
-type declared struct {
-	Type     string `json:"type"`
-	Name     string `json:"name"`
-	Label    string `json:"server_label"`
-	Function struct {
-		Name string `json:"name"`
-	} `json:"function"`
-	Custom struct {
-		Name string `json:"name"`
-	} `json:"custom"`
-	Environment struct {
-		Type string `json:"type"`
-	} `json:"environment"`
-	Tools []jsontext.Value `json:"tools"` // of a namespace
+	if provider {
+		r.fetch(FetchTool, name, "")
+	}
 }
 
 // unreadableTool is the name for a tool declaration of an unknown form. The provider may run the tool.
 const unreadableTool = "a tool of an unknown form"
 
-func (d *declared) name() string {
-	for _, n := range []string{d.Name, d.Function.Name, d.Custom.Name, d.Label, d.Type} {
-		if n != "" {
-			return n
-		}
+// tools returns the declared tools that are objects. Anything else counts as a tool of an unknown form.
+func (r *Request) tools(o object) (all []object) {
+	v := o.raw("tools")
+	if v == nil {
+		return nil
 	}
-	return ""
+	if v.Kind() != '[' {
+		r.tool(unreadableTool, true)
+	}
+	for _, v := range o.list("tools") {
+		t, ok := objectOf("tools[]", v, r.odd)
+		if !ok {
+			r.tool(unreadableTool, true)
+			continue
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
-func (r *Request) anthropic(body []byte) {
-	var doc struct {
-		Model    string           `json:"model"`
-		Stream   bool             `json:"stream"`
-		Messages []jsontext.Value `json:"messages"`
-		Tools    []jsontext.Value `json:"tools"`
-		Servers  []struct {
-			Name string `json:"name"`
-		} `json:"mcp_servers"`
+// isText reports whether a member is a text or absent. Another type may hide what the tool is.
+func isText(o object, members ...string) bool {
+	for _, m := range members {
+		if k := o.raw(m).Kind(); k != '"' && k != 0 {
+			return false
+		}
 	}
-	if r.Readable = decode(body, &doc); !r.Readable {
+	return true
+}
+
+// toolName returns the name of a tool in Anthropic's and OpenAI's form.
+func toolName(t object) string {
+	return cmp.Or(t.text("name"), t.object("function").text("name"), t.object("custom").text("name"),
+		t.text("server_label"), t.text("type"))
+}
+
+func (r *Request) anthropic(doc object) {
+	for _, t := range r.tools(doc) {
+		kind := t.text("type")
+		if !isText(t, "type", "name") {
+			r.tool(unreadableTool, true)
+			continue
+		}
+		r.tool(toolName(t), kind != "" && !hasPrefix(kind, "custom", "bash_", "text_editor_", "computer_", "memory_"))
+	}
+	if v := doc.raw("mcp_servers"); v != nil && v.Kind() != '[' {
+		r.tool(unreadableTool, true)
+	}
+	for _, v := range doc.list("mcp_servers") {
+		s, _ := objectOf("mcp_servers[]", v, r.odd)
+		r.server(s, s.text("name"), s.text("url"))
+	}
+	r.stored(doc, "container")
+	r.blocks(doc, "system", 0)
+	for _, m := range doc.objects("messages") {
+		if m.text("role") == "assistant" {
+			r.answered()
+		}
+		r.blocks(m, "content", 0)
+	}
+}
+
+// server records a remote MCP server, whose tools the provider calls.
+func (r *Request) server(s object, name, address string) {
+	if len(r.Tools) < maxResults {
+		r.Tools = append(r.Tools, Tool{Name: cut(cmp.Or(name, unreadableTool), maxText), Provider: true})
+	}
+	host := ""
+	if u, err := url.Parse(address); err == nil {
+		host = strings.ToLower(u.Hostname())
+	}
+	r.fetch(FetchMCP, cmp.Or(name, unreadableTool), host)
+}
+
+// blocks reads the content of a message, or of a result or a document inside of it.
+func (r *Request) blocks(o object, member string, depth int) {
+	if o.raw(member).Kind() == '"' {
 		return
 	}
-	r.Model, r.Stream = doc.Model, doc.Stream
-	for _, v := range doc.Tools {
-		var t declared
-		if decode(v, &t) {
-			r.tool(t.name(), t.Type != "" &&
-				!hasPrefix(t.Type, "custom", "bash_", "text_editor_", "computer_", "memory_"))
-		} else {
-			r.tool(unreadableTool, true)
-		}
+	if depth > maxNested {
+		r.fetch(FetchUnknown, member, "")
+		return
 	}
-	for _, s := range doc.Servers {
-		r.tool(s.Name, true)
-	}
-	for _, v := range doc.Messages {
-		var m struct {
-			Role    string         `json:"role"`
-			Content jsontext.Value `json:"content"`
-		}
-		if !decode(v, &m) {
-			continue
-		}
-		if m.Role == "assistant" {
-			r.answered()
-			continue
-		}
-		var parts []jsontext.Value
-		if m.Content.Kind() != '[' || !decode(m.Content, &parts) {
-			continue
-		}
-		for _, p := range parts {
-			var t struct {
-				Type    string `json:"type"`
-				ID      string `json:"tool_use_id"`
-				IsError bool   `json:"is_error"`
+	for _, c := range r.parts(o, member) {
+		switch kind := c.text("type"); kind {
+		case "text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "compaction",
+			"search_result", "tool_reference":
+		case "tool_result":
+			if depth == 0 {
+				r.result(ToolResult{ID: c.text("tool_use_id"), IsError: new(c.flag("is_error")), Last: true})
 			}
-			if decode(p, &t) && t.Type == "tool_result" {
-				r.result(ToolResult{ID: t.ID, IsError: new(t.IsError), Last: true})
+			r.blocks(c, "content", depth+1)
+		case "image", "document":
+			s := c.object("source")
+			switch s.text("type") {
+			case "base64", "text":
+			case "url":
+				r.load(kind, cmp.Or(s.text("url"), "unknown"))
+			case "file":
+				r.fetch(FetchStored, kind, "")
+			case "content":
+				r.blocks(s, "content", depth+1)
+			default:
+				r.fetch(FetchUnknown, kind, "")
+			}
+		case "container_upload":
+			r.fetch(FetchStored, kind, "")
+		default:
+			if !strings.HasSuffix(kind, "_tool_result") { // of a tool that the provider ran; it has the content itself
+				r.fetch(FetchUnknown, kind, "")
 			}
 		}
 	}
+}
+
+// parts returns the parts of a content. What is no object counts as a part of an unknown kind, except a text.
+func (r *Request) parts(o object, member string) (all []object) {
+	v := o.raw(member)
+	if v == nil || v.Kind() == '"' {
+		return nil
+	}
+	if v.Kind() != '[' {
+		r.fetch(FetchUnknown, member, "")
+	}
+	for _, v := range o.list(member) {
+		p, ok := objectOf(member+"[]", v, r.odd)
+		switch {
+		case ok:
+			all = append(all, p)
+		case v.Kind() != '"' && v.Kind() != 'n':
+			r.fetch(FetchUnknown, member, "")
+		}
+	}
+	return all
 }
 
 func hasPrefix(s string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 }
 
-func (r *Request) responses(body []byte) {
-	var doc struct {
-		Model      string           `json:"model"`
-		Stream     bool             `json:"stream"`
-		Background bool             `json:"background"`
-		Input      jsontext.Value   `json:"input"`
-		Tools      []jsontext.Value `json:"tools"`
-		Prompt     jsontext.Value   `json:"prompt"`
+func (r *Request) responses(doc object) {
+	v := doc.raw("background")
+	r.Background = v != nil && v.Kind() != 'f'
+	r.stored(doc, "prompt", "previous_response_id", "conversation")
+	r.responsesTools(doc, 1)
+	for _, it := range r.parts(doc, "input") {
+		r.item(it)
 	}
-	if r.Readable = decode(body, &doc); !r.Readable {
-		return
+}
+
+// item reads an item of the input.
+func (r *Request) item(it object) {
+	kind, id := it.text("type"), it.text("call_id")
+	switch {
+	case id != "" && strings.HasSuffix(kind, "_output"):
+		r.result(ToolResult{ID: id, Last: true})
+	case it.text("role") == "assistant" || kind == "reasoning" || strings.HasSuffix(kind, "_call"):
+		r.answered()
 	}
-	r.Model, r.Stream, r.Background = doc.Model, doc.Stream, doc.Background
-	if doc.Prompt.Kind() == '{' {
-		r.Stored = "prompt"
-	}
-	r.responsesTools(doc.Tools, 1)
-	var items []jsontext.Value
-	if doc.Input.Kind() != '[' || !decode(doc.Input, &items) {
-		return
-	}
-	for _, v := range items {
-		var it struct {
-			Type   string `json:"type"`
-			Role   string `json:"role"`
-			CallID string `json:"call_id"`
+	switch kind {
+	case "", "message":
+		if kind == "" && !it.has("role") && it.has("id") {
+			r.fetch(FetchStored, "item_reference", "")
+			return
 		}
-		if !decode(v, &it) {
-			continue
+		r.inputs(it, "content")
+	case "item_reference":
+		r.fetch(FetchStored, kind, "")
+	case "image_generation_call":
+		if !it.has("result") {
+			r.fetch(FetchStored, kind, "")
 		}
-		switch {
-		case it.CallID != "" && strings.HasSuffix(it.Type, "_output"):
-			r.result(ToolResult{ID: it.CallID, Last: true})
-		case it.Role == "assistant" || it.Type == "reasoning" || strings.HasSuffix(it.Type, "_call"):
-			r.answered()
+	case "computer_call_output":
+		r.image(it.object("output"))
+	case "function_call_output", "custom_tool_call_output":
+		r.inputs(it, "output")
+	case "function_call", "custom_tool_call", "reasoning", "local_shell_call", "local_shell_call_output", "shell_call",
+		"shell_call_output", "apply_patch_call", "apply_patch_call_output", "web_search_call", "file_search_call",
+		"computer_call", "code_interpreter_call", "mcp_list_tools", "mcp_call", "mcp_approval_request",
+		"mcp_approval_response", "compaction", "compaction_summary", "compaction_trigger", "tool_search_call",
+		"tool_search_output":
+	default:
+		r.fetch(FetchUnknown, kind, "")
+	}
+}
+
+// inputs reads the content of a message or the output of a call.
+func (r *Request) inputs(o object, member string) {
+	for _, p := range r.parts(o, member) {
+		switch kind := p.text("type"); kind {
+		case "input_text", "output_text", "text", "refusal", "input_audio", "reasoning_text", "summary_text",
+			"encrypted_content":
+		case "input_image":
+			r.image(p)
+		case "input_file":
+			r.stored(p, "file_id")
+			r.load("file_url", address(p, "file_url"))
+		default:
+			r.fetch(FetchUnknown, kind, "")
 		}
 	}
 }
 
-// maxNested limits the nesting of namespaces.
+// image reads an image of the responses API.
+func (r *Request) image(p object) {
+	r.stored(p, "file_id")
+	r.load("image_url", address(p, "image_url"))
+}
+
+// address returns a URL; a value that is no text counts as a URL that cannot be read.
+func address(o object, member string) string {
+	if v := o.raw(member); v != nil && v.Kind() != '"' {
+		return "unreadable"
+	}
+	return o.text(member)
+}
+
+// maxNested limits the nesting of namespaces, and of contents.
 const maxNested = 4
 
 // responsesTools reads tools, and those inside a namespace.
-func (r *Request) responsesTools(tools []jsontext.Value, depth int) {
-	for _, v := range tools {
-		var t declared
-		if !decode(v, &t) || depth > maxNested {
+func (r *Request) responsesTools(o object, depth int) {
+	for _, t := range r.tools(o) {
+		if depth > maxNested || !isText(t, "type", "name", "server_label") {
 			r.tool(unreadableTool, true)
 			continue
 		}
-		r.responsesTools(t.Tools, depth+1)
+		r.responsesTools(t, depth+1)
 		provider := true
-		switch t.Type {
+		switch kind := t.text("type"); kind {
 		case "function", "custom", "local_shell", "apply_patch", "namespace":
 			provider = false
+		case "mcp":
+			r.server(t, toolName(t), t.text("server_url"))
+			continue
 		case "shell":
-			provider = t.Environment.Type != "" && t.Environment.Type != "local"
+			env := t.object("environment").text("type")
+			provider = env != "" && env != "local"
 		default:
-			provider = !hasPrefix(t.Type, "computer")
+			provider = !hasPrefix(kind, "computer")
 		}
-		r.tool(t.name(), provider)
+		r.tool(toolName(t), provider)
 	}
 }
 
-func (r *Request) chat(body []byte) {
-	var doc struct {
-		Model    string `json:"model"`
-		Stream   bool   `json:"stream"`
-		Messages []struct {
-			Role   string `json:"role"`
-			CallID string `json:"tool_call_id"`
-			Name   string `json:"name"`
-		} `json:"messages"`
-		Tools     []jsontext.Value `json:"tools"`
-		WebSearch jsontext.Value   `json:"web_search_options"`
-		Options   struct {
-			IncludeUsage bool `json:"include_usage"`
-		} `json:"stream_options"`
-	}
-	if r.Readable = decode(body, &doc); !r.Readable {
-		return
-	}
-	r.Model, r.Stream, r.IncludeUsage = doc.Model, doc.Stream, doc.Options.IncludeUsage
-	for _, v := range doc.Tools {
-		var t declared
-		if decode(v, &t) {
-			r.tool(t.name(), t.Type != "function" && t.Type != "custom" && t.Type != "")
-		} else {
+func (r *Request) chat(doc object) {
+	r.IncludeUsage = doc.object("stream_options").flag("include_usage")
+	for _, t := range r.tools(doc) {
+		kind := t.text("type")
+		if !isText(t, "type", "name") {
 			r.tool(unreadableTool, true)
-		}
-	}
-	if doc.WebSearch.Kind() == '{' {
-		r.tool("web_search", true)
-	}
-	for _, m := range doc.Messages {
-		switch m.Role {
-		case "assistant":
-			r.answered()
-		case "tool", "function":
-			r.result(ToolResult{ID: m.CallID, Name: m.Name, Last: true})
-		}
-	}
-}
-
-func (r *Request) gemini(body []byte) {
-	var doc struct {
-		Contents []struct {
-			Role  string           `json:"role"`
-			Parts []jsontext.Value `json:"parts"`
-		} `json:"contents"`
-		Tools  []map[string]jsontext.Value `json:"tools"`
-		Cached string                      `json:"cachedContent"`
-		Other  string                      `json:"cached_content"`
-	}
-	if r.Readable = decode(body, &doc); !r.Readable {
-		return
-	}
-	switch {
-	case doc.Cached != "":
-		r.Stored = "cachedContent"
-	case doc.Other != "":
-		r.Stored = "cached_content"
-	}
-	for _, t := range doc.Tools {
-		r.geminiTools(t)
-	}
-	for _, c := range doc.Contents {
-		if c.Role == "model" {
-			r.answered()
 			continue
 		}
-		for _, v := range c.Parts {
-			var p struct {
-				Response *struct {
-					ID       string                    `json:"id"`
-					Name     string                    `json:"name"`
-					Response map[string]jsontext.Value `json:"response"`
-				} `json:"functionResponse"`
+		r.tool(toolName(t), kind != "function" && kind != "custom" && kind != "")
+	}
+	if v := doc.raw("web_search_options"); v != nil && v.Kind() != 'f' {
+		r.tool("web_search", true)
+	}
+	for _, m := range doc.objects("messages") {
+		switch m.text("role") {
+		case "assistant":
+			r.answered()
+			r.stored(m, "audio")
+		case "tool", "function":
+			r.result(ToolResult{ID: m.text("tool_call_id"), Name: m.text("name"), Last: true})
+		}
+		for _, p := range r.parts(m, "content") {
+			switch kind := p.text("type"); kind {
+			case "text", "refusal", "input_audio":
+			case "image_url":
+				if p.raw(kind).Kind() == '"' {
+					r.load(kind, p.text(kind))
+				} else {
+					r.load(kind, cmp.Or(address(p.object(kind), "url"), "unreadable"))
+				}
+			case "file":
+				r.stored(p.object(kind), "file_id")
+				r.load("file_url", address(p.object(kind), "file_url"))
+			default:
+				r.fetch(FetchUnknown, kind, "")
 			}
-			if !decode(v, &p) || p.Response == nil {
-				continue
+		}
+	}
+}
+
+// either returns a member under its name in camel case or in snake case, which Gemini reads as well.
+func either(o object, camel, snake string) string {
+	if o.has(camel) {
+		return camel
+	}
+	return snake
+}
+
+func (r *Request) gemini(doc object) {
+	r.stored(doc, "cachedContent", "cached_content")
+	for _, t := range r.tools(doc) {
+		r.geminiTools(t)
+	}
+	contents := append(doc.objects("contents"), doc.object("content"),
+		doc.object(either(doc, "systemInstruction", "system_instruction")))
+	if c := doc.raw("contents"); c.Kind() == '{' { // one content in place of a list
+		contents = append(contents, doc.object("contents"))
+	}
+	for _, c := range contents {
+		if c.text("role") == "model" {
+			r.answered()
+		}
+		r.geminiParts(c, 0)
+	}
+	for _, inner := range doc.objects("requests") { // of batchEmbedContents
+		r.geminiParts(inner.object("content"), 0)
+	}
+}
+
+// geminiParts reads the parts of a content, or of a function's response.
+func (r *Request) geminiParts(c object, depth int) {
+	if depth > maxNested {
+		r.fetch(FetchUnknown, "parts", "")
+		return
+	}
+	for _, p := range r.parts(c, "parts") {
+		for _, key := range slices.Sorted(maps.Keys(p.members)) {
+			switch key {
+			case "text", "thought", "thoughtSignature", "thought_signature", "inlineData", "inline_data", "functionCall",
+				"function_call", "executableCode", "executable_code", "codeExecutionResult", "code_execution_result",
+				"videoMetadata", "video_metadata", "mediaResolution", "media_resolution", "partMetadata", "part_metadata":
+			case "fileData", "file_data":
+				f := p.object(key)
+				r.load("fileUri", cmp.Or(address(f, either(f, "fileUri", "file_uri")), "unreadable"))
+			case "functionResponse", "function_response":
+				f := p.object(key)
+				r.geminiParts(f, depth+1)
+				if depth > 0 {
+					continue
+				}
+				t := ToolResult{ID: f.text("id"), Name: f.text("name"), Last: true}
+				says := f.object("response")
+				if failed, worked := says.has("error"), says.has("output"); failed || worked {
+					t.IsError = new(failed)
+				}
+				r.result(t)
+			default:
+				r.fetch(FetchUnknown, key, "")
 			}
-			t := ToolResult{ID: p.Response.ID, Name: p.Response.Name, Last: true}
-			_, failed := p.Response.Response["error"]
-			if _, worked := p.Response.Response["output"]; failed || worked {
-				t.IsError = new(failed)
-			}
-			r.result(t)
 		}
 	}
 }
 
 // geminiTools reads an entry of Gemini's tools: functions, or a provider's tool by its key.
-func (r *Request) geminiTools(t map[string]jsontext.Value) {
-	keys := make([]string, 0, len(t))
-	for k := range t {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
+func (r *Request) geminiTools(t object) {
+	for _, k := range slices.Sorted(maps.Keys(t.members)) {
 		if k != "functionDeclarations" && k != "function_declarations" {
-			r.tool(k, k != "computerUse")
+			r.tool(k, k != "computerUse" && k != "computer_use")
 			continue
 		}
-		var functions []struct {
-			Name string `json:"name"`
-		}
-		_ = decode(t[k], &functions)
-		for _, f := range functions {
-			r.tool(f.Name, false)
+		for _, f := range t.objects(k) {
+			r.tool(f.text("name"), false)
 		}
 	}
 }

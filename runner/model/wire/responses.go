@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -9,151 +12,146 @@ import (
 // responses reads answers of POST /v1/responses.
 type responses struct {
 	*answer
-	items map[int64]*pending // of a stream, by output index
-	known map[string]bool    // ids of the calls so far
-}
-
-// response is a document, or the response in a stream's event.
-type response struct {
-	ID                string           `json:"id"`
-	Object            string           `json:"object"`
-	Model             string           `json:"model"`
-	Status            string           `json:"status"`
-	Output            []jsontext.Value `json:"output"`
-	Usage             jsontext.Value   `json:"usage"`
-	Error             jsontext.Value   `json:"error"`
-	IncompleteDetails struct {
-		Reason string `json:"reason"`
-	} `json:"incomplete_details"`
-}
-
-// item is an output item.
-type item struct {
-	Type      string         `json:"type"`
-	ID        string         `json:"id"`
-	CallID    string         `json:"call_id"`
-	Name      string         `json:"name"`
-	Arguments jsontext.Value `json:"arguments"`
-	Input     string         `json:"input"`
-	Action    jsontext.Value `json:"action"`
-	Operation jsontext.Value `json:"operation"`
+	items map[int64]*pending  // of a stream, by output index
+	last  int64               // output index of the item that started last
+	known map[string]bool     // ids of the calls so far
+	unids int                 // calls so far without an id
+	texts map[[2]int64][]byte // what the model said in a stream, by output and content index
+	told  bool                // the whole text has come
 }
 
 func (r *responses) document(v jsontext.Value) {
-	var doc response
-	if !decode(v, &doc) {
-		r.unknown("")
+	doc, ok := objectOf("response", v, r.odd)
+	if !ok {
 		return
 	}
 	r.Whole = true
-	r.response(&doc)
-	r.output(doc.Output)
+	r.response(doc)
+	r.output(doc.list("output"))
+	r.speak(doc)
 }
 
 // response reads everything in a response except its output.
-func (r *responses) response(doc *response) {
-	if doc.ID != "" {
-		r.ID = cut(doc.ID, maxText)
+func (r *responses) response(doc object) {
+	if id := doc.text("id"); id != "" {
+		r.ID = cut(id, maxText)
 	}
-	if doc.Model != "" {
-		r.Model = cut(doc.Model, maxText)
+	if model := doc.text("model"); model != "" {
+		r.Model = cut(model, maxText)
 	}
-	if all := r.usage(doc.Usage); all != nil {
+	if all := r.usage(doc.raw("usage")); all.members != nil {
 		r.Usage = Usage{
-			InputTokens: count(all["input_tokens"]), OutputTokens: count(all["output_tokens"]),
-			CacheReadInputTokens:  within(all["input_tokens_details"], "cached_tokens"),
-			ReasoningOutputTokens: within(all["output_tokens_details"], "reasoning_tokens"),
+			InputTokens: all.tokens("input_tokens"), OutputTokens: all.tokens("output_tokens"),
+			CacheReadInputTokens:     all.object("input_tokens_details").tokens("cached_tokens"),
+			CacheCreationInputTokens: all.object("input_tokens_details").tokens("cache_write_tokens"),
+			ReasoningOutputTokens:    all.object("output_tokens_details").tokens("reasoning_tokens"),
 		}
 	}
-	if k := doc.Error.Kind(); k == '{' || k == '"' {
-		r.ErrorType = errorCode(doc.Error)
+	if doc.has("error") {
+		r.failed(errorCode(doc.raw("error")))
 	}
-	switch doc.Status {
+	switch status := doc.text("status"); status {
 	case "completed", "failed", "cancelled":
-		r.FinishReasons = []string{doc.Status}
+		r.FinishReasons = []string{status}
 	case "incomplete":
-		r.FinishReasons = []string{cut(doc.IncompleteDetails.Reason, maxText)}
-		if r.FinishReasons[0] == "" {
-			r.FinishReasons[0] = doc.Status
-		}
+		r.FinishReasons = []string{cmp.Or(cut(doc.object("incomplete_details").text("reason"), maxText), status)}
 	}
 }
 
 // errorCode returns the error code of a response, which has a code in place of a type.
-func errorCode(v jsontext.Value) string {
-	var e struct {
-		Code jsontext.Value `json:"code"`
-		Type jsontext.Value `json:"type"`
-	}
-	if decode(v, &e) {
-		if t := text(e.Type); t != "" && t != "error" {
-			return cut(t, maxText)
-		}
-		if c := text(e.Code); c != "" {
-			return cut(c, maxText)
-		}
-	}
-	return failure(v)
-}
+func errorCode(v jsontext.Value) string { return failure(v, "type", "code", "status") }
 
 // output reads complete items. Items that the stream has already shown are not counted again.
 func (r *responses) output(items []jsontext.Value) {
+	unids := 0
 	for _, v := range items {
-		var it item
-		if !decode(v, &it) {
-			r.unknown("")
+		it, ok := objectOf("output[]", v, r.odd)
+		if !ok {
 			continue
 		}
-		c, is := r.call(&it)
-		if is && !r.known[c.ID] {
-			r.complete(r.start(c))
+		c, is := r.call(it)
+		if !is || c.ID != "" && r.known[c.ID] {
+			continue
+		}
+		if c.ID == "" {
+			if unids++; unids <= r.unids {
+				continue
+			}
+		}
+		r.complete(r.start(c))
+	}
+}
+
+// speak takes the text of a response's output, if it has one.
+func (r *responses) speak(doc object) {
+	var all []byte
+	for _, it := range doc.objects("output") {
+		all = append(all, itemText(it)...)
+	}
+	if len(all) > 0 {
+		r.said, r.told = all[:min(len(all), maxDocument)], true
+	}
+}
+
+// itemText returns the text of an output item.
+func itemText(it object) (all []byte) {
+	if it.text("type") != "message" {
+		return nil
+	}
+	for _, p := range it.objects("content") {
+		if p.text("type") == "output_text" {
+			all = append(all, p.text("text")...)
 		}
 	}
+	return all
 }
 
 // start adds a call.
 func (r *responses) start(c ToolCall) int {
 	i := r.begin(c)
-	if i >= 0 && c.ID != "" {
+	if c.ID == "" {
+		r.unids++
+	} else if i >= 0 {
 		r.known[c.ID] = true
 	}
 	return i
 }
 
 // call returns the tool call of an item, and whether the item is one.
-func (r *responses) call(it *item) (c ToolCall, is bool) {
-	c = ToolCall{ID: it.CallID, Name: it.Name}
-	if c.ID == "" {
-		c.ID = it.ID
-	}
-	c.ID = cut(c.ID, maxText)
-	switch it.Type {
-	case "function_call", "mcp_call":
-		c.ArgumentsText = text(it.Arguments)
-		if it.Arguments.Kind() == '{' {
-			c.Arguments = it.Arguments.Clone()
-		}
-		c.ProviderExecuted = it.Type == "mcp_call"
-		return c, true
-	case "custom_tool_call":
-		c.Arguments = quoted(it.Input)
-		return c, true
-	case "local_shell_call", "shell_call", "computer_call", "web_search_call":
-		c.Arguments = it.Action.Clone()
-	case "apply_patch_call":
-		c.Arguments = it.Operation.Clone()
-	case "file_search_call", "code_interpreter_call", "image_generation_call":
-	case "tool_search_call":
-		c.Arguments = it.Arguments.Clone()
+func (r *responses) call(it object) (c ToolCall, is bool) {
+	kind := it.text("type")
+	switch kind {
 	case "message", "reasoning", "mcp_list_tools", "mcp_approval_request", "compaction", "function_call_output",
 		"tool_search_output", "shell_call_output", "apply_patch_call_output", "compaction_summary":
 		return c, false
+	}
+	c = ToolCall{ID: cut(cmp.Or(it.text("call_id"), it.text("id")), maxText), Name: it.text("name"),
+		Namespace: cmp.Or(it.text("namespace"), it.text("server_label"))}
+	switch kind {
+	case "function_call", "mcp_call":
+		if v := it.raw("arguments"); v.Kind() == '{' {
+			c.Arguments = v.Clone()
+		} else {
+			c.ArgumentsText = it.text("arguments")
+		}
+		c.ProviderExecuted = kind == "mcp_call"
+		return c, true
+	case "custom_tool_call":
+		c.Arguments = quoted(it.text("input"))
+		return c, true
+	case "local_shell_call", "shell_call", "computer_call", "web_search_call":
+		c.Arguments = it.raw("action").Clone()
+	case "apply_patch_call":
+		c.Arguments = it.raw("operation").Clone()
+	case "file_search_call", "code_interpreter_call", "image_generation_call":
+	case "tool_search_call":
+		c.Arguments = it.raw("arguments").Clone()
 	default:
-		r.unknown(it.Type)
+		r.unknown(kind)
 		return c, false
 	}
-	c.Name = strings.TrimSuffix(it.Type, "_call")
-	switch it.Type {
+	c.Name = strings.TrimSuffix(kind, "_call")
+	switch kind {
 	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call":
 		c.ProviderExecuted = true
 	}
@@ -162,83 +160,100 @@ func (r *responses) call(it *item) (c ToolCall, is bool) {
 
 // event reads an event.
 func (r *responses) event(kind string, data []byte) {
-	if string(data) == done {
+	if isDone(data) {
 		return
 	}
-	var e struct {
-		Type      string         `json:"type"`
-		Index     int64          `json:"output_index"`
-		Item      jsontext.Value `json:"item"`
-		Response  jsontext.Value `json:"response"`
-		Delta     jsontext.Value `json:"delta"`
-		Arguments jsontext.Value `json:"arguments"`
-		Input     jsontext.Value `json:"input"`
-		Error     jsontext.Value `json:"error"`
-	}
-	if !decode(data, &e) {
-		r.unknown("")
+	e, ok := objectOf("event", data, r.odd)
+	if !ok {
+		r.unreadable(kind, data)
 		return
 	}
-	if e.Type == "" {
-		e.Type = kind
+	if t := e.text("type"); t != "" {
+		kind = t
 	}
-	switch e.Type {
+	switch kind {
 	case "response.created", "response.queued", "response.in_progress", "response.completed", "response.failed",
 		"response.incomplete":
-		r.state(e.Type, e.Response)
+		r.state(kind, e.object("response"))
 	case "response.output_item.added":
-		r.added(e.Index, e.Item)
+		r.added(e)
 	case "response.output_item.done":
-		r.done(e.Index, e.Item)
+		r.done(e)
 	case "response.function_call_arguments.delta", "response.mcp_call_arguments.delta",
 		"response.custom_tool_call_input.delta":
-		if p := r.items[e.Index]; p != nil {
-			p.add(text(e.Delta))
+		if p := r.items[r.at(e)]; p != nil {
+			p.add(piece(e, "delta"))
 		}
 	case "response.function_call_arguments.done", "response.mcp_call_arguments.done":
-		if p := r.items[e.Index]; p != nil && e.Arguments.Kind() == '"' {
-			p.args = []byte(text(e.Arguments))
+		if p := r.items[r.at(e)]; p != nil && e.has("arguments") {
+			p.args = []byte(piece(e, "arguments"))
 		}
 	case "response.custom_tool_call_input.done":
-		if p := r.items[e.Index]; p != nil && e.Input.Kind() == '"' {
-			p.args = []byte(text(e.Input))
+		if p := r.items[r.at(e)]; p != nil && e.has("input") {
+			p.args = []byte(piece(e, "input"))
+		}
+	case "response.output_text.delta":
+		if at := r.part(e); len(r.texts) < maxCalls && len(r.texts[at]) < maxDocument {
+			r.texts[at] = append(r.texts[at], e.text("delta")...)
+		}
+	case "response.output_text.done":
+		if at := r.part(e); e.has("text") && len(r.texts) < maxCalls {
+			r.texts[at] = []byte(e.text("text"))
 		}
 	case "error":
-		if r.ErrorType = "error"; e.Error.Kind() == '{' {
-			r.ErrorType = errorCode(e.Error)
-		} else if c := errorCode(data); c != "" {
-			r.ErrorType = c
+		if e.has("error") {
+			r.failed(errorCode(e.raw("error")))
+		} else {
+			r.failed(errorCode(data))
 		}
 	default:
-		if !knownResponseEvent(e.Type) {
-			r.unknown(e.Type)
+		switch {
+		case e.has("error"): // of a server that does not name its events
+			r.failed(errorCode(e.raw("error")))
+		case !knownResponseEvent(kind):
+			r.unknown(kind)
 		}
 	}
 }
 
-// state reads an event that carries the response.
-func (r *responses) state(kind string, v jsontext.Value) {
-	var doc response
-	if !decode(v, &doc) {
-		r.unknown("")
-		return
+// at returns the index of the item that an event belongs to: the last one, if the event does not say.
+func (r *responses) at(e object) int64 {
+	if at := e.index("output_index"); at != nil {
+		return *at
 	}
-	r.response(&doc)
+	return r.last
+}
+
+// part returns the place of the text that an event belongs to.
+func (r *responses) part(e object) [2]int64 {
+	at := [2]int64{r.at(e), 0}
+	if n := e.index("content_index"); n != nil {
+		at[1] = *n
+	}
+	return at
+}
+
+// state reads an event that carries the response.
+func (r *responses) state(kind string, doc object) {
+	r.response(doc)
 	switch kind {
 	case "response.completed", "response.failed", "response.incomplete":
 		r.Whole = true
-		r.output(doc.Output)
+		r.output(doc.list("output"))
+		r.speak(doc)
 	}
 }
 
 // added reads an item whose content is still to come.
-func (r *responses) added(index int64, v jsontext.Value) {
-	var it item
-	if !decode(v, &it) {
-		r.unknown("")
-		return
+func (r *responses) added(e object) {
+	if at := e.index("output_index"); at != nil {
+		r.last = *at
+	} else {
+		for r.last = 0; r.items[r.last] != nil; r.last++ {
+		}
 	}
-	c, is := r.call(&it)
+	it := e.object("item")
+	c, is := r.call(it)
 	if !is {
 		return
 	}
@@ -246,23 +261,30 @@ func (r *responses) added(index int64, v jsontext.Value) {
 		r.unknown("too_many_items")
 		return
 	}
-	r.items[index] = &pending{call: r.start(c), isText: it.Type == "custom_tool_call"}
+	r.items[r.last] = &pending{call: r.start(c), isText: it.text("type") == "custom_tool_call"}
 }
 
 // done reads a complete item, which may have been added before.
-func (r *responses) done(index int64, v jsontext.Value) {
+func (r *responses) done(e object) {
+	index := r.at(e)
 	p := r.items[index]
+	if text := itemText(e.object("item")); len(text) > 0 && len(r.texts[[2]int64{index, 0}]) == 0 && len(r.texts) < maxCalls {
+		r.texts[[2]int64{index, 0}] = text
+	}
 	if p == nil {
-		r.output([]jsontext.Value{v})
+		if c, is := r.call(e.object("item")); is && !(c.ID != "" && r.known[c.ID]) {
+			r.complete(r.start(c))
+		}
 		return
 	}
 	delete(r.items, index)
-	var it item
-	if p.call < 0 || !decode(v, &it) {
+	if p.call < 0 {
 		return
 	}
-	if c, is := r.call(&it); is {
-		c.Name = cut(c.Name, maxText)
+	if c, is := r.call(e.object("item")); is {
+		before := r.Calls[p.call]
+		c.ID, c.Name = cmp.Or(c.ID, before.ID), cut(cmp.Or(c.Name, before.Name), maxText)
+		c.Namespace = cut(cmp.Or(c.Namespace, before.Namespace), maxText)
 		r.Calls[p.call] = c
 		if c.ID != "" {
 			r.known[c.ID] = true
@@ -277,6 +299,12 @@ func (r *responses) done(index int64, v jsontext.Value) {
 func (r *responses) end() {
 	for _, p := range r.items {
 		r.settle(p)
+	}
+	if r.told {
+		return
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(r.texts), func(a, b [2]int64) int { return slices.Compare(a[:], b[:]) }) {
+		r.say(string(r.texts[at]))
 	}
 }
 

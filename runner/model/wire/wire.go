@@ -1,10 +1,13 @@
 package wire
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
 	"io"
 	"math"
 	"mime"
-	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
@@ -47,6 +50,8 @@ type Usage struct {
 type ToolCall struct {
 	ID   string // empty if the provider gives none
 	Name string
+	// Namespace is what the provider names beside Name, such as the MCP server of a tool of Codex'. Empty: none.
+	Namespace string
 	// Arguments is a JSON value: an object, or a string for a tool that takes text. If what came is not JSON, it is
 	// nil and ArgumentsText has the text.
 	Arguments        jsontext.Value
@@ -66,10 +71,18 @@ type Answer struct {
 	// UsageRaw is the usage in the provider's form. In a stream, later members replace earlier ones. Nil for none.
 	UsageRaw jsontext.Value
 	Calls    []ToolCall
-	// ErrorType is the provider's name for an error, in a document or an event.
+	// Text is what the model said to the user: texts that are neither thoughts nor refusals, put together. If the
+	// model gave several answers, it is the first.
+	Text string
+	// ErrorType is the provider's name for an error, in a document or an event. It is "error" if the error in an
+	// answer has no name.
 	ErrorType string
-	// Whole means that the end of the answer came.
+	// Whole means that the end of the answer came. An error ends an answer.
 	Whole bool
+	// Unreadable means that the body is neither a JSON document nor a stream of events, nor the start of one.
+	Unreadable bool
+	// Odd lists the members of another type than the API says, each once.
+	Odd []Odd
 	// Unknown counts events, items and parts that are of an unknown kind or cannot be read.
 	Unknown uint64
 	// UnknownKinds lists the first unknown kinds, each once.
@@ -98,26 +111,89 @@ func IsStream(contentType string) bool {
 	return err == nil && kind == "text/event-stream"
 }
 
-// Read reads an answer to its end, or to where it breaks off. body has no content encoding.
+// Read reads an answer to its end, or to where it breaks off. body has no content encoding. As clients do, it goes by
+// what the body is: a document or a stream is read as what it is under any content type.
 func Read(api API, contentType string, body io.Reader) *Answer {
 	a := &answer{}
 	d := a.decoder(api)
-	if IsStream(contentType) {
-		readEvents(body, a, d)
-	} else {
-		a.readDocument(body, d)
+	in := &counter{r: body}
+	start := bufio.NewReaderSize(in, 64<<10)
+	skipped := skipMark(start)
+	switch first := firstByte(start); {
+	case first == '{' || first == '[':
+		rest := a.readDocument(start, skipped, d)
+		if rest == nil || !IsStream(contentType) {
+			break
+		}
+		readEvents(rest, a, d)
+	case IsStream(contentType) || hasField(start):
+		a.at = int64(skipped)
+		readEvents(start, a, d)
+	default:
+		_, _ = io.Copy(io.Discard, start)
+		if a.at = in.n; first != 0 {
+			a.Unreadable = true
+			a.unknown("")
+		}
 	}
 	d.end()
+	a.Text = string(a.said)
 	for i := range a.Calls {
 		a.Calls[i].seal(a.at)
 	}
 	return &a.Answer
 }
 
+// skipMark skips a byte order mark, as clients do, and returns its length.
+func skipMark(in *bufio.Reader) int {
+	const mark = "\xef\xbb\xbf"
+	if b, _ := in.Peek(len(mark)); string(b) != mark {
+		return 0
+	}
+	n, _ := in.Discard(len(mark))
+	return n
+}
+
+// firstByte returns the first byte that is not white space, among as many as are buffered; 0 for none.
+func firstByte(in *bufio.Reader) byte {
+	for n := 1; ; n++ {
+		b, err := in.Peek(n)
+		if err != nil {
+			return 0
+		}
+		if c := b[n-1]; !strings.ContainsRune(" \t\r\n", rune(c)) {
+			return c
+		}
+	}
+}
+
+// hasField reports whether a body begins as a stream of events does: with a field or a comment.
+func hasField(in *bufio.Reader) bool {
+	b, _ := in.Peek(64)
+	b = bytes.TrimLeft(b, "\r\n")
+	for _, name := range []string{"data:", "event:", "id:", "retry:", ":"} {
+		if bytes.HasPrefix(b, []byte(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadError returns the provider's name for the error in an answer whose HTTP status is one; empty if the answer has
+// no name for it. body has no content encoding.
+func ReadError(api API, contentType string, body io.Reader) (name string) {
+	a := Read(api, contentType, body)
+	if a.ErrorType == unnamed {
+		return ""
+	}
+	return a.ErrorType
+}
+
 // answer is an Answer while it is read.
 type answer struct {
 	Answer
-	at int64 // bytes of the body so far
+	at   int64  // bytes of the body so far
+	said []byte // Text so far
 }
 
 // decoder reads the documents and events of one API.
@@ -135,42 +211,50 @@ func (a *answer) decoder(api API) decoder {
 	case Messages:
 		return &anthropic{answer: a, blocks: map[int64]*pending{}}
 	case ChatCompletions:
-		return &chat{answer: a, calls: map[[2]int64]*pending{}}
+		return &chat{answer: a, calls: map[[2]int64]*pending{}, last: map[int64]int64{}}
 	case Responses:
-		return &responses{answer: a, items: map[int64]*pending{}, known: map[string]bool{}}
+		return &responses{answer: a, items: map[int64]*pending{}, known: map[string]bool{}, texts: map[[2]int64][]byte{}}
 	case GenerateContent:
 		return &gemini{answer: a}
 	}
 	return &other{answer: a}
 }
 
-// readDocument reads a JSON document, or the items of an array, which is how Gemini streams.
-func (a *answer) readDocument(body io.Reader, d decoder) {
-	counted := &counter{r: body}
-	defer func() { a.at = counted.n }()
-	in := jsontext.NewDecoder(io.LimitReader(counted, maxDocument), options())
-	switch in.PeekKind() {
-	case '[':
+// readDocument reads a JSON document, or the items of an array, which is how Gemini streams. skipped is the number of
+// bytes before body. It returns what follows the document; nil if the document broke off.
+func (a *answer) readDocument(body io.Reader, skipped int, d decoder) (rest io.Reader) {
+	in := jsontext.NewDecoder(io.LimitReader(body, maxDocument), options())
+	moved := func() { a.at = int64(skipped) + in.InputOffset() }
+	if in.PeekKind() == '[' {
 		_, _ = in.ReadToken()
 		for in.PeekKind() != ']' {
 			v, err := in.ReadValue()
 			if err != nil {
-				return
+				a.broke(in, err)
+				return nil
 			}
-			a.at = in.InputOffset()
+			moved()
 			d.event("", v)
 		}
-		return
-	case '{':
-		if v, err := in.ReadValue(); err == nil {
-			a.at = in.InputOffset()
-			d.document(v)
-			return
-		}
+		return nil
 	}
-	if _, err := io.Copy(io.Discard, counted); err != nil || counted.n > 0 {
-		a.unknown("")
+	v, err := in.ReadValue()
+	if err != nil {
+		a.broke(in, err)
+		return nil
 	}
+	moved()
+	d.document(v)
+	return io.MultiReader(bytes.NewReader(in.UnreadBuffer()), body)
+}
+
+// broke records that a document cannot be read to its end. A document that was cut off is readable as far as it came.
+func (a *answer) broke(in *jsontext.Decoder, err error) {
+	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		a.Unreadable = true
+	}
+	a.at = max(a.at, in.InputOffset())
+	a.unknown("")
 }
 
 // counter counts the bytes read.
@@ -215,7 +299,7 @@ func (a *answer) begin(c ToolCall) int {
 		a.unknown("too_many_tool_calls")
 		return -1
 	}
-	c.ID, c.Name = cut(c.ID, maxText), cut(c.Name, maxText)
+	c.ID, c.Name, c.Namespace = cut(c.ID, maxText), cut(c.Name, maxText), cut(c.Namespace, maxText)
 	a.Calls = append(a.Calls, c)
 	return len(a.Calls) - 1
 }
@@ -237,7 +321,24 @@ func (c *ToolCall) seal(end int64) {
 type pending struct {
 	call   int  // index in Calls, or -1
 	isText bool // the argument is text
+	speaks bool // it is no call, but what the model says
 	args   []byte
+}
+
+// piece returns a part of an argument. A value that is no text is odd, and becomes part of the argument as it is.
+func piece(o object, member string) string {
+	if v := o.raw(member); v.Kind() != '"' && v != nil {
+		o.report(o.name(member), v)
+		return string(v)
+	}
+	return o.text(member)
+}
+
+// unreadable handles an event whose data is no object.
+func (a *answer) unreadable(kind string, data []byte) {
+	if kind == unnamed {
+		a.failed(unnamed)
+	}
 }
 
 func (p *pending) add(piece string) {
@@ -275,49 +376,33 @@ func (a *answer) complete(i int) {
 	}
 }
 
-// usage reads a usage object. Later members replace earlier ones.
-func (a *answer) usage(v jsontext.Value) map[string]jsontext.Value {
-	var now map[string]jsontext.Value
-	if !decode(v, &now) || len(now) == 0 {
-		return nil
+// usage reads a usage object. Later members replace earlier ones, except by null, which says nothing.
+func (a *answer) usage(v jsontext.Value) object {
+	now, ok := objectOf("usage", v, a.odd)
+	if !ok || len(now.members) == 0 {
+		return object{}
 	}
-	all := now
+	all := now.members
 	if a.UsageRaw != nil {
 		all = map[string]jsontext.Value{}
 		_ = decode(a.UsageRaw, &all)
-		for k, v := range now {
-			all[k] = v
+		for k, v := range now.members {
+			if v.Kind() != 'n' || all[k] == nil {
+				all[k] = v
+			}
 		}
 	}
 	if raw, err := json.Marshal(all, json.Deterministic(true), options()); err == nil && len(raw) <= maxUsage {
 		a.UsageRaw = raw
 	}
-	return all
+	return object{at: "usage", members: all, odd: a.odd}
 }
+
+// tokens returns a number of tokens in a usage; nil if the usage does not say.
+func (o object) tokens(member string) *int64 { return o.index(member) }
 
 // maxUsage limits a usage object, in bytes.
 const maxUsage = 16 << 10
-
-// count returns a number of tokens; nil unless v is a whole number of at least 0.
-func count(v jsontext.Value) *int64 {
-	if v.Kind() != '0' {
-		return nil
-	}
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil || n < 0 {
-		return nil
-	}
-	return &n
-}
-
-// within is count for a member of the object v.
-func within(v jsontext.Value, name string) *int64 {
-	var o map[string]jsontext.Value
-	if !decode(v, &o) {
-		return nil
-	}
-	return count(o[name])
-}
 
 // sum adds the counts that are not nil. It returns nil if all are nil, or on overflow.
 func sum(counts ...*int64) *int64 {
@@ -344,26 +429,29 @@ func cut(s string, most int) string {
 	return s
 }
 
-// failure returns the error in a document or an event in the providers' forms:
-// {"error":{"type":…,"code":…,"status":…}}.
-func failure(v jsontext.Value) string {
-	var e struct {
-		Type   jsontext.Value `json:"type"`
-		Code   jsontext.Value `json:"code"`
-		Status jsontext.Value `json:"status"`
-	}
-	if v.Kind() == '"' {
-		return cut(text(v), maxText)
-	}
-	if v.Kind() != '{' || !decode(v, &e) {
-		return ""
-	}
-	for _, w := range []jsontext.Value{e.Type, e.Status, e.Code} {
-		if s := text(w); s != "" {
+// unnamed is the name of an error that has none.
+const unnamed = "error"
+
+// failure returns the name of an error in the providers' forms: {"error":{"type":…,"code":…,"status":…}}. The members
+// are looked up in the given order.
+func failure(v jsontext.Value, members ...string) string {
+	e, _ := objectOf("error", v, nil)
+	for _, m := range members {
+		if s := e.text(m); s != "" && s != unnamed {
 			return cut(s, maxText)
 		}
 	}
-	return "error"
+	return unnamed
+}
+
+// failed records an error, which ends the answer.
+func (a *answer) failed(name string) { a.ErrorType, a.Whole = name, true }
+
+// say adds to the text. It never splits a character.
+func (a *answer) say(s string) {
+	if len(a.said)+len(s) <= maxDocument {
+		a.said = append(a.said, s...)
+	}
 }
 
 // text returns the text of a JSON string; empty for anything else.
@@ -379,12 +467,9 @@ func text(v jsontext.Value) string {
 type other struct{ *answer }
 
 func (o *other) document(v jsontext.Value) {
-	var doc struct {
-		Error jsontext.Value `json:"error"`
-	}
 	o.Whole = true
-	if decode(v, &doc) {
-		o.ErrorType = failure(doc.Error)
+	if doc, ok := objectOf("", v, nil); ok && doc.has("error") {
+		o.failed(failure(doc.raw("error"), "type", "status", "code"))
 	}
 }
 

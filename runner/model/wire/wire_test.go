@@ -102,7 +102,7 @@ func samples() []sample {
 		{
 			"a stream that ends with an error", Messages, stream,
 			sse("error", `{"type":"error","error":{"type":"api_error","message":"no"}}`),
-			Answer{ErrorType: "api_error"},
+			Answer{ErrorType: "api_error", Whole: true},
 		},
 		{
 			"a completion that calls a function and a tool that takes text", ChatCompletions, plain,
@@ -232,7 +232,7 @@ func samples() []sample {
 		},
 		{
 			"something that is not JSON", Messages, plain, "<html>",
-			Answer{Unknown: 1, UnknownKinds: []string{"unreadable"}},
+			Answer{Unknown: 1, UnknownKinds: []string{"unreadable"}, Unreadable: true},
 		},
 		{"nothing", Messages, plain, "", Answer{}},
 	}
@@ -241,7 +241,7 @@ func samples() []sample {
 // said is an answer without fields that depend on how it was read.
 func said(a *Answer) Answer {
 	b := *a
-	b.UsageRaw, b.Calls = nil, nil
+	b.UsageRaw, b.Calls, b.Text, b.Odd = nil, nil, "", nil
 	for _, c := range a.Calls {
 		c.End = 0
 		b.Calls = append(b.Calls, c)
@@ -364,7 +364,8 @@ func TestReadRequest(t *testing.T) {
 			Request{Readable: true, Model: "m", Stream: true,
 				Results: []ToolResult{{ID: "a", IsError: new(false)}, {ID: "b", IsError: new(true), Last: true}},
 				Tools: []Tool{{Name: "Bash"}, {Name: "bash"}, {Name: "web_search", Provider: true},
-					{Name: "remote", Provider: true}}},
+					{Name: "remote", Provider: true}},
+				Fetches: []Fetch{{Kind: FetchTool, What: "web_search"}, {Kind: FetchMCP, What: "remote"}}},
 		},
 		{
 			"outputs of OpenAI's calls, and tools that it runs", Responses,
@@ -375,7 +376,9 @@ func TestReadRequest(t *testing.T) {
 			Request{Readable: true, Model: "m", Background: true,
 				Results: []ToolResult{{ID: "a", Last: true}, {ID: "b", Last: true}},
 				Tools: []Tool{{Name: "f"}, {Name: "web_search", Provider: true}, {Name: "local_shell"},
-					{Name: "remote", Provider: true}, {Name: "shell", Provider: true}}},
+					{Name: "remote", Provider: true}, {Name: "shell", Provider: true}},
+				Fetches: []Fetch{{Kind: FetchTool, What: "web_search"}, {Kind: FetchMCP, What: "remote"},
+					{Kind: FetchTool, What: "shell"}}},
 		},
 		{
 			"a chat with results of tools", ChatCompletions,
@@ -393,7 +396,8 @@ func TestReadRequest(t *testing.T) {
 				`"tools":[{"functionDeclarations":[{"name":"a"}]},{"googleSearch":{}}]}`,
 			Request{Readable: true, Results: []ToolResult{{ID: "1", Name: "a", IsError: new(false), Last: true},
 				{Name: "b", IsError: new(true), Last: true}, {Name: "c", Last: true}},
-				Tools: []Tool{{Name: "a"}, {Name: "googleSearch", Provider: true}}},
+				Tools:   []Tool{{Name: "a"}, {Name: "googleSearch", Provider: true}},
+				Fetches: []Fetch{{Kind: FetchTool, What: "googleSearch"}}},
 		},
 		{"a body that is not JSON", Messages, `{"model":`, Request{}},
 		{"no body", Models, ``, Request{}},
@@ -401,6 +405,150 @@ func TestReadRequest(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(&tt.want, ReadRequest(tt.api, []byte(tt.body))); diff != "" {
 				t.Fatalf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestOddMembers has answers of which one thing is odd: everything else is read, and the odd member is named.
+func TestOddMembers(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		api  API
+		kind string
+		body string
+		want Answer
+	}{
+		{
+			"a null does not erase what an earlier event said", Messages, stream,
+			sse("message_start", `{"type":"message_start","message":{"id":"m","usage":{"input_tokens":11,`+
+				`"cache_read_input_tokens":7,"cache_creation_input_tokens":5}}}`,
+				"message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":null,`+
+					`"cache_read_input_tokens":null,"cache_creation_input_tokens":null,"output_tokens":9}}`,
+				"message_stop", `{"type":"message_stop"}`),
+			Answer{ID: "m", FinishReasons: []string{"end_turn"}, Whole: true,
+				Usage: Usage{InputTokens: new(int64(23)), CacheReadInputTokens: new(int64(7)),
+					CacheCreationInputTokens: new(int64(5)), OutputTokens: new(int64(9))}},
+		},
+		{
+			"a byte order mark before a document", Messages, plain,
+			"\ufeff" + `{"id":"m","content":[{"type":"tool_use","id":"t","name":"n","input":{}}]}`,
+			Answer{ID: "m", Whole: true, Calls: []ToolCall{call("t", "n", `{}`)}},
+		},
+		{
+			"a byte order mark before a stream", ChatCompletions, stream,
+			"\ufeff" + sse("", `{"id":"c","choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}`, "", "[DONE]"),
+			Answer{ID: "c", Text: "hi", FinishReasons: []string{"stop"}, Whole: true},
+		},
+		{
+			"calls without ids, of which each chunk has one", ChatCompletions, stream,
+			sse("", `{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"a","arguments":"{\"x\":1}"}}]}}]}`,
+				"", `{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"b","arguments":"{}"}}]}}]}`,
+				"", `{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`),
+			Answer{FinishReasons: []string{"tool_calls"}, Whole: true,
+				Calls: []ToolCall{call("", "a", `{"x":1}`), call("", "b", `{}`)}},
+		},
+		{
+			"calls without ids that all have the index 0", ChatCompletions, stream,
+			sse("", `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"a","arguments":"{\"x\":"}}]}}]}`,
+				"", `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}}]}`,
+				"", `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"a","arguments":"{}"}}]}}]}`,
+				"", `{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}`),
+			Answer{FinishReasons: []string{"tool_calls"}, Whole: true,
+				Calls: []ToolCall{call("", "a", `{"x":1}`), call("", "a", `{}`)}},
+		},
+		{
+			"items without ids and indexes", Responses, stream,
+			sse("", `{"type":"response.output_item.done","item":{"type":"function_call","name":"a","arguments":"{}"}}`,
+				"", `{"type":"response.output_item.done","item":{"type":"function_call","name":"b","arguments":"{}"}}`,
+				"", `{"type":"response.completed","response":{"status":"completed","output":[{"type":"function_call",`+
+					`"name":"a","arguments":"{}"},{"type":"function_call","name":"b","arguments":"{}"}]}}`),
+			Answer{FinishReasons: []string{"completed"}, Whole: true, Calls: []ToolCall{call("", "a", `{}`), call("", "b", `{}`)}},
+		},
+		{
+			"counts with a point, which are whole numbers", ChatCompletions, plain,
+			`{"choices":[],"usage":{"prompt_tokens":23.0,"completion_tokens":9e0,"prompt_tokens_details":{"cached_tokens":7.0}}}`,
+			Answer{Whole: true, Usage: Usage{InputTokens: new(int64(23)), OutputTokens: new(int64(9)),
+				CacheReadInputTokens: new(int64(7))}},
+		},
+		{
+			"counts that are none", ChatCompletions, plain,
+			`{"usage":{"prompt_tokens":"23","completion_tokens":9,"prompt_tokens_details":{"cached_tokens":-1}}}`,
+			Answer{Whole: true, Usage: Usage{OutputTokens: new(int64(9))},
+				Odd: []Odd{{"usage.prompt_tokens", `"23"`, 1}, {"usage.prompt_tokens_details.cached_tokens", "-1", 1}}},
+		},
+		{
+			"a stream under the content type of a document", Messages, plain,
+			sse("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
+				"content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}`,
+				"message_stop", `{"type":"message_stop"}`),
+			Answer{Text: "hi", Whole: true},
+		},
+		{
+			"a document under the content type of a stream", Messages, stream,
+			`{"id":"m","content":[{"type":"text","text":"hi"}]}`,
+			Answer{ID: "m", Text: "hi", Whole: true},
+		},
+		{
+			"one member of another type", ChatCompletions, plain,
+			`{"id":5,"model":"gpt","choices":[{"message":{"content":"hi","tool_calls":[{"id":"t","function":{"name":"n",` +
+				`"arguments":{"a":1}}}]},"finish_reason":"tool_calls"}],"usage":[]}`,
+			Answer{Model: "gpt", Text: "hi", FinishReasons: []string{"tool_calls"}, Whole: true,
+				Calls: []ToolCall{call("t", "n", `{"a":1}`)},
+				Odd: []Odd{{"chunk.id", "5", 1}, {"usage", "[]", 1},
+					{"chunk.choices[].message.tool_calls[].function.arguments", `{"a":1}`, 1}}},
+		},
+		{
+			"a part of another type among others", GenerateContent, plain,
+			`{"candidates":[{"content":{"parts":["odd",{"text":"hi"},{"functionCall":{"name":"n","args":{}}}]},` +
+				`"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":3}}`,
+			Answer{Text: "hi", FinishReasons: []string{"STOP"}, Whole: true, Usage: Usage{InputTokens: new(int64(3))},
+				Calls: []ToolCall{call("", "n", `{}`)}, Odd: []Odd{{"parts[]", `"odd"`, 1}}},
+		},
+		{
+			"an event that is no JSON among others", Messages, stream,
+			sse("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
+				"content_block_delta", `{"type":"content_block_de`,
+				"content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}`,
+				"message_stop", `{"type":"message_stop"}`),
+			Answer{Text: "hi", Whole: true, Odd: []Odd{{"event", `{"type":"content_block_de`, 1}}},
+		},
+		{
+			"the provider's error in a stream of Anthropic's", Messages, stream,
+			sse("error", `{"type":"error","error":{"type":"overloaded_error","message":"m"}}`),
+			Answer{ErrorType: "overloaded_error", Whole: true},
+		},
+		{
+			"the provider's error in a stream of completions", ChatCompletions, stream,
+			sse("", `{"error":{"message":"m","code":502}}`), Answer{ErrorType: "error", Whole: true},
+		},
+		{
+			"the provider's error in a stream of a response", Responses, stream,
+			sse("error", `{"type":"error","code":"server_error","message":"m"}`),
+			Answer{ErrorType: "server_error", Whole: true},
+		},
+		{
+			"the provider's error in a stream of Gemini's", GenerateContent, stream,
+			sse("", `{"error":{"code":503,"status":"UNAVAILABLE"}}`), Answer{ErrorType: "UNAVAILABLE", Whole: true},
+		},
+		{
+			"the provider's error in an array of Gemini's", GenerateContent, plain,
+			`[{"error":{"code":503,"status":"UNAVAILABLE"}}]`, Answer{ErrorType: "UNAVAILABLE", Whole: true},
+		},
+		{
+			"a namespace of a tool of Codex'", Responses, plain,
+			`{"output":[{"type":"function_call","call_id":"t","namespace":"mcp__files__","name":"read","arguments":"{}"}]}`,
+			Answer{Whole: true, Calls: []ToolCall{call("t", "read", `{}`, func(c *ToolCall) { c.Namespace = "mcp__files__" })}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := *Read(tt.api, tt.kind, strings.NewReader(tt.body))
+			got.UsageRaw = nil
+			for i := range got.Calls {
+				got.Calls[i].End = 0
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
 			}
 		})
 	}
