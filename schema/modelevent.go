@@ -120,7 +120,7 @@ const (
 	ModelRefusedBackground = "background" // the answer would come after the run
 	ModelRefusedWebSocket  = "websocket"
 	ModelRefusedRequest    = "request"        // the request could not be parsed
-	ModelRefusedTools      = "provider_tools" // it makes the provider load, read or run something, which the policy denies
+	ModelRefusedTools      = "provider_tools" // it makes the provider load or run something, which the policy denies
 	ModelRefusedBudget     = "budget"         // the run's budget is spent
 	ModelRefusedMiss       = "replay_miss"    // the run replays a bundle that has no answer for it
 	ModelRefusedUsage      = "usage_unknown"  // there is a token budget, and the answer would not say what it used

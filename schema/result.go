@@ -143,8 +143,8 @@ type ModelTotals struct {
 	// Cost is the sum of those that are known, and CostUnknown counts the answers whose cost is not.
 	Cost        *float64 `json:"cost"`
 	CostUnknown uint64   `json:"cost_unknown"`
-	// ProviderFetches counts the requests that made the provider load, read or run something for the agent. FetchedHosts
-	// are the first of the hosts that they name.
+	// ProviderFetches counts the requests that made the provider load, read or run something for the agent.
+	// FetchedHosts are the first of the hosts that they name.
 	ProviderFetches uint64   `json:"provider_fetches,omitzero"`
 	FetchedHosts    []string `json:"fetched_hosts,omitzero"`
 	// Replay is there in a run that replays a bundle.

@@ -387,7 +387,8 @@ func (s *Summary) models() string {
 		text += fmt.Sprintf("; cost %.4g", *m.Cost)
 	}
 	if m.ProviderFetches > 0 {
-		text += "; " + schema.Count(m.ProviderFetches, "request", "requests") + " let the provider load or run something"
+		text += "; " + schema.Count(m.ProviderFetches, "request", "requests") +
+			" let the provider load or run something"
 		if len(m.FetchedHosts) > 0 {
 			text += " (" + Clean(strings.Join(m.FetchedHosts, ", ")) + ")"
 		}

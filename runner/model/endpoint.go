@@ -448,8 +448,8 @@ func fetches(q *wire.Request, legible bool) string {
 		return fmt.Sprintf("has %.200q by URL, which the provider would load%s: send the content itself, in base64",
 			f.What, from)
 	case wire.FetchStored:
-		return fmt.Sprintf("has %.200q, which stands for something that the provider has stored: send what it stands for",
-			f.What)
+		return fmt.Sprintf("has %.200q, which stands for something that the provider has stored: "+
+			"send what it stands for", f.What)
 	case wire.FetchUnknown:
 		return fmt.Sprintf("has a part of the kind %.200q, which this version does not know and which may make the "+
 			"provider load something: send text, or content in base64", f.What)

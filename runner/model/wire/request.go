@@ -98,7 +98,9 @@ func ReadRequest(api API, body []byte) *Request {
 		r.responses(doc)
 		r.gemini(doc)
 		r.gemini(doc.object("generateContentRequest"))
-		r.Fetches = slices.DeleteFunc(r.Fetches, func(f Fetch) bool { return f.Kind == FetchTool || f.Kind == FetchMCP })
+		r.Fetches = slices.DeleteFunc(r.Fetches, func(f Fetch) bool {
+			return f.Kind == FetchTool || f.Kind == FetchMCP
+		})
 	}
 	return r
 }
@@ -492,9 +494,10 @@ func (r *Request) geminiParts(c object, depth int) {
 	for _, p := range r.parts(c, "parts") {
 		for _, key := range slices.Sorted(maps.Keys(p.members)) {
 			switch key {
-			case "text", "thought", "thoughtSignature", "thought_signature", "inlineData", "inline_data", "functionCall",
-				"function_call", "executableCode", "executable_code", "codeExecutionResult", "code_execution_result",
-				"videoMetadata", "video_metadata", "mediaResolution", "media_resolution", "partMetadata", "part_metadata":
+			case "text", "thought", "thoughtSignature", "thought_signature", "inlineData", "inline_data",
+				"functionCall", "function_call", "executableCode", "executable_code", "codeExecutionResult",
+				"code_execution_result", "videoMetadata", "video_metadata", "mediaResolution", "media_resolution",
+				"partMetadata", "part_metadata":
 			case "fileData", "file_data":
 				f := p.object(key)
 				r.load("fileUri", cmp.Or(address(f, either(f, "fileUri", "file_uri")), "unreadable"))

@@ -268,8 +268,9 @@ func (r *responses) added(e object) {
 func (r *responses) done(e object) {
 	index := r.at(e)
 	p := r.items[index]
-	if text := itemText(e.object("item")); len(text) > 0 && len(r.texts[[2]int64{index, 0}]) == 0 && len(r.texts) < maxCalls {
-		r.texts[[2]int64{index, 0}] = text
+	first := [2]int64{index, 0}
+	if text := itemText(e.object("item")); len(text) > 0 && len(r.texts[first]) == 0 && len(r.texts) < maxCalls {
+		r.texts[first] = text
 	}
 	if p == nil {
 		if c, is := r.call(e.object("item")); is && !(c.ID != "" && r.known[c.ID]) {
@@ -303,7 +304,8 @@ func (r *responses) end() {
 	if r.told {
 		return
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(r.texts), func(a, b [2]int64) int { return slices.Compare(a[:], b[:]) }) {
+	inOrder := func(a, b [2]int64) int { return slices.Compare(a[:], b[:]) }
+	for _, at := range slices.SortedFunc(maps.Keys(r.texts), inOrder) {
 		r.say(string(r.texts[at]))
 	}
 }

@@ -213,7 +213,8 @@ func (a *answer) decoder(api API) decoder {
 	case ChatCompletions:
 		return &chat{answer: a, calls: map[[2]int64]*pending{}, last: map[int64]int64{}}
 	case Responses:
-		return &responses{answer: a, items: map[int64]*pending{}, known: map[string]bool{}, texts: map[[2]int64][]byte{}}
+		return &responses{answer: a, items: map[int64]*pending{}, known: map[string]bool{},
+			texts: map[[2]int64][]byte{}}
 	case GenerateContent:
 		return &gemini{answer: a}
 	}
