@@ -103,18 +103,18 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 	for _, s := range []struct {
 		name  string
 		about view.Subject
-		get   func(*facts) ([]string, bool)
+		get   func(*record) ([]string, bool)
 	}{
-		{"hosts", view.Hosts, (*facts).hosts},
-		{"programs", view.Programs, (*facts).programs},
-		{"files written", view.Files, (*facts).writes},
-		{"privileged", view.Privilege, (*facts).privileged},
-		{"denied", view.Files, (*facts).denied},
-		{"commands", view.Processes, (*facts).commands},
-		{"names asked for", view.Hosts, (*facts).lookups},
-		{"files touched", view.Files, (*facts).files},
-		{"tool calls", view.Calls, (*facts).tools},
-		{"policy outcomes", view.Calls, (*facts).outcomes},
+		{"hosts", view.Hosts, (*record).hosts},
+		{"programs", view.Programs, (*record).programs},
+		{"files written", view.Files, (*record).writes},
+		{"privileged", view.Privilege, (*record).privileged},
+		{"denied", view.Files, (*record).denied},
+		{"commands", view.Processes, (*record).commands},
+		{"names asked for", view.Hosts, (*record).lookups},
+		{"files touched", view.Files, (*record).files},
+		{"tool calls", view.Calls, (*record).tools},
+		{"policy outcomes", view.Calls, (*record).outcomes},
 	} {
 		inBase, allBase := s.get(b)
 		inHead, allHead := s.get(h)

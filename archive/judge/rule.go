@@ -24,6 +24,7 @@ import (
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // subject is the bundle that is judged, with the violations that event rules found in it.
@@ -33,8 +34,8 @@ type subject struct {
 	found map[*rule]*Verdict
 	made  madeFiles
 	// processes is nil if no rule reads it.
-	processes *view.Table
-	networks  view.Networks
+	processes *facts.Table
+	networks  facts.Networks
 }
 
 // read reads the kernel layer once for all rules about events.
@@ -52,14 +53,14 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 				r.begin(s)
 			}
 		case r.processes:
-			s.processes = view.NewTable()
+			s.processes = facts.NewTable()
 		}
 		s.found[r] = &Verdict{State: Pass}
 	}
 	if len(programs)+len(looking) == 0 && s.processes == nil {
 		return nil
 	}
-	var table *view.Table
+	var table *facts.Table
 	if slices.ContainsFunc(programs, (*query.Program).NeedsTable) {
 		var err error
 		if table, err = view.ReadProcesses(ctx, s); err != nil {
@@ -895,7 +896,7 @@ func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, 
 	return n, err
 }
 
-func eventEvidence(k *schema.KernelEvent, in view.Network) Evidence {
+func eventEvidence(k *schema.KernelEvent, in facts.Network) Evidence {
 	return Evidence{Text: fmt.Sprintf("%s %s%s by process %d at %.3fs", k.Kind, view.Cut(view.What(k), 240), in.Mark(),
 		k.PID, float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}
 }

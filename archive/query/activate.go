@@ -18,6 +18,7 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // Run holds the values of the variables that every subject has, and of those of subject runs. It is safe for concurrent
@@ -79,7 +80,7 @@ func factsOf(d *archive.Documents) map[string]any {
 		}
 		return *p
 	}
-	facts := map[string]any{
+	values := map[string]any{
 		"run.id": run.RunID, "run.command": list(run.Command), "run.workdir": run.Workdir, "run.started": run.StartedAt,
 		"run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit, "run.signal": text(res.Signal),
 		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds,
@@ -90,8 +91,8 @@ func factsOf(d *archive.Documents) map[string]any {
 		"health.correlation": d.Correlation.Status, "health.reasons": reasons,
 		"calls": int64(len(d.Correlation.Bindings)),
 	}
-	maps.Copy(facts, modelOf(d))
-	return facts
+	maps.Copy(values, modelOf(d))
+	return values
 }
 
 // modelOf returns the values of the variables about models.
@@ -208,7 +209,7 @@ func list(l []string) []string {
 // value is made when it is asked for.
 type Event struct {
 	Run   Run
-	Table *view.Table // nil if no variable needs it
+	Table *facts.Table // nil if no variable needs it
 	K     *schema.KernelEvent
 	Bytes int // length of its line
 

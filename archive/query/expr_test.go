@@ -9,6 +9,7 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // TestEveryDocumentedVariableHasAValueOfItsType evaluates each variable of each
@@ -16,7 +17,7 @@ import (
 func TestEveryDocumentedVariableHasAValueOfItsType(t *testing.T) {
 	b := &view.Bundle{Docs: &archive.Documents{}, Report: &archive.Report{}}
 	run := RunOf(b)
-	table := view.NewTable()
+	table := facts.NewTable()
 	table.Add(&schema.KernelEvent{Kind: schema.KindFork, ExecID: 1, PID: 7})
 	call := schema.Binding{ToolCallID: "x"}
 	for _, s := range Subjects {
@@ -180,7 +181,7 @@ func TestOneAnswerForAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Event{Run: Run{"run.id": native("r")}, Table: &view.Table{}}
+	e := &Event{Run: Run{"run.id": native("r")}, Table: &facts.Table{}}
 	for i, c := range []struct {
 		p    *Program
 		k    schema.KernelEvent

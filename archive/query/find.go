@@ -8,6 +8,7 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // EvalError says that a program could not be evaluated for an event, for example because a list has too few elements.
@@ -24,7 +25,7 @@ func (e *EvalError) Unwrap() error { return e.Err }
 // Scan reads the kernel layer once for all programs, on all cores. The result of an event says which programs
 // match it. Table may be nil unless [Program.NeedsTable] is true for a program. An error ends the iteration. The error
 // of a program is an [EvalError].
-func Scan(ctx context.Context, b *view.Bundle, table *view.Table,
+func Scan(ctx context.Context, b *view.Bundle, table *facts.Table,
 	programs ...*Program) iter.Seq2[*archive.Scanned[[]bool], error] {
 	run := RunOf(b)
 	worker := func() func(*archive.Item) ([]bool, error) {
@@ -59,7 +60,7 @@ func Scan(ctx context.Context, b *view.Bundle, table *view.Table,
 // FindEvents calls yield with each line of the kernel layer that matches, until
 // yield returns false. The line is valid until yield returns. Errors are those of [Scan].
 func FindEvents(ctx context.Context, b *view.Bundle, p *Program, yield func(line []byte) bool) error {
-	var table *view.Table
+	var table *facts.Table
 	if p.NeedsTable() {
 		var err error
 		if table, err = view.ReadProcesses(ctx, b); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // Process is the result of [FindProcesses].
@@ -32,7 +33,7 @@ func FindProcesses(ctx context.Context, b *view.Bundle, p *Program, yield func(*
 }
 
 // ProcessesOf is [FindProcesses] for processes that were already read.
-func ProcessesOf(b *view.Bundle, t *view.Table, p *Program, yield func(*Process) bool) error {
+func ProcessesOf(b *view.Bundle, t *facts.Table, p *Program, yield func(*Process) bool) error {
 	run := RunOf(b)
 	for i := range t.All {
 		x := &t.All[i]

@@ -10,8 +10,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/interpreter"
 
-	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // within adds a subject's own values to those of a run.
@@ -28,7 +28,7 @@ func (w within) ResolveName(name string) (any, bool) {
 }
 
 // ofProcess returns the values for a process.
-func ofProcess(run Run, t *view.Table, p *view.Process) interpreter.Activation {
+func ofProcess(run Run, t *facts.Table, p *facts.Process) interpreter.Activation {
 	seconds, parent := -1.0, ""
 	if p.Ended {
 		seconds = float64(p.EndNS-p.StartNS) / 1e9

@@ -7,15 +7,15 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 
-	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // words are the possible values of variables that have only a few. The empty string is listed if it can occur.
 var words = map[string][]string{
 	"kind":               names(schema.Kinds()),
 	"class":              names(slices.Collect(allClasses)),
-	"network_namespace":  {string(view.OwnNetwork), string(view.OtherNetwork), string(view.UnknownNetwork)},
+	"network_namespace":  {string(facts.OwnNetwork), string(facts.OtherNetwork), string(facts.UnknownNetwork)},
 	"result":             {"ok", "error", "blocked", "-"},
 	"bound_by":           {"", schema.BoundByCgroup, schema.BoundByEnv, schema.BoundByLineage, schema.BoundByWindow},
 	"method":             {"", schema.BoundByCgroup, schema.BoundByEnv, schema.BoundByLineage, schema.BoundByWindow},

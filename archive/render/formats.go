@@ -14,6 +14,7 @@ import (
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // Format writes bundles to w. It returns what the format leaves out, one sentence each.
@@ -55,7 +56,7 @@ type trace struct {
 	*view.Bundle
 	start  time.Time // of the run
 	end    int64     // of the run, in nanoseconds since start
-	table  *view.Table
+	table  *facts.Table
 	events []traceEvent
 	models []schema.ModelEvent // without bodies
 
@@ -86,7 +87,7 @@ const (
 )
 
 func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
-	t := &trace{Bundle: b, table: view.NewTable()}
+	t := &trace{Bundle: b, table: facts.NewTable()}
 	var err error
 	if t.start, err = time.Parse(time.RFC3339Nano, b.Docs.Run.StartedAt); err != nil {
 		return nil, fmt.Errorf("%s: run.json: started_at: %w", b.Name, err)
@@ -165,7 +166,7 @@ func (t *trace) left() []string {
 	add(t.noise, "events of loaders, locales, runtimes and the runner")
 	add(t.beyond, fmt.Sprintf("events beyond the first %d", maxTraceEvents))
 	add(t.beyondModels, fmt.Sprintf("requests to models beyond the first %d", maxTraceModels))
-	add(t.table.Beyond, fmt.Sprintf("processes beyond the first %d", view.MaxProcesses))
+	add(t.table.Beyond, fmt.Sprintf("processes beyond the first %d", facts.MaxProcesses))
 	for _, m := range t.outputs {
 		left = append(left, "the output in "+m)
 	}
@@ -177,7 +178,7 @@ func (t *trace) left() []string {
 func (t *trace) at(tns int64) uint64 { return uint64(t.start.UnixNano() + tns) }
 
 // ended returns the end of a process; if it was not recorded, the end of the run.
-func (t *trace) ended(p *view.Process) int64 {
+func (t *trace) ended(p *facts.Process) int64 {
 	if p.Ended {
 		return p.EndNS
 	}

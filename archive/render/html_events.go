@@ -6,6 +6,7 @@ import (
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // Groups of events. The page has a lane and a filter for each.
@@ -134,7 +135,7 @@ func (t *pageTexts) of(s string) int {
 
 // gatherer collects a run's events and processes in one pass.
 type gatherer struct {
-	table  *view.Table
+	table  *facts.Table
 	sample sampler
 	values pageTexts
 	kinds  pageTexts
@@ -148,7 +149,7 @@ type gatherer struct {
 
 func newGatherer(most int, calls map[string]int) *gatherer {
 	return &gatherer{
-		table: view.NewTable(), sample: sampler{most: max(most, 1), stride: 1}, calls: calls,
+		table: facts.NewTable(), sample: sampler{most: max(most, 1), stride: 1}, calls: calls,
 		values: pageTexts{at: map[string]int{}}, kinds: pageTexts{at: map[string]int{}},
 	}
 }

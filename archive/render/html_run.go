@@ -141,12 +141,12 @@ func about(b *view.Bundle) *run {
 		w := &r.Words[i]
 		w.Text, w.Why, w.Remedy = cleanText(w.Text), cleanAll(w.Why, 50), cleanText(w.Remedy)
 	}
-	r.Facts = facts(b)
+	r.Facts = headRows(b)
 	return r
 }
 
-// facts returns the rows of the page's head.
-func facts(b *view.Bundle) [][2]string {
+// headRows returns the rows of the page's head.
+func headRows(b *view.Bundle) [][2]string {
 	d := b.Docs
 	u := d.Result.Usage
 	rows := [][2]string{}

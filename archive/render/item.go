@@ -8,6 +8,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // item is an action of a process, to be printed.
@@ -33,7 +34,7 @@ type ShowOptions struct {
 }
 
 // itemOf converts a kernel event. It reports whether there is anything to print.
-func itemOf(e *schema.KernelEvent, t *view.Table, opt *ShowOptions) (it item, ok bool) {
+func itemOf(e *schema.KernelEvent, t *facts.Table, opt *ShowOptions) (it item, ok bool) {
 	if e.Class != schema.ClassAgent && e.Class != schema.ClassCheck && !opt.All {
 		return it, false
 	}
@@ -179,7 +180,7 @@ func name(exe string, argv []string) string {
 }
 
 // parentName returns the name of the program that started the one in an exec event.
-func parentName(t *view.Table, e *schema.KernelEvent) string {
+func parentName(t *facts.Table, e *schema.KernelEvent) string {
 	at := t.Of(e.ExecID)
 	if at < 0 || t.All[at].Parent < 0 {
 		return ""

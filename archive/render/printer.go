@@ -10,6 +10,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // maxObjects limits the objects that are named in one line.
@@ -19,7 +20,7 @@ const maxObjects = 4
 type printer struct {
 	opt   ShowOptions
 	out   *bufio.Writer
-	table *view.Table
+	table *facts.Table
 	err   error
 
 	// The line that is printed next. Items with the same actor and verb are merged into it.
@@ -33,7 +34,7 @@ type printer struct {
 }
 
 func newPrinter(w io.Writer, opt ShowOptions) *printer {
-	return &printer{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: view.NewTable()}
+	return &printer{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: facts.NewTable()}
 }
 
 // kernel prints a kernel event. Events must come in order.

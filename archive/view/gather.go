@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // maxRules limits the denied targets whose rules are kept.
@@ -14,7 +15,7 @@ const maxRules = 20_000
 // gatherer collects a summary event by event.
 type gatherer struct {
 	tree         *tree
-	networks     Networks
+	facts        *facts.Reader
 	dir          string            // the workspace: the command's first working directory
 	rules        map[string]string // policy rules by the target that they denied
 	missing      map[string]bool   // paths that the run removed or did not find
@@ -34,7 +35,7 @@ type gatherer struct {
 
 func newGatherer(processes int, workspace string) *gatherer {
 	return &gatherer{
-		tree: newTree(processes), dir: workspace, missing: make(map[string]bool), containers: newTally[Container](),
+		tree: newTree(processes), facts: facts.NewReader(true), dir: workspace, missing: make(map[string]bool), containers: newTally[Container](),
 		programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
 		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](),
 		read:  newTally[File](),
@@ -50,35 +51,40 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 		g.kinds[e.Kind] += n
 	}
 	g.classes[e.Class] += n
-	g.tree.event(e)
-	g.networks.Add(e)
-	g.failure(e, n)
+	l := g.facts.Read(e)
+	g.tree.event(l)
+	g.failure(l, n)
+	for _, a := range l.Amends {
+		if p := g.programs.get(a.Name); p != nil {
+			p.Made = true
+		}
+	}
 	if e.ContainerID != "" && e.Class != schema.ClassSetup {
-		g.container(e, n)
+		g.container(l, n)
 	}
 	if e.Class == schema.ClassAgent && e.Kind == schema.KindOpen && e.Failed() && e.Errno() == "ENOENT" {
 		g.note(e.Name(e.Value), true)
 	}
-	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
+	if e.Class != schema.ClassAgent || l.Outcome == facts.Failed && e.Kind != schema.KindConnect {
 		return
 	}
 	for name, how := range e.Touches() {
 		switch how {
 		case schema.AccessRun:
-			g.command(e, n)
+			g.command(l, n)
 		case schema.AccessConnect:
-			g.host(e, n)
+			g.host(l, n)
 		default:
 			if name != "/dev/null" {
-				g.access(e.Name(name), how, e, n)
+				g.access(e.Name(name), how, l, n)
 			}
 		}
 	}
 	switch {
 	case e.Kind == schema.KindAccept, e.Kind == schema.KindFlow && e.Peers > 0:
-		g.listening(e, n)
+		g.listening(l, n)
 	case e.Kind == schema.KindFlow:
-		g.host(e, n)
+		g.host(l, n)
 	case e.Kind == schema.KindDNS && e.Value != "" && (e.DNS == nil || !e.DNS.Response):
 		if c := g.lookups.at(e.Value, n); c != nil {
 			c.Name, c.Count = e.Value, c.Count+n
@@ -87,7 +93,8 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 }
 
 // container counts an event in its container.
-func (g *gatherer) container(e *schema.KernelEvent, n uint64) {
+func (g *gatherer) container(l *facts.Line, n uint64) {
+	e := l.Event
 	c := g.containers.at(e.ContainerID, n)
 	if c == nil {
 		return
@@ -95,14 +102,15 @@ func (g *gatherer) container(e *schema.KernelEvent, n uint64) {
 	if c.Count == 0 {
 		c.ID, c.Argv = e.ContainerID, []string{}
 	}
-	if c.Exe == "" && e.Kind == schema.KindExec && e.Marks&schema.MarkMountNamespace != 0 {
+	if c.Exe == "" && e.Kind == schema.KindExec && l.Names == facts.OtherMounts {
 		c.Exe, c.Argv = e.Name(e.Value), append(c.Argv, e.Argv...)
 	}
 	c.Count += n
 }
 
 // access adds a path to the lists for how it was touched.
-func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent, n uint64) {
+func (g *gatherer) access(path string, how schema.Access, l *facts.Line, n uint64) {
+	e := l.Event
 	if how&schema.AccessCreate != 0 && !e.Makes() && !g.missing[path] {
 		how = how&^schema.AccessCreate | schema.AccessWrite // it may have existed
 	}
@@ -115,11 +123,11 @@ func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent,
 		{schema.AccessRemove, g.deleted},
 	} {
 		if how&f.access != 0 {
-			g.file(f.tally, path, e, n, e.BytesOut)
+			g.file(f.tally, path, l, n, e.BytesOut)
 		}
 	}
 	if how == schema.AccessRead {
-		g.file(g.read, path, e, n, 0)
+		g.file(g.read, path, l, n, 0)
 	}
 }
 
@@ -136,11 +144,12 @@ func (g *gatherer) note(path string, missing bool) {
 	}
 }
 
-func (g *gatherer) command(e *schema.KernelEvent, n uint64) {
+func (g *gatherer) command(l *facts.Line, n uint64) {
+	e := l.Event
 	if p := g.programs.at(marked(e), n); p != nil {
 		if p.Count == 0 {
-			p.Exe, p.By = marked(e), g.tree.parentExe(e)
-			p.Made = g.created.has(e.Name(e.Value)) || g.written.has(e.Name(e.Value)) || e.Marks&schema.MarkMemfd != 0
+			p.Exe, p.By = marked(e), g.tree.parentExe(l)
+			p.Made = l.By.Made
 		}
 		p.Count += n
 	}
@@ -166,23 +175,35 @@ func shortArgs(argv []string) []string {
 	return out
 }
 
-func (g *gatherer) file(t *tally[File], path string, e *schema.KernelEvent, n, bytes uint64) {
+func (g *gatherer) file(t *tally[File], path string, l *facts.Line, n, bytes uint64) {
 	if path == "" {
 		return
 	}
-	if f := t.at(path, n); f != nil {
+	f := t.at(path, n)
+	switch {
+	case f == nil && t == g.read && holdsSecrets(path):
+		t.secret += n
+	case f == nil && g.outside(path, l):
+		t.outside += n
+	case f != nil:
 		if f.Count == 0 {
-			f.Path, f.By = path, g.tree.exe(e)
-			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir) || e.Marks&schema.MarkMountNamespace != 0,
+			f.Path, f.By = path, g.tree.exe(l)
+			f.Outside, f.Secret = g.outside(path, l),
 				holdsSecrets(path)
 		}
-		f.ByEach = used(f.ByEach, f.By, f.Count, g.tree.exe(e), n)
+		f.ByEach = used(f.ByEach, f.By, f.Count, g.tree.exe(l), n)
 		f.Count += n
 		f.Bytes += bytes
 	}
 }
 
-func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
+// outside reports whether a file is not in the workspace.
+func (g *gatherer) outside(path string, l *facts.Line) bool {
+	return g.dir == "" || !rooted(path, g.dir) || l.Names == facts.OtherMounts
+}
+
+func (g *gatherer) host(l *facts.Line, n uint64) {
+	e := l.Event
 	if e.Value == "" {
 		return
 	}
@@ -193,7 +214,7 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 	}
 	if h.Endpoint == "" {
 		h.Network = in
-		h.Endpoint, h.Protocol, h.By = e.Name(e.Value), e.Protocol, g.tree.exe(e)
+		h.Endpoint, h.Protocol, h.By = e.Name(e.Value), e.Protocol, g.tree.exe(l)
 	}
 	if e.Kind != schema.KindFlow {
 		h.Count += n
@@ -213,20 +234,21 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 
 // networkOf returns the network namespace of an event about a host. A flow has no process, so the first network counts
 // in which the host was seen, the command's own before others.
-func (g *gatherer) networkOf(e *schema.KernelEvent, key string) Network {
+func (g *gatherer) networkOf(e *schema.KernelEvent, key string) facts.Network {
 	if e.Kind != schema.KindFlow {
-		return g.networks.Of(e)
+		return g.facts.Network(e)
 	}
-	for _, in := range []Network{OwnNetwork, OtherNetwork, UnknownNetwork} {
+	for _, in := range []facts.Network{facts.OwnNetwork, facts.OtherNetwork, facts.UnknownNetwork} {
 		if g.hosts.has(key + in.Mark()) {
 			return in
 		}
 	}
-	return OwnNetwork
+	return facts.OwnNetwork
 }
 
 // listening adds connections to an endpoint on which the run listened. The endpoint is listed, not each peer.
-func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
+func (g *gatherer) listening(l *facts.Line, n uint64) {
+	e := l.Event
 	if e.Local == "" {
 		return
 	}
@@ -237,7 +259,7 @@ func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
 	}
 	h.Network = in
 	if h.Endpoint == "" || h.By == "" {
-		h.Endpoint, h.Listening, h.Protocol, h.By = e.Local, true, e.Protocol, g.tree.exe(e)
+		h.Endpoint, h.Listening, h.Protocol, h.By = e.Local, true, e.Protocol, g.tree.exe(l)
 	}
 	if e.Kind == schema.KindFlow {
 		h.Peers += e.Peers
@@ -255,7 +277,8 @@ func Denied(e *schema.KernelEvent) bool {
 }
 
 // failure adds an event to what was denied, failed or needed privilege.
-func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
+func (g *gatherer) failure(l *facts.Line, n uint64) {
+	e := l.Event
 	var t *tally[Failure]
 	value, result := e.Name(e.Value), Outcome(e)
 	switch {
@@ -277,12 +300,12 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	}
 	if f := t.at(e.Kind.String()+"\x00"+value+"\x00"+result, n); f != nil {
 		if f.Count == 0 {
-			f.Kind, f.Value, f.Result, f.By = e.Kind.String(), value, result, g.tree.exe(e)
+			f.Kind, f.Value, f.Result, f.By = e.Kind.String(), value, result, g.tree.exe(l)
 			if e.RuleID != 0 {
 				f.Rule = g.rules[e.Value]
 			}
 		}
-		f.ByEach = used(f.ByEach, f.By, f.Count, g.tree.exe(e), n)
+		f.ByEach = used(f.ByEach, f.By, f.Count, g.tree.exe(l), n)
 		f.Count += n
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // Summary is what "inspect" says about a run. Every list begins with the items that matter most to a reviewer;
@@ -191,14 +192,14 @@ type Host struct {
 	Peers     uint64   `json:"peers,omitempty"`
 	Names     []string `json:"names,omitempty"`
 	// Network is the network of the run's process. If an endpoint was used in several networks, its bytes are counted
-	// in OwnNetwork if possible.
-	Network  Network `json:"network_namespace,omitempty"`
-	Protocol string  `json:"protocol,omitempty"`
-	By       string  `json:"by,omitempty"`
-	Count    uint64  `json:"count"`
-	Failed   uint64  `json:"failed,omitempty"`
-	BytesOut uint64  `json:"bytes_out,omitempty"`
-	BytesIn  uint64  `json:"bytes_in,omitempty"`
+	// in facts.OwnNetwork if possible.
+	Network  facts.Network `json:"network_namespace,omitempty"`
+	Protocol string        `json:"protocol,omitempty"`
+	By       string        `json:"by,omitempty"`
+	Count    uint64        `json:"count"`
+	Failed   uint64        `json:"failed,omitempty"`
+	BytesOut uint64        `json:"bytes_out,omitempty"`
+	BytesIn  uint64        `json:"bytes_in,omitempty"`
 }
 
 // What returns the endpoint in words, with whether the run listened on it and in which network.
@@ -616,13 +617,12 @@ func (s *Summary) WriteText(w io.Writer, look Page) error {
 
 // sections returns all sections of the page that have rows, in order.
 func (s *Summary) sections(limit int) []section {
-	outside := func(f File) bool { return f.Outside }
-	secrets, read := split(s.Read, func(f File) bool { return f.Secret })
-	readOutside, readInside := split(read, outside)
-	madeOutside, made := split(s.Created, outside)
-	wroteOutside, wrote := split(s.Written, outside)
-	changedOutside, changed := split(s.Changed, outside)
-	deletedOutside, deleted := split(s.Deleted, outside)
+	secrets, read := apart(s.Read)
+	readOutside, readInside := places(read)
+	madeOutside, made := places(s.Created)
+	wroteOutside, wrote := places(s.Written)
+	changedOutside, changed := places(s.Changed)
+	deletedOutside, deleted := places(s.Deleted)
 
 	text := func(name, title string, total uint64, first bool, write func(*bufio.Writer)) section {
 		var out bytes.Buffer

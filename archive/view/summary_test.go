@@ -181,8 +181,27 @@ func TestSummaryIsBounded(t *testing.T) {
 		t.Errorf("%d processes, %d shown, %d files, %d beyond", s.Processes.Total, s.Processes.Shown, s.Read.Total,
 			s.Read.Beyond)
 	}
-	if len(g.tree.live) != 1 {
-		t.Errorf("%d processes are thought to live", len(g.tree.live))
+	if n := g.facts.Known(); n > 5000 {
+		t.Errorf("%d processes are still known", n)
+	}
+}
+
+// Files beyond the bound of a list are counted where they belong.
+func TestFilesBeyondTheBoundKeepTheirPlace(t *testing.T) {
+	const inside, outside = maxDistinct + 300, 20
+	g := newGatherer(10, "/w")
+	for i := range inside + outside {
+		e := &schema.KernelEvent{Kind: schema.KindOpen, Flags: 0o101, Created: true, HasResult: true,
+			Value: fmt.Sprintf("/w/%d", i)}
+		if i >= inside {
+			e.Value = fmt.Sprintf("/elsewhere/%d", i)
+		}
+		g.event(e)
+	}
+	out, in := places(g.summary(10).Created)
+	if out.Beyond != outside || in.Beyond != inside-maxDistinct {
+		t.Errorf("%d beyond are outside of the workspace and %d in it, want %d and %d", out.Beyond, in.Beyond, outside,
+			inside-maxDistinct)
 	}
 }
 
@@ -229,9 +248,9 @@ func TestWhatTheRunnerDoesIsNotPrivilegedOrDenied(t *testing.T) {
 	}
 	g := newGatherer(200, "/w")
 	for _, class := range []schema.Class{schema.ClassAgent, schema.ClassRunner, schema.ClassCheck, schema.ClassSetup} {
-		g.failure(event(class, 0), 1)
-		g.failure(event(class, -2), 1)  // ENOENT
-		g.failure(event(class, -13), 1) // EACCES
+		g.failure(g.facts.Read(event(class, 0)), 1)
+		g.failure(g.facts.Read(event(class, -2)), 1)  // ENOENT
+		g.failure(g.facts.Read(event(class, -13)), 1) // EACCES
 	}
 	s := g.summary(0)
 	var privileged, denied []string

@@ -9,6 +9,10 @@ type List[T any] struct {
 	// limits of tracking.
 	Total  uint64 `json:"total"`
 	Beyond uint64 `json:"beyond,omitempty"`
+	// BeyondSecret and BeyondOutside are those of Beyond that the text lists apart: files that may hold secrets, of a
+	// list of what was read, and others outside of the workspace.
+	BeyondSecret  uint64 `json:"beyond_secret,omitempty"`
+	BeyondOutside uint64 `json:"beyond_outside,omitempty"`
 }
 
 // Limits of a tally: its number of items and the size of their keys.
@@ -19,10 +23,12 @@ const (
 
 // tally collects items by key, in the order in which they came.
 type tally[T any] struct {
-	m      map[string]int // index in items
-	items  []T
-	bytes  int
-	beyond uint64
+	m               map[string]int // index in items
+	items           []T
+	bytes           int
+	beyond          uint64
+	secret, outside uint64 // of beyond
+
 }
 
 func newTally[T any]() *tally[T] { return &tally[T]{m: make(map[string]int)} }
@@ -43,13 +49,22 @@ func (t *tally[T]) at(key string, n uint64) *T {
 	return &t.items[len(t.items)-1]
 }
 
+// get returns the item of key; nil if there is none. It is valid until the next call of at.
+func (t *tally[T]) get(key string) *T {
+	if i, ok := t.m[key]; ok {
+		return &t.items[i]
+	}
+	return nil
+}
+
 func (t *tally[T]) has(key string) bool { _, ok := t.m[key]; return ok }
 
 // list returns at most limit items (0: all), sorted by rank; items of the same rank keep their order. It sorts the
 // tally's own items, since a copy could be large. Afterwards only has may be called.
 func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
 	slices.SortStableFunc(t.items, func(a, b T) int { return rank(&a) - rank(&b) })
-	l := List[T]{Items: t.items, Total: uint64(len(t.m)), Beyond: t.beyond}
+	l := List[T]{Items: t.items, Total: uint64(len(t.m)), Beyond: t.beyond, BeyondSecret: t.secret,
+		BeyondOutside: t.outside}
 	if l.Items == nil {
 		l.Items = []T{}
 	}
@@ -59,8 +74,21 @@ func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
 	return l
 }
 
-// split divides a list into the items for which so is true and the others. Beyond, which cannot be divided, goes to the
-// first list.
+// apart divides a list of files into those that may hold secrets and the others.
+func apart(l List[File]) (first, second List[File]) {
+	first, second = split(l, func(f File) bool { return f.Secret })
+	first.Beyond, second.Beyond, second.BeyondOutside = l.BeyondSecret, l.Beyond-l.BeyondSecret, l.BeyondOutside
+	return first, second
+}
+
+// places divides a list of files into those outside of the workspace and those inside.
+func places(l List[File]) (outside, inside List[File]) {
+	outside, inside = split(l, func(f File) bool { return f.Outside })
+	outside.Beyond, inside.Beyond = l.BeyondOutside, l.Beyond-l.BeyondOutside
+	return outside, inside
+}
+
+// split divides the items of a list into those for which so is true and the others.
 func split[T any](l List[T], so func(T) bool) (first, second List[T]) {
 	for _, item := range l.Items {
 		part := &second
@@ -70,6 +98,5 @@ func split[T any](l List[T], so func(T) bool) (first, second List[T]) {
 		part.Items = append(part.Items, item)
 		part.Total++
 	}
-	first.Beyond = l.Beyond
 	return first, second
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // Tree is the process tree, with the first processes of the run.
@@ -35,47 +36,53 @@ type Node struct {
 	shown  bool
 }
 
-// tree builds the process tree from events in order. It knows all live processes, and keeps at most
-// limit of those that have ended.
+// tree builds the process tree from lines in order. It keeps at most limit processes. The note of an instance is its
+// Node.
 type tree struct {
 	limit, kept int
 	total       uint64
 	roots       []*Node
-	live        map[uint64]*Node // by exec_id, also of processes that are not kept
 }
 
-// maxLive limits the live processes that are tracked.
-const maxLive = 100_000
+func newTree(limit int) *tree { return &tree{limit: limit} }
 
-func newTree(limit int) *tree { return &tree{limit: limit, live: make(map[uint64]*Node)} }
+// node returns the node of an instance; nil if it has none.
+func (t *tree) node(in *facts.Instance) *Node {
+	if in == nil {
+		return nil
+	}
+	n, _ := in.Note.(*Node)
+	return n
+}
 
-// exe returns the executable of an event's process; empty if unknown.
-func (t *tree) exe(e *schema.KernelEvent) string {
-	if p := t.live[e.ExecID]; p != nil {
+// exe returns the executable of a line's process; empty if unknown.
+func (t *tree) exe(l *facts.Line) string {
+	if p := t.node(l.By); p != nil {
 		return p.Exe
 	}
 	return ""
 }
 
-// parentExe returns the executable of the parent of an event's process; empty if unknown.
-func (t *tree) parentExe(e *schema.KernelEvent) string {
-	p := t.live[e.ExecID]
+// parentExe returns the executable of the parent of a line's process; empty if unknown.
+func (t *tree) parentExe(l *facts.Line) string {
+	p := t.node(l.By)
 	if p == nil || p.parent == nil {
 		return ""
 	}
 	return p.parent.Exe
 }
 
-func (t *tree) event(e *schema.KernelEvent) {
+func (t *tree) event(l *facts.Line) {
+	e := l.Event
 	switch e.Kind {
 	case schema.KindFork, schema.KindJoin:
 		t.total++
-		if len(t.live) >= maxLive || e.ExecID == 0 {
+		if e.ExecID == 0 {
 			return
 		}
 		p := &Node{PID: e.PID, StartNS: e.TNS, Count: 1, Joined: e.Kind == schema.KindJoin, Exe: e.Name(e.Exe)}
-		t.live[e.ExecID] = p
-		if parent := t.live[e.ParentExecID]; parent != nil {
+		l.By.Note = p
+		if parent := t.node(l.By.Parent); parent != nil {
 			if p.parent = parent; !p.Joined {
 				p.Exe = parent.Exe
 			}
@@ -85,18 +92,16 @@ func (t *tree) event(e *schema.KernelEvent) {
 			t.attach(p)
 		}
 	case schema.KindExec:
-		p := t.live[e.ParentExecID]
+		p := t.node(l.By.Parent)
 		if p == nil {
 			return
 		}
-		delete(t.live, e.ParentExecID)
-		t.live[e.ExecID] = p
+		l.By.Note = p
 		p.Exe, p.Argv = marked(e), shortArgs(e.Argv)
 		p.Execs++
 	case schema.KindExit:
-		if p := t.live[e.ExecID]; p != nil {
+		if p := t.node(l.By); p != nil {
 			t.exit(p, e)
-			delete(t.live, e.ExecID)
 		}
 	}
 }

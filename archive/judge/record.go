@@ -12,8 +12,8 @@ import (
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
-// facts is what a run did, as far as it is recorded.
-type facts struct {
+// record is what a run did, as far as it is recorded.
+type record struct {
 	*view.Summary
 	surface  []string // paths of the capability surface
 	calls    []string // tools of the calls
@@ -23,12 +23,12 @@ type facts struct {
 	random   randomNames
 }
 
-func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
+func gather(ctx context.Context, b *view.Bundle) (*record, error) {
 	s, err := view.Summarize(ctx, b, maxListed)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Name, err)
 	}
-	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir,
+	f := &record{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir,
 		random: newRandomNames(b.Docs.Surface.FilesystemPaths)}
 	for _, c := range b.Docs.Correlation.Bindings {
 		tool := cmp.Or(c.Tool, c.ToolCallID)
@@ -41,7 +41,7 @@ func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
 }
 
 // normalize replaces what always differs between two runs: the working directory and the run's id.
-func (f *facts) normalize(s string) string {
+func (f *record) normalize(s string) string {
 	if f.relative && f.workdir != "" && f.workdir != "/" {
 		// In the surface's names, random parts are replaced, also those of the working directory.
 		for _, dir := range []string{f.workdir, surface.Path(f.workdir)} {
@@ -120,7 +120,7 @@ func (c randomNames) arguments(argv []string, workdir string) []string {
 	return out
 }
 
-func (f *facts) normalizeAll(list []string) []string {
+func (f *record) normalizeAll(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
 		out[i] = f.normalize(s)
@@ -129,7 +129,7 @@ func (f *facts) normalizeAll(list []string) []string {
 }
 
 // listed returns a list's items as texts. whole reports whether the list has all items.
-func listed[T any](f *facts, l view.List[T], text func(T) string) (texts []string, whole bool) {
+func listed[T any](f *record, l view.List[T], text func(T) string) (texts []string, whole bool) {
 	texts = make([]string, len(l.Items))
 	for i, v := range l.Items {
 		texts[i] = f.normalize(text(v))
@@ -137,12 +137,12 @@ func listed[T any](f *facts, l view.List[T], text func(T) string) (texts []strin
 	return texts, l.Beyond == 0 && l.Total == uint64(len(l.Items))
 }
 
-func (f *facts) programs() ([]string, bool) {
+func (f *record) programs() ([]string, bool) {
 	return listed(f, f.Commands, func(c view.Command) string { return surface.Path(c.Exe) })
 }
 
 // commands returns the commands whose arguments were recorded.
-func (f *facts) commands() ([]string, bool) {
+func (f *record) commands() ([]string, bool) {
 	all, whole := listed(f, f.Commands, func(c view.Command) string {
 		return view.QuoteArgs(f.random.arguments(c.Argv, f.workdir))
 	})
@@ -150,7 +150,7 @@ func (f *facts) commands() ([]string, bool) {
 }
 
 // hosts returns names rather than addresses if names are known, since addresses change.
-func (f *facts) hosts() ([]string, bool) {
+func (f *record) hosts() ([]string, bool) {
 	return listed(f, f.Hosts, func(h view.Host) string {
 		if i := strings.LastIndexByte(h.Endpoint, ':'); i >= 0 && len(h.Names) > 0 {
 			return strings.Join(h.Names, ",") + h.Endpoint[i:] + h.Network.Mark()
@@ -159,11 +159,11 @@ func (f *facts) hosts() ([]string, bool) {
 	})
 }
 
-func (f *facts) lookups() ([]string, bool) {
+func (f *record) lookups() ([]string, bool) {
 	return listed(f, f.Lookups, func(n view.Name) string { return n.Name })
 }
 
-func (f *facts) writes() ([]string, bool) {
+func (f *record) writes() ([]string, bool) {
 	var all []string
 	whole := true
 	for _, l := range []view.List[view.File]{f.Created, f.Written, f.Changed, f.Deleted} {
@@ -173,10 +173,10 @@ func (f *facts) writes() ([]string, bool) {
 	return all, whole
 }
 
-func (f *facts) files() ([]string, bool) { return f.normalizeAll(f.surface), true }
+func (f *record) files() ([]string, bool) { return f.normalizeAll(f.surface), true }
 
 // denied leaves out tool calls, which are in outcomes.
-func (f *facts) denied() ([]string, bool) {
+func (f *record) denied() ([]string, bool) {
 	l := view.List[view.Failure]{Total: f.Denied.Total, Beyond: f.Denied.Beyond}
 	for _, x := range f.Denied.Items {
 		if x.Kind == view.ToolCall {
@@ -188,14 +188,14 @@ func (f *facts) denied() ([]string, bool) {
 	return listed(f, l, failure)
 }
 
-func (f *facts) privileged() ([]string, bool) { return listed(f, f.Privileged, failure) }
+func (f *record) privileged() ([]string, bool) { return listed(f, f.Privileged, failure) }
 
 func failure(x view.Failure) string { return strings.Join([]string{x.Kind, x.Value, x.Result}, " ") }
 
 // tools returns the tools of the calls, with numbers, so that one more call of a tool is a difference.
-func (f *facts) tools() ([]string, bool) { return numbered(f.normalizeAll(f.calls)), true }
+func (f *record) tools() ([]string, bool) { return numbered(f.normalizeAll(f.calls)), true }
 
-func (f *facts) outcomes() ([]string, bool) { return numbered(f.normalizeAll(f.decided)), true }
+func (f *record) outcomes() ([]string, bool) { return numbered(f.normalizeAll(f.decided)), true }
 
 // numbered adds numbers to repeated entries of a list.
 func numbered(list []string) []string {

@@ -1,0 +1,203 @@
+package facts
+
+import (
+	"path"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Reader reads the lines of one kernel layer. Make it with [NewReader]. It is not safe for concurrent use.
+type Reader struct {
+	*Table
+	files files
+	line  Line
+	ran   map[string][]Amendment // programs that were executed and that the run had not made, by name
+	kept  int                    // of all of ran
+}
+
+// Line is what one line says.
+type Line struct {
+	Event *schema.KernelEvent
+	// By is the instance that acted; on a fork, the child; on an exec, the new one. It is nil if it is not known.
+	By *Instance
+	// Ours is true if the recorder, a check or a container engine did it, and not the run.
+	Ours bool
+	// Outcome says whether it was done.
+	Outcome Outcome
+	// Names is the certainty of the names, Arguments of the arguments of a program that is executed.
+	Names, Arguments Certainty
+	// Acts are what was done to which files, programs and endpoints; empty if the call failed.
+	Acts []Act
+	// Amends are earlier lines of which this one shows more.
+	Amends []Amendment
+}
+
+// Doubtful reports whether the line may be about other files than it names, or about nothing that happened.
+func (l *Line) Doubtful() bool { return l.Outcome == Tried || l.Names.Doubtful() }
+
+// Changes reports whether the line changed a file, or may have.
+func (l *Line) Changes() bool {
+	for i := range l.Acts {
+		if l.Acts[i].How&schema.AccessModify != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Act is what was done to one object.
+type Act struct {
+	Name string
+	How  schema.Access
+	// File is the file behind the name; nil for an endpoint, and if the run has not changed the file so far or the
+	// name is beyond the bound.
+	File *File
+	// Replaced is the file that had the name until this line renamed another one to it; nil if that is not known.
+	Replaced *File
+	// Made is true if the run had made the file, or given it its name, before this line.
+	Made bool
+}
+
+// Amendment is an earlier line that executed a program, of which a later line shows that the run had made it.
+type Amendment struct {
+	Line uint64 // its seq
+	TNS  int64
+	Name string
+	By   *Instance
+}
+
+// maxRan limits the lines that can be amended.
+const maxRan = 10_000
+
+// NewReader returns a reader. If forgets is true, it drops what it knows of a process some time after its end, and
+// Table.All stays empty.
+func NewReader(forgets bool) *Reader {
+	r := &Reader{Table: NewTable(), ran: map[string][]Amendment{}}
+	r.forgets = forgets
+	return r
+}
+
+// Read reads the next line. The result is valid until the next call, the event as long as the caller's.
+func (r *Reader) Read(e *schema.KernelEvent) *Line {
+	l := &r.line
+	*l = Line{Event: e, By: r.Add(e), Ours: notOfTheRun(e.Class), Outcome: OutcomeOf(e), Names: CertaintyOf(e),
+		Acts: l.Acts[:0], Amends: l.Amends[:0]}
+	if e.Kind == schema.KindExec {
+		l.Arguments = argumentsOf(e)
+	}
+	if l.Outcome == Failed {
+		return l
+	}
+	for name, how := range e.Touches() {
+		a := Act{Name: name, How: how}
+		if how != schema.AccessConnect {
+			x := r.files.find(name)
+			if x != nil {
+				a.File = x.file
+			}
+			a.Made = r.files.made(x)
+		}
+		l.Acts = append(l.Acts, a)
+	}
+	if e.Kind == schema.KindExec {
+		r.executes(l)
+		return l
+	}
+	r.files.apply(e, l.By, l.Ours)
+	for i := range l.Acts {
+		a := &l.Acts[i]
+		if a.How&(schema.AccessCreate|schema.AccessWrite) == 0 {
+			continue
+		}
+		if x := r.files.exact(a.Name, false); x != nil && x.file != a.File {
+			a.File, a.Replaced = x.file, a.File
+		}
+	}
+	if (e.Late || e.Repeat) && !l.Ours && len(r.ran) > 0 {
+		r.amend(l)
+	}
+	return l
+}
+
+// notOfTheRun reports whether lines of a class are not the run's doing.
+func notOfTheRun(c schema.Class) bool {
+	return c == schema.ClassRunner || c == schema.ClassCheck || c == schema.ClassSetup
+}
+
+// executes notes that a program was executed.
+func (r *Reader) executes(l *Line) {
+	e := l.Event
+	made := e.Marks&schema.MarkMemfd != 0 || r.Made(e.Value)
+	for i := range l.Acts {
+		l.Acts[i].Made = made
+	}
+	l.By.Made = made
+	if made || l.Ours || e.Value == "" {
+		return
+	}
+	if r.kept < maxRan {
+		r.ran[l.By.Exe] = append(r.ran[l.By.Exe], Amendment{Line: e.Seq, TNS: e.TNS, Name: l.By.Exe, By: l.By})
+		r.kept++
+	}
+}
+
+// amend finds the earlier lines that executed what this line made.
+func (r *Reader) amend(l *Line) {
+	e := l.Event
+	since := e.TNS
+	if e.Repeat {
+		since = e.TFirstNS
+	}
+	for _, name := range []string{e.Value, e.Target} {
+		if name == "" {
+			continue
+		}
+		for program, runs := range r.ran {
+			if rest, ok := strings.CutPrefix(program, name); !ok || rest != "" && rest[0] != '/' ||
+				!r.Made(program) {
+				continue
+			}
+			for _, run := range runs {
+				if run.TNS >= since {
+					run.By.Made = true
+					l.Amends = append(l.Amends, run)
+				}
+			}
+			r.kept -= len(runs)
+			delete(r.ran, program)
+		}
+	}
+}
+
+// Made reports whether the run has made the file of that name, or has given it that name.
+func (r *Reader) Made(name string) bool { return r.files.made(r.files.find(name)) }
+
+// MayHaveMade reports the same, and is true of every name once names were not kept.
+func (r *Reader) MayHaveMade(name string) bool { return r.MayMake() || r.Made(name) }
+
+// MadeArgument reports the same of an argument of a process: a name relative to its directory, whose symbolic links
+// are followed as far as the run made them.
+func (r *Reader) MadeArgument(name, cwd string) bool {
+	if name == "" {
+		return false
+	}
+	if name[0] != '/' {
+		name = cwd + "/" + name
+	}
+	return r.files.made(r.files.find(path.Clean(name))) || r.files.made(r.files.find(r.files.resolve(name)))
+}
+
+// File returns what is known of the file of that name; nil if the run has not changed it.
+func (r *Reader) File(name string) *File {
+	if x := r.files.find(name); x != nil {
+		return x.file
+	}
+	return nil
+}
+
+// Beyond returns the number of names that were not kept, and how many of them are hard links.
+func (r *Reader) Beyond() (names, links uint64) { return r.files.beyond, r.files.links }
+
+// MayMake reports whether names were not kept, so that the run may have made any file.
+func (r *Reader) MayMake() bool { return r.files.beyond > 0 }
