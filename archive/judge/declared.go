@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // declared judges the actions outside reported calls. The agent program may do some things by itself: what it does at
@@ -28,14 +29,14 @@ type declared struct {
 	paths, hosts []string // globs
 	calls        []schema.Binding
 	place        agents.Place
-	made         *madeFiles // files that the run made, so they are not the agent program
-	logs         []string   // files to which the agent reports
+	facts        *facts.Reader
+	logs         []string // files to which the agent reports
 
-	procs   map[uint64]*actor // by exec id
-	begun   bool              // the command was executed
+	begun   bool // the command was executed
 	actions []action
 	beyond  int    // number of actions beyond maxActions
 	guessed string // a file that is only assumed to be the agent program's, since the bundle does not name its home
+	faked   bool   // a later line showed that the run had made a file that was taken for the agent program
 	claimed bool   // a process other than the agent program changed a file under a name that may be wrong
 }
 
@@ -102,13 +103,19 @@ func declaredActions(value ast.Node) (*rule, error) {
 		*list.to = list.from
 	}
 	return &rule{
+		processes: true,
 		begin: func(s *subject) {
 			run := &s.Docs.Run
 			*d = declared{program: d.program, paths: d.paths, hosts: d.hosts, calls: s.Docs.Correlation.Bindings,
-				made: &s.made, place: agents.Place{Workdir: run.Workdir, Homes: run.Homes},
-				logs: []string{run.SDKEventLog, run.PolicyDecisionLog}, procs: map[uint64]*actor{}}
+				facts: s.facts, place: agents.Place{Workdir: run.Workdir, Homes: run.Homes},
+				logs: []string{run.SDKEventLog, run.PolicyDecisionLog}}
 		},
-		event: func(k *schema.KernelEvent) bool { d.event(k); return false },
+		event: func(l *facts.Line) bool { d.event(l); return false },
+		amended: func(a *facts.Amendment) bool {
+			p, _ := a.By.Note.(*actor)
+			d.faked = d.faked || p != nil && p.own
+			return false
+		},
 		check: func(_ context.Context, s *subject) (Verdict, error) { return d.judge(s), nil },
 	}, nil
 }
@@ -138,6 +145,10 @@ func (d *declared) judge(s *subject) Verdict {
 				view.Clean(d.guessed)),
 			Remedy: "name the agent's own directories with paths",
 		})
+	}
+	if d.faked {
+		gaps = append(gaps, view.Gap{Text: "the run made a program that was taken for the agent's own",
+			Remedy: "look at it with assay-run show"})
 	}
 	if d.beyond > 0 {
 		gaps = append(gaps, view.Gap{Text: fmt.Sprintf("%d actions before they could be told from those of a "+
@@ -176,8 +187,8 @@ func (d *declared) nearest(at int64) string {
 	return text
 }
 
-func (d *declared) event(k *schema.KernelEvent) {
-	p := d.process(k)
+func (d *declared) event(l *facts.Line) {
+	k, p := l.Event, d.process(l)
 	if p != nil && k.ToolCallID != "" {
 		p.called = true
 	}
@@ -196,10 +207,10 @@ func (d *declared) event(k *schema.KernelEvent) {
 				d.add(p, k, "contacted", view.What(k))
 			}
 		case how&schema.AccessModify != 0:
-			if d.leavesNothing(name, k) {
+			if d.leavesNothing(name, l) {
 				continue
 			}
-			if (k.Claimed || k.DirectoryClaimed || k.UserMemory) && (p == nil || !p.own) {
+			if l.Doubtful() && (p == nil || !p.own) {
 				d.claimed = true
 			}
 			if !matches(d.paths, name) && !d.owns(name) {
@@ -220,29 +231,44 @@ func (d *declared) owns(file string) bool {
 	return true
 }
 
-// process finds the process of an event. Fork, join and exec events make a new one.
-func (d *declared) process(k *schema.KernelEvent) *actor {
-	parent := d.procs[k.ParentExecID]
+// process returns the actor of a line; nil if it is not known. Fork, join and exec events make a new one.
+func (d *declared) process(l *facts.Line) *actor {
+	k := l.Event
+	if l.By == nil {
+		return nil
+	}
+	var parent *actor
+	if l.By.Parent != nil {
+		parent, _ = l.By.Parent.Note.(*actor)
+	}
 	switch k.Kind {
 	case schema.KindFork, schema.KindJoin:
 		p := &actor{parent: parent}
 		if parent != nil {
 			p.own, p.helper = parent.own, parent.helper
 		}
-		d.procs[k.ExecID] = p
+		l.By.Note = p
 	case schema.KindExec:
 		p := &actor{parent: parent}
 		switch {
 		case !d.begun: // the run's command
 			p.own = true
-		case d.program.Is(k.Value, k.Argv) && !d.program.Runs(k.Argv) && !d.made.any(k):
+		case d.program.Is(k.Value, k.Argv) && !d.program.Runs(k.Argv) && !d.made(l):
 			p.own = true
 		case parent != nil && (parent.helper || parent.own && d.program.Runs(k.Argv)):
 			p.helper = true
 		}
-		d.begun, d.procs[k.ExecID] = true, p
+		d.begun, l.By.Note = true, p
 	}
-	return d.procs[k.ExecID]
+	p, _ := l.By.Note.(*actor)
+	return p
+}
+
+// made reports whether the run may have made the program that a line executes, or a file that is one of its arguments.
+func (d *declared) made(l *facts.Line) bool {
+	return l.By.Made || d.facts.MayMake() || slices.ContainsFunc(l.Event.Argv, func(arg string) bool {
+		return d.facts.MadeArgument(arg, l.Event.Cwd)
+	})
 }
 
 // within reports whether a call was open at a time.
@@ -253,8 +279,8 @@ func (d *declared) within(at int64) bool {
 }
 
 // leavesNothing reports whether a write leaves no file, or is to a log of the run.
-func (d *declared) leavesNothing(name string, k *schema.KernelEvent) bool {
-	return !strings.HasPrefix(name, "/") || k.Marks&(schema.MarkMemfd|schema.MarkDeleted) != 0 ||
+func (d *declared) leavesNothing(name string, l *facts.Line) bool {
+	return !strings.HasPrefix(name, "/") || l.InMemory || l.Unlinked ||
 		matches(harmlessFiles, name) || slices.Contains(d.logs, name)
 }
 

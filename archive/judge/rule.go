@@ -32,15 +32,14 @@ type subject struct {
 	*view.Bundle
 	run   query.Run
 	found map[*rule]*Verdict
-	made  madeFiles
-	// processes is nil if no rule reads it.
-	processes *facts.Table
-	networks  facts.Networks
+	facts *facts.Reader // of the kernel layer, as far as it was read
 }
 
 // read reads the kernel layer once for all rules about events.
 func (s *subject) read(ctx context.Context, rules []*rule) error {
 	s.found = map[*rule]*Verdict{}
+	processes := slices.ContainsFunc(rules, func(r *rule) bool { return r.processes })
+	s.facts = facts.NewReader(!processes)
 	var looking, asking []*rule
 	var programs []*query.Program
 	for _, r := range rules {
@@ -52,12 +51,10 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 			if r.begin != nil {
 				r.begin(s)
 			}
-		case r.processes:
-			s.processes = facts.NewTable()
 		}
 		s.found[r] = &Verdict{State: Pass}
 	}
-	if len(programs)+len(looking) == 0 && s.processes == nil {
+	if len(programs)+len(looking) == 0 && !processes {
 		return nil
 	}
 	var table *facts.Table
@@ -74,26 +71,35 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 		if err != nil {
 			return err
 		}
-		if s.processes != nil {
-			s.processes.Add(e.Kernel)
-		}
-		s.networks.Add(e.Kernel)
+		l := s.look(e.Kernel, looking)
 		for i, match := range e.Result {
 			if match {
-				s.found[asking[i]].found(eventEvidence(e.Kernel, s.networks.Of(e.Kernel)))
-			}
-		}
-		if e.Kernel.Class == schema.ClassRunner || e.Kernel.Class == schema.ClassCheck {
-			continue // caused by the recorder or a check
-		}
-		s.made.event(e.Kernel)
-		for _, r := range looking {
-			if r.event(e.Kernel) {
-				s.found[r].found(eventEvidence(e.Kernel, s.networks.Of(e.Kernel)))
+				s.found[asking[i]].found(s.evidence(l))
 			}
 		}
 	}
 	return nil
+}
+
+// look reads the next line for rules about lines.
+func (s *subject) look(k *schema.KernelEvent, rules []*rule) *facts.Line {
+	l := s.facts.Read(k)
+	for _, r := range rules {
+		for i := 0; r.amended != nil && i < len(l.Amends); i++ {
+			if a := &l.Amends[i]; r.amended(a) {
+				s.found[r].found(Evidence{Text: fmt.Sprintf("exec %s by process %d at %.3fs, which the run had made: %s",
+					view.Cut(a.Name, 240), a.By.PID, float64(a.TNS)/1e9, s.evidence(l).Text),
+					Layer: schema.KernelPath, Line: a.Line + 1})
+			}
+		}
+		if k.Class == schema.ClassRunner || k.Class == schema.ClassCheck {
+			continue // caused by the recorder or a check
+		}
+		if r.event(l) {
+			s.found[r].found(s.evidence(l))
+		}
+	}
+	return l
 }
 
 // gaps returns the reasons why the bundle supports no conclusions about the subjects.
@@ -112,7 +118,7 @@ func (s *subject) clean(v Verdict, good string, about ...view.Subject) Verdict {
 }
 
 // watching makes a rule that fails if breaks is true for any event.
-func watching(about view.Subject, good, bad string, breaks func(*schema.KernelEvent) bool) *rule {
+func watching(about view.Subject, good, bad string, breaks func(*facts.Line) bool) *rule {
 	r := &rule{event: breaks}
 	r.check = func(_ context.Context, s *subject) (Verdict, error) {
 		v := *s.found[r]
@@ -141,92 +147,41 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 		also = v.Also
 	}
 	var workdir string
-	var linked linkedFiles
-	breaks := func(k *schema.KernelEvent) bool {
-		if k.Kind == schema.KindMount && !k.Failed() && k.Marks&schema.MarkMountNamespace == 0 {
+	var read *facts.Reader
+	breaks := func(l *facts.Line) bool {
+		k := l.Event
+		if k.Kind == schema.KindMount && l.Outcome != facts.Failed && l.Names != facts.OtherMounts {
 			return true // files below the mount point may also have names outside the workspace
 		}
-		if !query.Writes(k) || k.Failed() {
+		if !query.Writes(k) || l.Outcome == facts.Failed {
 			return false
 		}
-		paths := []string{k.Value}
-		switch k.Kind {
-		case schema.KindRename:
-			paths = append(paths, k.Target)
-		case schema.KindLink:
-			paths = []string{k.Target}
-		}
-		if k.Marks&(schema.MarkRelative|schema.MarkUnreachable|schema.MarkMountNamespace) != 0 ||
-			k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0 {
+		if !l.Names.Placed() {
 			return true // the place of the file is not known
 		}
 		outside := func(p string) bool {
 			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(harmlessFiles, p) &&
-				!matches(also, p) && k.Marks&schema.MarkMemfd == 0
+				!matches(also, p) && !l.InMemory
 		}
-		if k.Kind == schema.KindLink && (outside(k.Value) || linked.has(k.Value)) {
-			linked.add(k.Target)
-		} else if linked.changed(k) {
-			return true
-		}
-		return slices.ContainsFunc(paths, outside)
-	}
-	r := watching(view.Files, "only the workspace was written to", "written outside of the workspace", breaks)
-	r.begin = func(s *subject) { workdir, linked = s.Docs.Run.Workdir, linkedFiles{} }
-	return r, nil
-}
-
-// linkedFiles are hard links in the workspace to files outside it.
-type linkedFiles struct {
-	names map[string]bool
-	dirs  map[string]bool // all directories above the names
-	full  bool            // there were more than maxLinked: every file may be such a link
-}
-
-func (l *linkedFiles) add(name string) {
-	if l.full = l.full || len(l.names) == maxLinked; l.full {
-		return
-	}
-	if l.names == nil {
-		l.names, l.dirs = map[string]bool{}, map[string]bool{}
-	}
-	name = strings.Clone(name)
-	l.names[name] = true
-	for dir := path.Dir(name); !l.dirs[dir]; dir = path.Dir(dir) {
-		l.dirs[dir] = true
-	}
-}
-
-const maxLinked = 100_000
-
-func (l *linkedFiles) has(name string) bool { return l.full || l.names[name] }
-
-// changed reports whether an event changes the content of such a file. It also follows renames and removals.
-func (l *linkedFiles) changed(k *schema.KernelEvent) bool {
-	switch {
-	case len(l.names) == 0 && !l.full:
-		return false
-	case k.Kind == schema.KindUnlink:
-		delete(l.names, k.Value)
-		return false
-	case k.Kind == schema.KindLink, k.Kind == schema.KindSymlink, k.Kind == schema.KindMkdir:
-		return false
-	case k.Kind == schema.KindRename:
-		delete(l.names, k.Target)
-		if l.names[k.Value] {
-			delete(l.names, k.Value)
-			l.add(k.Target)
-		} else if l.dirs[k.Value] {
-			for name := range maps.Clone(l.names) {
-				if rest, ok := strings.CutPrefix(name, k.Value+"/"); ok {
-					delete(l.names, name)
-					l.add(k.Target + "/" + rest)
-				}
+		for i := range l.Acts {
+			a := &l.Acts[i]
+			if a.How&schema.AccessModify == 0 {
+				continue
+			}
+			if outside(a.Name) {
+				return true
+			}
+			// A file in the workspace may be a hard link to one outside of it.
+			if _, lost := read.Beyond(); a.How&(schema.AccessWrite|schema.AccessChange) != 0 &&
+				(lost > 0 || a.File != nil && outside(a.File.First)) {
+				return true
 			}
 		}
 		return false
 	}
-	return l.has(k.Value)
+	r := watching(view.Files, "only the workspace was written to", "written outside of the workspace", breaks)
+	r.begin = func(s *subject) { workdir, read = s.Docs.Run.Workdir, s.facts }
+	return r, nil
 }
 
 // within reports whether p is dir or below it.
@@ -257,7 +212,8 @@ func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
 	var own []netip.Addr // the host's resolvers; nil if the bundle does not name them
 	var missing view.Gap // an endpoint that may be allowed, without proof
 	r := watching(view.Hosts, "only allowed hosts were contacted", "other hosts were contacted",
-		func(k *schema.KernelEvent) bool {
+		func(l *facts.Line) bool {
+			k := l.Event
 			if k.Kind == schema.KindDNS {
 				if ap, err := netip.ParseAddrPort(k.Remote); err == nil && ap.Port() == dnsPort &&
 					(slices.Contains(own, ap.Addr().Unmap()) || byAddress(ap, k.Remote)) {
@@ -356,69 +312,29 @@ func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
 		return nil, err
 	}
 	names := slices.DeleteFunc(slices.Clone(programs), func(p string) bool { return strings.Contains(p, "/") })
-	var made *madeFiles
+	var read *facts.Reader
+	// A name identifies a program only if the run did not make the file.
+	byName := func(name string) bool { return matches(names, path.Base(name)) }
 	r := watching(view.Programs, "only allowed programs were executed", "other programs were executed",
-		func(k *schema.KernelEvent) bool {
+		func(l *facts.Line) bool {
+			k := l.Event
 			if k.Kind != schema.KindExec || matches(programs, k.Value) {
 				return false
 			}
-			// A name identifies a program only if the run did not write the file.
-			return made.has(k) || !matches(names, path.Base(k.Value))
+			return l.By.Made || read.MayMake() || !byName(k.Value)
 		})
-	r.begin = func(s *subject) { made = &s.made }
+	r.begin = func(s *subject) { read = s.facts }
+	r.amended = func(a *facts.Amendment) bool { return !matches(programs, a.Name) && byName(a.Name) }
 	return r, nil
-}
-
-// madeFiles are the files that a run has made or written so far.
-type madeFiles struct {
-	paths map[string]bool
-	bytes int  // size of the paths
-	full  bool // more than maxMade: the run may have made any file
-}
-
-const maxMade = 16 << 20
-
-func (m *madeFiles) event(k *schema.KernelEvent) {
-	if k.Failed() || m.full {
-		return
-	}
-	for name, how := range k.Touches() {
-		if how&(schema.AccessCreate|schema.AccessWrite) == 0 || m.paths[name] {
-			continue
-		}
-		if m.bytes += len(name) + 32; m.bytes > maxMade {
-			m.full = true
-			return
-		}
-		if m.paths == nil {
-			m.paths = map[string]bool{}
-		}
-		m.paths[strings.Clone(name)] = true
-	}
-}
-
-// any reports whether the run may have made the program that k executes, or a file that is one of its arguments.
-func (m *madeFiles) any(k *schema.KernelEvent) bool {
-	return m.has(k) || slices.ContainsFunc(k.Argv, func(arg string) bool {
-		if !path.IsAbs(arg) {
-			arg = path.Join(k.Cwd, arg)
-		}
-		return m.paths[path.Clean(arg)]
-	})
-}
-
-// has reports whether the run may have made the program that k executes.
-func (m *madeFiles) has(k *schema.KernelEvent) bool {
-	return m.full || m.paths[k.Value] || k.Marks&schema.MarkMemfd != 0
 }
 
 func (m *maker) noPrivileged(value ast.Node) (*rule, error) {
 	return watching(view.Privilege, "nothing that needs privilege was done", "privileged system calls succeeded",
-		func(k *schema.KernelEvent) bool {
-			switch k.Kind {
+		func(l *facts.Line) bool {
+			switch l.Event.Kind {
 			case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
 				schema.KindBPF, schema.KindModule, schema.KindChroot, schema.KindLeave:
-				return !k.Failed()
+				return l.Outcome != facts.Failed
 			}
 			return false
 		}), on(value)
@@ -556,11 +472,13 @@ type rule struct {
 	check func(context.Context, *subject) (Verdict, error)
 	// event, if set, gets each kernel event, and reports whether it breaks the rule. begin, if set, is called before
 	// the first.
-	event func(*schema.KernelEvent) bool
-	begin func(*subject)
+	event func(*facts.Line) bool
+	// amended reports whether an earlier line breaks the rule by what a later one shows of it. It may be nil.
+	amended func(*facts.Amendment) bool
+	begin   func(*subject)
 	// program, if set, is applied to each kernel event. Its matches go to subject.found.
 	program *query.Program
-	// processes is true if the rule needs subject.processes.
+	// processes is true if the rule needs all processes, also those that ended long ago.
 	processes bool
 }
 
@@ -873,7 +791,7 @@ func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, 
 	hit := func(e Evidence) bool { n++; found(e); return true }
 	switch of {
 	case query.Processes:
-		err = query.ProcessesOf(s.Bundle, s.processes, p, func(x *query.Process) bool {
+		err = query.ProcessesOf(s.Bundle, s.facts.Table, p, func(x *query.Process) bool {
 			return hit(Evidence{Text: fmt.Sprintf("process %d %s", x.PID, view.Cut(view.QuoteArgs(x.Argv), 200)),
 				Layer: schema.KernelPath})
 		})
@@ -896,7 +814,12 @@ func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, 
 	return n, err
 }
 
-func eventEvidence(k *schema.KernelEvent, in facts.Network) Evidence {
-	return Evidence{Text: fmt.Sprintf("%s %s%s by process %d at %.3fs", k.Kind, view.Cut(view.What(k), 240), in.Mark(),
-		k.PID, float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}
+// evidence describes a line, with the reason if it is doubtful.
+func (s *subject) evidence(l *facts.Line) Evidence {
+	k, doubt := l.Event, ""
+	if l.Names.Doubtful() {
+		doubt = " (doubtful: " + string(l.Names) + ")"
+	}
+	return Evidence{Text: fmt.Sprintf("%s %s%s by process %d at %.3fs%s", k.Kind, view.Cut(view.What(k), 240),
+		s.facts.Network(k).Mark(), k.PID, float64(k.TNS)/1e9, doubt), Layer: schema.KernelPath, Line: k.Seq + 1}
 }

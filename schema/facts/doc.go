@@ -18,7 +18,7 @@
 //   - symbolic links, which are files with a content, however they got their name; an event already has the names
 //     behind them, so they are followed only for names that an event does not have, as those in arguments;
 //   - bind mounts, as far as their source has a name: the entry leads to the source as well;
-//   - a removal and a return: a name that is made again keeps what is known of it.
+//   - a removal and a return: the name leads to another File then, and what was made under it stays Made.
 //
 // A name is Made if the run gave it that name or wrote the file behind it. What the recorder, a check or a container
 // engine does is not the run's: it makes nothing, though it may rename.

@@ -287,6 +287,9 @@ func (f *files) apply(e *schema.KernelEvent, by *Instance, ours bool) {
 			f.give(e, by, ours, e.Value, false)
 		} else {
 			f.rename(e.Value, e.Target, sure)
+			if x := f.exact(e.Target, false); ours && x != nil && x.file != nil {
+				x.file.First = strings.Clone(e.Target) // the recorder put it there
+			}
 		}
 		f.give(e, by, ours, e.Target, false)
 		return
@@ -346,6 +349,13 @@ func (f *files) give(e *schema.KernelEvent, by *Instance, ours bool, name string
 	x, file := f.fileOf(name)
 	if file == nil {
 		return nil
+	}
+	if x.gone && wrote && e.Makes() { // another file returns under the name
+		file = &File{First: file.First}
+		if x.file.First != name {
+			file.First = strings.Clone(name)
+		}
+		x.file = file
 	}
 	if !x.given && !file.Wrote {
 		file.Line, file.By = e.Seq, by

@@ -25,6 +25,8 @@ type Line struct {
 	Ours bool
 	// Outcome says whether it was done.
 	Outcome Outcome
+	// InMemory is true if the file lives in anonymous memory, Unlinked if it has no name any more.
+	InMemory, Unlinked bool
 	// Names is the certainty of the names, Arguments of the arguments of a program that is executed.
 	Names, Arguments Certainty
 	// Acts are what was done to which files, programs and endpoints; empty if the call failed.
@@ -35,6 +37,14 @@ type Line struct {
 
 // Doubtful reports whether the line may be about other files than it names, or about nothing that happened.
 func (l *Line) Doubtful() bool { return l.Outcome == Tried || l.Names.Doubtful() }
+
+// Doubt returns why the line is doubtful; empty if it is not.
+func (l *Line) Doubt() string {
+	if !l.Names.Doubtful() && l.Outcome == Tried {
+		return "it was seen before it was made, and how it ended is not known"
+	}
+	return string(l.Names)
+}
 
 // Changes reports whether the line changed a file, or may have.
 func (l *Line) Changes() bool {
@@ -53,7 +63,7 @@ type Act struct {
 	// File is the file behind the name; nil for an endpoint, and if the run has not changed the file so far or the
 	// name is beyond the bound.
 	File *File
-	// Replaced is the file that had the name until this line renamed another one to it; nil if that is not known.
+	// Replaced is the file that the name led to until this line; nil if it led to none or still leads to it.
 	Replaced *File
 	// Made is true if the run had made the file, or given it its name, before this line.
 	Made bool
@@ -82,7 +92,7 @@ func NewReader(forgets bool) *Reader {
 func (r *Reader) Read(e *schema.KernelEvent) *Line {
 	l := &r.line
 	*l = Line{Event: e, By: r.Add(e), Ours: notOfTheRun(e.Class), Outcome: OutcomeOf(e), Names: CertaintyOf(e),
-		Acts: l.Acts[:0], Amends: l.Amends[:0]}
+		InMemory: e.Marks&schema.MarkMemfd != 0, Unlinked: e.Marks&schema.MarkDeleted != 0, Acts: l.Acts[:0], Amends: l.Amends[:0]}
 	if e.Kind == schema.KindExec {
 		l.Arguments = argumentsOf(e)
 	}
@@ -128,7 +138,7 @@ func notOfTheRun(c schema.Class) bool {
 // executes notes that a program was executed.
 func (r *Reader) executes(l *Line) {
 	e := l.Event
-	made := e.Marks&schema.MarkMemfd != 0 || r.Made(e.Value)
+	made := l.InMemory || r.Made(e.Value)
 	for i := range l.Acts {
 		l.Acts[i].Made = made
 	}

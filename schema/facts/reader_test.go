@@ -6,66 +6,8 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts/factstest"
 )
-
-// event makes an event of words: a kind, its names, and ":" words that qualify it.
-func event(t *testing.T, seq int, words string) *schema.KernelEvent {
-	t.Helper()
-	e := &schema.KernelEvent{Seq: uint64(seq), TNS: int64(seq), PID: 7, ExecID: 1, HasResult: true}
-	var names []string
-	w := strings.Fields(words)
-	for _, word := range w[1:] {
-		switch {
-		case word == ":failed":
-			e.Result = -2
-		case word == ":tried":
-			e.HasResult, e.Attempted = false, true
-		case word == ":check":
-			e.Class = schema.ClassCheck
-		case word == ":runner":
-			e.Class = schema.ClassRunner
-		case word == ":setup":
-			e.Class = schema.ClassSetup
-		case word == ":memfd":
-			e.Marks |= schema.MarkMemfd
-		case strings.HasPrefix(word, ":late"):
-			e.Late = true
-			fmt.Sscanf(word, ":late%d", &e.TNS)
-		case strings.HasPrefix(word, ":repeat"):
-			e.Repeat, e.Count = true, 1
-			fmt.Sscanf(word, ":repeat%d", &e.TFirstNS)
-		default:
-			names = append(names, word)
-		}
-	}
-	if len(names) > 0 {
-		e.Value = names[0]
-	}
-	if len(names) > 1 {
-		e.Target = names[1]
-	}
-	switch w[0] {
-	case "create":
-		e.Kind, e.Flags, e.Created = schema.KindOpen, 0o101, true
-	case "read":
-		e.Kind = schema.KindOpen
-	case "write":
-		e.Kind = schema.KindWrite
-	case "exchange":
-		e.Kind, e.Flags = schema.KindRename, renameExchange
-	case "bind-mount":
-		e.Kind, e.Call = schema.KindMount, "mount"
-	case "exec":
-		e.Kind, e.ParentExecID, e.ExecID = schema.KindExec, e.ExecID, uint64(100+seq)
-	default:
-		kind, ok := schema.ParseKind(w[0])
-		if !ok {
-			t.Fatalf("no kind %q", w[0])
-		}
-		e.Kind = kind
-	}
-	return e
-}
 
 // TestMade asks of each program that is executed whether the run made it: "made", "not", or "amended" if a later line
 // shows it.
@@ -123,7 +65,7 @@ func TestMade(t *testing.T) {
 		var got []string
 		at := map[uint64]int{}
 		for i, words := range strings.Split(c.lines, "; ") {
-			l := r.Read(event(t, i, words))
+			l := r.Read(factstest.Event(t, i, words))
 			for _, a := range l.Amends {
 				got[at[a.Line]] = "amended"
 			}
@@ -163,7 +105,7 @@ func TestMadeArgument(t *testing.T) {
 	} {
 		r := NewReader(true)
 		for i, words := range strings.Split(c.lines, "; ") {
-			r.Read(event(t, i, words))
+			r.Read(factstest.Event(t, i, words))
 		}
 		if got := r.MadeArgument(c.argument, "/w"); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -183,12 +125,14 @@ func TestFileIdentity(t *testing.T) {
 		"what a check wrote again":      {"create /w/x; write /w/x :check", "/w/x", "/w/x restored"},
 		"and the run after it":          {"create /w/x; write /w/x :check; write /w/x", "/w/x", "/w/x"},
 		"what is mounted elsewhere":     {"link /bin/sh /w/d/x; bind-mount /mnt /w/d", "/mnt/x", "/bin/sh"},
+		"a link that was removed":       {"link /bin/sh /w/x; unlink /w/x; create /w/x", "/w/x", "/w/x"},
+		"what the recorder moved there": {"rename /var/x /w/x :runner", "/w/x", "/w/x"},
 		"what nobody touched":           {"create /w/x", "/w/y", "nothing"},
 		"a name that another file took": {"create /w/x; rename /bin/sh /w/x", "/w/x", "/bin/sh"},
 	} {
 		r := NewReader(true)
 		for i, words := range strings.Split(c.lines, "; ") {
-			r.Read(event(t, i, words))
+			r.Read(factstest.Event(t, i, words))
 		}
 		got := "nothing"
 		if f := r.File(c.of); f != nil {
@@ -205,7 +149,7 @@ func TestFileIdentity(t *testing.T) {
 // TestBound makes more names than are kept.
 func TestBound(t *testing.T) {
 	r := NewReader(true)
-	e := event(t, 0, "create /w/x")
+	e := factstest.Event(t, 0, "create /w/x")
 	for i := 0; !r.MayMake(); i++ {
 		if i > maxNameBytes/entryBytes {
 			t.Fatal("more names are kept than fit")
@@ -213,12 +157,12 @@ func TestBound(t *testing.T) {
 		e.Value = fmt.Sprintf("/w/%d/%d", i/1000, i)
 		r.Read(e)
 	}
-	r.Read(event(t, 1, "link /bin/sh /w/link"))
+	r.Read(factstest.Event(t, 1, "link /bin/sh /w/link"))
 	names, links := r.Beyond()
 	if names != 3 || links != 1 { // the last of the loop, and both of the link
 		t.Errorf("%d names beyond, %d links; want 3 and 1", names, links)
 	}
-	if r.Read(event(t, 2, "exec /bin/true")).By.Made || !r.MayHaveMade("/bin/true") {
+	if r.Read(factstest.Event(t, 2, "exec /bin/true")).By.Made || !r.MayHaveMade("/bin/true") {
 		t.Error("a program beyond the bound must not be said to be made, but may be")
 	}
 	if r.File("/bin/true") != nil {
