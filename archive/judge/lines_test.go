@@ -42,18 +42,27 @@ func TestOnlyPrograms(t *testing.T) {
 		lines  string
 		breaks bool
 	}{
-		"a program of the host":                   {"read /x; exec /usr/bin/mytool", false},
-		"another program":                         {"read /x; exec /usr/bin/other", true},
-		"one that the run made":                   {"create /w/mytool; exec /w/mytool", true},
-		"one in a directory that it renamed":      {"mkdir /w/d1; create /w/d1/mytool; rename /w/d1 /w/d2; exec /w/d2/mytool", true},
-		"one in a directory that it exchanged":    {"create /w/d/mytool; exchange /w/d /opt/p; exec /opt/p/mytool", true},
-		"one that it renamed":                     {"rename /bin/sh /w/mytool; exec /w/mytool", true},
-		"one that it exchanged":                   {"exchange /bin/sh /bin/mytool; exec /bin/mytool", true},
-		"one that it linked":                      {"link /bin/sh /w/mytool; exec /w/mytool", true},
-		"one that it wrote by another name":       {"link /bin/mytool /w/x; write /w/x; exec /bin/mytool", true},
-		"one that it mounted":                     {"bind-mount /w/mytool /bin/sh; exec /w/mytool", true},
-		"one that is in a mounted directory":      {"create /w/d/mytool; bind-mount /mnt /w/d; exec /mnt/mytool", true},
-		"one that it removed and made again":      {"create /w/mytool; unlink /w/mytool; create /w/mytool; exec /w/mytool", true},
+		"a program of the host": {"read /x; exec /usr/bin/mytool", false},
+		"another program":       {"read /x; exec /usr/bin/other", true},
+		"one that the run made": {"create /w/mytool; exec /w/mytool", true},
+		"one in a directory that it renamed": {
+			"mkdir /w/d1; create /w/d1/mytool; rename /w/d1 /w/d2; exec /w/d2/mytool",
+			true,
+		},
+		"one in a directory that it exchanged": {
+			"create /w/d/mytool; exchange /w/d /opt/p; exec /opt/p/mytool",
+			true,
+		},
+		"one that it renamed":                {"rename /bin/sh /w/mytool; exec /w/mytool", true},
+		"one that it exchanged":              {"exchange /bin/sh /bin/mytool; exec /bin/mytool", true},
+		"one that it linked":                 {"link /bin/sh /w/mytool; exec /w/mytool", true},
+		"one that it wrote by another name":  {"link /bin/mytool /w/x; write /w/x; exec /bin/mytool", true},
+		"one that it mounted":                {"bind-mount /w/mytool /bin/sh; exec /w/mytool", true},
+		"one that is in a mounted directory": {"create /w/d/mytool; bind-mount /mnt /w/d; exec /mnt/mytool", true},
+		"one that it removed and made again": {
+			"create /w/mytool; unlink /w/mytool; create /w/mytool; exec /w/mytool",
+			true,
+		},
 		"one that it made in memory":              {"read /x; exec /memfd:mytool :memfd", true},
 		"one that it may have made":               {"create /w/mytool :tried; exec /w/mytool", true},
 		"one that it made under a doubtful name":  {"create /w/mytool :directory; exec /w/mytool", true},
@@ -129,11 +138,20 @@ func TestOwnProgram(t *testing.T) {
 		lines string
 		own   bool
 	}{
-		"the agent program":                       {"exec /usr/bin/claude claude", true},
-		"one that the run made":                   {"create /w/claude; exec /w/claude claude", false},
-		"one in a directory that it renamed":      {"create /w/d1/claude; rename /w/d1 /w/d2; exec /w/d2/claude claude", false},
-		"one behind a link that it put in place":  {"create /w/s; symlink /w/n /w; rename /w/n /w/l; exec /usr/bin/claude /w/l/s", false},
-		"a script in a directory that it renamed": {"create /w/d1/s; rename /w/d1 /w/d2; exec /usr/bin/claude /w/d2/s", false},
+		"the agent program":     {"exec /usr/bin/claude claude", true},
+		"one that the run made": {"create /w/claude; exec /w/claude claude", false},
+		"one in a directory that it renamed": {
+			"create /w/d1/claude; rename /w/d1 /w/d2; exec /w/d2/claude claude",
+			false,
+		},
+		"one behind a link that it put in place": {
+			"create /w/s; symlink /w/n /w; rename /w/n /w/l; exec /usr/bin/claude /w/l/s",
+			false,
+		},
+		"a script in a directory that it renamed": {
+			"create /w/d1/s; rename /w/d1 /w/d2; exec /usr/bin/claude /w/d2/s",
+			false,
+		},
 	} {
 		r, err := ParseRules(t.Context(), []byte("rules: [{no_undeclared_actions: {agent: claude-code}}]"), "")
 		if err != nil {

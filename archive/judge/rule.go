@@ -87,7 +87,8 @@ func (s *subject) look(k *schema.KernelEvent, rules []*rule) *facts.Line {
 	for _, r := range rules {
 		for i := 0; r.amended != nil && i < len(l.Amends); i++ {
 			if a := &l.Amends[i]; r.amended(a) {
-				s.found[r].found(Evidence{Text: fmt.Sprintf("exec %s by process %d at %.3fs, which the run had made: %s",
+				s.found[r].found(Evidence{Text: fmt.Sprintf(
+					"exec %s by process %d at %.3fs, which the run had made: %s",
 					view.Cut(a.Name, 240), a.By.PID, float64(a.TNS)/1e9, s.evidence(l).Text),
 					Layer: schema.KernelPath, Line: a.Line + 1})
 			}

@@ -35,7 +35,8 @@ type gatherer struct {
 
 func newGatherer(processes int, workspace string) *gatherer {
 	return &gatherer{
-		tree: newTree(processes), facts: facts.NewReader(true), dir: workspace, missing: make(map[string]bool), containers: newTally[Container](),
+		tree: newTree(processes), facts: facts.NewReader(true), dir: workspace,
+		missing: make(map[string]bool), containers: newTally[Container](),
 		programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
 		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](),
 		read:  newTally[File](),

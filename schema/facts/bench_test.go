@@ -14,7 +14,8 @@ func BenchmarkReader(b *testing.B) {
 		file := fmt.Sprintf("/w/project/target/%d/t%d", i/100, i)
 		tmp := file + ".tmp"
 		lines = append(lines,
-			schema.KernelEvent{Kind: schema.KindOpen, ExecID: 1, Value: tmp, Flags: 0o101, Created: true, HasResult: true},
+			schema.KernelEvent{Kind: schema.KindOpen, ExecID: 1, Value: tmp, Flags: 0o101, Created: true,
+				HasResult: true},
 			schema.KernelEvent{Kind: schema.KindOpen, ExecID: 1, Value: "/usr/lib/x/libx.so", HasResult: true},
 			schema.KernelEvent{Kind: schema.KindOpen, ExecID: 1, Value: file, HasResult: true},
 			schema.KernelEvent{Kind: schema.KindWrite, ExecID: 1, Value: tmp, HasResult: true},

@@ -92,7 +92,8 @@ func NewReader(forgets bool) *Reader {
 func (r *Reader) Read(e *schema.KernelEvent) *Line {
 	l := &r.line
 	*l = Line{Event: e, By: r.Add(e), Ours: notOfTheRun(e.Class), Outcome: OutcomeOf(e), Names: CertaintyOf(e),
-		InMemory: e.Marks&schema.MarkMemfd != 0, Unlinked: e.Marks&schema.MarkDeleted != 0, Acts: l.Acts[:0], Amends: l.Amends[:0]}
+		InMemory: e.Marks&schema.MarkMemfd != 0, Unlinked: e.Marks&schema.MarkDeleted != 0,
+		Acts: l.Acts[:0], Amends: l.Amends[:0]}
 	if e.Kind == schema.KindExec {
 		l.Arguments = argumentsOf(e)
 	}

@@ -11,8 +11,8 @@ import (
 
 // Event makes an event of words: what was done, the names, and words with a colon that qualify it. The kinds have their
 // own names, or one of create, read, exchange and bind-mount; :failed and :tried say how a call ended, :claimed,
-// :directory, :caller, :relative and :mounts what is doubtful, :check, :runner and :setup whose doing it was. :late5 and
-// :repeat5 are lines about what happened at 5 ns. The line with number n happened at n ns.
+// :directory, :caller, :relative and :mounts what is doubtful, :check, :runner and :setup whose doing it was. :late5
+// and :repeat5 are lines about what happened at 5 ns. The line with number n happened at n ns.
 func Event(t testing.TB, seq int, words string) *schema.KernelEvent {
 	t.Helper()
 	e := &schema.KernelEvent{Seq: uint64(seq), TNS: int64(seq), PID: 7, ExecID: 1, HasResult: true}
