@@ -114,7 +114,11 @@ type SuiteCell struct {
 type SuiteAgent struct {
 	Agent string `json:"agent"`
 	Tasks int    `json:"tasks"`
+	// Counted is how many of Tasks the rate counts: those with an attempt that counts.
+	Counted int `json:"counted"`
 	SuiteRates
+	// TasksLikeThese is the interval of 95 % of the rate at tasks of which these are a sample; null with fewer than five.
+	TasksLikeThese *[2]float64 `json:"tasks_like_these"`
 }
 
 // SuiteRates are rates with what they leave out. A rate of nothing is null.
@@ -126,10 +130,12 @@ type SuiteRates struct {
 	Infrastructure int `json:"infrastructure"`
 	Pending        int `json:"pending"`
 	Suspicious     int `json:"suspicious"`
-	// Rate counts inconclusive attempts as not passed and leaves infrastructure out; CI95 is its interval, which is
-	// null for an agent with fewer than two tasks: there is nothing to resample.
-	Rate *float64    `json:"rate"`
-	CI95 *[2]float64 `json:"ci95"`
+	// PassedSuspicious are those of Passed that have a suspicion.
+	PassedSuspicious int `json:"passed_with_suspicions"`
+	// Rate counts inconclusive attempts as not passed and leaves infrastructure out. TheseTasksAgain is its interval of
+	// 95 %, if the same tasks were tried again.
+	Rate            *float64    `json:"rate"`
+	TheseTasksAgain *[2]float64 `json:"these_tasks_again"`
 	// RateWithInfrastructure counts that as not passed. RateWithoutSuspicions counts passed attempts with suspicions as
 	// not passed.
 	RateWithInfrastructure *float64 `json:"rate_with_infrastructure"`
@@ -159,6 +165,9 @@ func (r *SuiteRates) Add(a *SuiteAttempt) {
 		r.Pending++
 	case *a.Verdict == SuitePassed:
 		r.Passed++
+		if len(a.Suspicions) > 0 {
+			r.PassedSuspicious++
+		}
 	case *a.Verdict == SuiteFailed:
 		r.Failed++
 	case *a.Verdict == SuiteInconclusive:

@@ -25,14 +25,16 @@ func (a *app) compareCommand() *cobra.Command {
 		Use:   "compare A B [flags]",
 		Short: "Say whether one suite is better than another",
 		Long: `compare takes the directories of two suites, A and B, and compares their agents task by task. A and B may
-be the same directory. It compares only tasks that both suites define alike, and names the others. The
-difference is between the mean rates of these tasks; its interval of 95 % comes from resampling tasks.
-Agents of the same name are compared, or the only agent of each suite.
+be the same directory. It compares only tasks that both suites define alike, and names the others. Agents of
+the same name are compared, or the only agent of each suite.
 
-An agent is worse if the whole interval is below zero, and better if it is above. With one task, the
-outcome is always undecided.
+It prints the difference of the mean rates over these tasks, with two intervals of 95 %: for these tasks
+again, and for tasks like these, which needs five tasks. An agent is worse if the whole first interval is
+below zero, and better if it is above. Equal agents are worse in less than one of 20 comparisons. It also
+prints the smallest difference that 80 % of such comparisons would find, and the outcome if attempts with
+suspicions, or those that infrastructure ended, did not pass.
 
-Exit status: 0; with --fail-if-worse 1 if an agent is worse, and 2 if an agent has no task to compare; 3
+Exit status: 0; with --fail-if-worse 1 if an agent is worse, also without suspicions, and 2 if an agent has no task to compare; 3
 bad arguments.`,
 		Example: "  assay-suite compare before after --fail-if-worse\n  assay-suite compare out out --agents old=new",
 		Args:    exactly(2, "compare takes the directories of two suites"),
@@ -57,7 +59,7 @@ bad arguments.`,
 				p := figures.Compare(of[0], of[1], n[0], n[1])
 				pairs = append(pairs, p)
 				switch {
-				case p.Outcome == figures.Worse:
+				case p.Outcome == figures.Worse, p.WithoutSuspicions.Outcome == figures.Worse:
 					code = suite.ExitFailed
 				case len(p.Tasks) == 0 && code == 0:
 					code = suite.ExitUndecided

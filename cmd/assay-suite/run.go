@@ -355,7 +355,7 @@ func findProgram(given string) (string, error) {
 // printSummary prints a line for each agent, and where the results are.
 func (a *app) printSummary(dir string, r *schema.SuiteResults) {
 	for i := range r.Agents {
-		a.say.Info("%s", pages.Agent(r, &r.Agents[i]))
+		a.say.Info("%s", pages.Agent(&r.Agents[i]))
 	}
 	a.say.Info("results: %s; run assay-suite report %s for a page of them", filepath.Join(dir, "results.json"), dir)
 }

@@ -12,29 +12,18 @@ import (
 // cellFigures computes the figures of an agent at a task from its attempts there.
 func cellFigures(task, agent string, attempts []*schema.SuiteAttempt) schema.SuiteCell {
 	c := schema.SuiteCell{Task: task, Agent: agent, PassAt: []float64{}, PassHat: []float64{}}
-	clean := 0 // attempts that passed without suspicions
 	var sums sums
 	for _, a := range attempts {
 		c.Add(a)
 		if a.Verdict == nil || *a.Verdict == schema.SuiteInfrastructure {
 			continue
 		}
-		if *a.Verdict == schema.SuitePassed && len(a.Suspicions) == 0 {
-			clean++
-		}
 		last := &a.Tries[len(a.Tries)-1]
 		sums.add(last.Seconds, last.Tokens, last.Cost)
 	}
 	c.Seconds, c.Tokens, c.Cost = sums.seconds, sums.tokens, sums.cost
-	n := c.Passed + c.Failed + c.Inconclusive
-	if n > 0 {
-		in := figures.Wilson(c.Passed, n)
-		c.Rate, c.CI95 = new(float64(c.Passed)/float64(n)), &[2]float64{in.Low, in.High}
-		c.RateWithoutSuspicions = new(float64(clean) / float64(n))
-	}
-	if all := n + c.Infrastructure; all > 0 {
-		c.RateWithInfrastructure = new(float64(c.Passed) / float64(all))
-	}
+	setRates(&c.SuiteRates, []schema.SuiteCell{c})
+	n := figures.Counted(&c).N
 	for k := 1; k <= n; k++ {
 		at, _ := figures.PassAt(k, c.Passed, n)
 		hat, _ := figures.PassHat(k, c.Passed, n)
@@ -43,16 +32,41 @@ func cellFigures(task, agent string, attempts []*schema.SuiteAttempt) schema.Sui
 	return c
 }
 
-// agentFigures computes the figures of an agent from its cells in r: sums of counts, and means of the rates that exist.
+// setRates computes the rates in r from the cells that it is about. It returns those that the rate counts.
+func setRates(r *schema.SuiteRates, cells []schema.SuiteCell) (counted []figures.Cell) {
+	var with, without []figures.Cell
+	for i := range cells {
+		if c := figures.Counted(&cells[i]); c.N > 0 {
+			counted, without = append(counted, c), append(without, figures.WithoutSuspicions(&cells[i]))
+		}
+		if c := figures.WithInfrastructure(&cells[i]); c.N > 0 {
+			with = append(with, c)
+		}
+	}
+	r.Rate, r.RateWithInfrastructure, r.RateWithoutSuspicions = figures.Rate(counted), figures.Rate(with),
+		figures.Rate(without)
+	r.TheseTasksAgain = ends(figures.TheseTasksAgain(counted))
+	return counted
+}
+
+func ends(in *figures.Interval) *[2]float64 {
+	if in == nil {
+		return nil
+	}
+	return &[2]float64{in.Low, in.High}
+}
+
+// agentFigures computes the figures of an agent from its cells in r.
 func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 	f := schema.SuiteAgent{Agent: agent}
-	var rates, with, without []float64
+	var of []schema.SuiteCell
 	var sums sums
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		if c.Agent != agent {
 			continue
 		}
+		of = append(of, *c)
 		f.Tasks++
 		f.Attempts += c.Attempts
 		f.Passed += c.Passed
@@ -61,27 +75,13 @@ func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 		f.Infrastructure += c.Infrastructure
 		f.Pending += c.Pending
 		f.Suspicious += c.Suspicious
-		if c.Passed+c.Failed+c.Inconclusive > 0 {
+		f.PassedSuspicious += c.PassedSuspicious
+		if figures.Counted(c).N > 0 {
 			sums.add(c.Seconds, c.Tokens, c.Cost)
 		}
-		if c.Rate != nil {
-			rates, without = append(rates, *c.Rate), append(without, *c.RateWithoutSuspicions)
-		}
-		if c.RateWithInfrastructure != nil {
-			with = append(with, *c.RateWithInfrastructure)
-		}
 	}
-	if len(rates) > 0 {
-		f.Rate = new(figures.Mean(rates))
-		if len(rates) > 1 {
-			in := figures.MeanInterval(rates)
-			f.CI95 = &[2]float64{in.Low, in.High}
-		}
-		f.RateWithoutSuspicions = new(figures.Mean(without))
-	}
-	if len(with) > 0 {
-		f.RateWithInfrastructure = new(figures.Mean(with))
-	}
+	counted := setRates(&f.SuiteRates, of)
+	f.Counted, f.TasksLikeThese = len(counted), ends(figures.TasksLikeThese(counted))
 	f.Seconds, f.Tokens, f.Cost = sums.seconds, sums.tokens, sums.cost
 	return f
 }

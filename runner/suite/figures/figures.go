@@ -1,40 +1,101 @@
-// Package figures computes the statistics of a suite: rates with their uncertainty. [Compare] decides whether an agent
-// does better in one suite than in another. The same results always give the same figures, since resampling uses a
-// fixed seed.
 package figures
 
 import (
 	"math"
-	"math/rand/v2"
-	"slices"
+
+	"gonum.org/v1/gonum/mathext"
 )
 
 // Interval is a confidence interval of 95 %.
 type Interval struct{ Low, High float64 }
 
-// z is the 97.5 % quantile of the standard normal distribution.
-const z = 1.959963984540054
+const (
+	z975 = 1.959963984540054  // the 97.5 % quantile of the standard normal distribution
+	z80  = 0.8416212335729143 // the 80 % quantile
+)
 
-// resamples is the number of samples of a bootstrap.
-const resamples = 10_000
+// student is the 97.5 % quantile of Student's distribution with df degrees of freedom.
+func student(df int) float64 {
+	x := mathext.InvRegIncBeta(float64(df)/2, 0.5, 0.05)
+	return math.Sqrt(float64(df) * (1 - x) / x)
+}
 
-// Wilson is the score interval (Wilson 1927) of the rate passed / n, without continuity correction. For n = 0 it is
-// 0 to 1.
-func Wilson(passed, n int) Interval {
-	if n == 0 {
-		return Interval{0, 1}
+// MinTasks is the number of tasks that [TasksLikeThese] needs.
+const MinTasks = 5
+
+// Cell is what an agent did at a task. N is how many attempts count, at least 1, and Passed how many of them passed.
+type Cell struct{ Passed, N int }
+
+func (c Cell) rate() float64 { return float64(c.Passed) / float64(c.N) }
+
+// Rate is the mean of the rates of cells; null if there are none.
+func Rate(cells []Cell) *float64 {
+	if len(cells) == 0 {
+		return nil
 	}
-	p, m := float64(passed)/float64(n), float64(n)
-	centre := (p + z*z/(2*m)) / (1 + z*z/m)
-	half := z / (1 + z*z/m) * math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
-	in := Interval{max(0, centre-half), min(1, centre+half)}
-	switch passed { // exact, in spite of rounding
-	case 0:
-		in.Low = 0
-	case n:
-		in.High = 1
+	var rates []float64
+	for _, c := range cells {
+		rates = append(rates, c.rate())
 	}
-	return in
+	return new(average(rates))
+}
+
+// average is the arithmetic mean of at least one value.
+func average(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// TheseTasksAgain is the interval of the rate that an agent has at exactly these tasks; null without cells.
+func TheseTasksAgain(cells []Cell) *Interval {
+	if len(cells) == 0 {
+		return nil
+	}
+	tasks := float64(len(cells))
+	variance, unit := 0.0, 0.0   // variance of the sum of rates; what one attempt adds to the mean, at most
+	var once, passedOnce float64 // tasks with one attempt
+	for _, c := range cells {
+		passed, n := float64(c.Passed), float64(c.N)
+		unit = max(unit, 1/n/tasks)
+		if c.N == 1 {
+			once, passedOnce = once+1, passedOnce+passed
+			continue
+		}
+		variance += passed * (n - passed) / (n * n * (n - 1))
+	}
+	if once > 0 {
+		variance += passedOnce * (once - passedOnce) / once
+	}
+	scale := 1 + 2*unit
+	mid, half := (*Rate(cells)+unit)/scale, z975*math.Sqrt(variance/tasks/tasks+2*unit*unit)/scale
+	return &Interval{max(0, mid-half), min(1, mid+half)}
+}
+
+// TasksLikeThese is the interval of the rate that an agent has at tasks of which these are a random sample; null with
+// fewer than [MinTasks] cells.
+func TasksLikeThese(cells []Cell) *Interval {
+	if len(cells) < MinTasks {
+		return nil
+	}
+	rates := []float64{0, 1}
+	for _, c := range cells {
+		rates = append(rates, c.rate())
+	}
+	in := ofMean(rates, len(cells)-1)
+	return &Interval{max(0, in.Low), min(1, in.High)}
+}
+
+// ofMean is Student's interval of the mean of at least two values, with df degrees of freedom.
+func ofMean(values []float64, df int) Interval {
+	n, mean, squares := float64(len(values)), average(values), 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	half := student(df) * math.Sqrt(squares/(n-1)/n)
+	return Interval{mean - half, mean + half}
 }
 
 // PassAt is pass@k (Chen et al. 2021): the unbiased estimate of the probability that at least one of k attempts passes,
@@ -62,45 +123,4 @@ func allAmong(k, m, n int) float64 {
 		p *= max(0, float64(m-i)) / float64(n-i)
 	}
 	return p
-}
-
-// Mean is the arithmetic mean of values; 0 if there are none.
-func Mean(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
-}
-
-// MeanInterval is the percentile bootstrap interval of the mean of values, such as the rates of tasks. Without values
-// it is 0 to 0. With one value both ends are that value, which says nothing about uncertainty.
-func MeanInterval(values []float64) Interval {
-	if len(values) == 0 {
-		return Interval{}
-	}
-	random := rand.New(rand.NewPCG(1, uint64(len(values))))
-	means := make([]float64, resamples)
-	for i := range means {
-		sum := 0.0
-		for range values {
-			sum += values[random.IntN(len(values))]
-		}
-		means[i] = sum / float64(len(values))
-	}
-	slices.Sort(means)
-	return Interval{quantile(means, 0.025), quantile(means, 0.975)}
-}
-
-// quantile is the quantile q of sorted values, by linear interpolation (type 7 of Hyndman and Fan 1996).
-func quantile(sorted []float64, q float64) float64 {
-	at := q * float64(len(sorted)-1)
-	low := int(at)
-	if low+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/suite/figures"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // points formats a difference of rates in percentage points.
@@ -24,6 +25,29 @@ func Comparison(w io.Writer, pairs []*figures.Pair) error {
 	return err
 }
 
+// outcome is whether the second agent is better, and by how much.
+func outcome(c *figures.Comparison) string {
+	return fmt.Sprintf("%s: %s to %s, %s points", c.Outcome, percent(c.RateA), percent(c.RateB), points(*c.Difference))
+}
+
+// differences writes the intervals of a difference, and which difference would be found.
+func differences(b *strings.Builder, c *figures.Comparison) {
+	fmt.Fprintf(b, "  these tasks again: %s to %s points (95 %%)\n", points(c.TheseTasksAgain[0]),
+		points(c.TheseTasksAgain[1]))
+	if c.TasksLikeThese == nil {
+		fmt.Fprintf(b, "  tasks like these: too few tasks to say, want %d\n", figures.MinTasks)
+	} else {
+		fmt.Fprintf(b, "  tasks like these: %s to %s points (95 %%)\n", points(c.TasksLikeThese[0]),
+			points(c.TasksLikeThese[1]))
+	}
+	if c.SmallestFound == nil {
+		fmt.Fprintf(b, "  even the largest difference could be missed in 20 %% of such comparisons: try each task more often\n")
+	} else {
+		fmt.Fprintf(b, "  a difference of %.1f points would be found in 80 %% of such comparisons\n",
+			100**c.SmallestFound)
+	}
+}
+
 func comparison(b *strings.Builder, p *figures.Pair) {
 	name := printable(p.AgentA)
 	if p.AgentB != p.AgentA {
@@ -32,12 +56,21 @@ func comparison(b *strings.Builder, p *figures.Pair) {
 	if p.Difference == nil {
 		fmt.Fprintf(b, "%s: no task to compare\n", name)
 	} else {
-		fmt.Fprintf(b, "%s: %s: %s to %s, %s points", name, p.Outcome, percent(p.RateA), percent(p.RateB),
-			points(*p.Difference))
-		if p.CI95 != nil {
-			fmt.Fprintf(b, " (95 %%: %s to %s)", points(p.CI95[0]), points(p.CI95[1]))
+		fmt.Fprintf(b, "%s: %s over %s, %s and %s\n", name, outcome(&p.Comparison),
+			schema.Count(len(p.Tasks), "equal task", "equal tasks"),
+			schema.Count(p.CountsA.Counted, "attempt", "attempts"), schema.Count(p.CountsB.Counted, "attempt", "attempts"))
+		differences(b, &p.Comparison)
+	}
+	for _, other := range []struct {
+		a, b int
+		what string
+		c    *figures.Comparison
+	}{{p.CountsA.Suspicious, p.CountsB.Suspicious, "with suspicions", &p.WithoutSuspicions},
+		{p.CountsA.Infrastructure, p.CountsB.Infrastructure, "ended by infrastructure", &p.WithInfrastructure}} {
+		if other.a+other.b > 0 {
+			fmt.Fprintf(b, "  %d and %s %s; if these did not pass: %s\n", other.a,
+				schema.Count(other.b, "attempt", "attempts"), other.what, outcome(other.c))
 		}
-		fmt.Fprintf(b, " over %d equal tasks\n", len(p.Tasks))
 	}
 	var takes []string
 	for _, s := range []struct {

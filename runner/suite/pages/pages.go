@@ -1,15 +1,18 @@
 package pages
 
 import (
+	"bufio"
 	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
+	"iter"
 	"path"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -29,21 +32,30 @@ func interval(in *[2]float64) string {
 	return fmt.Sprintf("%.1f to %.1f", 100*in[0], 100*in[1])
 }
 
-// Agent is one line about an agent: its rate, interval and verdicts. With a single task, the interval is that of the
-// task's attempts.
-func Agent(r *schema.SuiteResults, a *schema.SuiteAgent) string {
+// Agent is one line about an agent: its rate, intervals and verdicts.
+func Agent(a *schema.SuiteAgent) string {
 	text := printable(a.Agent) + ": no attempt counts yet"
 	if a.Rate != nil {
-		text = fmt.Sprintf("%s: %s", printable(a.Agent), percent(a.Rate))
-		in, of := a.CI95, a.Tasks
-		for i := range r.Cells {
-			if c := &r.Cells[i]; in == nil && c.Agent == a.Agent && c.CI95 != nil {
-				in = c.CI95
-			}
-		}
-		text += fmt.Sprintf(" (95 %%: %s) of %s", interval(in), schema.Count(of, "task", "tasks"))
+		text = fmt.Sprintf("%s: %s of %s (95 %%: these tasks again %s, tasks like these %s)", printable(a.Agent),
+			percent(a.Rate), counted(a), interval(a.TheseTasksAgain), like(a))
 	}
 	return text + ": " + strings.Join(counts(&a.SuiteRates), ", ")
+}
+
+// counted says how many tasks an agent's rate is about.
+func counted(a *schema.SuiteAgent) string {
+	if a.Counted == a.Tasks {
+		return schema.Count(a.Tasks, "task", "tasks")
+	}
+	return fmt.Sprintf("%d of %s", a.Counted, schema.Count(a.Tasks, "task", "tasks"))
+}
+
+// like formats the interval of an agent's rate at tasks like these.
+func like(a *schema.SuiteAgent) string {
+	if a.TasksLikeThese == nil {
+		return "too few tasks"
+	}
+	return interval(a.TasksLikeThese)
 }
 
 // counts lists how many attempts have each verdict, without those that none has.
@@ -84,6 +96,25 @@ func verdict(a schema.SuiteAttempt) string {
 	return *a.Verdict
 }
 
+// said is an attempt's verdict, with the number of its suspicions.
+func said(a schema.SuiteAttempt) string {
+	if len(a.Suspicions) == 0 {
+		return verdict(a)
+	}
+	return verdict(a) + " with " + schema.Count(len(a.Suspicions), "suspicion", "suspicions")
+}
+
+// maxReason limits a reason or a suspicion on a page, in bytes.
+const maxReason = 400
+
+// short shortens a text to maxReason.
+func short(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxReason], "") + " …"
+}
+
 // printable makes a text one line without control characters.
 func printable(s string) string { return schema.OneLine(s) }
 
@@ -99,49 +130,78 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// Markdown writes the results in Markdown: the agents' rates, the attempts that did not pass, and suspicions.
+// MaxMarkdown limits the results in Markdown, in bytes. GitHub refuses a larger job summary.
+const MaxMarkdown = 1 << 20
+
+// section writes lines while less than most bytes of b are used, and then says how many others there are.
+func section(b *strings.Builder, most int, lines iter.Seq[string]) {
+	const sentence = 100
+	left := 0
+	for line := range lines {
+		if left > 0 || b.Len()+len(line) > most-sentence {
+			left++
+			continue
+		}
+		b.WriteString(line)
+	}
+	if left > 0 {
+		fmt.Fprintf(b, "\n… and %d more, for which there is no room.\n", left)
+	}
+}
+
+// Markdown writes the results in Markdown: the agents' rates, suspicions, and the attempts that did not pass. It writes
+// at most [MaxMarkdown] bytes.
 func Markdown(w io.Writer, r *schema.SuiteResults) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", escaped(r.Suite))
-	b.WriteString("| agent | tasks | rate | 95 % | without suspicions | passed | failed | inconclusive | " +
-		"infrastructure | pending | suspicious | time | tokens | cost |\n" +
-		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
-	for i := range r.Agents {
-		a := &r.Agents[i]
-		used := spent(a.SuiteRates)
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %d | %d | %d | %d | %d | %d | %s | %s | %s |\n", escaped(a.Agent),
-			a.Tasks, percent(a.Rate), interval(a.CI95), percent(a.RateWithoutSuspicions), a.Passed, a.Failed,
-			a.Inconclusive, a.Infrastructure, a.Pending, a.Suspicious, used[0], used[1], used[2])
-	}
-	b.WriteString("\n| task | agent | rate | 95 % | passed | attempts |\n|---|---|---:|---:|---:|---:|\n")
-	for i := range r.Cells {
-		c := &r.Cells[i]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d |\n", escaped(c.Task), escaped(c.Agent), percent(c.Rate),
-			interval(c.CI95), c.Passed, c.Attempts)
-	}
-	list := func(title string, line func(a schema.SuiteAttempt) []string) {
-		begun := false
-		for i := range r.Attempts {
-			for _, text := range line(r.Attempts[i]) {
-				if !begun {
-					fmt.Fprintf(&b, "\n### %s\n\n", title)
-					begun = true
-				}
-				fmt.Fprintf(&b, "- %s\n", text)
-			}
+	b.WriteString("| agent | tasks | rate | these tasks again, 95 % | tasks like these, 95 % | without suspicions | " +
+		"with infrastructure | passed | failed | inconclusive | infrastructure | pending | suspicious | time | tokens | " +
+		"cost |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	section(&b, MaxMarkdown/4, func(yield func(string) bool) {
+		for i := range r.Agents {
+			a := &r.Agents[i]
+			used := spent(a.SuiteRates)
+			yield(fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %d | %d | %d | %d | %d | %d | %s | %s | %s |\n",
+				escaped(a.Agent), counted(a), percent(a.Rate), interval(a.TheseTasksAgain), like(a),
+				percent(a.RateWithoutSuspicions), percent(a.RateWithInfrastructure), a.Passed, a.Failed, a.Inconclusive,
+				a.Infrastructure, a.Pending, a.Suspicious, used[0], used[1], used[2]))
 		}
+	})
+	b.WriteString("\n| task | agent | rate | this task again, 95 % | passed | attempts | infrastructure | suspicious |\n" +
+		"|---|---|---:|---:|---:|---:|---:|---:|\n")
+	section(&b, MaxMarkdown/2, func(yield func(string) bool) {
+		for i := range r.Cells {
+			c := &r.Cells[i]
+			yield(fmt.Sprintf("| %s | %s | %s | %s | %d | %d | %d | %d |\n", escaped(c.Task), escaped(c.Agent),
+				percent(c.Rate), interval(c.TheseTasksAgain), c.Passed, c.Attempts, c.Infrastructure, c.Suspicious))
+		}
+	})
+	list := func(title string, most int, line func(a schema.SuiteAttempt) []string) {
+		begun := false
+		section(&b, most, func(yield func(string) bool) {
+			for i := range r.Attempts {
+				for _, text := range line(r.Attempts[i]) {
+					if !begun {
+						fmt.Fprintf(&b, "\n### %s\n\n", title)
+						begun = true
+					}
+					yield("- " + text + "\n")
+				}
+			}
+		})
 	}
-	list("Not passed", func(a schema.SuiteAttempt) []string {
+	list("Suspicions", MaxMarkdown*3/4, func(a schema.SuiteAttempt) (lines []string) {
+		for _, f := range a.Suspicions {
+			lines = append(lines, fmt.Sprintf("⚠ **%s** %s, %s: %s", escaped(a.ID), verdict(a), escaped(f.Rule),
+				escaped(short(described(f)))))
+		}
+		return lines
+	})
+	list("Not passed", MaxMarkdown, func(a schema.SuiteAttempt) []string {
 		if verdict(a) == schema.SuitePassed {
 			return nil
 		}
-		return []string{fmt.Sprintf("**%s** %s: %s", escaped(a.ID), verdict(a), escaped(a.Reason))}
-	})
-	list("Suspicions", func(a schema.SuiteAttempt) (lines []string) {
-		for _, f := range a.Suspicions {
-			lines = append(lines, fmt.Sprintf("**%s** %s: %s", escaped(a.ID), escaped(f.Rule), escaped(described(f))))
-		}
-		return lines
+		return []string{fmt.Sprintf("**%s** %s: %s", escaped(a.ID), said(a), escaped(short(a.Reason)))}
 	})
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -159,34 +219,113 @@ func described(f schema.Finding) string {
 	return text
 }
 
+// plot is a rate of an agent as the page draws it.
+type plot struct {
+	What, Shape   string // what the rate counts, and the symbol of its dot
+	Rate          *float64
+	These, Like   *figures.Interval // these tasks again, and tasks like these; null if they are not known
+	Tasks, Counts int               // tasks and attempts that it counts
+}
+
+// plots are the rates of an agent: as it is, without suspicions, and with infrastructure.
+func plots(r *schema.SuiteResults, agent string) (all []plot) {
+	for _, p := range []struct {
+		what, shape string
+		of          func(*schema.SuiteCell) figures.Cell
+	}{{"rate", "dot", figures.Counted}, {"if suspicious attempts did not pass", "diamond", figures.WithoutSuspicions},
+		{"if infrastructure did not pass", "triangle", figures.WithInfrastructure}} {
+		drawn := plot{What: p.what, Shape: p.shape}
+		var cells []figures.Cell
+		for i := range r.Cells {
+			if c := p.of(&r.Cells[i]); r.Cells[i].Agent == agent && c.N > 0 {
+				cells = append(cells, c)
+				drawn.Counts += c.N
+			}
+		}
+		drawn.Tasks = len(cells)
+		drawn.Rate, drawn.These, drawn.Like = figures.Rate(cells), figures.TheseTasksAgain(cells),
+			figures.TasksLikeThese(cells)
+		all = append(all, drawn)
+	}
+	return all
+}
+
+// maxListed limits the attempts that the page lists with their reasons, and maxFindings the suspicions of each.
+const (
+	maxListed   = 1000
+	maxFindings = 5
+)
+
+// listed are the attempts with something to say: those with suspicions first, and then the others that did not pass.
+func listed(r *schema.SuiteResults) (first []*schema.SuiteAttempt, more int) {
+	var others []*schema.SuiteAttempt
+	for i := range r.Attempts {
+		switch a := &r.Attempts[i]; {
+		case len(a.Suspicions) > 0:
+			first = append(first, a)
+		case verdict(*a) != schema.SuitePassed:
+			others = append(others, a)
+		}
+	}
+	first = append(first, others...)
+	if more = len(first) - maxListed; more > 0 {
+		return first[:maxListed], more
+	}
+	return first, 0
+}
+
 //go:embed page.html
 var page string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"percent": percent, "interval": interval, "verdict": verdict, "said": said, "printable": printable, "spent": spent,
+	"counted": counted, "like": like,
+	"finding": func(f schema.Finding) string { return printable(short(described(f))) },
+	"reason":  func(a *schema.SuiteAttempt) string { return printable(short(a.Reason)) },
+	"at":      func(rate float64) string { return fmt.Sprintf("%.2f%%", 100*rate) },
+	"range95": func(in *figures.Interval) string { return interval(&[2]float64{in.Low, in.High}) },
+}).Parse(page))
 
 // HTML writes the results as one page without scripts. link returns the URL of the report about a bundle, relative to
 // the page; empty if there is none.
 func HTML(w io.Writer, r *schema.SuiteResults, generator string, link func(bundle string) string) error {
-	of := map[string][]schema.SuiteAttempt{} // names have no slash
+	type mark struct {
+		schema.SuiteAttempt
+		Report string
+	}
+	type row struct {
+		schema.SuiteCell
+		Marks []mark
+	}
+	of := map[string][]mark{} // names have no slash
 	for _, a := range r.Attempts {
-		of[a.Task+"/"+a.Agent] = append(of[a.Task+"/"+a.Agent], a)
+		m := mark{SuiteAttempt: a}
+		if a.Bundle != "" {
+			m.Report = link(a.Bundle)
+		}
+		of[a.Task+"/"+a.Agent] = append(of[a.Task+"/"+a.Agent], m)
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{
-		"percent": percent, "interval": interval, "verdict": verdict, "described": described, "printable": printable,
-		"spent": spent,
-		"report": func(bundle string) string {
-			if bundle == "" {
-				return ""
-			}
-			return link(bundle)
-		},
-		"of": func(task, agent string) []schema.SuiteAttempt { return of[task+"/"+agent] },
-	}).Parse(page)
-	if err != nil {
-		return err
-	}
-	return t.Execute(w, struct {
+	data := struct {
 		*schema.SuiteResults
 		Generator string
-	}{r, generator})
+		Plots     map[string][]plot
+		Rows      []row
+		Listed    []*schema.SuiteAttempt
+		More      int
+		Findings  int
+	}{SuiteResults: r, Generator: generator, Plots: map[string][]plot{}, Findings: maxFindings}
+	for _, a := range r.Agents {
+		data.Plots[a.Agent] = plots(r, a.Agent)
+	}
+	for _, c := range r.Cells {
+		data.Rows = append(data.Rows, row{c, of[c.Task+"/"+c.Agent]})
+	}
+	data.Listed, data.More = listed(r)
+	b := bufio.NewWriterSize(w, 64<<10)
+	if err := pageTemplate.Execute(b, data); err != nil {
+		return err
+	}
+	return b.Flush()
 }
 
 // ReportOf is the path of the report about a bundle: report.html beside it.
