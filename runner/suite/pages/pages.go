@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/schema"
@@ -112,7 +113,11 @@ func short(s string) string {
 	if len(s) <= maxReason {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxReason], "") + " …"
+	end := maxReason
+	for end > maxReason-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + " …"
 }
 
 // printable makes a text one line without control characters.
