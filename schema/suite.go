@@ -117,7 +117,7 @@ type SuiteAgent struct {
 	// Counted is how many of Tasks the rate counts: those with an attempt that counts.
 	Counted int `json:"counted"`
 	SuiteRates
-	// TasksLikeThese is the interval of 95 % of the rate at tasks of which these are a sample; null with fewer than five.
+	// TasksLikeThese is the interval of 95 % of the rate at tasks of which these are a sample; null below five tasks.
 	TasksLikeThese *[2]float64 `json:"tasks_like_these"`
 }
 
