@@ -172,7 +172,8 @@ func Markdown(w io.Writer, r *schema.SuiteResults) error {
 				a.Infrastructure, a.Pending, a.Suspicious, used[0], used[1], used[2]))
 		}
 	})
-	b.WriteString("\n| task | agent | rate | this task again, 95 % | passed | attempts | infrastructure | suspicious |\n" +
+	b.WriteString("\n| task | agent | rate | this task again, 95 % | passed | attempts | infrastructure | " +
+		"suspicious |\n" +
 		"|---|---|---:|---:|---:|---:|---:|---:|\n")
 	section(&b, MaxMarkdown/2, func(yield func(string) bool) {
 		for i := range r.Cells {
