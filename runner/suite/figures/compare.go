@@ -60,8 +60,8 @@ type Comparison struct {
 	TheseTasksAgain *[2]float64 `json:"these_tasks_again"`
 	TasksLikeThese  *[2]float64 `json:"tasks_like_these"`
 	// SmallestFound is the smallest difference at these tasks that four of five comparisons with as many attempts would
-	// call better or worse; null if none is large enough. Its agents are as good as both together, except that the second
-	// one loses the same share of what it has at each task (below 50 %, of what is missing).
+	// call better or worse; null if none is large enough. Its agents are as good as both together, except that the
+	// second one loses the same share of what it has at each task (below 50 %, of what is missing).
 	SmallestFound *float64 `json:"smallest_found"`
 	Outcome       string   `json:"outcome"` // by TheseTasksAgain
 }

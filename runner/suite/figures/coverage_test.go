@@ -61,8 +61,8 @@ func try(r *rand.Rand, rate float64, n int) Cell {
 	return Cell{n, n}
 }
 
-// sizes are what the simulations try, and simulations how many each: all in the nightly tests, in an hour, and otherwise
-// a part in seconds.
+// sizes are what the simulations try, and simulations how many each: all in the nightly tests, in an hour, and
+// otherwise a part in seconds.
 func sizes() (tasks, attempts []int, rates []float64, simulations int) {
 	if !layertest.IsNight() {
 		return []int{1, 2, 5, 20, 100}, []int{1, 10}, []float64{0, 0.03, 0.3, 0.5}, 3000
@@ -184,7 +184,8 @@ func TestComparisonsAreHonest(t *testing.T) {
 				t.Errorf("%d tasks × %d attempts: equal agents are worse in %.1f %%", number, n, 100*worst)
 			}
 			if covered < 0.93 {
-				t.Errorf("%d tasks × %d attempts: the interval of the difference covers %.1f %%", number, n, 100*covered)
+				t.Errorf("%d tasks × %d attempts: the interval of the difference covers %.1f %%", number, n,
+					100*covered)
 			}
 		}
 	}
@@ -225,8 +226,8 @@ func TestSmallestDifferenceIsFound(t *testing.T) {
 				}
 				share := float64(found) / float64(possible)
 				if share < 0.75 && number >= MinTasks { // fewer say too little about the rates to know it well
-					t.Errorf("%d tasks × %d attempts, %s: the smallest difference is found in %.1f %%", number, n, kind.name,
-						100*share)
+					t.Errorf("%d tasks × %d attempts, %s: the smallest difference is found in %.1f %%", number, n,
+						kind.name, 100*share)
 				}
 				t.Logf("%d × %d, %s: found in %.1f %%", number, n, kind.name, 100*share)
 			}

@@ -41,7 +41,8 @@ func differences(b *strings.Builder, c *figures.Comparison) {
 			points(c.TasksLikeThese[1]))
 	}
 	if c.SmallestFound == nil {
-		fmt.Fprintf(b, "  even the largest difference could be missed in 20 %% of such comparisons: try each task more often\n")
+		b.WriteString("  even the largest difference could be missed in 20 % of such comparisons: " +
+			"try each task more often\n")
 	} else {
 		fmt.Fprintf(b, "  a difference of %.1f points would be found in 80 %% of such comparisons\n",
 			100**c.SmallestFound)
@@ -58,7 +59,8 @@ func comparison(b *strings.Builder, p *figures.Pair) {
 	} else {
 		fmt.Fprintf(b, "%s: %s over %s, %s and %s\n", name, outcome(&p.Comparison),
 			schema.Count(len(p.Tasks), "equal task", "equal tasks"),
-			schema.Count(p.CountsA.Counted, "attempt", "attempts"), schema.Count(p.CountsB.Counted, "attempt", "attempts"))
+			schema.Count(p.CountsA.Counted, "attempt", "attempts"),
+			schema.Count(p.CountsB.Counted, "attempt", "attempts"))
 		differences(b, &p.Comparison)
 	}
 	for _, other := range []struct {

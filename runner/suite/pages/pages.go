@@ -160,8 +160,8 @@ func Markdown(w io.Writer, r *schema.SuiteResults) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", escaped(r.Suite))
 	b.WriteString("| agent | tasks | rate | these tasks again, 95 % | tasks like these, 95 % | without suspicions | " +
-		"with infrastructure | passed | failed | inconclusive | infrastructure | pending | suspicious | time | tokens | " +
-		"cost |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+		"with infrastructure | passed | failed | inconclusive | infrastructure | pending | suspicious | time | " +
+		"tokens | cost |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	section(&b, MaxMarkdown/4, func(yield func(string) bool) {
 		for i := range r.Agents {
 			a := &r.Agents[i]
