@@ -28,7 +28,9 @@ import (
 const (
 	maxSessions = 64
 	idleTimeout = 30 * time.Minute
-	readTimeout = 30 * time.Second // of a message
+	// expiredTimeout is how long a session that the server has ended is kept for answers that are not read yet.
+	expiredTimeout = 30 * time.Second
+	readTimeout    = 30 * time.Second // of a message
 )
 
 // waits are how long a front waits for clients that may be gone. A client is gone once it has closed all its
@@ -228,7 +230,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(headerSession)
 	s := f.session(id)
 	switch {
-	case id != "" && (s == nil || s.path != r.URL.Path):
+	case id != "" && (s == nil || s.path != r.URL.Path || r.Method == http.MethodPost && s.expired.Load()):
 		http.Error(w, "the session has ended: initialize again", http.StatusNotFound)
 		return
 	case s != nil:

@@ -74,9 +74,13 @@ type remote struct {
 	writing sync.Mutex
 	out     *io.PipeWriter
 
+	renewing sync.Mutex // held while the session is renewed
+
 	mu       sync.Mutex
 	session  string
 	version  string
+	hello    []byte             // the client's initialize
+	ready    []byte             // the client's notifications/initialized; nil: not yet sent
 	standing context.CancelFunc // ends the stream for the server's own messages
 }
 
@@ -93,7 +97,13 @@ func (c *remote) Write(line []byte) (int, error) {
 	resp, err := c.post(ctx, body, m)
 	if err == nil {
 		resp.Body.Close()
-		if resp.StatusCode/100 != 2 {
+		switch used := usedSession(resp); {
+		case resp.StatusCode/100 == 2:
+		case c.accepted == nil && c.expired(resp):
+			if err = c.renew(used); err == nil {
+				err = errors.New("its session had expired, and has been renewed")
+			}
+		default:
 			err = errors.New("it answered " + resp.Status)
 		}
 	}
@@ -101,6 +111,9 @@ func (c *remote) Write(line []byte) (int, error) {
 		c.warn(fmt.Sprintf("the MCP server did not take the client's %s: %v", orAnswer(m.Method), withoutURL(err)))
 	}
 	if m.Method == "notifications/initialized" {
+		c.mu.Lock()
+		c.ready = body
+		c.mu.Unlock()
 		c.listen()
 	}
 	return len(line), nil
@@ -184,8 +197,11 @@ func (c *remote) request(body []byte, m *asked) {
 	defer resp.Body.Close()
 	if m.Method == "initialize" {
 		c.mu.Lock()
-		c.session = resp.Header.Get(headerSession)
+		c.session, c.hello = resp.Header.Get(headerSession), body
 		c.mu.Unlock()
+	} else if c.expired(resp) {
+		c.lost(m, resp)
+		return
 	}
 	if resp.StatusCode == http.StatusOK && c.accepted != nil {
 		for _, id := range m.ids {
@@ -211,6 +227,132 @@ func (c *remote) request(body []byte, m *asked) {
 	default:
 		c.fail(m, "it answered "+resp.Status, resp)
 	}
+}
+
+// usedSession returns the session that a request named.
+func usedSession(resp *http.Response) string {
+	if resp.Request == nil {
+		return ""
+	}
+	return resp.Request.Header.Get(headerSession)
+}
+
+// ping asks whether the server knows the session.
+const ping = `{"jsonrpc":"2.0","id":"assay-run-session","method":"ping"}`
+
+// expired reports whether an answer says that the server does not know the session any more: a 404 (MCP 2025-06-18,
+// Session Management). Servers that have restarted also answer 400; if the session is the reason, a ping gets one too.
+func (c *remote) expired(resp *http.Response) bool {
+	switch {
+	case usedSession(resp) == "":
+		return false
+	case resp.StatusCode == http.StatusNotFound:
+		return true
+	case resp.StatusCode != http.StatusBadRequest:
+		return false
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, noteTimeout)
+	defer cancel()
+	m, _ := jsonrpc.Decode(jsontext.Value(ping))
+	again, err := c.post(ctx, []byte(ping), m)
+	if err != nil {
+		return false
+	}
+	again.Body.Close()
+	return again.StatusCode == http.StatusBadRequest || again.StatusCode == http.StatusNotFound
+}
+
+// lost answers a request whose session has expired. A client over HTTP gets the 404 and initializes again. A client
+// over stdio cannot know of sessions: its session is renewed for its next request. The server has not executed the
+// request; the client decides whether it sends it again.
+func (c *remote) lost(m *asked, resp *http.Response) {
+	if c.accepted != nil {
+		data, _ := json.Marshal(httpStatus{Status: http.StatusNotFound, Expired: true})
+		c.failWith(m, "its session has expired: initialize again", data)
+		return
+	}
+	if err := c.renew(usedSession(resp)); err != nil {
+		c.fail(m, "its session has expired and could not be renewed: "+withoutURL(err).Error(), nil)
+		return
+	}
+	c.fail(m, "its session had expired, and has been renewed: send the request again", nil)
+}
+
+// renew starts a new session in place of one that has expired, with the client's own initialize.
+func (c *remote) renew(expired string) (err error) {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	c.mu.Lock()
+	now, hello, ready := c.session, c.hello, c.ready
+	version := c.version
+	c.mu.Unlock()
+	if now != expired {
+		return nil // another request has renewed it
+	}
+	defer func() {
+		if err != nil { // the next request tries again
+			c.mu.Lock()
+			c.session, c.version = expired, version
+			c.mu.Unlock()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(c.ctx, noteTimeout)
+	defer cancel()
+	m, err := jsonrpc.Decode(jsontext.Value(bytes.TrimSpace(hello)))
+	if err != nil {
+		return err
+	}
+	resp, err := c.post(ctx, hello, m)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New("it answered " + resp.Status)
+	}
+	answer, err := firstAnswer(resp, &asked{m, []jsontext.Value{m.ID}})
+	if err != nil {
+		return err
+	}
+	if a, err := jsonrpc.Decode(answer); err != nil || a.Result == nil {
+		return errors.New("it refused to initialize again")
+	}
+	c.mu.Lock()
+	c.session = resp.Header.Get(headerSession)
+	c.mu.Unlock()
+	c.initialized(answer)
+	c.warn("the MCP server's session had expired: it has been renewed")
+	if ready == nil {
+		return nil
+	}
+	note, _ := jsonrpc.Decode(jsontext.Value(bytes.TrimSpace(ready)))
+	told, err := c.post(ctx, ready, note)
+	if err != nil {
+		return err
+	}
+	told.Body.Close()
+	c.listen()
+	return nil
+}
+
+// firstAnswer returns the answer to a request, from a document or a stream.
+func firstAnswer(resp *http.Response, m *asked) (answer []byte, err error) {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if kind != "text/event-stream" {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, maxLine))
+		return oneLine(text), err
+	}
+	err = eachEvent(resp.Body, func(e event) error {
+		if line := oneLine(e.data); len(line) > 0 && m.answered(line) {
+			answer = line
+			return errAnswered
+		}
+		return nil
+	})
+	if errors.Is(err, errAnswered) {
+		return answer, nil
+	}
+	return nil, errors.Join(err, errors.New("the stream of its answer broke off"))
 }
 
 // pass passes on a message of the server, and reports whether m is now answered.
@@ -248,16 +390,22 @@ func (c *remote) initialized(line []byte) {
 type httpStatus struct {
 	Status    int    `json:"http_status"`
 	Challenge string `json:"www_authenticate,omitempty"`
+	Expired   bool   `json:"session_expired,omitempty"` // the server does not know the session any more
 }
 
 // fail answers a request with an error, because the server did not answer it.
 func (c *remote) fail(m *asked, why string, resp *http.Response) {
-	if c.ctx.Err() != nil {
-		why = "the gateway is closing"
-	}
 	var data []byte
 	if resp != nil {
-		data, _ = json.Marshal(httpStatus{resp.StatusCode, resp.Header.Get("WWW-Authenticate")})
+		data, _ = json.Marshal(httpStatus{Status: resp.StatusCode, Challenge: resp.Header.Get("WWW-Authenticate")})
+	}
+	c.failWith(m, why, data)
+}
+
+// failWith is fail with the data of the error.
+func (c *remote) failWith(m *asked, why string, data []byte) {
+	if c.ctx.Err() != nil {
+		why = "the gateway is closing"
 	}
 	if len(m.ids) == 0 {
 		c.warn("the MCP server refused a batch from the client: " + why)

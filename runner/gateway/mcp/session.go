@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -27,8 +28,9 @@ const acceptTimeout = time.Minute
 type session struct {
 	id, path string
 	proxy    *Proxy
-	remote   bool       // the server may answer with an HTTP status
-	sending  sync.Mutex // one message at a time
+	remote   bool        // the server may answer with an HTTP status
+	expired  atomic.Bool // the server does not know the session any more
+	sending  sync.Mutex  // one message at a time
 
 	done   chan struct{}
 	ending sync.Once
@@ -183,6 +185,7 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list
 			w.Header().Set("WWW-Authenticate", status.Challenge)
 		}
 		w.Header().Del(headerSession)
+		s.refused(status)
 		respondJSON(w, status.Status, st.last())
 		if fresh {
 			s.end()
@@ -190,6 +193,15 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list
 		return
 	}
 	s.serve(w, r, st, 0)
+}
+
+// refused records that the server does not know the session any more. The client's next message gets a 404, upon
+// which it initializes again; answers to earlier requests can still be read.
+func (s *session) refused(status *httpStatus) {
+	if status.Expired {
+		s.expired.Store(true)
+		s.idle.Reset(expiredTimeout)
+	}
 }
 
 // settled waits until the server has accepted or answered a request of a stream.
@@ -450,6 +462,7 @@ func (s *session) whole(w http.ResponseWriter, r *http.Request, st *stream) {
 			st.given(len(messages))
 			if status := st.status(); status != nil {
 				w.Header().Set("WWW-Authenticate", status.Challenge)
+				s.refused(status)
 				respondJSON(w, status.Status, st.last())
 				return
 			}

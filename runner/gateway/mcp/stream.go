@@ -146,7 +146,7 @@ func (st *stream) status() *httpStatus {
 		json.Unmarshal(m.Error.Data, &s) != nil {
 		return nil
 	}
-	if s.Status != http.StatusUnauthorized && s.Status != http.StatusForbidden {
+	if s.Status != http.StatusUnauthorized && s.Status != http.StatusForbidden && !s.Expired {
 		return nil
 	}
 	return &s
