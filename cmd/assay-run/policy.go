@@ -106,11 +106,14 @@ type policyCheckFlags struct {
 func policyCheck(a *app) *cobra.Command {
 	f := &policyCheckFlags{}
 	cmd := &cobra.Command{
-		Use:   "check [flags] FILE",
+		Use:   "check [flags] FILE [PATH...]",
 		Short: "Explain what a policy, or srt settings, allow in this directory",
 		Long: `check reads a policy as a run would, and explains what it allows in the current
 directory for the current user. If the file cannot be used, check names the line at
 fault and exits with 125.
+
+With paths, check says what applies to each, and which rule says so. The rule for the
+most specific path decides; a rule that names the path beats a pattern that matches it.
 
 With --tool, check says whether the policy allows one tool call, without making it. It
 prints "allow" or "deny", and then what each rule that covers the call says about it.
@@ -118,8 +121,17 @@ It exits with 1 if the call is denied. check assumes that this is the run's firs
 rate limits have counted nothing, and the run has only the states that --state names.`,
 		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json\n  " +
 			"assay-run policy check --tool read_file --arguments '{\"path\": \"/etc/passwd\"}' policy.yaml",
-		Args: one("a policy file", "policy.yaml"),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return console.WithHint(errors.New("a policy file is missing"), "write it after the flags, "+
+					"as in: assay-run policy check policy.yaml")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return explainPaths(a, args[0], args[1:], f)
+			}
 			if !cmd.Flags().Changed("tool") {
 				if f.arguments != "" || len(f.state) > 0 {
 					return console.WithHint(errors.New("--arguments and --state describe a tool call"),
@@ -162,6 +174,45 @@ func explainPolicy(a *app, path string, f *policyCheckFlags) error {
 	}
 	_, err = fmt.Fprint(a.stdout, text)
 	return err
+}
+
+// explainPaths prints what a policy says about paths.
+func explainPaths(a *app, path string, paths []string, f *policyCheckFlags) error {
+	p, err := profileOf(a, path, f)
+	if err != nil {
+		return err
+	}
+	var found []sandbox.Effect
+	for _, at := range paths {
+		e, err := p.Explains(at)
+		if err != nil {
+			return err
+		}
+		found = append(found, e)
+	}
+	if f.json {
+		return a.printDocument(found)
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	for _, e := range found {
+		fmt.Fprintf(w, "%s\t%q\t%s\n", e.Access, e.Target, e.Because())
+	}
+	return w.Flush()
+}
+
+// profileOf is what a policy file means here.
+func profileOf(a *app, path string, f *policyCheckFlags) (*sandbox.Profile, error) {
+	file, err := loadPolicy(a.say, path)
+	if err != nil {
+		return nil, err
+	}
+	spec := runner.New()
+	spec.Profiles, spec.Policy = f.profiles, path
+	p, err := spec.Profile(file)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", path, err)
+	}
+	return p, nil
 }
 
 // explainCall decides one tool call, and says why.

@@ -82,13 +82,13 @@ func moved(t *testing.T) job {
 func faulty(t *testing.T) job {
 	t.Helper()
 	j := shell(t, "touch ran")
-	for _, dir := range []string{".git/hooks", "denied/shown", "extra"} {
+	for _, dir := range []string{".git/hooks", "denied/shown", "extra", "../hidden/shown"} {
 		if err := os.MkdirAll(filepath.Join(j.Dir, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"denied"}, AllowRead: []string{"denied/shown"},
-		PrivateTmp: true}
+	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"denied", "../hidden"},
+		AllowRead: []string{"denied/shown", "../hidden/shown"}, PrivateTmp: true}
 	j.Settings.Network = &Network{AllowedDomains: []string{"example.org"}}
 	if os.Geteuid() == 0 {
 		j.Settings.User = ""

@@ -52,6 +52,7 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 		plan.Init = true
 		plan.Mounts = p.mounts()
 		p.freshen(plan.Mounts)
+		slices.SortStableFunc(plan.Mounts.Places, comparePlaces) // what is outside comes first
 		plan.Loopback = p.Network.Mode == NetLoopback || p.Network.Mode == NetAllowlist
 		if p.Network.Mode == NetAllowlist {
 			plan.Ports = append(slices.Sorted(maps.Keys(p.Network.forwarded())), proxyPort)
@@ -82,91 +83,49 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	return plan, early, err
 }
 
-// mounts describes the file system of the run.
+// mounts describes the file system of the run: a mount for each path of the plan to which something else applies than
+// to the directory above it.
 func (p *Profile) mounts() *shim.Mounts {
-	m := &shim.Mounts{Proc: true}
+	m := &shim.Mounts{Proc: true, All: p.open}
 	if p.Mode == Observe {
-		m.All = true
 		return m
 	}
 	m.Devices, m.Shm = true, p.Mode == WorkspaceWrite || p.open
-	for _, d := range p.Private {
-		if d.Rule == rulePrivateTmp {
-			m.Temporary = append(m.Temporary, d.Path)
-		} else {
-			m.Private = append(m.Private, d.Path)
-		}
-	}
-	write := outermost(slices.DeleteFunc(paths(p.Write), func(w string) bool {
-		return slices.Contains(m.Temporary, w)
-	}))
-	m.All = p.open
-	m.Hidden, m.Sockets = outermost(paths(p.DenyRead)), paths(p.sockets)
-	hidden := func(path string) bool {
-		return slices.ContainsFunc(m.Hidden, func(h string) bool { return Below(path, h) })
-	}
-	covered := func(path string) bool {
-		return hidden(path) || Below(path, "/dev") ||
-			slices.ContainsFunc(append(slices.Clone(m.Private), m.Temporary...), func(d string) bool {
-				return Below(path, d)
-			})
-	}
-	for _, a := range p.AllowRead {
-		if a.Rule == ruleReach && !covered(a.Path) {
-			write = append(write, a.Path)
-		}
-	}
-	for _, w := range outermost(write) {
-		if !hidden(w) {
-			m.Writable = append(m.Writable, w)
-		}
-	}
-	below := func(path string, dirs []string) bool {
-		return slices.ContainsFunc(dirs, func(dir string) bool { return Below(path, dir) })
-	}
-	if below(p.Dir, m.Temporary) && !below(p.Dir, m.Writable) {
-		m.Shown = append(m.Shown, shim.Shown{Path: p.Dir})
-	}
-	m.Hidden = slices.DeleteFunc(m.Hidden, func(h string) bool {
-		return below(h, m.Temporary) && !below(h, append(m.Writable, p.Dir))
-	})
-	for _, a := range p.AllowRead {
-		evidence := slices.ContainsFunc(p.DenyRead, func(d Path) bool {
-			return d.Rule == "evidence" && Below(a.Path, d.Path)
-		})
-		if covered(a.Path) && !evidence && !slices.Contains(m.Hidden, a.Path) {
-			m.Shown = append(m.Shown,
-				shim.Shown{Path: a.Path, Writable: a.Rule == "sockets" || a.Rule == ruleReach || p.writable(a.Path)})
-		}
-	}
-	for _, d := range p.DenyWrite {
-		if hidden(d.Path) {
+	around := aroundMounts()
+	pinned := map[string]bool{}
+	for _, e := range p.Plan.Paths {
+		if !e.changes || e.Rule == ruleDevices {
 			continue
 		}
-		for _, w := range write {
-			if !Below(d.Path, w) {
-				continue
+		as := map[Access]shim.State{AccessNone: shim.Hidden, AccessPrivate: shim.Private,
+			AccessTemporary: shim.Temporary, AccessRead: shim.Shown, AccessWrite: shim.Writable}[e.Access]
+		if e.Access == AccessRead && p.Plan.under(e) == AccessWrite {
+			as = shim.ReadOnly
+			for at := filepath.Dir(e.Target); !pinned[at] && !p.Plan.mounted(at); at = filepath.Dir(at) {
+				pinned[at] = true
+				m.Places = append(m.Places, shim.Place{Path: at, As: shim.Pinned, Flat: !around[at]})
 			}
-			for at := filepath.Dir(d.Path); at != w && Below(at, w); at = filepath.Dir(at) {
-				m.Pinned = append(m.Pinned, at)
-			}
-			m.ReadOnly = append(m.ReadOnly, d.Path)
 		}
+		m.Places = append(m.Places, shim.Place{Path: e.Target, As: as, Flat: !around[e.Target]})
 	}
-	slices.Sort(m.Pinned) // a bind of an outer directory covers the inner ones
-	m.Pinned = slices.Compact(m.Pinned)
-	slices.Sort(m.ReadOnly)
-	m.ReadOnly = slices.Compact(m.ReadOnly)
+	for _, s := range p.sockets {
+		m.Places = append(m.Places, shim.Place{Path: s.Path, As: shim.Socket})
+	}
 	return m
 }
 
-func paths(list []Path) []string {
-	out := make([]string, 0, len(list))
-	for _, p := range list {
-		out = append(out, p.Path)
+// aroundMounts are the directories that contain a mount point.
+func aroundMounts() map[string]bool {
+	around := map[string]bool{}
+	for _, at := range mountPoints() {
+		for at = filepath.Dir(at); !around[at]; at = filepath.Dir(at) {
+			around[at] = true
+		}
 	}
-	return out
+	return around
 }
+
+func comparePlaces(a, b shim.Place) int { return comparePaths(a.Path, b.Path) }
 
 // moved reports whether the command sees the working directory at another path.
 func (p *Profile) moved() bool { return p.away != nil && p.away.At != "" }
@@ -193,14 +152,18 @@ func (p *Profile) freshen(m *shim.Mounts) {
 	within := func(path string) bool {
 		return slices.ContainsFunc(covered, func(dir string) bool { return Below(path, dir) })
 	}
-	seen := []string{p.fresh}
-	if p.away != nil {
-		for _, dir := range p.away.Shown {
-			m.Shown = append(m.Shown, shim.Shown{Path: dir})
+	var placed []shim.Place
+	put := func(as shim.State, paths ...string) {
+		for _, path := range paths {
+			placed = append(placed, shim.Place{Path: path, As: as})
 		}
 	}
+	seen := []string{p.fresh}
+	if p.away != nil {
+		put(shim.Shown, p.away.Shown...)
+	}
 	if p.moved() {
-		m.Moved = append(m.Moved, shim.Moved{From: p.Dir, To: p.away.At})
+		placed = append(placed, shim.Place{Path: p.away.At, As: shim.Writable, From: p.Dir})
 	} else if p.away != nil && within(p.Dir) {
 		seen = append(seen, p.Dir)
 	}
@@ -216,7 +179,7 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		if at := filepath.Join(dir, top); m.All || p.writable(p.Dir) {
 			seen = append(seen, at)
 		} else {
-			m.Shown = append(m.Shown, shim.Shown{Path: at})
+			put(shim.Shown, at)
 		}
 	}
 	for _, w := range p.Write { // Landlock must find the policy's paths
@@ -224,19 +187,29 @@ func (p *Profile) freshen(m *shim.Mounts) {
 			seen = append(seen, w.Path)
 		}
 	}
+	visible := slices.Clone(seen)
+	for _, s := range slices.Concat(m.Places, placed) {
+		if s.As == shim.Shown {
+			visible = append(visible, s.Path)
+		}
+	}
 	gone := func(path string) bool {
-		return within(path) && !slices.ContainsFunc(append(slices.Clone(seen), shownPaths(m)...), func(s string) bool {
-			return Below(path, s)
-		})
+		return within(path) && !slices.ContainsFunc(visible, func(s string) bool { return Below(path, s) })
 	}
-	m.Writable = slices.DeleteFunc(m.Writable, func(path string) bool {
-		return within(path) || p.moved() && path == p.Dir
+	m.Places = slices.DeleteFunc(m.Places, func(at shim.Place) bool {
+		switch at.As {
+		case shim.Writable:
+			return slices.Contains(seen, at.Path) || gone(at.Path) || p.moved() && at.Path == p.Dir
+		case shim.Temporary:
+			return within(at.Path)
+		case shim.Shown, shim.Private:
+			return false
+		}
+		return gone(at.Path)
 	})
-	for _, list := range []*[]string{&m.Pinned, &m.ReadOnly, &m.Hidden, &m.Sockets} {
-		*list = slices.DeleteFunc(*list, gone)
-	}
-	m.Temporary = outermost(append(m.Temporary, covered...))
-	m.Writable = append(m.Writable, outermost(seen)...)
+	put(shim.Temporary, outermost(covered)...)
+	put(shim.Writable, outermost(seen)...)
+	m.Places = append(m.Places, placed...)
 }
 
 // ruleset is the part of the profile that Landlock can enforce. The mount namespace handles exceptions below allowed
@@ -270,8 +243,14 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 			add("/dev/shm", accessAll, true)
 		}
 	}
-	for _, w := range p.Write {
-		add(w.Path, accessAll, false)
+	for _, e := range p.Plan.Paths {
+		if e.changes && e.Access == AccessWrite && e.Rule != ruleReach ||
+			e.Access == AccessTemporary && e.Rule != ruleDevices {
+			add(e.Target, accessAll, p.moved() && Below(e.Target, p.Dir)) // that is seen elsewhere
+		}
+	}
+	if p.fresh != "" && p.moved() {
+		add(p.away.At, accessAll, false)
 	}
 	for _, a := range p.AllowRead {
 		if a.Rule == ruleReach {
@@ -290,19 +269,18 @@ func (p *Profile) readable() []shim.PathRule {
 	var rules []shim.PathRule
 	var walk func(dir string)
 	walk = func(dir string) {
-		var around bool
-		for _, d := range p.DenyRead {
-			if d.Path == dir {
-				for _, a := range p.AllowRead {
-					if Below(a.Path, dir) {
-						rules = append(rules, shim.PathRule{Path: a.Path, Access: accessRead})
-					}
+		inside := p.Plan.inside(dir)
+		if p.Plan.Path(dir).Access == AccessNone && p.Plan.hides(dir) {
+			walked := ""
+			for _, e := range inside {
+				if e.changes && e.Access.visible() && (walked == "" || !Below(e.Target, walked)) {
+					walked = e.Target
+					walk(walked)
 				}
-				return
 			}
-			around = around || Below(d.Path, dir)
+			return
 		}
-		if !around {
+		if !slices.ContainsFunc(inside, func(e Effect) bool { return e.Access == AccessNone }) {
 			rules = append(rules, shim.PathRule{Path: dir, Access: accessRead})
 			return
 		}
@@ -318,12 +296,4 @@ func (p *Profile) readable() []shim.PathRule {
 	}
 	walk("/")
 	return slices.Clip(rules)
-}
-
-func shownPaths(m *shim.Mounts) []string {
-	var paths []string
-	for _, s := range m.Shown {
-		paths = append(paths, s.Path)
-	}
-	return paths
 }

@@ -32,7 +32,9 @@ type Profile struct {
 	// Private are directories of the run's own, empty at its start.
 	Private []Path `json:"private"`
 	// Absent are paths in the policy that do not exist: nothing was allowed there, and nothing could be protected.
-	Absent  []Path     `json:"absent"`
+	Absent []Path `json:"absent"`
+	// Plan is what the lists of paths mean together, and what applies to everything else.
+	Plan    *Plan      `json:"plan"`
 	Network NetProfile `json:"network"`
 	Env     EnvProfile `json:"env"`
 	User    *User      `json:"user"`
@@ -46,6 +48,9 @@ type Profile struct {
 	fresh      string // see Strict; otherwise empty
 	away       *Away  // see Away; otherwise nil
 	depth      int    // how deep below Dir repositories are searched
+	exact      bool   // what must not be written stays so below it, too
+	patterns   map[Path]bool
+	ids        map[string]uint64 // of rules; nil: see RuleID
 }
 
 // Path is a path with its rule, such as filesystem.denyRead[0] or protected.
@@ -190,7 +195,9 @@ func (p *Profile) files(s *Settings, c Context) error {
 
 // expand appends to into what paths match, without symbolic links.
 func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
+	links := directories{}
 	for _, named := range paths {
+		pattern := false
 		path, err := absolute(named.Path, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", named.Rule, err)
@@ -202,7 +209,7 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 				if found, err = doublestar.FilepathGlob(path, doublestar.WithNoFollow()); err != nil {
 					return fmt.Errorf("%s: %q: %w", named.Rule, named.Path, err)
 				}
-				if len(found) > maxMatches {
+				if pattern = true; len(found) > maxMatches {
 					return fmt.Errorf("%s: %q stands for %d files; at most %d are allowed", named.Rule, named.Path,
 						len(found), maxMatches)
 				}
@@ -212,7 +219,7 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 			}
 		}
 		for _, f := range found {
-			real, err := filepath.EvalSymlinks(f)
+			real, err := links.follow(f)
 			switch {
 			case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
 				p.Absent = append(p.Absent, Path{f, named.Rule})
@@ -224,6 +231,9 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 					named.Rule, f, real)
 			default:
 				*into = append(*into, Path{real, named.Rule})
+				if pattern {
+					p.patterns[Path{real, named.Rule}] = true
+				}
 			}
 		}
 	}
@@ -409,27 +419,31 @@ func (p *Profile) Explain() string {
 	fmt.Fprintf(w, "a missing layer\t%s\n",
 		map[string]string{Fail: "keeps the command from starting",
 			Degrade: "is reported, and the command starts without it"}[p.OnUnavailable])
-	for _, l := range []struct {
-		what  string
-		paths []Path
-	}{
-		{"may write", p.Write}, {"may not write", p.DenyWrite}, {"may not read", p.DenyRead},
-		{"may read, as an exception", p.AllowRead},
-		{"has a private, empty", p.Private}, {"does not exist, so has no effect", p.Absent},
-	} {
-		for _, at := range l.paths {
-			row(l.what, at.Path, at.Rule)
+	for _, d := range p.Plan.Paths {
+		if d.Rule != ruleDevices && d.Target != "/" {
+			row(p.Plan.means(d), d.Target, d.Because())
+		}
+	}
+	for _, at := range p.Absent {
+		row("does not exist, so has no effect", at.Path, at.Rule)
+	}
+	for _, d := range p.Plan.Sockets {
+		if d.Access == AccessConnect {
+			row("may connect to", d.Target, d.Rule)
 		}
 	}
 	fmt.Fprintf(w, "network\t%s\n", map[string]string{
 		NetNone: "none", NetLoopback: "its own loopback device, nothing else",
 		NetAllowlist: "through the proxy, to allowed domains", NetHost: "the host's, unrestricted",
 	}[p.Network.Mode])
-	for _, d := range p.Network.AllowedDomains {
-		row("may connect to", d, "network.allowedDomains")
-	}
-	for _, d := range p.Network.DeniedDomains {
-		row("may not connect to", d, "network.deniedDomains")
+	for _, d := range p.Plan.Hosts {
+		switch {
+		case d.Target == "*":
+		case d.Access == AccessConnect:
+			row("may connect to", d.Target, d.Rule)
+		default:
+			row("may not connect to", d.Target, d.Rule)
+		}
 	}
 	for _, port := range p.Network.LocalPorts {
 		fmt.Fprintf(w, "can be reached by the host on port\t%d\n", port)
@@ -439,6 +453,9 @@ func (p *Profile) Explain() string {
 	}
 	if len(p.Env.Drop) > 0 {
 		fmt.Fprintf(w, "does not get the variables\t%s\n", strings.Join(p.Env.Drop, " "))
+	}
+	for _, c := range callClasses {
+		fmt.Fprintf(w, "calls are refused\t%s\t%s\n", c.what, c.rule())
 	}
 	if p.User != nil {
 		fmt.Fprintf(w, "runs as\tuid %d, gid %d\n", p.User.UID, p.User.GID)
@@ -556,6 +573,12 @@ func boundSockets() []string {
 			}
 		}
 	}
+	return append(paths, mountPoints()...)
+}
+
+// mountPoints lists where something is mounted.
+func mountPoints() []string {
+	var paths []string
 	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
 		for line := range strings.Lines(string(b)) {
 			if f := strings.Fields(line); len(f) > 4 {
@@ -608,6 +631,7 @@ func (p *Profile) Strict(fresh string) *Profile {
 	if strict.Mode != Observe {
 		strict.Write = append(slices.Clone(p.Write), Path{fresh, "strict"})
 	}
+	_ = strict.settle() // this rule conflicts with none
 	return &strict
 }
 
@@ -661,12 +685,16 @@ func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 		if !refused || p.open || !strings.HasPrefix(a.Target, "/") || a.Target == "/dev/null" {
 			return "", false
 		}
-		for _, d := range p.DenyWrite {
-			if Below(a.Target, d.Path) || Below(d.Path, a.Target) { // directories above it cannot be renamed
-				return d.Rule, true
-			}
+		d := p.Plan.Path(a.Target)
+		if in, keeps := p.Plan.keeps(a.Target); keeps && d.Access == AccessWrite {
+			return in.Rule, true // it cannot be renamed
 		}
-		if a.Errno == int(syscall.EXDEV) || a.Errno == int(syscall.EBUSY) || p.writable(a.Target) {
+		switch {
+		case d.Access == AccessWrite || d.Access == AccessTemporary:
+			return "", false
+		case p.Plan.under(d) == AccessWrite:
+			return d.Rule, true
+		case a.Errno == int(syscall.EXDEV) || a.Errno == int(syscall.EBUSY):
 			return "", false
 		}
 		return RuleMode, true
@@ -675,15 +703,12 @@ func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 }
 
 func (p *Profile) deniesRead(path string, refused bool) (string, bool) {
-	if !refused || slices.ContainsFunc(p.AllowRead, func(a Path) bool { return Below(path, a.Path) }) {
+	if !refused || !strings.HasPrefix(path, "/") {
 		return "", false
 	}
-	for _, d := range p.DenyRead {
-		if Below(path, d.Path) {
-			return d.Rule, true
-		}
-	}
-	return "", false
+	d := p.Plan.Path(path)
+	// What is not there is not denied: see Private.
+	return d.Rule, d.Access == AccessNone && p.Plan.hides(d.Target)
 }
 
 func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
@@ -716,20 +741,39 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 
 // Rules lists the profile's rules, each once. A rule's id is its position, counted from 1.
 func (p *Profile) Rules() []string {
-	rules := []string{RuleMode, RuleNetworkMode, "sockets", "evidence", "protected"}
+	rules := []string{RuleMode, RuleNetworkMode, "sockets", ruleEvidence, "protected"}
+	seen := map[string]bool{}
+	for _, r := range rules {
+		seen[r] = true
+	}
+	add := func(rule string) {
+		if !seen[rule] {
+			seen[rule] = true
+			rules = append(rules, rule)
+		}
+	}
 	for _, l := range [][]Path{p.DenyRead, p.DenyWrite} {
 		for _, d := range l {
-			if !slices.Contains(rules, d.Rule) {
-				rules = append(rules, d.Rule)
-			}
+			add(d.Rule)
+		}
+	}
+	if p.Mode != Observe {
+		for _, c := range callClasses {
+			add(c.rule())
 		}
 	}
 	return rules
 }
 
-// RuleID returns a rule's id; 0 if the profile does not have the rule.
+// RuleID returns a rule's id; 0 if the profile does not have the rule. It is not safe for concurrent use.
 func (p *Profile) RuleID(rule string) uint64 {
-	return uint64(slices.Index(p.Rules(), rule) + 1)
+	if p.ids == nil {
+		p.ids = map[string]uint64{}
+		for i, r := range p.Rules() {
+			p.ids[r] = uint64(i + 1)
+		}
+	}
+	return p.ids[rule]
 }
 
 // Reach keeps the runner's files, sockets and logs reachable, whatever else the profile hides. Call it before the
@@ -739,6 +783,7 @@ func (p *Profile) Reach(paths ...string) {
 		p.AllowRead = append(p.AllowRead, Path{path, ruleReach})
 		p.sockets = slices.DeleteFunc(p.sockets, func(s Path) bool { return s.Path == path })
 	}
+	_ = p.settle() // these rules conflict with none
 }
 
 // forwarded returns the ports inside that are forwarded to the same port on the host: those that the policy allows by

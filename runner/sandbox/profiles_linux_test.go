@@ -76,6 +76,9 @@ func TestProfilesOpenWhatTheySay(t *testing.T) {
 					Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.denyRead[%d]", i)})
 			}
 			want.Network.AllowedDomains = said["connects"]
+			if err := want.settle(); err != nil {
+				t.Fatal(err)
+			}
 			if diff := cmp.Diff(asJSON(t, want), asJSON(t, effective(t, f.Settings, dir, home))); diff != "" {
 				t.Errorf("the comments (-) and the policy in effect (+) differ:\n%s", diff)
 			}

@@ -317,7 +317,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 	}
 	p := &Profile{
 		Mode: s.effectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
-		env: s.Env, open: s.unrestricted,
+		env: s.Env, open: s.unrestricted, exact: s.exact, patterns: map[Path]bool{},
 		depth: cmp.Or(s.searchDepth, searchDepth),
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
 		Absent: []Path{},
@@ -339,7 +339,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 	}
 	if p.Mode == Observe {
 		p.open = true
-		return p, nil
+		return p, p.settle()
 	}
 	p.PIDs = true
 	if !p.open {
@@ -355,11 +355,16 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("evidence directory: %w", err)
 		}
-		p.DenyRead = append(p.DenyRead, Path{real, "evidence"})
+		p.DenyRead = append(p.DenyRead, Path{real, ruleEvidence})
 	}
 	if err := p.private(s, c); err != nil {
 		return nil, err
 	}
+	for _, d := range p.DenyRead {
+		if d.Path == "/" && d.Rule != ruleEvidence {
+			return nil, fmt.Errorf("%s hides /, so no program could start; name the directories below it", d.Rule)
+		}
+	}
 	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
-	return p, nil
+	return p, p.settle()
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -184,59 +183,89 @@ func (p *Program) reason(f steps.Failure) string {
 	return f.Errno.Error()
 }
 
-// place makes private and temporary directories, and mounts again what stays writable, outer trees before inner ones.
+// place mounts the places, outer ones before inner ones, and then closes the directories that the shim made.
 func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
-	for _, dir := range m.Private {
-		c.do(Files, "cover "+dir, func() { c.tmpfs(dir, "mode=0755,size=1m", 0) })
+	ours := m.ours()
+	for _, p := range m.Places {
+		switch p.As {
+		case Writable:
+			c.do(Files, "make writable "+p.Path, func() { c.put(kept[p.Path], p.Path, ours) })
+		case Shown:
+			c.do(Files, "show "+p.Path, func() { c.put(kept[p.Path], p.Path, ours) })
+		case Pinned:
+			c.do(Files, "pin "+p.Path, func() { c.bind(p, false, 0) })
+		case ReadOnly:
+			c.do(Files, "protect "+p.Path, func() { c.bind(p, true, 0) })
+		case Hidden:
+			c.do(Files, "hide "+p.Path, func() { c.hide(p.Path, ours[p.Path], 0) })
+		case Socket:
+			gone := c.l.Label()
+			c.do(Files, "hide "+p.Path, func() { c.hide(p.Path, false, gone) })
+			c.l.At(gone)
+		case Private:
+			c.do(Files, "cover "+p.Path, func() {
+				c.makeDirs(p.Path, ours)
+				c.tmpfs(p.Path, "mode=0755,size=1m", 0)
+			})
+		case Temporary:
+			c.do(Files, "mount "+p.Path, func() {
+				c.makeDirs(p.Path, ours)
+				c.tmpfs(p.Path, "mode=1777", 0)
+			})
+		}
 	}
-	for _, dir := range m.Temporary {
-		c.do(Files, "mount "+dir, func() {
-			c.makeDirs(dir, m.Temporary)
-			c.tmpfs(dir, "mode=1777", 0)
-		})
-	}
-	for _, moved := range m.Moved {
-		c.do(Files, "move to "+moved.To, func() { c.put(kept[moved.From], moved.To, m) })
-	}
-	for _, p := range m.Writable {
-		c.do(Files, "make writable "+p, func() { c.put(kept[p], p, m) })
-	}
-}
-
-// carve makes the exceptions: what must not be renamed, what is read-only, what is hidden, and what is shown again.
-func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
-	for _, p := range m.Pinned {
-		c.do(Files, "pin "+p, func() { c.bind(p, p, false, 0) })
-	}
-	for _, p := range m.ReadOnly {
-		c.do(Files, "protect "+p, func() { c.bind(p, p, true, 0) })
-	}
-	for _, p := range m.Hidden {
-		c.do(Files, "hide "+p, func() { c.hide(p, m, 0) })
-	}
-	for _, p := range m.Sockets {
-		gone := c.l.Label()
-		c.do(Files, "hide "+p, func() { c.hide(p, m, gone) })
-		c.l.At(gone)
-	}
-	for _, p := range m.Shown {
-		c.do(Files, "show "+p.Path, func() { c.put(kept[p.Path], p.Path, m) })
-	}
-	for _, p := range append(append([]string{}, m.Private...), hiddenAround(m)...) {
-		c.do(Files, "close "+p, func() {
-			if !slices.Contains(m.Private, p) { // it may be passed through, but not listed
-				c.call("chmod "+p, unix.SYS_FCHMODAT, unix.AT_FDCWD, p, 0o111)
+	for _, p := range m.Places {
+		if p.As != Private && (p.As != Hidden || !ours[p.Path]) {
+			continue
+		}
+		c.do(Files, "close "+p.Path, func() {
+			if p.As == Hidden { // it may be passed through, but not listed
+				c.call("chmod "+p.Path, unix.SYS_FCHMODAT, unix.AT_FDCWD, p.Path, 0o111)
 			}
-			c.setReadOnly(unix.AT_FDCWD, p, 0)
+			c.setReadOnly(unix.AT_FDCWD, p.Path, 0)
 		})
 	}
 }
 
-// hide covers what is at path. A hidden directory with something shown below it becomes a separate file system, as a
+// ours are the directories that become file systems of the shim's: those that are empty, and those that are hidden
+// with something shown below them.
+func (m *Mounts) ours() map[string]bool {
+	dirs, hidden := map[string]bool{}, map[string]bool{}
+	if m.Devices {
+		dirs["/dev"] = true
+	}
+	for _, p := range m.Places {
+		switch p.As {
+		case Private, Temporary:
+			dirs[p.Path] = true
+		case Hidden:
+			hidden[p.Path] = true
+		case Writable, Shown:
+			for at := filepath.Dir(p.Path); at != "/"; at = filepath.Dir(at) {
+				if hidden[at] {
+					dirs[at] = true
+				}
+			}
+		}
+	}
+	return dirs
+}
+
+// within reports whether path is in one of dirs, and none of them itself.
+func within(path string, dirs map[string]bool) bool {
+	for at := filepath.Dir(path); at != "/"; at = filepath.Dir(at) {
+		if dirs[at] {
+			return true
+		}
+	}
+	return false
+}
+
+// hide covers what is at path. With around, something is shown below it: it becomes a separate file system, as a
 // place to mount that. If gone is not 0, and path does not exist or cannot be reached, the list continues at gone:
 // the command cannot reach it either, unless it runs as another user (a FUSE mount is closed to root, but not to its
 // owner).
-func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
+func (c *compiler) hide(path string, around bool, gone steps.Label) {
 	directory, done := c.l.Label(), c.l.Label()
 	unreached := []unix.Errno{unix.ENOENT}
 	if c.plan.UID == nil {
@@ -250,14 +279,13 @@ func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 	for _, kind := range []string{"/file", "/dir"} {
 		if kind == "/dir" {
 			c.l.At(directory)
-			if slices.Contains(hiddenAround(m), path) {
+			if around {
 				c.tmpfs(path, "mode=0755,size=1m", 0)
 				break
 			}
 		}
 		fd := c.l.Word(0)
-		c.clone(maskDir+kind, fd)
-		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+		c.copy(Place{Path: maskDir + kind, Flat: true}, fd)
 		put := c.attach(fd, path)
 		if gone != 0 {
 			put.On(gone, unreached...)
@@ -267,38 +295,20 @@ func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 	c.l.At(done)
 }
 
-// hiddenAround are the hidden directories with something shown below them.
-func hiddenAround(m *Mounts) []string {
-	var dirs []string
-	for _, h := range m.Hidden {
-		if slices.ContainsFunc(m.Shown, func(p Shown) bool { return below(p.Path, h) }) {
-			dirs = append(dirs, h)
-		}
-	}
-	return dirs
-}
-
-// below reports whether path is inside tree, and is not tree itself.
-func below(path, tree string) bool { return strings.HasPrefix(path, tree+"/") }
-
 // put mounts a kept clone of path at path again.
-func (c *compiler) put(kept steps.Ref, path string, m *Mounts) {
+func (c *compiler) put(kept steps.Ref, path string, ours map[string]bool) {
 	have := c.l.Label()
 	c.l.If(steps.Value(kept), negative, 0, have)
 	c.fail("", unix.ENOENT) // cloning failed, and was reported
 	c.l.At(have)
-	ours := append(append(hiddenAround(m), m.Private...), m.Temporary...)
-	if m.Devices {
-		ours = append(ours, "/dev")
-	}
-	if slices.ContainsFunc(ours, func(dir string) bool { return below(path, dir) }) {
+	if within(path, ours) {
 		c.foothold(kept, path, ours)
 	}
 	c.attach(kept, path)
 }
 
 // foothold makes the file or directory for a mount, if path is on a file system that the shim made.
-func (c *compiler) foothold(fd steps.Ref, path string, ours []string) {
+func (c *compiler) foothold(fd steps.Ref, path string, ours map[string]bool) {
 	directory, done := c.l.Label(), c.l.Label()
 	c.makeDirs(filepath.Dir(path), ours)
 	c.call("fstat "+path, unix.SYS_FSTAT, steps.Value(fd), c.stat)
@@ -360,6 +370,9 @@ func (c *compiler) devices() {
 		c.tmpfs("/dev/shm", "mode=1777", 0)
 		c.call("mkdir "+maskDir, unix.SYS_MKDIRAT, unix.AT_FDCWD, maskDir+"/dir", 0)
 		c.touch(maskDir+"/file", 0)
+		for _, kind := range []string{"/dir", "/file"} { // copies are read-only, too
+			c.bind(Place{Path: maskDir + kind, Flat: true}, true, 0)
+		}
 	})
 }
 
@@ -395,6 +408,9 @@ func (c *compiler) cloneTerminal(terminal steps.Ref) {
 // /dev/shm if the profile gives none. By now, everything that is shown below is mounted.
 func (c *compiler) finishDevices(m *Mounts) {
 	c.do(Files, "make /dev read-only", func() {
+		for _, kind := range []string{"/dir", "/file"} {
+			c.call("unmount "+maskDir+kind, unix.SYS_UMOUNT2, maskDir+kind, unix.MNT_DETACH)
+		}
 		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/file", 0)
 		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/dir", unix.AT_REMOVEDIR)
 		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir, unix.AT_REMOVEDIR)
@@ -413,7 +429,7 @@ func (c *compiler) proc() {
 	c.do(Files, "make /proc/sys read-only", func() {
 		for _, name := range procReadOnly {
 			absent := c.l.Label()
-			c.bind("/proc/"+name, "/proc/"+name, true, absent)
+			c.bind(Place{Path: "/proc/" + name}, true, absent)
 			c.l.At(absent)
 		}
 	})
@@ -448,7 +464,6 @@ func (c *compiler) mounts() {
 		c.proc()
 	}
 	c.place(m, kept)
-	c.carve(m, kept)
 	if m.Devices {
 		c.finishDevices(m)
 	}
@@ -462,16 +477,9 @@ func (c *compiler) mounts() {
 
 // absolute refuses paths that would depend on the current directory.
 func (c *compiler) absolute(m *Mounts) {
-	lists := [][]string{m.Writable, m.Pinned, m.ReadOnly, m.Hidden, m.Sockets, m.Private, m.Temporary}
-	for _, shown := range m.Shown {
-		lists = append(lists, []string{shown.Path})
-	}
-	for _, moved := range m.Moved {
-		lists = append(lists, []string{moved.From, moved.To})
-	}
-	for _, path := range slices.Concat(lists...) {
-		if !filepath.IsAbs(path) {
-			c.fail("mount "+path, unix.EINVAL)
+	for _, p := range m.Places {
+		if !filepath.IsAbs(p.Path) || p.From != "" && !filepath.IsAbs(p.From) {
+			c.fail("mount "+p.Path, unix.EINVAL)
 		}
 	}
 }
@@ -508,18 +516,27 @@ func (c *compiler) structure(size int, value uint64) steps.Ref {
 	return at
 }
 
-// bind mounts a copy of from over to. If absent is not 0, and one of them does not exist, the list continues at
-// absent.
-func (c *compiler) bind(from, to string, readOnly bool, absent steps.Label) {
+// bind mounts a copy of a place over itself. If absent is not 0, and it does not exist, the list continues at absent.
+func (c *compiler) bind(p Place, readOnly bool, absent steps.Label) {
 	fd := c.l.Word(0)
-	opened := c.clone(from, fd)
+	opened := c.copy(p, fd)
 	if absent != 0 {
 		opened.On(absent, unix.ENOENT)
 	}
 	if readOnly {
 		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	}
-	c.attach(fd, to)
+	c.attach(fd, p.Path)
+}
+
+// copy opens a detached copy of a place. A copy with everything below it takes as long as there are mounts beside it.
+func (c *compiler) copy(p Place, fd steps.Ref) steps.Step {
+	flags := cloneTree
+	if p.Flat {
+		flags &^= unix.AT_RECURSIVE
+	}
+	from := cmp.Or(p.From, p.Path)
+	return c.call("open_tree "+from, unix.SYS_OPEN_TREE, unix.AT_FDCWD, from, flags).Into(fd)
 }
 
 func (c *compiler) tmpfs(path, options string, flags int) {
@@ -530,18 +547,14 @@ func (c *compiler) tmpfs(path, options string, flags int) {
 // by path.
 func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 	fds := map[string]steps.Ref{}
-	paths := append([]Shown{}, m.Shown...)
-	for _, p := range m.Writable {
-		paths = append(paths, Shown{p, true})
-	}
-	for _, moved := range m.Moved {
-		paths = append(paths, Shown{moved.From, true})
-	}
-	for _, p := range paths {
+	for _, p := range m.Places {
+		if p.As != Writable && p.As != Shown {
+			continue
+		}
 		kept, fd := c.l.Word(all), c.l.Word(0)
 		c.do(Files, "keep "+p.Path, func() {
-			c.clone(p.Path, fd)
-			if !p.Writable {
+			c.copy(p, fd)
+			if p.As == Shown {
 				c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 			}
 			c.l.Set(kept, steps.Value(fd))
@@ -552,9 +565,9 @@ func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 }
 
 // makeDirs makes path and the directories above it, if it is on a file system that the shim made.
-func (c *compiler) makeDirs(path string, ours []string) {
+func (c *compiler) makeDirs(path string, ours map[string]bool) {
 	var made []string
-	for at := path; slices.ContainsFunc(ours, func(dir string) bool { return below(at, dir) }); at = filepath.Dir(at) {
+	for at := path; within(at, ours); at = filepath.Dir(at) {
 		made = append(made, at)
 	}
 	slices.Reverse(made)

@@ -65,28 +65,12 @@ type Plan struct {
 	Without []string
 }
 
-// Mounts describes how the mount namespace differs from the host's. Paths are absolute and without symbolic links.
+// Mounts describes how the mount namespace differs from the host's.
 type Mounts struct {
-	// Writable are the trees and files that stay writable; everything else is read-only. With All, nothing changes.
-	Writable []string
-	// All leaves everything as writable as it is.
+	// All leaves everything as writable as it is. Otherwise everything but Places is read-only.
 	All bool
-	// Pinned are directories that cannot be renamed or removed, since they contain read-only or hidden paths.
-	Pinned []string
-	// ReadOnly are exceptions below Writable.
-	ReadOnly []string
-	// Hidden paths cannot be read, entered, or connected to.
-	Hidden []string
-	// Sockets are hidden too, if they still exist.
-	Sockets []string
-	// Private are directories that are empty except for Shown.
-	Private []string
-	// Shown are exceptions below Hidden and Private.
-	Shown []Shown
-	// Temporary are directories that become file systems in memory.
-	Temporary []string
-	// Moved are directories that appear at another path.
-	Moved []Moved
+	// Places are where something is mounted, each before those below it.
+	Places []Place
 	// Shm makes /dev/shm writable.
 	Shm bool
 	// Proc mounts the PID namespace's /proc.
@@ -95,14 +79,31 @@ type Mounts struct {
 	Devices bool
 }
 
-// Shown is a path that is visible although a directory above it is not.
-type Shown struct {
-	Path     string
-	Writable bool
+// Place is a path to which something else applies than to the directory that contains it. The path is absolute and
+// without symbolic links.
+type Place struct {
+	Path string
+	As   State
+	// From is the path of the content, for State Writable; empty: Path itself.
+	From string
+	// Flat means that nothing is mounted below it. Then a mount of it costs the same however many there are.
+	Flat bool
 }
 
-// Moved is a directory that appears at To, which exists or is below one of Mounts.Temporary.
-type Moved struct{ From, To string }
+// State is what applies to a Place.
+type State int
+
+// States of places.
+const (
+	Writable  State = iota // it is as it was, and can be written
+	Shown                  // it can be read, although what contains it is hidden
+	Pinned                 // a directory that cannot be renamed or removed: it contains what is read-only
+	ReadOnly               // it is below what is writable, and can only be read
+	Hidden                 // it cannot be read, entered, or connected to
+	Socket                 // the same, if it still exists
+	Private                // a directory that is empty, except for the places below it
+	Temporary              // the same, and it can be written
+)
 
 // Need is a file that the command must be able to use, with a mode of access(2).
 type Need struct {

@@ -1,0 +1,460 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Plan is what a profile means, decided before anything starts: for each path, socket, device, host and class of
+// calls, what applies and which rule says so. Everything that applies the profile, explains it, or judges a failed
+// call reads the plan.
+type Plan struct {
+	// Paths are sorted so that a directory comes before what is in it. For a path that is not listed, the nearest
+	// directory above it decides. The first one is /.
+	Paths   []Effect `json:"paths"`
+	Sockets []Effect `json:"sockets"`
+	Devices []Effect `json:"devices"`
+	Hosts   []Effect `json:"hosts"`
+	Calls   []Effect `json:"calls"`
+
+	at map[string]int // index in Paths
+}
+
+// Effect is what applies to one thing.
+type Effect struct {
+	Target string `json:"target"`
+	Access Access `json:"access"`
+	// Rule is the rule that decided, such as filesystem.denyRead[0] or mode.
+	Rule string `json:"rule"`
+	// Over are rules for the same target that lost against Rule.
+	Over []string `json:"over,omitempty"`
+
+	changes bool // it differs from what applies to the directory above
+}
+
+// Access is what a command can do with a thing.
+type Access string
+
+// Values of Access.
+const (
+	AccessNone      Access = "none"      // it is hidden, denied or refused
+	AccessRead      Access = "read"      // it can be read and executed
+	AccessWrite     Access = "write"     // it can be changed, too
+	AccessPrivate   Access = "private"   // an empty directory of the run's own
+	AccessTemporary Access = "temporary" // the same, and it can be written
+	AccessConnect   Access = "connect"   // a socket or host that can be reached
+)
+
+// visible reports whether the host's content is there.
+func (a Access) visible() bool { return a == AccessRead || a == AccessWrite }
+
+// Ranks of rules for the same path: a rule with a higher rank decides. Of two with the same rank, the one that denies
+// more decides.
+const (
+	rankMode      = iota // what the mode gives
+	rankPrivate          // directories of services' sockets, and /dev
+	rankPattern          // a rule with a pattern, which matches the path
+	rankRule             // a rule that names the path
+	rankTemporary        // filesystem.privateTmp
+	rankRunner           // what assay-run itself needs inside
+	rankEvidence
+)
+
+// claim is what one rule says about a path.
+type claim struct {
+	Path
+	rank int
+	says Access
+	keep bool // the rule says only that the path cannot be written
+}
+
+const (
+	ruleWorkdir  = "workdir" // the working directory can be read, whatever hides the directories above it
+	ruleEvidence = "evidence"
+	ruleDevices  = "devices"
+)
+
+// claims are all that the profile's rules say.
+func (p *Profile) claims() []claim {
+	root := AccessRead
+	if p.open {
+		root = AccessWrite
+	}
+	all := []claim{{Path: Path{"/", RuleMode}, says: root}}
+	rank := func(r Path) int {
+		switch {
+		case r.Rule == RuleMode || r.Rule == "strict":
+			return rankMode
+		case r.Rule == ruleReach || r.Rule == "sockets":
+			return rankRunner
+		case p.patterns[r]:
+			return rankPattern
+		}
+		return rankRule
+	}
+	if p.Mode != Observe {
+		shm := AccessPrivate
+		if p.Mode == WorkspaceWrite || p.open {
+			shm = AccessTemporary
+		}
+		all = append(all, claim{Path: Path{p.Dir, ruleWorkdir}, says: AccessRead},
+			claim{Path: Path{"/dev", ruleDevices}, rank: rankPrivate, says: AccessPrivate},
+			claim{Path: Path{"/dev/shm", ruleDevices}, rank: rankPrivate, says: shm})
+	}
+	for _, r := range p.Write {
+		all = append(all, claim{Path: r, rank: rank(r), says: AccessWrite})
+	}
+	for _, r := range p.DenyWrite {
+		all = append(all, claim{Path: r, rank: rank(r), says: AccessRead, keep: true})
+	}
+	for _, r := range p.AllowRead {
+		c := claim{Path: r, rank: rank(r), says: AccessRead}
+		if r.Rule == ruleReach {
+			c.says = AccessWrite
+		}
+		all = append(all, c)
+	}
+	for _, r := range p.DenyRead {
+		c := claim{Path: r, rank: rank(r), says: AccessNone}
+		if r.Rule == ruleEvidence {
+			c.rank = rankEvidence
+		}
+		all = append(all, c)
+	}
+	for _, r := range p.Private {
+		c := claim{Path: r, rank: rankPrivate, says: AccessPrivate}
+		if r.Rule == rulePrivateTmp {
+			if c.rank = rankTemporary; p.Mode != ReadOnly {
+				c.says = AccessTemporary
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// level is what applies in a directory while the paths are walked.
+type level struct {
+	path        string
+	read, write *claim // the claims that decided about reading and writing
+	access      Access
+}
+
+// settle makes the plan. The error names rules that cannot hold together.
+func (p *Profile) settle() error {
+	by := map[string][]claim{}
+	for _, c := range p.claims() {
+		by[c.Path.Path] = append(by[c.Path.Path], c)
+	}
+	plan := &Plan{Paths: make([]Effect, 0, len(by)), at: make(map[string]int, len(by))}
+	var above []level
+	for _, path := range slices.SortedFunc(maps.Keys(by), comparePaths) {
+		for len(above) > 0 && !Below(path, above[len(above)-1].path) {
+			above = above[:len(above)-1]
+		}
+		l := level{path: path}
+		outer := level{access: AccessRead}
+		if len(above) > 0 {
+			outer = above[len(above)-1]
+			l.read, l.write = outer.read, outer.write
+		}
+		if err := l.decide(by[path], outer, p.exact); err != nil {
+			return err
+		}
+		if path == p.Dir && l.access == AccessNone {
+			return fmt.Errorf("%s and the working directory cannot hold together: the rule hides %s, where the "+
+				"command starts; remove the rule, or start the command elsewhere", l.read.Rule, l.read.Path.Path)
+		}
+		d := l.decision(by[path], outer)
+		d.changes = d.changes && path != "/"
+		plan.at[path] = len(plan.Paths)
+		plan.Paths = append(plan.Paths, d)
+		above = append(above, l)
+	}
+	p.Plan = plan
+	p.planOthers()
+	p.ids = nil
+	return nil
+}
+
+// decide sets what the claims for a path, and for the directories above it, mean together. With exact, a path below
+// one that must not be written cannot be written, whatever allows it.
+func (l *level) decide(claims []claim, outer level, exact bool) error {
+	if outer.read != nil && outer.read.rank == rankEvidence {
+		l.access = AccessNone
+		return nil
+	}
+	var read, write *claim
+	best := func(into **claim, c *claim, denies bool) {
+		if old := *into; old == nil || c.rank > old.rank || c.rank == old.rank && denies {
+			*into = c
+		}
+	}
+	for i := range claims {
+		c := &claims[i]
+		if c.says == AccessWrite || c.keep {
+			best(&write, c, c.keep)
+		}
+		if !c.keep {
+			best(&read, c, !c.says.visible())
+		}
+	}
+	if read != nil && read.says == AccessNone && write != nil && write.says == AccessWrite && read.rank == write.rank {
+		return fmt.Errorf("%s and %s cannot hold together: one allows writing %s, the other denies reading it; "+
+			"remove one of them", write.Rule, read.Rule, l.path)
+	}
+	if read != nil {
+		l.read = read
+	}
+	if write != nil && !(exact && write.says == AccessWrite && outer.write != nil && outer.write.keep) {
+		l.write = write
+	}
+	switch {
+	case !l.read.says.visible() && (read != nil || l.read.says == AccessNone):
+		l.access = l.read.says
+	case !l.read.says.visible(): // below a directory that is empty
+		l.access = AccessNone
+	case l.write != nil && l.write.says == AccessWrite:
+		l.access = AccessWrite
+	default:
+		l.access = AccessRead
+	}
+	if l.access == AccessPrivate && !outer.access.visible() && l.read.rank != rankTemporary {
+		l.access = AccessNone // nothing is there
+	}
+	return nil
+}
+
+// decision is what the plan says about a path.
+func (l *level) decision(claims []claim, outer level) Effect {
+	d := Effect{Target: l.path, Access: l.access, Rule: l.read.Rule}
+	if l.access.visible() && l.write != nil && (l.write.keep || l.access == AccessWrite) {
+		if l.access == AccessWrite || outer.access == AccessWrite || l.write.Path.Path == l.path {
+			d.Rule = l.write.Rule
+		}
+	}
+	switch l.access {
+	case AccessNone:
+		d.changes = outer.access.visible()
+	case AccessPrivate, AccessTemporary:
+		d.changes = outer.access.visible() || l.read.rank == rankTemporary && outer.access != AccessNone
+	default:
+		d.changes = outer.access != l.access
+	}
+	for _, c := range claims {
+		if c.Rule != d.Rule && c.says != l.access && c.Rule != ruleWorkdir && c.Rule != ruleDevices {
+			d.Over = append(d.Over, c.Rule)
+		}
+	}
+	return d
+}
+
+// comparePaths sorts a directory before everything in it, and that before everything else.
+func comparePaths(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			switch {
+			case a[i] == '/':
+				return -1
+			case b[i] == '/':
+				return 1
+			}
+			return cmp.Compare(a[i], b[i])
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// Path is what applies to an absolute, clean path without symbolic links.
+func (p *Plan) Path(path string) Effect {
+	for at := path; ; {
+		if i, ok := p.at[at]; ok {
+			d := p.Paths[i]
+			if at != path {
+				d.Over, d.changes = nil, false
+				if d.Access == AccessPrivate {
+					d.Access = AccessNone
+				}
+			}
+			return d
+		}
+		i := strings.LastIndexByte(at, '/')
+		if i < 0 {
+			return Effect{Target: path, Access: AccessNone}
+		}
+		if at = at[:i]; at == "" {
+			at = "/"
+		}
+	}
+}
+
+// inside returns the decisions about what is below path.
+func (p *Plan) inside(path string) []Effect {
+	from, found := slices.BinarySearchFunc(p.Paths, path, func(d Effect, at string) int {
+		return comparePaths(d.Target, at)
+	})
+	if found {
+		from++
+	}
+	to := from
+	for to < len(p.Paths) && Below(p.Paths[to].Target, path) {
+		to++
+	}
+	return p.Paths[from:to]
+}
+
+// keeps returns the decision that keeps a directory from being renamed or removed: it contains what must not be
+// written.
+func (p *Plan) keeps(path string) (Effect, bool) {
+	for _, d := range p.inside(path) {
+		if d.changes && d.Access == AccessRead {
+			return d, true
+		}
+	}
+	return Effect{}, false
+}
+
+// planOthers decides about everything but paths.
+func (p *Profile) planOthers() {
+	plan := p.Plan
+	plan.Sockets, plan.Devices, plan.Hosts, plan.Calls = []Effect{}, []Effect{}, []Effect{}, []Effect{}
+	if p.Mode == Observe {
+		return
+	}
+	for i, path := range p.Network.UnixSockets {
+		plan.Sockets = append(plan.Sockets, Effect{Target: path, Access: AccessConnect,
+			Rule: fmt.Sprintf("network.allowUnixSockets[%d]", i)})
+	}
+	for _, s := range p.sockets {
+		plan.Sockets = append(plan.Sockets, Effect{Target: s.Path, Access: AccessNone, Rule: s.Rule})
+	}
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "pts"} {
+		plan.Devices = append(plan.Devices, Effect{Target: "/dev/" + name, Access: AccessWrite, Rule: RuleMode})
+	}
+	for i, d := range p.Network.DeniedDomains {
+		plan.Hosts = append(plan.Hosts, Effect{Target: d, Access: AccessNone,
+			Rule: fmt.Sprintf("network.deniedDomains[%d]", i)})
+	}
+	for i, d := range p.Network.AllowedDomains {
+		plan.Hosts = append(plan.Hosts, Effect{Target: d, Access: AccessConnect,
+			Rule: fmt.Sprintf("network.allowedDomains[%d]", i)})
+	}
+	rest := Effect{Target: "*", Access: AccessNone, Rule: RuleNetworkMode}
+	if p.Network.Mode == NetHost {
+		rest.Access = AccessConnect
+	}
+	plan.Hosts = append(plan.Hosts, rest)
+	for _, c := range callClasses {
+		plan.Calls = append(plan.Calls, Effect{Target: c.name, Access: AccessNone, Rule: c.rule()})
+	}
+}
+
+// callClass is a class of system calls that the filter refuses in every mode but Observe.
+type callClass struct{ name, what string }
+
+// rule is the name of the rule that refuses the class.
+func (c callClass) rule() string { return "calls." + c.name }
+
+// callClasses are the classes of the filter. See denied for the calls of each.
+var callClasses = []callClass{
+	{"processes", "access to the memory and descriptors of other processes"},
+	{"keyrings", "kernel keyrings"},
+	{"kernel", "new kernels and kernel code"},
+	{"io_uring", "asynchronous calls that no filter sees"},
+	{"userfaultfd", "page faults handled by the program"},
+	{"mounts", "mounts"},
+	{"namespaces", "new user namespaces, and entering others"},
+	{"machine", "the clock, the names and the state of the machine"},
+	{"terminal", "input into a terminal on a user's behalf"},
+	{"sockets", "raw sockets, MPTCP, and address families other than unix, inet, inet6 and netlink"},
+}
+
+// under is what applies to the directory that contains a decision's target.
+func (p *Plan) under(d Effect) Access {
+	if d.Target == "/" {
+		return d.Access
+	}
+	i := strings.LastIndexByte(d.Target, '/')
+	return p.Path(cmp.Or(d.Target[:i], "/")).Access
+}
+
+// hides reports whether something on the host is hidden at path: it is not in a directory that is empty.
+func (p *Plan) hides(path string) bool {
+	for at := path; ; at = at[:strings.LastIndexByte(at, '/')] {
+		if at == "" {
+			at = "/"
+		}
+		if i, ok := p.at[at]; ok {
+			switch d := p.Paths[i]; {
+			case d.Access == AccessPrivate || d.Access == AccessTemporary || d.Access.visible():
+				return false
+			case d.changes:
+				return true
+			}
+		}
+		if at == "/" {
+			return false
+		}
+	}
+}
+
+// means describes a decision about a path.
+func (p *Plan) means(d Effect) string {
+	outer := p.under(d)
+	switch d.Access {
+	case AccessNone:
+		return "may not read"
+	case AccessPrivate:
+		return "has a private, empty"
+	case AccessTemporary:
+		return "has a private, empty and writable"
+	case AccessWrite:
+		return "may write"
+	}
+	if !outer.visible() {
+		return "may read, as an exception"
+	}
+	return "may not write"
+}
+
+// Because is the rule of an effect, and those that lost against it.
+func (d Effect) Because() string {
+	if len(d.Over) == 0 {
+		return d.Rule
+	}
+	return d.Rule + ", not " + strings.Join(d.Over, ", ")
+}
+
+// mounted reports whether path is / or something else applies to it than to the directory above.
+func (p *Plan) mounted(path string) bool {
+	i, ok := p.at[path]
+	return path == "/" || ok && p.Paths[i].changes
+}
+
+// Explains returns what applies to a path as a user writes it: relative to the working directory, and with symbolic
+// links. What does not exist yet is looked for in the directory that will contain it.
+func (p *Profile) Explains(path string) (Effect, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(p.Dir, path)
+	}
+	rest := ""
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		real, err := filepath.EvalSymlinks(at)
+		switch {
+		case err == nil:
+			e := p.Plan.Path(filepath.Join(real, rest))
+			e.Target = path
+			return e, nil
+		case errors.Is(err, fs.ErrNotExist) && at != "/":
+			rest = filepath.Join(filepath.Base(at), rest)
+		default:
+			return Effect{}, err
+		}
+	}
+}
