@@ -15,6 +15,8 @@ import (
 // Learner finds the smallest policy that would have allowed some runs, from their kernel and policy layers.
 type Learner struct {
 	dir     string
+	home    string          // of the run's user; empty if it is not known
+	named   map[string]bool // names in a directory that is too wide to be learned
 	write   map[string]bool // trees and files
 	read    map[string]bool // denied reads
 	domains map[string]bool
@@ -25,14 +27,15 @@ type Learner struct {
 // NewLearner makes an empty Learner.
 func NewLearner() *Learner {
 	l := &Learner{}
-	for _, m := range []*map[string]bool{&l.write, &l.read, &l.domains, &l.direct, &l.cannot} {
+	for _, m := range []*map[string]bool{&l.named, &l.write, &l.read, &l.domains, &l.direct, &l.cannot} {
 		*m = map[string]bool{}
 	}
 	return l
 }
 
-// Run starts a run in dir, an absolute path. The next events belong to it.
-func (l *Learner) Run(dir string) { l.dir = dir }
+// Run starts a run in dir, an absolute path, of a user with the home directory home, which may be empty. The next
+// events belong to it.
+func (l *Learner) Run(dir, home string) { l.dir, l.home = dir, home }
 
 // Kernel adds a kernel event. Successful and denied calls count the same; calls that failed for another reason do not
 // count.
@@ -43,7 +46,7 @@ func (l *Learner) Kernel(e *schema.KernelEvent) {
 	for name, access := range e.Touches() {
 		switch {
 		case access&(schema.AccessCreate|schema.AccessRemove) != 0:
-			l.writes(path.Dir(name)) // names are created and removed in their directory
+			l.makes(name)
 		case access&schema.AccessModify != 0:
 			l.writes(name)
 		case access&schema.AccessConnect != 0:
@@ -66,13 +69,26 @@ func (l *Learner) Policy(e *schema.PolicyEvent) {
 		l.domains[e.Target] = true
 	case e.Decision != "deny":
 	case e.Operation == OpWrite && e.Rule == RuleMode:
-		l.writes(path.Dir(e.Target)) // it is not known whether it existed
+		l.makes(e.Target) // it is not known whether it existed
 	case e.Operation == OpWrite:
 		l.writes(e.Target)
 	case e.Operation == OpRead || e.Operation == OpExec:
 		l.read[e.Target] = true
 	case e.Operation == OpConnect:
 		l.connects(e.Target, nil)
+	}
+}
+
+// makes learns that a name was created or removed, which changes its directory. A home, /, and what is directly below
+// / contain too much to be allowed because of one name: there, only the name is learned.
+func (l *Learner) makes(name string) {
+	dir := path.Dir(name)
+	if strings.Count(dir, "/") > 1 && (l.home == "" || !Below(l.home, dir)) {
+		l.writes(dir)
+		return
+	}
+	if l.writes(name); l.write[name] {
+		l.named[name] = true
 	}
 }
 
@@ -136,6 +152,10 @@ func (l *Learner) Text() string {
 	if len(l.direct) > 0 {
 		b.WriteString("# Addresses above were reached without a name. Inside they are reached through\n# the proxy " +
 			"alone: by programs that honour HTTP_PROXY.\n")
+	}
+	for _, n := range keys(l.named) {
+		fmt.Fprintf(&b, "# %s must exist when the run starts: assay-run does not allow all of %s for it.\n",
+			strconv.QuoteToASCII(n), strconv.QuoteToASCII(path.Dir(n)))
 	}
 	for _, c := range keys(l.cannot) {
 		fmt.Fprintf(&b, "# no policy allows: %s\n", strconv.QuoteToASCII(c))

@@ -1,0 +1,37 @@
+package sandbox
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// TestLearnIsNarrow learns all that one run was denied, and never a home or / for one name in it.
+func TestLearnIsNarrow(t *testing.T) {
+	l := NewLearner()
+	l.Run("/home/u/project", "/home/u")
+	for _, target := range []string{"/home/u/.toolrc", "/home/u/.cache/tool/a", "/home/u/.cache/tool/b", "/flag",
+		"/home/new", "/var/out", "/home/u/project/x"} {
+		l.Policy(&schema.PolicyEvent{Source: "sandbox", SourceEventType: "file_blocked", Decision: "deny",
+			Operation: OpWrite, Rule: RuleMode, Target: target})
+	}
+	want := `version: 1
+mode: workspace-write
+filesystem:
+  allowWrite:
+  - "/flag"
+  - "/home/new"
+  - "/home/u/.cache/tool"
+  - "/home/u/.toolrc"
+  - "/var/out"
+# "/flag" must exist when the run starts: assay-run does not allow all of "/" for it.
+# "/home/new" must exist when the run starts: assay-run does not allow all of "/home" for it.
+# "/home/u/.toolrc" must exist when the run starts: assay-run does not allow all of "/home/u" for it.
+# "/var/out" must exist when the run starts: assay-run does not allow all of "/var" for it.
+`
+	if diff := cmp.Diff(want, l.Text()); diff != "" {
+		t.Error(diff)
+	}
+}
