@@ -107,11 +107,14 @@ __noinline int coalesce(struct scratch *s)
 		goto miss;
 	if (!(c = cell(s->session, s->hook)))
 		return 0;
-	/* Reading the clock takes as long as all else here, its last tick nothing. */
+	/* Reading the clock takes as long as all else here, its last tick nothing. Of names it matters whether another
+	 * task changed what they lead to meanwhile. */
 	tick = bpf_jiffies64();
-	if (!hit->count || hit->tick != tick) {
+	if (s->named || !hit->count || hit->tick != tick) {
 		hit->last = bpf_ktime_get_boot_ns();
 		hit->tick = tick;
+		if (s->named)
+			s->t = hit->last; /* see forget_notes */
 	}
 	if (!hit->count++)
 		hit->first = hit->last;

@@ -279,29 +279,30 @@ static __always_inline void forget_notes(struct scratch *s)
 	if (!kept)
 		return;
 	kept->n = kept->differ = 0;
-	if (s->t > kept->over) /* the time of an earlier record if this call made none */
+	if (s->t > kept->over) /* the time of an earlier record if this call made none and repeated no names */
 		kept->over = s->t;
 }
 
 /* Notes the end of a call that waits for other tasks. */
 static __always_inline int note_wait(struct task_struct *t)
 {
-	struct notes *kept = bpf_task_storage_get(&notes, t, 0, 0);
+	struct notes *kept = bpf_task_storage_get(&notes, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (kept)
 		kept->over = bpf_ktime_get_boot_ns();
 	return 0;
 }
 
-/* The call in s began at most so many microseconds ago. All ones: not known. */
+/* The call in s began at most so many nanoseconds ago. All ones: not known. */
 static __always_inline u32 age_of_call(struct scratch *s)
 {
-	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct notes *kept = bpf_task_storage_get(&notes, t, 0, 0);
 	u64 age;
 
-	if (s->context != CTX_SYSCALL || s->is_other || !kept || !kept->over)
+	if (s->context != CTX_SYSCALL || s->is_other)
 		return ~0U;
-	age = (s->r.t - kept->over) / 1000 + 1;
+	age = s->r.t - (kept && kept->over ? kept->over : t->start_boottime);
 	return age < ~0U ? age : ~0U;
 }
 

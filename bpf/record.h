@@ -98,7 +98,7 @@ struct record {
 	u16 stream, place; /* enum place, of a file that was opened to write or written */
 };
 
-/* The first word: the call began at most this many microseconds before the event (all ones:
+/* The first word: the call began at most this many nanoseconds before the event (all ones:
  * not known). Then a word for each directory entry on the way of the call's names, which
  * tells it from others: those that the call went through, and, with WAY_CHANGED, those that
  * it made lead elsewhere. WAY_OPEN stands for what others than the host's tasks can change. */

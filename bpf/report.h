@@ -708,7 +708,7 @@ __noinline int compare_opened(struct scratch *s, u64 dentry)
 __noinline int report_names(struct scratch *s)
 {
 	struct given a = {.at = IN_AT}, b = {.at = IN2_AT};
-	u32 end = 0;
+	u32 end = 0, repeats;
 
 	if (!s)
 		return 0;
@@ -732,7 +732,10 @@ __noinline int report_names(struct scratch *s)
 	s->key[3] = s->hash.b;
 	s->key[4] = place(s, &a.base);
 	s->key[5] = place(s, &b.base);
-	if (coalesce(s))
+	s->named = 1;
+	repeats = coalesce(s);
+	s->named = 0;
+	if (repeats)
 		return 0;
 	begin_call(s);
 	distrust(s, &a);

@@ -123,6 +123,7 @@ struct scratch {
 	u64 bytes; /* that this occurrence adds */
 	u32 name;  /* length of a further string at NAME_AT */
 	u64 foreign; /* a socket's file that was used */
+	u32 named; /* what is reported are names, see report_names */
 	u32 tasks; /* that a move is of */
 	u32 about; /* the process that the call is about, in the first pid namespace */
 	u32 nr, cpu, prog;

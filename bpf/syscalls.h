@@ -226,6 +226,22 @@ __noinline int report_call(struct scratch *s)
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }
 
+/* Whether a read of a descriptor may have waited for another task: regular files, directories and devices that keep
+ * what they have do not. */
+static __always_inline int may_wait(u32 fd)
+{
+	u64 file = file_of(fd);
+	u32 type = file ? type_of(file) : 0100000;
+
+	return type != 0100000 && type != 0040000 && type != 0060000;
+}
+
+/* Whether a command of fcntl waits for a lock: F_SETLKW, F_SETLKW64, F_OFD_SETLKW. */
+static __always_inline int locks_and_waits(u32 command)
+{
+	return command == 7 || command == 14 || command == 38;
+}
+
 /* Whether a descriptor is a socket that the current task's sessions may not have made. */
 static __always_inline int foreign_at(u32 fd)
 {
@@ -242,7 +258,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct scope *in, here;
 	struct scratch *s;
-	u32 is32 = 0, sel, i;
+	u32 is32 = 0, sel, i, waits = 0;
 	u64 nr, first, second;
 
 #if defined(__TARGET_ARCH_x86)
@@ -275,15 +291,18 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	first = regs->orig_x0;
 	second = regs->regs[1];
 #endif
-	if (d->prog == P_READ && !foreign_at(first))
+	if (d->prog == P_READ && !(waits = may_wait(first)))
 		return 0;
-	if (d->prog == P_FCNTL && (u32)second != F_SETOWN && (u32)second != F_SETSIG && (u32)second != F_SETOWN_EX)
+	if (d->prog == P_FCNTL && (u32)second != F_SETOWN && (u32)second != F_SETSIG && (u32)second != F_SETOWN_EX &&
+		!(waits = locks_and_waits(second)))
 		return 0;
 	in = scope_here();
 	if (!in || !in->n)
 		return 0;
-	if (d->prog == P_WAIT)
-		return note_wait(t);
+	if (waits || (1 << P_WAIT | 1 << P_RECEIVE | 1 << P_URING | 1 << P_CLONE) >> (d->prog & 31) & 1)
+		note_wait(t);
+	if (d->prog == P_WAIT || (d->prog == P_READ ? !foreign_at(first) : waits))
+		return 0;
 	s = scratch(CTX_SYSCALL);
 	if (!s)
 		return 0;

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/assay-run/assay-run/kernel/internal/slots"
 	"github.com/assay-run/assay-run/schema"
@@ -456,7 +455,7 @@ func (d *decoder) file(r *record, bits uint32) {
 	e := &d.ev
 	if way := r.seg[segWay]; len(way) >= 4 {
 		if age := le.Uint32(way); age != 1<<32-1 {
-			e.Begun = e.Time - uint64(age)*uint64(time.Microsecond)
+			e.Begun = e.Time - uint64(age)
 		}
 		e.Way = string(way[4:])
 	}

@@ -37,15 +37,13 @@ const (
 	nearly = uint64(time.Second)
 	// maxChanges bounds the known changes, maxOfEntry those of one entry.
 	maxChanges, maxOfEntry = 1 << 16, 64
-	// tick is how early Event.Last can be.
-	tick = uint64(10 * time.Millisecond)
 )
 
 // during is the longest time in which the call of ev can have run.
 func during(ev *kernel.Event) (from, until uint64) {
 	from, until = ev.First-min(nearly, ev.First), ev.Time
 	if ev.Repeat {
-		until = ev.Last + tick // not Time, which is when the repeats were reported
+		until = ev.Last // not Time, which is when the repeats were reported
 	}
 	return max(from, ev.Begun, ev.Task.Start), until
 }

@@ -122,6 +122,58 @@ os.waitpid(pid, 0)
 	}
 }
 
+// The same for threads, whichever call they wait in, and for a thread that begins after the change.
+func TestChangesThatThreadsWaitedForAreNoDoubt(t *testing.T) {
+	need(t, "/usr/bin/python3")
+	const script = `
+import fcntl, os, signal, socket, threading, time
+os.makedirs("a/d"); open("a/d/f", "w").close()
+def change():
+    os.rename("a", "b"); os.rename("b", "a")
+def use():
+    os.chmod("a/d/f", 0o600)
+def after(wait, tell):
+    ready = threading.Event()
+    def waits():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        use(); ready.set(); wait(); use()
+    thread = threading.Thread(target=waits)
+    thread.start(); ready.wait(); time.sleep(0.02)
+    change(); tell(thread)
+    thread.join()
+    use()
+event = threading.Event()
+after(event.wait, lambda _: event.set())
+down, up = os.pipe()
+after(lambda: os.read(down, 1), lambda _: os.write(up, b"x"))
+one, other = socket.socketpair()
+after(lambda: one.recv(1), lambda _: other.send(b"x"))
+after(lambda: one.recvmsg(1), lambda _: other.send(b"x"))
+after(lambda: signal.sigwait([signal.SIGUSR1]), lambda t: signal.pthread_kill(t.ident, signal.SIGUSR1))
+held, wanted = open("lock", "w"), open("lock", "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+after(lambda: fcntl.flock(wanted, fcntl.LOCK_EX), lambda _: fcntl.flock(held, fcntl.LOCK_UN))
+change()
+fresh = threading.Thread(target=use)
+fresh.start(); fresh.join()
+`
+	r := record(t, t.TempDir(), nil, "/usr/bin/python3", "-c", script)
+	r.claims(t)
+	changes := 0
+	for i := range r.events {
+		e := &r.events[i]
+		if e.DirectoryClaimed {
+			t.Errorf("the directory of %s %s is claimed", e.Kind, e.Value)
+		}
+		if e.Kind == schema.KindChmod {
+			changes++
+		}
+	}
+	if changes < 13 { // repeats of one thread are one event
+		t.Errorf("%d changes, want 13 or more", changes)
+	}
+}
+
 // In a file system of a process's own, which can lead each name elsewhere, every name is doubtful.
 func TestNamesInAFileSystemOfTheRunAreClaimed(t *testing.T) {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
