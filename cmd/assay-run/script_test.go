@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // [limit:NAME] the host can enforce that limit; [v1:NAME] there is a v1 hierarchy of that controller
 // that can be written; [chattr] files can be made immutable; [namespaces] a command can get namespaces
 // of its own; [binfmt] the kernel takes handlers for formats of programs; [freezer] there is a v1
-// freezer that can be written.
+// freezer that can be written; [root-of-init] process 1 has the root that the tests have.
 // Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
 //
@@ -69,6 +69,8 @@ func TestScripts(t *testing.T) {
 			switch name, arg, _ := strings.Cut(cond, ":"); name {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "root-of-init":
+				return sameFile("/", "/proc/1/root/"), nil
 			case "host":
 				return layertest.IsHost() || scriptNamed(), nil
 			case "linked":
@@ -106,6 +108,12 @@ func TestScripts(t *testing.T) {
 			"unpack": unpack,
 		},
 	})
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // scriptNamed reports whether -test.run has the name of a script.

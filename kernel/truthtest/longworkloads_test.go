@@ -109,7 +109,7 @@ ruby -rset -ropen3 -e 'o, s = Open3.capture2("sort", stdin_data: "b\na\n"); File
 	{name: "rsync", long: true, programs: []string{"rsync"},
 		script: `set -e; mkdir -p a/b; seq 1 3000 > a/f; seq 1 10 > a/b/g; ln -s f a/l; rsync -a a/ c/; echo x >> a/f; rm a/b/g; rsync -a --delete --checksum a/ c/; diff -r --no-dereference a c`},
 	{name: "git worktrees", long: true, programs: []string{"git"}, script: `set -e
-git init -q -b main r; cd r; git config gc.auto 0; for i in 1 2 3 4 5 6; do mkdir d$i; echo $i > d$i/f; git add .; git commit -q -m c$i; done
+git init -q -b main r; cd r; for i in 1 2 3 4 5 6; do mkdir d$i; echo $i > d$i/f; git add .; git commit -q -m c$i; done
 for i in 1 2 3; do git worktree add -q ../w$i -b b$i HEAD~$i; (cd ../w$i; echo x > new; git add new; git commit -q -m new); done
 git worktree list > ../list; git worktree remove ../w1; git worktree prune; git gc -q; git fsck > ../fsck 2>&1`},
 	{name: "symlinked parents", long: false, script: `set -e

@@ -30,7 +30,7 @@ var equalWork = []struct {
 	{name: "shell pipelines"}, {name: "files"}, {name: "odd names"}, {name: "python"}, {name: "node"}, {name: "sqlite"},
 	{name: "tar"}, {name: "find"}, {name: "small files"}, {name: "curl"}, {name: "make"}, {name: "gpg"},
 	{name: "archives"}, {name: "ssh-keygen"},
-	{name: "git", programs: []string{"git"}, script: `set -e; git init -q -b main r; cd r; git config gc.auto 0
+	{name: "git", programs: []string{"git"}, script: `set -e; git init -q -b main r; cd r
 for i in 1 2 3; do echo $i > f$i; git add f$i; git commit -q -m c$i; done
 echo z >> f1; git stash -q; git stash pop -q; echo new > u; git stash -q -u; git stash pop -q; git checkout -q -b side HEAD~1; git gc -q; cd ..; git clone -q r c`},
 	{name: "perl", programs: []string{"perl"},

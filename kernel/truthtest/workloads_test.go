@@ -53,7 +53,7 @@ install -m 700 -d made/by/install; unlink d/hard`,
 		sets:     "git reads a file again when it is as new as its index, which is a matter of milliseconds",
 		script: `set -e
 git init -q -b main r; cd r
-git config gc.auto 0; git config core.fsmonitor false
+git config core.fsmonitor false
 for i in 1 2 3; do echo $i > f$i; git add f$i; git commit -q -m c$i; done
 git checkout -q -b side HEAD~1; echo s > s; git add s; git commit -q -m s; git rebase -q main
 git checkout -q main; git merge -q --ff-only side; git mv f1 g1; git rm -q f2; git commit -q -m moved
