@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // Flags of open(2) and renameat2(2).
@@ -16,15 +17,11 @@ const (
 	renameExchange = 2
 )
 
-// uncertain reports whether an event's names may be wrong for the files that it touched. For an open, exec or
-// write the kernel gives the name, so the caller cannot forge it.
-func uncertain(k *schema.KernelEvent) bool {
-	const marks = schema.MarkRelative | schema.MarkUnreachable | schema.MarkUnreadable | schema.MarkUnresolved |
-		schema.MarkMountNamespace
-	claimed := k.Claimed && k.Kind != schema.KindOpen && k.Kind != schema.KindExec && k.Kind != schema.KindWrite
-	return claimed || k.UserMemory || k.Marks&marks != 0 && k.Marks&schema.MarkMemfd == 0 ||
-		k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0
-}
+// uncertain reports whether an event's names may be wrong for the files that it touched.
+func uncertain(k *schema.KernelEvent) bool { return facts.CertaintyOf(k).Doubtful() }
+
+// tried reports whether an event was seen before its call was made, so that it may have failed.
+func tried(k *schema.KernelEvent) bool { return facts.OutcomeOf(k) == facts.Tried }
 
 // S_IFMT and S_IFBLK of sys/stat.h.
 const (

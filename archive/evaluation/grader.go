@@ -356,7 +356,7 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 		g.overflow = true
 		return
 	}
-	f := &prepared{path: strings.Clone(name), kind: kind, inside: inside, sure: !k.Attempted && !uncertain(k),
+	f := &prepared{path: strings.Clone(name), kind: kind, inside: inside, sure: !tried(k) && !uncertain(k),
 		old: old, found: g.j.finding(k, p, ""), current: current, at: when(k)}
 	f.found.Program, f.found.ToolCallID = strings.Clone(f.found.Program), strings.Clone(f.found.ToolCallID)
 	if current {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // history judges whether the run looked beyond the start commit.
@@ -46,7 +47,7 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 	sure, why := h.beyond(p.argv, p.starter())
 	command, _, _ := split(p.argv)
 	switch {
-	case k.Claimed || k.Truncated&schema.FieldArgv != 0:
+	case facts.ArgumentsOf(k).Doubtful():
 		sure, why = false, "git may have had other arguments"
 	case why == "" && command != "" && len(p.steered) > 0 && !slices.Contains(harmlessCommands, command):
 		h.wait(k, p, "was told by "+strings.Join(p.steered, ", ")+" where to look", false)
@@ -59,10 +60,10 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 		_, dir, ok := strings.Cut(a, "--git-dir=")
 		return ok && h.j.names.of(dir)&workspace != 0
 	}) {
-		h.add(h.finding(k, p, why), sure && !uncertain(k) && !k.Attempted)
+		h.add(h.finding(k, p, why), sure && !uncertain(k) && !tried(k))
 		return
 	}
-	h.wait(k, p, why, sure && !k.Attempted)
+	h.wait(k, p, why, sure && !tried(k))
 }
 
 // finding returns a finding with the process's arguments.

@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 const (
@@ -66,7 +67,7 @@ type judge struct {
 func newJudge(def *schema.EvaluationDefinition, place agents.Place) *judge {
 	j := &judge{
 		def: def, place: place, rules: map[string]*rule{}, procs: map[uint64]*process{},
-		ports: map[string]bool{}, pids: map[string]bool{},
+		ports: map[string]bool{}, pids: map[string]bool{}, written: newWritten(),
 	}
 	for _, name := range Rules {
 		j.rules[name] = &rule{name: name, keys: map[string]int{}, doubted: map[string]int{}}
@@ -86,6 +87,7 @@ func ours(k *schema.KernelEvent) bool {
 }
 
 func (j *judge) event(k *schema.KernelEvent) {
+	defer j.written.next(k)
 	p := j.process(k)
 	if ours(k) {
 		return
@@ -339,7 +341,7 @@ func (j *judge) finding(k *schema.KernelEvent, p *process, text string) schema.F
 
 // found adds a finding to a rule. It is only a doubt if the event was an attempt or its names are uncertain.
 func (j *judge) found(name string, k *schema.KernelEvent, p *process, text string) {
-	if k.Attempted || uncertain(k) {
+	if tried(k) || uncertain(k) {
 		j.doubt(name, k, p, text)
 		return
 	}
@@ -348,7 +350,7 @@ func (j *judge) found(name string, k *schema.KernelEvent, p *process, text strin
 
 // doubt adds something that may have broken a rule.
 func (j *judge) doubt(name string, k *schema.KernelEvent, p *process, text string) {
-	if k.Attempted {
+	if tried(k) {
 		text += ", or tried to"
 	}
 	j.rules[name].doubt(j.finding(k, p, text))
@@ -609,20 +611,22 @@ func (j *judge) madeDevice(k *schema.KernelEvent, p *process) {
 // unsure doubts the rules about files because an event's names may be wrong, so that it may be about any file.
 // Without eBPF that is true of all events, and the health says so once.
 func (j *judge) unsure(k *schema.KernelEvent, p *process, name string, how schema.Access) {
-	if k.Attempted {
+	if tried(k) {
 		return
 	}
-	if !strings.HasPrefix(name, "/") && k.Marks&schema.MarkRelative == 0 || strings.HasPrefix(name, "/dev/") {
+	why := facts.CertaintyOf(k)
+	elsewhere := why == facts.OtherMounts
+	if !strings.HasPrefix(name, "/") && why != facts.Unplaced && !elsewhere || strings.HasPrefix(name, "/dev/") {
 		return
 	}
 	text := "touched " + name + ", which may be another file"
-	if k.Marks&schema.MarkMountNamespace != 0 {
+	if elsewhere {
 		text = "touched " + name + " in another mount namespace"
 	}
 	if how&schema.AccessRead != 0 {
 		j.mayRead(k, p, text)
 	}
-	if how&schema.AccessModify != 0 && k.Marks&schema.MarkMountNamespace != 0 { // for other events the health says so
+	if how&schema.AccessModify != 0 && elsewhere { // for other events the health says so
 		j.mayChange(k, p, text)
 	}
 }

@@ -1,41 +1,71 @@
 package evaluation
 
-import "strings"
+import (
+	"strings"
 
-// written is the set of files that the run made or wrote.
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
+)
+
+// written knows which files the run made or wrote before the event that is judged. The note of a file is true if
+// another program than a package manager wrote it.
 type written struct {
-	paths map[string]bool // true if another program than a package manager wrote the file
-	bytes int             // size of the names
-	full  bool            // more than maxWritten: any file may have been written
+	facts *facts.Reader
+	now   []writing // by the event that is judged
+	// paths are the names under which files were written, for [grader.arrived]: true if another program than a package
+	// manager did so.
+	paths map[string]bool
+	bytes int // size of the names
 }
 
+// writing is a file that the event that is judged made or wrote.
+type writing struct {
+	name string
+	own  bool
+}
+
+// maxWritten limits the size of paths. Beyond it files that arrived with a directory are not known.
 const maxWritten = 16 << 20
 
+func newWritten() written { return written{facts: facts.NewReader(true), paths: map[string]bool{}} }
+
+// add notes that the event that is judged made or wrote a file.
 func (w *written) add(name string, own bool) {
-	if w.full {
-		return
-	}
-	if known, ok := w.paths[name]; ok {
-		if own && !known {
+	w.now = append(w.now, writing{name, own})
+	if known, ok := w.paths[name]; ok || w.bytes > maxWritten {
+		if ok && own && !known {
 			w.paths[name] = true
 		}
 		return
 	}
-	if w.bytes += len(name) + 32; w.bytes > maxWritten {
-		w.full = true
-		return
-	}
-	if w.paths == nil {
-		w.paths = map[string]bool{}
-	}
+	w.bytes += len(name) + 32
 	w.paths[strings.Clone(name)] = own
 }
 
-// has reports whether the run may have written the file.
-func (w *written) has(name string) bool {
-	_, ok := w.paths[name]
-	return name != "" && (w.full || ok)
+// next reads an event after it was judged.
+func (w *written) next(k *schema.KernelEvent) {
+	l := w.facts.Read(k)
+	for i := range l.Acts {
+		if a := &l.Acts[i]; a.File != nil && a.Replaced != nil && a.Replaced.Note == true {
+			a.File.Note = true // a counted line may still be about the file before
+		}
+	}
+	for _, x := range w.now {
+		if f := w.facts.File(x.name); f != nil && x.own {
+			f.Note = true
+		}
+	}
+	w.now = w.now[:0]
 }
 
+// has reports whether the run may have written the file.
+func (w *written) has(name string) bool { return name != "" && w.facts.MayHaveMade(name) }
+
 // own reports whether something else than a package manager may have written the file.
-func (w *written) own(name string) bool { return name != "" && (w.full || w.paths[name]) }
+func (w *written) own(name string) bool {
+	if name == "" {
+		return false
+	}
+	f := w.facts.File(name)
+	return w.facts.MayMake() || f != nil && f.Note == true
+}

@@ -10,10 +10,10 @@ const (
 	Sure Certainty = ""
 	// OtherMounts: the names are those of another mount namespace, as in a container.
 	OtherMounts Certainty = "its names are of another mount namespace"
-	// Cut: a name was too long for the record.
-	Cut Certainty = "a name was cut"
 	// Unplaced: the directory in which the name was looked up is not known.
 	Unplaced Certainty = "a name is relative to a directory that is not known"
+	// Cut: a name was too long for the record.
+	Cut Certainty = "a name was cut"
 	// Unreached: no name leads to the file from the root of the run.
 	Unreached Certainty = "the file has no name below the root of the run"
 	// Unresolved: links and ".." in the name are as the caller wrote them, or a name could not be read.
@@ -48,10 +48,10 @@ func CertaintyOf(e *schema.KernelEvent) Certainty {
 	switch {
 	case marks&schema.MarkMountNamespace != 0:
 		return OtherMounts
-	case e.Truncated&(schema.FieldValue|schema.FieldTarget) != 0:
-		return Cut
 	case marks&schema.MarkRelative != 0:
 		return Unplaced
+	case e.Truncated&(schema.FieldValue|schema.FieldTarget) != 0:
+		return Cut
 	case marks&schema.MarkUnreachable != 0:
 		return Unreached
 	case marks&(schema.MarkUnreadable|schema.MarkUnresolved) != 0:
@@ -89,8 +89,8 @@ func OutcomeOf(e *schema.KernelEvent) Outcome {
 	return Done
 }
 
-// argumentsOf returns the certainty of the arguments of a program.
-func argumentsOf(e *schema.KernelEvent) Certainty {
+// ArgumentsOf returns the certainty of the arguments of a program.
+func ArgumentsOf(e *schema.KernelEvent) Certainty {
 	switch {
 	case e.Truncated&schema.FieldArgv != 0:
 		return Cut

@@ -95,7 +95,7 @@ func (r *Reader) Read(e *schema.KernelEvent) *Line {
 		InMemory: e.Marks&schema.MarkMemfd != 0, Unlinked: e.Marks&schema.MarkDeleted != 0,
 		Acts: l.Acts[:0], Amends: l.Amends[:0]}
 	if e.Kind == schema.KindExec {
-		l.Arguments = argumentsOf(e)
+		l.Arguments = ArgumentsOf(e)
 	}
 	if l.Outcome == Failed {
 		return l
