@@ -37,10 +37,11 @@ func TestAgentProgramThatTheRunMade(t *testing.T) {
 		"a hard link":               {"link /bin/sh /w/claude; exec /w/claude claude", false},
 		"written by a hard link":    {"link /bin/claude /w/x; write /w/x; exec /bin/claude claude", false},
 		"in a mounted directory":    {"create /w/d/claude; bind-mount /m /w/d; exec /m/claude claude", false},
-		"removed and made again":    {"create /w/claude; unlink /w/claude; create /w/claude; exec /w/claude claude", false},
-		"tried":                     {"create /w/claude :tried; exec /w/claude claude", false},
-		"failed":                    {"create /w/claude :failed; exec /w/claude claude", true},
-		"made by a check":           {"create /w/claude :check; exec /w/claude claude", true},
+		"removed and made again": {
+			"create /w/claude; unlink /w/claude; create /w/claude; exec /w/claude claude", false},
+		"tried":           {"create /w/claude :tried; exec /w/claude claude", false},
+		"failed":          {"create /w/claude :failed; exec /w/claude claude", true},
+		"made by a check": {"create /w/claude :check; exec /w/claude claude", true},
 	} {
 		j, last := judgedLines(t, schema.EvaluationDefinition{Agent: "claude-code"}, c.lines)
 		if own := j.procs[last].own; own != c.own {
