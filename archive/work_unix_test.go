@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -29,6 +30,7 @@ const workBound = 5
 // tail, and measures how much CPU time its readers take. "%d" in the unit is the number
 // of the repetition. The rest of the bundle, and every digest, is right.
 func FuzzWork(f *testing.F) {
+	layertest.Host(f)
 	kernel := strings.Replace(string(kernelLine(nil, testRunID, 7)), `"seq":7`, `"seq":%d`, 1) + "\n"
 	policy := fmt.Sprintf(`{"schema":%q,"run_id":%q,"seq":%%d,"source_event_type":"a","source":"b","tool_call_id":"c","tool":"d","decision":"allow"}`+"\n", schema.PolicyEventV0, testRunID)
 	correlation := fmt.Sprintf(`{"schema":%q,"run_id":%q,"status":"partial",`, schema.CorrelationReportV0, testRunID)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/cgroup/role"
 	"golang.org/x/sys/unix"
 )
@@ -273,6 +274,7 @@ func link(t *testing.T, program, arch string) {
 // TestTheEntryPoint executes a list in a program whose entry point is this package's, for
 // this machine and, by qemu-user, for the other one.
 func TestTheEntryPoint(t *testing.T) {
+	layertest.Host(t)
 	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"} {
 		t.Run(arch, func(t *testing.T) {
 			var under []string

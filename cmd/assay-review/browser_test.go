@@ -343,6 +343,7 @@ os.system("exit 3")'`
 // TestNothingScrollsSideways looks at reports of one run and of three, on a phone and on a
 // screen, light and dark.
 func TestNothingScrollsSideways(t *testing.T) {
+	layertest.Host(t)
 	bundle := record(t, false, "echo hello > made # "+strings.Repeat("word --option=value ", 40))
 	for name, bundles := range map[string][]string{"one": {bundle}, "three": {bundle, bundle, bundle}} {
 		tb := browse(t, bundles...)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // Every run starts the program several times. What a package allocates when it is
@@ -20,6 +22,7 @@ const (
 )
 
 func TestTheProgramStartsWithoutWhatOnlySomeCommandsNeed(t *testing.T) {
+	layertest.Host(t)
 	if _, err := os.Stat("../../go.mod"); err != nil {
 		t.Skipf("the tests run without the module: %v", err)
 	}

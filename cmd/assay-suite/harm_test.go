@@ -30,6 +30,7 @@ import (
 // TestAgentsSeeNoSecretOfNATS runs an agent that looks for its worker's token. The token must not be in the environment
 // or the arguments of any process, and reading its file must be a suspicion.
 func TestAgentsSeeNoSecretOfNATS(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: secrets
 tasks: [{name: t, command: "true"}]
 agents:
