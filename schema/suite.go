@@ -68,8 +68,9 @@ type SuiteAttempt struct {
 type SuiteTry struct {
 	Try     int    `json:"try"`
 	Verdict string `json:"verdict"`
-	Class   string `json:"class,omitzero"` // of SuiteInfrastructure
-	Reason  string `json:"reason"`         // empty for passed
+	// Class is that of an infrastructure failure, also of one that counts as failed.
+	Class  string `json:"class,omitzero"`
+	Reason string `json:"reason"` // empty for passed
 	// CausedBy says who caused an infrastructure failure, or may have: a failure that the agent may have caused counts
 	// as failed. It is one of the Caused constants; absent where nothing like that happened, and while it is not known.
 	CausedBy string `json:"caused_by,omitzero"`

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/suite"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // examine verifies a bundle and applies the rules for evaluations to it, and the task's own rules if it has some.
@@ -45,6 +47,9 @@ func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 			return nil, err
 		}
 	}
+	if err := requests(ctx, b, e.AgentKeys, found); err != nil {
+		return nil, err
+	}
 	report, err := judge.Judge(ctx, rules, set.Bundles)
 	if err != nil {
 		return nil, err
@@ -56,6 +61,58 @@ func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 		}
 	}
 	return found, nil
+}
+
+// requests counts the requests to models, and those that failed on the provider's side or that the gateway could not
+// record.
+func requests(ctx context.Context, b *view.Bundle, agentKeys []string, found *suite.Examined) error {
+	if b.Docs.Result.Model == nil {
+		return nil
+	}
+	for it, err := range b.Items(ctx, schema.ModelPath) {
+		if err != nil {
+			return err
+		}
+		m := it.Model
+		if m == nil || m.Refused != nil {
+			continue
+		}
+		found.ModelRequests++
+		if why := providerFailure(m, agentKeys); why != "" {
+			if found.ModelFailed++; found.ModelFailed == 1 {
+				found.ModelError = why
+			}
+		}
+	}
+	return nil
+}
+
+// providerFailure says how a request failed on the provider's side; empty if it did not.
+func providerFailure(m *schema.ModelEvent, agentKeys []string) string {
+	kind := ""
+	if m.ErrorType != nil {
+		kind = schema.OneLine(*m.ErrorType)
+	}
+	status := 0
+	if m.Status != nil {
+		status = *m.Status
+	}
+	switch kind {
+	case schema.ModelErrorUnreachable, schema.ModelErrorBroken, schema.ModelErrorEncoding:
+		return kind
+	case schema.ModelErrorLeft, schema.ModelErrorKey:
+		return ""
+	}
+	refused := status == 401 || status == 402 || status == 403
+	switch {
+	case refused && m.Route != nil && slices.Contains(agentKeys, *m.Route):
+		return ""
+	case refused, status == 408, status == 429, status >= 500:
+		return strings.TrimSpace(fmt.Sprintf("%d %s", status, kind))
+	case status == 200 && kind != "": // an error within a stream
+		return kind
+	}
+	return ""
 }
 
 // checkRules reports whether a file of rules can be loaded.

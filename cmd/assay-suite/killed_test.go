@@ -322,11 +322,11 @@ agents: [{name: a, command: 'kill -9 $PPID; sleep 1; kill -9 $(pgrep -f "assay-r
 `
 	cmd := suiteIn(t, dir, text, "--jobs", "1")
 	var exit *exec.ExitError
-	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != suite.ExitUndecided {
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != suite.ExitFailed {
 		t.Fatalf("it ended with %v\n%s", err, cmd.Stderr)
 	}
 	a := results(t, dir).Attempts[0]
-	if len(a.Tries) != 2 || *a.Verdict != schema.SuiteInfrastructure || len(a.Suspicions) < 2 ||
+	if len(a.Tries) != 1 || *a.Verdict != schema.SuiteFailed || len(a.Suspicions) < 1 ||
 		a.Suspicions[0].Rule != suite.RuleRecorderKilled {
 		t.Errorf("the attempt is %+v", a)
 	}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/assay-run/assay-run/runner/suite/figures"
@@ -121,4 +122,51 @@ func said[N any](n *N) any {
 		return nil
 	}
 	return *n
+}
+
+// TestAnOutageOfTheProvider has a provider that is overloaded in the middle of a suite. No attempt fails for it.
+func TestAnOutageOfTheProvider(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	var asked sync.Map
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		body, _ := io.ReadAll(r.Body)
+		_, again := asked.LoadOrStore(string(body), true)
+		if !again && !strings.Contains(string(body), "m1") {
+			w.WriteHeader(529)
+			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
+			return
+		}
+		_, _ = io.WriteString(w, modelAnswer)
+	}))
+	defer provider.Close()
+	t.Setenv("ANTHROPIC_API_KEY", modelKey)
+	s := newSite(t, `name: outage
+attempts: 3
+tasks: [{name: t, command: "true"}]
+agents:
+- {name: asks, command: sh "$HOME/ask.sh", env: [ANTHROPIC_API_KEY],
+   model: {gateway: true, upstreams: {anthropic: "`+provider.URL+`"}}}
+`)
+	s.file("ask.sh", `ask() { curl -sSf --max-time 60 -H "x-api-key: $ANTHROPIC_API_KEY" \
+	-d '{"model":"m'$ASSAY_ATTEMPT'","messages":[]}' "$ANTHROPIC_BASE_URL/v1/messages"; }
+ask || { [ "$ASSAY_ATTEMPT" = 3 ] && ask; }
+`)
+	run := s.run("--jobs", "1")
+	if err := run.cmd.Wait(); err != nil {
+		t.Fatalf("the suite ended with %v", err)
+	}
+	s.passed(3)
+	classes := map[string]int{}
+	for _, a := range results(t, s.dir).Attempts {
+		for _, try := range a.Tries {
+			classes[try.Verdict+" "+try.Class+" "+try.CausedBy]++
+		}
+	}
+	if classes["infrastructure provider provider"] != 1 || classes["passed  "] != 3 {
+		t.Errorf("the tries are %v", classes)
+	}
+	run.said.await(t, "t/asks/3: 1 of 2 requests to models failed on the provider's side")
 }

@@ -74,6 +74,10 @@ func (p *progress) verdict(at suite.Attempt, v *schema.SuiteTry, all func() sche
 	} else {
 		p.update(all(), text)
 	}
+	if v.ModelFailed > 0 && v.Class != schema.SuiteProvider {
+		p.say.Warning("%s: %d of %d requests to models failed on the provider's side, or were not recorded", at,
+			v.ModelFailed, v.ModelRequests)
+	}
 	for _, f := range v.Suspicions {
 		p.say.Warning("%s: %s: %s", at, f.Rule, f.Text)
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
@@ -38,6 +39,9 @@ const (
 	maxFailures = 5
 	// firstPause is the pause before the second try of an attempt. Each later pause is twice as long.
 	firstPause = time.Second
+	// providerPauses is how many first pauses an agent's attempts wait after its provider failed. Each failure in a row
+	// doubles that, maxOutage times at most.
+	providerPauses, maxOutage = 5, 6
 	// tickTime is the time between two checks of the leases.
 	tickTime = 200 * time.Millisecond
 	// maxTickGap is the longest time between two checks of the leases that a busy machine explains. After a longer one,
@@ -68,6 +72,9 @@ type Question struct {
 type Exam struct {
 	Bundle string // path
 	Rules  string // path of a file of rules for a gate; empty means none
+	// AgentKeys are the routes to models whose keys are the agent's own: that the provider refuses one of these is not
+	// the provider's failure.
+	AgentKeys []string
 	// Evaluation returns the evaluation definition to use instead of the bundle's own. Nil means to use that.
 	Evaluation func(schema.EvaluationDefinition) schema.EvaluationDefinition
 }
@@ -83,6 +90,10 @@ type Examined struct {
 	// Suspicions are the findings of the rules for evaluations. Unknown names the rules that could not be decided.
 	Suspicions []schema.Finding
 	Unknown    []string
+	// ModelRequests counts the requests to models, and ModelFailed those of them that failed on the provider's side, or
+	// that the gateway could not record. ModelError says how the first of these failed.
+	ModelRequests, ModelFailed uint64
+	ModelError                 string
 }
 
 // judge fills in the verdict of a try, and its figures, from what its bundle says.
@@ -90,6 +101,16 @@ func (e *Examined) judge(v *schema.SuiteTry) {
 	res := e.Result
 	d := decide(res, e.Broken)
 	v.Verdict, v.Class, v.Reason = d.Verdict, d.Class, d.Reason
+	v.ModelRequests, v.ModelFailed = e.ModelRequests, e.ModelFailed
+	switch {
+	case v.Verdict == schema.SuiteFailed && e.ModelRequests > 0 && e.ModelFailed == e.ModelRequests:
+		v.Verdict, v.Class, v.CausedBy = schema.SuiteInfrastructure, schema.SuiteProvider, schema.CausedByProvider
+		v.Reason = fmt.Sprintf("%s to models failed on the provider's side (%s)",
+			schema.Count(int(e.ModelRequests), "request", "requests, all of them,"), e.ModelError)
+	case v.Class == schema.SuiteEngine, v.Class != "" && res.Timings.ChildNS == nil && res.Outcome ==
+		schema.OutcomeInfraError:
+		v.CausedBy = schema.CausedByHost // before the agent began
+	}
 	v.Identity, v.KernelState = e.Identity, res.KernelState
 	v.Suspicions, v.Unknown = e.Suspicions, e.Unknown
 	if res.Timings.ChildNS != nil {
@@ -156,13 +177,16 @@ type Coordinator struct {
 	now           func() time.Time         // a monotonic clock: only differences count
 	hosts         map[schema.SuiteHost]bool
 	failures      map[cell]*failures
-	programs      map[string]string // digests of the agents' programs, by agent
-	inputs        map[cell]string   // see keepInputs
-	longest       map[cell]float64  // the longest time of a try, in seconds
-	turns         map[string]int    // how often each agent was chosen
-	sent          chan sent         // see send
-	sending       map[string]bool   // workspaces that are being sent, by digest
-	unsent        map[string]error  // why workspaces could not be sent, by digest
+	blamed        *blame
+	outages       map[string]int       // how often in a row the provider failed, by agent
+	hold          map[string]time.Time // when a held agent may try again; see providerPauses
+	programs      map[string]string    // digests of the agents' programs, by agent
+	inputs        map[cell]string      // see keepInputs
+	longest       map[cell]float64     // the longest time of a try, in seconds
+	turns         map[string]int       // how often each agent was chosen
+	sent          chan sent            // see send
+	sending       map[string]bool      // workspaces that are being sent, by digest
+	unsent        map[string]error     // why workspaces could not be sent, by digest
 }
 
 // attempt is the state of one attempt.
@@ -202,7 +226,15 @@ type try struct {
 	lastHeard time.Time // when its last heartbeat or report came
 	deciding  bool      // its end was reported, and its bundle is being examined
 	host      *schema.SuiteHost
-	instance  string // of the worker that began it; empty if that was before this process
+	instance  string // of the worker that began it; empty if it has not begun
+}
+
+// process identifies the process of the worker that began the try; empty if none has. Only a digest is kept.
+func (t *try) process() string {
+	if t.instance == "" {
+		return ""
+	}
+	return shortDigest("process\x00"+t.instance, 8)
 }
 
 // remoteWorker is a worker of another process.
@@ -242,7 +274,7 @@ func Open(c Config) (*Coordinator, error) {
 	co := &Coordinator{Config: c, ledger: l, instance: newToken(), desc: desc, open: map[string]*try{},
 		examined: make(chan examination), judged: make(chan judged), sent: make(chan sent),
 		sending: map[string]bool{}, unsent: map[string]error{}, hosts: map[schema.SuiteHost]bool{},
-		failures: map[cell]*failures{}, programs: map[string]string{}, inputs: map[cell]string{},
+		failures: map[cell]*failures{}, blamed: newBlame(), outages: map[string]int{}, hold: map[string]time.Time{}, programs: map[string]string{}, inputs: map[cell]string{},
 		longest: map[cell]float64{}, turns: map[string]int{}, workers: map[string]*remoteWorker{}, pause: firstPause,
 		now: time.Now}
 	if cut > 0 {
@@ -330,7 +362,7 @@ func (c *Coordinator) load(lines []ledger.Line) error {
 			}
 		case ledger.Began:
 			if a.open != nil && a.open.token == line.Token {
-				a.open.began, a.open.taken, a.open.host = true, true, line.Host
+				a.open.began, a.open.taken, a.open.host, a.open.instance = true, true, line.Host, line.Instance
 			}
 			if current && line.Host != nil {
 				c.noteHost(line.Agent, *line.Host)
@@ -458,6 +490,7 @@ func (c *Coordinator) ID() string { return c.id }
 // addVerdict adds a try's verdict to the state.
 func (c *Coordinator) addVerdict(a *attempt, v *schema.SuiteTry) {
 	a.tries = append(a.tries, *v)
+	c.blamed.add(a.Attempt, []schema.SuiteTry{*v})
 	a.verdict = v
 	if v.Seconds != nil {
 		at := cell{a.Task, a.Agent}
@@ -707,17 +740,13 @@ func (c *Coordinator) needsTry(a *attempt) bool {
 	case a.open != nil, a.earlier != nil, a.verdict != nil && a.verdict.Verdict != schema.SuiteInfrastructure:
 		return false
 	}
-	return c.countedTries(a) < c.maxTries(a) && c.stopped(a) == nil
+	return c.countedTries(a) < c.File.maxTries() && c.stopped(a) == nil && !c.blamed.proven(a.Attempt, a.tries)
 }
 
 // countedTries is how many tries count against maxTries. Tries that were interrupted or never began do not. Tries of an
-// earlier process do not either, since a user who runs the suite again wants failed attempts tried again, except after
-// an agent killed the recorder.
+// earlier process do not either, since a user who runs the suite again wants failed attempts tried again.
 func (c *Coordinator) countedTries(a *attempt) int {
 	tries := a.tries[a.oldTries:]
-	if slices.ContainsFunc(a.tries, recorderKilled) {
-		tries = a.tries
-	}
 	n := 0
 	for _, t := range tries {
 		if t.Class != schema.SuiteInterrupted && t.Class != schema.SuiteNotBegun {
@@ -727,21 +756,12 @@ func (c *Coordinator) countedTries(a *attempt) int {
 	return n
 }
 
-// maxTries is how many tries the attempt may take: two if the agent killed the recorder, which must not win it more.
-func (c *Coordinator) maxTries(a *attempt) int {
-	if slices.ContainsFunc(a.tries, recorderKilled) {
-		return min(2, c.File.maxTries())
-	}
-	return c.File.maxTries()
-}
-
-func recorderKilled(t schema.SuiteTry) bool {
-	return slices.ContainsFunc(t.Suspicions, func(f schema.Finding) bool { return f.Rule == RuleRecorderKilled })
-}
-
 // RuleRecorderKilled is the rule of the suspicion that the agent killed assay-run: a signal ended it that assay-suite
 // did not send.
 const RuleRecorderKilled = "recorder_killed"
+
+// RuleFillsDisk is the rule of the suspicion that the agent filled the disk, or exceeded its limit.
+const RuleFillsDisk = "fills_disk"
 
 // stopped returns the last of maxFailures infrastructure failures in a row, after which this process no longer tries
 // the agent at the task. It returns nil while there are fewer.
@@ -796,10 +816,21 @@ func (c *Coordinator) openTries() error {
 	}
 	var ready []*attempt
 	now := c.now()
+	probing := map[string]bool{} // agents whose provider failed: one try at a time, after a pause
+	for _, t := range c.open {
+		probing[t.of.Agent] = true
+	}
 	for _, a := range c.attempts {
-		if c.needsTry(a) && !now.Before(a.next) {
-			ready = append(ready, a)
+		if !c.needsTry(a) || now.Before(a.next) {
+			continue
 		}
+		if until, held := c.hold[a.Agent]; held {
+			if now.Before(until) || probing[a.Agent] {
+				continue
+			}
+			probing[a.Agent] = true
+		}
+		ready = append(ready, a)
 	}
 	if len(ready) == 0 {
 		return nil
@@ -883,7 +914,7 @@ func (c *Coordinator) handle(ctx context.Context, m carrier.Message) error {
 		r.Began.Worker = m.From
 		t.began, t.host, t.instance = true, r.Began, r.Instance
 		c.noteHost(t.of.Agent, *r.Began)
-		line.Kind, line.Host, line.Worker = ledger.Began, r.Began, m.From
+		line.Kind, line.Host, line.Worker, line.Instance = ledger.Began, r.Began, m.From, r.Instance
 		if err := c.ledger.Append(line); err != nil {
 			return err
 		}
@@ -919,7 +950,9 @@ func (c *Coordinator) examine(ctx context.Context, t *try, end *tryEnd, m carrie
 		err = c.fetch(ctx, t, end, part)
 	}
 	if err == nil {
-		e.found, err = c.Examine(ctx, c.exam(c.File.task(t.of.Task), part))
+		exam := c.exam(c.File.task(t.of.Task), part)
+		exam.AgentKeys = c.agentKeys(t.of.Attempt)
+		e.found, err = c.Examine(ctx, exam)
 	}
 	if err == nil {
 		err = c.checkRun(t, e.found)
@@ -936,6 +969,16 @@ func (c *Coordinator) examine(ctx context.Context, t *try, end *tryEnd, m carrie
 		}
 	}
 	return e
+}
+
+// agentKeys are the routes of [Exam.AgentKeys].
+func (c *Coordinator) agentKeys(a Attempt) (routes []string) {
+	for route, file := range c.File.model(c.File.task(a.Task), c.File.agent(a.Agent)).Keys {
+		if file == runner.ModelKeyAgent {
+			routes = append(routes, route)
+		}
+	}
+	return routes
 }
 
 // exam says how to judge a bundle of a task.
@@ -1020,6 +1063,7 @@ func (c *Coordinator) conclude(e examination) error {
 		e.found.judge(v)
 	case e.end.Class != "":
 		v.Verdict, v.Class, v.Reason = schema.SuiteInfrastructure, e.end.Class, e.end.Reason
+		v.CausedBy = schema.CausedByHost // the agent had not begun
 	default:
 		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
 		v.Reason = cmp.Or(e.problem, "assay-run left no bundle: "+e.end.Stderr)
@@ -1027,14 +1071,14 @@ func (c *Coordinator) conclude(e examination) error {
 	}
 	switch {
 	case e.lost:
-		v.Class = schema.SuiteWorkerLost
+		v.Class, v.CausedBy = schema.SuiteWorkerLost, schema.CausedByHost
 	case c.killed && (v.Class == schema.SuiteWorkerLost || e.problem != ""):
 		v.Class, v.Reason = schema.SuiteInterrupted, "the suite was interrupted"
 	case e.end.Signal != "":
-		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteAssayRun
-		v.Reason = "assay-run was killed by a signal (" + e.end.Signal + ") that the worker did not send"
-		v.Suspicions = append(v.Suspicions,
-			schema.Finding{Rule: RuleRecorderKilled, Text: v.Reason, Events: []uint64{}})
+		blameAgent(v, schema.SuiteAssayRun, RuleRecorderKilled, "assay-run was killed by a signal ("+e.end.Signal+
+			") that the worker did not send")
+	case e.end.Disk != "":
+		blameAgent(v, schema.SuiteDiskFull, RuleFillsDisk, e.end.Disk)
 	}
 	if err := c.closeTry(t, v); err != nil {
 		return err
@@ -1050,9 +1094,15 @@ func (c *Coordinator) conclude(e examination) error {
 	return nil
 }
 
+// blameAgent makes the verdict failed, with a suspicion: the agent caused the failure, or may have.
+func blameAgent(v *schema.SuiteTry, class, rule, why string) {
+	v.Verdict, v.Class, v.CausedBy, v.Reason = schema.SuiteFailed, class, schema.CausedByAgent, why
+	v.Suspicions = append(v.Suspicions, schema.Finding{Rule: rule, Text: schema.OneLine(why), Events: []uint64{}})
+}
+
 // closeTry writes the verdict of an open try to the ledger, and closes the try.
 func (c *Coordinator) closeTry(t *try, v *schema.SuiteTry) error {
-	v.Host = t.host
+	v.Host, v.WorkerProcess = t.host, t.process()
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: t.of.Attempt, Try: t.number, Token: t.token, Verdict: v}
 	err := c.ledger.Append(line)
 	if errors.Is(err, ledger.ErrUnwritable) {
@@ -1068,7 +1118,16 @@ func (c *Coordinator) closeTry(t *try, v *schema.SuiteTry) error {
 	a.open = nil
 	c.addVerdict(a, v)
 	c.countFailure(a.Attempt, v, t.instance)
-	if v.Verdict == schema.SuiteInfrastructure {
+	switch {
+	case v.Class == schema.SuiteProvider:
+		c.outages[a.Agent]++
+		a.next = c.now().Add(c.pause * providerPauses << min(c.outages[a.Agent]-1, maxOutage))
+		c.hold[a.Agent] = a.next
+	case v.ModelRequests > v.ModelFailed: // the provider answers again
+		delete(c.outages, a.Agent)
+		delete(c.hold, a.Agent)
+	}
+	if v.Verdict == schema.SuiteInfrastructure && v.Class != schema.SuiteProvider {
 		a.next = c.now().Add(c.pause << min(len(a.tries)-a.oldTries-1, 6))
 	}
 	if c.OnVerdict != nil {
@@ -1331,6 +1390,7 @@ func (c *Coordinator) judgeAgain(ctx context.Context, a *attempt) (*schema.Suite
 		bundle = filepath.Join(c.Dir, v.Bundle)
 	}
 	exam := c.exam(t, bundle)
+	exam.AgentKeys = c.agentKeys(a.Attempt)
 	exam.Evaluation = func(was schema.EvaluationDefinition) schema.EvaluationDefinition {
 		return updated(was, c.File.evaluation(t, c.File.agent(a.Agent)))
 	}
@@ -1503,6 +1563,9 @@ func (c *Coordinator) Counts() (all schema.SuiteRates) {
 		r := schema.SuiteAttempt{}
 		if v := a.verdict; v != nil && a.open == nil && !c.needsTry(a) {
 			r.Verdict = &v.Verdict
+			if t, _ := c.blamed.of(a.Attempt, a.tries); t != nil {
+				r.Verdict = new(schema.SuiteFailed)
+			}
 		}
 		for _, t := range a.tries {
 			r.Suspicions = append(r.Suspicions, t.Suspicions...)
@@ -1526,6 +1589,12 @@ func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 	}
 	for _, t := range a.tries { // suspicions of all tries count
 		r.Suspicions = append(r.Suspicions, t.Suspicions...)
+	}
+	if t, why := c.blamed.of(a.Attempt, a.tries); t != nil && r.Verdict != nil {
+		r.Verdict, r.Reason, r.Bundle = new(schema.SuiteFailed), why, t.Bundle
+		if t.CausedBy == "" {
+			r.Suspicions = append(r.Suspicions, provoked(why))
+		}
 	}
 	return r
 }

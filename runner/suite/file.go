@@ -87,6 +87,8 @@ type Task struct {
 	// Containers makes containers that an agent starts part of its run. It cannot be combined with a policy that has a
 	// sandbox.
 	Containers bool `json:"containers"`
+	// Disk is how much an attempt may add to its directory. Zero means defaultDisk.
+	Disk runner.Bytes `json:"disk"`
 	// Model is as in a run's spec. Its fields override those of the agent.
 	Model runner.Model `json:"model"`
 	// Solution is a shell command that solves the task, for check --oracle.
@@ -311,6 +313,9 @@ func (c *checker) task(t *Task, at string) {
 	}
 	if _, err := evaluationFile(t.evaluation()); err != nil {
 		c.problem("%v", err)("tasks", at)
+	}
+	if t.Disk < 0 {
+		c.problem("%d is negative", t.Disk)(in("disk")...)
 	}
 	if t.Timeout < 0 {
 		c.problem("%v is negative", t.Timeout)(in("timeout")...)
@@ -665,7 +670,7 @@ func (f *File) digestPath(name string) (string, error) {
 func (f *File) work(a Attempt, try int, token, workspaceDigest string) (*tryWork, error) {
 	t, agent := f.task(a.Task), f.agent(a.Agent)
 	w := &tryWork{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
-		WorkspaceDigest: workspaceDigest, Evaluation: f.evaluation(t, agent), Private: f.private(t)}
+		Disk: int64(cmp.Or(t.Disk, defaultDisk)), WorkspaceDigest: workspaceDigest, Evaluation: f.evaluation(t, agent), Private: f.private(t)}
 	if t.Workspace != "" {
 		w.Workspace = f.path(t.Workspace)
 	}

@@ -98,11 +98,15 @@ func Read(dir string) (*Status, []*History, error) {
 			h.add(line)
 		}
 	}
+	blame := newBlame()
+	for _, h := range order {
+		blame.add(h.Attempt, h.Tries[h.valid:])
+	}
 	for _, h := range order {
 		if definitions["task "+h.Task] == nil || definitions["agent "+h.Agent] == nil {
 			continue // the task or the agent was removed from the suite
 		}
-		s.count(h)
+		s.count(h, blame)
 	}
 	s.Attempts = max(s.Attempts, s.Passed+s.Failed+s.Inconclusive+s.Infrastructure)
 	s.Pending = s.Attempts - s.Passed - s.Failed - s.Inconclusive - s.Infrastructure
@@ -179,7 +183,7 @@ func (h *History) RepeatCommands(dir, program string) (string, error) {
 	return from + " && \\\n" + strings.Join(env, " ") + " \\\n" + strings.Join(run, " "), nil
 }
 
-func (s *Status) count(h *History) {
+func (s *Status) count(h *History, blame *blame) {
 	for _, token := range slices.Sorted(maps.Keys(h.open)) {
 		s.Open = append(s.Open, *h.open[token])
 	}
@@ -191,6 +195,10 @@ func (s *Status) count(h *History) {
 	}
 	last := h.Verdict()
 	if last == nil || len(h.open) > 0 {
+		return
+	}
+	if t, _ := blame.of(h.Attempt, h.Tries[h.valid:]); t != nil {
+		s.Failed++
 		return
 	}
 	switch last.Verdict {

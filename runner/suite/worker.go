@@ -77,7 +77,7 @@ func (r *report) clean() {
 		limits[&b.AssayRun], limits[&b.Kernel], limits[&b.AgentDigest] = 200, 200, 200
 	}
 	if e := r.Ended; e != nil {
-		limits[&e.Reason], limits[&e.Stderr], limits[&e.Signal] = tailBytes, tailBytes, 200
+		limits[&e.Reason], limits[&e.Stderr], limits[&e.Signal], limits[&e.Disk] = tailBytes, tailBytes, 200, 200
 		switch e.Class {
 		case "", schema.SuiteSetup, schema.SuiteDiskFull, schema.SuiteEngine, schema.SuiteWorkerLost:
 		default:
@@ -103,6 +103,8 @@ type tryEnd struct {
 	// ExitCode is that of assay-run. Signal is the name of the signal that ended it; the worker never sends one.
 	ExitCode *int   `json:"exit_code"`
 	Signal   string `json:"signal,omitzero"`
+	// Disk says how the try filled the disk, or exceeded its limit; empty if it did not.
+	Disk string `json:"disk,omitzero"`
 	// Stderr is the end of assay-run's stderr.
 	Stderr string `json:"stderr,omitzero"`
 	// Bundle is the bundle's path, or its name in the carrier's store if Stored is true. Empty means that there is
@@ -149,6 +151,7 @@ type Worker struct {
 
 	host     schema.SuiteHost
 	memory   memory
+	disk     diskUse
 	programs programs
 	joined   *Welcome              // of the suite that it works for
 	sending  sync.Mutex            // held while a bundle is stored
@@ -173,7 +176,7 @@ var (
 const (
 	// joinPause is the time between two questions for a suite or a workspace.
 	joinPause = 500 * time.Millisecond
-	// keepLeases is for how many leases a worker keeps results while no coordinator answers.
+	// keepLeases is for how many leases at most a worker keeps tries and results while no coordinator answers.
 	keepLeases = 10
 	// reportTime limits how long reports may take after kill has ended.
 	reportTime = 10 * time.Second
@@ -209,7 +212,9 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 	case err != nil:
 		return fmt.Errorf("lock %s: %w", w.Dir, err)
 	}
-	if err := w.sweep(kill); err != nil {
+	if err := w.sweep(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	version, err := exec.CommandContext(kill, w.Program, "--version").Output()
@@ -270,7 +275,7 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 	defer leave(nil)
 	beating, stop := context.WithCancel(context.Background())
 	var heartbeat, slots sync.WaitGroup
-	heartbeat.Go(func() { w.heartbeat(beating, leave, to) })
+	heartbeat.Go(func() { w.heartbeat(beating, ctx.Done(), leave, to) })
 	failed := make([]error, w.Jobs)
 	for i := range w.Jobs {
 		slots.Go(func() {
@@ -291,25 +296,37 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 }
 
 // heartbeat tells the coordinator three times in a lease which tries still run, and gives up those that the coordinator
-// does not want any more. It calls leave when this suite's coordinator is gone and another suite's answers.
-func (w *Worker) heartbeat(ctx context.Context, leave context.CancelCauseFunc, to *Welcome) {
+// does not want any more. When no coordinator has answered for almost keepLeases, it gives up all tries, and calls leave,
+// so that the worker takes other work; a worker that was told to stop waits for one lease only. It also calls leave when
+// another suite's coordinator answers.
+func (w *Worker) heartbeat(ctx context.Context, stopping <-chan struct{}, leave context.CancelCauseFunc, to *Welcome) {
 	lease := time.Duration(to.LeaseNS)
 	tick := time.NewTicker(max(lease/3, time.Millisecond))
 	defer tick.Stop()
 	for lastAnswer := time.Now(); ; {
 		answer, other := &Welcome{}, &Welcome{}
-		asking, stop := context.WithTimeout(ctx, lease/3) // the next question follows then
-		err := w.Client.Ask(asking, w.hello(to.Suite, w.Jobs), answer)
-		stop()
+		ask := func(suite string, answer *Welcome) error {
+			asking, stop := context.WithTimeout(ctx, lease/3) // the next question follows then
+			defer stop()
+			return w.Client.Ask(asking, w.hello(suite, w.Jobs), answer)
+		}
+		err := ask(to.Suite, answer)
+		patience := (keepLeases - 1) * lease
+		select {
+		case <-stopping:
+			patience = lease
+		default:
+		}
 		switch {
 		case err == nil && answer.Refused != "":
 			leave(fmt.Errorf("%w: %s", ErrRefused, answer.Refused))
 		case err == nil:
 			lastAnswer = time.Now()
 			w.giveUp(errOver, func(token string, _ *activeTry) bool { return slices.Contains(answer.GiveUp, token) })
-		case time.Since(lastAnswer) > keepLeases*lease:
-			w.giveUp(errNoCoordinator, func(_ string, t *activeTry) bool { return t.idle })
-		case w.Suite == "" && w.Client.Ask(ctx, w.hello("", w.Jobs), other) == nil && other.Suite != to.Suite:
+		case time.Since(lastAnswer) > patience:
+			leave(errNoCoordinator) // first, so that no slot takes another try
+			w.giveUp(errNoCoordinator, func(string, *activeTry) bool { return true })
+		case w.Suite == "" && ask("", other) == nil && other.Suite != to.Suite:
 			leave(fmt.Errorf("the suite %s is over", to.Name))
 		}
 		select {
@@ -661,9 +678,10 @@ func (w *Worker) run(kill context.Context, dir string, work *tryWork) *tryEnd {
 		return setupFault(err)
 	}
 	stop := context.AfterFunc(kill, func() { lifeline.Close() })
+	stopWatch := w.disk.watch(dir, work.Disk, func() { lifeline.Close() })
 	err = cmd.Wait()
 	stop()
-	e := &tryEnd{Stderr: stderr.String()}
+	e := &tryEnd{Disk: stopWatch(), Stderr: stderr.String()}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		e.Signal = status.Signal().String()
 	} else if cmd.ProcessState != nil {

@@ -37,7 +37,7 @@ func TestAHeartbeatEndsNoTryThatWaits(t *testing.T) {
 		w.tries[token] = &activeTry{cancelRun: cancel, cancelReport: func(error) {}, idle: true}
 	}
 	leave := func(err error) { t.Errorf("the worker leaves: %v", err) }
-	w.heartbeat(ctx, leave, &Welcome{LeaseNS: int64(3 * time.Millisecond)})
+	w.heartbeat(ctx, nil, leave, &Welcome{LeaseNS: int64(3 * time.Millisecond)})
 	if err := context.Cause(runs["waits"]); err != nil {
 		t.Errorf("the try that waits is given up: %v", err)
 	}

@@ -73,9 +73,10 @@ type Line struct {
 	Token    string            `json:"token,omitzero"`    // random, of the try; in a Created line of the suite
 	Identity string            `json:"identity,omitzero"` // of the attempt, when it was opened
 	Worker   string            `json:"worker,omitzero"`
-	Host     *schema.SuiteHost `json:"host,omitzero"`    // only in Began lines
-	Verdict  *schema.SuiteTry  `json:"verdict,omitzero"` // only in Verdict lines
-	Why      string            `json:"why,omitzero"`     // only in Refused lines
+	Host     *schema.SuiteHost `json:"host,omitzero"`     // only in Began lines
+	Instance string            `json:"instance,omitzero"` // random, of the worker's process; only in Began lines
+	Verdict  *schema.SuiteTry  `json:"verdict,omitzero"`  // only in Verdict lines
+	Why      string            `json:"why,omitzero"`      // only in Refused lines
 	// Definitions are digests of the fields of the suite's tasks and agents; only in Created and Edited lines.
 	Definitions map[string]map[string]string `json:"definitions,omitzero"`
 	// Attempts is the number of attempts of the suite; only in Created and Edited lines.

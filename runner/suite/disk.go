@@ -1,0 +1,129 @@
+//go:build linux
+
+package suite
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// defaultDisk is how much an attempt may add to its directory by default, in bytes.
+	defaultDisk = 10 << 30
+	// lowDisk is how much the disk must keep free for the recorders, in bytes. With less, the attempts that filled it
+	// are ended.
+	lowDisk = 256 << 20
+	// diskTick is the time between two looks at the free space. A walk through an attempt's files, which is only made
+	// when the disk has lost as much as the attempt may use, comes at most every diskWalk.
+	diskTick, diskWalk = 100 * time.Millisecond, time.Second
+)
+
+// diskUse is what the tries of one worker use of its disk. Its zero value is ready. It is safe for concurrent use.
+type diskUse struct {
+	mu    sync.Mutex
+	tries map[*diskWatch]bool
+}
+
+// diskWatch ends a run that uses more of the disk than it may, or that filled it.
+type diskWatch struct {
+	dir    string // of the try
+	limit  int64  // bytes that it may add
+	before int64  // bytes that its files had
+	free   uint64 // bytes that the disk had
+	alone  bool   // no other try of this worker ran beside it
+	walked time.Time
+	found  chan string
+}
+
+// watch looks at the disk until stop is called, which returns what the try did to the disk; empty for nothing. It calls
+// end once when the try must end.
+func (d *diskUse) watch(dir string, limit int64, end func()) (stop func() string) {
+	w := &diskWatch{dir: dir, limit: limit, before: usedBytes(dir), free: freeBytes(dir), alone: true,
+		found: make(chan string, 1)}
+	d.mu.Lock()
+	if d.tries == nil {
+		d.tries = map[*diskWatch]bool{}
+	}
+	for other := range d.tries {
+		w.alone, other.alone = false, false
+	}
+	d.tries[w] = true
+	d.mu.Unlock()
+	over := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(diskTick)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				w.found <- d.look(w, true)
+				return
+			case <-tick.C:
+			}
+			if why := d.look(w, false); why != "" {
+				end()
+				<-over
+				w.found <- why
+				return
+			}
+		}
+	}()
+	return func() string {
+		close(over)
+		why := <-w.found
+		d.mu.Lock()
+		delete(d.tries, w)
+		d.mu.Unlock()
+		return why
+	}
+}
+
+// look says what the try did to the disk; empty for nothing. It walks through the files at once if last is true.
+func (d *diskUse) look(w *diskWatch, last bool) string {
+	free := freeBytes(w.dir)
+	lost := int64(w.free) - int64(free)
+	low := free < lowDisk && lost > lowDisk
+	if lost <= w.limit && !low || !last && !low && time.Since(w.walked) < diskWalk {
+		return ""
+	}
+	used := usedBytes(w.dir) - w.before
+	w.walked = time.Now()
+	if used > w.limit {
+		return fmt.Sprintf("the attempt used %s of disk, more than its limit of %s", size(used), size(w.limit))
+	}
+	if !low {
+		return ""
+	}
+	d.mu.Lock()
+	alone := w.alone
+	d.mu.Unlock()
+	switch {
+	case used > lost/2:
+		return fmt.Sprintf("the attempt filled the disk: it used %s, and %s are left", size(used), size(int64(free)))
+	case alone:
+		return fmt.Sprintf("the disk lost %s while only this attempt ran, and has %s left", size(lost), size(int64(free)))
+	}
+	return ""
+}
+
+func size(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
+
+// usedBytes is what the files below a directory take on the disk. It leaves out what it cannot read.
+func usedBytes(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := e.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				n += st.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return n
+}
