@@ -79,8 +79,8 @@ func (b *blame) of(a Attempt, tries []schema.SuiteTry) (*schema.SuiteTry, string
 		if n < 2 && i < len(tries)-1 {
 			continue
 		}
-		return t, fmt.Sprintf("try %d ended as %s after the agent began (%s); so did %s with this agent at this task, and "+
-			"none without this agent", t.Try, t.Class, t.Reason, schema.Count(n, "failure", "failures"))
+		return t, fmt.Sprintf("try %d ended as %s after the agent began (%s); so did %s with this agent at this task, "+
+			"and none without this agent", t.Try, t.Class, t.Reason, schema.Count(n, "failure", "failures"))
 	}
 	return nil, ""
 }

@@ -274,7 +274,9 @@ func Open(c Config) (*Coordinator, error) {
 	co := &Coordinator{Config: c, ledger: l, instance: newToken(), desc: desc, open: map[string]*try{},
 		examined: make(chan examination), judged: make(chan judged), sent: make(chan sent),
 		sending: map[string]bool{}, unsent: map[string]error{}, hosts: map[schema.SuiteHost]bool{},
-		failures: map[cell]*failures{}, blamed: newBlame(), outages: map[string]int{}, hold: map[string]time.Time{}, programs: map[string]string{}, inputs: map[cell]string{},
+		failures: map[cell]*failures{}, blamed: newBlame(),
+		outages: map[string]int{}, hold: map[string]time.Time{},
+		programs: map[string]string{}, inputs: map[cell]string{},
 		longest: map[cell]float64{}, turns: map[string]int{}, workers: map[string]*remoteWorker{}, pause: firstPause,
 		now: time.Now}
 	if cut > 0 {

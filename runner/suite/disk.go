@@ -105,7 +105,8 @@ func (d *diskUse) look(w *diskWatch, last bool) string {
 	case used > lost/2:
 		return fmt.Sprintf("the attempt filled the disk: it used %s, and %s are left", size(used), size(int64(free)))
 	case alone:
-		return fmt.Sprintf("the disk lost %s while only this attempt ran, and has %s left", size(lost), size(int64(free)))
+		return fmt.Sprintf("the disk lost %s while only this attempt ran, and has %s left", size(lost),
+			size(int64(free)))
 	}
 	return ""
 }

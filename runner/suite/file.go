@@ -670,7 +670,9 @@ func (f *File) digestPath(name string) (string, error) {
 func (f *File) work(a Attempt, try int, token, workspaceDigest string) (*tryWork, error) {
 	t, agent := f.task(a.Task), f.agent(a.Agent)
 	w := &tryWork{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
-		Disk: int64(cmp.Or(t.Disk, defaultDisk)), WorkspaceDigest: workspaceDigest, Evaluation: f.evaluation(t, agent), Private: f.private(t)}
+
+		Disk: int64(cmp.Or(t.Disk, defaultDisk)), WorkspaceDigest: workspaceDigest,
+		Evaluation: f.evaluation(t, agent), Private: f.private(t)}
 	if t.Workspace != "" {
 		w.Workspace = f.path(t.Workspace)
 	}

@@ -295,11 +295,12 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 	return errors.Join(failed...)
 }
 
-// heartbeat tells the coordinator three times in a lease which tries still run, and gives up those that the coordinator
-// does not want any more. When no coordinator has answered for almost keepLeases, it gives up all tries, and calls leave,
-// so that the worker takes other work; a worker that was told to stop waits for one lease only. It also calls leave when
-// another suite's coordinator answers.
-func (w *Worker) heartbeat(ctx context.Context, stopping <-chan struct{}, leave context.CancelCauseFunc, to *Welcome) {
+// heartbeat tells the coordinator three times in a lease which tries still run, and gives up those that the
+// coordinator does not want any more. When no coordinator has answered for almost keepLeases, it gives up all tries and
+// calls leave, so that the worker takes other work; when stopping is closed it waits for one lease only. It also calls
+// leave when another suite's coordinator answers.
+func (w *Worker) heartbeat(ctx context.Context, stopping <-chan struct{}, leave context.CancelCauseFunc,
+	to *Welcome) {
 	lease := time.Duration(to.LeaseNS)
 	tick := time.NewTicker(max(lease/3, time.Millisecond))
 	defer tick.Stop()
