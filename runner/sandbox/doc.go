@@ -4,9 +4,11 @@
 // # Vocabulary
 //
 // [Settings] are what an operator writes in a policy file. A [Profile] is the meaning of the settings in one
-// directory at one moment. [Settings.Resolve] makes it, and it never changes. A [Sandbox] applies a profile to one
-// command: it starts the command inside and runs the proxy and other helpers for it. A [Layer] is one kernel
-// mechanism that enforces a part of the profile, with a report on the result.
+// directory at one moment. [Settings.Resolve] makes it, and it never changes. Its [Plan] says for each path, socket,
+// device, host and class of calls what applies and which rule decided: mounts, Landlock rules, explanations and
+// judgements of failed calls are made from it. A [Sandbox] applies a profile to one command: it starts the command
+// inside and runs the proxy and other helpers for it. A [Layer] is one kernel mechanism that enforces a part of the
+// profile, with a report on the result.
 //
 // # Layers
 //
