@@ -5,6 +5,9 @@
 // never search its text. Missing values are nil or empty: a count that nobody gave is not 0. Of a stream that breaks
 // off, they return what had come.
 //
+// Answers are read as leniently as the providers' clients read them: by what the body is, whatever its content type
+// says, and each member for itself. A member of another type than the API says is in [Answer.Odd] and read as absent.
+//
 // Providers add kinds of events and items at any time. Kinds that this package does not know are counted in
 // [Answer.Unknown], so that a reader knows whether an answer was understood completely.
 package wire
