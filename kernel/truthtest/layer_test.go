@@ -104,7 +104,7 @@ func (r *recording) claims(t *testing.T, reasons ...string) {
 	}
 	if complete := r.health.KernelLayer == schema.Complete; complete != (len(reasons) == 0) ||
 		r.health.RingbufDrops != 0 {
-		t.Errorf("the kernel layer is %s, with %d drops", r.health.KernelLayer, r.health.RingbufDrops)
+		t.Errorf("the kernel layer is %s, with %d drops", r.health.KernelState, r.health.RingbufDrops)
 	}
 }
 
