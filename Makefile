@@ -22,6 +22,7 @@ export CGO_ENABLED := 0
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o bin/ ./cmd/assay-run
+	@echo 'bin/assay-run is ready; assay-review and assay-suite follow'
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-review ./cmd/assay-suite
 
 man:
