@@ -52,3 +52,21 @@ func TestNothingGetsIntoAPageUnescaped(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkdownIsBounded writes more than fits into a job summary, and expects that each part says what it leaves out.
+func TestMarkdownIsBounded(t *testing.T) {
+	r := large(600, "one", "another")
+	for i := range r.Attempts {
+		r.Attempts[i].Suspicions = []schema.Finding{{Rule: "reads_hidden", Text: strings.Repeat("x", 1000)}}
+	}
+	var b strings.Builder
+	if err := Markdown(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() > MaxMarkdown {
+		t.Errorf("it has %d bytes, want at most %d", b.Len(), MaxMarkdown)
+	}
+	if n := strings.Count(b.String(), "more, for which there is no room"); n != 2 {
+		t.Errorf("%d parts say that they leave something out, want the suspicions and the attempts", n)
+	}
+}
