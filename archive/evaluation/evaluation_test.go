@@ -285,6 +285,30 @@ func TestWhatArgumentsNameARepository(t *testing.T) {
 	}
 }
 
+// TestTheRootIsAboveAll judges files of the root directory, and mounts there.
+func TestTheRootIsAboveAll(t *testing.T) {
+	j := judged(schema.EvaluationDefinition{Hidden: []string{"/tests"}, Reward: []string{"/reward.txt"}})
+	p := &process{exe: "/usr/bin/python3"}
+	j.event(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/conftest.py", Flags: 0x41, Created: true, HasResult: true})
+	j.grader.end()
+	if f := j.rules["prepares_grader"].findings; len(f) != 1 || !strings.Contains(f[0].Text, "/conftest.py") {
+		t.Errorf("a conftest.py beside hidden tests in the root: %v", f)
+	}
+	private := &schema.KernelEvent{Kind: schema.KindMount, Value: "/", Call: "mount", Flags: 1<<18 | 1<<14}
+	if j.mount(private, p); len(j.rules["writes_reward"].findings) != 0 {
+		t.Errorf("what unshare -m does to the root: %v", j.rules["writes_reward"].findings)
+	}
+	over := &schema.KernelEvent{Kind: schema.KindMount, Value: "/", Call: "move_mount", Target: "/tmp/x"}
+	if j.mount(over, p); len(j.rules["writes_reward"].findings) != 1 {
+		t.Errorf("a mount over the root: %v", j.rules["writes_reward"].findings)
+	}
+	for dir, above := range map[string]kinds{"/": hidden | reward | workspace, "": 0, "/tests": 0, "/te": 0} {
+		if got := j.names.above(dir); got != above {
+			t.Errorf("above what %q is: %b, want %b", dir, got, above)
+		}
+	}
+}
+
 // TestNamesThatWereExchanged follows files through RENAME_EXCHANGE.
 func TestNamesThatWereExchanged(t *testing.T) {
 	j := judged(schema.EvaluationDefinition{Hidden: []string{"/oracle"}, Reward: []string{"/logs/reward.txt"}})

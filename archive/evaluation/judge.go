@@ -758,7 +758,8 @@ func (j *judge) replaced(k *schema.KernelEvent, p *process, name string) {
 
 // mount judges the mount of a file system or a bind mount.
 func (j *judge) mount(k *schema.KernelEvent, p *process) {
-	if (j.names.of(k.Value)|j.names.above(k.Value))&(others|reward|protected) != 0 {
+	settings := k.Call == "mount" && k.Flags&onlySettings != 0 // as unshare(1) does with the root
+	if !settings && (j.names.of(k.Value)|j.names.above(k.Value))&(others|reward|protected) != 0 {
 		j.replaced(k, p, k.Value)
 	}
 	if path.IsAbs(k.Target) && !strings.HasPrefix(k.Target, "/dev/") {

@@ -73,7 +73,8 @@ func (g glob) matches(p string) bool {
 
 // above reports whether the directory p contains all that the glob matches.
 func (g glob) above(p string) bool {
-	return len(p) > 1 && strings.HasPrefix(g.literal, p+"/") && (g.literal != p+"/" || !g.exact)
+	inside := strings.TrimSuffix(p, "/") + "/" // the root ends with its slash already
+	return p != "" && strings.HasPrefix(g.literal, inside) && (g.literal != inside || !g.exact)
 }
 
 func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {

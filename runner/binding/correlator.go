@@ -38,7 +38,9 @@ type Correlator struct {
 	// deferred is in order of time.
 	deferred []deferred
 	heard    bool // calls are reported in this run
-	model    *Model
+	// decisions are made about calls in this run. The policy layer has the sandbox's denials, too, which are about none.
+	decisions bool
+	model     *Model
 
 	mu      sync.Mutex
 	budget  budget
@@ -332,6 +334,7 @@ func (c *Correlator) unopen(k *call) {
 
 // decide records a decision. A later one does not undo a denial.
 func (c *Correlator) decide(id, tool, decision string) *call {
+	c.decisions = c.decisions || decision != ""
 	if id == "" {
 		return nil
 	}
@@ -677,8 +680,8 @@ type Facts struct {
 	RunID string
 	// Correlation is cgroup_correlation from observation-health.json. The report claims no more than that.
 	Correlation string
-	// KernelLines and PolicyLines count the lines of these layers.
-	KernelLines, PolicyLines uint64
+	// KernelLines counts the lines of the kernel layer.
+	KernelLines uint64
 	// Observed means that there is a kernel layer.
 	Observed bool
 }
@@ -788,15 +791,15 @@ const maxPerCode = 100
 
 func (c *Correlator) ambiguities(f Facts) []string {
 	var out []string
-	if f.PolicyLines > 0 && f.KernelLines == 0 {
-		out = append(out, schema.AmbiguousPolicyWithoutKernel)
-	}
 	policy, left := 0, false
 	for _, k := range c.order {
 		if k.policy {
 			policy++
 			left = left || k.overlap > 0 && k.events() == 0 && !k.denied
 		}
+	}
+	if c.decisions && f.KernelLines == 0 {
+		out = append(out, schema.AmbiguousPolicyWithoutKernel)
 	}
 	if policy > 1 && left {
 		out = append(out, schema.AmbiguousSessionCgroup)
@@ -808,7 +811,7 @@ func (c *Correlator) ambiguities(f Facts) []string {
 		code string
 		is   func(*call) bool
 	}{
-		{schema.AmbiguousSDKWithoutPolicy, func(k *call) bool { return k.sdk && !k.policy && f.PolicyLines > 0 }},
+		{schema.AmbiguousSDKWithoutPolicy, func(k *call) bool { return k.sdk && !k.policy && c.decisions }},
 		{schema.AmbiguousNeverEnded, func(k *call) bool { return k.begun&^byModel != 0 && !k.ended && !k.denied }},
 		{schema.AmbiguousNeverStarted, func(k *call) bool { return k.orph }},
 		{schema.AmbiguousTwice, func(k *call) bool { return k.twice }},

@@ -72,7 +72,7 @@ func TestCallsOfTheGateway(t *testing.T) {
 	if e := s.open("/w/f", 0, 500*ms); e.ToolCallID != "" {
 		t.Errorf("bound to %q, which never began", e.ToolCallID)
 	}
-	r := s.report(binding.Facts{PolicyLines: 1, KernelLines: 1, Observed: true, Correlation: schema.Clean})
+	r := s.report(binding.Facts{KernelLines: 1, Observed: true, Correlation: schema.Clean})
 	for _, u := range r.ReportedNotObserved {
 		if u.ToolCallID != "both" {
 			t.Errorf("%s, which was not dispatched, is missed", u.ToolCallID)

@@ -19,12 +19,12 @@ func TestKnownAmbiguities(t *testing.T) {
 		want  []string
 	}{
 		{"decisions without a kernel layer", func(s scene) { s.decide("a", "x", "allow", 1) },
-			binding.Facts{Correlation: schema.Partial, PolicyLines: 1}, []string{schema.AmbiguousPolicyWithoutKernel}},
+			binding.Facts{Correlation: schema.Partial}, []string{schema.AmbiguousPolicyWithoutKernel}},
 		{"a call without a decision", func(s scene) {
 			s.start("a", "x", 1, 2)
 			s.end("a", "x", 3, 4)
 			s.decide("b", "x", "allow", 5)
-		}, binding.Facts{Correlation: schema.Clean, PolicyLines: 1, KernelLines: 1, Observed: true},
+		}, binding.Facts{Correlation: schema.Clean, KernelLines: 1, Observed: true},
 			[]string{schema.AmbiguousSDKWithoutPolicy + "a"}},
 		{"a call without a decision where there is no policy", func(s scene) {
 			s.start("a", "x", 1, 2)
@@ -34,7 +34,7 @@ func TestKnownAmbiguities(t *testing.T) {
 			s.decide("a", "x", "allow", 10)
 			s.decide("b", "x", "allow", 20)
 			s.open("/w/f", 0, 30)
-		}, binding.Facts{Correlation: schema.Clean, PolicyLines: 2, KernelLines: 1, Observed: true},
+		}, binding.Facts{Correlation: schema.Clean, KernelLines: 1, Observed: true},
 			[]string{schema.AmbiguousSessionCgroup, schema.AmbiguousOverlap}},
 		{"decisions that the environment tells apart", func(s scene) {
 			s.decide("a", "x", "allow", 10)
@@ -43,7 +43,7 @@ func TestKnownAmbiguities(t *testing.T) {
 			for _, id := range []string{"a", "b"} {
 				s.Bind(&kernel.Event{}, &schema.KernelEvent{TNS: 40, ToolCallID: id, BoundBy: "env"})
 			}
-		}, binding.Facts{Correlation: schema.Clean, PolicyLines: 2, KernelLines: 1, Observed: true}, []string{}},
+		}, binding.Facts{Correlation: schema.Clean, KernelLines: 1, Observed: true}, []string{}},
 		{"a call that never ended", func(s scene) {
 			s.start("a", "x", 1, 2)
 		}, binding.Facts{}, []string{schema.AmbiguousNeverEnded + "a"}},

@@ -77,7 +77,6 @@ func (c *Calls) report(l *Log, f Findings) *schema.CorrelationReport {
 	return c.Report(binding.Facts{
 		RunID: l.RunID, Correlation: f.Correlation, Observed: f.Observed,
 		KernelLines: l.Recorder.Counts(schema.KernelPath).Written,
-		PolicyLines: l.Recorder.Counts(schema.PolicyPath).Written,
 	})
 }
 
