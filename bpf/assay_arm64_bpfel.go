@@ -136,7 +136,8 @@ type AssaySession struct {
 	Passed     uint64
 	Asked      uint64
 	Several    uint64
-	Pad        [4]uint64
+	Control    uint64
+	Pad        [3]uint64
 }
 
 type AssaySlot struct {

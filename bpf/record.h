@@ -136,7 +136,8 @@ struct session {
 	u64 passed; /* descriptors went over a unix socket: see enum passed */
 	u64 asked;  /* the run asked that a process be told of files by signals */
 	u64 several; /* it has had more than one task */
-	u64 pad[4];
+	u64 control; /* cookie of the socket over which assay-run talks to its helper in the session; 0: there is none */
+	u64 pad[3];
 };
 
 enum passed {

@@ -72,13 +72,12 @@ type Observer struct {
 type tally struct {
 	received, decoded, malformed, delivered, joined, selfTest atomic.Uint64
 	repeats, finalRepeats, endpoints                          atomic.Uint64
-	threads, errors, quic                                     atomic.Uint64
-	kinds                                                     [kindCount]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
-	sharedFiles, claimed, replaced, memory, userNamed         atomic.Uint64
-	datagrams                                                 atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Uint32      // how descriptors were passed
+
+	mu     sync.Mutex
+	events Tally
 }
 
 // Open loads and attaches the programs for the cgroup in cfg and tests them in
@@ -374,31 +373,8 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		return nil
 	}
 	switch e.Kind {
-	case schema.KindFork:
-		if e.Thread {
-			o.tally.threads.Add(1)
-		}
-		if e.SharesFiles {
-			o.tally.sharedFiles.Add(1)
-		}
-	case schema.KindOpen:
-		if e.PlaceProcess != 0 && e.Writes() && strings.HasSuffix(e.Place, "/mem") {
-			o.tally.memory.Add(1)
-		}
-	case schema.KindWrite: // through a descriptor that somebody else had opened
-		if strings.HasPrefix(e.Place, "/proc/") && strings.HasSuffix(e.Place, "/mem") {
-			o.tally.memory.Add(1)
-		}
 	case schema.KindAccept, schema.KindConnect:
 		o.served.see(e)
-	case schema.KindBind:
-		if e.Protocol == "unix" && e.SockType == unix.SOCK_DGRAM && e.Errno == 0 {
-			o.tally.datagrams.Add(1)
-		}
-	case schema.KindFlow:
-		if e.Protocol == "udp" && e.Peer.Port() == 443 {
-			o.tally.quic.Add(1)
-		}
 	case schema.KindBPF, schema.KindMmapShared:
 		o.bpf.see(e)
 	case schema.KindLeave:
@@ -410,22 +386,12 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 			o.tally.unfollowed[e.Arg(0)&255].Add(1)
 		}
 	}
-	if e.Claimed && e.Kind == schema.KindOpen && e.KernelObject() {
-		o.tally.replaced.Add(1)
-	}
-	if e.Claimed && (e.Kind != schema.KindOpen || !e.KernelObject() || e.Syscall == "openat2") {
-		o.tally.claimed.Add(1)
-	}
-	if e.UserMemory && e.Kind != schema.KindMemfd {
-		o.tally.userNamed.Add(1)
-	}
 	if e.Syscall == uringSyscall {
 		o.tally.ioUring.Add(1)
 	}
-	if e.Errno != 0 {
-		o.tally.errors.Add(1)
-	}
-	o.tally.kinds[e.Kind].Add(1)
+	o.tally.mu.Lock()
+	o.tally.events.Count(e)
+	o.tally.mu.Unlock()
 	o.tally.delivered.Add(1)
 	return fn(e)
 }
@@ -462,7 +428,11 @@ func (o *Observer) Report() Report {
 		}
 	}
 	t := &o.tally
+	t.mu.Lock()
+	events := t.events
+	t.mu.Unlock()
 	r := Report{
+		Tally:    events,
 		Hooks:    slices.Clone(hooks),
 		Received: t.received.Load(), Decoded: t.decoded.Load(), Malformed: t.malformed.Load(),
 		Delivered: t.delivered.Load(), Joined: t.joined.Load(), SelfTest: t.selfTest.Load(),
@@ -472,13 +442,8 @@ func (o *Observer) Report() Report {
 		IOUringUsed:         t.ioUring.Load() > 0,
 		DescriptorsPassed:   t.passed.Load()&(cameFromOutside|wentOutside|cameUnseen) != 0,
 		DescriptorsReceived: t.passed.Load()&cameFromOutside != 0, DescriptorsUnseen: t.passed.Load()&cameUnseen != 0,
-		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(), Replaced: t.replaced.Load(),
-		UserNamed:      t.userNamed.Load(),
-		MemoryOpened:   t.memory.Load(),
-		NamedDatagrams: t.datagrams.Load(),
-		IOUringUnseen:  !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
-		Threads:        t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
-		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned,
+		IOUringUnseen: !hooks[HookIOUring].Attached && events.Kinds[schema.KindIOUring] > 0,
+		SelfTestNS:    int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned,
 		Present: len(o.loaded.present), MapsInDoubt: o.bpf.doubt(),
 	}
 	if o.loaded.alone != nil {
@@ -489,14 +454,23 @@ func (o *Observer) Report() Report {
 			r.IOUringUnfollowed = append(r.IOUringUnfollowed, uint8(op))
 		}
 	}
-	for k := range r.Kinds {
-		r.Kinds[k] = t.kinds[k].Load()
-	}
 	// What is sent by io_uring is not looked at.
 	r.NetworkAsked = t.passed.Load()&networkAsked != 0 || t.ioUring.Load() > 0
 	r.NetworkChanged = o.networkChanged || !o.stopped && o.settings.changed()
 	r.Reasons = o.reasons(&r)
 	return r
+}
+
+// Own says over which socket assay-run talks to its own helper in the session: what is passed over it is not passed to
+// the run, nor by it. Of several the last counts. Another file than a socket changes nothing.
+func (o *Observer) Own(f *os.File) {
+	if raw, err := f.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			if cookie, err := unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_COOKIE); err == nil {
+				o.loaded.slot.own(cookie)
+			}
+		})
+	}
 }
 
 // hooks reads the counters. The caller holds mu.

@@ -2,7 +2,10 @@
 
 package kernel
 
-import "context"
+import (
+	"context"
+	"os"
+)
 
 // Preload does nothing.
 func Preload(int) {}
@@ -33,6 +36,9 @@ func (o *Observer) Read(func(*Event) error, func(uint64)) error { return nil }
 
 // Stop does nothing.
 func (o *Observer) Stop() error { return nil }
+
+// Own does nothing.
+func (o *Observer) Own(*os.File) {}
 
 // Report is empty.
 func (o *Observer) Report() Report { return Report{} }

@@ -225,27 +225,14 @@ type Report struct {
 	// know, or not in the way that they were used.
 	IOUringUsed, IOUringUnseen bool
 	IOUringUnfollowed          []uint8
-	// Kinds counts the events delivered, by Kind. Threads are the forks of
-	// threads, Errors the events with an Errno, QUICPeers the remote endpoints
-	// of UDP port 443.
-	Kinds                      [kindCount]uint64
-	Threads, Errors, QUICPeers uint64
-	// SharedFiles are the forks that left parent and child one table of
-	// descriptors, threads included; Claimed the events whose names or addresses
-	// were read from memory that another could change; Replaced the opens whose descriptor another could
-	// have put another file on; MemoryOpened the opens for
-	// writing of a process's memory in /proc.
-	SharedFiles, Claimed, Replaced, MemoryOpened uint64
-	// NamedDatagrams are the unix datagram sockets that were given a name: nothing tells who sends to one.
-	NamedDatagrams uint64
+	// Tally counts the events delivered.
+	Tally
 	// NetworkChanged: interfaces, routes or rules of the recorder's network namespace were changed during the run, or
 	// may have been.
 	NetworkChanged bool
 	// NetworkAsked: the run called an ioctl about such settings, or sent the kernel a netlink message about them that
 	// is longer than the questions by which programs resolve a name.
 	NetworkAsked bool
-	// UserNamed are the events whose path was read from the caller's memory.
-	UserNamed uint64
 	// DescriptorsPassed: descriptors were passed over a unix socket to a process outside or from one,
 	// or, in TierNotify, the command was started with a socket open.
 	DescriptorsPassed bool

@@ -66,6 +66,9 @@ func (t *slot) passed() (ways uint64) {
 	return atomic.LoadUint64(&t.set.session(t.number).Passed)
 }
 
+// own says which socket is assay-run's own, by its cookie (SO_COOKIE).
+func (t *slot) own(cookie uint64) { atomic.StoreUint64(&t.set.session(t.number).Control, cookie) }
+
 // wakeAt is how full a ring is when the reader is woken ahead of its poll.
 func (t *slot) wakeAt(lane int) uint32 { return t.rings[lane].MaxEntries() / wakeFraction }
 

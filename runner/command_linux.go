@@ -108,8 +108,9 @@ type commandEnclosure interface {
 // commandWitness observes the command, and gets what it reports.
 type commandWitness interface {
 	reporting
-	// launch calls start to start the command, and does what must be done around it.
-	launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error
+	// launch calls start to start the command, and does what must be done around it. own are descriptors that
+	// assay-run's helper gets, and the command does not.
+	launch(cmd *exec.Cmd, own []*os.File, start func(*exec.Cmd) error) error
 	// equip sets the environment variables that the command reports with.
 	equip(cmd *exec.Cmd)
 	// given is called before the command starts, with the descriptors that it inherits.
@@ -178,12 +179,16 @@ func (c *command) start(ctx context.Context) error {
 }
 
 func (c *command) execute() (err error) {
+	kept := len(c.cmd.ExtraFiles)
+	launch := func(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
+		return c.watch.launch(cmd, cmd.ExtraFiles[kept:], start)
+	}
 	if c.streams.OwnSession() {
 		job := func(cmd *exec.Cmd) (err error) {
 			c.job, err = c.cgroup.Agent().StartJob(cmd)
 			return err
 		}
-		c.cmd, err = c.sandbox.start(c.cmd, func(cmd *exec.Cmd) error { return c.watch.launch(cmd, job) }, true)
+		c.cmd, err = c.sandbox.start(c.cmd, func(cmd *exec.Cmd) error { return launch(cmd, job) }, true)
 		return err
 	}
 	if c.shared = c.sharesTerminal(); !c.shared {
@@ -193,7 +198,7 @@ func (c *command) execute() (err error) {
 		c.cmd.SysProcAttr.Setsid = true
 	}
 	c.cmd, err = c.sandbox.start(c.cmd, func(cmd *exec.Cmd) error {
-		return c.watch.launch(cmd, c.cgroup.Agent().Start)
+		return launch(cmd, c.cgroup.Agent().Start)
 	}, false)
 	return err
 }

@@ -421,7 +421,12 @@ func suggestNotify(u *kernel.Unavailable) *kernel.Unavailable {
 }
 
 // launch calls start to start the run's command, through the observer if the observer must run first.
-func (o *observation) launch(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
+func (o *observation) launch(cmd *exec.Cmd, own []*os.File, start func(*exec.Cmd) error) error {
+	if k, ok := o.observer.(*kernel.Observer); ok {
+		for _, f := range own {
+			k.Own(f)
+		}
+	}
 	if o.notify == nil {
 		return start(cmd)
 	}

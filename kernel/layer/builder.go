@@ -482,6 +482,9 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	b.counts.Seen += n
 	b.stats.ByClass[e.Class] += n
 	b.kinds[e.Kind&255] += n
+	if e.Class == schema.ClassRunner {
+		b.stats.Own.Count(ev)
+	}
 	const process = schema.FieldArgv | schema.FieldEnvKeys
 	if e.Truncated&^process != 0 && e.Errno() != "ENAMETOOLONG" { // which did nothing
 		b.stats.Cut++

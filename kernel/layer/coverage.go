@@ -49,6 +49,8 @@ func coverage(a Account) []schema.Coverage {
 	if a.Report.Tier == kernel.TierNotify {
 		dimensions = kernel.CoverageNotify()
 	}
+	run := *a.Report // what assay-run's helpers do is not the run's
+	run.Tally = run.Tally.Without(&s.Own)
 	for _, d := range dimensions {
 		c := schema.Coverage{Dimension: d.Name, Method: d.Method, Observes: d.Observes,
 			KnownBlindSpots: []schema.BlindSpot{}}
@@ -57,7 +59,7 @@ func coverage(a Account) []schema.Coverage {
 		}
 		for _, b := range d.BlindSpots {
 			c.KnownBlindSpots = append(c.KnownBlindSpots,
-				schema.NewBlindSpot(b.ID, b.Text, b.Exercised(a.Report)))
+				schema.NewBlindSpot(b.ID, b.Text, b.Exercised(&run)))
 		}
 		c.KnownBlindSpots = append(c.KnownBlindSpots, lost[d.Name]...)
 		out = append(out, c)

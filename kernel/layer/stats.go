@@ -1,6 +1,9 @@
 package layer
 
-import "github.com/assay-run/assay-run/schema"
+import (
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
 
 // Stats are a builder's counts besides [Builder.Counts].
 type Stats struct {
@@ -18,6 +21,8 @@ type Stats struct {
 	Alive                                                 int
 	// ByClass counts occurrences by class, agent included.
 	ByClass [schema.NumClasses]uint64
+	// Own counts the events of assay-run's own helpers in the run, of class runner.
+	Own kernel.Tally
 	// ByKind counts occurrences by kind.
 	ByKind map[schema.KernelKind]uint64
 	// UserPaths counts opens that succeeded with a path that could only be read

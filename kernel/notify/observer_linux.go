@@ -994,7 +994,8 @@ func (o *Observer) link(p *process, name string) (string, bool) {
 func (o *Observer) Report() kernel.Report {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r := kernel.Report{Tier: kernel.TierNotify, Delivered: o.delivered, Threads: o.threads, SelfTestNS: 1}
+	r := kernel.Report{Tier: kernel.TierNotify, Delivered: o.delivered, SelfTestNS: 1}
+	r.Threads = o.threads
 	attached := o.listener >= 0 || len(o.table.byPID) == 0
 	native, _ := calls()
 	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookCompat: true,
