@@ -58,6 +58,7 @@ func (s *Session) CgroupParent() string            { return "" }
 func (s *Session) Note(string) error               { return nil }
 func (s *Session) Apart() bool                     { return false }
 func (s *Session) NoContainers()                   {}
+func (s *Session) AllowContainers()                {}
 func (s *Session) Containers() []string            { return nil }
 func (s *Session) HadContainers() bool             { return false }
 func (s *Session) Unenforced() []string            { return nil }

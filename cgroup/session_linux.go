@@ -73,6 +73,9 @@ func (s *Session) Apart() bool { return s.backend.Apart() }
 // are being ended. It needs cgroup2.
 func (s *Session) NoContainers() { s.backend.NoContainers() }
 
+// AllowContainers undoes NoContainers.
+func (s *Session) AllowContainers() { s.backend.AllowContainers() }
+
 // Containers are the cgroups that engines made, as paths below CgroupParent.
 func (s *Session) Containers() []string { return s.backend.Containers() }
 
@@ -216,7 +219,9 @@ func (g *Group) start(cmd *exec.Cmd, by procs.Starter) error {
 		return errors.New("exec: already started")
 	}
 	g.session.concealed()
-	start := func() error { return g.members.Start(cmd, by) }
+	start := func() error {
+		return helper.AsCaller(cmd, func() error { return g.members.Start(cmd, by) })
+	}
 	if r := g.session.reaper; r != nil {
 		return r.Start(cmd, start)
 	}
@@ -375,9 +380,18 @@ func (g *Guard) Then(argv ...string) { g.helper.Then(argv...) }
 // session has ended, and before the session is removed. The guard waits for it.
 func (g *Guard) Last(argv ...string) { g.helper.Last(argv...) }
 
-// IsShim reports whether argv is that of the helper with which [Group.Start] puts a command into a cgroup if clone
-// cannot, and which then becomes the command. Any program can have such an argv: also compare the executable.
-func IsShim(argv []string) bool { return role.Join.Is(argv) }
+// IsShim reports whether argv is that of a helper with which [Group.Start] puts a command into a cgroup if clone
+// cannot, or gives it what this process got from its caller, and which then becomes the command. Any program can have such an argv: also compare the executable.
+func IsShim(argv []string) bool { return role.Join.Is(argv) || helper.IsAsCaller(argv) }
+
+// AsCaller calls start to start a command outside of any group, with the ignored and blocked signals that this process got
+// from its caller, as [Group.Start] starts one.
+func AsCaller(cmd *exec.Cmd, start func() error) error { return helper.AsCaller(cmd, start) }
+
+// LiftLimits raises this process's own soft limits of file sizes and CPU time to the hard ones, so that the kernel does
+// not signal a runner for what its caller meant for the command. Commands that [Group.Start] starts still get the
+// former limits, unless this process cannot start helpers.
+func LiftLimits() { helper.LiftLimits() }
 
 // Conceal makes this process not dumpable. Other processes of the same user then cannot read or change its memory,
 // descriptors and environment, unless they have CAP_SYS_PTRACE. There are no core dumps, and debuggers cannot attach. A
@@ -398,6 +412,7 @@ type backend interface {
 	Note(text string) error
 	Apart() bool
 	NoContainers()
+	AllowContainers()
 	Containers() []string
 	HadContainers() bool
 	Unenforced() []string
@@ -451,6 +466,7 @@ func (s treeSession) CgroupParent() string { return "" }
 func (s treeSession) Note(string) error    { return nil }
 func (s treeSession) Apart() bool          { return false }
 func (s treeSession) NoContainers()        {}
+func (s treeSession) AllowContainers()     {}
 func (s treeSession) Containers() []string { return nil }
 func (s treeSession) HadContainers() bool  { return false }
 func (s treeSession) NewGroup(name string) (members, error) {

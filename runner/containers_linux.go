@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -45,11 +46,13 @@ type containers struct {
 	relay   *engine.Relay
 	asked   *containerStarters
 
-	parent  string
-	outside askedOutside
-	direct  []string           // engine sockets that the run connected to; the observation's goroutine writes it
-	stayed  []schema.Container // containers that outlived the command
-	reasons []schema.Reason
+	parent   string
+	had      bool // the run had containers, even if they are gone
+	checking atomic.Bool
+	outside  askedOutside
+	direct   []string           // engine sockets that the run connected to; the observation's goroutine writes it
+	stayed   []schema.Container // containers that outlived the command
+	reasons  []schema.Reason
 }
 
 func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement) *containers {
@@ -118,7 +121,11 @@ func (c *containers) standIn() error {
 			"DOCKER_HOST=unix://... to its socket")
 	}
 	at := c.dockerSocket()
-	watch := engine.Watch{Starting: c.asked.ask, Outside: c.outside.add}
+	watch := engine.Watch{Starting: c.asked.ask, Outside: func(pid uint32, line string) {
+		if !c.checking.Load() { // nothing of the command runs beside a check
+			c.outside.add(pid, line)
+		}
+	}}
 	if c.relay, err = engine.NewRelay(engine.New(engine.Docker, c.socket), at, c.parent, watch); err != nil {
 		return err
 	}
@@ -172,6 +179,22 @@ func (c *containers) shape(cmd *exec.Cmd) {
 	}
 }
 
+// check gives a contract's check what the command has to reach its engine, until done is called. A check that follows
+// the command may make containers again, unlike what the command left.
+func (c *containers) check(ctx context.Context, env []string) (with []string, done func()) {
+	if c.session.Session == nil {
+		return env, func() {}
+	}
+	if c.relay != nil && c.session.HadContainers() {
+		_, _ = engine.End(ctx, c.socket, c.parent) // close says if this fails
+	}
+	c.session.AllowContainers()
+	cmd := &exec.Cmd{Env: slices.Clone(env)}
+	c.shape(cmd)
+	c.checking.Store(true)
+	return cmd.Env, func() { c.checking.Store(false) }
+}
+
 // present lists the containers in the session.
 func (c *containers) present() (list []schema.Container) {
 	for _, path := range c.session.Containers() {
@@ -210,6 +233,7 @@ func (c *containers) close() error {
 	if c.session.Session == nil || !c.session.HadContainers() {
 		return nil
 	}
+	c.had = true
 	// A Docker container that is about to restart has no process and no cgroup at this moment. Podman's restart runs
 	// inside the session, and has ended.
 	var err error
@@ -241,7 +265,7 @@ func (c *containers) close() error {
 }
 
 func (c *containers) health(h *schema.ObservationHealth) {
-	if l := c.limits; c.session.Session != nil && len(c.stayed) > 0 && (l.Memory > 0 || l.Pids > 0 || l.CPUs > 0) &&
+	if l := c.limits; c.session.Session != nil && c.had && (l.Memory > 0 || l.Pids > 0 || l.CPUs > 0) &&
 		c.session.Apart() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "containers_unlimited",
@@ -282,7 +306,7 @@ const maxDirect = 8
 func (c *containers) event(e *schema.KernelEvent) {
 	socket, ok := strings.CutPrefix(e.Value, "unix:")
 	switch {
-	case e.Kind != schema.KindConnect || !ok || e.Failed():
+	case e.Kind != schema.KindConnect || !ok || e.Failed() || e.Class == schema.ClassCheck:
 	case len(c.direct) == maxDirect || slices.Contains(c.direct, socket):
 	case c.relay != nil && socket == c.dockerSocket():
 	case socket == c.socket && socket != "", slices.Contains(engineSockets, filepath.Base(socket)):

@@ -363,6 +363,7 @@ type Contained struct {
 // host in the background, and opens the host's shared observer if there is one. opt is what Run will get, with
 // Contained set to the result. The caller must Close the result.
 func Contain(spec *Spec, opt Options) *Contained {
+	cgroup.LiftLimits()
 	with, _, err := spec.withPolicy(opt)
 	if err != nil {
 		return newContained(spec, opt, cgroup.Probe, false) // Run will refuse it

@@ -255,6 +255,9 @@ type checkEnclosure interface {
 	checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string) (*cgroup.Group, contract.Group, error)
 	// checkUser is the user of the checks; nil is the runner's.
 	checkUser(as *sandbox.User) *sandbox.User
+	// check returns the environment in which a check reaches the container engine as the command does, until done is
+	// called.
+	check(ctx context.Context, env []string) (with []string, done func())
 }
 
 // checks runs the checks of a contract, each in a cgroup of its own in the run's session, with the agent's
@@ -337,6 +340,10 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 			defer c.strict.keep(own)
 		}
 		env, fresh = own.env, own.dir
+	} else {
+		with, done := c.enclosure.check(ctx, env)
+		defer done()
+		env = with
 	}
 	var id uint64
 	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {

@@ -102,6 +102,38 @@ begin:
 	MOVQ AX, 8(BX)
 	MOVQ BX, SP
 go:
+	// What the caller ignored and blocked: nobody can learn it once the Go runtime has begun.
+	MOVQ DX, R12
+	SUBQ $48, SP
+	XORL R13, R13
+	MOVL $64, BX
+signal:
+	MOVL BX, DI
+	XORL SI, SI
+	LEAQ 8(SP), DX
+	MOVL $8, R10
+	MOVL $13, AX // rt_sigaction
+	SYSCALL
+	ADDQ R13, R13
+	TESTQ AX, AX
+	JNE handled
+	CMPQ 8(SP), $1 // SIG_IGN
+	JNE handled
+	ORQ $1, R13
+handled:
+	SUBL $1, BX
+	JNE signal
+	MOVQ R13, ·ignoredAtStart(SB)
+	XORL DI, DI
+	XORL SI, SI
+	LEAQ 8(SP), DX
+	MOVL $8, R10
+	MOVL $14, AX // rt_sigprocmask
+	SYSCALL
+	MOVQ 8(SP), AX
+	MOVQ AX, ·blockedAtStart(SB)
+	ADDQ $48, SP
+	MOVQ R12, DX
 	// A Go runtime that lacks one of these dies with pages of its own. Its limits are in limits_linux.go.
 	MOVQ DX, R12
 	SUBQ $16, SP

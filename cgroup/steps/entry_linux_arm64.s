@@ -102,6 +102,38 @@ begin:
 	MOVD R3, 8(R1)
 	MOVD R1, RSP
 go:
+	// What the caller ignored and blocked: nobody can learn it once the Go runtime has begun.
+	MOVD R0, R19
+	SUB $48, RSP
+	MOVD $0, R20
+	MOVD $64, R21
+signal:
+	MOVD R21, R0
+	MOVD $0, R1
+	ADD $8, RSP, R2
+	MOVD $8, R3
+	MOVD $134, R8 // rt_sigaction
+	SVC
+	LSL $1, R20, R20
+	CBNZ R0, handled
+	MOVD 8(RSP), R1
+	CMP $1, R1 // SIG_IGN
+	BNE handled
+	ORR $1, R20, R20
+handled:
+	SUBS $1, R21, R21
+	BNE signal
+	MOVD R20, ·ignoredAtStart(SB)
+	MOVD $0, R0
+	MOVD $0, R1
+	ADD $8, RSP, R2
+	MOVD $8, R3
+	MOVD $135, R8 // rt_sigprocmask
+	SVC
+	MOVD 8(RSP), R1
+	MOVD R1, ·blockedAtStart(SB)
+	ADD $48, RSP
+	MOVD R19, R0
 	// A Go runtime that lacks one of these dies with pages of its own. Its limits are in limits_linux.go.
 	MOVD R0, R19
 	SUB $16, RSP

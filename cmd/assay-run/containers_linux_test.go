@@ -304,3 +304,41 @@ for id in $($E ps --all --quiet); do $E wait $id > /dev/null; done
 		})
 	}
 }
+
+// A check that asks the engine is not the command, and its containers are the run's. A limit that does not hold for
+// containers is said, also of those that ended before the command.
+func TestAChecksContainers(t *testing.T) {
+	e, dir := enginetest.Docker(t), t.TempDir()
+	check := `set -e
+$E ps > /dev/null
+at=$($E run --rm --network=none --cgroup-parent "$ASSAY_RUN_CGROUP_PARENT" $IMAGE cat /proc/self/cgroup)
+case "$at" in *assay-run*) ;; *) echo "$at"; exit 1 ;; esac
+case "$DOCKER_HOST" in *docker.sock) ;; *) echo "$DOCKER_HOST"; exit 1 ;; esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "check.sh"), []byte(check), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := "description: the engine answers\nchecks: [{name: engine, command: bash check.sh}]\n"
+	if err := os.WriteFile(filepath.Join(dir, "contract.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := withEngine(t, e, dir, "$E run --rm --network=none $IMAGE true", "--containers", "--memory", "512m",
+		"--contract", "contract.yaml", "--contract-baseline")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	codes := map[string]bool{}
+	docs, err := opened(t, dir).Documents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range docs.Health.Reasons {
+		codes[r.Code] = true
+	}
+	if codes["engine_asked"] {
+		t.Error("what a check asked the engine counts as the command's")
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/unified"); err == nil && !codes["containers_unlimited"] {
+		t.Error("a limit that did not hold for a container which ended is not said")
+	}
+}

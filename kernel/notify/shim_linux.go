@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/assay-run/assay-run/cgroup/role"
+	"github.com/assay-run/assay-run/cgroup/steps"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,7 +75,11 @@ func shimMain(args []string) int {
 		fd, h := load()
 		loading <- loaded{fd, h}
 		if <-sent {
-			failed <- syscall.Exec(args[3], args[4:], syscall.Environ())
+			err := steps.Restore()
+			if err == nil {
+				err = syscall.Exec(args[3], args[4:], syscall.Environ())
+			}
+			failed <- err
 		}
 	}()
 	l := <-loading

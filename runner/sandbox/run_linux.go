@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
 )
 
 // Run runs a command to its end in its own sandbox, and then ends everything that the command left behind. cmd is as
@@ -19,7 +21,7 @@ func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix
 	}
 	defer s.Close()
 	cmd.Env = s.Environ(cmd.Env)
-	inner, err := s.Start(cmd, (*exec.Cmd).Start, false)
+	inner, err := s.Start(cmd, func(cmd *exec.Cmd) error { return cgroup.AsCaller(cmd, cmd.Start) }, false)
 	if err != nil {
 		if inner != nil {
 			_ = inner.Wait()

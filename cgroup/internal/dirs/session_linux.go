@@ -266,6 +266,13 @@ func (s *Session) NoContainers() {
 	}
 }
 
+// AllowContainers undoes NoContainers.
+func (s *Session) AllowContainers() {
+	if s.containers.v2 {
+		_ = write(filepath.Join(s.containers.path, "cgroup.max.descendants"), "max")
+	}
+}
+
 // Containers are the cgroups of containers and their supervisors, as paths below CgroupParent.
 func (s *Session) Containers() (found []string) {
 	for _, path := range nested(s.containers.path)[1:] {

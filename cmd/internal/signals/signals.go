@@ -33,7 +33,11 @@ func Catch() *Caught {
 			signal.Notify(make(chan os.Signal, 1), n)
 		}
 		for _, n := range passedOn() {
-			if !signal.Ignored(n) {
+			switch {
+			case signal.Ignored(n):
+			case fromKernel(n):
+				signal.Notify(make(chan os.Signal, 1), n)
+			default:
 				s.catch(n)
 			}
 		}

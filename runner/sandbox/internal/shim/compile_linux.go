@@ -50,6 +50,7 @@ type compiler struct {
 	stat    steps.Ref   // a struct stat for all operations
 	ruleset steps.Ref   // of Landlock; negative: none
 	mask    steps.Ref   // the signal mask for the command
+	ended   steps.Ref   // what SIGCHLD does to the command, a struct sigaction
 	tails   []func()    // compiled at the end of the list
 }
 
@@ -83,7 +84,7 @@ func (c *compiler) begin() {
 	c.Program = Program{list: c.l, words: map[int]string{}, needs: map[int]Need{}}
 	c.stat = c.l.Space(int(sizeofStat))
 	c.ruleset = c.l.Word(1<<64 - 1)
-	c.mask = c.l.Word(0)
+	c.mask, c.ended = c.l.Word(0), c.l.Space(32)
 }
 
 // File returns the list as a file: see steps.List.File.
@@ -966,6 +967,8 @@ func (c *compiler) fork() {
 	child, pid, m := l.Label(), l.Word(0), c.message(KindStarted)
 	l.OnError(0)
 	l.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, l.Word(signals(unix.SIGCHLD, unix.SIGTTOU)), c.mask, 8)
+	// An init that ignores SIGCHLD, as its caller may do, could wait for nobody.
+	l.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), l.Space(32), c.ended, 8)
 	l.Call(unix.SYS_CLONE, unix.CLONE_VFORK|unix.CLONE_PIDFD|int(unix.SIGCHLD), 0, m.fd, 0, 0).Into(pid)
 	l.If(steps.Value(pid), all, 0, child)
 	if !c.plan.Probe {
@@ -1074,6 +1077,7 @@ func (c *compiler) command() {
 			if c.plan.Dir != "" {
 				l.Call(unix.SYS_CHDIR, c.plan.Dir)
 			}
+			l.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), c.ended, 0, 8)
 			l.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, c.mask, 0, 8)
 		}
 		l.Call(unix.SYS_EXECVE, c.plan.Path, l.Strings(c.plan.Args), l.Environ())
