@@ -21,6 +21,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
 	"github.com/assay-run/assay-run/cgroup/internal/proctree"
 	"github.com/assay-run/assay-run/cgroup/role"
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 // Session is one run's processes.
@@ -387,6 +388,10 @@ func IsShim(argv []string) bool { return role.Join.Is(argv) || helper.IsAsCaller
 // AsCaller calls start to start a command outside of any group, with the ignored and blocked signals that this process got
 // from its caller, as [Group.Start] starts one.
 func AsCaller(cmd *exec.Cmd, start func() error) error { return helper.AsCaller(cmd, start) }
+
+// KeepsSignals reports whether commands get the ignored and blocked signals of this process's caller: the program was
+// linked with the entry point of package steps.
+func KeepsSignals() bool { _, _, known := steps.AtStart(); return known }
 
 // LiftLimits raises this process's own soft limits of file sizes and CPU time to the hard ones, so that the kernel does
 // not signal a runner for what its caller meant for the command. Commands that [Group.Start] starts still get the

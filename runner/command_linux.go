@@ -675,10 +675,21 @@ func (c *command) remedy() string {
 
 func (c *command) health(h *schema.ObservationHealth) {
 	c.streams.health(h)
+	if !cgroup.KeepsSignals() {
+		h.Reasons = append(h.Reasons, signalsReset)
+	}
 	if why := c.survived(); why != "" {
 		h.Reasons = append(h.Reasons,
 			schema.Reason{Subject: "cgroup", Code: codeSurvivors, Message: why, Remedy: c.remedy()})
 	}
+}
+
+// signalsReset is a reason if this program cannot know what its caller ignored and blocked.
+var signalsReset = schema.Reason{
+	Subject: "run", Code: "signals_reset",
+	Message: "this program was linked without the entry point that notes the ignored and blocked signals of its caller: " +
+		"most signals that the caller ignores, and some that it blocks, have their usual effect on the command",
+	Remedy: "use a release, or build with make build",
 }
 
 // streams pass on the command's standard streams and keep copies of them.

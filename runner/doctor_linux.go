@@ -28,7 +28,7 @@ func Diagnose(spoolDir string) Diagnosis {
 	d := Diagnosis{Platform: runtime.GOOS, Place: place.Here(), Works: spool.State == StateOK && host.Usable() == nil}
 	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
 	d.Findings = append(d.Findings, diagnoseLimits(host)...)
-	d.Findings = append(d.Findings, diagnoseTerminal())
+	d.Findings = append(d.Findings, diagnoseSignals(), diagnoseTerminal())
 	ebpf := diagnoseKernel(host)
 	d.Findings = append(d.Findings, ebpf, diagnoseNotify(ebpf.State == StateMissing))
 	d.Findings = append(d.Findings, diagnoseSandbox(host)...)
@@ -103,6 +103,14 @@ func diagnoseLimits(host *cgroup.Host) []Finding {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+func diagnoseSignals() Finding {
+	f := Finding{Subject: "run", Name: "signals", State: StateOK, Detail: "ignored and blocked as by the caller"}
+	if !cgroup.KeepsSignals() {
+		f.State, f.Detail, f.Reasons = StateDegraded, "", []schema.Reason{signalsReset}
+	}
+	return f
 }
 
 func diagnoseTerminal() Finding {
