@@ -382,10 +382,12 @@ func (g *Guard) Then(argv ...string) { g.helper.Then(argv...) }
 func (g *Guard) Last(argv ...string) { g.helper.Last(argv...) }
 
 // IsShim reports whether argv is that of a helper with which [Group.Start] puts a command into a cgroup if clone
-// cannot, or gives it what this process got from its caller, and which then becomes the command. Any program can have such an argv: also compare the executable.
+// cannot, or gives it what this process got from its caller, and which then becomes the command. Any program can
+// have such an argv: also compare the executable.
 func IsShim(argv []string) bool { return role.Join.Is(argv) || helper.IsAsCaller(argv) }
 
-// AsCaller calls start to start a command outside of any group, with the ignored and blocked signals that this process got
+// AsCaller calls start to start a command outside of any group, with the ignored and blocked signals that this
+// process got
 // from its caller, as [Group.Start] starts one.
 func AsCaller(cmd *exec.Cmd, start func() error) error { return helper.AsCaller(cmd, start) }
 

@@ -12,7 +12,8 @@ type Tally struct {
 	// remote endpoints of UDP port 443.
 	Kinds                      [kindCount]uint64
 	Threads, Errors, QUICPeers uint64
-	// SharedFiles are the forks that left parent and child one table of descriptors, threads included; Claimed the events
+	// SharedFiles are the forks that left parent and child one table of descriptors, threads included; Claimed
+	// the events
 	// whose names or addresses were read from memory that another could change; Replaced the opens whose descriptor
 	// another could have put another file on; MemoryOpened the opens for writing of a process's memory in /proc.
 	SharedFiles, Claimed, Replaced, MemoryOpened uint64

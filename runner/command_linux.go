@@ -687,8 +687,8 @@ func (c *command) health(h *schema.ObservationHealth) {
 // signalsReset is a reason if this program cannot know what its caller ignored and blocked.
 var signalsReset = schema.Reason{
 	Subject: "run", Code: "signals_reset",
-	Message: "this program was linked without the entry point that notes the ignored and blocked signals of its caller: " +
-		"most signals that the caller ignores, and some that it blocks, have their usual effect on the command",
+	Message: "this program was linked without the entry point that notes the ignored and blocked signals of its " +
+		"caller: most signals that the caller ignores, and some that it blocks, have their usual effect on the command",
 	Remedy: "use a release, or build with make build",
 }
 

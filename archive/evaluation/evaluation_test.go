@@ -289,7 +289,8 @@ func TestWhatArgumentsNameARepository(t *testing.T) {
 func TestTheRootIsAboveAll(t *testing.T) {
 	j := judged(schema.EvaluationDefinition{Hidden: []string{"/tests"}, Reward: []string{"/reward.txt"}})
 	p := &process{exe: "/usr/bin/python3"}
-	j.event(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/conftest.py", Flags: 0x41, Created: true, HasResult: true})
+	j.event(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/conftest.py", Flags: 0x41, Created: true,
+		HasResult: true})
 	j.grader.end()
 	if f := j.rules["prepares_grader"].findings; len(f) != 1 || !strings.Contains(f[0].Text, "/conftest.py") {
 		t.Errorf("a conftest.py beside hidden tests in the root: %v", f)

@@ -15,7 +15,8 @@ const (
 	openExclusive  = 0x80
 	openDirectory  = 0x10000 | 0x4000 // O_DIRECTORY of x86-64 and of arm64; each is O_DIRECT on the other
 	renameExchange = 2
-	// onlySettings are the flags of mount(2) that change a mount, and mount nothing: MS_REMOUNT, MS_UNBINDABLE, MS_PRIVATE,
+	// onlySettings are the flags of mount(2) that change a mount, and mount nothing: MS_REMOUNT, MS_UNBINDABLE,
+	// MS_PRIVATE,
 	// MS_SLAVE and MS_SHARED.
 	onlySettings = 1<<5 | 1<<17 | 1<<18 | 1<<19 | 1<<20
 )

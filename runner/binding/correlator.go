@@ -38,7 +38,8 @@ type Correlator struct {
 	// deferred is in order of time.
 	deferred []deferred
 	heard    bool // calls are reported in this run
-	// decisions are made about calls in this run. The policy layer has the sandbox's denials, too, which are about none.
+	// decisions are made about calls in this run. The policy layer has the sandbox's denials, too, which are
+	// about none.
 	decisions bool
 	model     *Model
 
