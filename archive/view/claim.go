@@ -217,7 +217,7 @@ func modelGaps(d *archive.Documents, about Subject) []Gap {
 	}
 	var gaps []Gap
 	if h.ModelLayer != schema.Complete {
-		message, help := why("model_bytes_differ", "model_events_unknown", "model_body_undecoded",
+		message, help := why("model_bytes_differ", "model_events_unknown", "model_member_odd", "model_body_undecoded",
 			"model_body_left_out",
 			"model_answer_not_kept")
 		gaps = append(gaps, Gap{Text: "the model layer is " + cmp.Or(h.ModelLayer, schema.Unknown) + message,
