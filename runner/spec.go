@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,12 +26,12 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/gateway"
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -135,20 +134,20 @@ type Spec struct {
 	// WorkspaceChanges records what the command changed in Workdir: see package workspace. Artifacts are globs of
 	// more files to keep, absolute or relative to Workdir. WorkspaceChangesBytes limits the contents of both; zero
 	// means DefaultWorkspaceChangesBytes.
-	WorkspaceChanges      bool     `json:"workspace_changes,omitzero"`
-	WorkspaceChangesBytes Bytes    `json:"workspace_changes_bytes,omitzero"`
-	Artifacts             []string `json:"artifacts,omitzero"`
+	WorkspaceChanges      bool         `json:"workspace_changes,omitzero"`
+	WorkspaceChangesBytes config.Bytes `json:"workspace_changes_bytes,omitzero"`
+	Artifacts             []string     `json:"artifacts,omitzero"`
 	// Labels are copied into the bundle. The runner does not use them.
 	Labels map[string]string `json:"labels,omitzero"`
 	// Capture keeps copies of the standard streams. Without it the command inherits the runner's descriptors.
 	Capture bool `json:"capture"`
 	// CaptureBytes limits the copy of each stream.
-	CaptureBytes Bytes `json:"capture_bytes"`
+	CaptureBytes config.Bytes `json:"capture_bytes"`
 	// Kernel is one of Kernels.
 	Kernel string `json:"kernel"`
 	// KernelBuffer is the size in bytes of the buffer between kernel and recorder, from kernel.MinRing to
 	// kernel.MaxRing, rounded up to a power of two; zero means kernel.DefaultRing.
-	KernelBuffer Bytes `json:"kernel_buffer,omitzero"`
+	KernelBuffer config.Bytes `json:"kernel_buffer,omitzero"`
 	// KeepObserver is how long the shared observer stays loaded after the last run. Zero unloads it with
 	// the last run.
 	KeepObserver time.Duration `json:"keep_observer,omitzero"`
@@ -188,21 +187,21 @@ type Spec struct {
 // Limits apply to the whole run: all its processes together. Zero means no limit.
 type Limits struct {
 	// Memory limits memory, page cache included.
-	Memory Bytes `json:"memory,omitzero"`
+	Memory config.Bytes `json:"memory,omitzero"`
 	// Pids limits the number of live processes and threads.
 	Pids int64 `json:"pids,omitzero"`
 	// CPUs limits CPU bandwidth.
-	CPUs MilliCPUs `json:"cpus,omitzero"`
+	CPUs config.MilliCPUs `json:"cpus,omitzero"`
 	// BestEffort records a limit that the host cannot enforce, rather than refuse to start.
 	BestEffort bool `json:"best_effort,omitzero"`
 }
 
 // Turns configures how gateway calls become turns. Zero fields mean the defaults of [gateway.Turns].
 type Turns struct {
-	CLITool   string `json:"cli_tool,omitzero"`   // the tool whose output is classified by exit code
-	CheckTool string `json:"check_tool,omitzero"` // the tool whose output is a verdict
-	MaxField  Bytes  `json:"max_field,omitzero"`  // limit per text
-	MaxTurn   Bytes  `json:"max_turn,omitzero"`   // limit per turn
+	CLITool   string       `json:"cli_tool,omitzero"`   // the tool whose output is classified by exit code
+	CheckTool string       `json:"check_tool,omitzero"` // the tool whose output is a verdict
+	MaxField  config.Bytes `json:"max_field,omitzero"`  // limit per text
+	MaxTurn   config.Bytes `json:"max_turn,omitzero"`   // limit per turn
 }
 
 // Gateway returns the same for a [gateway.Config].
@@ -263,7 +262,7 @@ func (s *Spec) LoadFile(path string) error {
 	for _, p := range s.pathFields() {
 		*p = "" // paths in the file are relative to it
 	}
-	if err := strict.Decode(data, strict.FormatOf(path, data), (*fields)(s)); err != nil {
+	if err := config.Decode(data, config.FormatOf(path, data), (*fields)(s)); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
 	}
 	dir, err := filepath.Abs(filepath.Dir(path))
@@ -316,7 +315,7 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	if reflect.ValueOf(s).Elem().IsZero() {
 		*s = *New()
 	}
-	return strict.Decode(data, strict.JSON, (*fields)(s))
+	return config.Decode(data, config.JSON, (*fields)(s))
 }
 
 // MarshalJSON writes the spec as LoadFile reads it, without zero fields, and with the values of Env. Strings that are
@@ -325,7 +324,7 @@ func (s Spec) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(s), json.Deterministic(true), json.WithMarshalers(duration()))
 }
 
-// duration writes a time as strict.Decode reads it.
+// duration writes a time as config.Decode reads it.
 var duration = sync.OnceValue(func() *json.Marshalers {
 	return json.MarshalToFunc(func(e *jsontext.Encoder, d time.Duration) error {
 		return e.WriteToken(jsontext.String(d.String()))
@@ -368,7 +367,7 @@ var (
 const maxRunID = 128
 
 // minMemory is less than any process needs to start. A lower limit means a forgotten unit.
-const minMemory Bytes = 256 << 10
+const minMemory config.Bytes = 256 << 10
 
 // Validate returns everything that is wrong with s, in a fixed order, joined into one error for errors.Is. It returns
 // nil if s can be run.
@@ -789,40 +788,12 @@ func (s *Spec) withPolicy(opt Options) (*Spec, Options, error) {
 	if opt.Policy == nil || opt.Policy.Sandbox.Limits == nil {
 		return s, opt, nil
 	}
-	with := *s
-	return &with, opt, with.limit(opt.Policy.Sandbox.Limits)
-}
-
-// limit sets the limits that have no value yet.
-func (s *Spec) limit(l *sandbox.Limits) error {
-	for _, one := range []struct {
-		key   string
-		text  sandbox.Scalar
-		unset bool
-		set   func(string) error
-	}{
-		{"memory", l.Memory, s.Limits.Memory == 0, s.Limits.Memory.Set},
-		{"cpus", l.CPUs, s.Limits.CPUs == 0, s.Limits.CPUs.Set},
-		{"pids", l.Pids, s.Limits.Pids == 0, func(t string) (err error) {
-			s.Limits.Pids, err = strconv.ParseInt(t, 10, 64)
-			return err
-		}},
-		{"wall", l.Wall, s.Timeout == 0, func(t string) (err error) {
-			s.Timeout, err = time.ParseDuration(t)
-			return err
-		}},
-	} {
-		if one.text == "" || !one.unset {
-			continue
-		}
-		if err := one.set(string(one.text)); err != nil {
-			return fmt.Errorf("limits.%s: %q: %w", one.key, one.text, err)
-		}
-	}
-	if s.Limits.Pids < 0 || s.Timeout < 0 {
-		return fmt.Errorf("limits: a limit is negative")
-	}
-	return nil
+	with, l := *s, opt.Policy.Sandbox.Limits
+	with.Limits.Memory = cmp.Or(with.Limits.Memory, l.Memory)
+	with.Limits.CPUs = cmp.Or(with.Limits.CPUs, l.CPUs)
+	with.Limits.Pids = cmp.Or(with.Limits.Pids, l.Pids)
+	with.Timeout = cmp.Or(with.Timeout, l.Wall)
+	return &with, opt, nil
 }
 
 // Sandbox merges the sandbox settings of the spec and a policy, for callers that contain without recording.

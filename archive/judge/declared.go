@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
@@ -68,13 +67,13 @@ func (a *actor) belongs() bool {
 	return false
 }
 
-func declaredActions(value ast.Node) (*rule, error) {
+func (m *maker) declaredActions(value jsontext.Value) (*rule, error) {
 	var v struct {
-		Agent string   `yaml:"agent"`
-		Paths []string `yaml:"paths"`
-		Hosts []string `yaml:"hosts"`
+		Agent string   `json:"agent"`
+		Paths []string `json:"paths"`
+		Hosts []string `json:"hosts"`
 	}
-	if err := yaml.NodeToValue(value, &v, yaml.Strict()); err != nil {
+	if err := m.decode(value, &v); err != nil {
 		return nil, fmt.Errorf("its value must be true, or have the keys agent, paths and hosts: %w", err)
 	}
 	d := &declared{}

@@ -5,25 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/facts"
 )
 
@@ -136,13 +133,13 @@ func watching(about view.Subject, good, bad string, breaks func(*facts.Line) boo
 var harmlessFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/stdout", "/dev/stderr",
 	"/dev/pts/*", "/dev/ptmx"}
 
-func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
+func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 	var also []string
-	if on(value) != nil {
+	if m.on(value) != nil {
 		var v struct {
-			Also []string `yaml:"also"`
+			Also []string `json:"also"`
 		}
-		if err := yaml.NodeToValue(value, &v, yaml.Strict()); err != nil {
+		if err := m.decode(value, &v); err != nil {
 			return nil, fmt.Errorf("its value must be true, or also: with a list of globs: %w", err)
 		}
 		also = v.Also
@@ -191,8 +188,8 @@ func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
-	hosts, err := globs(value)
+func (m *maker) onlyHosts(value jsontext.Value) (*rule, error) {
+	hosts, err := m.globs(value)
 	if err != nil {
 		return nil, err
 	}
@@ -307,8 +304,8 @@ func endpointOf(k *schema.KernelEvent) (ap netip.AddrPort, ok bool) {
 	return ap, false
 }
 
-func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
-	programs, err := globs(value)
+func (m *maker) onlyPrograms(value jsontext.Value) (*rule, error) {
+	programs, err := m.globs(value)
 	if err != nil {
 		return nil, err
 	}
@@ -329,7 +326,7 @@ func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
 	return r, nil
 }
 
-func (m *maker) noPrivileged(value ast.Node) (*rule, error) {
+func (m *maker) noPrivileged(value jsontext.Value) (*rule, error) {
 	return watching(view.Privilege, "nothing that needs privilege was done", "privileged system calls succeeded",
 		func(l *facts.Line) bool {
 			switch l.Event.Kind {
@@ -338,10 +335,10 @@ func (m *maker) noPrivileged(value ast.Node) (*rule, error) {
 				return l.Outcome != facts.Failed
 			}
 			return false
-		}), on(value)
+		}), m.on(value)
 }
 
-func (m *maker) contractPassed(value ast.Node) (*rule, error) {
+func (m *maker) contractPassed(value jsontext.Value) (*rule, error) {
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		c := s.Docs.Result.Contract
 		switch {
@@ -355,12 +352,12 @@ func (m *maker) contractPassed(value ast.Node) (*rule, error) {
 		}
 		return unknown(view.Gap{Text: "the outcome contract was " + *c + ": its checks could not all be run",
 			Remedy: "assay-run inspect says which"}), nil
-	}}, on(value)
+	}}, m.on(value)
 }
 
-func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
-	if on(value) != nil && value.Type() == ast.MappingType {
-		return declaredActions(value)
+func (m *maker) noUndeclaredActions(value jsontext.Value) (*rule, error) {
+	if m.on(value) != nil && value.Kind() == '{' {
+		return m.declaredActions(value)
 	}
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
@@ -383,12 +380,12 @@ func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
 		}
 		return s.clean(v, "everything that was done was part of what was reported", view.Programs, view.Files,
 			view.Hosts, view.Calls), nil
-	}}, on(value)
+	}}, m.on(value)
 }
 
-func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
+func (m *maker) noNewCapability(value jsontext.Value) (*rule, error) {
 	var base string
-	if err := yaml.NodeToValue(value, &base); err != nil || base == "" {
+	if err := m.decode(value, &base); err != nil || base == "" {
 		return nil, fmt.Errorf("its value must be the path of a bundle")
 	}
 	if !filepath.IsAbs(base) {
@@ -485,27 +482,19 @@ type rule struct {
 
 var errRules = errors.New("bad rules")
 
-// file is the YAML form of a rule file.
+// file is a rule file.
 type file struct {
-	Rules        []map[string]ast.Node `yaml:"rules"`
-	AllowUnknown []string              `yaml:"allow_unknown"`
+	Rules        []map[string]jsontext.Value `json:"rules"`
+	AllowUnknown []string                    `json:"allow_unknown"`
 }
 
 // LoadRules reads a rule file. Paths in it are relative to its directory. Bundles that it names must verify.
 func LoadRules(ctx context.Context, path string) (*Rules, error) {
-	f, err := os.Open(path)
+	data, err := config.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRules, err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("more than %d bytes", maxFile)
-	}
-	var r *Rules
-	if err == nil {
-		r, err = ParseRules(ctx, data, filepath.Dir(path))
-	}
+	r, err := ParseRules(ctx, data, filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", errRules, path, err)
 	}
@@ -514,8 +503,12 @@ func LoadRules(ctx context.Context, path string) (*Rules, error) {
 
 // ParseRules reads the text of a rule file whose paths are relative to dir.
 func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("more than %d bytes", maxFile)
+	}
 	var f file
-	if err := decode(data, &f); err != nil {
+	doc, err := config.DecodeDocument(data, config.FormatOf("", data), &f)
+	if err != nil {
 		return nil, err
 	}
 	if len(f.Rules) == 0 {
@@ -531,56 +524,40 @@ func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err err
 		}
 	}()
 	for i, item := range f.Rules {
+		at := []string{"rules", strconv.Itoa(i)}
 		if len(item) != 1 {
-			return nil, fmt.Errorf("rule %d has %d keys, want one: a rule is \"name: value\"", i+1, len(item))
+			return nil, doc.Fault(fmt.Sprintf(`it has %d keys, want one: a rule is "name: value"`, len(item)), at...)
 		}
 		for kind, value := range item {
+			at = append(at, kind)
 			make, ok := kinds[kind]
 			if !ok {
-				return nil, fmt.Errorf("rule %d: %q is not a rule; the rules are %s", i+1, kind,
-					strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+				return nil, doc.Fault(fmt.Sprintf("%q is not a rule%s", kind,
+					config.Allowed(kind, slices.Sorted(maps.Keys(kinds)))), at...)
 			}
-			if value == nil { // a key without a value at the end of a file
-				value = ast.Null(token.New("null", "null", &token.Position{}))
-			}
-			one, err := make(&maker{ctx: ctx, rules: r, kind: kind, dir: dir}, value)
-			if err != nil {
-				return nil, fmt.Errorf("rule %d, %s: %w", i+1, kind, err)
+			one, err := make(&maker{ctx: ctx, rules: r, dir: dir, doc: doc, path: at}, value)
+			if fault := (*config.Error)(nil); errors.As(err, &fault) {
+				return nil, err // it says where
+			} else if err != nil {
+				return nil, doc.Fault(err.Error(), at...)
 			}
 			if one.name == "" {
 				one.name = kind
 			}
 			if slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == one.name }) {
-				return nil, fmt.Errorf("rule %d: the name %q is used twice; give an expr rule a name of its own", i+1,
-					one.name)
+				return nil, doc.Fault(fmt.Sprintf("the name %q is used twice; give an expr rule a name of its own",
+					one.name), at...)
 			}
 			r.list = append(r.list, one)
 		}
 	}
-	for _, name := range f.AllowUnknown {
+	for i, name := range f.AllowUnknown {
 		if !slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == name }) {
-			return nil, fmt.Errorf("allow_unknown names %q, which is not one of the rules", name)
+			return nil, doc.Fault(fmt.Sprintf("%q is not one of the rules", name), "allow_unknown", strconv.Itoa(i))
 		}
 		r.allowed[name] = true
 	}
 	return r, nil
-}
-
-// decode reads one YAML document strictly: no unknown or repeated keys, no anchors.
-func decode(data []byte, v any) error {
-	doc, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return err
-	}
-	if len(doc.Docs) > 1 {
-		return errors.New("it holds more than one YAML document")
-	}
-	for _, d := range doc.Docs {
-		if d.Body != nil && len(ast.Filter(ast.AnchorType, d.Body))+len(ast.Filter(ast.AliasType, d.Body)) > 0 {
-			return errors.New("anchors and aliases are not allowed")
-		}
-	}
-	return yaml.UnmarshalWithOptions(data, v, yaml.Strict())
 }
 
 // maker makes one rule.
@@ -589,13 +566,20 @@ type maker struct {
 	rules *Rules
 	kind  string
 	dir   string
+	doc   *config.Document
+	path  []string // of the rule's value in doc
+}
+
+// decode decodes the rule's value.
+func (m *maker) decode(value jsontext.Value, into any) error {
+	return m.doc.DecodeValue(value, into, m.path...)
 }
 
 // kinds makes the rules, by name.
-var kinds map[string]func(*maker, ast.Node) (*rule, error)
+var kinds map[string]func(*maker, jsontext.Value) (*rule, error)
 
 func init() {
-	kinds = map[string]func(*maker, ast.Node) (*rule, error){
+	kinds = map[string]func(*maker, jsontext.Value) (*rule, error){
 		"expr":                      (*maker).expr,
 		"only_workspace_writes":     (*maker).onlyWorkspaceWrites,
 		"only_hosts":                (*maker).onlyHosts,
@@ -608,18 +592,18 @@ func init() {
 }
 
 // on checks the value of a rule without options: none, or true.
-func on(value ast.Node) error {
-	var v any
-	if err := yaml.NodeToValue(value, &v); err != nil || v != nil && v != true {
+func (m *maker) on(value jsontext.Value) error {
+	var v *bool
+	if err := m.decode(value, &v); err != nil || v != nil && !*v {
 		return errors.New("its value must be true; omit the rule to switch it off")
 	}
 	return nil
 }
 
 // globs reads a list of globs.
-func globs(value ast.Node) ([]string, error) {
+func (m *maker) globs(value jsontext.Value) ([]string, error) {
 	var list []string
-	if err := yaml.NodeToValue(value, &list); err != nil {
+	if err := m.decode(value, &list); err != nil {
 		return nil, errors.New("its value must be a list of strings, as in [a, b]")
 	}
 	for _, g := range list {
@@ -641,20 +625,20 @@ func matches(globs []string, s string) bool {
 // exprRule is the value of an expr rule, if that is not just an expression about the run. One of Never, Always and
 // Some is an expression about each thing of the kind Of.
 type exprRule struct {
-	Name   string `yaml:"name"`
-	Of     string `yaml:"of"`
-	Never  string `yaml:"never"`
-	Always string `yaml:"always"`
-	Some   string `yaml:"some"`
+	Name   string `json:"name"`
+	Of     string `json:"of"`
+	Never  string `json:"never"`
+	Always string `json:"always"`
+	Some   string `json:"some"`
 }
 
-func (m *maker) expr(value ast.Node) (*rule, error) {
+func (m *maker) expr(value jsontext.Value) (*rule, error) {
 	var text string
-	if yaml.NodeToValue(value, &text) == nil {
+	if value.Kind() == '"' && m.decode(value, &text) == nil {
 		return m.compile(exprRule{Of: string(query.Runs), Always: text})
 	}
 	var e exprRule
-	if err := yaml.NodeToValue(value, &e, yaml.Strict()); err != nil {
+	if err := m.decode(value, &e); err != nil {
 		return nil, fmt.Errorf("its value must be an expression, or have the keys name, of, and one of never, "+
 			"always and some: %w", err)
 	}

@@ -7,12 +7,13 @@ import (
 
 func TestBadRulesAreRefusedBeforeAnythingIsRead(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":        {"", `no "rules"`},
+		"nothing":        {"", "the file is empty"},
+		"no rules":       {"allow_unknown: []", `no "rules"`},
 		"an empty list":  {"rules: []", "would pass everything"},
 		"an unknown key": {"rules: [{no_privileged: true}]\nrulez: 1", "rulez"},
 		"an unknown rule": {"rules: [{no_priviledged: true}]",
-			`"no_priviledged" is not a rule; the rules are contract_passed`},
-		"a key twice":           {"rules: [{no_privileged: true}]\nrules: []", "already defined"},
+			`"no_priviledged" is not a rule; did you mean "no_privileged"; allowed are contract_passed`},
+		"a key twice":           {"rules: [{no_privileged: true}]\nrules: []", "key given twice"},
 		"two keys in a rule":    {"rules: [{no_privileged: true, contract_passed: true}]", "has 2 keys"},
 		"switched off":          {"rules: [{no_privileged: false}]", "omit the rule"},
 		"hosts that are a text": {"rules: [{only_hosts: x}]", "a list of strings"},
@@ -24,10 +25,13 @@ func TestBadRulesAreRefusedBeforeAnythingIsRead(t *testing.T) {
 		"a name twice":          {"rules: [{no_privileged: true}, {no_privileged: true}]", "used twice"},
 		"unknown allowed": {"rules: [{no_privileged: true}]\nallow_unknown: [only_hosts]",
 			"is not one of the rules"},
-		"a base that is not": {"rules: [{no_new_capability_against: nowhere.tar.gz}]", "cannot be read"},
-		"an alias":           {"rules: [&a {no_privileged: true}, *a]", "anchors and aliases"},
-		"two documents":      {"rules: [{no_privileged: true}]\n---\nrules: []", "more than one"},
-		"an endless value":   {"rules: [{expr: '" + strings.Repeat("!", 1<<15) + "true'}]", "at most"},
+		"a base that is not":   {"rules: [{no_new_capability_against: nowhere.tar.gz}]", "cannot be read"},
+		"an alias":             {"rules: [&a {no_privileged: true}, *a]", "a YAML anchor"},
+		"two documents":        {"rules: [{no_privileged: true}]\n---\nrules: []", "second YAML document"},
+		"brackets without end": {strings.Repeat("[", 60<<10), "nested too deep"},
+		"a wrong value": {"rules:\n- only_workspace_writes: {alsoo: [a]}",
+			"line 2, column 27: rules[0].only_workspace_writes.alsoo: unknown key; did you mean \"also\""},
+		"an endless value": {"rules: [{expr: '" + strings.Repeat("!", 1<<15) + "true'}]", "at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseRules(t.Context(), []byte(c.text), t.TempDir())

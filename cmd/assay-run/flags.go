@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // runFlags are the flags of a run: those of its Spec, and where its evidence goes.
@@ -75,7 +76,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"keep in the bundle what the command changed in its working directory")
 	fs.Var((*someBytes)(&s.WorkspaceChangesBytes), "workspace-changes-bytes",
 		fmt.Sprintf("keep at most `SIZE` of changed files and artifacts (default %v)",
-			runner.Bytes(runner.DefaultWorkspaceChangesBytes)))
+			config.Bytes(runner.DefaultWorkspaceChangesBytes)))
 	fs.Var((*texts)(&s.Artifacts), "artifact",
 		"also keep the files that `GLOB` matches after the command, from anywhere; may be repeated")
 	fs.StringVar(&s.Compat, "compat", "",
@@ -124,9 +125,9 @@ func turnFlags(fs *pflag.FlagSet, t *runner.Turns) {
 	fs.StringVar(&t.CheckTool, "check-tool", "",
 		fmt.Sprintf("`NAME` of the tool whose output is a verdict (default %q)", d.CheckTool))
 	fs.Var((*someBytes)(&t.MaxField), "max-field",
-		fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", runner.Bytes(d.FieldBytes)))
+		fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", config.Bytes(d.FieldBytes)))
 	fs.Var((*someBytes)(&t.MaxTurn), "max-turn",
-		fmt.Sprintf("keep at most `SIZE` of a turn's values in total (default %v)", runner.Bytes(d.TurnBytes)))
+		fmt.Sprintf("keep at most `SIZE` of a turn's values in total (default %v)", config.Bytes(d.TurnBytes)))
 }
 
 func (f *runFlags) register(fs *pflag.FlagSet) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // faults are the invalid values of flags. They are kept until all flags have been
@@ -133,14 +133,14 @@ func (n *negated) Set(s string) error {
 }
 
 // someBytes is a size of at least one byte. Zero means that the flag was not given.
-type someBytes runner.Bytes
+type someBytes config.Bytes
 
-func (n *someBytes) String() string { return (*runner.Bytes)(n).String() }
+func (n *someBytes) String() string { return (*config.Bytes)(n).String() }
 
-func (*someBytes) Type() string { return runner.Bytes(0).Type() }
+func (*someBytes) Type() string { return config.Bytes(0).Type() }
 
 func (n *someBytes) Set(s string) error {
-	err := (*runner.Bytes)(n).Set(s)
+	err := (*config.Bytes)(n).Set(s)
 	if err == nil && *n < 1 {
 		err = errors.New("must be at least 1 byte")
 	}

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // maxFileBytes limits a contract file. Commands belong in scripts of the repository, not in the contract.
@@ -45,12 +45,12 @@ func (c *Contract) Validate() []Problem {
 type Check = schema.Check
 
 // Format is the format of a contract file.
-type Format = strict.Format
+type Format = config.Format
 
 // The formats of a contract file.
 const (
-	JSON = strict.JSON
-	YAML = strict.YAML
+	JSON = config.JSON
+	YAML = config.YAML
 )
 
 // file is a contract as written. Absent and null values mean the default.
@@ -72,11 +72,11 @@ type fileCheck struct {
 // "sha256:" and hex. The format follows from the extension (.json, .yaml, .yml), otherwise from the first character.
 // Load does not validate.
 func Load(path string) (*Contract, string, error) {
-	data, err := strict.ReadFile(path, maxFileBytes)
+	data, err := config.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return nil, "", fmt.Errorf("read contract: %w", err)
 	}
-	c, err := Parse(data, strict.FormatOf(path, data))
+	c, err := Parse(data, config.FormatOf(path, data))
 	if err != nil {
 		return nil, "", fmt.Errorf("contract %s: %w", path, err)
 	}
@@ -103,7 +103,7 @@ func Parse(data []byte, format Format) (*Contract, error) {
 		return nil, fmt.Errorf("larger than %d bytes; move long commands into scripts", maxFileBytes)
 	}
 	var f file
-	if err := strict.Decode(data, format, &f); err != nil {
+	if err := config.Decode(data, format, &f); err != nil {
 		return nil, err
 	}
 	if f.Description == nil {

@@ -79,16 +79,18 @@ func TestLoadRefuses(t *testing.T) {
 		"a huge file": {write("huge.json", strings.Repeat(" ", maxFileBytes+1)),
 			"larger than 262144 bytes"},
 		"an unknown key": {write("key.json", "{\n\"cheks\": []}"),
-			"key.json: line 2: cheks: unknown key; allowed are description, checks, protected"},
+			"key.json: line 2, column 1: cheks: unknown key; " +
+				"did you mean \"checks\"; allowed are description, checks, protected"},
 		"an unknown key in YAML": {write("key.yaml", "checks:\n- name: a\n  comand: x\n"),
-			"key.yaml: line 3: checks[0].comand: unknown key"},
+			"key.yaml: line 3, column 3: checks[0].comand: unknown key"},
 		"a key given twice": {write("twice.json", `{"checks":[],"checks":[]}`), "checks: key given twice"},
-		"an alias bomb":     {write("bomb.yaml", "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n"), "line 1: a YAML anchor"},
+		"an alias bomb": {write("bomb.yaml", "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n"),
+			"line 1, column 4: a: a YAML anchor"},
 		"a torn file":       {write("torn.json", `{"description": "x", "chec`), "not valid JSON"},
 		"an empty file":     {write("empty.yaml", ""), "empty"},
 		"NUL bytes":         {write("nul.yaml", "checks: \"\x00\""), "nul.yaml"},
 		"NUL bytes in JSON": {write("nul.json", "{\"description\": \"\x00\"}"), "not valid JSON"},
-		"invalid UTF-8":     {write("utf8.json", "{\"description\": \"\xff\"}"), "not valid JSON"},
+		"invalid UTF-8":     {write("utf8.json", "{\"description\": \"\xff\"}"), "not valid UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			done := make(chan error, 1)

@@ -1,9 +1,7 @@
 package contract
 
 import (
-	"reflect"
-
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -14,13 +12,19 @@ func Encode(c *Contract, format Format) ([]byte, error) {
 	if err != nil || format == JSON {
 		return asJSON, err
 	}
-	asYAML, err := yaml.JSONToYAML(asJSON)
-	if err != nil {
-		return asJSON, nil
+	// JSON is YAML: only the style of its values changes.
+	var doc yaml.Node
+	if err := yaml.Load(asJSON, &doc); err != nil {
+		return nil, err
 	}
-	// The YAML library does not quote everything that needs it. JSON is valid YAML.
-	if again, err := Parse(asYAML, YAML); err != nil || !reflect.DeepEqual(again, c) {
-		return asJSON, nil
+	plain(&doc)
+	return yaml.Dump(&doc, yaml.WithIndent(2))
+}
+
+// plain lets the encoder choose how the values below n are written.
+func plain(n *yaml.Node) {
+	n.Style = 0
+	for _, child := range n.Content {
+		plain(child)
 	}
-	return asYAML, nil
 }

@@ -10,8 +10,8 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // PrepareOptions configure a Gate.
@@ -203,7 +203,7 @@ func (g *Gate) fileAfter() string {
 	if g.opts.Earlier != nil {
 		return g.opts.Earlier.FileAfter
 	}
-	switch data, err := strict.ReadFile(g.opts.Path, maxFileBytes); {
+	switch data, err := config.ReadFile(g.opts.Path, maxFileBytes); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "missing"
 	case err != nil:

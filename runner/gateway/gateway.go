@@ -18,9 +18,9 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Environment variables of an agent.
@@ -429,7 +429,7 @@ const (
 // space. Empty lines and lines that start with # are ignored. An agent may have several tokens; a token belongs to
 // one agent.
 func LoadTokens(path string) (agents map[string]string, err error) {
-	data, err := strict.ReadFile(path, maxTokenFile)
+	data, err := config.ReadFile(path, maxTokenFile)
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Prices is a price list. A nil list has no prices.
@@ -41,7 +41,7 @@ const (
 
 // LoadPrices reads a price list in YAML or JSON. The error joins all faults.
 func LoadPrices(path string) (*Prices, error) {
-	data, err := strict.ReadFile(path, maxPricesFile)
+	data, err := config.ReadFile(path, maxPricesFile)
 	if err != nil {
 		return nil, fmt.Errorf("read prices: %w", err)
 	}
@@ -60,7 +60,7 @@ func parsePrices(data []byte) (*Prices, error) {
 		Version *int64  `json:"version"`
 		Models  []Price `json:"models"`
 	}
-	_, err := strict.DecodeAll(data, &file)
+	err := config.Decode(data, config.YAML, &file)
 	faults := []error{err}
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if file.Version != nil && *file.Version != 1 {

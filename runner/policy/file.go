@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // maxFileBytes limits a policy file.
@@ -105,11 +105,11 @@ type fileKeys struct {
 // Load reads the policy at path, which must be a regular file. The file's extension (.json, .yaml, .yml) decides the
 // format, otherwise its first character. Unknown and duplicate keys are errors that name the file and the line.
 func Load(path string) (*File, error) {
-	data, err := strict.ReadFile(path, maxFileBytes)
+	data, err := config.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}
-	p, err := parse(data, strict.FormatOf(path, data))
+	p, err := parse(data, config.FormatOf(path, data))
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
 	}
@@ -117,20 +117,20 @@ func Load(path string) (*File, error) {
 }
 
 // ParseYAML reads a policy in YAML.
-func ParseYAML(data []byte) (*File, error) { return parse(data, strict.YAML) }
+func ParseYAML(data []byte) (*File, error) { return parse(data, config.YAML) }
 
-func parse(data []byte, format strict.Format) (*File, error) {
+func parse(data []byte, format config.Format) (*File, error) {
 	if len(data) > maxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes", maxFileBytes)
 	}
 	var keys fileKeys
-	if format == strict.JSON && sandbox.IsSRT(data) {
+	if format == config.JSON && sandbox.IsSRT(data) {
 		settings, err := sandbox.ParseSRT(data)
 		if err != nil {
 			return nil, err
 		}
 		keys.Settings = *settings
-	} else if err := strict.Decode(data, format, &keys); err != nil {
+	} else if err := config.Decode(data, format, &keys); err != nil {
 		return nil, err
 	}
 	if err := keys.Settings.Check(); err != nil {

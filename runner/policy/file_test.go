@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 const example = `
@@ -148,9 +148,9 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte(`{"version":1,"tools":{"allow":["a"],"deny":[]},"rules":[{"name":"k","rule":"deny_keyword","value":["x",1,true]}]}`), true)
 	f.Add([]byte("rules:\n- {name: s, rule: require_state, target: t, key: verdict, value: pass}\n"), false)
 	f.Fuzz(func(t *testing.T, data []byte, isJSON bool) {
-		format := strict.YAML
+		format := config.YAML
 		if isJSON {
-			format = strict.JSON
+			format = config.JSON
 		}
 		p, err := parse(data, format)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 //go:embed profiles/*.yaml
@@ -44,7 +44,7 @@ func Builtin(name string) (*ProfileFile, error) {
 		Version *int64 `json:"version"`
 		Settings
 	}
-	if err := strict.Decode(data, strict.YAML, &file); err != nil {
+	if err := config.Decode(data, config.YAML, &file); err != nil {
 		return nil, fmt.Errorf("profile %s: %w", name, err)
 	}
 	p.Settings = file.Settings

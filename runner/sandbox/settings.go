@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Modes of a sandbox.
@@ -95,12 +98,28 @@ type Env struct {
 	Drop []string          `json:"drop"`
 }
 
-// Limits are a run's limits, as its flags write them.
+// Limits are a run's limits. Zero means no limit.
 type Limits struct {
-	Memory Scalar `json:"memory"`
-	Pids   Scalar `json:"pids"`
-	CPUs   Scalar `json:"cpus"`
-	Wall   Scalar `json:"wall"`
+	Memory config.Bytes     `json:"memory"`
+	Pids   int64            `json:"pids"` // processes and threads
+	CPUs   config.MilliCPUs `json:"cpus"`
+	Wall   time.Duration    `json:"wall"` // of the command
+}
+
+// check returns what is wrong with l, or nil.
+func (l *Limits) check() error {
+	if l == nil {
+		return nil
+	}
+	for _, one := range []struct {
+		key      string
+		negative bool
+	}{{"memory", l.Memory < 0}, {"pids", l.Pids < 0}, {"cpus", l.CPUs < 0}, {"wall", l.Wall < 0}} {
+		if one.negative {
+			return fmt.Errorf("limits.%s: it is negative; omit the key for no limit", one.key)
+		}
+	}
+	return nil
 }
 
 // Scalar is a string or a number, as written.
@@ -146,6 +165,7 @@ func (s *Settings) Check() error {
 	if e := s.Env; e != nil {
 		errs = append(errs, e.check())
 	}
+	errs = append(errs, s.Limits.check())
 	if s.Mode == Observe && (s.Filesystem != nil || s.Network != nil) {
 		errs = append(errs, errors.New("mode: observe restricts nothing; omit filesystem and network, or "+
 			"choose another mode"))

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // srtFile has the settings of the sandbox runtime (srt) of Claude Code, as in its sandbox-config.ts. Settings that
@@ -159,7 +159,7 @@ func IsSRT(data []byte) bool {
 // ParseSRT reads srt settings. An unsupported setting that would change what is enforced is an error that names it.
 func ParseSRT(data []byte) (*Settings, error) {
 	var f srtFile
-	if err := strict.Decode(data, strict.JSON, &f); err != nil {
+	if err := config.Decode(data, config.JSON, &f); err != nil {
 		return nil, err
 	}
 	if err := f.unsupported(); err != nil {

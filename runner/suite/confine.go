@@ -13,9 +13,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // suiteFiles are patterns for the files in the suite's directory that no agent has a reason to touch.
@@ -60,7 +60,7 @@ func confine(path string, hide, protect, show []string) (string, error) {
 		return "", err
 	}
 	doc, files := map[string]jsontext.Value{}, map[string]jsontext.Value{}
-	if err := strict.Decode(data, strict.FormatOf(path, data), &doc); err != nil {
+	if err := config.Decode(data, config.FormatOf(path, data), &doc); err != nil {
 		return "", err
 	}
 	if had := doc["filesystem"]; had.Kind() == '{' {

@@ -24,12 +24,12 @@ import (
 
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
@@ -88,7 +88,7 @@ type Task struct {
 	// sandbox.
 	Containers bool `json:"containers"`
 	// Disk is how much an attempt may add to its directory. Zero means defaultDisk.
-	Disk runner.Bytes `json:"disk"`
+	Disk config.Bytes `json:"disk"`
 	// Model is as in a run's spec. Its fields override those of the agent.
 	Model runner.Model `json:"model"`
 	// Solution is a shell command that solves the task, for check --oracle.
@@ -134,7 +134,7 @@ var errFile = errors.New("bad suite file")
 // Load reads and checks a suite file and the files that it names. rules checks a file of rules. The error lists all
 // problems with their lines.
 func Load(path string, rules func(path string) error) (*File, error) {
-	data, err := strict.ReadFile(path, maxFile)
+	data, err := config.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errFile, err)
 	}
@@ -146,10 +146,10 @@ func Load(path string, rules func(path string) error) (*File, error) {
 		return nil, fmt.Errorf("%w: %w", errFile, err)
 	}
 	f := &File{}
-	lines, err := strict.DecodeAll(data, f)
+	doc, err := config.DecodeDocument(data, config.YAML, f)
 	f.setExcluded()
 	f.dir, f.file = dir, filepath.Join(dir, filepath.Base(path))
-	c := &checker{file: f, lines: lines, rules: rules}
+	c := &checker{file: f, doc: doc, rules: rules}
 	if err != nil {
 		c.problems = append(c.problems, err)
 	}
@@ -168,7 +168,7 @@ func Load(path string, rules func(path string) error) (*File, error) {
 // checker collects the problems of a suite file.
 type checker struct {
 	file     *File
-	lines    strict.Lines
+	doc      *config.Document // nil if the file is not a document
 	rules    func(path string) error
 	problems []error
 }
@@ -176,25 +176,8 @@ type checker struct {
 // problem adds a problem. Call its result with the path of the key, such as "tasks", "2", "name".
 func (c *checker) problem(format string, args ...any) func(path ...string) {
 	return func(path ...string) {
-		c.problems = append(c.problems,
-			&strict.Error{Line: c.lines.Of(path...), Key: keyPath(path), Problem: fmt.Sprintf(format, args...)})
+		c.problems = append(c.problems, c.doc.Fault(fmt.Sprintf(format, args...), path...))
 	}
-}
-
-// keyPath formats a path for messages, such as tasks[2].name.
-func keyPath(path []string) string {
-	var b strings.Builder
-	for _, p := range path {
-		switch _, err := strconv.Atoi(p); {
-		case err == nil:
-			fmt.Fprintf(&b, "[%s]", p)
-		case b.Len() > 0:
-			b.WriteString("." + p)
-		default:
-			b.WriteString(p)
-		}
-	}
-	return b.String()
 }
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$`)

@@ -16,9 +16,9 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner"
-	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Status is how far a suite has come, by its ledger.
@@ -156,7 +156,7 @@ func (h *History) RepeatCommands(dir, program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	data, err := strict.ReadFile(filepath.Join(inputs, inputsWork), maxFile)
+	data, err := config.ReadFile(filepath.Join(inputs, inputsWork), maxFile)
 	if err != nil {
 		return "", err
 	}

@@ -53,12 +53,15 @@ func TestAllFaultsAreToldAtOnce(t *testing.T) {
 		"[/y]\nstart_commit: 12345678\n" +
 		"agent: hal\nforbidden: {host: [x], packages: []}\n"))
 	for _, want := range []string{
-		`line 1: workspace: "app" is not absolute`, `line 2: "hiden" is not a key`,
-		`line 3: hidden: "[" is not a valid glob`,
-		"line 4: reward: found String, want a list",
-		`line 6: start_commit: found Integer, want a text; put it in quotes`,
-		`line 7: agent: agent "hal" is not known; the agents are claude-code`, `line 8: "forbidden.host" is not a key`,
-		"line 8: forbidden.packages: it has 0 globs",
+		`line 1, column 13: workspace[0]: "app" is not absolute`,
+		`line 2, column 1: hiden: unknown key; did you mean "hidden"`,
+		`line 3, column 10: hidden[0]: "[" is not a valid glob`,
+		`line 3, column 15: hidden[1]: "../x" leaves the workspace`,
+		"line 4, column 1: reward: found a string, want a list",
+		"line 5, column 1: reward: key given twice; the first is on line 4",
+		"line 6, column 1: start_commit: found a number, want a string (quote it)",
+		`line 7, column 1: agent: "hal" is not known; the agents are claude-code`,
+		`line 8, column 13: forbidden.host: unknown key; did you mean "hosts"`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
@@ -69,14 +72,16 @@ func TestAllFaultsAreToldAtOnce(t *testing.T) {
 func TestBadFilesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"nothing":           {"", "empty"},
-		"a list":            {"[x]", "want keys with values"},
+		"a list":            {"[x]", "want an object"},
 		"a key twice":       {"hidden: [x]\nhidden: [y]", "twice"},
-		"two documents":     {"hidden: [x]\n---\nhidden: [y]", "more than one"},
+		"two documents":     {"hidden: [x]\n---\nhidden: [y]", "second YAML document"},
 		"an alias":          {"hidden: &a [x]\nothers: *a", "not allowed"},
-		"a number":          {"hidden: [1]", "found Integer"},
-		"no value":          {"hidden:", "found Null"},
+		"a number":          {"hidden: [1]", "found a number"},
+		"no value":          {"hidden:", "it has 0 globs"},
 		"no UTF-8":          {"hidden: [\xff]", "UTF-8"},
-		"deep":              {"hidden: " + strings.Repeat("[", 5000), "deep"},
+		"deep":              {"hidden: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "deep"},
+		"an empty list":     {"forbidden: {packages: []}", "line 1, column 13: forbidden.packages: it has 0 globs"},
+		"an empty glob":     {"hidden: ['']", "it is empty"},
 		"a climbing path":   {"hidden: [a/../../x]", "leaves the workspace"},
 		"a commit's tag":    {"start_commit: v1.2", "is not a commit"},
 		"more than allowed": {"hidden: [" + strings.Repeat("x, ", maxGlobs+1) + "]", "globs"},

@@ -1,6 +1,7 @@
-package strict
+package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,18 @@ func TestBothFormatsGiveTheSameValue(t *testing.T) {
 	}
 }
 
+func TestAByteOrderMarkIsSkipped(t *testing.T) {
+	for data, format := range map[string]Format{"\ufefftitle: a\n": YAML, "\ufeff{\"title\": \"a\"}": JSON} {
+		var got list
+		if err := Decode([]byte(data), FormatOf("file", []byte(data)), &got); err != nil || got.Title != "a" {
+			t.Errorf("format %v: %v, %+v", format, err, got)
+		}
+		if FormatOf("file", []byte(data)) != format {
+			t.Errorf("%q is taken for the other format", data)
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		format Format
@@ -63,32 +76,41 @@ func TestDecodeRefuses(t *testing.T) {
 		"text after the value":    {JSON, "{}\nx", 2, "", "not valid JSON"},
 		"a torn file":             {JSON, `{"title":"a`, 1, "title", "not valid JSON"},
 		"nothing":                 {JSON, ``, 1, "", "not valid JSON"},
-		"invalid UTF-8":           {JSON, "{\"title\":\"\xff\"}", 1, "title", "not valid JSON"},
+		"invalid UTF-8":           {JSON, "{\"title\":\"\xff\"}", 1, "", "not valid UTF-8"},
 		"nesting that never ends": {JSON, strings.Repeat(`{"items":[`, 60000), 1, "", ""},
 
 		"yaml: an unknown key": {YAML, "title: a\nitems:\n- name: x\n  nmae: y\n", 4, "items[0].nmae",
 			"allowed are name"},
-		"yaml: a key given twice":           {YAML, "title: a\nglobs: []\ntitle: b\n", 3, "", "already defined"},
-		"yaml: a key given twice in quotes": {YAML, "title: a\n\"title\": b\n", 2, "", "already defined"},
+		"yaml: a key given twice": {YAML,
+			"title: a\nglobs: []\ntitle: b\n", 3, "title", "the first is on line 1"},
+		"yaml: a key given twice in quotes": {YAML, "title: a\n\"title\": b\n", 2, "title", "the first is on line 1"},
 		"yaml: a number for a string":       {YAML, "title: 5\n", 1, "title", "want a string (quote it)"},
 		"yaml: yes for true":                {YAML, "items:\n- flag: yes\n", 2, "items[0].flag", "want true or false"},
 		"yaml: a quoted number": {YAML, "items:\n- secs: '5'\n", 2, "items[0].secs",
 			"want a whole number"},
 		"yaml: a fraction": {YAML, "items:\n- secs: 1.5\n", 2, "items[0].secs",
 			"want a whole number"},
-		"yaml: not a number":                 {YAML, "items:\n- secs: .nan\n", 2, "items[0].secs", "not allowed"},
-		"yaml: a second document":            {YAML, "title: a\n---\ntitle: b\n", 3, "", "second YAML document"},
-		"yaml: an empty file":                {YAML, "# nothing\n", 0, "", "empty"},
-		"yaml: an anchor":                    {YAML, "title: &a x\n", 1, "", "anchor"},
-		"yaml: an alias":                     {YAML, "title: *a\n", 1, "", "alias"},
-		"yaml: a merge key":                  {YAML, "items:\n- <<: {name: a}\n", 2, "", "merge key"},
-		"yaml: a tag":                        {YAML, "title: !!binary aGk=\n", 1, "", "tag"},
-		"yaml: a complex key":                {YAML, "? title\n: a\n", 1, "", "complex key"},
-		"yaml: a number as key":              {YAML, "1: a\n", 1, "", "plain string"},
-		"yaml: a list at the top":            {YAML, "- a\n", 1, "", "want an object"},
-		"yaml: a scalar at the top":          {YAML, "hello\n", 1, "", "want an object"},
-		"yaml: invalid UTF-8":                {YAML, "title: a\nglobs: [\"\xff\"]\n", 2, "", "UTF-8"},
-		"yaml: a tab as indentation":         {YAML, "items:\n\t- name: x\n", 2, "", "not valid YAML"},
+		"yaml: not a number":              {YAML, "items:\n- secs: .nan\n", 2, "items[0].secs", "not allowed"},
+		"yaml: a second document":         {YAML, "title: a\n---\ntitle: b\n", 3, "", "second YAML document"},
+		"yaml: an empty file":             {YAML, "# nothing\n", 0, "", "empty"},
+		"yaml: an anchor":                 {YAML, "title: &a x\n", 1, "title", "anchor"},
+		"yaml: an alias":                  {YAML, "title: *a\n", 1, "", "alias"},
+		"yaml: a merge key":               {YAML, "items:\n- <<: {name: a}\n", 2, "items[0]", "merge key"},
+		"yaml: a tag":                     {YAML, "title: !!binary aGk=\n", 1, "title", "tag"},
+		"yaml: a complex key":             {YAML, "? [title]\n: a\n", 1, "", "plain string"},
+		"yaml: a number as key":           {YAML, "1: a\n", 1, "", "plain string"},
+		"yaml: a list at the top":         {YAML, "- a\n", 1, "", "want an object"},
+		"yaml: a scalar at the top":       {YAML, "hello\n", 1, "", "want an object"},
+		"yaml: invalid UTF-8":             {YAML, "title: a\nglobs: [\"\xff\"]\n", 2, "", "UTF-8"},
+		"yaml: a tab as indentation":      {YAML, "items:\n\t- name: x\n", 2, "", "a tab in the indentation"},
+		"yaml: a tab after a value":       {YAML, "title: a\n\tglobs: []\n", 2, "", "a tab in the indentation"},
+		"yaml: a key between two levels":  {YAML, "items:\n  - name: a\n title: b\n", 3, "", "indentation"},
+		"yaml: a key that is too deep":    {YAML, "title: a\n  globs: []\n", 2, "", "indented too far"},
+		"yaml: a colon in text":           {YAML, "title: a: b\n", 1, "", "quote text"},
+		"yaml: a list that is not closed": {YAML, "globs: [a\n", 2, "", "write ]"},
+		"a similar key":                   {JSON, `{"itmes":[]}`, 1, "itmes", "did you mean \"items\"; allowed"},
+		"a repeated key in a repeated one": {JSON,
+			"{\"items\":[],\n\"items\":[{\"name\":1,\"name\":1}]}", 2, "items", "the first is on line 1"},
 		"yaml: an unclosed quote":            {YAML, "title: \"a\n", 1, "", "not valid YAML"},
 		"yaml: flow nesting that never ends": {YAML, "title: " + strings.Repeat("[", 100000), 1, "", "too deep"},
 		"yaml: flow objects without end":     {YAML, "title: " + strings.Repeat("{a: ", 60000), 1, "", "too deep"},
@@ -115,6 +137,15 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// keys are size bytes of keys that differ.
+func keys(size int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, "k%d: v\n", i)
+	}
+	return b.String()
+}
+
 // A file of the maximum size must not take quadratic time, however it is filled.
 func TestLargeYAMLIsDecodedInTime(t *testing.T) {
 	const size = 256 << 10
@@ -131,7 +162,8 @@ func TestLargeYAMLIsDecodedInTime(t *testing.T) {
 		"a block text of lines":  "title: |\n" + strings.Repeat("  x\n", size/4),
 		"many short items":       "globs:\n" + strings.Repeat("- a\n", size/4),
 		"many flow items":        "globs: [" + strings.Repeat("a, ", size/3) + "]",
-		"many unknown keys":      strings.Repeat("k: v\n", size/5),
+		"a repeated key":         strings.Repeat("k: v\n", size/5),
+		"many unknown keys":      keys(size),
 		"ever deeper keys":       deep("a:"),
 		"ever deeper lists":      deep("-"),
 		"nothing but newlines":   strings.Repeat("\n", size),

@@ -1,4 +1,4 @@
-package strict
+package config
 
 import (
 	"bytes"
@@ -8,6 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+)
+
+// Format is the format of a file.
+type Format int
+
+const (
+	JSON Format = iota
+	YAML
 )
 
 var errNotRegular = errors.New("not a regular file; save it in one")
@@ -39,7 +47,7 @@ func FormatOf(path string, data []byte) Format {
 	case ".yaml", ".yml":
 		return YAML
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+	if bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(data, []byte(byteOrderMark))), []byte("{")) {
 		return JSON
 	}
 	return YAML

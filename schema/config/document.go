@@ -1,0 +1,397 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v4"
+)
+
+// maxDepth limits the nesting of a file. Real files are nested four deep.
+const maxDepth = 32
+
+// byteOrderMark is what some editors write at the start of a file.
+const byteOrderMark = "\ufeff"
+
+// Document is a file's values, and where each of them is.
+type Document struct {
+	json     []byte // the values, without those whose key is a repeated one
+	places   map[jsontext.Pointer]place
+	repeated []*Error // keys that are given twice
+}
+
+// place is a position in a file. Both numbers count from 1; zero if unknown.
+type place struct{ line, column int }
+
+// fault returns the fault of the value at p, which is at this place.
+func (at place) fault(p jsontext.Pointer, problem string) *Error {
+	return &Error{Line: at.line, Column: at.column, Key: keyPath(p), Problem: problem}
+}
+
+// Parse reads the text of a file. The error is an *[Error].
+func Parse(data []byte, format Format) (*Document, error) {
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+	if !utf8.Valid(data) {
+		return nil, placeAt(data, firstInvalid(data)).fault("", "not valid UTF-8")
+	}
+	doc := &Document{places: map[jsontext.Pointer]place{}}
+	var err error
+	if format == YAML {
+		err = doc.readYAML(data)
+	} else {
+		err = doc.readJSON(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return doc, nil
+}
+
+// Fault returns the fault of the value whose keys and indexes are path. The place is that of the value, or of the
+// nearest one that contains it. A nil document knows no places.
+func (d *Document) Fault(problem string, path ...string) *Error {
+	p := pointer(path)
+	return d.placeOf(p).fault(p, problem)
+}
+
+// Has reports whether the file has a value at path, null included.
+func (d *Document) Has(path ...string) bool {
+	_, has := d.places[pointer(path)]
+	return has
+}
+
+func (d *Document) placeOf(p jsontext.Pointer) place {
+	if d == nil {
+		return place{}
+	}
+	for {
+		if at, ok := d.places[p]; ok || p == "" {
+			return at
+		}
+		p = p.Parent()
+	}
+}
+
+// member writes the member of an object at p, whose value read reads. A member whose key the object has already is left
+// out, with all faults in it.
+func (d *Document) member(name string, p jsontext.Pointer, at place, read func() error) error {
+	before, twice := d.places[p]
+	if !twice {
+		d.places[p] = at
+	}
+	length := len(d.json)
+	d.comma()
+	d.text(name)
+	d.json = append(d.json, ':')
+	faults := len(d.repeated)
+	if err := read(); err != nil {
+		return err
+	}
+	if twice {
+		d.json = d.json[:length]
+		d.repeated = d.repeated[:faults]
+		if faults < maxFaults {
+			d.repeated = append(d.repeated,
+				at.fault(p, fmt.Sprintf("key given twice; the first is on line %d", before.line)))
+		}
+	}
+	return nil
+}
+
+// text writes a string. What is not UTF-8 in it becomes the replacement character.
+func (d *Document) text(s string) { d.json, _ = jsontext.AppendQuote(d.json, s) }
+
+// comma writes what separates two values.
+func (d *Document) comma() {
+	if last := d.json[len(d.json)-1]; last != '{' && last != '[' {
+		d.json = append(d.json, ',')
+	}
+}
+
+func (d *Document) readJSON(data []byte) error {
+	r := &jsonReader{Document: d, data: data,
+		dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true)), at: place{1, 1}}
+	if err := r.value("", 0); err != nil {
+		return err
+	}
+	if _, err := r.dec.ReadToken(); err != io.EOF {
+		return r.next().fault("", "not valid JSON: there is text after the value")
+	}
+	return nil
+}
+
+// jsonReader reads a file in JSON into a document.
+type jsonReader struct {
+	*Document
+	data   []byte
+	dec    *jsontext.Decoder
+	at     place // of data[offset]
+	offset int
+}
+
+// next returns the place of the next token.
+func (r *jsonReader) next() place {
+	end := int(r.dec.InputOffset())
+	for end < len(r.data) && strings.IndexByte(" \t\r\n,:", r.data[end]) >= 0 {
+		end++
+	}
+	r.moveTo(end)
+	return r.at
+}
+
+func (r *jsonReader) moveTo(offset int) {
+	r.at = r.at.after(r.data[r.offset:max(offset, r.offset)])
+	r.offset = max(offset, r.offset)
+}
+
+func (r *jsonReader) broken(err error) *Error {
+	var syntactic *jsontext.SyntacticError
+	if !errors.As(err, &syntactic) {
+		return placeAt(r.data, len(r.data)).fault(r.dec.StackPointer(), "not valid JSON: "+err.Error())
+	}
+	return placeAt(r.data, int(syntactic.ByteOffset)).fault(syntactic.JSONPointer,
+		"not valid JSON: "+syntactic.Err.Error())
+}
+
+// value reads the value at p.
+func (r *jsonReader) value(p jsontext.Pointer, depth int) error {
+	at := r.next()
+	if _, named := r.places[p]; !named { // prefer the place of the key
+		r.places[p] = at
+	}
+	if depth > maxDepth {
+		return at.fault(p, "nested too deep")
+	}
+	t, err := r.dec.ReadToken()
+	if err != nil {
+		return r.broken(err)
+	}
+	switch t.Kind() {
+	case '{':
+		r.json = append(r.json, '{')
+		for r.dec.PeekKind() == '"' {
+			at := r.next()
+			name, err := r.dec.ReadToken()
+			if err != nil {
+				return r.broken(err)
+			}
+			key := p.AppendToken(name.String())
+			read := func() error { return r.value(key, depth+1) }
+			if err := r.member(name.String(), key, at, read); err != nil {
+				return err
+			}
+		}
+		if _, err := r.dec.ReadToken(); err != nil {
+			return r.broken(err)
+		}
+		r.json = append(r.json, '}')
+	case '[':
+		r.json = append(r.json, '[')
+		for i := 0; r.dec.PeekKind() != ']' && r.dec.PeekKind() != 0; i++ {
+			r.comma()
+			if err := r.value(p.AppendToken(strconv.Itoa(i)), depth+1); err != nil {
+				return err
+			}
+		}
+		if _, err := r.dec.ReadToken(); err != nil {
+			return r.broken(err)
+		}
+		r.json = append(r.json, ']')
+	case '"':
+		r.text(t.String())
+	default:
+		r.json = append(r.json, t.String()...)
+	}
+	return nil
+}
+
+func (d *Document) readYAML(data []byte) error {
+	in := yaml.NewDecoder(bytes.NewReader(data))
+	var body *yaml.Node
+	for {
+		var one yaml.Node
+		if err := in.Decode(&one); err == io.EOF {
+			break
+		} else if err != nil {
+			return yamlError(err)
+		}
+		if len(one.Content) == 0 || one.Content[0].IsZero() {
+			continue
+		}
+		if one.Content[0].Tag == "!!null" && one.Content[0].Value == "" {
+			continue // nothing between two marks of documents
+		}
+		if body != nil {
+			return at(one.Content[0]).fault("", "a second YAML document; write one file for each")
+		}
+		body = one.Content[0]
+	}
+	if body == nil {
+		return &Error{Problem: "the file is empty"}
+	}
+	return d.node(body, "", 0)
+}
+
+func firstInvalid(data []byte) int {
+	i := 0
+	for i < len(data) {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// plainWords say what people did whose file the parser refuses with a message that begins so.
+var plainWords = []struct{ parser, words string }{
+	{"found a tab", "a tab in the indentation; YAML allows only spaces there"},
+	{"found character that cannot start", "a tab in the indentation, or text that begins with @ or `; " +
+		"indent with spaces, and quote such text"},
+	{"mapping values are not allowed", `a second ": " on a line, or a line that is indented too far; quote text that ` +
+		`contains ": ", and indent all keys of an object alike`},
+	{"did not find expected key", "the indentation matches no line above, or text follows a complete value; " +
+		"indent all keys of an object alike"},
+	{"did not find expected '-'", "a key where the list above goes on; indent the list's dashes alike, " +
+		"and the key as its object"},
+	{"found unexpected end of stream", "a quote is not closed"},
+	{"did not find expected ',' or ']'", "a list is not closed; write ] at its end, and commas between its values"},
+	{"did not find expected ',' or '}'", "an object is not closed; write } at its end, and commas between its keys"},
+	{"unknown anchor", "a YAML alias (*) is not allowed here; quote text that begins with *"},
+	{"found incompatible YAML", "a YAML directive (%) is not allowed here; remove that line"},
+	{"exceeded max depth", "nested too deep"},
+	{"did not find expected node content", "a bracket is not closed"},
+}
+
+func yamlError(err error) *Error {
+	var l *yaml.LoadError
+	if !errors.As(err, &l) {
+		return &Error{Problem: "not valid YAML: " + err.Error()}
+	}
+	problem, mark := l.Message, l.Mark
+	if strings.HasPrefix(problem, "found unexpected end") && l.ContextMark.Line > 0 {
+		mark = l.ContextMark // where the quote was opened
+	}
+	for _, p := range plainWords {
+		if strings.HasPrefix(problem, p.parser) {
+			problem = p.words
+			break
+		}
+	}
+	return place{mark.Line, mark.Column}.fault("", "not valid YAML: "+problem)
+}
+
+// at returns where n is.
+func at(n *yaml.Node) place { return place{n.Line, n.Column} }
+
+// unwanted names what real files never need; empty for all else.
+func unwanted(n *yaml.Node) string {
+	switch {
+	case n.Anchor != "":
+		return "a YAML anchor (&)"
+	case n.Kind == yaml.AliasNode:
+		return "a YAML alias (*)"
+	case n.Style&yaml.TaggedStyle != 0:
+		return "a YAML tag (!)"
+	}
+	return ""
+}
+
+// node reads n, which is at p.
+func (d *Document) node(n *yaml.Node, p jsontext.Pointer, depth int) error {
+	if what := unwanted(n); what != "" {
+		return at(n).fault(p, what+" is not allowed here; write the value out, or quote text that begins so")
+	}
+	if depth > maxDepth {
+		return at(n).fault(p, "nested too deep")
+	}
+	if _, named := d.places[p]; !named { // prefer the place of the key
+		d.places[p] = at(n)
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		return d.object(n.Content, p, depth)
+	case yaml.SequenceNode:
+		d.json = append(d.json, '[')
+		for i, item := range n.Content {
+			d.comma()
+			if err := d.node(item, p.AppendToken(strconv.Itoa(i)), depth+1); err != nil {
+				return err
+			}
+		}
+		d.json = append(d.json, ']')
+		return nil
+	}
+	switch n.ShortTag() {
+	case "!!bool":
+		d.json = append(d.json, strings.ToLower(n.Value)...)
+	case "!!null":
+		d.json = append(d.json, "null"...)
+	case "!!int", "!!float":
+		number, ok := number(n)
+		if !ok {
+			return at(n).fault(p, fmt.Sprintf("the number %.40q is not allowed here; quote text", n.Value))
+		}
+		d.json = append(d.json, number...)
+	default: // times too: no file has a value of that kind
+		d.text(n.Value)
+	}
+	return nil
+}
+
+// number writes a YAML number as JSON has it.
+func number(n *yaml.Node) (string, bool) {
+	var whole int64
+	if n.ShortTag() == "!!int" && n.Load(&whole) == nil {
+		return strconv.FormatInt(whole, 10), true
+	}
+	var f float64
+	if n.Load(&f) != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return "", false
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64), true
+}
+
+func (d *Document) object(pairs []*yaml.Node, p jsontext.Pointer, depth int) error {
+	d.json = append(d.json, '{')
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name := pairs[i]
+		switch what := unwanted(name); {
+		case what != "":
+			return at(name).fault(p, what+" is not allowed here; quote a key that begins so")
+		case name.ShortTag() == "!!merge":
+			return at(name).fault(p, "a YAML merge key (<<) is not allowed here; write the values out")
+		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
+			return at(name).fault(p, "a key must be a plain string; quote it")
+		}
+		key := p.AppendToken(name.Value)
+		read := func() error { return d.node(pairs[i+1], key, depth+1) }
+		if err := d.member(name.Value, key, at(name), read); err != nil {
+			return err
+		}
+	}
+	d.json = append(d.json, '}')
+	return nil
+}
+
+func placeAt(data []byte, offset int) place {
+	return place{1, 1}.after(data[:min(max(offset, 0), len(data))])
+}
+
+// after returns the place after text that begins at p.
+func (p place) after(text []byte) place {
+	if n := bytes.Count(text, []byte("\n")); n > 0 {
+		p.line, p.column = p.line+n, 1
+		text = text[bytes.LastIndexByte(text, '\n')+1:]
+	}
+	p.column += utf8.RuneCount(text)
+	return p
+}

@@ -1,5 +1,0 @@
-//go:build !unix
-
-package evalfile
-
-const nonblock = 0
