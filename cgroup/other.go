@@ -90,3 +90,9 @@ func (n *Nested) Remove() error               { return nil }
 
 func (g *Guard) PID() int       { return 0 }
 func (g *Guard) Release() error { return nil }
+
+// LiftLimits does nothing.
+func LiftLimits() {}
+
+// KeepsSignals is false: commands get the signals that Go gives them.
+func KeepsSignals() bool { return false }
