@@ -564,7 +564,6 @@ func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err err
 type maker struct {
 	ctx   context.Context
 	rules *Rules
-	kind  string
 	dir   string
 	doc   *config.Document
 	path  []string // of the rule's value in doc
