@@ -85,7 +85,7 @@ func factsOf(d *archive.Documents) map[string]any {
 		"run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit, "run.signal": text(res.Signal),
 		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds,
 		"run.cpu_seconds": cpu, "run.memory_bytes": memory,
-		"health.kernel": h.KernelLayer, "health.policy": h.PolicyLayer, "health.sdk": h.SDKLayer,
+		"health.kernel": schema.KernelState(h.KernelLayer), "health.policy": h.PolicyLayer, "health.sdk": h.SDKLayer,
 		"health.cgroup": h.CgroupCorrelation, "health.network": h.NetworkProtocolCoverage,
 		"health.endpoints": h.NetworkEndpointClaimScope, "health.drops": int64(h.RingbufDrops),
 		"health.correlation": d.Correlation.Status, "health.reasons": reasons,

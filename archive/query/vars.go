@@ -50,7 +50,7 @@ var shared = []Var{
 	{"run.seconds", cel.DoubleType, "how long the command ran"},
 	{"run.cpu_seconds", cel.DoubleType, "processor time; 0 when not known"},
 	{"run.memory_bytes", cel.IntType, "the peak; 0 when not known"},
-	{"health.kernel", cel.StringType, "complete, partial_ringbuf_drops or absent"},
+	{"health.kernel", cel.StringType, "complete, partial or absent"},
 	{"health.policy", cel.StringType, "present or absent"},
 	{"health.sdk", cel.StringType, "present, self_reported or absent"},
 	{"health.cgroup", cel.StringType, "clean, partial or failed"},

@@ -22,7 +22,7 @@ var words = map[string][]string{
 	"verdict":            {"", schema.VerdictPass, schema.VerdictFail, schema.VerdictNotRun},
 	"source":             {"gateway", "reported"},
 	"run.contract":       {"", schema.VerdictPassed, schema.VerdictFailed, schema.VerdictInconclusive},
-	"health.kernel":      {schema.Complete, schema.PartialRingbufDrops, schema.Absent},
+	"health.kernel":      {schema.Complete, schema.Partial, schema.Absent},
 	"health.policy":      {schema.Present, schema.Absent},
 	"health.sdk":         {schema.Present, schema.SelfReported, schema.Absent},
 	"health.cgroup":      {schema.Clean, schema.Partial, schema.Failed},

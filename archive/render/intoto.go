@@ -100,7 +100,8 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 			Digest: map[string]string{"sha256": strings.TrimPrefix(b.Identity(), "sha256:")}}},
 		Predicate: runtimeTrace{
 			Monitor: monitor{Type: "https://github.com/assay-run/assay-run/runtime-trace/v0",
-				TracePolicy: tracePolicy{validUTF8(d.Run.Recorder), d.Health.KernelLayer, len(gaps) == 0, gaps}},
+				TracePolicy: tracePolicy{validUTF8(d.Run.Recorder), schema.KernelState(d.Health.KernelLayer),
+					len(gaps) == 0, gaps}},
 			MonitoredProcess: monitoredProcess{HostID: "urn:assay-run:host:unknown",
 				Type: "https://github.com/assay-run/assay-run/run/v0", Event: b.RunID()},
 			MonitorLog: monitorLog{Process: []processLog{}, Network: []networkLog{}, FileAccess: []descriptor{}},
