@@ -14,13 +14,18 @@ const RuleProvokes = "provokes_infrastructure"
 // blame knows which infrastructure failures an agent may have caused: those after its start that nobody else is known
 // to have caused. It counts them by events. Tries that were lost with one worker are one event.
 //
-// An agent is blamed at a task if there were two events of a class with it at this task, and none without it. All its
+// A worker that was silent and then goes on has not died, so its event is forgotten: a network or a stopped machine was
+// the cause.
+//
+// An agent is blamed at a task if there were two events of a class with it at this task, and none without it, in a suite
+// where another agent or task began: without others there is nothing to compare with. All its
 // attempts there with such a try count as failed then, also if a later try passed, so that an agent gains nothing when
 // it ends what would have failed. With fewer events, an attempt that ends so counts as failed; one that is tried
 // again does not.
 type blame struct {
 	events map[string]map[string]map[string]bool // by class and event: the agents
 	at     map[cell]map[string]map[string]bool   // by cell and class: the events
+	began  map[cell]bool                         // a try began on a worker
 }
 
 // mayBeAgents reports whether the agent may have caused that the try failed.
@@ -30,13 +35,19 @@ func mayBeAgents(t *schema.SuiteTry) bool {
 }
 
 func newBlame() *blame {
-	return &blame{map[string]map[string]map[string]bool{}, map[cell]map[string]map[string]bool{}}
+	return &blame{map[string]map[string]map[string]bool{}, map[cell]map[string]map[string]bool{}, map[cell]bool{}}
 }
 
-// add counts the tries of an attempt.
+// add counts the tries of an attempt, in the order in which they ended.
 func (b *blame) add(a Attempt, tries []schema.SuiteTry) {
 	for i := range tries {
 		t := &tries[i]
+		if t.Host != nil {
+			b.began[cell{a.Task, a.Agent}] = true
+		}
+		if t.Class != schema.SuiteWorkerLost {
+			b.lives(t.WorkerProcess)
+		}
 		if t.CausedBy != "" || !mayBeAgents(t) {
 			continue
 		}
@@ -49,6 +60,20 @@ func (b *blame) add(a Attempt, tries []schema.SuiteTry) {
 		mark(submap(b.at, at), t.Class, event)
 	}
 }
+
+// lives forgets that a worker was lost.
+func (b *blame) lives(process string) {
+	if process == "" {
+		return
+	}
+	delete(b.events[schema.SuiteWorkerLost], process)
+	for _, classes := range b.at {
+		delete(classes[schema.SuiteWorkerLost], process)
+	}
+}
+
+// compares reports whether another agent or task than that of at began.
+func (b *blame) compares(at cell) bool { return len(b.began) > 1 || len(b.began) == 1 && !b.began[at] }
 
 func submap[K comparable, V any](m map[K]map[string]V, key K) map[string]V {
 	if m[key] == nil {
@@ -72,11 +97,12 @@ func (b *blame) of(a Attempt, tries []schema.SuiteTry) (*schema.SuiteTry, string
 		if t.CausedBy == schema.CausedByAgent {
 			return t, t.Reason
 		}
-		if t.CausedBy != "" || !mayBeAgents(t) || b.without(t.Class, a.Agent) {
+		if t.CausedBy != "" || !mayBeAgents(t) || b.without(t.Class, a.Agent) ||
+			!b.compares(cell{a.Task, a.Agent}) {
 			continue
 		}
 		n := len(b.at[cell{a.Task, a.Agent}][t.Class])
-		if n < 2 && i < len(tries)-1 {
+		if n == 0 || n < 2 && i < len(tries)-1 {
 			continue
 		}
 		return t, fmt.Sprintf("try %d ended as %s after the agent began (%s); so did %s with this agent at this task, "+
