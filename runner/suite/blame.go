@@ -17,9 +17,9 @@ const RuleProvokes = "provokes_infrastructure"
 // A worker that was silent and then goes on has not died, so its event is forgotten: a network or a stopped machine was
 // the cause.
 //
-// An agent is blamed at a task if there were two events of a class with it at this task, and none without it, in a suite
-// where another agent or task began: without others there is nothing to compare with. All its
-// attempts there with such a try count as failed then, also if a later try passed, so that an agent gains nothing when
+// An agent is blamed at a task if there were two events of a class with it at this task, and none without it, in a
+// suite where another agent or task began: without others there is nothing to compare with. All its attempts there
+// with such a try count as failed then, also if a later try passed, so that an agent gains nothing when
 // it ends what would have failed. With fewer events, an attempt that ends so counts as failed; one that is tried
 // again does not.
 type blame struct {

@@ -109,14 +109,14 @@ func TestCastJoinsCharactersAndAddsUp(t *testing.T) {
 	}
 }
 
-func TestCastReplacesWhatIsNoUTF8(t *testing.T) {
+func TestCastEscapesWhatIsNoUTF8(t *testing.T) {
 	c, file := newCast(1 << 20)
 	c.begin(80, 24, "", time.Now())
 	c.output([]byte("a\xffb\xc3"), time.Now())
 	c.output([]byte("(\xe2\x82"), time.Now())
 	c.finish(time.Now())
 	p, err := play(file.Bytes())
-	if want := "a\ufffdb\ufffd(\ufffd\ufffd"; err != nil || p.Output != want {
+	if want := `a\xffb\xc3(\xe2\x82`; err != nil || p.Output != want {
 		t.Errorf("%q, want %q, %v", p.Output, want, err)
 	}
 }
