@@ -17,7 +17,7 @@ import (
 // event, with the time since the previous event. Events are "o" (output), "r" (resize) and "x" (exit status). "i"
 // (input) is never written, since it would contain passwords typed without echo.
 //
-// Its text is UTF-8. A character that is split between two reads is joined; a byte that is not UTF-8 becomes U+FFFD,
+// Its text is UTF-8. A character that is split between two reads is joined; a byte that is not UTF-8 becomes \xff,
 // so such output is not kept exactly. Config.CaptureBytes limits the file, in whole lines. Captured bytes are bytes
 // of output, before they became JSON. After a failed write the last line may be incomplete.
 type cast struct {
