@@ -67,7 +67,7 @@ func (a *actor) belongs() bool {
 	return false
 }
 
-func (m *maker) declaredActions(value jsontext.Value) (*rule, error) {
+func declaredActions(m *maker, value jsontext.Value) (*rule, error) {
 	var v struct {
 		Agent string   `json:"agent"`
 		Paths []string `json:"paths"`

@@ -357,7 +357,7 @@ func (m *maker) contractPassed(value jsontext.Value) (*rule, error) {
 
 func (m *maker) noUndeclaredActions(value jsontext.Value) (*rule, error) {
 	if m.on(value) != nil && value.Kind() == '{' {
-		return m.declaredActions(value)
+		return declaredActions(m, value)
 	}
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -832,4 +833,157 @@ func (p *Profile) As(u *User) *Profile {
 	as := *p
 	as.User = u
 	return &as
+}
+
+// claims are all that the profile's rules say.
+func (p *Profile) claims() []claim {
+	root := AccessRead
+	if p.open {
+		root = AccessWrite
+	}
+	all := []claim{{Path: Path{"/", RuleMode}, says: root}}
+	rank := func(r Path) int {
+		switch {
+		case r.Rule == RuleMode || r.Rule == "strict":
+			return rankMode
+		case r.Rule == ruleReach || r.Rule == "sockets":
+			return rankRunner
+		case p.patterns[r]:
+			return rankPattern
+		}
+		return rankRule
+	}
+	if p.Mode != Observe {
+		shm := AccessPrivate
+		if p.Mode == WorkspaceWrite || p.open {
+			shm = AccessTemporary
+		}
+		all = append(all, claim{Path: Path{p.Dir, ruleWorkdir}, says: AccessRead},
+			claim{Path: Path{"/dev", ruleDevices}, rank: rankPrivate, says: AccessPrivate},
+			claim{Path: Path{"/dev/shm", ruleDevices}, rank: rankPrivate, says: shm})
+	}
+	for _, r := range p.Write {
+		all = append(all, claim{Path: r, rank: rank(r), says: AccessWrite})
+	}
+	for _, r := range p.DenyWrite {
+		all = append(all, claim{Path: r, rank: rank(r), says: AccessRead, keep: true})
+	}
+	for _, r := range p.AllowRead {
+		c := claim{Path: r, rank: rank(r), says: AccessRead}
+		if r.Rule == ruleReach {
+			c.says = AccessWrite
+		}
+		all = append(all, c)
+	}
+	for _, r := range p.DenyRead {
+		c := claim{Path: r, rank: rank(r), says: AccessNone}
+		if r.Rule == ruleEvidence {
+			c.rank = rankEvidence
+		}
+		all = append(all, c)
+	}
+	for _, r := range p.Private {
+		c := claim{Path: r, rank: rankPrivate, says: AccessPrivate}
+		if r.Rule == rulePrivateTmp {
+			if c.rank = rankTemporary; p.Mode != ReadOnly {
+				c.says = AccessTemporary
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// settle makes the plan. The error names rules that cannot hold together.
+func (p *Profile) settle() error {
+	by := map[string][]claim{}
+	for _, c := range p.claims() {
+		by[c.Path.Path] = append(by[c.Path.Path], c)
+	}
+	plan := &Plan{Paths: make([]Effect, 0, len(by)), at: make(map[string]int, len(by))}
+	var above []level
+	for _, path := range slices.SortedFunc(maps.Keys(by), comparePaths) {
+		for len(above) > 0 && !Below(path, above[len(above)-1].path) {
+			above = above[:len(above)-1]
+		}
+		l := level{path: path}
+		outer := level{access: AccessRead}
+		if len(above) > 0 {
+			outer = above[len(above)-1]
+			l.read, l.write = outer.read, outer.write
+		}
+		if err := l.decide(by[path], outer, p.exact); err != nil {
+			return err
+		}
+		if path == p.Dir && l.access == AccessNone {
+			return fmt.Errorf("%s and the working directory cannot hold together: the rule hides %s, where the "+
+				"command starts; remove the rule, or start the command elsewhere", l.read.Rule, l.read.Path.Path)
+		}
+		d := l.decision(by[path], outer)
+		d.changes = d.changes && path != "/"
+		plan.at[path] = len(plan.Paths)
+		plan.Paths = append(plan.Paths, d)
+		above = append(above, l)
+	}
+	p.Plan = plan
+	p.planOthers()
+	p.ids = nil
+	return nil
+}
+
+// planOthers decides about everything but paths.
+func (p *Profile) planOthers() {
+	plan := p.Plan
+	plan.Sockets, plan.Devices, plan.Hosts, plan.Calls = []Effect{}, []Effect{}, []Effect{}, []Effect{}
+	if p.Mode == Observe {
+		return
+	}
+	for i, path := range p.Network.UnixSockets {
+		plan.Sockets = append(plan.Sockets, Effect{Target: path, Access: AccessConnect,
+			Rule: fmt.Sprintf("network.allowUnixSockets[%d]", i)})
+	}
+	for _, s := range p.sockets {
+		plan.Sockets = append(plan.Sockets, Effect{Target: s.Path, Access: AccessNone, Rule: s.Rule})
+	}
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "pts"} {
+		plan.Devices = append(plan.Devices, Effect{Target: "/dev/" + name, Access: AccessWrite, Rule: RuleMode})
+	}
+	for i, d := range p.Network.DeniedDomains {
+		plan.Hosts = append(plan.Hosts, Effect{Target: d, Access: AccessNone,
+			Rule: fmt.Sprintf("network.deniedDomains[%d]", i)})
+	}
+	for i, d := range p.Network.AllowedDomains {
+		plan.Hosts = append(plan.Hosts, Effect{Target: d, Access: AccessConnect,
+			Rule: fmt.Sprintf("network.allowedDomains[%d]", i)})
+	}
+	rest := Effect{Target: "*", Access: AccessNone, Rule: RuleNetworkMode}
+	if p.Network.Mode == NetHost {
+		rest.Access = AccessConnect
+	}
+	plan.Hosts = append(plan.Hosts, rest)
+	for _, c := range callClasses {
+		plan.Calls = append(plan.Calls, Effect{Target: c.name, Access: AccessNone, Rule: c.rule()})
+	}
+}
+
+// Explains returns what applies to a path as a user writes it: relative to the working directory, and with symbolic
+// links. What does not exist yet is looked for in the directory that will contain it.
+func (p *Profile) Explains(path string) (Effect, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(p.Dir, path)
+	}
+	rest := ""
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		real, err := filepath.EvalSymlinks(at)
+		switch {
+		case err == nil:
+			e := p.Plan.Path(filepath.Join(real, rest))
+			e.Target = path
+			return e, nil
+		case errors.Is(err, fs.ErrNotExist) && at != "/":
+			rest = filepath.Join(filepath.Base(at), rest)
+		default:
+			return Effect{}, err
+		}
+	}
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v4"
 )
@@ -59,6 +62,81 @@ func Parse(data []byte, format Format) (*Document, error) {
 func (d *Document) Fault(problem string, path ...string) *Error {
 	p := pointer(path)
 	return d.placeOf(p).fault(p, problem)
+}
+
+// Decode decodes the document into what into points to, by its json tags. It continues after a value that does not fit:
+// into gets the rest, and the error joins all faults in the order of lines, each an *[Error].
+func (d *Document) Decode(into any) error {
+	faults := d.repeated
+	if err := d.decode(d.json, into, ""); err != nil {
+		faults = slices.Concat(faults, err)
+	}
+	slices.SortStableFunc(faults, func(a, b *Error) int { return a.Line - b.Line })
+	if len(faults) == 1 {
+		return faults[0]
+	}
+	var all []error
+	for _, fault := range faults {
+		all = append(all, fault)
+	}
+	return errors.Join(all...)
+}
+
+// DecodeValue decodes a value that [Document.Decode] left undecoded, as a [jsontext.Value]. path are the keys and
+// indexes that lead to the value. The error is one *[Error], the first.
+func (d *Document) DecodeValue(value jsontext.Value, into any, path ...string) error {
+	if value == nil {
+		value = jsontext.Value("null")
+	}
+	if faults := d.decode(value, into, pointer(path)); len(faults) > 0 {
+		return faults[0]
+	}
+	return nil
+}
+
+// decode decodes the text of the value at p.
+func (d *Document) decode(text []byte, into any, p jsontext.Pointer) (faults []*Error) {
+	zero := reflect.ValueOf(into).Elem()
+	before := reflect.New(zero.Type()).Elem()
+	before.Set(zero)
+	for {
+		zero.Set(before)
+		err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.WithUnmarshalers(duration()))
+		if err == nil {
+			return faults
+		}
+		fault, at := d.explain(err, reflect.TypeOf(into), p)
+		faults = append(faults, fault)
+		if at == "" || len(faults) == maxFaults {
+			return faults
+		}
+		if text, err = without(text, at); err != nil {
+			return faults
+		}
+	}
+}
+
+// explain returns the fault that err tells of, and where in the text of the value at p it is; "" for the whole text.
+func (d *Document) explain(err error, into reflect.Type, p jsontext.Pointer) (*Error, jsontext.Pointer) {
+	var semantic *json.SemanticError
+	if !errors.As(err, &semantic) {
+		return d.placeOf(p).fault(p, err.Error()), ""
+	}
+	at := semantic.JSONPointer
+	fault := d.placeOf(p+at).fault(p+at, "")
+	switch {
+	case errors.Is(semantic.Err, json.ErrUnknownName):
+		fault.Problem = "unknown key" + allowedAt(into, at)
+	case errors.As(semantic.Err, new(timeError)):
+		fault.Problem = semantic.Err.Error()
+	case semantic.Err != nil && ownWords(reflect.PointerTo(orAny(semantic.GoType))):
+		fault.Problem = semantic.Err.Error() // the type's own message
+	case semantic.GoType != nil && kindName(semantic.GoType) != "":
+		fault.Problem = "found " + kindOf(semantic.JSONKind) + ", want " + kindName(semantic.GoType)
+	default:
+		fault.Problem = err.Error()
+	}
+	return fault, at
 }
 
 // Has reports whether the file has a value at path, null included.

@@ -21,19 +21,6 @@ const (
 	maxRaw = 256 // bytes of a value
 )
 
-// odd records a member of another type than the API says.
-func (a *answer) odd(member string, v jsontext.Value) {
-	for i := range a.Odd {
-		if a.Odd[i].Member == member {
-			a.Odd[i].Count++
-			return
-		}
-	}
-	if len(a.Odd) < maxOdd {
-		a.Odd = append(a.Odd, Odd{member, cut(string(v), maxRaw), 1})
-	}
-}
-
 // object is a JSON object of an answer or a request. Each member is read for itself: a member of another type than
 // expected is reported to odd and read as if it were not there, as clients do, and the others keep their values. A
 // member that is null counts as absent. The zero object has no members.
@@ -225,3 +212,6 @@ func count(v jsontext.Value) *int64 {
 	}
 	return &n
 }
+
+// tokens returns a number of tokens in a usage; nil if the usage does not say.
+func (o object) tokens(member string) *int64 { return o.index(member) }

@@ -399,9 +399,6 @@ func (a *answer) usage(v jsontext.Value) object {
 	return object{at: "usage", members: all, odd: a.odd}
 }
 
-// tokens returns a number of tokens in a usage; nil if the usage does not say.
-func (o object) tokens(member string) *int64 { return o.index(member) }
-
 // maxUsage limits a usage object, in bytes.
 const maxUsage = 16 << 10
 
@@ -476,3 +473,16 @@ func (o *other) document(v jsontext.Value) {
 
 func (o *other) event(kind string, _ []byte) { o.unknown(kind) }
 func (o *other) end()                        {}
+
+// odd records a member of another type than the API says.
+func (a *answer) odd(member string, v jsontext.Value) {
+	for i := range a.Odd {
+		if a.Odd[i].Member == member {
+			a.Odd[i].Count++
+			return
+		}
+	}
+	if len(a.Odd) < maxOdd {
+		a.Odd = append(a.Odd, Odd{member, cut(string(v), maxRaw), 1})
+	}
+}
