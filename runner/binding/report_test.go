@@ -117,3 +117,22 @@ func TestAPlainRunReportsNothing(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestTheRunnersHelperIsNotTheCommand: the helper that gives the command its caller's limits and signals is executed
+// before it, and the command is still the one program that is expected outside of calls.
+func TestTheRunnersHelperIsNotTheCommand(t *testing.T) {
+	s := newScene()
+	for i, e := range []schema.KernelEvent{
+		{Kind: schema.KindExec, Value: "/usr/bin/assay-run", Class: schema.ClassRunner},
+		{Kind: schema.KindExec, Value: "/bin/sh", Class: schema.ClassAgent},
+	} {
+		e.PID, e.ExecID, e.TNS = 7, uint64(i+2), int64(i+10)
+		s.Bind(&kernel.Event{}, &e)
+	}
+	s.start("call", "read_file", 100, 110)
+	s.open("/w/in", 0, 120)
+	s.end("call", "read_file", 200, 210)
+	if r := s.report(binding.Facts{}); len(r.ObservedNotReported) != 0 {
+		t.Errorf("observed, not reported: %+v", r.ObservedNotReported)
+	}
+}
