@@ -123,8 +123,9 @@ func TestAPlainRunReportsNothing(t *testing.T) {
 func TestTheRunnersHelperIsNotTheCommand(t *testing.T) {
 	s := newScene()
 	for i, e := range []schema.KernelEvent{
-		{Kind: schema.KindExec, Value: "/usr/bin/assay-run", Class: schema.ClassRunner},
-		{Kind: schema.KindExec, Value: "/bin/sh", Class: schema.ClassAgent},
+		{Kind: schema.KindExec, Value: "/usr/bin/assay-run", Class: schema.ClassRunner,
+			Argv: []string{"assay-run", "__steps", "4", "start"}},
+		{Kind: schema.KindExec, Value: "/bin/sh", Class: schema.ClassAgent, Argv: []string{"sh", "-c", "agent"}},
 	} {
 		e.PID, e.ExecID, e.TNS = 7, uint64(i+2), int64(i+10)
 		s.Bind(&kernel.Event{}, &e)
