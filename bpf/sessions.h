@@ -26,13 +26,6 @@ static __always_inline u32 epoch(void)
 	return e ? *e : 0;
 }
 
-struct scope {
-	u64 cgroup;
-	u32 epoch;
-	u32 n;             /* up to DEPTH */
-	u32 handle[DEPTH]; /* outermost session first */
-};
-
 #define SCOPES 256 /* of each CPU, a power of two */
 
 ARRAY(scopes, struct scope, SCOPES, 0);

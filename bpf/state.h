@@ -107,6 +107,13 @@ struct peer {
 	u32 walked;     /* at is the socket itself, else where its name begins */
 };
 
+struct scope {
+	u64 cgroup;
+	u32 epoch;
+	u32 n;             /* up to DEPTH */
+	u32 handle[DEPTH]; /* outermost session first */
+};
+
 struct scratch {
 	struct owner who; /* whose the event is */
 	u32 is_other;     /* not the current task's: who has been set */
@@ -137,6 +144,7 @@ struct scratch {
 	u32 recorded; /* which of them the record gets, as struct syscall says */
 	u64 key[KEY_WORDS];
 	u32 session; /* at hand */
+	struct scope here; /* whose call is reported, see sys_exit */
 	u32 lane;
 	u32 slot;     /* to fill after emission */
 	u32 has_slot;

@@ -250,13 +250,22 @@ static __always_inline int foreign_at(u32 fd)
 	return file && type_of(file) == 0140000 && !made_beside(file);
 }
 
+/* Notes that a call may have waited, and returns whether it is of no further interest. Not in sys_exit, whose stack
+ * must stay small: below it are the deepest chains of calls, and Linux allows 512 bytes for all of one. */
+__noinline int only_waited(u32 prog, u32 fd, u32 waits)
+{
+	if (waits || (1 << P_WAIT | 1 << P_RECEIVE | 1 << P_URING | 1 << P_CLONE) >> (prog & 31) & 1)
+		note_wait(bpf_get_current_task_btf());
+	return prog == P_WAIT || (prog == P_READ ? !foreign_at(fd) : waits);
+}
+
 /* The table of calls is looked at before the scope: most calls end there. */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
 	volatile const struct syscall *d;
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct scope *in, here;
+	struct scope *in;
 	struct scratch *s;
 	u32 is32 = 0, sel, i, waits = 0;
 	u64 nr, first, second;
@@ -299,9 +308,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	in = scope_here();
 	if (!in || !in->n)
 		return 0;
-	if (waits || (1 << P_WAIT | 1 << P_RECEIVE | 1 << P_URING | 1 << P_CLONE) >> (d->prog & 31) & 1)
-		note_wait(t);
-	if (d->prog == P_WAIT || (d->prog == P_READ ? !foreign_at(first) : waits))
+	if (only_waited(d->prog, first, waits))
 		return 0;
 	s = scratch(CTX_SYSCALL);
 	if (!s)
@@ -338,17 +345,17 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	if (is32)
 		s->ret = (s32)ret;
 #endif
-	here = *in; /* handlers look at other scopes, which can take its place */
-	if (here.n > 1)
+	s->here = *in; /* handlers look at other scopes, which can take its place */
+	if (s->here.n > 1)
 		s->call = (struct call){s->nr, s->ret, {s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]}};
-	for (i = 0; i < DEPTH && i < here.n; i++) {
+	for (i = 0; i < DEPTH && i < s->here.n; i++) {
 		if (i) { /* handlers change what they get */
 			s->nr = s->call.nr;
 			s->sel = sel;
 			s->ret = s->call.ret;
 			__builtin_memcpy(s->arg, s->call.arg, sizeof(s->arg));
 		}
-		s->session = number(&here, i);
+		s->session = number(&s->here, i);
 		report_call(s);
 	}
 	if (takes_names(d->prog))
