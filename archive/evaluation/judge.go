@@ -239,6 +239,9 @@ func (j *judge) process(k *schema.KernelEvent) *process {
 // environment notes the process's variables for git, and which of them neither the command nor git has set.
 func (j *judge) environment(k *schema.KernelEvent, p *process) {
 	p.env = steering(k)
+	if ours(k) {
+		return // what the recorder's helper passes on is what the command is given
+	}
 	by := cmp.Or(p.parent, &process{})
 	for by.inherited && by.parent != nil {
 		by = by.parent
