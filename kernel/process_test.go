@@ -85,12 +85,7 @@ func init() {
 		open("/dev/full")
 	}
 	children["joins with threads"] = func(args []string) {
-		for range 8 {
-			go func() {
-				runtime.LockOSThread()
-				select {}
-			}()
-		}
+		keepThreads(8)
 		go func() { // and is making more while it is moved
 			for {
 				done := make(chan bool)
@@ -107,12 +102,7 @@ func init() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	children["leaves with threads"] = func(args []string) {
-		for range 8 {
-			go func() {
-				runtime.LockOSThread()
-				select {}
-			}()
-		}
+		keepThreads(8)
 		time.Sleep(20 * time.Millisecond)
 		check("leave", os.WriteFile(filepath.Dir(args[0])+"/cgroup.procs", []byte("0"), 0))
 	}
@@ -258,6 +248,21 @@ func TestJoinsLateAndLeaves(t *testing.T) {
 	}
 	if r := s.report; r.JoinedCgroup == 0 || r.LeftCgroup == 0 || r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
 		t.Errorf("%d forks and %d joined, %d exits and %d left", r.Forks, r.JoinedCgroup, r.Exits, r.LeftCgroup)
+	}
+}
+
+// keepThreads returns when so many threads are there, each of a goroutine of its own.
+func keepThreads(n int) {
+	there := make(chan bool)
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			there <- true
+			select {}
+		}()
+	}
+	for range n {
+		<-there
 	}
 }
 
