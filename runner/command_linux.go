@@ -733,7 +733,7 @@ func (s *streams) failed(stream string, err error) {
 	reason := schema.Reason{
 		Subject: "stdio", Code: "capture_failed",
 		Message: fmt.Sprintf("the recorded copy of %s is incomplete: %v", stream, err),
-		Remedy:  "make room on the disk that holds the spool",
+		Remedy:  "make room on the disk that holds the spool, or raise the file size limit (ulimit -f)",
 	}
 	if errors.Is(err, stdio.ErrOutput) {
 		reason.Code, reason.Remedy = "output_failed", "make room where the command's output goes"

@@ -147,8 +147,9 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	}
 	s := a.Stats
 	add(r.SelfTestNS == 0, CodeNoSelfTest, again, "no self-test has shown that the hooks fire")
-	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%s could not be written",
-		schema.Count(s.Dropped, "event", "events"))
+	add(s.Dropped > 0, CodeLayerDropped,
+		"make room on the disk that holds the spool, or raise the file size limit (ulimit -f)",
+		"%s could not be written", schema.Count(s.Dropped, "event", "events"))
 	add(s.MissedExits > 0, CodeMissedExits, again, "%s ended without being seen",
 		schema.Count(s.MissedExits, "process", "processes"))
 	alive := schema.Count(s.Alive, "process", "processes")
