@@ -34,6 +34,81 @@ type Interrupted struct {
 	Damage string `json:"damage,omitempty"`
 }
 
+// SpoolBeside is the name of a spool directory that is made beside a bundle, because the user's own cannot be written.
+const SpoolBeside = ".assay-run"
+
+// spoolNotes is the directory of the symbolic links to spools beside bundles, each with a run id as its name and the
+// spool directory as its target. Spools can be in it, too.
+func spoolNotes() string { return filepath.Join(os.TempDir(), SpoolBeside) }
+
+// NoteSpool makes [SpoolDirs] name dir, a spool directory beside a bundle, wherever it is called.
+func NoteSpool(dir, runID string) error {
+	notes := spoolNotes()
+	if notes == dir {
+		return nil
+	}
+	if err := CheckSpoolParent(notes); err != nil {
+		return err
+	}
+	if err := os.Mkdir(notes, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	err := os.Symlink(dir, filepath.Join(notes, runID))
+	if errors.Is(err, os.ErrNotExist) { // another run has just removed the directory
+		err = errors.Join(os.MkdirAll(notes, 0o700), os.Symlink(dir, filepath.Join(notes, runID)))
+	}
+	return err
+}
+
+// ForgetSpool removes the note of a run whose spool is sealed, and dir if no other run has a spool in it.
+func ForgetSpool(dir, runID string) {
+	if _, err := os.Lstat(filepath.Join(dir, runID)); errors.Is(err, os.ErrNotExist) {
+		if link := filepath.Join(spoolNotes(), runID); isLink(link) {
+			os.Remove(link)
+		}
+	}
+	os.Remove(dir) // it stays while it holds a spool
+	os.Remove(spoolNotes())
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&os.ModeSymlink != 0
+}
+
+// SpoolDirs returns the directories in which runs of this user can have their spools: the default one; those beside
+// bundles, for runs that could not write there, of this working directory and of others by their notes; and the one
+// for temporary files. It leaves out what other users could have made.
+func SpoolDirs() ([]string, error) {
+	var dirs []string
+	own, err := DefaultSpoolDir()
+	if err == nil {
+		dirs = append(dirs, own)
+	}
+	add := func(dir string) {
+		if _, serr := os.Stat(dir); serr == nil && CheckSpoolParent(dir) == nil && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	if here, werr := filepath.Abs(SpoolBeside); werr == nil {
+		add(here)
+	}
+	notes := spoolNotes()
+	add(notes)
+	if slices.Contains(dirs, notes) {
+		entries, _ := os.ReadDir(notes)
+		for _, e := range entries {
+			if dir, lerr := os.Readlink(filepath.Join(notes, e.Name())); lerr == nil && filepath.IsAbs(dir) {
+				add(dir)
+			}
+		}
+	}
+	if len(dirs) > 0 {
+		err = nil
+	}
+	return dirs, err
+}
+
 // ListSpools lists the spools in dir, sorted by run id, and removes the rest of spools that were sealed or never
 // begun. A missing dir is empty.
 func ListSpools(dir string) ([]Interrupted, error) {

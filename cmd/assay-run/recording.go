@@ -101,13 +101,10 @@ func (r *recording) close() {
 		r.spool.Close()
 	}
 	if r.beside != "" {
-		_ = os.Remove(r.beside) // it stays while it holds a spool
+		archive.ForgetSpool(r.beside, r.record.RunID)
 	}
 	r.out.close()
 }
-
-// spoolBeside is the name of a spool directory beside the bundle.
-const spoolBeside = ".assay-run"
 
 // createSpool makes the spool in the directory of --spool-dir, or else in the user's own. If the
 // user has no home that can be written, as in many containers, it makes the spool beside the
@@ -125,7 +122,7 @@ func (r *recording) createSpool() (*archive.Spool, error) {
 	}
 	var unsafe []error
 	for _, parent := range []string{filepath.Dir(r.record.Output), os.TempDir()} {
-		beside := filepath.Join(parent, spoolBeside)
+		beside := filepath.Join(parent, archive.SpoolBeside)
 		if why := archive.CheckSpoolParent(beside); why != nil {
 			unsafe = append(unsafe, why)
 			continue
@@ -139,10 +136,13 @@ func (r *recording) createSpool() (*archive.Spool, error) {
 		}
 		if berr == nil {
 			r.beside = beside
-			r.say.Info("the evidence is in %s until it is sealed, as %s cannot be written; if the run is killed, "+
-				"use: assay-run recover --spool-dir %s --all",
-				console.Printable(beside), console.Printable(cmp.Or(dir, "the home directory")),
-				view.QuoteArgs([]string{beside}))
+			found, tell := "--all", r.say.Info
+			if archive.NoteSpool(beside, r.record.RunID) != nil { // then nothing else says where it is
+				found, tell = "--spool-dir "+view.QuoteArgs([]string{beside})+" --all", r.say.Warning
+			}
+			tell("the evidence is in %s until it is sealed, as %s cannot be written; if the run is killed, "+
+				"use: assay-run recover %s", console.Printable(beside),
+				console.Printable(cmp.Or(dir, "the home directory")), found)
 		}
 		return spool, berr
 	}

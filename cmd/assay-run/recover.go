@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,8 @@ func recoverCommand(a *app) *cobra.Command {
 		Long: `recover seals interrupted runs (killed, power lost, disk full). It writes what each
 run had recorded to the run's own output and marks the bundle incomplete. It removes
 a torn last line and keeps everything before it. It never touches the spool of a run
-that is still alive. If the run had --result, recover writes that file too. Without a
+that is still alive. It looks in the state directory, in .assay-run here, and where runs
+noted that they could not write to the state directory. If the run had --result, recover writes that file too. Without a
 run id or --all, it lists the interrupted runs.
 
 For each run that it seals, recover prints a line with the run id, the bundle, and
@@ -37,36 +39,34 @@ only its sealing was interrupted.`,
 		Example: "  assay-run recover            list interrupted runs\n  assay-run recover --all  " +
 			"    seal them all",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			if dir == "" {
-				var err error
-				if dir, err = archive.DefaultSpoolDir(); err != nil {
-					return console.WithHint(err, "name the directory with --spool-dir")
-				}
-			}
-			spools, err := archive.ListSpools(dir)
+			spools, err := spoolsIn(dir)
 			if err != nil {
-				return err
+				return console.WithHint(err, "name the directory with --spool-dir")
 			}
 			if !all && len(ids) == 0 {
 				return listSpools(a, spools, asJSON)
 			}
+			chosen := spools
 			if all {
-				ids = interrupted(spools, to.output == "")
+				chosen = interrupted(spools, to.output == "")
+			} else if chosen, err = spoolsOf(spools, ids, dir); err != nil {
+				return console.WithHint(err, "name the directory with --spool-dir")
 			}
-			if flag := to.single(); flag != "" && len(ids) != 1 {
+			if flag := to.single(); flag != "" && len(chosen) != 1 {
 				return console.WithHint(fmt.Errorf("%s names one file, but there are %d runs to recover", flag,
-					len(ids)), "recover them one at a time")
+					len(chosen)), "recover them one at a time")
 			}
 			if err := archive.CheckName(to.output); err != nil {
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
 			tellSwept(a.say, runner.Sweep())
 			_, _, _ = kernel.SweepBuilds() // a host that can share no observer has none to free
-			return recoverRuns(cmd.Context(), a, dir, ids, to, all)
+			return recoverRuns(cmd.Context(), a, chosen, to, all)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "spool-dir", "",
-		"look for interrupted runs under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+		"look for interrupted runs under `DIR` only (default $XDG_STATE_HOME/assay-run/spool and, for runs that "+
+			"could not write there, where they were started)")
 	cmd.Flags().StringVarP(&to.output, "output", "o", "", "write the bundle to `FILE` instead of the run's own output")
 	cmd.Flags().StringVar(&to.result, "result", "",
 		"write result.json to `FILE` as well, instead of the run's own --result")
@@ -89,24 +89,57 @@ func (r recovery) single() string {
 	return ""
 }
 
+// spoolsIn lists the spools in dir, or else in all directories where this user's runs can have theirs.
+func spoolsIn(dir string) (spools []archive.Interrupted, err error) {
+	dirs := []string{dir}
+	if dir == "" {
+		if dirs, err = archive.SpoolDirs(); err != nil {
+			return nil, err
+		}
+	}
+	spools = []archive.Interrupted{}
+	var errs []error
+	for _, dir := range dirs {
+		list, err := archive.ListSpools(dir)
+		spools, errs = append(spools, list...), append(errs, err)
+	}
+	if len(spools) > 0 { // a directory that cannot be read hides no run in another one
+		return spools, nil
+	}
+	return spools, errors.Join(errs...)
+}
+
+// spoolsOf returns the spools of the runs with these ids. For an id without a spool, recovering says what is wrong.
+func spoolsOf(spools []archive.Interrupted, ids []string, dir string) (list []archive.Interrupted, err error) {
+	for _, id := range ids {
+		found := slices.DeleteFunc(slices.Clone(spools), func(s archive.Interrupted) bool { return s.RunID != id })
+		if len(found) == 0 {
+			if dir == "" {
+				if dir, err = archive.DefaultSpoolDir(); err != nil {
+					return nil, err
+				}
+			}
+			found = []archive.Interrupted{{RunID: id, Dir: filepath.Join(dir, id)}}
+		}
+		list = append(list, found...)
+	}
+	return list, nil
+}
+
 // interrupted returns the runs to recover. With doubtful, it includes runs that look alive: a run
 // that was just killed keeps its lock for a moment, and only an attempt to recover it tells the
 // difference.
-func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
-	for _, s := range spools {
-		if !s.Alive || doubtful {
-			ids = append(ids, s.RunID)
-		}
-	}
-	return ids
+func interrupted(spools []archive.Interrupted, doubtful bool) []archive.Interrupted {
+	return slices.DeleteFunc(slices.Clone(spools), func(s archive.Interrupted) bool { return s.Alive && !doubtful })
 }
 
 // recoverRuns seals each run. It goes on if one cannot be sealed. With all, it skips runs that are
 // alive and runs that were sealed in the meantime.
-func recoverRuns(ctx context.Context, a *app, dir string, ids []string, to recovery, all bool) error {
+func recoverRuns(ctx context.Context, a *app, spools []archive.Interrupted, to recovery, all bool) error {
 	var errs []error
 	tampered := false
-	for _, id := range ids {
+	for _, spool := range spools {
+		id, dir := spool.RunID, filepath.Dir(spool.Dir)
 		sealing, bar := console.NewProgress(ctx, a.stderr, "sealing")
 		sealed, err := archive.Recover(sealing, dir, id, archive.RecoverOptions{Output: to.output})
 		bar.Done()
@@ -119,6 +152,9 @@ func recoverRuns(ctx context.Context, a *app, dir string, ids []string, to recov
 		case err != nil:
 			errs = append(errs, err)
 			continue
+		}
+		if filepath.Base(dir) == archive.SpoolBeside {
+			archive.ForgetSpool(dir, id)
 		}
 		for _, note := range sealed.Notes {
 			a.say.Info("%s: %s", id, note)
@@ -217,13 +253,10 @@ func listSpools(a *app, spools []archive.Interrupted, asJSON bool) error {
 // interruptedRuns completes the ids of runs that recover can seal.
 func interruptedRuns(cmd *cobra.Command, chosen []string, _ string) ([]string, cobra.ShellCompDirective) {
 	dir, err := cmd.Flags().GetString("spool-dir")
-	if err == nil && dir == "" {
-		dir, err = archive.DefaultSpoolDir()
-	}
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	spools, err := archive.ListSpools(dir)
+	spools, err := spoolsIn(dir)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
