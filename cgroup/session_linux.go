@@ -386,9 +386,8 @@ func (g *Guard) Last(argv ...string) { g.helper.Last(argv...) }
 // have such an argv: also compare the executable.
 func IsShim(argv []string) bool { return role.Join.Is(argv) || helper.IsAsCaller(argv) }
 
-// AsCaller calls start to start a command outside of any group, with the ignored and blocked signals that this
-// process got
-// from its caller, as [Group.Start] starts one.
+// AsCaller calls start to start a command outside of any group, with the ignored and blocked signals that this process
+// got from its caller, as [Group.Start] starts one.
 func AsCaller(cmd *exec.Cmd, start func() error) error { return helper.AsCaller(cmd, start) }
 
 // KeepsSignals reports whether commands get the ignored and blocked signals of this process's caller: the program was

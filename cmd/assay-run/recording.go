@@ -325,6 +325,8 @@ func openOutputs(ctx context.Context, a *app, f *runFlags, bundle string) (_ *ou
 		return o, nil
 	case errors.Is(err, archive.ErrOutputExists):
 		err = console.WithHint(err, "choose another name with -o, or replace it with --force")
+	case errors.Is(err, syscall.EFBIG):
+		err = console.WithHint(err, "raise the file size limit (ulimit -f)")
 	default:
 		err = console.WithHint(err, "name a file that can be written, in a directory that exists")
 	}

@@ -48,10 +48,9 @@ const asCaller = "start" // the name of the list
 // IsAsCaller reports whether argv is that of the helper of [AsCaller].
 func IsAsCaller(argv []string) bool { return steps.Is(argv, asCaller) }
 
-// AsCaller calls start to start a command that has the limits and the ignored and blocked signals which this
-// process got
-// from its caller. Go takes the signals away, so a helper restores them and becomes the command. Without such limits
-// and signals there is no helper.
+// AsCaller calls start to start a command that has the limits and the ignored and blocked signals which this process
+// got from its caller. Go takes the signals away, so a helper restores them and becomes the command. Without such
+// limits and signals there is no helper.
 func AsCaller(cmd *exec.Cmd, start func() error) error {
 	ignored, blocked, known := steps.AtStart()
 	if !known {
