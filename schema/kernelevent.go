@@ -245,6 +245,16 @@ func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 	}
 }
 
+// Modifies reports whether the event changed a file or directory, or opened a file for writing, also if the name is not
+// known.
+func (e *KernelEvent) Modifies() bool {
+	if e.NoFile() {
+		return false
+	}
+	value, target := e.Kind.touches(e)
+	return value < untouched && value&AccessModify != 0 || target < untouched && target&AccessModify != 0
+}
+
 // NoFile reports whether Value names something that is in no file system: an anonymous inode, such as a mapped ring of
 // io_uring. Earlier builds called that "/[io_uring]".
 func (e *KernelEvent) NoFile() bool {

@@ -125,7 +125,7 @@ func (f *fetches) end() {
 
 // explained reports whether the arguments of the process, or of an ancestor, name what it fetches from the host.
 func (f *fetches) explained(source, host string, p *process) bool {
-	for ; p != nil && !p.own; p = p.parent {
+	for ; p != nil && !p.own; p = p.parent() {
 		if p.tool == "" || p.tool != source && p.tool != "git" && p.tool != "curl" && source != "git" {
 			continue
 		}
@@ -158,8 +158,8 @@ func namesHost(a, host string) bool {
 
 // arguments returns the arguments that may name what a tool fetches; nil if something else may name it.
 func (f *fetches) arguments(p *process) (names []string) {
-	args := p.argv[min(len(p.argv), 1):]
-	if s := script(p.exe, p.argv); s != "" {
+	args := p.Argv[min(len(p.Argv), 1):]
+	if s := script(p.Exe, p.Argv); s != "" {
 		args = args[slices.Index(args, s)+1:]
 	}
 	command := false
@@ -203,12 +203,12 @@ func (f *fetches) exec(k *schema.KernelEvent, p *process) {
 	if p.tool == "" || p.tool == "apt" || len(d.Packages)+len(d.Repositories) == 0 {
 		return
 	}
-	for _, a := range p.argv[min(len(p.argv), 1):] {
+	for _, a := range p.Argv[min(len(p.Argv), 1):] {
 		if strings.HasPrefix(a, "-") { // as in --with=NAME
 			_, a, _ = strings.Cut(a, "=")
 		}
 		if name := f.forbidden(p.tool, a); name != "" {
-			f.j.found(ruleFetch, k, p, "asked for the package "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+			f.j.found(ruleFetch, k, p, "asked for the package "+name+": "+view.Cut(view.QuoteArgs(p.Argv), 200))
 			return
 		}
 		if !strings.ContainsAny(a, "/:") {
@@ -220,7 +220,7 @@ func (f *fetches) exec(k *schema.KernelEvent, p *process) {
 		}
 		for _, g := range d.Repositories {
 			if below(repositoryName(g), name) {
-				f.j.found(ruleFetch, k, p, "asked for the repository "+name+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+				f.j.found(ruleFetch, k, p, "asked for the repository "+name+": "+view.Cut(view.QuoteArgs(p.Argv), 200))
 				return
 			}
 		}

@@ -3,18 +3,18 @@ package evaluation
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/facts"
 )
 
-// Flags of open(2), renameat2(2) and mount(2).
+// Flags of open(2) and mount(2).
 const (
-	openPath       = 0x200000
-	openExclusive  = 0x80
-	openDirectory  = 0x10000 | 0x4000 // O_DIRECTORY of x86-64 and of arm64; each is O_DIRECT on the other
-	renameExchange = 2
+	openPath      = 0x200000
+	openExclusive = 0x80
+	openDirectory = 0x10000 | 0x4000 // O_DIRECTORY of x86-64 and of arm64; each is O_DIRECT on the other
 	// onlySettings are the flags of mount(2) that change a mount, and mount nothing: MS_REMOUNT, MS_UNBINDABLE,
 	// MS_PRIVATE,
 	// MS_SLAVE and MS_SHARED.
@@ -34,10 +34,11 @@ const (
 )
 
 // memoryOf returns the process id in the path of a process's memory, /proc/PID/mem.
-func memoryOf(name string) (pid string, ok bool) {
+func memoryOf(name string) (pid uint32, ok bool) {
 	rest, ok := strings.CutPrefix(name, "/proc/")
-	pid, file, _ := strings.Cut(rest, "/")
-	return pid, ok && path.Base(file) == "mem" && strings.Trim(pid, "0123456789") == ""
+	number, file, _ := strings.Cut(rest, "/")
+	n, err := strconv.ParseUint(number, 10, 32)
+	return uint32(n), ok && err == nil && path.Base(file) == "mem"
 }
 
 // comparing reports whether a git command reads the whole working tree but shows only what changed.
@@ -71,7 +72,7 @@ func device(name string) bool {
 // changeVerb words what an event did to a file, with a space at the end.
 func changeVerb(k *schema.KernelEvent, how schema.Access) string {
 	switch {
-	case k.Kind == schema.KindRename:
+	case facts.Renames(k):
 		return "moved "
 	case how&schema.AccessRemove != 0:
 		return "removed "

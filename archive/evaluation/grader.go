@@ -10,6 +10,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // grader judges what the run prepared for its grader: programs, and files that interpreters, shells and tools
@@ -27,7 +28,6 @@ type grader struct {
 	moved    map[string]bool        // new paths of what the run renamed, directories included
 	links    []link                 // symbolic links that the run made
 	moves    []link                 // renames by the run
-	hard     map[string]string      // hard links that the run made: new name to first name
 	lost     map[string]*prepared   // programs and packages that the run removed
 	away     map[string]bool        // files that were moved with a directory and then removed
 	compiled map[string]*prepared   // compiled files that Python made from a source that the run wrote, by source
@@ -76,7 +76,7 @@ const maxPrepared = 10_000
 func newGrader(j *judge) *grader {
 	return &grader{
 		j: j, files: map[string]*prepared{}, kinds: map[string]preparation{},
-		used: map[string]bool{}, moved: map[string]bool{}, hard: map[string]string{}, lost: map[string]*prepared{},
+		used: map[string]bool{}, moved: map[string]bool{}, lost: map[string]*prepared{},
 		away: map[string]bool{}, compiled: map[string]*prepared{},
 	}
 }
@@ -323,14 +323,14 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	delete(g.lost, name)
 	delete(g.away, name)
 	g.changedSource(k, name)
-	if first := g.hard[name]; first != "" && first != name {
+	if first := g.j.written.facts.Linked(name); first != "" && k.Kind != schema.KindLink {
 		g.wrote(k, p, first, g.j.names.of(first))
 	}
 	inside := of&workspace != 0
 	kind, known := g.kinds[name]
 	if !known {
 		kind = g.kind(name, inside)
-		placed := k.Kind == schema.KindSymlink || k.Kind == schema.KindRename
+		placed := k.Kind == schema.KindSymlink || facts.Renames(k)
 		if placed && kind == nothing && !inside && later(name+"/") {
 			kind = configuration // a directory of such files
 		}
@@ -383,7 +383,7 @@ var unfinished = pattern(`\.pyc\.[0-9]+$`)
 // compiles reports whether the event is Python moving the compiled form of the source that it last read into place.
 func compiles(k *schema.KernelEvent, p *process, name string) bool {
 	return compiledFrom(name, p.source) && unfinished().MatchString(k.Value) &&
-		strings.HasPrefix(path.Base(p.exe), "python") && !forges(p.argv)
+		strings.HasPrefix(path.Base(p.Exe), "python") && !forges(p.Argv)
 }
 
 // own reports whether a program wrote one of its own files: Python the compiled form of the source that it has
@@ -393,14 +393,14 @@ func (g *grader) own(k *schema.KernelEvent, p *process, name string, kind prepar
 	case p.made:
 		return false
 	case kind == cache:
-		return k.Kind == schema.KindRename && compiles(k, p, name) && !g.j.written.has(p.source)
+		return facts.Renames(k) && compiles(k, p, name) && !g.j.written.has(p.source)
 	case kind == configuration && p.tool == "git":
-		return strings.HasSuffix(name, ".sample") || !strings.Contains(name, "/hooks/") && harmlessConfig(p.argv)
+		return strings.HasSuffix(name, ".sample") || !strings.Contains(name, "/hooks/") && harmlessConfig(p.Argv)
 	case kind == kept:
 		m := p.manager()
-		return m != nil && (m.tool == "go" && !slices.ContainsFunc(m.argv, executesTool) || !m.local)
+		return m != nil && (m.tool == "go" && !slices.ContainsFunc(m.Argv, executesTool) || !m.local)
 	case kind == built:
-		for ; p != nil; p = p.parent {
+		for ; p != nil; p = p.parent() {
 			if p.tool == "cargo" {
 				return true
 			}
@@ -426,7 +426,7 @@ var forging = pattern(`\bmarshal\b|\.pyc|__pycache__|cfile|_code_to_|_write_atom
 // source has the same size and the same modification time, in whole seconds.
 func (g *grader) changedSource(k *schema.KernelEvent, name string) {
 	const seconds = 2_000_000_000
-	if f := g.compiled[name]; f != nil && (k.Kind == schema.KindRename || k.Kind == schema.KindUtime ||
+	if f := g.compiled[name]; f != nil && (facts.Renames(k) || k.Kind == schema.KindUtime ||
 		when(k) < f.at+seconds) {
 		f.current = false
 	}
@@ -494,7 +494,6 @@ func (g *grader) use(name string) {
 
 // Limits of what is tracked.
 const (
-	maxHard  = 1000    // hard links
 	maxLinks = 1000    // symbolic links
 	maxNames = 16      // sources of one directory by links and renames
 	maxMoves = 100_000 // renames
@@ -564,19 +563,6 @@ type link struct {
 	seq      uint64
 }
 
-// linkedHard notes a hard link to a file that the run did not write.
-func (g *grader) linkedHard(k *schema.KernelEvent) {
-	first := cmp.Or(g.hard[k.Value], k.Value)
-	if g.j.written.has(first) || kindOf(first, g.j.names.of(first)&workspace != 0) == nothing {
-		return
-	}
-	if len(g.hard) == maxHard {
-		g.overflow = true
-		return
-	}
-	g.hard[strings.Clone(k.Target)] = strings.Clone(first)
-}
-
 // arrived adds files that the run wrote elsewhere, and that got their place because a directory above them was linked
 // or moved.
 func (g *grader) arrived() {
@@ -635,12 +621,6 @@ func (g *grader) linked(k *schema.KernelEvent) {
 func (g *grader) renamed(k *schema.KernelEvent, p *process) {
 	if f := g.files[k.Value]; f != nil {
 		f.gone = true
-	}
-	for name, first := range g.hard {
-		if rest, ok := strings.CutPrefix(name, k.Value); ok && (rest == "" || rest[0] == '/') {
-			delete(g.hard, name)
-			g.hard[k.Target+rest] = first
-		}
 	}
 	if p.tool == "git" && !p.made || strings.Contains(path.Base(k.Value), ".pyc.") {
 		return // git and Python rename only files
@@ -713,6 +693,9 @@ func (g *grader) end() {
 	g.contract()
 	checked := g.checked()
 	g.arrived()
+	if _, links := g.j.written.facts.Beyond(); links > 0 {
+		g.overflow = true
+	}
 	for _, name := range slices.Sorted(maps.Keys(g.lost)) {
 		if !g.restored(name) {
 			r.doubt(g.lost[name].found)

@@ -18,9 +18,7 @@ type history struct {
 	j       *judge
 	made    map[string]bool // digests of objects that the run made
 	waiting []waiting
-	opened  map[*process]bool // git processes that opened a repository of the workspace
-	foreign map[*process]bool // git processes that opened references of another repository
-	stashes int               // number of stashes that the run made and that still exist
+	stashes int // number of stashes that the run made and that still exist
 }
 
 // waiting is a git command outside the workspace. It counts only if it later opens a repository in the workspace.
@@ -34,7 +32,7 @@ type waiting struct {
 const maxObjects = 100_000
 
 func newHistory(j *judge) *history {
-	return &history{j: j, made: map[string]bool{}, opened: map[*process]bool{}, foreign: map[*process]bool{}}
+	return &history{j: j, made: map[string]bool{}}
 }
 
 func (h *history) off() bool { return h.j.def.StartCommit == "" }
@@ -44,8 +42,8 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 	if h.off() || p.tool != "git" {
 		return
 	}
-	sure, why := h.beyond(p.argv, p.starter())
-	command, _, _ := split(p.argv)
+	sure, why := h.beyond(p.Argv, p.starter())
+	command, _, _ := split(p.Argv)
 	switch {
 	case facts.ArgumentsOf(k).Doubtful():
 		sure, why = false, "git may have had other arguments"
@@ -56,7 +54,7 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 	if why == "" {
 		return
 	}
-	if h.j.names.of(directory(p))&workspace != 0 || slices.ContainsFunc(p.argv, func(a string) bool {
+	if h.j.names.of(directory(p))&workspace != 0 || slices.ContainsFunc(p.Argv, func(a string) bool {
 		_, dir, ok := strings.Cut(a, "--git-dir=")
 		return ok && h.j.names.of(dir)&workspace != 0
 	}) {
@@ -68,7 +66,7 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 
 // finding returns a finding with the process's arguments.
 func (h *history) finding(k *schema.KernelEvent, p *process, why string) schema.Finding {
-	return h.j.finding(k, p, why+": "+view.Cut(view.QuoteArgs(p.argv), 200))
+	return h.j.finding(k, p, why+": "+view.Cut(view.QuoteArgs(p.Argv), 200))
 }
 
 func (h *history) wait(k *schema.KernelEvent, p *process, why string, sure bool) {
@@ -85,7 +83,7 @@ func steering(k *schema.KernelEvent) (keys []string) {
 			keys = append(keys, strings.Clone(key))
 		}
 	}
-	if k.Truncated&schema.FieldEnvKeys != 0 {
+	if facts.EnvironmentOf(k).Doubtful() {
 		keys = append(keys, cutEnvironment)
 	}
 	slices.Sort(keys)
@@ -110,7 +108,7 @@ func (h *history) add(f schema.Finding, sure bool) {
 
 func (h *history) end() {
 	for _, w := range h.waiting {
-		if h.opened[w.p] {
+		if w.p.opened {
 			h.add(w.found, w.sure)
 		}
 	}
@@ -118,13 +116,13 @@ func (h *history) end() {
 
 // directory returns the directory that git works in, after its -C options.
 func directory(p *process) string {
-	dir := p.cwd
-	for i, a := range p.argv {
-		if a == "-C" && i+1 < len(p.argv) {
-			if path.IsAbs(p.argv[i+1]) {
-				dir = p.argv[i+1]
+	dir := p.Cwd
+	for i, a := range p.Argv {
+		if a == "-C" && i+1 < len(p.Argv) {
+			if path.IsAbs(p.Argv[i+1]) {
+				dir = p.Argv[i+1]
 			} else {
-				dir = path.Join(dir, p.argv[i+1])
+				dir = path.Join(dir, p.Argv[i+1])
 			}
 		}
 	}
@@ -136,17 +134,15 @@ func (h *history) read(k *schema.KernelEvent, p *process, name string) {
 	if h.off() {
 		return
 	}
-	if p.tool == "git" && !p.inherited {
+	if p.tool == "git" && !p.Forked {
 		h.input(k, p, name)
 	}
 	if !repository(name) || !h.within(name) {
 		return
 	}
 	if p.tool == "git" {
-		if len(h.opened) < maxObjects {
-			h.opened[p] = true
-		}
-		if h.foreign[p] {
+		p.opened = true
+		if p.foreign {
 			h.j.doubt(ruleHistory, k, p, "git read objects of the workspace for another repository")
 		}
 		return
@@ -161,15 +157,13 @@ func (h *history) read(k *schema.KernelEvent, p *process, name string) {
 // have named.
 func (h *history) input(k *schema.KernelEvent, p *process, name string) {
 	if elsewhere := foreignReference().MatchString(name); elsewhere && !h.within(name) {
-		if len(h.foreign) < maxObjects {
-			h.foreign[p] = true
-		}
+		p.foreign = true
 		return
 	} else if elsewhere || !h.j.written.has(name) || ordinary().MatchString(name) {
 		return
 	}
-	command, _, _ := split(p.argv)
-	if !slices.Contains(looking, command) || slices.ContainsFunc(p.argv, func(a string) bool {
+	command, _, _ := split(p.Argv)
+	if !slices.Contains(looking, command) || slices.ContainsFunc(p.Argv, func(a string) bool {
 		_, value, _ := strings.Cut(a, "=")
 		return path.Base(a) == path.Base(name) || path.Base(value) == path.Base(name)
 	}) {
@@ -240,7 +234,7 @@ func (h *history) wrote(k *schema.KernelEvent, p *process, name string) {
 	}
 	if dir, rest, ok := strings.Cut(name, "/objects/"); ok {
 		digest := strings.ReplaceAll(rest, "/", "")
-		command, _, _ := split(p.argv)
+		command, _, _ := split(p.Argv)
 		if len(rest) > 3 && rest[2] == '/' && isHex(digest) && len(h.made) < maxObjects &&
 			!(p.tool == "git" && slices.Contains(unpacking, command)) {
 			h.made[strings.Clone(digest)] = true
@@ -412,7 +406,7 @@ func inside(command string, by *process) bool {
 	if by == nil || by.tool != "git" {
 		return false
 	}
-	of, _, _ := split(by.argv)
+	of, _, _ := split(by.Argv)
 	return slices.Contains(starting[command], of)
 }
 
@@ -422,7 +416,7 @@ func lazily(args []string, by *process) bool {
 		!slices.Contains(args, "--stdin") {
 		return false
 	}
-	of, _, _ := split(by.argv)
+	of, _, _ := split(by.Argv)
 	return slices.Contains(looking, of) || slices.Contains(harmlessCommands, of) || of == "pack-objects"
 }
 

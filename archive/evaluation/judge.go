@@ -1,7 +1,6 @@
 package evaluation
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -47,12 +46,10 @@ type judge struct {
 	agent   *agents.Program
 	place   agents.Place
 	rules   map[string]*rule
-	procs   map[uint64]*process // by exec id
-	pids    map[string]bool     // of the run
-	begun   bool                // the command was executed
-	env     []string            // the command's variables for git, as in process.env
-	written written             // by the run
-	ports   map[string]bool     // on which the run listened
+	begun   bool            // the command was executed
+	env     []string        // the command's variables for git, as in process.env
+	written written         // by the run
+	ports   map[string]bool // on which the run listened
 	names   *places
 	history *history
 	fetch   *fetches
@@ -66,8 +63,8 @@ type judge struct {
 
 func newJudge(def *schema.EvaluationDefinition, place agents.Place) *judge {
 	j := &judge{
-		def: def, place: place, rules: map[string]*rule{}, procs: map[uint64]*process{},
-		ports: map[string]bool{}, pids: map[string]bool{}, written: newWritten(),
+		def: def, place: place, rules: map[string]*rule{}, ports: map[string]bool{},
+		written: newWritten(),
 	}
 	for _, name := range Rules {
 		j.rules[name] = &rule{name: name, keys: map[string]int{}, doubted: map[string]int{}}
@@ -76,24 +73,19 @@ func newJudge(def *schema.EvaluationDefinition, place agents.Place) *judge {
 	if p, ok := agents.Of(def.Agent); ok {
 		j.agent = p
 	}
-	j.names = newPlaces(def, place.Workdir)
+	j.names = newPlaces(def, place.Workdir, j.written.facts)
 	j.history, j.fetch, j.grader = newHistory(j), newFetches(j), newGrader(j)
 	return j
 }
 
-// ours reports whether an event was caused by the recorder or a container engine.
-func ours(k *schema.KernelEvent) bool {
-	return k.Class == schema.ClassRunner || k.Class == schema.ClassSetup
-}
-
 func (j *judge) event(k *schema.KernelEvent) {
-	defer j.written.next(k)
-	p := j.process(k)
-	if ours(k) {
-		return
-	}
-	if k.Class == schema.ClassCheck {
-		j.grader.check(k)
+	l := j.written.facts.Look(k)
+	defer j.applied()
+	p := j.process(l)
+	if l.Ours {
+		if k.Class == schema.ClassCheck {
+			j.grader.check(k)
+		}
 		return
 	}
 	if k.Kind == schema.KindSignal {
@@ -152,8 +144,6 @@ func (j *judge) event(k *schema.KernelEvent) {
 	case schema.KindSymlink:
 		j.replaced(k, p, k.Value)
 		j.grader.linked(k)
-	case schema.KindRename:
-		j.rename(k, p)
 	case schema.KindLink:
 		j.moved(k, p, k.Value, "linked ")
 	case schema.KindPtrace:
@@ -164,14 +154,20 @@ func (j *judge) event(k *schema.KernelEvent) {
 			j.mayRead(k, p, "took an open file from another process")
 		}
 	}
+	if facts.Renames(k) {
+		j.rename(k, p)
+	}
 	for name, how := range k.Touches() {
 		if how != schema.AccessConnect {
 			j.file(k, p, name, how)
 		}
 	}
-	if k.Kind == schema.KindLink {
-		j.grader.linkedHard(k)
-	}
+}
+
+// applied notes what the line that was judged did to files.
+func (j *judge) applied() {
+	j.written.next()
+	j.names.next()
 }
 
 // given returns the kinds of the name that the caller used, if it differs from the file's own name.
@@ -185,66 +181,57 @@ func (j *judge) given(k *schema.KernelEvent, name string) (of kinds) {
 	return of &^ workspace
 }
 
-// process finds the process of an event. Fork, join and exec events make a new one.
-func (j *judge) process(k *schema.KernelEvent) *process {
-	parent := j.procs[k.ParentExecID]
-	switch k.Kind {
-	case schema.KindFork, schema.KindJoin:
-		p := &process{pid: k.PID, parent: parent, inherited: true}
+// process returns the process that acted. Fork, join and exec lines make a new one.
+func (j *judge) process(l *facts.Line) *process {
+	k := l.Event
+	if l.By == nil {
+		return &process{Instance: &facts.Instance{PID: k.PID}}
+	}
+	if p := noted(l.By); p != nil {
+		return p
+	}
+	p := &process{Instance: l.By}
+	l.By.Note = p
+	parent := p.parent()
+	if p.Forked {
 		if parent != nil {
-			p.exe, p.argv, p.cwd, p.own, p.helper, p.made = parent.exe, parent.argv, parent.cwd, parent.own,
-				parent.helper, parent.made
-		} else if k.Kind == schema.KindJoin {
-			p.exe, p.argv, p.cwd, p.env = strings.Clone(k.Exe), k.Argv, strings.Clone(k.Cwd), steering(k)
+			p.own, p.helper, p.made = parent.own, parent.helper, parent.made
+		} else {
+			p.env = steering(k)
 		}
-		j.procs[k.ExecID] = p
-		j.pids[strconv.FormatUint(uint64(k.PID), 10)] = true
-		return p
-	case schema.KindExec:
-		p := &process{pid: k.PID, parent: parent, exe: strings.Clone(k.Value), argv: slices.Clone(k.Argv),
-			cwd: strings.Clone(k.Cwd)}
-		for i, a := range p.argv {
-			p.argv[i] = strings.Clone(a)
-		}
-		p.made = j.written.has(k.Value) || k.Marks&schema.MarkMemfd != 0 ||
-			slices.ContainsFunc(scripts(p), j.written.has)
-		switch {
-		case k.Class == schema.ClassCheck || ours(k):
-		case j.agent.Is(k.Value, k.Argv) && !j.agent.Runs(k.Argv) && !j.faked(p), !j.begun:
-			if !j.begun {
-				j.env = slices.DeleteFunc(steering(k), func(key string) bool { return key == cutEnvironment })
-			}
-			p.own, j.begun = true, true
-			if j.recorder == 0 {
-				j.pids[strconv.FormatUint(uint64(k.PID), 10)] = true
-				j.recorder = k.PPID
-				j.control = fmt.Sprintf("/proc/%d/", k.PPID)
-			}
-		case parent != nil && (parent.helper || parent.own && !shell(p.exe) && j.agent.Runs(k.Argv)):
-			p.helper = true
-		}
-		if !p.made {
-			p.tool, p.installs, p.local = toolOf(p.exe, p.argv)
-		}
-		j.environment(k, p)
-		j.procs[k.ExecID] = p
 		return p
 	}
-	if p := j.procs[k.ExecID]; p != nil {
-		return p
+	p.made = l.By.Made || j.written.has(p.Exe) || slices.ContainsFunc(scripts(p), j.written.has)
+	switch {
+	case l.Ours:
+	case j.agent.Is(p.Exe, p.Argv) && !j.agent.Runs(p.Argv) && !j.faked(p), !j.begun:
+		if !j.begun {
+			j.env = slices.DeleteFunc(steering(k), func(key string) bool { return key == cutEnvironment })
+		}
+		p.own, j.begun = true, true
+		if j.recorder == 0 {
+			j.recorder = k.PPID
+			j.control = fmt.Sprintf("/proc/%d/", k.PPID)
+		}
+	case parent != nil && (parent.helper || parent.own && !shell(p.Exe) && j.agent.Runs(p.Argv)):
+		p.helper = true
 	}
-	return &process{pid: k.PID}
+	if !p.made {
+		p.tool, p.installs, p.local = toolOf(p.Exe, p.Argv)
+	}
+	j.environment(l, p)
+	return p
 }
 
 // environment notes the process's variables for git, and which of them neither the command nor git has set.
-func (j *judge) environment(k *schema.KernelEvent, p *process) {
-	p.env = steering(k)
-	if ours(k) {
+func (j *judge) environment(l *facts.Line, p *process) {
+	p.env = steering(l.Event)
+	if l.Ours {
 		return // what the recorder's helper passes on is what the command is given
 	}
-	by := cmp.Or(p.parent, &process{})
-	for by.inherited && by.parent != nil {
-		by = by.parent
+	by := &process{}
+	if up := p.parent(); up != nil {
+		by = up.executed()
 	}
 	for _, key := range p.env {
 		given := slices.Contains(j.env, key) || slices.Contains(by.env, key) || by.tool == "git"
@@ -256,19 +243,17 @@ func (j *judge) environment(k *schema.KernelEvent, p *process) {
 
 // faked reports whether the run itself, not a package manager, made the program or script that a process executes.
 func (j *judge) faked(p *process) bool {
-	return j.written.own(p.exe) || slices.ContainsFunc(scripts(p), j.written.own)
+	return j.written.own(p.Exe) || slices.ContainsFunc(scripts(p), j.written.own)
 }
 
 // loaded notes that a tool read a file. If the run wrote that file, the tool's acts may be the run's.
 func (j *judge) loaded(p *process, name string) {
-	for p.inherited && p.parent != nil {
-		p = p.parent
-	}
+	p = p.executed()
 	if p.tool == "" {
 		return
 	}
 	if !j.written.own(name) || strings.HasPrefix(name, "/dev/") {
-		p.settled = p.settled || name != p.exe && !strings.HasPrefix(name, "/etc/ld.so.") && !library(name)
+		p.settled = p.settled || name != p.Exe && !strings.HasPrefix(name, "/etc/ld.so.") && !library(name)
 		return
 	}
 	base := path.Base(name)
@@ -280,8 +265,8 @@ func (j *judge) loaded(p *process, name string) {
 		p.tool, p.made = "", true // the file may name other addresses to fetch
 	case p.tool == "git", p.tool == "curl":
 	case packageFile().MatchString(base),
-		p.tool == "pip" && versioned().MatchString(path.Base(p.exe)) && manifest().MatchString(base),
-		base == "package.json" && path.Dir(name) != p.cwd && !strings.Contains(name, "/node_modules/"):
+		p.tool == "pip" && versioned().MatchString(path.Base(p.Exe)) && manifest().MatchString(base),
+		base == "package.json" && path.Dir(name) != p.Cwd && !strings.Contains(name, "/node_modules/"):
 		p.local = true
 	case base == "package.json":
 		p.scripts = true
@@ -338,7 +323,7 @@ func (j *judge) lifecycle(e *schema.Event) {
 }
 
 func (j *judge) finding(k *schema.KernelEvent, p *process, text string) schema.Finding {
-	return schema.Finding{Text: text, Layer: schema.KernelPath, Events: []uint64{k.Seq}, Program: p.exe,
+	return schema.Finding{Text: text, Layer: schema.KernelPath, Events: []uint64{k.Seq}, Program: p.Exe,
 		ToolCallID: k.ToolCallID}
 }
 
@@ -472,8 +457,11 @@ func (j *judge) left() {
 				Text: fmt.Sprintf("process %d (%s) outlived the command", p.PID, p.Name), Layer: schema.EventsPath,
 				Events: []uint64{e.Seq},
 			}
-			last := j.last(uint32(p.PID))
-			f.Program = last.exe
+			last := noted(j.written.facts.Last(uint32(p.PID)))
+			if last == nil {
+				last = &process{Instance: &facts.Instance{}}
+			}
+			f.Program = last.Exe
 			switch {
 			case last.helper: // the agent program's own
 			case p.LeftSession && last.upkeep():
@@ -502,20 +490,6 @@ func (j *judge) left() {
 		r.doubt(schema.Finding{Text: "it was not checked which processes outlived the command",
 			Layer: schema.ResultPath, Events: []uint64{}})
 	}
-}
-
-// last returns the last process with that pid; an empty one if there is none.
-func (j *judge) last(pid uint32) *process {
-	var last uint64
-	for id, p := range j.procs {
-		if p.pid == pid && id > last {
-			last = id
-		}
-	}
-	if last == 0 {
-		return &process{}
-	}
-	return j.procs[last]
 }
 
 // died judges how the recorder ended.
@@ -642,8 +616,9 @@ func (j *judge) read(k *schema.KernelEvent, p *process, name string, of kinds, h
 	j.loaded(p, name)
 	j.history.read(k, p, name)
 	j.grader.read(name)
-	if pid, ok := memoryOf(name); ok && !j.pids[pid] {
-		j.mayRead(k, p, "opened the memory of process "+pid+", which is outside of the run")
+	if pid, ok := memoryOf(name); ok && j.written.facts.Last(pid) == nil {
+		j.mayRead(k, p, "opened the memory of process "+
+			strconv.FormatUint(uint64(pid), 10)+", which is outside of the run")
 	}
 	listing := k.Kind == schema.KindOpen && k.Flags&openDirectory != 0
 	if of&(hidden|others) == 0 && !device(name) {
@@ -671,7 +646,7 @@ func (j *judge) read(k *schema.KernelEvent, p *process, name string, of kinds, h
 			if p.tool != "git" || of&workspace == 0 {
 				j.doubt(r.name, k, p, "listed "+name+", as it went through the directories above")
 			}
-		case p.tool == "git" && of&workspace != 0 && comparing(p.argv):
+		case p.tool == "git" && of&workspace != 0 && comparing(p.Argv):
 			j.doubt(r.name, k, p, verb+name+", as git compared the working tree")
 		default:
 			j.found(r.name, k, p, verb+name)
@@ -684,7 +659,7 @@ func (j *judge) read(k *schema.KernelEvent, p *process, name string, of kinds, h
 
 // shown doubts a git command with a REVISION:FILE argument that names a hidden file.
 func (j *judge) shown(k *schema.KernelEvent, p *process) {
-	for _, a := range p.argv[min(len(p.argv), 1):] {
+	for _, a := range p.Argv[min(len(p.Argv), 1):] {
 		_, file, ok := strings.Cut(a, ":")
 		if !ok || file == "" || strings.HasPrefix(file, "/") {
 			continue
@@ -723,7 +698,7 @@ func (j *judge) moved(k *schema.KernelEvent, p *process, name, verb string) {
 }
 
 func (j *judge) rename(k *schema.KernelEvent, p *process) {
-	exchange := k.Flags&renameExchange != 0
+	exchange := facts.Exchanges(k)
 	j.moved(k, p, k.Value, "moved ")
 	j.replaced(k, p, k.Value)
 	j.replaced(k, p, k.Target)
@@ -733,10 +708,7 @@ func (j *judge) rename(k *schema.KernelEvent, p *process) {
 		known |= j.names.of(k.Target) | j.names.above(k.Target)
 	}
 	if known&^workspace != 0 {
-		j.names.alias(k.Target, k.Value)
-		if exchange {
-			j.names.alias(k.Value, k.Target)
-		}
+		j.names.follow(false)
 	}
 	j.grader.renamed(k, p)
 	if exchange {
@@ -766,7 +738,7 @@ func (j *judge) mount(k *schema.KernelEvent, p *process) {
 		j.replaced(k, p, k.Value)
 	}
 	if path.IsAbs(k.Target) && !strings.HasPrefix(k.Target, "/dev/") {
-		j.names.alias(k.Value, k.Target)
+		j.names.follow(true)
 	}
 	text := "mounted something at " + k.Value + ": files have other names there"
 	j.mayRead(k, p, text)

@@ -44,7 +44,7 @@ func TestAgentProgramThatTheRunMade(t *testing.T) {
 		"made by a check": {"create /w/claude :check; exec /w/claude claude", true},
 	} {
 		j, last := judgedLines(t, schema.EvaluationDefinition{Agent: "claude-code"}, c.lines)
-		if own := j.procs[last].own; own != c.own {
+		if own := noted(j.written.facts.Instance(last)).own; own != c.own {
 			t.Errorf("%s: own is %v", name, own)
 		}
 	}

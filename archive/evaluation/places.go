@@ -9,6 +9,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // kinds of places, as a set.
@@ -27,14 +28,14 @@ type places struct {
 	globs   map[kinds][]glob
 	all     []placed         // the same globs in one list
 	known   map[string]kinds // results for paths that were asked for
-	aliases []alias          // the latest last
+	facts   *facts.Reader
+	renamed bool // something that the evaluation file names has another name, too
+	mounted bool // something was mounted
+	stale   bool // the line that is judged changes names
 }
 
 // maxKnown limits places.known.
 const maxKnown = 1 << 16
-
-// alias is a new name (to) that the run gave to a file or directory (from).
-type alias struct{ to, from string }
 
 // placed is a glob of a kind.
 type placed struct {
@@ -77,8 +78,8 @@ func (g glob) above(p string) bool {
 	return p != "" && strings.HasPrefix(g.literal, inside) && (g.literal != inside || !g.exact)
 }
 
-func newPlaces(def *schema.EvaluationDefinition, workdir string) *places {
-	n := &places{globs: map[kinds][]glob{}, known: map[string]kinds{}}
+func newPlaces(def *schema.EvaluationDefinition, workdir string, files *facts.Reader) *places {
+	n := &places{globs: map[kinds][]glob{}, known: map[string]kinds{}, facts: files}
 	roots := def.Workspace
 	if len(roots) == 0 && workdir != "" {
 		roots = []string{view.EscapeGlob(path.Clean(workdir))}
@@ -134,20 +135,6 @@ func (n *places) of(p string) kinds {
 	return k
 }
 
-// names returns the path and the names that it had before it, or a directory above it, was renamed.
-func (n *places) names(p string) []string {
-	names := []string{p}
-	for i := len(n.aliases) - 1; i >= 0; i-- {
-		a := n.aliases[i]
-		for _, name := range names {
-			if rest, ok := strings.CutPrefix(name, a.to); ok && (rest == "" || rest[0] == '/') && len(names) < 8 {
-				names = append(names, a.from+rest)
-			}
-		}
-	}
-	return names
-}
-
 // root reports whether a path is a workspace.
 func (n *places) root(p string) bool {
 	return slices.ContainsFunc(n.globs[workspace], func(g glob) bool { return g.exact && g.literal == p })
@@ -156,29 +143,36 @@ func (n *places) root(p string) bool {
 // above returns the kinds of the globs that only match below the directory p.
 func (n *places) above(p string) kinds { return n.any(p, glob.above) }
 
-// any returns the kinds of the globs that fit one of the path's names.
+// any returns the kinds of the globs that fit one of the path's names. A former name that is in a workspace puts nothing
+// into the workspace by itself.
 func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	names := []string{p}
-	if len(n.aliases) > 0 {
-		names = n.names(p)
+	if n.renamed || n.mounted {
+		names = n.facts.Names(p)
 	}
-	for _, name := range names {
+	for i, name := range names {
+		var of kinds
 		for i := range n.all {
-			if g := &n.all[i]; k&g.kind == 0 && fits(g.glob, name) {
-				k |= g.kind
+			if g := &n.all[i]; of&g.kind == 0 && fits(g.glob, name) {
+				of |= g.kind
 			}
+		}
+		if i == 0 || n.mounted || of != workspace {
+			k |= of
 		}
 	}
 	return k
 }
 
-// maxAliases limits the aliases. Beyond it the oldest is dropped.
-const maxAliases = 1000
+// follow has to be called before a line changes names that the evaluation file has.
+func (n *places) follow(mounted bool) {
+	n.renamed, n.mounted, n.stale = true, n.mounted || mounted, true
+}
 
-func (n *places) alias(to, from string) {
-	if len(n.aliases) == maxAliases {
-		n.aliases = n.aliases[1:]
+// next has to be called after each line.
+func (n *places) next() {
+	if n.stale {
+		clear(n.known)
+		n.stale = false
 	}
-	n.aliases = append(n.aliases, alias{strings.Clone(to), strings.Clone(from)})
-	clear(n.known)
 }

@@ -1,38 +1,59 @@
 package evaluation
 
-import "strings"
+import (
+	"strings"
 
-// process is what is known of a process between two of its execs.
+	"github.com/assay-run/assay-run/schema/facts"
+)
+
+// process is what only this package knows of a process between two of its execs. It is the note of the instance.
 type process struct {
-	pid       uint32
-	parent    *process
-	exe       string
-	argv      []string
-	cwd       string
-	env       []string // the variables in its environment that can steer git
-	steered   []string // those of env that neither the run's command had nor git set
-	own       bool     // the agent program, or the command of the run
-	helper    bool     // started by the agent program itself, or by another helper
-	made      bool     // the run made or changed its executable
-	tool      string   // git, pip, npm, cargo, go, curl, apt; empty for other programs
-	installs  bool     // the package manager was told to install something
-	local     bool     // it installs something from this host, by its arguments or the files it read
-	scripts   bool     // it may run scripts that the run wrote
-	source    string   // the last Python source that it read
-	listed    []string // parents of hidden files or of other attempts that it listed; the latest last
-	settled   bool     // it opened a file that the dynamic loader does not open
-	inherited bool     // it has not executed anything since its fork
+	*facts.Instance
+	env      []string // the variables in its environment that can steer git
+	steered  []string // those of env that neither the run's command had nor git set
+	own      bool     // the agent program, or the command of the run
+	helper   bool     // started by the agent program itself, or by another helper
+	made     bool     // the run made or changed its executable, or its script, or a library that it loads
+	tool     string   // git, pip, npm, cargo, go, curl, apt; empty for other programs
+	installs bool     // the package manager was told to install something
+	local    bool     // it installs something from this host, by its arguments or the files it read
+	scripts  bool     // it may run scripts that the run wrote
+	source   string   // the last Python source that it read
+	listed   []string // parents of hidden files or of other attempts that it listed; the latest last
+	settled  bool     // it opened a file that the dynamic loader does not open
+	opened   bool     // it is git and opened a repository of the workspace
+	foreign  bool     // it is git and opened references of another repository
+}
+
+// noted returns what is known of an instance; nil if there is none.
+func noted(in *facts.Instance) *process {
+	if in == nil {
+		return nil
+	}
+	p, _ := in.Note.(*process)
+	return p
+}
+
+// parent returns the process that forked this one, or that this one replaced by an exec; nil if unknown.
+func (p *process) parent() *process { return noted(p.Parent) }
+
+// executed returns the process as it was when it last executed something.
+func (p *process) executed() *process {
+	for up := p; up != nil; up = up.parent() {
+		if p = up; !p.Forked {
+			break
+		}
+	}
+	return p
 }
 
 // manager returns the package manager that the process is, or is a fork of; nil if there is none.
 func (p *process) manager() *process {
-	for p.inherited && p.parent != nil {
-		p = p.parent
-	}
+	p = p.executed()
 	if p.tool == "" || p.tool == "git" || p.tool == "curl" {
 		return nil
 	}
-	for up := p.parent; up != nil && p.tool == "apt"; up = up.parent {
+	for up := p.parent(); up != nil && p.tool == "apt"; up = up.parent() {
 		if up.tool == "apt" {
 			p = up // apt starts dpkg
 		}
@@ -41,15 +62,11 @@ func (p *process) manager() *process {
 }
 
 // starter returns the process that started this one, after its last exec; nil if unknown.
-func (p *process) starter() *process {
-	for p = p.parent; p != nil && p.inherited; p = p.parent {
-	}
-	return p
-}
+func (p *process) starter() *process { return noted(p.Starter()) }
 
 // installer returns an ancestor that is a package manager which was told to install something; nil if there is none.
 func (p *process) installer() *process {
-	for p = p.parent; p != nil; p = p.parent {
+	for p = p.parent(); p != nil; p = p.parent() {
 		if m := p.manager(); m != nil && m.installs {
 			return m
 		}
@@ -59,10 +76,8 @@ func (p *process) installer() *process {
 
 // upkeep reports whether a process does maintenance for git or go in the background.
 func (p *process) upkeep() bool {
-	for p.inherited && p.parent != nil {
-		p = p.parent
-	}
-	command, _, _ := split(p.argv)
+	p = p.executed()
+	command, _, _ := split(p.Argv)
 	by := p.starter()
 	return p.tool == "git" && (command == "gc" || command == "maintenance") ||
 		p.tool == "go" && by != nil && by.tool == "go"

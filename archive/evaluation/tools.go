@@ -94,14 +94,14 @@ func interpreter(name string) bool {
 
 // scripts returns the absolute paths of the files that an interpreter may execute. A module may be in several places.
 func scripts(p *process) []string {
-	if s := script(p.exe, p.argv); s != "" {
+	if s := script(p.Exe, p.Argv); s != "" {
 		if !path.IsAbs(s) {
-			s = path.Join(p.cwd, s)
+			s = path.Join(p.Cwd, s)
 		}
 		return []string{s}
 	}
-	if i := module(p.exe, p.argv); i > 0 {
-		name := path.Join(p.cwd, strings.ReplaceAll(p.argv[i], ".", "/"))
+	if i := module(p.Exe, p.Argv); i > 0 {
+		name := path.Join(p.Cwd, strings.ReplaceAll(p.Argv[i], ".", "/"))
 		return []string{name + ".py", name + "/__main__.py", name + "/__init__.py"}
 	}
 	return nil

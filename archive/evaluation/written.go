@@ -3,22 +3,21 @@ package evaluation
 import (
 	"strings"
 
-	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/facts"
 )
 
-// written knows which files the run made or wrote before the event that is judged. The note of a file is true if
+// written knows which files the run made or wrote before the line that is judged. The note of a file is true if
 // another program than a package manager wrote it.
 type written struct {
 	facts *facts.Reader
-	now   []writing // by the event that is judged
+	now   []writing // by the line that is judged
 	// paths are the names under which files were written, for [grader.arrived]: true if another program than a package
 	// manager did so.
 	paths map[string]bool
 	bytes int // size of the names
 }
 
-// writing is a file that the event that is judged made or wrote.
+// writing is a file that the line that is judged made or wrote.
 type writing struct {
 	name string
 	own  bool
@@ -27,9 +26,9 @@ type writing struct {
 // maxWritten limits the size of paths. Beyond it files that arrived with a directory are not known.
 const maxWritten = 16 << 20
 
-func newWritten() written { return written{facts: facts.NewReader(true), paths: map[string]bool{}} }
+func newWritten() written { return written{facts: facts.NewReader(false), paths: map[string]bool{}} }
 
-// add notes that the event that is judged made or wrote a file.
+// add notes that the line that is judged made or wrote a file.
 func (w *written) add(name string, own bool) {
 	w.now = append(w.now, writing{name, own})
 	if known, ok := w.paths[name]; ok || w.bytes > maxWritten {
@@ -42,9 +41,9 @@ func (w *written) add(name string, own bool) {
 	w.paths[strings.Clone(name)] = own
 }
 
-// next reads an event after it was judged.
-func (w *written) next(k *schema.KernelEvent) {
-	l := w.facts.Read(k)
+// next has to be called after a line was judged.
+func (w *written) next() {
+	l := w.facts.Apply()
 	for i := range l.Acts {
 		if a := &l.Acts[i]; a.File != nil && a.Replaced != nil && a.Replaced.Note == true {
 			a.File.Note = true // a counted line may still be about the file before

@@ -151,7 +151,7 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 		if k.Kind == schema.KindMount && l.Outcome != facts.Failed && l.Names != facts.OtherMounts {
 			return true // files below the mount point may also have names outside the workspace
 		}
-		if !query.Writes(k) || l.Outcome == facts.Failed {
+		if !k.Modifies() || l.Outcome == facts.Failed {
 			return false
 		}
 		if !l.Names.Placed() {

@@ -266,7 +266,7 @@ func (e *Event) ResolveName(name string) (any, bool) {
 	case "errno":
 		return types.String(k.Errno()), true
 	case "writes":
-		return types.Bool(Writes(k)), true
+		return types.Bool(k.Modifies()), true
 	case "flags":
 		return types.Int(int64(k.Flags)), true
 	case "mode":
@@ -386,22 +386,4 @@ func resultWord(k *schema.KernelEvent) string {
 		return "ok"
 	}
 	return "-"
-}
-
-// Writes reports whether an event changed something in the file system or opened a file for writing.
-func Writes(k *schema.KernelEvent) bool {
-	if k.NoFile() {
-		return false
-	}
-	switch k.Kind {
-	case schema.KindOpen:
-		return k.Writes()
-	case schema.KindUnlink, schema.KindRename, schema.KindLink, schema.KindSymlink, schema.KindMkdir, schema.KindRmdir,
-		schema.KindMknod,
-		schema.KindTruncate, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr,
-		schema.KindWrite,
-		schema.KindMmapShared, schema.KindUtime:
-		return true
-	}
-	return false
 }

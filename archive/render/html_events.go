@@ -3,7 +3,6 @@ package render
 import (
 	"strings"
 
-	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/facts"
@@ -34,7 +33,7 @@ func group(k *schema.KernelEvent) int {
 		return groupPrivilege
 	}
 	switch {
-	case query.Writes(k):
+	case k.Modifies():
 		return groupWrite
 	case view.Path(k) != "":
 		return groupRead

@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // MaxCalls limits how many calls are distinguished.
@@ -980,7 +981,7 @@ func (c *Correlator) chain(r *schema.CorrelationReport) {
 func (c *Correlator) executed(e *schema.KernelEvent) {
 	argv := joined(e.Argv)
 	by := c.trees.of(e)
-	if argv == "" || e.Truncated&schema.FieldArgv != 0 || by.shell.claimed() {
+	if argv == "" || facts.ArgumentsOf(e) == facts.Cut || by.shell.claimed() {
 		return
 	}
 	if len(argv) > agentlog.MaxArgv {

@@ -99,3 +99,17 @@ func ArgumentsOf(e *schema.KernelEvent) Certainty {
 	}
 	return Sure
 }
+
+// EnvironmentOf returns the certainty of the names of a program's environment variables.
+func EnvironmentOf(e *schema.KernelEvent) Certainty {
+	if e.Truncated&schema.FieldEnvKeys != 0 {
+		return Cut
+	}
+	return Sure
+}
+
+// Renames reports whether a line gave a file another name and took the old one.
+func Renames(e *schema.KernelEvent) bool { return e.Kind == schema.KindRename }
+
+// Exchanges reports whether a line swapped two names.
+func Exchanges(e *schema.KernelEvent) bool { return Renames(e) && e.Flags&renameExchange != 0 }

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
@@ -38,6 +39,8 @@ type entry struct {
 	over *entry
 	// also is where the name led once, or perhaps leads: the directory that was renamed.
 	also *entry
+	// left is true if a rename took what was here: also is where that is now.
+	left bool
 }
 
 // slot is a place in a directory.
@@ -207,7 +210,7 @@ func (f *files) rename(old, new string, sure bool) {
 	}
 	at, was := slot{dst.parent, dst.name}, slot{src.parent, src.name}
 	f.set(at, src)
-	f.set(was, &entry{file: src.file, given: src.given, gone: true, also: src})
+	f.set(was, &entry{file: src.file, given: src.given, gone: true, also: src, left: true})
 	f.lastMade.valid = false
 }
 
@@ -247,6 +250,54 @@ func (f *files) mount(at, source string) {
 		to.over = from
 	}
 	f.last.valid, f.lastMade.valid = false, false
+}
+
+// names returns a path and other names of the same file; see [Reader.Names].
+func (f *files) names(p string) []string {
+	all := []string{p}
+	for n := 0; n < len(all) && len(all) < maxWays; n++ {
+		in := &f.root
+		for at := 0; in != nil && at < len(all[n]); {
+			at++ // the slash
+			end := len(all[n])
+			if i := strings.IndexByte(all[n][at:], '/'); i >= 0 {
+				end = at + i
+			}
+			in = f.child(in, all[n][at:end])
+			at = end
+			for _, way := range in.ways() {
+				if name := way + all[n][at:]; len(all) < maxWays && !slices.Contains(all, name) {
+					all = append(all, name)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// ways returns the paths to which an entry leads, or once led.
+func (e *entry) ways() (ways []string) {
+	if e == nil {
+		return nil
+	}
+	if e.file != nil {
+		ways = append(ways, e.file.First)
+	}
+	if e.also != nil && !e.left {
+		ways = append(ways, e.also.path())
+	}
+	if e.over != nil {
+		ways = append(ways, e.mounted().path())
+	}
+	return ways
+}
+
+// path returns the path of an entry as the names are now.
+func (e *entry) path() string {
+	if e.parent == nil {
+		return ""
+	}
+	return e.parent.path() + "/" + e.name
 }
 
 // resolve follows the symbolic links in a path as far as the run made them.

@@ -65,6 +65,7 @@ type Table struct {
 	Beyond uint64 // number of processes beyond MaxProcesses
 
 	instances map[uint64]*Instance // by exec id
+	pids      map[uint32]*Instance // the last one with each process id
 	networks  Networks
 	// forgets is true if ended processes are dropped, which All then does not have either. ended are the last ones.
 	forgets bool
@@ -77,7 +78,9 @@ type Table struct {
 const keptEnds = 4096
 
 // NewTable makes an empty table.
-func NewTable() *Table { return &Table{instances: map[uint64]*Instance{}} }
+func NewTable() *Table {
+	return &Table{instances: map[uint64]*Instance{}, pids: map[uint32]*Instance{}}
+}
 
 // Add adds an event and returns the instance that acted; nil if that is not known. Events must come in order.
 func (t *Table) Add(e *schema.KernelEvent) *Instance {
@@ -104,7 +107,7 @@ func (t *Table) start(e *schema.KernelEvent) *Instance {
 		t.Beyond++
 		return in
 	}
-	t.instances[e.ExecID] = in
+	t.keep(in)
 	if t.forgets {
 		return in
 	}
@@ -118,6 +121,8 @@ func (t *Table) start(e *schema.KernelEvent) *Instance {
 	return in
 }
 
+func (t *Table) keep(in *Instance) { t.instances[in.ID], t.pids[in.PID] = in, in }
+
 func (t *Table) exec(e *schema.KernelEvent) *Instance {
 	in := &Instance{ID: e.ExecID, PID: e.PID, Parent: t.instances[e.ParentExecID], Exe: strings.Clone(e.Value),
 		Argv: cloneAll(e.Argv), Cwd: strings.Clone(e.Cwd), process: -1}
@@ -128,7 +133,7 @@ func (t *Table) exec(e *schema.KernelEvent) *Instance {
 		p.Execs++
 	}
 	if e.ExecID != 0 && len(t.instances) < 2*MaxProcesses {
-		t.instances[e.ExecID] = in
+		t.keep(in)
 	}
 	if t.forgets && in.Parent != nil {
 		delete(t.instances, e.ParentExecID) // it is the same process
@@ -156,6 +161,9 @@ func (t *Table) exit(e *schema.KernelEvent) *Instance {
 	if len(t.ended) < keptEnds {
 		t.ended = append(t.ended, e.ExecID)
 		return in
+	}
+	if old := t.instances[t.ended[t.oldest]]; old != nil && t.pids[old.PID] == old {
+		delete(t.pids, old.PID)
 	}
 	delete(t.instances, t.ended[t.oldest])
 	t.ended[t.oldest] = e.ExecID
@@ -195,14 +203,7 @@ func (t *Table) Program(execID uint64) (exe string, argv []string, cwd string) {
 }
 
 // Last returns the last instance with a process id; nil if there is none.
-func (t *Table) Last(pid uint32) (last *Instance) {
-	for id, in := range t.instances {
-		if in.PID == pid && (last == nil || id > last.ID) {
-			last = in
-		}
-	}
-	return last
-}
+func (t *Table) Last(pid uint32) *Instance { return t.pids[pid] }
 
 // Network returns the network namespace of an event; see [Networks.Of].
 func (t *Table) Network(e *schema.KernelEvent) Network { return t.networks.Of(e) }

@@ -90,6 +90,13 @@ func NewReader(forgets bool) *Reader {
 
 // Read reads the next line. The result is valid until the next call, the event as long as the caller's.
 func (r *Reader) Read(e *schema.KernelEvent) *Line {
+	r.Look(e)
+	return r.Apply()
+}
+
+// Look is the first half of [Reader.Read], for readers that judge a line by the files as they were before it: it says who
+// acted on what, and [Reader.Apply] must follow.
+func (r *Reader) Look(e *schema.KernelEvent) *Line {
 	l := &r.line
 	*l = Line{Event: e, By: r.Add(e), Ours: notOfTheRun(e.Class), Outcome: OutcomeOf(e), Names: CertaintyOf(e),
 		InMemory: e.Marks&schema.MarkMemfd != 0, Unlinked: e.Marks&schema.MarkDeleted != 0,
@@ -113,6 +120,15 @@ func (r *Reader) Read(e *schema.KernelEvent) *Line {
 	}
 	if e.Kind == schema.KindExec {
 		r.executes(l)
+	}
+	return l
+}
+
+// Apply is the second half of [Reader.Read]: it notes what the line changed.
+func (r *Reader) Apply() *Line {
+	l := &r.line
+	e := l.Event
+	if l.Outcome == Failed || e.Kind == schema.KindExec {
 		return l
 	}
 	r.files.apply(e, l.By, l.Ours)
@@ -205,6 +221,23 @@ func (r *Reader) File(name string) *File {
 		return x.file
 	}
 	return nil
+}
+
+// Names returns a name and others of the same file: those that the file, or a directory above it, had when it was first
+// seen, and those that are below what is mounted on a directory above it. There are at most eight.
+func (r *Reader) Names(name string) []string { return r.files.names(name) }
+
+// Linked returns the name under which the file of a hard link was first seen; empty if that is the name itself, or no
+// longer leads to the file.
+func (r *Reader) Linked(name string) string {
+	x := r.files.find(name)
+	if x == nil || x.file == nil {
+		return ""
+	}
+	if y := r.files.exact(x.file.First, false); y == nil || y == x || y.file != x.file || y.gone {
+		return ""
+	}
+	return x.file.First
 }
 
 // Beyond returns the number of names that were not kept, and how many of them are hard links.

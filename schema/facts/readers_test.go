@@ -2,7 +2,6 @@ package facts
 
 import (
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,22 +21,22 @@ var mayRead = map[string]string{
 	"archive/render/item.go": "shows a line as it is",
 }
 
-// stillRead are the files that decide for themselves until they read facts, with how often they look.
-var stillRead = map[string]int{
-	"archive/evaluation/files.go":   1, // words for what was done
-	"archive/evaluation/grader.go":  3, // follows what was prepared for the grader
-	"archive/evaluation/history.go": 1, // names of variables that were cut
-	"archive/evaluation/judge.go":   2, // follows former names; a program in memory
-	"archive/query/activate.go":     1, // which kinds change files
-	"runner/binding/correlator.go":  1, // arguments that were cut
-	"runner/observation_linux.go":   4, // workspace programs
-	"runner/workspace_linux.go":     2, // which program changed a file
-	"schema/surface/class.go":       7, // noise of a program's start
-	"schema/surface/surface.go":     8, // what made a name by chance
+// exceptions are the files that look at such a member for another reason than to believe a line, with how often.
+var exceptions = map[string]struct {
+	times  int
+	reason string
+}{
+	"runner/observation_linux.go": {4, "what assay-run's own programs do is known by the exact line; the files that " +
+		"checks share are by the names that a check's report has"},
+	"runner/workspace_linux.go": {2, "names of changed files as a comparison of the workspace has them"},
+	"schema/surface/class.go":   {7, "a line counts as a loader's only if it has no mark at all"},
+	"schema/surface/surface.go": {8, "finds names that chance made, by the calls that make them"},
 }
 
-// TestOnlyFactsSaysWhatIsSure holds the number of readers that decide for themselves whether a line is sure and where
-// a file went. It may only fall.
+// maxExceptions limits the exceptions.
+const maxExceptions = 5
+
+// TestOnlyFactsSaysWhatIsSure looks for readers that decide for themselves whether a line is sure and where a file went.
 func TestOnlyFactsSaysWhatIsSure(t *testing.T) {
 	found := map[string]int{}
 	for _, top := range []string{"schema", "archive", "runner", "cmd"} {
@@ -61,7 +60,13 @@ func TestOnlyFactsSaysWhatIsSure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !maps.Equal(found, stillRead) {
-		t.Errorf("these files decide for themselves whether a line is sure: %v; they were %v", found, stillRead)
+	for name, e := range exceptions {
+		if found[name] > e.times || e.reason == "" {
+			t.Errorf("%s decides %d times whether a line is sure, %d are known", name, found[name], e.times)
+		}
+		delete(found, name)
+	}
+	if len(found) > 0 || len(exceptions) > maxExceptions {
+		t.Errorf("these files decide for themselves whether a line is sure: %v", found)
 	}
 }
