@@ -497,24 +497,42 @@ const maxDenials = 10_000
 type denials struct {
 	log      *evidence.Log
 	profile  *sandbox.Profile // nil: the sandbox denies nothing
-	onDenied func(target, remedy string)
+	onDenied func(what, remedy string)
+	programs map[uint64]string // what each process executes, by exec id; used by event alone
 
-	mu       sync.Mutex        // guards what follows
-	told     map[string]uint64 // how often, by key (see keySeparator)
-	refusals map[string]bool   // connection targets that onDenied was called for
+	mu       sync.Mutex             // guards what follows
+	told     map[string]*toldDenial // by key (see keySeparator)
+	refusals map[string]bool        // connection targets that onDenied was called for
+	writes   map[string]bool        // programs and directories that onDenied was called for
 	// denials of cgroup programs, by call and address; the kernel layer may report them too
-	pending  map[string]schema.PolicyEvent
-	untold   uint64 // denials of cgroup programs that were not read in time
-	unread   uint64 // Landlock refusals without a record from the host's audit
-	unsure   bool   // the host's audit lost records, which may have been Landlock refusals
-	repeated uint64
-	dropped  uint64
-	err      error
+	pending map[string]schema.PolicyEvent
+	untold  uint64 // denials of cgroup programs that were not read in time
+	unread  uint64 // Landlock refusals without a record from the host's audit
+	unsure  bool   // the host's audit lost records, which may have been Landlock refusals
+	dropped uint64
+	err     error
+}
+
+// toldDenial is a denial that is in the policy layer, and how often it happened.
+type toldDenial struct {
+	schema.PolicyEvent
+	times uint64
 }
 
 // event turns a kernel event into file_blocked or connect_blocked if it failed and the policy denies it.
 func (d *denials) event(e *schema.KernelEvent) {
+	if d.profile != nil {
+		d.follow(e)
+	}
 	if d.profile == nil || !e.HasResult || e.Result >= 0 || e.Class == schema.ClassRunner {
+		return
+	}
+	if rule, denied := d.profile.DeniesCall(cmp.Or(e.Call, e.Kind.String()), e.Args, int(-e.Result)); denied {
+		e.RuleID = d.profile.RuleID(rule)
+		d.count(schema.PolicyEvent{
+			SourceEventType: blockedAs(sandbox.OpCall), Source: "sandbox", ToolCallID: e.ToolCallID, Decision: "deny",
+			TNS: e.TNS, Rule: rule, Operation: sandbox.OpCall, Target: cmp.Or(e.Call, e.Kind.String()),
+		}, e.Times())
 		return
 	}
 	for _, a := range attempts(e) {
@@ -534,8 +552,41 @@ func (d *denials) event(e *schema.KernelEvent) {
 			SourceEventType: source.String(), Source: "sandbox", ToolCallID: e.ToolCallID, Decision: "deny",
 			TNS: e.TNS, Rule: rule, Operation: a.Op, Target: a.Target,
 		})
+		if a.Op == sandbox.OpWrite {
+			d.tellWrite(d.programs[e.ExecID], a.Target, rule)
+		}
 		return
 	}
+}
+
+// follow keeps which program each process executes.
+func (d *denials) follow(e *schema.KernelEvent) {
+	switch e.Kind {
+	case schema.KindExec:
+		d.programs[e.ExecID] = cmp.Or(e.Exe, e.Value)
+		delete(d.programs, e.ParentExecID)
+	case schema.KindFork:
+		d.programs[e.ExecID] = d.programs[e.ParentExecID]
+	case schema.KindExit:
+		delete(d.programs, e.ExecID)
+	}
+}
+
+// tellWrite tells the user of a denied write, once for each program and directory.
+func (d *denials) tellWrite(program, target, rule string) {
+	remedy := d.profile.AllowingWrite(target, rule)
+	key := program + keySeparator + path.Dir(target)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if remedy == "" || d.writes[key] || len(d.writes) >= maxDenials {
+		return
+	}
+	d.writes[key] = true
+	by := "a program"
+	if program != "" {
+		by = path.Base(program)
+	}
+	d.onDenied(fmt.Sprintf("the write of %s to %q", by, target), remedy)
 }
 
 // decided records the proxy's decisions. Each becomes a line, also when it allows.
@@ -618,28 +669,42 @@ func (d *denials) settle(untold uint64) {
 	for _, e := range rest {
 		d.tell(e)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(d.told)) {
+		if t := d.told[key]; t.Operation == sandbox.OpCall && t.times > 1 {
+			t.Repeats = t.times - 1
+			d.append(t.PolicyEvent)
+		}
+	}
 }
 
-func (d *denials) tell(e schema.PolicyEvent) {
+func (d *denials) tell(e schema.PolicyEvent) { d.count(e, 1) }
+
+// count records a denial that happened n times.
+func (d *denials) count(e schema.PolicyEvent, n uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := strings.Join([]string{e.SourceEventType, e.Decision, e.Operation, e.Rule, e.Target, e.ToolCallID},
 		keySeparator)
-	if n, seen := d.told[key]; seen {
-		d.told[key] = n + 1
-		d.repeated++
+	if t, seen := d.told[key]; seen {
+		t.times += n
 		return
 	}
 	if len(d.told) >= maxDenials {
 		d.dropped++
 		return
 	}
-	d.told[key] = 1
+	d.told[key] = &toldDenial{e, n}
 	if e.Decision == "deny" && e.Operation == sandbox.OpConnect && !d.refusals[e.Target] &&
 		!strings.HasSuffix(e.Target, nameCache) {
 		d.refusals[e.Target] = true
-		d.onDenied(e.Target, d.profile.Allowing(e.Target, e.Rule))
+		d.onDenied("the connection to "+e.Target, d.profile.Allowing(e.Target, e.Rule))
 	}
+	d.append(e)
+}
+
+func (d *denials) append(e schema.PolicyEvent) {
 	e.Schema, e.RunID = schema.PolicyEventV0, d.log.RunID
 	if err := d.log.Append(schema.PolicyPath, func(seq uint64) any {
 		e.Seq = seq
@@ -666,8 +731,8 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	if !observed {
 		list = append(list, schema.Reason{
 			Subject: "sandbox", Code: "denials_unobserved",
-			Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy, those of " +
-				"its layer cgroup_bpf, and Landlock's if the host's auditing is on",
+			Message: "without a kernel layer that has the results of calls, the bundle records only the denials of the " +
+				"sandbox's proxy, those of its layer cgroup_bpf, and Landlock's if the host's auditing is on",
 			Remedy: "run assay-run doctor, and provide what it says is missing",
 		})
 	}
@@ -702,12 +767,12 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	return list
 }
 
-func newDenials(log *evidence.Log, onDenied func(target, remedy string)) *denials {
+func newDenials(log *evidence.Log, onDenied func(what, remedy string)) *denials {
 	if onDenied == nil {
 		onDenied = func(string, string) {}
 	}
-	return &denials{log: log, onDenied: onDenied, told: map[string]uint64{}, refusals: map[string]bool{},
-		pending: map[string]schema.PolicyEvent{}}
+	return &denials{log: log, onDenied: onDenied, told: map[string]*toldDenial{}, refusals: map[string]bool{},
+		writes: map[string]bool{}, programs: map[uint64]string{}, pending: map[string]schema.PolicyEvent{}}
 }
 
 // convertible reports whether events of this kind say no more than a blocked event does.
@@ -757,6 +822,8 @@ func blockedAs(op string) string {
 		return schema.KindConnectBlocked.String()
 	case sandbox.OpSignal, sandbox.OpPtrace:
 		return "process_blocked"
+	case sandbox.OpCall:
+		return "call_blocked"
 	}
 	return schema.KindFileBlocked.String()
 }

@@ -62,10 +62,10 @@ type Options struct {
 	// bundle or a sink; observation-health.json has the same reason. It is called from any goroutine. It
 	// may be nil.
 	OnLoss func(schema.Reason)
-	// OnDenied is called once for each target to which the sandbox denied connections, with
-	// what would allow them. It is called while the command runs or after it, from any
-	// goroutine. It may be nil.
-	OnDenied func(target, remedy string)
+	// OnDenied is called once for each target to which the sandbox denied connections, and once
+	// for each program and directory for which it denied writes, with what would allow them. It
+	// is called while the command runs or after it, from any goroutine. It may be nil.
+	OnDenied func(what, remedy string)
 	// OnSwept is called before the command starts, with the runs of dead runners whose processes were ended. It may
 	// be nil.
 	OnSwept func([]cgroup.Swept)

@@ -17,9 +17,13 @@ type PolicyEvent struct {
 	// Rule is the rule that decided, where one did.
 	Rule string `json:"rule,omitempty"`
 	// Operation and Target are what a sandbox decided about: read, write, exec,
-	// connect, bind, signal or ptrace, and a path, an endpoint or a process.
+	// connect, bind, signal, ptrace or call, and a path, an endpoint, a process or
+	// a system call.
 	Operation string `json:"operation,omitempty"`
 	Target    string `json:"target,omitempty"`
+	// Repeats is how often a denied call was repeated after its first line; 0 on
+	// all other lines.
+	Repeats uint64 `json:"repeats,omitempty"`
 }
 
 func (e *PolicyEvent) read(d lineReader) error {
@@ -46,9 +50,11 @@ func (e *PolicyEvent) read(d lineReader) error {
 		case "rule":
 			e.Rule, err = d.textOrNull()
 		case "operation":
-			e.Operation, err = d.oneOf("read", "write", "exec", "connect", "bind", "signal", "ptrace")
+			e.Operation, err = d.oneOf("read", "write", "exec", "connect", "bind", "signal", "ptrace", "call")
 		case "target":
 			e.Target, err = d.text()
+		case "repeats":
+			e.Repeats, err = d.count()
 		default:
 			err = d.skip()
 		}

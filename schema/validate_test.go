@@ -263,7 +263,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"members":{"stdio/stdout":{"bytes":1,"sha256":"sha256:` + hex + `"}}}}`,
 			head(EventV0) + `"type":"x","signal":"SIGKILL"}`},
 		PolicyPath: {head(PolicyEventV0) + `"source_event_type":"a","source":"b","tool_call_id":"c","tool":"d",` +
-			`"decision":"deny","t_ns":1,"rule":"r","operation":"read","target":"/x"}`},
+			`"decision":"deny","t_ns":1,"rule":"r","operation":"read","target":"/x","repeats":1}`},
 		SDKPath: {head(SDKEventV0) +
 			`"event_type":"x","source":"s","sdk_name":"n","sdk_version":"1","tool_call_id":"c",` +
 			`"tool":"t","argv":["sh","-c","ls"],"t_ns":1,"span_id":"0123456789abcdef","timestamp":"2026"}`},

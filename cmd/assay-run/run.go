@@ -143,7 +143,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	lost := &losses{say: a.say}
 	opt.OnLoss = lost.add
 	opt.Freeing = &freeing
-	refused := &deniedConnections{say: a.say, terminal: console.Terminal(a.stderr)}
+	refused := &refusals{say: a.say, terminal: console.Terminal(a.stderr)}
 	opt.OnDenied = refused.add
 	result, recording := runner.Run(ctx, spec, opt)
 	end := &ending{app: a, result: result, grace: spec.Grace, messages: messages, signals: caught.C,

@@ -239,19 +239,19 @@ func (b *checkBar) check(name string, ended bool) {
 	}
 }
 
-type denied struct{ target, remedy string }
+type denied struct{ what, remedy string }
 
 const (
 	// deniedAfter is how long after a denial the terminal shows it. A command that ends earlier did
-	// not wait for the connection.
+	// not wait for what was denied.
 	deniedAfter = 5 * time.Second
-	// maxDeniedShown is how many targets are named.
+	// maxDeniedShown is how many of them are named.
 	maxDeniedShown = 5
 )
 
-// deniedConnections tells which connections the sandbox denied: at the end of the run, and
+// refusals tells which connections and writes the sandbox denied: at the end of the run, and
 // on a terminal also while the command may be waiting for one.
-type deniedConnections struct {
+type refusals struct {
 	say      *console.Messages
 	terminal bool // say writes to one
 
@@ -263,17 +263,17 @@ type deniedConnections struct {
 }
 
 // add is [runner.Options.OnDenied].
-func (d *deniedConnections) add(target, remedy string) {
+func (d *refusals) add(what, remedy string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.list = append(d.list, denied{target, remedy})
+	d.list = append(d.list, denied{what, remedy})
 	if d.terminal && !d.ended && d.timer == nil {
 		d.timer = time.AfterFunc(deniedAfter, d.meanwhile)
 	}
 }
 
 // meanwhile shows what was denied since the last time.
-func (d *deniedConnections) meanwhile() {
+func (d *refusals) meanwhile() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timer = nil
@@ -285,7 +285,7 @@ func (d *deniedConnections) meanwhile() {
 }
 
 // end shows all that was denied.
-func (d *deniedConnections) end() {
+func (d *refusals) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ended = true
@@ -297,12 +297,12 @@ func (d *deniedConnections) end() {
 	}
 }
 
-func (d *deniedConnections) show(list []denied) {
+func (d *refusals) show(list []denied) {
 	for i, c := range list {
 		if i == maxDeniedShown {
-			d.say.Warning("the sandbox denied %d more connections; assay-run inspect lists them", len(list)-i)
+			d.say.Warning("the sandbox denied %d more connections or writes; assay-run inspect lists them", len(list)-i)
 			return
 		}
-		d.say.Warning("the sandbox denied the connection to %s; to allow it, %s", c.target, c.remedy)
+		d.say.Warning("the sandbox denied %s; to allow it, %s", c.what, c.remedy)
 	}
 }

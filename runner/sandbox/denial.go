@@ -9,6 +9,7 @@ const (
 	OpBind    = "bind"
 	OpSignal  = "signal"
 	OpPtrace  = "ptrace"
+	OpCall    = "call" // the target is a system call
 )
 
 // Attempt is an operation that the kernel refused.

@@ -21,13 +21,14 @@ type Learner struct {
 	read    map[string]bool // denied reads
 	domains map[string]bool
 	direct  map[string]bool // endpoints reached without the proxy
+	sockets map[string]bool // denied unix sockets
 	cannot  map[string]bool // what no policy can allow
 }
 
 // NewLearner makes an empty Learner.
 func NewLearner() *Learner {
 	l := &Learner{}
-	for _, m := range []*map[string]bool{&l.named, &l.write, &l.read, &l.domains, &l.direct, &l.cannot} {
+	for _, m := range []*map[string]bool{&l.named, &l.write, &l.read, &l.domains, &l.direct, &l.sockets, &l.cannot} {
 		*m = map[string]bool{}
 	}
 	return l
@@ -71,25 +72,34 @@ func (l *Learner) Policy(e *schema.PolicyEvent) {
 	case e.Operation == OpWrite && e.Rule == RuleMode:
 		l.makes(e.Target) // it is not known whether it existed
 	case e.Operation == OpWrite:
-		l.writes(e.Target)
+		l.write[e.Target] = true
 	case e.Operation == OpRead || e.Operation == OpExec:
 		l.read[e.Target] = true
-	case e.Operation == OpConnect:
+	case e.Operation == OpConnect && strings.HasPrefix(e.Target, "unix:/"):
+		l.sockets[strings.TrimPrefix(e.Target, "unix:")] = true
+	case e.Operation == OpConnect && !strings.HasPrefix(e.Target, "unix:"):
 		l.connects(e.Target, nil)
+	default:
+		l.cannot[e.Operation+" "+e.Target] = true
 	}
 }
 
 // makes learns that a name was created or removed, which changes its directory. A home, /, and what is directly below
 // / contain too much to be allowed because of one name: there, only the name is learned.
 func (l *Learner) makes(name string) {
-	dir := path.Dir(name)
-	if strings.Count(dir, "/") > 1 && (l.home == "" || !Below(l.home, dir)) {
-		l.writes(dir)
-		return
-	}
-	if l.writes(name); l.write[name] {
+	as := narrow(name, l.home)
+	if l.writes(as); as == name && l.write[name] {
 		l.named[name] = true
 	}
+}
+
+// narrow is what a policy must allow for a name in a directory to be created: the directory, or only the name.
+func narrow(name, home string) string {
+	dir := path.Dir(name)
+	if strings.Count(dir, "/") > 1 && (home == "" || !Below(home, dir)) {
+		return dir
+	}
+	return name
 }
 
 func (l *Learner) writes(name string) {
@@ -148,7 +158,8 @@ func (l *Learner) Text() string {
 		}
 	}
 	slices.Sort(domains)
-	section("network", []string{"allowedDomains"}, slices.Compact(domains))
+	section("network", []string{"allowedDomains"}, slices.Compact(domains), []string{"allowUnixSockets"},
+		keys(l.sockets))
 	if len(l.direct) > 0 {
 		b.WriteString("# Addresses above were reached without a name. Inside they are reached through\n# the proxy " +
 			"alone: by programs that honour HTTP_PROXY.\n")

@@ -221,24 +221,41 @@ func (p *Plan) keeps(path string) (Effect, bool) {
 }
 
 // callClass is a class of system calls that the filter refuses in every mode but Observe.
-type callClass struct{ name, what string }
+type callClass struct {
+	name, what string
+	calls      []string // some only with certain arguments; see conditions
+}
 
 // rule is the name of the rule that refuses the class.
 func (c callClass) rule() string { return "calls." + c.name }
 
-// callClasses are the classes of the filter. See denied for the calls of each.
+// callClasses are what the filter refuses, and what a refused call is reported as.
 var callClasses = []callClass{
-	{"processes", "access to the memory and descriptors of other processes"},
-	{"keyrings", "kernel keyrings"},
-	{"kernel", "new kernels and kernel code"},
-	{"io_uring", "asynchronous calls that no filter sees"},
-	{"userfaultfd", "page faults handled by the program"},
-	{"mounts", "mounts"},
-	{"namespaces", "new user namespaces, and entering others"},
-	{"machine", "the clock, the names and the state of the machine"},
-	{"terminal", "input into a terminal on a user's behalf"},
-	{"sockets", "raw sockets, MPTCP, and address families other than unix, inet, inet6 and netlink"},
+	{"processes", "access to the memory and descriptors of other processes", []string{"ptrace", "process_vm_readv",
+		"process_vm_writev", "perf_event_open", "kcmp", "pidfd_getfd"}},
+	// They outlive the run, and belong to the user.
+	{"keyrings", "kernel keyrings", []string{"add_key", "keyctl", "request_key"}},
+	{"kernel", "new kernels and kernel code", []string{"kexec_load", "kexec_file_load", "init_module", "finit_module",
+		"delete_module", "create_module", "bpf", "modify_ldt", "uselib", "nfsservctl", "lookup_dcookie"}},
+	// They open files and connect sockets where no other filter applies.
+	{"io_uring", "asynchronous calls that no filter sees", []string{"io_uring_setup", "io_uring_enter",
+		"io_uring_register"}},
+	// A common tool of exploits.
+	{"userfaultfd", "page faults handled by the program", []string{"userfaultfd"}},
+	{"mounts", "mounts", []string{"mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr",
+		"move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "open_by_handle_at",
+		"fanotify_init"}},
+	{"namespaces", "new user namespaces, and entering others", []string{"clone", "unshare", "setns"}},
+	{"machine", "the clock, the names and the state of the machine", []string{"reboot", "swapon", "swapoff",
+		"settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname", "syslog", "acct",
+		"quotactl", "vhangup", "iopl", "ioperm", "_sysctl"}},
+	{"terminal", "input into a terminal on a user's behalf", []string{"ioctl"}},
+	{"sockets", "raw sockets, MPTCP, and address families other than unix, inet, inet6 and netlink",
+		[]string{"socket"}},
 }
+
+// types reports whether a request of ioctl(2) is one of the class terminal: TIOCSTI or TIOCLINUX.
+func types(request uint64) bool { return uint32(request) == 0x5412 || uint32(request) == 0x541C }
 
 // under is what applies to the directory that contains a decision's target.
 func (p *Plan) under(d Effect) Access {

@@ -52,6 +52,7 @@ type Profile struct {
 	exact      bool   // what must not be written stays so below it, too
 	patterns   map[Path]bool
 	ids        map[string]uint64 // of rules; nil: see RuleID
+	home       string            // the home of the command's user; empty if not known
 }
 
 // Path is a path with its rule, such as filesystem.denyRead[0] or protected.
@@ -667,6 +668,20 @@ func (p *Profile) ForCheck() *Profile {
 // Temporary lists the directories for temporary files that Strict covers. Not every host has all of them.
 var Temporary = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
+// DeniesCall returns the rule of the profile that forbids a system call that failed with errno, if any. It counts as
+// the policy's denial even if the user had no right to make the call.
+func (p *Profile) DeniesCall(name string, args []uint64, errno int) (rule string, denied bool) {
+	if p.Mode == Observe || errno != int(syscall.EPERM) && (name != "socket" || errno != int(syscall.EAFNOSUPPORT)) {
+		return "", false
+	}
+	for _, c := range callClasses {
+		if slices.Contains(c.calls, name) {
+			return c.rule(), name != "ioctl" || len(args) > 1 && types(args[1])
+		}
+	}
+	return "", false
+}
+
 // Denies returns the rule of the profile that forbids a failed operation, if any. It counts as the policy's denial
 // even if the file's mode forbids it too.
 func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
@@ -826,6 +841,25 @@ func (p *Profile) Allowing(target, rule string) string {
 		return fmt.Sprintf("add to the policy: network: {allowedDomains: [%q]}", target)
 	}
 	return fmt.Sprintf("add to the policy: network: {mode: allowlist, allowedDomains: [%q]}", target)
+}
+
+// AllowingWrite says what would allow a write that a rule of the profile denied. It is empty if nothing would.
+func (p *Profile) AllowingWrite(target, rule string) string {
+	switch {
+	case rule == ruleEvidence:
+		return ""
+	case rule == "protected": // allowed by its own name alone
+		target = p.Plan.Path(target).Target
+	case rule == RuleMode:
+		target = narrow(target, p.home)
+	default:
+		return "remove " + rule + " from the policy"
+	}
+	mode := ""
+	if p.Mode != WorkspaceWrite {
+		mode = "mode: workspace-write and "
+	}
+	return fmt.Sprintf("add to the policy: %sfilesystem: {allowWrite: [%q]}", mode, target)
 }
 
 // As is p for a command of another user.

@@ -17,30 +17,73 @@ const (
 	argSize   = 8
 )
 
-// denied are system calls that always fail with EPERM. Each could bypass another layer, or attack the kernel.
-var denied = []int{
-	// Access to other processes. PTRACE_TRACEME is handled separately.
-	unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PERF_EVENT_OPEN, unix.SYS_KCMP,
-	unix.SYS_PIDFD_GETFD,
-	// Kernel keyrings, which outlive the run and belong to the user.
-	unix.SYS_ADD_KEY, unix.SYS_KEYCTL, unix.SYS_REQUEST_KEY,
-	// New kernels and new kernel code.
-	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-	unix.SYS_BPF,
-	// They open files and connect sockets where no other filter applies.
-	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	// A common tool of exploits.
-	unix.SYS_USERFAULTFD,
-	// Namespaces and mounts.
-	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE,
-	unix.SYS_MOVE_MOUNT,
-	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
-	unix.SYS_OPEN_BY_HANDLE_AT,
-	// The machine.
-	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME,
-	unix.SYS_CLOCK_ADJTIME,
-	unix.SYS_ADJTIMEX, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_QUOTACTL,
-	unix.SYS_VHANGUP, unix.SYS_NFSSERVCTL, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE,
+// numbers are those of the calls of callClasses that fail whatever their arguments are. See also foreign.
+var numbers = map[string]uint32{
+	"process_vm_readv":  unix.SYS_PROCESS_VM_READV,
+	"process_vm_writev": unix.SYS_PROCESS_VM_WRITEV,
+	"perf_event_open":   unix.SYS_PERF_EVENT_OPEN,
+	"kcmp":              unix.SYS_KCMP,
+	"pidfd_getfd":       unix.SYS_PIDFD_GETFD,
+	"add_key":           unix.SYS_ADD_KEY,
+	"keyctl":            unix.SYS_KEYCTL,
+	"request_key":       unix.SYS_REQUEST_KEY,
+	"kexec_load":        unix.SYS_KEXEC_LOAD,
+	"kexec_file_load":   unix.SYS_KEXEC_FILE_LOAD,
+	"init_module":       unix.SYS_INIT_MODULE,
+	"finit_module":      unix.SYS_FINIT_MODULE,
+	"delete_module":     unix.SYS_DELETE_MODULE,
+	"bpf":               unix.SYS_BPF,
+	"io_uring_setup":    unix.SYS_IO_URING_SETUP,
+	"io_uring_enter":    unix.SYS_IO_URING_ENTER,
+	"io_uring_register": unix.SYS_IO_URING_REGISTER,
+	"userfaultfd":       unix.SYS_USERFAULTFD,
+	"setns":             unix.SYS_SETNS,
+	"mount":             unix.SYS_MOUNT,
+	"umount2":           unix.SYS_UMOUNT2,
+	"pivot_root":        unix.SYS_PIVOT_ROOT,
+	"chroot":            unix.SYS_CHROOT,
+	"open_tree":         unix.SYS_OPEN_TREE,
+	"open_tree_attr":    unix.SYS_OPEN_TREE_ATTR,
+	"move_mount":        unix.SYS_MOVE_MOUNT,
+	"fsopen":            unix.SYS_FSOPEN,
+	"fsconfig":          unix.SYS_FSCONFIG,
+	"fsmount":           unix.SYS_FSMOUNT,
+	"fspick":            unix.SYS_FSPICK,
+	"mount_setattr":     unix.SYS_MOUNT_SETATTR,
+	"open_by_handle_at": unix.SYS_OPEN_BY_HANDLE_AT,
+	"reboot":            unix.SYS_REBOOT,
+	"swapon":            unix.SYS_SWAPON,
+	"swapoff":           unix.SYS_SWAPOFF,
+	"settimeofday":      unix.SYS_SETTIMEOFDAY,
+	"clock_settime":     unix.SYS_CLOCK_SETTIME,
+	"clock_adjtime":     unix.SYS_CLOCK_ADJTIME,
+	"adjtimex":          unix.SYS_ADJTIMEX,
+	"sethostname":       unix.SYS_SETHOSTNAME,
+	"setdomainname":     unix.SYS_SETDOMAINNAME,
+	"syslog":            unix.SYS_SYSLOG,
+	"acct":              unix.SYS_ACCT,
+	"quotactl":          unix.SYS_QUOTACTL,
+	"vhangup":           unix.SYS_VHANGUP,
+	"nfsservctl":        unix.SYS_NFSSERVCTL,
+	"fanotify_init":     unix.SYS_FANOTIFY_INIT,
+	"lookup_dcookie":    unix.SYS_LOOKUP_DCOOKIE,
+}
+
+// conditions are the arguments with which the other calls of callClasses fail.
+func conditions(inet bool) map[string]condition {
+	return map[string]condition{
+		"clone":   {unix.SYS_CLONE, [][]bpf.Instruction{bitsSet(0, unix.CLONE_NEWUSER)}},
+		"unshare": {unix.SYS_UNSHARE, [][]bpf.Instruction{bitsSet(0, unix.CLONE_NEWUSER)}},
+		"ioctl":   {unix.SYS_IOCTL, [][]bpf.Instruction{equals(1, unix.TIOCSTI), equals(1, ioctlLinux)}},
+		"ptrace":  {unix.SYS_PTRACE, [][]bpf.Instruction{equals(0, unix.PTRACE_ATTACH), equals(0, ptraceSeize)}},
+		"socket":  {unix.SYS_SOCKET, socket(inet)},
+	}
+}
+
+// condition is a call and the checks of its arguments.
+type condition struct {
+	number uint32
+	checks [][]bpf.Instruction
 }
 
 // families are the address families that sockets may have.
@@ -67,14 +110,22 @@ func filter(inet bool) ([]shim.Instruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
 		deny(unix.ENOSYS), // its flags are in memory; C libraries fall back to clone
 	}
-	for _, n := range append(append([]int{}, denied...), foreign...) {
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(n), SkipTrue: 1}, deny(unix.EPERM))
+	some := conditions(inet)
+	for _, class := range callClasses {
+		for _, name := range class.calls {
+			if c, ok := some[name]; ok {
+				p = append(p, on(c.number, c.checks...)...)
+				continue
+			}
+			nr, ok := numbers[name]
+			if !ok {
+				nr, ok = foreign[name]
+			}
+			if ok { // otherwise this architecture does not have it
+				p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: 1}, deny(unix.EPERM))
+			}
+		}
 	}
-	p = append(p, on(unix.SYS_CLONE, bitsSet(0, unix.CLONE_NEWUSER))...)
-	p = append(p, on(unix.SYS_UNSHARE, bitsSet(0, unix.CLONE_NEWUSER))...)
-	p = append(p, on(unix.SYS_IOCTL, equals(1, unix.TIOCSTI), equals(1, ioctlLinux))...)
-	p = append(p, on(unix.SYS_PTRACE, equals(0, unix.PTRACE_ATTACH), equals(0, ptraceSeize))...)
-	p = append(p, on(unix.SYS_SOCKET, socket(inet)...)...)
 	return assemble(append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
 }
 

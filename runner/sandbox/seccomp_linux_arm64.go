@@ -4,5 +4,5 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// foreign are the system calls to deny that only this architecture has.
-var foreign []int
+// foreign are the numbers of calls that only this architecture has.
+var foreign map[string]uint32

@@ -357,6 +357,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 	if p.User != nil {
 		c.Home = p.User.home
 	}
+	p.home = c.Home
 	if p.Mode == Observe {
 		p.open = true
 		return p, p.settle()
