@@ -8,6 +8,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -263,9 +264,6 @@ func TestOutputsThatCannotBe(t *testing.T) {
 		"a missing directory": {func(o string) error {
 			return os.Remove(filepath.Dir(o))
 		}, "no such file or directory"},
-		"a .tmp that is a symlink": {func(o string) error {
-			return os.Symlink("/dev/null", o+".tmp")
-		}, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := testRun(t)
@@ -286,10 +284,8 @@ func TestOutputsThatCannotBe(t *testing.T) {
 
 func TestAnEarlierOutputIsReplaced(t *testing.T) {
 	run := testRun(t)
-	for _, p := range []string{run.Output, run.Output + ".tmp"} { // the second as a killed seal leaves it
-		if err := os.WriteFile(p, bytes.Repeat([]byte("old"), 100000), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(run.Output, bytes.Repeat([]byte("old"), 100000), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	s, _ := newSpool(t, run)
 	record(t, s, 3)
@@ -297,6 +293,76 @@ func TestAnEarlierOutputIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustBeSound(t, run.Output)
+}
+
+// Where files have a name from the start, one that a killed process left is used again, and nothing else is.
+func TestOutputsOfFileSystemsThatNeedNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(tmp string) error
+		want    string // empty: it is written
+	}{
+		"nothing":                  {func(string) error { return nil }, ""},
+		"the rest of a killed one": {func(tmp string) error { return os.WriteFile(tmp, []byte("a longer rest"), 0o600) }, ""},
+		"a symlink":                {func(tmp string) error { return os.Symlink("/dev/null", tmp) }, "not a regular file"},
+		"a file with two names": {func(tmp string) error {
+			return errors.Join(os.WriteFile(tmp+"2", nil, 0o600), os.Link(tmp+"2", tmp))
+		}, "made by somebody else"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "out")
+			if err := c.prepare(path + ".tmp"); err != nil {
+				t.Fatal(err)
+			}
+			out, err := OpenOutput(path, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			out.named = "out.tmp"
+			f, err := out.tempNamed()
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := f.WriteString("new"); err != nil {
+				t.Fatal(err)
+			}
+			if err := out.commit(f); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := os.ReadFile(path); string(got) != "new" {
+				t.Errorf("it holds %q", got)
+			}
+			if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// A process that is killed while it writes leaves what was there, and nothing else.
+func TestNothingIsLeftOfAKilledWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"=write:"+path+":")
+	if err := cmd.Run(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("the writer was not killed: %v", err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+		t.Errorf("left: %v", left)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "old" {
+		t.Errorf("it holds %q", got)
+	}
 }
 
 // A run whose spool's disk is full is recovered to another one.

@@ -3,7 +3,9 @@ package archive
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -30,8 +32,20 @@ func TestMain(m *testing.M) {
 }
 
 // playChild records a run, writing one byte to stdout for every lifecycle line
-// that was accepted, or recovers one.
+// that was accepted, or recovers one, or is killed while it writes a file.
 func playChild(what, dir, output string) error {
+	if what == "write" {
+		return Replace(dir, func(w io.Writer) error {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return err
+			}
+			self, err := os.FindProcess(os.Getpid())
+			if err != nil {
+				return err
+			}
+			return errors.Join(self.Kill(), errors.New("still alive"))
+		})
+	}
 	if what == "recover" {
 		_, err := Recover(context.Background(), dir, testRunID, RecoverOptions{})
 		return err

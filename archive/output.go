@@ -1,10 +1,12 @@
 package archive
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +18,9 @@ import (
 )
 
 // Output is the destination of a file that is written as a whole or not at all. Its directory is opened once, so that
-// the file goes there even if the directory is renamed or replaced meanwhile.
+// the file goes there even if the directory is renamed or replaced meanwhile. The file has no name until it is whole, so
+// a process that is killed leaves nothing. Where the file system has no files without names, it is <output>.tmp until
+// then, and the next process that writes to the output uses it again.
 //
 // If the process is root, it does not follow a symbolic link that another user could have made, and does not use a
 // temporary file that is not its own.
@@ -26,6 +30,7 @@ type Output struct {
 	base    string
 	replace bool
 	unrun   fs.FileInfo // a file that may be replaced even without replace; nil for none
+	named   string      // the name of the file that is written; empty while it has none
 }
 
 // ErrOutputExists is returned by [OpenOutput], wrapped with the path, if the file exists and may not be replaced.
@@ -129,13 +134,12 @@ func (o *Output) vacant() error {
 
 // probe creates a file of probeBytes and removes it.
 func (o *Output) probe() error {
-	name := ".assay-run-" + rand.Text()
-	f, err := o.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := createNameless(o.root)
 	if err == nil {
 		if err = allocate(f, probeBytes); err != nil && !isFull(err) { // not every file system supports it
 			_, err = f.Write(make([]byte, probeBytes))
 		}
-		err = errors.Join(err, f.Close(), o.root.Remove(name))
+		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("output %s cannot be written: %w", o.path, err)
@@ -143,10 +147,21 @@ func (o *Output) probe() error {
 	return nil
 }
 
-// temp opens and locks <output>.tmp. It reuses a file that a killed process left. It is an error if another process is
-// writing the file, or another user made it.
+// temp opens the file that commit gives the output's name.
 func (o *Output) temp() (*os.File, error) {
-	name := o.base + ".tmp"
+	o.named = "" // the output may be written again
+	f, err := openNameless(o.root)
+	if errors.Is(err, errors.ErrUnsupported) {
+		o.named = o.base + ".tmp"
+		return o.tempNamed()
+	}
+	return f, err
+}
+
+// tempNamed opens and locks <output>.tmp. It reuses a file that a killed process left. It is an error if another process
+// is writing the file, or another user made it.
+func (o *Output) tempNamed() (*os.File, error) {
+	name := o.named
 	if info, err := o.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s.tmp exists and is not a regular file", o.path)
 	}
@@ -180,7 +195,7 @@ func (o *Output) commit(f *os.File) error {
 	if err := errors.Join(chownToSudoUser(f), f.Sync()); err != nil {
 		return err
 	}
-	if err := o.rename(o.base + ".tmp"); err != nil {
+	if err := o.rename(f); err != nil {
 		return err
 	}
 	// If others can write to the directory, somebody may have replaced the file.
@@ -199,10 +214,17 @@ func (o *Output) commit(f *os.File) error {
 	return syncOpenDir(dir)
 }
 
-// rename gives a file the output's name.
-func (o *Output) rename(name string) error {
+// rename gives the file the output's name.
+func (o *Output) rename(f *os.File) error {
 	if o.replace {
-		return o.root.Rename(name, o.base)
+		if o.named == "" { // a link cannot replace a file
+			name := ".assay-run-" + rand.Text()
+			if err := linkNameless(f, o.root, name); err != nil {
+				return err
+			}
+			o.named = name
+		}
+		return o.root.Rename(o.named, o.base)
 	}
 	if o.unrun != nil {
 		if err := o.root.Remove(o.base); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -210,20 +232,35 @@ func (o *Output) rename(name string) error {
 		}
 	}
 	// Unlike a rename, a link does not replace a file that was made meanwhile.
-	switch err := o.root.Link(name, o.base); {
+	link := func() error { return o.root.Link(o.named, o.base) }
+	if o.named == "" {
+		link = func() error { return linkNameless(f, o.root, o.base) }
+	}
+	switch err := link(); {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("output %s: %w", o.path, ErrOutputExists)
+	case o.named == "":
+		return err
 	case err != nil: // the file system has no hard links
-		return o.root.Rename(name, o.base)
+		return o.root.Rename(o.named, o.base)
 	}
-	return o.root.Remove(name)
+	return o.root.Remove(o.named)
 }
 
 // discard removes the file that temp opened.
-func (o *Output) discard() { _ = o.root.Remove(o.base + ".tmp") }
+func (o *Output) discard() {
+	if o.named != "" {
+		_ = o.root.Remove(o.named)
+	}
+}
 
 // WriteFile writes data to the output, with mode 0644.
-func (o *Output) WriteFile(data []byte) (err error) {
+func (o *Output) WriteFile(data []byte) error {
+	return o.Write(func(w io.Writer) error { _, err := w.Write(data); return err })
+}
+
+// Write is WriteFile for what write writes.
+func (o *Output) Write(write func(io.Writer) error) (err error) {
 	f, err := o.temp()
 	if err != nil {
 		return err
@@ -234,13 +271,25 @@ func (o *Output) WriteFile(data []byte) (err error) {
 			o.discard()
 		}
 	}()
-	if _, err := f.Write(data); err != nil {
+	b := bufio.NewWriterSize(f, 64<<10)
+	if err := write(b); err != nil {
 		return err
 	}
-	if err := f.Chmod(0o644); err != nil {
+	if err := errors.Join(b.Flush(), f.Chmod(0o644)); err != nil {
 		return err
 	}
 	return o.commit(f)
+}
+
+// Replace writes the file at path, whole or not at all, with mode 0644. It may replace a file, and follows a symbolic
+// link that this user made.
+func Replace(path string, write func(io.Writer) error) error {
+	out, err := OpenOutput(Follow(path), true)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	return out.Write(write)
 }
 
 // chownToSudoUser gives a file of root to the user who called sudo, if there is one.

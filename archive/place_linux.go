@@ -31,6 +31,46 @@ func openPlace(path string) (*os.Root, error) {
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
+// openNameless makes a file without a name in a directory. The error is [errors.ErrUnsupported] if the file system has no
+// such files, or nothing could give it a name, since /proc is missing.
+func openNameless(root *os.Root) (*os.File, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	switch err {
+	case nil:
+	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT: // ENOENT: kernels that do not know the flag
+		return nil, errors.ErrUnsupported
+	default:
+		return nil, &os.PathError{Op: "open", Path: root.Name(), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(root.Name(), "#"+strconv.Itoa(fd)))
+	if _, err := os.Lstat(procFD(f)); err != nil {
+		f.Close()
+		return nil, errors.ErrUnsupported
+	}
+	return f, nil
+}
+
+// linkNameless gives a file of openNameless a name in the directory. It never replaces a file.
+func linkNameless(f *os.File, root *os.Root, name string) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = unix.Linkat(unix.AT_FDCWD, procFD(f), int(dir.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: f.Name(), New: filepath.Join(root.Name(), name), Err: err}
+	}
+	return nil
+}
+
+func procFD(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
 // walk returns an O_PATH descriptor of a directory.
 func walk(path string) (_ int, err error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -2,10 +2,19 @@
 
 package archive
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // openPlace opens a directory to write to.
 func openPlace(path string) (*os.Root, error) { return os.OpenRoot(path) }
+
+// openNameless is for Linux.
+func openNameless(*os.Root) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+// linkNameless is for Linux.
+func linkNameless(*os.File, *os.Root, string) error { return errors.ErrUnsupported }
 
 // checkSpoolDir accepts any directory.
 func checkSpoolDir(string) error { return nil }

@@ -2,6 +2,8 @@ package archive
 
 import (
 	"bufio"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,16 +15,38 @@ type scratch struct {
 	end int64
 }
 
+// newScratch makes a scratch file in a directory; empty means that for temporary files.
 func newScratch(dir string) (*scratch, error) {
-	f, err := os.CreateTemp(dir, ".clean-")
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("make room for the members: %w", err)
 	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
+	defer root.Close()
+	f, err := createNameless(root)
+	if err != nil {
 		return nil, fmt.Errorf("make room for the members: %w", err)
 	}
 	return &scratch{f: f}, nil
+}
+
+// createNameless makes a file that is gone when it is closed.
+func createNameless(root *os.Root) (*os.File, error) {
+	f, err := openNameless(root)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return f, err
+	}
+	name := ".assay-run-" + rand.Text()
+	if f, err = root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return nil, err
+	}
+	if err := root.Remove(name); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // member adds a member that fill writes. Only one may be written at a time.

@@ -741,13 +741,11 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 		return f, err
 	}
 	for _, dir := range []string{filepath.Dir(s.dir), os.TempDir()} {
-		if f, err = os.CreateTemp(dir, newPrefix); err != nil {
-			continue
+		room, rerr := newScratch(dir)
+		if rerr == nil {
+			return room.f, nil
 		}
-		if err = os.Remove(f.Name()); err == nil || errors.Is(err, os.ErrNotExist) {
-			return f, nil
-		}
-		_ = f.Close()
+		err = rerr
 	}
 	return nil, err
 }
@@ -875,9 +873,9 @@ func removeCredentials(ctx context.Context, run schema.Run, sources []source) (_
 	return clean, &taken, out, c.tell(clean, taken, func(*schema.Redaction) {})
 }
 
-// Seal ends the spool and writes the bundle to the run's output. The bundle is written to <output>.tmp, synced and then
-// renamed. It replaces a regular file or symbolic link, as tar would; anything else is an error. Then the spool is
-// removed. On an error the output is unchanged, the .tmp is removed, and the spool stays for [Recover]. Layers that
+// Seal ends the spool and writes the bundle to the run's output. The bundle is written to a file without a name (see
+// [Output]), synced and then named. It replaces a regular file or symbolic link, as tar would; anything else is an error. Then the spool is
+// removed. On an error the output is unchanged, and the spool stays for [Recover]. Layers that
 // were never written are sealed empty, and missing documents as Recover would make them.
 //
 // Seal reads the descriptors that the recorder wrote to, so deleted or replaced files do not matter. Bytes that

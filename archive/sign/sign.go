@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/assay-run/assay-run/archive"
 )
 
 // Suffix is added to a bundle's name for the file of its envelopes.
@@ -57,7 +58,7 @@ func Bundle(ctx context.Context, path, identity string, by Signer) (string, erro
 		}
 		lines.Write(append(line, '\n'))
 	}
-	if err := replace(file, lines.Bytes()); err != nil {
+	if err := archive.Replace(file, func(w io.Writer) error { _, err := lines.WriteTo(w); return err }); err != nil {
 		return "", fmt.Errorf("write %s: %w", file, err)
 	}
 	return file, nil
@@ -115,23 +116,4 @@ func readEnvelopes(file string) ([]dsse.Envelope, error) {
 		all = append(all, e)
 	}
 	return all, nil
-}
-
-// replace writes a file as a whole, or leaves the old one.
-func replace(file string, data []byte) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(temp.Name())
-		}
-	}()
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), file)
 }
