@@ -24,8 +24,8 @@ func (a *app) checkCommand() *cobra.Command {
 		Use:   "check SUITE.yaml [flags]",
 		Short: "Check a suite file and every file that it names",
 		Long: `check makes the checks that run makes first: it reads a suite file with its contracts, policies and
-rules, and looks for the workspaces and programs that it names. It runs nothing, unless it is asked to try
-the tasks themselves. --oracle runs each task's solution, which must pass. --nop does nothing at each task,
+rules, looks for the programs that it names, and reads the workspaces: can each attempt get a whole copy?
+It runs nothing, unless it is asked to try the tasks themselves. --oracle runs each task's solution, which must pass. --nop does nothing at each task,
 which must fail. Otherwise the task is broken.
 
 Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconclusive; 3 the file is bad.`,
@@ -48,6 +48,9 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 			}
 			_, err = fmt.Fprintf(a.stdout, "%s: %s, %s, %s\n", s.Name, schema.Count(len(s.Tasks), "task", "tasks"),
 				schema.Count(len(s.Agents), "agent", "agents"), schema.Count(len(s.Attempted()), "attempt", "attempts"))
+			for _, note := range s.Notes() {
+				a.say.Info("%s", note)
+			}
 			if err != nil || !oracle && !nop {
 				return err
 			}

@@ -96,6 +96,9 @@ func (a *app) run(file string, f *runFlags) error {
 	if err != nil {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	}
+	for _, note := range s.Notes() {
+		a.say.Info("%s", note)
+	}
 	program, err := findProgram(f.program)
 	if err != nil && f.jobs > 0 {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}

@@ -36,7 +36,11 @@ const (
 	envCommand    = "ASSAY_TASK_COMMAND"
 	envAttempt    = "ASSAY_ATTEMPT"
 	envSuiteDir   = "ASSAY_SUITE_DIR" // the directory of the suite file; only for solutions
+	envCeiling    = "GIT_CEILING_DIRECTORIES"
 )
+
+// inFile is what an agent gets instead of a prompt that is longer than maxWord.
+func inFile(prompt string) string { return "Read the file " + prompt + " and do what it says." }
 
 // keepObserver is how long a run keeps its observer for the next one. After that the observer removes itself, even if
 // this process is gone.
@@ -108,6 +112,8 @@ type tryWork struct {
 	// digestTree. Both are empty for an empty directory. A worker without the same workspace at that path asks for it.
 	Workspace       string `json:"workspace"`
 	WorkspaceDigest string `json:"workspace_digest"`
+	// Place is where the copy of the workspace must be mounted for the run; empty means that it may be anywhere.
+	Place string `json:"place,omitzero"`
 	// Contract, Policy and Prices are copies of files that the task or the agent names.
 	Contract fileCopy `json:"contract,omitzero"`
 	Policy   fileCopy `json:"policy,omitzero"`

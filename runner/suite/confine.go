@@ -20,7 +20,7 @@ import (
 
 // suiteFiles are patterns for the files in the suite's directory that no agent has a reason to touch.
 var suiteFiles = []string{"attempts/**", "inputs/**", "ledger.ndjson", "results.json", "lock", "work/nats/**",
-	"work/local/bundle-*"}
+	"work/workspaces/**", "work/local/bundle-*"}
 
 // ofWorker reports whether a worker added the pattern, as addOffLimits does, to the evaluation of a try whose workspace
 // was at the given path.

@@ -158,6 +158,7 @@ type Coordinator struct {
 	instance      string // of this process; random
 	id            string // of the suite; random, and fixed when its directory is created
 	desc          *Description
+	sources       map[string]source // of the workspaces, by task
 	attempts      []*attempt
 	open          map[string]*try // by token
 	examined      chan examination
@@ -282,10 +283,52 @@ func Open(c Config) (*Coordinator, error) {
 	if cut > 0 {
 		co.note("the last line of the ledger was incomplete and was cut off (%d bytes)", cut)
 	}
-	if err := co.load(lines); err != nil {
+	if err = co.load(lines); err == nil {
+		err = co.prepare()
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return co, nil
+}
+
+// prepare decides what the workspaces of the tries are copies of: the task's workspace, or a copy of it that was made
+// whole.
+func (c *Coordinator) prepare() error {
+	made := filepath.Join(c.Dir, "work", "workspaces")
+	if err := workspace.Remove(made); err != nil {
+		return err
+	}
+	c.sources = map[string]source{}
+	by := map[string]source{} // by the name in the file
+	for i := range c.File.Tasks {
+		t := &c.File.Tasks[i]
+		s := c.File.surveys[t.Workspace]
+		if s == nil {
+			continue
+		}
+		from, done := by[t.Workspace]
+		if !done {
+			from = source{c.File.path(t.Workspace), s.digest, s.place}
+			if len(s.repositories) > 0 {
+				own := filepath.Join(made, t.Name)
+				err := os.MkdirAll(made, 0o700)
+				if err == nil {
+					err = s.prepare(context.Background(), from.path, own)
+				}
+				if err == nil {
+					from.path = own
+					from.digest, err = digestTree(own)
+				}
+				if err != nil {
+					return fmt.Errorf("task %s: %w", t.Name, err)
+				}
+			}
+			by[t.Workspace] = from
+		}
+		c.sources[t.Name] = from
+	}
+	return nil
 }
 
 // ErrDirectory is wrapped by the errors of Open about a directory that the suite cannot use.
@@ -604,7 +647,7 @@ func (c *Coordinator) publish(ctx context.Context) error {
 			c.toPublish = c.toPublish[1:]
 			continue
 		}
-		work, err := c.File.work(t.of.Attempt, t.number, t.token, c.desc.Workspaces[t.of.Task])
+		work, err := c.File.work(t.of.Attempt, t.number, t.token, c.sources[t.of.Task])
 		if err != nil {
 			return err
 		}
@@ -680,7 +723,7 @@ func (c *Coordinator) send(ctx context.Context, digest string) string {
 		delete(c.unsent, digest)
 		return err.Error()
 	}
-	at := slices.IndexFunc(c.File.Tasks, func(t Task) bool { return c.desc.Workspaces[t.Name] == digest })
+	at := slices.IndexFunc(c.File.Tasks, func(t Task) bool { return c.sources[t.Name].digest == digest })
 	if at < 0 {
 		return "no task of the suite has a workspace with this digest"
 	}
@@ -688,7 +731,7 @@ func (c *Coordinator) send(ctx context.Context, digest string) string {
 		c.sending[digest] = true
 		go func() {
 			r, w := io.Pipe()
-			go func() { w.CloseWithError(pack(w, c.File.path(c.File.Tasks[at].Workspace), digest)) }()
+			go func() { w.CloseWithError(pack(w, c.sources[c.File.Tasks[at].Name].path, digest)) }()
 			err := c.hub.SendWorkspace(ctx, sentName(digest), r)
 			r.CloseWithError(err)
 			c.sent <- sent{digest, err}
@@ -1267,7 +1310,9 @@ func (c *Coordinator) keepInputs(a Attempt) (string, error) {
 	if dir, ok := c.inputs[at]; ok {
 		return dir, nil
 	}
-	w, err := c.File.work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", c.desc.Workspaces[a.Task])
+	from := c.sources[a.Task]
+	from.digest = c.desc.Workspaces[a.Task] // that of a prepared copy is another one each time
+	w, err := c.File.work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", from)
 	if err != nil {
 		return "", err
 	}
@@ -1437,12 +1482,9 @@ func (c *Coordinator) judgeByContract(ctx context.Context, t *Task, bundle, dir 
 			return err
 		}
 	}
-	check.Workspace = c.File.path(t.Workspace)
+	check.Workspace = c.sources[t.Name].path
 	if info, serr := os.Stat(check.Workspace); t.Workspace == "" || serr == nil && !info.IsDir() {
 		from := check.Workspace
-		if t.Workspace == "" {
-			from = ""
-		}
 		check.Workspace = filepath.Join(scratch, "workspace")
 		if err := copyWorkspace(ctx, from, check.Workspace); err != nil {
 			return err

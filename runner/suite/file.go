@@ -3,13 +3,10 @@
 package suite
 
 import (
-	"archive/tar"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -59,6 +56,8 @@ type File struct {
 	dir  string           // directory of the file; relative paths in the file start there
 	file string           // absolute path of the file
 	out  map[Exclude]bool // the entries of Exclude, see setExcluded
+
+	surveys map[string]*survey // of the workspaces, by the name in the file
 }
 
 // Exclude leaves out an agent at a task. An empty field stands for all tasks or agents.
@@ -73,7 +72,7 @@ type Task struct {
 	// Prompt is a text for the agent, and Command a command for it to run. Exactly one of them is set.
 	Prompt  string `json:"prompt"`
 	Command string `json:"command"`
-	// Workspace is a directory or a tar file. Each try gets a copy. Empty means an empty directory.
+	// Workspace is a directory or a tar file. Each try gets a copy, see survey. Empty means an empty directory.
 	Workspace string `json:"workspace"`
 	// Contract is the path of a contract file, or the contract itself.
 	Contract jsontext.Value `json:"contract"`
@@ -274,6 +273,9 @@ func (c *checker) task(t *Task, at string) {
 		if strings.ContainsRune(text, 0) {
 			c.problem("it contains a NUL byte")(in(key)...)
 		}
+		if key != "prompt" {
+			c.length(text, in(key)...)
+		}
 	}
 	if err := c.file.checkWorkspace(t); err != nil {
 		c.problem("%v", err)(in("workspace")...)
@@ -316,10 +318,22 @@ func (c *checker) task(t *Task, at string) {
 	}
 }
 
+// maxWord is how many bytes of text one argument or variable of a command may have. The kernel takes 131,071 (see
+// MAX_ARG_STRLEN in execve(2)), with the variable's name.
+const maxWord = 100_000
+
+// length reports a text that a command could not be given.
+func (c *checker) length(text string, path ...string) {
+	if len(text) > maxWord {
+		c.problem("it has %d bytes, and at most %d are allowed: put it in a file", len(text), maxWord)(path...)
+	}
+}
+
 func (c *checker) agent(a *Agent, at string) {
 	if a.Command == "" {
 		c.problem("it is missing")("agents", at, "command")
 	}
+	c.length(a.Command, "agents", at, "command")
 	if a.Shim != "" && !slices.Contains(runner.Shims, a.Shim) {
 		c.problem("%.80q is unknown; the shims are %s", a.Shim, strings.Join(runner.Shims, ", "))("agents", at, "shim")
 	}
@@ -439,28 +453,45 @@ func (f *File) path(name string) string {
 	return filepath.Join(f.dir, name)
 }
 
+// checkWorkspace surveys a task's workspace, and refuses one whose copies would not be whole.
 func (f *File) checkWorkspace(t *Task) error {
 	if t.Workspace == "" {
 		return nil
 	}
-	info, err := os.Stat(f.path(t.Workspace))
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
+	s := f.surveys[t.Workspace]
+	if s == nil {
+		var err error
+		if s, err = surveyed(f.path(t.Workspace)); err != nil {
+			return err
+		}
+		if f.surveys == nil {
+			f.surveys = map[string]*survey{}
+		}
+		f.surveys[t.Workspace] = s
+	}
+	if s.place == "" {
 		return nil
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is neither a directory nor a tar file", t.Workspace)
 	}
-	tarFile, err := os.Open(f.path(t.Workspace))
-	if err != nil {
-		return err
+	why := fmt.Sprintf("%s %s where the workspace is (%s), and a copy is elsewhere", names(s.naming),
+		plural(len(s.naming), "depends on", "depend on"), schema.Readable(s.place))
+	if t.Containers {
+		return fmt.Errorf("%s; assay-suite mounts each copy there, but containers would mount the original: make a "+
+			"workspace without such files", why)
 	}
-	defer tarFile.Close()
-	if _, err := tar.NewReader(tarFile).Next(); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s is neither a directory nor an uncompressed tar file: %w", t.Workspace, err)
+	if err := placed(s.place, s.place, func() error { return nil }); err != nil {
+		return fmt.Errorf("%s; %w: run assay-suite as root, or make a workspace without such files", why, err)
 	}
 	return nil
+}
+
+// Notes says what is unusual about the copies of the tasks' workspaces.
+func (f *File) Notes() (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(f.surveys)) {
+		for _, note := range f.surveys[name].notes() {
+			list = append(list, schema.Readable(name)+": "+note)
+		}
+	}
+	return list
 }
 
 // contractFile is the path of a task's contract file, or the text of a contract in the suite file. Both are empty if
@@ -500,7 +531,7 @@ func (f *File) checkContract(t *Task) error {
 // nop an agent that does nothing. It reaches no models.
 func (f *File) Trial(oracle, nop bool) *File {
 	t := &File{Name: f.Name, Attempts: 1, Retries: f.Retries, Tasks: slices.Clone(f.Tasks), dir: f.dir,
-		file: f.file}
+		file: f.file, surveys: f.surveys}
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
 		task.Model = runner.Model{}
@@ -602,7 +633,10 @@ func (f *File) Describe() (*Description, error) {
 
 func (f *File) digested(t *Task) (*digested, error) {
 	c := *t
-	for _, name := range []*string{&c.Workspace, &c.Policy, &c.Rules} {
+	if s := f.surveys[c.Workspace]; s != nil {
+		c.Workspace = s.digest
+	}
+	for _, name := range []*string{&c.Policy, &c.Rules} {
 		var err error
 		if *name, err = f.digestPath(*name); err != nil {
 			return nil, err
@@ -649,16 +683,19 @@ func (f *File) digestPath(name string) (string, error) {
 	return digestTree(f.path(name))
 }
 
-// work is the work for a try.
-func (f *File) work(a Attempt, try int, token, workspaceDigest string) (*tryWork, error) {
+// source is what the workspaces of a task's tries are copies of. The zero value is an empty directory.
+type source struct {
+	path, digest string
+	// place is where each copy must be mounted; empty means anywhere.
+	place string
+}
+
+// work is the work for a try with a workspace from the given source.
+func (f *File) work(a Attempt, try int, token string, from source) (*tryWork, error) {
 	t, agent := f.task(a.Task), f.agent(a.Agent)
 	w := &tryWork{Suite: f.Name, Attempt: a, Try: try, Token: token, Env: agent.Env, Prompt: t.Prompt,
-
-		Disk: int64(cmp.Or(t.Disk, defaultDisk)), WorkspaceDigest: workspaceDigest,
+		Disk: int64(cmp.Or(t.Disk, defaultDisk)), Workspace: from.path, WorkspaceDigest: from.digest, Place: from.place,
 		Evaluation: f.evaluation(t, agent), Private: f.private(t)}
-	if t.Workspace != "" {
-		w.Workspace = f.path(t.Workspace)
-	}
 	w.Spec = f.spec(t, agent)
 	w.Spec.RunID, w.Spec.Labels = runID(token), f.labels(t, a, try)
 	w.Spec.Env[envAttempt] = strconv.Itoa(a.Attempt)
@@ -698,7 +735,7 @@ func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 		s.AgentShim = agent.Shim
 	}
 	s.Env = map[string]string{}
-	if t.Prompt != "" {
+	if t.Prompt != "" && len(t.Prompt) <= maxWord {
 		s.Env[envPrompt] = t.Prompt
 	}
 	if t.Command != "" {
@@ -727,7 +764,7 @@ func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
 	for _, path := range f.private(t) {
 		e.Hidden, e.Protected = append(e.Hidden, literal(path)), append(e.Protected, literal(path))
 	}
-	if t.Workspace != "" {
+	if s := f.surveys[t.Workspace]; s != nil && s.place == "" { // else the agent does not see the original
 		if real, err := filepath.EvalSymlinks(f.path(t.Workspace)); err == nil {
 			e.Protected = append(e.Protected, literal(real), literal(real)+"/**")
 		}

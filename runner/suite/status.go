@@ -176,11 +176,18 @@ func (h *History) RepeatCommands(dir, program string) (string, error) {
 		env = append(env, name+`="$`+name+`"`)
 	}
 	slices.Sort(env[1:])
+	prompt := filepath.Join(inputs, inputsPrompt)
 	run := []string{quoted(program), "run", "--spec", quoted(filepath.Join(inputs, inputsSpec)),
-		"--env", envAttempt + "=" + strconv.Itoa(h.Attempt.Attempt),
-		"--env", quoted(envPromptFile + "=" + filepath.Join(inputs, inputsPrompt)), "--workdir", "again",
-		"-o", "again.tar.gz"}
-	return from + " && \\\n" + strings.Join(env, " ") + " \\\n" + strings.Join(run, " "), nil
+		"--env", envAttempt + "=" + strconv.Itoa(h.Attempt.Attempt), "--env", quoted(envPromptFile + "=" + prompt)}
+	if len(w.Prompt) > maxWord {
+		run = append(run, "--env", quoted(envPrompt+"="+inFile(prompt)))
+	}
+	run = append(run, "--workdir", quoted(cmp.Or(w.Place, "again")), "-o", "again.tar.gz")
+	command := strings.Join(env, " ") + " \\\n" + strings.Join(run, " ")
+	if w.Place != "" {
+		command = "unshare --mount sh -c " + quoted("mount --bind again "+quoted(w.Place)+" && exec "+command)
+	}
+	return from + " && \\\n" + command, nil
 }
 
 func (s *Status) count(h *History, blame *blame) {

@@ -4,6 +4,7 @@ package suite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -519,12 +520,15 @@ func setupFault(err error) *tryEnd {
 	return &tryEnd{Class: faultClass(err.Error(), schema.SuiteSetup), Reason: err.Error()}
 }
 
+// copyName is the name of the copy of the workspace in a slot's directory.
+const copyName = "work"
+
 // prepare creates the slot's directory with the try's workspace and files, and completes the spec.
 func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) error {
 	if err := errors.Join(workspace.Remove(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return err
 	}
-	copied := filepath.Join(dir, "work")
+	copied := filepath.Join(dir, copyName)
 	err := copyChecked(ctx, work.Workspace, work.WorkspaceDigest, copied)
 	if err != nil && !w.Local && work.Workspace != "" && !errors.Is(err, syscall.ENOSPC) {
 		err = w.copyFetched(ctx, work, copied)
@@ -532,8 +536,9 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) 
 	if err != nil {
 		return fmt.Errorf("copy the workspace: %w", err)
 	}
-	s := work.Spec
-	s.Workdir = copied
+	s, at := work.Spec, cmp.Or(work.Place, copied)
+	s.Workdir = at
+	s.Env[envCeiling] = filepath.Dir(at) // what is above may be the user's repository
 	put := func(name string, data []byte) (string, error) {
 		path := filepath.Join(dir, name)
 		return path, os.WriteFile(path, data, 0o600)
@@ -543,6 +548,9 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) 
 		return err
 	}
 	s.Env[envPromptFile] = prompt
+	if len(work.Prompt) > maxWord {
+		s.Env[envPrompt] = inFile(prompt)
+	}
 	for _, c := range []struct {
 		fileCopy
 		kind string
@@ -558,16 +566,20 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) 
 	}
 	if s.Policy != "" {
 		var source []string
-		if real, err := filepath.EvalSymlinks(work.Workspace); err == nil && work.Workspace != "" {
+		if real, err := filepath.EvalSymlinks(work.Workspace); err == nil && work.Workspace != "" &&
+			real != work.Place {
 			source = []string{real}
 		}
 		s.Policy, err = confine(s.Policy, slices.Concat([]string{w.offLimits()}, work.Private, w.Secrets), source,
-			[]string{copied, prompt})
+			[]string{at, prompt})
 		if err != nil {
 			return err
 		}
 	}
 	work.Evaluation.Workspace = []string{copied}
+	if work.Place != "" {
+		work.Evaluation.Workspace = []string{work.Place, copied}
+	}
 	w.addOffLimits(&work.Evaluation, i)
 	evaluation, err := evaluationFile(work.Evaluation)
 	if err != nil {
@@ -673,7 +685,11 @@ func (w *Worker) run(kill context.Context, dir string, work *tryWork) *tryEnd {
 	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{r}, stderr, environ(work.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C on the terminal must reach assay-suite only
 	cmd.WaitDelay = time.Second
-	err = cmd.Start()
+	start := cmd.Start
+	if work.Place != "" {
+		start = func() error { return placed(filepath.Join(dir, copyName), work.Place, cmd.Start) }
+	}
+	err = start()
 	r.Close()
 	if err != nil {
 		return setupFault(err)

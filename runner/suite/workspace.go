@@ -20,8 +20,10 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/runner/workspace"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // copyWorkspace creates the directory to with the contents of a directory or a tar file; without from it is empty.
@@ -120,8 +122,17 @@ func (u *unpacker) add(h *tar.Header, r io.Reader) error {
 		return u.root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
 		return u.root.Link(filepath.Clean(h.Linkname), name)
+	case tar.TypeFifo:
+		dir, err := u.root.Open(filepath.Dir(name))
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		err = unix.Mknodat(int(dir.Fd()), filepath.Base(name), unix.S_IFIFO|0o600, 0)
+		return errors.Join(err, u.root.Chmod(name, mode))
 	}
-	return fmt.Errorf("%s is not a regular file, directory or link: a workspace can have no other files", h.Name)
+	return fmt.Errorf("%s: it is an entry of type %q, which assay-suite does not unpack", schema.Readable(h.Name),
+		h.Typeflag)
 }
 
 func (u *unpacker) setModes() error {
@@ -171,18 +182,7 @@ func pack(w io.Writer, from, digest string) error {
 		return err
 	}
 	t := tar.NewWriter(z)
-	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
+	err = walkTree(from, func(path, name string, info fs.FileInfo) error {
 		return packEntry(t, path, filepath.Join(sentTree, name), info)
 	})
 	if err = errors.Join(err, t.Close(), z.Close()); err != nil {
@@ -234,26 +234,15 @@ func unpackSent(in io.Reader, to string) error {
 }
 
 // digestTree is the digest of a file's contents, or of the names, types, permissions and contents of all files below a
-// directory. Times and owners are not part of it. Files other than regular files, directories and links are an error.
+// directory. Times and owners are not part of it. Sockets and devices are an error.
 func digestTree(root string) (string, error) {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.New()
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		return digestEntry(sum, path, name, info)
+	err = walkTree(root, func(path, name string, info fs.FileInfo) error {
+		return digestEntry(sum, path, name, info, io.Discard)
 	})
 	if err != nil {
 		return "", err
@@ -261,9 +250,9 @@ func digestTree(root string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// digestEntry adds one file to the digest. The length of each part precedes it, so that different trees never give the
-// same bytes.
-func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo) error {
+// digestEntry adds one file to the digest, and writes its contents to seen. The length of each part precedes it, so that
+// different trees never give the same bytes.
+func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo, seen io.Writer) error {
 	put := func(s string) {
 		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(s))))
 		io.WriteString(sum, s)
@@ -271,14 +260,14 @@ func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo) error {
 	put(name)
 	put(info.Mode().String())
 	switch {
-	case info.IsDir():
+	case info.IsDir(), info.Mode()&fs.ModeNamedPipe != 0:
 		return nil
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := os.Readlink(path)
 		put(target)
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file, directory or link: a workspace can have no other files", path)
+		return fmt.Errorf("%s: %w", schema.Readable(name), errOddFile)
 	}
 	in, err := os.Open(path)
 	if err != nil {
@@ -286,7 +275,7 @@ func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo) error {
 	}
 	defer in.Close()
 	contents := sha256.New()
-	if _, err := io.Copy(contents, in); err != nil {
+	if _, err := io.Copy(io.MultiWriter(contents, seen), in); err != nil {
 		return err
 	}
 	sum.Write(contents.Sum(nil))

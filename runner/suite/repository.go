@@ -1,0 +1,244 @@
+//go:build linux
+
+package suite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/assay-run/assay-run/runner/workspace"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// git is a directory with a git repository, which may be outside of it. Its commands change nothing there that the
+// user would notice.
+type git struct {
+	ctx context.Context
+	dir string
+}
+
+// run runs git with an input, and returns its output.
+func (g git) run(in []byte, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(g.ctx, "git", append([]string{"-C", g.dir, "-c", "safe.directory=*"}, args...)...)
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "GIT_") { // such as GIT_DIR, which would be another repository
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C")
+	cmd.Stdin = bytes.NewReader(in)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("git %s: %w: %s", args[0], err, schema.Readable(strings.TrimSpace(stderr.String())))
+	}
+	return out, err
+}
+
+// line is the output of git without the newline at its end.
+func (g git) line(args ...string) (string, error) {
+	out, err := g.run(nil, args...)
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+// path is the absolute path of a file of the repository.
+func (g git) path(name string) (string, error) {
+	path, err := g.line("rev-parse", "--git-path", name)
+	if err == nil && !filepath.IsAbs(path) {
+		path = filepath.Join(g.dir, path)
+	}
+	return path, err
+}
+
+// heads are what is checked out of a repository.
+type heads struct {
+	Commit string // empty before the first one
+	Branch string // empty if HEAD is detached
+	Index  string // the output of git ls-files --stage -z
+	Tags   string // of the commit's history: lines with an object and a name
+}
+
+func (g git) heads() (h heads, err error) {
+	if _, err := g.line("rev-parse", "--git-dir"); err != nil {
+		return h, err
+	}
+	h.Branch, _ = g.line("symbolic-ref", "--quiet", "HEAD")
+	h.Commit, _ = g.line("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
+	if h.Index, err = g.line("ls-files", "--stage", "-z"); err != nil || h.Commit == "" {
+		return h, err
+	}
+	h.Tags, err = g.line("for-each-ref", "--merged=HEAD", "--format=%(objectname) %(refname)", "refs/tags")
+	return h, err
+}
+
+// unfinished are files of a repository in the middle of a command, whose state makeRepository cannot keep.
+var unfinished = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG"}
+
+// describeRepository describes what makeRepository makes of the repository of a directory. It is an error if that would
+// not be all.
+func describeRepository(dir string) (heads, error) {
+	g := git{context.Background(), dir}
+	h, err := g.heads()
+	if err != nil {
+		return h, err
+	}
+	for _, name := range unfinished {
+		path, err := g.path(name)
+		if err != nil {
+			return h, err
+		}
+		if _, err := os.Lstat(path); err == nil {
+			return h, fmt.Errorf("git is in the middle of a command there (%s): finish it or abort it", name)
+		}
+	}
+	return h, nil
+}
+
+// makeRepository makes the directory to, a copy of the directory from, a git repository of its own: at the same commit
+// and branch, with the same index, configuration and hooks, and with the commit's history and its tags. Other branches,
+// stashes and logs are not in it.
+func makeRepository(ctx context.Context, from, to string) error {
+	source, target := git{ctx, from}, git{ctx, to}
+	h, err := source.heads()
+	if err != nil {
+		return err
+	}
+	format, err := source.line("rev-parse", "--show-object-format")
+	if err != nil {
+		return err
+	}
+	if err := workspace.Remove(filepath.Join(to, ".git")); err != nil {
+		return err
+	}
+	if _, err := target.run(nil, "init", "--quiet", "--template=", "--object-format="+format); err != nil {
+		return err
+	}
+	for _, name := range []string{"config", "config.worktree", "shallow", "index", "info", "hooks"} {
+		if err := copyGitFile(ctx, source, target, name); err != nil {
+			return err
+		}
+	}
+	if err := target.configure(); err != nil {
+		return err
+	}
+	if err := target.receive(source, h); err != nil {
+		return err
+	}
+	return target.compare(source, h)
+}
+
+// copyGitFile copies a file or directory of a repository, if it exists.
+func copyGitFile(ctx context.Context, from, to git, name string) error {
+	path, err := from.path(name)
+	if err != nil {
+		return err
+	}
+	copied := filepath.Join(to.dir, ".git", name)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		if err := workspace.Remove(copied); err != nil {
+			return err
+		}
+		return workspace.Copy(ctx, path, copied)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(copied, data, 0o644)
+}
+
+// configure removes from a copied configuration what is about the place of the original.
+func (g git) configure() error {
+	elsewhere := git{g.ctx, "/"} // since the wrong place may keep git from starting
+	for _, name := range []string{"config", "config.worktree"} {
+		path := filepath.Join(g.dir, ".git", name)
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		for _, key := range []string{"core.worktree", "core.bare"} {
+			if _, err := elsewhere.line("config", "--file", path, "--get", key); err != nil {
+				continue // it is not set
+			}
+			if _, err := elsewhere.run(nil, "config", "--file", path, "--unset-all", key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// receive gets the objects of what is checked out, and sets the branch and the tags.
+func (g git) receive(from git, h heads) error {
+	var objects, refs bytes.Buffer
+	if h.Commit != "" {
+		fmt.Fprintln(&objects, h.Commit)
+		fmt.Fprintf(&refs, "update %s %s\n", orHead(h.Branch), h.Commit)
+	}
+	for entry := range strings.SplitSeq(h.Index, "\x00") {
+		mode, rest, _ := strings.Cut(entry, " ")
+		if id, _, ok := strings.Cut(rest, " "); ok && mode != "160000" { // a submodule's commit is in its own repository
+			fmt.Fprintln(&objects, id)
+		}
+	}
+	for tag := range strings.SplitSeq(h.Tags, "\n") {
+		if id, name, ok := strings.Cut(tag, " "); ok {
+			fmt.Fprintln(&objects, id)
+			fmt.Fprintf(&refs, "update %s %s\n", name, id)
+		}
+	}
+	pack := filepath.Join(g.dir, ".git", "objects", "pack", "pack")
+	if _, err := from.run(objects.Bytes(), "pack-objects", "--revs", "--quiet", pack); err != nil {
+		return err
+	}
+	if h.Branch != "" {
+		if _, err := g.run(nil, "symbolic-ref", "HEAD", h.Branch); err != nil {
+			return err
+		}
+	} else if _, err := g.run(nil, "update-ref", "--no-deref", "HEAD", h.Commit); err != nil {
+		return err
+	}
+	_, err := g.run(refs.Bytes(), "update-ref", "--stdin")
+	return err
+}
+
+func orHead(branch string) string {
+	if branch == "" {
+		return "HEAD"
+	}
+	return branch
+}
+
+// compare is an error if the repository differs from the one that it was made from.
+func (g git) compare(with git, h heads) error {
+	got, err := g.heads()
+	if err != nil {
+		return err
+	}
+	if got != h {
+		return fmt.Errorf("it has %.300q, and not %.300q", got, h)
+	}
+	status := []string{"status", "--porcelain", "-z", "--ignore-submodules=all"}
+	want, err := with.run(nil, status...)
+	if err != nil {
+		return err
+	}
+	is, err := g.run(nil, status...)
+	if err == nil && !bytes.Equal(is, want) {
+		err = fmt.Errorf("its status is %.300q, and not %.300q", is, want)
+	}
+	return err
+}
