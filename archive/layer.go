@@ -192,6 +192,13 @@ func (l *layer) close() error {
 	return err
 }
 
+// failed writes what is batched, and returns the error after which the layer stayed broken.
+func (l *layer) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flush()
+}
+
 // state is the tree over what is written.
 func (l *layer) state() schema.LayerTree {
 	l.mu.Lock()
@@ -245,6 +252,16 @@ func (m *memberFile) Close() error {
 		m.err = fmt.Errorf("write %s: %w", m.path, os.ErrClosed)
 	}
 	return nil
+}
+
+// failed returns the error after which the member stayed broken.
+func (m *memberFile) failed() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if errors.Is(m.err, os.ErrClosed) {
+		return nil
+	}
+	return m.err
 }
 
 // state is the digest of what is written.

@@ -114,6 +114,23 @@ func (s *Spool) Counts(path string) schema.LayerCounts {
 	return schema.LayerCounts{Seen: l.written + l.dropped, Written: l.written, Dropped: l.dropped}
 }
 
+// Failed returns the first error in writing a layer or a member; nil if all that was recorded is in the spool.
+func (s *Spool) Failed() error {
+	for _, p := range s.run.Layers() {
+		if err := s.layers[p].failed(); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(s.members)) {
+		if err := s.members[path].failed(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Create opens a member for bytes that are written piece by piece: a captured stream, or the capability surface, which
 // may be large. The path must be new. The writer is not safe for concurrent use, and stays broken after a write error.
 func (s *Spool) Create(path string) (io.WriteCloser, error) {

@@ -45,6 +45,9 @@ func (m *memory) Put(path string, data []byte) error {
 	return nil
 }
 
+// Failed is part of [Recorder].
+func (m *memory) Failed() error { return nil }
+
 func (m *memory) Counts(layer string) schema.LayerCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()

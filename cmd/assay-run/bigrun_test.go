@@ -129,6 +129,9 @@ func TestFullDisks(t *testing.T) {
 		if r.ExitCode == nil || *r.ExitCode != 4 {
 			t.Errorf("exit code %v, want the command's own 4", r.ExitCode)
 		}
+		if code := cmd.ProcessState.ExitCode(); code != 125 || r.Error == nil || r.Error.Code != "evidence_missing" {
+			t.Errorf("assay-run exited with %d (%+v), want 125 for missing evidence", code, r.Error)
+		}
 		if !r.Stdio.Stdout.Truncated {
 			t.Errorf("stdout: %+v, want it marked truncated\n%s", r.Stdio.Stdout, &stderr)
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,32 @@ func modelGateway(t *testing.T, s *httptest.Server, script string, flags ...stri
 	cmd.Env = append(cmd.Env, "ANTHROPIC_API_KEY="+modelKey, "MY_COPY="+modelKey, "OPENAI_API_KEY=", "CODEX_API_KEY=",
 		"GEMINI_API_KEY=", "GOOGLE_API_KEY=")
 	return dir, cmd
+}
+
+// What was asked of a model while the disk was full is missing, and the bundle and the exit code say so.
+func TestModelGatewayOnAFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small tmpfs needs root")
+	}
+	disk := smallDisk(t, "2m")
+	dir, cmd := modelGateway(t, provider(t), `cat /dev/zero >`+disk+`/fill
+curl -sS --max-time 60 -o /dev/null -H "x-api-key: $ANTHROPIC_API_KEY" -d '{"model":"m","messages":[]}' \
+	"$ANTHROPIC_BASE_URL/v1/messages"
+exit 0`, "--spool-dir", disk, "--kernel", "off")
+	out, _ := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 125 {
+		t.Errorf("exit code %d, want 125\n%s", code, out)
+	}
+	var h schema.ObservationHealth
+	if err := json.Unmarshal(members(t, filepath.Join(dir, "run.tar.gz"))[schema.HealthPath], &h); err != nil {
+		t.Fatal(err)
+	}
+	unwritten := slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool {
+		return r.Subject == "model" && r.Code == "model_not_written"
+	})
+	if h.ModelLayer != schema.Partial || !unwritten {
+		t.Errorf("the model layer is %s: %+v", h.ModelLayer, h.Reasons)
+	}
 }
 
 // members are those of a bundle.

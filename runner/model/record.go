@@ -934,6 +934,12 @@ func (r *Recorder) Health(h *schema.ObservationHealth) {
 	}
 	if c := h.Layers[schema.LayerName(schema.ModelPath)]; c.Dropped > 0 {
 		h.ModelLayer = schema.Partial
+		h.Reasons = append(h.Reasons, schema.Reason{
+			Subject: "model", Code: reasonUnwritten,
+			Message: schema.Count(int(c.Dropped), "request", "requests") + " to a model could not be written: " +
+				"nothing says what was asked and answered",
+			Remedy: "make room on the disk that holds the spool",
+		})
 	}
 	if r.taken > maxTaken {
 		r.reasons[reasonMany] = r.taken - maxTaken

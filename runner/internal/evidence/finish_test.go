@@ -24,6 +24,7 @@ func (*documents) Append(_ string, encode func([]byte, uint64) []byte) error {
 func (*documents) AppendBatch(string, int, func([]byte, uint64, int) []byte) error { return nil }
 func (*documents) Create(string) (io.WriteCloser, error)                           { panic("not for documents") }
 func (*documents) Sync() error                                                     { return nil }
+func (*documents) Failed() error                                                   { return nil }
 func (*documents) Counts(string) schema.LayerCounts                                { return schema.LayerCounts{} }
 
 func (d *documents) Put(path string, data []byte) error {

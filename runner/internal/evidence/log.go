@@ -218,7 +218,11 @@ func (l *Log) Finish(f Findings) error {
 	l.finished(f)
 	f.Calls.surface(l.Surface)
 	var file surfaceFile
-	missing := errors.Join(f.Missing, l.failed(), file.write(l))
+	surface := file.write(l)
+	missing := errors.Join(f.Missing, l.failed(), surface)
+	if missing == nil { // a batch that failed later is no error of the one who appended to it
+		missing = l.Recorder.Failed()
+	}
 	uncorrelated := l.Put(schema.CorrelationPath, f.Calls.report(l, f))
 	h := l.claims(f, file)
 	health := l.Put(schema.HealthPath, h)

@@ -22,6 +22,8 @@ type Recorder interface {
 	Put(path string, data []byte) error
 	// Sync writes everything appended so far to disk.
 	Sync() error
+	// Failed returns the first error in writing a layer or a member of Create; nil if all was written.
+	Failed() error
 	// Counts returns what a layer has written and dropped so far.
 	Counts(layer string) schema.LayerCounts
 }

@@ -84,6 +84,8 @@ func (r *Recorder) Put(path string, data []byte) error {
 
 func (r *Recorder) Sync() error { return nil }
 
+func (r *Recorder) Failed() error { return nil }
+
 func (r *Recorder) Counts(layer string) schema.LayerCounts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
