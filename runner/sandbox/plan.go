@@ -18,6 +18,9 @@ type Plan struct {
 	Devices []Effect `json:"devices"`
 	Hosts   []Effect `json:"hosts"`
 	Calls   []Effect `json:"calls"`
+	// Apart are the trees that can be written. Each is a mount: between two of them, link(2) and rename(2) fail with
+	// EXDEV, as between two file systems.
+	Apart []string `json:"apart,omitempty"`
 
 	at map[string]int // index in Paths
 }
@@ -231,7 +234,9 @@ func (c callClass) rule() string { return "calls." + c.name }
 
 // callClasses are what the filter refuses, and what a refused call is reported as.
 var callClasses = []callClass{
-	{"processes", "access to the memory and descriptors of other processes", []string{"ptrace", "process_vm_readv",
+	// In a PID namespace of the run's own, the filter leaves those about processes to the kernel: no process outside
+	// has a number there, and the namespace's init is not dumpable.
+	{"processes", "access to the memory and descriptors of processes outside", []string{"ptrace", "process_vm_readv",
 		"process_vm_writev", "perf_event_open", "kcmp", "pidfd_getfd"}},
 	// They outlive the run, and belong to the user.
 	{"keyrings", "kernel keyrings", []string{"add_key", "keyctl", "request_key"}},

@@ -59,7 +59,8 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 		}
 	}
 	if p.Mode == Observe {
-		plan.KeepPrivileges = !p.Restricted()
+		// In a user namespace, an ordinary user would get all capabilities there.
+		plan.KeepPrivileges = p.User == nil && (!namespaces || p.cloneFlags()&unix.CLONE_NEWUSER == 0)
 		if p.NoTyping {
 			var err error
 			if plan.Filter, err = typingFilter(); err != nil {
@@ -79,7 +80,7 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	if err == nil {
 		plan.Landlock = p.ruleset(abi, namespaces)
 	}
-	plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone)
+	plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone, namespaces)
 	return plan, early, err
 }
 
@@ -90,7 +91,7 @@ func (p *Profile) mounts() *shim.Mounts {
 	if p.Mode == Observe {
 		return m
 	}
-	m.Devices, m.Shm = true, p.Mode == WorkspaceWrite || p.open
+	m.Devices = true
 	around := aroundMounts()
 	pinned := map[string]bool{}
 	for _, e := range p.Plan.Paths {

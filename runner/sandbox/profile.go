@@ -426,6 +426,9 @@ func (p *Profile) Explain() string {
 			row(p.Plan.means(d), d.Target, d.Because())
 		}
 	}
+	if len(p.Plan.Apart) > 1 {
+		fmt.Fprintf(w, "cannot link or rename between\t%q\n", p.Plan.Apart)
+	}
 	for _, at := range p.Absent {
 		row("does not exist, so has no effect", at.Path, at.Rule)
 	}
@@ -888,13 +891,9 @@ func (p *Profile) claims() []claim {
 		return rankRule
 	}
 	if p.Mode != Observe {
-		shm := AccessPrivate
-		if p.Mode == WorkspaceWrite || p.open {
-			shm = AccessTemporary
-		}
 		all = append(all, claim{Path: Path{p.Dir, ruleWorkdir}, says: AccessRead},
 			claim{Path: Path{"/dev", ruleDevices}, rank: rankPrivate, says: AccessPrivate},
-			claim{Path: Path{"/dev/shm", ruleDevices}, rank: rankPrivate, says: shm})
+			claim{Path: Path{"/dev/shm", ruleDevices}, rank: rankPrivate, says: AccessTemporary})
 	}
 	for _, r := range p.Write {
 		all = append(all, claim{Path: r, rank: rank(r), says: AccessWrite})
@@ -995,6 +994,11 @@ func (p *Profile) planOthers() {
 		rest.Access = AccessConnect
 	}
 	plan.Hosts = append(plan.Hosts, rest)
+	for _, e := range plan.Paths {
+		if e.changes && e.Access == AccessWrite && e.Rule != ruleReach {
+			plan.Apart = append(plan.Apart, e.Target)
+		}
+	}
 	for _, c := range callClasses {
 		plan.Calls = append(plan.Calls, Effect{Target: c.name, Access: AccessNone, Rule: c.rule()})
 	}

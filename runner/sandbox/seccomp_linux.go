@@ -3,6 +3,8 @@
 package sandbox
 
 import (
+	"slices"
+
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -69,6 +71,9 @@ var numbers = map[string]uint32{
 	"lookup_dcookie":    unix.SYS_LOOKUP_DCOOKIE,
 }
 
+// tracing are the calls of the class processes that name a process by its number.
+var tracing = []string{"ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd"}
+
 // conditions are the arguments with which the other calls of callClasses fail.
 func conditions(inet bool) map[string]condition {
 	return map[string]condition{
@@ -97,8 +102,9 @@ const (
 )
 
 // filter assembles the seccomp program. It denies all system calls of a foreign instruction set, and allows
-// everything that it does not name. Without inet, only unix and netlink sockets can be made.
-func filter(inet bool) ([]shim.Instruction, error) {
+// everything that it does not name. Without inet, only unix and netlink sockets can be made. In a PID namespace of
+// the run's own, its processes may trace each other.
+func filter(inet, namespace bool) ([]shim.Instruction, error) {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
@@ -113,6 +119,9 @@ func filter(inet bool) ([]shim.Instruction, error) {
 	some := conditions(inet)
 	for _, class := range callClasses {
 		for _, name := range class.calls {
+			if namespace && slices.Contains(tracing, name) {
+				continue
+			}
 			if c, ok := some[name]; ok {
 				p = append(p, on(c.number, c.checks...)...)
 				continue

@@ -405,9 +405,8 @@ func (c *compiler) cloneTerminal(terminal steps.Ref) {
 	c.l.At(done)
 }
 
-// finishDevices removes what was only needed to make the mounts: the masks, and the right to write to /dev, and to
-// /dev/shm if the profile gives none. By now, everything that is shown below is mounted.
-func (c *compiler) finishDevices(m *Mounts) {
+// finishDevices removes what was only needed to make the mounts: the masks, and the right to write to /dev. By now, everything that is shown below is mounted.
+func (c *compiler) finishDevices() {
 	c.do(Files, "make /dev read-only", func() {
 		for _, kind := range []string{"/dir", "/file"} {
 			c.call("unmount "+maskDir+kind, unix.SYS_UMOUNT2, maskDir+kind, unix.MNT_DETACH)
@@ -416,9 +415,6 @@ func (c *compiler) finishDevices(m *Mounts) {
 		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/dir", unix.AT_REMOVEDIR)
 		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir, unix.AT_REMOVEDIR)
 		c.setReadOnly(unix.AT_FDCWD, "/dev", 0)
-		if !m.Shm {
-			c.setReadOnly(unix.AT_FDCWD, "/dev/shm", 0)
-		}
 	})
 }
 
@@ -466,7 +462,7 @@ func (c *compiler) mounts() {
 	}
 	c.place(m, kept)
 	if m.Devices {
-		c.finishDevices(m)
+		c.finishDevices()
 	}
 	c.do(Files, "chdir", func() { // the working directory is now covered by its new mount
 		if c.plan.Dir != "" {

@@ -71,8 +71,6 @@ type Mounts struct {
 	All bool
 	// Places are where something is mounted, each before those below it.
 	Places []Place
-	// Shm makes /dev/shm writable.
-	Shm bool
 	// Proc mounts the PID namespace's /proc.
 	Proc bool
 	// Devices replaces /dev by the few devices that every program may use.
