@@ -787,7 +787,8 @@ func TestEnviron(t *testing.T) {
 func TestProviderToolsAreRefused(t *testing.T) {
 	const anthropic, responses, chat = "/anthropic/v1/messages", "/openai/v1/responses", "/openai/v1/chat/completions"
 	const gemini = "/gemini/v1beta/models/m:generateContent"
-	const count = "/anthropic/v1/messages/count_tokens"
+	const count, countGemini = "/anthropic/v1/messages/count_tokens", "/gemini/v1beta/models/m:countTokens"
+	const embed = "/gemini/v1beta/models/m:batchEmbedContents"
 	says := func(part string) string { return `{"messages":[{"role":"user","content":[` + part + `]}]}` }
 	input := func(part string) string { return `{"input":[{"role":"user","content":[` + part + `]}]}` }
 	part := func(part string) string { return `{"contents":[{"role":"user","parts":[` + part + `]}]}` }
@@ -854,6 +855,38 @@ func TestProviderToolsAreRefused(t *testing.T) {
 		{gemini, part(`{"fileData":{"fileUri":"https://generativelanguage.googleapis.com/v1beta/files/f"}}`), "has stored"},
 		{gemini, part(`{"functionResponse":{"name":"f","parts":[{"fileData":{"fileUri":"gs://bucket/x"}}]}}`), "has stored"},
 		{gemini, part(`{"hologram":{}}`), `the kind \"hologram\"`},
+		// spelled otherwise than the documentation says, or twice
+		{gemini, part(`{"fileData":{"fileUri":"data:x","file_uri":"https://evil.example/x"}}`), `the kind \"file_uri\"`},
+		{gemini, part(`{"fileData":{"fileUri":"data:x"},"file_data":{"fileUri":"https://evil.example/x"}}`), `\"file_data\"`},
+		{gemini, part(`{"file_data":{"file_Uri":"https://evil.example/x"}}`), "evil.example"},
+		{gemini, `{"systemInstruction":{"parts":[]},"system_instruction":{"parts":[{"fileData":{"fileUri":` +
+			`"https://evil.example/x"}}]}}`, `\"system_instruction\"`},
+		{gemini, `{"cached_content":"cachedContents/1"}`, `has \"cachedContent\"`},
+		{gemini, `{"contents":{"parts":{"fileData":{"fileUri":"https://evil.example/x"}}}}`, "evil.example"},
+		{gemini, part(`{"fileData":["https://evil.example/x"]}`), `the kind \"fileData\"`},
+		{countGemini, `{"generateContentRequest":` + part(`{"fileData":{"fileUri":"https://evil.example/x"}}`) + `}`,
+			"evil.example"},
+		{countGemini, `{"generate_content_request":` + part(`{"fileData":{"fileUri":"https://evil.example/x"}}`) + `}`,
+			"evil.example"},
+		{countGemini, `{"generate_content_request":[` + part(`{"fileData":{"fileUri":"https://evil.example/x"}}`) + `]}`,
+			`\"generateContentRequest\"`},
+		{embed, `{"requests":[{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}]}`, "evil.example"},
+		{embed, `{"requests":{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}}`, "evil.example"},
+		{embed, `{"requests":{"content":{"parts":[{"text":"x"}]}}}`, ""},
+		{embed, `{"requests":[[{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}]]}`,
+			`the kind \"requests\"`},
+		{gemini, `{"contents":[[{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}]]}`, `\"contents\"`},
+		{anthropic, `{"messages":{"role":"user","content":[{"type":"image","source":{"type":"url","url":` +
+			`"https://evil.example/x"}}]}}`, `the kind \"messages\"`},
+		{chat, `{"messages":[[{"role":"user","content":[{"type":"image_url","image_url":"https://evil.example/x"}]}]]}`,
+			`the kind \"messages\"`},
+		{chat, says(`{"type":"file","file":["https://evil.example/x"]}`), `the kind \"file\"`},
+		{responses, `{"input":[{"type":["item_reference"],"role":"user","id":"msg_1"}]}`, `the kind \"input\"`},
+		{responses, `{"input":[{"type":"computer_call_output","output":["https://evil.example/x"]}]}`, `\"output\"`},
+		{responses, `{"input":[{"type":"tool_search_output","tools":[{"type":"web_search"}]}]}`, `\"web_search\"`},
+		{responses, `{"input":[{"type":"tool_search_output","tools":[{"type":"function","name":"f"}]}]}`, ""},
+		{responses, `{"tools":[{"type":"shell","environment":{"type":["container_auto"]}}]}`, `\"shell\"`},
+		{responses, `{"tools":[{"type":"shell","environment":{"type":"local"}}]}`, ""},
 		// content in the request itself
 		{anthropic, says(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}`), ""},
 		{anthropic, says(`{"type":"tool_result","tool_use_id":"t","content":"https://example.com is text"}`), ""},

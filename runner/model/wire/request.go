@@ -97,7 +97,7 @@ func ReadRequest(api API, body []byte) *Request {
 		r.anthropic(doc)
 		r.responses(doc)
 		r.gemini(doc)
-		r.gemini(doc.object("generateContentRequest"))
+		r.gemini(r.inner(r.camel(doc), "generateContentRequest"))
 		r.Fetches = slices.DeleteFunc(r.Fetches, func(f Fetch) bool {
 			return f.Kind == FetchTool || f.Kind == FetchMCP
 		})
@@ -225,7 +225,7 @@ func (r *Request) anthropic(doc object) {
 	}
 	r.stored(doc, "container")
 	r.blocks(doc, "system", 0)
-	for _, m := range doc.objects("messages") {
+	for _, m := range r.parts(doc, "messages") {
 		if m.text("role") == "assistant" {
 			r.answered()
 		}
@@ -286,7 +286,8 @@ func (r *Request) blocks(o object, member string, depth int) {
 	}
 }
 
-// parts returns the parts of a content. What is no object counts as a part of an unknown kind, except a text.
+// parts returns the objects of a list, such as the parts of a content. Anything else in the list or in its place counts
+// as a part of an unknown kind, except a text. So does a part whose type is no text.
 func (r *Request) parts(o object, member string) (all []object) {
 	v := o.raw(member)
 	if v == nil || v.Kind() == '"' {
@@ -298,13 +299,22 @@ func (r *Request) parts(o object, member string) (all []object) {
 	for _, v := range o.list(member) {
 		p, ok := objectOf(member+"[]", v, r.odd)
 		switch {
-		case ok:
+		case ok && isText(p, "type"):
 			all = append(all, p)
 		case v.Kind() != '"' && v.Kind() != 'n':
 			r.fetch(FetchUnknown, member, "")
 		}
 	}
 	return all
+}
+
+// inner returns a member that is an object. Anything else in its place counts as a part of an unknown kind.
+func (r *Request) inner(o object, member string) object {
+	inner, ok := objectOf(o.name(member), o.raw(member), r.odd)
+	if !ok && o.has(member) {
+		r.fetch(FetchUnknown, member, "")
+	}
+	return inner
 }
 
 func hasPrefix(s string, prefixes ...string) bool {
@@ -344,14 +354,15 @@ func (r *Request) item(it object) {
 			r.fetch(FetchStored, kind, "")
 		}
 	case "computer_call_output":
-		r.image(it.object("output"))
+		r.image(r.inner(it, "output"))
 	case "function_call_output", "custom_tool_call_output":
 		r.inputs(it, "output")
+	case "tool_search_output": // has the tools that the client found
+		r.responsesTools(it, 1)
 	case "function_call", "custom_tool_call", "reasoning", "local_shell_call", "local_shell_call_output", "shell_call",
 		"shell_call_output", "apply_patch_call", "apply_patch_call_output", "web_search_call", "file_search_call",
 		"computer_call", "code_interpreter_call", "mcp_list_tools", "mcp_call", "mcp_approval_request",
-		"mcp_approval_response", "compaction", "compaction_summary", "compaction_trigger", "tool_search_call",
-		"tool_search_output":
+		"mcp_approval_response", "compaction", "compaction_summary", "compaction_trigger", "tool_search_call":
 	default:
 		r.fetch(FetchUnknown, kind, "")
 	}
@@ -407,8 +418,8 @@ func (r *Request) responsesTools(o object, depth int) {
 			r.server(t, toolName(t), t.text("server_url"))
 			continue
 		case "shell":
-			env := t.object("environment").text("type")
-			provider = env != "" && env != "local"
+			env := r.inner(t, "environment")
+			provider = env.has("type") && env.text("type") != "local"
 		default:
 			provider = !hasPrefix(kind, "computer")
 		}
@@ -429,7 +440,7 @@ func (r *Request) chat(doc object) {
 	if v := doc.raw("web_search_options"); v != nil && v.Kind() != 'f' {
 		r.tool("web_search", true)
 	}
-	for _, m := range doc.objects("messages") {
+	for _, m := range r.parts(doc, "messages") {
 		switch m.text("role") {
 		case "assistant":
 			r.answered()
@@ -444,11 +455,12 @@ func (r *Request) chat(doc object) {
 				if p.raw(kind).Kind() == '"' {
 					r.load(kind, p.text(kind))
 				} else {
-					r.load(kind, cmp.Or(address(p.object(kind), "url"), "unreadable"))
+					r.load(kind, cmp.Or(address(r.inner(p, kind), "url"), "unreadable"))
 				}
 			case "file":
-				r.stored(p.object(kind), "file_id")
-				r.load("file_url", address(p.object(kind), "file_url"))
+				f := r.inner(p, kind)
+				r.stored(f, "file_id")
+				r.load("file_url", address(f, "file_url"))
 			default:
 				r.fetch(FetchUnknown, kind, "")
 			}
@@ -456,32 +468,53 @@ func (r *Request) chat(doc object) {
 	}
 }
 
-// either returns a member under its name in camel case or in snake case, which Gemini reads as well.
-func either(o object, camel, snake string) string {
-	if o.has(camel) {
-		return camel
+// camel returns an object of Gemini's with the names of its members in camel case, as its other methods expect them:
+// Gemini reads them in snake case as well. Which one it reads of two spellings of a name is not known.
+func (r *Request) camel(o object) object {
+	named := object{at: o.at, odd: o.odd, members: make(map[string]jsontext.Value, len(o.members))}
+	for _, key := range slices.Sorted(maps.Keys(o.members)) {
+		name := camelCase(key)
+		if _, twice := named.members[name]; twice {
+			r.fetch(FetchUnknown, key, "")
+		}
+		named.members[name] = o.members[key]
 	}
-	return snake
+	return named
+}
+
+// camelCase turns file_uri into fileUri.
+func camelCase(name string) string {
+	words := strings.Split(name, "_")
+	for i, w := range words[1:] {
+		if w != "" {
+			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// many returns the objects of a list. Gemini reads an object in place of a list as its only item.
+func (r *Request) many(o object, member string) []object {
+	if o.raw(member).Kind() == '{' {
+		return []object{o.object(member)}
+	}
+	return r.parts(o, member)
 }
 
 func (r *Request) gemini(doc object) {
-	r.stored(doc, "cachedContent", "cached_content")
+	doc = r.camel(doc)
+	r.stored(doc, "cachedContent")
 	for _, t := range r.tools(doc) {
 		r.geminiTools(t)
 	}
-	contents := append(doc.objects("contents"), doc.object("content"),
-		doc.object(either(doc, "systemInstruction", "system_instruction")))
-	if c := doc.raw("contents"); c.Kind() == '{' { // one content in place of a list
-		contents = append(contents, doc.object("contents"))
-	}
-	for _, c := range contents {
+	for _, c := range append(r.many(doc, "contents"), r.inner(doc, "content"), r.inner(doc, "systemInstruction")) {
 		if c.text("role") == "model" {
 			r.answered()
 		}
 		r.geminiParts(c, 0)
 	}
-	for _, inner := range doc.objects("requests") { // of batchEmbedContents
-		r.geminiParts(inner.object("content"), 0)
+	for _, one := range r.many(doc, "requests") { // of batchEmbedContents
+		r.geminiParts(r.inner(one, "content"), 0)
 	}
 }
 
@@ -491,18 +524,16 @@ func (r *Request) geminiParts(c object, depth int) {
 		r.fetch(FetchUnknown, "parts", "")
 		return
 	}
-	for _, p := range r.parts(c, "parts") {
+	for _, p := range r.many(c, "parts") {
+		p = r.camel(p)
 		for _, key := range slices.Sorted(maps.Keys(p.members)) {
 			switch key {
-			case "text", "thought", "thoughtSignature", "thought_signature", "inlineData", "inline_data",
-				"functionCall", "function_call", "executableCode", "executable_code", "codeExecutionResult",
-				"code_execution_result", "videoMetadata", "video_metadata", "mediaResolution", "media_resolution",
-				"partMetadata", "part_metadata":
-			case "fileData", "file_data":
-				f := p.object(key)
-				r.load("fileUri", cmp.Or(address(f, either(f, "fileUri", "file_uri")), "unreadable"))
-			case "functionResponse", "function_response":
-				f := p.object(key)
+			case "text", "thought", "thoughtSignature", "inlineData", "functionCall", "executableCode",
+				"codeExecutionResult", "videoMetadata", "mediaResolution", "partMetadata":
+			case "fileData":
+				r.load("fileUri", cmp.Or(address(r.camel(r.inner(p, key)), "fileUri"), "unreadable"))
+			case "functionResponse":
+				f := r.inner(p, key)
 				r.geminiParts(f, depth+1)
 				if depth > 0 {
 					continue
@@ -523,8 +554,8 @@ func (r *Request) geminiParts(c object, depth int) {
 // geminiTools reads an entry of Gemini's tools: functions, or a provider's tool by its key.
 func (r *Request) geminiTools(t object) {
 	for _, k := range slices.Sorted(maps.Keys(t.members)) {
-		if k != "functionDeclarations" && k != "function_declarations" {
-			r.tool(k, k != "computerUse" && k != "computer_use")
+		if kind := camelCase(k); kind != "functionDeclarations" {
+			r.tool(k, kind != "computerUse")
 			continue
 		}
 		for _, f := range t.objects(k) {
