@@ -60,6 +60,13 @@ type AssayMember struct {
 	Joined uint64
 }
 
+type AssayOperation struct {
+	_       structs.HostLayout
+	Key     uint64
+	Account uint8
+	Pad     [7]uint8
+}
+
 type AssayOwner struct {
 	_      structs.HostLayout
 	Start  uint64
@@ -169,7 +176,8 @@ type AssaySyscall struct {
 	Mode     uint8
 	Follow   uint8
 	Recorded uint8
-	Pad      [2]uint8
+	Account  uint8
+	Table    uint8
 }
 
 type AssayTraffic struct {
@@ -245,6 +253,7 @@ const (
 	AssayVarNameCacheFound = "name_cache_found"
 	AssayVarNameSites      = "name_sites"
 	AssayVarNameWords      = "name_words"
+	AssayVarOperations     = "operations"
 	AssayVarSeed           = "seed"
 	AssayVarSharedTypes    = "shared_types"
 	AssayVarSyscalls       = "syscalls"
@@ -358,6 +367,7 @@ type AssayVariableSpecs struct {
 	NameCacheFound *ebpf.VariableSpec `ebpf:"name_cache_found"`
 	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
 	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
+	Operations     *ebpf.VariableSpec `ebpf:"operations"`
 	Seed           *ebpf.VariableSpec `ebpf:"seed"`
 	SharedTypes    *ebpf.VariableSpec `ebpf:"shared_types"`
 	Syscalls       *ebpf.VariableSpec `ebpf:"syscalls"`
@@ -449,6 +459,7 @@ type AssayVariables struct {
 	NameCacheFound *ebpf.Variable `ebpf:"name_cache_found"`
 	NameSites      *ebpf.Variable `ebpf:"name_sites"`
 	NameWords      *ebpf.Variable `ebpf:"name_words"`
+	Operations     *ebpf.Variable `ebpf:"operations"`
 	Seed           *ebpf.Variable `ebpf:"seed"`
 	SharedTypes    *ebpf.Variable `ebpf:"shared_types"`
 	Syscalls       *ebpf.Variable `ebpf:"syscalls"`

@@ -30,5 +30,5 @@
 // record.h is the contract with package kernel.
 package bpf
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Werror -mcpu=v3" -target amd64,arm64 -no-global-types -type record -type counter -type slot -type syscall -type address -type endpoint -type traffic -type place_of -type uring_op -type owner -type request -type session -type scope -type member -type lesson -go-package bpf Assay assay.bpf.c -- -I/usr/include
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Werror -mcpu=v3" -target amd64,arm64 -no-global-types -type record -type counter -type slot -type syscall -type address -type endpoint -type traffic -type place_of -type uring_op -type operation -type owner -type request -type session -type scope -type member -type lesson -go-package bpf Assay assay.bpf.c -- -I/usr/include
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Werror -mcpu=v3 -DWORDS" -target amd64,arm64 -no-global-types -go-package bpf Words assay.bpf.c -- -I/usr/include

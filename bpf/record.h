@@ -9,7 +9,7 @@
 
 /* Kinds of records that are no line of a layer, in the order of package kernel. */
 enum {
-	K_MOVED_V1 = 240, K_KERNEL_EXEC, K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT, K_URING_DONE,
+	K_MOVED_V1 = 240, K_KERNEL_EXEC, K_UNMODELLED, K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT, K_URING_DONE,
 	K_COUNT = 256,
 };
 
@@ -19,7 +19,7 @@ enum hook {
 	H_OPEN, H_EXEC_FAILED, H_WRITE, H_MMAP, H_RENAME, H_UNLINK, H_LINK, H_MKDIR, H_TRUNCATE, H_ATTR, H_CHDIR,
 	H_SOCKET, H_PRIVILEGE, H_IOURING,
 	H_CONNECT4, H_CONNECT6, H_SENDMSG4, H_SENDMSG6, H_BIND4, H_BIND6, H_TCP, H_SKB_IN, H_SKB_OUT,
-	H_EXEC_ARGS, H_FLUSH, H_COMPAT, H_SIGNAL,
+	H_EXEC_ARGS, H_FLUSH, H_UNMODELLED, H_SIGNAL,
 	H_COUNT,
 	H_CELLS = 64, /* cells per CPU: a power of two, so that an index is a shift */
 	H_SERIALS = 56, /* the last cells count the records of each stream and lane */
@@ -186,8 +186,26 @@ struct syscall {
 	u8 flags, mode;
 	u8 follow; /* enum follow */
 	u8 recorded; /* bit mask of arguments that a record has; the others are zero there */
-	u8 pad[2];
+	u8 account;  /* enum account */
+	u8 table;    /* enum table, of a call that does many things: what it does has the account */
 };
+
+/* What is known of a call, or of one of its operations. What has no row is A_UNLISTED. */
+enum account { A_UNLISTED, A_OWN, A_RECORDED, A_OPEN };
+
+/* The calls that have a table of operations. */
+enum table { T_NONE, T_FCNTL, T_IOCTL, T_PRCTL, T_SETSOCKOPT, T_URING_REGISTER, T_SYSLOG, T_PERSONALITY };
+
+/* What a descriptor is that an ioctl is of. */
+enum object_kind { OK_ANY, OK_FILE, OK_FIFO, OK_SOCKET, OK_TERMINAL, OK_CHARACTER, OK_BLOCK, OK_OTHER };
+
+/* A row of the tables of operations, in the order of key: see operation in model.h. */
+struct operation {
+	u64 key;
+	u8 account, pad[7];
+};
+
+#define OPERATIONS 1024 /* a power of two; those behind the last have the largest key */
 
 /* Whether a symbolic link that the first name ends in is followed. */
 enum follow {
@@ -200,8 +218,10 @@ enum follow {
 
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO, P_URING,
-	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE, P_PROCESS, P_FCNTL, P_READ,
+	P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE, P_PROCESS, P_FCNTL, P_READ,
 	P_WAIT, /* waits for other tasks; only its end is noted */
+	P_OWN, /* makes no record, whatever it does */
+	P_OTHER, /* has no record of its own: see on_unmodelled */
 	P_COUNT,
 };
 
@@ -232,6 +252,7 @@ struct traffic {
 };
 
 #define NSYS 512
+#define NO_ROW (NSYS - 1) /* stands for every number that is larger: no call has it */
 
 /* How to treat an operation of io_uring. */
 struct uring_op {

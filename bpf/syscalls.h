@@ -7,6 +7,7 @@
 #define ASSAY_SYSCALLS_H
 #include "bpfcall.h"
 #include "files.h"
+#include "model.h"
 #include "sessions.h"
 #include "socket.h"
 #include "tasks.h"
@@ -54,6 +55,9 @@ __noinline int unpack(struct scratch *s)
 			break;
 		case 12:
 			nr = 371, n = 6; /* recvfrom */
+			break;
+		case 14:
+			nr = 366, n = 5; /* setsockopt */
 			break;
 		case 15:
 			nr = 365, n = 5; /* getsockopt */
@@ -109,54 +113,11 @@ __noinline int on_clone(struct scratch *s)
 	return report_args(s);
 }
 
-/* Options of prctl(2) that change privileges, dumpability or who may trace. */
-static __always_inline int changes_privilege(u32 option)
-{
-	switch (option) {
-	case 4:          /* PR_SET_DUMPABLE */
-	case 8:          /* PR_SET_KEEPCAPS */
-	case 22:         /* PR_SET_SECCOMP */
-	case 24:         /* PR_CAPBSET_DROP */
-	case 28:         /* PR_SET_SECUREBITS */
-	case 35:         /* PR_SET_MM */
-	case 36:         /* PR_SET_CHILD_SUBREAPER */
-	case 38:         /* PR_SET_NO_NEW_PRIVS */
-	case 47:         /* PR_CAP_AMBIENT */
-	case 0x59616d61: /* PR_SET_PTRACER */
-		return 1;
-	}
-	return 0;
-}
-
-/* Requests of ioctl(2) that put what is typed into a terminal, or make a tunnel. */
-static __always_inline int injects(u32 request)
-{
-	return request == 0x5412 /* TIOCSTI */ || request == 0x541C /* TIOCLINUX */ ||
-		request == 0x400454ca /* TUNSETIFF */;
-}
-
-/* Calls of another instruction set are counted only. */
-__noinline int undecoded(void)
-{
-	struct scope *in = scope_here();
-	struct counter *c;
-	u32 i;
-
-#pragma clang loop unroll(disable)
-	for (i = 0; in && i < DEPTH && i < in->n; i++) {
-		if ((c = cell(number(in, i), H_COMPAT))) {
-			c->fired++;
-			c->filtered++;
-		}
-	}
-	return 0;
-}
-
 /* Reports the call in s to the session at hand. Calls may nest eight deep,
  * and the look-up of names needs all eight. */
 __noinline int report_call(struct scratch *s)
 {
-	u32 prog;
+	u32 prog, account;
 
 	if (!s)
 		return 0;
@@ -173,6 +134,11 @@ __noinline int report_call(struct scratch *s)
 	}
 	if (prog == P_READ)
 		return on_read(s);
+	account = account_of(s->sel, s->arg[0], s->arg[1], s->arg[2]);
+	if (account == A_OWN)
+		return 0;
+	if (account != A_RECORDED)
+		return on_unmodelled(s);
 	if (enter(s))
 		return 0;
 	switch (prog) {
@@ -204,14 +170,8 @@ __noinline int report_call(struct scratch *s)
 		return used(s, s->arg[0]);
 	case P_CLONE:
 		return on_clone(s);
-	case P_PRCTL:
-		return changes_privilege(s->arg[0]) ? report_args(s) : filter(s);
 	case P_IOCTL:
-		if ((u32)s->arg[1] == FIOSETOWN || (u32)s->arg[1] == SIOCSPGRP)
-			return on_owner(s);
-		if (((u32)s->arg[1] & 0xff00) == 0x8900) /* linux/sockios.h */
-			note_settings(s);
-		return injects(s->arg[1]) ? on_fd(s) : filter(s);
+		return (u32)s->arg[1] == FIOSETOWN || (u32)s->arg[1] == SIOCSPGRP ? on_owner(s) : on_fd(s);
 	case P_FAMILY:
 		return ordinary(s->arg[0], s->arg[1], s->arg[2]) ? filter(s) : report_args(s);
 	case P_BPF:
@@ -277,21 +237,14 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	nr = (u32)regs->syscallno;
 	is32 = t->thread_info.flags >> 22 & 1; /* TIF_32BIT */
 #endif
-#if defined(__TARGET_ARCH_x86)
-	/* The x32 calls have this bit; -1 is the end of a signal handler, and -ENOSYS
-	 * what a kernel without them answers. */
-	if (nr >> 30 == 1 && ret != -38)
-		return undecoded();
-#else
-	if (is32)
-		return undecoded();
-#endif
-	if (nr >= NSYS)
+	/* Those of x32 have a bit above all others. On arm64 the second table is empty. -1 ends a signal handler. */
+	sel = nr < NSYS ? nr : NO_ROW;
+	if ((u32)nr == ~0U)
 		return 0;
-	sel = nr + is32 * NSYS;
+	sel += is32 * NSYS;
 	asm volatile("" : "+r"(sel)); /* or the compiler proves the mask away */
 	d = &syscalls[sel & (2 * NSYS - 1)];
-	if (!d->prog)
+	if (d->prog == P_OWN || (d->prog == P_NONE && ret == -38 /* ENOSYS: the kernel has no such call */))
 		return 0;
 #if defined(__TARGET_ARCH_x86)
 	first = is32 ? regs->bx : regs->di;
@@ -302,13 +255,18 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 #endif
 	if (d->prog == P_READ && !(waits = may_wait(first)))
 		return 0;
-	if (d->prog == P_FCNTL && (u32)second != F_SETOWN && (u32)second != F_SETSIG && (u32)second != F_SETOWN_EX &&
-		!(waits = locks_and_waits(second)))
-		return 0;
+	if (d->prog == P_FCNTL)
+		waits = locks_and_waits(second);
 	in = scope_here();
 	if (!in || !in->n)
 		return 0;
-	if (only_waited(d->prog, first, waits))
+	if (only_waited(d->prog, first, waits) && d->account != A_OPEN)
+		return 0;
+#if defined(__TARGET_ARCH_x86)
+	if (d->table && account_of(sel, first, second, regs->dx) == A_OWN)
+#else
+	if (d->table && account_of(sel, first, second, regs->regs[2]) == A_OWN)
+#endif
 		return 0;
 	s = scratch(CTX_SYSCALL);
 	if (!s)

@@ -69,6 +69,7 @@ const (
 	WordsVarNameCacheFound = "name_cache_found"
 	WordsVarNameSites      = "name_sites"
 	WordsVarNameWords      = "name_words"
+	WordsVarOperations     = "operations"
 	WordsVarSeed           = "seed"
 	WordsVarSharedTypes    = "shared_types"
 	WordsVarSyscalls       = "syscalls"
@@ -183,6 +184,7 @@ type WordsVariableSpecs struct {
 	NameCacheFound *ebpf.VariableSpec `ebpf:"name_cache_found"`
 	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
 	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
+	Operations     *ebpf.VariableSpec `ebpf:"operations"`
 	Seed           *ebpf.VariableSpec `ebpf:"seed"`
 	SharedTypes    *ebpf.VariableSpec `ebpf:"shared_types"`
 	Syscalls       *ebpf.VariableSpec `ebpf:"syscalls"`
@@ -275,6 +277,7 @@ type WordsVariables struct {
 	NameCacheFound *ebpf.Variable `ebpf:"name_cache_found"`
 	NameSites      *ebpf.Variable `ebpf:"name_sites"`
 	NameWords      *ebpf.Variable `ebpf:"name_words"`
+	Operations     *ebpf.Variable `ebpf:"operations"`
 	Seed           *ebpf.Variable `ebpf:"seed"`
 	SharedTypes    *ebpf.Variable `ebpf:"shared_types"`
 	Syscalls       *ebpf.Variable `ebpf:"syscalls"`

@@ -240,8 +240,8 @@ func TestLayout(t *testing.T) {
 	}
 	for name, n := range map[string]uint64{
 		"H_COUNT": uint64(hookCount), "H_CELLS": hookCells, "K_MOVED_V1": uint64(KindMovedV1),
-		"K_KERNEL_EXEC": uint64(KindKernelExec),
-		"K_EXEC_ARGS":   uint64(kindExecArgs), "K_REPEAT": uint64(kindRepeat), "K_URING_DONE": uint64(kindRequestDone),
+		"K_KERNEL_EXEC": uint64(KindKernelExec), "K_UNMODELLED": uint64(KindUnmodelled),
+		"K_EXEC_ARGS": uint64(kindExecArgs), "K_REPEAT": uint64(kindRepeat), "K_URING_DONE": uint64(kindRequestDone),
 		"K_COUNT": kindCount, "P_MMAP": progMmap, "S_COUNT": segCount,
 		"S_NAME": segName, "H_SOCKET": uint64(HookSocket), "H_FLUSH": uint64(HookFlush),
 		"B_WALKED": bitWalked, "B_SLOT": bitSlot, "B_ADDRESS_FIRST": bitAddressFirst, "B_NO_BASE": bitNoBase,
@@ -297,7 +297,12 @@ func TestUnavailable(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code string
-	}{{unix.ENOSYS, CodeBlocked}, {unix.EPERM, CodeBlocked}, {ebpf.ErrNotSupported, CodeLoadFailed}} {
+	}{{unix.ENOSYS, CodeBlocked}, {unix.EPERM, CodeBlocked}, {ebpf.ErrNotSupported, CodeLoadFailed},
+		{&ebpf.VerifierError{Cause: unix.EACCES, Log: []string{"1: (85) call bpf_probe_read_kernel#113",
+			"the combined stack size of 6 calls is 576. Too large"}}, CodeLoadFailed},
+		{&ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"unknown func bpf_probe_read_kernel#113"}},
+			CodeLockdown},
+	} {
 		err := classify(c.err)
 		if !errors.As(err, &u) || u.Reasons[0].Code != c.code || !errors.Is(err, c.err) {
 			t.Errorf("%v becomes %v", c.err, err)

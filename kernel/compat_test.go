@@ -86,7 +86,7 @@ func TestSignalHandlersAreNoCompatCalls(t *testing.T) {
 	s := observe(t, Config{})
 	s.run(s.command("/bin/sh", "-c", "trap : USR1; kill -USR1 $$; kill -USR1 $$"))
 	s.end()
-	if h := s.report.Hooks[HookCompat]; h.Fired != 0 {
+	if h := s.report.Hooks[HookUnmodelled]; h.Fired != 0 {
 		t.Errorf("%d calls were counted", h.Fired)
 	}
 }

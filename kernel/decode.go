@@ -169,6 +169,9 @@ func (d *decoder) fill(r *record) {
 	case KindMovedV1, KindKernelExec:
 		e.setArgs(r.arg(0), r.arg(1))
 		e.Value = string(r.seg[segName])
+	case KindUnmodelled:
+		d.opening(r, bits)
+		call = nil
 	case schema.KindSignal:
 		e.setArgs(r.arg(0), r.arg(1))
 		e.Value = schema.SignalName(uint32(r.arg(1)))

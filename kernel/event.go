@@ -81,6 +81,8 @@ type Event struct {
 	Syscall string
 	// Errno is the number of the error that the call failed with, else 0.
 	Errno int32
+	// opening is what a KindUnmodelled opens.
+	opening Opening
 	// ID is unique within a run and never 0. A Repeat carries the ID of the event that it repeats, which was
 	// delivered before it. All other fields are those of that event, except Time, Count, First, Last and the
 	// bytes. The number of times something happened is the sum of Count over its events.
@@ -395,7 +397,7 @@ func (e *Event) Carrier() bool {
 	return e.Kind == schema.KindSocket && e.Errno == 0 && Carries(uint64(uint32(e.Arg(0))), uint64(uint32(e.Arg(2))))
 }
 
-// Kinds of records that are no lines of the layer, as in bpf/record.h. Only the first two are kinds of an [Event].
+// Kinds of records that are no lines of the layer, as in bpf/record.h. Only the first three are kinds of an [Event].
 const (
 	// KindMovedV1: a task was moved in a v1 hierarchy, and stays in the session; Args: the
 	// hierarchy's id, the cgroup's; Value: its path.
@@ -403,6 +405,9 @@ const (
 	// KindKernelExec: the kernel itself started a program, outside of every session. Value is the program's name, and
 	// the first of Args one of the Asked constants; with Asked, Task is the task of the session.
 	KindKernelExec
+	// KindUnmodelled: a call, or an operation of one, that no line tells of; Args: its number, the operation; Value:
+	// its name. See [Event.Opens].
+	KindUnmodelled
 	kindExecArgs    // part of an exec's argv; joined by the decoder
 	kindExecEnv     // an exec's environment keys; joined by the decoder
 	kindRepeat      // a flushed coalescing slot; joined by the decoder
@@ -453,12 +458,12 @@ var urgent = []schema.KernelKind{
 	schema.KindForeignSocket,
 	schema.KindSocket,
 	schema.KindLeave, schema.KindJoin, schema.KindChroot, schema.KindCompatSyscall, KindMovedV1, KindKernelExec,
-	kindExecArgs,
+	KindUnmodelled, kindExecArgs,
 }
 
 // eventKinds are the kinds that an Event can have.
 var eventKinds = func() (known [kindCount]bool) {
-	for _, k := range append(schema.Kinds(), KindMovedV1, KindKernelExec) {
+	for _, k := range append(schema.Kinds(), KindMovedV1, KindKernelExec, KindUnmodelled) {
 		known[k] = true
 	}
 	return known

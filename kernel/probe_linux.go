@@ -5,6 +5,7 @@ package kernel
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -100,8 +101,13 @@ func noBPF() bool {
 	return errno == unix.ENOSYS
 }
 
+// denied reports whether this process was refused. The verifier refuses programs with EACCES, too, and says why.
 func denied(err error) bool {
-	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || unreadable(err)
+	var ve *ebpf.VerifierError
+	if errors.As(err, &ve) && len(ve.Log) > 0 {
+		return unreadable(err)
+	}
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)
 }
 
 // unreadable reports whether the verifier withheld the helpers that read kernel
@@ -110,7 +116,10 @@ func denied(err error) bool {
 // need not be mounted.
 func unreadable(err error) bool {
 	var ve *ebpf.VerifierError
-	return errors.As(err, &ve) && strings.Contains(strings.Join(ve.Log, "\n"), "bpf_probe_read")
+	return errors.As(err, &ve) && slices.ContainsFunc(ve.Log, func(line string) bool {
+		return strings.Contains(line, "unknown func bpf_probe_read") ||
+			strings.Contains(line, "cannot use helper bpf_probe_read")
+	})
 }
 
 // capable reports whether this process has what bpf(2) asks for: CAP_SYS_ADMIN,

@@ -295,7 +295,7 @@ const (
 	HookSkbOut
 	HookExecArgs
 	HookFlush
-	HookCompat
+	HookUnmodelled
 	HookSignal
 	hookCount
 )
@@ -346,7 +346,7 @@ var hooks = [hookCount]hookInfo{
 	HookExecArgs:   {"exec_arguments", []string{"execed"}, true, true},
 	HookFlush:      {"coalescing_flush", []string{"sys_exit"}, true, false},
 	HookSignal:     {"signal_generate", []string{"signalled"}, true, false},
-	HookCompat:     {"syscall/compat", []string{"sys_exit"}, true, false},
+	HookUnmodelled: {"syscall/unmodelled", []string{"sys_exit"}, true, false},
 }
 
 // String is the hook's name in observation-health.json.

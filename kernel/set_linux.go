@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -142,8 +143,22 @@ func kernelTable(t *sysTable) []bpf.AssaySyscall {
 			out[i] = bpf.AssaySyscall{
 				Prog: c.prog, Kind: c.kind, Hook: c.hook, Fd: c.fd, Dfd: c.dfd, Path: c.path,
 				Dfd2: c.dfd2, Path2: c.path2, Name: c.str, Keys: c.key, Flags: c.flagsArg, Mode: c.modeArg,
-				Follow: c.follow, Recorded: c.recorded,
+				Follow: c.follow, Recorded: c.recorded, Account: uint8(c.account), Table: c.table,
 			}
+		}
+	}
+	return out
+}
+
+// kernelOperations is the programs' table of operations.
+func kernelOperations() []bpf.AssayOperation {
+	out := make([]bpf.AssayOperation, operationsMost)
+	for i, r := range operationRows() {
+		out[i] = bpf.AssayOperation{Key: r.key, Account: uint8(r.account)}
+	}
+	for i := range out {
+		if out[i].Key == 0 {
+			out[i].Key = math.MaxInt64
 		}
 	}
 	return out
@@ -460,6 +475,7 @@ func (s *set) embedded(types kernelTypes) (*ebpf.CollectionSpec, error) {
 		"seed":          le.Uint64(seed[:]),
 		"syscalls":      append(kernelTable(native), kernelTable(ia32)...),
 		"uring_ops":     uringTable(),
+		"operations":    kernelOperations(),
 		"lanes":         laneTable(),
 		"complete_args": types.tracepointArgs(tracepoints["completed"]),
 	}

@@ -25,7 +25,6 @@ const (
 	progPacked
 	progAIO
 	progURing
-	progPrctl
 	progIoctl
 	progFamily
 	progBPF
@@ -33,7 +32,9 @@ const (
 	progProcess
 	progFcntl
 	progRead
-	progWait // notes the end of a call that waits for other tasks: the task's next call began later
+	progWait  // notes the end of a call that waits for other tasks: the task's next call began later
+	progOwn   // makes no record
+	progOther // makes a record of what has no line
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -61,8 +62,8 @@ type sysRow struct {
 	nr string
 }
 
-// sysRows is every system call that is observed, by name. Those that an
-// architecture lacks are left out there.
+// sysRows is every system call that has a handler, by name. Those that an
+// architecture lacks are left out there. The others are in modelGroups.
 var sysRows = []sysRow{
 	{"open", progOpen, schema.KindOpen, HookOpen, "p0f1m2", "2 5 -"},
 	{"openat", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3", "257 295 56"},
@@ -170,8 +171,8 @@ var sysRows = []sysRow{
 	{"accept4", progSocket, schema.KindAccept, HookSocket, "F0", "288 364 242"},
 	{"sendto", progSocket, schema.KindSendto, HookSocket, "F0f3p4a4", "44 369 206"},
 	{"sendmsg", progSocket, schema.KindSendto, HookSocket, "F0P1f2a4", "46 370 211"},
-	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "F0P1", "47 372 212"}, // only for the descriptors
-	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, "", "299 337 243"},   // that come with a message
+	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "F0P1", "47 372 212"},   // only for the descriptors
+	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, "", "299 337,417 243"}, // that come with a message
 	{"sendmmsg", progSocket, schema.KindSendto, HookSocket, "F0f3a4", "307 345 269"},
 
 	// Of 32-bit programs only: the arguments are in user memory.
@@ -223,7 +224,8 @@ var sysRows = []sysRow{
 	{"ioprio_set", progProcess, schema.KindPrivileged, HookPrivilege, "k0F1k1k2l1", "251 289 30"},
 	{"migrate_pages", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "256 294 238"},
 	{"move_pages", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "279 317 239"},
-	{"fcntl", progFcntl, schema.KindPrivileged, HookPrivilege, "k0k1k2", "72 55,221 25"}, // only who is told by signals
+	// Of these, only what operationTables has as recorded.
+	{"fcntl", progFcntl, schema.KindPrivileged, HookPrivilege, "k0k1k2", "72 55,221 25"},
 	{"clock_adjtime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "305 343,405 266"},
 	{"adjtimex", progArgs, schema.KindPrivileged, HookPrivilege, "", "159 124 171"},
 	{"perf_event_open", progArgs, schema.KindPrivileged, HookPrivilege, "k1k2k3f4", "298 336 241"},
@@ -234,7 +236,7 @@ var sysRows = []sysRow{
 	{"fanotify_init", progArgs, schema.KindPrivileged, HookPrivilege, "f0k1", "300 338 262"},
 	{"fanotify_mark", progPath, schema.KindPrivileged, HookPrivilege, "k0f1k2d3p4", "301 339 263"},
 	{"seccomp", progArgs, schema.KindPrivileged, HookPrivilege, "k0f1", "317 354 277"},
-	{"prctl", progPrctl, schema.KindPrivileged, HookPrivilege, "k0k1", "157 172 167"},
+	{"prctl", progArgs, schema.KindPrivileged, HookPrivilege, "k0k1", "157 172 167"},
 	{"ioctl", progIoctl, schema.KindPrivileged, HookPrivilege, "F0k1", "16 54 29"},
 	{"reboot", progArgs, schema.KindPrivileged, HookPrivilege, "k2", "169 88 142"},
 	{"kexec_load", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "246 283 104"},
@@ -243,7 +245,8 @@ var sysRows = []sysRow{
 	{"iopl", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "172 110 -"},
 	{"ioperm", progArgs, schema.KindPrivileged, HookPrivilege, "k0k1k2", "173 101 -"},
 	{"settimeofday", progArgs, schema.KindPrivileged, HookPrivilege, "", "164 79 170"},
-	{"clock_settime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "227 264 112"},
+	{"clock_settime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "227 264,404 112"},
+	{"stime", progArgs, schema.KindPrivileged, HookPrivilege, "", "- 25 -"},
 	{"socket", progFamily, schema.KindSocket, HookSocket, "k0k1k2", "41 359 198"},
 	{"clone", progClone, schema.KindNamespace, HookPrivilege, "f0", "56 120 220"},
 	{"clone3", progClone, schema.KindNamespace, HookPrivilege, "f0", "435 435 435"},
@@ -267,6 +270,8 @@ type sysCall struct {
 	fd, dfd, path, dfd2, path2, str, key uint8
 	flagsArg, modeArg, follow            uint8
 	numbers                              uint8 // bit mask of arguments that are no addresses
+	account                              Account
+	table                                uint8 // of operations, see operationTables
 	recorded                             uint8 // bit mask of those that a record has
 }
 
@@ -276,16 +281,25 @@ type sysTable [512]*sysCall
 // sysTables returns the native table and that of 32-bit programs, which is
 // empty where none is decoded.
 var sysTables = sync.OnceValues(func() (*sysTable, *sysTable) {
-	byName := make(map[string]*sysCall, len(sysRows))
-	for _, r := range sysRows {
-		byName[r.name] = r.parse()
+	calls := modelCalls()
+	byName := make(map[string]*sysCall, len(calls))
+	for name, c := range calls {
+		r := &sysCall{name: name, prog: progOther}
+		switch {
+		case c.row != nil:
+			r = c.row.parse()
+		case c.account != AccountOpen && c.table == 0:
+			r.prog = progOwn
+		}
+		r.account, r.table = c.account, c.table
+		byName[name] = r
 	}
 	native, known := nativeColumn[runtime.GOARCH]
 	fill := func(column int) *sysTable {
 		t := new(sysTable)
-		for _, r := range sysRows {
-			for _, nr := range r.numbers(column) {
-				t[nr] = byName[r.name]
+		for name, c := range calls {
+			for _, nr := range c.numbers(column) {
+				t[nr] = byName[name]
 			}
 		}
 		return t
@@ -364,7 +378,7 @@ func (t *sysTable) calls() map[uint32]*Call {
 		}
 		switch row.prog {
 		case progOpen, progPath, progFD, progCwd, progArgs, progSocket, progPacked, progClone, progFamily, progBPF,
-			progPrctl, progIoctl:
+			progIoctl:
 		case progProcess:
 			if row.kind == uint8(schema.KindPrivileged) { // most are about the caller itself
 				continue

@@ -21,6 +21,8 @@ type Tally struct {
 	NamedDatagrams uint64
 	// UserNamed are the events whose path was read from the caller's memory.
 	UserNamed uint64
+	// Undecoded are the calls that the table lacks.
+	Undecoded uint64
 }
 
 const sockDatagram = 2 // SOCK_DGRAM
@@ -52,6 +54,9 @@ func (t *Tally) Count(e *Event) {
 			t.QUICPeers++
 		}
 	}
+	if e.Kind == KindUnmodelled && e.opening.Undecoded {
+		t.Undecoded += e.Count
+	}
 	if e.Claimed && e.Kind == schema.KindOpen && e.KernelObject() {
 		t.Replaced++
 	}
@@ -81,5 +86,6 @@ func (t Tally) Without(o *Tally) Tally {
 	t.MemoryOpened -= o.MemoryOpened
 	t.NamedDatagrams -= o.NamedDatagrams
 	t.UserNamed -= o.UserNamed
+	t.Undecoded -= o.Undecoded
 	return t
 }

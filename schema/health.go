@@ -60,6 +60,10 @@ type ObservationHealth struct {
 	Hooks []Hook `json:"hooks"`
 	// Coverage says for each dimension what was watched and what was not.
 	Coverage []Coverage `json:"coverage"`
+	// Model is the digest of the table of system calls that Open follows; empty in bundles of older builds and where
+	// the kernel layer does not watch every call. Open are the calls of the run after which claims are open.
+	Model string     `json:"model,omitempty"`
+	Open  []OpenCall `json:"open,omitempty"`
 	// Layers counts every layer's events by its name (lifecycle, kernel,
 	// policy, sdk, turns, audit): seen = written + coalesced + filtered + dropped.
 	Layers map[string]LayerCounts `json:"layers"`
@@ -204,6 +208,18 @@ type KernelAccount struct {
 	Forks      uint64 `json:"forks"`
 	Exits      uint64 `json:"exits"`
 	LeftCgroup uint64 `json:"left_cgroup"`
+}
+
+// OpenCall is a system call that can have done what no line tells.
+type OpenCall struct {
+	Call      string `json:"call"`
+	Operation string `json:"operation,omitempty"`
+	Count     uint64 `json:"count"`
+	// Program is the first program that made it, as far as that is known.
+	Program string `json:"program,omitempty"`
+	// Claims are the subjects that are open: SubjectPrograms and the like.
+	Claims []string `json:"claims"`
+	Why    string   `json:"why"`
 }
 
 // Coverage is one dimension of observation (filesystem, process, network, ...).

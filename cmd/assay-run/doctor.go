@@ -11,11 +11,12 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
 )
 
 func doctorCommand(a *app) *cobra.Command {
-	var asJSON, profile bool
+	var asJSON, profile, model bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what this host can contain, limit and observe, and how to fix the rest",
@@ -27,6 +28,9 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 			if profile {
 				_, err := a.stdout.Write(runner.SeccompProfile())
 				return err
+			}
+			if model {
+				return console.Page(a.stdout, nil).Write(a.stdout, writeModel)
 			}
 			dir, err := archive.DefaultSpoolDir()
 			if err != nil {
@@ -49,12 +53,34 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&profile, "seccomp-profile", false,
 		"print a seccomp profile for Docker and Podman under which all features work")
+	cmd.Flags().BoolVar(&model, "model", false,
+		"print what is known of each system call: recorded, the caller's own affair, or open")
 	return cmd
 }
 
 // states colours what doctor prints.
 var states = view.Colours(`^(?:\S+ +\S+ +)?(ok|a run works here)(?:$| )`, `^\S+ +\S+ +(degraded)(?:$| )`,
 	`^(?:\S+ +\S+ +)?(missing|a run would not work here)(?:$| )`)
+
+// writeModel prints the table that the health's open follows.
+func writeModel(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "CALL\tOPERATION\tX86-64\tIA32\tARM64\tACCOUNT\tIF IT FAILED\tOPENS\tWHY")
+	for _, r := range kernel.Model() {
+		failed := "nothing"
+		if r.FailedToo {
+			failed = "the same"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Call, r.Operation, r.X86, r.IA32, r.ARM64, r.Account,
+			failed, strings.Join(r.Claims, " "), r.Why)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\na call that is not listed opens programs, files, hosts and privilege\n%s\n",
+		kernel.ModelDigest())
+	return err
+}
 
 func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
 	fmt.Fprintf(out, "This is %s.\n\n", d.Place)

@@ -106,6 +106,7 @@ type Builder struct {
 
 	counts schema.LayerCounts
 	stats  Stats
+	open   map[[2]string]*schema.OpenCall // by call and operation
 	kinds  [256]uint64
 	err    error
 }
@@ -357,6 +358,10 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 		b.stats.Added++
 		b.finish(ev, p)
 	}
+	if ev.Kind == kernel.KindUnmodelled {
+		b.unmodelled(ev, p)
+		return
+	}
 	b.out = &ev.KernelEvent
 	b.begin(ev, p, late)
 	b.out.ParentExecID = parent
@@ -370,6 +375,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.mounts(ev, p)
 	b.class(ev, p)
 	helper := b.reach(ev, p)
+	b.opens(ev, p)
 	b.finish(ev, p)
 	if ev.Kind == schema.KindExec {
 		b.inherited(ev, p, late)
@@ -904,6 +910,7 @@ func (b *Builder) Stats() Stats {
 		t.alive()
 	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
 	s.UnnamedCgroups = b.cgroups.unknown
+	s.Open = b.openCalls()
 	s.ByKind = make(map[schema.KernelKind]uint64)
 	for k, n := range b.kinds {
 		if n > 0 {

@@ -88,6 +88,9 @@ func Health(h *schema.ObservationHealth, a Account) {
 	h.Layers[schema.LayerName(schema.KernelPath)] = a.Counts
 	h.Kernel = account(h, a)
 	h.LeftOut = a.LeftOut
+	if r.Tier != kernel.TierNotify {
+		h.Model, h.Open = kernel.ModelDigest(), a.Stats.Open
+	}
 	if r.Alone != "" {
 		h.Notes = append(h.Notes,
 			"observer_alone: the run loaded its own eBPF programs, which slow down every process on the host: "+r.Alone)
@@ -194,15 +197,17 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 			"the run %s, by %s, first %s", what,
 			schema.Count(x.RunnerActs, "call", "calls"), x.RunnerAct)
 	}
-	compat := s.ByKind[schema.KindCompatSyscall]
-	for _, k := range r.Hooks {
-		if k.Hook == kernel.HookCompat {
-			compat += k.Fired
+	compat := s.ByKind[schema.KindCompatSyscall] + r.Undecoded
+	if r.Tier == kernel.TierNotify {
+		for _, k := range r.Hooks {
+			if k.Hook == kernel.HookUnmodelled {
+				compat += k.Fired
+			}
 		}
 	}
 	add(compat > 0, CodeCompatSyscalls, "run 64-bit programs only", "%s not decoded",
-		schema.Count(compat, "system call used another instruction set and was",
-			"system calls used another instruction set and were"))
+		schema.Count(compat, "system call used another instruction set, or is not known to this build, and was",
+			"system calls used another instruction set, or are not known to this build, and were"))
 	add(s.Received != r.Delivered, CodeAccount, again, "%s delivered, %d received",
 		schema.Count(r.Delivered, "event was", "events were"), s.Received)
 	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, again,

@@ -19,7 +19,7 @@ func earned() Account {
 			Counts: kernel.Counts{Fired: n, Emitted: n}}
 	}
 	r := &kernel.Report{SelfTestNS: 1, Received: 4, Decoded: 4, Delivered: 4, Forks: 1, Exits: 1}
-	for id := kernel.HookExec; id <= kernel.HookCompat; id++ {
+	for id := kernel.HookExec; id <= kernel.HookUnmodelled; id++ {
 		r.Hooks = append(r.Hooks, hook(id, 0))
 	}
 	r.Hooks[kernel.HookOpen].Counts = kernel.Counts{Fired: 4, Emitted: 4}
@@ -50,16 +50,14 @@ func TestCompleteIsEarned(t *testing.T) {
 			a.Report.Hooks[0].Dropped = 3
 			a.Report.Reasons = []kernel.Reason{{Code: kernel.CodeDrops}}
 		}, kernel.CodeDrops},
-		"no self-test":   {func(a *Account) { a.Report.SelfTestNS = 0 }, CodeNoSelfTest},
-		"a full disk":    {func(a *Account) { a.Stats.Dropped, a.Stats.Written = 1, 3 }, CodeLayerDropped},
-		"an exit unseen": {func(a *Account) { a.Stats.MissedExits = 1 }, CodeMissedExits},
-		"a survivor":     {func(a *Account) { a.Stats.Alive = 1 }, CodeStillAlive},
-		"io_uring":       {func(a *Account) { a.Report.IOUringUnseen = true }, CodeIOUring},
-		"operations":     {func(a *Account) { a.Report.IOUringUnfollowed = []uint8{200} }, CodeIOUringUnknown},
-		"32-bit calls":   {func(a *Account) { a.Stats.ByKind[schema.KindCompatSyscall] = 1 }, CodeCompatSyscalls},
-		"x32 calls": {func(a *Account) {
-			a.Report.Hooks[kernel.HookCompat].Counts = kernel.Counts{Fired: 1, Filtered: 1}
-		}, CodeCompatSyscalls},
+		"no self-test":             {func(a *Account) { a.Report.SelfTestNS = 0 }, CodeNoSelfTest},
+		"a full disk":              {func(a *Account) { a.Stats.Dropped, a.Stats.Written = 1, 3 }, CodeLayerDropped},
+		"an exit unseen":           {func(a *Account) { a.Stats.MissedExits = 1 }, CodeMissedExits},
+		"a survivor":               {func(a *Account) { a.Stats.Alive = 1 }, CodeStillAlive},
+		"io_uring":                 {func(a *Account) { a.Report.IOUringUnseen = true }, CodeIOUring},
+		"operations":               {func(a *Account) { a.Report.IOUringUnfollowed = []uint8{200} }, CodeIOUringUnknown},
+		"32-bit calls":             {func(a *Account) { a.Stats.ByKind[schema.KindCompatSyscall] = 1 }, CodeCompatSyscalls},
+		"unknown calls":            {func(a *Account) { a.Report.Undecoded = 1 }, CodeCompatSyscalls},
 		"a kernel helper":          {func(a *Account) { a.Stats.Reach.Helpers = 1 }, CodeHelper},
 		"a tracer":                 {func(a *Account) { a.Stats.Reach.TracedTimes = 1 }, CodeOutsideTraced},
 		"a signal to the recorder": {func(a *Account) { a.Stats.Reach.RunnerSignals = 1 }, CodeRunnerSignalled},

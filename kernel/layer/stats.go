@@ -45,6 +45,8 @@ type Stats struct {
 	// ForgottenNames were beyond the bound.
 	Resolved       int
 	ForgottenNames uint64
+	// Open are the calls of the command after which claims are open.
+	Open []schema.OpenCall
 	// UnnamedCgroups were removed before it was known whether they are containers.
 	UnnamedCgroups uint64
 	// Unparsed is how many DNS and TLS payloads could not be read.

@@ -833,7 +833,7 @@ func (o *Observer) stop() {
 // record makes events of one notification. The caller holds mu.
 func (o *Observer) record(n *notification, r *response) {
 	call, compat := callOf(n.arch, n.nr)
-	hook := kernel.HookCompat
+	hook := kernel.HookUnmodelled
 	if call != nil {
 		hook = call.Hook
 	}
@@ -868,11 +868,11 @@ func (o *Observer) record(n *notification, r *response) {
 func (o *Observer) unknown(p *process, n *notification) {
 	key := foreignCall{p.pid, p.start, n.arch, n.nr}
 	if o.foreign[key] || len(o.foreign) >= maxForeign {
-		o.filtered[kernel.HookCompat]++
+		o.filtered[kernel.HookUnmodelled]++
 		return
 	}
 	o.foreign[key] = true
-	e := o.event(schema.KindCompatSyscall, kernel.HookCompat, p, n.pid)
+	e := o.event(schema.KindCompatSyscall, kernel.HookUnmodelled, p, n.pid)
 	e.Syscall = foreignName(n.arch, n.nr)
 	e.Call = e.Syscall
 	o.emit(e)
@@ -998,7 +998,7 @@ func (o *Observer) Report() kernel.Report {
 	r.Threads = o.threads
 	attached := o.listener >= 0 || len(o.table.byPID) == 0
 	native, _ := calls()
-	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookCompat: true,
+	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookUnmodelled: true,
 		kernel.HookFlush: true}
 	for _, c := range native {
 		present[c.Hook] = true
@@ -1346,7 +1346,7 @@ var hookNames = map[kernel.HookID]string{
 	kernel.HookRename:     "rename", kernel.HookUnlink: "unlink", kernel.HookLink: "link", kernel.HookMkdir: "mkdir",
 	kernel.HookTruncate: "truncate",
 	kernel.HookAttr:     "attributes", kernel.HookChdir: "chdir", kernel.HookSocket: "socket",
-	kernel.HookPrivilege: "privilege", kernel.HookCompat: "compat", kernel.HookFlush: "repeats",
+	kernel.HookPrivilege: "privilege", kernel.HookUnmodelled: "compat", kernel.HookFlush: "repeats",
 }
 
 // ErrNoShim is returned by Observer.Start in a program that cannot start the helper
