@@ -91,7 +91,9 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"apply the policy in `FILE` to what the command touches and to its tool calls")
 	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
 		strings.Join(sandbox.Builtins(), ", "))
-	fs.StringVar(&s.Isolate, "isolate", "", "`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but its standard streams)")
+	fs.StringVar(&s.Isolate, "isolate", "",
+		"`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but "+
+			"its standard streams)")
 	fs.BoolVar(&s.Containers, "containers", false,
 		"put containers that docker and podman make into the run; needs --mode observe")
 	fs.StringVar(&s.User, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")

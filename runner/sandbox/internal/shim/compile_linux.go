@@ -405,7 +405,8 @@ func (c *compiler) cloneTerminal(terminal steps.Ref) {
 	c.l.At(done)
 }
 
-// finishDevices removes what was only needed to make the mounts: the masks, and the right to write to /dev. By now, everything that is shown below is mounted.
+// finishDevices removes what was only needed to make the mounts: the masks, and the right to write to /dev. By now,
+// everything that is shown below is mounted.
 func (c *compiler) finishDevices() {
 	c.do(Files, "make /dev read-only", func() {
 		for _, kind := range []string{"/dir", "/file"} {
