@@ -23,7 +23,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 
 	spec := runner.New("sh", "-c", "echo hello; exit 3")
-	record, err := spec.Record(time.Now(), "example", filepath.Join(dir, "run.tar.gz"))
+	record, err := spec.Record(time.Now(), "example", filepath.Join(dir, "run.tar.gz"), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

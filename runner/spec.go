@@ -168,6 +168,9 @@ type Spec struct {
 	Policy string `json:"policy,omitzero"`
 	// Mode is one of sandbox.Modes; empty means the policy's mode, or observe without one.
 	Mode string `json:"mode,omitzero"`
+	// Flags are the names of the options that flags of a command line set, such as mode. They only say where a
+	// setting came from, in [schema.Applied].
+	Flags []string `json:"-"`
 	// Profiles are built-in policies that Policy extends.
 	Profiles []string `json:"profiles,omitzero"`
 	// Isolate is empty, or IsolatePID for a PID namespace in every mode.
@@ -653,13 +656,14 @@ func lookPath(name, dir string, env []string) (string, error) {
 	return "", found
 }
 
-// Record returns the spec as it appears in run.json, without the values of environment variables. startedAt is the
-// wall clock time of the start.
-func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run, error) {
+// Record returns what run.json says of a run, without the values of environment variables. file is the policy, or nil
+// without one. startedAt is the wall clock time of the start.
+func (s *Spec) Record(startedAt time.Time, recorder, output string, file *policy.File) (schema.Run, error) {
 	at, err := s.Absolute()
 	if err != nil {
 		return schema.Run{}, err
 	}
+	under := s.limited(file)
 	spec, err := at.withoutEnv()
 	if err != nil {
 		return schema.Run{}, err
@@ -677,9 +681,10 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		Schema: schema.RunV0, RunID: s.RunID, Platform: cmp.Or(s.Platform, runtime.GOOS), AgentShim: s.AgentShim,
 		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: sortedKeys(s.Env), Workdir: at.Workdir,
 		Homes: s.homes(), Resolvers: resolvers(),
-		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
-		Limits: schema.Limits{MemoryBytes: int64(s.Limits.Memory), Pids: s.Limits.Pids,
-			CPUMilli: int64(s.Limits.CPUs)},
+		TimeoutMS: under.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
+		Limits: schema.Limits{MemoryBytes: int64(under.Limits.Memory), Pids: under.Limits.Pids,
+			CPUMilli: int64(under.Limits.CPUs)},
+		Applied:  at.applied(file),
 		Contract: at.Contract, ContractBaseline: s.ContractBaseline,
 		Labels: s.Labels, Capture: s.Capture, CaptureBytes: int64(s.CaptureBytes),
 		Kernel: s.Kernel, KernelBufferBytes: int64(s.KernelBuffer), Compat: s.Compat, SDKEventLog: at.SDKEventLog,
@@ -785,15 +790,73 @@ func (s *Spec) withPolicy(opt Options) (*Spec, Options, error) {
 			return s, opt, err
 		}
 	}
-	if opt.Policy == nil || opt.Policy.Sandbox.Limits == nil {
-		return s, opt, nil
+	return s.limited(opt.Policy), opt, nil
+}
+
+// limited returns the spec with the limits that it does not set from a policy, which may be nil.
+func (s *Spec) limited(file *policy.File) *Spec {
+	if file == nil || file.Sandbox.Limits == nil {
+		return s
 	}
-	with, l := *s, opt.Policy.Sandbox.Limits
+	with, l := *s, file.Sandbox.Limits
 	with.Limits.Memory = cmp.Or(with.Limits.Memory, l.Memory)
 	with.Limits.CPUs = cmp.Or(with.Limits.CPUs, l.CPUs)
 	with.Limits.Pids = cmp.Or(with.Limits.Pids, l.Pids)
 	with.Timeout = cmp.Or(with.Timeout, l.Wall)
-	return &with, opt, nil
+	return &with
+}
+
+// applied says what a run of the spec is under, with a policy or nil.
+func (s *Spec) applied(file *policy.File) *schema.Applied {
+	settings := s.sandboxSettings(file)
+	a := &schema.Applied{Profiles: s.Profiles, Limits: []schema.AppliedLimit{}}
+	if file != nil {
+		a.Policy = &schema.AppliedPolicy{Path: s.Policy, Digest: file.Digest}
+	}
+	// from returns where the value of an option came from. of reports whether settings have it.
+	from := func(option string, set bool, of func(*sandbox.Settings) bool) string {
+		switch {
+		case set && slices.Contains(s.Flags, option):
+			return schema.FromFlag
+		case set:
+			return schema.FromSpec
+		case file != nil && of(&file.Sandbox):
+			return schema.FromPolicy
+		case of(&settings):
+			return schema.FromProfile
+		}
+		return schema.FromDefault
+	}
+	// Rules about files or the network mean a mode.
+	mode := from("mode", s.Mode != "", func(o *sandbox.Settings) bool { return o.Mode != "" })
+	if mode == schema.FromDefault {
+		mode = from("mode", false, func(o *sandbox.Settings) bool { return o.EffectiveMode() != sandbox.Observe })
+	}
+	a.Mode = schema.Setting{Value: settings.EffectiveMode(), From: mode}
+	a.Network = schema.Setting{Value: settings.NetworkMode(), From: mode}
+	if a.Mode.Value != sandbox.Observe {
+		a.Network.From = from("", false, func(o *sandbox.Settings) bool { return o.Network != nil })
+	}
+	if settings.User != "" {
+		a.User = &schema.Setting{Value: string(settings.User),
+			From: from("user", s.User != "", func(o *sandbox.Settings) bool { return o.User != "" })}
+	}
+	under := s.limited(file)
+	for _, l := range []struct {
+		name, option string
+		own, value   int64
+	}{
+		{schema.LimitMemory, "memory", int64(s.Limits.Memory), int64(under.Limits.Memory)},
+		{schema.LimitPids, "pids", s.Limits.Pids, under.Limits.Pids},
+		{schema.LimitCPUs, "cpus", int64(s.Limits.CPUs), int64(under.Limits.CPUs)},
+		{schema.LimitWall, "timeout", s.Timeout.Milliseconds(), under.Timeout.Milliseconds()},
+	} {
+		if l.value != 0 {
+			a.Limits = append(a.Limits, schema.AppliedLimit{Name: l.name, Value: l.value,
+				From: from(l.option, l.own != 0, func(o *sandbox.Settings) bool { return o.Limits != nil })})
+		}
+	}
+	return a
 }
 
 // Sandbox merges the sandbox settings of the spec and a policy, for callers that contain without recording.

@@ -37,6 +37,9 @@ type Run struct {
 	// GraceMS is the time between SIGTERM and SIGKILL in milliseconds.
 	GraceMS int64  `json:"grace_ms"`
 	Limits  Limits `json:"limits"`
+	// Applied says what the run was under, and where each part of it came from. TimeoutMS and Limits have the same
+	// values. Spec has what was asked for.
+	Applied *Applied `json:"applied,omitempty"`
 	// Contract is the absolute path of the outcome contract's file, absent
 	// without one; contract.json holds what it said. ContractBaseline tells
 	// that it was also evaluated before the command started.

@@ -341,6 +341,9 @@ func (j *judge) doubt(name string, k *schema.KernelEvent, p *process, text strin
 	if tried(k) {
 		text += ", or tried to"
 	}
+	if why := facts.CertaintyOf(k); why == facts.MovedDirectory {
+		text += ", but " + string(why)
+	}
 	j.rules[name].doubt(j.finding(k, p, text))
 }
 

@@ -143,8 +143,8 @@ func (n *places) root(p string) bool {
 // above returns the kinds of the globs that only match below the directory p.
 func (n *places) above(p string) kinds { return n.any(p, glob.above) }
 
-// any returns the kinds of the globs that fit one of the path's names. A former name that is in a workspace puts nothing
-// into the workspace by itself.
+// any returns the kinds of the globs that fit one of the path's names. A former name that is in a workspace puts
+// nothing into the workspace by itself.
 func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	names := []string{p}
 	if n.renamed || n.mounted {

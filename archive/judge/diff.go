@@ -191,6 +191,8 @@ func verdict(d *archive.Documents) []Change {
 	return []Change{
 		{What: "outcome", Base: r.Outcome}, {What: "exit code", Base: exit}, {What: "signal", Base: signal},
 		{What: "contract", Base: contract}, {What: "limits hit", Base: strings.Join(r.LimitsHit, ", ")},
+		{What: "sandbox", Base: d.Run.Applied.Sandbox()},
+		{What: "limits", Base: d.Run.Applied.Limit(r.Limits.Unenforced)},
 	}
 }
 

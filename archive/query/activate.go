@@ -80,10 +80,19 @@ func factsOf(d *archive.Documents) map[string]any {
 		}
 		return *p
 	}
+	var applied schema.Applied
+	policy := ""
+	if run.Applied != nil {
+		applied = *run.Applied
+	}
+	if applied.Policy != nil {
+		policy = applied.Policy.Digest
+	}
 	values := map[string]any{
 		"run.id": run.RunID, "run.command": list(run.Command), "run.workdir": run.Workdir, "run.started": run.StartedAt,
 		"run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit, "run.signal": text(res.Signal),
 		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds,
+		"run.mode": applied.Mode.Value, "run.network": applied.Network.Value, "run.policy": policy,
 		"run.cpu_seconds": cpu, "run.memory_bytes": memory,
 		"health.kernel": schema.KernelState(h.KernelLayer), "health.policy": h.PolicyLayer, "health.sdk": h.SDKLayer,
 		"health.cgroup": h.CgroupCorrelation, "health.network": h.NetworkProtocolCoverage,

@@ -168,6 +168,10 @@ func headRows(b *view.Bundle) [][2]string {
 	if u.IOReadBytes != nil && u.IOWriteBytes != nil {
 		add("disk", "%s read, %s written", view.Size(uint64(*u.IOReadBytes)), view.Size(uint64(*u.IOWriteBytes)))
 	}
+	add("sandbox", "%s", d.Run.Applied.Sandbox())
+	if limits := d.Run.Applied.Limit(d.Result.Limits.Unenforced); limits != "" {
+		add("limits", "%s", limits)
+	}
 	if len(d.Result.LimitsHit) > 0 {
 		add("limits hit", "%s", strings.Join(d.Result.LimitsHit, ", "))
 	}

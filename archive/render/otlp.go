@@ -103,6 +103,7 @@ func (o *otlpTrace) run() {
 	s := o.span("run", 0, nil, name, 0, o.end, textValues("process.command_args", d.Run.Command),
 		textValue("process.working_directory", d.Run.Workdir),
 		textValue("assay.outcome", d.Result.Outcome),
+		textValue("assay.sandbox", d.Run.Applied.Sandbox()),
 		textValue("assay.health.kernel", schema.KernelState(d.Health.KernelLayer)),
 		textValue("assay.correlation", d.Correlation.Status))
 	if c := d.Result.ExitCode; c != nil {

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/v1"
-
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/facts"
@@ -73,10 +71,8 @@ type Summary struct {
 	Claims []Sentence `json:"claims"`
 	// Evaluation are the verdicts of the evaluation rules. The caller sets it; empty without an evaluation file.
 	Evaluation []schema.EvaluationVerdict `json:"evaluation,omitempty"`
-	// Mode, Policy and User are the sandbox that was asked for.
-	Mode   string `json:"mode,omitempty"`
-	Policy string `json:"policy,omitempty"`
-	User   string `json:"user,omitempty"`
+	// Applied is what the run was under; nil if that was not recorded.
+	Applied *schema.Applied `json:"applied,omitempty"`
 
 	// Events, ByKind and ByClass count events. A line that stands for several repeats counts as several.
 	Events  uint64            `json:"events"`
@@ -286,14 +282,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	if c := docs.Contract; c != nil {
 		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
 	}
-	s.Claims, s.Policy = Sentences(docs), run.Policy
-	var spec struct {
-		Mode string `json:"mode"`
-		User string `json:"user"`
-	}
-	if json.Unmarshal(run.Spec, &spec) == nil {
-		s.Mode, s.User = spec.Mode, spec.User
-	}
+	s.Claims, s.Applied = Sentences(docs), run.Applied
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.Model, s.ModelLayer, s.ModelPath, s.ModelBypasses = res.Model, h.ModelLayer, h.ModelPath, h.ModelBypasses
 	s.KernelState = schema.KernelState(h.KernelLayer)
@@ -323,7 +312,7 @@ func (s *Summary) writeAbout(w io.Writer) {
 	if s.Contract != nil {
 		row("contract", "%s%s", Clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
 	}
-	row("sandbox", "%s", s.sandbox())
+	row("sandbox", "%s", Clean(s.Applied.Sandbox()))
 	if s.Resistance != "" {
 		reached := ""
 		for _, r := range s.Reasons {
@@ -402,26 +391,17 @@ func (s *Summary) models() string {
 		strings.ReplaceAll(Clean(cmp.Or(s.ModelPath, schema.Unknown)), "_", " ")
 }
 
-// sandbox says which sandbox was asked for.
-func (s *Summary) sandbox() string {
-	mode := "none"
-	if s.Mode != "" {
-		mode = "mode " + Clean(s.Mode)
-	}
-	return mode + only(s.Policy != "", ", policy "+Clean(s.Policy)) + only(s.User != "", ", user "+Clean(s.User))
-}
-
 // writeCost writes the last section: resources and output.
 func (s *Summary) writeCost(w io.Writer) {
 	row := rows(w)
 	if used := s.used(); used != "" {
 		row("used", "%s", used)
 	}
+	if limits := s.Applied.Limit(s.Limits.Unenforced); limits != "" {
+		row("limits", "%s", Clean(limits))
+	}
 	if len(s.LimitsHit) > 0 {
 		row("limits", "%s hit", Clean(strings.Join(s.LimitsHit, ", ")))
-	}
-	if len(s.Limits.Unenforced) > 0 {
-		row("limits", "%s not enforced", Clean(strings.Join(s.Limits.Unenforced, ", ")))
 	}
 	if s.Leftovers != nil && *s.Leftovers > 0 {
 		row("leftovers", "%s", schema.Count(*s.Leftovers, "process outlived the command and was ended",

@@ -53,7 +53,7 @@ started    2026-01-02T03:04:05Z in /w
 command    sh -c 'x y'
 outcome    exited 0 after 1.5s
 contract   failed
-sandbox    none
+sandbox    not recorded
 kernel     complete; network connect_only, endpoints diagnostic_only
 checks     failed  tests (exit 1)
            not run lint

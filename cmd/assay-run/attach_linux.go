@@ -236,7 +236,7 @@ func recordAttachment(ctx context.Context, a *app, spec *runner.Spec, f *runFlag
 	output, err := f.bundle(spec.RunID)
 	var r *recording
 	if err == nil {
-		r, err = prepareRecording(ctx, a, spec, f, output)
+		r, err = prepareRecording(ctx, a, spec, f, output, nil)
 	}
 	if err == nil {
 		defer r.close()

@@ -172,8 +172,10 @@ func (f *runFlags) registerBundle(fs *pflag.FlagSet) {
 // order. It returns the Spec that the flags are bound to. The error lists every fault.
 func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	var given []func()
+	var names []string
 	f.ofSpec.VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed {
+			names = append(names, flag.Name)
 			given = append(given, again(flag.Value.(lenient).Value))
 		}
 	})
@@ -187,6 +189,7 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	for _, set := range given {
 		set()
 	}
+	s.Flags = names
 	if len(command) > 0 {
 		s.Command = command
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
 )
@@ -37,13 +38,14 @@ type recording struct {
 }
 
 // prepareRecording checks and opens what a recording needs, except the spool. The caller closes the
-// recording. The error has a hint.
-func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, output string) (*recording, error) {
+// recording. rules are the policy, or nil without one. The error has a hint.
+func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, output string,
+	rules *policy.File) (*recording, error) {
 	r := &recording{app: a, flags: f}
 	var opening sync.WaitGroup
 	var unopened error
 	opening.Go(func() { r.out, unopened = openOutputs(ctx, a, f, output) }) // the disk may be slow
-	err := r.describe(spec, output)
+	err := r.describe(spec, output, rules)
 	opening.Wait()
 	if err == nil {
 		err = unopened
@@ -59,9 +61,9 @@ func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlag
 }
 
 // describe sets the record of the run, the redactor and the signer.
-func (r *recording) describe(spec *runner.Spec, output string) (err error) {
+func (r *recording) describe(spec *runner.Spec, output string, rules *policy.File) (err error) {
 	f := r.flags
-	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output); err != nil {
+	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output, rules); err != nil {
 		return nowhere(err)
 	}
 	if f.result != "" {

@@ -107,7 +107,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 			opt.Contained.Close()
 		}
 	}()
-	r, err := prepareRecording(ctx, a, spec, f, output)
+	r, err := prepareRecording(ctx, a, spec, f, output, rules)
 	if err != nil {
 		return nothingRun(err)
 	}

@@ -29,8 +29,8 @@ func FuzzSRT(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s.effectiveMode() != WorkspaceWrite || s.networkMode() != NetAllowlist {
-			t.Errorf("srt settings restrict less than srt: mode %s, network %s", s.effectiveMode(), s.networkMode())
+		if s.EffectiveMode() != WorkspaceWrite || s.NetworkMode() != NetAllowlist {
+			t.Errorf("srt settings restrict less than srt: mode %s, network %s", s.EffectiveMode(), s.NetworkMode())
 		}
 		if _, err := newProxy(NetProfile{AllowedDomains: s.Network.AllowedDomains,
 			DeniedDomains: s.Network.DeniedDomains}, nil, nil); err != nil {

@@ -132,7 +132,7 @@ func (p *Profile) network(s *Settings) {
 		n = &Network{}
 	}
 	p.Network = NetProfile{
-		Mode: s.networkMode(), AllowedDomains: list(n.AllowedDomains), DeniedDomains: list(n.DeniedDomains),
+		Mode: s.NetworkMode(), AllowedDomains: list(n.AllowedDomains), DeniedDomains: list(n.DeniedDomains),
 		LocalPorts: list(n.AllowLocalPorts), UnixSockets: list(n.AllowUnixSockets), reasons: n.reasons,
 	}
 }

@@ -254,8 +254,8 @@ func (s *Settings) Empty() bool {
 		s.Limits == nil && s.User == ""
 }
 
-// effectiveMode is the mode of s. Without a mode, filesystem or network mean WorkspaceWrite.
-func (s *Settings) effectiveMode() string {
+// EffectiveMode is the mode of s. Without a mode, filesystem or network mean WorkspaceWrite.
+func (s *Settings) EffectiveMode() string {
 	switch {
 	case s.Mode != "":
 		return s.Mode
@@ -265,10 +265,10 @@ func (s *Settings) effectiveMode() string {
 	return Observe
 }
 
-// networkMode is the network mode in a sandbox mode.
-func (s *Settings) networkMode() string {
+// NetworkMode is the network mode in a sandbox mode.
+func (s *Settings) NetworkMode() string {
 	switch n := s.Network; {
-	case s.effectiveMode() == Observe:
+	case s.EffectiveMode() == Observe:
 		return NetHost
 	case n == nil:
 		return NetLoopback
@@ -336,7 +336,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
 	}
 	p := &Profile{
-		Mode: s.effectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
+		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
 		env: s.Env, open: s.unrestricted, exact: s.exact, patterns: map[Path]bool{},
 		depth: cmp.Or(s.searchDepth, searchDepth),
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},

@@ -83,7 +83,7 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 		return gateway.Recording{}, err
 	}
 	spec := r.spec(start)
-	record, err := spec.Record(time.Now(), r.cfg.Program, filepath.Join(home, spec.RunID+".tar.gz"))
+	record, err := spec.Record(time.Now(), r.cfg.Program, filepath.Join(home, spec.RunID+".tar.gz"), nil)
 	if err != nil {
 		return gateway.Recording{}, err
 	}

@@ -22,8 +22,9 @@ const (
 	FromCaller Certainty = "a name was read from the caller's memory, which the caller could change"
 	// OtherTask: another thread or process could change what the kernel read from the caller's memory.
 	OtherTask Certainty = "another thread or process could change the arguments"
-	// MovedDirectory: another process changed a directory or link on the way while the kernel followed it.
-	MovedDirectory Certainty = "a directory in the name was changed meanwhile"
+	// MovedDirectory: another process of the run changed a directory or link on the way while the kernel followed it.
+	// Who wants to hide what was opened can bring that about.
+	MovedDirectory Certainty = "a process of the run changed a directory in the name while it was used"
 )
 
 // Doubtful reports whether there is a reason for doubt.

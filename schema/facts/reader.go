@@ -94,8 +94,8 @@ func (r *Reader) Read(e *schema.KernelEvent) *Line {
 	return r.Apply()
 }
 
-// Look is the first half of [Reader.Read], for readers that judge a line by the files as they were before it: it says who
-// acted on what, and [Reader.Apply] must follow.
+// Look is the first half of [Reader.Read], for readers that judge a line by the files as they were before it: it says
+// who acted on what, and [Reader.Apply] must follow.
 func (r *Reader) Look(e *schema.KernelEvent) *Line {
 	l := &r.line
 	*l = Line{Event: e, By: r.Add(e), Ours: notOfTheRun(e.Class), Outcome: OutcomeOf(e), Names: CertaintyOf(e),

@@ -36,7 +36,8 @@ var exceptions = map[string]struct {
 // maxExceptions limits the exceptions.
 const maxExceptions = 5
 
-// TestOnlyFactsSaysWhatIsSure looks for readers that decide for themselves whether a line is sure and where a file went.
+// TestOnlyFactsSaysWhatIsSure looks for readers that decide for themselves whether a line is sure and where a file
+// went.
 func TestOnlyFactsSaysWhatIsSure(t *testing.T) {
 	found := map[string]int{}
 	for _, top := range []string{"schema", "archive", "runner", "cmd"} {

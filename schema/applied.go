@@ -1,0 +1,121 @@
+package schema
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Applied is what a run was under, whoever asked for it. It is in run.json. How far the layers of a sandbox could be
+// enforced is in policy.json, and which limits could not is in result.json.
+type Applied struct {
+	// Mode is observe, read-only or workspace-write.
+	Mode Setting `json:"mode"`
+	// Network is host, none, loopback or allowlist.
+	Network Setting `json:"network"`
+	// User is the command's user as it was asked for: a name, a uid, or uid:gid. Absent for the recorder's own.
+	User *Setting `json:"user,omitempty"`
+	// Limits are the limits, in the order memory, pids, cpus, wall.
+	Limits []AppliedLimit `json:"limits"`
+	// Profiles are the built-in policies, and Policy is the file, of which the rules are in policy.json.
+	Profiles []string       `json:"profiles,omitempty"`
+	Policy   *AppliedPolicy `json:"policy,omitempty"`
+}
+
+// Setting is a value and where it came from.
+type Setting struct {
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
+
+// AppliedLimit is a limit and where it came from.
+type AppliedLimit struct {
+	// Name is memory (Value is in bytes), pids (processes and threads), cpus (thousandths of one CPU) or wall (ms).
+	Name  string `json:"name"`
+	Value int64  `json:"value"`
+	From  string `json:"from"`
+}
+
+// AppliedPolicy is the policy's file.
+type AppliedPolicy struct {
+	Path string `json:"path"`
+	// Digest is "sha256:" and 64 hex digits of the file's bytes.
+	Digest string `json:"digest"`
+}
+
+// Where a setting came from. A later one replaces an earlier one.
+const (
+	FromDefault = "default"
+	FromProfile = "profile"
+	FromPolicy  = "policy"
+	FromSpec    = "spec"
+	FromFlag    = "flag"
+)
+
+// Names of limits.
+const (
+	LimitMemory = "memory"
+	LimitPids   = "pids"
+	LimitCPUs   = "cpus"
+	LimitWall   = "wall"
+)
+
+// Sandbox says in words which sandbox applied.
+func (a *Applied) Sandbox() string {
+	if a == nil {
+		return "not recorded"
+	}
+	var parts []string
+	add := func(what string, s Setting) { parts = append(parts, what+" "+s.Value+from(s.From)) }
+	if a.Mode.Value != "observe" {
+		add("mode", a.Mode)
+		add("network", a.Network)
+	}
+	if a.User != nil {
+		add("user", *a.User)
+	}
+	if len(a.Profiles) > 0 {
+		parts = append(parts, "profile "+strings.Join(a.Profiles, ", "))
+	}
+	if a.Policy != nil {
+		parts = append(parts, "policy "+a.Policy.Path)
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Limit says in words which limits applied; empty without any. unenforced are those that the host could not enforce.
+func (a *Applied) Limit(unenforced []string) string {
+	if a == nil {
+		return ""
+	}
+	var parts []string
+	for _, l := range a.Limits {
+		value := fmt.Sprint(l.Value)
+		switch l.Name {
+		case LimitMemory:
+			value = wholeSize(l.Value)
+		case LimitCPUs:
+			value = fmt.Sprint(float64(l.Value) / 1000)
+		case LimitWall:
+			value = (time.Duration(l.Value) * time.Millisecond).String()
+		}
+		text := l.Name + " " + value + from(l.From)
+		for _, name := range unenforced {
+			if name == l.Name {
+				text += ", not enforced"
+			}
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func from(source string) string {
+	if source == FromDefault {
+		return ""
+	}
+	return " (" + source + ")"
+}
