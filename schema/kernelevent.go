@@ -256,15 +256,9 @@ func (e *KernelEvent) Modifies() bool {
 }
 
 // NoFile reports whether Value names something that is in no file system: an anonymous inode, such as a mapped ring of
-// io_uring. Earlier builds called that "/[io_uring]".
+// io_uring.
 func (e *KernelEvent) NoFile() bool {
-	switch {
-	case e.UserMemory:
-		return false
-	case strings.HasPrefix(e.Value, "anon_inode:["):
-		return e.Marks&MarkRelative == 0
-	}
-	return e.Kind == KindMmapShared && e.Value == "/[io_uring]" && e.Marks&MarkUnreachable != 0
+	return !e.UserMemory && e.Marks&MarkRelative == 0 && strings.HasPrefix(e.Value, "anon_inode:[")
 }
 
 // Makes reports whether the event made a name that did not exist before. It is also false if that is not known: for
