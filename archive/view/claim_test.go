@@ -110,3 +110,26 @@ func TestEachBlindSpotIsJudged(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatTheProviderFetchedIsNoListedHost expects that the claim about hosts is open, and no other, if the provider
+// loaded something for the agent.
+func TestWhatTheProviderFetchedIsNoListedHost(t *testing.T) {
+	d := &archive.Documents{}
+	d.Health.KernelLayer, d.Health.KernelState = schema.Complete, schema.Complete
+	d.Health.CgroupCorrelation = schema.Clean
+	d.Health.NetworkEndpointClaimScope = schema.PeerSet
+	d.Result.Model = &schema.ModelTotals{Requests: 3}
+	if gaps := Claim(d, Hosts); len(gaps) > 0 {
+		t.Fatalf("without a fetch the gaps are %q", gaps)
+	}
+	d.Result.Model.ProviderFetches, d.Result.Model.FetchedHosts = 2, []string{"one.example", "two.example"}
+	const want = "2 requests let the provider of the model load, read or run something for the agent, from one.example, " +
+		"two.example: the hosts that it contacted are not listed"
+	gaps := Claim(d, Hosts)
+	if len(gaps) != 1 || gaps[0].Text != want || gaps[0].Remedy != "set model.provider_tools: deny in the policy" {
+		t.Errorf("the gaps are %q, want %q", gaps, want)
+	}
+	if gaps := Claim(d, Files); len(gaps) > 0 {
+		t.Errorf("those about files are %q", gaps)
+	}
+}

@@ -19,13 +19,15 @@ import (
 
 func (a *app) checkCommand() *cobra.Command {
 	f := &runFlags{lease: suite.DefaultLease}
-	var oracle, nop bool
+	var start, oracle, nop bool
 	cmd := &cobra.Command{
 		Use:   "check SUITE.yaml [flags]",
 		Short: "Check a suite file and every file that it names",
 		Long: `check makes the checks that run makes first: it reads a suite file with its contracts, policies and
 rules, looks for the programs that it names, and reads the workspaces: can each attempt get a whole copy?
-It runs nothing, unless it is asked to try the tasks themselves. --oracle runs each task's solution, which must pass. --nop does nothing at each task,
+It runs nothing, unless it is asked to try the tasks themselves. --start starts each task once, as for its
+first agent, with a command that does nothing: a copy of the workspace, the policy, limits, the containers'
+engine, the model gateway. --oracle runs each task's solution, which must pass. --nop does nothing at each task,
 which must fail. Otherwise the task is broken.
 
 Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconclusive; 3 the file is bad.`,
@@ -37,7 +39,7 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 			case f.jobs < 1:
 				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
 			case f.dir != "" && !oracle && !nop:
-				return usage(cmd, errors.New("--dir needs --oracle or --nop: without them check runs nothing"))
+				return usage(cmd, errors.New("--dir needs --oracle or --nop: without them check keeps no bundles"))
 			}
 			return nil
 		},
@@ -51,6 +53,9 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 			for _, note := range s.Notes() {
 				a.say.Info("%s", note)
 			}
+			if err == nil && start {
+				err = a.start(s.StartTrial(), f)
+			}
 			if err != nil || !oracle && !nop {
 				return err
 			}
@@ -59,6 +64,7 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
+	fs.BoolVar(&start, "start", false, "start each task once, with a command that does nothing")
 	fs.BoolVar(&oracle, "oracle", false, "run each task's solution: if it does not pass, the task is broken")
 	fs.BoolVar(&nop, "nop", false, "do nothing at each task: if that passes, the task is broken")
 	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` tasks at once")
@@ -67,6 +73,47 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 	fs.StringVar(&f.program, "assay-run", "",
 		"run tasks with the assay-run at `PATH` (default: beside this program, or in PATH)")
 	return cmd
+}
+
+// start starts each task, and says which cannot be started.
+func (a *app) start(s *suite.File, f *runFlags) error {
+	program, err := findProgram(f.program)
+	if err != nil {
+		return console.ExitError{Code: suite.ExitBadInput, Err: err}
+	}
+	dir, err := os.MkdirTemp("", "assay-suite-start-*")
+	if err != nil {
+		return err
+	}
+	results, err := a.quiet().complete(s, dir, program, f)
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return err
+	}
+	code := 0
+	for i := range results.Attempts {
+		switch at := &results.Attempts[i]; {
+		case at.Verdict == nil:
+			a.say.Warning("%s was not started, because the check was interrupted", at.Task)
+			code = worse(code, suite.ExitInterrupted)
+		case *at.Verdict == schema.SuitePassed:
+			a.say.Info("%s: it starts", at.Task)
+		default:
+			a.say.Error("the task %s does not start: %s", at.Task, at.Reason)
+			code = worse(code, suite.ExitUndecided)
+		}
+	}
+	if code != 0 {
+		return console.ExitError{Code: code}
+	}
+	return nil
+}
+
+// quiet only prints warnings: suspicions.
+func (a *app) quiet() *app {
+	quiet := *a
+	quiet.say = console.New("assay-suite", a.stderr)
+	quiet.say.Quiet = true
+	return &quiet
 }
 
 // try runs a trial of the tasks, and names those that are broken.
@@ -85,10 +132,7 @@ func (a *app) try(s *suite.File, oracle bool, f *runFlags) error {
 	if err != nil {
 		return err
 	}
-	quiet := *a
-	quiet.say = console.New("assay-suite", a.stderr)
-	quiet.say.Quiet = true // only warnings are printed: suspicions
-	results, err := quiet.complete(s, dir, program, f)
+	results, err := a.quiet().complete(s, dir, program, f)
 	if err != nil {
 		return err
 	}

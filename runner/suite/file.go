@@ -550,6 +550,30 @@ func (f *File) Trial(oracle, nop bool) *File {
 	return t
 }
 
+// StartTrial is a suite that starts each task once, as an attempt of the first agent that attempts it. The agent's
+// command is not run, and nothing judges the task.
+func (f *File) StartTrial() *File {
+	t := *f
+	t.Attempts, t.Retries, t.Tasks, t.Agents, t.Exclude = 1, new(int), slices.Clone(f.Tasks), nil, nil
+	for _, a := range f.Agents {
+		a.Command = findsProgram(a.Command)
+		t.Agents = append(t.Agents, a)
+	}
+	for i := range t.Tasks {
+		task, found := &t.Tasks[i], false
+		task.Contract, task.Rules, task.Require = nil, "", nil
+		for _, a := range f.Agents {
+			if found || f.excluded(task.Name, a.Name) {
+				t.Exclude = append(t.Exclude, Exclude{task.Name, a.Name})
+				continue
+			}
+			found = true
+		}
+	}
+	t.setExcluded()
+	return &t
+}
+
 // Attempted lists the attempts of the suite: the first ones of all agents at all tasks, then the second ones, and so
 // on.
 func (f *File) Attempted() []Attempt {

@@ -190,7 +190,7 @@ func (g git) receive(from git, h heads) error {
 	}
 	for entry := range strings.SplitSeq(h.Index, "\x00") {
 		mode, rest, _ := strings.Cut(entry, " ")
-		if id, _, ok := strings.Cut(rest, " "); ok && mode != "160000" { // a submodule's commit is in its own repository
+		if id, _, ok := strings.Cut(rest, " "); ok && mode != "160000" { // a submodule's commit is elsewhere
 			fmt.Fprintln(&objects, id)
 		}
 	}

@@ -186,11 +186,12 @@ func recorded(name string) bool {
 // notes says what is unusual about the copies of a workspace.
 func (s *survey) notes() (list []string) {
 	if n := len(s.repositories); n > 0 {
-		list = append(list, fmt.Sprintf("%s %s to a git repository elsewhere: in each copy it is a repository of its own, "+
-			"at the same commit", names(s.repositories), plural(n, "belongs", "belong")))
+		list = append(list, fmt.Sprintf("%s %s to a git repository elsewhere: in each copy it is a repository "+
+			"of its own, at the same commit", names(s.repositories), plural(n, "belongs", "belong")))
 	}
 	if n := len(s.naming); n > 0 {
-		list = append(list, fmt.Sprintf("%s %s where the workspace is: each copy is mounted at %s, for its attempt alone",
+		list = append(list, fmt.Sprintf("%s %s where the workspace is: each copy is mounted at %s, for its attempt "+
+			"alone",
 			names(s.naming), plural(n, "depends on", "depend on"), schema.Readable(s.place)))
 	}
 	if n := len(s.shared); n > 0 {

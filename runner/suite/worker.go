@@ -23,8 +23,10 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
@@ -157,8 +159,9 @@ type Worker struct {
 	joined   *Welcome              // of the suite that it works for
 	sending  sync.Mutex            // held while a bundle is stored
 	fetching sync.RWMutex          // write-locked while a workspace is fetched, read-locked while one is copied
-	mu       sync.Mutex            // guards tries
+	mu       sync.Mutex            // guards what follows
 	tries    map[string]*activeTry // by token
+	started  map[string]bool       // the tasks that could be started, see start
 }
 
 // activeTry is a try that this worker has taken.
@@ -270,7 +273,7 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 		w.note("joined the suite %s", to.Name)
 	}
 	w.Client.Join(to.Suite)
-	w.joined, w.tries = to, map[string]*activeTry{}
+	w.joined, w.tries, w.started = to, map[string]*activeTry{}, map[string]bool{}
 	defer func() { err = errors.Join(err, workspace.Remove(w.sentDir())) }()
 	here, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
@@ -509,12 +512,74 @@ func (w *Worker) try(run, reporting context.Context, work *tryWork, i int) *tryE
 	if err := w.prepare(run, dir, work, i); err != nil {
 		return setupFault(err)
 	}
-	end := w.run(run, dir, work)
+	if end := w.start(run, dir, work); end != nil {
+		return end
+	}
+	end := w.run(run, dir, work, specFile(dir), "-o", filepath.Join(dir, "run.tar.gz"))
 	if context.Cause(run) == errOver {
 		return end
 	}
 	return w.handOver(reporting, dir, work, end)
 }
+
+// start starts everything that a task's runs start, with a command that does nothing, before this worker's first try of
+// the task. If that fails, it returns how the try ended: no agent has run.
+func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
+	w.mu.Lock()
+	started := w.started[work.Task]
+	w.mu.Unlock()
+	if started {
+		return nil
+	}
+	s := *work.Spec
+	s.Command = []string{"sh", "-c", findsProgram(s.Command[2])}
+	s.RunID, s.Contract, s.ContractBaseline, s.Evaluation = s.RunID+"_start", "", false, ""
+	s.WorkspaceChanges, s.Require = false, nil
+	spec, err := s.MarshalJSON()
+	at, out, said := filepath.Join(dir, "start.json"), filepath.Join(dir, "start.tar.gz"), filepath.Join(dir, "started")
+	if err = errors.Join(err, os.WriteFile(at, spec, 0o600)); err != nil {
+		return setupFault(err)
+	}
+	end := w.run(run, dir, work, at, "-o", out, "--result", said)
+	if end.Class != "" || run.Err() != nil {
+		return end
+	}
+	d := decision{schema.SuiteInfrastructure, schema.SuiteAssayRun, end.Stderr}
+	res := &schema.Result{}
+	if data, err := os.ReadFile(said); err == nil && json.Unmarshal(data, res) == nil {
+		d = decide(res, "")
+	}
+	for _, name := range []string{at, out, said} {
+		_ = os.Remove(name) // the slot is cleared after the try, too
+	}
+	if d.Verdict == schema.SuiteInfrastructure {
+		return &tryEnd{Class: d.Class, Reason: d.Reason}
+	}
+	if d.Verdict != schema.SuitePassed && res.ExitCode != nil && *res.ExitCode == runner.ExitNotFound {
+		return setupFault(fmt.Errorf("the agent's program is not found in the workspace, under the task's policy: %s",
+			strings.TrimSuffix(strings.TrimPrefix(s.Command[2], looksFor), elseMissing)))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.started[work.Task] = true
+	return nil
+}
+
+// findsProgram is a shell command that exits with [runner.ExitNotFound] if the first word of another is a program that
+// does not exist. Of such a command, it is that command.
+func findsProgram(command string) string {
+	word, _, _ := strings.Cut(strings.TrimSpace(command), " ")
+	switch {
+	case strings.HasPrefix(command, looksFor):
+		return command
+	case !programName.MatchString(word):
+		return ":"
+	}
+	return looksFor + word + elseMissing
+}
+
+// The parts of the command of findsProgram.
+const looksFor, elseMissing = "command -v ", " >/dev/null || exit 127"
 
 func setupFault(err error) *tryEnd {
 	return &tryEnd{Class: faultClass(err.Error(), schema.SuiteSetup), Reason: err.Error()}
@@ -672,16 +737,15 @@ func (w *Worker) fetch(ctx context.Context, work *tryWork, to string) error {
 }
 
 // run runs assay-run. The lifeline is a pipe: when this process closes its end, or dies, assay-run ends the run.
-func (w *Worker) run(kill context.Context, dir string, work *tryWork) *tryEnd {
+func (w *Worker) run(kill context.Context, dir string, work *tryWork, spec string, output ...string) *tryEnd {
 	r, lifeline, err := os.Pipe()
 	if err != nil {
 		return setupFault(err)
 	}
 	defer lifeline.Close()
 	stderr := &tail{}
-	cmd := exec.Command(w.Program, "run", "--spec", specFile(dir), "--spool-dir",
-		filepath.Join(dir, "spool"),
-		"-o", filepath.Join(dir, "run.tar.gz"), "--force", "--lifeline", "3")
+	cmd := exec.Command(w.Program, append([]string{"run", "--spec", spec, "--spool-dir", filepath.Join(dir, "spool"),
+		"--force", "--lifeline", "3"}, output...)...)
 	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{r}, stderr, environ(work.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C on the terminal must reach assay-suite only
 	cmd.WaitDelay = time.Second

@@ -250,8 +250,8 @@ func digestTree(root string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// digestEntry adds one file to the digest, and writes its contents to seen. The length of each part precedes it, so that
-// different trees never give the same bytes.
+// digestEntry adds one file to the digest, and writes its contents to seen. The length of each part precedes it, so
+// that different trees never give the same bytes.
 func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo, seen io.Writer) error {
 	put := func(s string) {
 		sum.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(s))))
