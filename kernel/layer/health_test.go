@@ -50,13 +50,17 @@ func TestCompleteIsEarned(t *testing.T) {
 			a.Report.Hooks[0].Dropped = 3
 			a.Report.Reasons = []kernel.Reason{{Code: kernel.CodeDrops}}
 		}, kernel.CodeDrops},
-		"no self-test":             {func(a *Account) { a.Report.SelfTestNS = 0 }, CodeNoSelfTest},
-		"a full disk":              {func(a *Account) { a.Stats.Dropped, a.Stats.Written = 1, 3 }, CodeLayerDropped},
-		"an exit unseen":           {func(a *Account) { a.Stats.MissedExits = 1 }, CodeMissedExits},
-		"a survivor":               {func(a *Account) { a.Stats.Alive = 1 }, CodeStillAlive},
-		"io_uring":                 {func(a *Account) { a.Report.IOUringUnseen = true }, CodeIOUring},
-		"operations":               {func(a *Account) { a.Report.IOUringUnfollowed = []uint8{200} }, CodeIOUringUnknown},
-		"32-bit calls":             {func(a *Account) { a.Stats.ByKind[schema.KindCompatSyscall] = 1 }, CodeCompatSyscalls},
+		"no self-test":   {func(a *Account) { a.Report.SelfTestNS = 0 }, CodeNoSelfTest},
+		"a full disk":    {func(a *Account) { a.Stats.Dropped, a.Stats.Written = 1, 3 }, CodeLayerDropped},
+		"an exit unseen": {func(a *Account) { a.Stats.MissedExits = 1 }, CodeMissedExits},
+		"a survivor":     {func(a *Account) { a.Stats.Alive = 1 }, CodeStillAlive},
+		"io_uring":       {func(a *Account) { a.Report.IOUringUnseen = true }, CodeIOUring},
+		"operations": {func(a *Account) {
+			a.Report.IOUringUnfollowed = []uint8{200}
+		}, CodeIOUringUnknown},
+		"32-bit calls": {func(a *Account) {
+			a.Stats.ByKind[schema.KindCompatSyscall] = 1
+		}, CodeCompatSyscalls},
 		"unknown calls":            {func(a *Account) { a.Report.Undecoded = 1 }, CodeCompatSyscalls},
 		"a kernel helper":          {func(a *Account) { a.Stats.Reach.Helpers = 1 }, CodeHelper},
 		"a tracer":                 {func(a *Account) { a.Stats.Reach.TracedTimes = 1 }, CodeOutsideTraced},
