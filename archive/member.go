@@ -15,6 +15,8 @@ const (
 	maxMembers  = 16384    // members of a bundle, manifest included
 	maxManifest = 16 << 20 // bytes of manifest.json
 	maxDocument = 64 << 20 // bytes of one JSON document
+	maxNames    = 1 << 16  // names of one object in it; the manifest's files are at most maxMembers
+	maxDepth    = 10_000   // open objects and arrays; readers refuse as many
 )
 
 // MaxLine is the maximum length of a layer's line in bytes, with its newline. Append refuses longer ones and counts

@@ -176,8 +176,41 @@ func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.Grow(int(min(size, 1<<20)))
-	_, err := b.ReadFrom(r)
+	names := nameCounter{r: r, path: path}
+	_, err := b.ReadFrom(&names)
 	return b.Bytes(), err
+}
+
+// nameCounter reads a document up to an object with more than maxNames names. It looks at no more than brackets, colons
+// and strings, so that what it refuses costs neither memory nor time; what is no JSON is for others to refuse.
+type nameCounter struct {
+	r               io.Reader
+	path            string
+	objects         []int // names so far of the objects and arrays that are open
+	string, escaped bool  // inside of a string, behind its backslash
+}
+
+func (c *nameCounter) Read(b []byte) (n int, err error) {
+	n, err = c.r.Read(b)
+	for _, ch := range b[:n] {
+		switch {
+		case c.escaped:
+			c.escaped = false
+		case c.string:
+			c.string, c.escaped = ch != '"', ch == '\\'
+		case ch == '"':
+			c.string = true
+		case (ch == '{' || ch == '[') && len(c.objects) <= maxDepth:
+			c.objects = append(c.objects, 0)
+		case (ch == '}' || ch == ']') && len(c.objects) > 0:
+			c.objects = c.objects[:len(c.objects)-1]
+		case ch == ':' && len(c.objects) > 0:
+			if c.objects[len(c.objects)-1]++; c.objects[len(c.objects)-1] > maxNames {
+				return 0, problem(CodeLimit, c.path, "an object of more than %d names", maxNames)
+			}
+		}
+	}
+	return n, err
 }
 
 // unlisted returns a problem if the manifest does not list the member with this size.

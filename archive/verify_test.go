@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -88,6 +90,39 @@ func TestReaderTellsKeysApartByCase(t *testing.T) {
 	d := documentsOf(t, name)
 	if len(d.Run.Command) != 1 || d.Run.Command[0] == "rm" || d.Run.Workdir != "/" {
 		t.Errorf("run %+v", d.Run)
+	}
+}
+
+// A document with many names is refused before they are read, also in an object below others.
+func TestDocumentsOfManyNames(t *testing.T) {
+	var many bytes.Buffer
+	for i := range 300_000 {
+		fmt.Fprintf(&many, `"k\"{%d": 0, `, i)
+	}
+	for place, member := range map[string]string{"{": schema.ResultPath, `"layers": {`: schema.HealthPath} {
+		name := filepath.Join(t.TempDir(), "a.tar.gz")
+		bundle := inFiles(func(f files) { f.edit(member, place, place+many.String()) })
+		if err := os.WriteFile(name, bundle(sampleFiles(t)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		report := verified(t, name)
+		runtime.ReadMemStats(&after)
+		if len(report.Problems) == 0 || report.Problems[0].Code != CodeLimit || report.Problems[0].Member != member {
+			t.Errorf("%s: %+v", member, report.Problems)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+			t.Errorf("%s: verifying took %d bytes", member, used)
+		}
+		in, err := Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Documents(context.Background(), schema.SurfacePath); err == nil ||
+			!strings.Contains(err.Error(), "more than 65536 names") {
+			t.Errorf("%s: it was read: %v", member, err)
+		}
 	}
 }
 
