@@ -146,6 +146,9 @@ func (j *judge) event(k *schema.KernelEvent) {
 		j.grader.linked(k)
 	case schema.KindLink:
 		j.moved(k, p, k.Value, "linked ")
+		if j.names.of(k.Value)&^workspace != 0 {
+			j.names.follow()
+		}
 	case schema.KindPtrace:
 		if k.Call != "prctl" && len(k.Args) > 1 && j.recorder != 0 && k.Args[1] == uint64(j.recorder) {
 			j.found(ruleRecorder, k, p, "traced the recorder")
@@ -711,7 +714,7 @@ func (j *judge) rename(k *schema.KernelEvent, p *process) {
 		known |= j.names.of(k.Target) | j.names.above(k.Target)
 	}
 	if known&^workspace != 0 {
-		j.names.follow(false)
+		j.names.follow()
 	}
 	j.grader.renamed(k, p)
 	if exchange {
@@ -741,7 +744,8 @@ func (j *judge) mount(k *schema.KernelEvent, p *process) {
 		j.replaced(k, p, k.Value)
 	}
 	if path.IsAbs(k.Target) && !strings.HasPrefix(k.Target, "/dev/") {
-		j.names.follow(true)
+		j.names.mounted = true
+		j.names.follow()
 	}
 	text := "mounted something at " + k.Value + ": files have other names there"
 	j.mayRead(k, p, text)

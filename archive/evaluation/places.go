@@ -147,7 +147,7 @@ func (n *places) above(p string) kinds { return n.any(p, glob.above) }
 // nothing into the workspace by itself.
 func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	names := []string{p}
-	if n.renamed || n.mounted {
+	if n.renamed {
 		names = n.facts.Names(p)
 	}
 	for i, name := range names {
@@ -165,9 +165,7 @@ func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 }
 
 // follow has to be called before a line changes names that the evaluation file has.
-func (n *places) follow(mounted bool) {
-	n.renamed, n.mounted, n.stale = true, n.mounted || mounted, true
-}
+func (n *places) follow() { n.renamed, n.stale = true, true }
 
 // next has to be called after each line.
 func (n *places) next() {

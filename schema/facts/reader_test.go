@@ -203,6 +203,55 @@ func TestFileIdentity(t *testing.T) {
 	}
 }
 
+// TestNames asks which other names a file had or has.
+func TestNames(t *testing.T) {
+	for name, c := range map[string]struct{ lines, of, want string }{
+		"a renamed file":            {"rename /o/a /w/b", "/w/b", "/w/b /o/a"},
+		"a file renamed twice":      {"rename /o/a /w/b; rename /w/b /w/c", "/w/c", "/w/c /o/a"},
+		"in a renamed directory":    {"rename /o /w/d", "/w/d/x/y", "/w/d/x/y /o/x/y"},
+		"in one renamed twice":      {"rename /o /w/d; rename /w /v", "/v/d/x", "/v/d/x /w/d/x /o/x"},
+		"an exchange":               {"exchange /o /w/d", "/w/d/x", "/w/d/x /o/x"},
+		"and the other way":         {"exchange /o /w/d", "/o/x", "/o/x /w/d/x"},
+		"a hard link":               {"link /o/a /w/b", "/w/b", "/w/b /o/a"},
+		"a bind mount":              {"bind-mount /m /o", "/m/x", "/m/x /o/x"},
+		"a rename that was tried":   {"rename /o /w/d :tried", "/w/d/x", "/w/d/x /o/x"},
+		"a rename that failed":      {"rename /o /w/d :failed", "/w/d/x", "/w/d/x"},
+		"what is made in its place": {"rename /o/a /w/b; create /o/a", "/o/a", "/o/a"},
+		"what nobody touched":       {"create /w/x", "/o/a", "/o/a"},
+		"the place of a third":      {"rename /o/a /w/b; rename /w/b /w/c; create /w/b", "/w/b", "/w/b"},
+	} {
+		r := NewReader(true)
+		for i, words := range strings.Split(c.lines, "; ") {
+			r.Read(factstest.Event(t, i, words))
+		}
+		if got := strings.Join(r.Names(c.of), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestLinked asks for the first name of a file with hard links.
+func TestLinked(t *testing.T) {
+	for name, c := range map[string]struct{ lines, of, want string }{
+		"a hard link":                {"link /o/a /w/b", "/w/b", "/o/a"},
+		"of a link":                  {"link /o/a /w/b; link /w/b /w/c", "/w/c", "/o/a"},
+		"in a renamed directory":     {"link /o/a /w/d/b; rename /w/d /w/e", "/w/e/b", "/o/a"},
+		"the first name":             {"link /o/a /w/b", "/o/a", ""},
+		"whose first name is gone":   {"link /o/a /w/b; unlink /o/a", "/w/b", ""},
+		"whose first name is others": {"link /o/a /w/b; rename /o/c /o/a", "/w/b", ""},
+		"a renamed file":             {"rename /o/a /w/b", "/w/b", ""},
+		"a link that failed":         {"link /o/a /w/b :failed", "/w/b", ""},
+	} {
+		r := NewReader(true)
+		for i, words := range strings.Split(c.lines, "; ") {
+			r.Read(factstest.Event(t, i, words))
+		}
+		if got := r.Linked(c.of); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestBound makes more names than are kept.
 func TestBound(t *testing.T) {
 	r := NewReader(true)
