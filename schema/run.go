@@ -38,7 +38,7 @@ type Run struct {
 	GraceMS int64  `json:"grace_ms"`
 	Limits  Limits `json:"limits"`
 	// Applied says what the run was under, and where each part of it came from. TimeoutMS and Limits have the same
-	// values. Spec has what was asked for.
+	// values. Spec has what was asked for. Absent where somebody else started the command.
 	Applied *Applied `json:"applied,omitempty"`
 	// Contract is the absolute path of the outcome contract's file, absent
 	// without one; contract.json holds what it said. ContractBaseline tells

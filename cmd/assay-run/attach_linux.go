@@ -240,6 +240,7 @@ func recordAttachment(ctx context.Context, a *app, spec *runner.Spec, f *runFlag
 	}
 	if err == nil {
 		defer r.close()
+		r.record.Applied = nil // what somebody else's command is under is not known
 		if err = r.start(); err == nil {
 			err = r.spool.OnDisk()
 		}

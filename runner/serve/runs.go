@@ -87,6 +87,7 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 	if err != nil {
 		return gateway.Recording{}, err
 	}
+	record.Applied = nil // the gateway's clients are under nothing of its own
 	redactor, err := r.redactor(spec.RunID)
 	if err != nil {
 		return gateway.Recording{}, err
