@@ -78,7 +78,9 @@ func requests(ctx context.Context, b *view.Bundle, agentKeys []string, found *su
 			continue
 		}
 		found.ModelRequests++
-		if why := providerFailure(m, agentKeys); why != "" {
+		why, outage := providerFailure(m, agentKeys)
+		found.ModelOutage = found.ModelOutage || outage
+		if why != "" {
 			if found.ModelFailed++; found.ModelFailed == 1 {
 				found.ModelError = why
 			}
@@ -87,8 +89,11 @@ func requests(ctx context.Context, b *view.Bundle, agentKeys []string, found *su
 	return nil
 }
 
-// providerFailure says how a request failed on the provider's side; empty if it did not.
-func providerFailure(m *schema.ModelEvent, agentKeys []string) string {
+// providerFailure says how a request failed on the provider's side; empty if it did not. outage means that it would have
+// failed whatever the agent had sent: nobody was there, or the provider is overloaded. An agent may provoke all else:
+// 401 by naming an organization that is not the key's, 402 by asking for too many tokens, 403 by a model that the key may
+// not ask, 408 by being slow, 429 by many requests, and others by what the provider does not expect.
+func providerFailure(m *schema.ModelEvent, agentKeys []string) (why string, outage bool) {
 	kind := ""
 	if m.ErrorType != nil {
 		kind = schema.OneLine(*m.ErrorType)
@@ -98,21 +103,21 @@ func providerFailure(m *schema.ModelEvent, agentKeys []string) string {
 		status = *m.Status
 	}
 	switch kind {
-	case schema.ModelErrorUnreachable, schema.ModelErrorBroken, schema.ModelErrorEncoding:
-		return kind
+	case schema.ModelErrorUnreachable, schema.ModelErrorNoAnswer, schema.ModelErrorBroken, schema.ModelErrorEncoding:
+		return kind, kind == schema.ModelErrorUnreachable
 	case schema.ModelErrorLeft, schema.ModelErrorKey:
-		return ""
+		return "", false
 	}
 	refused := status == 401 || status == 402 || status == 403
 	switch {
 	case refused && m.Route != nil && slices.Contains(agentKeys, *m.Route):
-		return ""
+		return "", false
 	case refused, status == 408, status == 429, status >= 500:
-		return strings.TrimSpace(fmt.Sprintf("%d %s", status, kind))
+		return strings.TrimSpace(fmt.Sprintf("%d %s", status, kind)), status == 502 || status == 503 || status == 529
 	case status == 200 && kind != "": // an error within a stream
-		return kind
+		return kind, kind == "overloaded_error"
 	}
-	return ""
+	return "", false
 }
 
 // checkRules reports whether a file of rules can be loaded.

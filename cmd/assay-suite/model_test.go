@@ -11,10 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -169,4 +171,50 @@ ask || { [ "$ASSAY_ATTEMPT" = 3 ] && ask; }
 		t.Errorf("the tries are %v", classes)
 	}
 	run.said.await(t, "t/asks/3: 1 of 2 requests to models failed on the provider's side")
+}
+
+// TestAnAgentThatProvokesItsProvider has agents that fail, and make it look like an outage: by a header of which the
+// proxy makes an error, and by a model that their key may not ask. Their attempts must count as failed.
+func TestAnAgentThatProvokesItsProvider(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), "forbidden") {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"permission_error","message":"no"}}`)
+			return
+		}
+		_, _ = io.WriteString(w, modelAnswer)
+	}))
+	defer provider.Close()
+	t.Setenv("ANTHROPIC_API_KEY", modelKey)
+	with := `env: [ANTHROPIC_API_KEY], model: {gateway: true, upstreams: {anthropic: "` + provider.URL + `"}}`
+	s := newSite(t, `name: provoked
+tasks: [{name: t, command: "true"}]
+agents:
+- {name: upgrades, command: 'sh "$HOME/ask.sh" m; exit 1', `+with+`}
+- {name: forbidden, command: 'sh "$HOME/ask.sh" forbidden; exit 1', `+with+`}
+- {name: honest, command: 'sh "$HOME/ask.sh" m', `+with+`}
+`)
+	s.file("ask.sh", `printf 'Connection: Upgrade\nUpgrade: \303\251\n' > header
+exec curl -sSf --max-time 60 -H @header -H "x-api-key: $ANTHROPIC_API_KEY" \
+	-d '{"model":"'$1'","messages":[]}' "$ANTHROPIC_BASE_URL/v1/messages"
+`)
+	run := s.run("--jobs", "1")
+	if _ = run.cmd.Wait(); run.cmd.ProcessState.ExitCode() != suite.ExitFailed {
+		t.Errorf("the suite ended with %v", run.cmd.ProcessState)
+	}
+	for _, a := range results(t, s.dir).Attempts {
+		want := map[string]string{"upgrades": schema.SuiteFailed, "forbidden": schema.SuiteFailed,
+			"honest": schema.SuitePassed}[a.Agent]
+		if a.Verdict == nil || *a.Verdict != want {
+			t.Errorf("%s has the verdict %v (%s), want %s", a.ID, said(a.Verdict), a.Reason, want)
+		}
+		provokes := slices.ContainsFunc(a.Suspicions, func(f schema.Finding) bool { return f.Rule == suite.RuleProvokes })
+		if provokes != (a.Agent == "forbidden") {
+			t.Errorf("%s has the suspicions %v", a.ID, a.Suspicions)
+		}
+	}
 }

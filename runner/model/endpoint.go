@@ -288,7 +288,9 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		r.Body = x.upload
 		defer x.upload.stop()
 	}
-	e.proxies[what.route].ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	r.Header.Del("Upgrade") // it continues as HTTP
+	ctx := context.WithValue(x.reach.trace(r.Context()), exchangeKey{}, x)
+	e.proxies[what.route].ServeHTTP(out, r.WithContext(ctx))
 }
 
 // passage makes a store for a body of this endpoint.
@@ -493,8 +495,17 @@ func (e *Endpoint) unreachable(w http.ResponseWriter, r *http.Request, err error
 		x.failure = schema.ModelErrorLeft
 		return
 	}
-	x.failure = schema.ModelErrorUnreachable
-	refuse(w, x, http.StatusBadGateway, "the model gateway could not reach the provider: "+err.Error())
+	switch {
+	case !x.reach.asked.Load(): // it was not even tried, because of what the agent sent
+		x.refused = schema.ModelRefusedRequest
+		refuse(w, x, http.StatusBadRequest, "the request cannot be passed on: "+err.Error())
+	case !x.reach.connected.Load():
+		x.failure = schema.ModelErrorUnreachable
+		refuse(w, x, http.StatusBadGateway, "the model gateway could not reach the provider: "+err.Error())
+	default:
+		x.failure = schema.ModelErrorNoAnswer
+		refuse(w, x, http.StatusBadGateway, "the model gateway got no answer from the provider: "+err.Error())
+	}
 }
 
 // refuse answers a request with an error in the API's format.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"slices"
@@ -414,6 +415,35 @@ func TestUnreachableProvider(t *testing.T) {
 		t.Errorf("the answer is %d %s", res.StatusCode, body)
 	}
 	if e := g.one(); str(e.ErrorType) != schema.ModelErrorUnreachable || *e.Status != 502 {
+		t.Errorf("the line is %+v", e)
+	}
+}
+
+// TestProviderThatClosesTheConnection has one that reads the request, and does not answer.
+func TestProviderThatClosesTheConnection(t *testing.T) {
+	g := newGate(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	res, body := g.ask(g.request("POST", "/anthropic/v1/messages", `{}`))
+	if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "got no answer from the provider") {
+		t.Errorf("the answer is %d %s", res.StatusCode, body)
+	}
+	if e := g.one(); str(e.ErrorType) != schema.ModelErrorNoAnswer || *e.Status != 502 {
+		t.Errorf("the line is %+v", e)
+	}
+}
+
+// TestRequestThatCannotBeSent has a request that the proxy refuses before it looks for a connection.
+func TestRequestThatCannotBeSent(t *testing.T) {
+	g := newGate(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
+	broken := g.proxies[Anthropic].Rewrite
+	g.proxies[Anthropic].Rewrite = func(r *httputil.ProxyRequest) {
+		broken(r)
+		r.Out.Header.Set("X-Odd", "a\nb")
+	}
+	res, body := g.ask(g.request("POST", "/anthropic/v1/messages", `{}`))
+	if res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "cannot be passed on") {
+		t.Errorf("the answer is %d %s", res.StatusCode, body)
+	}
+	if e := g.one(); str(e.Refused) != schema.ModelRefusedRequest || e.ErrorType != nil {
 		t.Errorf("the line is %+v", e)
 	}
 }

@@ -3,11 +3,13 @@ package model
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"sort"
 	"sync"
@@ -38,6 +40,7 @@ type exchange struct {
 	upload   *upload  // source of sent; nil: the body was read before it was passed on
 	encoding string   // of the request's content
 	whole    bool     // the provider's answer is complete
+	reach    reach
 
 	mu             sync.Mutex // guards what follows until the exchange has ended
 	status         int        // 0: no answer
@@ -53,6 +56,17 @@ type exchange struct {
 	asks      *wire.Request
 	told      *wire.Answer // nil: not decoded yet
 	proposals []int        // numbers of the answer's calls, from Calls.Proposed
+}
+
+// reach knows how far a request got on its way to the provider.
+type reach struct{ asked, connected atomic.Bool }
+
+// trace watches the way of a request that is sent with the context.
+func (r *reach) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { r.asked.Store(true); r.connected.Store(false) },
+		GotConn: func(httptrace.GotConnInfo) { r.connected.Store(true) },
+	})
 }
 
 // free releases memory and files.

@@ -245,7 +245,7 @@ func TestNoOtherProtocol(t *testing.T) {
 	for _, tt := range []struct {
 		upgrade string
 		status  int
-	}{{"h2c", 200}, {"foo", 200}, {"foo, WebSocket", 426}} {
+	}{{"h2c", 200}, {"foo", 200}, {"foo, WebSocket", 426}, {"\u00e9", 200}} {
 		got = nil
 		r := g.request("GET", "/openai/v1/models", "")
 		r.Header.Set("Connection", "Upgrade")

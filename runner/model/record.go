@@ -446,7 +446,7 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	if x.sent.size > 0 && x.refused != schema.ModelRefusedCredential {
 		r.request(x, &e)
 	}
-	if x.refused == "" && x.failure != schema.ModelErrorUnreachable {
+	if x.refused == "" && x.failure != schema.ModelErrorUnreachable && x.failure != schema.ModelErrorNoAnswer {
 		r.answer(x, &e)
 	}
 	x.purse.settle(x, &e.Usage, str(e.ResponseModel))

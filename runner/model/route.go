@@ -230,8 +230,5 @@ func (r *Route) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	r.authorize(p.Out)
 	p.Out.Trailer = nil
-	for _, name := range []string{"Connection", "Upgrade"} { // the upgrade is dropped: it continues as HTTP
-		p.Out.Header.Del(name)
-	}
 	p.Out.Header.Set("Accept-Encoding", "identity")
 }

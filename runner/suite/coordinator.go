@@ -94,6 +94,8 @@ type Examined struct {
 	// that the gateway could not record. ModelError says how the first of these failed.
 	ModelRequests, ModelFailed uint64
 	ModelError                 string
+	// ModelOutage means that one of these failed in a way that does not depend on what the agent sent.
+	ModelOutage bool
 }
 
 // judge fills in the verdict of a try, and its figures, from what its bundle says.
@@ -104,7 +106,10 @@ func (e *Examined) judge(v *schema.SuiteTry) {
 	v.ModelRequests, v.ModelFailed = e.ModelRequests, e.ModelFailed
 	switch {
 	case v.Verdict == schema.SuiteFailed && e.ModelRequests > 0 && e.ModelFailed == e.ModelRequests:
-		v.Verdict, v.Class, v.CausedBy = schema.SuiteInfrastructure, schema.SuiteProvider, schema.CausedByProvider
+		v.Verdict, v.Class = schema.SuiteInfrastructure, schema.SuiteProvider
+		if e.ModelOutage { // else the agent may have provoked it
+			v.CausedBy = schema.CausedByProvider
+		}
 		v.Reason = fmt.Sprintf("%s to models failed on the provider's side (%s)",
 			schema.Count(int(e.ModelRequests), "request", "requests, all of them,"), e.ModelError)
 	case v.Class == schema.SuiteEngine, v.Class != "" && res.Timings.ChildNS == nil && res.Outcome ==

@@ -27,7 +27,7 @@ type Request struct {
 // Answer is a recorded answer.
 type Answer struct {
 	Seq uint64 // of its line in the bundle
-	// Status is 0 if there was no answer. Unreachable means that the provider could not be reached.
+	// Status is 0 if there was no answer. Unreachable means that the provider could not be reached, or did not answer.
 	Status      int
 	Unreachable bool
 	Headers     map[string]string
@@ -159,7 +159,7 @@ func playable(e *schema.ModelEvent) error {
 		schema.ModelBody
 	}{{"request", e.Request}, {"answer", e.Response}} {
 		switch {
-		case b.Bytes == 0 || b.Body != nil || b.what == "answer" && str(e.ErrorType) == schema.ModelErrorUnreachable:
+		case b.Bytes == 0 || b.Body != nil || b.what == "answer" && unanswered(e):
 		case b.LeftOut:
 			return fmt.Errorf("line %d: its %s was too much to keep", e.Seq, b.what)
 		case b.SHA256 != nil:
@@ -264,6 +264,13 @@ func (c *Cassette) differences(recorded, doc any) (places []string, n int) {
 	return places, n
 }
 
+// unanswered reports whether the gateway answered because the provider did not.
+func unanswered(e *schema.ModelEvent) bool {
+	what := str(e.ErrorType)
+	return e.ErrorSource != schema.ModelErrorByProvider &&
+		(what == schema.ModelErrorUnreachable || what == schema.ModelErrorNoAnswer)
+}
+
 // answer returns the recorded answer of a line.
 func (c *Cassette) answer(e *schema.ModelEvent) (*Answer, error) {
 	a := &Answer{Seq: e.Seq, Headers: e.ResponseHeaders}
@@ -274,10 +281,11 @@ func (c *Cassette) answer(e *schema.ModelEvent) (*Answer, error) {
 	if e.ErrorSource == schema.ModelErrorByProvider { // whatever it is called
 		failure = ""
 	}
-	switch failure {
-	case schema.ModelErrorUnreachable:
+	if unanswered(e) {
 		a.Unreachable = true
 		return a, nil
+	}
+	switch failure {
 	case schema.ModelErrorBroken, schema.ModelErrorLeft, schema.ModelErrorKey:
 		a.Broken = true
 	}
