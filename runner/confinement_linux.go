@@ -274,22 +274,25 @@ func (c *confinement) permit(command string) error {
 }
 
 // group wraps g so that each check starts in a sandbox of its own, with the same profile.
-func (c *confinement) group(g contract.Group, as *sandbox.User) contract.Group {
+func (c *confinement) group(g contract.Group, as *sandbox.User, help func([]*os.File)) contract.Group {
 	p := c.checkProfile(as)
 	if !p.Restricted() { // checks have no terminal
 		return g
 	}
-	return &confinedGroup{Group: g, profile: p.ForCheck()}
+	return &confinedGroup{Group: g, profile: p.ForCheck(), help: help}
 }
 
 // strictGroup wraps g so that checks start in a sandbox where the workspace is all they see of the command's files.
-func (c *confinement) strictGroup(g contract.Group, as *sandbox.User, fresh string) contract.Group {
-	return &confinedGroup{Group: g, profile: c.checkProfile(as).Strict(fresh)}
+func (c *confinement) strictGroup(
+	g contract.Group, as *sandbox.User, fresh string, help func([]*os.File),
+) contract.Group {
+	return &confinedGroup{Group: g, profile: c.checkProfile(as).Strict(fresh), help: help}
 }
 
 type confinedGroup struct {
 	contract.Group
 	profile *sandbox.Profile
+	help    func(own []*os.File) // called with what only the sandbox's helper gets
 	box     *sandbox.Sandbox
 }
 
@@ -298,7 +301,11 @@ func (g *confinedGroup) Start(cmd *exec.Cmd) (err error) {
 		return err
 	}
 	cmd.Env = g.box.Environ(cmd.Env)
-	inner, err := g.box.Start(cmd, g.Group.Start, false)
+	kept := len(cmd.ExtraFiles)
+	inner, err := g.box.Start(cmd, func(cmd *exec.Cmd) error {
+		g.help(cmd.ExtraFiles[kept:])
+		return g.Group.Start(cmd)
+	}, false)
 	if err != nil {
 		g.box.Close()
 		if inner != nil {

@@ -55,6 +55,8 @@ type checkWitness interface {
 	atLarge() int
 	// exposure is called once the observation has ended.
 	exposure() exposure
+	// help is told which descriptors assay-run's helper gets that starts a check, and the check does not.
+	help(own []*os.File)
 }
 
 // exposure is what could have changed the results of checks while they ran.
@@ -78,7 +80,7 @@ func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, mar
 		onSettled: opt.OnContract, kernel: kernel,
 		checks: &checks{
 			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, enclosure: in, held: opt.Contained,
-			strict: newStrictChecks(spec, outlive), marked: marked, onCheck: onCheck,
+			strict: newStrictChecks(spec, outlive), marked: marked, help: kernel.help, onCheck: onCheck,
 		},
 	}
 }
@@ -251,8 +253,9 @@ type checkEnclosure interface {
 	// permit returns why the policy does not allow a check, or nil.
 	permit(command string) error
 	// checkGroup makes a cgroup for a check, and the group to start it in. as is the user that the command became,
-	// and fresh is the directory of a strict check.
-	checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string) (*cgroup.Group, contract.Group, error)
+	// and fresh is the directory of a strict check. help is called with what only assay-run's helper gets.
+	checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string, help func([]*os.File)) (
+		*cgroup.Group, contract.Group, error)
 	// checkUser is the user of the checks; nil is the runner's.
 	checkUser(as *sandbox.User) *sandbox.User
 	// check returns the environment in which a check reaches the container engine as the command does, until done is
@@ -272,6 +275,7 @@ type checks struct {
 	held      interface{ kill() } // kills every process of the run
 	strict    *strictChecks       // nil if checks are not strict
 	marked    *layer.Checks
+	help      func(own []*os.File)
 	onCheck   func(name string, ended bool)
 	dir       string
 	as        *sandbox.User // the user that the command became
@@ -347,7 +351,7 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 	}
 	var id uint64
 	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {
-		group, through, err := c.enclosure.checkGroup(ctx, name, c.as, fresh)
+		group, through, err := c.enclosure.checkGroup(ctx, name, c.as, fresh, c.help)
 		if err != nil {
 			return nil, err
 		}
@@ -657,7 +661,7 @@ func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index in
 		if e.away != nil {
 			profile = profile.Away(*e.away)
 		}
-		return &confinedGroup{Group: group, profile: profile}, nil
+		return &confinedGroup{Group: group, profile: profile, help: func([]*os.File) {}}, nil
 	}}.Run(ctx, check, index, out)
 }
 

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 
 	"github.com/assay-run/assay-run/cgroup"
@@ -51,7 +52,9 @@ func (e *enclosure) event(_ *kernel.Event, line *schema.KernelEvent) {
 }
 
 // checkGroup makes the cgroup of a contract's check: see [checkEnclosure].
-func (e *enclosure) checkGroup(ctx context.Context, name string, as *sandbox.User, fresh string) (
+func (e *enclosure) checkGroup(
+	ctx context.Context, name string, as *sandbox.User, fresh string, help func([]*os.File),
+) (
 	*cgroup.Group, contract.Group, error,
 ) {
 	if err := e.thawed(ctx); err != nil {
@@ -62,9 +65,9 @@ func (e *enclosure) checkGroup(ctx context.Context, name string, as *sandbox.Use
 		return nil, nil, err
 	}
 	if fresh != "" {
-		return group, e.strictGroup(group, as, fresh), nil
+		return group, e.strictGroup(group, as, fresh, help), nil
 	}
-	return group, e.group(group, as), nil
+	return group, e.group(group, as, help), nil
 }
 
 // close ends the enclosure's helpers, and starts to remove the session. release ends the rest.

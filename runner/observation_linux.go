@@ -422,15 +422,20 @@ func suggestNotify(u *kernel.Unavailable) *kernel.Unavailable {
 
 // launch calls start to start the run's command, through the observer if the observer must run first.
 func (o *observation) launch(cmd *exec.Cmd, own []*os.File, start func(*exec.Cmd) error) error {
+	o.help(own)
+	if o.notify == nil {
+		return start(cmd)
+	}
+	return o.notify.Start(cmd, start)
+}
+
+// help tells the observer which sockets assay-run's helper in the session gets, and the command or check does not.
+func (o *observation) help(own []*os.File) {
 	if k, ok := o.observer.(*kernel.Observer); ok {
 		for _, f := range own {
 			k.Own(f)
 		}
 	}
-	if o.notify == nil {
-		return start(cmd)
-	}
-	return o.notify.Start(cmd, start)
 }
 
 // given records what the descriptors that the command inherits allow it to do.
