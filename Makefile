@@ -18,7 +18,7 @@ FUZZTIME ?= 10s
 CI_PACKAGES := $(patsubst %,./%,$(sort $(dir $(wildcard .ci/*/*.go))))
 export CGO_ENABLED := 0
 
-.PHONY: build test truth test-fast nightly hunt test-claude-code test-agents lint bench fuzz generate clean deps man release
+.PHONY: build test truth cheats test-fast nightly hunt test-claude-code test-agents lint bench fuzz generate clean deps man release
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o bin/ ./cmd/assay-run
@@ -53,6 +53,10 @@ hunt: tools
 # execution: a table of recall, precision and what differs between equal runs.
 truth: tools
 	TRUTH=all $(GO) test -count 1 -v -timeout 30m -run '^(TestGroundTruth|TestNotifyAgainstStrace)$$' ./kernel/truthtest
+
+# What the evaluation's rules say of the agents of testdata/evaluation/corpus, written there and to docs/evaluation.md.
+cheats: tools
+	CHEATS=write ASSAY_TEST_LAYER=host $(GO) test -ldflags='./cmd/assay-run=$(ENTRY)' -count 1 -v -run '^TestCheats$$' ./cmd/assay-run
 
 # The hooks of testdata/shims with Claude Code itself, of CLAUDE_CODE_VERSION
 # from npm. It is not free software: see its licence first.
