@@ -2,9 +2,11 @@ package redact
 
 import (
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 )
 
 // formsOf are the ways in which a secret may be written: as it is, escaped in
@@ -32,13 +34,19 @@ func formsOf(value, with, rule string, words *vocabulary) []form {
 	return forms
 }
 
-// encodings are a value's forms in JSON (once, twice, in ASCII, and safe in HTML),
+// encodings are a value's forms in JSON (once, twice, in ASCII, safe in HTML, and all escaped), in small and capital letters,
 // base64 at each alignment, hex, and percent-encoding.
 func encodings(v string) []string {
 	once := escape(v, false)
 	all := []string{
 		once, escape(once, false), escape(v, true),
 		strings.NewReplacer("&", `\u0026`, "<", `\u003c`, ">", `\u003e`).Replace(once),
+		strings.ToLower(v), strings.ToUpper(v), // as names in DNS questions
+	}
+	if len(v) <= maxTwice {
+		for _, format := range []string{`\u%04x`, `\u%04X`} {
+			all = append(all, inUnits(v, format), escape(inUnits(v, format), false))
+		}
 	}
 	percent := unescaped
 	if len(v) > maxPercent {
@@ -103,6 +111,15 @@ func inHex(v, digits, mark string, keep func(byte) bool) string {
 		b.WriteString(mark)
 		b.WriteByte(digits[c>>4])
 		b.WriteByte(digits[c&15])
+	}
+	return b.String()
+}
+
+// inUnits is v with each UTF-16 code unit in a format.
+func inUnits(v, format string) string {
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune(v)) {
+		fmt.Fprintf(&b, format, unit)
 	}
 	return b.String()
 }
