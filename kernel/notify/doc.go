@@ -28,7 +28,7 @@
 // # Cost
 //
 // A call that waits for the observer costs two switches between threads and the two
-// requests that receive and answer the notification. These are about half of the CPU
+// requests that receive and answer the notification, which two threads do: see inbox. These are about half of the CPU
 // time of a notified open, and no observer can avoid them: the benchmark shows them as a
 // listener that reads nothing. The observer adds one call to learn whether it still knows
 // the process, one to read each path, and one more for each path that is relative.

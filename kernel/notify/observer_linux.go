@@ -51,7 +51,8 @@ type Observer struct {
 	stopped chan struct{} // closed by Stop
 	closed  chan struct{} // closed by Close
 	reads   reads
-	n       notification // what the listener's thread has received
+	n       notification // what the listener's thread works on
+	inbox   *inbox       // what was received and not worked on
 
 	mu       sync.Mutex // guards what follows
 	listener int        // -1 without one
@@ -717,11 +718,34 @@ func (o *Observer) listen(fd int, h hello) {
 	o.listener, o.hello = fd, h
 	o.served = make(chan struct{})
 	o.mu.Unlock()
+	o.inbox = newInbox()
 	go o.watch()
+	go o.receiveAll(fd)
 	go o.work(nil)
 }
 
-// work serves the listener on a thread of its own. first is an answer that is to be sent
+// receiveAll receives each notification at once, on a thread of its own: only until then a signal can interrupt the
+// call that waits (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).
+func (o *Observer) receiveAll(fd int) {
+	moreProcs(1)
+	defer moreProcs(-1)
+	runtime.LockOSThread()
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-now > listenerNice {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
+	}
+	for {
+		n, err := o.receiveOne(fd)
+		if err != nil {
+			o.inbox.end(err)
+			return
+		}
+		if n.id != 0 {
+			o.inbox.put(n)
+		}
+	}
+}
+
+// work records and answers what was received, on a thread of its own. first is an answer that is to be sent
 // before, if any.
 func (o *Observer) work(first *response) {
 	moreProcs(1)
@@ -749,47 +773,51 @@ func (o *Observer) serveAll() {
 	}
 }
 
-// serve waits for one notification, records it and answers it. It returns nil if there was
-// none, and an error if there will be no more.
-//
-// It waits in poll(2). SECCOMP_IOCTL_NOTIF_RECV cannot be interrupted: after a signal the kernel
-// starts it again, for as long as a process with the filter lives. Where poll finds a
-// notification, the ioctl returns at once.
+// serve takes one notification, records it and answers it. The error says that there will be no more.
 func (o *Observer) serve() error {
-	fds := [2]unix.PollFd{{Fd: int32(o.listener), Events: unix.POLLIN}, {Fd: int32(o.stopFD), Events: unix.POLLIN}}
-	if _, err := unix.Poll(fds[:], -1); err == unix.EINTR {
-		return nil
-	} else if err != nil {
-		o.fail(err)
+	n, err := o.inbox.take()
+	if err != nil {
+		if err != errStopped && err != unix.ENOENT {
+			o.fail(err)
+		}
 		return err
 	}
-	switch {
-	case fds[1].Revents != 0:
-		return errStopped
-	case fds[0].Revents&unix.POLLIN == 0: // no task has the filter any more
-		return unix.ENOENT
-	}
-	o.n = notification{} // the kernel requires zeroes
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV,
-		uintptr(unsafe.Pointer(&o.n))); errno != 0 {
-		switch errno {
-		case unix.EINTR:
-			return nil
-		case unix.ENOENT: // the caller was killed, or no process has the filter
-			if hungUp(o.listener) {
-				return errno
-			}
-			return nil
-		}
-		o.fail(errno)
-		return errno
-	}
+	o.n = n
 	o.queue.waitForRoom()
 	r := response{id: o.n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	o.mu.Lock()
 	o.record(&o.n, &r)
 	o.mu.Unlock()
 	return o.answer(&r)
+}
+
+// receiveOne waits for one notification. Its id is 0 if there was none. The error says that there will be no more.
+//
+// It waits in poll(2). SECCOMP_IOCTL_NOTIF_RECV cannot be interrupted: after a signal the kernel
+// starts it again, for as long as a process with the filter lives. Where poll finds a
+// notification, the ioctl returns at once.
+func (o *Observer) receiveOne(fd int) (n notification, err error) {
+	fds := [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(o.stopFD), Events: unix.POLLIN}}
+	if _, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 2, 0, 0, 0, 0); errno == unix.EINTR {
+		return n, nil
+	} else if errno != 0 {
+		return n, errno
+	}
+	switch {
+	case fds[1].Revents != 0:
+		return n, errStopped
+	case fds[0].Revents&unix.POLLIN == 0: // no task has the filter any more
+		return n, unix.ENOENT
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV,
+		uintptr(unsafe.Pointer(&n)))
+	switch {
+	case errno == 0:
+		return n, nil
+	case errno == unix.EINTR || errno == unix.ENOENT && !hungUp(fd): // the caller was killed
+		return notification{}, nil
+	}
+	return notification{}, errno
 }
 
 // answer lets a call go on, or fail. The error says that the listener serves no more.
@@ -815,7 +843,11 @@ func (o *Observer) waits(id uint64) bool {
 func (o *Observer) fail(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.listener < 0 {
+		return
+	}
 	o.broken = why
+	_, _ = unix.Write(o.stopFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // the receiving thread keeps the listener open
 	unix.Close(o.listener)
 	o.listener = -1
 }
