@@ -123,8 +123,8 @@ func TestWhatTheProviderFetchedIsNoListedHost(t *testing.T) {
 		t.Fatalf("without a fetch the gaps are %q", gaps)
 	}
 	d.Result.Model.ProviderFetches, d.Result.Model.FetchedHosts = 2, []string{"one.example", "two.example"}
-	const want = "2 requests let the provider of the model load, read or run something for the agent, from one.example, " +
-		"two.example: the hosts that it contacted are not listed"
+	const want = "2 requests let the provider of the model load, read or run something for the agent, from " +
+		"one.example, two.example: the hosts that it contacted are not listed"
 	gaps := Claim(d, Hosts)
 	if len(gaps) != 1 || gaps[0].Text != want || gaps[0].Remedy != "set model.provider_tools: deny in the policy" {
 		t.Errorf("the gaps are %q, want %q", gaps, want)

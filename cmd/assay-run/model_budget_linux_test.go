@@ -106,3 +106,23 @@ func TestModelPolicy(t *testing.T) {
 		t.Errorf("policy.json says %+v of models, %v", policy.Model, err)
 	}
 }
+
+// TestModelProviderFetches allows a request that makes the provider load a picture. The bundle names the host, and does
+// not claim to list all hosts.
+func TestModelProviderFetches(t *testing.T) {
+	dir, cmd := modelGateway(t, provider(t), `curl -sSf --max-time 60 -H "x-api-key: $ANTHROPIC_API_KEY" \
+	-d '{"model":"m","messages":[{"role":"user","content":[{"type":"image",
+	"source":{"type":"url","url":"https://pictures.example/cat.png"}}]}]}' "$ANTHROPIC_BASE_URL/v1/messages"`)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	res, _ := modelResult(t, dir)
+	if m := res.Model; m == nil || m.ProviderFetches != 1 || !slices.Equal(m.FetchedHosts, []string{"pictures.example"}) {
+		t.Errorf("the result says %+v", m)
+	}
+	out, err := self(t, dir, "inspect", "run.tar.gz").Output()
+	const want = "1 request let the provider of the model load, read or run something for the agent, from pictures.example"
+	if err != nil || !bytes.Contains(out, []byte(want)) || bytes.Contains(out, []byte("✓ Every host")) {
+		t.Errorf("inspect does not say %q: %v\n%s", want, err, out)
+	}
+}
