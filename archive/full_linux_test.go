@@ -301,9 +301,11 @@ func TestOutputsOfFileSystemsThatNeedNames(t *testing.T) {
 		prepare func(tmp string) error
 		want    string // empty: it is written
 	}{
-		"nothing":                  {func(string) error { return nil }, ""},
-		"the rest of a killed one": {func(tmp string) error { return os.WriteFile(tmp, []byte("a longer rest"), 0o600) }, ""},
-		"a symlink":                {func(tmp string) error { return os.Symlink("/dev/null", tmp) }, "not a regular file"},
+		"nothing": {func(string) error { return nil }, ""},
+		"the rest of a killed one": {func(tmp string) error {
+			return os.WriteFile(tmp, []byte("a longer rest"), 0o600)
+		}, ""},
+		"a symlink": {func(tmp string) error { return os.Symlink("/dev/null", tmp) }, "not a regular file"},
 		"a file with two names": {func(tmp string) error {
 			return errors.Join(os.WriteFile(tmp+"2", nil, 0o600), os.Link(tmp+"2", tmp))
 		}, "made by somebody else"},

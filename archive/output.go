@@ -18,8 +18,8 @@ import (
 )
 
 // Output is the destination of a file that is written as a whole or not at all. Its directory is opened once, so that
-// the file goes there even if the directory is renamed or replaced meanwhile. The file has no name until it is whole, so
-// a process that is killed leaves nothing. Where the file system has no files without names, it is <output>.tmp until
+// the file goes there even if the directory is renamed or replaced meanwhile. The file has no name until it is whole,
+// so a process that is killed leaves nothing. Where the file system has no files without names, it is <output>.tmp until
 // then, and the next process that writes to the output uses it again.
 //
 // If the process is root, it does not follow a symbolic link that another user could have made, and does not use a
@@ -158,8 +158,8 @@ func (o *Output) temp() (*os.File, error) {
 	return f, err
 }
 
-// tempNamed opens and locks <output>.tmp. It reuses a file that a killed process left. It is an error if another process
-// is writing the file, or another user made it.
+// tempNamed opens and locks <output>.tmp. It reuses a file that a killed process left. It is an error if another
+// process is writing the file, or another user made it.
 func (o *Output) tempNamed() (*os.File, error) {
 	name := o.named
 	if info, err := o.root.Lstat(name); err == nil && !info.Mode().IsRegular() {

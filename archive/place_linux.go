@@ -31,8 +31,8 @@ func openPlace(path string) (*os.Root, error) {
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
-// openNameless makes a file without a name in a directory. The error is [errors.ErrUnsupported] if the file system has no
-// such files, or nothing could give it a name, since /proc is missing.
+// openNameless makes a file without a name in a directory. The error is [errors.ErrUnsupported] if the file system has
+// no such files, or nothing could give it a name, since /proc is missing.
 func openNameless(root *os.Root) (*os.File, error) {
 	dir, err := root.Open(".")
 	if err != nil {

@@ -891,8 +891,8 @@ func removeCredentials(ctx context.Context, run schema.Run, sources []source) (_
 }
 
 // Seal ends the spool and writes the bundle to the run's output. The bundle is written to a file without a name (see
-// [Output]), synced and then named. It replaces a regular file or symbolic link, as tar would; anything else is an error. Then the spool is
-// removed. On an error the output is unchanged, and the spool stays for [Recover]. Layers that
+// [Output]), synced and then named. It replaces a regular file or symbolic link, as tar would; anything else is an
+// error. Then the spool is removed. On an error the output is unchanged, and the spool stays for [Recover]. Layers that
 // were never written are sealed empty, and missing documents as Recover would make them.
 //
 // Seal reads the descriptors that the recorder wrote to, so deleted or replaced files do not matter. Bytes that

@@ -55,18 +55,21 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// TestNATSIsInThisProgramAlone checks that the other programs do not link NATS.
-func TestNATSIsInThisProgramAlone(t *testing.T) {
+// TestEachProgramLinksWhatItNeeds checks that NATS is in this program alone, and SQLite in assay-review.
+func TestEachProgramLinksWhatItNeeds(t *testing.T) {
 	if _, err := os.Stat("../../go.mod"); err != nil {
 		t.Skipf("the tests run without the module: %v", err)
 	}
-	for _, program := range []string{"assay-run", "assay-review"} {
+	only := map[string]string{"github.com/nats-io/": "assay-suite", "modernc.org/sqlite": "assay-review"}
+	for _, program := range []string{"assay-run", "assay-review", "assay-suite"} {
 		out, err := exec.Command("go", "list", "-deps", "../"+program).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(out), "github.com/nats-io/") {
-			t.Errorf("%s links NATS", program)
+		for library, needs := range only {
+			if strings.Contains(string(out), library) != (program == needs) {
+				t.Errorf("%s links %s: %t", program, library, program != needs)
+			}
 		}
 	}
 }

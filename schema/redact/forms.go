@@ -34,8 +34,8 @@ func formsOf(value, with, rule string, words *vocabulary) []form {
 	return forms
 }
 
-// encodings are a value's forms in JSON (once, twice, in ASCII, safe in HTML, and all escaped), in small and capital letters,
-// base64 at each alignment, hex, and percent-encoding.
+// encodings are a value's forms in JSON (once, twice, in ASCII, safe in HTML, and all escaped), in small and capital
+// letters, base64 at each alignment, hex, and percent-encoding.
 func encodings(v string) []string {
 	once := escape(v, false)
 	all := []string{
