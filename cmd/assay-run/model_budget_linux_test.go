@@ -117,11 +117,13 @@ func TestModelProviderFetches(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	res, _ := modelResult(t, dir)
-	if m := res.Model; m == nil || m.ProviderFetches != 1 || !slices.Equal(m.FetchedHosts, []string{"pictures.example"}) {
+	hosts := []string{"pictures.example"}
+	if m := res.Model; m == nil || m.ProviderFetches != 1 || !slices.Equal(m.FetchedHosts, hosts) {
 		t.Errorf("the result says %+v", m)
 	}
 	out, err := self(t, dir, "inspect", "run.tar.gz").Output()
-	const want = "1 request let the provider of the model load, read or run something for the agent, from pictures.example"
+	const want = "1 request let the provider of the model load, read or run something for the agent, from " +
+		"pictures.example"
 	if err != nil || !bytes.Contains(out, []byte(want)) || bytes.Contains(out, []byte("✓ Every host")) {
 		t.Errorf("inspect does not say %q: %v\n%s", want, err, out)
 	}
