@@ -43,6 +43,10 @@ type confinement struct {
 	hidden   []string // directories with evidence
 	keys     []string // files with model keys
 	protect  []string
+	scratch  []string         // directories for the layer of a private home
+	inherit  func(dir string) // has a directory removed if this process dies
+
+	onRealHome func(reason string) // may be nil
 
 	resolved *sandbox.Profile // the settings on this host
 	profile  *sandbox.Profile // the same; nil if nothing is restricted
@@ -52,10 +56,13 @@ type confinement struct {
 	reasons  []schema.Reason
 }
 
-func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
+func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir string)) *confinement {
 	c := &confinement{
 		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
-		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence,
+		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive, onRealHome: opt.OnRealHome,
+	}
+	if opt.ScratchDir != "" {
+		c.scratch = []string{opt.ScratchDir}
 	}
 	c.exposed = !spec.Capture && slices.ContainsFunc([]*os.File{opt.Stdin, opt.Stdout, opt.Stderr}, stdio.IsTerminal)
 	if len(c.hidden) == 0 && opt.ScratchDir != "" {
@@ -137,6 +144,7 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 		}}
 	}
 	if c.box, err = sandbox.New(c.profile, sandbox.Options{
+		Layers: c.scratch, Inherit: c.inherit,
 		Decided: c.denials.decided, Needs: c.needs(w.reach()), Cgroup: at, Audit: true, Door: door,
 		Blocked: func(b sandbox.Blocked) { c.denials.blocked(b, w.observed()) },
 	}); err != nil && !c.profile.Restricted() {
@@ -147,8 +155,15 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 		})
 		c.profile, c.box = nil, nil
 		return nil
+	} else if none := new(sandbox.HomeError); errors.As(err, &none) {
+		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+			Code: "home_not_private", Message: "nothing was run: " + err.Error(), Hint: none.Remedy(),
+		}}
 	} else if err != nil {
 		return sandboxError("sandbox_failed", err)
+	}
+	if h := c.profile.Home; h != nil && h.State == sandbox.HomeReal && h.Reason != "" && c.onRealHome != nil {
+		c.onRealHome(h.Reason)
 	}
 	cmd.Env = c.box.Environ(cmd.Env)
 	return nil
@@ -238,8 +253,9 @@ func (c *confinement) init() (pid int, changes <-chan unix.WaitStatus) {
 
 // close ends the sandbox's helpers, and records what was enforced.
 func (c *confinement) close(w reporting) error {
+	var unclosed error
 	if c.box != nil {
-		c.box.Close()
+		unclosed = c.box.Close()
 		c.denials.settle(c.box.Untold())
 		c.denials.refused(c.box.Refusals())
 	}
@@ -247,6 +263,12 @@ func (c *confinement) close(w reporting) error {
 		return nil
 	}
 	c.explainLayers()
+	if unclosed != nil {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "sandbox", Code: "not_removed", Message: "the sandbox left something behind: " + unclosed.Error(),
+			Remedy: "remove it by hand",
+		})
+	}
 	missing := c.denials.close()
 	return errors.Join(missing, c.document(w))
 }

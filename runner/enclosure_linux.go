@@ -23,7 +23,8 @@ type enclosure struct {
 }
 
 func newEnclosure(log *evidence.Log, opt Options, spec *Spec) *enclosure {
-	session, inside := newContainment(log, opt, spec.Limits), newConfinement(log, opt, spec)
+	session := newContainment(log, opt, spec.Limits)
+	inside := newConfinement(log, opt, spec, session.outlive)
 	return &enclosure{session, inside, newContainers(log, spec, session, inside)}
 }
 

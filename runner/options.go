@@ -69,6 +69,9 @@ type Options struct {
 	// OnSwept is called before the command starts, with the runs of dead runners whose processes were ended. It may
 	// be nil.
 	OnSwept func([]cgroup.Swept)
+	// OnRealHome is called before the command starts in a sandbox if its home is real although nobody asked for that.
+	// It may be nil.
+	OnRealHome func(reason string)
 	// OnHealth is called with observation-health.json once it is complete. It must not keep the document after Run
 	// returns. It may be nil.
 	OnHealth func(*schema.ObservationHealth)

@@ -177,6 +177,10 @@ type Spec struct {
 	Isolate string `json:"isolate,omitzero"`
 	// User is the command's user: a name, a uid or uid:gid; empty means the runner's.
 	User string `json:"user,omitzero"`
+	// Home is one of sandbox.Homes; empty means the policy's, or private where that is possible. HomeLayer is a
+	// directory that keeps what the command writes to its private home for the next run.
+	Home      string `json:"home,omitzero"`
+	HomeLayer string `json:"home_layer,omitzero"`
 	// Containers puts containers that the command starts into the run. It needs mode observe and a cgroup.
 	Containers bool `json:"containers,omitzero"`
 	// Gateway is GatewayUnix, also the meaning of empty, or GatewayWS.
@@ -287,7 +291,7 @@ func (s *Spec) LoadFile(path string) error {
 // pathFields are the fields that hold paths.
 func (s *Spec) pathFields() []*string {
 	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy, &s.Evaluation,
-		&s.Model.Prices, &s.Model.Replay}
+		&s.HomeLayer, &s.Model.Prices, &s.Model.Replay}
 }
 
 // Absolute returns the spec with absolute paths, including the command's directory.
@@ -779,6 +783,7 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	if s.User != "" {
 		settings.User = sandbox.Scalar(s.User)
 	}
+	settings.Home, settings.HomeLayer = cmp.Or(s.Home, settings.Home), s.HomeLayer
 	return settings
 }
 
@@ -894,6 +899,9 @@ func (s *Spec) validateSandbox(add addError) {
 	}
 	if s.Isolate != "" && s.Isolate != IsolatePID {
 		add(ErrChoice, "isolate %q (pid)", s.Isolate)
+	}
+	if s.Home != "" && !slices.Contains(sandbox.Homes, s.Home) {
+		add(ErrChoice, "home %q (private, real)", s.Home)
 	}
 	if s.Containers && s.Mode != "" && s.Mode != sandbox.Observe {
 		add(ErrContainers, "mode %s", s.Mode)

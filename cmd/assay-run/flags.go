@@ -91,6 +91,11 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"apply the policy in `FILE` to what the command touches and to its tool calls")
 	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
 		strings.Join(sandbox.Builtins(), ", "))
+	fs.StringVar(&s.Home, "home", "",
+		"in a sandbox, the command's `HOME`: private (what it writes there is gone afterwards), real "+
+			"(default the policy's, or private)")
+	fs.StringVar(&s.HomeLayer, "home-layer", "",
+		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
 	fs.StringVar(&s.Isolate, "isolate", "",
 		"`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but "+
 			"its standard streams)")
@@ -235,6 +240,7 @@ func runValues() map[string][]string {
 	return map[string][]string{
 		"agent-shim":   runner.Shims,
 		"compat":       {"v0"},
+		"home":         sandbox.Homes,
 		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
 		"isolate":      {runner.IsolatePID},
 		"kernel":       runner.Kernels,

@@ -140,6 +140,9 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	opt.OnContract = func(c *schema.Contract) { tellContract(a.say, c) }
 	opt.OnOutputError = func(_ string, err error) { tellOutput(a.say, err) }
 	opt.OnSwept = func(swept []cgroup.Swept) { tellSwept(a.say, swept) }
+	opt.OnRealHome = func(why string) {
+		a.say.Info("the home directory is real, and the command can write in it only what a rule allows: %s", why)
+	}
 	lost := &losses{say: a.say}
 	opt.OnLoss = lost.add
 	opt.Freeing = &freeing

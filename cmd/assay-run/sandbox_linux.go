@@ -19,6 +19,7 @@ import (
 // sandboxFlags are the flags of the command sandbox.
 type sandboxFlags struct {
 	mode, policy, user, workdir string
+	home, layer                 string
 	profiles                    []string
 	verbose                     bool
 }
@@ -55,10 +56,15 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 		"apply the policy, or the srt settings, in `FILE` to what the command touches")
 	fs.Var((*texts)(&f.profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
 		strings.Join(sandbox.Builtins(), ", "))
+	fs.StringVar(&f.home, "home", "", "the command's `HOME`: private (what it writes there is gone afterwards), real "+
+		"(default the policy's, or private)")
+	fs.StringVar(&f.layer, "home-layer", "",
+		"keep what the command writes to its private home in `DIR`, for the next time")
 	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the state of each layer")
-	console.Completes(cmd, map[string][]string{"mode": {sandbox.ReadOnly, sandbox.WorkspaceWrite},
+	console.Completes(cmd, map[string][]string{"home": sandbox.Homes,
+		"mode":    {sandbox.ReadOnly, sandbox.WorkspaceWrite},
 		"profile": sandbox.Builtins()})
 	return cmd
 }
@@ -72,6 +78,7 @@ func sandboxProfile(a *app, f *sandboxFlags, env []string) (*sandbox.Profile, er
 	}
 	spec := runner.New()
 	spec.Mode, spec.Profiles, spec.User = f.mode, f.profiles, f.user
+	spec.Home, spec.HomeLayer = f.home, f.layer
 	settings, err := spec.Sandbox(file)
 	if err != nil {
 		return nil, console.WithHint(err, "see assay-run sandbox --help")
@@ -124,7 +131,11 @@ func runSandbox(a *app, f *sandboxFlags, args []string) error {
 	}
 	var missing *sandbox.LayerError
 	var port *sandbox.PortError
+	var none *sandbox.HomeError
 	switch {
+	case errors.As(err, &none):
+		return console.ExitError{Code: runner.ExitRunner,
+			Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", none.Remedy())}
 	case errors.As(err, &port):
 		return console.ExitError{Code: runner.ExitRunner,
 			Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", port.Remedy())}

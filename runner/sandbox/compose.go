@@ -58,6 +58,8 @@ func Compose(all ...Settings) Settings {
 		last(&out.Mode, s.Mode)
 		last(&out.OnUnavailable, s.OnUnavailable)
 		last(&out.User, s.User)
+		last(&out.Home, s.Home)
+		last(&out.HomeLayer, s.HomeLayer)
 		if s.Limits != nil {
 			out.Limits = s.Limits
 		}

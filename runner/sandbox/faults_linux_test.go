@@ -14,7 +14,7 @@ import (
 func TestNoLayerFailsOpenInSilence(t *testing.T) {
 	for _, w := range everybody[:2] {
 		t.Run(w.name, func(t *testing.T) {
-			j := faulty(t)
+			j := w.withLayer(t, faulty(t))
 			ops := w.operations(t, j)
 			for _, op := range ops {
 				j.Fail = op
@@ -35,7 +35,7 @@ func TestNoLayerFailsOpenInSilence(t *testing.T) {
 				}
 				os.Remove(filepath.Join(j.Dir, "ran"))
 			}
-			j = moved(t)
+			j = w.withLayer(t, moved(t))
 			for _, op := range w.operations(t, j) {
 				if !slices.Contains(ops, op) {
 					j.Fail = op
@@ -64,6 +64,20 @@ func (w who) refusedToRun(t *testing.T, j job) {
 	if _, err := os.Lstat(filepath.Join(j.Dir, "ran")); err == nil || got.Layer == "" {
 		t.Errorf("%s failed and the command ran: %+v", j.Fail, got)
 	}
+}
+
+// withLayer gives a job a private home, with a layer whose name is always the same.
+func (w who) withLayer(t *testing.T, j job) job {
+	t.Helper()
+	j.Home, j.Layer = filepath.Join(j.Dir, "../home"), filepath.Join(j.Dir, "../layer")
+	for _, dir := range []string{j.Home, j.Layer} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		chown(t, dir, w.uid)
+	}
+	j.Env = append(j.Env, "HOME="+j.Home)
+	return j
 }
 
 // moved is a job whose command sees the working directory at another path, as a check of kept changes does. Together

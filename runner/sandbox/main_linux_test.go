@@ -65,6 +65,8 @@ type job struct {
 	Fresh string
 	// Cgroup is where it runs.
 	Cgroup string
+	// Layer keeps the layer of a private home.
+	Layer string
 	// Audit asks for Landlock's denials from the audit.
 	Audit bool
 	// Without names layers that are left out, to see a case fail.
@@ -88,6 +90,7 @@ type outcome struct {
 	Code     int
 	Signal   int
 	Appeared []Path
+	Home     *Home
 	Blocked  []string
 	Refused  []Refusal
 	Lost     uint64
@@ -272,6 +275,7 @@ func (j *job) perform(o *outcome) error {
 		j.Settings = *settings
 	}
 	env := os.Environ()
+	j.Settings.HomeLayer = j.Layer
 	p, err := j.Settings.Resolve(Context{Dir: j.Dir, Home: j.Home, Env: env, Evidence: j.Evidence, Protect: j.Protect,
 		Reach: j.Reach})
 	if err != nil {
@@ -288,6 +292,7 @@ func (j *job) perform(o *outcome) error {
 	}
 	defer func() {
 		s.Close()
+		o.Home = p.Home
 		o.Refused, o.Lost, o.Unsure = s.Refusals()
 	}()
 	s.fail, s.probe, s.without = j.Fail, j.Probe, j.Without

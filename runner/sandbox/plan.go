@@ -45,18 +45,23 @@ const (
 	AccessNone      Access = "none"      // it is hidden, denied or refused
 	AccessRead      Access = "read"      // it can be read and executed
 	AccessWrite     Access = "write"     // it can be changed, too
+	AccessLayer     Access = "layer"     // the same, and changes stay in a layer of the run's own
 	AccessPrivate   Access = "private"   // an empty directory of the run's own
 	AccessTemporary Access = "temporary" // the same, and it can be written
 	AccessConnect   Access = "connect"   // a socket or host that can be reached
 )
 
 // visible reports whether the host's content is there.
-func (a Access) visible() bool { return a == AccessRead || a == AccessWrite }
+func (a Access) visible() bool { return a == AccessRead || a.changeable() }
+
+// changeable reports whether that content can be changed.
+func (a Access) changeable() bool { return a == AccessWrite || a == AccessLayer }
 
 // Ranks of rules for the same path: a rule with a higher rank decides. Of two with the same rank, the one that denies
 // more decides.
 const (
 	rankMode      = iota // what the mode gives
+	rankDefault          // what a sandbox hides without being told
 	rankPrivate          // directories of services' sockets, and /dev
 	rankPattern          // a rule with a pattern, which matches the path
 	rankRule             // a rule that names the path
@@ -101,7 +106,7 @@ func (l *level) decide(claims []claim, outer level, exact bool) error {
 	}
 	for i := range claims {
 		c := &claims[i]
-		if c.says == AccessWrite || c.keep {
+		if c.says.changeable() || c.keep {
 			best(&write, c, c.keep)
 		}
 		if !c.keep {
@@ -123,10 +128,13 @@ func (l *level) decide(claims []claim, outer level, exact bool) error {
 		l.access = l.read.says
 	case !l.read.says.visible(): // below a directory that is empty
 		l.access = AccessNone
-	case l.write != nil && l.write.says == AccessWrite:
-		l.access = AccessWrite
+	case l.write != nil && l.write.says.changeable():
+		l.access = l.write.says
 	default:
 		l.access = AccessRead
+	}
+	if l.access == AccessLayer && outer.access != AccessLayer && l.write.Path.Path != l.path {
+		l.access = AccessRead // an exception in what is hidden of the home: it is no part of the layer
 	}
 	if l.access == AccessPrivate && !outer.access.visible() && l.read.rank != rankTemporary {
 		l.access = AccessNone // nothing is there
@@ -303,6 +311,8 @@ func (p *Plan) means(d Effect) string {
 		return "has a private, empty and writable"
 	case AccessWrite:
 		return "may write"
+	case AccessLayer:
+		return "writes only to a private layer over"
 	}
 	if !outer.visible() {
 		return "may read, as an exception"

@@ -88,6 +88,10 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 // to the directory above it.
 func (p *Profile) mounts() *shim.Mounts {
 	m := &shim.Mounts{Proc: true, All: p.open}
+	if len(p.only) > 0 {
+		m.Devices, m.Places = true, p.only
+		return m
+	}
 	if p.Mode == Observe {
 		return m
 	}
@@ -99,7 +103,8 @@ func (p *Profile) mounts() *shim.Mounts {
 			continue
 		}
 		as := map[Access]shim.State{AccessNone: shim.Hidden, AccessPrivate: shim.Private,
-			AccessTemporary: shim.Temporary, AccessRead: shim.Shown, AccessWrite: shim.Writable}[e.Access]
+			AccessTemporary: shim.Temporary, AccessRead: shim.Shown, AccessWrite: shim.Writable,
+			AccessLayer: shim.Layered}[e.Access]
 		if e.Access == AccessRead && p.Plan.under(e) == AccessWrite {
 			as = shim.ReadOnly
 			for at := filepath.Dir(e.Target); !pinned[at] && !p.Plan.mounted(at); at = filepath.Dir(at) {
@@ -107,7 +112,11 @@ func (p *Profile) mounts() *shim.Mounts {
 				m.Places = append(m.Places, shim.Place{Path: at, As: shim.Pinned, Flat: !around[at]})
 			}
 		}
-		m.Places = append(m.Places, shim.Place{Path: e.Target, As: as, Flat: !around[e.Target]})
+		at := shim.Place{Path: e.Target, As: as, Flat: !around[e.Target]}
+		if as == shim.Layered {
+			at.From, at.Flat = p.layer, true
+		}
+		m.Places = append(m.Places, at)
 	}
 	for _, s := range p.sockets {
 		m.Places = append(m.Places, shim.Place{Path: s.Path, As: shim.Socket})
@@ -246,7 +255,7 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	}
 	for _, e := range p.Plan.Paths {
 		if e.changes && e.Access == AccessWrite && e.Rule != ruleReach ||
-			e.Access == AccessTemporary && e.Rule != ruleDevices {
+			e.Access == AccessTemporary && e.Rule != ruleDevices || e.changes && e.Access == AccessLayer && mounted {
 			add(e.Target, accessAll, p.moved() && Below(e.Target, p.Dir)) // that is seen elsewhere
 		}
 	}

@@ -40,6 +40,8 @@ type Profile struct {
 	Env     EnvProfile `json:"env"`
 	User    *User      `json:"user"`
 	PIDs    bool       `json:"isolate_pid"`
+	// Home is the command's home directory; nil where nothing restricts the command's files.
+	Home *Home `json:"home,omitzero"`
 	// NoTyping forbids input into a terminal by ioctl, in every mode.
 	NoTyping   bool `json:"no_typing,omitzero"`
 	env        *Env
@@ -51,6 +53,9 @@ type Profile struct {
 	depth      int    // how deep below Dir repositories are searched
 	exact      bool   // what must not be written stays so below it, too
 	patterns   map[Path]bool
+	homeMounts []string          // what is mounted in the private home
+	layer      string            // the open layer of the private home
+	only       []shim.Place      // mounts instead of those of the plan, to try them
 	ids        map[string]uint64 // of rules; nil: see RuleID
 	home       string            // the home of the command's user; empty if not known
 }
@@ -429,6 +434,9 @@ func (p *Profile) Explain() string {
 	if len(p.Plan.Apart) > 1 {
 		fmt.Fprintf(w, "cannot link or rename between\t%q\n", p.Plan.Apart)
 	}
+	if h := p.Home; h != nil && h.State == HomeReal && h.Reason != "" {
+		fmt.Fprintf(w, "the home directory is real\t%s\n", h.Reason)
+	}
 	for _, at := range p.Absent {
 		row("does not exist, so has no effect", at.Path, at.Rule)
 	}
@@ -628,6 +636,7 @@ func isSocket(path string) bool {
 // directories for temporary files. fresh is an existing directory that it may write. Network mode none stays none.
 func (p *Profile) Strict(fresh string) *Profile {
 	strict := *p
+	strict.realHome("")
 	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
 	strict.Network.AllowedDomains, strict.Network.DeniedDomains, strict.Network.LocalPorts = nil, nil, nil
 	if strict.Network.Mode != NetNone {
@@ -660,11 +669,13 @@ func (p *Profile) Away(a Away) *Profile {
 	return &away
 }
 
-// ForCheck is p for a check of a contract. No port is forwarded to a check, since the command's ports may still be in
+// ForCheck is p for a check of a contract: it has the real home, without what the command wrote to its own. No port is
+// forwarded to a check, since the command's ports may still be in
 // use.
 func (p *Profile) ForCheck() *Profile {
 	check := *p
 	check.Network.LocalPorts = nil
+	check.realHome("")
 	return &check
 }
 
@@ -705,13 +716,13 @@ func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 			return "", false
 		}
 		d := p.Plan.Path(a.Target)
-		if in, keeps := p.Plan.keeps(a.Target); keeps && d.Access == AccessWrite {
+		if in, keeps := p.Plan.keeps(a.Target); keeps && d.Access.changeable() {
 			return in.Rule, true // it cannot be renamed
 		}
 		switch {
-		case d.Access == AccessWrite || d.Access == AccessTemporary:
+		case d.Access.changeable() || d.Access == AccessTemporary:
 			return "", false
-		case p.Plan.under(d) == AccessWrite:
+		case p.Plan.under(d).changeable():
 			return d.Rule, true
 		case a.Errno == int(syscall.EXDEV) || a.Errno == int(syscall.EBUSY):
 			return "", false
@@ -883,6 +894,8 @@ func (p *Profile) claims() []claim {
 		switch {
 		case r.Rule == RuleMode || r.Rule == "strict":
 			return rankMode
+		case r.Rule == ruleSecrets:
+			return rankDefault
 		case r.Rule == ruleReach || r.Rule == "sockets":
 			return rankRunner
 		case p.patterns[r]:
@@ -895,6 +908,7 @@ func (p *Profile) claims() []claim {
 			claim{Path: Path{"/dev", ruleDevices}, rank: rankPrivate, says: AccessPrivate},
 			claim{Path: Path{"/dev/shm", ruleDevices}, rank: rankPrivate, says: AccessTemporary})
 	}
+	all = append(all, p.homeClaims()...)
 	for _, r := range p.Write {
 		all = append(all, claim{Path: r, rank: rank(r), says: AccessWrite})
 	}
@@ -995,7 +1009,7 @@ func (p *Profile) planOthers() {
 	}
 	plan.Hosts = append(plan.Hosts, rest)
 	for _, e := range plan.Paths {
-		if e.changes && e.Access == AccessWrite && e.Rule != ruleReach {
+		if e.changes && e.Access.changeable() && e.Rule != ruleReach {
 			plan.Apart = append(plan.Apart, e.Target)
 		}
 	}

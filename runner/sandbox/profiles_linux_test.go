@@ -61,18 +61,18 @@ func TestProfilesOpenWhatTheySay(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			want := effective(t, Settings{}, dir, home)
 			for _, path := range slices.Concat(said["writes"], said["hides"]) {
 				if err := os.MkdirAll(filepath.Join(home, strings.TrimPrefix(path, "~/")), 0o755); err != nil {
 					t.Fatal(err)
 				}
 			}
+			want := effective(t, Settings{}, dir, home)
 			for i, path := range said["writes"] {
 				want.Write = append(want.Write,
 					Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.allowWrite[%d]", i)})
 			}
 			for i, path := range said["hides"] {
-				want.DenyRead = append(want.DenyRead,
+				want.DenyRead = slices.Insert(want.DenyRead, i,
 					Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.denyRead[%d]", i)})
 			}
 			want.Network.AllowedDomains = said["connects"]
@@ -146,6 +146,7 @@ func besidePaths(t *testing.T, f *ProfileFile, said map[string][]string, home st
 	}
 	j := shell(t, script.String())
 	j.Settings, j.Home = Compose(j.Settings, f.Settings), home
+	j.Settings.Home = HomeReal // a private one can be written everywhere
 	o := w.run(t, j)
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(o.out), "\n")); diff != "" || o.Err != "" {
 		t.Errorf("%s: what may be written, and what may (-want +got):\n%s", o.Err, diff)

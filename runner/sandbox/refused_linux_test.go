@@ -55,6 +55,7 @@ func TestEveryOperationIsFailed(t *testing.T) {
 		j.Settings.User = "23456:23457"
 		done = append(done, everybody[0].operations(t, j)...)
 	}
+	done = append(done, everybody[0].operations(t, everybody[0].withLayer(t, faulty(t)))...)
 	files, err := filepath.Glob("internal/shim/*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

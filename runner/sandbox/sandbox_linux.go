@@ -35,7 +35,8 @@ type Sandbox struct {
 	audit   *auditlog.Log
 	ready   func()
 	door    *Door
-	without []string // layers to skip, for tests that show what each does
+	without []string   // layers to skip, for tests that show what each does
+	layer   *homeLayer // of the private home; nil: the home is real
 
 	mu     sync.Mutex // guards the rest
 	layers []Layer
@@ -78,6 +79,11 @@ type Options struct {
 	// Door is a server of the runner's that the command can reach from its own network namespace, except with network
 	// mode none. Nil: none.
 	Door *Door
+	// Layers are existing directories for the layer of a private home, tried in this order before those that every
+	// host has. Inherit is called with the layer's directory before it is used, for somebody who removes it if this
+	// process dies. Both may be nil.
+	Layers  []string
+	Inherit func(dir string)
 }
 
 // Door is a server of the runner's for the command.
@@ -119,10 +125,13 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, ready: opt.Ready,
 		door: opt.Door, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1,
 		dials: map[uint64]chan dialed{}}
+	if err := s.openHome(opt); err != nil {
+		return nil, err
+	}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided, s.connectInside); err != nil {
-			return nil, err
+			return nil, errors.Join(err, s.closeHome())
 		}
 	}
 	return s, nil
@@ -222,7 +231,7 @@ func (s *Sandbox) Close() error {
 		err = s.conn.Close()
 	}
 	s.readAudit()
-	return err
+	return errors.Join(err, s.closeHome())
 }
 
 // Start starts a copy of cmd in the sandbox by calling start, and returns that copy. cmd.Path must be absolute; apply
@@ -248,6 +257,7 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 		_ = started.Wait()
 	}
 	lost := append(s.Layers(), s.withoutNamespaces(missing.Reason)...)
+	s.profile.realHome("there is no mount namespace: " + missing.Reason)
 	if s.proxy != nil { // its socket would be in the network namespace
 		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {
 			return slices.Contains(s.proxy.env(), v)
@@ -454,6 +464,9 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 			command = m.Sender // the pidfd does not identify it after the init has reaped it
 			if told = true; plan.Init {
 				o.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, o.Layers)
+			}
+			if slices.Contains(o.Failed, shim.OverlayHome) {
+				s.profile.realHome("the layer could not be mounted")
 			}
 			s.mu.Lock()
 			s.layers, s.unable = merge(s.layers, o.Layers), o.Unusable

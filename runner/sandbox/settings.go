@@ -49,6 +49,10 @@ type Settings struct {
 	Limits        *Limits     `json:"limits"`
 	// User is a name, a uid, or uid:gid.
 	User Scalar `json:"user"`
+	// Home is one of Homes, or empty.
+	Home string `json:"home"`
+	// HomeLayer is a directory that keeps the layer of a private home for later runs. No policy can set it.
+	HomeLayer string `json:"-"`
 
 	// exact is set by formats that list all writable paths.
 	exact bool
@@ -155,6 +159,7 @@ func (s *Settings) Check() error {
 	errs := []error{
 		one("mode", s.Mode, Modes...),
 		one("on_unavailable", s.OnUnavailable, Fail, Degrade),
+		one("home", s.Home, Homes...),
 	}
 	if n := s.Network; n != nil {
 		errs = append(errs, one("network.mode", n.Mode, NetNone, NetLoopback, NetAllowlist, NetHost), n.check())
@@ -169,6 +174,12 @@ func (s *Settings) Check() error {
 	if s.Mode == Observe && (s.Filesystem != nil || s.Network != nil) {
 		errs = append(errs, errors.New("mode: observe restricts nothing; omit filesystem and network, or "+
 			"choose another mode"))
+	}
+	if (s.Home == HomePrivate || s.HomeLayer != "") && s.EffectiveMode() == Observe {
+		errs = append(errs, errors.New("home: private needs mode read-only or workspace-write"))
+	}
+	if s.Home == HomeReal && s.HomeLayer != "" {
+		errs = append(errs, errors.New("home: real has no layer to keep"))
 	}
 	for _, err := range errs {
 		if err != nil {
@@ -251,7 +262,7 @@ func (e *Env) check() error {
 // Empty reports whether s sets nothing.
 func (s *Settings) Empty() bool {
 	return s.Mode == "" && s.OnUnavailable == "" && s.Filesystem == nil && s.Network == nil && s.Env == nil &&
-		s.Limits == nil && s.User == ""
+		s.Limits == nil && s.User == "" && s.Home == ""
 }
 
 // EffectiveMode is the mode of s. Without a mode, filesystem or network mean WorkspaceWrite.
@@ -378,6 +389,9 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		}
 		p.DenyRead = append(p.DenyRead, Path{real, ruleEvidence})
 	}
+	if err := p.setHome(s, c); err != nil {
+		return nil, err
+	}
 	if err := p.private(s, c); err != nil {
 		return nil, err
 	}
@@ -387,5 +401,5 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		}
 	}
 	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
-	return p, p.settle()
+	return p, p.settleHome()
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -142,7 +143,8 @@ func (c *compiler) fail(words string, errno unix.Errno) {
 // Outcome is what a shim reports about its layers.
 type Outcome struct {
 	Layers   []Report
-	Stopped  string // the layer that keeps the command from starting
+	Stopped  string   // the layer that keeps the command from starting
+	Failed   []string // operations
 	Unusable []Unusable
 }
 
@@ -164,6 +166,7 @@ func (p *Program) Outcome(failed []steps.Failure) Outcome {
 			if f.Step < op.from || f.Step >= op.to {
 				continue
 			}
+			o.Failed = append(o.Failed, op.name)
 			if r := &o.Layers[at]; r.State == Enforced {
 				r.State = cmp.Or(map[string]string{Namespaces: Unavailable}[op.layer], Degraded)
 				r.Reason, r.Errno = op.name+": "+p.reason(f), int(f.Errno)
@@ -198,7 +201,14 @@ func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 		case ReadOnly:
 			c.do(Files, "protect "+p.Path, func() { c.bind(p, true, 0) })
 		case Hidden:
-			c.do(Files, "hide "+p.Path, func() { c.hide(p.Path, ours[p.Path], 0) })
+			gone := steps.Label(0)
+			if m.layered(p.Path) { // an earlier run may have removed it from its layer
+				gone = c.l.Label()
+			}
+			c.do(Files, "hide "+p.Path, func() { c.hide(p.Path, ours[p.Path], gone) })
+			if gone != 0 {
+				c.l.At(gone)
+			}
 		case Socket:
 			gone := c.l.Label()
 			c.do(Files, "hide "+p.Path, func() { c.hide(p.Path, false, gone) })
@@ -213,6 +223,8 @@ func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 				c.makeDirs(p.Path, ours)
 				c.tmpfs(p.Path, "mode=1777", 0)
 			})
+		case Layered:
+			c.do(Files, "mount the private home", func() { c.overlay(p, kept) })
 		}
 	}
 	for _, p := range m.Places {
@@ -237,7 +249,7 @@ func (m *Mounts) ours() map[string]bool {
 	}
 	for _, p := range m.Places {
 		switch p.As {
-		case Private, Temporary:
+		case Private, Temporary, Layered:
 			dirs[p.Path] = true
 		case Hidden:
 			hidden[p.Path] = true
@@ -250,6 +262,37 @@ func (m *Mounts) ours() map[string]bool {
 		}
 	}
 	return dirs
+}
+
+// layered reports whether path is in a place that is Layered.
+func (m *Mounts) layered(path string) bool {
+	return slices.ContainsFunc(m.Places, func(p Place) bool {
+		return p.As == Layered && strings.HasPrefix(path, p.Path+"/")
+	})
+}
+
+// OverlayHome is the operation that mounts a layer.
+const OverlayHome = "mount the private home"
+
+// overlay mounts a layer over a place. Both have short names while that happens: names in options of mount(2) would
+// need escapes, and mountinfo shows them to the command.
+func (c *compiler) overlay(p Place, kept map[string]steps.Ref) {
+	dirs := []string{maskDir + "/home", maskDir + "/layer"}
+	for i, from := range []steps.Ref{kept[p.Path], kept[p.From]} {
+		have := c.l.Label()
+		c.l.If(steps.Value(from), negative, 0, have)
+		c.fail("", unix.ENOENT) // cloning failed, and was reported
+		c.l.At(have)
+		c.call("mkdir "+dirs[i], unix.SYS_MKDIRAT, unix.AT_FDCWD, dirs[i], 0o700)
+		c.attach(from, dirs[i])
+	}
+	c.call("overlay on "+p.Path, unix.SYS_MOUNT, "overlay", p.Path, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
+		fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%[2]s/%[4]s,userxattr,index=off", dirs[0], dirs[1],
+			LayerDirs[0], LayerDirs[1]))
+	for _, dir := range dirs {
+		c.call("unmount "+dir, unix.SYS_UMOUNT2, dir, unix.MNT_DETACH)
+		c.call("remove "+dir, unix.SYS_UNLINKAT, unix.AT_FDCWD, dir, unix.AT_REMOVEDIR)
+	}
 }
 
 // within reports whether path is in one of dirs, and none of them itself.
@@ -546,6 +589,17 @@ func (c *compiler) tmpfs(path, options string, flags int) {
 func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 	fds := map[string]steps.Ref{}
 	for _, p := range m.Places {
+		if p.As == Layered { // the layer, and the place without what is mounted in it
+			for i, path := range []string{p.Path, p.From} {
+				kept, fd := c.l.Word(all), c.l.Word(0)
+				c.do(Files, "keep "+[]string{"the home", "the layer"}[i], func() {
+					c.copy(Place{Path: path, Flat: true}, fd)
+					c.l.Set(kept, steps.Value(fd))
+				})
+				fds[path] = kept
+			}
+			continue
+		}
 		if p.As != Writable && p.As != Shown {
 			continue
 		}

@@ -11,8 +11,9 @@ import (
 // exitShim is the exit status of a shim that failed.
 const exitShim = 125
 
-// forNamespaces are the capabilities that a process in a user namespace needs to make the layers.
-var forNamespaces = []int{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN}
+// forNamespaces are the capabilities that a process in a user namespace needs to make the layers. overlayfs works with
+// the rights of whoever mounted it, in directories that nobody may enter, so it needs CAP_DAC_OVERRIDE.
+var forNamespaces = []int{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_DAC_OVERRIDE}
 
 // MapUser maps the current user and group, and no others, into the user namespace of attr.
 func MapUser(attr *syscall.SysProcAttr) {

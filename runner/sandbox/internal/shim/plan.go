@@ -82,7 +82,8 @@ type Mounts struct {
 type Place struct {
 	Path string
 	As   State
-	// From is the path of the content, for State Writable; empty: Path itself.
+	// From is the path of the content, for State Writable; empty: Path itself. For State Layered, it is the directory
+	// of the layer.
 	From string
 	// Flat means that nothing is mounted below it. Then a mount of it costs the same however many there are.
 	Flat bool
@@ -101,7 +102,11 @@ const (
 	Socket                 // the same, if it still exists
 	Private                // a directory that is empty, except for the places below it
 	Temporary              // the same, and it can be written
+	Layered                // it can be written, and what is written goes to a layer; see LayerDirs
 )
+
+// LayerDirs are the directories of a layer: what was written, and what overlayfs needs for its work.
+var LayerDirs = []string{"upper", "work"}
 
 // Need is a file that the command must be able to use, with a mode of access(2).
 type Need struct {

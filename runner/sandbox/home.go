@@ -1,0 +1,187 @@
+package sandbox
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/assay-run/assay-run/schema/config"
+)
+
+// What the command's home directory is in a sandbox. Mode observe restricts nothing, so the home is real there.
+const (
+	// HomePrivate shows the command its home. What the command writes there goes to a layer of the run, which is gone
+	// afterwards.
+	HomePrivate = "private"
+	HomeReal    = "real" // it is what it is, and can be written only where a rule allows that
+)
+
+// Homes lists the values of Settings.Home. The empty value means HomePrivate where that is possible.
+var Homes = []string{HomePrivate, HomeReal}
+
+// Home is the command's home directory in effect.
+type Home struct {
+	Path string `json:"path"`
+	// State is HomePrivate or HomeReal. Reason says why it is real although nobody asked for that.
+	State  string `json:"state"`
+	Reason string `json:"reason,omitzero"`
+	// Layer is the directory that keeps the layer for later runs; empty: the layer is removed after the run.
+	Layer string `json:"layer,omitzero"`
+	// Written is what the layer contained when the command had ended, at most maxWritten entries, sorted by path.
+	// Beyond counts the others.
+	Written []Written `json:"written,omitzero"`
+	Beyond  int64     `json:"beyond,omitzero"`
+
+	needed bool // the command does not start without a private home
+}
+
+// Written is a path in a private home that the command made, changed or removed. A layer that is kept also has what
+// earlier runs wrote.
+type Written struct {
+	// Path is relative to the home.
+	Path string `json:"path"`
+	// Kind is file, directory, link, other or removed.
+	Kind  string `json:"kind"`
+	Bytes int64  `json:"bytes,omitzero"`
+}
+
+// maxWritten limits Home.Written.
+const maxWritten = 10_000
+
+const ruleHome = "home"
+
+// ruleSecrets is the rule for the files in secrets.yaml.
+const ruleSecrets = "secrets"
+
+// setHome sets what the command's home is, and hides in it what belongs to other programs.
+func (p *Profile) setHome(s *Settings, c Context) error {
+	if s.exact || p.open { // formats of other sandboxes, which say everything
+		if s.Home == HomePrivate || s.HomeLayer != "" {
+			return fmt.Errorf("home: private is not possible with these settings, which list every path that can be " +
+				"written")
+		}
+		return nil
+	}
+	at := lookup(s.Env.Apply(c.Env), "HOME")
+	if p.User != nil || !filepath.IsAbs(at) {
+		at = c.Home
+	}
+	real, err := filepath.EvalSymlinks(at)
+	info, serr := os.Stat(real)
+	h := &Home{Path: at, State: HomeReal, needed: s.Home == HomePrivate || s.HomeLayer != "", Layer: s.HomeLayer}
+	p.Home = h
+	switch {
+	case at == "":
+		h.Reason = "there is no home directory: HOME is not set"
+	case err != nil:
+		h.Reason = err.Error()
+	case serr != nil || !info.IsDir():
+		h.Reason = "it is not a directory"
+	case real == "/":
+		h.Reason = "the home directory is /"
+	default:
+		h.Path = real
+		p.hideSecrets(real)
+		switch {
+		case s.Home == HomeReal:
+		case Below(real, p.Dir):
+			h.Reason = fmt.Sprintf("the home directory is in the working directory %s, which is always real", p.Dir)
+			h.needed = false
+		case s.Filesystem != nil && slices.ContainsFunc(p.Write, func(w Path) bool {
+			return w.Path == real && w.Rule != RuleMode
+		}):
+			h.Reason, h.needed = "a rule allows writing all of it", false
+		default:
+			h.State = HomePrivate
+		}
+	}
+	if h.State == HomeReal && h.needed {
+		return &HomeError{Reason: h.Reason}
+	}
+	return nil
+}
+
+// HomeError says why the command cannot have a private home.
+type HomeError struct{ Reason string }
+
+func (e *HomeError) Error() string { return "there is no private home for the command: " + e.Reason }
+
+// Remedy says what to do.
+func (e *HomeError) Remedy() string {
+	return "name a directory outside of the home, on a disk or in memory, with --home-layer; or choose --home real"
+}
+
+//go:embed secrets.yaml
+var secretsFile []byte
+
+// Secrets lists, below ~, the keys and tokens of programs that are hidden from the command unless a rule names them.
+var Secrets = sync.OnceValue(func() []string {
+	var file struct {
+		Hidden []string `json:"hidden"`
+	}
+	if err := config.Decode(secretsFile, config.YAML, &file); err != nil {
+		panic("secrets.yaml: " + err.Error())
+	}
+	return file.Hidden
+})
+
+// hideSecrets hides those of Secrets that exist. A link to something outside of the home is somebody's choice, and its
+// target is hidden.
+func (p *Profile) hideSecrets(home string) {
+	for _, path := range Secrets() {
+		at := filepath.Join(home, strings.TrimPrefix(path, "~/"))
+		if real, err := filepath.EvalSymlinks(at); err == nil && !Below(p.Dir, real) {
+			p.DenyRead = append(p.DenyRead, Path{real, ruleSecrets})
+		}
+	}
+}
+
+// realHome is p with the real home. why is why the private one cannot be had; empty: it is not wanted.
+func (p *Profile) realHome(why string) {
+	if p.Home == nil || p.Home.State == HomeReal {
+		return
+	}
+	home := *p.Home
+	home.State, home.Reason, home.Layer, p.Home = HomeReal, why, "", &home
+	_ = p.settle() // there are fewer rules than before
+}
+
+// settleHome makes the plan, and gives up a private home that a rule hides.
+func (p *Profile) settleHome() error {
+	if h := p.Home; h != nil && h.State == HomePrivate {
+		real := append([]Path{{p.Dir, ruleWorkdir}}, slices.Concat(p.Write, p.DenyRead, p.Private)...)
+		for _, at := range mountPoints() {
+			in := Below(at, h.Path) && at != h.Path
+			if in && !slices.ContainsFunc(real, func(r Path) bool { return r.Path != h.Path && Below(at, r.Path) }) {
+				p.homeMounts = append(p.homeMounts, at)
+			}
+		}
+		p.homeMounts = outermost(p.homeMounts)
+	}
+	if err := p.settle(); err != nil || p.Home == nil || p.Home.State == HomeReal {
+		return err
+	}
+	if e := p.Plan.Path(p.Home.Path); e.Access != AccessLayer {
+		p.realHome(e.Rule + " decides about all of it")
+	}
+	return nil
+}
+
+// homeClaims are what the private home says about paths: mounts in it stay what they are.
+func (p *Profile) homeClaims() []claim {
+	if p.Home == nil || p.Home.State != HomePrivate {
+		return nil
+	}
+	claims := []claim{{Path: Path{p.Home.Path, ruleHome}, says: AccessLayer}}
+	for _, at := range p.homeMounts {
+		claims = append(claims, claim{Path: Path{at, ruleHome}, says: AccessRead, keep: true})
+	}
+	if p.Mode == ReadOnly && Below(p.Dir, p.Home.Path) {
+		claims = append(claims, claim{Path: Path{p.Dir, ruleWorkdir}, says: AccessRead, keep: true})
+	}
+	return claims
+}

@@ -1,0 +1,311 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+)
+
+// homeLayer is the open layer of a private home.
+type homeLayer struct {
+	dir  string
+	kept bool
+	lock *os.File // locked while the layer is open
+}
+
+// upper is where the layer's content is.
+func (l *homeLayer) upper() string { return filepath.Join(l.dir, shim.LayerDirs[0]) }
+
+// openHome makes the layer of the profile's private home. If that is impossible, the home is real, or the error is a
+// *HomeError if the profile needs a private one.
+func (s *Sandbox) openHome(opt Options) error {
+	h := s.profile.Home
+	if h == nil || h.State != HomePrivate {
+		return nil
+	}
+	home := *h // other sandboxes may have the same profile
+	s.profile.Home = &home
+	var failed []error
+	try := func(l *homeLayer, err error) bool {
+		if err == nil {
+			if err = s.profile.tryLayer(l.dir); err == nil {
+				s.layer = l
+				return true
+			}
+			err = errors.Join(err, l.close())
+		}
+		failed = append(failed, err)
+		return false
+	}
+	if h.Layer != "" {
+		if !try(keptLayer(h.Layer, h.Path)) {
+			return &HomeError{errors.Join(failed...).Error()}
+		}
+	} else if !slices.ContainsFunc(layerDirs(opt.Layers, h.Path), func(dir string) bool {
+		return try(newLayer(dir, h.Path, opt.Inherit))
+	}) {
+		why := cmp.Or(errors.Join(failed...), errors.New("no directory outside of the home can be written")).Error()
+		if h.needed {
+			return &HomeError{why}
+		}
+		s.profile.realHome(why)
+		return nil
+	}
+	s.profile.layer = s.layer.dir
+	s.profile.DenyRead = append(slices.Clone(s.profile.DenyRead), Path{s.layer.dir, ruleEvidence})
+	return s.profile.settle()
+}
+
+// closeHome notes what the command wrote to its home, and removes the layer. It is called when no process of the
+// command is left.
+func (s *Sandbox) closeHome() error {
+	if s.layer == nil {
+		return nil
+	}
+	h := s.profile.Home
+	h.Written, h.Beyond = contentOf(s.layer.upper())
+	err := s.layer.close()
+	s.layer = nil
+	return err
+}
+
+// layerDirs are directories for layers: given, and what any host has, on a disk first. A layer in the home itself is
+// impossible.
+func layerDirs(given []string, home string) []string {
+	var dirs []string
+	for _, dir := range slices.Concat(given, []string{"/var/tmp", os.TempDir(), "/dev/shm"}) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil && !Below(real, home) && !slices.Contains(dirs, real) {
+			dirs = append(dirs, real)
+		}
+	}
+	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(inMemory(a), inMemory(b)) })
+	return dirs
+}
+
+// inMemory is 1 for a directory on a tmpfs, otherwise 0.
+func inMemory(dir string) int {
+	var at unix.Statfs_t
+	if unix.Statfs(dir, &at) == nil && at.Type == unix.TMPFS_MAGIC {
+		return 1
+	}
+	return 0
+}
+
+// newLayer makes a layer below dir that is removed when it is closed, or by whoever inherits it.
+func newLayer(dir, home string, inherit func(string)) (*homeLayer, error) {
+	sweepLayers(dir)
+	at, err := os.MkdirTemp(dir, layerPrefix)
+	if err != nil {
+		return nil, err
+	}
+	l := &homeLayer{dir: filepath.Join(at, layerName)}
+	if err := os.Mkdir(l.dir, 0o700); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	if inherit != nil {
+		inherit(l.dir) // its heir also removes the directory above
+	}
+	if err := l.prepare(home); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+// A layer that is not kept is layerName in a directory of its own, whose name begins with layerPrefix.
+const layerPrefix, layerName = "assay-run-home-", "layer"
+
+// sweepLayers removes the layers below dir that dead processes of this user left.
+func sweepLayers(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, layerPrefix+"*"))
+	for _, at := range left {
+		info, err := os.Lstat(at)
+		if err != nil || !info.IsDir() || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+			continue
+		}
+		lock, err := os.OpenFile(filepath.Join(at, layerName, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = removeAll(at) // what is left of it is for the next run
+		}
+		lock.Close()
+	}
+}
+
+// keptLayer opens the layer in dir, which it makes if need be.
+func keptLayer(dir, home string) (*homeLayer, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if Below(dir, home) {
+		return nil, fmt.Errorf("%s is in the home %s itself", dir, home)
+	}
+	if err := usableAsLayer(dir); err != nil {
+		return nil, err
+	}
+	l := &homeLayer{dir: dir, kept: true}
+	if err := l.prepare(home); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+// lockName is the file in a layer that a run locks.
+const lockName = "lock"
+
+// usableAsLayer refuses a directory that others can reach, or that contains something else.
+func usableAsLayer(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != lockName && !slices.Contains(shim.LayerDirs, e.Name()) {
+			return fmt.Errorf("%s contains %s, so it is not the layer of a home; name an empty directory", dir,
+				e.Name())
+		}
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("%s belongs to another user", dir)
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+// prepare locks the layer and makes its directories. The first one gets the owner and mode of the home.
+func (l *homeLayer) prepare(home string) error {
+	at := filepath.Join(l.dir, lockName)
+	opened := at
+	if !l.kept {
+		opened += ".new" // sweepLayers must never see it unlocked
+	}
+	var err error
+	if l.lock, err = os.OpenFile(opened, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(l.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("another run uses the layer %s: %w", l.dir, err)
+	}
+	if err := os.Rename(opened, at); err != nil {
+		return err
+	}
+	for _, name := range shim.LayerDirs {
+		if err := os.Mkdir(filepath.Join(l.dir, name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	info, err := os.Stat(home)
+	if err != nil {
+		return err
+	}
+	if at := info.Sys().(*syscall.Stat_t); os.Geteuid() == 0 {
+		if err := os.Chown(l.upper(), int(at.Uid), int(at.Gid)); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(l.upper(), info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetgid))
+}
+
+// close unlocks the layer, and removes it if it is not kept.
+func (l *homeLayer) close() error {
+	var err error
+	if !l.kept {
+		err = removeAll(filepath.Dir(l.dir))
+	}
+	if l.lock != nil {
+		l.lock.Close()
+	}
+	return err
+}
+
+// removeAll is os.RemoveAll for a tree with directories that their owner may not enter or change.
+func removeAll(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) // WalkDir reads the directory after this
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
+
+// tryLayer mounts the layer over the home in a process that starts nothing: only the kernel knows which file systems
+// it takes.
+func (p *Profile) tryLayer(layer string) error {
+	trial := &Profile{Mode: Observe, PIDs: true, OnUnavailable: Fail, Dir: "/", open: true,
+		Network: NetProfile{Mode: NetHost},
+		only:    []shim.Place{{Path: p.Home.Path, As: shim.Layered, From: layer}}}
+	_ = trial.settle() // it has no rules
+	s, err := New(trial, Options{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	s.probe = true
+	cmd, err := s.Start(&exec.Cmd{Path: "/proc/self/exe", Dir: "/"}, (*exec.Cmd).Start, false)
+	if cmd != nil {
+		_ = cmd.Wait()
+	}
+	var missing *LayerError
+	if errors.As(err, &missing) {
+		return fmt.Errorf("a layer in %s: %s", layer, missing.Reason)
+	}
+	return err
+}
+
+// contentOf lists what a layer contains.
+func contentOf(upper string) (list []Written, beyond int64) {
+	_ = filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
+		if path == upper || d == nil || err != nil {
+			return nil
+		}
+		if len(list) >= maxWritten {
+			beyond++
+			return nil
+		}
+		rel, _ := filepath.Rel(upper, path)
+		w := Written{Path: rel, Kind: "other"}
+		info, err := d.Info()
+		if err != nil {
+			return nil
+		}
+		switch at := info.Sys().(*syscall.Stat_t); {
+		case d.IsDir():
+			w.Kind = "directory"
+		case d.Type().IsRegular():
+			w.Kind, w.Bytes = "file", info.Size()
+		case d.Type()&fs.ModeSymlink != 0:
+			w.Kind = "link"
+		case d.Type()&fs.ModeCharDevice != 0 && at.Rdev == 0: // a whiteout of overlayfs
+			w.Kind = "removed"
+		}
+		list = append(list, w)
+		return nil
+	})
+	return list, beyond
+}
