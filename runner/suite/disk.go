@@ -3,8 +3,10 @@
 package suite
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -31,6 +33,7 @@ type diskUse struct {
 // diskWatch ends a run that uses more of the disk than it may, or that filled it.
 type diskWatch struct {
 	dir    string // of the try
+	run    string // id of its run, which is in the names of the run's cgroups
 	limit  int64  // bytes that it may add
 	before int64  // bytes that its files had
 	free   uint64 // bytes that the disk had
@@ -40,9 +43,9 @@ type diskWatch struct {
 }
 
 // watch looks at the disk until stop is called, which returns what the try did to the disk; empty for nothing. It calls
-// end once when the try must end.
-func (d *diskUse) watch(dir string, limit int64, end func()) (stop func() string) {
-	w := &diskWatch{dir: dir, limit: limit, before: usedBytes(dir), free: freeBytes(dir), alone: true,
+// end once when the try must end. run is the id of the try's run.
+func (d *diskUse) watch(dir, run string, limit int64, end func()) (stop func() string) {
+	w := &diskWatch{dir: dir, run: run, limit: limit, before: usedBytes(dir), free: freeBytes(dir), alone: true,
 		found: make(chan string, 1)}
 	d.mu.Lock()
 	if d.tries == nil {
@@ -90,7 +93,7 @@ func (d *diskUse) look(w *diskWatch, last bool) string {
 	if lost <= w.limit && !low || !last && !low && time.Since(w.walked) < diskWalk {
 		return ""
 	}
-	used := usedBytes(w.dir) - w.before
+	used := usedBytes(w.dir) + deletedBytes(w.dir, w.run) - w.before
 	w.walked = time.Now()
 	if used > w.limit {
 		return fmt.Sprintf("the attempt used %s of disk, more than its limit of %s", size(used), size(w.limit))
@@ -111,7 +114,38 @@ func (d *diskUse) look(w *diskWatch, last bool) string {
 	return ""
 }
 
-func size(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
+func size(n int64) string {
+	if n > -1<<30 && n < 1<<30 {
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+// deletedBytes is what deleted files take on the disk of a directory that processes in a run's cgroups hold open. It
+// leaves out what it cannot read.
+func deletedBytes(dir, run string) (n int64) {
+	var at syscall.Stat_t
+	if syscall.Stat(dir, &at) != nil {
+		return 0
+	}
+	seen := map[uint64]bool{}
+	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	for _, group := range groups {
+		if text, err := os.ReadFile(group); err != nil || !bytes.Contains(text, []byte(run)) {
+			continue
+		}
+		files, _ := os.ReadDir(filepath.Join(filepath.Dir(group), "fd"))
+		for _, f := range files {
+			var st syscall.Stat_t
+			if syscall.Stat(filepath.Join(filepath.Dir(group), "fd", f.Name()), &st) == nil && st.Nlink == 0 &&
+				st.Dev == at.Dev && !seen[st.Ino] {
+				seen[st.Ino] = true
+				n += st.Blocks * 512
+			}
+		}
+	}
+	return n
+}
 
 // usedBytes is what the files below a directory take on the disk. It leaves out what it cannot read.
 func usedBytes(dir string) (n int64) {

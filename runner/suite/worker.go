@@ -759,7 +759,7 @@ func (w *Worker) run(kill context.Context, dir string, work *tryWork, spec strin
 		return setupFault(err)
 	}
 	stop := context.AfterFunc(kill, func() { lifeline.Close() })
-	stopWatch := w.disk.watch(dir, work.Disk, func() { lifeline.Close() })
+	stopWatch := w.disk.watch(dir, runID(work.Token), work.Disk, func() { lifeline.Close() })
 	err = cmd.Wait()
 	stop()
 	e := &tryEnd{Disk: stopWatch(), Stderr: stderr.String()}
