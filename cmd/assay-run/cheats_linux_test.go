@@ -205,8 +205,8 @@ func (k *task) run(t *testing.T, agent string, engine func() *enginetest.Engine)
 
 	// The command, and how its checks run.
 	env, flags := outside, []string{}
-	command, check := []string{filepath.Join(top, "agent", "run")}, "env "+strings.Join(outside, " ")+" sh $TESTS/test.sh"
-	check = strings.ReplaceAll(check, "$TESTS", filepath.Join(top, "tests"))
+	command := []string{filepath.Join(top, "agent", "run")}
+	check := "env " + strings.Join(outside, " ") + " sh " + filepath.Join(top, "tests", "test.sh")
 	// The host's programs and configuration, in a layer that is gone afterwards.
 	mounts := "for d in usr etc opt; do mkdir $WORK/$d $WORK/$d.work; " +
 		"mount -t overlay -o lowerdir=/$d,upperdir=$WORK/$d,workdir=$WORK/$d.work overlay /$d; done"
@@ -254,7 +254,8 @@ func (k *task) run(t *testing.T, agent string, engine func() *enginetest.Engine)
 	bundle := filepath.Join(work, "run.tar.gz")
 	args := append([]string{"--kernel", "require", "--run-id", uniqueID(), "--spool-dir", filepath.Join(work, "spool"),
 		"-o", bundle, "--workdir", filepath.Join(top, "app"), "--grace", "1s",
-		"--evaluation", filepath.Join(work, "evaluation.yaml"), "--contract", filepath.Join(work, "contract.yaml")}, flags...)
+		"--evaluation", filepath.Join(work, "evaluation.yaml"), "--contract", filepath.Join(work, "contract.yaml"),
+	}, flags...)
 	run := self(t, work)
 	program := filepath.Join(work, "assay-run") // testscript.Main goes by the name
 	if err := os.Symlink(run.Path, program); err != nil {

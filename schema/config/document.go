@@ -26,8 +26,52 @@ const byteOrderMark = "\ufeff"
 // Document is a file's values, and where each of them is.
 type Document struct {
 	json     []byte // the values, without those whose key is a repeated one
-	places   map[jsontext.Pointer]place
+	root     value
 	repeated []*Error // keys that are given twice
+}
+
+// value is where a value of the file is, and what it contains.
+type value struct {
+	place
+	parent  *value            // nil for the whole file
+	key     string            // its name in parent, if that is an object
+	index   int               // its index in parent, if that is a list
+	members map[string]*value // of an object
+	items   []*value          // of a list
+}
+
+// item adds an item of a list, whose place is not known yet.
+func (v *value) item() *value {
+	n := &value{parent: v, index: len(v.items)}
+	v.items = append(v.items, n)
+	return n
+}
+
+// child returns the member or item that token names, or nil.
+func (v *value) child(token string) *value {
+	if i, err := strconv.Atoi(token); err == nil && i >= 0 && i < len(v.items) {
+		return v.items[i]
+	}
+	return v.members[token]
+}
+
+// pointer returns the way from the whole file.
+func (v *value) pointer() jsontext.Pointer {
+	switch {
+	case v.parent == nil:
+		return ""
+	case v.parent.items != nil:
+		return v.parent.pointer().AppendToken(strconv.Itoa(v.index))
+	}
+	return v.parent.pointer().AppendToken(v.key)
+}
+
+// depth is how many values contain it.
+func (v *value) depth() (n int) {
+	for ; v.parent != nil; v = v.parent {
+		n++
+	}
+	return n
 }
 
 // place is a position in a file. Both numbers count from 1; zero if unknown.
@@ -44,7 +88,7 @@ func Parse(data []byte, format Format) (*Document, error) {
 	if !utf8.Valid(data) {
 		return nil, placeAt(data, firstInvalid(data)).fault("", "not valid UTF-8")
 	}
-	doc := &Document{places: map[jsontext.Pointer]place{}}
+	doc := &Document{}
 	var err error
 	if format == YAML {
 		err = doc.readYAML(data)
@@ -141,43 +185,54 @@ func (d *Document) explain(err error, into reflect.Type, p jsontext.Pointer) (*E
 
 // Has reports whether the file has a value at path, null included.
 func (d *Document) Has(path ...string) bool {
-	_, has := d.places[pointer(path)]
-	return has
+	v := &d.root
+	for _, token := range path {
+		if v = v.child(token); v == nil {
+			return false
+		}
+	}
+	return true
 }
 
-func (d *Document) placeOf(p jsontext.Pointer) place {
+func (d *Document) placeOf(p jsontext.Pointer) (at place) {
 	if d == nil {
 		return place{}
 	}
-	for {
-		if at, ok := d.places[p]; ok || p == "" {
-			return at
+	v := &d.root
+	for token := range p.Tokens() {
+		next := v.child(token)
+		if next == nil {
+			break
 		}
-		p = p.Parent()
+		v = next
 	}
+	return v.place
 }
 
-// member writes the member of an object at p, whose value read reads. A member whose key the object has already is left
+// member writes a member of the object v, whose value read reads. A member whose key the object has already is left
 // out, with all faults in it.
-func (d *Document) member(name string, p jsontext.Pointer, at place, read func() error) error {
-	before, twice := d.places[p]
-	if !twice {
-		d.places[p] = at
+func (d *Document) member(v *value, key string, at place, read func(*value) error) error {
+	n, before := &value{place: at, parent: v, key: key}, v.members[key]
+	if before == nil {
+		if v.members == nil {
+			v.members = map[string]*value{}
+		}
+		v.members[key] = n
 	}
 	length := len(d.json)
 	d.comma()
-	d.text(name)
+	d.text(key)
 	d.json = append(d.json, ':')
 	faults := len(d.repeated)
-	if err := read(); err != nil {
+	if err := read(n); err != nil {
 		return err
 	}
-	if twice {
+	if before != nil {
 		d.json = d.json[:length]
 		d.repeated = d.repeated[:faults]
 		if faults < maxFaults {
-			d.repeated = append(d.repeated,
-				at.fault(p, fmt.Sprintf("key given twice; the first is on line %d", before.line)))
+			d.repeated = append(d.repeated, at.fault(n.pointer(),
+				fmt.Sprintf("key given twice; the first is on line %d", before.line)))
 		}
 	}
 	return nil
@@ -196,7 +251,7 @@ func (d *Document) comma() {
 func (d *Document) readJSON(data []byte) error {
 	r := &jsonReader{Document: d, data: data,
 		dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true)), at: place{1, 1}}
-	if err := r.value("", 0); err != nil {
+	if err := r.value(&d.root); err != nil {
 		return err
 	}
 	if _, err := r.dec.ReadToken(); err != io.EOF {
@@ -238,14 +293,14 @@ func (r *jsonReader) broken(err error) *Error {
 		"not valid JSON: "+syntactic.Err.Error())
 }
 
-// value reads the value at p.
-func (r *jsonReader) value(p jsontext.Pointer, depth int) error {
+// value reads v.
+func (r *jsonReader) value(v *value) error {
 	at := r.next()
-	if _, named := r.places[p]; !named { // prefer the place of the key
-		r.places[p] = at
+	if v.place == (place{}) { // prefer the place of the key
+		v.place = at
 	}
-	if depth > maxDepth {
-		return at.fault(p, "nested too deep")
+	if v.depth() > maxDepth {
+		return at.fault(v.pointer(), "nested too deep")
 	}
 	t, err := r.dec.ReadToken()
 	if err != nil {
@@ -260,9 +315,7 @@ func (r *jsonReader) value(p jsontext.Pointer, depth int) error {
 			if err != nil {
 				return r.broken(err)
 			}
-			key := p.AppendToken(name.String())
-			read := func() error { return r.value(key, depth+1) }
-			if err := r.member(name.String(), key, at, read); err != nil {
+			if err := r.member(v, name.String(), at, r.value); err != nil {
 				return err
 			}
 		}
@@ -272,9 +325,9 @@ func (r *jsonReader) value(p jsontext.Pointer, depth int) error {
 		r.json = append(r.json, '}')
 	case '[':
 		r.json = append(r.json, '[')
-		for i := 0; r.dec.PeekKind() != ']' && r.dec.PeekKind() != 0; i++ {
+		for r.dec.PeekKind() != ']' && r.dec.PeekKind() != 0 {
 			r.comma()
-			if err := r.value(p.AppendToken(strconv.Itoa(i)), depth+1); err != nil {
+			if err := r.value(v.item()); err != nil {
 				return err
 			}
 		}
@@ -314,7 +367,7 @@ func (d *Document) readYAML(data []byte) error {
 	if body == nil {
 		return &Error{Problem: "the file is empty"}
 	}
-	return d.node(body, "", 0)
+	return d.node(body, &d.root)
 }
 
 func firstInvalid(data []byte) int {
@@ -383,25 +436,25 @@ func unwanted(n *yaml.Node) string {
 	return ""
 }
 
-// node reads n, which is at p.
-func (d *Document) node(n *yaml.Node, p jsontext.Pointer, depth int) error {
+// node reads n, which is v.
+func (d *Document) node(n *yaml.Node, v *value) error {
 	if what := unwanted(n); what != "" {
-		return at(n).fault(p, what+" is not allowed here; write the value out, or quote text that begins so")
+		return at(n).fault(v.pointer(), what+" is not allowed here; write the value out, or quote text that begins so")
 	}
-	if depth > maxDepth {
-		return at(n).fault(p, "nested too deep")
+	if v.depth() > maxDepth {
+		return at(n).fault(v.pointer(), "nested too deep")
 	}
-	if _, named := d.places[p]; !named { // prefer the place of the key
-		d.places[p] = at(n)
+	if v.place == (place{}) { // prefer the place of the key
+		v.place = at(n)
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
-		return d.object(n.Content, p, depth)
+		return d.object(n.Content, v)
 	case yaml.SequenceNode:
 		d.json = append(d.json, '[')
-		for i, item := range n.Content {
+		for _, item := range n.Content {
 			d.comma()
-			if err := d.node(item, p.AppendToken(strconv.Itoa(i)), depth+1); err != nil {
+			if err := d.node(item, v.item()); err != nil {
 				return err
 			}
 		}
@@ -416,7 +469,7 @@ func (d *Document) node(n *yaml.Node, p jsontext.Pointer, depth int) error {
 	case "!!int", "!!float":
 		number, ok := number(n)
 		if !ok {
-			return at(n).fault(p, fmt.Sprintf("the number %.40q is not allowed here; quote text", n.Value))
+			return at(n).fault(v.pointer(), fmt.Sprintf("the number %.40q is not allowed here; quote text", n.Value))
 		}
 		d.json = append(d.json, number...)
 	default: // times too: no file has a value of that kind
@@ -438,21 +491,20 @@ func number(n *yaml.Node) (string, bool) {
 	return strconv.FormatFloat(f, 'g', -1, 64), true
 }
 
-func (d *Document) object(pairs []*yaml.Node, p jsontext.Pointer, depth int) error {
+func (d *Document) object(pairs []*yaml.Node, v *value) error {
 	d.json = append(d.json, '{')
 	for i := 0; i+1 < len(pairs); i += 2 {
 		name := pairs[i]
 		switch what := unwanted(name); {
 		case what != "":
-			return at(name).fault(p, what+" is not allowed here; quote a key that begins so")
+			return at(name).fault(v.pointer(), what+" is not allowed here; quote a key that begins so")
 		case name.ShortTag() == "!!merge":
-			return at(name).fault(p, "a YAML merge key (<<) is not allowed here; write the values out")
+			return at(name).fault(v.pointer(), "a YAML merge key (<<) is not allowed here; write the values out")
 		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
-			return at(name).fault(p, "a key must be a plain string; quote it")
+			return at(name).fault(v.pointer(), "a key must be a plain string; quote it")
 		}
-		key := p.AppendToken(name.Value)
-		read := func() error { return d.node(pairs[i+1], key, depth+1) }
-		if err := d.member(name.Value, key, at(name), read); err != nil {
+		read := func(v *value) error { return d.node(pairs[i+1], v) }
+		if err := d.member(v, name.Value, at(name), read); err != nil {
 			return err
 		}
 	}
