@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/assay-run/assay-run/schema"
@@ -221,7 +222,11 @@ func (l *Log) Finish(f Findings) error {
 	surface := file.write(l)
 	missing := errors.Join(f.Missing, l.failed(), surface)
 	if missing == nil { // a batch that failed later is no error of the one who appended to it
-		missing = l.Recorder.Failed()
+		// The caller limits the size of files for the command: what exceeds the limit is told and in the health, and
+		// the command's exit code stands.
+		if err := l.Recorder.Failed(); !errors.Is(err, syscall.EFBIG) {
+			missing = err
+		}
 	}
 	uncorrelated := l.Put(schema.CorrelationPath, f.Calls.report(l, f))
 	h := l.claims(f, file)
