@@ -19,8 +19,8 @@ import (
 
 // Output is the destination of a file that is written as a whole or not at all. Its directory is opened once, so that
 // the file goes there even if the directory is renamed or replaced meanwhile. The file has no name until it is whole,
-// so a process that is killed leaves nothing. Where the file system has no files without names, it is <output>.tmp until
-// then, and the next process that writes to the output uses it again.
+// so a process that is killed leaves nothing. Where the file system has no files without names, it is <output>.tmp
+// until then, and the next process that writes to the output uses it again.
 //
 // If the process is root, it does not follow a symbolic link that another user could have made, and does not use a
 // temporary file that is not its own.

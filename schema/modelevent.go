@@ -108,7 +108,7 @@ const (
 	ModelErrorBroken      = "stream_broken"        // the provider's answer was cut short
 	ModelErrorLeft        = "client_left"          // the agent disconnected before the end of the answer
 	ModelErrorUnreachable = "provider_unreachable" // there was no connection
-	ModelErrorNoAnswer    = "no_answer"            // the connection ended before the answer, or the request could not be sent
+	ModelErrorNoAnswer    = "no_answer"            // the connection ended before request or answer was whole
 	ModelErrorKey         = "key_in_answer"        // the gateway cut the answer because it contained the provider's key
 	ModelErrorEncoding    = "encoding_unknown"     // the answer could not be decoded for the record
 	ModelErrorUnreadable  = "answer_unreadable"    // the answer is neither JSON nor a stream of events

@@ -89,10 +89,10 @@ func requests(ctx context.Context, b *view.Bundle, agentKeys []string, found *su
 	return nil
 }
 
-// providerFailure says how a request failed on the provider's side; empty if it did not. outage means that it would have
-// failed whatever the agent had sent: nobody was there, or the provider is overloaded. An agent may provoke all else:
-// 401 by naming an organization that is not the key's, 402 by asking for too many tokens, 403 by a model that the key may
-// not ask, 408 by being slow, 429 by many requests, and others by what the provider does not expect.
+// providerFailure says how a request failed on the provider's side; empty if it did not. outage means that it would
+// have failed whatever the agent had sent: nobody was there, or the provider is overloaded. An agent may provoke all
+// else: 401 by naming an organization that is not the key's, 402 by asking for too many tokens, 403 by a model that the
+// key may not ask, 408 by being slow, 429 by many requests, and others by what the provider does not expect.
 func providerFailure(m *schema.ModelEvent, agentKeys []string) (why string, outage bool) {
 	kind := ""
 	if m.ErrorType != nil {

@@ -212,7 +212,9 @@ exec curl -sSf --max-time 60 -H @header -H "x-api-key: $ANTHROPIC_API_KEY" \
 		if a.Verdict == nil || *a.Verdict != want {
 			t.Errorf("%s has the verdict %v (%s), want %s", a.ID, said(a.Verdict), a.Reason, want)
 		}
-		provokes := slices.ContainsFunc(a.Suspicions, func(f schema.Finding) bool { return f.Rule == suite.RuleProvokes })
+		provokes := slices.ContainsFunc(a.Suspicions, func(f schema.Finding) bool {
+			return f.Rule == suite.RuleProvokes
+		})
 		if provokes != (a.Agent == "forbidden") {
 			t.Errorf("%s has the suspicions %v", a.ID, a.Suspicions)
 		}

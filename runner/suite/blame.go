@@ -32,8 +32,8 @@ type blame struct {
 	silences []*silence                            // of workers, in the order in which they began
 }
 
-// silence is a time during which a worker was not heard. from and to count the tries that were added before it began and
-// before it ended; to is zero for one that has not ended.
+// silence is a time during which a worker was not heard. from and to count the tries that were added before it began
+// and before it ended; to is zero for one that has not ended.
 type silence struct {
 	event, process string
 	from, to       int
