@@ -154,9 +154,10 @@ func (p *Profile) realHome(why string) {
 func (p *Profile) settleHome() error {
 	if h := p.Home; h != nil && h.State == HomePrivate {
 		real := append([]Path{{p.Dir, ruleWorkdir}}, slices.Concat(p.Write, p.DenyRead, p.Private)...)
-		for _, at := range mountPoints() {
-			in := Below(at, h.Path) && at != h.Path
-			if in && !slices.ContainsFunc(real, func(r Path) bool { return r.Path != h.Path && Below(at, r.Path) }) {
+		// Through an overlay, nobody connects to a socket of the directory below.
+		for _, at := range append(mountPoints(), p.shown...) {
+			inside := func(path string) bool { return Below(path, h.Path) && path != h.Path }
+			if inside(at) && !slices.ContainsFunc(real, func(r Path) bool { return inside(r.Path) && Below(at, r.Path) }) {
 				p.homeMounts = append(p.homeMounts, at)
 			}
 		}
@@ -171,7 +172,7 @@ func (p *Profile) settleHome() error {
 	return nil
 }
 
-// homeClaims are what the private home says about paths: mounts in it stay what they are.
+// homeClaims are what the private home says about paths: mounts and sockets in it stay what they are.
 func (p *Profile) homeClaims() []claim {
 	if p.Home == nil || p.Home.State != HomePrivate {
 		return nil

@@ -53,7 +53,8 @@ type Profile struct {
 	depth      int    // how deep below Dir repositories are searched
 	exact      bool   // what must not be written stays so below it, too
 	patterns   map[Path]bool
-	homeMounts []string          // what is mounted in the private home
+	homeMounts []string          // what stays as it is in the private home: mounts, and sockets that may be reached
+	shown      []string          // sockets that may be reached
 	layer      string            // the open layer of the private home
 	only       []shim.Place      // mounts instead of those of the plan, to try them
 	ids        map[string]uint64 // of rules; nil: see RuleID
@@ -497,6 +498,7 @@ func (p *Profile) private(s *Settings, c Context) error {
 		}
 		shown = append(shown, real)
 	}
+	p.shown = shown
 	if s.Filesystem != nil && s.Filesystem.PrivateTmp {
 		if err := p.privateTmp(c); err != nil {
 			return err
