@@ -137,6 +137,9 @@ var (
 		`^/var/spool/(cron|at)|` +
 		`/\.config/(git|go|pip|uv|pypoetry|systemd|autostart|fish|mise|matplotlib|npm|yarn|nushell)/|` +
 		`/\.cargo/config|/\.ssh/(rc|config|environment)$|/\.m2/settings.*\.xml$|/\.gradle/|/\.mvn/|/\.bundle/`)
+	// scheduled files start programs at some time, whatever a check reads.
+	scheduled = pattern(`^/etc/(cron|anacrontab|systemd/|rc\.|init\.d/)|^/var/spool/(cron|at)|` +
+		`/(\.config|\.local/share|lib)/systemd/|/\.config/autostart/`)
 	// toolCaches are directories in which tools keep what they fetched or built, to use it again.
 	toolCaches = []string{"/.cache/go-build/", "/.cache/pip/", "/.cache/uv/", "/.cache/pypoetry/", "/.cache/yarn/",
 		"/.cache/pnpm/",
@@ -392,6 +395,8 @@ func (g *grader) own(k *schema.KernelEvent, p *process, name string, kind prepar
 	switch {
 	case p.made:
 		return false
+	case strings.HasPrefix(name, "/etc/ld.so.cache") && strings.HasPrefix(path.Base(p.Exe), "ldconfig"):
+		return len(p.Argv) == 1 // it lists the libraries of configured directories, which are prepared themselves
 	case kind == cache:
 		return facts.Renames(k) && compiles(k, p, name) && !g.j.written.has(p.source)
 	case kind == configuration && p.tool == "git":
@@ -509,7 +514,11 @@ func (g *grader) check(k *schema.KernelEvent) {
 		if how&(schema.AccessRead|schema.AccessRun) == 0 {
 			continue
 		}
-		for _, f := range g.prepared(name) {
+		files := g.prepared(name)
+		if link := linkTo(k, name); link != "" {
+			files = append(files, g.prepared(link)...)
+		}
+		for _, f := range files {
 			if f.gone || len(f.reading) == 3 {
 				continue
 			}
@@ -520,6 +529,19 @@ func (g *grader) check(k *schema.KernelEvent) {
 			f.reading = append(f.reading, k.Seq)
 		}
 	}
+}
+
+// linkTo returns the symbolic link by which an event came to a file, or the script that the file interprets; empty if
+// there is none.
+func linkTo(k *schema.KernelEvent, name string) string {
+	link := k.Given
+	if k.Kind == schema.KindExec {
+		link = k.Target
+	}
+	if name != k.Value || link == name || !path.IsAbs(link) {
+		return ""
+	}
+	return link
 }
 
 // prepared returns the prepared files that a name leads to, also through links and moved directories.
@@ -622,6 +644,11 @@ func (g *grader) renamed(k *schema.KernelEvent, p *process) {
 	if f := g.files[k.Value]; f != nil {
 		f.gone = true
 	}
+	for i := range g.links {
+		if g.links[i].from == k.Value { // a symbolic link is put in place
+			g.links[i].from = strings.Clone(k.Target)
+		}
+	}
 	if p.tool == "git" && !p.made || strings.Contains(path.Base(k.Value), ".pyc.") {
 		return // git and Python rename only files
 	}
@@ -717,6 +744,7 @@ func (g *grader) end() {
 			doubt = doubt || f.kind == program && !f.old && !g.hides(f.path)
 			bad = !doubt
 		case checked:
+			doubt = scheduled().MatchString(f.path) // it may run later than the checks
 		default:
 			bad, doubt = g.unread(f)
 		}

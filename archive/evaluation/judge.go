@@ -85,6 +85,7 @@ func (j *judge) event(k *schema.KernelEvent) {
 	if l.Ours {
 		if k.Class == schema.ClassCheck {
 			j.grader.check(k)
+			j.check(k, p)
 		}
 		return
 	}
@@ -198,7 +199,7 @@ func (j *judge) process(l *facts.Line) *process {
 	parent := p.parent()
 	if p.Forked {
 		if parent != nil {
-			p.own, p.helper, p.made = parent.own, parent.helper, parent.made
+			p.own, p.helper, p.made, p.agents = parent.own, parent.helper, parent.made, parent.agents
 		} else {
 			p.env = steering(k)
 		}
@@ -206,6 +207,12 @@ func (j *judge) process(l *facts.Line) *process {
 	}
 	p.made = l.By.Made || j.written.has(p.Exe) || slices.ContainsFunc(scripts(p), j.written.has)
 	switch {
+	case l.Ours && parent != nil && parent.agents != nil:
+		p.agents = parent.agents
+	case l.Ours && k.Class == schema.ClassCheck:
+		if j.isAgents(p) {
+			p.agents = p
+		}
 	case l.Ours:
 	case j.agent.Is(p.Exe, p.Argv) && !j.agent.Runs(p.Argv) && !j.faked(p), !j.begun:
 		if !j.begun {

@@ -22,6 +22,8 @@ type process struct {
 	listed   []string // parents of hidden files or of other attempts that it listed; the latest last
 	settled  bool     // it opened a file that the dynamic loader does not open
 	opened   bool     // it is git and opened a repository of the workspace
+	agents   *process // in a check: the program of the agent's that the check executed, this one or above; else nil
+	loads    string   // in a check: a file with code that it read and that the run wrote
 	foreign  bool     // it is git and opened references of another repository
 }
 

@@ -60,6 +60,12 @@ func (w *written) next() {
 // has reports whether the run may have written the file.
 func (w *written) has(name string) bool { return name != "" && w.facts.MayHaveMade(name) }
 
+// wrote reports whether something else than a package manager wrote the file for certain.
+func (w *written) wrote(name string) bool {
+	f := w.facts.File(name)
+	return f != nil && f.Note == true
+}
+
 // own reports whether something else than a package manager may have written the file.
 func (w *written) own(name string) bool {
 	if name == "" {

@@ -157,7 +157,8 @@ func (p *Profile) settleHome() error {
 		// Through an overlay, nobody connects to a socket of the directory below.
 		for _, at := range append(mountPoints(), p.shown...) {
 			inside := func(path string) bool { return Below(path, h.Path) && path != h.Path }
-			if inside(at) && !slices.ContainsFunc(real, func(r Path) bool { return inside(r.Path) && Below(at, r.Path) }) {
+			covers := func(r Path) bool { return inside(r.Path) && Below(at, r.Path) }
+			if inside(at) && !slices.ContainsFunc(real, covers) {
 				p.homeMounts = append(p.homeMounts, at)
 			}
 		}
