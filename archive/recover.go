@@ -98,7 +98,8 @@ func SpoolDirs() ([]string, error) {
 	if slices.Contains(dirs, notes) {
 		entries, _ := os.ReadDir(notes)
 		for _, e := range entries {
-			if dir, lerr := os.Readlink(filepath.Join(notes, e.Name())); lerr == nil && filepath.IsAbs(dir) {
+			dir, lerr := os.Readlink(filepath.Join(notes, e.Name()))
+			if lerr == nil && filepath.IsAbs(dir) && filepath.Base(dir) == SpoolBeside {
 				add(dir)
 			}
 		}
@@ -162,6 +163,10 @@ type RecoverOptions struct {
 	Output string
 	// Keep keeps the spool, for [ResumeSpool].
 	Keep bool
+	// Found says that the spool was found where a command could have made it, and not in a directory that the user
+	// named or that is the default one. Then the bundle replaces only that of an earlier recovery, has the name of a
+	// bundle, and no result is written.
+	Found bool
 }
 
 // Recover seals the spool of an interrupted run in dir. It cuts an incomplete last line of a layer, makes missing
@@ -228,6 +233,12 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		}
 	}
 	replace := opt.Output != "" || len(points.runs) > 0 || isBundleOf(run.Output, runID)
+	if opt.Found && opt.Output == "" {
+		replace, run.ResultOutput = isBundleOf(run.Output, runID), ""
+		if !strings.HasSuffix(run.Output, ".tar.gz") && !strings.HasSuffix(run.Output, ".tar.zst") {
+			return Sealed{}, fmt.Errorf("%w: its bundle would be %s", ErrPlanted, run.Output)
+		}
+	}
 	out, err := OpenOutput(run.Output, replace)
 	if err != nil {
 		return Sealed{}, err

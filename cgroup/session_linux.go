@@ -399,6 +399,10 @@ func KeepsSignals() bool { _, _, known := steps.AtStart(); return known }
 // former limits, unless this process cannot start helpers.
 func LiftLimits() { helper.LiftLimits() }
 
+// RemoveTree is os.RemoveAll for a tree with directories that their owner may not enter or change, such as Go's module
+// cache. It is how a guard removes what it inherits.
+func RemoveTree(dir string) error { return helper.RemoveTree(dir) }
+
 // Conceal makes this process not dumpable. Other processes of the same user then cannot read or change its memory,
 // descriptors and environment, unless they have CAP_SYS_PTRACE. There are no core dumps, and debuggers cannot attach. A
 // program that it executes is dumpable again. The error wraps that of prctl(2).

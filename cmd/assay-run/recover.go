@@ -61,7 +61,7 @@ only its sealing was interrupted.`,
 			}
 			tellSwept(a.say, runner.Sweep())
 			_, _, _ = kernel.SweepBuilds() // a host that can share no observer has none to free
-			return recoverRuns(cmd.Context(), a, chosen, to, all)
+			return recoverRuns(cmd.Context(), a, chosen, dir, to, all)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "spool-dir", "",
@@ -135,13 +135,18 @@ func interrupted(spools []archive.Interrupted, doubtful bool) []archive.Interrup
 
 // recoverRuns seals each run. It goes on if one cannot be sealed. With all, it skips runs that are
 // alive and runs that were sealed in the meantime.
-func recoverRuns(ctx context.Context, a *app, spools []archive.Interrupted, to recovery, all bool) error {
+func recoverRuns(
+	ctx context.Context, a *app, spools []archive.Interrupted, named string, to recovery, all bool,
+) error {
 	var errs []error
 	tampered := false
+	own, _ := archive.DefaultSpoolDir()
 	for _, spool := range spools {
 		id, dir := spool.RunID, filepath.Dir(spool.Dir)
 		sealing, bar := console.NewProgress(ctx, a.stderr, "sealing")
-		sealed, err := archive.Recover(sealing, dir, id, archive.RecoverOptions{Output: to.output})
+		sealed, err := archive.Recover(sealing, dir, id, archive.RecoverOptions{
+			Output: to.output, Found: named == "" && dir != own,
+		})
 		bar.Done()
 		switch {
 		case all && errors.Is(err, archive.ErrAlive):

@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
@@ -48,10 +50,13 @@ func (s *Sandbox) openHome(opt Options) error {
 		return false
 	}
 	if h.Layer != "" {
+		if at, err := filepath.Abs(h.Layer); err == nil && (Below(at, s.profile.Dir) || s.profile.writable(at)) {
+			return &HomeError{fmt.Sprintf("the command can write to %s, where the layer would be", at)}
+		}
 		if !try(keptLayer(h.Layer, h.Path)) {
 			return &HomeError{errors.Join(failed...).Error()}
 		}
-	} else if !slices.ContainsFunc(layerDirs(opt.Layers, h.Path), func(dir string) bool {
+	} else if !slices.ContainsFunc(s.profile.layerDirs(opt.Layers, h.Path), func(dir string) bool {
 		return try(newLayer(dir, h.Path, opt.Inherit))
 	}) {
 		why := cmp.Or(errors.Join(failed...), errors.New("no directory outside of the home can be written")).Error()
@@ -80,12 +85,12 @@ func (s *Sandbox) closeHome() error {
 }
 
 // layerDirs are directories for layers: given, and what any host has, on a disk first. A layer in the home itself is
-// impossible.
-func layerDirs(given []string, home string) []string {
+// impossible, and one that the command can move is not the run's.
+func (p *Profile) layerDirs(given []string, home string) []string {
 	var dirs []string
 	for _, dir := range slices.Concat(given, []string{"/var/tmp", os.TempDir(), "/dev/shm"}) {
 		real, err := filepath.EvalSymlinks(dir)
-		if err == nil && !Below(real, home) && !slices.Contains(dirs, real) {
+		if err == nil && !Below(real, home) && !p.writable(real) && !slices.Contains(dirs, real) {
 			dirs = append(dirs, real)
 		}
 	}
@@ -134,11 +139,14 @@ func sweepLayers(dir string) {
 			continue
 		}
 		lock, err := os.OpenFile(filepath.Join(at, layerName, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) > time.Minute {
+			_ = cgroup.RemoveTree(at) // its removal was interrupted, or it was never begun
+		}
 		if err != nil {
 			continue
 		}
 		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			_ = removeAll(at) // what is left of it is for the next run
+			_ = cgroup.RemoveTree(at) // what is left of it is for the next run
 		}
 		lock.Close()
 	}
@@ -182,6 +190,9 @@ func usableAsLayer(dir string) error {
 		if e.Name() != lockName && !slices.Contains(shim.LayerDirs, e.Name()) {
 			return fmt.Errorf("%s contains %s, so it is not the layer of a home; name an empty directory", dir,
 				e.Name())
+		}
+		if e.Name() != lockName && !e.IsDir() {
+			return fmt.Errorf("%s in %s is not a directory; name an empty directory", e.Name(), dir)
 		}
 	}
 	info, err := os.Stat(dir)
@@ -232,26 +243,12 @@ func (l *homeLayer) prepare(home string) error {
 func (l *homeLayer) close() error {
 	var err error
 	if !l.kept {
-		err = removeAll(filepath.Dir(l.dir))
+		err = cgroup.RemoveTree(filepath.Dir(l.dir))
 	}
 	if l.lock != nil {
 		l.lock.Close()
 	}
 	return err
-}
-
-// removeAll is os.RemoveAll for a tree with directories that their owner may not enter or change.
-func removeAll(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) // WalkDir reads the directory after this
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
 }
 
 // tryLayer mounts the layer over the home in a process that starts nothing: only the kernel knows which file systems

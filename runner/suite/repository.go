@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/workspace"
@@ -24,15 +25,34 @@ type git struct {
 	dir string
 }
 
+// gitStartsNothing keeps git from starting what a repository's configuration names. Filters have no such switch: see
+// [git.harmless].
+var gitStartsNothing = []string{
+	"-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
+	"-c", "protocol.allow=never",
+}
+
+// harmless refuses a repository whose own configuration makes git start programs when its files are compared: an agent
+// may have made it.
+func (g git) harmless() error {
+	found, _ := g.line("config", "--local", "--includes", "--name-only", "--get-regexp",
+		`^(filter\..*|diff\..*\.(textconv|command)|extensions\.partialclone|remote\..*\.(promisor|uploadpack))$`)
+	if key, _, _ := strings.Cut(found, "\n"); key != "" {
+		return fmt.Errorf("the configuration of its git repository has %s, which can make git start programs: "+
+			"clone it yourself, and name the clone", schema.Readable(key))
+	}
+	return nil
+}
+
 // run runs git with an input, and returns its output.
 func (g git) run(in []byte, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(g.ctx, "git", append([]string{"-C", g.dir, "-c", "safe.directory=*"}, args...)...)
+	cmd := exec.CommandContext(g.ctx, "git", slices.Concat([]string{"-C", g.dir}, gitStartsNothing, args)...)
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "GIT_") { // such as GIT_DIR, which would be another repository
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
-	cmd.Env = append(cmd.Env, "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C")
+	cmd.Env = append(cmd.Env, "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C")
 	cmd.Stdin = bytes.NewReader(in)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -86,6 +106,9 @@ var unfinished = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "reba
 // not be all.
 func describeRepository(dir string) (heads, error) {
 	g := git{context.Background(), dir}
+	if err := g.harmless(); err != nil {
+		return heads{}, err
+	}
 	h, err := g.heads()
 	if err != nil {
 		return h, err
@@ -107,6 +130,9 @@ func describeRepository(dir string) (heads, error) {
 // stashes and logs are not in it.
 func makeRepository(ctx context.Context, from, to string) error {
 	source, target := git{ctx, from}, git{ctx, to}
+	if err := source.harmless(); err != nil {
+		return err
+	}
 	h, err := source.heads()
 	if err != nil {
 		return err

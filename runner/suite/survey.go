@@ -129,7 +129,7 @@ func (s *survey) borrows(root, path, name string, info fs.FileInfo) (bool, error
 	}
 	target := ""
 	switch {
-	case info.Mode()&fs.ModeSymlink != 0:
+	case info.Mode()&fs.ModeSymlink != 0 && (at == len(parts)-1 || at == len(parts)-2 && gitParts[parts[at+1]]):
 		var err error
 		if target, err = os.Readlink(path); err != nil {
 			return false, err
@@ -150,6 +150,12 @@ func (s *survey) borrows(root, path, name string, info fs.FileInfo) (bool, error
 	}
 	s.repositories = append(s.repositories, dir)
 	return true, nil
+}
+
+// gitParts are what a repository consists of. Of other links in a repository's directory, such as that of a hook, it is
+// only said where they lead.
+var gitParts = map[string]bool{
+	"HEAD": true, "config": true, "objects": true, "refs": true, "packed-refs": true, "index": true, "logs": true,
 }
 
 // link notes where a symbolic link leads.

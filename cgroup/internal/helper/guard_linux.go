@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -332,9 +333,23 @@ func (h *inheritance) last() {
 // remove removes the directories.
 func (h *inheritance) remove() {
 	for _, dir := range h.dirs {
-		_ = os.RemoveAll(dir)
+		_ = RemoveTree(dir)
 		_ = os.Remove(filepath.Dir(dir))
 	}
+}
+
+// RemoveTree is os.RemoveAll for a tree with directories that their owner may not enter or change.
+func RemoveTree(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) // WalkDir reads the directory after this
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
 }
 
 // become executes what Guard.Then named, if anything.
