@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -47,6 +48,11 @@ void _start(void) {
 		dir+"/c", src).CombinedOutput(); err != nil {
 		t.Skipf("no 32-bit compiler: %v %s", err, out)
 	}
+	bare := exec.Command(dir + "/c")
+	if bare.Dir = dir; errors.Is(bare.Run(), unix.ENOEXEC) {
+		t.Skip("this kernel executes no 32-bit programs")
+	}
+	os.Remove(dir + "/compat-file")
 	s := observe(t, Config{})
 	c := s.command(dir + "/c")
 	c.Dir = dir
