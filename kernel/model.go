@@ -228,7 +228,7 @@ var modelCalls = sync.OnceValue(func() map[string]*modelCall {
 	}
 	add := func(rows string, c modelCall) {
 		for row := range strings.SplitSeq(rows, ";") {
-			if f := strings.Fields(row); len(f) == 4 {
+			if f := strings.Fields(row); len(f) == 4 && calls[f[0]] == nil { // what has a handler is recorded
 				c.name, c.nr = f[0], strings.Join(f[1:], " ")
 				calls[c.name] = new(c)
 			}
