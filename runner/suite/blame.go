@@ -4,7 +4,6 @@ package suite
 
 import (
 	"fmt"
-	"maps"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -15,9 +14,8 @@ const RuleProvokes = "provokes_infrastructure"
 // blame knows which infrastructure failures an agent may have caused: those after its start that nobody else is known
 // to have caused. It counts them by events. Tries that were lost with one worker are one event.
 //
-// A worker that was silent and then goes on has not died: a network, a stopped machine or the agent was the cause. Its
-// silence is an event only if no other agent was harmed at the same time, on this worker or on another one. Silences at
-// the same time are one event. One alone makes no attempt fail.
+// A worker that was silent and then goes on has not died, so its event is forgotten: a network or a stopped machine was
+// the cause.
 //
 // An agent is blamed at a task if there were two events of a class with it at this task, and none without it, in a
 // suite where another agent or task began: without others there is nothing to compare with. All its attempts there
@@ -25,20 +23,9 @@ const RuleProvokes = "provokes_infrastructure"
 // it ends what would have failed. With fewer events, an attempt that ends so counts as failed; one that is tried
 // again does not.
 type blame struct {
-	events   map[string]map[string]map[string]bool // by class and event: the agents
-	at       map[cell]map[string]map[string]bool   // by cell and class: the events
-	began    map[cell]bool                         // a try began on a worker
-	tries    int                                   // how many were added
-	silences []*silence                            // of workers, in the order in which they began
-}
-
-// silence is a time during which a worker was not heard. from and to count the tries that were added before it began
-// and before it ended; to is zero for one that has not ended.
-type silence struct {
-	event, process string
-	from, to       int
-	agents         map[string]bool // whose tries were lost
-	forgotten      bool            // it is no event
+	events map[string]map[string]map[string]bool // by class and event: the agents
+	at     map[cell]map[string]map[string]bool   // by cell and class: the events
+	began  map[cell]bool                         // a try began on a worker
 }
 
 // mayBeAgents reports whether the agent may have caused that the try failed.
@@ -48,15 +35,13 @@ func mayBeAgents(t *schema.SuiteTry) bool {
 }
 
 func newBlame() *blame {
-	return &blame{events: map[string]map[string]map[string]bool{}, at: map[cell]map[string]map[string]bool{},
-		began: map[cell]bool{}}
+	return &blame{map[string]map[string]map[string]bool{}, map[cell]map[string]map[string]bool{}, map[cell]bool{}}
 }
 
 // add counts the tries of an attempt, in the order in which they ended.
 func (b *blame) add(a Attempt, tries []schema.SuiteTry) {
 	for i := range tries {
 		t := &tries[i]
-		b.tries++
 		if t.Host != nil {
 			b.began[cell{a.Task, a.Agent}] = true
 		}
@@ -68,14 +53,7 @@ func (b *blame) add(a Attempt, tries []schema.SuiteTry) {
 		}
 		event := t.RunID
 		if t.Class == schema.SuiteWorkerLost && t.WorkerProcess != "" {
-			s := b.silence(t.WorkerProcess)
-			if s == nil {
-				s = &silence{event: fmt.Sprint(t.WorkerProcess, " ", b.tries), process: t.WorkerProcess, from: b.tries,
-					agents: map[string]bool{}}
-				b.silences = append(b.silences, s)
-			}
-			s.agents[a.Agent] = true
-			event = s.event
+			event = t.WorkerProcess
 		}
 		at := cell{a.Task, a.Agent}
 		mark(submap(b.events, t.Class), event, a.Agent)
@@ -83,57 +61,15 @@ func (b *blame) add(a Attempt, tries []schema.SuiteTry) {
 	}
 }
 
-// silence returns the silence of a worker's process that has not ended, or nil.
-func (b *blame) silence(process string) *silence {
-	for _, s := range b.silences {
-		if s.process == process && s.to == 0 {
-			return s
-		}
-	}
-	return nil
-}
-
-// lives ends the silence of a worker, and forgets it if others were harmed at the same time, or if another one counts
-// for both.
+// lives forgets that a worker was lost.
 func (b *blame) lives(process string) {
-	s := b.silence(process)
-	if s == nil {
+	if process == "" {
 		return
 	}
-	s.to = b.tries
-	forget := len(s.agents) > 1
-	for _, o := range b.silences {
-		if o == s || o.from < s.from && o.to < s.from { // another time, or it died before
-			continue
-		}
-		others := !maps.Equal(o.agents, s.agents)
-		if others && o.to > 0 {
-			b.forget(o)
-		}
-		forget = forget || others || !o.forgotten
-	}
-	if forget {
-		b.forget(s)
-	}
-}
-
-// forget makes a silence no event.
-func (b *blame) forget(s *silence) {
-	s.forgotten = true
-	delete(b.events[schema.SuiteWorkerLost], s.event)
+	delete(b.events[schema.SuiteWorkerLost], process)
 	for _, classes := range b.at {
-		delete(classes[schema.SuiteWorkerLost], s.event)
+		delete(classes[schema.SuiteWorkerLost], process)
 	}
-}
-
-// ended reports whether all events are silences that ended.
-func (b *blame) ended(events map[string]bool) bool {
-	for _, s := range b.silences {
-		if s.to == 0 && events[s.event] {
-			return false
-		}
-	}
-	return true
 }
 
 // compares reports whether another agent or task than that of at began.
@@ -165,9 +101,8 @@ func (b *blame) of(a Attempt, tries []schema.SuiteTry) (*schema.SuiteTry, string
 			!b.compares(cell{a.Task, a.Agent}) {
 			continue
 		}
-		events := b.at[cell{a.Task, a.Agent}][t.Class]
-		n := len(events)
-		if n == 0 || n < 2 && (i < len(tries)-1 || t.Class == schema.SuiteWorkerLost && b.ended(events)) {
+		n := len(b.at[cell{a.Task, a.Agent}][t.Class])
+		if n == 0 || n < 2 && i < len(tries)-1 {
 			continue
 		}
 		return t, fmt.Sprintf("try %d ended as %s after the agent began (%s); so did %s with this agent at this task, "+

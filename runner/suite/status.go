@@ -72,11 +72,6 @@ func Read(dir string) (*Status, []*History, error) {
 	s := &Status{Running: running, Open: []OpenTry{}}
 	var order []*History
 	of := map[Attempt]*History{}
-	type ended struct {
-		h *History
-		i int // of the try
-	}
-	var tries []ended // in the order in which they ended
 	var definitions map[string]map[string]string
 	for _, line := range lines {
 		switch line.Kind {
@@ -100,18 +95,12 @@ func Read(dir string) (*Status, []*History, error) {
 			order = append(order, h)
 		}
 		if h != nil {
-			before := len(h.Tries)
 			h.add(line)
-			for i := before; i < len(h.Tries); i++ {
-				tries = append(tries, ended{h, i})
-			}
 		}
 	}
 	blame := newBlame()
-	for _, e := range tries {
-		if e.i >= e.h.valid {
-			blame.add(e.h.Attempt, e.h.Tries[e.i:e.i+1])
-		}
+	for _, h := range order {
+		blame.add(h.Attempt, h.Tries[h.valid:])
 	}
 	for _, h := range order {
 		if definitions["task "+h.Task] == nil || definitions["agent "+h.Agent] == nil {
