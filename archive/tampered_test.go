@@ -387,6 +387,49 @@ func TestRecoveryBelievesWhatCheckpointsCover(t *testing.T) {
 	}
 }
 
+// A command can make a whole spool, with a checkpoint, where recover looks: no file is replaced for it.
+func TestAFoundSpoolReplacesNothing(t *testing.T) {
+	for _, name := range []string{"precious.tar.gz", "precious.md"} {
+		t.Run(name, func(t *testing.T) {
+			run, at := testRun(t), t.TempDir()
+			run.Output, run.ResultOutput = filepath.Join(at, name), filepath.Join(at, "result")
+			for _, file := range []string{run.Output, run.ResultOutput} {
+				if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, dir := newSpool(t, run)
+			points := make(chan schema.Checkpoint, 1)
+			s.OnCheckpoint(func(c schema.Checkpoint) {
+				select {
+				case points <- c:
+				default:
+				}
+			})
+			record(t, s, 3)
+			point := <-points
+			appendEvent(t, s, schema.Event{Type: schema.CheckpointMade, Checkpoint: &point})
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			sealed, err := Recover(context.Background(), dir, run.RunID, RecoverOptions{Found: true})
+			if err == nil && (sealed.Path == run.Output || sealed.ResultOutput != "") {
+				t.Errorf("sealed as %s, and the result as %q", sealed.Path, sealed.ResultOutput)
+			}
+			for _, file := range []string{run.Output, run.ResultOutput} {
+				if b, _ := os.ReadFile(file); string(b) != "mine" {
+					t.Errorf("%s was replaced", file)
+				}
+			}
+			elsewhere := filepath.Join(t.TempDir(), "b.tar.gz")
+			opt := RecoverOptions{Found: true, Output: elsewhere}
+			if _, err := Recover(context.Background(), dir, run.RunID, opt); err != nil {
+				t.Errorf("to an output that the user names: %v", err)
+			}
+		})
+	}
+}
+
 // plant makes members in a spool whose recorder has died, and returns what recovery says
 // of them.
 func plant(t *testing.T, run schema.Run, before func(*Spool), paths ...string) (found []string) {

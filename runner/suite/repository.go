@@ -35,13 +35,19 @@ var gitStartsNothing = []string{
 // harmless refuses a repository whose own configuration makes git start programs when its files are compared: an agent
 // may have made it.
 func (g git) harmless() error {
-	found, _ := g.line("config", "--local", "--includes", "--name-only", "--get-regexp",
+	found, err := g.line("config", "--show-scope", "--name-only", "--get-regexp",
 		`^(filter\..*|diff\..*\.(textconv|command)|extensions\.partialclone|remote\..*\.(promisor|uploadpack))$`)
-	if key, _, _ := strings.Cut(found, "\n"); key != "" {
-		return fmt.Errorf("the configuration of its git repository has %s, which can make git start programs: "+
-			"clone it yourself, and name the clone", schema.Readable(key))
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil // there is none
 	}
-	return nil
+	for line := range strings.Lines(found) {
+		scope, key, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if scope == "local" || scope == "worktree" { // the user's own configuration is the user's
+			return fmt.Errorf("the configuration of its git repository has %s, which can make git start programs: "+
+				"clone it yourself, and name the clone", schema.Readable(key))
+		}
+	}
+	return err
 }
 
 // run runs git with an input, and returns its output.
