@@ -11,9 +11,9 @@ import (
 )
 
 // inbox holds notifications that were received, in order, until the listener's thread takes them. Each is of a task
-// that waits, so that there are never more than tasks. A thread that waits for one sleeps on a futex, since Go takes long
-// to wake a goroutine that is locked to its thread: with sync.Cond, a program that only opens files takes 1.8 times as
-// long under notify.
+// that waits, so that there are never more than tasks. A thread that waits for one sleeps on a futex, since Go takes
+// long to wake a goroutine that is locked to its thread: with sync.Cond, a program that only opens files takes 1.8
+// times as long under notify.
 type inbox struct {
 	mu    sync.Mutex
 	list  []notification
