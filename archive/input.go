@@ -134,13 +134,11 @@ func (in Input) Verified(ctx context.Context) (*Reader, *Report, error) {
 	if report.Class() == Unreadable || report.Identity == "" {
 		return nil, report, nil
 	}
-	r, err := in.Open()
-	if err == nil && r.Identity() != report.Identity {
-		err = fmt.Errorf("%s was replaced while it was read", in.Name)
+	if report.manifest == nil {
+		return nil, report, fmt.Errorf("open %s: %w", in.Name, &report.Problems[0])
 	}
-	if err != nil {
-		return nil, report, err
-	}
+	// If the file is replaced meanwhile, reading more of it is an error.
+	r := &Reader{path: in.Path, name: in.Name, identity: report.Identity, manifest: *report.manifest}
 	if r.sound = report.OK(); r.sound {
 		r.verified = report.documents
 	} else {

@@ -44,7 +44,8 @@ type Report struct {
 	Unfinished []string `json:"unfinished,omitempty"`
 
 	seen      [len(classes)]bool // classes of the problems, in the order of classes
-	documents map[string][]byte  // valid documents by path, without the surface
+	manifest  *schema.Manifest   // nil if it is invalid
+	documents map[string][]byte  // valid documents by path, without a large surface
 }
 
 // OK reports whether there are no problems.
@@ -131,6 +132,7 @@ type verifier struct {
 	sizes    map[string]int64 // of the members in the archive
 	streams  map[string]schema.MemberBytes
 	kept     *keptContents // nil until workspace/changes.json is read
+	buf      []byte        // of copy
 }
 
 func (v *verifier) archive(in io.Reader) error {
@@ -236,7 +238,7 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 	var err error
 	switch {
 	case isLayer(path):
-		v.report.Lines[path], err = v.lines.layer(io.TeeReader(w, h), path)
+		v.report.Lines[path], err = v.lines.layer(io.TeeReader(w, h), path, size)
 		fault = v.lines.fault
 	case path == schema.SurfacePath:
 		err = v.surface(io.TeeReader(w, h), size)
@@ -248,7 +250,7 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 		err = v.document(io.TeeReader(w, h), path, size)
 	case isStream(path):
 		c := newBytesCheck(v.lines.points.members[path])
-		if _, err = io.Copy(io.MultiWriter(c, h), w); err == nil {
+		if err = v.copy(io.MultiWriter(c, h), w); err == nil {
 			v.streams[path], fault = c.state(), c.fault()
 		}
 	default:
@@ -270,8 +272,17 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 	return err
 }
 
+// copy is io.Copy with one buffer for all members.
+func (v *verifier) copy(dst io.Writer, src io.Reader) error {
+	if v.buf == nil {
+		v.buf = make([]byte, 32<<10)
+	}
+	_, err := io.CopyBuffer(dst, src, v.buf)
+	return err
+}
+
 func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema.ManifestFile) (whole bool, err error) {
-	if _, err := io.Copy(h, w); err != nil {
+	if err := v.copy(h, w); err != nil {
 		return false, err
 	}
 	if got := digest([sha256.Size]byte(h.Sum(nil))); got != entry.SHA256 {
@@ -340,7 +351,7 @@ func (v *verifier) readManifest(w *walker) error {
 	if v.manifest, err = parseManifest(doc); err != nil {
 		return err
 	}
-	v.report.RunID = v.manifest.RunID
+	v.report.RunID, v.report.manifest = v.manifest.RunID, &v.manifest
 	v.lines.runID = v.manifest.RunID
 	for _, p := range slices.Concat(schema.Layers, documents) {
 		if _, ok := v.manifest.Files[p]; !ok {
@@ -447,6 +458,10 @@ func (v *verifier) surface(r io.Reader, size int64) error {
 		v.report.add(problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, maxDocument))
 		return nil
 	}
+	var kept bytes.Buffer
+	if size <= smallSurface {
+		r = io.TeeReader(r, &kept)
+	}
 	runID, err := schema.ReadSurface(r, nil)
 	var p *Problem
 	var unsorted *schema.UnsortedError
@@ -464,8 +479,14 @@ func (v *verifier) surface(r io.Reader, size int64) error {
 	if runID != v.manifest.RunID {
 		v.report.add(problem(CodeRunID, path, "run_id is %.128q, the manifest says %q", runID, v.manifest.RunID))
 	}
+	if size <= smallSurface {
+		v.report.documents[path] = kept.Bytes()
+	}
 	return nil
 }
+
+// smallSurface limits the surfaces that are kept while they are checked, so that a small bundle is read once.
+const smallSurface = 1 << 20
 
 // integrity compares the layers and streams with integrity.json.
 func (v *verifier) integrity(doc *schema.Integrity) {

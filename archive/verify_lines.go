@@ -71,13 +71,13 @@ func (v *lineVerifier) close() {
 	v.done.Wait()
 }
 
-// layer checks one layer and returns the number of its lines.
-func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error) {
+// layer checks one layer of this size in bytes, and returns the number of its lines.
+func (v *lineVerifier) layer(r io.Reader, path string, size int64) (lines uint64, err error) {
 	v.kinds = map[string]uint64{}
 	v.stop.Store(math.MaxUint64)
 	v.unread, v.fault = false, ""
 	v.next, v.checked, v.tree = 0, map[uint64]chunk{}, newTreeCheck(v.points.layers[path])
-	err = v.chunks(r, path, &lines)
+	err = v.chunks(r, path, int(min(size, chunkBytes)), &lines)
 	v.busy.Wait()
 	if v.unread = v.unread || v.stop.Load() != math.MaxUint64; v.unread {
 		v.report.Unfinished = append(v.report.Unfinished, path)
@@ -117,8 +117,8 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 	return lines, err
 }
 
-// chunks reads the layer and sends chunks of whole lines to the workers.
-func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
+// chunks reads the layer and sends chunks of whole lines, of about size bytes, to the workers.
+func (v *lineVerifier) chunks(r io.Reader, path string, size int, lines *uint64) error {
 	var rest []byte // an unfinished line
 	for index := uint64(0); ; {
 		if *lines > v.stop.Load() {
@@ -126,10 +126,7 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 		}
 		b := <-v.free
 		buf := append(b.data[:0], rest...)
-		if cap(buf) < chunkBytes {
-			buf = append(make([]byte, 0, chunkBytes), buf...)
-		}
-		buf, err := fill(r, buf)
+		buf, err := fill(r, buf, size+1) // the end is seen behind the last byte
 		b.data = buf
 		if err != nil && err != io.EOF {
 			v.free <- b
@@ -185,9 +182,9 @@ func countLines(r io.Reader, lines *uint64) error {
 	}
 }
 
-// fill reads until buf has chunkBytes, or twice its size if it has more already.
-func fill(r io.Reader, buf []byte) ([]byte, error) {
-	want := max(chunkBytes, min(2*len(buf), MaxLine))
+// fill reads until buf has size bytes, or twice what it has if it has more already.
+func fill(r io.Reader, buf []byte, size int) ([]byte, error) {
+	want := max(size, min(2*len(buf), MaxLine))
 	buf = slices.Grow(buf, want-len(buf))
 	for len(buf) < want {
 		n, err := r.Read(buf[len(buf):want])

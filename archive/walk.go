@@ -24,7 +24,7 @@ type walker struct {
 }
 
 func newWalker(in io.Reader) *walker {
-	return &walker{r: bufio.NewReaderSize(in, 256<<10), seen: map[string]bool{}}
+	return &walker{r: bufio.NewReaderSize(in, 64<<10), seen: map[string]bool{}}
 }
 
 // next skips the rest of the current member and returns the next one.

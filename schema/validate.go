@@ -248,14 +248,14 @@ var schemas struct {
 
 // compiled compiles a schema once. Nothing is ever loaded from elsewhere.
 func compiled(id string) (*jsonschema.Resolved, error) {
-	src, err := JSONSchema(id)
-	if err != nil {
-		return nil, err
-	}
 	schemas.Lock()
 	defer schemas.Unlock()
 	if s := schemas.m[id]; s != nil {
 		return s, nil
+	}
+	src, err := JSONSchema(id)
+	if err != nil {
+		return nil, err
 	}
 	var doc jsonschema.Schema
 	if err := json.Unmarshal(src, &doc); err != nil {

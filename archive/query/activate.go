@@ -151,24 +151,21 @@ func listsOf(d *archive.Documents) map[string]any {
 // ListVars are the variables of a run that may be large, since a run can touch a million files.
 var ListVars = []string{"programs", "files", "hosts", "tools", "decisions"}
 
-// Facts are the values of a run's variables as JSON, to be stored: Lists are those of ListVars, Small the others.
-type Facts struct{ Small, Lists []byte }
-
-// FactsOf encodes the values of a bundle's documents.
-func FactsOf(d *archive.Documents) (f Facts, err error) {
-	if f.Small, err = json.Marshal(factsOf(d)); err != nil {
-		return f, err
+// FactsOf encodes the values of a run's variables as JSON, to be stored: lists are those of ListVars, facts the others.
+func FactsOf(d *archive.Documents) (facts, lists []byte, err error) {
+	if facts, err = json.Marshal(factsOf(d)); err != nil {
+		return nil, nil, err
 	}
-	f.Lists, err = json.Marshal(listsOf(d))
-	return f, err
+	lists, err = json.Marshal(listsOf(d))
+	return facts, lists, err
 }
 
-// Run returns the values of the variables that a program uses, for a bundle that was verified. It is an error if a
-// value is missing or has the wrong type.
-func (f Facts) Run(name string, p *Program) (Run, error) {
+// Stored returns the values of the variables that a program uses, from what FactsOf encoded of a bundle that was
+// verified. It is an error if a value is missing or has the wrong type.
+func Stored(name string, p *Program, facts, lists []byte) (Run, error) {
 	run := newRun(name, true)
 	given := map[string]jsontext.Value{}
-	for _, values := range [][]byte{f.Small, f.Lists} {
+	for _, values := range [][]byte{facts, lists} {
 		if len(values) == 0 {
 			continue
 		}

@@ -11,15 +11,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"iter"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // environment is the variable that makes the store the default place of bundles: "1" for the default folder, or an
@@ -53,8 +54,8 @@ func Path(dir, runID string) (string, error) {
 	return filepath.Join(dir, runID+".tar.gz"), nil
 }
 
-// Entry is a bundle of the store. If the bundle cannot be read, Damage says why, and the other fields come from the
-// file's name, size and time.
+// Entry is a bundle of the store. If the bundle does not verify, Damage says why, and what cannot be read of it comes
+// from the file's name, size and time.
 type Entry struct {
 	RunID     string            `json:"run_id"`
 	Path      string            `json:"path"`
@@ -68,24 +69,29 @@ type Entry struct {
 	Damage    string            `json:"damage,omitempty"`
 }
 
-// Index caches the entries of one store. If it fails, the bundles are read instead.
+// Index caches what was read from the bundles of one store. If it fails, they are read instead.
 type Index interface {
-	// Entries returns all entries by file name.
-	Entries(ctx context.Context) (map[string]Indexed, error)
-	// Update adds or replaces the entries in read, and removes the files in gone.
-	Update(ctx context.Context, read map[string]Indexed, gone []string) error
+	// Known returns what is known, by file name, without Lists.
+	Known(ctx context.Context) (map[string]Known, error)
+	// Update adds or replaces what was read, and removes the files in gone.
+	Update(ctx context.Context, read map[string]Known, gone []string) error
 }
 
-// Indexed is an entry with the Stamp that its file had when it was read.
-type Indexed struct {
-	Stamp string
+// Known is what was read from a bundle.
+type Known struct {
+	Stamp string // what Stamp returned of the file before it was read
 	Entry Entry
+	// Facts and Lists are those of Options.Facts, as JSON; nil if the bundle does not verify. Lists can be large, so
+	// that only the index has them.
+	Facts, Lists []byte
 }
 
 // Options say how a store is read. The zero value reads every bundle.
 type Options struct {
 	Index Index
-	// Stage is called before bundle i of the n that are not in the index is read. It may be nil.
+	// Facts returns what else Known has of a bundle that verifies. It may be nil.
+	Facts func(*archive.Documents) (facts, lists []byte, err error)
+	// Stage is called when bundle i of the n that are not in the index was read. It may be nil.
 	Stage func(i, n int, name string)
 }
 
@@ -116,55 +122,127 @@ func idOf(name string) (id string, ok bool) {
 	return id, ok
 }
 
-// List lists the bundles of the store, the newest run first.
-func List(ctx context.Context, dir string, opt Options) ([]Entry, error) {
-	files, err := Files(dir)
-	if err != nil {
-		return nil, err
-	}
-	known := map[string]Indexed{}
+const (
+	// maxReaders limits the bundles that are read at the same time, as each large one takes memory.
+	maxReaders = 4
+	// updateAfter is how many bundles are read before the index is updated.
+	updateAfter = 256
+)
+
+// Read returns what is in these bundles of a store, by file name. It verifies those that the index does not know as
+// they are now, and has the index forget files that are not in the store any more.
+func Read(ctx context.Context, dir string, files []os.FileInfo, opt Options) (map[string]Known, error) {
+	all, known, missing := map[string]Known{}, map[string]Known{}, []os.FileInfo{}
 	if opt.Index != nil {
-		if known, err = opt.Index.Entries(ctx); err != nil {
+		var err error
+		if known, err = opt.Index.Known(ctx); err != nil {
 			known = nil
 		}
 	}
-	all, missing := []Entry{}, []os.FileInfo{}
 	for _, f := range files {
 		k, ok := known[f.Name()]
 		delete(known, f.Name())
-		if !ok || k.Stamp != Stamp(f) {
+		if ok && k.Stamp == Stamp(f) {
+			all[f.Name()] = k
+		} else {
 			missing = append(missing, f)
-			continue
 		}
-		k.Entry.Path = filepath.Join(dir, f.Name())
-		all = append(all, k.Entry)
 	}
-	read := map[string]Indexed{}
-	for i, f := range missing {
-		if opt.Stage != nil {
-			opt.Stage(i, len(missing), f.Name())
+	var gone []string
+	for name := range known {
+		if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
+			gone = append(gone, name)
 		}
-		e := newEntry(dir, f)
-		if err := e.read(ctx); err != nil {
-			e.Damage = err.Error()
+	}
+	read := map[string]Known{}
+	update := func(gone []string) {
+		if opt.Index != nil && len(read)+len(gone) > 0 {
+			// After an interrupt, keep what was read so far. What cannot be kept is read again next time.
+			_ = opt.Index.Update(context.WithoutCancel(ctx), read, gone)
 		}
+		clear(read)
+	}
+	n := 0
+	for name, k := range readEach(ctx, dir, missing, opt) {
 		if ctx.Err() != nil {
 			break
 		}
-		all = append(all, e)
-		read[f.Name()] = Indexed{Stamp(f), e}
+		if opt.Stage != nil {
+			opt.Stage(n, len(missing), name)
+		}
+		n++
+		read[name] = k
+		k.Lists = nil
+		all[name] = k
+		if len(read) >= updateAfter {
+			update(nil)
+		}
 	}
-	if opt.Index != nil && len(read)+len(known) > 0 {
-		// After an interrupt, keep what was read so far.
-		_ = opt.Index.Update(context.WithoutCancel(ctx), read, slices.Collect(maps.Keys(known)))
+	update(gone)
+	return all, ctx.Err()
+}
+
+// readEach reads bundles on several cores, and yields each as it is read, with its file's name.
+func readEach(ctx context.Context, dir string, files []os.FileInfo, opt Options) iter.Seq2[string, Known] {
+	type result struct {
+		name  string
+		known Known
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	return func(yield func(string, Known) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		todo, done := make(chan os.FileInfo, len(files)), make(chan result, len(files))
+		for _, f := range files {
+			todo <- f
+		}
+		close(todo)
+		var readers sync.WaitGroup
+		defer readers.Wait()
+		defer cancel()
+		for range min(runtime.GOMAXPROCS(0), maxReaders, len(files)) {
+			readers.Go(func() {
+				for f := range todo {
+					if ctx.Err() != nil {
+						return
+					}
+					done <- result{f.Name(), read(ctx, dir, f, opt)}
+				}
+			})
+		}
+		for range files {
+			select {
+			case r := <-done:
+				if !yield(r.name, r.known) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
 	}
-	slices.SortFunc(all, func(a, b Entry) int {
-		return cmp.Or(b.StartedAt.Compare(a.StartedAt), cmp.Compare(a.RunID, b.RunID))
-	})
-	return all, nil
+}
+
+// read verifies a bundle.
+func read(ctx context.Context, dir string, f os.FileInfo, opt Options) Known {
+	k := Known{Stamp: Stamp(f), Entry: newEntry(dir, f)}
+	e := &k.Entry
+	in := archive.Input{Name: f.Name(), Path: e.Path}
+	r, report, err := in.Verified(ctx)
+	if err == nil && !report.OK() {
+		e.Damage = report.Problems[0].Error()
+	}
+	if err == nil && r != nil {
+		var d *archive.Documents
+		if d, err = r.Documents(ctx); err == nil {
+			e.of(r, d)
+			if e.Damage == "" && opt.Facts != nil {
+				k.Facts, k.Lists, err = opt.Facts(d)
+			}
+		}
+	}
+	if err != nil {
+		e.Damage = err.Error()
+	}
+	return k
 }
 
 // newEntry returns an entry from a file's name, size and time.
@@ -174,19 +252,6 @@ func newEntry(dir string, f os.FileInfo) Entry {
 		RunID: id, Path: filepath.Join(dir, f.Name()), Bytes: f.Size(), StartedAt: f.ModTime(),
 		Command: []string{}, Labels: map[string]string{},
 	}
-}
-
-func (e *Entry) read(ctx context.Context) error {
-	r, err := archive.Open(e.Path)
-	if err != nil {
-		return err
-	}
-	d, err := r.Documents(ctx, schema.SurfacePath, schema.HealthPath, schema.CorrelationPath)
-	if err != nil {
-		return err
-	}
-	e.of(r, d)
-	return nil
 }
 
 // of sets the fields that come from the bundle's documents.
@@ -201,11 +266,17 @@ func (e *Entry) of(r *archive.Reader, d *archive.Documents) {
 	}
 }
 
-// EntryOf returns the entry of a bundle that was opened already.
-func EntryOf(dir string, f os.FileInfo, r *archive.Reader, d *archive.Documents) Entry {
-	e := newEntry(dir, f)
-	e.of(r, d)
-	return e
+// Newest returns the entries of what [Read] returned for the store in dir, the newest run first.
+func Newest(dir string, known map[string]Known) []Entry {
+	all := []Entry{}
+	for name, k := range known {
+		k.Entry.Path = filepath.Join(dir, name)
+		all = append(all, k.Entry)
+	}
+	slices.SortFunc(all, func(a, b Entry) int {
+		return cmp.Or(b.StartedAt.Compare(a.StartedAt), cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.Path, b.Path))
+	})
+	return all
 }
 
 // ErrNone is wrapped by the error of Find if no bundle has the id, or more than one.

@@ -9,79 +9,74 @@ import (
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/store"
 	"github.com/assay-run/assay-run/archive/store/index"
-	"github.com/assay-run/assay-run/archive/view"
 )
 
-// rememberAfter is how many newly read bundles are put into an index at a time.
-const rememberAfter = 256
-
-// knownRuns are the runs of a query's bundles that an index knows. A bundle that no index knows
-// is read.
+// knownRuns are the runs of a query's bundles that an index knows, by folder.
 type knownRuns struct {
 	*finder
-	stores map[string]*knownStore // by folder
-	file   os.FileInfo            // of what find did not know, before it is read; nil: of no store
+	stores map[string]*knownStore
 }
 
-// knownStore is the index of one folder.
+// knownStore is the index of one folder, and what it knows by the names of files.
 type knownStore struct {
 	*index.Index
-	known map[string]index.Verified // by the names of files
-	read  map[string]index.Verified // which it does not know yet
+	known map[string]store.Known
 }
 
-// newKnownRuns opens the indexes of the folders that have one, or that have more than one of
-// the bundles. Close it.
-func newKnownRuns(ctx context.Context, f *finder, names []string) *knownRuns {
-	k := &knownRuns{finder: f, stores: map[string]*knownStore{}}
+// newKnownRuns reads those of the bundles that are not in the index of their folder, where it has one, or more than one
+// of the bundles. Close it.
+func newKnownRuns(ctx context.Context, f *finder, names []string,
+	stage func(i, n int, name string)) (*knownRuns, error) {
+	k := &knownRuns{f, map[string]*knownStore{}}
 	if f.subject != query.Runs {
-		return k
+		return k, nil
 	}
-	bundles := map[string]int{}
+	folders := map[string][]os.FileInfo{}
 	for _, name := range names {
-		if name != "-" {
-			bundles[filepath.Dir(name)]++
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && name != "-" {
+			folders[filepath.Dir(name)] = append(folders[filepath.Dir(name)], info)
 		}
 	}
-	for dir, n := range bundles {
-		if _, err := os.Lstat(filepath.Join(dir, index.Name)); err != nil && n < 2 {
+	for dir, files := range folders {
+		if _, err := os.Lstat(filepath.Join(dir, index.Name)); err != nil && len(files) < 2 {
 			continue
 		}
-		x, err := index.Open(ctx, dir)
+		x, err := index.Open(ctx, dir, version())
 		if err != nil {
 			continue // it would only save time
 		}
-		known, err := x.Verified(ctx, f.p.Uses(query.ListVars...))
-		if err != nil {
-			known = map[string]index.Verified{}
+		k.stores[dir] = &knownStore{Index: x}
+		if k.stores[dir].known, err = store.Read(ctx, dir, files,
+			store.Options{Index: x, Facts: query.FactsOf, Stage: stage}); err != nil {
+			k.close()
+			return nil, err
 		}
-		k.stores[dir] = &knownStore{x, known, map[string]index.Verified{}}
 	}
-	return k
+	return k, nil
 }
 
-// find reports whether an index knows the bundle called name as it is now, and prints it if
-// it matches.
-func (k *knownRuns) find(name string) (bool, error) {
-	k.file = nil
+// find reports whether the bundle called name is known to verify as it is now, and prints it if it matches.
+func (k *knownRuns) find(ctx context.Context, name string) (bool, error) {
 	s := k.stores[filepath.Dir(name)]
 	if s == nil || name == "-" {
 		return false, nil
 	}
+	v := s.known[filepath.Base(name)]
 	info, err := os.Lstat(name)
-	if err != nil || !info.Mode().IsRegular() {
+	if err != nil || v.Facts == nil || store.Stamp(info) != v.Stamp {
 		return false, nil
 	}
-	k.file = info
-	v, ok := s.known[info.Name()]
-	if !ok || store.Stamp(info) != v.Stamp || v.Lists == nil && k.p.Uses(query.ListVars...) {
-		return false, nil
+	var lists []byte
+	if k.p.Uses(query.ListVars...) {
+		if lists, err = s.Lists(ctx, info.Name(), v.Stamp); err != nil || lists == nil {
+			return false, nil // they are too large for the index
+		}
 	}
-	run, err := query.Facts{Small: v.Facts, Lists: v.Lists}.Run(name, k.p)
+	run, err := query.Stored(name, k.p, v.Facts, lists)
 	if err != nil {
-		return false, nil // of another version
+		return false, nil // somebody changed it
 	}
-	ok, err = k.p.Eval(run)
+	ok, err := k.p.Eval(run)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", name, err)
 	}
@@ -91,37 +86,8 @@ func (k *knownRuns) find(name string) (bool, error) {
 	return true, nil
 }
 
-// add remembers the bundle that find did not know and that was read since.
-func (k *knownRuns) add(ctx context.Context, b *view.Bundle) {
-	if k.file == nil || !b.Verified() {
-		return
-	}
-	dir := filepath.Dir(b.Name)
-	s := k.stores[dir]
-	facts, err := query.FactsOf(b.Docs)
-	if err != nil {
-		return
-	}
-	s.read[k.file.Name()] = index.Verified{
-		Indexed: store.Indexed{Stamp: store.Stamp(k.file), Entry: store.EntryOf(dir, k.file, b.Reader, b.Docs)},
-		Facts:   facts.Small, Lists: facts.Lists,
-	}
-	if len(s.read) >= rememberAfter {
-		s.remember(ctx)
-	}
-}
-
-// remember adds what was read to the index. If that fails, it is read again next time.
-func (s *knownStore) remember(ctx context.Context) {
-	_ = s.Remember(context.WithoutCancel(ctx), s.read)
-	clear(s.read)
-}
-
-func (k *knownRuns) close(ctx context.Context) {
+func (k *knownRuns) close() {
 	for _, s := range k.stores {
-		if len(s.read) > 0 {
-			s.remember(ctx)
-		}
 		s.Close()
 	}
 }

@@ -150,9 +150,11 @@ func (f *finder) search(ctx context.Context, w io.Writer, names []string, opt vi
 	ctx, bar := f.progress(ctx, "searching", !f.quiet)
 	defer bar.Done()
 	opt.Stage = bar.Item
-	known := newKnownRuns(ctx, f, names)
-	err := f.each(ctx, names, opt, known)
-	known.close(ctx)
+	known, err := newKnownRuns(ctx, f, names, bar.Item)
+	if err == nil {
+		err = f.each(ctx, names, opt, known)
+		known.close()
+	}
 	bar.Done()
 	if f.quiet && err == nil {
 		fmt.Fprintln(f.out, f.found)
@@ -170,7 +172,7 @@ func (f *finder) each(ctx context.Context, names []string, opt view.Options, kno
 		if f.err != nil || f.limit > 0 && f.found >= f.limit {
 			break
 		}
-		if known, err := known.find(name); err != nil {
+		if known, err := known.find(ctx, name); err != nil {
 			return err
 		} else if known {
 			continue
@@ -180,7 +182,6 @@ func (f *finder) each(ctx context.Context, names []string, opt view.Options, kno
 			return unopened(err)
 		}
 		f.warn(b)
-		known.add(ctx, b)
 		if err := f.bundle(ctx, b); err != nil {
 			return err
 		}

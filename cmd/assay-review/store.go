@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/store"
 	"github.com/assay-run/assay-run/archive/store/index"
 	"github.com/assay-run/assay-run/archive/view"
@@ -45,14 +46,19 @@ at any time.`,
 
 // listBundles lists the store in dir, with the help of its index.
 func listBundles(ctx context.Context, a *app, dir string) ([]store.Entry, error) {
+	files, err := store.Files(dir)
+	if err != nil {
+		return nil, err
+	}
 	ctx, bar := console.NewProgress(ctx, a.stderr, "reading")
 	defer bar.Done()
-	opt := store.Options{Stage: bar.Item}
-	if x, err := index.Open(ctx, dir); err == nil {
+	opt := store.Options{Stage: bar.Item, Facts: query.FactsOf}
+	if x, err := index.Open(ctx, dir, version()); err == nil { // it only saves time
 		defer x.Close()
 		opt.Index = x
 	}
-	return store.List(ctx, dir, opt)
+	known, err := store.Read(ctx, dir, files, opt)
+	return store.Newest(dir, known), err
 }
 
 func storeList(a *app, where func() (string, error)) *cobra.Command {

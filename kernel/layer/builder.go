@@ -313,7 +313,10 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
 	p.exe, p.helper = e.Value, b.o.Helper != nil && b.o.Helper(ev)
-	p.own = b.o.Own != nil && b.o.Own(ev)
+	if p.own = b.o.Own != nil && b.o.Own(ev); p.own {
+		// A process in another mount namespace executed it by way of /proc/self/exe. Its path is the recorder's.
+		e.Marks &^= schema.MarkUnreachable
+	}
 	p.starting = p.starting && b.o.Shim != nil && ev.Filename() == "/proc/self/exe" && b.o.Shim(e.Argv)
 	if id := ev.CallInEnv; id != "" && utf8.ValidString(id) {
 		p.toolCall, p.boundBy = id, "env"

@@ -1,7 +1,7 @@
 // Package index caches what was read from the bundles of a store, in a database beside them.
 //
-// A damaged database is rebuilt, and an entry of a bundle whose file has changed is ignored.
-// The index is used only in a folder that nobody else can write to, since it decides what a
+// A database that is damaged, or that another version of the program wrote, is made anew: another version may read a
+// bundle in another way. The index is used only in a folder that nobody else can write to, since it decides what a
 // query finds.
 package index
 
@@ -10,6 +10,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -25,10 +26,7 @@ import (
 // Name is the database's name in the store.
 const Name = ".index.sqlite"
 
-// version is the version of the table and of its contents. A database with another version is rebuilt.
-const version = 2
-
-// table has a row for each bundle. facts and lists (see query.Facts) are NULL until a query has verified the bundle.
+// table has a row for each bundle; see store.Known.
 const table = `create table bundles (
 	file text primary key, stamp text not null, entry text not null, facts text, lists text
 ) without rowid`
@@ -38,9 +36,9 @@ type Index struct{ db *sql.DB }
 
 var errUnsafe = errors.New("others can write to the folder")
 
-// Open opens the index of the store in dir, which must exist. It makes the database if it is missing or damaged, and
-// refuses a folder that others can write to.
-func Open(ctx context.Context, dir string) (*Index, error) {
+// Open opens the index of the store in dir, which must exist, for this version of the program. It makes the database if
+// it is missing, damaged or of another version, and refuses a folder that others can write to.
+func Open(ctx context.Context, dir, version string) (*Index, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, err
@@ -52,14 +50,15 @@ func Open(ctx context.Context, dir string) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := open(ctx, path)
+	number := int32(crc32.ChecksumIEEE([]byte(version + table)))
+	x, err := open(ctx, path, number)
 	if !damaged(err) {
 		return x, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	return open(ctx, path)
+	return open(ctx, path, number)
 }
 
 var errNotRegular = errors.New("not a regular file")
@@ -71,7 +70,7 @@ func damaged(err error) bool {
 		(e.Code() == sqlite3.SQLITE_NOTADB || e.Code() == sqlite3.SQLITE_CORRUPT)
 }
 
-func open(ctx context.Context, path string) (_ *Index, err error) {
+func open(ctx context.Context, path string, version int32) (_ *Index, err error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("open %s: %w", path, errNotRegular)
 	}
@@ -93,7 +92,7 @@ func open(ctx context.Context, path string) (_ *Index, err error) {
 			err = errors.Join(fmt.Errorf("open %s: %w", path, err), x.Close())
 		}
 	}()
-	var is int
+	var is int32
 	if err := db.QueryRowContext(ctx, "pragma user_version").Scan(&is); err != nil || is == version {
 		return x, err
 	}
@@ -127,110 +126,68 @@ func (x *Index) do(ctx context.Context, change func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// each calls read with each row of a query.
-func (x *Index) each(ctx context.Context, query string, read func(*sql.Rows) error) error {
-	rows, err := x.db.QueryContext(ctx, query)
+// Known returns what is known of all bundles; see [store.Index].
+func (x *Index) Known(ctx context.Context) (map[string]store.Known, error) {
+	all, err := x.known(ctx)
 	if err != nil {
-		return fmt.Errorf("read the store's index: %w", err)
+		return nil, fmt.Errorf("read the store's index: %w", err)
+	}
+	return all, nil
+}
+
+func (x *Index) known(ctx context.Context) (map[string]store.Known, error) {
+	rows, err := x.db.QueryContext(ctx, "select file, stamp, entry, facts from bundles")
+	if err != nil {
+		return nil, err
 	}
 	defer rows.Close()
+	all := map[string]store.Known{}
 	for rows.Next() {
-		if err := read(rows); err != nil {
-			return fmt.Errorf("read the store's index: %w", err)
-		}
-	}
-	return rows.Err()
-}
-
-// Entries returns the entries of all bundles; see [store.Index].
-func (x *Index) Entries(ctx context.Context) (map[string]store.Indexed, error) {
-	all := map[string]store.Indexed{}
-	err := x.each(ctx, "select file, stamp, entry from bundles", func(r *sql.Rows) error {
 		var file string
 		var entry []byte
-		var i store.Indexed
-		if err := r.Scan(&file, &i.Stamp, &entry); err != nil {
-			return err
+		var k store.Known
+		if err := rows.Scan(&file, &k.Stamp, &entry, &k.Facts); err != nil {
+			return nil, err
 		}
-		err := json.Unmarshal(entry, &i.Entry)
-		all[file] = i
-		return err
-	})
-	return all, err
+		if err := json.Unmarshal(entry, &k.Entry); err != nil {
+			return nil, err
+		}
+		all[file] = k
+	}
+	return all, rows.Err()
 }
 
-// Update adds entries and removes files; see [store.Index].
-func (x *Index) Update(ctx context.Context, read map[string]store.Indexed, gone []string) error {
+// Lists returns the lists of a bundle whose file has this stamp; nil if it does not have them.
+func (x *Index) Lists(ctx context.Context, file, stamp string) (lists []byte, err error) {
+	err = x.db.QueryRowContext(ctx, "select lists from bundles where file = ? and stamp = ?", file, stamp).Scan(&lists)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, fmt.Errorf("read the store's index: %w", err)
+	}
+	return lists, nil
+}
+
+// maxLists limits the lists of one bundle, in bytes. Larger ones are not kept.
+const maxLists = 1 << 20
+
+// Update adds what was read and removes files; see [store.Index].
+func (x *Index) Update(ctx context.Context, read map[string]store.Known, gone []string) error {
 	err := x.do(ctx, func(tx *sql.Tx) error {
 		for _, file := range gone {
 			if _, err := tx.ExecContext(ctx, "delete from bundles where file = ?", file); err != nil {
 				return err
 			}
 		}
-		for file, i := range read {
-			if err := put(ctx, tx, file, i, nil, nil); err != nil {
+		for file, k := range read {
+			k.Entry.Path = "" // the store's folder may be renamed
+			entry, err := json.Marshal(k.Entry, jsontext.AllowInvalidUTF8(true))
+			if err != nil {
 				return err
 			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("write the store's index: %w", err)
-	}
-	return nil
-}
-
-func put(ctx context.Context, tx *sql.Tx, file string, i store.Indexed, facts, lists []byte) error {
-	i.Entry.Path = "" // the store's folder may be renamed
-	entry, err := json.Marshal(i.Entry, jsontext.AllowInvalidUTF8(true))
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, "insert or replace into bundles values (?, ?, ?, ?, ?)", file, i.Stamp, string(entry),
-		facts, lists)
-	return err
-}
-
-// Verified is what a query read from a bundle that verifies; see query.Facts.
-type Verified struct {
-	store.Indexed
-	Facts []byte // JSON
-	Lists []byte // JSON; nil if it is larger than maxLists or was not asked for
-}
-
-// Verified returns what is known of the verified bundles, by file name, with or without the lists.
-func (x *Index) Verified(ctx context.Context, lists bool) (map[string]Verified, error) {
-	columns := "facts, null"
-	if lists {
-		columns = "facts, lists"
-	}
-	all := map[string]Verified{}
-	err := x.each(ctx, "select file, stamp, entry, "+columns+" from bundles where facts is not null",
-		func(r *sql.Rows) error {
-			var file string
-			var entry []byte
-			var v Verified
-			if err := r.Scan(&file, &v.Stamp, &entry, &v.Facts, &v.Lists); err != nil {
-				return err
+			if len(k.Lists) > maxLists {
+				k.Lists = nil
 			}
-			err := json.Unmarshal(entry, &v.Entry)
-			all[file] = v
-			return err
-		})
-	return all, err
-}
-
-// maxLists limits the lists of one bundle, in bytes. Larger ones are not kept.
-const maxLists = 1 << 20
-
-// Remember adds what a query read, by file name.
-func (x *Index) Remember(ctx context.Context, all map[string]Verified) error {
-	err := x.do(ctx, func(tx *sql.Tx) error {
-		for file, v := range all {
-			if len(v.Lists) > maxLists {
-				v.Lists = nil
-			}
-			if err := put(ctx, tx, file, v.Indexed, v.Facts, v.Lists); err != nil {
+			if _, err := tx.ExecContext(ctx, "insert or replace into bundles values (?, ?, ?, ?, ?)", file, k.Stamp,
+				string(entry), k.Facts, k.Lists); err != nil {
 				return err
 			}
 		}

@@ -1,12 +1,11 @@
 package index
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ func TestMain(m *testing.M) { os.Exit(leaktest.Of(m).Run()) }
 
 func opened(t *testing.T, dir string) *Index {
 	t.Helper()
-	x, err := Open(t.Context(), dir)
+	x, err := Open(t.Context(), dir, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,57 +28,62 @@ func opened(t *testing.T, dir string) *Index {
 	return x
 }
 
-func entry(stamp, id string) store.Indexed {
+func known(stamp, id string) store.Known {
 	one := 1
-	return store.Indexed{Stamp: stamp, Entry: store.Entry{
+	return store.Known{Stamp: stamp, Entry: store.Entry{
 		RunID: id, Bytes: 7, Identity: "sha256:0", StartedAt: time.Unix(1, 5).UTC(), Command: []string{"a\xff"},
 		Labels: map[string]string{"k": "v"}, Outcome: "exited", ExitCode: &one, Damage: "why",
-	}}
+	}, Facts: []byte(`{"x":"` + id + `"}`), Lists: []byte(`{"z":[]}`)}
 }
 
-// What one process remembers, the next one knows.
+// What one process remembers, the next one knows, if it is of the same version.
 func TestWhatIsRemembered(t *testing.T) {
 	dir, ctx := t.TempDir(), context.Background()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	first := opened(t, dir)
-	a, b := entry("1", "a"), entry("2", "b")
-	if err := first.Update(ctx, map[string]store.Indexed{"a.tar.gz": a, "b.tar.gz": b, "c.tar.gz": a},
-		nil); err != nil {
+	a, b := known("1", "a"), known("2", "b")
+	b.Lists = make([]byte, maxLists+1)
+	if err := first.Update(ctx, map[string]store.Known{"a.tar.gz": a, "b.tar.gz": b, "c.tar.gz": a}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.Update(ctx, nil, []string{"c.tar.gz"}); err != nil {
 		t.Fatal(err)
 	}
 	second := opened(t, dir)
-	got, err := second.Entries(ctx)
+	got, err := second.Known(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Entry.Command, b.Entry.Command = []string{"a\ufffd"}, []string{"a\ufffd"} // as far as it is text
-	if diff := cmp.Diff(map[string]store.Indexed{"a.tar.gz": a, "b.tar.gz": b}, got); diff != "" {
+	want := map[string]store.Known{"a.tar.gz": a, "b.tar.gz": b}
+	for name, k := range want {
+		k.Entry.Command, k.Lists = []string{"a\ufffd"}, nil // as far as it is text
+		want[name] = k
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-
-	// Only what a query has verified has facts, and what is listed anew has none until then.
-	large := Verified{Indexed: b, Facts: []byte(`{"x":1}`), Lists: make([]byte, maxLists+1)}
-	small := Verified{Indexed: a, Facts: []byte(`{"y":1}`), Lists: []byte(`{"z":[]}`)}
-	if err := first.Remember(ctx, map[string]Verified{"a.tar.gz": small, "b.tar.gz": large}); err != nil {
+	for name, c := range map[string]struct {
+		file, stamp string
+		want        []byte
+	}{
+		"of a bundle":                   {"a.tar.gz", "1", a.Lists},
+		"of a file that has changed":    {"a.tar.gz", "2", nil},
+		"that are too large to be kept": {"b.tar.gz", "2", nil},
+		"of a bundle that is not known": {"c.tar.gz", "1", nil},
+	} {
+		if lists, err := second.Lists(ctx, c.file, c.stamp); err != nil || !bytes.Equal(lists, c.want) {
+			t.Errorf("the lists %s: %.20q, %v", name, lists, err)
+		}
+	}
+	third, err := Open(ctx, dir, "2")
+	if err != nil {
 		t.Fatal(err)
 	}
-	large.Lists = nil
-	with, err := second.Verified(ctx, true)
-	if diff := cmp.Diff(map[string]Verified{"a.tar.gz": small, "b.tar.gz": large}, with); err != nil || diff != "" {
-		t.Error(err, diff)
-	}
-	if err := first.Update(ctx, map[string]store.Indexed{"a.tar.gz": entry("3", "a")}, nil); err != nil {
-		t.Fatal(err)
-	}
-	without, err := second.Verified(ctx, false)
-	if names := slices.Collect(maps.Keys(without)); err != nil || !slices.Equal(names, []string{"b.tar.gz"}) ||
-		without["b.tar.gz"].Lists != nil {
-		t.Error(err, names)
+	defer third.Close()
+	if got, err := third.Known(ctx); err != nil || len(got) != 0 {
+		t.Errorf("another version knows %d bundles, %v", len(got), err)
 	}
 }
 
@@ -92,21 +96,21 @@ func TestMadeByManyAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			x, err := Open(context.Background(), dir)
+			x, err := Open(context.Background(), dir, "1")
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer x.Close()
 			name := string(rune('a'+i)) + ".tar.gz"
-			if err := x.Update(context.Background(), map[string]store.Indexed{name: entry("1", name)},
+			if err := x.Update(context.Background(), map[string]store.Known{name: known("1", name)},
 				nil); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	if got, err := opened(t, dir).Entries(t.Context()); err != nil || len(got) != 8 {
+	if got, err := opened(t, dir).Known(t.Context()); err != nil || len(got) != 8 {
 		t.Errorf("%d entries, %v", len(got), err)
 	}
 }
@@ -116,7 +120,7 @@ func TestWhereOthersCanWrite(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), dir); !errors.Is(err, errUnsafe) {
+	if _, err := Open(t.Context(), dir, "1"); !errors.Is(err, errUnsafe) {
 		t.Errorf("%v", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
