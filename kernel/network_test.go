@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,7 +48,8 @@ func init() {
 		unix.Connect(fd, at)
 		unix.Close(fd)
 		unix.Close(deaf)
-		// Datagrams: unconnected, connected, several in one call.
+		// Datagrams: unconnected, connected, several in one call. Repeats are of one thread.
+		runtime.LockOSThread()
 		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		for range 3 {
 			unix.Sendto(fd, []byte("abc"), 0, &unix.SockaddrInet4{Port: 40001, Addr: [4]byte{127, 0, 0, 1}})

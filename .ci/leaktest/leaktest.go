@@ -1,6 +1,6 @@
 // Package leaktest makes a test binary fail when its tests leave something on
-// the machine: processes, cgroups of runs, descriptors, BPF links, goroutines or
-// temporary files. A package whose tests start any of these has
+// the machine: processes, cgroups of runs, descriptors, BPF links, goroutines,
+// temporary files, or a standard stream that does not block. A package whose tests start any of these has
 //
 //	func TestMain(m *testing.M) { os.Exit(leaktest.Of(m).Run()) }
 //
@@ -28,6 +28,8 @@ type checked struct {
 	dir  string            // the temporary directory
 	open map[string]string // the descriptors from before
 	runs map[string]bool   // the cgroups of runs from before
+	// The standard streams that were non-blocking before.
+	nonblocking map[int]bool
 }
 
 // settle is how long processes and files may take that disappear by themselves.
@@ -57,9 +59,9 @@ func (c *checked) Run() int {
 		r.Close()
 		w.Close()
 	}
-	c.open, c.runs = descriptors(), runs()
+	c.open, c.runs, c.nonblocking = descriptors(), runs(), nonblocking()
 	code := c.m.Run()
-	if left := c.look(); len(left) > 0 {
+	if left := append(c.outputs(), c.look()...); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "FAIL: the tests left behind:\n%s\n", strings.Join(left, "\n"))
 		code = max(code, 1)
 	}

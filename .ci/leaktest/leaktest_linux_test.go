@@ -39,6 +39,9 @@ var leaks = map[string]struct {
 	"a BPF object": {func() {
 		kept, _ = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	}, "bpf-map map_id"},
+	"a stream that never waits": {
+		func() { _ = unix.SetNonblock(1, true) }, "O_NONBLOCK on standard output",
+	},
 	"a goroutine": {func() { go leaktest.Within(time.Hour, func() bool { return false }) }, "leaktest.Within"},
 	"a file":      {func() { _ = os.WriteFile(os.TempDir()+"/kept", nil, 0o600) }, "/kept"},
 	"a cgroup":    {func() { _ = os.MkdirAll(cgroup(os.Getppid())+"/assay-run/leak", 0o755) }, "/assay-run/leak"},

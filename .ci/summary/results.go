@@ -20,7 +20,7 @@ type event struct {
 type results struct {
 	packages []*pkg // in the order in which they began
 	byName   map[string]*pkg
-	out      io.Writer // gets a line for each package, and what is no event
+	out      io.Writer // gets a line for each package and each failed test, and what is no event
 }
 
 // pkg is what the tests of a package did.
@@ -90,8 +90,11 @@ func (r *results) add(e event) {
 		t.output.WriteString(e.Output)
 	case "pass", "fail", "skip":
 		t.action, t.seconds = e.Action, e.Elapsed
-		if e.Action == "pass" {
+		switch e.Action {
+		case "pass":
 			t.output.Reset()
+		case "fail": // said at once, as a run can be stopped before its end
+			fmt.Fprintf(r.out, "fail  %s %s %.1fs\n", e.Package, e.Test, e.Elapsed)
 		}
 	}
 }

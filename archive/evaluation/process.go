@@ -1,6 +1,8 @@
 package evaluation
 
 import (
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema/facts"
@@ -97,4 +99,20 @@ func (p *process) list(name string) {
 func (p *process) fetched(name string) bool {
 	return p.tool == "go" && strings.Contains(name, "/pkg/mod/") || p.tool == "cargo" &&
 		strings.Contains(name, "/.cargo/")
+}
+
+// asked reports whether an argument of the program names the file, or a directory above it.
+func (p *process) asked(name string) bool {
+	return slices.ContainsFunc(p.Argv, func(arg string) bool {
+		if _, value, ok := strings.Cut(arg, "="); ok {
+			arg = value
+		}
+		if path.Base(arg) == path.Base(name) {
+			return true
+		}
+		if !path.IsAbs(arg) {
+			arg = path.Join(p.Cwd, arg)
+		}
+		return arg != "/" && strings.HasPrefix(name, path.Clean(arg)+"/")
+	})
 }

@@ -159,7 +159,8 @@ func (g *gatherer) event(k *schema.KernelEvent) {
 	switch {
 	case k.Kind == schema.KindFork, k.Kind == schema.KindThread:
 		return // in the table
-	case k.Class != schema.ClassAgent && k.Class != schema.ClassCheck && k.Kind != schema.KindExec:
+	case k.Class == schema.ClassRunner,
+		k.Class != schema.ClassAgent && k.Class != schema.ClassCheck && k.Kind != schema.KindExec:
 		g.leftOut++
 		return
 	}

@@ -224,7 +224,7 @@ $E ps --all | wc -l
 command -v no-such-program || true
 if [ $E = docker ]; then echo ${DOCKER_HOST#unix://}; else command -v $E; fi
 `, "--containers", "--kernel", "off")
-			cmd.Stderr = os.Stderr
+			cmd.Stderr = t.Output()
 			out, err := cmd.Output()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)

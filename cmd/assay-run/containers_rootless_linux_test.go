@@ -57,7 +57,7 @@ $E run --rm --network=none $IMAGE sh -c 'grep ^0:: /proc/self/cgroup; touch /tmp
 $E run --detach --network=none --env MARK=`+mark+` $IMAGE sh -c 'exec tail -f /dev/null' > /dev/null
 `, "--user", e.User, "--containers", "--kernel", "require", "--require", "complete")
 	cmd.Path = forUsers(t)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,15 +56,6 @@ type heldRun struct {
 func (r *heldRun) exists(name string) bool {
 	_, err := os.Stat(filepath.Join(r.dir, name))
 	return err == nil
-}
-
-// writes reports whether the run has the bundle open, which has no name yet.
-func (r *heldRun) writes() bool {
-	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.cmd.Process.Pid))
-	return slices.ContainsFunc(fds, func(fd string) bool {
-		to, err := os.Readlink(fd)
-		return err == nil && strings.HasPrefix(to, r.dir+"/#")
-	})
 }
 
 // recorded reports whether the lifecycle layer has an event of the type.
@@ -146,7 +136,8 @@ var holds = map[runner.State]holdCase{
 	},
 	runner.StateSealing: {
 		flags: []string{"--capture-bytes", "1G"}, command: []string{"head", "-c", "200000000", "/dev/urandom"},
-		held:    func(_ *testing.T, r *heldRun) bool { return r.recorded(schema.ProcessExited) && r.writes() },
+		// The last event: then the bundle is written.
+		held:    func(_ *testing.T, r *heldRun) bool { return r.recorded(schema.RunFinished) },
 		untimed: "the timeout bounds the command, and sealing ends", want: [3]int{sealed, 125},
 	},
 	runner.StateReleasing: {

@@ -80,7 +80,7 @@ rules:
 	cmd := underRun(t, dir, []string{"--run-id", id, "--gateway", "ws", "--policy", "policy.yaml", "--env",
 		"RUN_ID=" + id},
 		"../../runner/gateway/testdata/scenario.py")
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,7 +63,7 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 	check := func(t *testing.T, env []string, args ...string) {
 		t.Helper()
 		client := exec.Command("node", append([]string{filepath.Join(sdk, "client.mjs")}, args...)...)
-		client.Dir, client.Env, client.Stderr = dir, append(os.Environ(), env...), os.Stderr
+		client.Dir, client.Env, client.Stderr = dir, append(os.Environ(), env...), t.Output()
 		out, err := client.Output()
 		if err != nil {
 			t.Fatalf("the client: %v", err)
@@ -159,7 +160,7 @@ func startAndRead(t *testing.T, cmd *exec.Cmd, n int) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.WaitDelay = t.Output(), time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
