@@ -144,8 +144,13 @@ struct qstr {
 	const unsigned char *name;
 };
 
+struct file_system_type {
+	int fs_flags;
+};
+
 struct super_block {
 	u32 s_dev;
+	struct file_system_type *s_type;
 	unsigned long s_magic;
 	void *s_fs_info;
 };
@@ -277,6 +282,8 @@ struct mm_struct {
 	struct file *exe_file;
 	atomic_t mm_users;
 	struct core_state *core_state;
+	unsigned long task_size;
+	unsigned long saved_auxv[1];
 };
 
 

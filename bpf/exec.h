@@ -150,6 +150,50 @@ __noinline u32 kernel_str(struct scratch *s, u32 off, u32 seg, u64 from)
 	return off + n - 1;
 }
 
+#define AT_BASE 7 /* linux/auxvec.h */
+#define AUXV_ENTRIES 24 /* that are looked at: AT_BASE is among the first twelve */
+
+static long mapped_file(struct task_struct *t, struct vm_area_struct *v, void *path)
+{
+	struct file *f = BPF_CORE_READ(v, vm_file);
+
+	if (f)
+		bpf_core_read(path, sizeof(struct path), &f->f_path);
+	return 0;
+}
+
+/* The file that the kernel has mapped to begin the program (PT_INTERP), if there is one: where the new process is told
+ * that it is. The vector is read to off. Returns less than 0 if that file could not be found. */
+__noinline int find_loader(struct scratch *s, u32 off, u64 memory, struct path *loader)
+{
+	struct mm_struct *mm = (void *)memory;
+	struct path at = {};
+	u64 base = 0;
+	u32 i, words;
+	u8 *e;
+
+	if (!s || !loader)
+		return 0;
+	words = BPF_CORE_READ(mm, task_size) >> 32 ? 8 : 4; /* a 32-bit program's are half as long */
+	if (bpf_probe_read_kernel(&s->data[off & (DATA - 1)], AUXV_ENTRIES * 16,
+		(void *)mm + bpf_core_field_offset(struct mm_struct, saved_auxv)))
+		return -1;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < AUXV_ENTRIES; i++) {
+		e = &s->data[(off + 2 * words * i) & (DATA - 1)];
+		if (words == 4 && *(u32 *)e == AT_BASE)
+			base = *(u32 *)(e + 4);
+		else if (words == 8 && get8(e) == AT_BASE)
+			base = get8(e + 8);
+	}
+	if (!base)
+		return 0;
+	if (bpf_find_vma(bpf_get_current_task_btf(), base, mapped_file, &at, 0) || !at.dentry)
+		return -1;
+	*loader = at;
+	return 0;
+}
+
 /* Reports an exec to the session at hand. */
 __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 {
@@ -205,6 +249,17 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 
 	off = kernel_str(s, off, S_PATH2, (u64)BPF_CORE_READ(bprm, filename));
 	off = kernel_str(s, off, S_BASE2, (u64)BPF_CORE_READ(bprm, interp));
+	at.dentry = 0;
+	if (find_loader(s, off, (u64)mm, &at))
+		s->r.bits |= B_FAILED_READ;
+	else if (at.dentry) { /* a walk, behind the name and a NUL */
+		s->data[off & (DATA - 1)] = 0;
+		next = walk(s, off + 1, (u64)at.mnt, (u64)at.dentry);
+		if (s->walk.bits & (B_TRUNCATED | B_FAILED_READ))
+			s->r.bits |= B_FAILED_READ;
+		s->r.seg[S_BASE2] += next - off;
+		off = next;
+	}
 
 	if (len <= INLINE_ARGS) {
 		asm volatile("" : "+r"(len)); /* or the compiler proves the mask away */

@@ -53,4 +53,5 @@ enum kind {
 	K_SIGNAL = 161,
 	K_PRIVILEGED = 162,
 	K_SOCKET = 163,
+	K_IPC = 164,
 };

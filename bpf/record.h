@@ -71,7 +71,7 @@ enum {
 	S_PATH,  /* walk (B_WALKED), or what of a name remains below S_BASE; exec: walk of the image */
 	S_BASE,  /* walk of the directory that S_PATH is relative to; exec: cwd */
 	S_PATH2, /* the same of a second name; exec: filename */
-	S_BASE2, /* walk for S_PATH2; exec: interpreter */
+	S_BASE2, /* walk for S_PATH2; exec: interpreter, then, behind a NUL, a walk of the loader, if there is one */
 	S_NAME,  /* xattr or memfd name, sun_path, payload; exec: argv */
 	S_ENV,   /* exec: environment names; network: struct address; names: their ways, see WAY_* */
 	S_TOOL,  /* exec: the tool call's id; names: the first as given, where S_PATH is not it */
@@ -108,8 +108,10 @@ struct record {
 
 /* What the kernel takes orders from, by the file and not by where it is mounted. The file's
  * names in its file system are in S_NAME, leaf first; arg[5] of an open is the process that
- * a file of PL_PROC is about, 0 for none. */
-enum place { PL_NONE, PL_PROC, PL_SYSFS, PL_BINFMT, PL_CGROUP, PL_TUN, PL_MEMORY };
+ * a file of PL_PROC is about, 0 for none. Before the names of PL_CONTROL, which is in a file
+ * system that keeps no files and has no place of its own, are four bytes of what its type
+ * is; of PL_DEVICE there are only four, its number. */
+enum place { PL_NONE, PL_PROC, PL_SYSFS, PL_BINFMT, PL_CGROUP, PL_TUN, PL_MEMORY, PL_DEVICE, PL_CONTROL };
 
 struct counter {
 	u64 fired, filtered, coalesced, emitted, dropped, failed_reads;
@@ -222,6 +224,7 @@ enum prog {
 	P_WAIT, /* waits for other tasks; only its end is noted */
 	P_OWN, /* makes no record, whatever it does */
 	P_OTHER, /* has no record of its own: see on_unmodelled */
+	P_IPC, /* exchanges data with other tasks, and may wait for them */
 	P_COUNT,
 };
 

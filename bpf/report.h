@@ -114,14 +114,32 @@ __noinline int report_args(struct scratch *s)
 	return 0;
 }
 
+#define FS_REQUIRES_DEV 1 /* linux/fs.h */
+
+/* Whether a file system keeps what is written to its files, here, in memory or on another host. Of those that are not
+ * on a device, what is no such file system is how the kernel is controlled. */
+static __always_inline int keeps_files(struct super_block *sb, u64 magic)
+{
+	switch (magic) { /* linux/magic.h, and of zfs, aufs, afs, ceph, vboxsf, shiftfs, secretmem and dma-buf */
+	case 0x01021994: case 0x858458f6: case 0x794c7630: case 0x65735546: case 0x6969: case 0x01021997:
+	case 0xff534d42: case 0xfe534d42: case 0x00c36400: case 0x958458f6: case 0x19800202: case 0x1cd1:
+	case 0x2fc12fc1: case 0x61756673: case 0x5346414f: case 0x6b414653: case 0x786f4256: case 0x6a656a62:
+	case 0x5345434d: case 0x444d4142: case 0xf15f: case 0x09041934: case 0x73757245: case 0x47504653:
+		return 1;
+	}
+	return BPF_CORE_READ(sb, s_type, fs_flags) & FS_REQUIRES_DEV;
+}
+
 /* Which of the places through which the kernel is controlled a file is. */
 __noinline u32 place_of_file(u64 dentry)
 {
 	struct dentry *d = (void *)dentry;
 	struct inode *i = BPF_CORE_READ(d, d_inode);
-	u32 dev;
+	struct super_block *sb = BPF_CORE_READ(i, i_sb);
+	u64 magic = BPF_CORE_READ(sb, s_magic);
+	u32 dev, type;
 
-	switch (BPF_CORE_READ(i, i_sb, s_magic)) {
+	switch (magic) {
 	case 0x9fa0: /* PROC_SUPER_MAGIC */
 		return PL_PROC;
 	case 0x62656572: /* SYSFS_MAGIC */
@@ -129,16 +147,40 @@ __noinline u32 place_of_file(u64 dentry)
 	case 0x42494e4d: /* BINFMTFS_MAGIC */
 		return PL_BINFMT;
 	case 0x27e0eb: /* CGROUP_SUPER_MAGIC */
+	case 0x63677270: /* CGROUP2_SUPER_MAGIC */
 		return PL_CGROUP;
 	}
-	if ((BPF_CORE_READ(i, i_mode) & 0170000) != 0020000)
+	type = BPF_CORE_READ(i, i_mode) & 0170000;
+	if (type == 0100000)
+		return keeps_files(sb, magic) ? PL_NONE : PL_CONTROL;
+	if (type == 0060000)
+		return PL_DEVICE;
+	if (type != 0020000)
 		return PL_NONE;
 	dev = BPF_CORE_READ(i, i_rdev);
 	if (dev == (10 << 20 | 200))
 		return PL_TUN;
 	if (dev == (1 << 20 | 1) || dev == (1 << 20 | 2) || dev == (1 << 20 | 4) || dev >> 20 == 202)
 		return PL_MEMORY; /* mem, kmem, port, cpu/N/msr */
-	return PL_NONE;
+	return PL_DEVICE;
+}
+
+/* Puts at off which device, or which file system, s->r.place is, and the names of the file in it. */
+static __always_inline u32 put_place(struct scratch *s, u32 off, u64 dentry)
+{
+	struct dentry *d = (void *)dentry;
+	struct inode *i = BPF_CORE_READ(d, d_inode);
+	u32 place = s->r.place, from = off;
+
+	if (place == PL_DEVICE || place == PL_CONTROL) {
+		*(u32 *)&s->data[off & (DATA - 1)] = place == PL_DEVICE ? BPF_CORE_READ(i, i_rdev) :
+			BPF_CORE_READ(i, i_sb, s_magic);
+		off += 4;
+	}
+	if (place != PL_DEVICE)
+		off = walk_inside(s, off, dentry);
+	s->r.seg[S_NAME] = off - from;
+	return off;
 }
 
 #define PIDTYPES 4
@@ -259,8 +301,7 @@ __noinline int send_path(struct scratch *s, u64 mnt, u64 dentry)
 		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], s->name & 4095, &s->data[NAME_AT]);
 		n += s->name;
 	} else if ((to_write(s) || (s->kind == K_OPENAT && is_memory(dentry))) && (s->r.place = place_of_file(dentry))) {
-		s->r.seg[S_NAME] = walk_inside(s, n, dentry) - n;
-		n += s->r.seg[S_NAME];
+		n = put_place(s, n, dentry);
 		if (s->kind == K_OPENAT && s->r.place == PL_PROC)
 			s->r.arg[5] = process_of(dentry);
 	}

@@ -182,6 +182,8 @@ __noinline int report_call(struct scratch *s)
 		return on_process(s);
 	case P_FCNTL:
 		return on_owner(s);
+	case P_IPC:
+		return row(s)->fd != NOARG ? on_fd(s) : report_args(s);
 	}
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }
@@ -214,7 +216,7 @@ static __always_inline int foreign_at(u32 fd)
  * must stay small: below it are the deepest chains of calls, and Linux allows 512 bytes for all of one. */
 __noinline int only_waited(u32 prog, u32 fd, u32 waits)
 {
-	if (waits || (1 << P_WAIT | 1 << P_RECEIVE | 1 << P_URING | 1 << P_CLONE) >> (prog & 31) & 1)
+	if (waits || (1 << P_WAIT | 1 << P_RECEIVE | 1 << P_URING | 1 << P_CLONE | 1 << P_IPC) >> (prog & 31) & 1)
 		note_wait(bpf_get_current_task_btf());
 	return prog == P_WAIT || (prog == P_READ ? !foreign_at(fd) : waits);
 }

@@ -128,8 +128,6 @@ var coverage = []Dimension{
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindUtime] > 0 })},
 			{"file_ioctls",
 				"FICLONE and other ioctls that change a file, and file_setattr", nil},
-			{"ipc",
-				"POSIX message queues and System V shared memory", nil},
 			{"repeated_path",
 				"a repeat of an event keeps the first one's path when a process outside the run renames a " +
 					"directory above it", nil},
@@ -268,6 +266,18 @@ var coverage = []Dimension{
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindExec] > 0 })},
 		},
 	},
+}
+
+// Tells reports whether runs differ in whether they used a blind spot, as far as anybody can know that.
+func Tells(id string) bool {
+	for _, d := range slices.Concat(coverage, coverageNotify) {
+		for _, b := range d.BlindSpots {
+			if b.ID == id && b.exercised == nil {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // CoverageNotify is what the notify tier watches, dimension by dimension. The

@@ -342,7 +342,10 @@ func (d *decoder) exec(r *record, bits uint32) {
 	if name := string(r.seg[segPath2]); name != e.Value {
 		e.Target = name
 	}
-	e.Interp = string(r.seg[segBase2])
+	interp, loader, _ := bytes.Cut(r.seg[segBase2], []byte{0})
+	if e.Interp = string(interp); len(loader) > 0 {
+		e.Loader = d.text(d.kernelPath(d.buf[:0], loader))
+	}
 	if caller := uint32(r.arg(0)); caller != 0 {
 		e.TID = caller
 	}
@@ -478,9 +481,21 @@ func (d *decoder) file(r *record, bits uint32) {
 		e.Target = string(r.seg[segName])
 		return
 	}
-	path := append(d.buf[:0], placeNames[place%len(placeNames)]...)
-	if place != placeTun && place != placeMemory {
-		path = d.kernelPath(path, r.seg[segName])
+	path, in := append(d.buf[:0], placeNames[place%len(placeNames)]...), r.seg[segName]
+	switch {
+	case place == placeTun, place == placeMemory:
+	case place < placeDevice:
+		path = d.kernelPath(path, in)
+	case len(in) < 4:
+	case place == placeControl:
+		path = d.kernelPath(fmt.Appendf(path, "%x", le.Uint32(in)), in[4:])
+	default:
+		const blockDevice = 0x6000 // S_IFBLK
+		kind, number := "char", le.Uint32(in)
+		if e.FileMode&0xf000 == blockDevice {
+			kind = "block"
+		}
+		path = fmt.Appendf(path, "%s/%d:%d", kind, number>>20, number&(1<<20-1))
 	}
 	e.Place = d.text(path)
 	if e.Kind == schema.KindOpen && place == placeProc {
@@ -668,9 +683,9 @@ func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
 
 // placeNames are where the file systems of enum place in bpf/record.h usually are.
 var placeNames = [...]string{"", "/proc", "/sys", "/proc/sys/fs/binfmt_misc", "/sys/fs/cgroup", "/dev/net/tun",
-	PlaceMemory}
+	PlaceMemory, "/dev/", "magic:"}
 
-const placeProc, placeTun, placeMemory = 1, 5, 6
+const placeProc, placeTun, placeMemory, placeDevice, placeControl = 1, 5, 6, 7, 8
 
 // PlaceMemory is the Event.Place of a device that is the memory or the registers of the machine: mem, kmem, port, msr.
 const PlaceMemory = "/dev/mem"

@@ -107,10 +107,11 @@ type Event struct {
 	FileMode uint32
 
 	// Place is the name of a file that controls the kernel or another process, at the usual mount point of its file
-	// system, whatever Value is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, /dev/net/tun, or PlaceMemory. It is
-	// set for a KindWrite and a KindOpen to write, and for a KindOpen to read of a process's memory, if Value is a
-	// kernel object. PlaceProcess is, of a KindOpen, the process that a file of proc is about, in the initial pid
-	// namespace; 0 for none.
+	// system, whatever Value is: a file of proc, sysfs, binfmt_misc or a cgroup, /dev/net/tun, PlaceMemory, another
+	// device by its number as /dev/char/1:3, or "magic:" with the type of another file system that keeps no files, and
+	// the name there. It is set for a KindWrite and a KindOpen to write, and for a KindOpen to read of a process's
+	// memory, if Value is a kernel object. PlaceProcess is, of a KindOpen, the process that a file of proc is about, in
+	// the initial pid namespace; 0 for none.
 	Place        string
 	PlaceProcess uint32
 
@@ -374,7 +375,7 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 		e.setArgs(0)
 	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
 		schema.KindModule,
-		schema.KindIOUring, schema.KindPrivileged, schema.KindSocket, schema.KindBPF:
+		schema.KindIOUring, schema.KindPrivileged, schema.KindSocket, schema.KindBPF, schema.KindIPC:
 		e.Call = call.name
 		for i := range args {
 			if call.numbers&(1<<i) == 0 {
@@ -456,7 +457,7 @@ var urgent = []schema.KernelKind{
 	schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
 	schema.KindMemfd, schema.KindModule, schema.KindIOUring, schema.KindPrivileged, schema.KindSignal,
 	schema.KindForeignSocket,
-	schema.KindSocket,
+	schema.KindSocket, schema.KindIPC,
 	schema.KindLeave, schema.KindJoin, schema.KindChroot, schema.KindCompatSyscall, KindMovedV1, KindKernelExec,
 	KindUnmodelled, kindExecArgs,
 }

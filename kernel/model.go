@@ -134,7 +134,7 @@ var modelGroups = []modelGroup{
 		timerfd_settime 286 325 86; timerfd_settime64 - 411 -; inotify_init 253 291 -; inotify_init1 294 332 26;
 		inotify_rm_watch 255 293 28; memfd_secret 447 447 447; pidfd_open 434 434 434; tee 276 315 77;
 		vmsplice 278 316 75; socketpair 53 360 199; shutdown 48 373 210; io_setup 206 245 0; io_destroy 207 246 1;
-		io_cancel 210 249 3`},
+		io_cancel 210 249 3; mq_notify 244 281 184; mq_getsetattr 245 282 185`},
 	{AccountOwn, nil, settings, `
 		rt_sigaction 13 174 134; rt_sigprocmask 14 175 135; rt_sigreturn 15 173 139; sigaltstack 131 186 132;
 		sigaction - 67 -; signal - 48 -; ssetmask - 69 -; sigprocmask - 126 -; sigsuspend - 72 -; sigreturn - 119 -;
@@ -156,10 +156,6 @@ var modelGroups = []modelGroup{
 	{AccountRecorded, nil, byHook, `
 		fork 57 2 -; vfork 58 190 -; exit 60 1 93; exit_group 231 252 94; kill 62 37 129; tkill 200 238 130;
 		tgkill 234 270 131; rt_sigqueueinfo 129 178 138; rt_tgsigqueueinfo 297 335 240; pidfd_send_signal 424 424 424`},
-	{AccountOpen, opensHosts, ipcWhy, `
-		shmget 29 395 194; shmat 30 397 196; shmctl 31 396 195; semget 64 393 190; semctl 66 394 191;
-		msgget 68 399 186; msgsnd 69 400 189; msgctl 71 402 187; mq_open 240 277 180; mq_unlink 241 278 181;
-		mq_timedsend 242 279 182; mq_timedsend_time64 - 418 -; mq_notify 244 281 184; mq_getsetattr 245 282 185`},
 	{AccountOpen, opensFiles, changesAttributes, `
 		file_setattr 469 469 469`},
 }
@@ -170,12 +166,8 @@ const operated = `
 
 // modelOverrides are the rows of sysRows that are not only Recorded.
 var modelOverrides = map[string]modelGroup{
-	"semop":           {account: AccountOpen, claims: opensHosts, why: ipcWhy},
-	"semtimedop":      {account: AccountOpen, claims: opensHosts, why: ipcWhy},
-	"msgrcv":          {account: AccountOpen, claims: opensHosts, why: ipcWhy},
-	"ipc":             {account: AccountOpen, claims: opensHosts, why: ipcWhy},
-	"mq_timedreceive": {account: AccountOpen, claims: opensHosts, why: ipcWhy},
-	"flock":           {account: AccountOwn, why: locks},
+	"ipc":   {account: AccountOpen, claims: opensHosts, why: "it exchanges data with others by System V objects"},
+	"flock": {account: AccountOwn, why: locks},
 	// A line tells of these, but not of what the kernel does then.
 	"acct":         {AccountRecorded, opensFiles, "the kernel writes to the file whenever a process ends", ""},
 	"swapon":       {AccountRecorded, opensFiles, "the kernel writes memory to the file", ""},
@@ -193,8 +185,6 @@ var modelOverrides = map[string]modelGroup{
 	"ioperm":          {AccountRecorded, everything, "it lets the caller do what devices do", ""},
 	"reboot":          {AccountRecorded, everything, "it stops the machine, or changes how that happens", ""},
 }
-
-const ipcWhy = "it exchanges data with other processes by System V or POSIX objects, which no line tells of"
 
 // modelFailing are the calls by which a failed attempt can have acted.
 var modelFailing = []string{"init_module", "finit_module", "execve", "execveat", "mount", "keyctl", "request_key"}
@@ -265,6 +255,16 @@ var Model = sync.OnceValue(func() (rows []ModelRow) {
 		row.Claims, row.Why = operationTables[c.table-1].rest()
 		rows = append(rows, row)
 	}
+	row := ModelRow{Call: "open to write", X86: "-", IA32: "-", ARM64: "-"}
+	for _, g := range placeGroups {
+		row.Account, row.Claims, row.Why = g.account, g.claims, g.why
+		for name := range strings.FieldsSeq(g.names) {
+			row.Operation = name
+			rows = append(rows, row)
+		}
+	}
+	row.Operation, row.Account, row.Claims, row.Why = "other place", AccountOpen, everything, placeWhy
+	rows = append(rows, row)
 	slices.SortFunc(rows, func(a, b ModelRow) int {
 		return strings.Compare(a.Call+" "+a.Operation, b.Call+" "+b.Operation)
 	})
@@ -315,6 +315,8 @@ func (e *Event) Opens() (o Opening, ok bool) {
 		}
 		return Opening{Call: "socket", Operation: fmt.Sprintf("family %d, protocol %d", uint32(e.Arg(0)),
 			uint32(e.Arg(2))), Claims: opensHosts, Why: "no line names the peers of such a socket"}, true
+	case schema.KindOpen, schema.KindWrite:
+		return e.placeOpens()
 	}
 	return Opening{}, false
 }

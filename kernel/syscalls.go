@@ -35,6 +35,7 @@ const (
 	progWait  // notes the end of a call that waits for other tasks: the task's next call began later
 	progOwn   // makes no record
 	progOther // makes a record of what has no line
+	progIPC   // exchanges data with other tasks, and may wait for them
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -153,11 +154,7 @@ var sysRows = []sysRow{
 	{"pause", progWait, 0, HookOpen, "", "34 29 -"},
 	{"rt_sigtimedwait", progWait, 0, HookOpen, "", "128 177,421 137"},
 	{"rt_sigsuspend", progWait, 0, HookOpen, "", "130 179 133"},
-	{"semop", progWait, 0, HookOpen, "", "65 - 193"},
-	{"semtimedop", progWait, 0, HookOpen, "", "220 420 192"},
-	{"msgrcv", progWait, 0, HookOpen, "", "70 401 188"},
 	{"ipc", progWait, 0, HookOpen, "", "- 117 -"},
-	{"mq_timedreceive", progWait, 0, HookOpen, "", "243 280,419 183"},
 	{"io_getevents", progWait, 0, HookOpen, "", "208 247 4"},
 	{"io_pgetevents", progWait, 0, HookOpen, "", "333 385,416 292"},
 	{"flock", progWait, 0, HookOpen, "", "73 143 32"},
@@ -248,6 +245,21 @@ var sysRows = []sysRow{
 	{"clock_settime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "227 264,404 112"},
 	{"stime", progArgs, schema.KindPrivileged, HookPrivilege, "", "- 25 -"},
 	{"socket", progFamily, schema.KindSocket, HookSocket, "k0k1k2", "41 359 198"},
+	{"shmget", progIPC, schema.KindIPC, HookPrivilege, "k0k1k2", "29 395 194"},
+	{"shmat", progIPC, schema.KindIPC, HookPrivilege, "k0k2", "30 397 196"},
+	{"shmctl", progIPC, schema.KindIPC, HookPrivilege, "k0k1", "31 396 195"},
+	{"semget", progIPC, schema.KindIPC, HookPrivilege, "k0k1k2", "64 393 190"},
+	{"semctl", progIPC, schema.KindIPC, HookPrivilege, "k0k2", "66 394 191"},
+	{"semop", progIPC, schema.KindIPC, HookPrivilege, "k0", "65 - 193"},
+	{"semtimedop", progIPC, schema.KindIPC, HookPrivilege, "k0", "220 420 192"},
+	{"msgget", progIPC, schema.KindIPC, HookPrivilege, "k0k1", "68 399 186"},
+	{"msgctl", progIPC, schema.KindIPC, HookPrivilege, "k0k1", "71 402 187"},
+	{"msgsnd", progIPC, schema.KindIPC, HookPrivilege, "k0", "69 400 189"},
+	{"msgrcv", progIPC, schema.KindIPC, HookPrivilege, "k0", "70 401 188"},
+	{"mq_open", progOpen, schema.KindIPC, HookPrivilege, "n0f1", "240 277 180"},
+	{"mq_unlink", progPath, schema.KindIPC, HookPrivilege, "n0", "241 278 181"},
+	{"mq_timedsend", progIPC, schema.KindIPC, HookPrivilege, "F0", "242 279,418 182"},
+	{"mq_timedreceive", progIPC, schema.KindIPC, HookPrivilege, "F0", "243 280,419 183"},
 	{"clone", progClone, schema.KindNamespace, HookPrivilege, "f0", "56 120 220"},
 	{"clone3", progClone, schema.KindNamespace, HookPrivilege, "f0", "435 435 435"},
 	{"unshare", progArgs, schema.KindNamespace, HookPrivilege, "f0", "272 310 97"},
@@ -392,7 +404,7 @@ func (t *sysTable) calls() map[uint32]*Call {
 			continue
 		}
 		switch row.name {
-		case "old_mmap", "accept", "accept4":
+		case "old_mmap", "accept", "accept4", "mq_open", "mq_unlink":
 			continue
 		}
 		calls[uint32(nr)] = &Call{

@@ -1,5 +1,12 @@
 package schema
 
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Values of the v0 observation health vocabulary.
 const (
 	Complete             = "complete"
@@ -220,6 +227,27 @@ type OpenCall struct {
 	// Claims are the subjects that are open: SubjectPrograms and the like.
 	Claims []string `json:"claims"`
 	Why    string   `json:"why"`
+}
+
+// Opens reports whether the call opens the claim about a subject.
+func (o *OpenCall) Opens(subject string) bool { return slices.Contains(o.Claims, subject) }
+
+// String says what the program did, and how often: "/x set IP_ADD_MEMBERSHIP (1x)".
+func (o *OpenCall) String() string {
+	what := strings.TrimSpace("called " + o.Call + " " + o.Operation)
+	switch o.Call {
+	case "setsockopt":
+		what = "set " + o.Operation
+	case "open", "write":
+		what = "wrote, or could write, to " + o.Operation
+	case "mount", "fsopen":
+		what = "mounted a file system of type " + o.Operation
+	case "flow":
+		return "bytes went to " + o.Operation
+	case "socket":
+		what = "made a socket of " + o.Operation
+	}
+	return fmt.Sprintf("%s %s (%dx)", cmp.Or(o.Program, "a program that is not known"), what, o.Count)
 }
 
 // Coverage is one dimension of observation (filesystem, process, network, ...).

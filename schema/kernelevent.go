@@ -133,6 +133,10 @@ type KernelEvent struct {
 	Cwd     string   // cwd
 	Argv    []string // argv
 	EnvKeys []string // env_keys
+	// Loader is the file that the kernel mapped to begin the program of an exec, as the file itself asks for
+	// (PT_INTERP): it is executed first. It is left out where it is a library in a directory of the system's, as for
+	// most programs, and where there is none.
+	Loader string // loader
 
 	// WaitStatus is an exit event's status as wait(2) encodes it, written as
 	// exit_code, or as signal and core_dumped.
@@ -227,9 +231,9 @@ func OpenIntent(flags uint64) (access string, ops []string) {
 // Creates reports whether an openat's flags ask for creation.
 func (e *KernelEvent) Creates() bool { return e.Flags&(openCreat|openTmpfile) != 0 }
 
-// Touches yields what the event touches, and how: paths of files, the path of a program (AccessRun), an endpoint
-// (AccessConnect). It does not look at whether the call failed: see Failed and Blocked. Empty names are left out.
-// Some kinds touch nothing, such as chdir, bind and flow.
+// Touches yields what the event touches, and how: paths of files, of a program and of its loader (AccessRun), an
+// endpoint (AccessConnect). It does not look at whether the call failed: see Failed and Blocked. Empty names are left
+// out. Some kinds touch nothing, such as chdir, bind and flow.
 func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 	return func(yield func(string, Access) bool) {
 		if e.NoFile() {
@@ -239,8 +243,11 @@ func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 		if e.Value != "" && value < untouched && !yield(e.Value, value) {
 			return
 		}
-		if e.Target != "" && target < untouched {
-			yield(e.Target, target)
+		if e.Target != "" && target < untouched && !yield(e.Target, target) {
+			return
+		}
+		if e.Loader != "" {
+			yield(e.Loader, AccessRun)
 		}
 	}
 }
@@ -309,7 +316,7 @@ func (e *KernelEvent) rare() bool {
 		e.TargetGiven != "" || e.Claimed || e.DirectoryClaimed || e.Truncated != 0 || e.Marks != 0 ||
 		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 ||
 		e.Remote != "" || e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil ||
-		e.EnvKeys != nil || e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" ||
+		e.EnvKeys != nil || e.Loader != "" || e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" ||
 		e.BoundBy != "" || e.Check != "" || e.Baseline || e.ContainerID != "" || e.Late
 }
 
@@ -538,6 +545,8 @@ const (
 	KindPrivileged KernelKind = 162 // privileged: the path where it takes one
 	// socket: a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
 	KindSocket KernelKind = 163
+	// ipc: a System V or POSIX object by which processes exchange data: the message queue; Call, Args: key or id
+	KindIPC KernelKind = 164
 )
 
 // String returns the kind's name, or event_<number> for a number that has none.
@@ -626,7 +635,7 @@ func (k KernelKind) touches(e *KernelEvent) (value, target Access) {
 		KindTLS, KindFlow,
 		KindConnectResult, KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindMemfd, KindModule,
 		KindIOUring,
-		KindCompatSyscall, KindSignal, KindSocket:
+		KindCompatSyscall, KindSignal, KindSocket, KindIPC:
 		return untouched, untouched
 	}
 	return unsaid, unsaid
@@ -748,6 +757,7 @@ var kernelMembers = [...]member{
 	{`,"cwd":`, v1Only, textCodec(func(e *KernelEvent) *string { return &e.Cwd })},
 	{`,"argv":`, v1Only, textsCodec(func(e *KernelEvent) *[]string { return &e.Argv })},
 	{`,"env_keys":`, v1Only, textsCodec(func(e *KernelEvent) *[]string { return &e.EnvKeys })},
+	{`,"loader":`, v1Only, textCodec(func(e *KernelEvent) *string { return &e.Loader })},
 	{`,"exit_code":`, v1Only, codec{write: writeEnding, read: readExitCode}},
 	{`,"signal":`, v1Only, codec{read: func(d *kernelDecoder) error { return d.part(&d.signal) }}},
 	{`,"core_dumped":`, v1Only, codec{read: func(d *kernelDecoder) error { return d.only("true") }}},

@@ -55,4 +55,5 @@ var kindNames = [...]string{
 	161: "signal",
 	162: "privileged",
 	163: "socket",
+	164: "ipc",
 }

@@ -421,6 +421,7 @@ func TestSurfaceThatWasCut(t *testing.T) {
 	docs := &archive.Documents{}
 	docs.Health.KernelLayer, docs.Health.KernelState, docs.Health.CgroupCorrelation = schema.Complete, schema.Complete,
 		schema.Clean
+	docs.Health.Model = "sha256:0"
 	docs.Health.Reasons = []schema.Reason{{Subject: "surface", Code: "surface_cut", Message: "filesystem_paths"}}
 	j := newJudge(&schema.EvaluationDefinition{}, agents.Place{})
 	j.documents(&view.Bundle{Docs: docs})

@@ -315,11 +315,10 @@ func (m *maker) onlyPrograms(value jsontext.Value) (*rule, error) {
 	byName := func(name string) bool { return matches(names, path.Base(name)) }
 	r := watching(view.Programs, "only allowed programs were executed", "other programs were executed",
 		func(l *facts.Line) bool {
-			k := l.Event
-			if k.Kind != schema.KindExec || matches(programs, k.Value) {
-				return false
+			k, other := l.Event, func(name string) bool {
+				return !matches(programs, name) && (l.By.Made || read.MayMake() || !byName(name))
 			}
-			return l.By.Made || read.MayMake() || !byName(k.Value)
+			return k.Kind == schema.KindExec && (other(k.Value) || k.Loader != "" && other(k.Loader))
 		})
 	r.begin = func(s *subject) { read = s.facts }
 	r.amended = func(a *facts.Amendment) bool { return !matches(programs, a.Name) && byName(a.Name) }

@@ -153,7 +153,8 @@ func verb(e *schema.KernelEvent, opt *ShowOptions) (verb, object string) {
 	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
 		schema.KindModule, schema.KindChroot:
 		return "used privilege", strings.TrimSpace(cmp.Or(e.Call, e.Kind.String()) + " " + e.Value)
-	case schema.KindMemfd, schema.KindIOUring, schema.KindIOUringOp, schema.KindCompatSyscall:
+	case schema.KindMemfd, schema.KindIOUring, schema.KindIOUringOp, schema.KindCompatSyscall,
+		schema.KindIPC:
 		if opt.All {
 			return "used", strings.TrimSpace(e.Kind.String() + " " + e.Value)
 		}

@@ -117,9 +117,10 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 		add(cmp.Or(spot.Remedy(), "look at what it did with assay-run show"), "%s: %s", what, spot.Name)
 		gaps[len(gaps)-1].Spot = spot.ID
 	}
+	gaps = append(gaps, openCalls(h, about)...)
 	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {
-		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s",
-			spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope))
+		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s%s",
+			spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope), scopeLimits(h))
 	}
 	if m := d.Result.Model; about == Hosts && m != nil && m.ProviderFetches > 0 {
 		from := ""
@@ -189,6 +190,44 @@ func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 		return -1
 	})
 	return all
+}
+
+// scopeLimits names what the scope of the endpoints is less for than all peers, in brackets, if nothing else says so.
+func scopeLimits(h *schema.ObservationHealth) string {
+	for _, c := range h.Coverage {
+		for _, s := range c.KnownBlindSpots {
+			if (s.ID == "unix_datagrams" || s.ID == "passed_descriptors") && (s.Exercised == nil || *s.Exercised) {
+				return " (it is not known: " + s.Name + ")"
+			}
+		}
+	}
+	return ""
+}
+
+// titles are the subjects of claims that calls open, as a message begins with them.
+var titles = map[Subject]string{Programs: "Programs", Processes: "Programs", Files: "Files", Hosts: "Hosts",
+	Privilege: "Privilege"}
+
+// openCalls returns a gap for each call after which the claim is open. Without a model, no call is known to be none.
+func openCalls(h *schema.ObservationHealth, about Subject) (gaps []Gap) {
+	title, ok := titles[about]
+	switch {
+	case !ok:
+		return nil
+	case h.Model == "":
+		return []Gap{{Text: title + ": open, because the recorder did not watch every system call",
+			Remedy: "record it as root with this version of assay-run"}}
+	}
+	if about == Processes {
+		about = Programs
+	}
+	for _, o := range h.Open {
+		if o.Opens(string(about)) {
+			gaps = append(gaps, Gap{Text: fmt.Sprintf("%s: open, because %s: %s", title, &o, o.Why),
+				Remedy: "run it without that call"})
+		}
+	}
+	return gaps
 }
 
 // modelGaps returns the gaps of subjects about models.

@@ -33,6 +33,7 @@ func TestABlindSpotCountsUnlessTheBundleSaysThatItWasNotUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := &archive.Documents{}
 			d.Health.KernelLayer, d.Health.CgroupCorrelation = schema.Complete, schema.Clean
+			d.Health.Model = kernel.ModelDigest()
 			d.Health.Coverage = []schema.Coverage{{Dimension: "filesystem",
 				KnownBlindSpots: []schema.BlindSpot{c.spot}}}
 			gaps := Claim(d, Files)
@@ -82,12 +83,11 @@ func TestOnlyWhatABlindSpotHidesIsDoubted(t *testing.T) {
 func TestEachBlindSpotIsJudged(t *testing.T) {
 	rest := maps.Clone(schema.BlindSpots)
 	for _, tier := range []kernel.Tier{kernel.TierEBPF, kernel.TierNotify} {
-		var h schema.ObservationHealth
-		layer.Health(&h, layer.Account{Report: &kernel.Report{Tier: tier}})
-		if len(h.Coverage) < 5 {
-			t.Errorf("%v: %d dimensions", tier, len(h.Coverage))
+		all := layer.Coverage(tier)
+		if len(all) < 5 {
+			t.Errorf("%v: %d dimensions", tier, len(all))
 		}
-		for _, c := range h.Coverage {
+		for _, c := range all {
 			if _, ok := dimensions[c.Dimension]; !ok && c.Dimension != "names" {
 				t.Errorf("dimension %s has no subject", c.Dimension)
 			}
@@ -102,11 +102,45 @@ func TestEachBlindSpotIsJudged(t *testing.T) {
 		}
 	}
 	for id := range rest {
-		t.Errorf("no health has %q", id)
+		t.Errorf("no tier has %q", id)
 	}
 	for id, s := range schema.BlindSpots {
 		if (len(s.Subjects) == 0) == (s.Why == "") || (len(s.Subjects) == 0) != (s.Remedy == "") {
 			t.Errorf("%q needs subjects and a remedy, or the reason for none", id)
+		}
+	}
+}
+
+// A call after which a claim is open takes that claim alone, and names the program. Without a model, no claim holds.
+func TestOpenCallsTakeTheirClaims(t *testing.T) {
+	d := &archive.Documents{}
+	d.Health.KernelLayer, d.Health.KernelState = schema.Complete, schema.Complete
+	d.Health.CgroupCorrelation, d.Health.NetworkEndpointClaimScope = schema.Clean, schema.PeerSet
+	d.Health.Model = kernel.ModelDigest()
+	all := []Subject{Programs, Processes, Files, Hosts, Privilege}
+	for _, about := range all {
+		if gaps := Claim(d, about); len(gaps) > 0 {
+			t.Errorf("%s without an open call: %q", about, gaps)
+		}
+	}
+	d.Health.Open = []schema.OpenCall{
+		{Call: "setsockopt", Operation: "IP_ADD_MEMBERSHIP", Count: 1, Program: "/x", Claims: []string{"hosts"},
+			Why: "w"},
+		{Call: "keyctl", Count: 2, Program: "/y", Claims: []string{"programs"}, Why: "v"},
+	}
+	want := map[Subject]string{Hosts: "Hosts: open, because /x set IP_ADD_MEMBERSHIP (1x): w",
+		Programs:  "Programs: open, because /y called keyctl (2x): v",
+		Processes: "Programs: open, because /y called keyctl (2x): v"}
+	for _, about := range all {
+		gaps := Claim(d, about)
+		if len(gaps) > 1 || len(gaps) == 1 != (want[about] != "") || len(gaps) == 1 && gaps[0].Text != want[about] {
+			t.Errorf("%s: %q, want %q", about, gaps, want[about])
+		}
+	}
+	d.Health.Model = ""
+	for _, about := range all {
+		if gaps := Claim(d, about); len(gaps) != 1 || gaps[0].Remedy == "" {
+			t.Errorf("%s without a model: %q", about, gaps)
 		}
 	}
 }
@@ -117,7 +151,7 @@ func TestWhatTheProviderFetchedIsNoListedHost(t *testing.T) {
 	d := &archive.Documents{}
 	d.Health.KernelLayer, d.Health.KernelState = schema.Complete, schema.Complete
 	d.Health.CgroupCorrelation = schema.Clean
-	d.Health.NetworkEndpointClaimScope = schema.PeerSet
+	d.Health.NetworkEndpointClaimScope, d.Health.Model = schema.PeerSet, kernel.ModelDigest()
 	d.Result.Model = &schema.ModelTotals{Requests: 3}
 	if gaps := Claim(d, Hosts); len(gaps) > 0 {
 		t.Fatalf("without a fetch the gaps are %q", gaps)

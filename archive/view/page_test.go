@@ -148,6 +148,7 @@ func TestTheJSONHasItsSchema(t *testing.T) {
 	b := reader()
 	b.docs.Run.RunID, b.docs.Run.Command, b.docs.Result.LimitsHit = "run_1", []string{"cat"}, []string{}
 	b.docs.Health.SetKernelLayer(schema.Complete)
+	b.docs.Health.Model = "sha256:0"
 	b.docs.Health.Layers = map[string]schema.LayerCounts{}
 	s, err := Summarize(t.Context(), b, 0)
 	if err != nil {

@@ -20,6 +20,7 @@ func TestSummary(t *testing.T) {
 	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited",
 		&code, new(int64(1500*time.Millisecond))
 	b.docs.Health.SetKernelLayer(schema.Complete)
+	b.docs.Health.Model = "sha256:0"
 	b.docs.Health.NetworkProtocolCoverage,
 		b.docs.Health.NetworkEndpointClaimScope = "connect_only", "diagnostic_only"
 	b.docs.Health.PolicyLayer, b.docs.Health.SDKLayer, b.docs.Health.CgroupCorrelation = "present", "absent", "clean"

@@ -102,6 +102,9 @@ func What(e *schema.KernelEvent) string {
 		if len(e.Argv) > 0 {
 			s += "  " + Cut(QuoteArgs(e.Argv), 200)
 		}
+		if e.Loader != "" {
+			s += "  loaded by " + Clean(e.Loader)
+		}
 	case schema.KindFork:
 		s = fmt.Sprintf("from pid %d", e.PPID)
 	case schema.KindRename, schema.KindLink, schema.KindSymlink:

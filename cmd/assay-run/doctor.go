@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner"
 )
 
@@ -77,9 +79,15 @@ func writeModel(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\na call that is not listed opens programs, files, hosts and privilege\n%s\n",
+	fmt.Fprintf(out, "\na call that is not listed opens programs, files, hosts and privilege\n%s\n\n",
 		kernel.ModelDigest())
-	return err
+	fmt.Fprintln(w, "BLIND SPOT\tHIDES\tWHAT IS NOT SEEN")
+	for _, d := range layer.Coverage(kernel.TierEBPF) {
+		for _, s := range d.KnownBlindSpots {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", s.ID, cmp.Or(strings.Join(s.Hides, " "), "nothing"), s.Name)
+		}
+	}
+	return w.Flush()
 }
 
 func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -107,6 +108,8 @@ type Builder struct {
 	counts schema.LayerCounts
 	stats  Stats
 	open   map[[2]string]*schema.OpenCall // by call and operation
+	fifos  fifos
+	peers  peers
 	kinds  [256]uint64
 	err    error
 }
@@ -119,7 +122,8 @@ func NewBuilder(o Options) *Builder {
 	if o.MaxHeld <= 0 {
 		o.MaxHeld = 4096
 	}
-	b := &Builder{o: o, procs: newTable(), names: newNameTable(), present: make(map[uint32]kernel.Present)}
+	b := &Builder{o: o, procs: newTable(), names: newNameTable(), present: make(map[uint32]kernel.Present),
+		fifos: make(fifos), peers: peers{named: make(map[netip.AddrPort]struct{})}}
 	for _, p := range o.Present {
 		b.present[p.PID] = p
 	}
@@ -312,6 +316,9 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	e := b.out
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
+	if surface.SystemLibrary(e.Loader) {
+		e.Loader = ""
+	}
 	p.exe, p.helper = e.Value, b.o.Helper != nil && b.o.Helper(ev)
 	if p.own = b.o.Own != nil && b.o.Own(ev); p.own {
 		// A process in another mount namespace executed it by way of /proc/self/exe. Its path is the recorder's.
@@ -330,6 +337,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 func (b *Builder) network(ev *kernel.Event) {
 	e := b.out
 	e.UserMemory = ev.FromUser
+	b.peers.add(ev)
 	switch ev.Kind {
 	case schema.KindBind, schema.KindListen:
 		return

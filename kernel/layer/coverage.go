@@ -1,9 +1,30 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
 )
+
+// Coverage is what a tier watches and what it cannot see, dimension by dimension.
+func Coverage(tier kernel.Tier) []schema.Coverage {
+	return coverage(Account{Report: &kernel.Report{Tier: tier}})
+}
+
+// exercised leaves the blind spots that the run used, or may have used. Of what no run can tell, those stay that can
+// hide something.
+func exercised(all []schema.Coverage) []schema.Coverage {
+	for i := range all {
+		all[i].KnownBlindSpots = slices.DeleteFunc(all[i].KnownBlindSpots, func(s schema.BlindSpot) bool {
+			if s.Exercised != nil {
+				return !*s.Exercised
+			}
+			return len(s.Hides) == 0 && !kernel.Tells(s.ID)
+		})
+	}
+	return all
+}
 
 // coverage says, dimension by dimension, what the observer watches and what it
 // cannot see, as package kernel says it, and what was lost on the way from there

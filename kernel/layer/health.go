@@ -3,6 +3,7 @@ package layer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -63,7 +64,7 @@ func Health(h *schema.ObservationHealth, a Account) {
 		return
 	}
 	r := a.Report
-	h.Coverage = coverage(a)
+	h.Coverage = exercised(coverage(a))
 	reasons := observed(r, a)
 	if len(reasons) == 0 {
 		reasons = used(h.Coverage)
@@ -311,7 +312,8 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	}
 	x := &a.Stats.Reach
 	unseen := x.Carriers + x.MayCarry + x.MaybeRemote + resettable(a)
-	if connect && datagram && h.KernelLayer == schema.Complete && unseen == 0 &&
+	stray := slices.ContainsFunc(a.Stats.Open, func(o schema.OpenCall) bool { return o.Call == "flow" })
+	if connect && datagram && h.KernelLayer == schema.Complete && unseen == 0 && !stray &&
 		a.Report.NamedDatagrams == 0 && !a.Report.DescriptorsUnseen && !(a.Report.DescriptorsReceived && hidden(a)) {
 		return coverage, schema.PeerSet
 	}

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,6 +16,8 @@ const keptOpen = 256
 // restOpen is the call of that one.
 const restOpen = "further calls"
 
+var everySubject = []string{schema.SubjectPrograms, schema.SubjectFiles, schema.SubjectHosts, schema.SubjectPrivilege}
+
 // opens notes what claims are open after b.out, the line of ev, unless assay-run itself or a check did it.
 func (b *Builder) opens(ev *kernel.Event, p *process) {
 	if b.out.Class == schema.ClassRunner || b.out.Class == schema.ClassCheck ||
@@ -22,6 +25,9 @@ func (b *Builder) opens(ev *kernel.Event, p *process) {
 		return
 	}
 	o, ok := ev.Opens()
+	if !ok {
+		o, ok = b.fifos.opens(ev)
+	}
 	if !ok {
 		return
 	}
@@ -31,8 +37,7 @@ func (b *Builder) opens(ev *kernel.Event, p *process) {
 	key := [2]string{o.Call, o.Operation}
 	if len(b.open) >= keptOpen && b.open[key] == nil {
 		key = [2]string{restOpen}
-		o = kernel.Opening{Call: restOpen, Claims: []string{schema.SubjectPrograms, schema.SubjectFiles,
-			schema.SubjectHosts, schema.SubjectPrivilege}, Why: "there were too many to name them"}
+		o = kernel.Opening{Call: restOpen, Claims: everySubject, Why: "there were too many to name them"}
 	}
 	c := b.open[key]
 	if c == nil {
@@ -43,6 +48,69 @@ func (b *Builder) opens(ev *kernel.Event, p *process) {
 		b.open[key] = c
 	}
 	c.Count += max(ev.Count, 1)
+}
+
+// keptFIFOs bounds the FIFOs of the run that are remembered.
+const keptFIFOs = 1024
+
+// fifos are the FIFOs that the run has made, by their names.
+type fifos map[string]struct{}
+
+// opens returns what is open after the run has opened a FIFO to write that it is not known to have made: who reads it
+// may be outside of the run. Pipes without a name are their makers' to give away.
+func (f fifos) opens(ev *kernel.Event) (o kernel.Opening, ok bool) {
+	const typeMask, fifo = 0o170000, 0o010000
+	switch {
+	case ev.Errno != 0 || ev.Attempted:
+	case ev.Kind == schema.KindMknod && ev.Mode&typeMask == fifo && len(f) < keptFIFOs:
+		f[strings.Clone(ev.Value)] = struct{}{}
+	case ev.Kind == schema.KindOpen && ev.FileMode&typeMask == fifo && ev.Writes() &&
+		ev.Marks&schema.MarkUnreachable == 0:
+		if _, made := f[ev.Value]; made {
+			return o, false
+		}
+		return kernel.Opening{Call: "open", Operation: ev.Value, Claims: everySubject,
+			Why: "it is a FIFO that the run did not make, and who reads it may do what it says"}, true
+	}
+	return o, false
+}
+
+// Most peers and flows that are remembered, and flows without a peer that are named.
+const (
+	keptPeers = 1 << 15
+	keptFlows = 8192 // as many as the programs count
+	mostFlows = 16
+)
+
+// peers compares where bytes went with whom the run is known to have contacted.
+type peers struct {
+	named map[netip.AddrPort]struct{}
+	flows []netip.AddrPort // to which bytes went
+}
+
+// add notes the peer of a network event.
+func (p *peers) add(ev *kernel.Event) {
+	if !ev.Peer.IsValid() {
+		return
+	}
+	at := kernel.Unmapped(ev.Peer)
+	switch {
+	case ev.Kind != schema.KindFlow && len(p.named) < keptPeers:
+		p.named[at] = struct{}{}
+	case ev.Kind == schema.KindFlow && ev.BytesOut > 0 && len(p.flows) < keptFlows:
+		p.flows = append(p.flows, at)
+	}
+}
+
+// strays are the flows to peers that no other line names. Flows come last, in no order.
+func (p *peers) strays() (list []netip.AddrPort) {
+	for _, f := range p.flows {
+		if _, ok := p.named[f]; !ok && len(list) < mostFlows && !slices.Contains(list, f) {
+			list = append(list, f)
+		}
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return list
 }
 
 // unmodelled notes a call that makes no line.
@@ -62,6 +130,10 @@ func (b *Builder) unmodelled(ev *kernel.Event, p *process) {
 
 // openCalls are the calls that opens noted, in the order of their names.
 func (b *Builder) openCalls() (list []schema.OpenCall) {
+	for _, f := range b.peers.strays() {
+		list = append(list, schema.OpenCall{Call: "flow", Operation: kernel.Endpoint(f), Count: 1,
+			Claims: []string{schema.SubjectHosts}, Why: "bytes went there, and no line tells who contacted that host"})
+	}
 	for _, c := range slices.SortedFunc(maps.Values(b.open), func(x, y *schema.OpenCall) int {
 		return strings.Compare(x.Call+" "+x.Operation, y.Call+" "+y.Operation)
 	}) {

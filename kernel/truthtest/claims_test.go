@@ -238,13 +238,8 @@ func TestPassedDescriptors(t *testing.T) {
 			}
 			r := reach(t, c.name, inside)
 			r.claims(t)
-			for _, d := range r.health.Coverage {
-				for _, b := range d.KnownBlindSpots {
-					if strings.HasPrefix(b.Name, "descriptors that are passed over a unix socket") &&
-						(b.Exercised == nil) != c.possible {
-						t.Errorf("exercised: %v", b.Exercised)
-					}
-				}
+			if got := r.exercised(t, "passed_descriptors"); (got == nil) != c.possible {
+				t.Errorf("exercised: %v", got)
 			}
 		})
 	}

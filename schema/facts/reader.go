@@ -155,7 +155,7 @@ func notOfTheRun(c schema.Class) bool {
 // executes notes that a program was executed.
 func (r *Reader) executes(l *Line) {
 	e := l.Event
-	made := l.InMemory || r.Made(e.Value)
+	made := l.InMemory || r.Made(e.Value) || e.Loader != "" && r.Made(e.Loader)
 	for i := range l.Acts {
 		l.Acts[i].Made = made
 	}

@@ -118,6 +118,11 @@ func isLibrary(p string) bool {
 	return i > 0 && (len(base) == i+3 || base[i+3] == '.')
 }
 
+// SystemLibrary reports whether a path is one of a library in a directory of the system's.
+func SystemLibrary(p string) bool {
+	return isLibrary(p) && slices.ContainsFunc(libraryDirs, func(dir string) bool { return strings.HasPrefix(p, dir) })
+}
+
 // isPythonConfig reports whether p is what getpath looks for beside the
 // executable and above it.
 func isPythonConfig(p string) bool {

@@ -657,6 +657,103 @@ def serve():
     print(s.getsockname()[1])
 
 
+def loaded():
+    """A program whose loader (PT_INTERP) is a file of the run's own."""
+    ld = b"/lib64/ld-linux-x86-64.so.2"
+    with open(ld, "rb") as f, open("/tmp/.hidden-ld", "wb") as to:
+        to.write(f.read())
+    with open("/bin/true", "rb") as f, open("t", "wb") as to:
+        to.write(f.read().replace(ld, b"/tmp/.hidden-ld".ljust(len(ld), b"\0"), 1))
+    os.chmod("/tmp/.hidden-ld", 0o755)
+    os.chmod("t", 0o755)
+    try:
+        assert subprocess.run(["./t"]).returncode == 0
+    finally:
+        os.unlink("/tmp/.hidden-ld")
+
+
+def multicast():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, bytes([239, 1, 2, 3, 127, 0, 0, 1]))
+
+
+def routed():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x83\x07\x04\x7f\0\0\1\0")
+
+
+def release_agent():
+    os.mkdir("g")
+    assert libc.mount(b"none", b"g", b"cgroup", 0, b"none,name=assay%d" % os.getpid()) == 0
+    libc.umount2(b"g", 2)
+
+
+def accounting():
+    open("a", "w").close()
+    assert libc.acct(b"a") == 0
+    libc.acct(None)
+
+
+def attributes():
+    with open("a", "w") as f:
+        flags = bytearray(fcntl.ioctl(f, 0x80086601, bytes(8)))
+        flags[0] |= 0x40  # FS_NODUMP_FL
+        fcntl.ioctl(f, 0x40086602, bytes(flags))
+
+
+def setting():
+    os.close(os.open("/proc/sys/kernel/printk", os.O_WRONLY))
+
+
+def network_setting():
+    os.close(os.open("/proc/sys/net/ipv4/ip_forward", os.O_WRONLY))
+
+
+def own_score():
+    with open("/proc/self/oom_score_adj", "w") as f:
+        f.write("500")
+
+
+def log_device():
+    os.mknod("k", 0o20600, os.makedev(1, 11))
+    os.close(os.open("k", os.O_WRONLY))
+
+
+def tracing_file():
+    os.mkdir("d")
+    assert libc.mount(b"none", b"d", b"tracefs", 0, None) == 0
+    try:
+        os.close(os.open("d/tracing_on", os.O_WRONLY))
+    finally:
+        libc.umount2(b"d", 2)
+
+
+def own_fifo():
+    os.mkfifo("f")
+    os.close(os.open("f", os.O_RDWR))
+
+
+def other_fifo():
+    os.close(os.open("/tmp/.assay-truth-fifo", os.O_RDWR))
+
+
+def exchange():
+    """Memory, semaphores and messages that other processes can use."""
+    shm = libc.shmget(0, 4096, 0o1600)
+    libc.shmat.restype = ctypes.c_void_p
+    libc.shmdt(ctypes.c_void_p(libc.shmat(shm, None, 0)))
+    libc.shmctl(shm, 0, None)
+    sem = libc.semget(0, 1, 0o1600)
+    libc.syscall(65, sem, struct.pack("HhH", 0, 1, 0), 1)  # semop
+    libc.semctl(sem, 0, 0)
+    q = libc.msgget(0, 0o1600)
+    libc.msgsnd(q, struct.pack("l8s", 1, b"x"), 8, 0)
+    libc.msgctl(q, 0, None)
+    mq = libc.mq_open(b"/assay-truth", 0o102, 0o600, None)
+    libc.mq_send(mq, b"x", 1, 0)
+    libc.mq_unlink(b"/assay-truth")
+
+
 def claimed():
     open("single", "w").close()
     os.unlink("single")
