@@ -66,9 +66,10 @@ test-claude-code: tools
 	npm install --prefix "$$dir" --no-audit --no-fund @anthropic-ai/claude-code@$(CLAUDE_CODE_VERSION) && \
 	ASSAY_TEST_CLAUDE_CODE="$$dir/node_modules/.bin/claude" $(GO) test -count 1 -v -timeout 5m -run '^TestClaudeCode$$' ./cmd/assay-run
 
-# Codex, Gemini CLI and OpenCode themselves, Claude Code (see above), and the SDKs of their providers, from npm, with
+# Codex, Gemini CLI, OpenCode, Qwen Code and pi themselves, Claude Code (see above), and the SDKs of their providers, from npm, with
 # scripted models.
 AGENTS ?= @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33 \
+	@qwen-code/qwen-code@0.24.4 @mariozechner/pi-coding-agent@0.73.1 \
 	@anthropic-ai/claude-code@$(CLAUDE_CODE_VERSION) \
 	@anthropic-ai/sdk@1.14.0 openai@6.49.0 @google/genai@2.32.0
 test-agents: tools

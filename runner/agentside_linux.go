@@ -635,7 +635,8 @@ type modelSide struct {
 	alone    bool        // no log reports when calls begin
 	sealed   func() bool // the command's only ways out of its network are assay-run's own
 
-	held     bool // a route uses a key of the runner's
+	names    []string // of the routes
+	held     bool     // a route uses a key of the runner's
 	endpoint *model.Endpoint
 	recorder *model.Recorder
 	path     *model.Path
@@ -667,7 +668,7 @@ func (m *modelSide) open(context.Context) error {
 	}
 	m.redactor.Add(redact.RuleGiven, m.endpoint.Token())
 	for _, r := range routes {
-		m.held = m.held || r.Key != ""
+		m.names, m.held = append(m.names, r.Name), m.held || r.Key != ""
 	}
 	m.calls.Own(m.endpoint.Address())
 	m.calls.Model(binding.Model{Known: m.recorder.Known, Unsettled: m.recorder.Unsettled, Opens: m.alone})

@@ -25,6 +25,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 )
 
 // command is the command of a run with its standard streams, from its start in the agent's cgroup until everything
@@ -32,6 +33,7 @@ import (
 type command struct {
 	log     *evidence.Log
 	argv    []string
+	recipe  *agents.Recipe // of the agent that argv starts; may be nil
 	env     []string
 	workdir func() (string, error)
 	timeout time.Duration // 0: none
@@ -79,6 +81,8 @@ type commandCgroup interface {
 type commandSandbox interface {
 	// shape sets the command's environment.
 	shape(cmd *exec.Cmd, w reporting) error
+	// home is the command's home directory; nil: nothing restricts the command's files.
+	home() *sandbox.Home
 	// start calls start to start the command, in the sandbox if there is one.
 	start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error)
 	// confined reports whether there is a sandbox. The command then gets no descriptors but its standard streams.
@@ -115,6 +119,8 @@ type commandWitness interface {
 	equip(cmd *exec.Cmd)
 	// given is called before the command starts, with the descriptors that it inherits.
 	given(list []startDescriptor)
+	// routes are the providers behind the model gateway.
+	routes() []string
 	// spent receives when the model budget is used up and the run must end; nil: never.
 	spent() <-chan struct{}
 	// hurry starts to read the command's last events during its shutdown.
@@ -125,7 +131,7 @@ func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, stat
 	watch commandWitness, began time.Duration,
 ) *command {
 	return &command{
-		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir,
+		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, recipe: spec.Recipe,
 		timeout: spec.Timeout, grace: spec.Grace,
 		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged),
 		cgroup: in, sandbox: in, remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
@@ -148,6 +154,13 @@ func (c *command) start(ctx context.Context) error {
 	c.watch.equip(c.cmd)
 	var descriptors []startDescriptor
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
+	if err == nil && c.recipe != nil {
+		h := c.sandbox.home()
+		err = outfit{c.recipe, c.watch.routes(), h != nil && h.State == sandbox.HomePrivate}.wear(c.cmd)
+		if err != nil {
+			return sandboxError("agent_not_set_up", err)
+		}
+	}
 	if err == nil {
 		c.streams.Attach(c.cmd)
 		descriptors = startDescriptors(c.cmd, c.streams.ours(), c.sandbox.confined())

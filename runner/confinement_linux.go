@@ -37,6 +37,7 @@ type confinement struct {
 	file     *policy.File
 	checked  *policy.Set // for the contract's checks; nil without a policy
 	isolate  bool        // PID namespace in every mode
+	agent    bool        // the command is set up by a recipe
 	exposed  bool        // the command has the runner's terminal
 	env      []string
 	workdir  func() (string, error)
@@ -59,7 +60,9 @@ type confinement struct {
 func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir string)) *confinement {
 	c := &confinement{
 		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
-		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive, onRealHome: opt.OnRealHome,
+		agent: spec.Recipe != nil,
+		env:   spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive,
+		onRealHome: opt.OnRealHome,
 	}
 	if opt.ScratchDir != "" {
 		c.scratch = []string{opt.ScratchDir}
@@ -156,17 +159,34 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 		c.profile, c.box = nil, nil
 		return nil
 	} else if none := new(sandbox.HomeError); errors.As(err, &none) {
-		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
-			Code: "home_not_private", Message: "nothing was run: " + err.Error(), Hint: none.Remedy(),
-		}}
+		return noPrivateHome(none)
 	} else if err != nil {
 		return sandboxError("sandbox_failed", err)
 	}
-	if h := c.profile.Home; h != nil && h.State == sandbox.HomeReal && h.Reason != "" && c.onRealHome != nil {
-		c.onRealHome(h.Reason)
+	if h := c.profile.Home; h != nil && h.State == sandbox.HomeReal && h.Reason != "" {
+		if c.agent && c.settings.Home == sandbox.HomePrivate {
+			return noPrivateHome(&sandbox.HomeError{Reason: h.Reason})
+		}
+		if c.onRealHome != nil {
+			c.onRealHome(h.Reason)
+		}
 	}
 	cmd.Env = c.box.Environ(cmd.Env)
 	return nil
+}
+
+func noPrivateHome(why *sandbox.HomeError) error {
+	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+		Code: "home_not_private", Message: "nothing was run: " + why.Error(), Hint: why.Remedy(),
+	}}
+}
+
+// home is the command's home directory; nil: nothing restricts the command's files.
+func (c *confinement) home() *sandbox.Home {
+	if c.profile == nil {
+		return nil
+	}
+	return c.profile.Home
 }
 
 // user is the user of the command and the checks; nil is the runner's.
@@ -227,6 +247,9 @@ func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached
 
 // sandboxFailure tells an unavailable layer or port from other reasons why a command did not start.
 func sandboxFailure(err error) error {
+	if none := new(sandbox.HomeError); errors.As(err, &none) {
+		return noPrivateHome(none)
+	}
 	var missing *sandbox.LayerError
 	if errors.As(err, &missing) {
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{

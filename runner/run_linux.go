@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/evalfile"
 )
@@ -28,8 +30,21 @@ import (
 // Cancelling ctx ends the run as a timeout does, with the outcome cancelled. When Run returns, no process, cgroup or
 // descriptor of the run is left, unless Options.Freeing is set.
 func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
+	own := *spec
+	spec = &own
+	if err := spec.LoadAgent(); err != nil {
+		return refused(spec, "spec_invalid", err)
+	}
 	if err := spec.Validate(); err != nil {
 		return refused(spec, "spec_invalid", err)
+	}
+	if spec.Recipe != nil && spec.AgentShim != ShimNone && spec.SDKEventLog == "" {
+		dir, err := rundir.Open()
+		if err != nil {
+			return refused(spec, "sdk_event_log_unusable", err)
+		}
+		defer func() { _ = dir.Remove() }() // if this fails, a later run removes it
+		spec.SDKEventLog = filepath.Join(dir.Path, "events.ndjson")
 	}
 	spec, opt, err := spec.withPolicy(opt)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -44,14 +45,16 @@ const (
 	ShimCodex        = "codex"
 	ShimGeminiCLI    = "gemini-cli"
 	ShimOpenCode     = "opencode"
+	ShimQwenCode     = "qwen-code"
+	ShimPi           = "pi"
 	ShimMCP          = "mcp" // an MCP client, whose calls only "assay-run mcp" sees
 	ShimLog          = "log" // any program that writes the log itself
 )
 
 // Shims lists the valid values of Spec.AgentShim.
 var Shims = []string{
-	ShimNone, ShimOpenAIAgents, ShimGoogleGenAI, ShimClaudeCode, ShimCodex, ShimGeminiCLI, ShimOpenCode, ShimMCP,
-	ShimLog,
+	ShimNone, ShimOpenAIAgents, ShimGoogleGenAI, ShimClaudeCode, ShimCodex, ShimGeminiCLI, ShimOpenCode, ShimQwenCode,
+	ShimPi, ShimMCP, ShimLog,
 }
 
 // shimNames are the values of sdk_name that each shim writes. A shim without an entry may write any.
@@ -62,6 +65,8 @@ var shimNames = map[string][]string{
 	ShimCodex:        {ShimCodex},
 	ShimGeminiCLI:    {ShimGeminiCLI},
 	ShimOpenCode:     {ShimOpenCode},
+	ShimQwenCode:     {ShimQwenCode},
+	ShimPi:           {ShimPi},
 }
 
 // writes reports whether a line with this sdk_name may come from shim.
@@ -108,6 +113,11 @@ type Spec struct {
 	RunID string `json:"run_id"`
 	// Platform is an operating system in Go's spelling; empty means this one. A spec for another one is refused.
 	Platform string `json:"platform"`
+	// Agent names a recipe of package agents, by which the command is set up, and AgentFile is the file of another
+	// one. What the spec and a policy set has precedence. LoadAgent sets Recipe.
+	Agent     string         `json:"agent,omitzero"`
+	AgentFile string         `json:"agent_file,omitzero"`
+	Recipe    *agents.Recipe `json:"-"`
 	// AgentShim is one of Shims.
 	AgentShim string `json:"agent_shim"`
 	// Command is the argument vector. Command[0] is looked up in the command's PATH unless it contains a slash.
@@ -291,7 +301,7 @@ func (s *Spec) LoadFile(path string) error {
 // pathFields are the fields that hold paths.
 func (s *Spec) pathFields() []*string {
 	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy, &s.Evaluation,
-		&s.HomeLayer, &s.Model.Prices, &s.Model.Replay}
+		&s.AgentFile, &s.HomeLayer, &s.Model.Prices, &s.Model.Replay}
 }
 
 // Absolute returns the spec with absolute paths, including the command's directory.
@@ -575,7 +585,7 @@ const EnvCgroupParent = engine.EnvCgroupParent
 
 // agentEnv are the variables that are never inherited.
 var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken,
-	EnvToolCall, EnvCgroupParent}
+	EnvToolCall, EnvCgroupParent, hook.EnvSetup}
 
 // environ returns the command's environment: the runner's, what the spec sets, and the run id. A later value of a key
 // wins.
@@ -765,14 +775,22 @@ func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string
 // IsolatePID gives the command a PID namespace in every mode.
 const IsolatePID = "pid"
 
-// sandboxSettings merges the sandbox settings of the profiles, the policy and the spec. Later ones win.
-func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
+// profileSettings merges the sandbox settings of the profiles.
+func (s *Spec) profileSettings() sandbox.Settings {
 	var all []sandbox.Settings
 	for _, name := range s.Profiles {
 		if p, err := sandbox.Builtin(name); err == nil { // Validate has checked it
 			all = append(all, p.Settings)
 		}
 	}
+	return sandbox.Compose(all...)
+}
+
+// sandboxSettings merges the sandbox settings of the agent's recipe, the profiles, the policy and the spec. Later ones
+// win.
+func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
+	agent := s.agentSettings()
+	all := []sandbox.Settings{agent, s.profileSettings()}
 	if file != nil {
 		all = append(all, file.Sandbox)
 	}
@@ -784,6 +802,9 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 		settings.User = sandbox.Scalar(s.User)
 	}
 	settings.Home, settings.HomeLayer = cmp.Or(s.Home, settings.Home), s.HomeLayer
+	if s.Recipe != nil && s.Home == "" && settings.EffectiveMode() == sandbox.Observe {
+		settings.Home = "" // only a sandbox has a private one
+	}
 	return settings
 }
 
@@ -814,7 +835,9 @@ func (s *Spec) limited(file *policy.File) *Spec {
 // applied says what a run of the spec is under, with a policy or nil.
 func (s *Spec) applied(file *policy.File) *schema.Applied {
 	settings := s.sandboxSettings(file)
-	a := &schema.Applied{Profiles: s.Profiles, Limits: []schema.AppliedLimit{}}
+	agent := s.agentSettings()
+	a := &schema.Applied{Profiles: s.Profiles, Limits: []schema.AppliedLimit{}, Agent: s.appliedAgent(&agent)}
+	profiled := s.profileSettings()
 	if file != nil {
 		a.Policy = &schema.AppliedPolicy{Path: s.Policy, Digest: file.Digest}
 	}
@@ -827,8 +850,10 @@ func (s *Spec) applied(file *policy.File) *schema.Applied {
 			return schema.FromSpec
 		case file != nil && of(&file.Sandbox):
 			return schema.FromPolicy
-		case of(&settings):
+		case of(&profiled):
 			return schema.FromProfile
+		case of(&agent):
+			return schema.FromAgent
 		}
 		return schema.FromDefault
 	}
@@ -840,6 +865,8 @@ func (s *Spec) applied(file *policy.File) *schema.Applied {
 	a.Mode = schema.Setting{Value: settings.EffectiveMode(), From: mode}
 	a.Network = schema.Setting{Value: settings.NetworkMode(), From: mode}
 	if a.Mode.Value != sandbox.Observe {
+		a.Home = &schema.Setting{Value: cmp.Or(settings.Home, sandbox.HomePrivate),
+			From: from("home", s.Home != "", func(o *sandbox.Settings) bool { return o.Home != "" })}
 		a.Network.From = from("", false, func(o *sandbox.Settings) bool { return o.Network != nil })
 	}
 	if settings.User != "" {

@@ -35,7 +35,7 @@ func TestNewSpecHasDefaultsAndIsValid(t *testing.T) {
 
 func TestShimsAreAnExplicitList(t *testing.T) {
 	if diff := cmp.Diff([]string{"none", "openai-agents", "gemini-google-genai", "claude-code", "codex", "gemini-cli",
-		"opencode", "mcp", "log"}, runner.Shims); diff != "" {
+		"opencode", "qwen-code", "pi", "mcp", "log"}, runner.Shims); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -74,6 +74,9 @@ func (w *witness) equip(cmd *exec.Cmd) {
 // door makes the model gateway reachable from a network namespace; nil: there is none.
 func (w *witness) door() *sandbox.Door { return w.model.door() }
 
+// routes are the providers behind the model gateway.
+func (w *witness) routes() []string { return w.model.names }
+
 // spent receives when the model budget is used up and the run must end; nil: never.
 func (w *witness) spent() <-chan struct{} { return w.model.spent() }
 

@@ -17,6 +17,11 @@ type Applied struct {
 	User *Setting `json:"user,omitempty"`
 	// Limits are the limits, in the order memory, pids, cpus, wall.
 	Limits []AppliedLimit `json:"limits"`
+	// Home is private or real, as it was asked for; what it was is in policy.json. Absent in mode observe.
+	Home *Setting `json:"home,omitempty"`
+	// Agent is the recipe by which the agent was set up. What somebody else set is in the other fields, with where it
+	// came from.
+	Agent *AppliedAgent `json:"agent,omitempty"`
 	// Profiles are the built-in policies, and Policy is the file, of which the rules are in policy.json.
 	Profiles []string       `json:"profiles,omitempty"`
 	Policy   *AppliedPolicy `json:"policy,omitempty"`
@@ -36,6 +41,21 @@ type AppliedLimit struct {
 	From  string `json:"from"`
 }
 
+// AppliedAgent is the recipe of an agent.
+type AppliedAgent struct {
+	// Name is the recipe's, and Path its file if it is not a built-in one.
+	Name string `json:"name"`
+	Path string `json:"path,omitempty"`
+	// Digest is "sha256:" and 64 hex digits of the recipe's bytes.
+	Digest string `json:"digest"`
+	From   string `json:"from"`
+	// Mode, Home, Network and ModelGateway are what the recipe sets.
+	Mode         string `json:"mode"`
+	Home         string `json:"home"`
+	Network      string `json:"network"`
+	ModelGateway bool   `json:"model_gateway"`
+}
+
 // AppliedPolicy is the policy's file.
 type AppliedPolicy struct {
 	Path string `json:"path"`
@@ -46,6 +66,7 @@ type AppliedPolicy struct {
 // Where a setting came from. A later one replaces an earlier one.
 const (
 	FromDefault = "default"
+	FromAgent   = "agent" // its recipe
 	FromProfile = "profile"
 	FromPolicy  = "policy"
 	FromSpec    = "spec"
@@ -70,6 +91,12 @@ func (a *Applied) Sandbox() string {
 	if a.Mode.Value != "observe" {
 		add("mode", a.Mode)
 		add("network", a.Network)
+	}
+	if a.Agent != nil {
+		parts = append(parts, "agent "+a.Agent.Name)
+	}
+	if a.Home != nil && a.Home.From != FromDefault {
+		add("home", *a.Home)
 	}
 	if a.User != nil {
 		add("user", *a.User)

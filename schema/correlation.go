@@ -55,6 +55,8 @@ type Binding struct {
 	// names the call.
 	Tool           string `json:"tool,omitempty"`
 	PolicyDecision string `json:"policy_decision,omitempty"`
+	// Failed means that the agent's own report calls the call failed.
+	Failed bool `json:"failed,omitempty"`
 	// CgroupID is the call's own cgroup2 directory, where it has one.
 	CgroupID uint64 `json:"cgroup_id,omitempty"`
 	// KernelEventCount is how many kernel events are bound to the call, repeats

@@ -13,6 +13,8 @@ type SDKEvent struct {
 	SDKVersion string `json:"sdk_version"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	Tool       string `json:"tool,omitempty"`
+	// Failed means that the agent calls the call failed, where it ends: an error of the tool, or an exit code.
+	Failed bool `json:"failed,omitempty"`
 	// Argv is, where a call starts, the shell command that the agent runs for it: the arguments
 	// of its exec, by which the process is found. Nil: not said.
 	Argv []string `json:"argv,omitempty"`
@@ -46,6 +48,8 @@ func (e *SDKEvent) read(d lineReader) error {
 			e.ToolCallID, err = d.textOrNull()
 		case "tool":
 			e.Tool, err = d.textOrNull()
+		case "failed":
+			e.Failed, err = d.boolean()
 		case "argv":
 			e.Argv, err = d.texts()
 		case "t_ns":

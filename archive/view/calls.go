@@ -40,6 +40,7 @@ func writeCall(b *bufio.Writer, c *Call) {
 	if c.PolicyDecision != "" {
 		line += ", " + Clean(c.PolicyDecision)
 	}
+	line += only(c.Failed, "  FAILED")
 	switch {
 	case c.Unobserved != "":
 		line += "  not observed: " + strings.ReplaceAll(Clean(c.Unobserved), "_", " ")

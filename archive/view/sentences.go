@@ -1,6 +1,9 @@
 package view
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -51,6 +54,15 @@ func calls(d *archive.Documents) Sentence {
 	gaps := Claim(d, Calls)
 	n := len(d.Correlation.Bindings)
 	reported := schema.Count(n, "tool call was reported", "tool calls were reported")
+	var failed []string
+	for _, b := range d.Correlation.Bindings {
+		if b.Failed {
+			failed = append(failed, strings.TrimSpace(b.ToolCallID+" "+b.Tool))
+		}
+	}
+	if len(failed) > 0 {
+		reported += fmt.Sprintf(" (%d failed: %s)", len(failed), Cut(strings.Join(failed, ", "), 120))
+	}
 	switch {
 	case n == 0 && NoReports(d):
 		return Sentence{Good: true, Text: "Nobody reported tool calls: what was done is not told apart by call."}
@@ -60,6 +72,12 @@ func calls(d *archive.Documents) Sentence {
 		return Sentence{Text: "Tool calls are not known.", Why: texts(gaps), Remedy: gaps[0].Remedy}
 	case len(gaps) > 0:
 		return Sentence{Text: reported + "; what each of them did is known in part.", Why: texts(gaps)}
+	case len(d.Correlation.ReportedNotObserved) > 0:
+		unseen := d.Correlation.ReportedNotObserved
+		return Sentence{Text: reported + "; what each of them did is known in part.",
+			Why: []string{fmt.Sprintf("nothing was observed of %s, the first of them %s (%s)",
+				schema.Count(len(unseen), "call", "calls"), unseen[0].ToolCallID,
+				strings.ReplaceAll(unseen[0].Code, "_", " "))}}
 	}
 	return Sentence{Good: true, Text: reported + ", and what each of them did is known."}
 }

@@ -61,16 +61,19 @@ var askingAgents = map[string]struct {
 }
 
 // toucher is a provider whose model has the agent touch a file. If it is busy, it first answers that it is.
-func toucher(t *testing.T, busy bool) *httptest.Server {
+func toucher(t *testing.T, busy bool) *scriptedProvider {
 	t.Helper()
 	var mu sync.Mutex
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p := &scriptedProvider{}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request map[string]any
-		if body, _ := io.ReadAll(r.Body); r.Method != http.MethodPost || json.Unmarshal(body, &request) != nil {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodPost || json.Unmarshal(body, &request) != nil {
 			http.NotFound(w, r)
 			return
 		}
 		mu.Lock()
+		p.bodies = append(p.bodies, string(body))
 		first := busy && request["tools"] != nil
 		busy = busy && !first
 		mu.Unlock()
@@ -94,8 +97,14 @@ func toucher(t *testing.T, busy bool) *httptest.Server {
 			fmt.Fprintf(w, "data: %s\n\n", data)
 		}
 	}))
-	t.Cleanup(s.Close)
-	return s
+	t.Cleanup(p.Close)
+	return p
+}
+
+// scriptedProvider keeps what it was asked.
+type scriptedProvider struct {
+	*httptest.Server
+	bodies []string
 }
 
 // scripted is an answer in the form of the API that a path belongs to: a call of the agent's shell, and no call once
@@ -112,7 +121,7 @@ func scripted(path string, request map[string]any) []any {
 		block, deltas, why := o{"type": "text", "text": ""}, o{"type": "text_delta", "text": "done"}, "end_turn"
 		if calls {
 			arguments, _ := json.Marshal(o{"command": command, "description": "d"})
-			block, why = o{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": o{}}, "tool_use"
+			block, why = o{"type": "tool_use", "id": "toolu_1", "name": shellOf(request), "input": o{}}, "tool_use"
 			deltas = o{"type": "input_json_delta", "partial_json": string(arguments)}
 		}
 		return []any{
@@ -128,8 +137,12 @@ func scripted(path string, request map[string]any) []any {
 		item := o{"type": "message", "role": "assistant", "id": "m",
 			"content": []any{o{"type": "output_text", "text": "done"}}}
 		if calls {
-			item = o{"type": "function_call", "name": "exec_command", "call_id": "call_1",
-				"arguments": fmt.Sprintf(`{"cmd":%q}`, command)}
+			word := "command"
+			if shellOf(request) == "exec_command" {
+				word = "cmd"
+			}
+			item = o{"type": "function_call", "name": shellOf(request), "call_id": "call_1",
+				"arguments": fmt.Sprintf(`{%q:%q}`, word, command)}
 		}
 		return []any{
 			o{"type": "response.created", "response": o{"id": "r"}},
@@ -140,7 +153,7 @@ func scripted(path string, request map[string]any) []any {
 	case strings.HasSuffix(path, "/chat/completions"):
 		delta, why := o{"role": "assistant", "content": "done"}, "stop"
 		if calls {
-			function := o{"name": "bash", "arguments": fmt.Sprintf(`{"command":%q,"description":"d"}`, command)}
+			function := o{"name": shellOf(request), "arguments": fmt.Sprintf(`{"command":%q,"description":"d"}`, command)}
 			delta, why = o{"role": "assistant", "tool_calls": []any{o{"index": 0, "id": "call_1", "type": "function",
 				"function": function}}}, "tool_calls"
 		}
@@ -158,6 +171,22 @@ func scripted(path string, request map[string]any) []any {
 	}
 	return []any{o{"candidates": []any{o{"content": o{"role": "model", "parts": []any{part}}, "finishReason": "STOP",
 		"index": 0}}, "usageMetadata": o{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}}}
+}
+
+// shellOf is the name of the agent's shell among the tools of a request.
+func shellOf(request map[string]any) string {
+	tools, _ := request["tools"].([]any)
+	for _, t := range tools {
+		tool, _ := t.(map[string]any)
+		if f, ok := tool["function"].(map[string]any); ok {
+			tool = f
+		}
+		name, _ := tool["name"].(string)
+		if slices.Contains([]string{"Bash", "bash", "run_shell_command", "exec_command"}, name) {
+			return name
+		}
+	}
+	return "run_shell_command" // Gemini's tools are one level deeper
 }
 
 // told is what of a line of the model layer a replay gives again.

@@ -14,6 +14,7 @@ type app struct {
 	args                  []string
 	stdin, stdout, stderr *os.File
 	say                   *console.Messages
+	helpAll               bool // help shows all flags
 }
 
 // release is set by the linker for released builds.

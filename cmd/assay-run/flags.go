@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
 )
 
@@ -41,6 +42,9 @@ type runFlags struct {
 // a field to [runner.Spec] and a line here.
 func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.RunID, "run-id", "", "name the run `ID`: letters, digits, _ and - (default random)")
+	fs.StringVar(&s.Agent, "agent", "", "set up the agent `NAME` in a sandbox with a private home: "+
+		strings.Join(agents.Names(), ", ")+" (see assay-run agents)")
+	fs.StringVar(&s.AgentFile, "agent-file", "", "set up an agent by the recipe in `FILE`")
 	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "the `SDK` that writes --sdk-event-log: "+
 		strings.Join(runner.Shims, ", "))
 	fs.StringVar(&s.Workdir, "workdir", "", "start the command in `DIR` (default the current directory)")
@@ -155,6 +159,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 		"cancel the run when the other end of the pipe `FD` is closed, as it is when its holder dies")
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
+	fs.Bool("help-all", false, "help with all flags")
 	f.faults.gather(fs)
 }
 
@@ -200,6 +205,9 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	}
 	f.env.overlay(&s.Env)
 	f.label.overlay(&s.Labels)
+	if err := s.LoadAgent(); err != nil {
+		return nil, errors.Join(f.faults.err(), err)
+	}
 	return s, errors.Join(f.faults.err(), s.Validate(), s.CheckModel())
 }
 
@@ -238,6 +246,7 @@ func (f *runFlags) named(runID string) (string, error) {
 // runValues returns the values that shell completion offers for flags of a run.
 func runValues() map[string][]string {
 	return map[string][]string{
+		"agent":        agents.Names(),
 		"agent-shim":   runner.Shims,
 		"compat":       {"v0"},
 		"home":         sandbox.Homes,

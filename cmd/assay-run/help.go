@@ -31,13 +31,16 @@ const examples = `  assay-run -- make test                     run it, leave ass
   assay-run verify run.tar.zst               check a bundle, offline
   assay-run inspect run.tar.zst              read it`
 
-// runFlagGroups are the headings that the help of a run shows its flags under, in
-// order. Each of its flags is in exactly one, and a test holds that.
-var runFlagGroups = []struct {
+// flagGroup is a heading with flags.
+type flagGroup struct {
 	title string
 	flags []string
-}{
-	{"Common flags", []string{"output", "timeout", "mode", "contract", "quiet"}},
+}
+
+// runFlagGroups are the headings that --help-all of a run shows its flags under, in
+// order. Each of its flags is in exactly one, and a test holds that.
+var runFlagGroups = []flagGroup{
+	{"Common flags", []string{"agent", "output", "timeout", "mode", "contract", "quiet"}},
 	{"Bundle", []string{"store", "force", "result", "label", "run-id", "replace", "spool-dir", "compat", "lifeline"}},
 	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes",
 		"containers"}},
@@ -46,22 +49,39 @@ var runFlagGroups = []struct {
 	{"Observation", []string{"kernel", "kernel-buffer", "keep-observer", "deny-io-uring", "require"}},
 	{"Contract", []string{"contract-baseline", "strict-checks", "evaluation"}},
 	{"What the command left", []string{"workspace-changes", "workspace-changes-bytes", "artifact"}},
-	{"Tool calls", []string{"agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit", "cli-tool",
-		"check-tool", "max-field", "max-turn"}},
+	{"Tool calls", []string{"agent-file", "agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit",
+		"cli-tool", "check-tool", "max-field", "max-turn"}},
 	{"Models", []string{"model-gateway", "model-key", "model-upstream", "model-bodies", "model-budget",
 		"model-budget-end", "model-prices", "model-replay", "model-replay-strict"}},
 	{"Secrets and signing", []string{"secret-env", "secret-file", "redaction-key", "unsafe-disable-redaction", "sign",
 		"sign-command"}},
-	{"Help", []string{"help", "version"}},
+	{"Help", []string{"help", "help-all", "version"}},
+}
+
+// firstFlags are those that --help shows of a run. --help-all shows all.
+var firstFlags = []string{"agent", "output", "timeout", "memory", "mode", "policy", "home-layer", "env", "workdir",
+	"contract", "workspace-changes", "model-gateway", "model-budget", "kernel", "require", "label", "quiet", "help",
+	"help-all", "version"}
+
+// commandGroups are the headings that --help shows the subcommands under, in order. Each is in exactly one.
+var commandGroups = []struct {
+	title    string
+	commands []string
+}{
+	{"Run", []string{"run", "agents", "attach", "sandbox", "contract", "landrun"}},
+	{"Read", []string{"inspect", "show", "report", "events", "query", "diff", "replay", "export"}},
+	{"Judge", []string{"gate", "verify", "prove"}},
+	{"Keep", []string{"store", "sign", "redact", "recover"}},
+	{"Set up", []string{"doctor", "policy", "observe", "serve", "mcp", "hook", "call", "completion", "help", "man"}},
 }
 
 // helpWidth is where the text of flags in the help is broken, in columns.
 const helpWidth = 100
 
-// groupFlags makes the help of cmd and of its subcommands show the flags of a run in groups, and
+// groupFlags makes the help of cmd and of its subcommands show the first flags of a run, or all of them in groups, and
 // other flags as before. It replaces text in cobra's output instead of setting a template: with
 // templates, the linker keeps every exported method of every type.
-func groupFlags(cmd *cobra.Command) {
+func groupFlags(cmd *cobra.Command, all bool) {
 	usual := new(cobra.Command).UsageFunc()
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
 		out := cmd.OutOrStderr()
@@ -73,18 +93,23 @@ func groupFlags(cmd *cobra.Command) {
 			return err
 		}
 		ungrouped := "\nFlags:\n" + strings.TrimRight(cmd.LocalFlags().FlagUsages(), " \n")
-		_, err = io.WriteString(out, strings.Replace(text.String(), ungrouped, "\n"+groupedFlags(cmd.LocalFlags()), 1))
+		grouped := "\n" + groupedFlags(cmd.LocalFlags(), all)
+		_, err = io.WriteString(out, strings.Replace(text.String(), ungrouped, grouped, 1))
 		return err
 	})
 }
 
-// groupedFlags prints flags under the headings of a run if they are those of a run.
-func groupedFlags(fs *pflag.FlagSet) string {
+// groupedFlags prints flags as those of a run if they are: the first ones, or all of them under headings.
+func groupedFlags(fs *pflag.FlagSet, all bool) string {
 	if fs.Lookup("output") == nil || fs.Lookup("timeout") == nil || fs.Lookup("contract") == nil {
 		return "Flags:\n" + strings.TrimRight(fs.FlagUsagesWrapped(helpWidth), "\n")
 	}
+	groups := runFlagGroups
+	if !all {
+		groups = []flagGroup{{"Flags", firstFlags}}
+	}
 	var b strings.Builder
-	for _, group := range runFlagGroups {
+	for _, group := range groups {
 		of := pflag.NewFlagSet("", pflag.ContinueOnError)
 		of.SortFlags = false
 		for _, name := range group.flags {

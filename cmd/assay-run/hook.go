@@ -12,6 +12,7 @@ import (
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/cmd/internal/signals"
+	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/hook"
 )
 
@@ -25,6 +26,8 @@ Outside of a run it reports nothing. AGENT is one of: ` + strings.Join(hook.Agen
 
 With CMD, hook runs CMD, an interactive Codex or a program that starts Codex, and
 reports the calls from the rollout files that Codex writes to $CODEX_HOME/sessions.
+"assay-run --agent" starts each agent so, after it has written what the recipe says to
+the private home.
 
 docs/agents shows how to set up each of them.
 
@@ -39,7 +42,7 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 				return one("an agent", "claude-code")(cmd, args)
 			case dash != 1 || len(args) < 2:
 				return errors.New("write one agent before --, and the command after it")
-			case args[0] != "codex":
+			case args[0] != "codex" && os.Getenv(hook.EnvSetup) == "":
 				return fmt.Errorf("hook %s takes no command: only Codex has rollout files", args[0])
 			}
 			return nil
@@ -48,7 +51,7 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return followCodex(a, args[1:])
+				return startAgent(a, args[1:])
 			}
 			err := hook.Run(args[0], a.stdin, a.stdout, os.Getenv)
 			switch {
@@ -60,6 +63,25 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 			return nil
 		},
 	}
+}
+
+// startAgent starts an agent, after it has written what the run's recipe says to the home.
+func startAgent(a *app, command []string) error {
+	setup, err := hook.SetupOf(os.Getenv)
+	if err == nil && setup != nil {
+		err = errors.Join(os.Unsetenv(hook.EnvSetup), setup.Write(os.Getenv("HOME")))
+	}
+	switch {
+	case err != nil:
+		return console.ExitError{Code: runner.ExitRunner, Err: err}
+	case setup == nil || setup.Reader:
+		return followCodex(a, command)
+	}
+	path, err := exec.LookPath(command[0])
+	if err == nil || errors.Is(err, exec.ErrDot) {
+		err = syscall.Exec(path, command, os.Environ())
+	}
+	return callFailure(command[0], err)
 }
 
 // followCodex runs a command while it reports what Codex writes of its sessions.

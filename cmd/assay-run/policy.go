@@ -33,7 +33,7 @@ func policyShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROFILE",
 		Short: "Print a built-in profile: " + strings.Join(sandbox.Builtins(), ", "),
-		Args:  one("a profile", "codex"),
+		Args:  one("a profile", "go"),
 
 		ValidArgs: sandbox.Builtins(),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -22,6 +22,13 @@ import (
 // code. It installs signal handlers only while a command runs.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	a := &app{args: args, stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
+	for i, word := range args[:dashOf(args)] { // --help is cobra's own
+		if word == "--help-all" {
+			args, a.helpAll = slices.Concat(args[:i], []string{"--help"}, args[i+1:]), true
+			a.args = args
+			break
+		}
+	}
 	root := rootCommand(a)
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -34,6 +41,14 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 		err = console.WithHint(err, "%s", commandHint(a, unknown.words))
 	}
 	return a.say.ExitCode(err, runner.ExitRunner)
+}
+
+// dashOf is how many of the arguments come before "--".
+func dashOf(args []string) int {
+	if dash := slices.Index(args, "--"); dash >= 0 {
+		return dash
+	}
+	return len(args)
 }
 
 // rootCommand makes the root and the subcommands that the arguments may call. What one subcommand
@@ -50,7 +65,7 @@ func rootCommand(a *app) *cobra.Command {
 	root.Long, root.Example = longHelp, examples
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SuggestionsMinimumDistance = 2
-	groupFlags(root)
+	groupFlags(root, a.helpAll)
 	usual := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd == root {
@@ -61,10 +76,27 @@ func rootCommand(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return console.WithHint(err, "%s", flagHint(a, cmd, err))
 	})
+	for _, g := range commandGroups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+	}
+	root.SetHelpCommandGroupID(commandGroups[len(commandGroups)-1].title)
+	root.SetCompletionCommandGroupID(commandGroups[len(commandGroups)-1].title)
 	for _, s := range called {
-		root.AddCommand(s.command(a))
+		cmd := s.command(a)
+		cmd.GroupID = groupOf(s.name)
+		root.AddCommand(cmd)
 	}
 	return root
+}
+
+// groupOf is the heading that the help shows a subcommand under; empty: none.
+func groupOf(name string) string {
+	for _, g := range commandGroups {
+		if slices.Contains(g.commands, name) {
+			return g.title
+		}
+	}
+	return ""
 }
 
 // printsVersion adds --version to run. Cobra's own would print the line in another form.
@@ -122,6 +154,7 @@ func flagHint(a *app, cmd *cobra.Command, err error) string {
 func subcommands() []subcommand {
 	all := []subcommand{
 		{"run", runCommand},
+		{"agents", agentsCommand},
 		{"call", callCommand},
 		{"hook", hookCommand},
 		{"verify", verifyCommand},
@@ -156,9 +189,7 @@ var ofTheTree = []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.
 // word may be the value of a flag. It cannot be one if it comes first, and then the root needs no
 // flags of a run.
 func called(args []string, all []subcommand) (named []subcommand, first bool) {
-	if dash := slices.Index(args, "--"); dash >= 0 {
-		args = args[:dash]
-	}
+	args = args[:dashOf(args)]
 	if slices.ContainsFunc(args, func(word string) bool { return slices.Contains(ofTheTree, word) }) {
 		return all, false
 	}
@@ -173,7 +204,8 @@ func called(args []string, all []subcommand) (named []subcommand, first bool) {
 
 // everyCommand makes the whole tree, for help and for suggestions.
 func everyCommand(a *app) *cobra.Command {
-	every := &app{args: []string{"help"}, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr, say: a.say}
+	every := &app{args: []string{"help"}, helpAll: a.helpAll, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
+		say: a.say}
 	root := rootCommand(every)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)

@@ -26,7 +26,7 @@ func runCommand(a *app) *cobra.Command {
 		Short: "Run a command, record it and seal the bundle (the default command)",
 		Args:  commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && f.specFile == "" {
+			if len(args) == 0 && f.specFile == "" && f.spec.Agent == "" && f.spec.AgentFile == "" {
 				if cmd.Flags().NFlag() == 0 && cmd == cmd.Root() && cmd.ArgsLenAtDash() < 0 {
 					return cmd.Help()
 				}

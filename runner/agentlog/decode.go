@@ -52,6 +52,7 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 		SDKVersion  *string        `json:"sdk_version"`
 		ToolCallID  *string        `json:"tool_call_id"`
 		Tool        *string        `json:"tool"`
+		Failed      bool           `json:"failed"`
 		Argv        []string       `json:"argv"`
 		Timestamp   jsontext.Value `json:"timestamp"`
 		SpanID      *string        `json:"span_id"`
@@ -92,8 +93,11 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 	if !slices.Contains(eventTypes, e.EventType) {
 		return fmt.Errorf("event_type is %.64q: want one of %s", e.EventType, strings.Join(eventTypes, ", "))
 	}
-	if e.EventType == ToolCallStarted {
+	switch e.EventType {
+	case ToolCallStarted:
 		e.Argv = l.Argv
+	case ToolCallCompleted:
+		e.Failed = l.Failed
 	}
 	switch argv := strings.Join(e.Argv, " "); {
 	case len(argv) > MaxArgv:

@@ -23,6 +23,7 @@ type call struct {
 	decided     bool // the gateway decided it
 	attached    bool // it has a cgroup
 	denied      bool
+	failed      bool // the agent says so
 
 	start, end      agentlog.Arrival
 	started, ended  bool   // it is open from start to end
@@ -105,8 +106,9 @@ func (c *call) add(method int, e *schema.KernelEvent, b *budget) {
 
 func (c *call) binding() schema.Binding {
 	b := schema.Binding{
-		ToolCallID: c.id, Tool: c.tool, PolicyDecision: c.decision, CgroupID: c.cgroupID, KernelEventCount: c.events(),
-		Window: schema.Window{Start: schema.RunStarted, End: schema.RunFinished}, Effects: c.effects.list(),
+		ToolCallID: c.id, Tool: c.tool, PolicyDecision: c.decision, Failed: c.failed, CgroupID: c.cgroupID,
+		KernelEventCount: c.events(),
+		Window:           schema.Window{Start: schema.RunStarted, End: schema.RunFinished}, Effects: c.effects.list(),
 	}
 	for i, n := range c.bound {
 		if n == 0 {

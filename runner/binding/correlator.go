@@ -210,6 +210,7 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 		c.begin(k, at, bySDK)
 		c.runs(k, e.Argv)
 	} else {
+		k.failed = k.failed || e.Failed
 		c.end(k, at)
 	}
 }
@@ -721,6 +722,7 @@ func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 		if k.moved && k.events() == 0 {
 			continue
 		}
+		k.failed = k.failed || k.proposal != nil && k.proposal.failed
 		r.Bindings = append(r.Bindings, k.binding())
 		c.compare(k, f, r)
 	}
@@ -882,9 +884,9 @@ func (c *Correlator) Recorded(number int, seq uint64) {
 	}
 }
 
-// Answered says that a request brought the result of a call at time at. If no proposal has the id, the first call of
-// the tool without an id is meant: Gemini CLI gives such calls its own ids.
-func (c *Correlator) Answered(id, tool string, at int64) {
+// Answered says that a request brought the result of a call at time at, and whether that is an error. If no proposal
+// has the id, the first call of the tool without an id is meant: Gemini CLI gives such calls its own ids.
+func (c *Correlator) Answered(id, tool string, failed bool, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.proposals, func(p *proposal) bool { return id != "" && p.id == id })
@@ -895,7 +897,7 @@ func (c *Correlator) Answered(id, tool string, at int64) {
 		return
 	}
 	p := c.proposals[i]
-	p.answered = true
+	p.answered, p.failed = true, failed
 	if k := p.own; k != nil && k.begun == byModel && !k.ended {
 		c.end(k, exactly(at))
 	}

@@ -30,6 +30,7 @@ type proposal struct {
 	own      *call // the call that it opened, or nil
 	called   *call // the call that it proposed; nil: not known
 	answered bool
+	failed   bool // the result is an error
 }
 
 // canonical returns the digest of a JSON value's canonical form (RFC 8785).

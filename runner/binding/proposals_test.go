@@ -45,7 +45,7 @@ func TestTheGatewayTellsTheWindow(t *testing.T) {
 	s.open("/w/before", 1, 5)
 	s.propose("a", "Bash", `{"command":"ls"}`, 10, 3)
 	during := s.open("/w/during", 1, 20)
-	s.Answered("a", "", 30)
+	s.Answered("a", "", false, 30)
 	after := s.open("/w/after", 1, 40)
 	if during.ToolCallID != "a" || during.BoundBy != schema.BoundByWindow || after.ToolCallID != "" {
 		t.Errorf("bound: during to %q by %q, after to %q", during.ToolCallID, during.BoundBy, after.ToolCallID)
@@ -68,8 +68,8 @@ func TestOverlappingProposalsStayOverlaps(t *testing.T) {
 	if e := s.open("/w/f", 1, 20); e.ToolCallID != "" {
 		t.Errorf("bound to %s", e.ToolCallID)
 	}
-	s.Answered("a", "", 30)
-	s.Answered("b", "", 30)
+	s.Answered("a", "", false, 30)
+	s.Answered("b", "", false, 30)
 	r := s.report(binding.Facts{})
 	if r.Status != schema.Partial || len(r.ObservedNotReported) != 1 || r.ObservedNotReported[0].Code != "overlap" {
 		t.Errorf("report: %+v", r)
@@ -79,10 +79,10 @@ func TestOverlappingProposalsStayOverlaps(t *testing.T) {
 func TestCallsWithoutIDsAreAnsweredInOrder(t *testing.T) {
 	s := modelScene(true, nil)
 	s.propose("", "read", `{"path":"a"}`, 10, 0)
-	s.Answered("", "read", 20)
+	s.Answered("", "read", false, 20)
 	s.propose("", "read", `{"path":"b"}`, 30, 1)
 	s.open("/w/f", 0, 35)
-	s.Answered("read_1700000000_0", "read", 40) // the agent's own id for it
+	s.Answered("read_1700000000_0", "read", false, 40) // the agent's own id for it
 	r := s.report(binding.Facts{})
 	if len(r.Bindings) != 2 || r.Bindings[1].KernelEventCount != 1 || *r.Bindings[1].TEndNS != 40 {
 		t.Fatalf("bindings: %+v", r.Bindings)
@@ -119,7 +119,7 @@ func TestWhatOthersSayIsStronger(t *testing.T) {
 	s.Arguments("call_1", []byte(`{"path":"a"}`))
 	e := s.open("/w/a", 1, 25)
 	s.End("call_1", func() int64 { return 30 })
-	s.Answered("toolu_1", "", 40)
+	s.Answered("toolu_1", "", false, 40)
 	if e.ToolCallID != "call_1" {
 		t.Errorf("bound to %q", e.ToolCallID)
 	}

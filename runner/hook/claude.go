@@ -59,8 +59,12 @@ func claudeCode(s *session) error {
 			return err
 		}
 		return mark(s, e, id)
-	case "PostToolUse", "PostToolUseFailure":
+	case "PostToolUse":
 		return s.report(just(agentlog.ToolCallCompleted, id, e.Tool))
+	case "PostToolUseFailure":
+		return s.report(func([]event) []event {
+			return []event{{EventType: agentlog.ToolCallCompleted, ToolCallID: id, Tool: e.Tool, Failed: true}}
+		})
 	case "PostToolBatch": // the only event after a call that was not permitted
 		return s.report(func(open []event) (ends []event) {
 			for _, call := range e.Calls {

@@ -6,6 +6,6 @@
 // sessions. Outside a run, both report nothing. They start no process, write to no other file, and never allow or
 // deny a call.
 //
-// To add an agent: write a function of type reader in a file of its own, add it to the map agents, and write a page
+// To add an agent: write a function of type reader in a file of its own, add it to the map readers, and write a page
 // in docs/agents.
 package hook

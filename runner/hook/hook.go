@@ -23,20 +23,21 @@ type session struct {
 // reader reads the events of one agent program.
 type reader func(*session) error
 
-// agents are the known agents, by shim name.
-var agents = map[string]reader{
+// readers are those of the known agents, by shim name.
+var readers = map[string]reader{
 	"claude-code": claudeCode,
 	"gemini-cli":  geminiCLI,
 	"codex":       codex,
+	"qwen-code":   claudeCode,
 }
 
 // Agents lists the agents whose hooks or events [Run] reads, sorted.
-func Agents() []string { return slices.Sorted(maps.Keys(agents)) }
+func Agents() []string { return slices.Sorted(maps.Keys(readers)) }
 
 // Run reads agent's events from in and reports the tool calls in them to the run that the environment names. It
 // writes to out what the agent expects. The error says what could not be reported, which is no reason to deny a call.
 func Run(agent string, in io.Reader, out io.Writer, env func(string) string) error {
-	read, ok := agents[agent]
+	read, ok := readers[agent]
 	if !ok {
 		return fmt.Errorf("%w %q (known: %s)", ErrAgent, agent, strings.Join(Agents(), ", "))
 	}

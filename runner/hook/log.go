@@ -65,7 +65,7 @@ func (l *log) add(lines func(open []event) []event) error {
 		for _, line := range lines(open) {
 			e := l.base
 			e.Seq, e.EventType, e.ToolCallID, e.Tool = seq, line.EventType, line.ToolCallID, line.Tool
-			e.Argv = line.Argv
+			e.Argv, e.Failed = line.Argv, line.Failed
 			e.Timestamp = time.Now().UTC().Format(time.RFC3339Nano)
 			data, err := json.Marshal(e)
 			if err != nil {

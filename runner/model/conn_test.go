@@ -223,7 +223,7 @@ func (c *chain) Recorded(number int, seq uint64) {
 	c.told = append(c.told, fmt.Sprintf("recorded %d in %d", number, seq))
 }
 
-func (c *chain) Answered(id, tool string, at int64) {
+func (c *chain) Answered(id, tool string, failed bool, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.told, c.at = append(c.told, fmt.Sprintf("answered %s", id)), append(c.at, at)

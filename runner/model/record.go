@@ -79,7 +79,7 @@ type Calls interface {
 	// Recorded is called when a line of the model layer has the call.
 	Recorded(number int, seq uint64)
 	// Answered is called when a request brought the result of a call.
-	Answered(id, tool string, at int64)
+	Answered(id, tool string, failed bool, at int64)
 }
 
 // Recorder writes the model layer in its own goroutines. Its methods are safe for concurrent use.
@@ -326,7 +326,7 @@ func (r *Recorder) lookAtRequest(x *exchange) {
 		if r.cfg.Calls == nil || !r.new(r.answered, x, &t) {
 			continue
 		}
-		r.cfg.Calls.Answered(t.ID, t.Name, x.arrived)
+		r.cfg.Calls.Answered(t.ID, t.Name, t.IsError != nil && *t.IsError, x.arrived)
 	}
 }
 

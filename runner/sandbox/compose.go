@@ -60,6 +60,8 @@ func Compose(all ...Settings) Settings {
 		last(&out.User, s.User)
 		last(&out.Home, s.Home)
 		last(&out.HomeLayer, s.HomeLayer)
+		last(&out.Login, s.Login)
+		out.Hidden = append(slices.Clip(out.Hidden), s.Hidden...)
 		if s.Limits != nil {
 			out.Limits = s.Limits
 		}

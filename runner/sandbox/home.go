@@ -36,8 +36,29 @@ type Home struct {
 	Written []Written `json:"written,omitzero"`
 	Beyond  int64     `json:"beyond,omitzero"`
 
+	// Login is the file with the command's login, if there is one.
+	Login *Login `json:"login,omitzero"`
+
 	needed bool // the command does not start without a private home
 }
+
+// Login is a file of the real home in which the command keeps a login.
+type Login struct {
+	Path string `json:"path"`
+	// State is one of the states below. Reason says why a renewed login was not kept.
+	State  string `json:"state"`
+	Reason string `json:"reason,omitzero"`
+
+	inside string // below the home
+	before []byte // its content when the run started
+}
+
+// States of a login.
+const (
+	LoginUnchanged = "unchanged"
+	LoginRenewed   = "renewed" // and written to the real home
+	LoginNotKept   = "not_kept"
+)
 
 // Written is a path in a private home that the command made, changed or removed. A layer that is kept also has what
 // earlier runs wrote.
@@ -85,7 +106,7 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 		h.Reason = "the home directory is /"
 	default:
 		h.Path = real
-		p.hideSecrets(real)
+		p.hideSecrets(real, s.Hidden)
 		switch {
 		case s.Home == HomeReal:
 		case Below(real, p.Dir):
@@ -97,6 +118,7 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 			h.Reason, h.needed = "a rule allows writing all of it", false
 		default:
 			h.State = HomePrivate
+			h.Login = loginIn(real, s.Login)
 		}
 	}
 	if h.State == HomeReal && h.needed {
@@ -131,13 +153,33 @@ var Secrets = sync.OnceValue(func() []string {
 
 // hideSecrets hides those of Secrets that exist. A link to something outside of the home is somebody's choice, and its
 // target is hidden.
-func (p *Profile) hideSecrets(home string) {
-	for _, path := range Secrets() {
+func (p *Profile) hideSecrets(home string, more []string) {
+	for _, path := range slices.Concat(Secrets(), more) {
 		at := filepath.Join(home, strings.TrimPrefix(path, "~/"))
 		if real, err := filepath.EvalSymlinks(at); err == nil && !Below(p.Dir, real) {
 			p.DenyRead = append(p.DenyRead, Path{real, ruleSecrets})
 		}
 	}
+}
+
+// maxLogin limits a file with a login, in bytes.
+const maxLogin = 1 << 20
+
+// loginIn returns the command's login in a home; nil: there is none.
+func loginIn(home, path string) *Login {
+	inside, ok := strings.CutPrefix(path, "~/")
+	if !ok {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(filepath.Join(home, inside))
+	if err != nil {
+		return nil
+	}
+	data, err := config.ReadFile(real, maxLogin)
+	if err != nil || len(data) > maxLogin {
+		return nil
+	}
+	return &Login{Path: real, State: LoginUnchanged, before: data, inside: inside}
 }
 
 // realHome is p with the real home. why is why the private one cannot be had; empty: it is not wanted.
@@ -146,7 +188,7 @@ func (p *Profile) realHome(why string) {
 		return
 	}
 	home := *p.Home
-	home.State, home.Reason, home.Layer, p.Home = HomeReal, why, "", &home
+	home.State, home.Reason, home.Layer, home.Login, p.Home = HomeReal, why, "", nil, &home
 	_ = p.settle() // there are fewer rules than before
 }
 
@@ -166,6 +208,9 @@ func (p *Profile) settleHome() error {
 	}
 	if err := p.settle(); err != nil || p.Home == nil || p.Home.State == HomeReal {
 		return err
+	}
+	if l := p.Home.Login; l != nil && p.Plan.Path(l.Path).Access != AccessLayer {
+		p.Home.Login = nil // the command gets the real file, or none
 	}
 	if e := p.Plan.Path(p.Home.Path); e.Access != AccessLayer {
 		p.realHome(e.Rule + " decides about all of it")

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // homeLayer is the open layer of a private home.
@@ -66,9 +69,94 @@ func (s *Sandbox) openHome(opt Options) error {
 		s.profile.realHome(why)
 		return nil
 	}
+	if h.Login != nil { // the real one is not older than that of a layer that was kept
+		login := *h.Login
+		s.profile.Home.Login = &login
+		if err := login.forget(s.layer.upper()); err != nil {
+			return errors.Join(&HomeError{err.Error()}, s.closeHome())
+		}
+	}
 	s.profile.layer = s.layer.dir
 	s.profile.DenyRead = append(slices.Clone(s.profile.DenyRead), Path{s.layer.dir, ruleEvidence})
 	return s.profile.settle()
+}
+
+// forget removes a login from a layer. The command of an earlier run may have put anything there.
+func (l *Login) forget(upper string) error {
+	root, err := os.OpenRoot(upper)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Remove(l.inside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the login of an earlier run: %w", err)
+	}
+	return nil
+}
+
+// keep writes a login that the command renewed to the real home.
+func (l *Login) keep(upper string) {
+	renewed, err := l.renewed(upper)
+	switch {
+	case err == nil && (renewed == nil || bytes.Equal(renewed, l.before)):
+		return
+	case err == nil:
+		err = l.replace(renewed)
+	}
+	if l.State = LoginRenewed; err != nil {
+		l.State, l.Reason = LoginNotKept, err.Error()
+	}
+}
+
+// renewed returns the login in a layer; nil: the command did not write it.
+func (l *Login) renewed(upper string) ([]byte, error) {
+	root, err := os.OpenRoot(upper)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(l.inside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxLogin {
+		return nil, fmt.Errorf("the command left no file with a login in its place")
+	}
+	data, err := root.ReadFile(l.inside)
+	if err == nil && !jsontext.Value(data).IsValid(jsontext.AllowDuplicateNames(true)) {
+		err = errors.New("what the command wrote is not JSON")
+	}
+	return data, err
+}
+
+// replace replaces the login in the real home, if nobody else has.
+func (l *Login) replace(with []byte) error {
+	now, err := config.ReadFile(l.Path, maxLogin)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(now, l.before) {
+		return errors.New("the file was changed outside of the run in the meantime")
+	}
+	info, err := os.Lstat(l.Path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(l.Path), ".assay-run-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails if it was renamed
+	owner := info.Sys().(*syscall.Stat_t)
+	_, err = f.Write(with)
+	err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Chown(int(owner.Uid), int(owner.Gid)), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), l.Path)
 }
 
 // closeHome notes what the command wrote to its home, and removes the layer. It is called when no process of the
@@ -78,6 +166,9 @@ func (s *Sandbox) closeHome() error {
 		return nil
 	}
 	h := s.profile.Home
+	if h.Login != nil {
+		h.Login.keep(s.layer.upper())
+	}
 	h.Written, h.Beyond = contentOf(s.layer.upper())
 	err := s.layer.close()
 	s.layer = nil

@@ -252,6 +252,9 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	if !errors.As(err, &missing) || missing.Layer != LayerNamespaces {
 		return started, err
 	}
+	if h := s.profile.Home; h != nil && h.State == HomePrivate && h.needed {
+		return started, &HomeError{"there is no mount namespace: " + missing.Reason}
+	}
 	// Start again without namespaces, and report the layers that are lost by this.
 	if started != nil {
 		_ = started.Wait()

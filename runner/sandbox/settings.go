@@ -53,6 +53,10 @@ type Settings struct {
 	Home string `json:"home"`
 	// HomeLayer is a directory that keeps the layer of a private home for later runs. No policy can set it.
 	HomeLayer string `json:"-"`
+	// Login is a file below "~/" in which the command keeps a login that it renews: what it wrote there is copied from
+	// a private home to the real one, if the file is there. Hidden are more paths like those of Secrets.
+	Login  string   `json:"-"`
+	Hidden []string `json:"-"`
 
 	// exact is set by formats that list all writable paths.
 	exact bool

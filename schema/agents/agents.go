@@ -1,6 +1,6 @@
-// Package agents says what agent programs do by themselves, without any tool call: what they run as they
-// start, where they keep their own files, and whom they talk to. It is data, in agents.json; a test with
-// the real programs keeps it true.
+// Package agents knows agent programs: how each is set up in a run (its recipe), and what it does by itself, without
+// any tool call: what it runs as it starts, where it keeps its own files, and whom it talks to. It is data, one file an
+// agent; tests with the real programs keep it true.
 //
 // In a pattern, "*" stands for anything, "<digits>" and "<hex>" for one or more of these, "~/" at the
 // beginning for a home directory, and "./" for the run's working directory. A pattern that ends in
@@ -9,15 +9,74 @@ package agents
 
 import (
 	"cmp"
-	_ "embed"
+	"embed"
+	"errors"
+	"fmt"
 	"maps"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/schema/config"
 )
+
+// Recipe is how an agent is set up in a run.
+type Recipe struct {
+	// Name is the file's name without its extension. Text is the file.
+	Name string `json:"-"`
+	Text []byte `json:"-"`
+
+	About string `json:"about"`
+	// Command is the command line that starts the agent if the user gives none. The arguments of a part follow the
+	// word of the user's command line that has this program's name.
+	Command []string `json:"command"`
+	// Package is where the program comes from, and the version that the recipe was tested with.
+	Package Package `json:"package"`
+	// Image are commands that put the program into a container image without a network.
+	Image []string `json:"image"`
+	// Reports is the agent shim: the name under which the agent reports its tool calls.
+	Reports string `json:"reports"`
+	// Reader starts the agent below "assay-run hook NAME", which reads the agent's own log.
+	Reader bool `json:"reader"`
+	// Part applies in each run, and that of a route if requests to that provider go through the model gateway.
+	Part
+	Routes map[string]Part `json:"routes"`
+	// Login is the file below "~/" in which the agent keeps its login, and renews it.
+	Login string `json:"login"`
+	// Domains are the hosts that the agent needs with a login of its own.
+	Domains []string `json:"domains"`
+	// Itself is what the program does by itself.
+	Itself Program `json:"itself"`
+}
+
+// Package is a package of npm.
+type Package struct {
+	NPM    string `json:"npm"`
+	Tested string `json:"tested"`
+}
+
+// Part is what a recipe sets. ${NAME} in a value of Env, an argument or a string of a JSON file is the value of the
+// command's variable NAME.
+type Part struct {
+	Env       map[string]string `json:"env"`
+	Arguments []string          `json:"arguments"`
+	// Files are what is written below the private home before the agent starts, by path. A part with files does not
+	// apply if the home is real.
+	Files map[string]File `json:"files"`
+}
+
+// File is a file in a private home. Either JSON, which is merged into the file that is there, or Text, which replaces
+// it.
+type File struct {
+	JSON       jsontext.Value `json:"json,omitzero"`
+	Text       string         `json:"text,omitzero"`
+	Executable bool           `json:"executable,omitzero"`
+}
 
 // Program is what an agent program does by itself.
 type Program struct {
@@ -35,23 +94,115 @@ type Program struct {
 	Hosts []string `json:"hosts"`
 }
 
-//go:embed agents.json
-var data []byte
+//go:embed *.yaml
+var files embed.FS
 
-var programs = sync.OnceValue(func() (all map[string]*Program) {
-	if err := json.Unmarshal(data, &all, json.RejectUnknownMembers(true)); err != nil {
-		panic("agents.json: " + err.Error())
+var recipes = sync.OnceValue(func() map[string]*Recipe {
+	all := map[string]*Recipe{}
+	entries, _ := files.ReadDir(".") // embedded files can always be read
+	for _, e := range entries {
+		data, _ := files.ReadFile(e.Name())
+		r, err := parse(e.Name(), data)
+		if err != nil {
+			panic(err)
+		}
+		all[r.Name] = r
 	}
 	return all
 })
 
 // Names lists the agents that are known.
-func Names() []string { return slices.Sorted(maps.Keys(programs())) }
+func Names() []string { return slices.Sorted(maps.Keys(recipes())) }
 
-// Of returns what the agent of that name does. The caller must not change it.
+// ByName returns the recipe of an agent. The caller must not change it.
+func ByName(name string) (*Recipe, error) {
+	if r, ok := recipes()[name]; ok {
+		return r, nil
+	}
+	return nil, fmt.Errorf("there is no recipe for %.80q; the agents are %s", name, strings.Join(Names(), ", "))
+}
+
+// maxFile limits a recipe, in bytes.
+const maxFile = 1 << 20
+
+// Load reads a recipe from a file.
+func Load(name string) (*Recipe, error) {
+	data, err := config.ReadFile(name, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
+	}
+	return parse(name, data)
+}
+
+func parse(name string, data []byte) (*Recipe, error) {
+	r := &Recipe{Name: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)), Text: data}
+	if err := config.Decode(data, config.YAML, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// check returns what is wrong with the recipe, or nil.
+func (r *Recipe) check() error {
+	if len(r.Command) == 0 || r.Command[0] == "" {
+		return errors.New("command: it is empty; name the agent's program")
+	}
+	for _, p := range append(slices.Collect(maps.Values(r.Routes)), r.Part) {
+		for at, f := range p.Files {
+			if !belowHome(at) {
+				return fmt.Errorf("files: %q is not a path below ~/", at)
+			}
+			if (f.JSON == nil) == (f.Text == "") {
+				return fmt.Errorf("files: %q needs either json or text", at)
+			}
+		}
+		for name := range p.Env {
+			if name == "" || strings.ContainsAny(name, "=\x00") {
+				return fmt.Errorf("env: %q is not the name of a variable", name)
+			}
+		}
+	}
+	if r.Login != "" && !belowHome(r.Login) {
+		return fmt.Errorf("login: %q is not a path below ~/", r.Login)
+	}
+	return nil
+}
+
+func belowHome(name string) bool {
+	inside, ok := strings.CutPrefix(name, "~/")
+	return ok && filepath.IsLocal(inside)
+}
+
+// variable is a reference in a recipe.
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`) })
+
+// Expand replaces the references to variables in text. The error names one that is not set.
+func Expand(text string, value func(name string) (string, bool)) (string, error) {
+	var missing error
+	text = variable().ReplaceAllStringFunc(text, func(ref string) string {
+		name := ref[2 : len(ref)-1]
+		v, ok := value(name)
+		if !ok {
+			missing = fmt.Errorf("the recipe refers to the variable %s, which is not set", name)
+		}
+		return v
+	})
+	return text, missing
+}
+
+// Of returns what the agent of that name does by itself. The caller must not change it.
 func Of(name string) (*Program, bool) {
-	p, ok := programs()[name]
-	return p, ok
+	r, ok := recipes()[name]
+	if !ok {
+		return nil, false
+	}
+	return &r.Itself, true
 }
 
 // Is reports whether a process that executes exe with these arguments is the agent program itself.
@@ -80,8 +231,8 @@ func (p *Program) Runs(argv []string) bool {
 // Variables are those that say where the agents that are known have their homes: [schema.Run] keeps their values.
 func Variables() []string {
 	names := map[string]bool{"HOME": true, "TMPDIR": true}
-	for _, p := range programs() {
-		for name := range p.Homes {
+	for _, r := range recipes() {
+		for name := range r.Itself.Homes {
 			names[name] = true
 		}
 	}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
+)
+
+// recipeRuns are the command lines of TestAgentsByRecipe, as a user writes them, without what the recipe adds: the
+// first run of each agent, and one that resumes it.
+var recipeRuns = map[string]struct {
+	route, key   string
+	first, again []string
+}{
+	"claude-code": {"anthropic", "ANTHROPIC_API_KEY",
+		[]string{"claude", "-p", "Follow the script.", "--model", "claude-sonnet-4-5"},
+		[]string{"claude", "--continue", "-p", "Go on.", "--model", "claude-sonnet-4-5"}},
+	"codex": {"openai", "OPENAI_API_KEY",
+		[]string{"codex", "exec", "--skip-git-repo-check", "-m", "gpt-5", "Follow the script."},
+		[]string{"codex", "exec", "--skip-git-repo-check", "-m", "gpt-5", "resume", "--last", "Go on."}},
+	"gemini-cli": {"gemini", "GEMINI_API_KEY",
+		[]string{"gemini", "-m", "gemini-2.5-flash", "-p", "Follow the script."},
+		[]string{"gemini", "-m", "gemini-2.5-flash", "--resume", "latest", "-p", "Go on."}},
+	"opencode": {"anthropic", "ANTHROPIC_API_KEY",
+		[]string{"opencode", "run", "-m", "anthropic/claude-sonnet-4-5", "Follow the script."},
+		[]string{"opencode", "run", "-m", "anthropic/claude-sonnet-4-5", "--continue", "Go on."}},
+	"qwen-code": {"openai", "OPENAI_API_KEY",
+		[]string{"qwen", "-m", "gpt-5", "-p", "Follow the script."},
+		[]string{"qwen", "-m", "gpt-5", "--continue", "-p", "Go on."}},
+	"pi": {"anthropic", "ANTHROPIC_API_KEY",
+		[]string{"pi", "--provider", "anthropic", "--model", "claude-sonnet-4-5", "-p", "Follow the script."},
+		[]string{"pi", "--provider", "anthropic", "--model", "claude-sonnet-4-5", "--continue", "-p", "Go on."}},
+}
+
+// TestAgentsByRecipe runs the agent of each recipe on an empty home, with a scripted provider behind the model gateway,
+// as root and as an ordinary user, and then once more with the layer of the first run.
+func TestAgentsByRecipe(t *testing.T) {
+	if os.Getenv("ASSAY_TEST_AGENTS") == "" {
+		t.Skip("ASSAY_TEST_AGENTS does not name the directory of the agents' programs")
+	}
+	if diff := cmp.Diff(agents.Names(), slices.Sorted(maps.Keys(recipeRuns))); diff != "" {
+		t.Fatalf("recipes and tests (-recipes +tests):\n%s", diff)
+	}
+	const key = "sk-0123456789abcdef0123"
+	bin := builtProgram(t)
+	for name, agent := range recipeRuns {
+		for _, uid := range []uint32{0, 12345} {
+			t.Run(map[uint32]string{0: name + " as root", 12345: name + " as a user"}[uid], func(t *testing.T) {
+				if os.Geteuid() != 0 {
+					t.Skip("only root can become another user")
+				}
+				if uid == 0 && !observes() {
+					t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+				}
+				kernel := map[uint32]string{0: "require", 12345: "notify"}[uid]
+				provider := toucher(t, false)
+				root, err := os.MkdirTemp("/var/lib", "assay-run-agents-")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { os.RemoveAll(root) })
+				dir, home, out, layer := filepath.Join(root, "work"), filepath.Join(root, "home"),
+					filepath.Join(root, "out"), filepath.Join(root, "layer")
+				for _, d := range []string{root, dir, home, out} {
+					if err := errors.Join(os.MkdirAll(d, 0o755), os.Chmod(d, 0o755), os.Chown(d, int(uid),
+						int(uid))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				once := func(bundle string, command []string) *archive.Reader {
+					t.Helper()
+					args := append([]string{"--kernel", kernel, "--agent", name, "--timeout", "3m",
+						"--home-layer", layer, "--model-upstream",
+						agent.route + "=" + provider.URL, "--spool-dir",
+						filepath.Join(out, "spool"), "--redaction-key", "ephemeral", "-o", bundle, "--"},
+						command...)
+					run := exec.Command(bin, args...)
+					run.Dir = dir
+					run.Env = []string{"HOME=" + home, "SHELL=/bin/bash", agent.key + "=" + key, "LANG=C.UTF-8",
+						"PATH=" + os.Getenv("ASSAY_TEST_AGENTS") + ":" + os.Getenv("PATH")}
+					run.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+					if out, err := run.CombinedOutput(); err != nil {
+						t.Fatalf("%v\n%s", err, out)
+					} else {
+						t.Logf("%s", out)
+					}
+					r, err := archive.Open(bundle)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return r
+				}
+				bundle := filepath.Join(out, "first.tar.gz")
+				docs := documents(t, once(bundle, agent.first))
+				made := filepath.Join(dir, "by-agent")
+				if _, err := os.Stat(made); err != nil {
+					t.Error(err)
+				}
+				// Without a cgroup, it is not certain which processes belong to a run.
+				status := map[uint32]string{0: schema.Clean, 12345: schema.Partial}[uid]
+				if c := docs.Correlation; c.Status != status || len(c.Ambiguities) > 0 || len(c.Bindings) != 1 ||
+					!slices.Contains(c.Bindings[0].Written, made) || c.Bindings[0].Failed {
+					t.Errorf("correlation: %+v", c)
+				}
+				if docs.Run.Applied.Agent == nil || docs.Run.Applied.Agent.Name != name {
+					t.Errorf("applied: %+v", docs.Run.Applied)
+				}
+				if docs.Health.ModelPath != schema.ModelPathAlone && docs.Health.ModelPath != schema.ModelPathOnly {
+					t.Errorf("the path to the model is %s", docs.Health.ModelPath)
+				}
+				for _, reason := range docs.Health.Reasons {
+					if reason.Subject == "sdk" {
+						t.Errorf("%s: %s", reason.Code, reason.Message)
+					}
+				}
+				if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
+					t.Errorf("the real home has %v, %v", left, err)
+				}
+				holdsNot(t, bundle, key)
+				asked := len(provider.bodies)
+				once(filepath.Join(out, "again.tar.gz"), agent.again)
+				if later := provider.bodies[asked:]; !slices.ContainsFunc(later, func(body string) bool {
+					return strings.Contains(body, "Follow the script.") && strings.Contains(body, "Go on.")
+				}) {
+					t.Errorf("the second run does not continue the first: %q", later)
+				}
+			})
+		}
+	}
+}
+
+// builtProgram is assay-run as a file that every user can execute.
+func builtProgram(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/lib", "assay-run-program-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	bin := filepath.Join(dir, "assay-run")
+	build := exec.Command("go", "build", "-ldflags", "-E=github.com/assay-run/assay-run/cgroup/steps.entry", "-o", bin,
+		".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// holdsNot asserts that no file of a bundle contains a text.
+func holdsNot(t *testing.T, bundle, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-xf", bundle, "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if strings.Contains(string(data), text) {
+			t.Errorf("%s contains %q", path, text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

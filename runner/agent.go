@@ -1,0 +1,209 @@
+package runner
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/hook"
+	"github.com/assay-run/assay-run/runner/model"
+	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
+)
+
+// ErrAgent is wrapped by errors about Spec.Agent and Spec.AgentFile.
+var ErrAgent = errors.New("agent")
+
+// LoadAgent reads the recipe of the agent, and sets what the recipe sets and the spec does not: Command, AgentShim and
+// Model.Gateway. What else the recipe says applies below the policy. LoadAgent does nothing the second time.
+func (s *Spec) LoadAgent() (err error) {
+	switch {
+	case s.Recipe != nil || s.Agent == "" && s.AgentFile == "":
+		return nil
+	case s.Agent != "" && s.AgentFile != "":
+		return fmt.Errorf("%w: both a name and a file are given; give one", ErrAgent)
+	case s.Agent != "":
+		s.Recipe, err = agents.ByName(s.Agent)
+	default:
+		s.Recipe, err = agents.Load(s.AgentFile)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAgent, err)
+	}
+	r := s.Recipe
+	if len(s.Command) == 0 {
+		s.Command = slices.Clone(r.Command)
+	}
+	if s.AgentShim == ShimNone && r.Reports != "" && !slices.Contains(s.Flags, "agent-shim") {
+		s.AgentShim = r.Reports
+	}
+	if !s.Model.On() && !slices.Contains(s.Flags, "model-gateway") {
+		s.Model.Gateway = slices.ContainsFunc(sortedKeys(r.Routes), s.hasKey)
+	}
+	return nil
+}
+
+// hasKey reports whether the spec or the environment has a key for a route.
+func (s *Spec) hasKey(route string) bool {
+	return s.Model.Keys[route] != "" || slices.ContainsFunc(model.KeyVariables(route), func(name string) bool {
+		return strings.TrimSpace(os.Getenv(name)) != ""
+	})
+}
+
+// ownLogin reports whether the agent talks to its provider with a login of its own.
+func (s *Spec) ownLogin() bool {
+	if s.Model.Replay != "" {
+		return false
+	}
+	return !s.Model.On() || !slices.ContainsFunc(sortedKeys(s.Recipe.Routes), func(route string) bool {
+		return s.hasKey(route) && s.Model.Keys[route] != ModelKeyAgent
+	})
+}
+
+// agentSettings is what the recipe says of the sandbox.
+func (s *Spec) agentSettings() (settings sandbox.Settings) {
+	r := s.Recipe
+	if r == nil {
+		return settings
+	}
+	settings = sandbox.Settings{Mode: sandbox.WorkspaceWrite, Home: sandbox.HomePrivate}
+	if s.ownLogin() {
+		settings.Login = r.Login
+		if len(r.Domains) > 0 {
+			settings.Network = &sandbox.Network{AllowedDomains: r.Domains}
+		}
+	}
+	for _, name := range agents.Names() {
+		if other, err := agents.ByName(name); err == nil && other.Login != "" && other.Login != r.Login {
+			settings.Hidden = append(settings.Hidden, other.Login)
+		}
+	}
+	return settings
+}
+
+// appliedAgent is what the recipe sets, for run.json; nil: there is none.
+func (s *Spec) appliedAgent(settings *sandbox.Settings) *schema.AppliedAgent {
+	r := s.Recipe
+	if r == nil {
+		return nil
+	}
+	a := &schema.AppliedAgent{Name: r.Name, Path: s.AgentFile, From: schema.FromSpec,
+		Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(r.Text)), Mode: settings.Mode, Home: settings.Home,
+		Network: settings.NetworkMode(), ModelGateway: slices.ContainsFunc(sortedKeys(r.Routes), s.hasKey)}
+	if slices.Contains(s.Flags, "agent") || slices.Contains(s.Flags, "agent-file") {
+		a.From = schema.FromFlag
+	}
+	return a
+}
+
+// outfit is what an agent's recipe sets for one command.
+type outfit struct {
+	recipe  *agents.Recipe
+	routes  []string // the providers behind the model gateway
+	private bool     // the command has a private home
+}
+
+// wear sets the command's variables and arguments, and has it started by "assay-run hook", which writes the files, if
+// there are any. Call it when the command's environment is complete.
+func (o outfit) wear(cmd *exec.Cmd) error {
+	parts := []agents.Part{o.recipe.Part}
+	for _, route := range o.routes {
+		parts = append(parts, o.recipe.Routes[route])
+	}
+	value := func(name string) (v string, ok bool) {
+		for _, kv := range cmd.Env {
+			if of, found := strings.CutPrefix(kv, name+"="); found {
+				v, ok = of, true
+			}
+		}
+		return v, ok
+	}
+	setup := hook.Setup{Agent: o.recipe.Name, Reader: o.recipe.Reader}
+	var arguments []string
+	for _, p := range parts {
+		if len(p.Files) > 0 && !o.private {
+			continue
+		}
+		set := map[string]string{}
+		for name, text := range p.Env {
+			v, err := agents.Expand(text, value)
+			if err != nil {
+				return err
+			}
+			set[name] = v
+		}
+		for _, name := range sortedKeys(set) {
+			cmd.Env = append(cmd.Env, name+"="+set[name])
+		}
+		for _, text := range p.Arguments {
+			v, err := agents.Expand(text, value)
+			if err != nil {
+				return err
+			}
+			arguments = append(arguments, v)
+		}
+		for _, at := range sortedKeys(p.Files) {
+			f := p.Files[at]
+			if f.JSON != nil {
+				text, err := agents.Expand(string(f.JSON), quoted(value))
+				if err != nil {
+					return err
+				}
+				f.JSON = []byte(text)
+			}
+			setup.Files = append(setup.Files, hook.File{Path: at, File: f})
+		}
+	}
+	program := slices.IndexFunc(cmd.Args, func(word string) bool {
+		return filepath.Base(word) == filepath.Base(o.recipe.Command[0])
+	})
+	if program >= 0 {
+		cmd.Args = slices.Insert(slices.Clone(cmd.Args), program+1, arguments...)
+	}
+	if len(setup.Files) == 0 && !setup.Reader {
+		return nil
+	}
+	text, err := json.Marshal(setup)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd.Path, cmd.Args = self, append([]string{"assay-run", "hook", o.recipe.Name, "--"}, cmd.Args...)
+	path, _ := value("PATH")
+	// Hooks of the agent call assay-run by its name.
+	if found, err := lookPath("assay-run", cmd.Dir, cmd.Env); err != nil || !sameFile(found, self) {
+		path = strings.TrimSuffix(filepath.Dir(self)+":"+path, ":")
+	}
+	cmd.Env = append(cmd.Env, "PATH="+path, hook.EnvSetup+"="+string(text))
+	return nil
+}
+
+// quoted returns value for use in a string of JSON.
+func quoted(value func(string) (string, bool)) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := value(name)
+		text, _ := jsontext.AppendQuote(nil, v) // it replaces what is not UTF-8
+		return string(text[1 : len(text)-1]), ok
+	}
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
