@@ -227,6 +227,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{connection: own.number, method: r.Method, rawPath: r.URL.Path, remote: r.RemoteAddr,
 		start:    e.cfg.Now(),
 		encoding: r.Header.Get("Content-Encoding"), purse: e.purse, sent: e.passage(), response: e.passage()}
+	x.sent.expect = max(0, r.ContentLength)
 	what, known := classify(r.Method, r.URL.Path)
 	x.asked = what
 	route := e.route(what.route)
@@ -284,6 +285,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 		e.cfg.Record.arrived(x)
 		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(x.sent.reader()), x.sent.size, nil
 	} else {
+		x.sent.lent = true
 		x.upload = &upload{body: body, x: x, left: r.ContentLength, arrived: func() { e.cfg.Record.arrived(x) }}
 		r.Body = x.upload
 		defer x.upload.stop()
@@ -557,6 +559,7 @@ func (t *tap) WriteHeader(status int) {
 		t.x.mu.Lock()
 		t.x.status, t.x.responseHeader = status, t.Header().Clone()
 		t.x.length, _ = strconv.ParseInt(t.Header().Get("Content-Length"), 10, 64)
+		t.x.response.expect = max(0, t.x.length)
 		t.x.mu.Unlock()
 		if t.x.upload.coming() { // the server would take the rest for the next request
 			t.Header().Set("Connection", "close")

@@ -105,12 +105,12 @@ func (x *exchange) completed(offset int64) int64 {
 // usage returns the usage that the answer has reported so far, the model, and whether the answer has ended.
 func (x *exchange) usage() (u schema.ModelUsage, model string, ended bool) {
 	x.mu.Lock()
-	header, body, size, ended := x.responseHeader, x.response.reader(), x.response.size, x.ended
+	header, body, ended := x.responseHeader, *x.response, x.ended
 	x.mu.Unlock()
 	if header == nil {
 		return u, "", ended
 	}
-	text, _ := decoded(body, size, header.Get("Content-Encoding"))
+	text, _ := decoded(&body, header.Get("Content-Encoding"))
 	a := wire.Read(x.api, header.Get("Content-Type"), bytes.NewReader(text))
 	return schema.ModelUsage(a.Usage), a.Model, ended
 }
@@ -145,7 +145,7 @@ func (x *exchange) receive(body io.Reader, why *refusal) error {
 // read decodes the request, and returns its body without content encoding. After an error the request is empty.
 func (x *exchange) read() (q *wire.Request, body jsontext.Value, err error) {
 	q = &wire.Request{}
-	if body, err = decoded(x.sent.reader(), x.sent.size, x.encoding); err == nil {
+	if body, err = decoded(x.sent, x.encoding); err == nil {
 		q = wire.ReadRequest(x.api, body)
 	}
 	if x.model != "" {
@@ -188,14 +188,15 @@ func take(left *atomic.Int64, n int) bool {
 	return false
 }
 
-// passage stores what passed: in memory, and beyond a limit in an unnamed file. One goroutine at a time may use it.
-// Its readers are independent: each reads the bytes that were there when it was made.
+// passage stores what passed: in memory, and beyond a limit in an unnamed file. One goroutine at a time may use it. A
+// copy of it keeps the bytes that were there when it was made.
 type passage struct {
 	memory *memory
 	dir    string   // of the file
-	held   [][]byte // pieces that never move
-	kept   int64    // bytes in held
-	file   *os.File // nil: everything is in held
+	expect int64    // how long it will be; 0: unknown
+	lent   bool     // nobody but the record reads held, so that free can give it to others
+	held   []byte   // the first bytes, in one piece, which the record reads in place; they are never changed
+	file   *os.File // has the others; nil: everything is in held
 	size   int64
 	marks  []mark
 	err    error // why bytes could not be kept
@@ -214,8 +215,8 @@ func (t *passage) write(b []byte) {
 	if t.err != nil {
 		return
 	}
-	if t.file == nil && take(&t.memory.left, len(b)) {
-		t.hold(b)
+	if t.file == nil && t.room(len(b)) {
+		t.held = append(t.held, b...)
 		return
 	}
 	if !take(&t.memory.file, len(b)) {
@@ -231,38 +232,57 @@ func (t *passage) write(b []byte) {
 	_, t.err = t.file.Write(b)
 }
 
-func (t *passage) hold(b []byte) {
-	for len(b) > 0 {
-		last := len(t.held) - 1
-		if last < 0 || len(t.held[last]) == cap(t.held[last]) {
-			t.held = append(t.held, make([]byte, 0, min(max(t.kept, 1<<10), 64<<10)))
-			last++
-		}
-		piece := t.held[last]
-		n := min(len(b), cap(piece)-len(piece))
-		t.held[last], b, t.kept = append(piece, b[:n]...), b[n:], t.kept+int64(n)
+// room reports whether n more bytes may be held, and makes room for them.
+func (t *passage) room(n int) bool {
+	more := n - (cap(t.held) - len(t.held))
+	if more <= 0 {
+		return true
 	}
+	if left := int(min(t.expect, maxRequest)) - cap(t.held); left > 0 {
+		more = max(more, left)
+	} else {
+		more = max(more, cap(t.held), leastHeld)
+	}
+	into := t.spare(cap(t.held) + more)
+	if !take(&t.memory.left, cap(into)-cap(t.held)) {
+		return false
+	}
+	t.held = append(into, t.held...)
+	return true
 }
+
+// bodies has the memory of large bodies that nobody reads any more: to get new memory costs more than to fill it.
+var bodies sync.Pool // of *[]byte
+
+// spare returns memory with room for n bytes.
+func (t *passage) spare(n int) []byte {
+	if t.lent && n > large {
+		if b, ok := bodies.Get().(*[]byte); ok && cap(*b) >= n {
+			return *b
+		}
+		n += n / 4 // the next request of a conversation is longer
+	}
+	return make([]byte, 0, n)
+}
+
+// leastHeld is the least memory of a passage whose length is not known, in bytes.
+const leastHeld = 1 << 10
 
 // reader reads the passage from the start.
 func (t *passage) reader() io.Reader {
-	parts := make([]io.Reader, 0, len(t.held)+1)
-	for _, piece := range t.held {
-		parts = append(parts, bytes.NewReader(piece))
+	if t.file == nil {
+		return bytes.NewReader(t.held)
 	}
-	if t.file != nil {
-		parts = append(parts, io.NewSectionReader(t.file, 0, t.size-t.kept))
-	}
-	if len(parts) == 1 {
-		return parts[0]
-	}
-	return io.MultiReader(parts...)
+	return io.MultiReader(bytes.NewReader(t.held), io.NewSectionReader(t.file, 0, t.size-int64(len(t.held))))
 }
 
 // free releases memory and files.
 func (t *passage) free() {
-	t.memory.left.Add(t.kept)
-	t.held, t.kept = nil, 0
+	t.memory.left.Add(int64(cap(t.held)))
+	if t.lent && cap(t.held) > large {
+		bodies.Put(new(t.held[:0]))
+	}
+	t.held = nil
 	if t.file != nil {
 		if info, err := t.file.Stat(); err == nil {
 			t.memory.file.Add(info.Size())

@@ -55,7 +55,7 @@ const doubtNoID = "no_id"
 const (
 	moment   = 2 * time.Millisecond
 	maxParts = 512
-	maxHeld  = 1 << 20 // bytes in memory
+	maxHeld  = 8 << 20 // bytes in memory
 )
 
 // RecorderConfig configures a Recorder.
@@ -317,7 +317,7 @@ func (r *Recorder) look() {
 }
 
 func (r *Recorder) lookAtRequest(x *exchange) {
-	body, err := decoded(x.sent.reader(), x.sent.size, x.encoding)
+	body, err := decoded(x.sent, x.encoding)
 	if err != nil || x.sent.err != nil {
 		return // the line reports it
 	}
@@ -347,7 +347,7 @@ func (r *Recorder) lookAtAnswer(x *exchange) {
 		return
 	}
 	// What came before an error counts.
-	body, _ := decoded(x.response.reader(), x.response.size, x.responseHeader.Get("Content-Encoding"))
+	body, _ := decoded(x.response, x.responseHeader.Get("Content-Encoding"))
 	x.told = wire.Read(x.api, x.responseHeader.Get("Content-Type"), bytes.NewReader(body))
 	for _, c := range x.told.Calls {
 		if c.Complete && !c.ProviderExecuted {
@@ -600,7 +600,7 @@ func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 		r.reasons[reasonLost]++
 		return
 	}
-	body, err := decoded(x.sent.reader(), x.sent.size, x.encoding)
+	body, err := decoded(x.sent, x.encoding)
 	if err != nil {
 		r.reasons[reasonUndecoded]++
 		return
@@ -658,7 +658,7 @@ func (r *Recorder) answer(x *exchange, e *schema.ModelEventBody) {
 		r.reasons[reasonLost]++
 		return
 	}
-	body, err := decoded(x.response.reader(), x.response.size, x.responseHeader.Get("Content-Encoding"))
+	body, err := decoded(x.response, x.responseHeader.Get("Content-Encoding"))
 	if err != nil && x.failure == "" {
 		r.reasons[reasonUndecoded]++
 		e.ErrorType, e.ErrorSource = new(schema.ModelErrorEncoding), schema.ModelErrorByRecorder
@@ -879,7 +879,7 @@ func (r *Recorder) text(b []byte) (v []byte, leftOut bool) {
 // within most bytes.
 func (r *Recorder) parts(v jsontext.Value, most int) (jsontext.Value, bool) {
 	var out bytes.Buffer
-	in, enc := jsontext.NewDecoder(bytes.NewReader(v)), jsontext.NewEncoder(&out)
+	in, enc := jsontext.NewDecoder(bytes.NewBuffer(v)), jsontext.NewEncoder(&out)
 	for {
 		kind := in.PeekKind()
 		if kind == 0 {
@@ -889,25 +889,39 @@ func (r *Recorder) parts(v jsontext.Value, most int) (jsontext.Value, bool) {
 		if k, n := in.StackIndex(in.StackDepth()); k == '{' && n%2 == 0 {
 			isName = true
 		}
-		tok, err := in.ReadToken()
-		if err != nil {
-			return nil, false
-		}
 		if kind == '"' && !isName {
-			if s := tok.String(); len(s) >= minBlob || strings.HasPrefix(s, schema.BlobsDir) {
-				name, ok := r.blobs.Keep([]byte(s))
+			quoted, err := in.ReadValue()
+			if err != nil {
+				return nil, false
+			}
+			if s := unquoted(quoted); len(s) >= minBlob || bytes.HasPrefix(s, []byte(schema.BlobsDir)) {
+				name, ok := r.blobs.Keep(s)
 				if !ok {
 					return nil, false
 				}
-				tok = jsontext.String(name)
+				quoted = jsontext.Value(strconv.Quote(name))
 			}
+			if enc.WriteValue(quoted) != nil || out.Len() > most {
+				return nil, false
+			}
+			continue
 		}
-		if enc.WriteToken(tok) != nil || out.Len() > most {
+		tok, err := in.ReadToken()
+		if err != nil || enc.WriteToken(tok) != nil || out.Len() > most {
 			return nil, false
 		}
 	}
 	p := jsontext.Value(bytes.TrimSuffix(out.Bytes(), []byte("\n")))
 	return p, p.IsValid()
+}
+
+// unquoted returns the text of a JSON string, which is a part of the string if nothing is escaped in it.
+func unquoted(s jsontext.Value) []byte {
+	if bytes.IndexByte(s, '\\') < 0 {
+		return s[1 : len(s)-1]
+	}
+	text, _ := jsontext.AppendUnquote(nil, s) // it was read as a string
+	return text
 }
 
 // Health reports how complete the model layer is, after Close. It is complete if the kernel and the endpoint counted
@@ -975,10 +989,15 @@ func (r *Recorder) Health(h *schema.ObservationHealth) {
 	}
 }
 
-// decoded returns a body without its content encoding. With an error, it returns what came before the error.
-func decoded(body io.Reader, size int64, encoding string) ([]byte, error) {
+// decoded returns a body without its content encoding, which must not be changed: it may be the passage's own memory.
+// With an error, it returns what came before the error.
+func decoded(t *passage, encoding string) ([]byte, error) {
+	body := t.reader()
 	switch encoding = strings.ToLower(strings.TrimSpace(encoding)); encoding {
 	case "", "identity":
+		if t.file == nil {
+			return t.held, nil
+		}
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(body)
 		if err != nil {
@@ -996,7 +1015,7 @@ func decoded(body io.Reader, size int64, encoding string) ([]byte, error) {
 		return nil, fmt.Errorf("the content encoding %.40q is not known", encoding)
 	}
 	var b bytes.Buffer
-	b.Grow(int(min(size, maxDecoded)) + bytes.MinRead)
+	b.Grow(int(min(t.size, maxDecoded)) + bytes.MinRead)
 	_, err := b.ReadFrom(io.LimitReader(body, maxDecoded+1))
 	if err == nil && b.Len() > maxDecoded {
 		b.Truncate(maxDecoded)
