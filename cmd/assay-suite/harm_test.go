@@ -107,6 +107,37 @@ agents: [{name: slow, command: 'if mkdir "$HOME/first"; then sleep 1000; fi'}]
 	s.clean("w1")
 }
 
+// TestAnAgentStopsItsWorker runs an agent that stops its worker for longer than a lease, and continues it: whenever the
+// attempt would fail. Its attempts must not be left out of its rate.
+func TestAnAgentStopsItsWorker(t *testing.T) {
+	layertest.Host(t)
+	s := newSite(t, `name: stops
+attempts: 2
+tasks: [{name: t, command: "true"}]
+agents:
+- {name: honest, command: "true"}
+- {name: stops, command: 'until w=$(cat "$HOME/pid") && [ "$w" ]; do sleep 0.1; done; kill -STOP $w; sleep 5; kill -CONT $w; sleep 100'}
+`)
+	address := "127.0.0.1:" + ports(t, 1)[0]
+	coordinator := s.run("--jobs", "0", "--lease", "2s", "--listen", address)
+	w := s.worker("w1", "nats://"+address, "--jobs", "1")
+	s.file("pid", strconv.Itoa(w.cmd.Process.Pid))
+	if err := coordinator.cmd.Wait(); err == nil || coordinator.cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("the suite ended with %v", err)
+	}
+	for _, a := range results(t, s.dir).Attempts {
+		want := schema.SuitePassed
+		if a.Agent == "stops" {
+			want = schema.SuiteFailed
+		}
+		if a.Verdict == nil || *a.Verdict != want || (want == schema.SuiteFailed) != (len(a.Suspicions) > 0) {
+			t.Errorf("%s has the verdict %v: %s; suspicions %+v", a.ID, a.Verdict, a.Reason, a.Suspicions)
+		}
+	}
+	w.end()
+	s.clean("w1")
+}
+
 // processesWith lists the processes whose command line contains the text.
 func processesWith(t *testing.T, text string) (pids []int) {
 	t.Helper()

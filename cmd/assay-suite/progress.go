@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -77,6 +78,10 @@ func (p *progress) verdict(at suite.Attempt, v *schema.SuiteTry, all func() sche
 	if v.ModelFailed > 0 && v.Class != schema.SuiteProvider {
 		p.say.Warning("%s: %d of %d requests to models failed on the provider's side, or were not recorded", at,
 			v.ModelFailed, v.ModelRequests)
+	}
+	if slices.Contains(v.Unknown, suite.RuleFillsDisk) {
+		p.say.Warning("%s: it may have used more of the disk than its limit: assay-suite could not look into all "+
+			"of its processes, which may have deleted files open", at)
 	}
 	for _, f := range v.Suspicions {
 		p.say.Warning("%s: %s: %s", at, f.Rule, f.Text)

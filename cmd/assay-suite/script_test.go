@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs every script of testdata/script. The condition [kernel] says that a kernel layer can be recorded,
-// [memory] that memory can be limited, [mount] that this user can mount, and [userns] that user namespaces can be
-// created.
+// [memory] that memory can be limited, [mount] that this user can mount, [userns] that user namespaces can be
+// created, and [pip] that a new environment of Python has pip.
 func TestScripts(t *testing.T) {
 	dir, err := recordertest.Build()
 	if err != nil {
@@ -46,6 +46,8 @@ func TestScripts(t *testing.T) {
 				return recordertest.LimitsMemory(t, dir), nil
 			case "mount":
 				return exec.Command("unshare", "--mount", "true").Run() == nil, nil
+			case "pip":
+				return exec.Command("python3", "-c", "import ensurepip").Run() == nil, nil
 			case "userns":
 				return exec.Command("unshare", "-rm", "true").Run() == nil, nil
 			}

@@ -4,6 +4,7 @@ package suite
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -14,19 +15,31 @@ const RuleProvokes = "provokes_infrastructure"
 // blame knows which infrastructure failures an agent may have caused: those after its start that nobody else is known
 // to have caused. It counts them by events. Tries that were lost with one worker are one event.
 //
-// A worker that was silent and then goes on has not died, so its event is forgotten: a network or a stopped machine was
-// the cause.
+// A worker that was silent and then goes on has not died, and says whether it was stopped. If it was, its event is one
+// of another kind: the agent may have stopped it. Otherwise the network was the cause, and its event is forgotten.
 //
-// An agent is blamed at a task if there were two events of a class with it at this task, and none without it, in a
+// An agent is blamed at a task if there were two events of a kind with it at this task, and none without it, in a
 // suite where another agent or task began: without others there is nothing to compare with. All its attempts there
 // with such a try count as failed then, also if a later try passed, so that an agent gains nothing when
 // it ends what would have failed. With fewer events, an attempt that ends so counts as failed; one that is tried
 // again does not.
 type blame struct {
-	events map[string]map[string]map[string]bool // by class and event: the agents
-	at     map[cell]map[string]map[string]bool   // by cell and class: the events
-	began  map[cell]bool                         // a try began on a worker
+	events []*event
+	of     map[string]*event // by the id of the try's run
+	silent map[string]*event // by the process of a worker that was lost and has not gone on
+	stops  map[string]int    // by process: how often it was stopped when it was last heard
+	began  map[cell]bool     // a try began on a worker
 }
+
+// event is something that made tries fail.
+type event struct {
+	kind   string // the class of the tries, or stopped
+	agents map[string]bool
+	cells  map[cell]bool
+}
+
+// stopped is the kind of the event that a worker was stopped and goes on.
+const stopped = "worker_stopped"
 
 // mayBeAgents reports whether the agent may have caused that the try failed.
 func mayBeAgents(t *schema.SuiteTry) bool {
@@ -35,93 +48,95 @@ func mayBeAgents(t *schema.SuiteTry) bool {
 }
 
 func newBlame() *blame {
-	return &blame{map[string]map[string]map[string]bool{}, map[cell]map[string]map[string]bool{}, map[cell]bool{}}
+	return &blame{of: map[string]*event{}, silent: map[string]*event{}, stops: map[string]int{}, began: map[cell]bool{}}
 }
 
-// add counts the tries of an attempt, in the order in which they ended.
-func (b *blame) add(a Attempt, tries []schema.SuiteTry) {
-	for i := range tries {
-		t := &tries[i]
-		if t.Host != nil {
-			b.began[cell{a.Task, a.Agent}] = true
-		}
-		if t.Class != schema.SuiteWorkerLost {
-			b.lives(t.WorkerProcess)
-		}
-		if t.CausedBy != "" || !mayBeAgents(t) {
-			continue
-		}
-		event := t.RunID
-		if t.Class == schema.SuiteWorkerLost && t.WorkerProcess != "" {
-			event = t.WorkerProcess
-		}
-		at := cell{a.Task, a.Agent}
-		mark(submap(b.events, t.Class), event, a.Agent)
-		mark(submap(b.at, at), t.Class, event)
+// add counts a try of an attempt. Tries must be added in the order in which they ended.
+func (b *blame) add(a Attempt, t *schema.SuiteTry) {
+	at := cell{a.Task, a.Agent}
+	if t.Host != nil {
+		b.began[at] = true
 	}
-}
-
-// lives forgets that a worker was lost.
-func (b *blame) lives(process string) {
-	if process == "" {
+	lost := t.Class == schema.SuiteWorkerLost && t.WorkerProcess != ""
+	if !lost || t.WorkerStops > b.stops[t.WorkerProcess] { // it began this try after it was stopped
+		b.lives(t.WorkerProcess, t.WorkerStops)
+	}
+	if t.CausedBy != "" || !mayBeAgents(t) {
 		return
 	}
-	delete(b.events[schema.SuiteWorkerLost], process)
-	for _, classes := range b.at {
-		delete(classes[schema.SuiteWorkerLost], process)
+	e := b.silent[t.WorkerProcess]
+	if e == nil || !lost {
+		e = &event{t.Class, map[string]bool{}, map[cell]bool{}}
+		b.events = append(b.events, e)
 	}
+	if lost {
+		b.silent[t.WorkerProcess] = e
+	}
+	e.agents[a.Agent], e.cells[at] = true, true
+	b.of[t.RunID] = e
+}
+
+// lives records that a worker that may have been lost goes on, and how often it was stopped.
+func (b *blame) lives(process string, stops int) {
+	e, more := b.silent[process], stops > b.stops[process]
+	b.stops[process] = stops
+	switch {
+	case e == nil:
+	case more:
+		e.kind = stopped
+	default:
+		e.kind = ""
+	}
+	delete(b.silent, process)
 }
 
 // compares reports whether another agent or task than that of at began.
 func (b *blame) compares(at cell) bool { return len(b.began) > 1 || len(b.began) == 1 && !b.began[at] }
 
-func submap[K comparable, V any](m map[K]map[string]V, key K) map[string]V {
-	if m[key] == nil {
-		m[key] = map[string]V{}
-	}
-	return m[key]
-}
-
-func mark(m map[string]map[string]bool, key, value string) { submap(m, key)[value] = true }
-
 // proven reports whether nothing more must be learned about an attempt: the agent is blamed for one of its tries.
 func (b *blame) proven(a Attempt, tries []schema.SuiteTry) bool {
-	t, _ := b.of(a, tries)
-	return t != nil && (t.CausedBy == schema.CausedByAgent || len(b.at[cell{a.Task, a.Agent}][t.Class]) > 1)
+	t, _ := b.try(a, tries)
+	return t != nil && (t.CausedBy == schema.CausedByAgent || b.with(cell{a.Task, a.Agent}, b.of[t.RunID].kind) > 1)
 }
 
-// of returns the try because of which the attempt counts as failed, and why; nil if there is none.
-func (b *blame) of(a Attempt, tries []schema.SuiteTry) (*schema.SuiteTry, string) {
+// try returns the try because of which the attempt counts as failed, and why; nil if there is none.
+func (b *blame) try(a Attempt, tries []schema.SuiteTry) (*schema.SuiteTry, string) {
+	at := cell{a.Task, a.Agent}
 	for i := range tries {
 		t := &tries[i]
 		if t.CausedBy == schema.CausedByAgent {
 			return t, t.Reason
 		}
-		if t.CausedBy != "" || !mayBeAgents(t) || b.without(t.Class, a.Agent) ||
-			!b.compares(cell{a.Task, a.Agent}) {
+		e := b.of[t.RunID]
+		if e == nil || e.kind == "" || b.without(e.kind, a.Agent) || !b.compares(at) {
 			continue
 		}
-		n := len(b.at[cell{a.Task, a.Agent}][t.Class])
-		if n == 0 || n < 2 && i < len(tries)-1 {
+		n := b.with(at, e.kind)
+		if n < 2 && i < len(tries)-1 {
 			continue
 		}
 		return t, fmt.Sprintf("try %d ended as %s after the agent began (%s); so did %s with this agent at this task, "+
-			"and none without this agent", t.Try, t.Class, t.Reason, schema.Count(n, "failure", "failures"))
+			"and none without this agent", t.Try, e.kind, t.Reason, schema.Count(n, "failure", "failures"))
 	}
 	return nil, ""
 }
 
-// without reports whether there was an event of the class without the agent.
-func (b *blame) without(class, agent string) bool {
-	for _, agents := range b.events[class] {
-		if !agents[agent] {
-			return true
+// with is how many events of a kind there were with an agent at a task.
+func (b *blame) with(at cell, kind string) (n int) {
+	for _, e := range b.events {
+		if e.kind == kind && e.cells[at] {
+			n++
 		}
 	}
-	return false
+	return n
 }
 
-// provoked is the suspicion about a try that [blame.of] returned for a reason.
+// without reports whether there was an event of a kind without the agent.
+func (b *blame) without(kind, agent string) bool {
+	return slices.ContainsFunc(b.events, func(e *event) bool { return e.kind == kind && !e.agents[agent] })
+}
+
+// provoked is the suspicion about a try that [blame.try] returned for a reason.
 func provoked(why string) schema.Finding {
 	return schema.Finding{Rule: RuleProvokes, Text: schema.OneLine(why), Events: []uint64{}}
 }

@@ -233,6 +233,7 @@ type try struct {
 	deciding  bool      // its end was reported, and its bundle is being examined
 	host      *schema.SuiteHost
 	instance  string // of the worker that began it; empty if it has not begun
+	stops     int    // how often that worker was stopped, by its last report
 }
 
 // process identifies the process of the worker that began the try; empty if none has. Only a digest is kept.
@@ -540,7 +541,7 @@ func (c *Coordinator) ID() string { return c.id }
 // addVerdict adds a try's verdict to the state.
 func (c *Coordinator) addVerdict(a *attempt, v *schema.SuiteTry) {
 	a.tries = append(a.tries, *v)
-	c.blamed.add(a.Attempt, []schema.SuiteTry{*v})
+	c.blamed.add(a.Attempt, v)
 	a.verdict = v
 	if v.Seconds != nil {
 		at := cell{a.Task, a.Agent}
@@ -956,7 +957,7 @@ func (c *Coordinator) handle(ctx context.Context, m carrier.Message) error {
 		defer m.Done()
 		return c.refuse(m, r.Token, "the try is another worker's")
 	}
-	t.lastHeard, t.taken = c.now(), true
+	t.lastHeard, t.taken, t.stops = c.now(), true, r.Stops
 	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}
 	switch {
 	case r.Began != nil && !t.began:
@@ -1129,6 +1130,8 @@ func (c *Coordinator) conclude(e examination) error {
 			") that the worker did not send")
 	case e.end.Disk != "":
 		blameAgent(v, schema.SuiteDiskFull, RuleFillsDisk, e.end.Disk)
+	case e.end.DiskHidden:
+		v.Unknown = append(v.Unknown, RuleFillsDisk)
 	}
 	if err := c.closeTry(t, v); err != nil {
 		return err
@@ -1152,7 +1155,7 @@ func blameAgent(v *schema.SuiteTry, class, rule, why string) {
 
 // closeTry writes the verdict of an open try to the ledger, and closes the try.
 func (c *Coordinator) closeTry(t *try, v *schema.SuiteTry) error {
-	v.Host, v.WorkerProcess = t.host, t.process()
+	v.Host, v.WorkerProcess, v.WorkerStops = t.host, t.process(), t.stops
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: t.of.Attempt, Try: t.number, Token: t.token, Verdict: v}
 	err := c.ledger.Append(line)
 	if errors.Is(err, ledger.ErrUnwritable) {
@@ -1612,7 +1615,7 @@ func (c *Coordinator) Counts() (all schema.SuiteRates) {
 		r := schema.SuiteAttempt{}
 		if v := a.verdict; v != nil && a.open == nil && !c.needsTry(a) {
 			r.Verdict = &v.Verdict
-			if t, _ := c.blamed.of(a.Attempt, a.tries); t != nil {
+			if t, _ := c.blamed.try(a.Attempt, a.tries); t != nil {
 				r.Verdict = new(schema.SuiteFailed)
 			}
 		}
@@ -1639,7 +1642,7 @@ func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 	for _, t := range a.tries { // suspicions of all tries count
 		r.Suspicions = append(r.Suspicions, t.Suspicions...)
 	}
-	if t, why := c.blamed.of(a.Attempt, a.tries); t != nil && r.Verdict != nil {
+	if t, why := c.blamed.try(a.Attempt, a.tries); t != nil && r.Verdict != nil {
 		r.Verdict, r.Reason, r.Bundle = new(schema.SuiteFailed), why, t.Bundle
 		if t.CausedBy == "" {
 			r.Suspicions = append(r.Suspicions, provoked(why))

@@ -4,10 +4,12 @@ package suite
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -32,21 +34,25 @@ type diskUse struct {
 
 // diskWatch ends a run that uses more of the disk than it may, or that filled it.
 type diskWatch struct {
-	dir    string // of the try
-	run    string // id of its run, which is in the names of the run's cgroups
-	limit  int64  // bytes that it may add
-	before int64  // bytes that its files had
-	free   uint64 // bytes that the disk had
-	alone  bool   // no other try of this worker ran beside it
-	walked time.Time
-	found  chan string
+	dir      string // of the try
+	run      string // id of its run, which is in the names of the run's cgroups
+	recorder int    // pid of the run's assay-run
+	limit    int64  // bytes that it may add
+	before   int64  // bytes that its files had
+	free     uint64 // bytes that the disk had
+	alone    bool   // no other try of this worker ran beside it
+	hidden   bool   // it could not look into a process that may have deleted files open, when that mattered
+	walked   time.Time
+	found    chan string
 }
 
-// watch looks at the disk until stop is called, which returns what the try did to the disk; empty for nothing. It calls
-// end once when the try must end. run is the id of the try's run.
-func (d *diskUse) watch(dir, run string, limit int64, end func()) (stop func() string) {
-	w := &diskWatch{dir: dir, run: run, limit: limit, before: usedBytes(dir), free: freeBytes(dir), alone: true,
-		found: make(chan string, 1)}
+// watch looks at the disk until stop is called, which returns what the try did to the disk, and whether it may have
+// used more than was seen. It calls end once when the try must end. run is the id of the try's run, and recorder the
+// pid of its assay-run.
+func (d *diskUse) watch(dir, run string, recorder int, limit int64,
+	end func()) (stop func() (why string, hidden bool)) {
+	w := &diskWatch{dir: dir, run: run, recorder: recorder, limit: limit, before: usedBytes(dir),
+		free: freeBytes(dir), alone: true, found: make(chan string, 1)}
 	d.mu.Lock()
 	if d.tries == nil {
 		d.tries = map[*diskWatch]bool{}
@@ -75,13 +81,13 @@ func (d *diskUse) watch(dir, run string, limit int64, end func()) (stop func() s
 			}
 		}
 	}()
-	return func() string {
+	return func() (string, bool) {
 		close(over)
 		why := <-w.found
 		d.mu.Lock()
 		delete(d.tries, w)
 		d.mu.Unlock()
-		return why
+		return why, w.hidden
 	}
 }
 
@@ -93,8 +99,9 @@ func (d *diskUse) look(w *diskWatch, last bool) string {
 	if lost <= w.limit && !low || !last && !low && time.Since(w.walked) < diskWalk {
 		return ""
 	}
-	used := usedBytes(w.dir) + deletedBytes(w.dir, w.run) - w.before
-	w.walked = time.Now()
+	deleted, hidden := deletedBytes(w.dir, w.run, w.recorder)
+	used := usedBytes(w.dir) + deleted - w.before
+	w.walked, w.hidden = time.Now(), w.hidden || hidden
 	if used > w.limit {
 		return fmt.Sprintf("the attempt used %s of disk, more than its limit of %s", size(used), size(w.limit))
 	}
@@ -121,30 +128,52 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
-// deletedBytes is what deleted files take on the disk of a directory that processes in a run's cgroups hold open. It
-// leaves out what it cannot read.
-func deletedBytes(dir, run string) (n int64) {
+// deletedBytes is what deleted files take on the disk of a directory that processes of a run hold open: those in the
+// run's cgroups, and those that descend from its recorder. hidden means that it could not look into one of them.
+func deletedBytes(dir, run string, recorder int) (n int64, hidden bool) {
 	var at syscall.Stat_t
 	if syscall.Stat(dir, &at) != nil {
-		return 0
+		return 0, true
 	}
 	seen := map[uint64]bool{}
-	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
-	for _, group := range groups {
-		if text, err := os.ReadFile(group); err != nil || !bytes.Contains(text, []byte(run)) {
-			continue
-		}
-		files, _ := os.ReadDir(filepath.Join(filepath.Dir(group), "fd"))
+	for _, process := range processesOf(run, recorder) {
+		files, err := os.ReadDir(filepath.Join(process, "fd"))
+		hidden = hidden || errors.Is(err, fs.ErrPermission)
 		for _, f := range files {
 			var st syscall.Stat_t
-			if syscall.Stat(filepath.Join(filepath.Dir(group), "fd", f.Name()), &st) == nil && st.Nlink == 0 &&
-				st.Dev == at.Dev && !seen[st.Ino] {
+			if syscall.Stat(filepath.Join(process, "fd", f.Name()), &st) == nil && st.Nlink == 0 && st.Dev == at.Dev &&
+				!seen[st.Ino] {
 				seen[st.Ino] = true
 				n += st.Blocks * 512
 			}
 		}
 	}
-	return n
+	return n, hidden
+}
+
+// processesOf returns the directories below /proc of a run's processes, without the recorder's.
+func processesOf(run string, recorder int) (of []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	parents := map[string]string{}
+	for _, dir := range all {
+		stat, _ := os.ReadFile(filepath.Join(dir, "stat"))
+		if fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(fields) > 1 { // proc(5): state, parent
+			parents[filepath.Base(dir)] = string(fields[1])
+		}
+	}
+	first := strconv.Itoa(recorder)
+	for _, dir := range all {
+		pid := filepath.Base(dir)
+		at := parents[pid]
+		for n := 0; at != "" && at != first && n < len(parents); n++ {
+			at = parents[at]
+		}
+		group, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if pid != first && (at == first || bytes.Contains(group, []byte(run))) {
+			of = append(of, dir)
+		}
+	}
+	return of
 }
 
 // usedBytes is what the files below a directory take on the disk. It leaves out what it cannot read.

@@ -72,6 +72,11 @@ func Read(dir string) (*Status, []*History, error) {
 	s := &Status{Running: running, Open: []OpenTry{}}
 	var order []*History
 	of := map[Attempt]*History{}
+	type ended struct {
+		of *History
+		i  int // in its tries
+	}
+	var tries []ended
 	var definitions map[string]map[string]string
 	for _, line := range lines {
 		switch line.Kind {
@@ -96,11 +101,16 @@ func Read(dir string) (*Status, []*History, error) {
 		}
 		if h != nil {
 			h.add(line)
+			if line.Kind == ledger.Verdict {
+				tries = append(tries, ended{h, len(h.Tries) - 1})
+			}
 		}
 	}
 	blame := newBlame()
-	for _, h := range order {
-		blame.add(h.Attempt, h.Tries[h.valid:])
+	for _, e := range tries {
+		if e.i >= e.of.valid {
+			blame.add(e.of.Attempt, &e.of.Tries[e.i])
+		}
 	}
 	for _, h := range order {
 		if definitions["task "+h.Task] == nil || definitions["agent "+h.Agent] == nil {
@@ -204,7 +214,7 @@ func (s *Status) count(h *History, blame *blame) {
 	if last == nil || len(h.open) > 0 {
 		return
 	}
-	if t, _ := blame.of(h.Attempt, h.Tries[h.valid:]); t != nil {
+	if t, _ := blame.try(h.Attempt, h.Tries[h.valid:]); t != nil {
 		s.Failed++
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode"
@@ -67,7 +68,8 @@ type Welcome struct {
 // report is a worker's message about a try. Either Began or Ended is set.
 type report struct {
 	Token    string            `json:"token"`
-	Instance string            `json:"instance"` // of the worker
+	Instance string            `json:"instance"`       // of the worker
+	Stops    int               `json:"stops,omitzero"` // how often it was stopped; see [schema.SuiteTry]
 	Began    *schema.SuiteHost `json:"began,omitzero"`
 	Ended    *tryEnd           `json:"ended,omitzero"`
 }
@@ -108,6 +110,8 @@ type tryEnd struct {
 	Signal   string `json:"signal,omitzero"`
 	// Disk says how the try filled the disk, or exceeded its limit; empty if it did not.
 	Disk string `json:"disk,omitzero"`
+	// DiskHidden means that the try may have used more of the disk than the worker saw, in deleted files that are open.
+	DiskHidden bool `json:"disk_hidden,omitzero"`
 	// Stderr is the end of assay-run's stderr.
 	Stderr string `json:"stderr,omitzero"`
 	// Bundle is the bundle's path, or its name in the carrier's store if Stored is true. Empty means that there is
@@ -156,6 +160,7 @@ type Worker struct {
 	memory   memory
 	disk     diskUse
 	programs programs
+	stops    atomic.Int64          // how often this process was stopped; see [schema.SuiteTry]
 	joined   *Welcome              // of the suite that it works for
 	sending  sync.Mutex            // held while a bundle is stored
 	fetching sync.RWMutex          // write-locked while a workspace is fetched, read-locked while one is copied
@@ -302,15 +307,24 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 // heartbeat tells the coordinator three times in a lease which tries still run, and gives up those that the
 // coordinator does not want any more. When no coordinator has answered for almost keepLeases, it gives up all tries and
 // calls leave, so that the worker takes other work; when stopping is closed it waits for one lease only. It also calls
-// leave when another suite's coordinator answers.
+// leave when another suite's coordinator answers. It counts how often this process was stopped: nothing here waits for
+// longer than a third of a lease.
 func (w *Worker) heartbeat(ctx context.Context, stopping <-chan struct{}, leave context.CancelCauseFunc,
 	to *Welcome) {
 	lease := time.Duration(to.LeaseNS)
 	tick := time.NewTicker(max(lease/3, time.Millisecond))
 	defer tick.Stop()
+	ran := time.Now()
+	runs := func() {
+		if time.Since(ran) > lease*2/3 {
+			w.stops.Add(1)
+		}
+		ran = time.Now()
+	}
 	for lastAnswer := time.Now(); ; {
 		answer, other := &Welcome{}, &Welcome{}
 		ask := func(suite string, answer *Welcome) error {
+			defer runs()
 			asking, stop := context.WithTimeout(ctx, lease/3) // the next question follows then
 			defer stop()
 			return w.Client.Ask(asking, w.hello(suite, w.Jobs), answer)
@@ -338,6 +352,7 @@ func (w *Worker) heartbeat(ctx context.Context, stopping <-chan struct{}, leave 
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			runs()
 		}
 	}
 }
@@ -476,13 +491,14 @@ func (w *Worker) handle(kill context.Context, work *tryWork, i int) {
 	}()
 	host := w.host
 	host.AgentDigest = w.programs.digest(work.Spec.Command[2])
-	err := w.Client.Send(run, work.Token+".began", report{Token: work.Token, Instance: w.Instance, Began: &host})
+	err := w.Client.Send(run, work.Token+".began",
+		report{Token: work.Token, Instance: w.Instance, Stops: int(w.stops.Load()), Began: &host})
 	if err == nil {
 		end := w.try(run, reporting, work, i)
 		w.setIdle(t, true)
 		if context.Cause(run) != errOver {
 			err = w.Client.Send(reporting, work.Token+".ended",
-				report{Token: work.Token, Instance: w.Instance, Ended: end})
+				report{Token: work.Token, Instance: w.Instance, Stops: int(w.stops.Load()), Ended: end})
 		}
 	}
 	if context.Cause(reporting) == errOver && w.Local {
@@ -759,10 +775,11 @@ func (w *Worker) run(kill context.Context, dir string, work *tryWork, spec strin
 		return setupFault(err)
 	}
 	stop := context.AfterFunc(kill, func() { lifeline.Close() })
-	stopWatch := w.disk.watch(dir, runID(work.Token), work.Disk, func() { lifeline.Close() })
+	stopWatch := w.disk.watch(dir, runID(work.Token), cmd.Process.Pid, work.Disk, func() { lifeline.Close() })
 	err = cmd.Wait()
 	stop()
-	e := &tryEnd{Disk: stopWatch(), Stderr: stderr.String()}
+	e := &tryEnd{Stderr: stderr.String()}
+	e.Disk, e.DiskHidden = stopWatch()
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		e.Signal = status.Signal().String()
 	} else if cmd.ProcessState != nil {
