@@ -294,6 +294,9 @@ func TestUnavailable(t *testing.T) {
 		u.Reasons[0].Remedy == "" {
 		t.Errorf("not a cgroup2 directory: %v", err)
 	}
+	if os.Geteuid() != 0 {
+		t.Skip("an ordinary user may load no eBPF programs, which is then the reason for each error")
+	}
 	for _, c := range []struct {
 		err  error
 		code string

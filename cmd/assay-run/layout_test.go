@@ -89,6 +89,12 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 var spread = map[string]string{
 	"cmd/assay-suite.app": "the program",
 	"schema.lineReader":   "each kind of line is read beside its type",
+
+	"kernel.Event":           "what system calls are and which places they name is read beside the table of all calls",
+	"kernel.decoder":         "the same",
+	"kernel/layer.Builder":   "what no line tells of is counted beside what is said of it",
+	"runner/sandbox.Profile": "the private home is one idea, which a profile, a plan and a sandbox have a part of",
+	"runner/sandbox.Sandbox": "the same",
 }
 
 // A type and its methods stand in one file, but for what only one platform has.

@@ -256,8 +256,8 @@ func TestMCPEndsItsServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := self(t, dir, "mcp", "--policy", "policy.yaml", "--", "sh", "-c",
-				"trap '' TERM; sleep 600 & setsid sleep 600 & sh -c 'sleep 600; true' & echo $$ $! >pids.new; pgrep "+
-					"-P $$ >>pids.new; mv pids.new pids; wait")
+				"trap '' TERM; sleep 600 & a=$!; setsid sleep 600 & b=$!; sh -c 'sleep 600; true' & "+
+					"echo $$ $a $b $! >pids.new; mv pids.new pids; wait")
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -17,6 +17,10 @@ import (
 // Another user's process that looks like a stopped guard has nobody told of a run that
 // was killed.
 func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
+	another := 65534
+	if os.Getuid() == another {
+		another--
+	}
 	for name, c := range map[string]struct {
 		uid               int
 		everywhere, shown bool
@@ -24,8 +28,8 @@ func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 	}{
 		"our own":                          {os.Getuid(), false, true, true},
 		"our own, which is hidden":         {os.Getuid(), true, false, true},
-		"another's":                        {65534, false, true, false},
-		"another's, looked for everywhere": {65534, true, true, false},
+		"another's":                        {another, false, true, false},
+		"another's, looked for everywhere": {another, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.uid != os.Getuid() && os.Getuid() != 0 {
