@@ -414,6 +414,8 @@ type Documents struct {
 	Health      schema.ObservationHealth
 	Surface     schema.CapabilitySurface
 	Correlation schema.CorrelationReport
+	// Policy is nil in a run without a policy and a sandbox.
+	Policy *schema.Policy
 	// Contract is nil in a run without an outcome contract.
 	Contract *schema.Contract
 	// Evaluation is nil in a run without an evaluation file.
@@ -428,6 +430,10 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 	left := map[string]any{
 		schema.RunPath: &d.Run, schema.ResultPath: &d.Result, schema.HealthPath: &d.Health,
 		schema.SurfacePath: &d.Surface, schema.CorrelationPath: &d.Correlation,
+	}
+	if _, ok := r.manifest.Files[schema.PolicyFilePath]; ok {
+		d.Policy = &schema.Policy{}
+		left[schema.PolicyFilePath] = d.Policy
 	}
 	if _, ok := r.manifest.Files[schema.ContractPath]; ok {
 		d.Contract = &schema.Contract{}

@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -33,6 +34,17 @@ type Policy struct {
 	Sandbox jsontext.Value `json:"sandbox,omitempty"`
 	// ClientRules are those that clients added while the run went on.
 	ClientRules []PolicyRule `json:"client_rules"`
+}
+
+// Home is the command's home directory; nil if that is not known.
+func (p *Policy) Home() *Home {
+	var sandbox struct {
+		Home *Home `json:"home"`
+	}
+	if p == nil || len(p.Sandbox) == 0 || json.Unmarshal(p.Sandbox, &sandbox) != nil {
+		return nil
+	}
+	return sandbox.Home
 }
 
 // PolicyModel is about requests to models.

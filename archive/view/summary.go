@@ -74,6 +74,9 @@ type Summary struct {
 	// Applied is what the run was under; nil if that was not recorded.
 	Applied *schema.Applied `json:"applied,omitempty"`
 
+	// Home is the command's home directory in a sandbox; nil if it is not known.
+	Home *schema.Home `json:"home,omitempty"`
+
 	// Events, ByKind and ByClass count events. A line that stands for several repeats counts as several.
 	Events  uint64            `json:"events"`
 	ByKind  map[string]uint64 `json:"by_kind"`
@@ -282,6 +285,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	if c := docs.Contract; c != nil {
 		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
 	}
+	s.Home = docs.Policy.Home()
 	s.Claims, s.Applied = Sentences(docs), run.Applied
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.Model, s.ModelLayer, s.ModelPath, s.ModelBypasses = res.Model, h.ModelLayer, h.ModelPath, h.ModelBypasses
@@ -313,6 +317,9 @@ func (s *Summary) writeAbout(w io.Writer) {
 		row("contract", "%s%s", Clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
 	}
 	row("sandbox", "%s", Clean(s.Applied.Sandbox()))
+	if s.Home != nil {
+		row("home", "%s", Cut(Clean(s.Home.Text()), 200))
+	}
 	if s.Resistance != "" {
 		reached := ""
 		for _, r := range s.Reasons {
@@ -644,6 +651,9 @@ func (s *Summary) sections(limit int) []section {
 		listed("written", "files written", wrote, limit, false, fileRow),
 		listed("changed", "files changed", changed, limit, false, fileRow),
 		listed("deleted", "files deleted", deleted, limit, false, fileRow),
+		listed("home", "left in the private home", s.inHome(), limit, false, func(w schema.HomeWritten) []string {
+			return []string{w.Kind, only(w.Bytes > 0, Size(uint64(w.Bytes))), Clean(w.Path)}
+		}),
 		listed("privileged", "privileged", s.Privileged, limit, false, failureRow),
 		text("processes", "processes", s.Processes.Total, false, func(b *bufio.Writer) { s.writeProcesses(b, limit) }),
 		listed("commands", "commands", s.Commands, limit, false, func(c Command) []string {
@@ -654,6 +664,21 @@ func (s *Summary) sections(limit int) []section {
 		text("cost", "what it used", 0, false, func(b *bufio.Writer) { s.writeCost(b) }),
 	}
 	return slices.DeleteFunc(all, func(x section) bool { return len(x.rows) == 0 })
+}
+
+// inHome lists what was written to the private home, without directories.
+func (s *Summary) inHome() List[schema.HomeWritten] {
+	var l List[schema.HomeWritten]
+	if s.Home == nil {
+		return l
+	}
+	for _, w := range s.Home.Written {
+		if w.Kind != "directory" {
+			l.Items = append(l.Items, w)
+		}
+	}
+	l.Total = uint64(len(l.Items)) + uint64(s.Home.Beyond)
+	return l
 }
 
 func (s *Summary) writeProcesses(b *bufio.Writer, limit int) {

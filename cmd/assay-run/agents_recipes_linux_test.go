@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -45,8 +46,59 @@ var recipeRuns = map[string]struct {
 		[]string{"pi", "--provider", "anthropic", "--model", "claude-sonnet-4-5", "--continue", "-p", "Go on."}},
 }
 
-// TestAgentsByRecipe runs the agent of each recipe on an empty home, with a scripted provider behind the model gateway,
-// as root and as an ordinary user, and then once more with the layer of the first run.
+// fullHome is what is in the home before the first run as root: old settings, with a comment, of each agent, a link
+// that leads nowhere, and a cache that is larger than what fits anywhere. A user's home is empty.
+var fullHome = map[string]string{
+	".claude/settings.json":          `{"env": {"OLD": "1"}, "hooks": {"Stop": []}}`,
+	".claude.json":                   `{"numStartups": 3, "projects": {}}`,
+	".codex/config.toml":             "model_reasoning_effort = \"low\"\n",
+	".gemini/settings.json":          "{\n  // old\n  \"ui\": {\"theme\": \"GitHub\"},\n}\n",
+	".qwen/settings.json":            `{"ui": {"theme": "GitHub"}}`,
+	".config/opencode/opencode.json": "{\n  // old\n  \"theme\": \"system\"\n}\n",
+	".pi/agent/models.json":          `{"providers": {}}`,
+	".ssh/id_ed25519":                "a private key",
+	".bashrc":                        "export OLD=1\n",
+}
+
+// fillHome makes fullHome.
+func fillHome(t *testing.T, home string) {
+	t.Helper()
+	for name, text := range fullHome {
+		at := filepath.Join(home, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	large := filepath.Join(home, ".cache", "large")
+	if err := errors.Join(os.Symlink("nowhere", filepath.Join(home, ".claude", "commands")),
+		os.Mkdir(filepath.Dir(large), 0o700), os.WriteFile(large, nil, 0o600),
+		os.Truncate(large, 5<<30)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// homeState is each path of a home, with its mode, size and time of change.
+func homeState(t *testing.T, home string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			all[path] = fmt.Sprint(info.Mode(), info.Size(), info.ModTime())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestAgentsByRecipe runs the agent of each recipe with a scripted provider behind the model gateway, as root on a full
+// home and as an ordinary user on an empty one, and then once more with the layer of the first run.
 func TestAgentsByRecipe(t *testing.T) {
 	if os.Getenv("ASSAY_TEST_AGENTS") == "" {
 		t.Skip("ASSAY_TEST_AGENTS does not name the directory of the agents' programs")
@@ -80,6 +132,10 @@ func TestAgentsByRecipe(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				if uid == 0 {
+					fillHome(t, home)
+				}
+				before := homeState(t, home)
 				once := func(bundle string, command []string) *archive.Reader {
 					t.Helper()
 					args := append([]string{"--kernel", kernel, "--agent", name, "--timeout", "3m",
@@ -126,10 +182,15 @@ func TestAgentsByRecipe(t *testing.T) {
 						t.Errorf("%s: %s", reason.Code, reason.Message)
 					}
 				}
-				if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
-					t.Errorf("the real home has %v, %v", left, err)
+				if diff := cmp.Diff(before, homeState(t, home)); diff != "" {
+					t.Errorf("the real home (-before +after):\n%s", diff)
+				}
+				if h := docs.Policy.Home(); h == nil || h.State != schema.HomePrivate || h.Layer != layer ||
+					len(h.Written) == 0 {
+					t.Errorf("home: %+v", h)
 				}
 				holdsNot(t, bundle, key)
+				holdsNot(t, bundle, fullHome[".ssh/id_ed25519"])
 				asked := len(provider.bodies)
 				once(filepath.Join(out, "again.tar.gz"), agent.again)
 				if later := provider.bodies[asked:]; !slices.ContainsFunc(later, func(body string) bool {

@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 )
 
 // tellHealth warns if the kernel layer may have missed something. It does not if the layer was off,
@@ -104,9 +105,11 @@ func tellModel(say *console.Messages, spec *runner.Spec, result *schema.Result) 
 			hint = e.variable + " is set, so " + e.agent + " asks another provider and not the gateway; unset it"
 		}
 	}
-	codex := func(arg string) bool { return strings.Contains(filepath.Base(arg), "codex") }
-	if slices.ContainsFunc(spec.Command, codex) {
-		hint = `Codex reads no variable for the address; add -c openai_base_url="\"$OPENAI_BASE_URL\""`
+	for _, name := range agents.Names() {
+		if r, err := agents.ByName(name); err == nil && spec.Recipe == nil && slices.ContainsFunc(spec.Command,
+			func(word string) bool { return filepath.Base(word) == r.Command[0] }) {
+			hint = "add --agent " + name + ", which tells it the address"
+		}
 	}
 	say.Advice(hint, "no request came to the model gateway")
 }

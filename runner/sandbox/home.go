@@ -9,15 +9,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
 )
 
 // What the command's home directory is in a sandbox. Mode observe restricts nothing, so the home is real there.
 const (
-	// HomePrivate shows the command its home. What the command writes there goes to a layer of the run, which is gone
-	// afterwards.
-	HomePrivate = "private"
-	HomeReal    = "real" // it is what it is, and can be written only where a rule allows that
+	HomePrivate = schema.HomePrivate
+	HomeReal    = schema.HomeReal
 )
 
 // Homes lists the values of Settings.Home. The empty value means HomePrivate where that is possible.
@@ -25,52 +24,18 @@ var Homes = []string{HomePrivate, HomeReal}
 
 // Home is the command's home directory in effect.
 type Home struct {
-	Path string `json:"path"`
-	// State is HomePrivate or HomeReal. Reason says why it is real although nobody asked for that.
-	State  string `json:"state"`
-	Reason string `json:"reason,omitzero"`
-	// Layer is the directory that keeps the layer for later runs; empty: the layer is removed after the run.
-	Layer string `json:"layer,omitzero"`
-	// Written is what the layer contained when the command had ended, at most maxWritten entries, sorted by path.
-	// Beyond counts the others.
-	Written []Written `json:"written,omitzero"`
-	Beyond  int64     `json:"beyond,omitzero"`
-
-	// Login is the file with the command's login, if there is one.
-	Login *Login `json:"login,omitzero"`
-
-	needed bool // the command does not start without a private home
+	schema.Home
+	needed bool   // the command does not start without a private home
+	login  *login // nil: there is none
 }
 
-// Login is a file of the real home in which the command keeps a login.
-type Login struct {
-	Path string `json:"path"`
-	// State is one of the states below. Reason says why a renewed login was not kept.
-	State  string `json:"state"`
-	Reason string `json:"reason,omitzero"`
-
+// login is the file that Home.Login is about.
+type login struct {
 	inside string // below the home
 	before []byte // its content when the run started
 }
 
-// States of a login.
-const (
-	LoginUnchanged = "unchanged"
-	LoginRenewed   = "renewed" // and written to the real home
-	LoginNotKept   = "not_kept"
-)
-
-// Written is a path in a private home that the command made, changed or removed. A layer that is kept also has what
-// earlier runs wrote.
-type Written struct {
-	// Path is relative to the home.
-	Path string `json:"path"`
-	// Kind is file, directory, link, other or removed.
-	Kind  string `json:"kind"`
-	Bytes int64  `json:"bytes,omitzero"`
-}
-
-// maxWritten limits Home.Written.
+// maxWritten limits Home.Written (see schema.Home).
 const maxWritten = 10_000
 
 const ruleHome = "home"
@@ -93,7 +58,8 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 	}
 	real, err := filepath.EvalSymlinks(at)
 	info, serr := os.Stat(real)
-	h := &Home{Path: at, State: HomeReal, needed: s.Home == HomePrivate || s.HomeLayer != "", Layer: s.HomeLayer}
+	h := &Home{Home: schema.Home{Path: at, State: HomeReal, Layer: s.HomeLayer},
+		needed: s.Home == HomePrivate || s.HomeLayer != ""}
 	p.Home = h
 	switch {
 	case at == "":
@@ -118,7 +84,7 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 			h.Reason, h.needed = "a rule allows writing all of it", false
 		default:
 			h.State = HomePrivate
-			h.Login = loginIn(real, s.Login)
+			h.setLogin(s.Login)
 		}
 	}
 	if h.State == HomeReal && h.needed {
@@ -165,21 +131,21 @@ func (p *Profile) hideSecrets(home string, more []string) {
 // maxLogin limits a file with a login, in bytes.
 const maxLogin = 1 << 20
 
-// loginIn returns the command's login in a home; nil: there is none.
-func loginIn(home, path string) *Login {
+// setLogin looks for the command's login in the home.
+func (h *Home) setLogin(path string) {
 	inside, ok := strings.CutPrefix(path, "~/")
 	if !ok {
-		return nil
+		return
 	}
-	real, err := filepath.EvalSymlinks(filepath.Join(home, inside))
+	real, err := filepath.EvalSymlinks(filepath.Join(h.Path, inside))
 	if err != nil {
-		return nil
+		return
 	}
 	data, err := config.ReadFile(real, maxLogin)
 	if err != nil || len(data) > maxLogin {
-		return nil
+		return
 	}
-	return &Login{Path: real, State: LoginUnchanged, before: data, inside: inside}
+	h.Login, h.login = &schema.HomeLogin{Path: real, State: schema.LoginUnchanged}, &login{inside, data}
 }
 
 // realHome is p with the real home. why is why the private one cannot be had; empty: it is not wanted.
@@ -188,7 +154,7 @@ func (p *Profile) realHome(why string) {
 		return
 	}
 	home := *p.Home
-	home.State, home.Reason, home.Layer, home.Login, p.Home = HomeReal, why, "", nil, &home
+	home.State, home.Reason, home.Layer, home.Login, home.login, p.Home = HomeReal, why, "", nil, nil, &home
 	_ = p.settle() // there are fewer rules than before
 }
 
@@ -210,7 +176,7 @@ func (p *Profile) settleHome() error {
 		return err
 	}
 	if l := p.Home.Login; l != nil && p.Plan.Path(l.Path).Access != AccessLayer {
-		p.Home.Login = nil // the command gets the real file, or none
+		p.Home.Login, p.Home.login = nil, nil // the command gets the real file, or none
 	}
 	if e := p.Plan.Path(p.Home.Path); e.Access != AccessLayer {
 		p.realHome(e.Rule + " decides about all of it")

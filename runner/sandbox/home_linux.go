@@ -18,6 +18,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
 )
 
@@ -69,10 +70,10 @@ func (s *Sandbox) openHome(opt Options) error {
 		s.profile.realHome(why)
 		return nil
 	}
-	if h.Login != nil { // the real one is not older than that of a layer that was kept
-		login := *h.Login
-		s.profile.Home.Login = &login
-		if err := login.forget(s.layer.upper()); err != nil {
+	if h.login != nil { // the real one is not older than that of a layer that was kept
+		state := *h.Login
+		s.profile.Home.Login = &state
+		if err := h.login.forget(s.layer.upper()); err != nil {
 			return errors.Join(&HomeError{err.Error()}, s.closeHome())
 		}
 	}
@@ -82,7 +83,7 @@ func (s *Sandbox) openHome(opt Options) error {
 }
 
 // forget removes a login from a layer. The command of an earlier run may have put anything there.
-func (l *Login) forget(upper string) error {
+func (l *login) forget(upper string) error {
 	root, err := os.OpenRoot(upper)
 	if err != nil {
 		return err
@@ -94,22 +95,22 @@ func (l *Login) forget(upper string) error {
 	return nil
 }
 
-// keep writes a login that the command renewed to the real home.
-func (l *Login) keep(upper string) {
-	renewed, err := l.renewed(upper)
+// keepLogin writes a login that the command renewed to the real home.
+func (h *Home) keepLogin(upper string) {
+	renewed, err := h.login.renewed(upper)
 	switch {
-	case err == nil && (renewed == nil || bytes.Equal(renewed, l.before)):
+	case err == nil && (renewed == nil || bytes.Equal(renewed, h.login.before)):
 		return
 	case err == nil:
-		err = l.replace(renewed)
+		err = h.login.replace(h.Login.Path, renewed)
 	}
-	if l.State = LoginRenewed; err != nil {
-		l.State, l.Reason = LoginNotKept, err.Error()
+	if h.Login.State = schema.LoginRenewed; err != nil {
+		h.Login.State, h.Login.Reason = schema.LoginNotKept, err.Error()
 	}
 }
 
 // renewed returns the login in a layer; nil: the command did not write it.
-func (l *Login) renewed(upper string) ([]byte, error) {
+func (l *login) renewed(upper string) ([]byte, error) {
 	root, err := os.OpenRoot(upper)
 	if err != nil {
 		return nil, err
@@ -133,19 +134,19 @@ func (l *Login) renewed(upper string) ([]byte, error) {
 }
 
 // replace replaces the login in the real home, if nobody else has.
-func (l *Login) replace(with []byte) error {
-	now, err := config.ReadFile(l.Path, maxLogin)
+func (l *login) replace(path string, with []byte) error {
+	now, err := config.ReadFile(path, maxLogin)
 	if err != nil {
 		return err
 	}
 	if !bytes.Equal(now, l.before) {
 		return errors.New("the file was changed outside of the run in the meantime")
 	}
-	info, err := os.Lstat(l.Path)
+	info, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(l.Path), ".assay-run-*")
+	f, err := os.CreateTemp(filepath.Dir(path), ".assay-run-*")
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (l *Login) replace(with []byte) error {
 	if err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), l.Path)
+	return os.Rename(f.Name(), path)
 }
 
 // closeHome notes what the command wrote to its home, and removes the layer. It is called when no process of the
@@ -166,8 +167,8 @@ func (s *Sandbox) closeHome() error {
 		return nil
 	}
 	h := s.profile.Home
-	if h.Login != nil {
-		h.Login.keep(s.layer.upper())
+	if h.login != nil {
+		h.keepLogin(s.layer.upper())
 	}
 	h.Written, h.Beyond = contentOf(s.layer.upper())
 	err := s.layer.close()
@@ -367,7 +368,7 @@ func (p *Profile) tryLayer(layer string) error {
 }
 
 // contentOf lists what a layer contains.
-func contentOf(upper string) (list []Written, beyond int64) {
+func contentOf(upper string) (list []schema.HomeWritten, beyond int64) {
 	_ = filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
 		if path == upper || d == nil || err != nil {
 			return nil
@@ -377,7 +378,7 @@ func contentOf(upper string) (list []Written, beyond int64) {
 			return nil
 		}
 		rel, _ := filepath.Rel(upper, path)
-		w := Written{Path: rel, Kind: "other"}
+		w := schema.HomeWritten{Path: rel, Kind: "other"}
 		info, err := d.Info()
 		if err != nil {
 			return nil
