@@ -325,7 +325,7 @@ func TestV0Claims(t *testing.T) {
 		return func(h *schema.ObservationHealth) {
 			h.SetKernelLayer(schema.PartialRingbufDrops)
 			h.RingbufDrops, h.Hooks = 2,
-				[]schema.Hook{{Name: hook, Attached: true, SelfTested: true, Seen: 2, Dropped: 2}}
+				[]schema.Hook{{Name: hook, Seen: 2, Dropped: 2}}
 		}
 	}
 	off := func(h *schema.ObservationHealth) {

@@ -572,8 +572,8 @@ func (v *verifier) health(f facts) {
 		return
 	}
 	for _, k := range h.Hooks {
-		rule(k.Required && !(k.Attached && k.SelfTested),
-			"kernel_layer is complete, and the required hook %.100q was not attached and self-tested", k.Name)
+		rule(k.Fault != "", "kernel_layer is complete, and the hook %.100q was %.100s", k.Name,
+			strings.ReplaceAll(k.Fault, "_", " "))
 		rule(max(k.Dropped, k.FailedReads, k.RecursionMisses) > 0,
 			"kernel_layer is complete, and the hook %.100q lost something", k.Name)
 	}

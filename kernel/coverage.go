@@ -268,18 +268,6 @@ var coverage = []Dimension{
 	},
 }
 
-// Tells reports whether runs differ in whether they used a blind spot, as far as anybody can know that.
-func Tells(id string) bool {
-	for _, d := range slices.Concat(coverage, coverageNotify) {
-		for _, b := range d.BlindSpots {
-			if b.ID == id && b.exercised == nil {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // CoverageNotify is what the notify tier watches, dimension by dimension. The
 // caller must not change it.
 func CoverageNotify() []Dimension { return coverageNotify }

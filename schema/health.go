@@ -63,7 +63,8 @@ type ObservationHealth struct {
 
 	// Reasons say why a layer is less than complete.
 	Reasons []Reason `json:"reasons"`
-	// Hooks are the kernel hooks of the run; empty when none was loaded.
+	// Hooks are the kernel hooks of the run that saw something, the self-test included, or have a fault; empty when
+	// none was loaded.
 	Hooks []Hook `json:"hooks"`
 	// Coverage says for each dimension what was watched and what was not.
 	Coverage []Coverage `json:"coverage"`
@@ -173,19 +174,24 @@ type Reason struct {
 // Hook is one kernel hook and its account over all CPUs:
 // fired = filtered + coalesced + emitted + dropped.
 type Hook struct {
-	Name       string `json:"name"`
-	Required   bool   `json:"required"`
-	Attached   bool   `json:"attached"`
-	SelfTested bool   `json:"self_tested"`
+	Name string `json:"name"`
+	// Fault is HookUnattached or HookUntested of a hook that complete depends on, otherwise empty.
+	Fault string `json:"fault,omitempty"`
 	// Seen is how often the hook's program ran for a task of the session.
 	Seen            uint64 `json:"seen"`
-	Filtered        uint64 `json:"filtered"`
-	Coalesced       uint64 `json:"coalesced"`
-	Emitted         uint64 `json:"emitted"`
-	Dropped         uint64 `json:"dropped"`
-	FailedReads     uint64 `json:"failed_reads"`
-	RecursionMisses uint64 `json:"recursion_misses"`
+	Filtered        uint64 `json:"filtered,omitempty"`
+	Coalesced       uint64 `json:"coalesced,omitempty"`
+	Emitted         uint64 `json:"emitted,omitempty"`
+	Dropped         uint64 `json:"dropped,omitempty"`
+	FailedReads     uint64 `json:"failed_reads,omitempty"`
+	RecursionMisses uint64 `json:"recursion_misses,omitempty"`
 }
+
+// What a hook can lack: it was not attached, or no self-test has shown that it fires.
+const (
+	HookUnattached = "not_attached"
+	HookUntested   = "not_self_tested"
+)
 
 // KernelAccount counts kernel events at each stage in user space, as records and then as lines:
 //
@@ -254,7 +260,7 @@ func (o *OpenCall) String() string {
 type Coverage struct {
 	Dimension       string      `json:"dimension"`
 	Method          string      `json:"method"`
-	Observes        []string    `json:"observes"`
+	Observes        []string    `json:"observes,omitempty"` // in bundles of older builds
 	KnownBlindSpots []BlindSpot `json:"known_blind_spots"`
 }
 
@@ -312,6 +318,13 @@ func (s BlindSpot) Used() bool {
 	return len(hides) > 0 && s.Exercised != nil && *s.Exercised
 }
 
+// Matters reports whether a reader decides by the blind spot where it is not known that the run used it: it can hide
+// something, or limits the scope of the endpoints.
+func (s BlindSpot) Matters() bool {
+	hides, _ := s.CanHide()
+	return len(hides) > 0 || BlindSpots[s.ID].Why == scopeWhy
+}
+
 // Remedy says how a run can avoid the blind spot; "" if nothing is known to help.
 func (s BlindSpot) Remedy() string { return BlindSpots[s.ID].Remedy }
 
@@ -329,6 +342,8 @@ var (
 	hidesPrivilege  = []string{SubjectPrivilege}
 	hidesEverything = []string{SubjectPrograms, SubjectFiles, SubjectHosts, SubjectPrivilege}
 )
+
+const scopeWhy = "the scope of the endpoints"
 
 const rootTier = "run assay-run as root, so that it can observe by eBPF"
 
@@ -394,8 +409,8 @@ var BlindSpots = map[string]Hiding{
 	"network_settings": {Subjects: hidesHosts, Remedy: "run it as a user without CAP_NET_ADMIN"},
 	"handed_names": {Subjects: hidesHosts,
 		Remedy: "let the run make its sockets to DNS servers itself"},
-	"passed_descriptors":     {Why: "the scope of the endpoints"},
-	"unix_datagrams":         {Why: "the scope of the endpoints"},
+	"passed_descriptors":     {Why: scopeWhy},
+	"unix_datagrams":         {Why: scopeWhy},
 	"background_connections": {Why: "their beginning is recorded"},
 	"io_uring_connections":   {Why: "the address is recorded"},
 	"failed_addresses":       {Why: "it reached nobody"},

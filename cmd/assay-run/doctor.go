@@ -87,6 +87,14 @@ func writeModel(out io.Writer) error {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", s.ID, cmp.Or(strings.Join(s.Hides, " "), "nothing"), s.Name)
 		}
 	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	fmt.Fprintln(w, "DIMENSION\tMETHOD\tWHAT IS SEEN")
+	for _, d := range layer.Coverage(kernel.TierEBPF) {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", d.Dimension, d.Method, strings.Join(d.Observes, "; "))
+	}
 	return w.Flush()
 }
 

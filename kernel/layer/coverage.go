@@ -12,15 +12,15 @@ func Coverage(tier kernel.Tier) []schema.Coverage {
 	return coverage(Account{Report: &kernel.Report{Tier: tier}})
 }
 
-// exercised leaves the blind spots that the run used, or may have used. Of what no run can tell, those stay that can
-// hide something.
+// exercised leaves what differs between runs: the blind spots that the run used, or may have used if that matters.
 func exercised(all []schema.Coverage) []schema.Coverage {
 	for i := range all {
+		all[i].Observes = nil
 		all[i].KnownBlindSpots = slices.DeleteFunc(all[i].KnownBlindSpots, func(s schema.BlindSpot) bool {
 			if s.Exercised != nil {
 				return !*s.Exercised
 			}
-			return len(s.Hides) == 0 && !kernel.Tells(s.ID)
+			return !s.Matters()
 		})
 	}
 	return all

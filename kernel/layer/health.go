@@ -77,7 +77,9 @@ func Health(h *schema.ObservationHealth, a Account) {
 	h.RingbufDrops = 0
 	for _, k := range r.Hooks {
 		h.RingbufDrops += k.Dropped
-		h.Hooks = append(h.Hooks, hook(k, r))
+		if x := hook(k, r); x != (schema.Hook{Name: x.Name}) {
+			h.Hooks = append(h.Hooks, x)
+		}
 	}
 	if r.LeftCgroup > 0 && h.CgroupCorrelation == schema.Clean {
 		h.CgroupCorrelation = schema.Partial
@@ -239,10 +241,9 @@ func operations(ops []uint8) string {
 	return strings.Join(names, ", ")
 }
 
-// hook is a hook's state and account. Required marks those that complete
-// depends on: attached and seen to fire. A hook that the self-test has no way
-// to fire (a variant for another protocol family) must be attached, which the
-// observer's reasons watch over, and is not marked.
+// hook is a hook's state and account. complete depends on those that are required: attached and seen to fire. A hook
+// that the self-test has no way to fire (a variant for another protocol family) must be attached, which the observer's
+// reasons watch over, and has no fault.
 func hook(k kernel.HookStatus, r *kernel.Report) schema.Hook {
 	untestable := k.Attached && !k.SelfTested && r.SelfTestNS > 0
 	for _, reason := range r.Reasons {
@@ -251,9 +252,17 @@ func hook(k kernel.HookStatus, r *kernel.Report) schema.Hook {
 			untestable = false
 		}
 	}
+	fault := ""
+	switch {
+	case !k.Required || untestable:
+	case !k.Attached:
+		fault = schema.HookUnattached
+	case !k.SelfTested:
+		fault = schema.HookUntested
+	}
 	return schema.Hook{
-		Name: k.Name, Required: k.Required && !untestable, Attached: k.Attached, SelfTested: k.SelfTested,
-		Seen: k.Fired, Filtered: k.Filtered, Coalesced: k.Coalesced, Emitted: k.Emitted, Dropped: k.Dropped,
+		Name: k.Name, Fault: fault, Seen: k.Fired, Filtered: k.Filtered, Coalesced: k.Coalesced, Emitted: k.Emitted,
+		Dropped:     k.Dropped,
 		FailedReads: k.FailedReads, RecursionMisses: k.RecursionMisses,
 	}
 }
