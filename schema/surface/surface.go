@@ -162,8 +162,18 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 // program notes the processes that execute Perl, whose temporary names have a form of their own.
 func (b *Builder) program(e *schema.KernelEvent) {
 	_, perl := b.perls[e.ParentExecID]
-	if e.Kind == schema.KindExec && isProgram(e.Value, "perl") || e.Kind == schema.KindFork && perl &&
-		len(b.perls) < maxMade {
+	switch e.Kind {
+	case schema.KindFork:
+	case schema.KindExec:
+		delete(b.perls, e.ParentExecID) // the process executes this instead
+		perl = isProgram(e.Value, "perl")
+	case schema.KindExit:
+		delete(b.perls, e.ExecID)
+		return
+	default:
+		return
+	}
+	if perl && len(b.perls) < maxMade {
 		b.perls[e.ExecID] = struct{}{}
 	}
 }
