@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/go-json-experiment/json/v1"
 	"golang.org/x/sys/unix"
@@ -26,6 +27,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -55,6 +57,11 @@ type confinement struct {
 	layers   []sandbox.Layer
 	denials  *denials
 	reasons  []schema.Reason
+
+	looked  *startup.Where // where programs outside obey files
+	lookFor time.Duration  // how long that is searched; 0: no limit
+	obeyed  *startup.Set   // before the command started
+	startup *schema.Startup
 }
 
 func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir string)) *confinement {
@@ -85,7 +92,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 }
 
 // open resolves the policy on this host, before anything of the run could change the result.
-func (c *confinement) open(context.Context) error {
+func (c *confinement) open(ctx context.Context) error {
 	dir, err := c.workdir()
 	if err != nil {
 		return sandboxError("workdir_unusable", err)
@@ -106,6 +113,7 @@ func (c *confinement) open(context.Context) error {
 		}}
 	}
 	c.resolved = c.profile
+	c.look(ctx, home)
 	if !c.profile.Restricted() {
 		c.openToAll()
 		if !c.profile.NoTyping {
@@ -282,6 +290,7 @@ func (c *confinement) close(w reporting) error {
 		c.denials.settle(c.box.Untold())
 		c.denials.refused(c.box.Refusals())
 	}
+	c.compare()
 	if c.profile == nil {
 		return nil
 	}
@@ -433,7 +442,64 @@ func (c *confinement) document(w reporting) error {
 	return c.log.Put(schema.PolicyFilePath, doc)
 }
 
-// explainLayers adds reasons for layers that were not enforced, and for files that appeared.
+// observeSearch limits the search for what programs obey where nothing is protected: the mode observe promises to
+// cost little, whatever the working directory contains.
+const observeSearch = 2 * time.Second
+
+// look notes what programs outside obey before the command starts. A profile that protects files has looked for them.
+func (c *confinement) look(ctx context.Context, home string) {
+	set, where := c.resolved.Obeyed()
+	if set == nil {
+		where = &startup.Where{Dir: c.resolved.Dir, Home: home}
+		ctx, stop := context.WithTimeout(ctx, observeSearch)
+		defer stop()
+		set = startup.Search(ctx, *where)
+		c.lookFor = observeSearch
+	}
+	c.obeyed, c.looked = set, where
+}
+
+// compare notes what programs outside obey since the run. It is called when no process of the command is left.
+func (c *confinement) compare() {
+	if c.obeyed == nil {
+		return
+	}
+	ctx := context.Background()
+	if c.lookFor > 0 {
+		var stop func()
+		ctx, stop = context.WithTimeout(ctx, 2*c.lookFor)
+		defer stop()
+	}
+	now := startup.Search(ctx, *c.looked)
+	c.startup = &schema.Startup{Names: now.Names, Changes: []schema.StartupChange{}}
+	unsearched := now.Unsearched
+	if c.obeyed.Cut {
+		unsearched = append(slices.Clone(c.obeyed.Unsearched), unsearched...)
+	} else {
+		changes := now.Since(c.obeyed)
+		n := min(len(changes), schema.MaxStartupChanges)
+		c.startup.Changes, c.startup.Beyond = append(c.startup.Changes, changes[:n]...), len(changes)-n
+	}
+	slices.Sort(unsearched)
+	unsearched = slices.Compact(unsearched)
+	c.startup.Unsearched = unsearched[:min(len(unsearched), schema.MaxStartupChanges)]
+	for _, change := range c.startup.Changes {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "startup", Code: "startup_changed", Message: "since the run, " + change.String(),
+			Remedy: "read the file before you run git, a shell, an editor or an agent there",
+		})
+	}
+	if len(unsearched) > 0 {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "startup", Code: "startup_unsearched",
+			Message: fmt.Sprintf("assay-run did not compare what git, shells, editors and agents obey in %s and "+
+				"%d other directories, for want of time or rights", unsearched[0], len(unsearched)-1),
+			Remedy: "run in a smaller working directory, or with --mode workspace-write, which has no time limit",
+		})
+	}
+}
+
+// explainLayers adds reasons for layers that were not enforced, and for what was not kept.
 func (c *confinement) explainLayers() {
 	for _, l := range c.layers {
 		if l.State == sandbox.Enforced || l.Layer == sandbox.LayerCgroupBPF && c.enforced(sandbox.LayerNetwork) {
@@ -445,12 +511,18 @@ func (c *confinement) explainLayers() {
 			Remedy:  sandbox.Remedy(l),
 		})
 	}
-	for _, p := range c.profile.Appeared() {
-		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "sandbox", Code: "protected_file_created",
-			Message: fmt.Sprintf("the run created %s, which programs outside the sandbox run or read", p.Path),
-			Remedy:  "read it before you run them",
-		})
+	if c.box == nil {
+		return
+	}
+	for _, u := range c.box.Uncarried() {
+		r := schema.Reason{Subject: "sandbox", Code: "git_config_not_kept"}
+		r.Remedy = fmt.Sprintf("change it outside, or add to the policy: filesystem: {allowWrite: [%q]}", u.Path)
+		r.Message = fmt.Sprintf("the command changed %s in its copy of %s; the run did not keep that",
+			strings.Join(u.Keys, ", "), u.Path)
+		if u.Err != nil {
+			r.Message = fmt.Sprintf("the command changed its copy of %s, which is lost: %v", u.Path, u.Err)
+		}
+		c.reasons = append(c.reasons, r)
 	}
 }
 
@@ -502,6 +574,7 @@ func (c *confinement) health(h *schema.ObservationHealth, observed bool) {
 	if c.profile != nil && c.profile.NoTyping && c.enforced(sandbox.LayerSeccomp) {
 		h.Notes = append(h.Notes, noteNoTyping)
 	}
+	h.Startup = c.startup
 	h.Reasons = append(h.Reasons, c.reasons...)
 	h.Reasons = append(h.Reasons, c.denials.reasons(observed)...)
 }
@@ -551,6 +624,7 @@ type denials struct {
 	profile  *sandbox.Profile // nil: the sandbox denies nothing
 	onDenied func(what, remedy string)
 	programs map[uint64]string // what each process executes, by exec id; used by event alone
+	bound    map[string]bool   // paths of sockets of the run; used by event alone
 
 	mu       sync.Mutex             // guards what follows
 	told     map[string]*toldDenial // by key (see keySeparator)
@@ -558,9 +632,10 @@ type denials struct {
 	writes   map[string]bool        // programs and directories that onDenied was called for
 	// denials of cgroup programs, by call and address; the kernel layer may report them too
 	pending map[string]schema.PolicyEvent
-	untold  uint64 // denials of cgroup programs that were not read in time
-	unread  uint64 // Landlock refusals without a record from the host's audit
-	unsure  bool   // the host's audit lost records, which may have been Landlock refusals
+	outside map[string]bool // paths of sockets that the command reached, and of which it is not known who bound them
+	untold  uint64          // denials of cgroup programs that were not read in time
+	unread  uint64          // Landlock refusals without a record from the host's audit
+	unsure  bool            // the host's audit lost records, which may have been Landlock refusals
 	dropped uint64
 	err     error
 }
@@ -576,7 +651,11 @@ func (d *denials) event(e *schema.KernelEvent) {
 	if d.profile != nil {
 		d.follow(e)
 	}
-	if d.profile == nil || !e.HasResult || e.Result >= 0 || e.Class == schema.ClassRunner {
+	if d.profile == nil || !e.HasResult || e.Class == schema.ClassRunner {
+		return
+	}
+	if e.Result >= 0 {
+		d.meets(e)
 		return
 	}
 	if rule, denied := d.profile.DeniesCall(cmp.Or(e.Call, e.Kind.String()), e.Args, int(-e.Result)); denied {
@@ -608,6 +687,24 @@ func (d *denials) event(e *schema.KernelEvent) {
 			d.tellWrite(d.programs[e.ExecID], a.Target, rule)
 		}
 		return
+	}
+}
+
+// meets notes unix sockets that the command bound, and those that it reached and did not bind.
+func (d *denials) meets(e *schema.KernelEvent) {
+	if e.Kind != schema.KindBind && e.Kind != schema.KindConnect {
+		return
+	}
+	path, is := strings.CutPrefix(e.Value, "unix:")
+	if !is || !strings.HasPrefix(path, "/") || len(d.bound) >= maxDenials {
+		return
+	}
+	if e.Kind == schema.KindBind {
+		d.bound[path] = true
+	} else if !d.bound[path] && d.profile.Shared(path) {
+		d.mu.Lock()
+		d.outside[path] = true
+		d.mu.Unlock()
 	}
 }
 
@@ -788,6 +885,14 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 			Remedy: "run assay-run doctor, and provide what it says is missing",
 		})
 	}
+	for _, path := range slices.Sorted(maps.Keys(d.outside)) {
+		list = append(list, schema.Reason{
+			Subject: "sandbox", Code: "socket_outside",
+			Message: fmt.Sprintf("the command connected to the unix socket %q, which no process of the run bound "+
+				"under this name: a program outside may have done what it asked", path),
+			Remedy: "set filesystem.privateTmp in the policy, or allow the socket with network.allowUnixSockets",
+		})
+	}
 	if d.untold > 0 {
 		list = append(list, schema.Reason{
 			Subject: "sandbox", Code: "denials_counted",
@@ -824,7 +929,8 @@ func newDenials(log *evidence.Log, onDenied func(what, remedy string)) *denials 
 		onDenied = func(string, string) {}
 	}
 	return &denials{log: log, onDenied: onDenied, told: map[string]*toldDenial{}, refusals: map[string]bool{},
-		writes: map[string]bool{}, programs: map[uint64]string{}, pending: map[string]schema.PolicyEvent{}}
+		writes: map[string]bool{}, programs: map[uint64]string{},
+		bound: map[string]bool{}, outside: map[string]bool{}, pending: map[string]schema.PolicyEvent{}}
 }
 
 // convertible reports whether events of this kind say no more than a blocked event does.
@@ -842,7 +948,8 @@ func attempts(e *schema.KernelEvent) []sandbox.Attempt {
 	var list []sandbox.Attempt
 	add := func(op, target string) {
 		if target != "" {
-			list = append(list, sandbox.Attempt{Op: op, Target: target, Errno: errno})
+			list = append(list, sandbox.Attempt{Op: op, Target: target, Errno: errno,
+				Empty: e.Kind == schema.KindRmdir})
 		}
 	}
 	switch e.Kind {

@@ -87,12 +87,45 @@ type ObservationHealth struct {
 	// those of runs that were interrupted.
 	Containment      string `json:"containment,omitempty"`
 	TamperResistance string `json:"tamper_resistance,omitempty"`
+	// Startup is what programs that start outside of the run obey after it, and did not before; nil if nobody compared.
+	Startup *Startup `json:"startup,omitempty"`
 	// Judgements lists later evaluations of the contract, oldest first. The verdict is then not that of the run itself:
 	// the changes that the run left were judged again in a clean workspace.
 	Judgements []Judgement `json:"judgements,omitempty"`
 	// Redaction says what was taken out of the members before they were
 	// written; absent in bundles of recorders that did not redact.
 	Redaction *Redaction `json:"redaction,omitempty"`
+}
+
+// Startup compares what git, shells, editors and agents obeyed before a run and after it.
+type Startup struct {
+	// Names counts the files and directories that were looked at after the run.
+	Names int `json:"names"`
+	// Changes are at most MaxStartupChanges; Beyond counts the others.
+	Changes []StartupChange `json:"changes"`
+	Beyond  int             `json:"beyond,omitempty"`
+	// Unsearched are directories that were not searched, before or after; at most MaxStartupChanges.
+	Unsearched []string `json:"unsearched,omitempty"`
+}
+
+// MaxStartupChanges limits the lists of Startup.
+const MaxStartupChanges = 100
+
+// StartupChange is something that a program obeys only since the run.
+type StartupChange struct {
+	// Where is the directory in which a program would obey.
+	Where string `json:"where"`
+	// What is a start-up file, relative to Where, or what git would obey, such as: git's hook pre-commit.
+	What string `json:"what"`
+	// Path is the file.
+	Path string `json:"path"`
+}
+
+func (c StartupChange) String() string {
+	if strings.HasPrefix(c.What, "git's ") {
+		return fmt.Sprintf("in %q, git obeys %q: %s", c.Where, c.Path, c.What)
+	}
+	return fmt.Sprintf("programs that start in %q obey %q", c.Where, c.Path)
 }
 
 // ModelFlow counts the bytes between the command and the model gateway. It leaves out other clients of the gateway.

@@ -354,6 +354,30 @@ func (m *maker) contractPassed(value jsontext.Value) (*rule, error) {
 	}}, m.on(value)
 }
 
+func (m *maker) noNewStartup(value jsontext.Value) (*rule, error) {
+	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
+		st := s.Docs.Health.Startup
+		if st == nil {
+			return unknown(view.Gap{Text: "the bundle does not say what programs obey since the run",
+				Remedy: "record with this version of assay-run"}), nil
+		}
+		v := Verdict{State: Pass, Message: "git, shells, editors and agents obey nothing new"}
+		for _, c := range st.Changes {
+			v.found(Evidence{Text: c.String(), Layer: schema.HealthPath})
+		}
+		v.More += st.Beyond
+		switch {
+		case v.State == Fail:
+			v.Message = "programs obey something new when they start: " +
+				schema.Count(uint64(len(st.Changes)+st.Beyond), "change", "changes")
+		case len(st.Unsearched) > 0:
+			return unknown(view.Gap{Text: fmt.Sprintf("%q and %d other directories were not searched", st.Unsearched[0],
+				len(st.Unsearched)-1), Remedy: "run with --mode workspace-write, or in a smaller directory"}), nil
+		}
+		return v, nil
+	}}, m.on(value)
+}
+
 func (m *maker) noUndeclaredActions(value jsontext.Value) (*rule, error) {
 	if m.on(value) != nil && value.Kind() == '{' {
 		return declaredActions(m, value)
@@ -584,6 +608,7 @@ func init() {
 		"only_programs":             (*maker).onlyPrograms,
 		"no_privileged":             (*maker).noPrivileged,
 		"contract_passed":           (*maker).contractPassed,
+		"no_new_startup":            (*maker).noNewStartup,
 		"no_undeclared_actions":     (*maker).noUndeclaredActions,
 		"no_new_capability_against": (*maker).noNewCapability,
 	}

@@ -158,6 +158,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 		defer freeing.Wait()
 		defer messages.Flush()
 		tellHealth(a.say, health, result, lost.end())
+		tellStartup(a.say, health)
 		tellLimits(a.say, result)
 		tellReplay(a.say, result)
 		tellModel(a.say, spec, result)

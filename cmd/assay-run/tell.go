@@ -162,6 +162,26 @@ func tellSandbox(say *console.Messages, h *schema.ObservationHealth) {
 	}
 }
 
+// maxStartupShown is how many changes of what programs obey are named.
+const maxStartupShown = 5
+
+// tellStartup warns of what programs that start outside would obey since the run.
+func tellStartup(say *console.Messages, h *schema.ObservationHealth) {
+	if h == nil || h.Startup == nil || say.Quiet || len(h.Startup.Changes) == 0 {
+		return
+	}
+	changes := h.Startup.Changes
+	shown := changes[:min(len(changes), maxStartupShown)]
+	for _, c := range shown[1:] {
+		say.Warning("since the run, %s", console.Printable(c.String()))
+	}
+	hint := "read that before you run git, a shell, an editor or an agent there"
+	if more := len(changes) + h.Startup.Beyond - maxStartupShown; more > 0 {
+		hint += fmt.Sprintf("; observation-health.json has %d more changes", more)
+	}
+	say.Advice(hint, "since the run, %s", console.Printable(shown[0].String()))
+}
+
 func kernelOff(h *schema.ObservationHealth) bool {
 	return slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == layer.CodeOff })
 }

@@ -66,7 +66,6 @@ func Compose(all ...Settings) Settings {
 			out.Limits = s.Limits
 		}
 		out.exact, out.gitConfig = out.exact || s.exact, out.gitConfig || s.gitConfig
-		out.searchDepth = max(out.searchDepth, s.searchDepth)
 		out.sockets, out.unrestricted = out.sockets || s.sockets, out.unrestricted || s.unrestricted
 		out.Filesystem = composeFiles(out.Filesystem, s.Filesystem)
 		out.Network = composeNetwork(out.Network, s.Network)

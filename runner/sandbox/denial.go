@@ -19,6 +19,8 @@ type Attempt struct {
 	// slash stands for a name in that directory.
 	Target string
 	Errno  int
+	// Empty means that the operation fails anyway unless the target is an empty directory.
+	Empty bool
 }
 
 // Rules of a profile that have no line in a policy.

@@ -101,6 +101,9 @@ func faulty(t *testing.T) job {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(j.Dir, ".git/config"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"denied", "../hidden"},
 		AllowRead: []string{"denied/shown", "../hidden/shown"}, PrivateTmp: true}
 	j.Settings.Network = &Network{AllowedDomains: []string{"example.org"}}

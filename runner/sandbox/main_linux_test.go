@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // The test binary plays three parts: the runner of a sandbox, as the user that a case chooses, an attacker inside
@@ -89,7 +92,7 @@ type outcome struct {
 	Errno    int    // of a command that could not be executed
 	Code     int
 	Signal   int
-	Appeared []Path
+	Appeared []schema.StartupChange
 	Home     *Home
 	Blocked  []string
 	Refused  []Refusal
@@ -328,7 +331,10 @@ func (j *job) perform(o *outcome) error {
 	if own {
 		last = unix.WaitStatus(cmd.ProcessState.Sys().(syscall.WaitStatus))
 	}
-	o.Code, o.Signal, o.Appeared = last.ExitStatus(), int(last.Signal()), p.Appeared()
+	o.Code, o.Signal = last.ExitStatus(), int(last.Signal())
+	if before, where := p.Obeyed(); before != nil {
+		o.Appeared = startup.Search(context.Background(), *where).Since(before)
+	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		err = nil

@@ -113,10 +113,16 @@ func (p *Profile) mounts() *shim.Mounts {
 			}
 		}
 		at := shim.Place{Path: e.Target, As: as, Flat: !around[e.Target]}
+		if link := p.links[e.Target]; link != "" && as == shim.ReadOnly {
+			at.As, at.From = shim.Linked, link
+		}
 		if as == shim.Layered {
 			at.From, at.Flat = p.layer, true
 		}
 		m.Places = append(m.Places, at)
+	}
+	if len(p.links) > 0 {
+		m.Places = append(m.Places, shim.Place{Path: carriedAt, As: shim.Writable, From: p.copies, Flat: true})
 	}
 	for _, s := range p.sockets {
 		m.Places = append(m.Places, shim.Place{Path: s.Path, As: shim.Socket})
@@ -241,6 +247,9 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 		add("/", accessRead, false)
 		add("/dev", accessStore, false)
 		add("/dev/shm", accessStore|accessMake, false)
+		if len(p.links) > 0 {
+			add(carriedAt, accessAll, true)
+		}
 		add("/proc", unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE, false)
 	} else {
 		for _, rule := range p.readable() {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 )
 
 // Profile is a policy in effect: the meaning of Settings in one working directory, for one user, at one moment. Its
@@ -46,11 +48,9 @@ type Profile struct {
 	NoTyping   bool `json:"no_typing,omitzero"`
 	env        *Env
 	sockets    []Path // of other processes; hidden if files can be hidden
-	startFiles []Path // must not be created, but cannot be prevented from it
 	open       bool   // the file system is not restricted
 	fresh      string // see Strict; otherwise empty
 	away       *Away  // see Away; otherwise nil
-	depth      int    // how deep below Dir repositories are searched
 	exact      bool   // what must not be written stays so below it, too
 	patterns   map[Path]bool
 	homeMounts []string          // what stays as it is in the private home: mounts, and sockets that may be reached
@@ -59,6 +59,10 @@ type Profile struct {
 	only       []shim.Place      // mounts instead of those of the plan, to try them
 	ids        map[string]uint64 // of rules; nil: see RuleID
 	home       string            // the home of the command's user; empty if not known
+	obeyed     *startup.Set      // see Obeyed
+	links      map[string]string // symbolic links to copies, by the file that they cover; see carriedAt
+	copies     string            // the directory of the copies
+	looked     *startup.Where
 }
 
 // Path is a path with its rule, such as filesystem.denyRead[0] or protected.
@@ -172,6 +176,11 @@ func (p *Profile) files(s *Settings, c Context) error {
 			roots = append(roots, Path{c.Dir, "mode"}, Path{"/tmp", "mode"})
 			if t := lookup(c.Env, "TMPDIR"); filepath.IsAbs(t) {
 				roots = append(roots, Path{t, "mode"})
+			}
+		}
+		if !s.exact {
+			for _, dir := range startup.Repository(c.Dir) {
+				roots = append(roots, Path{dir, ruleGit})
 			}
 		}
 		for i, path := range f.AllowWrite {
@@ -299,119 +308,48 @@ func outermost(paths []string) []string {
 	return out
 }
 
-// startupFiles are files below the home directory that shells run when they start, outside the sandbox.
-var startupFiles = []string{
-	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile",
-	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
-	".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish/config.fish", ".ssh/authorized_keys", ".ssh/config",
-	".gitconfig",
-}
-
-// searchDepth is the default depth for the search for repositories below the working directory. searchEntries limits
-// the directory entries that are searched.
-const (
-	searchDepth   = 3
-	searchEntries = 20_000
-)
-
 // protect denies what nobody meant to allow by allowing the directory that contains it.
 func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 	if p.Mode != WorkspaceWrite {
 		return nil
 	}
+	p.looked = &startup.Where{Dir: p.Dir, Home: c.Home}
+	for _, w := range p.Write {
+		if info, err := os.Stat(w.Path); err == nil && info.IsDir() {
+			p.looked.Trees = append(p.looked.Trees, w.Path)
+		}
+	}
+	p.obeyed = startup.Search(context.Background(), *p.looked)
 	named := map[string]bool{}
 	for _, path := range f.AllowWrite {
 		if at, err := absolute(path, c); err == nil {
 			named[at] = true
 		}
 	}
-	add := func(path string) {
-		if named[path] || s.gitConfig && strings.HasSuffix(path, "/.git/config") {
-			return
-		}
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && p.writable(dir) {
-				p.startFiles = append(p.startFiles, Path{path, "protected"})
-			}
-			return
-		}
-		if p.writable(real) {
-			p.DenyWrite = append(p.DenyWrite, Path{real, "protected"})
-		}
-		if real != path && p.swappable(path) {
-			p.startFiles = append(p.startFiles, Path{path, "protected"}) // it may be replaced, but Appeared reports it
+	if s.gitConfig {
+		for _, path := range p.obeyed.Configs {
+			named[path] = true
 		}
 	}
-	for _, path := range c.Protect {
-		add(path)
-	}
-	if c.Home != "" {
-		for _, name := range startupFiles {
-			add(filepath.Join(c.Home, name))
+	for _, path := range slices.Concat(c.Protect, p.obeyed.Files) {
+		_, err := os.Lstat(path)
+		if err == nil && !named[path] && p.writable(path) {
+			p.DenyWrite = append(p.DenyWrite, Path{path, ruleProtected})
 		}
-	}
-	for _, git := range repositories(c.Dir, p.depth) {
-		add(filepath.Join(git, "hooks"))
-		add(filepath.Join(git, "config"))
 	}
 	slices.SortFunc(p.DenyWrite, func(a, b Path) int { return strings.Compare(a.Path, b.Path) })
 	p.DenyWrite = slices.CompactFunc(p.DenyWrite, func(a, b Path) bool { return a.Path == b.Path })
 	return nil
 }
 
-// repositories returns the git directories in dir and to some depth below it.
-func repositories(dir string, depth int) []string {
-	var found []string
-	seen := 0
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if seen++; seen > searchEntries {
-			return filepath.SkipAll
-		}
-		if err != nil || !d.IsDir() {
-			return nil
-		}
-		switch d.Name() {
-		case ".git":
-			found = append(found, path)
-			modules, _ := filepath.Glob(filepath.Join(path, "modules", "*", "config"))
-			for _, m := range modules {
-				found = append(found, filepath.Dir(m))
-			}
-			return filepath.SkipDir
-		case "node_modules":
-			return filepath.SkipDir
-		}
-		if rel, err := filepath.Rel(dir, path); err == nil && rel != "." && strings.Count(rel, "/")+1 > depth {
-			return filepath.SkipDir
-		}
-		return nil
-	})
-	return found
-}
+const (
+	ruleProtected = "protected" // programs outside of the sandbox obey it
+	ruleGit       = "git"       // the working directory's repository
+)
 
-// Appeared returns files that programs outside the sandbox run or read when they start, which did not exist when the
-// profile was made and exist now. A sandbox cannot protect a name without creating it.
-func (p *Profile) Appeared() []Path {
-	var found []Path
-	for _, f := range p.startFiles {
-		if _, err := os.Lstat(f.Path); err == nil {
-			found = append(found, f)
-		}
-	}
-	for _, git := range repositories(p.Dir, p.depth) {
-		hooks, _ := filepath.Glob(filepath.Join(git, "hooks", "*"))
-		if slices.ContainsFunc(p.DenyWrite, func(d Path) bool { return d.Path == filepath.Join(git, "hooks") }) {
-			continue
-		}
-		for _, h := range hooks {
-			if info, err := os.Stat(h); err == nil && info.Mode()&0o111 != 0 && !strings.HasSuffix(h, ".sample") {
-				found = append(found, Path{h, "protected"})
-			}
-		}
-	}
-	return found
-}
+// Obeyed is what programs outside of the sandbox obeyed when the profile was made, and where that was looked for. It is
+// nil if the mode lets the command write nothing, or everything.
+func (p *Profile) Obeyed() (*startup.Set, *startup.Where) { return p.obeyed, p.looked }
 
 // Explain describes the profile in a few lines for people.
 func (p *Profile) Explain() string {
@@ -478,9 +416,6 @@ func (p *Profile) Explain() string {
 	return b.String()
 }
 
-// maxSockets limits how many sockets are hidden individually.
-const maxSockets = 4096
-
 // private gives the run its own versions of the directories where system services have their sockets, and lists
 // sockets elsewhere: a path reaches a socket from every network namespace.
 func (p *Profile) private(s *Settings, c Context) error {
@@ -509,32 +444,35 @@ func (p *Profile) private(s *Settings, c Context) error {
 	}
 	for _, dir := range []string{"/run", "/var/run", lookup(c.Env, "XDG_RUNTIME_DIR"), "/tmp/.X11-unix",
 		"/tmp/.ICE-unix"} {
-		p.addPrivate(dir, "sockets")
+		p.addPrivate(dir, ruleSockets)
 	}
 	// On many hosts, the resolver's configuration is there.
 	for _, path := range append(shown, "/etc/resolv.conf") {
 		real, err := filepath.EvalSymlinks(path)
 		covered := func(d Path) bool { return Below(real, d.Path) && real != d.Path }
 		if err == nil && (Below(real, "/dev/shm") || slices.ContainsFunc(p.Private, covered)) {
-			p.AllowRead = append(p.AllowRead, Path{real, "sockets"})
+			p.AllowRead = append(p.AllowRead, Path{real, ruleSockets})
 		}
 	}
-	for _, path := range append(boundSockets(), namedSockets(c.Env)...) {
-		if !isSocket(path) { // most are mounts of directories
-			continue
+	known := namedSockets(c.Env) // that may be bound where this process cannot look
+	if p.obeyed != nil {
+		known = append(known, p.obeyed.Sockets...)
+	}
+	for _, path := range p.outsideSockets(known) {
+		inside := func(d Path) bool { return Below(path, d.Path) }
+		if !slices.Contains(shown, path) && !slices.ContainsFunc(p.DenyRead, inside) && !p.covered(path) {
+			p.sockets = append(p.sockets, Path{path, ruleSockets})
 		}
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil || slices.Contains(shown, real) || len(p.sockets) >= maxSockets {
-			continue
-		}
-		inside := func(d Path) bool { return Below(real, d.Path) }
-		if Below(real, "/dev") || slices.ContainsFunc(p.Private, inside) || slices.ContainsFunc(p.DenyRead, inside) ||
-			slices.ContainsFunc(p.sockets, inside) {
-			continue
-		}
-		p.sockets = append(p.sockets, Path{real, "sockets"})
 	}
 	return nil
+}
+
+const ruleSockets = "sockets"
+
+// covered reports whether the command cannot see what the host has at path.
+func (p *Profile) covered(path string) bool {
+	covers := func(d Path) bool { return Below(path, d.Path) }
+	return Below(path, "/dev") || Below(path, "/proc") || Below(path, "/sys") || slices.ContainsFunc(p.Private, covers)
 }
 
 func (p *Profile) addPrivate(dir, rule string) {
@@ -576,30 +514,30 @@ func (p *Profile) privateTmp(c Context) error {
 	return nil
 }
 
-// boundSockets lists the sockets that are bound to a path in this network namespace, and those that are mounted from
-// another.
-func boundSockets() []string {
-	var paths []string
-	if b, err := os.ReadFile("/proc/net/unix"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			// Columns: Num RefCount Protocol Flags Type St Inode Path.
-			if i := strings.Index(line, " /"); i >= 0 {
-				paths = append(paths, strings.TrimSuffix(line[i+1:], "\n"))
-			}
+// fileSystem is a mount.
+type fileSystem struct {
+	dev   string // major:minor of the file system
+	root  string // the directory of the file system that is mounted
+	point string
+}
+
+// fileSystems lists what is mounted.
+func fileSystems() []fileSystem {
+	var list []fileSystem
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 {
+			list = append(list, fileSystem{f[2], unescape(f[3]), unescape(f[4])})
 		}
 	}
-	return append(paths, mountPoints()...)
+	return list
 }
 
 // mountPoints lists where something is mounted.
 func mountPoints() []string {
 	var paths []string
-	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if f := strings.Fields(line); len(f) > 4 {
-				paths = append(paths, unescape(f[4]))
-			}
-		}
+	for _, m := range fileSystems() {
+		paths = append(paths, m.point)
 	}
 	return paths
 }
@@ -629,16 +567,12 @@ func namedSockets(env []string) []string {
 	return paths
 }
 
-func isSocket(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode()&os.ModeSocket != 0
-}
-
 // Strict is p for a command that must find nothing of an earlier one: it has its own network, processes and
 // directories for temporary files. fresh is an existing directory that it may write. Network mode none stays none.
 func (p *Profile) Strict(fresh string) *Profile {
 	strict := *p
 	strict.realHome("")
+	strict.links = nil
 	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
 	strict.Network.AllowedDomains, strict.Network.DeniedDomains, strict.Network.LocalPorts = nil, nil, nil
 	if strict.Network.Mode != NetNone {
@@ -678,6 +612,7 @@ func (p *Profile) ForCheck() *Profile {
 	check := *p
 	check.Network.LocalPorts = nil
 	check.realHome("")
+	check.links = nil
 	return &check
 }
 
@@ -719,7 +654,7 @@ func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 		}
 		d := p.Plan.Path(a.Target)
 		if in, keeps := p.Plan.keeps(a.Target); keeps && d.Access.changeable() {
-			return in.Rule, true // it cannot be renamed
+			return in.Rule, !a.Empty // it cannot be renamed
 		}
 		switch {
 		case d.Access.changeable() || d.Access == AccessTemporary:
@@ -749,10 +684,10 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 			return Below(path, s.Path)
 		})
 		if hidden && (refused || a.Errno == int(syscall.ENOENT) || a.Errno == int(syscall.ECONNREFUSED)) {
-			return "sockets", true
+			return ruleSockets, true
 		}
 		if strings.HasPrefix(path, "@") && (refused || a.Errno == int(syscall.ECONNREFUSED)) {
-			return "sockets", a.Op == OpConnect && p.Mode != Observe
+			return ruleSockets, a.Op == OpConnect && p.Mode != Observe
 		}
 		return "", false
 	}
@@ -771,9 +706,20 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 	return "", false
 }
 
+// Shared reports whether a process outside can have bound the socket that the command reached by an absolute path, and
+// no rule of the policy names it.
+func (p *Profile) Shared(path string) bool {
+	switch d := p.Plan.Path(path); d.Access {
+	case AccessRead, AccessWrite:
+		is := func(a Path) bool { return a.Path == path }
+		return p.Mode != Observe && !slices.Contains(p.shown, path) && !slices.ContainsFunc(p.AllowRead, is)
+	}
+	return false
+}
+
 // Rules lists the profile's rules, each once. A rule's id is its position, counted from 1.
 func (p *Profile) Rules() []string {
-	rules := []string{RuleMode, RuleNetworkMode, "sockets", ruleEvidence, "protected"}
+	rules := []string{RuleMode, RuleNetworkMode, ruleSockets, ruleEvidence, ruleProtected}
 	seen := map[string]bool{}
 	for _, r := range rules {
 		seen[r] = true
@@ -864,7 +810,7 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 	switch {
 	case rule == ruleEvidence:
 		return ""
-	case rule == "protected": // allowed by its own name alone
+	case rule == ruleProtected: // allowed by its own name alone
 		target = p.Plan.Path(target).Target
 	case rule == RuleMode:
 		target = narrow(target, p.home)
@@ -894,11 +840,11 @@ func (p *Profile) claims() []claim {
 	all := []claim{{Path: Path{"/", RuleMode}, says: root}}
 	rank := func(r Path) int {
 		switch {
-		case r.Rule == RuleMode || r.Rule == "strict":
+		case r.Rule == RuleMode || r.Rule == ruleGit || r.Rule == "strict":
 			return rankMode
 		case r.Rule == ruleSecrets:
 			return rankDefault
-		case r.Rule == ruleReach || r.Rule == "sockets":
+		case r.Rule == ruleReach || r.Rule == ruleSockets:
 			return rankRunner
 		case p.patterns[r]:
 			return rankPattern

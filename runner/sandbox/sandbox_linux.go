@@ -25,18 +25,20 @@ import (
 
 // Sandbox applies a profile to one command. Close frees what it holds.
 type Sandbox struct {
-	profile *Profile
-	proxy   *proxy // nil without an allowlist
-	fail    string // an operation that must fail, for tests
-	probe   bool
-	end     bool // end with the command
-	watch   watch
-	needs   []Need
-	audit   *auditlog.Log
-	ready   func()
-	door    *Door
-	without []string   // layers to skip, for tests that show what each does
-	layer   *homeLayer // of the private home; nil: the home is real
+	profile   *Profile
+	proxy     *proxy // nil without an allowlist
+	fail      string // an operation that must fail, for tests
+	probe     bool
+	end       bool // end with the command
+	watch     watch
+	needs     []Need
+	audit     *auditlog.Log
+	ready     func()
+	door      *Door
+	without   []string   // layers to skip, for tests that show what each does
+	layer     *homeLayer // of the private home; nil: the home is real
+	carried   *carried   // copies of the configuration of repositories; nil: there are none
+	uncarried []Uncarried
 
 	mu     sync.Mutex // guards the rest
 	layers []Layer
@@ -128,10 +130,13 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := s.openHome(opt); err != nil {
 		return nil, err
 	}
+	if err := s.openCarried(opt); err != nil {
+		return nil, errors.Join(err, s.closeHome())
+	}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided, s.connectInside); err != nil {
-			return nil, errors.Join(err, s.closeHome())
+			return nil, errors.Join(err, s.closeCarried(), s.closeHome())
 		}
 	}
 	return s, nil
@@ -231,7 +236,7 @@ func (s *Sandbox) Close() error {
 		err = s.conn.Close()
 	}
 	s.readAudit()
-	return errors.Join(err, s.closeHome())
+	return errors.Join(err, s.closeCarried(), s.closeHome())
 }
 
 // Start starts a copy of cmd in the sandbox by calling start, and returns that copy. cmd.Path must be absolute; apply

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -66,8 +65,6 @@ type Settings struct {
 	sockets bool
 	// unrestricted does not restrict the file system.
 	unrestricted bool
-	// searchDepth is how deep repositories are searched; 0 means the constant searchDepth.
-	searchDepth int
 }
 
 // Filesystem lists paths: absolute, below ~, or relative to the working directory. DenyWrite takes precedence over
@@ -353,7 +350,6 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 	p := &Profile{
 		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
 		env: s.Env, open: s.unrestricted, exact: s.exact, patterns: map[Path]bool{},
-		depth: cmp.Or(s.searchDepth, searchDepth),
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
 		Absent: []Path{},
 	}

@@ -167,10 +167,8 @@ func ParseSRT(data []byte) (*Settings, error) {
 	}
 	s := &Settings{Mode: WorkspaceWrite, exact: true, gitConfig: f.Filesystem.AllowGitConfig,
 		unrestricted: f.Filesystem.Disabled, sockets: f.Network.AllowAllUnixSockets}
-	if f.SearchDepth != nil {
-		if s.searchDepth = *f.SearchDepth; s.searchDepth < 1 || s.searchDepth > 10 {
-			return nil, fmt.Errorf("mandatoryDenySearchDepth: found %d; allowed are 1 to 10", s.searchDepth)
-		}
+	if d := f.SearchDepth; d != nil && (*d < 1 || *d > 10) { // assay-run searches all of it
+		return nil, fmt.Errorf("mandatoryDenySearchDepth: found %d; allowed are 1 to 10", *d)
 	}
 	if f.EnableWeaker {
 		s.OnUnavailable = Degrade

@@ -84,14 +84,13 @@ var srtEffects = []srtEffect{
 		without: "secret"},
 	{key: "credentials.envVars", value: `[{"name": "SRT_TOKEN", "mode": "deny"}]`, script: `echo ${SRT_TOKEN-no}`,
 		with: "no", without: "secret"},
-	{key: "mandatoryDenySearchDepth", value: `6`,
-		script: `echo '#' 2>/dev/null >>1/2/3/4/.git/config && echo yes || echo no`, with: "no", without: "yes"},
 	{key: "enableWeakerNestedSandbox", value: `true`, script: `echo yes`, with: "yes", noNamespaces: true},
 }
 
 // srtInert are settings without effect: they are for another system, name helper programs that assay-run does not
 // have, or mask what it hides.
 var srtInert = [][2]string{
+	{"mandatoryDenySearchDepth", `6`}, // everything is searched
 	{"network.allowMachLookup", `["com.example.*"]`}, {"ignoreViolations", `{"*": ["/x"]}`},
 	{"enableWeakerNetworkIsolation", `true`},
 	{"allowAppleEvents", `true`}, {"allowPty", `true`}, {"ripgrep", `{"command": "rg", "args": ["-x"], "argv0": "rg"}`},

@@ -197,9 +197,11 @@ func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 		case Shown:
 			c.do(Files, "show "+p.Path, func() { c.put(kept[p.Path], p.Path, ours) })
 		case Pinned:
-			c.do(Files, "pin "+p.Path, func() { c.bind(p, false, 0) })
+			c.present("pin "+p.Path, func(gone steps.Label) { c.bind(p, false, gone) })
 		case ReadOnly:
-			c.do(Files, "protect "+p.Path, func() { c.bind(p, true, 0) })
+			c.present("protect "+p.Path, func(gone steps.Label) { c.bind(p, true, gone) })
+		case Linked:
+			c.present("link "+p.Path, func(gone steps.Label) { c.attach(kept[p.Path], p.Path).On(gone, absent...) })
 		case Hidden:
 			gone := steps.Label(0)
 			if m.layered(p.Path) { // an earlier run may have removed it from its layer
@@ -239,6 +241,17 @@ func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 		})
 	}
 }
+
+// present compiles an operation on something that somebody may have removed since the plan was made. The list continues
+// at gone if it is absent.
+func (c *compiler) present(name string, compile func(gone steps.Label)) {
+	gone := c.l.Label()
+	c.do(Files, name, func() { compile(gone) })
+	c.l.At(gone)
+}
+
+// absent are the errors for a path that nothing has.
+var absent = []unix.Errno{unix.ENOENT, unix.ENOTDIR}
 
 // ours are the directories that become file systems of the shim's: those that are empty, and those that are hidden
 // with something shown below them.
@@ -557,12 +570,12 @@ func (c *compiler) structure(size int, value uint64) steps.Ref {
 	return at
 }
 
-// bind mounts a copy of a place over itself. If absent is not 0, and it does not exist, the list continues at absent.
-func (c *compiler) bind(p Place, readOnly bool, absent steps.Label) {
+// bind mounts a copy of a place over itself. If gone is not 0, and it does not exist, the list continues at gone.
+func (c *compiler) bind(p Place, readOnly bool, gone steps.Label) {
 	fd := c.l.Word(0)
 	opened := c.copy(p, fd)
-	if absent != 0 {
-		opened.On(absent, unix.ENOENT)
+	if gone != 0 {
+		opened.On(gone, absent...)
 	}
 	if readOnly {
 		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
@@ -600,7 +613,7 @@ func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 			}
 			continue
 		}
-		if p.As != Writable && p.As != Shown {
+		if p.As != Writable && p.As != Shown && p.As != Linked {
 			continue
 		}
 		kept, fd := c.l.Word(all), c.l.Word(0)

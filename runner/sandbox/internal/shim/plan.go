@@ -82,8 +82,8 @@ type Mounts struct {
 type Place struct {
 	Path string
 	As   State
-	// From is the path of the content, for State Writable; empty: Path itself. For State Layered, it is the directory
-	// of the layer.
+	// From is the path of the content, for States Writable and Linked; empty: Path itself. For State Layered, it is the
+	// directory of the layer.
 	From string
 	// Flat means that nothing is mounted below it. Then a mount of it costs the same however many there are.
 	Flat bool
@@ -96,13 +96,14 @@ type State int
 const (
 	Writable  State = iota // it is as it was, and can be written
 	Shown                  // it can be read, although what contains it is hidden
-	Pinned                 // a directory that cannot be renamed or removed: it contains what is read-only
-	ReadOnly               // it is below what is writable, and can only be read
+	Pinned                 // a directory that cannot be renamed or removed, if it exists: it contains what is read-only
+	ReadOnly               // it is below what is writable, and can only be read, if it exists
 	Hidden                 // it cannot be read, entered, or connected to
 	Socket                 // the same, if it still exists
 	Private                // a directory that is empty, except for the places below it
 	Temporary              // the same, and it can be written
 	Layered                // it can be written, and what is written goes to a layer; see LayerDirs
+	Linked                 // a file over which there is a symbolic link, From, if the file still exists
 )
 
 // LayerDirs are the directories of a layer: what was written, and what overlayfs needs for its work.

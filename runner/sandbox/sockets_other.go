@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sandbox
+
+// outsideSockets lists nothing: there is no sandbox here.
+func (p *Profile) outsideSockets([]string) []string { return nil }

@@ -1,0 +1,239 @@
+package startup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// entry is a line of git's configuration.
+type entry struct {
+	key   string // as git prints it: section and name in small letters
+	value string
+	file  string
+	from  int // its bytes in the file, with the end of the line
+	to    int
+}
+
+// maxConfig limits a configuration file, in bytes: git's own are small, and the command may have written any.
+const maxConfig = 4 << 20
+
+// maxIncludes is git's limit for includes in includes (MAX_INCLUDE_DEPTH in config.c).
+const maxIncludes = 10
+
+// ReadFile reads a regular file of at most maxConfig bytes.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxConfig {
+		return nil, errors.New("not a small regular file")
+	}
+	b := make([]byte, info.Size())
+	n, err := f.ReadAt(b, 0)
+	if n < len(b) && err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// readConfig appends the entries of a configuration file and of what it includes. It calls read with each file that git
+// would read, whether or not it exists.
+func readConfig(path, home string, depth int, read func(path string)) []entry {
+	read(path)
+	text, err := ReadFile(path)
+	if err != nil || depth > maxIncludes {
+		return nil
+	}
+	var list []entry
+	for _, e := range parseConfig(string(text)) {
+		e.file = path
+		list = append(list, e)
+		if e.key == "include.path" || strings.HasPrefix(e.key, "includeif.") && strings.HasSuffix(e.key, ".path") {
+			list = append(list, readConfig(expand(e.value, filepath.Dir(path), home), home, depth+1, read)...)
+		}
+	}
+	return list
+}
+
+// expand is a path in a configuration file, which may be relative to dir or to the home.
+func expand(path, dir, home string) string {
+	switch {
+	case strings.HasPrefix(path, "~/") && home != "":
+		return filepath.Join(home, path[2:])
+	case filepath.IsAbs(path):
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}
+
+// parseConfig reads git's configuration, as git_parse_source in git's config.c does. What git would refuse ends it.
+func parseConfig(text string) []entry {
+	p := &parser{text: text}
+	if strings.HasPrefix(text, "\ufeff") {
+		p.at = len("\ufeff")
+	}
+	var list []entry
+	section := ""
+	for {
+		switch c := p.next(); {
+		case c == 0:
+			return list
+		case c == '\n' || c == ' ' || c == '\t' || c == '\r':
+		case c == '#' || c == ';':
+			p.line()
+		case c == '[':
+			var ok bool
+			if section, ok = p.section(); !ok {
+				return list
+			}
+		case letter(c):
+			p.at--
+			from := p.at
+			name := p.word()
+			value, ok := p.value()
+			if !ok {
+				return list
+			}
+			list = append(list, entry{key: section + "." + strings.ToLower(name), value: value, from: from, to: p.at})
+		default:
+			return list
+		}
+	}
+}
+
+// parser reads bytes.
+type parser struct {
+	text string
+	at   int
+}
+
+// next is the next byte; 0 at the end.
+func (p *parser) next() byte {
+	if p.at >= len(p.text) {
+		return 0
+	}
+	p.at++
+	return p.text[p.at-1]
+}
+
+// line skips the rest of a line.
+func (p *parser) line() {
+	for c := p.next(); c != 0 && c != '\n'; {
+		c = p.next()
+	}
+}
+
+// named reports whether names may have a byte.
+func named(c byte) bool { return letter(c) || c >= '0' && c <= '9' || c == '-' }
+
+func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+
+// word reads letters, digits and hyphens.
+func (p *parser) word() string {
+	from := p.at
+	for p.at < len(p.text) && named(p.text[p.at]) {
+		p.at++
+	}
+	return p.text[from:p.at]
+}
+
+// section reads the rest of [section], [section.sub] or [section "sub"].
+func (p *parser) section() (string, bool) {
+	var b strings.Builder
+	for {
+		switch c := p.next(); {
+		case c == ']':
+			return b.String(), true
+		case named(c) || c == '.':
+			b.WriteString(strings.ToLower(string(c)))
+		case c == ' ' || c == '\t':
+			return p.subsection(&b)
+		default:
+			return "", false
+		}
+	}
+}
+
+func (p *parser) subsection(b *strings.Builder) (string, bool) {
+	c := p.next()
+	for c == ' ' || c == '\t' {
+		c = p.next()
+	}
+	if c != '"' {
+		return "", false
+	}
+	b.WriteByte('.')
+	for {
+		switch c = p.next(); c {
+		case 0, '\n':
+			return "", false
+		case '"':
+			return b.String(), p.next() == ']'
+		case '\\':
+			if c = p.next(); c == 0 || c == '\n' {
+				return "", false
+			}
+		}
+		b.WriteByte(c)
+	}
+}
+
+// value reads the rest of a line after a name. Without a value it is true.
+func (p *parser) value() (string, bool) {
+	c := p.next()
+	for c == ' ' || c == '\t' {
+		c = p.next()
+	}
+	if c == 0 || c == '\n' || c == '\r' {
+		return "true", true
+	}
+	if c != '=' {
+		return "", false
+	}
+	var b strings.Builder
+	quoted, comment, kept := false, false, 0
+	for {
+		switch c = p.next(); {
+		case c == 0 || c == '\n':
+			return strings.TrimSuffix(b.String()[:kept], "\r"), !quoted
+		case comment:
+		case (c == ' ' || c == '\t') && !quoted:
+			if b.Len() > 0 {
+				b.WriteByte(c) // unless the value ends here
+			}
+		case (c == '#' || c == ';') && !quoted:
+			comment = true
+		case c == '"':
+			quoted = !quoted
+			kept = b.Len()
+		case c == '\\':
+			switch c = p.next(); c {
+			case '\n':
+				continue
+			case 't':
+				c = '\t'
+			case 'b':
+				c = '\b'
+			case 'n':
+				c = '\n'
+			case '\\', '"':
+			default:
+				return "", false
+			}
+			b.WriteByte(c)
+			kept = b.Len()
+		default:
+			b.WriteByte(c)
+			kept = b.Len()
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package startup
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// repository is a repository as git finds it.
+type repository struct {
+	worktree string // the directory with .git; empty for a repository that has none beside it
+	dir      string // for this worktree
+	common   string // for all of its worktrees
+	whole    bool   // git takes it for one; otherwise its files are not obeyed yet
+}
+
+// where names the repository in facts.
+func (r *repository) where() string {
+	if r.worktree != "" {
+		return r.worktree
+	}
+	return r.dir
+}
+
+// looksLike reports whether a directory with these names is what git takes for a repository (is_git_directory in git's
+// setup.c).
+func looksLike(names map[string]bool) bool {
+	return names["HEAD"] && (names["objects"] && names["refs"] || names["commondir"])
+}
+
+func names(dir string) map[string]bool {
+	entries, _ := os.ReadDir(dir)
+	set := map[string]bool{}
+	for _, e := range entries {
+		set[e.Name()] = true
+	}
+	return set
+}
+
+// resolve returns the repository that .git in a directory is or leads to, and the files that lead there.
+func resolve(worktree string) (*repository, []string) {
+	at := filepath.Join(worktree, ".git")
+	var leads []string
+	info, err := os.Lstat(at)
+	if err != nil {
+		return nil, nil
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		if at, err = filepath.EvalSymlinks(at); err != nil {
+			return nil, leads
+		}
+		if info, err = os.Stat(at); err != nil {
+			return nil, leads
+		}
+	}
+	if !info.IsDir() {
+		leads = append(leads, at)
+		text, err := ReadFile(at)
+		to, is := strings.CutPrefix(string(text), "gitdir: ")
+		if err != nil || !is {
+			return nil, leads
+		}
+		at = expand(strings.TrimRight(to, "\r\n"), filepath.Dir(at), "")
+		if at, err = filepath.EvalSymlinks(at); err != nil {
+			return nil, leads
+		}
+	}
+	r := &repository{worktree: worktree, dir: at}
+	if lead := r.setCommon(); lead != "" {
+		leads = append(leads, lead)
+	}
+	return r, leads
+}
+
+// setCommon sets the common directory, and returns the file that names it, if any.
+func (r *repository) setCommon() (lead string) {
+	have := names(r.dir)
+	r.common, r.whole = r.dir, looksLike(have)
+	if have["commondir"] {
+		lead = filepath.Join(r.dir, "commondir")
+		text, err := ReadFile(lead)
+		common, cerr := filepath.EvalSymlinks(expand(strings.TrimRight(string(text), "\r\n"), r.dir, ""))
+		if err != nil || cerr != nil {
+			r.whole = false
+			return lead
+		}
+		r.common = common
+	}
+	return lead
+}
+
+// Repository returns the directories of dir's repository that are not in dir: git writes them to commit. The .git
+// file or link in dir is believed only if the repository knows dir: what it leads to could be anybody's.
+func Repository(dir string) []string {
+	r, leads := resolve(dir)
+	if r == nil || !r.whole || below(r.dir, dir) && below(r.common, dir) || !r.knows(leads) {
+		return nil
+	}
+	return outermost(slices.DeleteFunc([]string{r.common, r.dir}, func(d string) bool { return below(d, dir) }))
+}
+
+// knows reports whether the repository is the one of its worktree, not only in the opinion of the worktree's .git and
+// of the files that lead there.
+func (r *repository) knows(leads []string) bool {
+	same := func(path string) bool {
+		real, err := filepath.EvalSymlinks(path)
+		return err == nil && (real == r.worktree || slices.Contains(leads, real))
+	}
+	if back, err := ReadFile(filepath.Join(r.dir, "gitdir")); err == nil { // of a linked worktree
+		return same(expand(strings.TrimRight(string(back), "\r\n"), r.dir, ""))
+	}
+	for _, e := range readConfig(filepath.Join(r.common, "config"), "", maxIncludes, func(string) {}) {
+		if e.key == "core.worktree" { // of a submodule
+			return same(expand(e.value, r.dir, ""))
+		}
+	}
+	// A separate directory names no worktree. A directory called .git belongs to the one that it is in.
+	return filepath.Base(r.dir) != ".git"
+}
+
+// git adds what git obeys in a repository.
+func (s *searcher) git(r *repository) {
+	config := filepath.Join(r.common, "config")
+	own := readConfig(config, s.Home, 0, s.file)
+	own = append(own, readConfig(filepath.Join(r.dir, "config.worktree"), s.Home, 0, s.file)...)
+	if s.within(config) {
+		s.set.Configs = append(s.set.Configs, config)
+	}
+	hooks := filepath.Join(r.common, "hooks")
+	starts := map[string]bool{}
+	values := map[string][]string{}
+	for _, e := range slices.Concat(s.base, own) {
+		switch section, _, _ := strings.Cut(e.key, "."); section {
+		case "filter", "diff", "merge":
+			if parts := strings.Split(e.key, "."); len(parts) > 2 {
+				starts[section+"="+strings.Join(parts[1:len(parts)-1], ".")] = true
+			}
+		}
+		if e.key == "core.hookspath" {
+			hooks = expand(e.value, r.where(), s.Home)
+		}
+	}
+	for _, e := range own {
+		if !Harmless(e.key, e.value) {
+			values[e.key] = append(values[e.key], e.value)
+		}
+	}
+	for key, value := range values {
+		s.obeys(r, "git's "+key, config, []byte(strings.Join(value, "\x00")))
+		for _, v := range value {
+			s.programs(r, key, v)
+		}
+	}
+	s.hooks(r, hooks)
+	s.attributes(r, starts)
+}
+
+// obeys adds a fact about a repository.
+func (s *searcher) obeys(r *repository, what, file string, content []byte) {
+	if r.whole {
+		s.fact(r.where(), what, file, content)
+	}
+}
+
+// programs adds the files in the searched directories that a value of the configuration names.
+func (s *searcher) programs(r *repository, key, value string) {
+	for word := range strings.FieldsSeq(strings.TrimPrefix(value, "!")) {
+		path := expand(strings.Trim(word, `"'`), r.where(), s.Home)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && s.within(path) {
+			s.file(path)
+			if b, err := ReadFile(path); err == nil {
+				s.obeys(r, "git's "+key, path, b)
+			}
+		}
+	}
+}
+
+// hooks adds the hooks in a directory.
+func (s *searcher) hooks(r *repository, dir string) {
+	s.file(dir)
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 || strings.HasSuffix(path, ".sample") {
+			continue
+		}
+		b, err := ReadFile(path)
+		if err != nil {
+			b = []byte(err.Error())
+		}
+		s.file(path)
+		s.obeys(r, "git's hook "+e.Name(), path, b)
+	}
+}
+
+// attributes adds the filters, and drivers for differences and merges, that attributes choose and the configuration
+// has.
+func (s *searcher) attributes(r *repository, starts map[string]bool) {
+	if len(starts) == 0 {
+		return
+	}
+	files := []string{filepath.Join(r.common, "info", "attributes")}
+	for _, path := range s.attributesFiles {
+		if r.worktree != "" && below(path, r.worktree) {
+			files = append(files, path)
+		}
+	}
+	for _, path := range files {
+		text, err := ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for word := range strings.FieldsSeq(string(text)) {
+			if starts[word] {
+				s.obeys(r, "git's attribute "+word, path, nil)
+			}
+		}
+	}
+}
+
+// Harmless reports whether git starts no program because of a key with this value, and reads no further file.
+func Harmless(key, value string) bool {
+	return Carried(key, value) || matches(list().Git.Harmless, key)
+}
+
+// Carried reports whether a key with this value is what git itself writes in ordinary work, and harmless.
+func Carried(key, value string) bool {
+	if strings.HasPrefix(key, "remote.") && (strings.Contains(value, "::") || strings.HasPrefix(value, "-")) {
+		return false // remote-ext starts any program
+	}
+	return matches(list().Git.Carried, key)
+}
+
+// matches reports whether one of the patterns matches a key. Between section and name, a key may have anything.
+func matches(patterns []string, key string) bool {
+	parts := strings.Split(key, ".")
+	section, name, sub := parts[0], parts[len(parts)-1], len(parts) > 2
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		want := strings.Split(p, ".")
+		last := want[len(want)-1]
+		return want[0] == section && (last == "*" || last == name) && sub == (len(want) > 2)
+	})
+}

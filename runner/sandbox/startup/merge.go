@@ -1,0 +1,63 @@
+package startup
+
+import (
+	"slices"
+	"strings"
+)
+
+// Merge returns git's configuration now with what after changed of before in keys that are carried. dropped are the
+// keys of other changes. Nothing of after is copied as it is: values are written as git writes them.
+func Merge(before, now, after string) (merged string, dropped []string) {
+	old, changed := valuesOf(before), valuesOf(after)
+	var keys []string
+	for _, e := range append(parseConfig(before), parseConfig(after)...) {
+		if !slices.Equal(old[e.key], changed[e.key]) && !slices.Contains(keys, e.key) {
+			keys = append(keys, e.key)
+		}
+	}
+	gone := map[string]bool{}
+	var added strings.Builder
+	for _, key := range keys {
+		values := changed[key]
+		if slices.ContainsFunc(slices.Concat(old[key], values), func(v string) bool { return !Carried(key, v) }) {
+			dropped = append(dropped, key)
+			continue
+		}
+		gone[key] = true
+		for _, v := range values {
+			added.WriteString(format(key, v))
+		}
+	}
+	var b strings.Builder
+	from := 0
+	for _, e := range parseConfig(now) {
+		if gone[e.key] {
+			b.WriteString(now[from:e.from])
+			from = e.to
+		}
+	}
+	b.WriteString(now[from:])
+	if added.Len() > 0 && b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+		b.WriteByte('\n')
+	}
+	return b.String() + added.String(), dropped
+}
+
+func valuesOf(text string) map[string][]string {
+	values := map[string][]string{}
+	for _, e := range parseConfig(text) {
+		values[e.key] = append(values[e.key], e.value)
+	}
+	return values
+}
+
+// format is an entry with its own section.
+func format(key, value string) string {
+	first, last := strings.IndexByte(key, '.'), strings.LastIndexByte(key, '.')
+	section := key[:first]
+	if last > first {
+		section += ` "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key[first+1:last]) + `"`
+	}
+	value = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b", `\b`).Replace(value)
+	return "[" + section + "]\n\t" + key[last+1:] + ` = "` + value + "\"\n"
+}

@@ -1,0 +1,296 @@
+package startup
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
+)
+
+//go:embed startup.yaml
+var listFile []byte
+
+// list is startup.yaml.
+var list = sync.OnceValue(func() *lists {
+	l := &lists{}
+	if err := config.Decode(listFile, config.YAML, l); err != nil {
+		panic("startup.yaml: " + err.Error())
+	}
+	return l
+})
+
+type lists struct {
+	Workspace []string `json:"workspace"`
+	Home      []string `json:"home"`
+	Git       struct {
+		Carried  []string `json:"carried"`
+		Harmless []string `json:"harmless"`
+	} `json:"git"`
+}
+
+// Where says what is searched.
+type Where struct {
+	// Dir is the working directory.
+	Dir string
+	// Trees are the directories that are searched, with Dir. Overlaps are searched once.
+	Trees []string
+	// Home is the user's home directory, or empty. Only the files that are listed are looked at.
+	Home string
+}
+
+// Set is what programs obey at one moment.
+type Set struct {
+	// Files are what they read: files and directories, existing and missing ones, inside the trees or in the home,
+	// sorted. A symbolic link that leads to one is a file of its own.
+	Files []string
+	// Configs are those of Files that are the main configuration of a repository.
+	Configs []string
+	// Sockets are the files of unix sockets in the trees.
+	Sockets []string
+	// Names counts what was looked at in the trees.
+	Names int
+	// Unsearched are directories that could not be read, or for which there was no time; at most maxUnsearched. More
+	// counts the others.
+	Unsearched []string
+	More       int
+	// Cut means that there was no time for some.
+	Cut bool
+
+	facts map[fact]string
+}
+
+const maxUnsearched = 100
+
+// fact is something that a program obeys.
+type fact struct {
+	where string // the directory in which the program runs
+	what  string
+	file  string
+}
+
+// Since returns what is obeyed in s, and was not obeyed in before, or had another content.
+func (s *Set) Since(before *Set) []schema.StartupChange {
+	var changes []schema.StartupChange
+	for f, content := range s.facts {
+		if old, was := before.facts[f]; !was || old != content {
+			changes = append(changes, schema.StartupChange{Where: f.where, What: f.what, Path: f.file})
+		}
+	}
+	slices.SortFunc(changes, func(a, b schema.StartupChange) int {
+		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.What, b.What), cmp.Compare(a.Path, b.Path))
+	})
+	return changes
+}
+
+// searcher makes a Set.
+type searcher struct {
+	Where
+	set             *Set
+	files           map[string]bool
+	base            []entry // git's configuration of the user and the host
+	repositories    []*repository
+	attributesFiles []string
+	roots           map[string]bool // directories with files of programs
+	skip            map[string]bool
+}
+
+// Search looks through the trees. When ctx ends, it returns what it has found so far, and says what was not searched.
+func Search(ctx context.Context, w Where) *Set {
+	s := &searcher{Where: w, set: &Set{facts: map[fact]string{}}, files: map[string]bool{},
+		roots: map[string]bool{w.Dir: true}, skip: pseudo()}
+	for _, path := range []string{"/etc/gitconfig", filepath.Join(w.Home, ".config/git/config"),
+		filepath.Join(w.Home, ".gitconfig")} {
+		if filepath.IsAbs(path) {
+			s.base = append(s.base, readConfig(path, w.Home, 0, func(string) {})...)
+		}
+	}
+	s.Trees = outermost(append(slices.Clone(w.Trees), w.Dir))
+	for _, tree := range s.Trees {
+		s.walk(ctx, tree)
+	}
+	for _, r := range s.repositories {
+		s.git(r)
+	}
+	for dir := range s.roots {
+		if dir == w.Home {
+			continue // agents keep their own files there
+		}
+		for _, name := range list().Workspace {
+			s.startFile(dir, name)
+		}
+	}
+	if w.Home != "" {
+		for _, name := range list().Home {
+			s.startFile(w.Home, name)
+		}
+	}
+	s.set.Files = slices.Sorted(maps.Keys(s.files))
+	slices.Sort(s.set.Configs)
+	s.set.Configs = slices.Compact(s.set.Configs)
+	return s.set
+}
+
+// walk searches a directory.
+func (s *searcher) walk(ctx context.Context, dir string) {
+	if ctx.Err() != nil {
+		s.set.Cut = true
+		s.unsearched(dir)
+		return
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		// What belongs to another user can neither be read nor written by this one.
+		if info, serr := os.Lstat(dir); serr == nil && (!errors.Is(err, fs.ErrPermission) || mine(info)) {
+			s.unsearched(dir)
+		}
+		return
+	}
+	entries, err := f.ReadDir(-1)
+	f.Close()
+	if err != nil {
+		s.unsearched(dir)
+	}
+	s.set.Names += len(entries)
+	var hasHead, hasObjects, hasRefs, hasCommon bool
+	var below []string
+	for _, e := range entries {
+		name := e.Name()
+		switch name {
+		case ".git": // what is in it is found like any other directory
+			r, leads := resolve(dir)
+			s.follow(dir+"/.git", 0) // the directory itself can be written
+			for _, lead := range leads {
+				s.file(lead)
+			}
+			if r != nil {
+				s.repositories = append(s.repositories, r)
+				s.roots[dir] = true
+			}
+		case ".gitattributes":
+			s.attributesFiles = append(s.attributesFiles, dir+"/"+name)
+		case "HEAD":
+			hasHead = true
+		case "objects":
+			hasObjects = true
+		case "refs":
+			hasRefs = true
+		case "commondir":
+			hasCommon = true
+		}
+		switch {
+		case e.IsDir():
+			below = append(below, name)
+		case e.Type() == fs.ModeSocket:
+			s.set.Sockets = append(s.set.Sockets, filepath.Join(dir, name))
+		}
+	}
+	if hasHead && (hasObjects && hasRefs || hasCommon) && filepath.Base(dir) != ".git" {
+		r := &repository{dir: dir}
+		if lead := r.setCommon(); lead != "" {
+			s.file(lead)
+		}
+		s.repositories = append(s.repositories, r)
+	}
+	for _, name := range below {
+		if at := filepath.Join(dir, name); !s.skip[at] {
+			s.walk(ctx, at)
+		}
+	}
+}
+
+func (s *searcher) unsearched(dir string) {
+	if len(s.set.Unsearched) < maxUnsearched {
+		s.set.Unsearched = append(s.set.Unsearched, dir)
+	} else {
+		s.set.More++
+	}
+}
+
+// pseudo are the mounts of file systems that the kernel makes up, in which nobody leaves a file.
+func pseudo() map[string]bool { return map[string]bool{"/proc": true, "/sys": true} }
+
+// within reports whether a path is in a tree.
+func (s *searcher) within(path string) bool {
+	return slices.ContainsFunc(s.Trees, func(t string) bool { return below(path, t) })
+}
+
+// file adds a path that programs read, with the symbolic links on the way to it.
+func (s *searcher) file(path string) { s.add(s.follow(path, 0)) }
+
+// follow adds the symbolic links on the way to a path, and returns the path without them.
+func (s *searcher) follow(path string, links int) string {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		if to, err := os.Readlink(path[:i]); err == nil && links < maxLinks {
+			s.add(path[:i])
+			return s.follow(filepath.Join(expand(to, filepath.Dir(path[:i]), ""), path[i:]), links+1)
+		}
+	}
+	return path
+}
+
+// maxLinks is the kernel's limit for symbolic links in a path.
+const maxLinks = 40
+
+func (s *searcher) add(path string) {
+	if s.within(path) || s.Home != "" && below(path, s.Home) {
+		s.files[path] = true
+	}
+}
+
+// fact adds something that programs obey.
+func (s *searcher) fact(where, what, file string, content []byte) {
+	sum := sha256.Sum256(content)
+	s.set.facts[fact{where, what, file}] = string(sum[:])
+}
+
+// startFile adds a file of a program, or all files in a directory of it.
+func (s *searcher) startFile(dir, name string) {
+	at := filepath.Join(dir, name)
+	s.file(at)
+	at, err := filepath.EvalSymlinks(at)
+	if err != nil {
+		return
+	}
+	_ = filepath.WalkDir(at, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil
+		}
+		b, err := ReadFile(path)
+		if err != nil {
+			b = []byte(err.Error())
+		}
+		s.fact(dir, name, path, b)
+		return nil
+	})
+}
+
+// below reports whether path is dir or inside it. Both are absolute and clean.
+func below(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// outermost returns the paths that are not below another one, sorted.
+func outermost(paths []string) []string {
+	slices.Sort(paths)
+	var out []string
+	for _, p := range slices.Compact(paths) {
+		if !slices.ContainsFunc(out, func(o string) bool { return below(p, o) }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
