@@ -12,8 +12,8 @@ type Home struct {
 	Layer string `json:"layer,omitzero"`
 	// Login is the file with the command's login, if there is one.
 	Login *HomeLogin `json:"login,omitzero"`
-	// Written is what the layer contained when the command had ended, at most 10,000 entries, sorted by path. Beyond
-	// counts the others.
+	// Written is what the layer contained when the command had ended, at most 10,000 entries, each directory sorted.
+	// Beyond counts the others.
 	Written []HomeWritten `json:"written,omitzero"`
 	Beyond  int64         `json:"beyond,omitzero"`
 }

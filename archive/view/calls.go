@@ -40,7 +40,6 @@ func writeCall(b *bufio.Writer, c *Call) {
 	if c.PolicyDecision != "" {
 		line += ", " + Clean(c.PolicyDecision)
 	}
-	line += only(c.Failed, "  FAILED")
 	switch {
 	case c.Unobserved != "":
 		line += "  not observed: " + strings.ReplaceAll(Clean(c.Unobserved), "_", " ")
@@ -50,6 +49,10 @@ func writeCall(b *bufio.Writer, c *Call) {
 			line += " by " + Clean(c.Method)
 		}
 	}
+	if c.TStartNS != nil && c.TEndNS != nil {
+		line += fmt.Sprintf("  %.1f s", float64(*c.TEndNS-*c.TStartNS)/1e9)
+	}
+	line += only(c.Failed, "  FAILED") + only(c.TStartNS != nil && c.TEndNS == nil, "  not ended")
 	fmt.Fprintln(b, line)
 	effects := c.Effects
 	if c.Beyond != nil {

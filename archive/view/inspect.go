@@ -19,6 +19,9 @@ type section struct {
 	total uint64 // shown in the heading, unless 0
 	first bool   // shown on the short page as far as there is room
 	rows  []string
+	brief []string // instead of rows on the short page, unless nil
+	// briefTotal is the total for brief.
+	briefTotal uint64
 }
 
 func (x section) write(b *bufio.Writer) {
@@ -51,14 +54,19 @@ const (
 	maxRows   = 8  // of each other section
 )
 
-// writePage writes the short page: the head, the claims and the findings, as much of the first sections as fits, and
-// one line for each other section.
+// writePage writes the short page: the findings and the head with what is open, as much of the first sections as fits,
+// and one line for each other section.
 func writePage(b *bufio.Writer, sections []section) {
 	room := pageLines - 1 // the last line says how to see the rest
 	var first, rest []section
 	for _, x := range sections {
+		if x.brief != nil {
+			x.rows, x.total = x.brief, x.briefTotal
+		}
 		switch {
-		case x.name == "about" || x.name == "claims" || x.name == "findings":
+		case len(x.rows) == 0:
+		case x.name == "claims": // the head has them
+		case x.name == "about" || x.name == "findings":
 			x.rows = cutRows(x.rows, maxHead)
 			x.write(b)
 			room -= len(x.rows)

@@ -119,7 +119,7 @@ func TestAPageFitsItsWidth(t *testing.T) {
 		t.Error("breaking lines loses or adds text")
 	}
 	if strings.Contains(plain.String(), "\x1b") ||
-		!strings.Contains(coloured.String(), bold+"run        "+reset+"run_1") {
+		!strings.Contains(coloured.String(), bold+"sandbox    "+reset+"not recorded") {
 		t.Errorf("colours: %q", coloured.String()[:200])
 	}
 }

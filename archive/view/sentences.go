@@ -13,6 +13,8 @@ type Sentence struct {
 	// Good is true if the sentence states no limit.
 	Good bool   `json:"good"`
 	Text string `json:"text"`
+	// About is what the sentence is about; empty for one that is about something else than the subjects of Claim.
+	About Subject `json:"-"`
 	// Why are the gaps behind a limit, and Remedy what would close them.
 	Why    []string `json:"why,omitempty"`
 	Remedy string   `json:"remedy,omitempty"`
@@ -33,12 +35,16 @@ func Sentences(d *archive.Documents) []Sentence {
 			"The run may have talked to hosts that are not listed."},
 	} {
 		if gaps := Claim(d, s.about); len(gaps) > 0 {
-			all = append(all, Sentence{Text: s.less, Why: texts(gaps), Remedy: gaps[0].Remedy})
+			all = append(all, Sentence{About: s.about, Text: s.less, Why: texts(gaps), Remedy: gaps[0].Remedy})
 		} else {
-			all = append(all, Sentence{Good: true, Text: s.good})
+			all = append(all, Sentence{About: s.about, Good: true, Text: s.good})
 		}
 	}
-	all = append(all, calls(d))
+	told := calls(d)
+	if !NoReports(d) {
+		told.About = Calls
+	}
+	all = append(all, told)
 	if d.Result.Outcome == schema.OutcomeIncomplete {
 		all = append(all, Sentence{Text: "The run was interrupted, and what came after is not known."})
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -301,11 +302,7 @@ func (s *Summary) writeAbout(w io.Writer) {
 	row := rows(w)
 	row("run", "%s", Clean(s.RunID))
 	if len(s.Labels) > 0 {
-		var labels []string
-		for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
-			labels = append(labels, Clean(k)+"="+Clean(s.Labels[k]))
-		}
-		row("labels", "%s", strings.Join(labels, ", "))
+		row("labels", "%s", s.labels())
 	}
 	row("started", "%s in %s", Clean(s.StartedAt), Clean(s.Workdir))
 	row("command", "%s", Cut(QuoteArgs(s.Command), 200))
@@ -331,6 +328,69 @@ func (s *Summary) writeAbout(w io.Writer) {
 			Clean(cmp.Or(s.Containment, "nothing")), reached)
 	}
 	row("kernel", "%s; network %s, endpoints %s", s.kernel(), Clean(s.Network), Clean(s.EndpointScope))
+	s.writeChecks(row)
+	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
+	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
+	if s.Model != nil {
+		row("models", "%s", s.models())
+	}
+	row("cgroup", "%s", Clean(s.Correlation))
+	s.writeSecrets(w)
+	for _, r := range s.Reasons {
+		if r.Code != reachable || s.Resistance == "" {
+			row("", "%s: %s", Clean(r.Code), Clean(r.Message))
+		}
+	}
+}
+
+// writeHead writes the head of the short page: how the run ended, what it was under, what of it is known, and what is
+// not as usual.
+func (s *Summary) writeHead(w io.Writer) {
+	fmt.Fprintf(w, "%s   %s\n", Cut(QuoteArgs(s.Command), 100), Clean(s.Ending))
+	fmt.Fprintf(w, "in %s   %s\n", Clean(s.Workdir), Clean(s.RunID))
+	row := rows(w)
+	if len(s.Labels) > 0 {
+		row("labels", "%s", s.labels())
+	}
+	if s.Error != nil {
+		row("error", "%s (%s)", Clean(s.Error.Message), Clean(s.Error.Code))
+	}
+	if s.Contract != nil {
+		row("contract", "%s%s", Clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
+		s.writeChecks(row)
+	}
+	if text := s.Applied.Sandbox(); text != "none" {
+		row("sandbox", "%s", Clean(text))
+	}
+	if s.Home != nil {
+		row("home", "%s", Cut(Clean(s.Home.Text()), 200))
+	}
+	if s.Model != nil {
+		row("models", "%s", s.models())
+	}
+	var whole []string
+	for _, c := range s.Claims {
+		if c.Good && c.About != "" {
+			whole = append(whole, string(c.About))
+		}
+	}
+	if len(whole) > 0 {
+		row("evidence", "complete: %s", strings.Join(whole, ", "))
+	}
+	open := slices.DeleteFunc(slices.Clone(s.Claims), func(c Sentence) bool { return c.Good && c.About != Calls })
+	writeClaims(w, open)
+}
+
+func (s *Summary) labels() string {
+	var labels []string
+	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+		labels = append(labels, Clean(k)+"="+Clean(s.Labels[k]))
+	}
+	return strings.Join(labels, ", ")
+}
+
+// writeChecks writes the contract's checks and the changes to protected paths.
+func (s *Summary) writeChecks(row func(name, format string, args ...any)) {
 	first := slices.Clone(s.Checks)
 	passed := func(c schema.CheckSummary) string { return only(c.Result == schema.CheckPassed, "passed") }
 	slices.SortStableFunc(first, func(a, b schema.CheckSummary) int { return cmp.Compare(passed(a), passed(b)) })
@@ -348,18 +408,65 @@ func (s *Summary) writeAbout(w io.Writer) {
 		}
 		row(only(i == 0, "protected"), "%s %s, %s", Clean(p.Path), Clean(p.Change), state)
 	}
-	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
-	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
-	if s.Model != nil {
-		row("models", "%s", s.models())
-	}
-	row("cgroup", "%s", Clean(s.Correlation))
-	s.writeSecrets(w)
-	for _, r := range s.Reasons {
-		if r.Code != reachable || s.Resistance == "" {
-			row("", "%s: %s", Clean(r.Code), Clean(r.Message))
+}
+
+// change is a path in the workspace that is not as it was. sign is +, ~ or -, and by the call that wrote it, or else a
+// program.
+type change struct {
+	sign, path, by string
+	bytes          uint64
+}
+
+// changes lists what the run changed in the workspace. What it made and removed is left out.
+func (s *Summary) changes() List[change] {
+	var l List[change]
+	calls, seen := map[string]string{}, map[string]int{}
+	for _, c := range s.Calls.Items {
+		for _, path := range c.Written {
+			calls[path] = strings.TrimSpace(c.Tool + " " + c.ToolCallID)
 		}
 	}
+	for _, list := range []struct {
+		sign  string
+		files List[File]
+	}{{"+", s.Created}, {"~", s.Written}, {"~", s.Changed}, {"-", s.Deleted}} {
+		_, inside := places(list.files)
+		for _, f := range inside.Items {
+			i, known := seen[f.Path]
+			switch {
+			case known && list.sign == "-" && l.Items[i].sign == "+":
+				l.Items[i].sign = ""
+			case known:
+				l.Items[i].bytes = max(l.Items[i].bytes, f.Bytes)
+				l.Items[i].sign = cmp.Or(only(list.sign == "-", "-"), l.Items[i].sign)
+			default:
+				seen[f.Path] = len(l.Items)
+				l.Items = append(l.Items, change{list.sign, strings.TrimPrefix(f.Path, s.Workdir+"/"),
+					cmp.Or(calls[f.Path], path.Base(f.By)), f.Bytes})
+			}
+		}
+	}
+	l.Items = slices.DeleteFunc(l.Items, func(c change) bool { return c.sign == "" })
+	l.Total = uint64(len(l.Items))
+	return l
+}
+
+// passing returns a function that reports whether a file is gone after the run: the run made and removed it, or it was
+// in the private home.
+func (s *Summary) passing(made, deleted List[File]) func(path string) bool {
+	both := map[string]int{}
+	for _, list := range []List[File]{made, deleted} {
+		for _, f := range list.Items {
+			both[f.Path]++
+		}
+	}
+	layer := map[string]bool{}
+	if s.Home != nil && s.Home.State == schema.HomePrivate {
+		for _, w := range s.Home.Written {
+			layer[s.Home.Path+"/"+w.Path] = true
+		}
+	}
+	return func(path string) bool { return both[path] == 2 || layer[path] }
 }
 
 // models says what the requests to models used.
@@ -622,20 +729,38 @@ func (s *Summary) sections(limit int) []section {
 		}
 		return x
 	}
+	passing := s.passing(madeOutside, deletedOutside)
+	// outside is a section with files outside of the workspace. The short page has none that are known to be gone.
+	outside := func(name, title string, l List[File]) section {
+		x := listed(name, title, l, limit, true, fileRow)
+		_, lasting := split(l, func(f File) bool { return passing(f.Path) })
+		lasting.Beyond = l.Beyond
+		if x.brief = listed(name, title, lasting, limit, true, fileRow).rows; x.brief == nil {
+			x.brief = []string{}
+		}
+		x.briefTotal = lasting.Total
+		return x
+	}
+	gone, _ := split(madeOutside, func(f File) bool { return passing(f.Path) })
+	about := text("about", "", 0, true, func(b *bufio.Writer) { s.writeAbout(b) })
+	about.brief = text("about", "", 0, true, func(b *bufio.Writer) { s.writeHead(b) }).rows
 	all := []section{
 		text("findings", "what the evaluation found", 0, true, func(b *bufio.Writer) {
 			writeFindings(b, s.Evaluation)
 		}),
-		text("about", "", 0, true, func(b *bufio.Writer) { s.writeAbout(b) }),
+		about,
 		text("claims", "what may be claimed", 0, true, func(b *bufio.Writer) { writeClaims(b, s.Claims) }),
+		listed("changes", "changed in the workspace", s.changes(), limit, true, func(c change) []string {
+			return []string{c.sign, Clean(c.path), only(c.bytes > 0, Size(c.bytes)), Clean(c.by)}
+		}),
+		text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) }),
+		listed("hosts", "hosts", s.Hosts, limit, true, hostRow),
 		listed("denied", "denied", s.Denied, limit, true, failureRow),
 		listed("secrets", "files read that may hold secrets", secrets, limit, true, fileRow),
-		text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) }),
-		listed("created-outside", "files created outside of the workspace", madeOutside, limit, true, fileRow),
-		listed("written-outside", "files written outside of the workspace", wroteOutside, limit, true, fileRow),
-		listed("changed-outside", "files changed outside of the workspace", changedOutside, limit, true, fileRow),
-		listed("deleted-outside", "files deleted outside of the workspace", deletedOutside, limit, true, fileRow),
-		listed("hosts", "hosts", s.Hosts, limit, true, hostRow),
+		outside("created-outside", "files created outside of the workspace", madeOutside),
+		outside("written-outside", "files written outside of the workspace", wroteOutside),
+		outside("changed-outside", "files changed outside of the workspace", changedOutside),
+		outside("deleted-outside", "files deleted outside of the workspace", deletedOutside),
 		listed("programs", "programs", s.Programs, limit, true, func(p Program) []string {
 			return []string{times(p.Count), Clean(p.Exe), by(p.By), only(p.Made, "made in this run")}
 		}),
@@ -651,6 +776,7 @@ func (s *Summary) sections(limit int) []section {
 		listed("written", "files written", wrote, limit, false, fileRow),
 		listed("changed", "files changed", changed, limit, false, fileRow),
 		listed("deleted", "files deleted", deleted, limit, false, fileRow),
+		listed("temporary", "temporary files outside of the workspace", gone, limit, false, fileRow),
 		listed("home", "left in the private home", s.inHome(), limit, false, func(w schema.HomeWritten) []string {
 			return []string{w.Kind, only(w.Bytes > 0, Size(uint64(w.Bytes))), Clean(w.Path)}
 		}),

@@ -70,11 +70,14 @@ what may be claimed
   ! The run may have talked to hosts that are not listed: the list of hosts may not be whole: network coverage is connect only, and endpoints are diagnostic only; assay-run doctor says what this host can observe
   ! Tool calls are not known: calls and what was observed could not all be matched: correlation is partial
 
-denied (1)
-  1× openat EACCES /etc/shadow by /usr/lib/helper
+changed in the workspace (1)
+  ~ final cat
 
 hosts (1)
   1× out 100 B in 4.9 KiB 203.0.113.1:443 (api.example.com)
+
+denied (1)
+  1× openat EACCES /etc/shadow by /usr/lib/helper
 
 programs (4)
   1× /usr/bin/dash
