@@ -150,7 +150,7 @@ func (w who) run(t *testing.T, j job) *outcome {
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &out, &out, []*os.File{pw}
 	cmd.Env = append(os.Environ(), j.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if w.uid != 0 {
+	if w.uid != os.Geteuid() {
 		chown(t, j.Dir, w.uid)
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}
 	}
@@ -175,8 +175,13 @@ func (w who) run(t *testing.T, j job) *outcome {
 	return o
 }
 
+// chown gives a directory to a user.
 func chown(t *testing.T, dir string, uid int) {
 	t.Helper()
+	who{uid: uid}.can(t)
+	if uid == os.Geteuid() {
+		return
+	}
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
