@@ -254,6 +254,7 @@ const (
 	AssayVarNameSites      = "name_sites"
 	AssayVarNameWords      = "name_words"
 	AssayVarOperations     = "operations"
+	AssayVarOwnOperations  = "own_operations"
 	AssayVarSeed           = "seed"
 	AssayVarSharedTypes    = "shared_types"
 	AssayVarSyscalls       = "syscalls"
@@ -368,6 +369,7 @@ type AssayVariableSpecs struct {
 	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
 	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
 	Operations     *ebpf.VariableSpec `ebpf:"operations"`
+	OwnOperations  *ebpf.VariableSpec `ebpf:"own_operations"`
 	Seed           *ebpf.VariableSpec `ebpf:"seed"`
 	SharedTypes    *ebpf.VariableSpec `ebpf:"shared_types"`
 	Syscalls       *ebpf.VariableSpec `ebpf:"syscalls"`
@@ -460,6 +462,7 @@ type AssayVariables struct {
 	NameSites      *ebpf.Variable `ebpf:"name_sites"`
 	NameWords      *ebpf.Variable `ebpf:"name_words"`
 	Operations     *ebpf.Variable `ebpf:"operations"`
+	OwnOperations  *ebpf.Variable `ebpf:"own_operations"`
 	Seed           *ebpf.Variable `ebpf:"seed"`
 	SharedTypes    *ebpf.Variable `ebpf:"shared_types"`
 	Syscalls       *ebpf.Variable `ebpf:"syscalls"`

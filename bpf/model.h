@@ -7,6 +7,21 @@
 
 volatile const struct operation operations[OPERATIONS];
 
+/* The small operations that are the caller's own, a bit for each: most calls need no look-up. By table, and of
+ * setsockopt by level. */
+volatile const u64 own_operations[T_COUNT * WORD_BITS];
+
+/* Whether a call is the caller's own affair at first sight. A function of its own, as look_up. */
+__noinline int own_at_sight(u32 table, u64 first, u64 second, u64 third)
+{
+	u32 level = table == T_SETSOCKOPT ? second : 0;
+	u32 op = table == T_SETSOCKOPT ? third : table == T_FCNTL ? second : first, at = table * WORD_BITS + level;
+
+	if (level >= WORD_BITS || op >= WORD_BITS || at >= T_COUNT * WORD_BITS)
+		return 0;
+	return own_operations[at] >> op & 1;
+}
+
 /* What a descriptor is, by its inode. */
 static __always_inline u32 object_kind(u32 fd)
 {

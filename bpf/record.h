@@ -196,7 +196,9 @@ struct syscall {
 enum account { A_UNLISTED, A_OWN, A_RECORDED, A_OPEN };
 
 /* The calls that have a table of operations. */
-enum table { T_NONE, T_FCNTL, T_IOCTL, T_PRCTL, T_SETSOCKOPT, T_URING_REGISTER, T_SYSLOG, T_PERSONALITY };
+enum table { T_NONE, T_FCNTL, T_IOCTL, T_PRCTL, T_SETSOCKOPT, T_URING_REGISTER, T_SYSLOG, T_PERSONALITY, T_COUNT };
+
+#define WORD_BITS 64
 
 /* What a descriptor is that an ioctl is of. */
 enum object_kind { OK_ANY, OK_FILE, OK_FIFO, OK_SOCKET, OK_TERMINAL, OK_CHARACTER, OK_BLOCK, OK_OTHER };

@@ -230,7 +230,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	struct scope *in;
 	struct scratch *s;
 	u32 is32 = 0, sel, i, waits = 0;
-	u64 nr, first, second;
+	u64 nr, first, second, third;
 
 #if defined(__TARGET_ARCH_x86)
 	nr = (u32)regs->orig_ax;
@@ -251,24 +251,24 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 #if defined(__TARGET_ARCH_x86)
 	first = is32 ? regs->bx : regs->di;
 	second = is32 ? regs->cx : regs->si;
+	third = regs->dx;
 #else
 	first = regs->orig_x0;
 	second = regs->regs[1];
+	third = regs->regs[2];
 #endif
 	if (d->prog == P_READ && !(waits = may_wait(first)))
 		return 0;
 	if (d->prog == P_FCNTL)
 		waits = locks_and_waits(second);
+	if (d->table && !waits && own_at_sight(d->table, first, second, third))
+		return 0;
 	in = scope_here();
 	if (!in || !in->n)
 		return 0;
 	if (only_waited(d->prog, first, waits) && d->account != A_OPEN)
 		return 0;
-#if defined(__TARGET_ARCH_x86)
-	if (d->table && account_of(sel, first, second, regs->dx) == A_OWN)
-#else
-	if (d->table && account_of(sel, first, second, regs->regs[2]) == A_OWN)
-#endif
+	if (d->table && account_of(sel, first, second, third) == A_OWN)
 		return 0;
 	s = scratch(CTX_SYSCALL);
 	if (!s)

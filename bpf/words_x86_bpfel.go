@@ -70,6 +70,7 @@ const (
 	WordsVarNameSites      = "name_sites"
 	WordsVarNameWords      = "name_words"
 	WordsVarOperations     = "operations"
+	WordsVarOwnOperations  = "own_operations"
 	WordsVarSeed           = "seed"
 	WordsVarSharedTypes    = "shared_types"
 	WordsVarSyscalls       = "syscalls"
@@ -185,6 +186,7 @@ type WordsVariableSpecs struct {
 	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
 	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
 	Operations     *ebpf.VariableSpec `ebpf:"operations"`
+	OwnOperations  *ebpf.VariableSpec `ebpf:"own_operations"`
 	Seed           *ebpf.VariableSpec `ebpf:"seed"`
 	SharedTypes    *ebpf.VariableSpec `ebpf:"shared_types"`
 	Syscalls       *ebpf.VariableSpec `ebpf:"syscalls"`
@@ -278,6 +280,7 @@ type WordsVariables struct {
 	NameSites      *ebpf.Variable `ebpf:"name_sites"`
 	NameWords      *ebpf.Variable `ebpf:"name_words"`
 	Operations     *ebpf.Variable `ebpf:"operations"`
+	OwnOperations  *ebpf.Variable `ebpf:"own_operations"`
 	Seed           *ebpf.Variable `ebpf:"seed"`
 	SharedTypes    *ebpf.Variable `ebpf:"shared_types"`
 	Syscalls       *ebpf.Variable `ebpf:"syscalls"`

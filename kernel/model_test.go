@@ -145,3 +145,26 @@ func TestModelRows(t *testing.T) {
 		fmt.Println(len(Model()), "rows")
 	}
 }
+
+// The bits of own operations say the same as the rows, and leave out what has no row.
+func TestOwnOperationsHaveBits(t *testing.T) {
+	t.Parallel()
+	rows, bits := map[uint64]Account{}, 0
+	for _, r := range operationRows() {
+		rows[r.key] = r.account
+	}
+	for at, word := range ownOperations() {
+		for op := range small {
+			if word>>op&1 == 0 {
+				continue
+			}
+			bits++
+			if a := rows[uint64(at/small)<<56|uint64(at%small)<<32|uint64(op)]; a != AccountOwn {
+				t.Errorf("operation %d of level %d of table %d is %s", op, at%small, at/small, a)
+			}
+		}
+	}
+	if bits < 150 {
+		t.Errorf("%d operations have a bit", bits)
+	}
+}

@@ -120,6 +120,27 @@ func operationRows() (rows []operationRow) {
 	return rows
 }
 
+// small is WORD_BITS of bpf/record.h.
+const small = 64
+
+// ownOperations has a bit for each small operation that is the caller's own, of the calls that programs make most. See
+// own_operations in bpf/model.h.
+func ownOperations() []uint64 {
+	own := make([]uint64, (len(operationTables)+1)*small)
+	for i, t := range operationTables {
+		for _, g := range t.groups {
+			for _, o := range g.operations() {
+				level, op := o.op>>32, o.op&(1<<32-1)
+				bits := t.call == "fcntl" || t.call == "prctl" || t.call == "setsockopt"
+				if bits && g.account == AccountOwn && level < small && op < small {
+					own[(i+1)*small+int(level)] |= 1 << op
+				}
+			}
+		}
+	}
+	return own
+}
+
 const (
 	otherWay  = "it changes on which way, or to whom, packets go"
 	multicast = "the kernel tells other hosts of the group, and its packets have no connect"

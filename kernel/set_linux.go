@@ -472,12 +472,13 @@ func (s *set) embedded(types kernelTypes) (*ebpf.CollectionSpec, error) {
 	var seed [8]byte
 	rand.Read(seed[:])
 	constants := map[string]any{
-		"seed":          le.Uint64(seed[:]),
-		"syscalls":      append(kernelTable(native), kernelTable(ia32)...),
-		"uring_ops":     uringTable(),
-		"operations":    kernelOperations(),
-		"lanes":         laneTable(),
-		"complete_args": types.tracepointArgs(tracepoints["completed"]),
+		"seed":           le.Uint64(seed[:]),
+		"syscalls":       append(kernelTable(native), kernelTable(ia32)...),
+		"uring_ops":      uringTable(),
+		"operations":     kernelOperations(),
+		"own_operations": ownOperations(),
+		"lanes":          laneTable(),
+		"complete_args":  types.tracepointArgs(tracepoints["completed"]),
 	}
 	if word != 0 {
 		constants["word_type"] = uint32(word)
