@@ -97,9 +97,6 @@ type SuiteTry struct {
 	// WorkerProcess is random, and tells the process of the worker from others of its name. Tries of the class
 	// worker_lost with the same process were lost together. Absent if it never began.
 	WorkerProcess string `json:"worker_process,omitzero"`
-	// WorkerStops is how often that process had been stopped for longer than two thirds of a lease, by its last report
-	// of this try. If it is more than before, a worker that was silent and goes on was stopped.
-	WorkerStops int `json:"worker_stops,omitzero"`
 	// Host is where it ran; absent if it never began.
 	Host *SuiteHost `json:"host,omitzero"`
 }

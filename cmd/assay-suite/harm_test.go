@@ -23,6 +23,7 @@ import (
 
 	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -133,6 +134,12 @@ agents:
 		if a.Verdict == nil || *a.Verdict != want || (want == schema.SuiteFailed) != (len(a.Suspicions) > 0) {
 			t.Errorf("%s has the verdict %v: %s; suspicions %+v", a.ID, a.Verdict, a.Reason, a.Suspicions)
 		}
+		if len(a.Tries) > 2 {
+			t.Errorf("%s was tried %d times", a.ID, len(a.Tries))
+		}
+	}
+	if status, _, err := suite.Read(filepath.Join(s.dir, "out")); err != nil || status.Failed != 2 {
+		t.Errorf("the status is %+v, %v", status, err)
 	}
 	w.end()
 	s.clean("w1")

@@ -16,7 +16,7 @@ const RuleProvokes = "provokes_infrastructure"
 // to have caused. It counts them by events. Tries that were lost with one worker are one event.
 //
 // A worker that was silent and then goes on has not died, and says whether it was stopped. If it was, its event is one
-// of another kind: the agent may have stopped it. Otherwise the network was the cause, and its event is forgotten.
+// of another kind: the agent may have stopped it. Otherwise the network was the cause, and its event is no longer one.
 //
 // An agent is blamed at a task if there were two events of a kind with it at this task, and none without it, in a
 // suite where another agent or task began: without others there is nothing to compare with. All its attempts there
@@ -27,7 +27,6 @@ type blame struct {
 	events []*event
 	of     map[string]*event // by the id of the try's run
 	silent map[string]*event // by the process of a worker that was lost and has not gone on
-	stops  map[string]int    // by process: how often it was stopped when it was last heard
 	began  map[cell]bool     // a try began on a worker
 }
 
@@ -48,22 +47,19 @@ func mayBeAgents(t *schema.SuiteTry) bool {
 }
 
 func newBlame() *blame {
-	return &blame{of: map[string]*event{}, silent: map[string]*event{}, stops: map[string]int{}, began: map[cell]bool{}}
+	return &blame{of: map[string]*event{}, silent: map[string]*event{}, began: map[cell]bool{}}
 }
 
-// add counts a try of an attempt. Tries must be added in the order in which they ended.
+// add counts a try of an attempt.
 func (b *blame) add(a Attempt, t *schema.SuiteTry) {
 	at := cell{a.Task, a.Agent}
 	if t.Host != nil {
 		b.began[at] = true
 	}
-	lost := t.Class == schema.SuiteWorkerLost && t.WorkerProcess != ""
-	if !lost || t.WorkerStops > b.stops[t.WorkerProcess] { // it began this try after it was stopped
-		b.lives(t.WorkerProcess, t.WorkerStops)
-	}
 	if t.CausedBy != "" || !mayBeAgents(t) {
 		return
 	}
+	lost := t.Class == schema.SuiteWorkerLost && t.WorkerProcess != ""
 	e := b.silent[t.WorkerProcess]
 	if e == nil || !lost {
 		e = &event{t.Class, map[string]bool{}, map[cell]bool{}}
@@ -76,16 +72,12 @@ func (b *blame) add(a Attempt, t *schema.SuiteTry) {
 	b.of[t.RunID] = e
 }
 
-// lives records that a worker that may have been lost goes on, and how often it was stopped.
-func (b *blame) lives(process string, stops int) {
-	e, more := b.silent[process], stops > b.stops[process]
-	b.stops[process] = stops
-	switch {
-	case e == nil:
-	case more:
-		e.kind = stopped
-	default:
-		e.kind = ""
+// lives records that a worker that may have been lost goes on, and whether it was stopped meanwhile.
+func (b *blame) lives(process string, stop bool) {
+	if e := b.silent[process]; e != nil {
+		if e.kind = ""; stop {
+			e.kind = stopped
+		}
 	}
 	delete(b.silent, process)
 }

@@ -233,15 +233,14 @@ type try struct {
 	deciding  bool      // its end was reported, and its bundle is being examined
 	host      *schema.SuiteHost
 	instance  string // of the worker that began it; empty if it has not begun
-	stops     int    // how often that worker was stopped, by its last report
 }
 
-// process identifies the process of the worker that began the try; empty if none has. Only a digest is kept.
-func (t *try) process() string {
-	if t.instance == "" {
+// process identifies the process of a worker by its instance; empty for none. Only a digest is kept.
+func process(instance string) string {
+	if instance == "" {
 		return ""
 	}
-	return shortDigest("process\x00"+t.instance, 8)
+	return shortDigest("process\x00"+instance, 8)
 }
 
 // remoteWorker is a worker of another process.
@@ -391,6 +390,8 @@ func (c *Coordinator) load(lines []ledger.Line) error {
 		switch line.Kind {
 		case ledger.Created, ledger.Edited:
 			definitions, total = line.Definitions, line.Attempts
+		case ledger.Back:
+			c.blamed.lives(process(line.Instance), line.Stopped)
 		case ledger.Opened:
 			opened[line.Token] = &openedTry{of: line.Attempt, number: line.Try, identity: line.Identity,
 				definitions: definitions}
@@ -598,7 +599,7 @@ func (c *Coordinator) Run(ctx, kill context.Context, over hub) error {
 		case m := <-c.Reports:
 			err = c.handle(kill, m)
 		case q := <-c.Questions:
-			c.answer(sending, q)
+			err = c.answer(sending, q)
 		case s := <-c.sent:
 			delete(c.sending, s.digest)
 			if s.err != nil {
@@ -687,11 +688,11 @@ func (c *Coordinator) recall(ctx context.Context) {
 }
 
 // answer answers a worker's question. ctx ends the sending of workspaces.
-func (c *Coordinator) answer(ctx context.Context, q Question) {
+func (c *Coordinator) answer(ctx context.Context, q Question) error {
 	var h hello
 	if err := json.Unmarshal(q.Data, &h); err != nil || h.Suite != "" && h.Suite != c.id {
 		q.Answer <- nil
-		return
+		return nil
 	}
 	w := &Welcome{Suite: c.id, Name: c.File.Name, LeaseNS: int64(cmp.Or(c.Lease, DefaultLease))}
 	defer func() { q.Answer <- w }()
@@ -714,6 +715,11 @@ func (c *Coordinator) answer(ctx context.Context, q Question) {
 		}
 		t.lastHeard, t.taken = c.now(), true
 	}
+	if p := process(h.Instance); c.blamed.silent[p] != nil && h.MissingWorkspace == "" {
+		c.blamed.lives(p, h.Stopped)
+		return c.ledger.Append(ledger.Line{Kind: ledger.Back, Worker: q.From, Instance: h.Instance, Stopped: h.Stopped})
+	}
+	return nil
 }
 
 // sent is the result of sending a workspace.
@@ -957,7 +963,7 @@ func (c *Coordinator) handle(ctx context.Context, m carrier.Message) error {
 		defer m.Done()
 		return c.refuse(m, r.Token, "the try is another worker's")
 	}
-	t.lastHeard, t.taken, t.stops = c.now(), true, r.Stops
+	t.lastHeard, t.taken = c.now(), true
 	line := ledger.Line{Attempt: t.of.Attempt, Try: t.number, Token: t.token}
 	switch {
 	case r.Began != nil && !t.began:
@@ -1155,7 +1161,7 @@ func blameAgent(v *schema.SuiteTry, class, rule, why string) {
 
 // closeTry writes the verdict of an open try to the ledger, and closes the try.
 func (c *Coordinator) closeTry(t *try, v *schema.SuiteTry) error {
-	v.Host, v.WorkerProcess, v.WorkerStops = t.host, t.process(), t.stops
+	v.Host, v.WorkerProcess = t.host, process(t.instance)
 	line := ledger.Line{Kind: ledger.Verdict, Attempt: t.of.Attempt, Try: t.number, Token: t.token, Verdict: v}
 	err := c.ledger.Append(line)
 	if errors.Is(err, ledger.ErrUnwritable) {
@@ -1290,7 +1296,7 @@ func (c *Coordinator) interrupt() error {
 		case q := <-c.Questions:
 			var h hello
 			_ = json.Unmarshal(q.Data, &h)
-			c.answer(context.Background(), q)
+			err = c.answer(context.Background(), q)
 			for _, token := range h.Running {
 				if t := c.open[token]; t != nil && !t.deciding && q.From != c.LocalWorker && err == nil {
 					err = c.closeTry(t, interrupted(t))

@@ -72,11 +72,12 @@ func Read(dir string) (*Status, []*History, error) {
 	s := &Status{Running: running, Open: []OpenTry{}}
 	var order []*History
 	of := map[Attempt]*History{}
-	type ended struct {
-		of *History
-		i  int // in its tries
+	type step struct { // in what blame is told
+		of   *History // whose try ended; nil: a worker goes on
+		i    int      // of the try
+		back ledger.Line
 	}
-	var tries []ended
+	var steps []step
 	var definitions map[string]map[string]string
 	for _, line := range lines {
 		switch line.Kind {
@@ -92,6 +93,9 @@ func Read(dir string) (*Status, []*History, error) {
 			}
 			definitions = line.Definitions
 			continue
+		case ledger.Back:
+			steps = append(steps, step{back: line})
+			continue
 		}
 		h := of[line.Attempt]
 		if h == nil && line.Task != "" {
@@ -102,14 +106,17 @@ func Read(dir string) (*Status, []*History, error) {
 		if h != nil {
 			h.add(line)
 			if line.Kind == ledger.Verdict {
-				tries = append(tries, ended{h, len(h.Tries) - 1})
+				steps = append(steps, step{of: h, i: len(h.Tries) - 1})
 			}
 		}
 	}
 	blame := newBlame()
-	for _, e := range tries {
-		if e.i >= e.of.valid {
-			blame.add(e.of.Attempt, &e.of.Tries[e.i])
+	for _, s := range steps {
+		switch {
+		case s.of == nil:
+			blame.lives(process(s.back.Instance), s.back.Stopped)
+		case s.i >= s.of.valid:
+			blame.add(s.of.Attempt, &s.of.Tries[s.i])
 		}
 	}
 	for _, h := range order {

@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode"
@@ -48,6 +47,8 @@ type hello struct {
 	Slots    int    `json:"slots"`          // how many tries it runs at once; 0 means that it leaves
 	// Running are the tokens of the tries that it runs.
 	Running []string `json:"running,omitzero"`
+	// Stopped means that this process was stopped for most of a lease since the last answer, as by SIGSTOP.
+	Stopped bool `json:"stopped,omitzero"`
 	// MissingWorkspace is the digest of a workspace that the worker needs; empty means none.
 	MissingWorkspace string `json:"missing_workspace,omitzero"`
 }
@@ -68,8 +69,7 @@ type Welcome struct {
 // report is a worker's message about a try. Either Began or Ended is set.
 type report struct {
 	Token    string            `json:"token"`
-	Instance string            `json:"instance"`       // of the worker
-	Stops    int               `json:"stops,omitzero"` // how often it was stopped; see [schema.SuiteTry]
+	Instance string            `json:"instance"` // of the worker
 	Began    *schema.SuiteHost `json:"began,omitzero"`
 	Ended    *tryEnd           `json:"ended,omitzero"`
 }
@@ -160,7 +160,6 @@ type Worker struct {
 	memory   memory
 	disk     diskUse
 	programs programs
-	stops    atomic.Int64          // how often this process was stopped; see [schema.SuiteTry]
 	joined   *Welcome              // of the suite that it works for
 	sending  sync.Mutex            // held while a bundle is stored
 	fetching sync.RWMutex          // write-locked while a workspace is fetched, read-locked while one is copied
@@ -307,27 +306,29 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 // heartbeat tells the coordinator three times in a lease which tries still run, and gives up those that the
 // coordinator does not want any more. When no coordinator has answered for almost keepLeases, it gives up all tries and
 // calls leave, so that the worker takes other work; when stopping is closed it waits for one lease only. It also calls
-// leave when another suite's coordinator answers. It counts how often this process was stopped: nothing here waits for
+// leave when another suite's coordinator answers. It notices that this process was stopped: nothing here waits for
 // longer than a third of a lease.
 func (w *Worker) heartbeat(ctx context.Context, stopping <-chan struct{}, leave context.CancelCauseFunc,
 	to *Welcome) {
 	lease := time.Duration(to.LeaseNS)
 	tick := time.NewTicker(max(lease/3, time.Millisecond))
 	defer tick.Stop()
-	ran := time.Now()
+	ran, stopped := time.Now(), false
 	runs := func() {
-		if time.Since(ran) > lease*2/3 {
-			w.stops.Add(1)
-		}
+		stopped = stopped || time.Since(ran) > lease*2/3
 		ran = time.Now()
 	}
 	for lastAnswer := time.Now(); ; {
 		answer, other := &Welcome{}, &Welcome{}
 		ask := func(suite string, answer *Welcome) error {
-			defer runs()
 			asking, stop := context.WithTimeout(ctx, lease/3) // the next question follows then
 			defer stop()
-			return w.Client.Ask(asking, w.hello(suite, w.Jobs), answer)
+			question := w.hello(suite, w.Jobs)
+			question.Stopped = stopped
+			err := w.Client.Ask(asking, question, answer)
+			stopped = stopped && err != nil
+			runs()
+			return err
 		}
 		err := ask(to.Suite, answer)
 		patience := (keepLeases - 1) * lease
@@ -492,13 +493,13 @@ func (w *Worker) handle(kill context.Context, work *tryWork, i int) {
 	host := w.host
 	host.AgentDigest = w.programs.digest(work.Spec.Command[2])
 	err := w.Client.Send(run, work.Token+".began",
-		report{Token: work.Token, Instance: w.Instance, Stops: int(w.stops.Load()), Began: &host})
+		report{Token: work.Token, Instance: w.Instance, Began: &host})
 	if err == nil {
 		end := w.try(run, reporting, work, i)
 		w.setIdle(t, true)
 		if context.Cause(run) != errOver {
 			err = w.Client.Send(reporting, work.Token+".ended",
-				report{Token: work.Token, Instance: w.Instance, Stops: int(w.stops.Load()), Ended: end})
+				report{Token: work.Token, Instance: w.Instance, Ended: end})
 		}
 	}
 	if context.Cause(reporting) == errOver && w.Local {

@@ -49,6 +49,7 @@ const (
 	Verdict = "verdict" // the try is decided, for good
 	Refused = "refused" // a worker's message was refused, and why
 	Edited  = "edited"  // the suite was edited: these are the new definitions
+	Back    = "back"    // a worker that was lost goes on
 )
 
 // Attempt names one attempt of an agent at a task. The first one has the number 1.
@@ -74,7 +75,8 @@ type Line struct {
 	Identity string            `json:"identity,omitzero"` // of the attempt, when it was opened
 	Worker   string            `json:"worker,omitzero"`
 	Host     *schema.SuiteHost `json:"host,omitzero"`     // only in Began lines
-	Instance string            `json:"instance,omitzero"` // random, of the worker's process; only in Began lines
+	Instance string            `json:"instance,omitzero"` // random, of the worker's process; in Began and Back lines
+	Stopped  bool              `json:"stopped,omitzero"`  // the worker was stopped; only in Back lines
 	Verdict  *schema.SuiteTry  `json:"verdict,omitzero"`  // only in Verdict lines
 	Why      string            `json:"why,omitzero"`      // only in Refused lines
 	// Definitions are digests of the fields of the suite's tasks and agents; only in Created and Edited lines.
@@ -218,7 +220,7 @@ func longLine(start []byte, in *bufio.Reader) ([]byte, error) {
 }
 
 var known = map[string]bool{Created: true, Opened: true, Began: true, Ended: true, Verdict: true, Refused: true,
-	Edited: true}
+	Edited: true, Back: true}
 
 // The end of each line: its digest in hexadecimal digits.
 const (
