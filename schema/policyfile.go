@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"path"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -45,6 +46,34 @@ func (p *Policy) Home() *Home {
 		return nil
 	}
 	return sandbox.Home
+}
+
+// Layer returns a function that reports whether what was written to a path went to the layer of a private home.
+func (p *Policy) Layer() func(path string) bool {
+	var sandbox struct {
+		Home *Home `json:"home"`
+		Plan struct {
+			Paths []struct {
+				Target string `json:"target"`
+				Access string `json:"access"`
+			} `json:"paths"`
+		} `json:"plan"`
+	}
+	if p == nil || len(p.Sandbox) == 0 || json.Unmarshal(p.Sandbox, &sandbox) != nil || sandbox.Home == nil ||
+		sandbox.Home.State != HomePrivate {
+		return func(string) bool { return false }
+	}
+	access := map[string]string{}
+	for _, e := range sandbox.Plan.Paths {
+		access[e.Target] = e.Access
+	}
+	return func(name string) bool { // the nearest directory that the plan lists decides
+		for at := path.Clean(name); ; at = path.Dir(at) {
+			if a, ok := access[at]; ok || at == "/" || at == "." {
+				return a == "layer"
+			}
+		}
+	}
 }
 
 // PolicyModel is about requests to models.

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -145,6 +146,7 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 		also = v.Also
 	}
 	var workdir string
+	var layer func(path string) bool
 	var read *facts.Reader
 	breaks := func(l *facts.Line) bool {
 		k := l.Event
@@ -159,7 +161,7 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 		}
 		outside := func(p string) bool {
 			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(harmlessFiles, p) &&
-				!matches(also, p) && !l.InMemory
+				!matches(also, p) && !l.InMemory && !layer(p)
 		}
 		for i := range l.Acts {
 			a := &l.Acts[i]
@@ -178,7 +180,9 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 		return false
 	}
 	r := watching(view.Files, "only the workspace was written to", "written outside of the workspace", breaks)
-	r.begin = func(s *subject) { workdir, read = s.Docs.Run.Workdir, s.facts }
+	r.begin = func(s *subject) {
+		workdir, read, layer = s.Docs.Run.Workdir, s.facts, s.Docs.Policy.Layer()
+	}
 	return r, nil
 }
 
@@ -450,6 +454,12 @@ func (m *maker) noNewCapability(value jsontext.Value) (*rule, error) {
 	}}, nil
 }
 
+// BuiltinCI stands in place of a rule file's name for rules about a run in CI.
+const BuiltinCI = "builtin:ci"
+
+//go:embed ci.yaml
+var rulesOfCI []byte
+
 // Limits of a rule file: number of rules, and size in bytes.
 const (
 	maxRules = 200
@@ -513,6 +523,9 @@ type file struct {
 
 // LoadRules reads a rule file. Paths in it are relative to its directory. Bundles that it names must verify.
 func LoadRules(ctx context.Context, path string) (*Rules, error) {
+	if path == BuiltinCI {
+		return ParseRules(ctx, rulesOfCI, "")
+	}
 	data, err := config.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRules, err)

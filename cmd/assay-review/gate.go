@@ -55,6 +55,11 @@ allow_unknown names the rule.
 evaluation file that the run was given (assay-run --evaluation), or by that of
 --evaluation FILE. docs/evaluation.md describes each of its rules.
 
+--rules builtin:ci asks what a run in CI keeps to: it wrote only in the workspace, in
+/tmp and in its private home, made no start-up file that programs outside run, could
+reach no host but those that its policy or its agent's recipe declares, exited with 0,
+and passed its contract if it had one.
+
 In GitHub Actions, gate also writes annotations and a job summary.
 
 Exit status: 0 all pass; 1 one fails; 2 one is unknown and none fails; 3 the rules
@@ -111,7 +116,8 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&rulesFile, "rules", "", "judge by the rules in `FILE`, or by those of builtin:evaluation")
+	fs.StringVar(&rulesFile, "rules", "",
+		"judge by the rules in `FILE`, or by those of builtin:ci or builtin:evaluation")
 	fs.StringVar(&evaluationFile, "evaluation", "",
 		"with --rules builtin:evaluation, judge by the evaluation `FILE` instead of the bundle's")
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, junit, ctrf, sarif, github")
