@@ -271,9 +271,12 @@ type OpenCall struct {
 // Opens reports whether the call opens the claim about a subject.
 func (o *OpenCall) Opens(subject string) bool { return slices.Contains(o.Claims, subject) }
 
+// Name is the call with its operation.
+func (o *OpenCall) Name() string { return strings.TrimSpace(o.Call + " " + o.Operation) }
+
 // String says what the program did, and how often: "/x set IP_ADD_MEMBERSHIP (1x)".
 func (o *OpenCall) String() string {
-	what := strings.TrimSpace("called " + o.Call + " " + o.Operation)
+	what := "called " + o.Name()
 	switch o.Call {
 	case "setsockopt":
 		what = "set " + o.Operation

@@ -34,6 +34,8 @@ type Verdict struct {
 	// Gaps say why the bundle does not support the rule, the most serious first. Message has the first gap with its
 	// remedy.
 	Gaps []string `json:"gaps,omitempty"`
+	// calls are the open calls behind Gaps, an empty one for another reason.
+	calls []string
 	// Findings and Doubts are set by the rules of [BuiltinEvaluation].
 	Findings []schema.Finding `json:"findings,omitempty"`
 	Doubts   []schema.Finding `json:"doubts,omitempty"`
@@ -55,9 +57,9 @@ const maxEvidence = 20
 
 // unknown sets the state to unknown because of gaps.
 func (v *Verdict) unknown(gaps ...view.Gap) {
-	v.State, v.Message, v.Gaps = Unknown, gaps[0].String(), nil
+	v.State, v.Message, v.Gaps, v.calls = Unknown, gaps[0].String(), nil, nil
 	for _, g := range gaps {
-		v.Gaps = append(v.Gaps, g.Text)
+		v.Gaps, v.calls = append(v.Gaps, g.Text), append(v.calls, g.Call)
 	}
 }
 
@@ -133,7 +135,7 @@ func Judge(ctx context.Context, rules *Rules, bundles []*view.Bundle) (*Report, 
 			if err != nil {
 				return nil, fmt.Errorf("%s: rule %s: %w", b.Name, rule.name, err)
 			}
-			v.Rule, v.Allowed = rule.name, v.State == Unknown && rules.allowed[rule.name]
+			v.Rule, v.Allowed = rule.name, v.State == Unknown && rules.allow(rule.name, v.calls)
 			j.Verdicts = append(j.Verdicts, v)
 			j.State = worse(j.State, v)
 		}

@@ -469,10 +469,22 @@ const (
 // Rules are the rules of a rule file, or those of [EvaluationRules].
 type Rules struct {
 	list    []*rule
-	allowed map[string]bool
+	allowed map[string]bool // rules, and calls behind callPrefix
 	bases   []*view.Set
 	// evaluation are the rules of BuiltinEvaluation, or nil.
 	evaluation *evaluationRules
+}
+
+// callPrefix begins an entry of allow_unknown that names a call.
+const callPrefix = "call "
+
+// allow reports whether a rule may be unknown: it is named, or each reason is a call that is named, with its operation
+// or for all operations.
+func (r *Rules) allow(rule string, calls []string) bool {
+	return r.allowed[rule] || len(calls) > 0 && !slices.ContainsFunc(calls, func(call string) bool {
+		name, _, _ := strings.Cut(call, " ")
+		return call == "" || !r.allowed[callPrefix+call] && !r.allowed[callPrefix+name]
+	})
 }
 
 // Reading returns the options with which to open bundles for these rules.
@@ -588,8 +600,10 @@ func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err err
 		}
 	}
 	for i, name := range f.AllowUnknown {
-		if !slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == name }) {
-			return nil, doc.Fault(fmt.Sprintf("%q is not one of the rules", name), "allow_unknown", strconv.Itoa(i))
+		if !slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == name }) &&
+			!strings.HasPrefix(name, callPrefix) {
+			return nil, doc.Fault(fmt.Sprintf(`%q is not one of the rules, nor "call NAME [OPERATION]"`, name),
+				"allow_unknown", strconv.Itoa(i))
 		}
 		r.allowed[name] = true
 	}

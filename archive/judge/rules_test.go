@@ -54,3 +54,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A rule is allowed to be unknown for the calls that are named, and for nothing beside them.
+func TestCallsThatMayBeUnknown(t *testing.T) {
+	r, err := ParseRules(t.Context(), []byte("rules: [{no_privileged: true}]\n"+
+		"allow_unknown: [call keyctl, call setsockopt IP_TTL]"), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for name, c := range map[string]struct {
+		calls []string
+		want  bool
+	}{
+		"no reason":           {nil, false},
+		"a call":              {[]string{"keyctl"}, true},
+		"one operation":       {[]string{"keyctl 3", "setsockopt IP_TTL"}, true},
+		"another operation":   {[]string{"setsockopt IP_OPTIONS"}, false},
+		"something else, too": {[]string{"keyctl", ""}, false},
+	} {
+		if got := r.allow("no_privileged", c.calls); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

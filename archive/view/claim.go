@@ -48,6 +48,7 @@ type Gap struct {
 	Text   string
 	Remedy string // what would close the gap; empty if unknown
 	Spot   string // the id of the blind spot that is the reason; empty for another reason
+	Call   string // the call that is the reason, with its operation; empty for another reason
 }
 
 // String returns the gap and its remedy in one line.
@@ -224,7 +225,7 @@ func openCalls(h *schema.ObservationHealth, about Subject) (gaps []Gap) {
 	for _, o := range h.Open {
 		if o.Opens(string(about)) {
 			gaps = append(gaps, Gap{Text: fmt.Sprintf("%s: open, because %s: %s", title, &o, o.Why),
-				Remedy: "run it without that call"})
+				Remedy: "run it without that call", Call: o.Name()})
 		}
 	}
 	return gaps

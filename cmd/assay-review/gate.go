@@ -49,7 +49,8 @@ func gateCommand(a *app) *cobra.Command {
 "resolvers" allows DNS servers, and questions for the allowed names. "assay-run query
 --types" lists the variables of expressions. If a bundle's health does not support a
 rule, the result is unknown and says what is missing; the gate does not pass unless
-allow_unknown names the rule.
+allow_unknown names the rule, or, as "call setsockopt IP_ADD_MEMBERSHIP" or "call setsockopt",
+each call for which the rule is unknown.
 
 --rules builtin:evaluation asks whether an agent under evaluation cheated: by the
 evaluation file that the run was given (assay-run --evaluation), or by that of
