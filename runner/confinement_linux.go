@@ -470,7 +470,9 @@ func (c *confinement) compare() {
 		ctx, stop = context.WithTimeout(ctx, 2*c.lookFor)
 		defer stop()
 	}
-	now := startup.Search(ctx, *c.looked)
+	where := *c.looked
+	where.Shared = nil
+	now := startup.Search(ctx, where)
 	c.startup = &schema.Startup{Names: now.Names, Changes: []schema.StartupChange{}}
 	unsearched := now.Unsearched
 	if c.obeyed.Cut {

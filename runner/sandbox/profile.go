@@ -315,7 +315,12 @@ func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 	}
 	p.looked = &startup.Where{Dir: p.Dir, Home: c.Home}
 	for _, w := range p.Write {
-		if info, err := os.Stat(w.Path); err == nil && info.IsDir() {
+		if info, err := os.Stat(w.Path); err != nil || !info.IsDir() {
+			continue
+		}
+		if w.Rule == RuleMode { // the working directory, and those for temporary files
+			p.looked.Shared = append(p.looked.Shared, w.Path)
+		} else {
 			p.looked.Trees = append(p.looked.Trees, w.Path)
 		}
 	}

@@ -85,9 +85,9 @@ func parseConfig(text string) []entry {
 	section := ""
 	for {
 		switch c := p.next(); {
-		case c == 0:
+		case p.eof:
 			return list
-		case c == '\n' || c == ' ' || c == '\t' || c == '\r':
+		case space(c):
 		case c == '#' || c == ';':
 			p.line()
 		case c == '[':
@@ -103,7 +103,11 @@ func parseConfig(text string) []entry {
 			if !ok {
 				return list
 			}
-			list = append(list, entry{key: section + "." + strings.ToLower(name), value: value, from: from, to: p.at})
+			key := strings.ToLower(name)
+			if section != "" {
+				key = section + "." + key
+			}
+			list = append(list, entry{key: key, value: value, from: from, to: p.at})
 		default:
 			return list
 		}
@@ -114,21 +118,28 @@ func parseConfig(text string) []entry {
 type parser struct {
 	text string
 	at   int
+	eof  bool // next has been called at the end
 }
 
-// next is the next byte; 0 at the end.
+// next is the next byte. The end of a line, and of the file, is \n.
 func (p *parser) next() byte {
 	if p.at >= len(p.text) {
-		return 0
+		p.eof = true
+		return '\n'
 	}
 	p.at++
+	if strings.HasPrefix(p.text[p.at-1:], "\r\n") {
+		p.at++
+	}
 	return p.text[p.at-1]
 }
 
+// space is isspace of git.
+func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
 // line skips the rest of a line.
 func (p *parser) line() {
-	for c := p.next(); c != 0 && c != '\n'; {
-		c = p.next()
+	for p.next() != '\n' {
 	}
 }
 
@@ -155,17 +166,20 @@ func (p *parser) section() (string, bool) {
 			return b.String(), true
 		case named(c) || c == '.':
 			b.WriteString(strings.ToLower(string(c)))
-		case c == ' ' || c == '\t':
-			return p.subsection(&b)
+		case space(c):
+			return p.subsection(&b, c)
 		default:
 			return "", false
 		}
 	}
 }
 
-func (p *parser) subsection(b *strings.Builder) (string, bool) {
-	c := p.next()
-	for c == ' ' || c == '\t' {
+// subsection reads the rest of [section "sub"] after the first space, c.
+func (p *parser) subsection(b *strings.Builder, c byte) (string, bool) {
+	for space(c) {
+		if c == '\n' {
+			return "", false
+		}
 		c = p.next()
 	}
 	if c != '"' {
@@ -174,12 +188,12 @@ func (p *parser) subsection(b *strings.Builder) (string, bool) {
 	b.WriteByte('.')
 	for {
 		switch c = p.next(); c {
-		case 0, '\n':
+		case '\n':
 			return "", false
 		case '"':
 			return b.String(), p.next() == ']'
 		case '\\':
-			if c = p.next(); c == 0 || c == '\n' {
+			if c = p.next(); c == '\n' {
 				return "", false
 			}
 		}
@@ -193,7 +207,7 @@ func (p *parser) value() (string, bool) {
 	for c == ' ' || c == '\t' {
 		c = p.next()
 	}
-	if c == 0 || c == '\n' || c == '\r' {
+	if c == '\n' {
 		return "true", true
 	}
 	if c != '=' {
@@ -203,10 +217,10 @@ func (p *parser) value() (string, bool) {
 	quoted, comment, kept := false, false, 0
 	for {
 		switch c = p.next(); {
-		case c == 0 || c == '\n':
-			return strings.TrimSuffix(b.String()[:kept], "\r"), !quoted
+		case c == '\n':
+			return b.String()[:kept], !quoted
 		case comment:
-		case (c == ' ' || c == '\t') && !quoted:
+		case space(c) && !quoted:
 			if b.Len() > 0 {
 				b.WriteByte(c) // unless the value ends here
 			}
@@ -216,6 +230,7 @@ func (p *parser) value() (string, bool) {
 			quoted = !quoted
 			kept = b.Len()
 		case c == '\\':
+			kept = b.Len()
 			switch c = p.next(); c {
 			case '\n':
 				continue

@@ -43,8 +43,10 @@ type lists struct {
 type Where struct {
 	// Dir is the working directory.
 	Dir string
-	// Trees are the directories that are searched, with Dir. Overlaps are searched once.
+	// Trees are the directories that are searched and compared, with Dir. Overlaps are searched once.
 	Trees []string
+	// Shared are directories that are searched, but not compared: others change them at the same time.
+	Shared []string
 	// Home is the user's home directory, or empty. Only the files that are listed are looked at.
 	Home string
 }
@@ -103,6 +105,7 @@ type searcher struct {
 	attributesFiles []string
 	roots           map[string]bool // directories with files of programs
 	skip            map[string]bool
+	compared        []string
 }
 
 // Search looks through the trees. When ctx ends, it returns what it has found so far, and says what was not searched.
@@ -115,7 +118,11 @@ func Search(ctx context.Context, w Where) *Set {
 			s.base = append(s.base, readConfig(path, w.Home, 0, func(string) {})...)
 		}
 	}
-	s.Trees = outermost(append(slices.Clone(w.Trees), w.Dir))
+	s.compared = append(slices.Clone(w.Trees), w.Dir)
+	s.Trees = outermost(slices.Concat(s.compared, w.Shared))
+	if w.Home != "" {
+		s.compared = append(s.compared, w.Home)
+	}
 	for _, tree := range s.Trees {
 		s.walk(ctx, tree)
 	}
@@ -253,6 +260,9 @@ func (s *searcher) add(path string) {
 
 // fact adds something that programs obey.
 func (s *searcher) fact(where, what, file string, content []byte) {
+	if !slices.ContainsFunc(s.compared, func(dir string) bool { return below(where, dir) }) {
+		return
+	}
 	sum := sha256.Sum256(content)
 	s.set.facts[fact{where, what, file}] = string(sum[:])
 }
