@@ -377,8 +377,26 @@ func (s *Summary) writeHead(w io.Writer) {
 	if len(whole) > 0 {
 		row("evidence", "complete: %s", strings.Join(whole, ", "))
 	}
-	open := slices.DeleteFunc(slices.Clone(s.Claims), func(c Sentence) bool { return c.Good && c.About != Calls })
-	writeClaims(w, open)
+	var rest []Sentence
+	isOpen := func(c Sentence) bool { return !c.Good && c.About != "" && c.About != Calls && len(c.Why) > 0 }
+	open := map[string][]string{} // subjects, by the first reason why they are open
+	for _, c := range s.Claims {
+		if isOpen(c) {
+			open[c.Why[0]] = append(open[c.Why[0]], string(c.About))
+		}
+	}
+	for _, c := range s.Claims {
+		switch {
+		case isOpen(c):
+			if about := open[c.Why[0]]; about != nil {
+				delete(open, c.Why[0])
+				row("open", "%s: %s", strings.Join(about, ", "), Clean(Gap{Text: c.Why[0], Remedy: c.Remedy}.String()))
+			}
+		case !c.Good || c.About == Calls:
+			rest = append(rest, c)
+		}
+	}
+	writeClaims(w, rest)
 }
 
 func (s *Summary) labels() string {
