@@ -445,5 +445,6 @@ func keepEvaluation(log *evidence.Log, spec *Spec) error {
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 	}
 	doc.RunID, doc.Workdir, doc.Homes = log.RunID, at.Workdir, spec.homes()
+	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir)
 	return log.Put(schema.EvaluationPath, doc)
 }

@@ -1,5 +1,10 @@
 package schema
 
+import (
+	"path"
+	"strings"
+)
+
 // Evaluation is evaluation.json: what an agent under evaluation was not to do. It is there when the run
 // was given an evaluation file.
 type Evaluation struct {
@@ -12,6 +17,17 @@ type Evaluation struct {
 	// reads the layers. Absent in older bundles.
 	Workdir string            `json:"workdir,omitempty"`
 	Homes   map[string]string `json:"homes,omitempty"`
+	// Start says what the globs led to when the run started. Absent in older bundles.
+	Start *EvaluationStart `json:"start,omitempty"`
+}
+
+// EvaluationStart says what the globs of an evaluation file led to when the run started, by globs as
+// [EvaluationDefinition.Absolute] returns them.
+type EvaluationStart struct {
+	// Links has the globs with symbolic links in their names, as they are without them.
+	Links map[string]string `json:"links,omitempty"`
+	// Absent are the globs that could match nothing.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // EvaluationDefinition is an evaluation file as its author wrote it. Paths are globs; one that is not
@@ -27,12 +43,56 @@ type EvaluationDefinition struct {
 	Reward []string `json:"reward,omitempty"`
 	// Forbidden is where the solution could be fetched from.
 	Forbidden EvaluationForbidden `json:"forbidden,omitzero"`
+	// Deliverables are files that the task asks the agent to change or make, wherever they are.
+	Deliverables []string `json:"deliverables,omitempty"`
 	// Others are files and sockets of other attempts.
 	Others []string `json:"others,omitempty"`
 	// StartCommit is the commit, in hex digits, beyond which the agent must not look; empty for none.
 	StartCommit string `json:"start_commit,omitempty"`
 	// Agent names a known agent program. What that does by itself is no finding.
 	Agent string `json:"agent,omitempty"`
+}
+
+// Roots are the globs of the workspaces of a run that starts in workdir, which may be empty.
+func (d *EvaluationDefinition) Roots(workdir string) []string {
+	if len(d.Workspace) > 0 || workdir == "" {
+		return d.Workspace
+	}
+	return []string{EscapeGlob(path.Clean(workdir))}
+}
+
+// Absolute returns globs as absolute ones: those that are not are relative to each workspace.
+func (d *EvaluationDefinition) Absolute(globs []string, workdir string) (all []string) {
+	for _, g := range globs {
+		if path.IsAbs(g) {
+			all = append(all, g)
+			continue
+		}
+		for _, root := range d.Roots(workdir) {
+			all = append(all, strings.TrimSuffix(root, "/")+"/"+g)
+		}
+	}
+	return all
+}
+
+var globEscapes = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`, `\`, `\\`)
+
+// EscapeGlob returns a glob that matches s alone.
+func EscapeGlob(s string) string { return globEscapes.Replace(s) }
+
+// UnescapeGlob returns the only path that a glob matches, and false if it has wildcards.
+func UnescapeGlob(glob string) (path string, ok bool) {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		switch {
+		case strings.IndexByte(`*?[{`, glob[i]) >= 0:
+			return "", false
+		case glob[i] == '\\' && i+1 < len(glob):
+			i++
+		}
+		b.WriteByte(glob[i])
+	}
+	return b.String(), true
 }
 
 // EvaluationForbidden has globs of names.

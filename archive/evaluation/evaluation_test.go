@@ -10,12 +10,13 @@ import (
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/facts"
+	"github.com/assay-run/assay-run/schema/facts/factstest"
 )
 
 // judged is a judge of a run in /app, before its first event.
 func judged(def schema.EvaluationDefinition) *judge {
 	def.Workspace = []string{"/app"}
-	j := newJudge(&def, agents.Place{})
+	j := newJudge(&def, agents.Place{}, nil)
 	j.documents(&view.Bundle{Docs: &archive.Documents{}})
 	return j
 }
@@ -423,7 +424,7 @@ func TestSurfaceThatWasCut(t *testing.T) {
 		schema.Clean
 	docs.Health.Model = "sha256:0"
 	docs.Health.Reasons = []schema.Reason{{Subject: "surface", Code: "surface_cut", Message: "filesystem_paths"}}
-	j := newJudge(&schema.EvaluationDefinition{}, agents.Place{})
+	j := newJudge(&schema.EvaluationDefinition{}, agents.Place{}, nil)
 	j.documents(&view.Bundle{Docs: docs})
 	if gaps := view.Claim(j.docs, view.Files); gaps != nil {
 		t.Errorf("%v", gaps)
@@ -536,5 +537,87 @@ func TestWhatWasFollowed(t *testing.T) {
 	}
 	if f.same(&schema.EvaluationDefinition{Hidden: []string{"tests/*"}}, place) {
 		t.Error("another definition is the same")
+	}
+}
+
+// TestNamesOfTheEvaluationFile asks which kinds a name has, by what the globs led to when the run started.
+func TestNamesOfTheEvaluationFile(t *testing.T) {
+	def := &schema.EvaluationDefinition{Workspace: []string{"/app"}, Hidden: []string{"/tests", "/bin/x", "lib/**"},
+		Deliverables: []string{"a"}}
+	n := newPlaces(def, "", &schema.EvaluationStart{Absent: []string{"/tests", "/app"}, Links: map[string]string{
+		"/bin/x": "/usr/bin/x", "/app/lib/**": "/data/lib/**"}}, facts.NewReader(false))
+	for name, kind := range map[string]kinds{"/tests/a": hidden, "/bin/x": hidden, "/usr/bin/x": hidden,
+		"/data/lib/a/b": hidden, "/app/lib/a": hidden | workspace, "/app/a": workspace | deliverable,
+		"/root/tests/a": 0} {
+		if got := n.of(name); got != kind {
+			t.Errorf("%s is %b, want %b", name, got, kind)
+		}
+	}
+	if absent := n.absent(hidden); !slices.Equal(absent, []string{"/tests"}) {
+		t.Errorf("absent are %v", absent)
+	}
+	n.enter("/root")
+	n.next()
+	if n.of("/root/tests/a") != hidden || n.of("/roots/tests/a") != 0 {
+		t.Error("names below the root do not count, or others do")
+	}
+	n.met("/root/app/a")
+	if len(n.absent(hidden)) != 0 {
+		t.Error("the workspace below the root was used, and its files count as absent")
+	}
+}
+
+// TestChecksAgainstTheBaseline asks what is said of the agent's files that a check uses, by what the checks used
+// before.
+func TestChecksAgainstTheBaseline(t *testing.T) {
+	for name, c := range map[string]struct {
+		baseline, agent, check string
+		state                  string
+	}{
+		"replaced":                  {"exec /usr/bin/cmp cmp", "create /usr/bin/cmp", "exec /usr/bin/cmp cmp", Fail},
+		"earlier":                   {"exec /usr/bin/cmp cmp", "create /opt/bin/cmp", "exec /opt/bin/cmp cmp", Fail},
+		"new":                       {"exec /usr/bin/cmp cmp", "create /opt/bin/new", "exec /opt/bin/new new", Unknown},
+		"asked for":                 {"exec /bin/cmp cmp", "create /opt/bin/asked", "exec /opt/bin/asked x", Pass},
+		"asked for, but earlier":    {"exec /bin/asked x", "create /opt/bin/asked", "exec /opt/bin/asked x", Unknown},
+		"not used":                  {"exec /usr/bin/cmp cmp", "create /opt/bin/cmp", "exec /usr/bin/cmp cmp", Pass},
+		"removed":                   {"exec /usr/bin/cmp cmp", "unlink /usr/bin/cmp", "read /app/a", Fail},
+		"removed, and never used":   {"exec /usr/bin/cmp cmp", "unlink /usr/bin/od", "read /app/a", Pass},
+		"a module":                  {"read /usr/lib/j.py", "create /app/j.py", "read /app/j.py", Unknown},
+		"a module beside":           {"read /usr/lib/j.py", "create /app/j.py", "read /usr/lib/j.py", Pass},
+		"data outside":              {"read /app/a", "create /data/x", "read /data/x", Unknown},
+		"data of the workspace":     {"read /app/a", "create /app/x", "read /app/x", Pass},
+		"what the workspace had":    {"read /app/a", "write /app/a", "read /app/a", Pass},
+		"configuration of the host": {"read /etc/n", "write /etc/n", "read /etc/n", Unknown},
+	} {
+		j := judged(schema.EvaluationDefinition{Deliverables: []string{"/opt/bin/asked"}})
+		j.docs.Contract = &schema.Contract{Results: []schema.CheckResult{{Ran: true}}}
+		n, by := 0, uint64(0)
+		line := func(words string, baseline bool) {
+			e := factstest.Event(t, n, words)
+			e.Baseline = baseline
+			if e.Kind == schema.KindExec {
+				by = e.ExecID
+			}
+			e.ExecID = by
+			j.event(e)
+			n++
+		}
+		line("exec /bin/dash sh :check", true)
+		line(c.baseline+" :check", true)
+		line("exec /bin/sh sh", false)
+		line(c.agent, false)
+		line("exec /bin/dash sh :check", false)
+		line(c.check+" :check", false)
+		j.grader.end()
+		state := Pass
+		switch r := j.rules[ruleGrader]; {
+		case len(r.findings) > 0:
+			state = Fail
+		case len(r.doubts) > 0:
+			state = Unknown
+		}
+		if state != c.state {
+			t.Errorf("%s: %s, want %s", name, state, c.state)
+		}
 	}
 }

@@ -21,9 +21,6 @@ const (
 	onlySettings = 1<<5 | 1<<17 | 1<<18 | 1<<19 | 1<<20
 )
 
-// uncertain reports whether an event's names may be wrong for the files that it touched.
-func uncertain(k *schema.KernelEvent) bool { return facts.CertaintyOf(k).Doubtful() }
-
 // tried reports whether an event was seen before its call was made, so that it may have failed.
 func tried(k *schema.KernelEvent) bool { return facts.OutcomeOf(k) == facts.Tried }
 

@@ -19,7 +19,11 @@ func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition
 	if f, ok := b.Followed.(*follower); ok && f.same(def, place) {
 		return f.found, nil
 	}
-	j := newJudge(def, place)
+	var start *schema.EvaluationStart
+	if b.Docs.Evaluation != nil {
+		start = b.Docs.Evaluation.Start
+	}
+	j := newJudge(def, place, start)
 	decoded := func() func(*archive.Item) (none struct{}, err error) {
 		return func(*archive.Item) (none struct{}, err error) { return none, nil }
 	}
@@ -46,7 +50,7 @@ func Follow(file *schema.EvaluationDefinition) func(*schema.Evaluation) view.Fol
 		if file != nil {
 			f.def = *file
 		}
-		f.judge = newJudge(&f.def, f.place)
+		f.judge = newJudge(&f.def, f.place, e.Start)
 		return f
 	}
 }

@@ -58,7 +58,7 @@ func (h *history) exec(k *schema.KernelEvent, p *process) {
 		_, dir, ok := strings.Cut(a, "--git-dir=")
 		return ok && h.j.names.of(dir)&workspace != 0
 	}) {
-		h.add(h.finding(k, p, why), sure && !uncertain(k) && !tried(k))
+		h.add(h.finding(k, p, why), sure && !h.j.uncertain(k) && !tried(k))
 		return
 	}
 	h.wait(k, p, why, sure && !tried(k))

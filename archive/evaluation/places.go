@@ -7,7 +7,6 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/facts"
 )
@@ -21,7 +20,11 @@ const (
 	reward
 	protected
 	workspace
+	deliverable
 )
+
+// asked are the places of what the agent is to change.
+const asked = workspace | deliverable
 
 // places knows which files the evaluation file names.
 type places struct {
@@ -29,9 +32,11 @@ type places struct {
 	all     []placed         // the same globs in one list
 	known   map[string]kinds // results for paths that were asked for
 	facts   *facts.Reader
-	renamed bool // something that the evaluation file names has another name, too
-	mounted bool // something was mounted
-	stale   bool // the line that is judged changes names
+	renamed bool     // something that the evaluation file names has another name, too
+	mounted bool     // something was mounted
+	stale   bool     // the line that is judged changes names
+	foreign bool     // no workspace existed when the run started, so that the names are those of a container
+	roots   []string // directories that the run's command or a check made its root
 }
 
 // maxKnown limits places.known.
@@ -48,9 +53,13 @@ type glob struct {
 	pattern string
 	literal string // the path itself if exact; otherwise the directories before the first wildcard, with a slash
 	exact   bool   // the pattern has no wildcard
+	absent  bool   // it could match nothing when the run started
 }
 
 func newGlob(pattern string) glob {
+	if file, exact := schema.UnescapeGlob(pattern); exact {
+		return glob{pattern: pattern, literal: file, exact: true}
+	}
 	g := glob{pattern: pattern, literal: pattern, exact: true}
 	if i := strings.IndexAny(pattern, `*?[{\`); i >= 0 {
 		g.literal, g.exact = pattern[:strings.LastIndexByte(pattern[:i], '/')+1], false
@@ -78,49 +87,86 @@ func (g glob) above(p string) bool {
 	return p != "" && strings.HasPrefix(g.literal, inside) && (g.literal != inside || !g.exact)
 }
 
-func newPlaces(def *schema.EvaluationDefinition, workdir string, files *facts.Reader) *places {
+// newPlaces makes the places of a run that starts in workdir. start says what the globs led to then; nil if that is not
+// known.
+func newPlaces(def *schema.EvaluationDefinition, workdir string, start *schema.EvaluationStart,
+	files *facts.Reader) *places {
 	n := &places{globs: map[kinds][]glob{}, known: map[string]kinds{}, facts: files}
-	roots := def.Workspace
-	if len(roots) == 0 && workdir != "" {
-		roots = []string{view.EscapeGlob(path.Clean(workdir))}
+	if start == nil {
+		start = &schema.EvaluationStart{}
 	}
 	for kind, list := range map[kinds][]string{
-		hidden: def.Hidden, others: def.Others, reward: def.Reward, protected: def.Protected, workspace: roots,
+		hidden: def.Hidden, others: def.Others, reward: def.Reward, protected: def.Protected,
+		workspace: def.Roots(workdir), deliverable: def.Deliverables,
 	} {
-		for _, pattern := range list {
-			if path.IsAbs(pattern) {
-				n.globs[kind] = append(n.globs[kind], newGlob(pattern))
-				continue
-			}
-			for _, root := range roots {
-				n.globs[kind] = append(n.globs[kind], newGlob(strings.TrimSuffix(root, "/")+"/"+pattern))
+		for _, pattern := range def.Absolute(list, workdir) {
+			g := newGlob(pattern)
+			g.absent = slices.Contains(start.Absent, pattern)
+			n.add(g, kind)
+			if real, ok := start.Links[pattern]; ok {
+				n.add(newGlob(real), kind)
 			}
 		}
 	}
-	for kind, list := range n.globs { // a path without wildcards may be written with escapes
-		for i, g := range list {
-			if p := unescape(g.pattern); p != g.pattern && !strings.ContainsAny(p, `*?[{\`) {
-				list[i] = glob{pattern: p, literal: p, exact: true}
-			}
-			n.all = append(n.all, placed{list[i], kind})
-		}
-	}
+	roots := n.globs[workspace]
+	n.foreign = len(roots) > 0 && !slices.ContainsFunc(roots, func(g glob) bool { return !g.absent })
 	return n
 }
 
-// unescape removes backslashes before ordinary characters. A pattern with an escaped wildcard is returned unchanged.
-func unescape(p string) string {
-	var b strings.Builder
-	for i := 0; i < len(p); i++ {
-		if p[i] == '\\' && i+1 < len(p) {
-			i++
-			if strings.IndexByte(`*?[{\`, p[i]) >= 0 {
-				return p // the wildcard has to stay escaped
-			}
+func (n *places) add(g glob, kind kinds) {
+	n.globs[kind] = append(n.globs[kind], g)
+	n.all = append(n.all, placed{g, kind})
+}
+
+// absent returns the globs of a kind that could match nothing when the run started, and that no check's file matched
+// since.
+func (n *places) absent(kind kinds) (patterns []string) {
+	for i := range n.all {
+		if g := &n.all[i]; g.kind == kind && g.absent {
+			patterns = append(patterns, g.pattern)
 		}
-		b.WriteByte(p[i])
 	}
-	return b.String()
+	return patterns
+}
+
+// met notes that a check used a file. If that is below a root that was entered, the names of the evaluation file are
+// those there.
+func (n *places) met(name string) {
+	for i := range n.all {
+		switch g := &n.all[i]; {
+		case !g.absent:
+		case g.matches(n.inner(name)) && n.inner(name) != name:
+			n.present()
+		case slices.ContainsFunc(n.names(name), g.matches):
+			g.absent = false
+		}
+	}
+}
+
+// present notes that the names of the evaluation file are not those that the recorder saw when the run started.
+func (n *places) present() {
+	for i := range n.all {
+		n.all[i].absent = false
+	}
+}
+
+// enter notes that the run's command or a check made a directory its root: the names of the evaluation file may be
+// those below it.
+func (n *places) enter(root string) {
+	root = path.Clean(root)
+	if path.IsAbs(root) && root != "/" && !slices.Contains(n.roots, root) && len(n.roots) < maxNames {
+		n.roots, n.stale = append(n.roots, strings.Clone(root)), true
+	}
+}
+
+// inner returns a name as it is below the root that was entered.
+func (n *places) inner(name string) string {
+	for _, root := range n.roots {
+		if rest, ok := strings.CutPrefix(name, root); ok && (rest == "" || rest[0] == '/') {
+			return path.Clean("/" + rest)
+		}
+	}
+	return name
 }
 
 // of returns the kinds of a path, by its present and former names.
@@ -135,6 +181,11 @@ func (n *places) of(p string) kinds {
 	return k
 }
 
+// listed reports whether the deliverables name something in a workspace: then nothing else there was asked for.
+func (n *places) listed() bool {
+	return slices.ContainsFunc(n.globs[deliverable], func(g glob) bool { return n.of(g.literal)&workspace != 0 })
+}
+
 // root reports whether a path is a workspace.
 func (n *places) root(p string) bool {
 	return slices.ContainsFunc(n.globs[workspace], func(g glob) bool { return g.exact && g.literal == p })
@@ -146,22 +197,32 @@ func (n *places) above(p string) kinds { return n.any(p, glob.above) }
 // any returns the kinds of the globs that fit one of the path's names. A former name that is in a workspace puts
 // nothing into the workspace by itself.
 func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
-	names := []string{p}
-	if n.renamed {
-		names = n.facts.Names(p)
-	}
-	for i, name := range names {
+	for i, name := range n.names(p) {
 		var of kinds
 		for i := range n.all {
 			if g := &n.all[i]; of&g.kind == 0 && fits(g.glob, name) {
 				of |= g.kind
 			}
 		}
-		if i == 0 || n.mounted || of != workspace {
+		if i == 0 || n.mounted || len(n.roots) > 0 || of&^asked != 0 {
 			k |= of
 		}
 	}
 	return k
+}
+
+// names returns a path, its other names, and those below the roots that were entered.
+func (n *places) names(p string) []string {
+	names := []string{p}
+	if n.renamed {
+		names = n.facts.Names(p)
+	}
+	for _, name := range names[:len(names):len(names)] {
+		if inner := n.inner(name); inner != name {
+			names = append(names, inner)
+		}
+	}
+	return names
 }
 
 // follow has to be called before a line changes names that the evaluation file has.

@@ -26,6 +26,8 @@ type process struct {
 	opened   bool     // it is git and opened a repository of the workspace
 	agents   *process // in a check: the program of the agent's that the check executed, this one or above; else nil
 	loads    string   // in a check: a file with code that it read and that the run wrote
+	entered  bool     // it executes a program of the run's container, not one of its engine
+	baseline bool     // of a check that ran before the agent
 	foreign  bool     // it is git and opened references of another repository
 }
 
@@ -63,6 +65,14 @@ func (p *process) manager() *process {
 		}
 	}
 	return p
+}
+
+// program names what the process executes: its executable, and the script or module of an interpreter.
+func (p *process) program() string {
+	if i := module(p.Exe, p.Argv); i > 0 {
+		return p.Exe + " -m " + p.Argv[i]
+	}
+	return strings.TrimSuffix(p.Exe+" "+script(p.Exe, p.Argv), " ")
 }
 
 // starter returns the process that started this one, after its last exec; nil if unknown.

@@ -25,7 +25,7 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	var programs []string
 	for _, p := range b.Docs.Surface.ProcessExecs {
 		p = strings.TrimSuffix(p, schema.OtherMounts) // the rule ignores mount namespaces
-		programs = append(programs, strings.ReplaceAll(view.EscapeGlob(p), "<random>", "*"))
+		programs = append(programs, strings.ReplaceAll(schema.EscapeGlob(p), "<random>", "*"))
 	}
 	hosts, err := contacted(ctx, b)
 	if err != nil {
@@ -74,13 +74,13 @@ func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
 		switch {
 		case k.Class == schema.ClassRunner || k.Class == schema.ClassCheck:
 		case k.Kind == schema.KindDNS && asks(k):
-			hosts = append(hosts, view.EscapeGlob(k.Value))
+			hosts = append(hosts, schema.EscapeGlob(k.Value))
 		case !ok:
 		case ap.Port() == dnsPort && slices.Contains(b.Docs.Run.Resolvers, ap.Addr().Unmap().String()):
 			hosts = append(hosts, resolvers)
 		case len(k.Names) > 0:
 			for _, name := range k.Names {
-				hosts = append(hosts, view.EscapeGlob(name))
+				hosts = append(hosts, schema.EscapeGlob(name))
 			}
 		default:
 			hosts = append(hosts, ap.Addr().Unmap().String())

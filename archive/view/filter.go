@@ -256,11 +256,6 @@ func glob(pattern, s string) bool {
 	return ok
 }
 
-var globEscapes = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`, `\`, `\\`)
-
-// EscapeGlob returns a glob that matches s alone.
-func EscapeGlob(s string) string { return globEscapes.Replace(s) }
-
 // wildcard is like glob, but slashes are not special.
 func wildcard(pattern, s string) bool {
 	const slash = "\uffff"

@@ -65,8 +65,16 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 		}
 	}
 	if spec.Evaluation != "" {
-		if _, err := evalfile.Load(spec.Evaluation); err != nil {
+		doc, err := evalfile.Load(spec.Evaluation)
+		if err != nil {
 			return nothingRun(console.WithHint(err, "fix the file; docs/evaluation.md describes it"))
+		}
+		at, err := spec.Absolute()
+		if err != nil {
+			return nothingRun(err)
+		}
+		for _, glob := range evalfile.Start(&doc.Evaluation, at.Workdir).Absent {
+			a.say.Warning("nothing can match %q of the evaluation file: its rule cannot pass", glob)
 		}
 	}
 	rules, err := loadPolicy(a.say, spec.Policy)

@@ -56,7 +56,7 @@ func Parse(data []byte) (*schema.Evaluation, error) {
 		key  string
 		list []string
 	}{{"workspace", d.Workspace}, {"hidden", d.Hidden}, {"protected", d.Protected}, {"reward", d.Reward},
-		{"others", d.Others}} {
+		{"others", d.Others}, {"deliverables", d.Deliverables}} {
 		c.globs(of.list, of.key)
 		c.paths(of.list, of.key)
 	}

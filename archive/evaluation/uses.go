@@ -1,0 +1,119 @@
+package evaluation
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// uses is what checks read, executed and searched for: before the agent (the baseline) and after it.
+type uses struct {
+	before, after map[string]use
+	alike         map[string][]string // names that were used before, by what a program asks for; see wanted
+	writers       map[string][]string // programs of the baseline's checks that changed a file, by its name
+	overflow      bool                // a limit was reached
+}
+
+// use is what was done under a name.
+type use uint8
+
+const (
+	searched use = 1 << iota // and not found
+	opened
+	executed
+)
+
+func newUses() uses {
+	return uses{before: map[string]use{}, after: map[string]use{}, alike: map[string][]string{},
+		writers: map[string][]string{}}
+}
+
+// baseline reports whether checks ran before the agent.
+func (u *uses) baseline() bool { return len(u.before) > 0 }
+
+// note notes a line of a check.
+func (u *uses) note(k *schema.KernelEvent, p *process) {
+	if k.Kind == schema.KindExecFailed || k.Failed() {
+		if e := k.Errno(); (k.Kind == schema.KindExecFailed || k.Kind == schema.KindOpen) && e == "ENOENT" {
+			u.add(p, k.Value, searched)
+		}
+		return
+	}
+	for name, how := range k.Touches() {
+		if how&schema.AccessModify != 0 && p.baseline && len(u.writers) < maxUsed {
+			name = strings.Clone(name)
+			if who := p.executed().program(); !slices.Contains(u.writers[name], who) {
+				u.writers[name] = append(u.writers[name], who)
+			}
+		}
+		done := opened
+		switch {
+		case how&schema.AccessRun != 0:
+			done = executed
+		case how&schema.AccessRead == 0:
+			continue
+		}
+		u.add(p, name, done)
+		if link := linkTo(k, name); link != "" {
+			u.add(p, link, done)
+		}
+	}
+}
+
+func (u *uses) add(p *process, name string, how use) {
+	at := u.after
+	if p.baseline {
+		at = u.before
+	}
+	old, known := at[name]
+	if !path.IsAbs(name) || old&how != 0 {
+		return
+	}
+	if !known && len(at) == maxUsed {
+		u.overflow = true
+		return
+	}
+	name = strings.Clone(name)
+	at[name] = old | how
+	if p.baseline && how != searched && old&(opened|executed) == 0 {
+		w := wanted(name)
+		u.alike[w] = append(u.alike[w], name)
+	}
+}
+
+// wanted returns what a program asks for when it finds a file: the name of a command, of a module, or of a
+// configuration.
+func wanted(name string) string {
+	base := path.Base(name)
+	if !codeFile().MatchString(base) || !strings.Contains(name, ".py") && !strings.HasSuffix(name, ".so") {
+		return base
+	}
+	if path.Base(path.Dir(name)) == "__pycache__" {
+		name = path.Join(path.Dir(path.Dir(name)), base)
+	}
+	return moduleOf(name) + ".py"
+}
+
+// instead returns what the baseline's checks used and a file stands for now: its own name if they used it, or the name
+// of another file, before which it is found. It is empty if there is none.
+func (u *uses) instead(name string) string {
+	if u.before[name]&(opened|executed) != 0 {
+		return name
+	}
+	runs := u.after[name]&executed != 0
+	for _, other := range u.alike[wanted(name)] {
+		before := u.before[other] & executed
+		if before != 0 && runs || u.after[other] == 0 && (before != 0) == runs {
+			return other
+		}
+	}
+	return ""
+}
+
+// stranger reports whether a check changes a file that the baseline's checks changed, too, but not by this program.
+func (u *uses) stranger(name string, p *process) bool {
+	by := u.writers[name]
+	return len(by) > 0 && !slices.Contains(by, p.executed().program())
+}
