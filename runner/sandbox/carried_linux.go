@@ -140,8 +140,14 @@ func (s *Sandbox) closeCarried() error {
 		return nil
 	}
 	s.carried = nil
+	copies, err := os.OpenRoot(filepath.Join(c.dir, "copies"))
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
+	defer copies.Close()
 	for i, f := range c.files {
-		after, err := startup.ReadFile(c.copy(i))
+		// The command may have put a link to anything there.
+		after, err := startup.ReadOpen(copies.OpenFile(filepath.Join(strconv.Itoa(i), "config"), startup.ReadFlags, 0))
 		if err == nil && slices.Equal(after, f.before) {
 			continue
 		}

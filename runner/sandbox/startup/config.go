@@ -25,7 +25,14 @@ const maxIncludes = 10
 
 // ReadFile reads a regular file of at most maxConfig bytes.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	return ReadOpen(os.OpenFile(path, ReadFlags, 0))
+}
+
+// ReadFlags open a file for ReadOpen, and do not wait for the writer of a pipe.
+const ReadFlags = os.O_RDONLY | syscall.O_NONBLOCK
+
+// ReadOpen is ReadFile for an open file, which it closes, or for the error of opening it.
+func ReadOpen(f *os.File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
