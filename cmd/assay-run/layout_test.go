@@ -96,6 +96,8 @@ var spread = map[string]string{
 	"runner.Spec":            "what is known of the agent that the command is",
 	"runner/sandbox.Profile": "the private home is one idea, which a profile, a plan and a sandbox have a part of",
 	"runner/sandbox.Sandbox": "the same",
+
+	"runner/sandbox/startup.searcher": "git's configuration is searched as git reads it",
 }
 
 // A type and its methods stand in one file, but for what only one platform has.
