@@ -111,8 +111,14 @@ var recipes = sync.OnceValue(func() map[string]*Recipe {
 	return all
 })
 
-// Names lists the agents that are known.
-func Names() []string { return slices.Sorted(maps.Keys(recipes())) }
+// Names lists the agents that are known. It reads no recipe.
+func Names() (names []string) {
+	entries, _ := files.ReadDir(".") // in order
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return names
+}
 
 // ByName returns the recipe of an agent. The caller must not change it.
 func ByName(name string) (*Recipe, error) {
