@@ -54,6 +54,8 @@ type Judged struct {
 	Result   schema.Result // changed by the judge function
 	Health   schema.ObservationHealth
 	Contract *schema.Contract // nil if the run had none
+	// Evaluation is nil if the run had no evaluation file.
+	Evaluation *schema.Evaluation
 
 	room     *scratch
 	redactor *redact.Redactor
@@ -66,6 +68,10 @@ func (j *Judged) read() error {
 	if slices.ContainsFunc(j.sources, func(src source) bool { return src.path == schema.ContractPath }) {
 		j.Contract = &schema.Contract{}
 		documents[schema.ContractPath] = j.Contract
+	}
+	if slices.ContainsFunc(j.sources, func(src source) bool { return src.path == schema.EvaluationPath }) {
+		j.Evaluation = &schema.Evaluation{}
+		documents[schema.EvaluationPath] = j.Evaluation
 	}
 	for path, into := range documents {
 		in, err := j.Open(path)
@@ -169,8 +175,8 @@ func (j *Judged) Changes() (*schema.WorkspaceChanges, error) {
 	return doc, err
 }
 
-// Left calls f with each path that the command wrote, made or renamed to, by the kernel layer.
-func (j *Judged) Left(ctx context.Context, f func(path string)) error {
+// Files calls f with each path that the command or a check used, by the kernel layer.
+func (j *Judged) Files(ctx context.Context, f func(path string, how schema.Access, check bool)) error {
 	i := slices.IndexFunc(j.sources, func(src source) bool { return src.path == schema.KernelPath })
 	decoder := schema.NewLineDecoder(schema.KernelPath)
 	in := &memberReader{ctx: ctx}
@@ -180,13 +186,11 @@ func (j *Judged) Left(ctx context.Context, f func(path string)) error {
 			return err
 		}
 		e := l.Kernel
-		if e == nil || e.Failed() || e.Class == schema.ClassCheck || e.Class == schema.ClassRunner {
+		if e == nil || e.Failed() || e.Class == schema.ClassRunner {
 			return nil
 		}
-		for path, access := range e.Touches() {
-			if access&(schema.AccessWrite|schema.AccessCreate) != 0 {
-				f(path)
-			}
+		for path, how := range e.Touches() {
+			f(path, how, e.Class == schema.ClassCheck)
 		}
 		return nil
 	})

@@ -181,6 +181,11 @@ func (n *places) of(p string) kinds {
 	return k
 }
 
+// Deliverable reports whether an evaluation file names a path as a deliverable.
+func Deliverable(e *schema.Evaluation, name string) bool {
+	return newPlaces(&e.Evaluation, e.Workdir, e.Start, facts.NewReader(false)).of(name)&deliverable != 0
+}
+
 // listed reports whether the deliverables name something in a workspace: then nothing else there was asked for.
 func (n *places) listed() bool {
 	return slices.ContainsFunc(n.globs[deliverable], func(g glob) bool { return n.of(g.literal)&workspace != 0 })

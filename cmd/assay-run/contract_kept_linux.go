@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -42,6 +44,7 @@ type keptCheck struct {
 	away     sandbox.Away
 	strict   *runner.StrictExecutor // nil until the copy is there
 	left     []string               // what the run wrote on this host outside of the workspace
+	lacking  []string               // what it wrote there and a check of the run read, but the checks here do not see
 	doc      *schema.Contract
 }
 
@@ -209,16 +212,22 @@ func (k *keptCheck) prepare(ctx context.Context) error {
 // maxLeft bounds how many paths survey looks for.
 const maxLeft = 100_000
 
-// survey looks for what the command wrote outside of its workspace, if this is the host where it ran.
+// survey looks for what the command wrote outside of its workspace: what of it is on this host, and what the checks do
+// not see.
 func (k *keptCheck) survey(ctx context.Context) error {
 	began, err := time.Parse(time.RFC3339Nano, k.in.Run.StartedAt)
 	if err != nil {
 		return fmt.Errorf("started_at of the run: %w", err)
 	}
 	elsewhere := append([]string{"/dev", "/proc", "/sys", "/run", "/var/log", "/var/cache"}, sandbox.Temporary...)
-	seen := map[string]bool{}
-	return k.in.Left(ctx, func(path string) {
-		if seen[path] || len(seen) == maxLeft || !filepath.IsAbs(path) || sandbox.Below(path, k.changes.Workspace) ||
+	seen, here, read := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	err = k.in.Files(ctx, func(path string, how schema.Access, check bool) {
+		if check {
+			read[path] = read[path] || seen[path] && how&(schema.AccessRead|schema.AccessRun) != 0
+			return
+		}
+		if how&(schema.AccessWrite|schema.AccessCreate) == 0 || seen[path] || len(seen) == maxLeft ||
+			!filepath.IsAbs(path) || sandbox.Below(path, k.changes.Workspace) ||
 			within(path, elsewhere) && !within(path, k.away.Empty) {
 			return
 		}
@@ -226,8 +235,42 @@ func (k *keptCheck) survey(ctx context.Context) error {
 		var st unix.Stat_t
 		if unix.Lstat(path, &st) == nil && !time.Unix(st.Ctim.Unix()).Before(began) {
 			k.left = append(k.left, path)
+			here[path] = !within(path, k.away.Empty)
 		}
 	})
+	for _, path := range slices.Sorted(maps.Keys(seen)) {
+		if !here[path] && (read[path] || k.in.Contract == nil && k.asked(path)) {
+			k.lacking = append(k.lacking, path)
+		}
+	}
+	return err
+}
+
+// asked reports whether the run's evaluation file names a path as a deliverable.
+func (k *keptCheck) asked(path string) bool {
+	e := k.in.Evaluation
+	return e != nil && evaluation.Deliverable(e, path)
+}
+
+// lacks says of a contract that failed what its checks read of the run in place, and not here. If that was a
+// deliverable, they cannot tell. An agent gains nothing by writing elsewhere.
+func (k *keptCheck) lacks() {
+	if k.doc.Verdict != schema.VerdictFailed || len(k.lacking) == 0 {
+		return
+	}
+	why := "the checks did not see what the run wrote outside of its workspace, and its own checks read: "
+	if k.in.Contract == nil {
+		why = "the checks did not see what the run wrote outside of its workspace: "
+	}
+	asked := slices.DeleteFunc(slices.Clone(k.lacking), func(path string) bool { return !k.asked(path) })
+	sabotaged := slices.ContainsFunc(k.doc.ProtectedChanges, func(c schema.ProtectedChange) bool {
+		return c.Verdict() == schema.VerdictFailed
+	})
+	if len(asked) > 0 && !sabotaged {
+		k.doc.Doubt(why + firstOf(asked) + ", which it was asked for")
+		return
+	}
+	k.doc.Reasons = append(k.doc.Reasons, why+firstOf(k.lacking))
 }
 
 func within(path string, dirs []string) bool {
@@ -337,6 +380,7 @@ func (k *keptCheck) weigh(gate *contract.Gate) {
 		k.doc.Verdict = k.doc.Weighed(k.doc.Verdict)
 	}
 	k.leftBehind()
+	k.lacks()
 	k.doc.Reasons = append(k.doc.Reasons, "the checks ran on the changes that the bundle "+k.in.Identity+
 		" keeps, in a copy of a clean workspace")
 	if k.away.At == "" {
