@@ -90,6 +90,15 @@ func (s *Spec) agentSettings() (settings sandbox.Settings) {
 	return settings
 }
 
+// ArgumentsOmitted returns the arguments of the recipe that the command does not get, as no word of it is the agent's
+// program.
+func (s *Spec) ArgumentsOmitted() []string {
+	if a := s.appliedAgent(&sandbox.Settings{}); a != nil {
+		return a.ArgumentsOmitted
+	}
+	return nil
+}
+
 // appliedAgent is what the recipe sets, for run.json; nil: there is none.
 func (s *Spec) appliedAgent(settings *sandbox.Settings) *schema.AppliedAgent {
 	r := s.Recipe
@@ -99,6 +108,14 @@ func (s *Spec) appliedAgent(settings *sandbox.Settings) *schema.AppliedAgent {
 	a := &schema.AppliedAgent{Name: r.Name, Path: s.AgentFile, From: schema.FromSpec,
 		Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(r.Text)), Mode: settings.Mode, Home: settings.Home,
 		Network: settings.NetworkMode(), ModelGateway: slices.ContainsFunc(sortedKeys(r.Routes), s.hasKey)}
+	if r.Program(s.Command) < 0 {
+		a.ArgumentsOmitted = slices.Clone(r.Arguments)
+		for _, route := range sortedKeys(r.Routes) {
+			if s.Model.On() && s.hasKey(route) {
+				a.ArgumentsOmitted = append(a.ArgumentsOmitted, r.Routes[route].Arguments...)
+			}
+		}
+	}
 	if slices.Contains(s.Flags, "agent") || slices.Contains(s.Flags, "agent-file") {
 		a.From = schema.FromFlag
 	}
@@ -163,10 +180,7 @@ func (o outfit) wear(cmd *exec.Cmd) error {
 			setup.Files = append(setup.Files, hook.File{Path: at, File: f})
 		}
 	}
-	program := slices.IndexFunc(cmd.Args, func(word string) bool {
-		return filepath.Base(word) == filepath.Base(o.recipe.Command[0])
-	})
-	if program >= 0 {
+	if program := o.recipe.Program(cmd.Args); program >= 0 {
 		cmd.Args = slices.Insert(slices.Clone(cmd.Args), program+1, arguments...)
 	}
 	if len(setup.Files) == 0 && !setup.Reader {

@@ -54,6 +54,9 @@ type AppliedAgent struct {
 	Home         string `json:"home"`
 	Network      string `json:"network"`
 	ModelGateway bool   `json:"model_gateway"`
+	// ArgumentsOmitted are arguments of the recipe that the command did not get, as no word of it is the agent's
+	// program.
+	ArgumentsOmitted []string `json:"arguments_omitted,omitempty"`
 }
 
 // AppliedPolicy is the policy's file.
@@ -93,7 +96,11 @@ func (a *Applied) Sandbox() string {
 		add("network", a.Network)
 	}
 	if a.Agent != nil {
-		parts = append(parts, "agent "+a.Agent.Name)
+		agent := "agent " + a.Agent.Name
+		if n := len(a.Agent.ArgumentsOmitted); n > 0 {
+			agent += " without its " + Count(n, "argument", "arguments")
+		}
+		parts = append(parts, agent)
 	}
 	if a.Home != nil && a.Home.From != FromDefault {
 		add("home", *a.Home)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/cmd/internal/signals"
@@ -87,6 +88,13 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	replay, err := loadReplay(ctx, spec.Model.Replay)
 	if err != nil {
 		return nothingRun(err)
+	}
+	if omitted := spec.ArgumentsOmitted(); len(omitted) > 0 && !a.say.Quiet {
+		program := spec.Recipe.Command[0]
+		a.say.Advice("name "+program+" as a word of the command, or give it these arguments yourself",
+			"the command gets none of the arguments that the recipe of %s has for %s (%s): "+
+				"no word of it is that program",
+			spec.Recipe.Name, program, view.QuoteArgs(omitted))
 	}
 	if f.dryRun {
 		return printDryRun(a, spec, rules, output)

@@ -33,7 +33,7 @@ type Recipe struct {
 
 	About string `json:"about"`
 	// Command is the command line that starts the agent if the user gives none. The arguments of a part follow the
-	// word of the user's command line that has this program's name.
+	// word of the user's command line that is this program.
 	Command []string `json:"command"`
 	// Package is where the program comes from, and the version that the recipe was tested with.
 	Package Package `json:"package"`
@@ -152,6 +152,18 @@ func parse(name string, data []byte) (*Recipe, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return r, nil
+}
+
+// Program returns the index of the word of a command line that is the agent's program: its name, a path of it, or its
+// package of npm, as npx takes it. It is -1 if there is none.
+func (r *Recipe) Program(argv []string) int {
+	return slices.IndexFunc(argv, func(word string) bool {
+		if path.Base(word) == path.Base(r.Command[0]) {
+			return true
+		}
+		version, ok := strings.CutPrefix(word, r.Package.NPM)
+		return ok && r.Package.NPM != "" && (version == "" || version[0] == '@')
+	})
 }
 
 // check returns what is wrong with the recipe, or nil.
