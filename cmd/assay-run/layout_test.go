@@ -92,7 +92,6 @@ var spread = map[string]string{
 
 	"kernel.Event":           "what system calls are and which places they name is read beside the table of all calls",
 	"kernel.decoder":         "the same",
-	"kernel/layer.Builder":   "what no line tells of is counted beside what is said of it",
 	"runner.Spec":            "what is known of the agent that the command is",
 	"runner/sandbox.Profile": "the private home is one idea, which a profile, a plan and a sandbox have a part of",
 	"runner/sandbox.Sandbox": "the same",

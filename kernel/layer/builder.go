@@ -2,7 +2,6 @@ package layer
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -107,9 +106,7 @@ type Builder struct {
 
 	counts schema.LayerCounts
 	stats  Stats
-	open   map[[2]string]*schema.OpenCall // by call and operation
-	fifos  fifos
-	peers  peers
+	open   openCalls
 	kinds  [256]uint64
 	err    error
 }
@@ -123,7 +120,7 @@ func NewBuilder(o Options) *Builder {
 		o.MaxHeld = 4096
 	}
 	b := &Builder{o: o, procs: newTable(), names: newNameTable(), present: make(map[uint32]kernel.Present),
-		fifos: make(fifos), peers: peers{named: make(map[netip.AddrPort]struct{})}}
+		open: newOpenCalls()}
 	for _, p := range o.Present {
 		b.present[p.PID] = p
 	}
@@ -337,7 +334,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 func (b *Builder) network(ev *kernel.Event) {
 	e := b.out
 	e.UserMemory = ev.FromUser
-	b.peers.add(ev)
+	b.open.peers.add(ev)
 	switch ev.Kind {
 	case schema.KindBind, schema.KindListen:
 		return
@@ -910,6 +907,29 @@ func (b *Builder) beside(ev *kernel.Event, late bool) {
 	b.finish(ev, p)
 }
 
+// unmodelled notes a call that makes no line.
+func (b *Builder) unmodelled(ev *kernel.Event, p *process) {
+	b.out = &ev.KernelEvent
+	b.check(p, ev.Task.CgroupID)
+	b.class(ev, p)
+	b.opens(ev, p)
+	n := max(ev.Count, 1)
+	b.counts.Seen += n
+	b.counts.Filtered += n
+	b.stats.Filtered++
+	if b.out.Class == schema.ClassRunner {
+		b.stats.Own.Count(ev)
+	}
+}
+
+// opens notes what claims are open after b.out, the line of ev, unless assay-run itself or a check did it.
+func (b *Builder) opens(ev *kernel.Event, p *process) {
+	if b.out.Class != schema.ClassRunner && b.out.Class != schema.ClassCheck &&
+		(p == nil || !p.own || b.stats.Reach.Injected) {
+		b.open.note(ev, p)
+	}
+}
+
 // Counts is the layer's account in occurrences: Seen = Written + Coalesced +
 // Filtered + Dropped, where Written is lines.
 func (b *Builder) Counts() schema.LayerCounts { return b.counts }
@@ -921,7 +941,7 @@ func (b *Builder) Stats() Stats {
 		t.alive()
 	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
 	s.UnnamedCgroups = b.cgroups.unknown
-	s.Open = b.openCalls()
+	s.Open = b.open.list()
 	s.ByKind = make(map[schema.KernelKind]uint64)
 	for k, n := range b.kinds {
 		if n > 0 {

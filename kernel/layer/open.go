@@ -18,36 +18,55 @@ const restOpen = "further calls"
 
 var everySubject = []string{schema.SubjectPrograms, schema.SubjectFiles, schema.SubjectHosts, schema.SubjectPrivilege}
 
-// opens notes what claims are open after b.out, the line of ev, unless assay-run itself or a check did it.
-func (b *Builder) opens(ev *kernel.Event, p *process) {
-	if b.out.Class == schema.ClassRunner || b.out.Class == schema.ClassCheck ||
-		p != nil && p.own && !b.stats.Reach.Injected {
-		return
-	}
+// openCalls keeps what no line tells of: the calls after which a claim is open.
+type openCalls struct {
+	calls map[[2]string]*schema.OpenCall // by call and operation
+	fifos fifos
+	peers peers
+}
+
+func newOpenCalls() openCalls {
+	return openCalls{calls: make(map[[2]string]*schema.OpenCall), fifos: make(fifos),
+		peers: peers{named: make(map[netip.AddrPort]struct{})}}
+}
+
+// note notes what claims are open after an event. p is the process that did it; nil: it is not known.
+func (a *openCalls) note(ev *kernel.Event, p *process) {
 	o, ok := ev.Opens()
 	if !ok {
-		o, ok = b.fifos.opens(ev)
+		o, ok = a.fifos.opens(ev)
 	}
 	if !ok {
 		return
 	}
-	if b.open == nil {
-		b.open = make(map[[2]string]*schema.OpenCall)
-	}
 	key := [2]string{o.Call, o.Operation}
-	if len(b.open) >= keptOpen && b.open[key] == nil {
+	if len(a.calls) >= keptOpen && a.calls[key] == nil {
 		key = [2]string{restOpen}
 		o = kernel.Opening{Call: restOpen, Claims: everySubject, Why: "there were too many to name them"}
 	}
-	c := b.open[key]
+	c := a.calls[key]
 	if c == nil {
 		c = &schema.OpenCall{Call: o.Call, Operation: o.Operation, Claims: o.Claims, Why: o.Why}
 		if p != nil {
 			c.Program = p.exe
 		}
-		b.open[key] = c
+		a.calls[key] = c
 	}
 	c.Count += max(ev.Count, 1)
+}
+
+// list is what was noted, in the order of the calls' names.
+func (a *openCalls) list() (list []schema.OpenCall) {
+	for _, f := range a.peers.strays() {
+		list = append(list, schema.OpenCall{Call: "flow", Operation: kernel.Endpoint(f), Count: 1,
+			Claims: []string{schema.SubjectHosts}, Why: "bytes went there, and no line tells who contacted that host"})
+	}
+	for _, c := range slices.SortedFunc(maps.Values(a.calls), func(x, y *schema.OpenCall) int {
+		return strings.Compare(x.Call+" "+x.Operation, y.Call+" "+y.Operation)
+	}) {
+		list = append(list, *c)
+	}
+	return list
 }
 
 // keptFIFOs bounds the FIFOs of the run that are remembered.
@@ -110,34 +129,5 @@ func (p *peers) strays() (list []netip.AddrPort) {
 		}
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
-	return list
-}
-
-// unmodelled notes a call that makes no line.
-func (b *Builder) unmodelled(ev *kernel.Event, p *process) {
-	b.out = &ev.KernelEvent
-	b.check(p, ev.Task.CgroupID)
-	b.class(ev, p)
-	b.opens(ev, p)
-	n := max(ev.Count, 1)
-	b.counts.Seen += n
-	b.counts.Filtered += n
-	b.stats.Filtered++
-	if b.out.Class == schema.ClassRunner {
-		b.stats.Own.Count(ev)
-	}
-}
-
-// openCalls are the calls that opens noted, in the order of their names.
-func (b *Builder) openCalls() (list []schema.OpenCall) {
-	for _, f := range b.peers.strays() {
-		list = append(list, schema.OpenCall{Call: "flow", Operation: kernel.Endpoint(f), Count: 1,
-			Claims: []string{schema.SubjectHosts}, Why: "bytes went there, and no line tells who contacted that host"})
-	}
-	for _, c := range slices.SortedFunc(maps.Values(b.open), func(x, y *schema.OpenCall) int {
-		return strings.Compare(x.Call+" "+x.Operation, y.Call+" "+y.Operation)
-	}) {
-		list = append(list, *c)
-	}
 	return list
 }
