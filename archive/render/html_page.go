@@ -70,6 +70,7 @@ type call struct {
 	ID       string   `json:"id"`
 	Tool     string   `json:"tool"`
 	Decision string   `json:"decision"`
+	Failed   bool     `json:"failed"` // by the agent's own report
 	Method   string   `json:"method"`
 	Events   uint64   `json:"events"`
 	StartNS  int64    `json:"start_ns"` // -1: not known

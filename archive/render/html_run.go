@@ -217,7 +217,7 @@ func (r *run) readCalls(b *view.Bundle) map[string]int {
 		index[x.ToolCallID] = len(r.Calls)
 		r.Calls = append(r.Calls, call{
 			ID: cleanText(x.ToolCallID), Tool: cleanText(x.Tool), Decision: cleanText(x.PolicyDecision),
-			Method: cleanText(x.Method),
+			Failed: x.Failed, Method: cleanText(x.Method),
 			Events: x.KernelEventCount, StartNS: start, EndNS: end, Turn: -1,
 			Written: cleanAll(x.Written, 50), Hosts: cleanAll(x.Hosts, 50), Commands: cleanAll(x.Commands, 50),
 			Beyond: cleanText(beyond[x.ToolCallID]), Unseen: cleanText(unseen[x.ToolCallID]),

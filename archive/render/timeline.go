@@ -68,9 +68,13 @@ func (s *timeline) record(r *schema.Record) {
 	case r.SDK != nil:
 		e := r.SDK
 		if strings.HasPrefix(e.EventType, "tool_call") {
+			failed := ""
+			if e.Failed {
+				failed = ", which FAILED"
+			}
 			s.add(e.TNS, func(t *printer) {
 				t.heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+
-					e.Tool+" "+e.ToolCallID))
+					e.Tool+" "+e.ToolCallID+failed))
 			})
 		}
 	case r.Policy != nil:

@@ -269,6 +269,9 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	}
 	s.about(docs)
 	s.correlate(&docs.Correlation, limit)
+	if err := readArguments(ctx, src, s.Calls.Items); err != nil {
+		return nil, err
+	}
 	s.Schema, s.Identity = schema.InspectionV0, src.Identity()
 	return s, nil
 }

@@ -43,7 +43,7 @@ class Lanes {
     };
     this.procs = run.processes.map((p, i) => ({i, from: p.start_ns / 1000, to: (p.end_ns < 0 ? run.end_ns : p.end_ns) / 1000, bad: p.signal !== '' || p.exit > 0, label: program(p)}));
     this.procRows = place(this.procs, 14);
-    this.calls = run.calls.map((c, i) => ({i, from: c.start_ns < 0 ? -1 : c.start_ns / 1000, to: (c.end_ns < 0 ? run.end_ns : c.end_ns) / 1000, bad: c.beyond !== '' || c.verdict.startsWith('rejected'), label: c.tool || c.id})).filter((c) => c.from >= 0);
+    this.calls = run.calls.map((c, i) => ({i, from: c.start_ns < 0 ? -1 : c.start_ns / 1000, to: (c.end_ns < 0 ? run.end_ns : c.end_ns) / 1000, bad: c.failed || c.beyond !== '' || c.verdict.startsWith('rejected'), label: c.tool || c.id})).filter((c) => c.from >= 0);
     this.calls.sort((a, b) => a.from - b.from);
     this.callRows = place(this.calls, 8);
     // How many processes were alive, as steps.

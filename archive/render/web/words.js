@@ -38,8 +38,8 @@ function calls(view) {
   const run = view.run;
   if (!run.calls.length) return null;
   const rows = run.calls.map((c, i) => el('div', {class: 'call' + (c.beyond ? ' beyond' : ''), tabindex: 0, role: 'button', onclick: () => only(i), onkeydown: (e) => { if (e.key === 'Enter') only(i); }},
-    el('strong', {}, evidence(c.tool || '?')), ' ', evidence(c.id, 'span', 'dim mono'), ' ', c.decision ? el('span', {class: 'badge ' + (c.decision === 'deny' ? 'bad' : 'good')}, c.decision) : '', c.verdict ? evidence(c.verdict, 'span', 'warn') : '',
-    el('div', {class: 'dim'}, `${count(c.events, 'event', 'events')}${c.method ? ' by ' + c.method : ''}${c.start_ns >= 0 ? ' · at ' + seconds(c.start_ns / 1000) : ''}${c.unseen ? ' · not observed: ' + c.unseen.replaceAll('_', ' ') : ''}`),
+    el('strong', {}, evidence(c.tool || '?')), ' ', evidence(c.id, 'span', 'dim mono'), ' ', c.decision ? el('span', {class: 'badge ' + (c.decision === 'deny' ? 'bad' : 'good')}, c.decision) : '', c.failed ? el('span', {class: 'badge bad'}, 'failed') : '', c.verdict ? evidence(c.verdict, 'span', 'warn') : '',
+    el('div', {class: 'dim'}, `${count(c.events, 'event', 'events')}${c.method ? ' by ' + c.method : ''}${c.start_ns >= 0 ? ' · at ' + seconds(c.start_ns / 1000) : ''}${c.start_ns >= 0 && c.end_ns >= 0 ? ' · took ' + seconds((c.end_ns - c.start_ns) / 1000) : ''}${c.unseen ? ' · not observed: ' + c.unseen.replaceAll('_', ' ') : ''}`),
     c.model ? el('div', {class: 'dim'}, 'proposed by ', evidence(c.model)) : null,
     c.beyond ? el('div', {class: 'bad'}, BEYOND[c.beyond] || c.beyond) : null,
     [['wrote', c.written], ['contacted', c.hosts], ['ran', c.commands]].map(([verb, list]) => list.length ? el('div', {class: 'mono'}, el('span', {class: 'dim'}, verb + ' '), evidence(list.slice(0, 6).join(', ') + (list.length > 6 ? ` … and ${list.length - 6} more` : ''))) : null),
