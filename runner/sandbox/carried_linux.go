@@ -64,7 +64,7 @@ func (s *Sandbox) openCarried(opt Options) error {
 		if err != nil {
 			continue
 		}
-		before, err := dir.ReadFile(filepath.Base(path))
+		before, err := startup.ReadOpen(dir.OpenFile(filepath.Base(path), startup.ReadFlags, 0))
 		if err != nil {
 			dir.Close()
 			continue

@@ -2,10 +2,13 @@ package startup
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // entry is a line of git's configuration.
@@ -23,9 +26,30 @@ const maxConfig = 4 << 20
 // maxIncludes is git's limit for includes in includes (MAX_INCLUDE_DEPTH in config.c).
 const maxIncludes = 10
 
-// ReadFile reads a regular file of at most maxConfig bytes.
+// ReadFile reads a regular file of at most maxConfig bytes. It opens nothing else: to open a device can do something.
 func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = small(info)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return ReadOpen(os.OpenFile(path, ReadFlags, 0))
+}
+
+// errNotSmall is wrapped by errors about regular files of more than maxConfig bytes.
+var errNotSmall = errors.New("not a small regular file")
+
+// small returns an error that differs with what is known of a file that is not read.
+func small(info fs.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return errors.New("not a regular file")
+	case info.Size() > maxConfig:
+		return fmt.Errorf("%w: %d bytes of %s", errNotSmall, info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano))
+	}
+	return nil
 }
 
 // ReadFlags open a file for ReadOpen, and do not wait for the writer of a pipe.
@@ -41,8 +65,8 @@ func ReadOpen(f *os.File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxConfig {
-		return nil, errors.New("not a small regular file")
+	if err := small(info); err != nil {
+		return nil, err
 	}
 	b := make([]byte, info.Size())
 	n, err := f.ReadAt(b, 0)
@@ -56,30 +80,47 @@ func ReadOpen(f *os.File, err error) ([]byte, error) {
 // would read, whether or not it exists.
 func readConfig(path, home string, depth int, read func(path string)) []entry {
 	read(path)
-	text, err := ReadFile(path)
+	b, err := ReadFile(path)
+	if errors.Is(err, errNotSmall) {
+		return []entry{{key: unread, value: err.Error(), file: path}}
+	}
 	if err != nil || depth > maxIncludes {
 		return nil
 	}
 	var list []entry
-	for _, e := range parseConfig(string(text)) {
+	for _, e := range parseConfig(string(b)) {
 		e.file = path
 		list = append(list, e)
 		if e.key == "include.path" || strings.HasPrefix(e.key, "includeif.") && strings.HasSuffix(e.key, ".path") {
-			list = append(list, readConfig(expand(e.value, filepath.Dir(path), home), home, depth+1, read)...)
+			dir := path[:strings.LastIndexByte(path, '/')]
+			list = append(list, readConfig(expand(e.value, dir, home), home, depth+1, read)...)
 		}
 	}
 	return list
 }
 
-// expand is a path in a configuration file, which may be relative to dir or to the home.
+// unread is the key of a configuration file that git reads, and that is too large to be read here.
+const unread = "configuration of more than 4 MiB"
+
+// cString is what git sees of bytes that it reads: they end with the first NUL.
+func cString[T string | []byte](b T) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}
+
+// namedPath is a path that is the whole content of a file.
+func namedPath(b []byte) string { return cString(strings.TrimRight(string(b), "\r\n")) }
+
+// expand is a path in a configuration file, which may be relative to dir or to the home. It is not clean: what ..
+// means depends on symbolic links before it.
 func expand(path, dir, home string) string {
 	switch {
 	case strings.HasPrefix(path, "~/") && home != "":
 		return filepath.Join(home, path[2:])
 	case filepath.IsAbs(path):
-		return filepath.Clean(path)
+		return path
 	}
-	return filepath.Join(dir, path)
+	return dir + "/" + path
 }
 
 // parseConfig reads git's configuration, as git_parse_source in git's config.c does. What git would refuse ends it.
@@ -114,7 +155,7 @@ func parseConfig(text string) []entry {
 			if section != "" {
 				key = section + "." + key
 			}
-			list = append(list, entry{key: key, value: value, from: from, to: p.at})
+			list = append(list, entry{key: cString(key), value: cString(value), from: from, to: p.at})
 		default:
 			return list
 		}

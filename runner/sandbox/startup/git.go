@@ -1,6 +1,7 @@
 package startup
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,12 +57,12 @@ func resolve(worktree string) (*repository, []string) {
 	}
 	if !info.IsDir() {
 		leads = append(leads, at)
-		text, err := ReadFile(at)
-		to, is := strings.CutPrefix(string(text), "gitdir: ")
+		b, err := ReadFile(at)
+		to, is := bytes.CutPrefix(b, []byte("gitdir: "))
 		if err != nil || !is {
 			return nil, leads
 		}
-		at = expand(strings.TrimRight(to, "\r\n"), filepath.Dir(at), "")
+		at = expand(namedPath(to), filepath.Dir(at), "")
 		if at, err = filepath.EvalSymlinks(at); err != nil {
 			return nil, leads
 		}
@@ -79,8 +80,8 @@ func (r *repository) setCommon() (lead string) {
 	r.common, r.whole = r.dir, looksLike(have)
 	if have["commondir"] {
 		lead = filepath.Join(r.dir, "commondir")
-		text, err := ReadFile(lead)
-		common, cerr := filepath.EvalSymlinks(expand(strings.TrimRight(string(text), "\r\n"), r.dir, ""))
+		b, err := ReadFile(lead)
+		common, cerr := filepath.EvalSymlinks(expand(namedPath(b), r.dir, ""))
 		if err != nil || cerr != nil {
 			r.whole = false
 			return lead
@@ -108,7 +109,7 @@ func (r *repository) knows(leads []string) bool {
 		return err == nil && (real == r.worktree || slices.Contains(leads, real))
 	}
 	if back, err := ReadFile(filepath.Join(r.dir, "gitdir")); err == nil { // of a linked worktree
-		return same(expand(strings.TrimRight(string(back), "\r\n"), r.dir, ""))
+		return same(expand(namedPath(back), r.dir, ""))
 	}
 	for _, e := range readConfig(filepath.Join(r.common, "config"), "", maxIncludes, func(string) {}) {
 		if e.key == "core.worktree" { // of a submodule
@@ -167,7 +168,7 @@ func (s *searcher) obeys(r *repository, what, file string, content []byte) {
 func (s *searcher) programs(r *repository, key, value string) {
 	for word := range strings.FieldsSeq(strings.TrimPrefix(value, "!")) {
 		path := expand(strings.Trim(word, `"'`), r.where(), s.Home)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && s.within(path) {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && s.within(s.follow(path)) {
 			s.file(path)
 			if b, err := ReadFile(path); err == nil {
 				s.obeys(r, "git's "+key, path, b)
@@ -181,17 +182,13 @@ func (s *searcher) hooks(r *repository, dir string) {
 	s.file(dir)
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
+		path := dir + "/" + e.Name()
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 || strings.HasSuffix(path, ".sample") {
 			continue
 		}
-		b, err := ReadFile(path)
-		if err != nil {
-			b = []byte(err.Error())
-		}
 		s.file(path)
-		s.obeys(r, "git's hook "+e.Name(), path, b)
+		s.obeys(r, "git's hook "+e.Name(), path, contentOf(path))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
@@ -106,12 +108,14 @@ type searcher struct {
 	roots           map[string]bool // directories with files of programs
 	skip            map[string]bool
 	compared        []string
+	digests         map[string][]byte // see digest
 }
 
 // Search looks through the trees. When ctx ends, it returns what it has found so far, and says what was not searched.
 func Search(ctx context.Context, w Where) *Set {
 	s := &searcher{Where: w, set: &Set{facts: map[fact]string{}}, files: map[string]bool{},
-		roots: map[string]bool{w.Dir: true}, skip: pseudo()}
+		roots: map[string]bool{w.Dir: true}, skip: pseudo(),
+		digests: map[string][]byte{}}
 	for _, path := range []string{"/etc/gitconfig", filepath.Join(w.Home, ".config/git/config"),
 		filepath.Join(w.Home, ".gitconfig")} {
 		if filepath.IsAbs(path) {
@@ -158,7 +162,8 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 	f, err := os.Open(dir)
 	if err != nil {
 		// What belongs to another user can neither be read nor written by this one.
-		if info, serr := os.Lstat(dir); serr == nil && (!errors.Is(err, fs.ErrPermission) || mine(info)) {
+		info, serr := os.Lstat(dir)
+		if serr == nil && (!errors.Is(err, fs.ErrPermission) || mine(info)) || errors.Is(serr, syscall.ENAMETOOLONG) {
 			s.unsearched(dir)
 		}
 		return
@@ -176,7 +181,7 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 		switch name {
 		case ".git": // what is in it is found like any other directory
 			r, leads := resolve(dir)
-			s.follow(dir+"/.git", 0) // the directory itself can be written
+			s.follow(dir + "/.git") // the directory itself can be written
 			for _, lead := range leads {
 				s.file(lead)
 			}
@@ -202,7 +207,9 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 			s.set.Sockets = append(s.set.Sockets, filepath.Join(dir, name))
 		}
 	}
-	if hasHead && (hasObjects && hasRefs || hasCommon) && filepath.Base(dir) != ".git" {
+	// One called .git is found from the directory that it is in, unless that is not searched.
+	known := filepath.Base(dir) == ".git" && !slices.Contains(s.Trees, dir)
+	if hasHead && (hasObjects && hasRefs || hasCommon) && !known {
 		r := &repository{dir: dir}
 		if lead := r.setCommon(); lead != "" {
 			s.file(lead)
@@ -233,20 +240,24 @@ func (s *searcher) within(path string) bool {
 }
 
 // file adds a path that programs read, with the symbolic links on the way to it.
-func (s *searcher) file(path string) { s.add(s.follow(path, 0)) }
+func (s *searcher) file(path string) { s.add(s.follow(path)) }
 
 // follow adds the symbolic links on the way to a path, and returns the path without them.
-func (s *searcher) follow(path string, links int) string {
-	for i := 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != '/' {
-			continue
-		}
-		if to, err := os.Readlink(path[:i]); err == nil && links < maxLinks {
-			s.add(path[:i])
-			return s.follow(filepath.Join(expand(to, filepath.Dir(path[:i]), ""), path[i:]), links+1)
+func (s *searcher) follow(path string) string {
+	at, links := "/", 0
+	for path != "" {
+		name, rest, _ := strings.Cut(path, "/")
+		at, path = filepath.Join(at, name), rest // what .. means is certain: at has no links
+		if to, err := os.Readlink(at); err == nil && links < maxLinks {
+			s.add(at)
+			links++
+			if at = filepath.Dir(at); filepath.IsAbs(to) {
+				at = "/"
+			}
+			path = to + "/" + rest
 		}
 	}
-	return path
+	return at
 }
 
 // maxLinks is the kernel's limit for symbolic links in a path.
@@ -271,21 +282,51 @@ func (s *searcher) fact(where, what, file string, content []byte) {
 func (s *searcher) startFile(dir, name string) {
 	at := filepath.Join(dir, name)
 	s.file(at)
-	at, err := filepath.EvalSymlinks(at)
+	real, err := filepath.EvalSymlinks(at)
 	if err != nil {
 		return
 	}
+	if info, err := os.Stat(real); err == nil && info.IsDir() && real != at {
+		s.fact(dir, name, real, s.digest(real)) // a link can lead to anything, as can a thousand of them
+		return
+	}
+	at = real
 	_ = filepath.WalkDir(at, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return nil
 		}
-		b, err := ReadFile(path)
-		if err != nil {
-			b = []byte(err.Error())
-		}
-		s.fact(dir, name, path, b)
+		s.fact(dir, name, path, contentOf(path))
 		return nil
 	})
+}
+
+// digest stands for what a directory in the trees contains. It reads each directory once.
+func (s *searcher) digest(dir string) []byte {
+	if sum, done := s.digests[dir]; done || s.skip[dir] || !s.within(dir) {
+		return sum
+	}
+	h := sha256.New()
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		var b []byte
+		if at := filepath.Join(dir, e.Name()); e.IsDir() {
+			b = s.digest(at)
+		} else {
+			b = contentOf(at)
+		}
+		fmt.Fprintf(h, "%q %x\n", e.Name(), sha256.Sum256(b))
+	}
+	s.digests[dir] = h.Sum(nil)
+	return s.digests[dir]
+}
+
+// contentOf is a file's content, or what kept it from being read.
+func contentOf(path string) []byte {
+	b, err := ReadFile(path)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return b
 }
 
 // below reports whether path is dir or inside it. Both are absolute and clean.

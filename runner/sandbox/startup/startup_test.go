@@ -173,3 +173,121 @@ func TestASearchThatIsCutSaysSo(t *testing.T) {
 		t.Errorf("%+v", set)
 	}
 }
+
+// TestAKeyEndsWithItsNUL holds that what git takes for remote.o.uploadpack is not brought back as remote.*.url.
+func TestAKeyEndsWithItsNUL(t *testing.T) {
+	needGit(t)
+	after := "[remote \"o.uploadpack\x00\"]\n\turl = evil\n[remote \"p\"]\n\turl = ok\x00no\n"
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte(after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("git", "config", "--file", path, "remote.o.uploadpack").Output()
+	if err != nil || string(out) != "evil\n" {
+		t.Fatalf("git reads %q, %v", out, err)
+	}
+	merged, dropped := Merge("", "", after)
+	want := "[remote \"p\"]\n\turl = \"ok\"\n"
+	if merged != want || !slices.Equal(dropped, []string{"remote.o.uploadpack"}) {
+		t.Errorf("merged %q, dropped %q", merged, dropped)
+	}
+}
+
+// TestWhatGitObeysIsFound has git itself say that it obeys a configuration, however a directory leads to it.
+func TestWhatGitObeysIsFound(t *testing.T) {
+	needGit(t)
+	const evil = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = evil\n"
+	for what, script := range map[string]string{
+		"a path that ends with NUL":           `mkdir w; printf 'gitdir: %s/evil\0x' "$PWD" >w/.git`,
+		"a common directory with NUL":         `git init -q w; printf '../../evil\0x' >w/.git/commondir`,
+		"what .. is after a link":             `mkdir -p w far/x; mv evil far; ln -s ../far/x w/l; echo gitdir: l/../evil >w/.git`,
+		"more configuration than anybody has": `git init -q w; cp evil/config w/.git/config; head -c 5000000 /dev/zero | tr '\0' '\n' >>w/.git/config`,
+	} {
+		dir := t.TempDir()
+		w := filepath.Join(dir, "w")
+		cmd := exec.Command("sh", "-e", "-c", "git init -q --bare evil; cat >evil/config; "+script)
+		cmd.Dir, cmd.Stdin = dir, strings.NewReader(evil)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", what, err, out)
+		}
+		if out, err := exec.Command("git", "-C", w, "config", "core.fsmonitor").Output(); string(out) != "evil\n" {
+			t.Errorf("%s: git does not obey it: %q, %v", what, out, err)
+		}
+		if set := Search(context.Background(), Where{Dir: w}); len(set.Since(&Set{})) == 0 {
+			t.Errorf("%s: nothing was found", what)
+		}
+	}
+}
+
+// TestTheMainRepositoryOfAWorktreeIsSearched holds what its own worktree obeys, which is not searched itself.
+func TestTheMainRepositoryOfAWorktreeIsSearched(t *testing.T) {
+	needGit(t)
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-e", "-c", `git init -q main; cd main
+git -c user.name=a -c user.email=a commit -q --allow-empty -m x; git worktree add -q ../w
+git config extensions.worktreeConfig true; git config --worktree core.fsmonitor evil`)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	common := filepath.Join(dir, "main/.git")
+	set := Search(context.Background(), Where{Dir: filepath.Join(dir, "w"), Trees: []string{common}})
+	if !slices.Contains(set.Files, common+"/config.worktree") {
+		t.Errorf("config.worktree is not found: %q", set.Files)
+	}
+	var what []string
+	for _, c := range set.Since(&Set{}) {
+		what = append(what, c.What)
+	}
+	if !slices.Equal(what, []string{"git's core.fsmonitor"}) {
+		t.Errorf("git obeys %q", what)
+	}
+}
+
+// TestALinkIsFollowedNoFurtherThanTheSearch holds that a link to / is a change, and no reason to read all files and
+// open all devices.
+func TestALinkIsFollowedNoFurtherThanTheSearch(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"w/.vscode", "w/.idea"} {
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		to := map[string]string{"w/.vscode": "/", "w/.idea": "."}[name]
+		if err := os.Symlink(to, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := Where{Dir: filepath.Join(dir, "w")}
+	before := Search(context.Background(), w)
+	if n := len(before.Since(&Set{})); n != 2 {
+		t.Errorf("%d facts about two links", n)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "w/tasks.json"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	changes := Search(context.Background(), w).Since(before)
+	if len(changes) != 1 || changes[0].What != ".idea" {
+		t.Errorf("a file in a linked directory: %v", changes)
+	}
+	if _, err := ReadFile("/dev/null"); err == nil {
+		t.Error("a device was opened")
+	}
+}
+
+// TestAPathTooLongIsNotSearched makes a directory that no path reaches.
+func TestAPathTooLongIsNotSearched(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for range 20 {
+		if err := os.Mkdir(strings.Repeat("d", 250), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chdir(strings.Repeat("d", 250)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if set := Search(context.Background(), Where{Dir: dir}); len(set.Unsearched) != 1 {
+		t.Errorf("not searched: %q", set.Unsearched)
+	}
+}
