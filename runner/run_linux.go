@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -445,6 +446,12 @@ func keepEvaluation(log *evidence.Log, spec *Spec) error {
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 	}
 	doc.RunID, doc.Workdir, doc.Homes = log.RunID, at.Workdir, spec.homes()
-	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir)
+	search := ""
+	for _, kv := range spec.environ() {
+		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
+			search = dirs
+		}
+	}
+	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search)
 	return log.Put(schema.EvaluationPath, doc)
 }

@@ -28,6 +28,8 @@ type EvaluationStart struct {
 	Links map[string]string `json:"links,omitempty"`
 	// Absent are the globs that could match nothing.
 	Absent []string `json:"absent,omitempty"`
+	// Programs has the names in each directory of the command's PATH.
+	Programs map[string][]string `json:"programs,omitempty"`
 }
 
 // EvaluationDefinition is an evaluation file as its author wrote it. Paths are globs; one that is not

@@ -621,3 +621,16 @@ func TestChecksAgainstTheBaseline(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramsOfTheImage asks what an agent's program stands before that no baseline executed.
+func TestProgramsOfTheImage(t *testing.T) {
+	u := newUses(&schema.EvaluationStart{Programs: map[string][]string{"/usr/bin": {"cmp"}, "/opt/bin": {"od"}}})
+	check := &process{Instance: &facts.Instance{}}
+	for name, instead := range map[string]string{"/usr/bin/cmp": "/usr/bin/cmp", "/opt/bin/cmp": "/usr/bin/cmp",
+		"/opt/bin/new": "", "/app/cmp": ""} {
+		u.add(check, name, executed)
+		if got := u.instead(name); got != instead {
+			t.Errorf("%s stands before %q, want %q", name, got, instead)
+		}
+	}
+}

@@ -76,11 +76,11 @@ const (
 
 const maxPrepared = 10_000
 
-func newGrader(j *judge) *grader {
+func newGrader(j *judge, start *schema.EvaluationStart) *grader {
 	return &grader{
 		j: j, files: map[string]*prepared{}, kinds: map[string]preparation{},
 		used: map[string]bool{}, moved: map[string]bool{}, lost: map[string]*prepared{},
-		away: map[string]bool{}, compiled: map[string]*prepared{}, uses: newUses(),
+		away: map[string]bool{}, compiled: map[string]*prepared{}, uses: newUses(start),
 	}
 }
 

@@ -266,7 +266,8 @@ func isHex(s string) bool { return s != "" && strings.Trim(s, "0123456789abcdef"
 
 // harmlessCommands use only the working tree, the index and HEAD, whatever their arguments are.
 var harmlessCommands = []string{
-	"add", "am", "apply", "check-attr", "check-ignore", "clean", "commit", "count-objects", "gc", "hash-object", "help",
+	"add", "am", "apply", "check-attr", "check-ignore", "checkout-index",
+	"clean", "commit", "count-objects", "gc", "hash-object", "help",
 	"init", "ls-files",
 	"maintenance", "mv", "pack-refs", "repack", "prune", "rm", "status", "stage",
 	"update-index",

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ type uses struct {
 	before, after map[string]use
 	alike         map[string][]string // names that were used before, by what a program asks for; see wanted
 	writers       map[string][]string // programs of the baseline's checks that changed a file, by its name
+	image         map[string][]string // programs that were in PATH when the run started, by their last name
+	search        map[string]bool     // the directories of PATH then
 	overflow      bool                // a limit was reached
 }
 
@@ -25,9 +28,19 @@ const (
 	executed
 )
 
-func newUses() uses {
-	return uses{before: map[string]use{}, after: map[string]use{}, alike: map[string][]string{},
-		writers: map[string][]string{}}
+func newUses(start *schema.EvaluationStart) uses {
+	u := uses{before: map[string]use{}, after: map[string]use{}, alike: map[string][]string{},
+		writers: map[string][]string{}, image: map[string][]string{}, search: map[string]bool{}}
+	if start == nil {
+		return u
+	}
+	for _, dir := range slices.Sorted(maps.Keys(start.Programs)) {
+		u.search[dir] = true
+		for _, name := range start.Programs[dir] {
+			u.image[name] = append(u.image[name], path.Join(dir, name))
+		}
+	}
+	return u
 }
 
 // baseline reports whether checks ran before the agent.
@@ -97,7 +110,8 @@ func wanted(name string) string {
 }
 
 // instead returns what the baseline's checks used and a file stands for now: its own name if they used it, or the name
-// of another file, before which it is found. It is empty if there is none.
+// of another file, before which it is found. It is empty if there is none. Programs that were in PATH when the
+// run started stand for those that the baseline did not execute.
 func (u *uses) instead(name string) string {
 	if u.before[name]&(opened|executed) != 0 {
 		return name
@@ -108,6 +122,12 @@ func (u *uses) instead(name string) string {
 		if before != 0 && runs || u.after[other] == 0 && (before != 0) == runs {
 			return other
 		}
+	}
+	if there := u.image[path.Base(name)]; runs && u.search[path.Dir(name)] && len(there) > 0 {
+		if slices.Contains(there, name) {
+			return name
+		}
+		return there[0]
 	}
 	return ""
 }

@@ -74,7 +74,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 		if err != nil {
 			return nothingRun(err)
 		}
-		for _, glob := range evalfile.Start(&doc.Evaluation, at.Workdir).Absent {
+		for _, glob := range evalfile.Start(&doc.Evaluation, at.Workdir, "").Absent {
 			a.say.Warning("nothing can match %q of the evaluation file: its rule cannot pass", glob)
 		}
 	}

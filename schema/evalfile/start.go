@@ -3,6 +3,7 @@ package evalfile
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -11,9 +12,24 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Start says what the globs of an evaluation file lead to now, on this host, for a run that starts in workdir.
-func Start(d *schema.EvaluationDefinition, workdir string) *schema.EvaluationStart {
-	s := &schema.EvaluationStart{Links: map[string]string{}}
+// maxPrograms bounds the names of programs.
+const maxPrograms = 20_000
+
+// Start says what the globs of an evaluation file lead to now, on this host, for a run that starts in workdir, and
+// which programs are in the directories of search, a PATH.
+func Start(d *schema.EvaluationDefinition, workdir, search string) *schema.EvaluationStart {
+	s := &schema.EvaluationStart{Links: map[string]string{}, Programs: map[string][]string{}}
+	for left, dirs := maxPrograms, filepath.SplitList(search); len(dirs) > 0; dirs = dirs[1:] {
+		dir := resolve(path.Clean("/" + dirs[0]))
+		entries, _ := os.ReadDir(dir) // nothing is found there if it cannot be read
+		if !path.IsAbs(dirs[0]) || s.Programs[dir] != nil {
+			continue
+		}
+		for _, e := range entries[:min(len(entries), left)] {
+			s.Programs[dir] = append(s.Programs[dir], e.Name())
+			left--
+		}
+	}
 	for _, of := range []struct {
 		list []string
 		need func(file string) string // what has to be there, so that the glob can match something

@@ -18,7 +18,8 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.MkdirAll(dir+"/app/tests", 0o755), os.Symlink("app", dir+"/link"),
+	if err := errors.Join(os.MkdirAll(dir+"/app/tests", 0o755), os.MkdirAll(dir+"/bin", 0o755),
+		os.WriteFile(dir+"/bin/a", nil, 0o755), os.Symlink("a", dir+"/bin/b"), os.Symlink("app", dir+"/link"),
 		os.Symlink(dir+"/nowhere", dir+"/dangling")); err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +29,12 @@ func TestStart(t *testing.T) {
 		Reward:       []string{dir + "/link/reward", dir + "/none/reward"},
 		Others:       []string{dir + "/none/other"},
 		Deliverables: []string{dir + "/link/*.md"},
-	}, dir+"/app")
+	}, dir+"/app", dir+"/bin:relative:"+dir+"/bin:"+dir+"/none")
 	want := &schema.EvaluationStart{
 		Links: map[string]string{dir + "/link/reward": dir + "/app/reward", dir + "/link/*.md": dir + "/app/*.md"},
 		Absent: []string{dir + "/app/none", dir + "/app/none/**", dir + "/dangling", dir + "/app/none/new",
 			dir + "/none/reward"},
+		Programs: map[string][]string{dir + "/bin": {"a", "b"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
