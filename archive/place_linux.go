@@ -23,12 +23,24 @@ func openPlace(path string) (*os.Root, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenRoot(path)
 	}
-	fd, err := walk(path)
+	fd, err := walk(path, false)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(fd))
+}
+
+// MakePlace makes a directory for an output, with those above it that do not exist, as openPlace walks.
+func MakePlace(path string) error {
+	if os.Geteuid() != 0 {
+		return os.MkdirAll(path, 0o777)
+	}
+	fd, err := walk(path, true)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }
 
 // openNameless makes a file without a name in a directory. The error is [errors.ErrUnsupported] if the file system has
@@ -71,8 +83,8 @@ func linkNameless(f *os.File, root *os.Root, name string) error {
 
 func procFD(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// walk returns an O_PATH descriptor of a directory.
-func walk(path string) (_ int, err error) {
+// walk returns an O_PATH descriptor of a directory. With missing, it makes what does not exist.
+func walk(path string, missing bool) (_ int, err error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -90,7 +102,13 @@ func walk(path string) (_ int, err error) {
 			continue
 		}
 		var st unix.Stat_t
-		if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == unix.ENOENT && missing {
+			if err = unix.Mkdirat(at, name, 0o777); err == nil || err == unix.EEXIST {
+				err = unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+			}
+		}
+		if err != nil {
 			return -1, &os.PathError{Op: "open", Path: path, Err: err}
 		}
 		next := "."
@@ -145,7 +163,7 @@ func checkSpoolDir(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	fd, err := walk(path)
+	fd, err := walk(path, false)
 	if err != nil {
 		return err
 	}

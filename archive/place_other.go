@@ -21,3 +21,6 @@ func checkSpoolDir(string) error { return nil }
 
 // CheckSpoolParent accepts any directory.
 func CheckSpoolParent(string) error { return nil }
+
+// MakePlace makes a directory for an output.
+func MakePlace(path string) error { return os.MkdirAll(path, 0o777) }

@@ -15,9 +15,15 @@ import (
 // Main runs the command line args with the given streams and returns the exit
 // code.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
-	// Like other filters, end quietly when the reader of the output is gone.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx, end := context.WithCancelCause(context.Background())
+	defer end(nil)
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(caught)
+	go func() {
+		n := (<-caught).(syscall.Signal)
+		end(console.ExitError{Code: 128 + int(n)})
+	}()
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
 	root := rootCommand(a)
 	root.SetArgs(args)
@@ -26,7 +32,10 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetErr(stderr)
 
 	err := root.ExecuteContext(ctx)
-	if errors.Is(err, syscall.EPIPE) {
+	if ended := (console.ExitError{}); errors.As(context.Cause(ctx), &ended) {
+		return ended.Code
+	}
+	if errors.Is(err, syscall.EPIPE) { // like other filters, end quietly when the reader of the output is gone
 		return exitFailed
 	}
 	return a.say.ExitCode(err, exitFailed)

@@ -166,7 +166,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 // registerBundle registers the flags that say where a bundle goes and who signs it, for a run and for attach.
 func (f *runFlags) registerBundle(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.output, "output", "o", "",
-		"write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
+		"write the bundle to `FILE`, and make its directory; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
 	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
 	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")

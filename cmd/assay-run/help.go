@@ -68,7 +68,7 @@ var commandGroups = []struct {
 	title    string
 	commands []string
 }{
-	{"Run", []string{"run", "agents", "attach", "sandbox", "contract", "landrun"}},
+	{"Run", []string{"run", "agents", "ps", "attach", "sandbox", "contract", "landrun"}},
 	{"Read", []string{"inspect", "show", "report", "events", "query", "diff", "replay", "export"}},
 	{"Judge", []string{"gate", "verify", "prove"}},
 	{"Keep", []string{"store", "sign", "redact", "recover"}},

@@ -310,9 +310,13 @@ type outputs struct {
 func openOutputs(ctx context.Context, a *app, f *runFlags, bundle string) (_ *outputs, err error) {
 	o := &outputs{}
 	again := false
-	if f.force {
+	err = archive.MakePlace(filepath.Dir(bundle))
+	switch {
+	case err != nil:
+		err = fmt.Errorf("output %s: %w", bundle, err)
+	case f.force:
 		o.bundle, err = archive.OpenOutput(bundle, true)
-	} else {
+	default:
 		o.bundle, again, err = archive.OpenOutputAgain(ctx, bundle)
 	}
 	if again {
@@ -330,7 +334,7 @@ func openOutputs(ctx context.Context, a *app, f *runFlags, bundle string) (_ *ou
 	case errors.Is(err, syscall.EFBIG):
 		err = console.WithHint(err, "raise the file size limit (ulimit -f)")
 	default:
-		err = console.WithHint(err, "name a file that can be written, in a directory that exists")
+		err = console.WithHint(err, "name a file that can be written")
 	}
 	o.close()
 	return nil, err

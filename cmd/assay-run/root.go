@@ -164,6 +164,7 @@ func subcommands() []subcommand {
 		{"inspect", inspectCommand},
 		{"events", eventsCommand},
 		{"recover", recoverCommand},
+		{"ps", psCommand},
 		{"contract", contractCommand},
 		{"doctor", doctorCommand},
 		{"observe", observeCommand},
