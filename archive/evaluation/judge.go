@@ -221,7 +221,7 @@ func (j *judge) process(l *facts.Line) *process {
 	p := &process{Instance: l.By}
 	l.By.Note = p
 	parent := p.parent()
-	p.entered = k.Kind == schema.KindExec && k.Marks&schema.MarkMountNamespace != 0 ||
+	p.entered = k.Kind == schema.KindExec && l.Names == facts.OtherMounts ||
 		p.Forked && parent != nil && parent.entered
 	p.baseline = k.Baseline || parent != nil && parent.baseline
 	if p.Forked {
