@@ -29,7 +29,7 @@ const (
 // HomeLogin is a file of the real home in which the command keeps a login.
 type HomeLogin struct {
 	Path string `json:"path"`
-	// State is one of the states below. Reason says why a renewed login was not kept.
+	// State is one of the states below. Reason says why a renewed login, or some of it, was not kept.
 	State  string `json:"state"`
 	Reason string `json:"reason,omitzero"`
 }
@@ -67,7 +67,10 @@ func (h *Home) Text() string {
 	}
 	if l := h.Login; l != nil && l.State != LoginUnchanged {
 		text += fmt.Sprintf("; the login %s was %s", l.Path, map[string]string{
-			LoginRenewed: "renewed, also outside", LoginNotKept: "not kept: " + l.Reason}[l.State])
+			LoginRenewed: "renewed, also outside", LoginNotKept: "not kept"}[l.State])
+		if l.Reason != "" {
+			text += ": " + l.Reason
+		}
 	}
 	return text
 }

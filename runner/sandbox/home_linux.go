@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
@@ -95,22 +94,33 @@ func (l *login) forget(upper string) error {
 	return nil
 }
 
-// keepLogin writes a login that the command renewed to the real home.
+// keepLogin writes to the real home what the command renewed of a login.
 func (h *Home) keepLogin(upper string) {
-	renewed, err := h.login.renewed(upper)
-	switch {
-	case err == nil && (renewed == nil || bytes.Equal(renewed, h.login.before)):
+	after, err := h.login.written(upper)
+	if err == nil && after == nil {
 		return
-	case err == nil:
-		err = h.login.replace(h.Login.Path, renewed)
 	}
-	if h.Login.State = schema.LoginRenewed; err != nil {
+	renewed, lost := h.login.before, ""
+	if err == nil {
+		renewed, lost, err = renewLogin(h.login.before, after)
+	}
+	switch {
+	case err != nil:
+	case !bytes.Equal(renewed, h.login.before):
+		err = h.login.replace(h.Login.Path, renewed)
+	case lost == "":
+		return
+	default:
+		err = errors.New(lost)
+	}
+	h.Login.State, h.Login.Reason = schema.LoginRenewed, lost
+	if err != nil {
 		h.Login.State, h.Login.Reason = schema.LoginNotKept, err.Error()
 	}
 }
 
-// renewed returns the login in a layer; nil: the command did not write it.
-func (l *login) renewed(upper string) ([]byte, error) {
+// written returns the login in a layer; nil: the command did not write it.
+func (l *login) written(upper string) ([]byte, error) {
 	root, err := os.OpenRoot(upper)
 	if err != nil {
 		return nil, err
@@ -126,11 +136,7 @@ func (l *login) renewed(upper string) ([]byte, error) {
 	if !info.Mode().IsRegular() || info.Size() > maxLogin {
 		return nil, fmt.Errorf("the command left no file with a login in its place")
 	}
-	data, err := root.ReadFile(l.inside)
-	if err == nil && !jsontext.Value(data).IsValid(jsontext.AllowDuplicateNames(true)) {
-		err = errors.New("what the command wrote is not JSON")
-	}
-	return data, err
+	return root.ReadFile(l.inside)
 }
 
 // replace replaces the login in the real home, if nobody else has.
