@@ -139,8 +139,18 @@ func (l *login) written(upper string) ([]byte, error) {
 	return root.ReadFile(l.inside)
 }
 
-// replace replaces the login in the real home, if nobody else has.
+// replace replaces the login in the real home, if nobody else has. The new file has no name until it is whole. Only a
+// kill between its naming and its renaming leaves it, under a name that the next replacement removes.
 func (l *login) replace(path string, with []byte) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	at, name := int(dir.Fd()), filepath.Base(path)
+	if err := unix.Flock(at, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("another run renews it: %w", err)
+	}
 	now, err := config.ReadFile(path, maxLogin)
 	if err != nil {
 		return err
@@ -152,18 +162,33 @@ func (l *login) replace(path string, with []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".assay-run-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails if it was renamed
 	owner := info.Sys().(*syscall.Stat_t)
-	_, err = f.Write(with)
-	err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Chown(int(owner.Uid), int(owner.Gid)), f.Sync(), f.Close())
+	whole := "." + name + ".assay-run"
+	if err := unix.Unlinkat(at, whole, 0); err != nil && err != unix.ENOENT {
+		return err
+	}
+	fd, err := unix.Openat(at, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	named := err == unix.EOPNOTSUPP || err == unix.EISDIR // the file system has no files without names
+	if named {
+		fd, err = unix.Openat(at, whole, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	}
 	if err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	f := os.NewFile(uintptr(fd), whole)
+	defer f.Close()
+	_, err = f.Write(with)
+	err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Chown(int(owner.Uid), int(owner.Gid)), f.Sync())
+	if err == nil && !named {
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), at, whole, unix.AT_SYMLINK_FOLLOW)
+	}
+	if err == nil {
+		err = unix.Renameat(at, whole, at, name)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(at, whole, 0)
+	}
+	return err
 }
 
 // closeHome notes what the command wrote to its home, and removes the layer. It is called when no process of the
