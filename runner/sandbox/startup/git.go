@@ -13,7 +13,7 @@ type repository struct {
 	worktree string // the directory with .git; empty for a repository that has none beside it
 	dir      string // for this worktree
 	common   string // for all of its worktrees
-	whole    bool   // git takes it for one; otherwise its files are not obeyed yet
+	whole    bool   // git takes it for one
 }
 
 // where names the repository in facts.
@@ -157,11 +157,10 @@ func (s *searcher) git(r *repository) {
 	s.attributes(r, starts)
 }
 
-// obeys adds a fact about a repository.
+// obeys adds a fact about a repository. What git does not take for one yet counts: git init keeps hooks and
+// configuration that are there.
 func (s *searcher) obeys(r *repository, what, file string, content []byte) {
-	if r.whole {
-		s.fact(r.where(), what, file, content)
-	}
+	s.fact(r.where(), what, file, content)
 }
 
 // programs adds the files in the searched directories that a value of the configuration names.

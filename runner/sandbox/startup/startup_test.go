@@ -219,6 +219,29 @@ func TestWhatGitObeysIsFound(t *testing.T) {
 	}
 }
 
+// TestWhatGitInitKeepsIsFound holds what git obeys as soon as somebody makes a repository of the directory.
+func TestWhatGitInitKeepsIsFound(t *testing.T) {
+	needGit(t)
+	dir := t.TempDir()
+	hook := filepath.Join(dir, ".git/hooks/post-commit")
+	if err := os.MkdirAll(filepath.Dir(hook), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\necho ran >ran\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	found := Search(context.Background(), Where{Dir: dir}).Since(&Set{})
+	cmd := exec.Command("sh", "-e", "-c", "git init -q; "+
+		"git -c user.name=a -c user.email=a commit -q --allow-empty -m x; cat ran")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); string(out) != "ran\n" {
+		t.Fatalf("git does not run the hook: %s, %v", out, err)
+	}
+	if len(found) != 1 || found[0].What != "git's hook post-commit" {
+		t.Errorf("found %v", found)
+	}
+}
+
 // TestTheMainRepositoryOfAWorktreeIsSearched holds what its own worktree obeys, which is not searched itself.
 func TestTheMainRepositoryOfAWorktreeIsSearched(t *testing.T) {
 	needGit(t)
