@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"net"
 	"path"
 
 	"github.com/go-json-experiment/json"
@@ -46,6 +47,25 @@ func (p *Policy) Home() *Home {
 		return nil
 	}
 	return sandbox.Home
+}
+
+// Domains are the names of hosts, globs and addresses that a sandbox's network allows, without ports.
+func (p *Policy) Domains() (all []string) {
+	var sandbox struct {
+		Network struct {
+			AllowedDomains []string `json:"allowed_domains"`
+		} `json:"network"`
+	}
+	if p == nil || len(p.Sandbox) == 0 || json.Unmarshal(p.Sandbox, &sandbox) != nil {
+		return nil
+	}
+	for _, domain := range sandbox.Network.AllowedDomains {
+		if host, _, err := net.SplitHostPort(domain); err == nil {
+			domain = host
+		}
+		all = append(all, domain)
+	}
+	return all
 }
 
 // Layer returns a function that reports whether what was written to a path went to the layer of a private home.

@@ -209,7 +209,8 @@ func (m *maker) onlyHosts(value jsontext.Value) (*rule, error) {
 		return allowed(addr.String()) || allowed(text) ||
 			slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}
-	open := slices.Contains(hosts, resolvers)
+	open, policy := slices.Contains(hosts, resolvers), slices.Contains(hosts, declaredHosts)
+	var domains []string // that the policy declares
 	var names hostNames
 	var own []netip.Addr // the host's resolvers; nil if the bundle does not name them
 	var missing view.Gap // an endpoint that may be allowed, without proof
@@ -221,9 +222,14 @@ func (m *maker) onlyHosts(value jsontext.Value) (*rule, error) {
 					(slices.Contains(own, ap.Addr().Unmap()) || byAddress(ap, k.Remote)) {
 					names.learn(k)
 				}
-				return open && asks(k) && !allowed(k.Value)
+				return open && asks(k) && !allowed(k.Value) && !matches(domains, k.Value)
 			}
 			ap, ok := endpointOf(k)
+			byPolicy := func(name string) bool { return matches(domains, name) }
+			if addr := ap.Addr().Unmap(); policy && ok && (l.Outcome == facts.Failed || k.Blocked() ||
+				addr.IsLoopback() || byPolicy(addr.String()) || slices.ContainsFunc(names.of(ap), byPolicy)) {
+				return false
+			}
 			if !ok || byAddress(ap, k.Value) || slices.ContainsFunc(names.of(ap), allowed) {
 				return false
 			}
@@ -242,7 +248,10 @@ func (m *maker) onlyHosts(value jsontext.Value) (*rule, error) {
 			return false
 		})
 	r.begin = func(s *subject) {
-		names, own, missing = hostNames{}, nil, view.Gap{}
+		names, own, missing, domains = hostNames{}, nil, view.Gap{}, nil
+		if policy {
+			domains = s.Docs.Policy.Domains()
+		}
 		for _, text := range s.Docs.Run.Resolvers {
 			if addr, err := netip.ParseAddr(text); err == nil {
 				own = append(own, addr.Unmap())
@@ -286,10 +295,12 @@ func (n hostNames) learn(k *schema.KernelEvent) {
 func (n hostNames) of(ap netip.AddrPort) []string { return n[ap.Addr().Unmap()] }
 
 // resolvers is the entry of only_hosts that allows queries to the host's DNS servers, for allowed names only, since a
-// query can carry data out.
+// query can carry data out. declaredHosts is the one that allows loopback addresses and what the policy of the run
+// allows; what did not get out then breaks nothing.
 const (
-	resolvers = "resolvers"
-	dnsPort   = 53
+	resolvers     = "resolvers"
+	declaredHosts = "declared"
+	dnsPort       = 53
 )
 
 // asks reports whether a DNS event is a query.
@@ -355,6 +366,36 @@ func (m *maker) contractPassed(value jsontext.Value) (*rule, error) {
 		}
 		return unknown(view.Gap{Text: "the outcome contract was " + *c + ": its checks could not all be run",
 			Remedy: "assay-run inspect says which"}), nil
+	}}, m.on(value)
+}
+
+// evaluationNotFailed fails if a rule of package evaluation does. A run without an evaluation file passes.
+func (m *maker) evaluationNotFailed(value jsontext.Value) (*rule, error) {
+	return &rule{check: func(ctx context.Context, s *subject) (Verdict, error) {
+		v := Verdict{State: Pass, Message: "the run had no evaluation file"}
+		if s.Docs.Evaluation == nil {
+			return v, nil
+		}
+		verdicts, err := (&evaluationRules{}).judge(ctx, s.Bundle)
+		if err != nil {
+			return v, err
+		}
+		v.Message = "no rule of the evaluation fails"
+		var failed []string
+		for _, of := range verdicts {
+			if of.State != Fail {
+				continue
+			}
+			failed = append(failed, of.Rule)
+			for _, e := range of.Evidence {
+				v.found(e)
+			}
+			v.State = Fail
+		}
+		if v.State == Fail {
+			v.Message = "rules of the evaluation fail: " + strings.Join(failed, ", ")
+		}
+		return v, nil
 	}}, m.on(value)
 }
 
@@ -636,6 +677,7 @@ func init() {
 		"no_privileged":             (*maker).noPrivileged,
 		"contract_passed":           (*maker).contractPassed,
 		"no_new_startup":            (*maker).noNewStartup,
+		"evaluation_not_failed":     (*maker).evaluationNotFailed,
 		"no_undeclared_actions":     (*maker).noUndeclaredActions,
 		"no_new_capability_against": (*maker).noNewCapability,
 	}

@@ -57,9 +57,9 @@ evaluation file that the run was given (assay-run --evaluation), or by that of
 --evaluation FILE. docs/evaluation.md describes each of its rules.
 
 --rules builtin:ci asks what a run in CI keeps to: it wrote only in the workspace, in
-/tmp and in its private home, made no start-up file that programs outside run, could
-reach no host but those that its policy or its agent's recipe declares, exited with 0,
-and passed its contract if it had one.
+/tmp and in its private home, left nothing new that git, shells, editors or agents obey,
+reached no host but those that its policy or its agent's recipe declares, exited with 0,
+passed its contract if it had one, and no rule of its evaluation file, if it had one, fails.
 
 In GitHub Actions, gate also writes annotations and a job summary.
 
