@@ -116,16 +116,20 @@ func Search(ctx context.Context, w Where) *Set {
 	s := &searcher{Where: w, set: &Set{facts: map[fact]string{}}, files: map[string]bool{},
 		roots: map[string]bool{w.Dir: true}, skip: pseudo(),
 		digests: map[string][]byte{}}
-	for _, path := range []string{"/etc/gitconfig", filepath.Join(w.Home, ".config/git/config"),
-		filepath.Join(w.Home, ".gitconfig")} {
-		if filepath.IsAbs(path) {
-			s.base = append(s.base, readConfig(path, w.Home, 0, func(string) {})...)
-		}
-	}
 	s.compared = append(slices.Clone(w.Trees), w.Dir)
 	s.Trees = outermost(slices.Concat(s.compared, w.Shared))
 	if w.Home != "" {
 		s.compared = append(s.compared, w.Home)
+	}
+	for _, path := range []string{"/etc/gitconfig", filepath.Join(w.Home, ".config/git/config"),
+		filepath.Join(w.Home, ".gitconfig")} {
+		if filepath.IsAbs(path) {
+			s.base = append(s.base, readConfig(path, w.Home, 0, func(read string) {
+				if read != path { // an include
+					s.included(read)
+				}
+			})...)
+		}
 	}
 	for _, tree := range s.Trees {
 		s.walk(ctx, tree)
@@ -150,6 +154,14 @@ func Search(ctx context.Context, w Where) *Set {
 	slices.Sort(s.set.Configs)
 	s.set.Configs = slices.Compact(s.set.Configs)
 	return s.set
+}
+
+// included adds a file that the configuration of the user or the host includes, if it is in the trees.
+func (s *searcher) included(path string) {
+	if s.within(s.follow(path)) {
+		s.file(path)
+		s.fact(s.Dir, "git's configuration", path, contentOf(path))
+	}
 }
 
 // walk searches a directory.

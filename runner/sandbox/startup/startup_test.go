@@ -219,6 +219,33 @@ func TestWhatGitObeysIsFound(t *testing.T) {
 	}
 }
 
+// TestWhatTheUsersConfigurationIncludesIsFound has the user's configuration in the working directory.
+func TestWhatTheUsersConfigurationIncludesIsFound(t *testing.T) {
+	dir := t.TempDir()
+	w := Where{Dir: filepath.Join(dir, "dotfiles"), Home: dir}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(w.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(".gitconfig", "[include]\n\tpath = dotfiles/common\n\tpath = ~/dotfiles/local\n")
+	write("dotfiles/common", "[user]\n\tname = a\n")
+	before := Search(context.Background(), w)
+	for _, name := range []string{"common", "local"} {
+		if !slices.Contains(before.Files, filepath.Join(w.Dir, name)) {
+			t.Errorf("%s is not a file that programs obey", name)
+		}
+		write("dotfiles/"+name, "[core]\n\tpager = evil\n")
+	}
+	if changes := Search(context.Background(), w).Since(before); len(changes) != 2 {
+		t.Errorf("found %v", changes)
+	}
+}
+
 // TestWhatGitInitKeepsIsFound holds what git obeys as soon as somebody makes a repository of the directory.
 func TestWhatGitInitKeepsIsFound(t *testing.T) {
 	needGit(t)
