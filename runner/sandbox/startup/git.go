@@ -2,6 +2,7 @@ package startup
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"slices"
@@ -179,16 +180,35 @@ func (s *searcher) programs(r *repository, key, value string) {
 // hooks adds the hooks in a directory.
 func (s *searcher) hooks(r *repository, dir string) {
 	s.file(dir)
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		path := dir + "/" + e.Name()
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 || strings.HasSuffix(path, ".sample") {
-			continue
-		}
+	for name, content := range s.hooksIn(dir) {
+		path := dir + "/" + name
 		s.file(path)
-		s.obeys(r, "git's hook "+e.Name(), path, contentOf(path))
+		s.obeys(r, "git's hook "+name, path, content)
 	}
+}
+
+// hooksIn returns the hooks in a directory by name, with digests of their contents. It reads each directory once: links
+// of many repositories can lead to one.
+func (s *searcher) hooksIn(dir string) map[string][]byte {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil
+	}
+	if found, done := s.hooksOf[real]; done {
+		return found
+	}
+	found := map[string][]byte{}
+	s.hooksOf[real] = found
+	entries, _ := os.ReadDir(real)
+	for _, e := range entries {
+		path := filepath.Join(real, e.Name())
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && !strings.HasSuffix(path, ".sample") {
+			sum := sha256.Sum256(contentOf(path))
+			found[e.Name()] = sum[:]
+		}
+	}
+	return found
 }
 
 // attributes adds the filters, and drivers for differences and merges, that attributes choose and the configuration

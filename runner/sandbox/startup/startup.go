@@ -108,14 +108,15 @@ type searcher struct {
 	roots           map[string]bool // directories with files of programs
 	skip            map[string]bool
 	compared        []string
-	digests         map[string][]byte // see digest
+	digests         map[string][]byte            // see digest
+	hooksOf         map[string]map[string][]byte // see hooksIn
 }
 
 // Search looks through the trees. When ctx ends, it returns what it has found so far, and says what was not searched.
 func Search(ctx context.Context, w Where) *Set {
 	s := &searcher{Where: w, set: &Set{facts: map[fact]string{}}, files: map[string]bool{},
 		roots: map[string]bool{w.Dir: true}, skip: pseudo(),
-		digests: map[string][]byte{}}
+		digests: map[string][]byte{}, hooksOf: map[string]map[string][]byte{}}
 	s.compared = append(slices.Clone(w.Trees), w.Dir)
 	s.Trees = outermost(slices.Concat(s.compared, w.Shared))
 	if w.Home != "" {

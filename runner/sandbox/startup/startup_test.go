@@ -2,6 +2,7 @@ package startup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -322,6 +323,25 @@ func TestALinkIsFollowedNoFurtherThanTheSearch(t *testing.T) {
 	}
 	if _, err := ReadFile("/dev/null"); err == nil {
 		t.Error("a device was opened")
+	}
+}
+
+// BenchmarkHooksOfManyRepositories has links of 100 repositories to one large hook.
+func BenchmarkHooksOfManyRepositories(b *testing.B) {
+	dir := b.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "hook"), make([]byte, maxConfig), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	for i := range 100 {
+		at := filepath.Join(dir, "w", fmt.Sprint(i), ".git")
+		if err := errors.Join(os.MkdirAll(at, 0o755), os.Symlink(dir, filepath.Join(at, "hooks"))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if n := len(Search(context.Background(), Where{Dir: filepath.Join(dir, "w")}).facts); n != 100 {
+			b.Fatalf("%d hooks", n)
+		}
 	}
 }
 
