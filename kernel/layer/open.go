@@ -72,7 +72,7 @@ func (a *openCalls) list() (list []schema.OpenCall) {
 // keptFIFOs bounds the FIFOs of the run that are remembered.
 const keptFIFOs = 1024
 
-// fifos are the FIFOs that the run has made, by their names.
+// fifos are the FIFOs that the run has made, by their names, as long as nothing else can have these names.
 type fifos map[string]struct{}
 
 // opens returns what is open after the run has opened a FIFO to write that it is not known to have made: who reads it
@@ -81,6 +81,10 @@ func (f fifos) opens(ev *kernel.Event) (o kernel.Opening, ok bool) {
 	const typeMask, fifo = 0o170000, 0o010000
 	switch {
 	case ev.Errno != 0 || ev.Attempted:
+	case ev.Kind == schema.KindRename || ev.Kind == schema.KindLink || ev.Kind == schema.KindUnlink:
+		f.forget(ev.Value, ev.Target)
+	case ev.Kind == schema.KindMount:
+		clear(f)
 	case ev.Kind == schema.KindMknod && ev.Mode&typeMask == fifo && len(f) < keptFIFOs:
 		f[strings.Clone(ev.Value)] = struct{}{}
 	case ev.Kind == schema.KindOpen && ev.FileMode&typeMask == fifo && ev.Writes() &&
@@ -92,6 +96,17 @@ func (f fifos) opens(ev *kernel.Event) (o kernel.Opening, ok bool) {
 			Why: "it is a FIFO that the run did not make, and who reads it may do what it says"}, true
 	}
 	return o, false
+}
+
+// forget forgets the names that are these or below them: another FIFO may have them now.
+func (f fifos) forget(names ...string) {
+	for at := range f {
+		if slices.ContainsFunc(names, func(name string) bool {
+			return name != "" && (at == name || strings.HasPrefix(at, name+"/"))
+		}) {
+			delete(f, at)
+		}
+	}
 }
 
 // Most peers and flows that are remembered, and flows without a peer that are named.

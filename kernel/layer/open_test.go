@@ -56,6 +56,41 @@ func TestOpenCalls(t *testing.T) {
 	}
 }
 
+// A FIFO is the run's own by the name under which the run made it, until something else can have that name.
+func TestAFIFOMayLoseItsName(t *testing.T) {
+	const fifo = 0o010644
+	for what, c := range map[string]struct {
+		then schema.KernelEvent
+		open int
+	}{
+		"another file is removed":  {schema.KernelEvent{Kind: schema.KindUnlink, Value: "/w/d/other"}, 0},
+		"another is renamed to it": {schema.KernelEvent{Kind: schema.KindRename, Value: "/x", Target: "/w/d/f"}, 1},
+		"its directory is another": {schema.KernelEvent{Kind: schema.KindRename, Value: "/x", Target: "/w/d"}, 1},
+		"it is removed":            {schema.KernelEvent{Kind: schema.KindUnlink, Value: "/w/d/f"}, 1},
+		"another is linked there":  {schema.KernelEvent{Kind: schema.KindLink, Value: "/x", Target: "/w/d/f"}, 1},
+		"something is mounted":     {schema.KernelEvent{Kind: schema.KindMount, Call: "mount", Value: "/w"}, 1},
+	} {
+		b, _ := collect(t, Options{})
+		made := event(4, 10, schema.KernelEvent{Kind: schema.KindMknod, Value: "/w/d/f"})
+		made.Mode = fifo
+		opened := event(6, 10, schema.KernelEvent{Kind: schema.KindOpen, Value: "/w/d/f", Flags: 1})
+		opened.FileMode = fifo
+		push(t, b, forkEvent(1, 0, 10), execEvent(3, 10, "/bin/sh", "sh"), made, event(5, 10, c.then), opened)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, o := range b.Stats().Open {
+			if o.Call == "open" {
+				n++
+			}
+		}
+		if n != c.open {
+			t.Errorf("%s: %d open calls, not %d: %+v", what, n, c.open, b.Stats().Open)
+		}
+	}
+}
+
 // However many different calls a run makes, the list stays short, and what it leaves out opens every claim.
 func TestOpenCallsAreBounded(t *testing.T) {
 	b, _ := collect(t, Options{})
