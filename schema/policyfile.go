@@ -68,6 +68,19 @@ func (p *Policy) Domains() (all []string) {
 	return all
 }
 
+// Proxy is the address of the sandbox's proxy as the command has it; empty without one.
+func (p *Policy) Proxy() string {
+	var sandbox struct {
+		Network struct {
+			Proxy string `json:"proxy"`
+		} `json:"network"`
+	}
+	if p == nil || len(p.Sandbox) == 0 || json.Unmarshal(p.Sandbox, &sandbox) != nil {
+		return ""
+	}
+	return sandbox.Network.Proxy
+}
+
 // Layer returns a function that reports whether what was written to a path went to the layer of a private home.
 func (p *Policy) Layer() func(path string) bool {
 	var sandbox struct {

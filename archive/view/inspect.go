@@ -164,7 +164,7 @@ func hostRow(h Host) []string {
 	if h.Listening {
 		name += fmt.Sprintf(" (listening, peers: %d)", h.Peers)
 	}
-	name += h.Network.Mark()
+	name += h.Network.Mark() + only(h.Proxy, " (the run's proxy)")
 	return []string{times(h.Count), "out " + Size(h.BytesOut), "in " + Size(h.BytesIn), name}
 }
 

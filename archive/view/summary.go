@@ -191,6 +191,8 @@ type Host struct {
 	Listening bool     `json:"listening,omitempty"`
 	Peers     uint64   `json:"peers,omitempty"`
 	Names     []string `json:"names,omitempty"`
+	// Proxy is true for the proxy of the run's sandbox. The model gateway is not listed.
+	Proxy bool `json:"proxy,omitempty"`
 	// Network is the network of the run's process. If an endpoint was used in several networks, its bytes are counted
 	// in facts.OwnNetwork if possible.
 	Network  facts.Network `json:"network_namespace,omitempty"`
@@ -268,6 +270,10 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 		return nil, err
 	}
 	s.about(docs)
+	for i := range s.Hosts.Items {
+		h := &s.Hosts.Items[i]
+		h.Proxy = h.Endpoint != "" && !h.Listening && h.Endpoint == docs.Policy.Proxy()
+	}
 	s.correlate(&docs.Correlation, limit)
 	if err := readArguments(ctx, src, s.Calls.Items); err != nil {
 		return nil, err
@@ -775,7 +781,7 @@ func (s *Summary) sections(limit int) []section {
 			return []string{c.sign, Clean(c.path), only(c.bytes > 0, Size(c.bytes)), Clean(c.by)}
 		}),
 		text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) }),
-		listed("hosts", "hosts", s.Hosts, limit, true, hostRow),
+		listed("hosts", "hosts"+only(s.Model != nil, " beside the model gateway"), s.Hosts, limit, true, hostRow),
 		listed("denied", "denied", s.Denied, limit, true, failureRow),
 		listed("secrets", "files read that may hold secrets", secrets, limit, true, fileRow),
 		outside("created-outside", "files created outside of the workspace", madeOutside),

@@ -78,6 +78,8 @@ type NetProfile struct {
 	DeniedDomains  []string `json:"denied_domains"`
 	LocalPorts     []int    `json:"local_ports"`
 	UnixSockets    []string `json:"unix_sockets"`
+	// Proxy is the proxy's address inside; empty without one, and before the sandbox is made.
+	Proxy string `json:"proxy,omitempty"`
 
 	reasons map[string]string
 }

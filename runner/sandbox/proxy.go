@@ -183,7 +183,9 @@ func (p *proxy) close() {
 	p.forward.Transport.(*http.Transport).CloseIdleConnections()
 }
 
-func proxyURL() string { return "http://127.0.0.1:" + strconv.Itoa(proxyPort) }
+func proxyURL() string { return "http://" + proxyAddress() }
+
+func proxyAddress() string { return "127.0.0.1:" + strconv.Itoa(proxyPort) }
 
 // Proxied reports whether an environment points to the proxy of a sandbox.
 func Proxied(env []string) bool { return slices.Contains(env, "HTTP_PROXY="+proxyURL()) }

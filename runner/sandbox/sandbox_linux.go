@@ -138,6 +138,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 		if s.proxy, err = newProxy(p.Network, opt.Decided, s.connectInside); err != nil {
 			return nil, errors.Join(err, s.closeCarried(), s.closeHome())
 		}
+		p.Network.Proxy = proxyAddress()
 	}
 	return s, nil
 }
