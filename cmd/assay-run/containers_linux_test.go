@@ -203,6 +203,9 @@ $E ps --all --no-trunc --quiet
 				slices.Contains(p, "/bin/busybox") {
 				t.Errorf("programs of the surface: %q", p)
 			}
+			if open := docs.Health.Open; name == "docker" && len(open) > 0 {
+				t.Errorf("what Docker's runtime did leaves claims open: %+v", open)
+			}
 		})
 	}
 }

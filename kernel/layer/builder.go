@@ -922,10 +922,14 @@ func (b *Builder) unmodelled(ev *kernel.Event, p *process) {
 	}
 }
 
-// opens notes what claims are open after b.out, the line of ev, unless assay-run itself or a check did it.
+// opens notes what claims are open after b.out, the line of ev, unless assay-run itself, a check or an engine's runtime
+// did it: what the run asked an engine for has lines of its own.
 func (b *Builder) opens(ev *kernel.Event, p *process) {
-	if b.out.Class != schema.ClassRunner && b.out.Class != schema.ClassCheck &&
-		(p == nil || !p.own || b.stats.Reach.Injected) {
+	switch b.out.Class {
+	case schema.ClassRunner, schema.ClassCheck, schema.ClassSetup:
+		return
+	}
+	if p == nil || !p.own || b.stats.Reach.Injected {
 		b.open.note(ev, p)
 	}
 }
