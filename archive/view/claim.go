@@ -205,27 +205,23 @@ func scopeLimits(h *schema.ObservationHealth) string {
 	return ""
 }
 
-// titles are the subjects of claims that calls open, as a message begins with them.
-var titles = map[Subject]string{Programs: "Programs", Processes: "Programs", Files: "Files", Hosts: "Hosts",
-	Privilege: "Privilege"}
-
 // openCalls returns a gap for each call after which the claim is open. Without a model, no call is known to be none.
 func openCalls(h *schema.ObservationHealth, about Subject) (gaps []Gap) {
-	title, ok := titles[about]
-	switch {
-	case !ok:
-		return nil
-	case h.Model == "":
-		return []Gap{{Text: title + ": open, because the recorder did not watch every system call",
-			Remedy: "record it as root with this version of assay-run"}}
-	}
-	if about == Processes {
+	switch about {
+	case Programs, Files, Hosts, Privilege:
+	case Processes:
 		about = Programs
+	default:
+		return nil
+	}
+	if h.Model == "" {
+		return []Gap{{Text: "the recorder did not watch every system call",
+			Remedy: "record it as root with this version of assay-run"}}
 	}
 	for _, o := range h.Open {
 		if o.Opens(string(about)) {
-			gaps = append(gaps, Gap{Text: fmt.Sprintf("%s: open, because %s: %s", title, &o, o.Why),
-				Remedy: "run it without that call", Call: o.Name()})
+			gaps = append(gaps, Gap{Text: fmt.Sprintf("%s: %s", &o, o.Why), Remedy: "run it without that call",
+				Call: o.Name()})
 		}
 	}
 	return gaps

@@ -128,9 +128,9 @@ func TestOpenCallsTakeTheirClaims(t *testing.T) {
 			Why: "w"},
 		{Call: "keyctl", Count: 2, Program: "/y", Claims: []string{"programs"}, Why: "v"},
 	}
-	want := map[Subject]string{Hosts: "Hosts: open, because /x set IP_ADD_MEMBERSHIP (1x): w",
-		Programs:  "Programs: open, because /y called keyctl (2x): v",
-		Processes: "Programs: open, because /y called keyctl (2x): v"}
+	want := map[Subject]string{Hosts: "/x set IP_ADD_MEMBERSHIP (1x): w",
+		Programs:  "/y called keyctl (2x): v",
+		Processes: "/y called keyctl (2x): v"}
 	for _, about := range all {
 		gaps := Claim(d, about)
 		if len(gaps) > 1 || len(gaps) == 1 != (want[about] != "") || len(gaps) == 1 && gaps[0].Text != want[about] {

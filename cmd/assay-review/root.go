@@ -21,8 +21,12 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(caught)
 	go func() {
-		n := (<-caught).(syscall.Signal)
-		end(console.ExitError{Code: 128 + int(n)})
+		select {
+		case s := <-caught:
+			signal.Stop(caught) // another one ends the program at once
+			end(console.ExitError{Code: 128 + int(s.(syscall.Signal))})
+		case <-ctx.Done():
+		}
 	}()
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
 	root := rootCommand(a)

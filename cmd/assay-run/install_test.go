@@ -77,7 +77,7 @@ func TestGoInstall(t *testing.T) {
 		{"--version", "assay-run 1.98.7\n"},
 		{"-o run.tar.gz -- echo hello", "hello\n"},
 		{"verify run.tar.gz", "run.tar.gz: ok\n"},
-		{"inspect run.tar.gz", "command    echo hello\n"},
+		{"inspect run.tar.gz", "echo hello   exited 0 "},
 	} {
 		cmd := exec.Command(filepath.Join(dir, "assay-run"), strings.Fields(c.args)...)
 		cmd.Dir = dir
