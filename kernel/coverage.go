@@ -147,7 +147,7 @@ var coverage = []Dimension{
 			{"found_observer",
 				"the observer was loaded by an earlier process of root, which is trusted: assay-run observe status " +
 					"compares its programs with this build",
-				exactly(func(r *Report) bool { return r.Found })},
+				onlyIf(func(r *Report) bool { return r.Found })},
 			{"pid_namespace",
 				"pids are those of the initial pid namespace, not those that processes in a container see",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindNamespace] > 0 })},

@@ -104,8 +104,11 @@ func Health(h *schema.ObservationHealth, a Account) {
 				"has no container_id", schema.Count(n, "cgroup was", "cgroups were")))
 	}
 	if r.Shared {
-		h.Notes = append(h.Notes,
-			"observer_shared: the run used the observer that all runs of this build on the host share")
+		note := "observer_shared: the run used the observer that all runs of this build on the host share"
+		if r.Found {
+			note += ", and that was loaded by an earlier process of root"
+		}
+		h.Notes = append(h.Notes, note)
 	}
 	h.Notes = append(h.Notes,
 		fmt.Sprintf("s2_kernel_capture: monitor_events=%d ringbuf_drops=%d network_protocol_coverage=%s "+

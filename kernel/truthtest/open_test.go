@@ -23,7 +23,7 @@ func TestOpenClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.Remove(fifo)
-	const python = "because /usr/bin/python3."
+	const python = "/usr/bin/python3."
 	for _, c := range []struct {
 		name string
 		// of each open claim, what its sentence has behind the program
