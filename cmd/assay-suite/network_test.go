@@ -448,11 +448,12 @@ agents:
 // ASSAY_TEST_SUITE_ATTEMPTS=500 it makes 500 attempts, and kills until they are done.
 func TestEverythingIsKilledAtRandom(t *testing.T) {
 	layertest.Host(t)
-	// So many agents that none of them is there whenever a worker dies, for which it would be blamed.
-	names := strings.Split("abcdefgh", "")
+	// So many agents, and so long attempts, that all kills come before the end, and no agent is there at each death of
+	// a worker, for which it would be blamed.
+	names := strings.Split("abcdefghijklmnop", "")
 	var agents []string
 	for _, name := range names {
-		agents = append(agents, "{name: "+name+", command: sleep 0.3}")
+		agents = append(agents, "{name: "+name+", command: sleep 1}")
 	}
 	n := attemptsOf(t, 64) / len(names) * len(names)
 	s := newSite(t, fmt.Sprintf(`name: killed
