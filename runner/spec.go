@@ -727,7 +727,7 @@ func (s *Spec) homes() map[string]string {
 	homes := map[string]string{}
 	for _, kv := range s.environ() {
 		name, dir, _ := strings.Cut(kv, "=")
-		if slices.Contains(agents.Variables(), name) && filepath.IsAbs(dir) && utf8.ValidString(dir) {
+		if filepath.IsAbs(dir) && utf8.ValidString(dir) && agents.LocatesHome(name) {
 			homes[name] = filepath.Clean(dir)
 		}
 	}

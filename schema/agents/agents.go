@@ -8,6 +8,7 @@
 package agents
 
 import (
+	"bytes"
 	"cmp"
 	"embed"
 	"errors"
@@ -97,16 +98,24 @@ type Program struct {
 //go:embed *.yaml
 var files embed.FS
 
-var recipes = sync.OnceValue(func() map[string]*Recipe {
-	all := map[string]*Recipe{}
-	entries, _ := files.ReadDir(".") // embedded files can always be read
-	for _, e := range entries {
-		data, _ := files.ReadFile(e.Name())
-		r, err := parse(e.Name(), data)
-		if err != nil {
-			panic(err)
-		}
-		all[r.Name] = r
+// builtin is a recipe that is part of the program.
+type builtin struct {
+	text []byte
+	// parsed parses the recipe once.
+	parsed func() *Recipe
+}
+
+var recipes = sync.OnceValue(func() map[string]builtin {
+	all := map[string]builtin{}
+	for _, name := range Names() {
+		text, _ := files.ReadFile(name + ".yaml") // embedded files can always be read
+		all[name] = builtin{text, sync.OnceValue(func() *Recipe {
+			r, err := parse(name+".yaml", text)
+			if err != nil {
+				panic(err)
+			}
+			return r
+		})}
 	}
 	return all
 })
@@ -122,8 +131,8 @@ func Names() (names []string) {
 
 // ByName returns the recipe of an agent. The caller must not change it.
 func ByName(name string) (*Recipe, error) {
-	if r, ok := recipes()[name]; ok {
-		return r, nil
+	if b, ok := recipes()[name]; ok {
+		return b.parsed(), nil
 	}
 	return nil, fmt.Errorf("there is no recipe for %.80q; the agents are %s", name, strings.Join(Names(), ", "))
 }
@@ -216,11 +225,11 @@ func Expand(text string, value func(name string) (string, bool)) (string, error)
 
 // Of returns what the agent of that name does by itself. The caller must not change it.
 func Of(name string) (*Program, bool) {
-	r, ok := recipes()[name]
+	b, ok := recipes()[name]
 	if !ok {
 		return nil, false
 	}
-	return &r.Itself, true
+	return &b.parsed().Itself, true
 }
 
 // Is reports whether a process that executes exe with these arguments is the agent program itself.
@@ -246,21 +255,27 @@ func (p *Program) Runs(argv []string) bool {
 	return slices.ContainsFunc(p.Ran, func(pattern string) bool { return match(pattern, line) })
 }
 
-// Variables are those that say where the agents that are known have their homes: [schema.Run] keeps their values.
-func Variables() []string {
-	names := map[string]bool{"HOME": true, "TMPDIR": true}
-	for _, r := range recipes() {
-		for name := range r.Itself.Homes {
-			names[name] = true
+// LocatesHome reports whether a variable says where the command, or an agent that is known, has its home or its
+// temporary files: [schema.Run] keeps its value. A recipe without such a key is not parsed.
+func LocatesHome(variable string) bool {
+	if variable == "HOME" || variable == "TMPDIR" {
+		return true
+	}
+	for _, b := range recipes() {
+		if bytes.Contains(b.text, []byte(variable+":")) {
+			if _, ok := b.parsed().Itself.Homes[variable]; ok {
+				return true
+			}
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	return false
 }
 
 // Place is where the command of a run has its directories.
 type Place struct {
 	Workdir string
-	// Homes are the values of [Variables]. Nil is not known: then any directory may be a home.
+	// Homes are the values of the variables that [LocatesHome] reports. Nil is not known: then any directory may be a
+	// home.
 	Homes map[string]string
 }
 

@@ -72,3 +72,21 @@ func TestWhatIsAnAgentsOwn(t *testing.T) {
 		t.Error("what codex runs and whom it contacts")
 	}
 }
+
+func TestEachHomeIsLocated(t *testing.T) {
+	for _, name := range Names() {
+		p, _ := Of(name)
+		for variable := range p.Homes {
+			if !LocatesHome(variable) {
+				t.Errorf("%s of %s is not known", variable, name)
+			}
+		}
+	}
+	for variable, want := range map[string]bool{
+		"HOME": true, "TMPDIR": true, "PATH": false, "homes": false, "": false,
+	} {
+		if got := LocatesHome(variable); got != want {
+			t.Errorf("%q: %v", variable, got)
+		}
+	}
+}
