@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +24,7 @@ another way, write a file like those that "agents show" prints, and use --agent-
   assay-run --agent-file mine.yaml -- codex exec "fix the test"`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+			w := newTable(a.stdout)
 			for _, name := range agents.Names() {
 				r, err := agents.ByName(name)
 				if err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"io"
 	"os"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +26,9 @@ func version() string { return console.Version(release) }
 
 // printDocument writes a JSON document to stdout.
 func (a *app) printDocument(v any) error { return schema.PrintDocument(a.stdout, v) }
+
+// newTable returns a writer of lines whose columns end with tabs.
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0) }
 
 // subcommand is a command below the root. It is made only if the arguments may call it.
 type subcommand struct {

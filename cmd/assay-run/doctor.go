@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -66,7 +65,7 @@ var states = view.Colours(`^(?:\S+ +\S+ +)?(ok|a run works here)(?:$| )`, `^\S+ 
 
 // writeModel prints the table that the health's open follows.
 func writeModel(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "CALL\tOPERATION\tX86-64\tIA32\tARM64\tACCOUNT\tIF IT FAILED\tOPENS\tWHY")
 	for _, r := range kernel.Model() {
 		failed := "nothing"
@@ -100,7 +99,7 @@ func writeModel(out io.Writer) error {
 
 func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
 	fmt.Fprintf(out, "This is %s.\n\n", d.Place)
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	w := newTable(out)
 	for _, f := range d.Findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, console.Printable(f.Detail))
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -93,7 +92,7 @@ func listObservers(a *app, list []kernel.HostObserver) error {
 		a.say.Info("no observer is in place")
 		return nil
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := newTable(a.stdout)
 	fmt.Fprintln(w, "OBSERVER\tBUILD\tRUNS\tKEPT")
 	for _, o := range list {
 		build, runs, kept := "another", "unknown", "no"

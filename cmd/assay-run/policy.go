@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -193,7 +192,7 @@ func explainPaths(a *app, path string, paths []string, f *policyCheckFlags) erro
 	if f.json {
 		return a.printDocument(found)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := newTable(a.stdout)
 	for _, e := range found {
 		fmt.Fprintf(w, "%s\t%q\t%s\n", e.Access, e.Target, e.Because())
 	}
@@ -243,7 +242,7 @@ func explainCall(a *app, path string, f *policyCheckFlags) error {
 }
 
 func printRulings(a *app, e policy.Explanation) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := newTable(a.stdout)
 	if e.Rule != "" {
 		fmt.Fprintf(w, "%s: rule %q denies this call of %q\n", e.Decision, e.Rule, e.Tool)
 	} else {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +43,7 @@ has ended and its bundle is being written. Interrupted runs are listed by recove
 				a.say.Info("no live runs")
 				return nil
 			}
-			w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+			w := newTable(a.stdout)
 			fmt.Fprintln(w, "RUN\tSINCE\tSTATE\tCOMMAND")
 			for _, s := range live {
 				state := "running"

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -239,7 +238,7 @@ func listSpools(a *app, spools []archive.Interrupted, asJSON bool) error {
 		a.say.Info("no interrupted runs")
 		return nil
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := newTable(a.stdout)
 	fmt.Fprintln(w, "RUN\tSTATE\tOUTPUT")
 	for _, s := range spools {
 		state := "interrupted"
