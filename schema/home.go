@@ -12,8 +12,8 @@ type Home struct {
 	Layer string `json:"layer,omitzero"`
 	// Login is the file with the command's login, if there is one.
 	Login *HomeLogin `json:"login,omitzero"`
-	// Written is what the layer contained when the command had ended, at most 10,000 entries, each directory sorted.
-	// Beyond counts the others.
+	// Written is what the layer contained when the command had ended, at most 10,000 entries, each directory sorted;
+	// nil if nobody looked. Beyond counts the others, and directories that could not be read.
 	Written []HomeWritten `json:"written,omitzero"`
 	Beyond  int64         `json:"beyond,omitzero"`
 }
@@ -57,7 +57,11 @@ func (h *Home) Text() string {
 	if h.Reason != "" {
 		text += ": " + h.Reason
 	}
-	if h.State == HomePrivate {
+	switch {
+	case h.State != HomePrivate:
+	case h.Written == nil:
+		text += "; what was written there is not known"
+	default:
 		text += "; " + Count(len(h.Written)+int(h.Beyond), "path was", "paths were") + " written"
 		if h.Layer != "" {
 			text += ", and kept in " + h.Layer

@@ -398,20 +398,22 @@ func (p *Profile) tryLayer(layer string) error {
 	return err
 }
 
-// contentOf lists what a layer contains.
+// contentOf lists what a layer contains; beyond also counts directories that cannot be read. list is never nil.
 func contentOf(upper string) (list []schema.HomeWritten, beyond int64) {
+	list = []schema.HomeWritten{}
 	_ = filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
-		if path == upper || d == nil || err != nil {
-			return nil
-		}
-		if len(list) >= maxWritten {
+		switch {
+		case err != nil || len(list) >= maxWritten:
 			beyond++
+			return nil
+		case path == upper:
 			return nil
 		}
 		rel, _ := filepath.Rel(upper, path)
 		w := schema.HomeWritten{Path: rel, Kind: "other"}
 		info, err := d.Info()
 		if err != nil {
+			beyond++
 			return nil
 		}
 		switch at := info.Sys().(*syscall.Stat_t); {
