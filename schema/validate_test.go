@@ -266,7 +266,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"decision":"deny","t_ns":1,"rule":"r","operation":"read","target":"/x","repeats":1}`},
 		SDKPath: {head(SDKEventV0) +
 			`"event_type":"x","source":"s","sdk_name":"n","sdk_version":"1","tool_call_id":"c",` +
-			`"tool":"t","failed":true,"argv":["sh","-c","ls"],"t_ns":1,"span_id":"0123456789abcdef","timestamp":"2026"}`},
+			`"tool":"t","failed":true,"argv":["sh","-c","ls"],"t_ns":1,"span_id":"0123456789abcdef",` +
+			`"timestamp":"2026"}`},
 		TurnsPath: {
 			head(TurnV0) + reported + `"output":{},"cli_outcome":{"kind":"exited","code":1},"verifier_verdict":"pass"}`,
 			head(TurnV0) + reported +

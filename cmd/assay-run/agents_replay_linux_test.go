@@ -153,7 +153,8 @@ func scripted(path string, request map[string]any) []any {
 	case strings.HasSuffix(path, "/chat/completions"):
 		delta, why := o{"role": "assistant", "content": "done"}, "stop"
 		if calls {
-			function := o{"name": shellOf(request), "arguments": fmt.Sprintf(`{"command":%q,"description":"d"}`, command)}
+			function := o{"name": shellOf(request),
+				"arguments": fmt.Sprintf(`{"command":%q,"description":"d"}`, command)}
 			delta, why = o{"role": "assistant", "tool_calls": []any{o{"index": 0, "id": "call_1", "type": "function",
 				"function": function}}}, "tool_calls"
 		}

@@ -117,7 +117,8 @@ attempts: 2
 tasks: [{name: t, command: "true"}]
 agents:
 - {name: honest, command: "true"}
-- {name: stops, command: 'until w=$(cat "$HOME/pid") && [ "$w" ]; do sleep 0.1; done; kill -STOP $w; sleep 5; kill -CONT $w; sleep 100'}
+- {name: stops, command: 'until w=$(cat "$HOME/pid") && [ "$w" ]; do sleep 0.1; done; kill -STOP $w; sleep 5;
+    kill -CONT $w; sleep 100'}
 `)
 	address := "127.0.0.1:" + ports(t, 1)[0]
 	coordinator := s.run("--jobs", "0", "--lease", "2s", "--listen", address)

@@ -10,7 +10,8 @@ func TestRenewedLogin(t *testing.T) {
 	for what, c := range map[string]struct{ after, want, lost string }{
 		"tokens and times": {
 			`{"url":"https://a","a":{"access":"1//new-x.y_z+/==","expires":2.5,"at":"2026-02-01T00:00:00.5Z"}}`,
-			`{"a": {"access": "1//new-x.y_z+/==", "expires": 2.5, "at": "2026-02-01T00:00:00.5Z"}, "url": "https://a"}` +
+			`{"a": {"access": "1//new-x.y_z+/==", "expires": 2.5, "at": "2026-02-01T00:00:00.5Z"}, ` +
+				`"url": "https://a"}` +
 				"\n", "",
 		},
 		"a program":       {`{"a":{"access":"!id"` + rest + `},"url":"https://a"}`, before, `"/a/access"`},

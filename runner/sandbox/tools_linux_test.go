@@ -26,7 +26,8 @@ func TestToolsWork(t *testing.T) {
 			git switch -q main && git merge -q side && git stash list && git gc -q && git clone -q . ../work/copy && test -f copy/g`},
 		{name: "git in a repository that was there", needs: "git", mounts: true, script: `
 			cd there && echo 2 > f && git -c user.name=a -c user.email=b commit -qam two && test -n "$(git log --oneline --grep=two)" &&
-			git switch -qc side && git worktree add -q wt && git config branch.side.remote origin && ! touch .git/hooks/x 2>/dev/null`},
+			git switch -qc side && git worktree add -q wt && git config branch.side.remote origin &&
+			! touch .git/hooks/x 2>/dev/null`},
 		{name: "git config where the policy names the file", needs: "git", mounts: true,
 			settings: &Filesystem{AllowWrite: []string{"there/.git/config"}}, script: `
 			cd there && git config user.name a && git remote add origin /nowhere && test "$(git config user.name)" = a && ! touch .git/hooks/x 2>/dev/null`},

@@ -199,10 +199,12 @@ func TestWhatGitObeysIsFound(t *testing.T) {
 	needGit(t)
 	const evil = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = evil\n"
 	for what, script := range map[string]string{
-		"a path that ends with NUL":           `mkdir w; printf 'gitdir: %s/evil\0x' "$PWD" >w/.git`,
-		"a common directory with NUL":         `git init -q w; printf '../../evil\0x' >w/.git/commondir`,
-		"what .. is after a link":             `mkdir -p w far/x; mv evil far; ln -s ../far/x w/l; echo gitdir: l/../evil >w/.git`,
-		"more configuration than anybody has": `git init -q w; cp evil/config w/.git/config; head -c 5000000 /dev/zero | tr '\0' '\n' >>w/.git/config`,
+		"a path that ends with NUL":   `mkdir w; printf 'gitdir: %s/evil\0x' "$PWD" >w/.git`,
+		"a common directory with NUL": `git init -q w; printf '../../evil\0x' >w/.git/commondir`,
+		"what .. is after a link": `mkdir -p w far/x; mv evil far
+			ln -s ../far/x w/l; echo gitdir: l/../evil >w/.git`,
+		"more configuration than anybody has": `git init -q w; cp evil/config w/.git/config
+			head -c 5000000 /dev/zero | tr '\0' '\n' >>w/.git/config`,
 	} {
 		dir := t.TempDir()
 		w := filepath.Join(dir, "w")
