@@ -49,7 +49,7 @@ type ModelRow struct {
 }
 
 // everything is what an unknown act opens.
-var everything = []string{schema.SubjectPrograms, schema.SubjectFiles, schema.SubjectHosts, schema.SubjectPrivilege}
+var everything = schema.Subjects
 
 var (
 	opensHosts     = []string{schema.SubjectHosts}

@@ -317,6 +317,9 @@ const (
 	SubjectPrivilege = "privilege" // system calls that need privilege
 )
 
+// Subjects are all of them.
+var Subjects = []string{SubjectPrograms, SubjectFiles, SubjectHosts, SubjectPrivilege}
+
 // CodeBlindSpot is the code of the reason for a kernel layer that is not complete because the run used a blind spot
 // that can hide something.
 const CodeBlindSpot = "blind_spot_used"
@@ -372,11 +375,10 @@ type Hiding struct {
 }
 
 var (
-	hidesFiles      = []string{SubjectFiles}
-	hidesPrograms   = []string{SubjectPrograms}
-	hidesHosts      = []string{SubjectHosts}
-	hidesPrivilege  = []string{SubjectPrivilege}
-	hidesEverything = []string{SubjectPrograms, SubjectFiles, SubjectHosts, SubjectPrivilege}
+	hidesFiles     = []string{SubjectFiles}
+	hidesPrograms  = []string{SubjectPrograms}
+	hidesHosts     = []string{SubjectHosts}
+	hidesPrivilege = []string{SubjectPrivilege}
 )
 
 const scopeWhy = "the scope of the endpoints"
@@ -418,9 +420,9 @@ var BlindSpots = map[string]Hiding{
 	"writes":              {Subjects: hidesFiles, Remedy: rootTier},
 
 	// Programs.
-	"compat_calls":     {Subjects: hidesEverything, Remedy: "run 64-bit programs only"},
-	"moved_tasks":      {Subjects: hidesEverything, Remedy: "let no process move between cgroups"},
-	"kernel_helpers":   {Subjects: hidesEverything, Remedy: "run it as a user who cannot set the kernel's helpers"},
+	"compat_calls":     {Subjects: Subjects, Remedy: "run 64-bit programs only"},
+	"moved_tasks":      {Subjects: Subjects, Remedy: "let no process move between cgroups"},
+	"kernel_helpers":   {Subjects: Subjects, Remedy: "run it as a user who cannot set the kernel's helpers"},
 	"long_arguments":   {Subjects: hidesPrograms, Remedy: "give programs fewer arguments"},
 	"killed_early":     {Subjects: hidesPrograms, Remedy: rootTier},
 	"execution_killed": {Why: "the execution is recorded"},
@@ -455,7 +457,7 @@ var BlindSpots = map[string]Hiding{
 	"accepted":               {Subjects: hidesHosts, Remedy: rootTier},
 	"listening_address":      {Subjects: hidesHosts, Remedy: rootTier},
 	"many_messages":          {Subjects: hidesHosts, Remedy: rootTier},
-	"attempted":              {Subjects: hidesEverything, Remedy: rootTier},
+	"attempted":              {Subjects: Subjects, Remedy: rootTier},
 
 	// Names prove nothing about whom the run talked to, so that no claim rests on them.
 	"quic_names":      {Why: "a name"},
@@ -471,7 +473,7 @@ var BlindSpots = map[string]Hiding{
 	"limit_signals":    {Why: "the change of the limit is recorded"},
 	"terminal_signals": {Why: "the open of the terminal is recorded, or who started the run gave it"},
 	"pointed_data":     {Why: "the call is recorded"},
-	"observer_maps":    {Subjects: hidesEverything, Remedy: "run it as a user who may not use bpf()"},
+	"observer_maps":    {Subjects: Subjects, Remedy: "run it as a user who may not use bpf()"},
 	"set_user_id":      {Why: "the execution and what the program then does are recorded"},
 	"outside_signals":  {Subjects: hidesPrivilege, Remedy: rootTier},
 }

@@ -16,8 +16,6 @@ const keptOpen = 256
 // restOpen is the call of that one.
 const restOpen = "further calls"
 
-var everySubject = []string{schema.SubjectPrograms, schema.SubjectFiles, schema.SubjectHosts, schema.SubjectPrivilege}
-
 // openCalls keeps what no line tells of: the calls after which a claim is open.
 type openCalls struct {
 	calls map[[2]string]*schema.OpenCall // by call and operation
@@ -42,7 +40,7 @@ func (a *openCalls) note(ev *kernel.Event, p *process) {
 	key := [2]string{o.Call, o.Operation}
 	if len(a.calls) >= keptOpen && a.calls[key] == nil {
 		key = [2]string{restOpen}
-		o = kernel.Opening{Call: restOpen, Claims: everySubject, Why: "there were too many to name them"}
+		o = kernel.Opening{Call: restOpen, Claims: schema.Subjects, Why: "there were too many to name them"}
 	}
 	c := a.calls[key]
 	if c == nil {
@@ -92,7 +90,7 @@ func (f fifos) opens(ev *kernel.Event) (o kernel.Opening, ok bool) {
 		if _, made := f[ev.Value]; made {
 			return o, false
 		}
-		return kernel.Opening{Call: "open", Operation: ev.Value, Claims: everySubject,
+		return kernel.Opening{Call: "open", Operation: ev.Value, Claims: schema.Subjects,
 			Why: "it is a FIFO that the run did not make, and who reads it may do what it says"}, true
 	}
 	return o, false
