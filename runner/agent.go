@@ -136,14 +136,7 @@ func (o outfit) wear(cmd *exec.Cmd) error {
 	for _, route := range o.routes {
 		parts = append(parts, o.recipe.Routes[route])
 	}
-	value := func(name string) (v string, ok bool) {
-		for _, kv := range cmd.Env {
-			if of, found := strings.CutPrefix(kv, name+"="); found {
-				v, ok = of, true
-			}
-		}
-		return v, ok
-	}
+	value := func(name string) (string, bool) { return lookupEnv(cmd.Env, name) }
 	setup := hook.Setup{Agent: o.recipe.Name, Reader: o.recipe.Reader}
 	var arguments []string
 	for _, p := range parts {

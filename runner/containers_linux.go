@@ -57,9 +57,10 @@ type containers struct {
 
 func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement) *containers {
 	env := spec.environ()
+	path, _ := lookupEnv(env, "PATH")
 	return &containers{
 		asked: &containerStarters{log: log, of: map[string][]containerStarter{}},
-		log:   log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"),
+		log:   log, session: session, limits: spec.Limits, use: spec.Containers, path: path,
 		inside: inside, socket: engine.Socket(env),
 	}
 }
@@ -151,16 +152,6 @@ func (c *containers) programs() string { return filepath.Join(c.dir.Path, "bin")
 // dockerSocket is the socket that the command uses as Docker's.
 func (c *containers) dockerSocket() string { return filepath.Join(c.dir.Path, "docker.sock") }
 
-// valueOf is the last value of a variable in an environment.
-func valueOf(env []string, key string) (value string) {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, key+"="); ok {
-			value = v
-		}
-	}
-	return value
-}
-
 // shape sets the command's environment so that its containers start in the run.
 func (c *containers) shape(cmd *exec.Cmd) {
 	if c.parent != "" {
@@ -172,7 +163,8 @@ func (c *containers) shape(cmd *exec.Cmd) {
 		}), key+"="+value)
 	}
 	if c.dir != nil {
-		set("PATH", c.programs()+string(filepath.ListSeparator)+valueOf(cmd.Env, "PATH"))
+		path, _ := lookupEnv(cmd.Env, "PATH")
+		set("PATH", c.programs()+string(filepath.ListSeparator)+path)
 	}
 	if c.relay != nil {
 		set("DOCKER_HOST", "unix://"+c.dockerSocket())

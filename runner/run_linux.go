@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -446,12 +445,7 @@ func keepEvaluation(log *evidence.Log, spec *Spec) error {
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 	}
 	doc.RunID, doc.Workdir, doc.Homes = log.RunID, at.Workdir, spec.homes()
-	search := ""
-	for _, kv := range spec.environ() {
-		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
-			search = dirs
-		}
-	}
+	search, _ := lookupEnv(spec.environ(), "PATH")
 	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search)
 	return log.Put(schema.EvaluationPath, doc)
 }

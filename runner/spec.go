@@ -635,17 +635,25 @@ func absLog(path string) (string, error) {
 	return abs, nil
 }
 
+// lookupEnv returns the last value of a variable in an environment, and whether there is one.
+func lookupEnv(env []string, name string) (value string, set bool) {
+	for _, kv := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
 // lookPath finds the program as execvp(3) would in the command: in its PATH, from its working directory. A name with
 // a slash is used as it is.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	path := "/usr/local/bin:/bin:/usr/bin"
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = v
-		}
+	path, set := lookupEnv(env, "PATH")
+	if !set {
+		path = "/usr/local/bin:/bin:/usr/bin"
 	}
 	found := error(fs.ErrNotExist)
 	for _, d := range filepath.SplitList(path) {
