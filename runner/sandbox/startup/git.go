@@ -25,20 +25,24 @@ func (r *repository) where() string {
 	return r.dir
 }
 
-// looksLike reports whether a directory with these names is what git takes for a repository (is_git_directory in git's
-// setup.c).
-func looksLike(names map[string]bool) bool {
-	return names["HEAD"] && (names["objects"] && names["refs"] || names["commondir"])
+// marks are the names in a directory by which git takes it for a repository.
+type marks struct{ head, objects, refs, commondir bool }
+
+func (m *marks) add(name string) {
+	switch name {
+	case "HEAD":
+		m.head = true
+	case "objects":
+		m.objects = true
+	case "refs":
+		m.refs = true
+	case "commondir":
+		m.commondir = true
+	}
 }
 
-func names(dir string) map[string]bool {
-	entries, _ := os.ReadDir(dir)
-	set := map[string]bool{}
-	for _, e := range entries {
-		set[e.Name()] = true
-	}
-	return set
-}
+// repository reports whether git takes the directory for a repository (is_git_directory in git's setup.c).
+func (m *marks) repository() bool { return m.head && (m.objects && m.refs || m.commondir) }
 
 // resolve returns the repository that .git in a directory is or leads to, and the files that lead there.
 func resolve(worktree string) (*repository, []string) {
@@ -77,9 +81,13 @@ func resolve(worktree string) (*repository, []string) {
 
 // setCommon sets the common directory, and returns the file that names it, if any.
 func (r *repository) setCommon() (lead string) {
-	have := names(r.dir)
-	r.common, r.whole = r.dir, looksLike(have)
-	if have["commondir"] {
+	var have marks
+	entries, _ := os.ReadDir(r.dir)
+	for _, e := range entries {
+		have.add(e.Name())
+	}
+	r.common, r.whole = r.dir, have.repository()
+	if have.commondir {
 		lead = filepath.Join(r.dir, "commondir")
 		b, err := ReadFile(lead)
 		common, cerr := filepath.EvalSymlinks(expand(namedPath(b), r.dir, ""))

@@ -187,10 +187,11 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 		s.unsearched(dir)
 	}
 	s.set.Names += len(entries)
-	var hasHead, hasObjects, hasRefs, hasCommon bool
+	var have marks
 	var below []string
 	for _, e := range entries {
 		name := e.Name()
+		have.add(name)
 		switch name {
 		case ".git": // what is in it is found like any other directory
 			r, leads := resolve(dir)
@@ -204,14 +205,6 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 			}
 		case ".gitattributes":
 			s.attributesFiles = append(s.attributesFiles, dir+"/"+name)
-		case "HEAD":
-			hasHead = true
-		case "objects":
-			hasObjects = true
-		case "refs":
-			hasRefs = true
-		case "commondir":
-			hasCommon = true
 		}
 		switch {
 		case e.IsDir():
@@ -222,7 +215,7 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 	}
 	// One called .git is found from the directory that it is in, unless that is not searched.
 	known := filepath.Base(dir) == ".git" && !slices.Contains(s.Trees, dir)
-	if hasHead && (hasObjects && hasRefs || hasCommon) && !known {
+	if have.repository() && !known {
 		r := &repository{dir: dir}
 		if lead := r.setCommon(); lead != "" {
 			s.file(lead)
