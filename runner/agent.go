@@ -47,10 +47,13 @@ func (s *Spec) LoadAgent() (err error) {
 		s.AgentShim = r.Reports
 	}
 	if !s.Model.On() && !slices.Contains(s.Flags, "model-gateway") {
-		s.Model.Gateway = slices.ContainsFunc(sortedKeys(r.Routes), s.hasKey)
+		s.Model.Gateway = s.hasRoute()
 	}
 	return nil
 }
+
+// hasRoute reports whether there is a key for one of the recipe's routes.
+func (s *Spec) hasRoute() bool { return slices.ContainsFunc(sortedKeys(s.Recipe.Routes), s.hasKey) }
 
 // hasKey reports whether the spec or the environment has a key for a route.
 func (s *Spec) hasKey(route string) bool {
@@ -93,10 +96,17 @@ func (s *Spec) agentSettings() (settings sandbox.Settings) {
 // ArgumentsOmitted returns the arguments of the recipe that the command does not get, as no word of it is the agent's
 // program.
 func (s *Spec) ArgumentsOmitted() []string {
-	if a := s.appliedAgent(&sandbox.Settings{}); a != nil {
-		return a.ArgumentsOmitted
+	r := s.Recipe
+	if r == nil || r.Program(s.Command) >= 0 {
+		return nil
 	}
-	return nil
+	omitted := slices.Clone(r.Arguments)
+	for _, route := range sortedKeys(r.Routes) {
+		if s.Model.On() && s.hasKey(route) {
+			omitted = append(omitted, r.Routes[route].Arguments...)
+		}
+	}
+	return omitted
 }
 
 // appliedAgent is what the recipe sets, for run.json; nil: there is none.
@@ -107,15 +117,7 @@ func (s *Spec) appliedAgent(settings *sandbox.Settings) *schema.AppliedAgent {
 	}
 	a := &schema.AppliedAgent{Name: r.Name, Path: s.AgentFile, From: schema.FromSpec,
 		Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(r.Text)), Mode: settings.Mode, Home: settings.Home,
-		Network: settings.NetworkMode(), ModelGateway: slices.ContainsFunc(sortedKeys(r.Routes), s.hasKey)}
-	if r.Program(s.Command) < 0 {
-		a.ArgumentsOmitted = slices.Clone(r.Arguments)
-		for _, route := range sortedKeys(r.Routes) {
-			if s.Model.On() && s.hasKey(route) {
-				a.ArgumentsOmitted = append(a.ArgumentsOmitted, r.Routes[route].Arguments...)
-			}
-		}
-	}
+		Network: settings.NetworkMode(), ModelGateway: s.hasRoute(), ArgumentsOmitted: s.ArgumentsOmitted()}
 	if slices.Contains(s.Flags, "agent") || slices.Contains(s.Flags, "agent-file") {
 		a.From = schema.FromFlag
 	}
