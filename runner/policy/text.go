@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
 // folded returns a text in the form for comparisons: without invisible characters, in Unicode normal form C (UAX #15)
@@ -98,8 +100,7 @@ func below(p, dir string) bool {
 	if !path.IsAbs(p) {
 		return false
 	}
-	p, dir = path.Clean(p), path.Clean(dir)
-	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+	return sandbox.Below(path.Clean(p), path.Clean(dir))
 }
 
 // climbs reports whether a path leaves the directory that it is relative to, which is not known.
