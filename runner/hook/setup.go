@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -111,22 +112,13 @@ func joined(was, with any) any {
 			return with
 		}
 		for _, value := range with {
-			if !contains(list, value) {
+			if !slices.ContainsFunc(list, func(v any) bool { return reflect.DeepEqual(v, value) }) {
 				list = append(list, value)
 			}
 		}
 		return list
 	}
 	return with
-}
-
-func contains(list []any, value any) bool {
-	for _, v := range list {
-		if reflect.DeepEqual(v, value) {
-			return true
-		}
-	}
-	return false
 }
 
 // uncommented is text without the comments and trailing commas that agents allow in their JSON.

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -308,12 +309,7 @@ func (e *Env) Apply(env []string) []string {
 			kept = append(kept, kv)
 		}
 	}
-	var names []string
-	for name := range e.Set {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(e.Set)) {
 		kept = append(kept, name+"="+e.Set[name])
 	}
 	return kept

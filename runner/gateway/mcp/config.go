@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"regexp"
@@ -148,7 +149,7 @@ func (e Entry) Header() http.Header {
 // text returns the file, with each server as it was written.
 func (c *configFile) text() []byte {
 	out := []byte("{\"mcpServers\": {")
-	for i, name := range sorted(c.Servers) {
+	for i, name := range slices.Sorted(maps.Keys(c.Servers)) {
 		if i > 0 {
 			out = append(out, ',')
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,7 @@ func Wrap(path, program string, args []string) (wrapped []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range sorted(file.Servers) {
+	for _, name := range slices.Sorted(maps.Keys(file.Servers)) {
 		if isWrapped(file.Servers[name], backup) {
 			continue
 		}
@@ -69,7 +70,7 @@ func Unwrap(path string) (restored []string, err error) {
 		return nil, err
 	}
 	left := false
-	for _, name := range sorted(kept.Servers) {
+	for _, name := range slices.Sorted(maps.Keys(kept.Servers)) {
 		now, there := file.Servers[name]
 		if !there || !isWrapped(now, backup) {
 			continue
@@ -136,15 +137,6 @@ func wrapEntry(old jsontext.Value, program string, args []string) (jsontext.Valu
 		return nil, err
 	}
 	return json.Marshal(keys, json.Deterministic(true))
-}
-
-func sorted(servers map[string]jsontext.Value) []string {
-	var names []string
-	for name := range servers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // rewrite replaces an existing file, and keeps its mode.
