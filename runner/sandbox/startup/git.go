@@ -152,7 +152,7 @@ func (s *searcher) git(r *repository) {
 		}
 	}
 	for _, e := range own {
-		if !Harmless(e.key, e.value) {
+		if !harmless(e.key, e.value) {
 			values[e.key] = append(values[e.key], e.value)
 		}
 	}
@@ -244,13 +244,13 @@ func (s *searcher) attributes(r *repository, starts map[string]bool) {
 	}
 }
 
-// Harmless reports whether git starts no program because of a key with this value, and reads no further file.
-func Harmless(key, value string) bool {
-	return Carried(key, value) || matches(list().Git.Harmless, key)
+// harmless reports whether git starts no program because of a key with this value, and reads no further file.
+func harmless(key, value string) bool {
+	return carried(key, value) || matches(list().Git.Harmless, key)
 }
 
-// Carried reports whether a key with this value is what git itself writes in ordinary work, and harmless.
-func Carried(key, value string) bool {
+// carried reports whether a key with this value is what git itself writes in ordinary work, and harmless.
+func carried(key, value string) bool {
 	if strings.HasPrefix(key, "remote.") && (strings.Contains(value, "::") || strings.HasPrefix(value, "-")) {
 		return false // remote-ext starts any program
 	}

@@ -19,7 +19,7 @@ func Merge(before, now, after string) (merged string, dropped []string) {
 	var added strings.Builder
 	for _, key := range keys {
 		values := changed[key]
-		if slices.ContainsFunc(slices.Concat(old[key], values), func(v string) bool { return !Carried(key, v) }) {
+		if slices.ContainsFunc(slices.Concat(old[key], values), func(v string) bool { return !carried(key, v) }) {
 			dropped = append(dropped, key)
 			continue
 		}
