@@ -44,16 +44,15 @@ func (e *Event) placeOpens() (Opening, bool) {
 	if e.Place == "" || e.Kind == schema.KindOpen && !e.Writes() {
 		return Opening{}, false
 	}
-	o := Opening{Call: "open", Operation: e.Value, Claims: everything,
-		Why: placeWhy}
+	o := Opening{Call: "open", Operation: e.Value, Claims: everything, Why: placeWhy}
 	if e.Kind == schema.KindWrite {
 		o.Call = "write"
 	}
 	at := ofProcess(e.Place)
 	for _, g := range placeGroups {
 		for name := range strings.FieldsSeq(g.names) {
-			if at == name || strings.HasSuffix(name, "/") && strings.HasPrefix(at, name) ||
-				strings.HasSuffix(name, ":") && strings.HasPrefix(at, name) {
+			last := name[len(name)-1]
+			if at == name || (last == '/' || last == ':') && strings.HasPrefix(at, name) {
 				o.Claims, o.Why = g.claims, g.why
 				return o, g.account == AccountOpen
 			}

@@ -132,10 +132,11 @@ func (n *places) absent(kind kinds) (patterns []string) {
 // met notes that a check used a file. If that is below a root that was entered, the names of the evaluation file are
 // those there.
 func (n *places) met(name string) {
+	inner := n.inner(name)
 	for i := range n.all {
 		switch g := &n.all[i]; {
 		case !g.absent:
-		case g.matches(n.inner(name)) && n.inner(name) != name:
+		case inner != name && g.matches(inner):
 			n.present()
 		case slices.ContainsFunc(n.names(name), g.matches):
 			g.absent = false

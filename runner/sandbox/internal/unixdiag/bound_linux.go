@@ -73,11 +73,10 @@ func namesOf(pid string) []Socket {
 
 // Constants of linux/unix_diag.h.
 const (
-	diagByFamily = 20 // SOCK_DIAG_BY_FAMILY
-	diagShow     = 3  // UDIAG_SHOW_NAME | UDIAG_SHOW_VFS
-	diagName     = 0
-	diagVFS      = 1
-	sizeofDiag   = 16 // struct unix_diag_msg
+	diagShow   = 3 // UDIAG_SHOW_NAME | UDIAG_SHOW_VFS
+	diagName   = 0
+	diagVFS    = 1
+	sizeofDiag = 16 // struct unix_diag_msg
 )
 
 // diagnose asks the kernel for the sockets in the network namespace of a process.
@@ -89,7 +88,7 @@ func diagnose(pid string) ([]Socket, error) {
 	defer unix.Close(fd)
 	request := make([]byte, unix.SizeofNlMsghdr+24) // struct unix_diag_req
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))
-	binary.NativeEndian.PutUint16(request[4:], diagByFamily)
+	binary.NativeEndian.PutUint16(request[4:], unix.SOCK_DIAG_BY_FAMILY)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	body := request[unix.SizeofNlMsghdr:]
 	body[0] = unix.AF_UNIX
