@@ -23,7 +23,8 @@ var placeGroups = []placeGroup{
 		/proc/PID/gid_map /proc/PID/loginuid /proc/PID/oom_adj /proc/PID/oom_score_adj /proc/PID/projid_map
 		/proc/PID/setgroups /proc/PID/timens_offsets /proc/PID/timerslack_ns /proc/PID/uid_map`},
 	{AccountRecorded, nil, "what it changes there has a line of its own", `/proc/PID/mem`},
-	{AccountRecorded, nil, "it sets limits of a group of processes; a process that moves has a line", `/sys/fs/cgroup/`},
+	{AccountRecorded, nil, "it sets limits of a group of processes; a process that moves has a line", `
+		/sys/fs/cgroup/`},
 	{AccountRecorded, nil, "it says who may use which ports and messages",
 		`/proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/net/ipv4/ping_group_range`},
 	{AccountOpen, opensHosts, "it changes the settings of a network", `/proc/sys/net/ /dev/net/tun`},
@@ -37,7 +38,7 @@ var placeGroups = []placeGroup{
 	{AccountOpen, opensFiles, "the files that the device holds change with it", `/dev/block/`},
 }
 
-const placeWhy = "it is not known what the kernel does for what is written there"
+const placeWhy = "it is not known what the kernel does with what is written there"
 
 // placeOpens is Opens of an open to write, or of a write, of such a file.
 func (e *Event) placeOpens() (Opening, bool) {

@@ -495,7 +495,7 @@ func (c *confinement) compare() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "startup", Code: "startup_unsearched",
 			Message: fmt.Sprintf("assay-run did not compare what git, shells, editors and agents obey in %s and "+
-				"%d other directories, for want of time or rights", unsearched[0], len(unsearched)-1),
+				"%d other directories: it had no time left, or may not read them", unsearched[0], len(unsearched)-1),
 			Remedy: "run in a smaller working directory, or with --mode workspace-write, which has no time limit",
 		})
 	}
@@ -519,7 +519,7 @@ func (c *confinement) explainLayers() {
 	for _, u := range c.box.Uncarried() {
 		r := schema.Reason{Subject: "sandbox", Code: "git_config_not_kept"}
 		r.Remedy = fmt.Sprintf("change it outside, or add to the policy: filesystem: {allowWrite: [%q]}", u.Path)
-		r.Message = fmt.Sprintf("the command changed %s in its copy of %s; the run did not keep that",
+		r.Message = fmt.Sprintf("the command changed %s in its copy of %s; assay-run did not keep that",
 			strings.Join(u.Keys, ", "), u.Path)
 		if u.Err != nil {
 			r.Message = fmt.Sprintf("the command changed its copy of %s, which is lost: %v", u.Path, u.Err)

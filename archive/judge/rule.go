@@ -403,7 +403,7 @@ func (m *maker) noNewStartup(value jsontext.Value) (*rule, error) {
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		st := s.Docs.Health.Startup
 		if st == nil {
-			return unknown(view.Gap{Text: "the bundle does not say what programs obey since the run",
+			return unknown(view.Gap{Text: "the bundle does not say what programs obey after the run",
 				Remedy: "record with this version of assay-run"}), nil
 		}
 		v := Verdict{State: Pass, Message: "git, shells, editors and agents obey nothing new"}

@@ -48,18 +48,18 @@ func gateCommand(a *app) *cobra.Command {
 
 "resolvers" allows DNS servers, and questions for the allowed names. "assay-run query
 --types" lists the variables of expressions. If a bundle's health does not support a
-rule, the result is unknown and says what is missing; the gate does not pass unless
-allow_unknown names the rule, or, as "call setsockopt IP_ADD_MEMBERSHIP" or "call setsockopt",
-each call for which the rule is unknown.
+rule, the result is unknown and says what is missing. The gate then passes only if
+allow_unknown names the rule, or each system call that makes the rule unknown, such as
+"call setsockopt IP_ADD_MEMBERSHIP" or "call setsockopt".
 
 --rules builtin:evaluation asks whether an agent under evaluation cheated: by the
 evaluation file that the run was given (assay-run --evaluation), or by that of
 --evaluation FILE. docs/evaluation.md describes each of its rules.
 
---rules builtin:ci asks what a run in CI keeps to: it wrote only in the workspace, in
-/tmp and in its private home, left nothing new that git, shells, editors or agents obey,
-reached no host but those that its policy or its agent's recipe declares, exited with 0,
-passed its contract if it had one, and no rule of its evaluation file, if it had one, fails.
+--rules builtin:ci has the rules for a run in CI. The run wrote only in the workspace, in
+/tmp, in /dev/shm and in its private home. It left nothing new that git, shells, editors or
+agents obey. It reached only hosts that its policy or its agent's recipe declares. It exited
+with 0. If it had a contract, the contract passed. If it had an evaluation file, no rule fails.
 
 In GitHub Actions, gate also writes annotations and a job summary.
 

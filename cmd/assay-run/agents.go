@@ -11,14 +11,14 @@ import (
 func agentsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agents",
-		Short: "List the agents that --agent sets up, print a recipe",
+		Short: "List the agents that --agent sets up, or print a recipe",
 		Long: `agents lists the agents that "assay-run --agent NAME" sets up, and the version of each
 that was tested. An agent without a recipe works in the private home too: see
 --mode workspace-write.
 
 A recipe says what is written to the private home of the agent before it starts, and
-which variables, arguments and hosts it gets. To set up another agent, or one in
-another way, write a file like those that "agents show" prints, and use --agent-file.`,
+which variables, arguments and hosts it gets. To set up another agent, or to change a
+recipe, edit a copy of what "agents show" prints, and name it with --agent-file.`,
 		Example: `  assay-run agents
   assay-run agents show codex > mine.yaml
   assay-run --agent-file mine.yaml -- codex exec "fix the test"`,

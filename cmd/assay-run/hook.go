@@ -26,7 +26,7 @@ Outside of a run it reports nothing. AGENT is one of: ` + strings.Join(hook.Agen
 
 With CMD, hook runs CMD, an interactive Codex or a program that starts Codex, and
 reports the calls from the rollout files that Codex writes to $CODEX_HOME/sessions.
-"assay-run --agent" starts each agent so, after it has written what the recipe says to
+"assay-run --agent" starts every agent in this way. hook first writes the recipe's files to
 the private home.
 
 docs/agents shows how to set up each of them.

@@ -21,9 +21,9 @@ func psCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps [flags]",
 		Short: "List the runs that are recorded now",
-		Long: `ps lists your live runs, the oldest first: those whose recorder, or a recover, holds the
-lock of the run's spool. It looks where recover does. A run is "sealing" when its command
-has ended and its bundle is being written. Interrupted runs are listed by recover.`,
+		Long: `ps lists your live runs, the oldest first. A run is live while its recorder, or a recover,
+holds the lock of its spool. ps looks where recover does. A run is "sealing" when its command
+has ended and its bundle is being written. recover lists interrupted runs.`,
 		Example: `  assay-run ps
   assay-run show --follow "$(assay-run ps | awk 'NR == 2 {print $1}')"`,
 		Args: cobra.NoArgs,

@@ -92,9 +92,8 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	if omitted := spec.ArgumentsOmitted(); len(omitted) > 0 && !a.say.Quiet {
 		program := spec.Recipe.Command[0]
 		a.say.Advice("name "+program+" as a word of the command, or give it these arguments yourself",
-			"the command gets none of the arguments that the recipe of %s has for %s (%s): "+
-				"no word of it is that program",
-			spec.Recipe.Name, program, view.QuoteArgs(omitted))
+			"the command does not name %s, so it gets none of the arguments that the recipe of %s has: %s",
+			program, spec.Recipe.Name, view.QuoteArgs(omitted))
 	}
 	if f.dryRun {
 		return printDryRun(a, spec, rules, output)

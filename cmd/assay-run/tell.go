@@ -175,7 +175,7 @@ func tellStartup(say *console.Messages, h *schema.ObservationHealth) {
 	for _, c := range shown[1:] {
 		say.Warning("since the run, %s", console.Printable(c.String()))
 	}
-	hint := "read that before you run git, a shell, an editor or an agent there"
+	hint := "read the file before you run git, a shell, an editor or an agent there"
 	if more := len(changes) + h.Startup.Beyond - maxStartupShown; more > 0 {
 		hint += fmt.Sprintf("; observation-health.json has %d more changes", more)
 	}

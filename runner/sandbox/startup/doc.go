@@ -3,9 +3,10 @@
 //
 // # Vocabulary
 //
-// [Search] looks through directories once and makes a [Set]. Its files are what a sandbox keeps from being written. Its
-// facts are what the programs would obey because of them: git would start this hook, with this content. [Set.Since]
-// compares the facts of two sets, so what only moves, or obeys nothing, is no difference: a fresh clone has no facts.
+// [Search] looks through directories once and makes a [Set]. A sandbox keeps the files of the set from being written.
+// The facts of the set are what programs would obey because of these files: git would start this hook, with this
+// content. [Set.Since] compares the facts of two sets. A file that only moves, or that nothing obeys, makes no
+// difference: a fresh clone has no facts.
 //
 // Repositories are found as git finds them: a .git directory, a .git file that points to one, a symbolic link to
 // either, and a directory that looks like a repository itself. Everything else follows from their configuration, with
