@@ -12,5 +12,5 @@
 // either, and a directory that looks like a repository itself. Everything else follows from their configuration, with
 // includes and the configuration of the user and the host. An include with a condition counts as if it held.
 //
-// startup.yaml has the files of all other programs, and the keys of git's configuration that start nothing.
+// lists.go has the files of all other programs, and the keys of git's configuration that start nothing.
 package startup

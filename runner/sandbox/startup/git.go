@@ -246,7 +246,7 @@ func (s *searcher) attributes(r *repository, starts map[string]bool) {
 
 // harmless reports whether git starts no program because of a key with this value, and reads no further file.
 func harmless(key, value string) bool {
-	return carried(key, value) || matches(list().Git.Harmless, key)
+	return carried(key, value) || matches(harmlessKeys, key)
 }
 
 // carried reports whether a key with this value is what git itself writes in ordinary work, and harmless.
@@ -254,7 +254,7 @@ func carried(key, value string) bool {
 	if strings.HasPrefix(key, "remote.") && (strings.Contains(value, "::") || strings.HasPrefix(value, "-")) {
 		return false // remote-ext starts any program
 	}
-	return matches(list().Git.Carried, key)
+	return matches(carriedKeys, key)
 }
 
 // matches reports whether one of the patterns matches a key. Between section and name, a key may have anything.

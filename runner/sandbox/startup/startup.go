@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,33 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/assay-run/assay-run/schema"
-	"github.com/assay-run/assay-run/schema/config"
 )
-
-//go:embed startup.yaml
-var listFile []byte
-
-// list is startup.yaml.
-var list = sync.OnceValue(func() *lists {
-	l := &lists{}
-	if err := config.Decode(listFile, config.YAML, l); err != nil {
-		panic("startup.yaml: " + err.Error())
-	}
-	return l
-})
-
-type lists struct {
-	Workspace []string `json:"workspace"`
-	Home      []string `json:"home"`
-	Git       struct {
-		Carried  []string `json:"carried"`
-		Harmless []string `json:"harmless"`
-	} `json:"git"`
-}
 
 // Where says what is searched.
 type Where struct {
@@ -142,12 +118,12 @@ func Search(ctx context.Context, w Where) *Set {
 		if dir == w.Home {
 			continue // agents keep their own files there
 		}
-		for _, name := range list().Workspace {
+		for _, name := range workspaceFiles {
 			s.startFile(dir, name)
 		}
 	}
 	if w.Home != "" {
-		for _, name := range list().Home {
+		for _, name := range homeFiles {
 			s.startFile(w.Home, name)
 		}
 	}
