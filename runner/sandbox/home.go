@@ -1,13 +1,11 @@
 package sandbox
 
 import (
-	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
@@ -40,7 +38,7 @@ const maxWritten = 10_000
 
 const ruleHome = "home"
 
-// ruleSecrets is the rule for the files in secrets.yaml.
+// ruleSecrets is the rule for the files in Secrets.
 const ruleSecrets = "secrets"
 
 // setHome sets what the command's home is, and hides in it what belongs to other programs.
@@ -103,24 +101,10 @@ func (e *HomeError) Remedy() string {
 	return "name a directory outside of the home, on a disk or in memory, with --home-layer; or choose --home real"
 }
 
-//go:embed secrets.yaml
-var secretsFile []byte
-
-// Secrets lists, below ~, the keys and tokens of programs that are hidden from the command unless a rule names them.
-var Secrets = sync.OnceValue(func() []string {
-	var file struct {
-		Hidden []string `json:"hidden"`
-	}
-	if err := config.Decode(secretsFile, config.YAML, &file); err != nil {
-		panic("secrets.yaml: " + err.Error())
-	}
-	return file.Hidden
-})
-
 // hideSecrets hides those of Secrets that exist. A link to something outside of the home is somebody's choice, and its
 // target is hidden.
 func (p *Profile) hideSecrets(home string, more []string) {
-	for _, path := range slices.Concat(Secrets(), more) {
+	for _, path := range slices.Concat(Secrets, more) {
 		at := filepath.Join(home, strings.TrimPrefix(path, "~/"))
 		if real, err := filepath.EvalSymlinks(at); err == nil && !Below(p.Dir, real) {
 			p.DenyRead = append(p.DenyRead, Path{real, ruleSecrets})

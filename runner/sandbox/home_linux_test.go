@@ -225,11 +225,11 @@ func TestSettingsAboutTheHome(t *testing.T) {
 	})
 }
 
-func TestSecretsAreData(t *testing.T) {
-	if list := Secrets(); len(list) < 10 {
-		t.Errorf("%q", list)
+func TestSecretsAreBelowHome(t *testing.T) {
+	if len(Secrets) < 10 {
+		t.Errorf("%q", Secrets)
 	}
-	for _, path := range Secrets() {
+	for _, path := range Secrets {
 		if !strings.HasPrefix(path, "~/") {
 			t.Errorf("%q is not below ~", path)
 		}
