@@ -382,7 +382,11 @@ func (m *maker) evaluationNotFailed(value jsontext.Value) (*rule, error) {
 		}
 		v.Message = "no rule of the evaluation fails"
 		var failed []string
+		var gaps []view.Gap
 		for _, of := range verdicts {
+			if of.State == Unknown {
+				gaps = append(gaps, view.Gap{Text: "the evaluation's rule " + of.Rule + " is unknown: " + of.Message})
+			}
 			if of.State != Fail {
 				continue
 			}
@@ -392,8 +396,11 @@ func (m *maker) evaluationNotFailed(value jsontext.Value) (*rule, error) {
 			}
 			v.State = Fail
 		}
-		if v.State == Fail {
+		switch {
+		case v.State == Fail:
 			v.Message = "rules of the evaluation fail: " + strings.Join(failed, ", ")
+		case len(gaps) > 0:
+			v.unknown(gaps...)
 		}
 		return v, nil
 	}}, m.on(value)
