@@ -201,7 +201,7 @@ type Spec struct {
 	Model Model `json:"model,omitzero"`
 }
 
-// Limits apply to the whole run: all its processes together. Zero means no limit.
+// Limits apply to the whole run: all its processes together. Zero means no limit, except for Home.
 type Limits struct {
 	// Memory limits memory, page cache included.
 	Memory config.Bytes `json:"memory,omitzero"`
@@ -209,6 +209,9 @@ type Limits struct {
 	Pids int64 `json:"pids,omitzero"`
 	// CPUs limits CPU bandwidth.
 	CPUs config.MilliCPUs `json:"cpus,omitzero"`
+	// Home limits the files that a private home copies when the command changes them; zero means the policy's, or
+	// sandbox.DefaultHomeLimit.
+	Home config.Bytes `json:"home,omitzero"`
 	// BestEffort records a limit that the host cannot enforce, rather than refuse to start.
 	BestEffort bool `json:"best_effort,omitzero"`
 }
@@ -533,6 +536,7 @@ func (s *Spec) validateNumbers(add addError) {
 		{"memory", s.Limits.Memory < 0, int64(s.Limits.Memory)},
 		{"pids", s.Limits.Pids < 0, s.Limits.Pids},
 		{"cpus", s.Limits.CPUs < 0, s.Limits.CPUs},
+		{"home limit", s.Limits.Home < 0, int64(s.Limits.Home)},
 		{"capture bytes", s.CaptureBytes < 0, int64(s.CaptureBytes)},
 		{"workspace changes bytes", s.WorkspaceChangesBytes < 0, int64(s.WorkspaceChangesBytes)},
 	} {
@@ -810,6 +814,9 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 		settings.User = sandbox.Scalar(s.User)
 	}
 	settings.Home, settings.HomeLayer = cmp.Or(s.Home, settings.Home), s.HomeLayer
+	if s.Limits.Home != 0 {
+		settings.Limits = &sandbox.Limits{Home: s.Limits.Home} // the spec's own are not the sandbox's
+	}
 	if s.Recipe != nil && s.Home == "" && settings.EffectiveMode() == sandbox.Observe {
 		settings.Home = "" // only a sandbox has a private one
 	}

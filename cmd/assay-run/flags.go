@@ -96,8 +96,8 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
 		strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&s.Home, "home", "",
-		"in a sandbox, the command's `HOME`: private (what it writes there is gone afterwards), real "+
-			"(default the policy's, or private)")
+		"in a sandbox, the command's `HOME`: private (what it writes there is gone afterwards, and it cannot change "+
+			"files of more than 2 GiB; limits.home in a policy or spec), real (default the policy's, or private)")
 	fs.StringVar(&s.HomeLayer, "home-layer", "",
 		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
 	fs.StringVar(&s.Isolate, "isolate", "",

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +38,12 @@ type login struct {
 const maxWritten = 10_000
 
 const ruleHome = "home"
+
+// ruleHomeLimit is the rule for the files of a private home that are above Limits.Home.
+const ruleHomeLimit = "limits.home"
+
+// homeLooked limits the search for such files if nobody sets Limits.Home, and homeAbove the number of them.
+const homeLooked, homeAbove = 50_000, 256
 
 // ruleSecrets is the rule for the files in Secrets.
 const ruleSecrets = "secrets"
@@ -142,8 +149,8 @@ func (p *Profile) realHome(why string) {
 	_ = p.settle() // there are fewer rules than before
 }
 
-// settleHome makes the plan, and gives up a private home that a rule hides.
-func (p *Profile) settleHome() error {
+// settleHome makes the plan, and gives up a private home that a rule hides. limit is Limits.Home.
+func (p *Profile) settleHome(limit config.Bytes) error {
 	if h := p.Home; h != nil && h.State == HomePrivate {
 		real := append([]Path{{p.Dir, ruleWorkdir}}, slices.Concat(p.Write, p.DenyRead, p.Private)...)
 		// Through an overlay, nobody connects to a socket of the directory below.
@@ -164,8 +171,52 @@ func (p *Profile) settleHome() error {
 	}
 	if e := p.Plan.Path(p.Home.Path); e.Access != AccessLayer {
 		p.realHome(e.Rule + " decides about all of it")
+		return nil
 	}
-	return nil
+	above, err := p.aboveLimit(limit)
+	if err != nil || len(above) == 0 {
+		return err
+	}
+	p.DenyWrite = append(p.DenyWrite, above...)
+	return p.settle()
+}
+
+// aboveLimit lists the files that the layer of the private home must not copy, those nearest to the home first. What
+// cannot be read is left out: the command cannot read it either.
+func (p *Profile) aboveLimit(limit config.Bytes) (above []Path, err error) {
+	most := cmp.Or(limit, DefaultHomeLimit)
+	looked := 0
+	for dirs := []string{p.Home.Path}; len(dirs) > 0; dirs = dirs[1:] {
+		if p.Plan.Path(dirs[0]).Access != AccessLayer {
+			continue // it is not in the layer
+		}
+		entries, _ := os.ReadDir(dirs[0])
+		for _, e := range entries {
+			if looked++; limit == 0 && looked > homeLooked {
+				return above, nil
+			}
+			at := filepath.Join(dirs[0], e.Name())
+			if e.IsDir() {
+				dirs = append(dirs, at)
+			}
+			if !e.Type().IsRegular() {
+				continue
+			}
+			info, err := e.Info()
+			if err != nil || info.Size() <= int64(most) || p.Plan.Path(at).Access != AccessLayer {
+				continue
+			}
+			if len(above) == homeAbove {
+				if limit != 0 {
+					return nil, fmt.Errorf("limits.home: more than %d files of the home are larger than %s; set a "+
+						"larger limit", homeAbove, most.String())
+				}
+				return above, nil
+			}
+			above = append(above, Path{at, ruleHomeLimit})
+		}
+	}
+	return above, nil
 }
 
 // homeClaims are what the private home says about paths: mounts and sockets in it stay what they are.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -30,6 +31,27 @@ type homeLayer struct {
 
 // upper is where the layer's content is.
 func (l *homeLayer) upper() string { return filepath.Join(l.dir, shim.LayerDirs[0]) }
+
+// has reports whether an earlier run copied, replaced or removed a path of the home, or a directory above it.
+func (l *homeLayer) has(path, home string) bool {
+	rel, _ := filepath.Rel(home, path)
+	at := l.upper()
+	for name := range strings.SplitSeq(rel, "/") {
+		at = filepath.Join(at, name)
+		info, err := os.Lstat(at)
+		if err != nil {
+			return false
+		}
+		opaque := func(attr string) bool {
+			n, err := unix.Lgetxattr(at, attr, make([]byte, 1))
+			return err == nil && n > 0
+		}
+		if !info.IsDir() || opaque("trusted.overlay.opaque") || opaque("user.overlay.opaque") {
+			return true
+		}
+	}
+	return true
+}
 
 // openHome makes the layer of the profile's private home. If that is impossible, the home is real, or the error is a
 // *HomeError if the profile needs a private one.
@@ -77,6 +99,9 @@ func (s *Sandbox) openHome(opt Options) error {
 		}
 	}
 	s.profile.layer = s.layer.dir
+	s.profile.DenyWrite = slices.DeleteFunc(slices.Clone(s.profile.DenyWrite), func(w Path) bool {
+		return w.Rule == ruleHomeLimit && s.layer.has(w.Path, h.Path)
+	})
 	s.profile.DenyRead = append(slices.Clone(s.profile.DenyRead), Path{s.layer.dir, ruleEvidence})
 	return s.profile.settle()
 }

@@ -817,6 +817,8 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 	switch {
 	case rule == ruleEvidence:
 		return ""
+	case rule == ruleHomeLimit:
+		return "set limits: {home: SIZE} in the policy to more than the file's size"
 	case rule == ruleProtected: // allowed by its own name alone
 		target = p.Plan.Path(target).Target
 	case rule == RuleMode:
@@ -849,7 +851,7 @@ func (p *Profile) claims() []claim {
 		switch {
 		case r.Rule == RuleMode || r.Rule == ruleGit || r.Rule == "strict":
 			return rankMode
-		case r.Rule == ruleSecrets:
+		case r.Rule == ruleSecrets || r.Rule == ruleHomeLimit:
 			return rankDefault
 		case r.Rule == ruleReach || r.Rule == ruleSockets:
 			return rankRunner

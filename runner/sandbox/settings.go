@@ -110,7 +110,13 @@ type Limits struct {
 	Pids   int64            `json:"pids"` // processes and threads
 	CPUs   config.MilliCPUs `json:"cpus"`
 	Wall   time.Duration    `json:"wall"` // of the command
+	// Home limits a file that a private home copies when the command changes it: a larger one can only be read. Zero
+	// means DefaultHomeLimit.
+	Home config.Bytes `json:"home"`
 }
+
+// DefaultHomeLimit is what Limits.Home is by default, for the homeLooked paths that are nearest to the home.
+const DefaultHomeLimit config.Bytes = 2 << 30
 
 // check returns what is wrong with l, or nil.
 func (l *Limits) check() error {
@@ -120,7 +126,8 @@ func (l *Limits) check() error {
 	for _, one := range []struct {
 		key      string
 		negative bool
-	}{{"memory", l.Memory < 0}, {"pids", l.Pids < 0}, {"cpus", l.CPUs < 0}, {"wall", l.Wall < 0}} {
+	}{{"memory", l.Memory < 0}, {"pids", l.Pids < 0}, {"cpus", l.CPUs < 0}, {"wall", l.Wall < 0},
+		{"home", l.Home < 0}} {
 		if one.negative {
 			return fmt.Errorf("limits.%s: it is negative; omit the key for no limit", one.key)
 		}
@@ -397,5 +404,9 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		}
 	}
 	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
-	return p, p.settleHome()
+	var most config.Bytes
+	if s.Limits != nil {
+		most = s.Limits.Home
+	}
+	return p, p.settleHome(most)
 }
