@@ -278,7 +278,24 @@ func callGaps(d *archive.Documents) []Gap {
 		return append(gaps, Gap{Text: "nobody reported tool calls: what belongs to a call cannot be told",
 			Remedy: "name the agent's log with --sdk-event-log, or use assay-run hook, mcp or serve"})
 	}
-	if c.Status != schema.Clean {
+	switch {
+	case c.Status == schema.Clean:
+	case len(c.Ambiguities) > 0:
+		for _, a := range c.Ambiguities[:min(len(c.Ambiguities), 3)] {
+			gaps = append(gaps, ambiguity(a))
+		}
+		if more := len(c.Ambiguities) - 3; more > 0 {
+			gaps = append(gaps, Gap{Text: "and " + schema.Count(more, "more call is", "more calls are") +
+				" in doubt; see inspect --section calls"})
+		}
+	case h.KernelLayer == schema.Absent:
+		gaps = append(gaps, Gap{Text: "what calls did was not observed" + because(h, "kernel"),
+			Remedy: remedy(h, "kernel")})
+	case h.CgroupCorrelation != schema.Clean:
+		gaps = append(gaps, Gap{Text: "every call was matched, but the run had no cgroup that only its processes are " +
+			"in, so what it started elsewhere is not known" + because(h, "cgroup"),
+			Remedy: "run it as root, where assay-run makes a cgroup and observes it"})
+	default:
 		gaps = append(gaps, Gap{Text: "calls and what was observed could not all be matched: correlation is " +
 			c.Status, Remedy: remedy(h, "sdk")})
 	}
@@ -289,6 +306,39 @@ func callGaps(d *archive.Documents) []Gap {
 		}
 	}
 	return gaps
+}
+
+// ambiguity says in words what an entry of a correlation report's Ambiguities means, and what to do.
+func ambiguity(entry string) Gap {
+	code, call, of := strings.Cut(entry, ":")
+	if of {
+		code += ":"
+	}
+	const log = "look at the log or the hooks of the agent: they must report each call's start and end once"
+	said := map[string]Gap{
+		schema.AmbiguousPolicyWithoutKernel: {Text: "calls were decided, and what they did was not observed",
+			Remedy: "assay-run doctor says what this host can observe"},
+		schema.AmbiguousSDKWithoutPolicy: {Text: "was reported by the agent, and the policy was not asked about it",
+			Remedy: "let the agent make all its calls through the gateway, or none"},
+		schema.AmbiguousSessionCgroup: {Text: "several calls were decided that were open at the same time",
+			Remedy: "start the calls' commands with assay-run call --id ID"},
+		schema.AmbiguousOverlap: {Text: "several calls were open at the same time, so what happened then may belong " +
+			"to each", Remedy: "start the calls' commands with assay-run call --id ID, or with ASSAY_TOOL_CALL_ID set"},
+		schema.AmbiguousNeverEnded:   {Text: "was reported to start and never to end", Remedy: log},
+		schema.AmbiguousNeverStarted: {Text: "was reported to end and never to start", Remedy: log},
+		schema.AmbiguousTwice:        {Text: "was reported to start twice", Remedy: log},
+		schema.AmbiguousConflict: {Text: "has processes that name different calls",
+			Remedy: "set ASSAY_TOOL_CALL_ID to the id of one call"},
+		schema.AmbiguousTooManyCalls: {Text: "there were more calls than are kept", Remedy: "divide the run"},
+	}
+	g, ok := said[code]
+	if !ok {
+		g.Text = strings.ReplaceAll(code, "_", " ")
+	}
+	if call != "" {
+		g.Text = "call " + call + " " + g.Text
+	}
+	return g
 }
 
 // because returns the health's first reason for a subject, in brackets; empty if there is none.

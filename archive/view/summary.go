@@ -668,7 +668,7 @@ func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 		fmt.Fprintf(b, "  … and %d more\n", more)
 	}
 	for _, a := range s.Ambiguities[:min(len(s.Ambiguities), 10)] {
-		fmt.Fprintf(b, "  ambiguous: %s\n", Cut(Clean(a), 200))
+		fmt.Fprintf(b, "  ambiguous: %s\n", Cut(Clean(ambiguity(a).Text), 200))
 	}
 	if more := len(s.Ambiguities) - 10; more > 0 {
 		fmt.Fprintf(b, "  … and %d more ambiguities\n", more)
