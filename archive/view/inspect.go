@@ -58,7 +58,8 @@ const (
 // and one line for each other section.
 func writePage(b *bufio.Writer, sections []section) {
 	room := pageLines - 1 // the last line says how to see the rest
-	var first, rest []section
+	var first []section
+	var others []string
 	for _, x := range sections {
 		if x.brief != nil {
 			x.rows, x.total = x.brief, x.briefTotal
@@ -76,21 +77,13 @@ func writePage(b *bufio.Writer, sections []section) {
 		case x.first:
 			first = append(first, x)
 		default:
-			rest = append(rest, x)
+			others = append(others, x.heading())
 		}
 	}
 	first = first[:min(len(first), room/2)]
-	if most := room - 2*len(first); len(rest) > most {
-		most = max(most, 1)
-		var others []string
-		for _, x := range rest[most-1:] {
-			others = append(others, x.heading())
-		}
-		rest = append(slices.Clone(rest[:most-1]), section{title: Cut(strings.Join(others, ", "), 200)})
-	}
 	// Every section gets its first row before any gets a second one, and so on.
 	rows := make([]int, len(first))
-	for left, grown := room-len(rest)-len(first), true; grown; {
+	for left, grown := room-1-len(first), true; grown; {
 		grown = false
 		for i, x := range first {
 			if left > 0 && rows[i] < min(len(x.rows), maxRows) {
@@ -104,8 +97,8 @@ func writePage(b *bufio.Writer, sections []section) {
 		x.rows = cutRows(x.rows, rows[i])
 		x.write(b)
 	}
-	for _, x := range rest {
-		fmt.Fprintf(b, "%s\n", x.heading())
+	if len(others) > 0 {
+		fmt.Fprintf(b, "not shown: %s\n", strings.Join(others, ", "))
 	}
 	fmt.Fprintf(b, "(--all shows all of it, --section NAME one of: %s)\n", strings.Join(sectionNames(sections), " "))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/facts"
 )
 
@@ -109,6 +110,10 @@ type Summary struct {
 	Denied     List[Failure] `json:"denied"`
 	Failed     List[Failure] `json:"failed"`
 	Privileged List[Failure] `json:"privileged"`
+
+	inLayer func(path string) bool // see schema.Policy.Layer
+	agent   *agents.Program        // the run's agent; nil if it is not known
+	place   agents.Place
 }
 
 // Container is a container that processes of the run were in. Argv and Exe are the first command that was executed in
@@ -295,7 +300,11 @@ func (s *Summary) about(docs *archive.Documents) {
 	if c := docs.Contract; c != nil {
 		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
 	}
-	s.Home = docs.Policy.Home()
+	s.Home, s.inLayer = docs.Policy.Home(), docs.Policy.Layer()
+	if run.Applied != nil && run.Applied.Agent != nil {
+		s.agent, _ = agents.Of(run.Applied.Agent.Name)
+		s.place = agents.Place{Workdir: run.Workdir, Homes: run.Homes}
+	}
 	s.Claims, s.Applied = Sentences(docs), run.Applied
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.Model, s.ModelLayer, s.ModelPath, s.ModelBypasses = res.Model, h.ModelLayer, h.ModelPath, h.ModelBypasses
@@ -478,8 +487,8 @@ func (s *Summary) changes() List[change] {
 	return l
 }
 
-// passing returns a function that reports whether a file is gone after the run: the run made and removed it, or it was
-// in the private home.
+// passing returns a function that reports whether a file outside of the workspace is of no interest after the run: the
+// run made and removed it, it was in the private home, or the agent's program keeps it for itself.
 func (s *Summary) passing(made, deleted List[File]) func(path string) bool {
 	both := map[string]int{}
 	for _, list := range []List[File]{made, deleted} {
@@ -487,13 +496,9 @@ func (s *Summary) passing(made, deleted List[File]) func(path string) bool {
 			both[f.Path]++
 		}
 	}
-	layer := map[string]bool{}
-	if s.Home != nil && s.Home.State == schema.HomePrivate {
-		for _, w := range s.Home.Written {
-			layer[s.Home.Path+"/"+w.Path] = true
-		}
+	return func(path string) bool {
+		return both[path] == 2 || s.inLayer != nil && s.inLayer(path) || s.agent != nil && s.agent.Writes(path, s.place)
 	}
-	return func(path string) bool { return both[path] == 2 || layer[path] }
 }
 
 // models says what the requests to models used.
@@ -771,6 +776,11 @@ func (s *Summary) sections(limit int) []section {
 	gone, _ := split(madeOutside, func(f File) bool { return passing(f.Path) })
 	about := text("about", "", 0, true, func(b *bufio.Writer) { s.writeAbout(b) })
 	about.brief = text("about", "", 0, true, func(b *bufio.Writer) { s.writeHead(b) }).rows
+	// The short page has a line for each call, and what a call did beyond its claim.
+	calls := text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) })
+	calls.brief, calls.briefTotal = slices.DeleteFunc(slices.Clone(calls.rows), func(row string) bool {
+		return strings.HasPrefix(row, "    ") && !strings.HasPrefix(row, "    !") || row == "  correlation clean"
+	}), s.Calls.Total
 	all := []section{
 		text("findings", "what the evaluation found", 0, true, func(b *bufio.Writer) {
 			writeFindings(b, s.Evaluation)
@@ -780,7 +790,7 @@ func (s *Summary) sections(limit int) []section {
 		listed("changes", "changed in the workspace", s.changes(), limit, true, func(c change) []string {
 			return []string{c.sign, Clean(c.path), only(c.bytes > 0, Size(c.bytes)), Clean(c.by)}
 		}),
-		text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) }),
+		calls,
 		listed("hosts", "hosts"+only(s.Model != nil, " beside the model gateway"), s.Hosts, limit, true, hostRow),
 		listed("denied", "denied", s.Denied, limit, true, failureRow),
 		listed("secrets", "files read that may hold secrets", secrets, limit, true, fileRow),
@@ -803,7 +813,7 @@ func (s *Summary) sections(limit int) []section {
 		listed("written", "files written", wrote, limit, false, fileRow),
 		listed("changed", "files changed", changed, limit, false, fileRow),
 		listed("deleted", "files deleted", deleted, limit, false, fileRow),
-		listed("temporary", "temporary files outside of the workspace", gone, limit, false, fileRow),
+		listed("temporary", "temporary files, and the agent's own", gone, limit, false, fileRow),
 		listed("home", "left in the private home", s.inHome(), limit, false, func(w schema.HomeWritten) []string {
 			return []string{w.Kind, only(w.Bytes > 0, Size(uint64(w.Bytes))), Clean(w.Path)}
 		}),

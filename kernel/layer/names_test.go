@@ -229,6 +229,24 @@ func TestServerNamesBelongToTheirEndpoint(t *testing.T) {
 	}
 }
 
+func TestTheOtherDirectionOfAConnectionIsNoHost(t *testing.T) {
+	b, _ := collect(t, Options{})
+	server, client := netip.MustParseAddrPort("127.0.0.1:80"), netip.MustParseAddrPort("127.0.0.1:5555")
+	connect := event(1, 10, schema.KernelEvent{Kind: schema.KindConnectResult, HasResult: true})
+	connect.SetEnds(2, 6, client, server)
+	events := []kernel.Event{forkEvent(0, 1, 10), connect}
+	for _, to := range []netip.AddrPort{server, client, netip.MustParseAddrPort("127.0.0.1:5556")} {
+		f := event(2, 10, schema.KernelEvent{Kind: schema.KindFlow, BytesOut: 1})
+		f.SetEnds(2, 6, netip.AddrPort{}, to)
+		events = append(events, f)
+	}
+	push(t, b, events...)
+	b.Close()
+	if open := b.Stats().Open; len(open) != 1 || open[0].Operation != "127.0.0.1:5556" {
+		t.Errorf("open: %+v", open)
+	}
+}
+
 func FuzzServerName(f *testing.F) {
 	f.Add(hello(f, "api.example.com"))
 	f.Add(hello(f, ""))

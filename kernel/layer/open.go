@@ -120,7 +120,8 @@ type peers struct {
 	flows []netip.AddrPort // to which bytes went
 }
 
-// add notes the peer of a network event.
+// add notes the peer of a network event. The loopback address from which the run connected is its own, too: the server
+// at the other end sends to it, and may be of the run.
 func (p *peers) add(ev *kernel.Event) {
 	if !ev.Peer.IsValid() {
 		return
@@ -129,6 +130,9 @@ func (p *peers) add(ev *kernel.Event) {
 	switch {
 	case ev.Kind != schema.KindFlow && len(p.named) < keptPeers:
 		p.named[at] = struct{}{}
+		if own := kernel.Unmapped(ev.Own); ev.Kind == schema.KindConnectResult && own.Addr().IsLoopback() {
+			p.named[own] = struct{}{}
+		}
 	case ev.Kind == schema.KindFlow && ev.BytesOut > 0 && len(p.flows) < keptFlows:
 		p.flows = append(p.flows, at)
 	}
