@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
@@ -29,9 +30,14 @@ func surfaceOf(dir, runID string, scans map[string]*layerScan) (document []byte,
 	defer s.Close()
 	var e schema.KernelEvent
 	var failed error
+	processes := facts.NewReader(true)
 	err = eachLine(layerFile(dir, schema.KernelPath), scans[schema.KernelPath].size, func(line []byte) {
 		if failed == nil && schema.DecodeKernelEvent(line, &e) == nil {
-			failed = s.Add(&e)
+			exe := ""
+			if by := processes.Add(&e); by != nil {
+				exe = by.Exe
+			}
+			failed = s.Add(&e, exe)
 		}
 	})
 	if err == nil {

@@ -368,8 +368,8 @@ func manifestBytes(w *walker, path string, size int64) ([]byte, error) {
 	return readAll(w, path, size, maxManifest)
 }
 
-// facts are the documents of a bundle. Missing and invalid ones have been reported, and are nil.
-type facts struct {
+// verifiedDocuments are the documents of a bundle. Missing and invalid ones have been reported, and are nil.
+type verifiedDocuments struct {
 	run         *schema.Run
 	result      *schema.Result
 	health      *schema.ObservationHealth
@@ -378,7 +378,7 @@ type facts struct {
 
 // documentsAgree checks what the members say about each other.
 func (v *verifier) documentsAgree() {
-	f := facts{
+	f := verifiedDocuments{
 		run:         decodeDocument[schema.Run](v, schema.RunPath),
 		result:      decodeDocument[schema.Result](v, schema.ResultPath),
 		health:      decodeDocument[schema.ObservationHealth](v, schema.HealthPath),
@@ -528,7 +528,7 @@ func (v *verifier) integrity(doc *schema.Integrity) {
 }
 
 // health checks the rules of observation health.
-func (v *verifier) health(f facts) {
+func (v *verifier) health(f verifiedDocuments) {
 	h := f.health
 	rule := func(broken bool, format string, args ...any) {
 		if broken {
@@ -651,7 +651,7 @@ func sum(counts ...uint64) *big.Int {
 }
 
 // lifecycle checks how events.ndjson ends, and that result.json agrees.
-func (v *verifier) lifecycle(f facts) {
+func (v *verifier) lifecycle(f verifiedDocuments) {
 	if f.result == nil || slices.Contains(v.report.Unfinished, schema.EventsPath) {
 		return
 	}
@@ -863,7 +863,7 @@ func (v *verifier) checkOutput(check schema.Check, res schema.CheckResult, bad f
 }
 
 // redaction checks that the receipt's counts add up, and that members it calls dropped are not in the bundle.
-func (v *verifier) redaction(f facts) {
+func (v *verifier) redaction(f verifiedDocuments) {
 	r := f.health.Redaction
 	if r == nil {
 		return

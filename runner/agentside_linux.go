@@ -696,11 +696,11 @@ func (m *modelSide) door() *sandbox.Door {
 }
 
 // event tells the recorder which process connects, and notes other ways to models.
-func (m *modelSide) event(e *schema.KernelEvent) {
+func (m *modelSide) event(e *schema.KernelEvent, exe string) {
 	if m.endpoint == nil {
 		return
 	}
-	m.path.Event(e)
+	m.path.Event(e, exe)
 	switch {
 	case e.Value != m.endpoint.Address():
 	case e.Kind == schema.KindConnect && e.Local != "":

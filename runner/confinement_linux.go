@@ -625,8 +625,7 @@ type denials struct {
 	log      *evidence.Log
 	profile  *sandbox.Profile // nil: the sandbox denies nothing
 	onDenied func(what, remedy string)
-	programs map[uint64]string // what each process executes, by exec id; used by event alone
-	bound    map[string]bool   // paths of sockets of the run; used by event alone
+	bound    map[string]bool // paths of sockets of the run; used by event alone
 
 	mu       sync.Mutex             // guards what follows
 	told     map[string]*toldDenial // by key (see keySeparator)
@@ -648,11 +647,9 @@ type toldDenial struct {
 	times uint64
 }
 
-// event turns a kernel event into file_blocked or connect_blocked if it failed and the policy denies it.
-func (d *denials) event(e *schema.KernelEvent) {
-	if d.profile != nil {
-		d.follow(e)
-	}
+// event turns a kernel event into file_blocked or connect_blocked if it failed and the policy denies it. exe is what
+// its process executes.
+func (d *denials) event(e *schema.KernelEvent, exe string) {
 	if d.profile == nil || !e.HasResult || e.Class == schema.ClassRunner {
 		return
 	}
@@ -686,7 +683,7 @@ func (d *denials) event(e *schema.KernelEvent) {
 			TNS: e.TNS, Rule: rule, Operation: a.Op, Target: a.Target,
 		})
 		if a.Op == sandbox.OpWrite {
-			d.tellWrite(d.programs[e.ExecID], a.Target, rule)
+			d.tellWrite(exe, a.Target, rule)
 		}
 		return
 	}
@@ -707,19 +704,6 @@ func (d *denials) meets(e *schema.KernelEvent) {
 		d.mu.Lock()
 		d.outside[path] = true
 		d.mu.Unlock()
-	}
-}
-
-// follow keeps which program each process executes.
-func (d *denials) follow(e *schema.KernelEvent) {
-	switch e.Kind {
-	case schema.KindExec:
-		d.programs[e.ExecID] = cmp.Or(e.Exe, e.Value)
-		delete(d.programs, e.ParentExecID)
-	case schema.KindFork:
-		d.programs[e.ExecID] = d.programs[e.ParentExecID]
-	case schema.KindExit:
-		delete(d.programs, e.ExecID)
 	}
 }
 
@@ -931,8 +915,8 @@ func newDenials(log *evidence.Log, onDenied func(what, remedy string)) *denials 
 		onDenied = func(string, string) {}
 	}
 	return &denials{log: log, onDenied: onDenied, told: map[string]*toldDenial{}, refusals: map[string]bool{},
-		writes: map[string]bool{}, programs: map[uint64]string{},
-		bound: map[string]bool{}, outside: map[string]bool{}, pending: map[string]schema.PolicyEvent{}}
+		writes: map[string]bool{}, bound: map[string]bool{}, outside: map[string]bool{},
+		pending: map[string]schema.PolicyEvent{}}
 }
 
 // convertible reports whether events of this kind say no more than a blocked event does.

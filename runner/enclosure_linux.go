@@ -47,8 +47,8 @@ func (e *enclosure) shape(cmd *exec.Cmd, w reporting) error {
 }
 
 // event looks for denials and containers in a kernel event.
-func (e *enclosure) event(_ *kernel.Event, line *schema.KernelEvent) {
-	e.denials.event(line)
+func (e *enclosure) event(_ *kernel.Event, line *schema.KernelEvent, exe string) {
+	e.denials.event(line, exe)
 	e.containers.event(line)
 }
 

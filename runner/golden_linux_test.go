@@ -48,7 +48,7 @@ func TestGoldenRun(t *testing.T) {
 		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.log.Now(),
 			Class: class}
 		r.witness.agentSide.calls.Bind(&kernel.Event{KernelEvent: schema.KernelEvent{Kind: schema.KindOpen}}, &e)
-		if err := r.log.Surface.Add(&e); err != nil {
+		if err := r.log.Surface.Add(&e, ""); err != nil {
 			t.Fatal(err)
 		}
 		_ = rec.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {

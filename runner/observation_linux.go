@@ -29,6 +29,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // observer is the common part of kernel.Observer and notify.Observer.
@@ -66,7 +67,7 @@ type observation struct {
 
 	survivors []layer.Survivor // set by close
 	influence *influence       // nil without a contract
-	programs  *programs        // nil unless workspace changes are recorded
+	facts     *facts.Reader    // nil unless the contract or workspace changes need it
 }
 
 // observedCgroup is what is observed: the containment of a run, or a cgroup that somebody else made.
@@ -97,11 +98,11 @@ func newObservation(log *evidence.Log, spec *Spec, session observedCgroup, of la
 	o.options.Inherited = o.inherited.Load
 	o.options.Helper, o.options.Helped, o.options.Own = h.executed, h.did, h.own
 	o.options.Shim = func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) }
-	if of.Checks != nil {
-		o.influence = newInfluence()
+	if of.Checks != nil || spec.WorkspaceChanges || len(spec.Artifacts) > 0 {
+		o.facts = facts.NewChangeReader()
 	}
-	if spec.WorkspaceChanges || len(spec.Artifacts) > 0 {
-		o.programs = newPrograms()
+	if of.Checks != nil {
+		o.influence = &influence{facts: o.facts, read: map[string][]string{}}
 	}
 	if o.how != KernelOff {
 		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
@@ -241,11 +242,10 @@ func (o *observation) sink() func(*schema.KernelEvent) error {
 		return schema.AppendJSON(dst, e)
 	}
 	return func(next *schema.KernelEvent) error {
-		if e = next; o.influence != nil {
-			o.influence.event(e)
-		}
-		if o.programs != nil {
-			o.programs.event(e)
+		if e = next; o.facts != nil {
+			if l := o.facts.Read(e); o.influence != nil {
+				o.influence.line(l)
+			}
 		}
 		return o.log.Recorder.Append(schema.KernelPath, encode)
 	}
@@ -276,12 +276,16 @@ func (o *observation) close(res *schema.Result) error {
 	return nil
 }
 
-// wrote returns the program that last wrote a path, once the observation is closed; empty: not known.
+// wrote returns the program that last wrote or removed a path, once the observation is closed; empty: not known.
 func (o *observation) wrote(path string) string {
-	if o.programs == nil {
+	if o.facts == nil {
 		return ""
 	}
-	return o.programs.of(path)
+	by := o.facts.Changer(path)
+	if by == nil || len(by.Exe) > longestProgram {
+		return ""
+	}
+	return schema.Readable(by.Exe)
 }
 
 // free frees the observer's objects in the kernel. A run calls it after its session is removed, which the documents
@@ -535,66 +539,46 @@ func (o *observation) tampered() string {
 	return ""
 }
 
-// influence follows, in the kernel layer, which files the command wrote and a check then opened or executed. The
-// observation's goroutine feeds it; it is read after that has ended.
+// influence notes, in the kernel layer, which files of the command a check opened or executed. The observation's
+// goroutine feeds it; it is read after that has ended. The note of a check's instance is the check's name.
 type influence struct {
-	written map[string]bool // by the command; true: moved there, with its contents
-	checks  map[uint64]string
-	read    map[string]map[string]bool // by check
+	facts   *facts.Reader
+	read    map[string][]string // paths in order, by check
 	crowded bool
 }
 
-// Limits on what is kept.
-const (
-	maxWritten     = 200_000
-	maxInfluencing = 1000 // of one check
-)
+// maxInfluencing limits the files of one check.
+const maxInfluencing = 1000
 
-func newInfluence() *influence {
-	return &influence{written: map[string]bool{}, checks: map[uint64]string{}, read: map[string]map[string]bool{}}
-}
-
-// event handles a line of the kernel layer.
-func (f *influence) event(e *schema.KernelEvent) {
-	if e.Class == schema.ClassCheck && e.Check != "" && !e.Baseline {
-		f.checks[e.ExecID] = e.Check
-	}
-	if e.Failed() {
+// line handles a line of the kernel layer.
+func (f *influence) line(l *facts.Line) {
+	e := l.Event
+	if e.Class != schema.ClassCheck || l.By == nil {
 		return
 	}
-	for path, access := range e.Touches() {
-		switch {
-		case !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/"):
-		case e.Class == schema.ClassCheck:
-			if access&(schema.AccessRead|schema.AccessRun) != 0 {
-				f.reads(f.checks[e.ExecID], path)
-			}
-		case access&(schema.AccessWrite|schema.AccessCreate) == 0 || e.Kind == schema.KindMkdir:
-		case len(f.written) < maxWritten:
-			f.written[path] = f.written[path] || e.Kind == schema.KindRename
-		default:
-			f.crowded = true
+	if e.Check != "" && !e.Baseline {
+		l.By.Note = strings.Clone(e.Check)
+	}
+	check, _ := l.By.Note.(string)
+	for i := range l.Acts {
+		if a := &l.Acts[i]; check != "" && a.How&(schema.AccessRead|schema.AccessRun) != 0 {
+			f.reads(check, a.Name)
 		}
 	}
 }
 
 func (f *influence) reads(check, path string) {
-	if check == "" || len(f.written) == 0 {
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") ||
+		!f.facts.Arrived(path) {
 		return
 	}
-	_, wrote := f.written[path]
-	for dir := filepath.Dir(path); !wrote && dir != "/"; dir = filepath.Dir(dir) {
-		wrote = f.written[dir]
-	}
+	at, known := slices.BinarySearch(f.read[check], path)
 	switch {
-	case !wrote:
+	case known:
 	case len(f.read[check]) >= maxInfluencing:
 		f.crowded = true
 	default:
-		if f.read[check] == nil {
-			f.read[check] = map[string]bool{}
-		}
-		f.read[check][path] = true
+		f.read[check] = slices.Insert(f.read[check], at, strings.Clone(path))
 	}
 }
 
@@ -606,7 +590,7 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 	for i := range doc.Results {
 		r := &doc.Results[i]
 		var configuration, deciding []string
-		for path := range f.read[r.Name] {
+		for _, path := range f.read[r.Name] {
 			if protects(path) || strict != nil && strict.covers(path, workdir) {
 				continue
 			}
@@ -620,7 +604,6 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 				configuration = append(configuration, path)
 			}
 		}
-		slices.SortFunc(r.InfluencedBy, func(a, b schema.Influence) int { return strings.Compare(a.Path, b.Path) })
 		if len(configuration) > 0 {
 			doc.Reasons = append(doc.Reasons,
 				"check "+r.Name+" read configuration that the command wrote, which may have changed its result: "+
@@ -639,7 +622,7 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 	for _, why := range doubts {
 		doc.Doubt(why)
 	}
-	if f.crowded {
+	if f.crowded || f.facts.MayMake() {
 		doc.Reasons = append(doc.Reasons, "the command wrote, or checks read, more files than influenced_by can list")
 	}
 }

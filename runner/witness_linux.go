@@ -36,8 +36,8 @@ type witnessEnclosure interface {
 
 	// The observation's goroutine calls the rest.
 
-	// event gets each kernel event once its tool call is known.
-	event(ev *kernel.Event, e *schema.KernelEvent)
+	// event gets each kernel event once its tool call is known, with what its process executes.
+	event(ev *kernel.Event, e *schema.KernelEvent, exe string)
 	// starter returns the process that asked for a container before t: see layer.Options.
 	starter(container string, t uint64) (pid uint32, at uint64)
 	// movedV1 reports whether a cgroup of a v1 hierarchy is outside the session's, and for which controllers.
@@ -50,10 +50,10 @@ func newWitness(log *evidence.Log, opt Options, spec *Spec, at witnessEnclosure,
 	models := newModelSide(log, opt, spec, agent.calls, at.sealed)
 	kernelLayer := newObservation(log, spec, at, layer.Options{
 		Checks: marked, MovedV1: at.movedV1, Starter: at.starter, Wrote: agent.calls.Wrote,
-		Bind: func(ev *kernel.Event, e *schema.KernelEvent) {
+		Bind: func(ev *kernel.Event, e *schema.KernelEvent, exe string) {
 			agent.calls.Bind(ev, e)
-			models.event(e)
-			at.event(ev, e)
+			models.event(e, exe)
+			at.event(ev, e, exe)
 		},
 	})
 	return &witness{agentSide: agent, model: models, enclosure: at, observation: kernelLayer}

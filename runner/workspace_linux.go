@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/workspace"
@@ -89,82 +87,6 @@ func (p *workspacePart) close() error {
 		p.err = err
 	}
 	return p.err
-}
-
-// programs follows, in the kernel layer, which program last wrote or removed each path. The observation's goroutine
-// feeds it; it is read after that has ended.
-type programs struct {
-	exe   map[uint64]string // of each process instance
-	by    map[string]string // by path
-	moved map[string]string // the earlier path of what is now at a path
-}
-
-// event handles a line of the kernel layer.
-func (p *programs) event(e *schema.KernelEvent) {
-	switch {
-	case e.Kind == schema.KindFork:
-		put(p.exe, e.ExecID, p.exe[e.ParentExecID])
-		return
-	case e.Kind == schema.KindExec, e.Kind == schema.KindJoin:
-		put(p.exe, e.ExecID, cmp.Or(e.Exe, e.Value))
-		return
-	case e.Failed(), e.Class == schema.ClassCheck, e.Marks&schema.MarkMountNamespace != 0:
-		return
-	}
-	exe := p.exe[e.ExecID]
-	if e.Kind == schema.KindRename {
-		if was, known := p.by[e.Value]; known {
-			exe = was // that program wrote what has another name now
-		}
-		delete(p.by, e.Value)
-		if len(p.moved) < maxPrograms {
-			p.moved[e.Target] = e.Value
-		}
-		put(p.by, e.Target, exe)
-		return
-	}
-	for path, access := range e.Touches() {
-		_, known := p.by[path]
-		const writes = schema.AccessWrite | schema.AccessCreate | schema.AccessRemove
-		if strings.HasPrefix(path, "/") && (access&writes != 0 || access&schema.AccessChange != 0 && !known) {
-			put(p.by, path, exe)
-		}
-	}
-}
-
-// of returns the program that last wrote a path; empty: not known. A file in a renamed directory has the program that
-// wrote it at its old path.
-func (p *programs) of(path string) string {
-	for range 8 { // follow up to 8 renames
-		if exe, known := p.by[path]; known {
-			if len(exe) > longestProgram {
-				return ""
-			}
-			return schema.Readable(exe)
-		}
-		dir, was := filepath.Dir(path), ""
-		for was = p.moved[dir]; was == "" && dir != "/" && dir != "."; was = p.moved[dir] {
-			dir = filepath.Dir(dir)
-		}
-		if was == "" {
-			return ""
-		}
-		path = was + strings.TrimPrefix(path, dir)
-	}
-	return ""
-}
-
-// maxPrograms limits the entries of each map. Beyond it, no program is known.
-const maxPrograms = 200_000
-
-func newPrograms() *programs {
-	return &programs{exe: map[uint64]string{}, by: map[string]string{}, moved: map[string]string{}}
-}
-
-func put[K comparable](m map[K]string, key K, exe string) {
-	if _, known := m[key]; known || len(m) < maxPrograms {
-		m[key] = exe
-	}
 }
 
 // longestProgram limits the program paths that are recorded, in bytes.

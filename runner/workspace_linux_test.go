@@ -5,19 +5,20 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // The program that last wrote a path is known by path, even if the path was renamed since.
 func TestWhoWroteAPath(t *testing.T) {
 	const openWrite = 1 | 0o100 // O_WRONLY | O_CREAT
-	p := newPrograms()
+	o := &observation{facts: facts.NewChangeReader()}
 	for _, e := range []schema.KernelEvent{
-		{Kind: schema.KindExec, ExecID: 1, Exe: "/bin/sh"},
+		{Kind: schema.KindExec, ExecID: 1, Value: "/bin/sh"},
 		{Kind: schema.KindFork, ExecID: 2, ParentExecID: 1},
-		{Kind: schema.KindExec, ExecID: 3, Exe: "/bin/cp"},
-		{Kind: schema.KindExec, ExecID: 4, Exe: "/bin/chmod"},
-		{Kind: schema.KindExec, ExecID: 5, Exe: "/bin/mv"},
-		{Kind: schema.KindExec, ExecID: 6, Exe: "/" + strings.Repeat("x", longestProgram)},
+		{Kind: schema.KindExec, ExecID: 3, Value: "/bin/cp"},
+		{Kind: schema.KindExec, ExecID: 4, Value: "/bin/chmod"},
+		{Kind: schema.KindExec, ExecID: 5, Value: "/bin/mv"},
+		{Kind: schema.KindExec, ExecID: 6, Value: "/" + strings.Repeat("x", longestProgram)},
 		{Kind: schema.KindOpen, ExecID: 2, Value: "/w/a", Flags: openWrite, HasResult: true},
 		{Kind: schema.KindOpen, ExecID: 3, Value: "/w/d/b", Flags: openWrite, HasResult: true},
 		{Kind: schema.KindChmod, ExecID: 4, Value: "/w/a", HasResult: true},
@@ -33,13 +34,13 @@ func TestWhoWroteAPath(t *testing.T) {
 		{Kind: schema.KindOpen, ExecID: 3, Value: "/w/elsewhere", Flags: openWrite, HasResult: true,
 			Marks: schema.MarkMountNamespace},
 	} {
-		p.event(&e)
+		o.facts.Read(&e)
 	}
 	for path, want := range map[string]string{
 		"/w/moved": "/bin/sh", "/w/e/b": "/bin/cp", "/w/c": "/bin/chmod", "/w/gone": "/bin/cp", "/w/e": "/bin/mv",
 		"/w/a": "", "/w/read": "", "/w/failed": "", "/w/long": "", "/w/check": "", "/w/elsewhere": "", "/w/never": "",
 	} {
-		if got := p.of(path); got != want {
+		if got := o.wrote(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}

@@ -27,8 +27,8 @@ type Options struct {
 	// are set already if the environment or an ancestor of the process named the
 	// call. What Bind sets on a fork, an exec or a join also holds for the later
 	// events of the process and its descendants, unless BoundBy is window.
-	// Nil changes nothing.
-	Bind func(ev *kernel.Event, e *schema.KernelEvent)
+	// exe is what the process executes, empty if unknown. Nil changes nothing.
+	Bind func(ev *kernel.Event, e *schema.KernelEvent, exe string)
 	// Wrote is called for each event of writes to a file when it is pushed, up to
 	// Window before its line is made: with the file, the bytes, the number of writes,
 	// and the times of the first and the last one in the clock of t_ns. It may be nil.
@@ -484,9 +484,12 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 
 // finish counts b.out, adds it to the surface and hands it out.
 func (b *Builder) finish(ev *kernel.Event, p *process) {
-	e := b.out
+	e, exe := b.out, ""
+	if p != nil {
+		exe = p.exe
+	}
 	if b.o.Bind != nil {
-		b.o.Bind(ev, e)
+		b.o.Bind(ev, e, exe)
 		if p != nil && (e.Kind == schema.KindFork || e.Kind == schema.KindExec || e.Kind == schema.KindJoin) &&
 			e.BoundBy != schema.BoundByWindow {
 			p.toolCall, p.boundBy = e.ToolCallID, e.BoundBy
@@ -526,7 +529,7 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 		}
 	}
 	if b.o.Surface != nil {
-		if err := b.o.Surface.Add(e); err != nil && b.err == nil {
+		if err := b.o.Surface.Add(e, exe); err != nil && b.err == nil {
 			b.err = err
 		}
 	}

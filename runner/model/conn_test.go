@@ -116,7 +116,6 @@ func TestPath(t *testing.T) {
 	flow := func(with string, names ...string) schema.KernelEvent {
 		return schema.KernelEvent{Kind: schema.KindFlow, Value: with, Names: names, BytesOut: 10, BytesIn: 20}
 	}
-	curl := schema.KernelEvent{Kind: schema.KindExec, ExecID: 5, Value: "/usr/bin/curl"}
 	type list = []schema.KernelEvent
 	for _, tt := range []struct {
 		name   string
@@ -128,17 +127,17 @@ func TestPath(t *testing.T) {
 	}{
 		{name: "nothing", want: "alone"},
 		{name: "the gateway alone", events: list{connect(5, "127.0.0.1:1"), flow("127.0.0.1:1")}, want: "alone"},
-		{name: "a provider by its name", events: list{curl, connect(5, "1.2.3.4:443", "api.anthropic.com"),
+		{name: "a provider by its name", events: list{connect(5, "1.2.3.4:443", "api.anthropic.com"),
 			flow("1.2.3.4:443", "api.anthropic.com")}, want: "bypass_possible",
 			who: []schema.ModelBypass{{Endpoint: "1.2.3.4:443", Name: "api.anthropic.com", ExecID: new(uint64(5)),
 				Exe: "/usr/bin/curl", BytesOut: 10, BytesIn: 20}}},
 		{name: "a provider behind a proxy, by the name in TLS", events: list{connect(5, "10.0.0.1:3128"),
 			{Kind: schema.KindTLS, ExecID: 5, Value: "api.openai.com", Remote: "10.0.0.1:3128"}, flow("10.0.0.1:3128")},
 			want: "bypass_possible", who: []schema.ModelBypass{{Endpoint: "10.0.0.1:3128", Name: "api.openai.com",
-				ExecID: new(uint64(5)), BytesOut: 10, BytesIn: 20}}},
+				ExecID: new(uint64(5)), Exe: "/usr/bin/curl", BytesOut: 10, BytesIn: 20}}},
 		{name: "the upstream itself", events: list{connect(5, "127.0.0.1:99"), flow("127.0.0.1:99")},
 			want: "bypass_possible", who: []schema.ModelBypass{{Endpoint: "127.0.0.1:99", ExecID: new(uint64(5)),
-				BytesOut: 10, BytesIn: 20}}},
+				Exe: "/usr/bin/curl", BytesOut: 10, BytesIn: 20}}},
 		{name: "an unnamed public host", events: list{flow("[2001:db8::1]:443")}, want: "bypass_possible",
 			who: []schema.ModelBypass{{Endpoint: "[2001:db8::1]:443", BytesOut: 10, BytesIn: 20}}},
 		{name: "a named host", events: list{connect(5, "1.2.3.4:443", "pypi.org"), flow("1.2.3.4:443", "pypi.org")},
@@ -173,7 +172,7 @@ func TestPath(t *testing.T) {
 			}
 			p := NewPath("127.0.0.1:1", []Route{{Name: Anthropic, Upstream: upstream}})
 			for i := range tt.events {
-				p.Event(&tt.events[i])
+				p.Event(&tt.events[i], "/usr/bin/curl")
 			}
 			h := whole()
 			if tt.change != nil {

@@ -35,11 +35,8 @@ func isProvider(name string) bool {
 	})
 }
 
-// Limits on what a Path remembers.
-const (
-	maxWays     = 8192
-	maxPrograms = 1 << 16
-)
+// maxWays limits what a Path remembers.
+const maxWays = 8192
 
 // Path finds, in the kernel layer, whether the command could have reached a model without the endpoint. One goroutine
 // calls Event; Health is called after it has ended.
@@ -47,7 +44,6 @@ type Path struct {
 	endpoint string
 	own      map[string]bool // hosts of the upstreams, as in events: names, or addresses with a port
 	ways     map[string]*way
-	programs map[uint64]string // by exec_id
 	crowded  bool
 }
 
@@ -65,7 +61,7 @@ type way struct {
 
 // NewPath makes a Path. endpoint is the gateway's own address.
 func NewPath(endpoint string, routes []Route) *Path {
-	p := &Path{endpoint: endpoint, own: map[string]bool{}, ways: map[string]*way{}, programs: map[uint64]string{}}
+	p := &Path{endpoint: endpoint, own: map[string]bool{}, ways: map[string]*way{}}
 	for _, r := range routes {
 		host, port := r.Upstream.Hostname(), r.Upstream.Port()
 		if port == "" {
@@ -80,22 +76,16 @@ func NewPath(endpoint string, routes []Route) *Path {
 	return p
 }
 
-// Event handles an event of the kernel layer.
-func (p *Path) Event(e *schema.KernelEvent) {
+// Event handles an event of the kernel layer. exe is what its process executes.
+func (p *Path) Event(e *schema.KernelEvent, exe string) {
 	switch e.Kind {
-	case schema.KindExec:
-		if len(p.programs) < maxPrograms && e.ExecID != 0 {
-			p.programs[e.ExecID] = strings.Clone(e.Value)
-		}
-	case schema.KindExit:
-		delete(p.programs, e.ExecID)
 	case schema.KindConnect, schema.KindSendto, schema.KindForeignSocket, schema.KindInherited:
 		if w := p.at(e.Value, e); w != nil && e.Class != schema.ClassRunner {
-			w.asked(p, e)
+			w.asked(e, exe)
 		}
 	case schema.KindTLS:
 		if w := p.at(e.Remote, e); w != nil {
-			w.asked(p, e)
+			w.asked(e, exe)
 			w.see(p, e.Value)
 		}
 	case schema.KindDNS:
@@ -138,14 +128,14 @@ func (w *way) see(p *Path, name string) {
 }
 
 // asked records who asked for the endpoint.
-func (w *way) asked(p *Path, e *schema.KernelEvent) {
+func (w *way) asked(e *schema.KernelEvent, exe string) {
 	if e.Class == schema.ClassCheck {
 		w.check = true
 		return
 	}
 	w.agent = true
 	if w.exec == nil && e.ExecID != 0 {
-		w.exec, w.exe = new(e.ExecID), p.programs[e.ExecID]
+		w.exec, w.exe = new(e.ExecID), strings.Clone(exe)
 	}
 }
 

@@ -18,8 +18,13 @@ type File struct {
 	// nil if that is not known.
 	Line uint64
 	By   *Instance
+	// Last is the instance that wrote the file last, or that removed, moved or changed it if none wrote it; nil if that
+	// is not known. See [Reader.Changer].
+	Last *Instance
 	// Link is the content of a symbolic link; empty for other files.
 	Link string
+	// Directory is true if the run made it as a directory.
+	Directory bool
 	// Restored is true if the recorder, a check or a container engine was the last to write it.
 	Restored bool
 	// Note is for the reader of the lines, which keeps there what only it knows of the file.
@@ -56,6 +61,7 @@ type files struct {
 	bytes          int
 	beyond         uint64 // names that were not kept
 	links          uint64 // those of beyond that are hard links
+	all            bool   // keep names that were removed or changed in another way, too
 	last, lastMade directory
 }
 
@@ -355,9 +361,10 @@ func (f *files) apply(e *schema.KernelEvent, by *Instance, ours bool) {
 		}
 		return
 	case schema.KindUnlink, schema.KindRmdir:
-		if x := f.exact(e.Value, false); x != nil && sure {
+		if x := f.exact(e.Value, f.all && !ours); x != nil && sure {
 			x.gone = true
 		}
+		f.change(e, by, ours, e.Value, schema.AccessRemove)
 		return
 	case schema.KindMount:
 		if (e.Call == "mount" || e.Call == "move_mount") && strings.HasPrefix(e.Target, "/") &&
@@ -378,9 +385,15 @@ func (f *files) apply(e *schema.KernelEvent, by *Instance, ours bool) {
 	}
 	for name, how := range e.Touches() {
 		if how&(schema.AccessCreate|schema.AccessWrite) == 0 {
+			if how&schema.AccessChange != 0 {
+				f.change(e, by, ours, name, how)
+			}
 			continue
 		}
 		file := f.give(e, by, ours, name, true)
+		if file != nil {
+			file.Directory = e.Kind == schema.KindMkdir
+		}
 		if file != nil && e.Kind == schema.KindSymlink && sure {
 			file.Link = strings.Clone(e.Target)
 		}
@@ -415,9 +428,39 @@ func (f *files) give(e *schema.KernelEvent, by *Instance, ours bool, name string
 	if wrote {
 		file.Wrote = true
 	}
+	if (wrote || file.Last == nil) && CertaintyOf(e) != OtherMounts {
+		file.Last = by
+	}
 	x.given = x.given || !wrote || e.Kind != schema.KindWrite && e.Kind != schema.KindTruncate &&
 		e.Kind != schema.KindMmapShared
 	return file
+}
+
+// change notes that a line removed a file, or changed it without writing it.
+func (f *files) change(e *schema.KernelEvent, by *Instance, ours bool, name string, how schema.Access) {
+	if !f.all || ours || CertaintyOf(e) == OtherMounts {
+		return
+	}
+	if _, file := f.fileOf(name); file != nil && (file.Last == nil || how == schema.AccessRemove) {
+		file.Last = by
+	}
+}
+
+// arrived reports whether the run made the file that an absolute path leads to, or moved what is there.
+func (f *files) arrived(p string) bool {
+	x := f.find(p)
+	if f.made(x) && (x.file == nil || !x.file.Directory) {
+		return true
+	}
+	for dir := path.Dir(p); x == nil && len(dir) > 1; dir = path.Dir(dir) {
+		x = f.find(dir)
+	}
+	for ; x != nil; x = x.parent {
+		if x.given && x.file != nil && (x.also != nil || x.file.First != x.path()) {
+			return true
+		}
+	}
+	return false
 }
 
 // made reports whether the run gave a name to a file, or wrote the file behind it.

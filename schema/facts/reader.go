@@ -94,6 +94,14 @@ func (r *Reader) Read(e *schema.KernelEvent) *Line {
 	return r.Apply()
 }
 
+// NewChangeReader returns a reader that forgets, and that also keeps the names of what the run removed, or changed
+// without writing it, for [Reader.Changer].
+func NewChangeReader() *Reader {
+	r := NewReader(true)
+	r.files.all = true
+	return r
+}
+
 // Look is the first half of [Reader.Read], for readers that judge a line by the files as they were before it: it says
 // who acted on what, and [Reader.Apply] must follow.
 func (r *Reader) Look(e *schema.KernelEvent) *Line {
@@ -202,6 +210,19 @@ func (r *Reader) Made(name string) bool { return r.files.made(r.files.find(name)
 
 // MayHaveMade reports the same, and is true of every name once names were not kept.
 func (r *Reader) MayHaveMade(name string) bool { return r.MayMake() || r.Made(name) }
+
+// Arrived reports whether the run made the file of that name, or moved it there, perhaps with a directory above it. A
+// directory that it made has not arrived.
+func (r *Reader) Arrived(name string) bool { return r.files.arrived(name) }
+
+// Changer returns the instance that last wrote what has a name. If none did, it returns the one that moved, removed or
+// changed it; nil if that is not known. It is for readers made by [NewChangeReader].
+func (r *Reader) Changer(name string) *Instance {
+	if x := r.files.find(name); x != nil && !x.left && x.file != nil {
+		return x.file.Last
+	}
+	return nil
+}
 
 // MadeArgument reports the same of an argument of a process: a name relative to its directory, whose symbolic links
 // are followed as far as the run made them.

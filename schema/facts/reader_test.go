@@ -230,6 +230,79 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestArrived asks whether the run brought the file that has a name.
+func TestArrived(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines, of string
+		want      bool
+	}{
+		"a file":                           {"create /w/x", "/w/x", true},
+		"what it did not touch":            {"create /w/x", "/w/y", false},
+		"a directory":                      {"mkdir /w/d", "/w/d", false},
+		"what others put there":            {"mkdir /w/d; create /w/d/x :check", "/w/d/x", false},
+		"a renamed file":                   {"rename /o/a /w/b", "/w/b", true},
+		"a renamed directory":              {"mkdir /w/d; rename /w/d /w/e", "/w/e", true},
+		"what others have in one":          {"rename /o /w/d", "/w/d/x/y", true},
+		"in one renamed twice":             {"rename /o /w/d; rename /w/d /w/e", "/w/e/x", true},
+		"in one of a directory that moved": {"rename /o /w/d/o; rename /w/d /w/e", "/w/e/o/x", true},
+		"in an exchanged directory":        {"exchange /o /w/d", "/o/x", true},
+		"in one that may have moved":       {"rename /o /w/d :tried", "/w/d/x", true},
+		"in one whose rename failed":       {"rename /o /w/d :failed", "/w/d/x", false},
+		"in one that the recorder moved":   {"rename /o /w/d :runner", "/w/d/x", false},
+		"a hard link":                      {"link /o/a /w/b", "/w/b", true},
+		"a removal and a return":           {"create /w/x; unlink /w/x; create /w/x", "/w/x", true},
+		"below a bind mount":               {"create /w/d/x; bind-mount /mnt /w/d", "/mnt/x", true},
+	} {
+		r := NewReader(true)
+		for i, words := range strings.Split(c.lines, "; ") {
+			r.Read(factstest.Event(t, i, words))
+		}
+		if got := r.Arrived(c.of); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestChanger asks which program wrote or changed a file last. Each line is of a program of its own: the number is the
+// line's.
+func TestChanger(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines, of string
+		want      int // -1: not known
+	}{
+		"who made it":                     {"create /w/x", "/w/x", 0},
+		"who wrote it last":               {"create /w/x; write /w/x", "/w/x", 1},
+		"who changed its mode":            {"chmod /w/x", "/w/x", 0},
+		"but not if its writer is known":  {"create /w/x; chmod /w/x", "/w/x", 0},
+		"who read it":                     {"read /w/x", "/w/x", -1},
+		"who failed to write it":          {"write /w/x :failed", "/w/x", -1},
+		"who removed it":                  {"create /w/x; unlink /w/x", "/w/x", 1},
+		"who removed what others made":    {"unlink /w/x", "/w/x", 0},
+		"who removed a directory":         {"rmdir /w/d", "/w/d", 0},
+		"who made it again":               {"unlink /w/x; create /w/x", "/w/x", 1},
+		"who wrote what is renamed":       {"create /w/x; rename /w/x /w/y", "/w/y", 0},
+		"who renamed what others made":    {"rename /w/x /w/y", "/w/y", 0},
+		"of the name that it had":         {"create /w/x; rename /w/x /w/y", "/w/x", -1},
+		"in a renamed directory":          {"create /w/d/x; rename /w/d /w/e", "/w/e/x", 0},
+		"in an exchanged one":             {"create /w/d/x; exchange /w/d /w/e", "/w/e/x", 0},
+		"by another hard link":            {"create /w/x; link /w/x /w/y; write /w/y", "/w/x", 2},
+		"a check":                         {"create /w/x; write /w/x :check", "/w/x", 0},
+		"under a name of other mounts":    {"create /w/x :mounts", "/w/x", -1},
+		"who wrote it by a doubtful name": {"create /w/x :directory", "/w/x", 0},
+	} {
+		r, by := NewChangeReader(), map[*Instance]int{nil: -1}
+		for i, words := range strings.Split(c.lines, "; ") {
+			e := factstest.Event(t, i, words)
+			e.ExecID = uint64(i + 1)
+			by[r.Read(&schema.KernelEvent{Kind: schema.KindExec, ExecID: e.ExecID, Value: "/bin/sh"}).By] = i
+			r.Read(e)
+		}
+		if got := by[r.Changer(c.of)]; got != c.want {
+			t.Errorf("%s: line %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 // TestLinked asks for the first name of a file with hard links.
 func TestLinked(t *testing.T) {
 	for name, c := range map[string]struct{ lines, of, want string }{

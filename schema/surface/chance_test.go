@@ -82,7 +82,7 @@ func TestEveryDrawComesToOnePattern(t *testing.T) {
 				if e == gone && c.stays {
 					continue
 				}
-				if err := b.Add(e); err != nil {
+				if err := b.Add(e, ""); err != nil {
 					t.Fatal(err)
 				}
 			}

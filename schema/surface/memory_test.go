@@ -34,7 +34,7 @@ func TestALongRunTakesNoMoreMemory(t *testing.T) {
 			}
 			peer.Kind, peer.Remote = schema.KindConnect, fmt.Sprintf("10.%d.%d.1:443", unique>>8&255, unique&255)
 			for _, e := range []schema.KernelEvent{run, made, temp, gone, peer, end} {
-				if err := b.Add(&e); err != nil {
+				if err := b.Add(&e, ""); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -22,11 +22,11 @@ func TestAnyNameIsTaken(t *testing.T) {
 					for _, result := range []int64{3, enoent} {
 						err := s.Add(&schema.KernelEvent{Kind: kind, PID: 123, ExecID: 2,
 							Value: strings.Join([]string{a, b, c}, "/"),
-							Flags: 0o302, HasResult: true, Result: result})
+							Flags: 0o302, HasResult: true, Result: result}, "")
 						if err == nil {
 							err = s.Add(&schema.KernelEvent{Kind: kind, PID: 123,
 								Value: strings.TrimPrefix(a+"/"+b+"/"+c, "/"), HasResult: true,
-								Marks: schema.MarkRelative, Result: result})
+								Marks: schema.MarkRelative, Result: result}, "")
 						}
 						if err != nil {
 							t.Fatal(err)

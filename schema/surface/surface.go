@@ -49,7 +49,6 @@ type Builder struct {
 	held                int                 // how many paths wait for one of temp
 	dirs                int                 // how many of temp were directories
 	words, pieces       map[string]struct{} // of arguments, and of random names; see hear
-	perls               map[uint64]struct{} // the instances that execute Perl
 
 	room    map[string]int64  // bytes of each list in the document
 	omitted map[string]uint64 // by list: how many WriteTo had no room for
@@ -66,10 +65,10 @@ func newBuilder(runID, dir string, memory int) *Builder {
 	return &Builder{
 		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}),
 		temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}),
-		pieces: make(map[string]struct{}), perls: make(map[uint64]struct{}),
-		paths: newSet(dir, ".surface-paths", memory),
-		hosts: newSet(dir, ".surface-hosts", memory),
-		execs: newSet(dir, ".surface-execs", memory),
+		pieces: make(map[string]struct{}),
+		paths:  newSet(dir, ".surface-paths", memory),
+		hosts:  newSet(dir, ".surface-hosts", memory),
+		execs:  newSet(dir, ".surface-execs", memory),
 	}
 }
 
@@ -112,22 +111,22 @@ func (b *Builder) Close() {
 	b.execs.close()
 }
 
-// Add adds one event of the layer. An error comes from a file in dir. Add keeps only the strings of e.
-func (b *Builder) Add(e *schema.KernelEvent) error {
+// Add adds one event of the layer. exe is what its process executes. An error comes from a file in dir. Add keeps only
+// the strings of e.
+func (b *Builder) Add(e *schema.KernelEvent, exe string) error {
 	if e.Class != schema.ClassAgent {
 		b.leftOut[e.Class] += e.Times()
 		return nil
 	}
 	switch e.Kind {
 	case schema.KindOpen, schema.KindMkdir, schema.KindMknod, schema.KindSymlink, schema.KindLink, schema.KindRename:
-		b.remember(e)
+		b.remember(e, exe)
 	case schema.KindExec:
 		b.hear(e.Argv)
 		if err := b.executed(e); err != nil {
 			return err
 		}
 	}
-	b.program(e)
 	for name, how := range e.Touches() {
 		var err error
 		switch how {
@@ -159,25 +158,6 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 	return nil
 }
 
-// program notes the processes that execute Perl, whose temporary names have a form of their own.
-func (b *Builder) program(e *schema.KernelEvent) {
-	_, perl := b.perls[e.ParentExecID]
-	switch e.Kind {
-	case schema.KindFork:
-	case schema.KindExec:
-		delete(b.perls, e.ParentExecID) // the process executes this instead
-		perl = isProgram(e.Value, "perl")
-	case schema.KindExit:
-		delete(b.perls, e.ExecID)
-		return
-	default:
-		return
-	}
-	if perl && len(b.perls) < maxMade {
-		b.perls[e.ExecID] = struct{}{}
-	}
-}
-
 // made is a new file or directory of the run with a name that looks random. The name counts as random if the run
 // removes or renames the file, and as chosen if the file exists at the end. Until that is known, paths at and below it
 // wait in held.
@@ -199,7 +179,7 @@ const (
 )
 
 // remember notes the file that e makes.
-func (b *Builder) remember(e *schema.KernelEvent) {
+func (b *Builder) remember(e *schema.KernelEvent, exe string) {
 	if len(b.temp) >= maxMade || e.Failed() || !e.Makes() && !b.renamesMade(e) {
 		return
 	}
@@ -225,7 +205,7 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 		!b.spelled(randomPiece(base, name)) {
 		m.base, m.sure = name, true // also if it stays
 		b.madePiece(randomPiece(base, name))
-	} else if m.base = b.generated(e, n); m.base == "" {
+	} else if m.base = b.generated(e, n, exe); m.base == "" {
 		return
 	}
 	if e.Kind == schema.KindMkdir {
@@ -238,7 +218,7 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 
 // generated returns the last part of path, which e makes, as the surface has it if the file is gone at the end. It
 // returns "" if the name does not look random, or if the file may have existed before.
-func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
+func (b *Builder) generated(e *schema.KernelEvent, path, exe string) (name string) {
 	dir, base := cutLast(path)
 	if name := byPlace(dir, base, true); name != "" {
 		return name
@@ -252,7 +232,7 @@ func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
 	if name := ownPID(base, e.PID); name != "" {
 		return name
 	}
-	_, perl := b.perls[e.ExecID]
+	perl := isProgram(exe, "perl")
 	if e.Kind == schema.KindOpen {
 		name = madeByMkstemp(path, perl, drawn(e), e.Flags, e.Mode)
 	} else {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 func fileEvent(kind schema.KernelKind, value, target string) *schema.KernelEvent {
@@ -29,8 +30,13 @@ func surfaceOf(t testing.TB, evs ...*schema.KernelEvent) schema.CapabilitySurfac
 	t.Helper()
 	s := New("run_1", t.TempDir())
 	defer s.Close()
+	processes := facts.NewTable()
 	for _, e := range evs {
-		if err := s.Add(e); err != nil {
+		exe := ""
+		if by := processes.Add(e); by != nil {
+			exe = by.Exe
+		}
+		if err := s.Add(e, exe); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +93,7 @@ func TestSurfaceCountsWhatItLeavesOut(t *testing.T) {
 	s := New("r", "")
 	for _, c := range []schema.Class{schema.ClassLoader, schema.ClassLoader, schema.ClassLocale, schema.ClassAgent} {
 		s.Add(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/x", Class: c, Repeat: c == schema.ClassLocale,
-			Count: 5})
+			Count: 5}, "")
 	}
 	if diff := cmp.Diff(map[string]uint64{"loader": 2, "locale": 5}, s.LeftOut()); diff != "" {
 		t.Error(diff)
@@ -114,7 +120,7 @@ func TestSurfaceIsCanonicalHoweverItWasSpilled(t *testing.T) {
 		s.AddTool("t")
 		s.AddDecision("allow:t")
 		for _, i := range append(rand.Perm(n), rand.Perm(n)...) {
-			if err := s.Add(fileEvent(schema.KindOpen, want.FilesystemPaths[i], "")); err != nil {
+			if err := s.Add(fileEvent(schema.KindOpen, want.FilesystemPaths[i], ""), ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -143,7 +149,7 @@ func TestSurfaceSaysThatItCannotSpill(t *testing.T) {
 	s := newBuilder("r", t.TempDir()+"/gone", 100)
 	var err error
 	for i := range 100 {
-		err = errors.Join(err, s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), "")))
+		err = errors.Join(err, s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), ""), ""))
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the error is %v", err)
@@ -154,7 +160,7 @@ func TestSurfaceNoticesADamagedRun(t *testing.T) {
 	dir := t.TempDir()
 	s := newBuilder("r", dir, 100)
 	for i := range 10 {
-		s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), ""))
+		s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), ""), "")
 	}
 	size := s.paths.size()
 	for cut := range size {
@@ -517,7 +523,7 @@ func BenchmarkAdd(b *testing.B) {
 			for b.Loop() {
 				e.Value = names[i%len(names)]
 				i++
-				if err := bl.Add(&e); err != nil {
+				if err := bl.Add(&e, ""); err != nil {
 					b.Fatal(err)
 				}
 			}
