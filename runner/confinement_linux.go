@@ -625,7 +625,7 @@ type denials struct {
 	log      *evidence.Log
 	profile  *sandbox.Profile // nil: the sandbox denies nothing
 	onDenied func(what, remedy string)
-	bound    map[string]bool // paths of sockets of the run; used by event alone
+	bound    []string // paths of sockets that the run bound; used by event alone
 
 	mu       sync.Mutex             // guards what follows
 	told     map[string]*toldDenial // by key (see keySeparator)
@@ -699,8 +699,8 @@ func (d *denials) meets(e *schema.KernelEvent) {
 		return
 	}
 	if e.Kind == schema.KindBind {
-		d.bound[path] = true
-	} else if !d.bound[path] && d.profile.Shared(path) {
+		d.bound = append(d.bound, strings.Clone(path))
+	} else if d.profile.Shared(path) && !slices.Contains(d.bound, path) {
 		d.mu.Lock()
 		d.outside[path] = true
 		d.mu.Unlock()
@@ -915,7 +915,7 @@ func newDenials(log *evidence.Log, onDenied func(what, remedy string)) *denials 
 		onDenied = func(string, string) {}
 	}
 	return &denials{log: log, onDenied: onDenied, told: map[string]*toldDenial{}, refusals: map[string]bool{},
-		writes: map[string]bool{}, bound: map[string]bool{}, outside: map[string]bool{},
+		writes: map[string]bool{}, outside: map[string]bool{},
 		pending: map[string]schema.PolicyEvent{}}
 }
 

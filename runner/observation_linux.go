@@ -679,7 +679,7 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 
 // own reports whether an exec starts this program, by path and file.
 func (h *helpers) own(ev *kernel.Event) bool {
-	return h.path != "" && ev.Inode == h.inode && ev.Marks&schema.MarkDeleted == 0 && ev.Value == h.path
+	return h.path != "" && ev.Inode == h.inode && !facts.Unlinked(&ev.KernelEvent) && ev.Value == h.path
 }
 
 // Agents run a hook's command line in a shell. What the shell executes is checked on its own.
@@ -698,7 +698,7 @@ var moves = map[string]bool{"cgroup.procs": true, "tasks": true, "cgroup.kill": 
 // for a call or a server, starts the guard of that, and appends to the run's logs. What was denied to it counts as
 // the agent's.
 func (h *helpers) did(e *schema.KernelEvent) bool {
-	if e.Result == -int64(unix.EACCES) || e.Result == -int64(unix.EPERM) || e.Truncated&schema.FieldValue != 0 {
+	if e.Result == -int64(unix.EACCES) || e.Result == -int64(unix.EPERM) || facts.NameCut(e) {
 		return false
 	}
 	switch e.Kind {
@@ -712,7 +712,7 @@ func (h *helpers) did(e *schema.KernelEvent) bool {
 	}
 	reads := e.Kind == schema.KindOpen && !e.Creates() && !e.Writes()
 	switch path := e.Value; {
-	case e.Marks&schema.MarkMemfd != 0 || path == "/dev/null":
+	case facts.InMemory(e) || path == "/dev/null":
 		return true
 	case strings.HasPrefix(path, "/sys/fs/cgroup/") && strings.Contains(path+"/", "/assay-run/"):
 		return reads || e.Kind != schema.KindOpen && e.Kind != schema.KindWrite || moves[filepath.Base(path)]

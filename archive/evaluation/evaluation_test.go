@@ -557,7 +557,7 @@ func TestNamesOfTheEvaluationFile(t *testing.T) {
 		t.Errorf("absent are %v", absent)
 	}
 	n.enter("/root")
-	n.next()
+	n.applied()
 	if n.of("/root/tests/a") != hidden || n.of("/roots/tests/a") != 0 {
 		t.Error("names below the root do not count, or others do")
 	}

@@ -2,7 +2,6 @@ package evaluation
 
 import (
 	"cmp"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -20,24 +19,65 @@ import (
 // whether a grader would read it.
 type grader struct {
 	j        *judge
-	files    map[string]*prepared
 	order    []*prepared
-	used     map[string]bool        // programs and modules that the run used or removed before it wrote them
-	bases    map[string]int         // number of used paths by base name; nil until needed
-	kinds    map[string]preparation // of paths that were written
-	moved    map[string]bool        // new paths of what the run renamed, directories included
-	links    []link                 // symbolic links that the run made
-	moves    []link                 // renames by the run
-	lost     map[string]*prepared   // programs and packages that the run removed
-	away     map[string]bool        // files that were moved with a directory and then removed
-	uses     uses                   // of checks
-	compiled map[string]*prepared   // compiled files that Python made from a source that the run wrote, by source
-	overflow bool                   // a limit was reached, so some files were not tracked
+	lost     []*prepared // programs and packages that the run removed
+	links    []link      // symbolic links that the run made
+	later    []placing   // what the line that is judged tells of names
+	uses     uses
+	overflow bool // a limit was reached, so some files were not tracked
+}
+
+// named is what only the grader knows of a name. It is the name's note in facts.
+type named struct {
+	prepared *prepared
+	lost     *prepared // the program or part of a package that the run removed
+	compiled *prepared // what Python compiled from this source, which the run wrote
+}
+
+// placing is to be noted of a name once the line that is judged has changed names.
+type placing struct {
+	name string
+	note func(*named, *facts.Name)
+}
+
+// known returns what is known of a name.
+func (g *grader) known(name string) (at named) {
+	if n := g.j.written.facts.Name(name); n != nil && n.Note != nil {
+		at = *n.Note.(*named)
+	}
+	return at
+}
+
+// next has to be called after a line was judged, and applied by facts.
+func (g *grader) next() {
+	for _, p := range g.later {
+		g.place(p)
+	}
+	g.later = g.later[:0]
+}
+
+func (g *grader) place(p placing) {
+	n := g.j.written.facts.Place(p.name)
+	if n == nil {
+		g.overflow = true
+		return
+	}
+	if n.Note == nil {
+		n.Note = &named{}
+	}
+	p.note(n.Note.(*named), n)
+}
+
+// placed notes which name a prepared file has.
+func (g *grader) placed(f *prepared) placing {
+	return placing{f.path, func(at *named, n *facts.Name) { at.prepared, f.name, f.was = f, n, n.Path() }}
 }
 
 // prepared is a file that the run wrote and that a grader may read.
 type prepared struct {
 	path    string
+	name    *facts.Name // which moves with the directories above it
+	was     string      // the path of name when path was found
 	kind    preparation
 	found   schema.Finding
 	sure    bool
@@ -77,11 +117,7 @@ const (
 const maxPrepared = 10_000
 
 func newGrader(j *judge, start *schema.EvaluationStart) *grader {
-	return &grader{
-		j: j, files: map[string]*prepared{}, kinds: map[string]preparation{},
-		used: map[string]bool{}, moved: map[string]bool{}, lost: map[string]*prepared{},
-		away: map[string]bool{}, compiled: map[string]*prepared{}, uses: newUses(start),
-	}
+	return &grader{j: j, uses: newUses(start)}
 }
 
 var (
@@ -281,21 +317,20 @@ func moduleOf(file string) string {
 
 // removed notes that the run removed a file, or made it not executable.
 func (g *grader) removed(k *schema.KernelEvent, p *process, name string, of kinds) {
-	inside := of&workspace != 0
-	if f := g.files[name]; f != nil && !f.old && k.Kind != schema.KindChmod {
+	inside, at := of&workspace != 0, g.known(name)
+	if f := at.prepared; f != nil && !f.old && k.Kind != schema.KindChmod {
 		f.gone = true
 	}
-	if g.movedAlong(name) && len(g.away) < maxUsed {
-		g.away[strings.Clone(name)] = true
+	if g.j.written.facts.Above(name) != nil {
 		return
 	}
 	kind := kindOf(name, inside)
 	if kind != program && kind != installed && kind != system || g.j.written.has(name) {
 		return
 	}
-	g.use(name)
+	g.uses.use(name)
 	if inside || p.manager() != nil || p.installer() != nil || g.j.agent.Writes(name, g.j.place) ||
-		g.lost[name] != nil {
+		at.lost != nil && !at.lost.gone {
 		return
 	}
 	if len(g.lost) == maxPrepared {
@@ -308,17 +343,8 @@ func (g *grader) removed(k *schema.KernelEvent, p *process, name string, of kind
 	if k.Kind == schema.KindChmod {
 		f.found.Text = "took the right to execute from " + f.path
 	}
-	g.lost[f.path] = f
-}
-
-// movedAlong reports whether the run moved a directory above the file to its place.
-func (g *grader) movedAlong(name string) bool {
-	for dir := path.Dir(name); len(g.moved) > 0 && len(dir) > 1; dir = path.Dir(dir) {
-		if g.moved[dir] {
-			return true
-		}
-	}
-	return false
+	g.lost = append(g.lost, f)
+	g.later = append(g.later, placing{f.path, func(at *named, _ *facts.Name) { at.lost = f }})
 }
 
 // wrote judges that the run wrote a file.
@@ -326,32 +352,29 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 	if k.Kind == schema.KindMkdir {
 		return
 	}
-	delete(g.lost, name)
-	delete(g.away, name)
+	at := g.known(name)
+	if at.lost != nil {
+		at.lost.gone = true
+	}
 	g.changedSource(k, name)
 	if first := g.j.written.facts.Linked(name); first != "" && k.Kind != schema.KindLink {
 		g.wrote(k, p, first, g.j.names.of(first))
 	}
 	inside := of&workspace != 0
-	kind, known := g.kinds[name]
-	if !known {
-		kind = g.kind(name, inside)
-		placed := k.Kind == schema.KindSymlink || facts.Renames(k)
-		if placed && kind == nothing && !inside && later(name+"/") {
-			kind = configuration // a directory of such files
-		}
-		if len(g.kinds) < maxKnown {
-			g.kinds[strings.Clone(name)] = kind
-		}
+	kind, placed := g.kind(name, inside), k.Kind == schema.KindSymlink || facts.Renames(k)
+	if placed && kind == nothing && !inside && later(name+"/") {
+		kind = configuration // a directory of such files
 	}
 	if kind == nothing || g.j.agent.Writes(name, g.j.place) || g.own(k, p, name, kind) {
 		return
 	}
-	old := g.used[name] || k.Kind == schema.KindOpen && !k.Created && k.Flags&openExclusive == 0 ||
+	old := g.uses.usedByRun(name) || k.Kind == schema.KindOpen && !k.Created && k.Flags&openExclusive == 0 ||
 		k.Kind == schema.KindWrite || k.Kind == schema.KindTruncate || k.Kind == schema.KindMmapShared
 	current := kind == cache && !p.made && compiles(k, p, name)
-	if f := g.files[name]; f != nil {
-		f.current, f.at = current, when(k)
+	if f := at.prepared; f != nil {
+		if f.current, f.at = current, when(k); placed || k.Kind == schema.KindLink {
+			g.later = append(g.later, g.placed(f))
+		}
 		if len(f.found.Events) < maxEvents {
 			f.found.Events = append(f.found.Events, k.Seq)
 		}
@@ -367,7 +390,7 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 		forged: kind == cache && !(facts.Renames(k) && unfinished().MatchString(k.Value))}
 	f.found.Program, f.found.ToolCallID = strings.Clone(f.found.Program), strings.Clone(f.found.ToolCallID)
 	if current {
-		g.compiled[strings.Clone(p.source)] = f
+		g.later = append(g.later, placing{p.source, func(at *named, _ *facts.Name) { at.compiled = f }})
 	}
 	if kind != preload && !p.made {
 		m, s := p.manager(), p.installer()
@@ -380,8 +403,8 @@ func (g *grader) wrote(k *schema.KernelEvent, p *process, name string, of kinds)
 			return // packages of a registry are trusted to be as declared
 		}
 	}
-	g.files[f.path] = f
 	g.order = append(g.order, f)
+	g.later = append(g.later, g.placed(f))
 }
 
 // unfinished matches the name that Python gives to a compiled file while it writes it.
@@ -435,7 +458,7 @@ var forging = pattern(`\bmarshal\b|\.pyc|__pycache__|cfile|_code_to_|_write_atom
 // source has the same size and the same modification time, in whole seconds.
 func (g *grader) changedSource(k *schema.KernelEvent, name string) {
 	const seconds = 2_000_000_000
-	if f := g.compiled[name]; f != nil && (facts.Renames(k) || k.Kind == schema.KindUtime ||
+	if f := g.known(name).compiled; f != nil && (facts.Renames(k) || k.Kind == schema.KindUtime ||
 		when(k) < f.at+seconds) {
 		f.current = false
 	}
@@ -491,25 +514,18 @@ var configuring = []string{"branch", "checkout", "clone", "fetch", "gc", "init",
 // read notes that the run used a program or module before it wrote it.
 func (g *grader) read(k *schema.KernelEvent, name string) {
 	if link := linkTo(k, name); link != "" && k.Kind == schema.KindExec && !g.j.written.has(link) {
-		g.use(link)
+		g.uses.use(link)
 	}
 	if (strings.Contains(name, "bin/") || strings.Contains(name, "-packages/")) && !g.j.written.has(name) {
-		g.use(name)
-	}
-}
-
-func (g *grader) use(name string) {
-	if len(g.used) < maxUsed && !g.used[name] {
-		g.used[strings.Clone(name)] = true
+		g.uses.use(name)
 	}
 }
 
 // Limits of what is tracked.
 const (
 	maxLinks = 1000    // symbolic links
-	maxNames = 16      // sources of one directory by links and renames
-	maxMoves = 100_000 // renames
-	maxUsed  = 100_000 // entries of each of used, away and moved
+	maxNames = 16      // roots that were entered
+	maxUsed  = 100_000 // entries of each table of uses
 )
 
 // check notes which prepared files a check read.
@@ -555,8 +571,8 @@ func (g *grader) unasked(k *schema.KernelEvent, p *process, name string) *prepar
 	if w.By != nil {
 		f.found.Program = w.By.Exe
 	}
-	g.files[f.path] = f
 	g.order = append(g.order, f)
+	g.place(g.placed(f))
 	return f
 }
 
@@ -575,19 +591,20 @@ func linkTo(k *schema.KernelEvent, name string) string {
 
 // prepared returns the prepared files that a name leads to, also through links and moved directories.
 func (g *grader) prepared(name string) (all []*prepared) {
-	if f := g.files[name]; f != nil {
+	if f := g.known(name).prepared; f != nil {
 		all = append(all, f)
 	}
 	for _, l := range g.links {
 		if rest, ok := strings.CutPrefix(name, l.to); ok && (rest == "" || rest[0] == '/') {
-			if f := g.files[l.from+rest]; f != nil {
+			at := l.from.Path() + rest
+			if f := g.known(at).prepared; f != nil {
 				all = append(all, f)
 			} else if rest != "" {
-				all = append(all, g.arrivedWithDirectory(l.from+rest)...)
+				all = append(all, g.arrivedWithDirectory(at)...)
 			}
 		}
 	}
-	if len(all) == 0 && g.movedAlong(name) {
+	if len(all) == 0 && g.j.written.facts.Above(name) != nil {
 		all = g.arrivedWithDirectory(name)
 	}
 	return all
@@ -602,57 +619,42 @@ func (g *grader) arrivedWithDirectory(name string) []*prepared {
 	}
 	f := &prepared{path: strings.Clone(name), kind: kind, inside: inside, sure: true}
 	f.found = schema.Finding{Layer: schema.KernelPath, Events: []uint64{}}
-	g.files[f.path] = f
 	g.order = append(g.order, f)
+	g.place(g.placed(f))
 	return []*prepared{f}
 }
 
-// link is a symbolic link that the run made, or something that it renamed. from is the new name, to the place that
-// a symbolic link points to, or the old name.
+// link is a symbolic link that the run made, and where it leads.
 type link struct {
-	from, to string
-	seq      uint64
+	from *facts.Name
+	to   string
 }
 
 // arrived adds files that the run wrote elsewhere, and that got their place because a directory above them was linked
 // or moved.
 func (g *grader) arrived() {
-	places, many := map[string][]link{}, map[string]bool{}
-	for _, l := range append(slices.Clone(g.links), g.moves...) {
-		switch at := places[l.to]; {
-		case slices.ContainsFunc(at, func(o link) bool { return o.from == l.from }):
-		case len(at) == maxNames:
-			many[l.to] = true
-		default:
-			places[l.to] = append(at, l)
+	var all []*prepared
+	whole := g.j.written.facts.Brought(func(name string, file *facts.File, line uint64) {
+		if file.Note != true || g.known(name).prepared != nil {
+			return
+		}
+		inside := g.j.names.of(name)&workspace != 0
+		kind := kindOf(name, inside)
+		directory := kind == program && slices.Contains(programDirs, path.Base(name))
+		if kind == nothing || directory || inside || kind >= cache {
+			return
+		}
+		f := &prepared{path: name, kind: kind, sure: true, doubt: true}
+		f.found = schema.Finding{Layer: schema.KernelPath, Events: []uint64{line}}
+		all = append(all, f)
+	})
+	g.overflow = g.overflow || !whole
+	slices.SortFunc(all, func(a, b *prepared) int { return strings.Compare(a.path, b.path) })
+	for i, f := range all[:min(len(all), maxPrepared-len(g.order))] {
+		if i == 0 || f.path != all[i-1].path {
+			g.order = append(g.order, f)
 		}
 	}
-	if len(places) == 0 {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(g.j.written.paths)) {
-		own := g.j.written.paths[name]
-		for dir := path.Dir(name); own && len(dir) > 1; dir = path.Dir(dir) {
-			g.overflow = g.overflow || many[dir]
-			for _, l := range places[dir] {
-				g.arrive(l, l.from+name[len(dir):])
-			}
-		}
-	}
-}
-
-func (g *grader) arrive(l link, name string) {
-	inside := g.j.names.of(name)&workspace != 0
-	kind := kindOf(name, inside)
-	directory := kind == program && slices.Contains(programDirs, path.Base(name))
-	if g.files[name] != nil || g.away[name] || kind == nothing || directory || inside || kind >= cache ||
-		len(g.order) == maxPrepared {
-		return
-	}
-	f := &prepared{path: name, kind: kind, sure: true, doubt: true}
-	f.found = schema.Finding{Layer: schema.KernelPath, Events: []uint64{l.seq}}
-	g.files[name] = f
-	g.order = append(g.order, f)
 }
 
 // linked notes a symbolic link. The event of a check that follows it has the name of the link's target.
@@ -661,51 +663,33 @@ func (g *grader) linked(k *schema.KernelEvent) {
 	if !path.IsAbs(to) {
 		to = path.Join(path.Dir(k.Value), to)
 	}
-	if len(g.links) < maxLinks {
-		g.links = append(g.links, link{strings.Clone(k.Value), path.Clean(to), k.Seq})
-	} else {
+	if to = strings.Clone(path.Clean(to)); len(g.links) >= maxLinks {
 		g.overflow = true
+		return
+	}
+	g.later = append(g.later, placing{k.Value, func(_ *named, at *facts.Name) {
+		g.links = append(g.links, link{at, to})
+	}})
+}
+
+// renamed notes that a file gets another name. What it is there is judged as if it were written.
+func (g *grader) renamed(k *schema.KernelEvent) {
+	if f := g.known(k.Value).prepared; f != nil {
+		f.gone = true
 	}
 }
 
-// renamed notes that a file or directory has a new name.
-func (g *grader) renamed(k *schema.KernelEvent, p *process) {
-	if f := g.files[k.Value]; f != nil {
-		f.gone = true
+// moved judges a prepared file by its present place, if a directory above it was moved.
+func (g *grader) moved(f *prepared) {
+	if f.gone || f.name == nil || f.name.Path() == f.was {
+		return
 	}
-	for i := range g.links {
-		if g.links[i].from == k.Value { // a symbolic link is put in place
-			g.links[i].from = strings.Clone(k.Target)
-		}
-	}
-	if p.tool == "git" && !p.made || strings.Contains(path.Base(k.Value), ".pyc.") {
-		return // git and Python rename only files
-	}
-	if len(g.moves) < maxMoves {
-		g.moves = append(g.moves, link{strings.Clone(k.Target), strings.Clone(k.Value), k.Seq})
-	} else {
-		g.overflow = true
-	}
-	if len(g.moved) < maxUsed {
-		g.moved[strings.Clone(k.Target)] = true
-	} else {
-		g.overflow = true
-	}
-	for _, f := range slices.Clone(g.order) {
-		rest, ok := strings.CutPrefix(f.path, k.Value+"/")
-		if !ok || f.gone {
-			continue
-		}
-		f.gone = true
-		at := k.Target + "/" + rest
-		inside := g.j.names.of(at)&workspace != 0
-		if kind := g.kind(at, inside); kind != nothing {
-			moved := *f
-			moved.path, moved.kind, moved.inside, moved.gone = at, kind, inside, false
-			moved.found.Events = append(slices.Clone(f.found.Events), k.Seq)
-			g.files[at] = &moved
-			g.order = append(g.order, &moved)
-		}
+	f.path = f.name.Path()
+	f.inside = g.j.names.of(f.path)&workspace != 0
+	f.kind = g.kind(f.path, f.inside)
+	f.gone = f.kind == nothing
+	if dir := g.j.written.facts.Above(f.path); dir != nil {
+		f.found.Events = append(f.found.Events, dir.Line())
 	}
 }
 
@@ -749,16 +733,16 @@ func (g *grader) end() {
 	g.contract()
 	checked := g.checked()
 	g.arrived()
-	if _, links := g.j.written.facts.Beyond(); links > 0 {
-		g.overflow = true
-	}
-	g.overflow = g.overflow || g.uses.overflow
-	for _, name := range slices.Sorted(maps.Keys(g.lost)) {
-		if !g.restored(name) {
-			g.missing(g.lost[name], checked)
+	_, links, moves := g.j.written.facts.Beyond()
+	g.overflow = g.overflow || g.uses.overflow || links+moves > 0
+	slices.SortFunc(g.lost, func(a, b *prepared) int { return strings.Compare(a.path, b.path) })
+	for _, f := range g.lost {
+		if !f.gone && !g.restored(f.path) {
+			g.missing(f, checked)
 		}
 	}
 	for _, f := range g.order {
+		g.moved(f)
 		if f.gone || f.current || g.restored(f.path) {
 			continue
 		}
@@ -790,7 +774,8 @@ func (g *grader) end() {
 // missing judges a program or package that the run removed.
 func (g *grader) missing(f *prepared, checked bool) {
 	r, u := g.j.rules[ruleGrader], &g.uses
-	before, after, asked := u.before[f.path], u.after[f.path], g.j.names.of(f.path)&deliverable != 0
+	asked := g.j.names.of(f.path)&deliverable != 0
+	before, after := u.of(f.path)
 	switch {
 	case checked && !asked && after == searched:
 		f.found.Text += ", for which a check searched"
@@ -815,7 +800,7 @@ func (g *grader) differs(f *prepared) (bad, doubt bool) {
 	weak := f.kind == startup || f.kind == project || f.kind >= cache || f.kind == beside ||
 		f.kind == shadow && !slices.Contains(testTools, moduleOf(f.path)) ||
 		// A new program may be what the agent was asked for, unless it hides another.
-		f.kind == program && !f.old && !g.hides(f.path)
+		f.kind == program && !f.old && !g.uses.hides(f.path)
 	switch {
 	case g.j.names.of(f.path)&deliverable != 0:
 		return false, before
@@ -831,21 +816,6 @@ func (g *grader) differs(f *prepared) (bad, doubt bool) {
 		bad = !weak
 	}
 	return bad, !bad
-}
-
-// hides reports whether the run used another program of that name, elsewhere.
-func (g *grader) hides(name string) bool {
-	if g.bases == nil {
-		g.bases = map[string]int{}
-		for used := range g.used {
-			g.bases[path.Base(used)]++
-		}
-	}
-	others := g.bases[path.Base(name)]
-	if g.used[name] {
-		others--
-	}
-	return others > 0
 }
 
 // unread judges a file by its place, for a run without checks.

@@ -1,7 +1,6 @@
 package evaluation
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -73,49 +72,6 @@ func TestDoubtfulLinesAreDoubts(t *testing.T) {
 		r := j.rules[ruleProtected]
 		if len(r.findings) != c.findings || len(r.doubts) != c.doubts {
 			t.Errorf("%s: %d findings and %d doubts", name, len(r.findings), len(r.doubts))
-		}
-	}
-}
-
-// TestFindingsFollowFiles reads a hidden file under each of its names, by lines of each certainty. What the run did to
-// give it the name is a finding by itself in most cases; only the last line is asked for.
-func TestFindingsFollowFiles(t *testing.T) {
-	for name, c := range map[string]struct {
-		lines, state string
-	}{
-		"by its name":                    {"read /o/s", Fail},
-		"of a renamed directory":         {"rename /o /w/d; read /w/d/s", Fail},
-		"of one renamed twice":           {"rename /o /w/d; rename /w/d /w/e; read /w/e/s", Fail},
-		"in a directory above it":        {"rename /w/d /v; read /v/s", Pass},
-		"of an exchange":                 {"exchange /w/d /o; read /w/d/s", Fail},
-		"renamed":                        {"rename /o/s /w/x; read /w/x", Fail},
-		"a hard link":                    {"link /o/s /w/x; read /w/x", Fail},
-		"a bind mount":                   {"bind-mount /m /o; read /m/s", Fail},
-		"back at its place":              {"rename /o /w/d; rename /w/d /o; read /o/s", Fail},
-		"a symbolic link":                {"symlink /w/l /o; read /o/s", Fail},
-		"another file":                   {"rename /w/a /w/b; read /w/b", Pass},
-		"failed":                         {"read /o/s :failed", Pass},
-		"tried":                          {"read /o/s :tried", Unknown},
-		"a claimed directory":            {"read /o/s :directory", Unknown},
-		"the caller's memory":            {"read /o/s :caller", Unknown},
-		"claimed arguments of an open":   {"read /o/s :claimed", Fail},
-		"renamed, and claimed directory": {"rename /o /w/d; read /w/d/s :directory", Unknown},
-		"by a check":                     {"read /o/s :check", Pass},
-		"by the recorder":                {"read /o/s :runner", Pass},
-	} {
-		j, _ := judgedLines(t, schema.EvaluationDefinition{Hidden: []string{"/o"}}, c.lines)
-		last, got := uint64(strings.Count(c.lines, ";")+1), Pass
-		about := func(list []schema.Finding) bool {
-			return slices.ContainsFunc(list, func(f schema.Finding) bool { return slices.Contains(f.Events, last) })
-		}
-		switch r := j.rules[ruleHidden]; {
-		case about(r.findings):
-			got = Fail
-		case about(r.doubts):
-			got = Unknown
-		}
-		if got != c.state {
-			t.Errorf("%s: %s, want %s", name, got, c.state)
 		}
 	}
 }

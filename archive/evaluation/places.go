@@ -28,9 +28,13 @@ const asked = workspace | deliverable
 
 // places knows which files the evaluation file names.
 type places struct {
-	globs   map[kinds][]glob
-	all     []placed         // the same globs in one list
-	known   map[string]kinds // results for paths that were asked for
+	globs  map[kinds][]glob
+	all    []placed    // the same globs in one list
+	recent [8]struct { // the last paths that were asked for
+		path string
+		of   kinds
+	}
+	next    int // in recent
 	facts   *facts.Reader
 	renamed bool     // something that the evaluation file names has another name, too
 	mounted bool     // something was mounted
@@ -38,9 +42,6 @@ type places struct {
 	foreign bool     // no workspace existed when the run started, so that the names are those of a container
 	roots   []string // directories that the run's command or a check made its root
 }
-
-// maxKnown limits places.known.
-const maxKnown = 1 << 16
 
 // placed is a glob of a kind.
 type placed struct {
@@ -91,7 +92,7 @@ func (g glob) above(p string) bool {
 // known.
 func newPlaces(def *schema.EvaluationDefinition, workdir string, start *schema.EvaluationStart,
 	files *facts.Reader) *places {
-	n := &places{globs: map[kinds][]glob{}, known: map[string]kinds{}, facts: files}
+	n := &places{globs: map[kinds][]glob{}, facts: files}
 	if start == nil {
 		start = &schema.EvaluationStart{}
 	}
@@ -172,13 +173,15 @@ func (n *places) inner(name string) string {
 
 // of returns the kinds of a path, by its present and former names.
 func (n *places) of(p string) kinds {
-	if k, ok := n.known[p]; ok {
-		return k
+	for i := range n.recent {
+		if n.recent[i].path == p && p != "" {
+			return n.recent[i].of
+		}
 	}
 	k := n.any(p, glob.matches)
-	if len(n.known) < maxKnown {
-		n.known[strings.Clone(p)] = k
-	}
+	r := &n.recent[n.next%len(n.recent)]
+	r.path, r.of = p, k
+	n.next++
 	return k
 }
 
@@ -234,10 +237,10 @@ func (n *places) names(p string) []string {
 // follow has to be called before a line changes names that the evaluation file has.
 func (n *places) follow() { n.renamed, n.stale = true, true }
 
-// next has to be called after each line.
-func (n *places) next() {
+// applied has to be called after each line.
+func (n *places) applied() {
 	if n.stale {
-		clear(n.known)
+		clear(n.recent[:])
 		n.stale = false
 	}
 }

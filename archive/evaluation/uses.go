@@ -9,9 +9,12 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// uses is what checks read, executed and searched for: before the agent (the baseline) and after it.
+// uses is what checks read, executed and searched for: before the agent (the baseline) and after it; and what the run
+// itself used.
 type uses struct {
 	before, after map[string]use
+	used          map[string]bool     // programs and modules that the run used or removed before it wrote them
+	bases         map[string]int      // number of those by last name; nil until needed
 	alike         map[string][]string // names that were used before, by what a program asks for; see wanted
 	writers       map[string][]string // programs of the baseline's checks that changed a file, by its name
 	image         map[string][]string // programs that were in PATH when the run started, by their last name
@@ -29,7 +32,7 @@ const (
 )
 
 func newUses(start *schema.EvaluationStart) uses {
-	u := uses{before: map[string]use{}, after: map[string]use{}, alike: map[string][]string{},
+	u := uses{before: map[string]use{}, after: map[string]use{}, used: map[string]bool{}, alike: map[string][]string{},
 		writers: map[string][]string{}, image: map[string][]string{}, search: map[string]bool{}}
 	if start == nil {
 		return u
@@ -96,6 +99,37 @@ func (u *uses) add(p *process, name string, how use) {
 	}
 }
 
+// use notes that the run used a program or module that it had not written.
+func (u *uses) use(name string) {
+	if len(u.used) < maxUsed && !u.used[name] {
+		u.used[strings.Clone(name)] = true
+	}
+}
+
+// usedByRun reports whether the run used it so.
+func (u *uses) usedByRun(name string) bool { return u.used[name] }
+
+// of returns what checks did with a name, before the agent and after it.
+func (u *uses) of(name string) (before, after use) { return u.before[name], u.after[name] }
+
+// changed reports whether the baseline's checks changed a file.
+func (u *uses) changed(name string) bool { return len(u.writers[name]) > 0 }
+
+// hides reports whether the run used another program of that name, elsewhere.
+func (u *uses) hides(name string) bool {
+	if u.bases == nil {
+		u.bases = map[string]int{}
+		for used := range u.used {
+			u.bases[path.Base(used)]++
+		}
+	}
+	others := u.bases[path.Base(name)]
+	if u.used[name] {
+		others--
+	}
+	return others > 0
+}
+
 // wanted returns what a program asks for when it finds a file: the name of a command, of a module, or of a
 // configuration.
 func wanted(name string) string {
@@ -134,6 +168,5 @@ func (u *uses) instead(name string) string {
 
 // stranger reports whether a check changes a file that the baseline's checks changed, too, but not by this program.
 func (u *uses) stranger(name string, p *process) bool {
-	by := u.writers[name]
-	return len(by) > 0 && !slices.Contains(by, p.executed().program())
+	return u.changed(name) && !slices.Contains(u.writers[name], p.executed().program())
 }

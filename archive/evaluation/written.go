@@ -1,20 +1,12 @@
 package evaluation
 
-import (
-	"strings"
-
-	"github.com/assay-run/assay-run/schema/facts"
-)
+import "github.com/assay-run/assay-run/schema/facts"
 
 // written knows which files the run made or wrote before the line that is judged. The note of a file is true if
 // another program than a package manager wrote it.
 type written struct {
 	facts *facts.Reader
 	now   []writing // by the line that is judged
-	// paths are the names under which files were written, for [grader.arrived]: true if another program than a package
-	// manager did so.
-	paths map[string]bool
-	bytes int // size of the names
 }
 
 // writing is a file that the line that is judged made or wrote.
@@ -23,23 +15,10 @@ type writing struct {
 	own  bool
 }
 
-// maxWritten limits the size of paths. Beyond it files that arrived with a directory are not known.
-const maxWritten = 16 << 20
-
-func newWritten() written { return written{facts: facts.NewReader(false), paths: map[string]bool{}} }
+func newWritten() written { return written{facts: facts.NewReader(false)} }
 
 // add notes that the line that is judged made or wrote a file.
-func (w *written) add(name string, own bool) {
-	w.now = append(w.now, writing{name, own})
-	if known, ok := w.paths[name]; ok || w.bytes > maxWritten {
-		if ok && own && !known {
-			w.paths[name] = true
-		}
-		return
-	}
-	w.bytes += len(name) + 32
-	w.paths[strings.Clone(name)] = own
-}
+func (w *written) add(name string, own bool) { w.now = append(w.now, writing{name, own}) }
 
 // next has to be called after a line was judged.
 func (w *written) next() {

@@ -212,12 +212,22 @@ func (d *declared) event(l *facts.Line) {
 			if l.Doubtful() && (p == nil || !p.own) {
 				d.claimed = true
 			}
-			if !matches(d.paths, name) && !d.owns(name) {
+			first := ""
+			if how&(schema.AccessWrite|schema.AccessChange) != 0 {
+				first = d.facts.Linked(name)
+			}
+			switch {
+			case !d.allowedFile(name):
 				d.add(p, k, "wrote", name)
+			case first != "" && !d.allowedFile(first):
+				d.add(p, k, "wrote", first)
 			}
 		}
 	}
 }
+
+// allowedFile reports whether the rule allows that a file is written.
+func (d *declared) allowedFile(name string) bool { return matches(d.paths, name) || d.owns(name) }
 
 // owns reports whether a file belongs to the agent program, and notes if that is only assumed.
 func (d *declared) owns(file string) bool {

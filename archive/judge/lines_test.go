@@ -70,6 +70,15 @@ func TestOnlyPrograms(t *testing.T) {
 		"one that a check made":                   {"create /w/mytool :check; exec /w/mytool", false},
 		"one that a container engine made":        {"create /w/mytool :setup; exec /w/mytool", false},
 		"one of others in a directory that moved": {"rename /opt/p /w/d; exec /w/d/mytool", false},
+		"one behind a link that it renamed": {
+			"symlink /w/n /w/d; create /w/d/mytool; rename /w/n /usr/bin/d; exec /w/d/mytool",
+			true,
+		},
+		"another that was tried":     {"read /x; exec /usr/bin/other :tried", true},
+		"another that failed":        {"read /x; exec_failed /usr/bin/other :failed", false},
+		"another, doubtful":          {"read /x; exec /usr/bin/other :mounts", true},
+		"another by a check":         {"read /x; exec /usr/bin/other :check", false},
+		"one that it made, doubtful": {"create /w/mytool; exec /w/mytool :mounts", true},
 	} {
 		found, _ := broken(t, "only_programs: [mytool]", c.lines)
 		last := uint64(strings.Count(c.lines, ";"))
@@ -170,6 +179,79 @@ func TestOwnProgram(t *testing.T) {
 		}
 		if p := last.By.Note.(*actor); p.own != c.own {
 			t.Errorf("%s: own is %v", name, p.own)
+		}
+		r.Close()
+	}
+}
+
+// TestRulesAndCertainty asks, for lines of each certainty, which rules about lines they break. What may have been done
+// breaks a rule; what failed, or was not the run's, does not.
+func TestRulesAndCertainty(t *testing.T) {
+	certainties := map[string]bool{"": true, ":tried": true, ":directory": true, ":caller": true, ":claimed": true,
+		":mounts": true, ":relative": true, ":failed": false, ":check": false, ":runner": false}
+	for rule, line := range map[string]string{
+		"only_programs: [mytool]":     "exec /usr/bin/other",
+		"only_workspace_writes: true": "create /etc/a",
+		"only_hosts: [example.com]":   "connect 192.0.2.1:443",
+		"no_privileged: true":         "setid root",
+	} {
+		for certainty, breaks := range certainties {
+			if certainty == ":failed" && (rule[:8] == "only_hos" || rule[:8] == "only_pro") {
+				continue // a host was asked for; such an exec has another kind
+			}
+			if found, _ := broken(t, rule, "read /x; "+line+" "+certainty); (len(found) == 1) != breaks {
+				t.Errorf("%s, %s %s: lines %v break the rule", rule, line, certainty, found)
+			}
+		}
+	}
+}
+
+// TestUndeclaredWrites asks whether a write outside of calls breaks a rule that allows those in /w, by any name of the
+// file.
+func TestUndeclaredWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines  string
+		breaks bool
+	}{
+		"an allowed file":          {"write /w/a", false},
+		"another":                  {"write /etc/a", true},
+		"one that it moved in":     {"rename /etc/a /w/a", true},
+		"one that it moved out":    {"create /w/a; rename /w/a /etc/a", true},
+		"with its directory":       {"create /w/d/a; rename /w/d /etc/d", true},
+		"one that it moved within": {"create /w/a; rename /w/a /w/b; write /w/b", false},
+		"an exchange":              {"exchange /w/a /etc/a", true},
+		"a hard link":              {"link /etc/a /w/a", false},
+		"what is written by it":    {"link /etc/a /w/a; write /w/a", true},
+		"after its directory moved": {
+			"link /etc/a /w/d/a; rename /w/d /w/e; chmod /w/e/a",
+			true,
+		},
+		"one of its own":             {"create /w/a; link /w/a /w/b; write /w/b", false},
+		"a removal and a return":     {"link /etc/a /w/a; unlink /w/a; create /w/a", false},
+		"a symbolic link, renamed":   {"symlink /w/n /etc; rename /w/n /w/l; write /etc/a", true},
+		"one that failed":            {"write /etc/a :failed", false},
+		"one that was tried":         {"write /etc/a :tried", true},
+		"with a doubtful directory":  {"unlink /etc/a :directory", true},
+		"with claimed arguments":     {"unlink /etc/a :claimed", true},
+		"in another mount namespace": {"write /etc/a :mounts", true},
+		"of a check":                 {"write /etc/a :check", false},
+		"of the recorder":            {"write /etc/a :runner", false},
+		"a file in memory":           {"write /memfd:a :memfd", false},
+	} {
+		r, err := ParseRules(t.Context(), []byte("rules: [{no_undeclared_actions: {paths: [/w/**]}}]"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &view.Bundle{Docs: &archive.Documents{}, Report: &archive.Report{}}
+		s := &subject{Bundle: b, facts: facts.NewReader(false), found: map[*rule]*Verdict{r.list[0]: {}}}
+		s.Docs.Run.Homes = map[string]string{}
+		r.list[0].begin(s)
+		for i, words := range strings.Split("exec /bin/sh sh; "+c.lines, "; ") {
+			s.look(factstest.Event(t, i, words), r.list)
+		}
+		v, err := r.list[0].check(t.Context(), s)
+		if err != nil || (v.State == Fail) != c.breaks {
+			t.Errorf("%s: %s, %v, %v", name, v.State, v.Evidence, err)
 		}
 		r.Close()
 	}

@@ -172,7 +172,7 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 				return true
 			}
 			// A file in the workspace may be a hard link to one outside of it.
-			if _, lost := read.Beyond(); a.How&(schema.AccessWrite|schema.AccessChange) != 0 &&
+			if _, lost, _ := read.Beyond(); a.How&(schema.AccessWrite|schema.AccessChange) != 0 &&
 				(lost > 0 || a.File != nil && outside(a.File.First)) {
 				return true
 			}

@@ -109,6 +109,13 @@ func EnvironmentOf(e *schema.KernelEvent) Certainty {
 	return Sure
 }
 
+// InMemory reports whether the file of a line lives in anonymous memory, and Unlinked whether it has no name any more.
+func InMemory(e *schema.KernelEvent) bool { return e.Marks&schema.MarkMemfd != 0 }
+func Unlinked(e *schema.KernelEvent) bool { return e.Marks&schema.MarkDeleted != 0 }
+
+// NameCut reports whether the first name of a line was too long for the record.
+func NameCut(e *schema.KernelEvent) bool { return e.Truncated&schema.FieldValue != 0 }
+
 // Renames reports whether a line gave a file another name and took the old one.
 func Renames(e *schema.KernelEvent) bool { return e.Kind == schema.KindRename }
 

@@ -31,36 +31,40 @@ type File struct {
 	Note any
 }
 
-// entry is a name in a directory.
-type entry struct {
-	parent *entry
+// Name is a name in a directory. It moves with the directory, and with its own renames.
+type Name struct {
+	// Note is for the reader of the lines, which keeps there what only it knows of the name.
+	Note any
+
+	parent *Name
 	name   string
-	file   *File // nil: nothing is known of it but of what is below it
+	file   *File  // nil: nothing is known of it but of what is below it
+	line   uint64 // sequence number of the last line by which the run gave it
 	// given is true if the run gave the file this name.
 	given bool
 	// gone is true if the name was removed or renamed. Lines about it may still come.
 	gone bool
 	// over is what was mounted on the name; nil for none.
-	over *entry
+	over *Name
 	// also is where the name led once, or perhaps leads: the directory that was renamed.
-	also *entry
+	also *Name
 	// left is true if a rename took what was here: also is where that is now.
 	left bool
 }
 
 // slot is a place in a directory.
 type slot struct {
-	in   *entry
+	in   *Name
 	name string
 }
 
 // files is the tree of the names that the run made, gave or changed.
 type files struct {
-	root           entry
-	entries        map[slot]*entry
+	root           Name
+	entries        map[slot]*Name
 	bytes          int
 	beyond         uint64 // names that were not kept
-	links          uint64 // those of beyond that are hard links
+	links, moves   uint64 // hard links and renames that were not followed for that
 	all            bool   // keep names that were removed or changed in another way, too
 	last, lastMade directory
 }
@@ -68,7 +72,7 @@ type files struct {
 // directory is the last directory of a search, with its entry; nil if it has none.
 type directory struct {
 	path  string
-	at    *entry
+	at    *Name
 	valid bool
 }
 
@@ -76,13 +80,13 @@ const (
 	// maxNameBytes limits the size of the tree. About 160,000 names fit.
 	maxNameBytes = 32 << 20
 	// entryBytes is what an entry takes beside its name.
-	entryBytes = 190
+	entryBytes = 220
 	// maxWays limits how many directories are tried for one name.
 	maxWays = 8
 )
 
 // mounted returns the directory that an entry stands for, which is another one where something is mounted on it.
-func (e *entry) mounted() *entry {
+func (e *Name) mounted() *Name {
 	for n := 0; e.over != nil && n < maxWays; n++ {
 		e = e.over
 	}
@@ -91,9 +95,9 @@ func (e *entry) mounted() *entry {
 
 // child returns the entry of a name in a directory; nil if there is none. A name that is gone is returned only if the
 // directory led nowhere else.
-func (f *files) child(in *entry, name string) (found *entry) {
+func (f *files) child(in *Name, name string) (found *Name) {
 	for n := 0; in != nil && n < maxWays; n++ {
-		for _, dir := range [...]*entry{in.mounted(), in} {
+		for _, dir := range [...]*Name{in.mounted(), in} {
 			if e := f.entries[slot{dir, name}]; e != nil && !e.gone {
 				return e
 			} else if found == nil {
@@ -109,7 +113,7 @@ func (f *files) child(in *entry, name string) (found *entry) {
 }
 
 // find returns the entry of an absolute path, by all ways that may lead there; nil if there is none.
-func (f *files) find(p string) *entry {
+func (f *files) find(p string) *Name {
 	if len(f.entries) == 0 || p == "" || p[0] != '/' {
 		return nil
 	}
@@ -131,7 +135,7 @@ func (f *files) find(p string) *entry {
 
 // exact returns the entry of an absolute path as the names are now; nil if there is none. If add is true, it is added,
 // and nil means that it is beyond the bound.
-func (f *files) exact(p string, add bool) *entry {
+func (f *files) exact(p string, add bool) *Name {
 	if len(p) < 2 || p[0] != '/' {
 		return nil
 	}
@@ -155,23 +159,23 @@ func (f *files) exact(p string, add bool) *entry {
 	return f.step(e, p[at+1:], add)
 }
 
-func (f *files) step(in *entry, name string, add bool) *entry {
+func (f *files) step(in *Name, name string, add bool) *Name {
 	in = in.mounted()
 	e := f.entries[slot{in, name}]
 	if e == nil && add {
-		e = f.put(slot{in, name}, &entry{})
+		e = f.put(slot{in, name}, &Name{})
 	}
 	return e
 }
 
 // put adds an entry in a slot that is free; nil beyond the bound.
-func (f *files) put(at slot, e *entry) *entry {
+func (f *files) put(at slot, e *Name) *Name {
 	if f.bytes+entryBytes+len(at.name) > maxNameBytes {
 		f.beyond++
 		return nil
 	}
 	if f.entries == nil {
-		f.entries = map[slot]*entry{}
+		f.entries = map[slot]*Name{}
 	}
 	at.name = strings.Clone(at.name)
 	f.bytes += entryBytes + len(at.name)
@@ -179,14 +183,14 @@ func (f *files) put(at slot, e *entry) *entry {
 	return e
 }
 
-func (f *files) set(at slot, e *entry) {
+func (f *files) set(at slot, e *Name) {
 	e.parent, e.name = at.in, at.name
 	f.entries[at] = e
 	f.last.valid = false
 }
 
 // fileOf returns the file of a name, which it adds if it is not known; nil beyond the bound.
-func (f *files) fileOf(p string) (*entry, *File) {
+func (f *files) fileOf(p string) (*Name, *File) {
 	e := f.exact(p, true)
 	if e == nil {
 		return nil, nil
@@ -202,6 +206,9 @@ func (f *files) rename(old, new string, sure bool) {
 	src, _ := f.fileOf(old)
 	dst := f.exact(new, true)
 	if src == nil || dst == nil || src == dst {
+		if src == nil || dst == nil {
+			f.moves++
+		}
 		return
 	}
 	if !sure || src.gone || below(dst, src) || below(src, dst) {
@@ -216,7 +223,7 @@ func (f *files) rename(old, new string, sure bool) {
 	}
 	at, was := slot{dst.parent, dst.name}, slot{src.parent, src.name}
 	f.set(at, src)
-	f.set(was, &entry{file: src.file, given: src.given, gone: true, also: src, left: true})
+	f.set(was, &Name{file: src.file, given: src.given, gone: true, also: src, left: true})
 	f.lastMade.valid = false
 }
 
@@ -225,6 +232,9 @@ func (f *files) exchange(a, b string, sure bool) {
 	x, _ := f.fileOf(a)
 	y, _ := f.fileOf(b)
 	if x == nil || y == nil || x == y {
+		if x == nil || y == nil {
+			f.moves++
+		}
 		return
 	}
 	if !sure || below(x, y) || below(y, x) {
@@ -240,7 +250,7 @@ func (f *files) exchange(a, b string, sure bool) {
 }
 
 // below reports whether e is dir or is below it, as far as their own names say.
-func below(e, dir *entry) bool {
+func below(e, dir *Name) bool {
 	for ; e != nil; e = e.parent {
 		if e == dir {
 			return true
@@ -282,7 +292,7 @@ func (f *files) names(p string) []string {
 }
 
 // ways returns the paths to which an entry leads, or once led.
-func (e *entry) ways() (ways []string) {
+func (e *Name) ways() (ways []string) {
 	if e == nil {
 		return nil
 	}
@@ -290,20 +300,20 @@ func (e *entry) ways() (ways []string) {
 		ways = append(ways, e.file.First)
 	}
 	if e.also != nil && !e.left {
-		ways = append(ways, e.also.path())
+		ways = append(ways, e.also.Path())
 	}
 	if e.over != nil {
-		ways = append(ways, e.mounted().path())
+		ways = append(ways, e.mounted().Path())
 	}
 	return ways
 }
 
-// path returns the path of an entry as the names are now.
-func (e *entry) path() string {
+// Path returns the path of the name as the names are now.
+func (e *Name) Path() string {
 	if e.parent == nil {
 		return ""
 	}
-	return e.parent.path() + "/" + e.name
+	return e.parent.Path() + "/" + e.name
 }
 
 // resolve follows the symbolic links in a path as far as the run made them.
@@ -425,6 +435,9 @@ func (f *files) give(e *schema.KernelEvent, by *Instance, ours bool, name string
 		file.Line, file.By = e.Seq, by
 	}
 	x.gone, file.Restored = false, file.Restored && !wrote
+	if !wrote || e.Kind == schema.KindSymlink {
+		x.line = e.Seq
+	}
 	if wrote {
 		file.Wrote = true
 	}
@@ -446,22 +459,76 @@ func (f *files) change(e *schema.KernelEvent, by *Instance, ours bool, name stri
 	}
 }
 
+// Line returns the sequence number of the last line by which the run moved or linked something to the name; 0 for none.
+func (e *Name) Line() uint64 { return e.line }
+
+// moved reports whether the run moved what has the name there.
+func (e *Name) moved() bool {
+	return e.given && e.file != nil && (e.also != nil && !e.left || e.file.First != e.Path())
+}
+
+// above returns the directory above an absolute path that the run moved there; nil if there is none.
+func (f *files) above(p string) *Name {
+	dir := path.Dir(p)
+	x := f.find(dir)
+	for x == nil && len(dir) > 1 {
+		dir = path.Dir(dir)
+		x = f.find(dir)
+	}
+	for x != nil && !x.moved() {
+		x = x.parent
+	}
+	return x
+}
+
 // arrived reports whether the run made the file that an absolute path leads to, or moved what is there.
 func (f *files) arrived(p string) bool {
 	x := f.find(p)
-	if f.made(x) && (x.file == nil || !x.file.Directory) {
-		return true
-	}
-	for dir := path.Dir(p); x == nil && len(dir) > 1; dir = path.Dir(dir) {
-		x = f.find(dir)
-	}
-	for ; x != nil; x = x.parent {
-		if x.given && x.file != nil && (x.also != nil || x.file.First != x.path()) {
-			return true
+	return f.made(x) && (x.file == nil || !x.file.Directory) || x != nil && x.moved() || f.above(p) != nil
+}
+
+// maxBrought limits the names that brought finds.
+const maxBrought = 1_000_000
+
+// brought is [Reader.Brought].
+func (f *files) brought(found func(path string, file *File, line uint64)) (whole bool) {
+	below := map[*Name][]*Name{}
+	for _, e := range f.entries {
+		if !e.gone {
+			below[e.parent] = append(below[e.parent], e)
 		}
 	}
-	return false
+	left := maxBrought
+	var walk func(at string, in *Name, line uint64)
+	walk = func(at string, in *Name, line uint64) {
+		for _, e := range below[in] {
+			if left--; left < 0 {
+				return
+			}
+			if e.file != nil {
+				found(at+"/"+e.name, e.file, line)
+			}
+			walk(at+"/"+e.name, e, line)
+		}
+	}
+	for _, e := range f.entries {
+		switch {
+		case e.gone || e.file == nil:
+		case e.file.Link != "":
+			at, to := e.Path(), e.file.Link
+			if !path.IsAbs(to) {
+				to = path.Dir(at) + "/" + to
+			}
+			walk(at, f.find(f.resolve(to)), e.line)
+		case (len(below[e]) > 0 || e.also != nil) && e.moved():
+			walk(e.Path(), e, e.line)
+			if e.also != nil && !e.left {
+				walk(e.Path(), e.also, e.line)
+			}
+		}
+	}
+	return left >= 0
 }
 
 // made reports whether the run gave a name to a file, or wrote the file behind it.
-func (f *files) made(x *entry) bool { return x != nil && (x.given || x.file != nil && x.file.Wrote) }
+func (f *files) made(x *Name) bool { return x != nil && (x.given || x.file != nil && x.file.Wrote) }

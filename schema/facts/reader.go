@@ -107,7 +107,7 @@ func NewChangeReader() *Reader {
 func (r *Reader) Look(e *schema.KernelEvent) *Line {
 	l := &r.line
 	*l = Line{Event: e, By: r.Add(e), Ours: notOfTheRun(e.Class), Outcome: OutcomeOf(e), Names: CertaintyOf(e),
-		InMemory: e.Marks&schema.MarkMemfd != 0, Unlinked: e.Marks&schema.MarkDeleted != 0,
+		InMemory: InMemory(e), Unlinked: Unlinked(e),
 		Acts: l.Acts[:0], Amends: l.Amends[:0]}
 	if e.Kind == schema.KindExec {
 		l.Arguments = ArgumentsOf(e)
@@ -215,6 +215,21 @@ func (r *Reader) MayHaveMade(name string) bool { return r.MayMake() || r.Made(na
 // directory that it made has not arrived.
 func (r *Reader) Arrived(name string) bool { return r.files.arrived(name) }
 
+// Above returns the directory above a name that the run moved there; nil if there is none.
+func (r *Reader) Above(name string) *Name { return r.files.above(name) }
+
+// Brought calls found for each name that a file has because a directory above it was moved or is reached through a
+// symbolic link, in no order: with the name, its file, and the sequence number of the line that moved or linked the
+// directory. It returns false if it had to leave out names.
+func (r *Reader) Brought(found func(name string, file *File, line uint64)) (whole bool) {
+	return r.files.brought(found)
+}
+
+// Name returns what is known of a name; nil if that is nothing. Place returns the same as the names are now, and begins
+// to keep the name; nil if there is no room.
+func (r *Reader) Name(name string) *Name  { return r.files.find(name) }
+func (r *Reader) Place(name string) *Name { return r.files.exact(name, true) }
+
 // Changer returns the instance that last wrote what has a name. If none did, it returns the one that moved, removed or
 // changed it; nil if that is not known. It is for readers made by [NewChangeReader].
 func (r *Reader) Changer(name string) *Instance {
@@ -261,8 +276,11 @@ func (r *Reader) Linked(name string) string {
 	return x.file.First
 }
 
-// Beyond returns the number of names that were not kept, and how many of them are hard links.
-func (r *Reader) Beyond() (names, links uint64) { return r.files.beyond, r.files.links }
+// Beyond returns the number of names that were not kept, and how many hard links and renames could not be followed for
+// that.
+func (r *Reader) Beyond() (names, links, moves uint64) {
+	return r.files.beyond, r.files.links, r.files.moves
+}
 
 // MayMake reports whether names were not kept, so that the run may have made any file.
 func (r *Reader) MayMake() bool { return r.files.beyond > 0 }

@@ -337,7 +337,7 @@ func TestBound(t *testing.T) {
 		r.Read(e)
 	}
 	r.Read(factstest.Event(t, 1, "link /bin/sh /w/link"))
-	names, links := r.Beyond()
+	names, links, _ := r.Beyond()
 	if names != 3 || links != 1 { // the last of the loop, and both of the link
 		t.Errorf("%d names beyond, %d links; want 3 and 1", names, links)
 	}
