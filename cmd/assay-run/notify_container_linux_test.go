@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,9 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
+
+// blocks are the fenced blocks of a page: what follows the fence, and the text.
+var blocks = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
 // agentInside is what an agent does in a container; its directory may be read-only.
 const agentInside = `cat /etc/passwd >/dev/null; cat /no/such/file 2>/dev/null; (exit 3); /bin/busybox true; assay-run call --id tc_inside -- cat /etc/group >/dev/null; echo inside`
