@@ -45,6 +45,7 @@ type containers struct {
 	socket  string      // of the Docker daemon; empty: this host has none
 	relay   *engine.Relay
 	asked   *containerStarters
+	placed  *evaluationPart
 
 	parent   string
 	had      bool // the run had containers, even if they are gone
@@ -55,13 +56,14 @@ type containers struct {
 	reasons  []schema.Reason
 }
 
-func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement) *containers {
+func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement,
+	placed *evaluationPart) *containers {
 	env := spec.environ()
 	path, _ := lookupEnv(env, "PATH")
 	return &containers{
 		asked: &containerStarters{log: log, of: map[string][]containerStarter{}},
 		log:   log, session: session, limits: spec.Limits, use: spec.Containers, path: path,
-		inside: inside, socket: engine.Socket(env),
+		inside: inside, socket: engine.Socket(env), placed: placed,
 	}
 }
 
@@ -122,7 +124,13 @@ func (c *containers) standIn() error {
 			"DOCKER_HOST=unix://... to its socket")
 	}
 	at := c.dockerSocket()
-	watch := engine.Watch{Starting: c.asked.ask, Outside: func(pid uint32, line string) {
+	starting := func(pid uint32, at *engine.Container) {
+		c.asked.ask(pid, at)
+		if !c.checking.Load() {
+			c.placed.starting(c.socket, at.ID)
+		}
+	}
+	watch := engine.Watch{Starting: starting, Outside: func(pid uint32, line string) {
 		if !c.checking.Load() { // nothing of the command runs beside a check
 			c.outside.add(pid, line)
 		}
@@ -172,19 +180,22 @@ func (c *containers) shape(cmd *exec.Cmd) {
 }
 
 // check gives a contract's check what the command has to reach its engine, until done is called. A check that follows
-// the command may make containers again, unlike what the command left.
+// the command may make containers again, unlike what the command left. What a check leaves ends with it.
 func (c *containers) check(ctx context.Context, env []string) (with []string, done func()) {
 	if c.session.Session == nil {
 		return env, func() {}
 	}
-	if c.relay != nil && c.session.HadContainers() {
-		_, _ = engine.End(ctx, c.socket, c.parent) // close says if this fails
+	end := func() {
+		if c.relay != nil && c.session.HadContainers() {
+			_, _ = engine.End(ctx, c.socket, c.parent) // close says if this fails
+		}
 	}
+	end()
 	c.session.AllowContainers()
 	cmd := &exec.Cmd{Env: slices.Clone(env)}
 	c.shape(cmd)
 	c.checking.Store(true)
-	return cmd.Env, func() { c.checking.Store(false) }
+	return cmd.Env, func() { end(); c.checking.Store(false) }
 }
 
 // present lists the containers in the session.

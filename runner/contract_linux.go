@@ -356,7 +356,7 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 			return nil, err
 		}
 		id = group.ID()
-		c.marked.Begin(id, layer.Check{Name: check.Name, Baseline: c.phase == contract.Baseline})
+		c.marked.Begin(id, layer.Check{Name: check.Name, Baseline: c.phase == contract.Baseline}, uint64(bootTime()))
 		c.enter(group)
 		return through, nil
 	}}

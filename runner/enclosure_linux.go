@@ -22,10 +22,10 @@ type enclosure struct {
 	*containers
 }
 
-func newEnclosure(log *evidence.Log, opt Options, spec *Spec) *enclosure {
+func newEnclosure(log *evidence.Log, opt Options, spec *Spec, placed *evaluationPart) *enclosure {
 	session := newContainment(log, opt, spec.Limits)
 	inside := newConfinement(log, opt, spec, session.outlive)
-	return &enclosure{session, inside, newContainers(log, spec, session, inside)}
+	return &enclosure{session, inside, newContainers(log, spec, session, inside, placed)}
 }
 
 // open makes the enclosure before anything of the run starts in it.

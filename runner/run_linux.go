@@ -17,7 +17,6 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/schema"
-	"github.com/assay-run/assay-run/schema/evalfile"
 )
 
 // Run runs the command of spec and leaves every artifact of the run with the recorder. The Result is the content of
@@ -96,11 +95,12 @@ type run struct {
 	signals *inbox
 	held    *Contained
 
-	enclosure *enclosure
-	witness   *witness
-	command   *command
-	contract  *contractPart
-	workspace *workspacePart
+	evaluation *evaluationPart
+	enclosure  *enclosure
+	witness    *witness
+	command    *command
+	contract   *contractPart
+	workspace  *workspacePart
 
 	escaped int // processes that were alive outside the run's cgroup when it ended
 
@@ -124,16 +124,18 @@ func newRun(spec *Spec, opt Options) *run {
 	if spec.Contract != "" {
 		marked = &layer.Checks{}
 	}
-	enclosure := newEnclosure(log, opt, spec)
+	evaluation := &evaluationPart{log: log, spec: spec}
+	enclosure := newEnclosure(log, opt, spec, evaluation)
 	witness := newWitness(log, opt, spec, enclosure, marked)
 	gate := newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness)
 	return &run{
 		spec: spec, log: log, state: state, signals: signals, held: opt.Contained,
-		enclosure: enclosure,
-		witness:   witness,
-		command:   newCommand(log, opt, spec, signals, state, enclosure, witness, began),
-		contract:  gate,
-		workspace: newWorkspace(log, opt, spec, witness.wrote, gate.attended),
+		evaluation: evaluation,
+		enclosure:  enclosure,
+		witness:    witness,
+		command:    newCommand(log, opt, spec, signals, state, enclosure, witness, began),
+		contract:   gate,
+		workspace:  newWorkspace(log, opt, spec, witness.wrote, gate.attended),
 
 		beforeCommand: opt.Ready, onHealth: opt.OnHealth, freeing: opt.Freeing,
 	}
@@ -142,7 +144,7 @@ func newRun(spec *Spec, opt Options) *run {
 // steps are what Run does before the command runs.
 func (r *run) steps() []step {
 	return []step{
-		func(context.Context) error { return keepEvaluation(r.log, r.spec) },
+		r.evaluation.keep,
 		r.contract.read,
 		r.enclosure.open,
 		r.witness.listen,
@@ -427,25 +429,4 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 		return ExitRunner
 	}
 	return exit
-}
-
-// keepEvaluation copies the evaluation file into the bundle before anything starts.
-func keepEvaluation(log *evidence.Log, spec *Spec) error {
-	if spec.Evaluation == "" {
-		return nil
-	}
-	at, err := spec.Absolute()
-	if err != nil {
-		return err
-	}
-	doc, err := evalfile.Load(spec.Evaluation)
-	if err != nil {
-		e := schema.ResultError{Code: "evaluation_unusable", Message: err.Error(),
-			Hint: "docs/evaluation.md describes the file"}
-		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
-	}
-	doc.RunID, doc.Workdir, doc.Homes = log.RunID, at.Workdir, spec.homes()
-	search, _ := lookupEnv(spec.environ(), "PATH")
-	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search)
-	return log.Put(schema.EvaluationPath, doc)
 }

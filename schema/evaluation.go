@@ -2,6 +2,7 @@ package schema
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -30,10 +31,27 @@ type EvaluationStart struct {
 	Absent []string `json:"absent,omitempty"`
 	// Programs has the names in each directory of the command's PATH.
 	Programs map[string][]string `json:"programs,omitempty"`
+	// Container says what the globs led to in the run's first container when that was about to start. It is absent
+	// unless the agent works there and the recorder could ask the container's engine.
+	Container *EvaluationStart `json:"container,omitempty"`
+}
+
+// InContainer is the prefix of a glob that only stands for files in the run's container.
+const InContainer = "container:"
+
+// InContainer reports whether the agent of a run that starts in workdir works in a container: a workspace says so, or
+// no workspace existed when the run started.
+func (d *EvaluationDefinition) InContainer(workdir string, start *EvaluationStart) bool {
+	roots := d.Roots(workdir)
+	says := func(g string) bool { return strings.HasPrefix(g, InContainer) }
+	return slices.ContainsFunc(roots, says) || len(roots) > 0 && !slices.ContainsFunc(roots, func(g string) bool {
+		return !slices.Contains(start.Absent, g)
+	})
 }
 
 // EvaluationDefinition is an evaluation file as its author wrote it. Paths are globs; one that is not
-// absolute is relative to each workspace. A glob stands for what is below it, too.
+// absolute is relative to each workspace. A glob stands for what is below it, too. With [InContainer] before it, it
+// stands for files in the run's container alone.
 type EvaluationDefinition struct {
 	// Workspace is where the agent works; empty means the run's working directory.
 	Workspace []string `json:"workspace,omitempty"`
@@ -66,7 +84,7 @@ func (d *EvaluationDefinition) Roots(workdir string) []string {
 // Absolute returns globs as absolute ones: those that are not are relative to each workspace.
 func (d *EvaluationDefinition) Absolute(globs []string, workdir string) (all []string) {
 	for _, g := range globs {
-		if path.IsAbs(g) {
+		if path.IsAbs(g) || strings.HasPrefix(g, InContainer) {
 			all = append(all, g)
 			continue
 		}

@@ -392,10 +392,13 @@ const (
 	// "unresolved": no object of the kernel says which directory it was; links and ".." are as given
 	MarkUnresolved
 	MarkMountNamespace // "mount_namespace": a path in another mount namespace than the run's, as in a container
+	// "container": the path is below the root of the event's container, in the mount namespace that the container's
+	// first program began in. It comes with MarkMountNamespace.
+	MarkContainer
 )
 
 var markNames = [...]string{"deleted", "memfd", "relative", "unreachable", "unreadable", "unresolved",
-	"mount_namespace"}
+	"mount_namespace", "container"}
 
 // String lists the members, separated by commas.
 func (m Marks) String() string {

@@ -55,6 +55,7 @@ type judge struct {
 	begun   bool            // the command was executed
 	command *process        // what the run's command executed first
 	inside  string          // the first container of the run
+	rooted  bool            // the recorder knows the root of that container
 	opened  []placed        // rewards and protected files that the run opened
 	env     []string        // the command's variables for git, as in process.env
 	written written         // by the run
@@ -91,11 +92,8 @@ func (j *judge) event(k *schema.KernelEvent) {
 	l := j.written.facts.Look(k)
 	defer j.applied()
 	p := j.process(l)
-	if j.contained(k) {
-		if !p.entered {
-			return // the engine prepares the container
-		}
-		j.names.present()
+	if j.names.inside = j.contained(k); j.names.inside && !p.entered && k.Class != schema.ClassCheck {
+		return // the engine prepares the container
 	}
 	if k.Kind == schema.KindChroot && !k.Failed() && (p.executed() == j.command ||
 		k.Class == schema.ClassCheck && p.executed().agents == nil) {
@@ -221,7 +219,7 @@ func (j *judge) process(l *facts.Line) *process {
 	p := &process{Instance: l.By}
 	l.By.Note = p
 	parent := p.parent()
-	p.entered = k.Kind == schema.KindExec && l.Names == facts.OtherMounts ||
+	p.entered = k.Kind == schema.KindExec && facts.Elsewhere(k) ||
 		p.Forked && parent != nil && parent.entered
 	p.baseline = k.Baseline || parent != nil && parent.baseline
 	if p.Forked {
@@ -378,22 +376,32 @@ func (j *judge) found(name string, k *schema.KernelEvent, p *process, text strin
 	j.rules[name].find(j.finding(k, p, text))
 }
 
-// uncertain reports whether an event's names may be wrong for the files that it touched. If the workspace is only in
-// the run's container, the evaluation file has the names that files have there.
+// uncertain reports whether an event's names may be wrong for the files that it touched. If the agent works in the
+// run's container, the evaluation file has the names that files have there. Of a container whose root the recorder does
+// not know, as one that the run's own Podman made, all names count as names below it.
 func (j *judge) uncertain(k *schema.KernelEvent) bool {
 	why := facts.CertaintyOf(k)
-	return why.Doubtful() && !(why == facts.OtherMounts && j.contained(k))
+	if facts.Elsewhere(k) && !j.contained(k) {
+		return true
+	}
+	return why.Doubtful() && (why != facts.OtherMounts || j.rooted)
 }
 
-// contained reports whether an event is of the run's first container, and no workspace is elsewhere.
+// contained reports whether an event is of the run's first container, or of a check's, and the agent works there.
 func (j *judge) contained(k *schema.KernelEvent) bool {
-	if k.ContainerID == "" || !j.names.foreign {
+	switch {
+	case k.ContainerID == "" || !j.names.foreign:
 		return false
-	}
-	if j.inside == "" {
+	case k.Class == schema.ClassCheck && facts.Elsewhere(k):
+		return true
+	case j.inside == "" && k.Class != schema.ClassSetup && facts.Elsewhere(k):
 		j.inside = strings.Clone(k.ContainerID)
 	}
-	return k.ContainerID == j.inside
+	if k.ContainerID != j.inside {
+		return false
+	}
+	j.rooted = j.rooted || facts.Elsewhere(k) && facts.CertaintyOf(k) != facts.OtherMounts
+	return true
 }
 
 // doubt adds something that may have broken a rule.
@@ -484,7 +492,8 @@ func (j *judge) verdict(r *rule, good string, about []view.Subject, reads bool) 
 	}
 	for _, pattern := range j.names.absent(ruleKinds[r.name]) {
 		gaps = append(gaps, view.Gap{Text: "when the run started, nothing could match " + pattern,
-			Remedy: "name an existing file in the evaluation file, as the kernel sees it"})
+			Remedy: "name an existing file in the evaluation file, as the kernel sees it; for files in the run's " +
+				"container, run with --containers"})
 	}
 	for _, g := range gaps {
 		v.Gaps = append(v.Gaps, g.Text)
@@ -700,7 +709,7 @@ func (j *judge) unsure(k *schema.KernelEvent, p *process, name string, how schem
 		return
 	}
 	why := facts.CertaintyOf(k)
-	elsewhere := why == facts.OtherMounts
+	elsewhere := facts.Elsewhere(k)
 	if !strings.HasPrefix(name, "/") && why != facts.Unplaced && !elsewhere || strings.HasPrefix(name, "/dev/") {
 		return
 	}

@@ -31,15 +31,17 @@ type places struct {
 	globs  map[kinds][]glob
 	all    []placed    // the same globs in one list
 	recent [8]struct { // the last paths that were asked for
-		path string
-		of   kinds
+		path   string
+		inside bool
+		of     kinds
 	}
 	next    int // in recent
 	facts   *facts.Reader
 	renamed bool     // something that the evaluation file names has another name, too
 	mounted bool     // something was mounted
 	stale   bool     // the line that is judged changes names
-	foreign bool     // no workspace existed when the run started, so that the names are those of a container
+	foreign bool     // the agent works in the run's container, and the names are those there
+	inside  bool     // the line that is judged is of that container
 	roots   []string // directories that the run's command or a check made its root
 }
 
@@ -55,6 +57,7 @@ type glob struct {
 	literal string // the path itself if exact; otherwise the directories before the first wildcard, with a slash
 	exact   bool   // the pattern has no wildcard
 	absent  bool   // it could match nothing when the run started
+	inside  bool   // it only matches in a container
 }
 
 func newGlob(pattern string) glob {
@@ -66,6 +69,14 @@ func newGlob(pattern string) glob {
 		g.literal, g.exact = pattern[:strings.LastIndexByte(pattern[:i], '/')+1], false
 	}
 	return g
+}
+
+// String is the glob as the evaluation file has it, but for links.
+func (g glob) String() string {
+	if g.inside {
+		return schema.InContainer + g.pattern
+	}
+	return g.pattern
 }
 
 func (g glob) matches(p string) bool {
@@ -101,16 +112,18 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string, start *schema.E
 		workspace: def.Roots(workdir), deliverable: def.Deliverables,
 	} {
 		for _, pattern := range def.Absolute(list, workdir) {
-			g := newGlob(pattern)
-			g.absent = slices.Contains(start.Absent, pattern)
-			n.add(g, kind)
-			if real, ok := start.Links[pattern]; ok {
-				n.add(newGlob(real), kind)
+			file, inside := strings.CutPrefix(pattern, schema.InContainer)
+			g := newGlob(file)
+			g.inside, g.absent = inside, slices.Contains(start.Absent, pattern)
+			if c := start.Container; c != nil {
+				g.absent = g.absent && slices.Contains(c.Absent, pattern)
+				n.link(c.Links[pattern], kind, true)
 			}
+			n.add(g, kind)
+			n.link(start.Links[pattern], kind, false)
 		}
 	}
-	roots := n.globs[workspace]
-	n.foreign = len(roots) > 0 && !slices.ContainsFunc(roots, func(g glob) bool { return !g.absent })
+	n.foreign = def.InContainer(workdir, start)
 	return n
 }
 
@@ -119,12 +132,21 @@ func (n *places) add(g glob, kind kinds) {
 	n.all = append(n.all, placed{g, kind})
 }
 
+// link adds what a glob is without symbolic links in its name; empty for nothing else.
+func (n *places) link(pattern string, kind kinds, inside bool) {
+	if pattern != "" {
+		g := newGlob(pattern)
+		g.inside = inside
+		n.add(g, kind)
+	}
+}
+
 // absent returns the globs of a kind that could match nothing when the run started, and that no check's file matched
 // since.
 func (n *places) absent(kind kinds) (patterns []string) {
 	for i := range n.all {
 		if g := &n.all[i]; g.kind == kind && g.absent {
-			patterns = append(patterns, g.pattern)
+			patterns = append(patterns, g.String())
 		}
 	}
 	return patterns
@@ -138,17 +160,12 @@ func (n *places) met(name string) {
 		switch g := &n.all[i]; {
 		case !g.absent:
 		case inner != name && g.matches(inner):
-			n.present()
+			for i := range n.all {
+				n.all[i].absent = false
+			}
 		case slices.ContainsFunc(n.names(name), g.matches):
 			g.absent = false
 		}
-	}
-}
-
-// present notes that the names of the evaluation file are not those that the recorder saw when the run started.
-func (n *places) present() {
-	for i := range n.all {
-		n.all[i].absent = false
 	}
 }
 
@@ -174,13 +191,13 @@ func (n *places) inner(name string) string {
 // of returns the kinds of a path, by its present and former names.
 func (n *places) of(p string) kinds {
 	for i := range n.recent {
-		if n.recent[i].path == p && p != "" {
+		if n.recent[i].path == p && n.recent[i].inside == n.inside && p != "" {
 			return n.recent[i].of
 		}
 	}
 	k := n.any(p, glob.matches)
 	r := &n.recent[n.next%len(n.recent)]
-	r.path, r.of = p, k
+	r.path, r.inside, r.of = p, n.inside, k
 	n.next++
 	return k
 }
@@ -209,7 +226,7 @@ func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	for i, name := range n.names(p) {
 		var of kinds
 		for i := range n.all {
-			if g := &n.all[i]; of&g.kind == 0 && fits(g.glob, name) {
+			if g := &n.all[i]; of&g.kind == 0 && (!g.inside || n.inside) && fits(g.glob, name) {
 				of |= g.kind
 			}
 		}

@@ -34,7 +34,7 @@ const (
 func newUses(start *schema.EvaluationStart) uses {
 	u := uses{before: map[string]use{}, after: map[string]use{}, used: map[string]bool{}, alike: map[string][]string{},
 		writers: map[string][]string{}, image: map[string][]string{}, search: map[string]bool{}}
-	if start == nil {
+	if start == nil || start.Container != nil { // the programs are those of the host
 		return u
 	}
 	for _, dir := range slices.Sorted(maps.Keys(start.Programs)) {

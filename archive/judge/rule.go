@@ -150,13 +150,13 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 	var read *facts.Reader
 	breaks := func(l *facts.Line) bool {
 		k := l.Event
-		if k.Kind == schema.KindMount && l.Outcome != facts.Failed && l.Names != facts.OtherMounts {
+		if k.Kind == schema.KindMount && l.Outcome != facts.Failed && !facts.Elsewhere(k) {
 			return true // files below the mount point may also have names outside the workspace
 		}
 		if !k.Modifies() || l.Outcome == facts.Failed {
 			return false
 		}
-		if !l.Names.Placed() {
+		if !l.Names.Placed() || facts.Elsewhere(k) {
 			return true // the place of the file is not known
 		}
 		outside := func(p string) bool {

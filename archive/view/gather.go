@@ -103,7 +103,7 @@ func (g *gatherer) container(l *facts.Line, n uint64) {
 	if c.Count == 0 {
 		c.ID, c.Argv = e.ContainerID, []string{}
 	}
-	if c.Exe == "" && e.Kind == schema.KindExec && l.Names == facts.OtherMounts {
+	if c.Exe == "" && e.Kind == schema.KindExec && facts.Elsewhere(e) {
 		c.Exe, c.Argv = e.Name(e.Value), append(c.Argv, e.Argv...)
 	}
 	c.Count += n
@@ -200,7 +200,7 @@ func (g *gatherer) file(t *tally[File], path string, l *facts.Line, n, bytes uin
 
 // outside reports whether a file is not in the workspace.
 func (g *gatherer) outside(path string, l *facts.Line) bool {
-	return g.dir == "" || !rooted(path, g.dir) || l.Names == facts.OtherMounts
+	return g.dir == "" || !rooted(path, g.dir) || facts.Elsewhere(l.Event)
 }
 
 func (g *gatherer) host(l *facts.Line, n uint64) {

@@ -191,8 +191,10 @@ func (b *Builder) next() {
 // check marks b.out, which is an event of p, as a check's where it is one.
 func (b *Builder) check(p *process, cgroupID uint64) {
 	var c *Check
-	if p != nil {
+	if p != nil && !p.setup {
 		c = p.check
+	} else if p != nil {
+		return // an engine's runtime, for the check
 	} else {
 		c = b.o.Checks.of(cgroupID, 0) // byte counts of a connection
 	}
@@ -256,16 +258,25 @@ func (b *Builder) contain(ev *kernel.Event, p *process) {
 	if b.out.ContainerID == "" && p != nil && !ev.Repeat {
 		b.out.ContainerID = p.container // moved on, as into the cgroup of a tool call
 	}
-	if p == nil || ev.Repeat || b.o.Container != "" {
+	if p == nil || ev.Repeat {
+		return
+	}
+	p.container = b.out.ContainerID
+	begins := ev.Kind == schema.KindExec && b.o.MountNS != 0 && b.elsewhere(p)
+	if begins && (p.setup || b.o.Container != "") {
+		b.cgroups.begin(p.container, p.mountNS)
+	}
+	if b.o.Container != "" {
 		return
 	}
 	switch ev.Kind {
 	case schema.KindJoin:
-		p.setup = b.out.ContainerID != ""
+		if p.setup = p.container != ""; p.setup && p.check == nil {
+			p.check = b.o.Checks.during(ev.Time)
+		}
 	case schema.KindExec:
-		p.setup = p.setup && b.o.MountNS != 0 && !b.elsewhere(p)
+		p.setup = p.setup && b.o.MountNS != 0 && !begins
 	}
-	p.container = b.out.ContainerID
 }
 
 // started makes a container's first process the child of the one that asked an engine
@@ -361,8 +372,8 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	if joined && ev.Kind != schema.KindJoin {
 		b.add(ev, p, late)
 		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.Task.PPID, ev.Task.CgroupID
-		b.check(p, ev.Task.CgroupID)
 		b.contain(ev, p)
+		b.check(p, ev.Task.CgroupID)
 		b.stats.Added++
 		b.finish(ev, p)
 	}
@@ -375,8 +386,8 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.out.ParentExecID = parent
 	b.out.DirectoryClaimed = b.ways.doubtful(ev)
 	b.convert(ev, p)
-	b.check(p, ev.Task.CgroupID)
 	b.contain(ev, p)
+	b.check(p, ev.Task.CgroupID)
 	if joined {
 		b.started(ev, p)
 	}
@@ -457,7 +468,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		if f := b.procs.first.Get(ev.Slot); f.id == ev.ID {
 			b.out.ExecID, b.out.Class = f.execID, f.class
 			b.out.ToolCallID, b.out.BoundBy = f.toolCall, f.boundBy
-			b.mark(f.elsewhere)
+			b.mark(f.mounts)
 			return
 		}
 	}
@@ -477,7 +488,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		return
 	}
 	if first := b.procs.first.At(ev.Slot); first != nil {
-		*first = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p),
+		*first = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.mountsOf(p),
 			b.out.ContainerID}
 	}
 }
@@ -557,7 +568,7 @@ func (b *Builder) mounts(ev *kernel.Event, p *process) {
 			b.ownNS = ev.MountNS
 		}
 	}
-	b.mark(b.elsewhere(p))
+	b.mark(b.mountsOf(p))
 }
 
 // elsewhere reports whether the paths of p are of other mounts than the run's.
@@ -565,8 +576,19 @@ func (b *Builder) elsewhere(p *process) bool {
 	return b.o.MountNS != 0 && p != nil && p.mountNS != 0 && p.mountNS != b.o.MountNS && p.mountNS != b.ownNS
 }
 
-func (b *Builder) mark(elsewhere bool) {
-	if !elsewhere {
+// mountsOf returns the marks that the paths of p get for the mounts that it sees.
+func (b *Builder) mountsOf(p *process) schema.Marks {
+	switch {
+	case !b.elsewhere(p):
+		return 0
+	case p.container != "" && b.cgroups.roots[p.container] == p.mountNS:
+		return schema.MarkMountNamespace | schema.MarkContainer
+	}
+	return schema.MarkMountNamespace
+}
+
+func (b *Builder) mark(mounts schema.Marks) {
+	if mounts == 0 {
 		return
 	}
 	e := b.out
@@ -576,7 +598,7 @@ func (b *Builder) mark(elsewhere bool) {
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, "/") || strings.HasPrefix(name, "unix:/") || e.Marks != 0 && name != "" {
-			e.Marks |= schema.MarkMountNamespace
+			e.Marks |= mounts
 			return
 		}
 	}
@@ -647,9 +669,11 @@ func (b *Builder) admit(pid uint32, t uint64) {
 	if parent := b.procs.byPID[known.PPID]; parent != nil && !parent.exited {
 		e.ParentExecID = parent.execID
 	}
-	b.mark(b.elsewhere(p))
 	e.ContainerID = b.container(&ev, p)
-	p.container = e.ContainerID
+	if p.container = e.ContainerID; b.o.Container != "" && b.elsewhere(p) {
+		b.cgroups.begin(p.container, p.mountNS) // its ancestors come first
+	}
+	b.mark(b.mountsOf(p))
 	b.stats.Added++
 	b.finish(&ev, p)
 	if list := b.o.Held[pid]; list != nil {
@@ -856,8 +880,8 @@ func (b *Builder) give(list *Inherited, ev *kernel.Event, p *process, late bool)
 		b.add(ev, p, late)
 		b.out.Kind, b.out.Value, b.out.Local, b.out.Protocol, b.out.Args = schema.KindInherited, e.Value, e.Local,
 			e.Protocol, e.Args
-		b.check(p, ev.Task.CgroupID)
 		b.contain(ev, p)
+		b.check(p, ev.Task.CgroupID)
 		b.stats.Added++
 		b.finish(ev, p)
 	}

@@ -8,11 +8,13 @@ import (
 // that what those do is not taken for the agent's. A process is a check's when
 // it was started into the check's cgroup, by nobody whom the layer knows and
 // before the check was over, or when its parent is one: an agent that moves
-// into such a cgroup stays the agent. The zero value is ready, nil has no
-// checks, and both are safe for concurrent use.
+// into such a cgroup stays the agent. So is a process that an engine moved into a container of the run while the check
+// ran: nothing of the agent runs then. The zero value is ready, nil has no checks, and both are safe for concurrent
+// use.
 type Checks struct {
 	mu   sync.Mutex
 	byID map[uint64]*Check
+	all  []uint64 // the ids in byID, as the checks began
 }
 
 // Check is one evaluation of one check.
@@ -21,12 +23,13 @@ type Check struct {
 	// Baseline: it ran before the agent.
 	Baseline bool
 
+	since uint64 // when it began
 	until uint64 // when it was over; 0 while it runs
 }
 
 // Begin is called before anything runs in the cgroup with this id (its
-// directory's inode number). An id of 0 is not noted.
-func (c *Checks) Begin(cgroupID uint64, check Check) {
+// directory's inode number). An id of 0 is not noted. now is CLOCK_BOOTTIME in nanoseconds.
+func (c *Checks) Begin(cgroupID uint64, check Check, now uint64) {
 	if cgroupID == 0 {
 		return
 	}
@@ -35,7 +38,9 @@ func (c *Checks) Begin(cgroupID uint64, check Check) {
 	if c.byID == nil {
 		c.byID = make(map[uint64]*Check)
 	}
+	check.since = now
 	c.byID[cgroupID] = &check
+	c.all = append(c.all, cgroupID)
 }
 
 // End is called when nothing runs in the cgroup any more; now is CLOCK_BOOTTIME
@@ -63,4 +68,19 @@ func (c *Checks) of(cgroupID, t uint64) *Check {
 		return nil
 	}
 	return check
+}
+
+// during returns the check that ran at time t; nil for none.
+func (c *Checks) during(t uint64) *Check {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range c.all {
+		if check := c.byID[id]; check.since <= t && (check.until == 0 || t <= check.until) {
+			return check
+		}
+	}
+	return nil
 }

@@ -12,10 +12,10 @@ import (
 // final check.
 func TestChecksAreToldFromTheAgent(t *testing.T) {
 	checks := &Checks{}
-	checks.Begin(70, Check{Name: "tests_pass", Baseline: true})
+	checks.Begin(70, Check{Name: "tests_pass", Baseline: true}, 0)
 	checks.End(70, at(20))
-	checks.Begin(90, Check{Name: "tests_pass"})
-	checks.Begin(0, Check{Name: "nowhere"})
+	checks.Begin(90, Check{Name: "tests_pass"}, 0)
+	checks.Begin(0, Check{Name: "nowhere"}, 0)
 
 	listed := surface.New("run_1", "")
 	b, lines := collect(t, Options{Checks: checks, Surface: listed})
@@ -91,4 +91,22 @@ type opened struct {
 	t    uint64
 	pid  uint32
 	path string
+}
+
+// What an engine moves into a container of the run belongs to the check that ran at that time, whenever the line is
+// made, and to none if it was moved before or after.
+func TestContainersBelongToTheCheckThatRan(t *testing.T) {
+	checks := &Checks{}
+	checks.Begin(70, Check{Name: "first"}, at(10))
+	checks.End(70, at(20))
+	checks.Begin(80, Check{Name: "second"}, at(30))
+	for moved, want := range map[uint64]string{5: "", 10: "first", 20: "first", 25: "", 40: "second"} {
+		got := ""
+		if c := checks.during(at(moved)); c != nil {
+			got = c.Name
+		}
+		if got != want {
+			t.Errorf("at %d it is %q, want %q", moved, got, want)
+		}
+	}
 }

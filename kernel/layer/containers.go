@@ -17,6 +17,9 @@ type cgroups struct {
 	dir     string // the session's directory; empty: none is recognized
 	byID    map[uint64]string
 	unknown uint64 // how many were gone before they could be named
+	// roots are the mount namespaces in which the first programs of containers began, by the container's id. An engine
+	// outside of the session made them.
+	roots map[string]uint32
 
 	last uint64 // asked for
 	is   string
@@ -45,6 +48,16 @@ func (c *cgroups) name(id uint64, at string) string {
 		c.byID[id] = in.ID
 	}
 	return in.ID
+}
+
+// begin notes the mount namespace of a container's first program.
+func (c *cgroups) begin(container string, mountNS uint32) {
+	if c.roots == nil {
+		c.roots = map[string]uint32{}
+	}
+	if c.roots[container] == 0 && len(c.roots) < maxCgroups {
+		c.roots[container] = mountNS
+	}
 }
 
 // find is the path below the session of the cgroup with that id, which is the inode

@@ -117,3 +117,36 @@ func TestFilesOfOtherMountsAreNeverNoise(t *testing.T) {
 		}
 	}
 }
+
+// In the mount namespace in which a container's first program began, names are those below the container's root. In
+// another one, which a process of the container made, they need not be.
+func TestPathsBelowTheRootOfAContainerAreMarked(t *testing.T) {
+	const host, inside, other = 1, 2, 3
+	enters := func(t uint64, pid, ns uint32) kernel.Event {
+		ev := event(t, pid, schema.KernelEvent{Kind: schema.KindNamespace, HasResult: true})
+		ev.Syscall, ev.MountNS = "setns", ns
+		return ev
+	}
+	joined := event(1, 20, schema.KernelEvent{Kind: schema.KindJoin, Value: "/a/group"})
+	joined.MountNS = host
+	b, lines := collect(t, Options{MountNS: host, Foreign: true, Container: strings.Repeat("c", 64)})
+	push(t, b, joined, openEvent(2, 20, "/runtime", cloexec, 0), enters(3, 20, inside),
+		openEvent(4, 20, "/setup", cloexec, 0),
+		execEvent(5, 20, "/bin/sh", "sh"), openEvent(6, 20, "/below", cloexec, 0), forkEvent(7, 20, 21),
+		enters(8, 21, other), openEvent(9, 21, "/unshared", cloexec, 0), enters(10, 21, inside),
+		openEvent(11, 21, "/back", cloexec, 0))
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range *lines {
+		if e.Kind == schema.KindOpen || e.Kind == schema.KindExec {
+			got = append(got, e.Value+" "+e.Marks.String())
+		}
+	}
+	want := []string{"/runtime ", "/setup mount_namespace", "/bin/sh mount_namespace,container",
+		"/below mount_namespace,container", "/unshared mount_namespace", "/back mount_namespace,container"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}

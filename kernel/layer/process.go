@@ -59,7 +59,7 @@ type eventID struct {
 	class  schema.Class
 
 	toolCall, boundBy string
-	elsewhere         bool
+	mounts            schema.Marks // see Builder.mountsOf
 	container         string
 }
 

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -156,8 +158,26 @@ func (e *Engine) open(ctx context.Context, path string, query url.Values) (io.Re
 	return e.do(ctx, http.MethodGet, path, query, nil)
 }
 
-// do makes a request in version 1.40 of the API, which Docker 19.03, Podman 3 and later versions understand.
+// head asks for the header of an answer.
+func (e *Engine) head(ctx context.Context, path string, query url.Values) (http.Header, error) {
+	res, err := e.answer(ctx, http.MethodHead, path, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	return res.Header, res.Body.Close()
+}
+
+// do makes a request and returns the body of the answer.
 func (e *Engine) do(ctx context.Context, method, path string, query url.Values, body any) (io.ReadCloser, error) {
+	res, err := e.answer(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
+// answer makes a request in version 1.40 of the API, which Docker 19.03, Podman 3 and later versions understand.
+func (e *Engine) answer(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
 	at := url.URL{Scheme: "http", Host: "engine", Path: "/v1.40" + path, RawQuery: query.Encode()}
 	sent := []byte{}
 	if body != nil {
@@ -183,7 +203,7 @@ func (e *Engine) do(ctx context.Context, method, path string, query url.Values, 
 		return nil, fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 	}
 	if res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified { // NotModified: nothing to do
-		return res.Body, nil
+		return res, nil
 	}
 	defer res.Body.Close()
 	var said struct {
@@ -253,6 +273,48 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 		parent: c.HostConfig.CgroupParent,
 		active: c.State.Running || c.State.Restarting || cmp.Or(c.HostConfig.RestartPolicy.Name, "no") != "no",
 	}, nil
+}
+
+// maxLinks limits the symbolic links of a name.
+const maxLinks = 40
+
+// File returns the name of a file in a container without symbolic links, and whether there is such a file. The
+// container need not run.
+func (e *Engine) File(ctx context.Context, id, file string) (real string, exists bool, err error) {
+	rest, links := strings.Split(strings.Trim(path.Clean("/"+file), "/"), "/"), 0
+	for real = "/"; len(rest) > 0 && rest[0] != ""; {
+		next := path.Join(real, rest[0])
+		var at struct {
+			Mode       fs.FileMode `json:"mode"`
+			LinkTarget string      `json:"linkTarget"`
+		}
+		header, err := e.head(ctx, "/containers/"+id+"/archive", url.Values{"path": {next}})
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return path.Join(append([]string{real}, rest...)...), false, nil
+		case err != nil:
+			return "", false, err
+		}
+		text, err := base64.StdEncoding.DecodeString(header.Get("X-Docker-Container-Path-Stat"))
+		if err == nil {
+			err = json.Unmarshal(text, &at)
+		}
+		if err != nil {
+			return "", false, fmt.Errorf("%s: what is %s: %w", e.Name, next, err)
+		}
+		if real, rest = next, rest[1:]; at.Mode&fs.ModeSymlink == 0 {
+			continue
+		}
+		if links++; links > maxLinks || at.LinkTarget == "" {
+			return path.Join(append([]string{real}, rest...)...), false, nil
+		}
+		if !path.IsAbs(at.LinkTarget) {
+			at.LinkTarget = path.Join(path.Dir(next), at.LinkTarget)
+		}
+		rest = append(strings.Split(strings.Trim(path.Clean(at.LinkTarget), "/"), "/"), rest...)
+		real = "/"
+	}
+	return real, true, nil
 }
 
 // execIn returns the id of the container for a command of docker exec.

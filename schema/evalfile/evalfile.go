@@ -64,7 +64,7 @@ func Parse(data []byte) (*schema.Evaluation, error) {
 	c.globs(d.Forbidden.Packages, "forbidden", "packages")
 	c.globs(d.Forbidden.Repositories, "forbidden", "repositories")
 	for i, w := range d.Workspace {
-		if w != "" && !path.IsAbs(w) {
+		if w = strings.TrimPrefix(w, schema.InContainer); w != "" && !path.IsAbs(w) {
 			c.fault(fmt.Sprintf("%.80q is not absolute", w), "workspace", strconv.Itoa(i))
 		}
 	}
@@ -121,15 +121,18 @@ func (c *checker) globs(list []string, path ...string) {
 // paths checks a list of globs of paths, and writes them as the kernel names files.
 func (c *checker) paths(list []string, key string) {
 	for i, glob := range list {
-		clean := path.Clean(glob)
+		file, inside := strings.CutPrefix(glob, schema.InContainer)
+		clean := path.Clean(file)
 		switch {
 		case glob == "": // told by globs
 		case strings.ContainsRune(glob, 0):
 			c.fault(fmt.Sprintf("%.80q holds a NUL", glob), key, strconv.Itoa(i))
 		case clean == ".." || strings.HasPrefix(clean, "../"):
 			c.fault(fmt.Sprintf("%.80q leaves the workspace; write an absolute path", glob), key, strconv.Itoa(i))
+		case inside && !path.IsAbs(file):
+			c.fault(fmt.Sprintf("%.80q is not absolute behind %s", glob, schema.InContainer), key, strconv.Itoa(i))
 		default:
-			list[i] = clean
+			list[i] = glob[:len(glob)-len(file)] + clean
 		}
 	}
 }

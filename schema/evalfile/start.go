@@ -16,9 +16,9 @@ import (
 const maxPrograms = 20_000
 
 // Start says what the globs of an evaluation file lead to now, on this host, for a run that starts in workdir, and
-// which programs are in the directories of search, a PATH.
+// which programs are in the directories of search, a PATH. On the host, a glob for a container can match nothing.
 func Start(d *schema.EvaluationDefinition, workdir, search string) *schema.EvaluationStart {
-	s := &schema.EvaluationStart{Links: map[string]string{}, Programs: map[string][]string{}}
+	s := &schema.EvaluationStart{Programs: map[string][]string{}}
 	for left, dirs := maxPrograms, filepath.SplitList(search); len(dirs) > 0; dirs = dirs[1:] {
 		dir := resolve(path.Clean("/" + dirs[0]))
 		entries, _ := os.ReadDir(dir) // nothing is found there if it cannot be read
@@ -30,6 +30,30 @@ func Start(d *schema.EvaluationDefinition, workdir, search string) *schema.Evalu
 			left--
 		}
 	}
+	look(s, d, workdir, func(file string, inside bool) (string, bool) {
+		if inside {
+			return file, false
+		}
+		_, err := filepath.EvalSymlinks(file)
+		return resolve(file), !errors.Is(err, fs.ErrNotExist)
+	})
+	return s
+}
+
+// InContainer says what the globs lead to in a container. at returns a path without symbolic links, and whether there
+// is such a file.
+func InContainer(d *schema.EvaluationDefinition, workdir string, at func(file string) (real string, exists bool),
+) *schema.EvaluationStart {
+	s := &schema.EvaluationStart{}
+	look(s, d, workdir, func(file string, _ bool) (string, bool) { return at(file) })
+	return s
+}
+
+// look adds to s what the globs lead to. at returns a path, in a container if inside is true, without symbolic links,
+// and whether there is such a file.
+func look(s *schema.EvaluationStart, d *schema.EvaluationDefinition, workdir string,
+	at func(file string, inside bool) (real string, exists bool)) {
+	s.Links = map[string]string{}
 	for _, of := range []struct {
 		list []string
 		need func(file string) string // what has to be there, so that the glob can match something
@@ -38,30 +62,29 @@ func Start(d *schema.EvaluationDefinition, workdir, search string) *schema.Evalu
 		{d.Absolute(d.Protected, workdir), path.Dir}, {d.Absolute(d.Reward, workdir), path.Dir},
 		{d.Absolute(d.Others, workdir), nil}, {d.Absolute(d.Deliverables, workdir), nil},
 	} {
-		for _, glob := range of.list {
+		for _, whole := range of.list {
+			glob, inside := strings.CutPrefix(whole, schema.InContainer)
 			file, exact := schema.UnescapeGlob(glob)
 			rest := ""
 			if !exact { // the directories before the first wildcard
-				at := strings.LastIndexByte(glob[:strings.IndexAny(glob, `*?[{`)], '/')
-				file, exact = schema.UnescapeGlob(path.Clean("/" + glob[:at]))
-				rest = glob[at:]
+				slash := strings.LastIndexByte(glob[:strings.IndexAny(glob, `*?[{`)], '/')
+				file, exact = schema.UnescapeGlob(path.Clean("/" + glob[:slash]))
+				rest = glob[slash:]
 			}
 			if !exact {
 				continue
 			}
-			if real := resolve(file); real != file {
-				s.Links[glob] = strings.TrimSuffix(schema.EscapeGlob(real), "/") + rest
+			if real, _ := at(file, inside); real != file {
+				s.Links[whole] = strings.TrimSuffix(schema.EscapeGlob(real), "/") + rest
 			}
 			if of.need == nil {
 				continue
 			}
-			if _, err := filepath.EvalSymlinks(of.need(file)); errors.Is(err, fs.ErrNotExist) &&
-				!slices.Contains(s.Absent, glob) {
-				s.Absent = append(s.Absent, glob)
+			if _, exists := at(of.need(file), inside); !exists && !slices.Contains(s.Absent, whole) {
+				s.Absent = append(s.Absent, whole)
 			}
 		}
 	}
-	return s
 }
 
 func itself(file string) string { return file }

@@ -8,7 +8,7 @@ type Certainty string
 // Certainties. If several reasons apply to a line, the first of this list counts.
 const (
 	Sure Certainty = ""
-	// OtherMounts: the names are those of another mount namespace, as in a container.
+	// OtherMounts: the names are those of another mount namespace, which is not that of a container's root.
 	OtherMounts Certainty = "its names are of another mount namespace"
 	// Unplaced: the directory in which the name was looked up is not known.
 	Unplaced Certainty = "a name is relative to a directory that is not known"
@@ -30,7 +30,7 @@ const (
 // Doubtful reports whether there is a reason for doubt.
 func (c Certainty) Doubtful() bool { return c != Sure }
 
-// Placed reports whether the name, even if it is doubtful, is one below the root of the run.
+// Placed reports whether the name, even if it is doubtful, is one below the root of the run or of a container.
 func (c Certainty) Placed() bool {
 	return c != OtherMounts && c != Unplaced && c != Unreached && c != Cut
 }
@@ -47,7 +47,7 @@ func CertaintyOf(e *schema.KernelEvent) Certainty {
 	}
 	named := e.Kind == schema.KindOpen || e.Kind == schema.KindExec || e.Kind == schema.KindWrite
 	switch {
-	case marks&schema.MarkMountNamespace != 0:
+	case marks&(schema.MarkMountNamespace|schema.MarkContainer) == schema.MarkMountNamespace:
 		return OtherMounts
 	case marks&schema.MarkRelative != 0:
 		return Unplaced
@@ -66,6 +66,10 @@ func CertaintyOf(e *schema.KernelEvent) Certainty {
 	}
 	return Sure
 }
+
+// Elsewhere reports whether the names of a line are those of another mount namespace than the run's. If they are sure,
+// they are names below the root of the line's container.
+func Elsewhere(e *schema.KernelEvent) bool { return e.Marks&schema.MarkMountNamespace != 0 }
 
 // Outcome says whether what a line tells of was done.
 type Outcome uint8

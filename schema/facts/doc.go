@@ -34,5 +34,6 @@
 // # Certainty
 //
 // The names of a line are [Sure], or doubtful with a reason: [Certainty]. A doubtful line happened, but perhaps to
-// another file. Only this package reads the members of a line that say so.
+// another file. In a container whose root is known, names are as sure as the host's. Only this package reads the
+// members of a line that say so.
 package facts

@@ -1,0 +1,75 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/assay-run/assay-run/runner/engine"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/evalfile"
+)
+
+// evaluationPart keeps the evaluation file of a run in its bundle. Without one it does nothing.
+type evaluationPart struct {
+	log  *evidence.Log
+	spec *Spec
+
+	mu  sync.Mutex         // guards what follows: containers start in any goroutine
+	doc *schema.Evaluation // nil until it was read
+}
+
+// keep copies the evaluation file into the bundle before anything starts.
+func (p *evaluationPart) keep(context.Context) error {
+	if p.spec.Evaluation == "" {
+		return nil
+	}
+	at, err := p.spec.Absolute()
+	if err != nil {
+		return err
+	}
+	doc, err := evalfile.Load(p.spec.Evaluation)
+	if err != nil {
+		e := schema.ResultError{Code: "evaluation_unusable", Message: err.Error(),
+			Hint: "docs/evaluation.md describes the file"}
+		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
+	}
+	doc.RunID, doc.Workdir, doc.Homes = p.log.RunID, at.Workdir, p.spec.homes()
+	search, _ := lookupEnv(p.spec.environ(), "PATH")
+	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doc = doc
+	return p.log.Put(schema.EvaluationPath, doc)
+}
+
+// lookInside limits how long a container waits until its files were looked for.
+const lookInside = 20 * time.Second
+
+// starting looks for the files that the evaluation file names in the run's first container, before it starts, if the
+// agent works there. If the engine does not answer, it is not known what is there, and the rules say so.
+func (p *evaluationPart) starting(socket, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doc == nil || p.doc.Start.Container != nil || !p.doc.Evaluation.InContainer(p.doc.Workdir, p.doc.Start) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookInside)
+	defer cancel()
+	docker := engine.New(engine.Docker, socket)
+	defer docker.Close()
+	var failed error
+	found := evalfile.InContainer(&p.doc.Evaluation, p.doc.Workdir, func(file string) (string, bool) {
+		real, exists, err := docker.File(ctx, id, file)
+		if err != nil {
+			failed = err
+			return file, false
+		}
+		return real, exists
+	})
+	if failed == nil {
+		p.doc.Start.Container = found
+		_ = p.log.Put(schema.EvaluationPath, p.doc) // an error leaves the earlier document, which knows less
+	}
+}
