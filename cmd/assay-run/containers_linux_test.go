@@ -179,7 +179,8 @@ $E ps --all --no-trunc --quiet
 					t.Errorf("the program of the container is taken for its runtime: %+v", ev)
 				}
 			})
-			for _, want := range []string{"inside mount_namespace", "passwd mount_namespace"} {
+			marks := map[string]string{"docker": "mount_namespace,container", "podman": "mount_namespace"}[name]
+			for _, want := range []string{"inside " + marks, "passwd " + marks} {
 				if !strings.Contains(seen[want], id) {
 					t.Errorf("%s is of container %q, want %s", want, seen[want], id)
 				}
