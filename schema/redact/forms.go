@@ -2,11 +2,8 @@ package redact
 
 import (
 	"encoding/base64"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf16"
 )
 
 // formsOf are the ways in which a secret may be written: as it is, escaped in
@@ -28,25 +25,19 @@ func formsOf(value, with, rule string, words *vocabulary) []form {
 			forms = append(forms, form{text: text, with: with, rule: rule, textOnly: words.have(text)})
 		}
 	}
-	if last := len(forms) - 1; last >= 0 && escape(value, false) != value {
+	if last := len(forms) - 1; last >= 0 && escape(value) != value {
 		forms[last].textOnly = true
 	}
 	return forms
 }
 
-// encodings are a value's forms in JSON (once, twice, in ASCII, safe in HTML, and all escaped), in small and capital
-// letters, base64 at each alignment, hex, and percent-encoding.
+// encodings are a value's forms in JSON (once and twice), in small and capital letters, base64 at each alignment, hex,
+// and percent-encoding. Where line breaks divide one, or escapes stand for its characters, see unfold.
 func encodings(v string) []string {
-	once := escape(v, false)
+	once := escape(v)
 	all := []string{
-		once, escape(once, false), escape(v, true),
-		strings.NewReplacer("&", `\u0026`, "<", `\u003c`, ">", `\u003e`).Replace(once),
+		once, escape(once),
 		strings.ToLower(v), strings.ToUpper(v), // as names in DNS questions
-	}
-	if len(v) <= maxTwice {
-		for _, format := range []string{`\u%04x`, `\u%04X`} {
-			all = append(all, inUnits(v, format), escape(inUnits(v, format), false))
-		}
 	}
 	percent := unescaped
 	if len(v) > maxPercent {
@@ -58,10 +49,6 @@ func encodings(v string) []string {
 			all = append(all, inHex(v, digits, "%", keep),
 				strings.ReplaceAll(inHex(v, digits, "%", keep), "%20", "+"))
 		}
-	}
-	all = append(all, wrapped(inHex(v, hexDigits, "", nil), 60)...) // xxd -p
-	for _, width := range []int{64, 76} {                           // openssl base64, base64
-		all = append(all, wrapped(base64.StdEncoding.EncodeToString([]byte(v)), width)...)
 	}
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for lead := range 3 {
@@ -115,27 +102,8 @@ func inHex(v, digits, mark string, keep func(byte) bool) string {
 	return b.String()
 }
 
-// inUnits is v with each UTF-16 code unit in a format.
-func inUnits(v, format string) string {
-	var b strings.Builder
-	for _, unit := range utf16.Encode([]rune(v)) {
-		fmt.Fprintf(&b, format, unit)
-	}
-	return b.String()
-}
-
-// wrapped are the lines of text that a program breaks at a width; none where it is
-// one line. A last line that is too short is not looked for.
-func wrapped(text string, width int) (lines []string) {
-	for len(text) > width || lines != nil && len(text) >= 2*MinSecret {
-		n := min(width, len(text))
-		lines, text = append(lines, text[:n]), text[n:]
-	}
-	return lines
-}
-
 // escape is s as the text of a JSON string.
-func escape(s string, ascii bool) string {
+func escape(s string) string {
 	var b strings.Builder
 	for _, c := range s {
 		switch {
@@ -150,9 +118,6 @@ func escape(s string, ascii bool) string {
 			b.WriteString(`\t`)
 		case c < ' ':
 			b.WriteString(`\u00` + string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]))
-		case c > '~' && ascii:
-			quoted := strconv.QuoteToASCII(string(c))
-			b.WriteString(strings.ReplaceAll(quoted[1:len(quoted)-1], `\x`, `\u00`))
 		default:
 			b.WriteRune(c)
 		}

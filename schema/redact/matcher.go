@@ -227,3 +227,8 @@ func newSearch(rules []Rule, b []byte, json bool, known func(from int) (found, b
 	}
 	return s
 }
+
+// add adds a kind. Call it before next.
+func (s *search) add(find func(from int) (found, bool)) {
+	s.kinds, s.ahead = append(s.kinds, find), append(s.ahead, found{start: -1})
+}

@@ -249,12 +249,16 @@ func (r *Redactor) Finds(b []byte) bool {
 	if r == nil {
 		return false
 	}
-	_, ok := r.matcher.Load().next(b, 0, false)
+	known := r.matcher.Load()
+	_, ok := known.next(b, 0, false)
+	if !ok {
+		_, ok = known.nextFolded(known.unfold(b), 0, false)
+	}
 	return ok
 }
 
 // Longest is the length of the longest form of a known secret, in bytes.
-func (r *Redactor) Longest() int { return r.matcher.Load().longest }
+func (r *Redactor) Longest() int { return maxFold * r.matcher.Load().longest }
 
 // upTo replaces the secrets that begin before the limit, and repeats that as long as it learns new ones. It returns
 // the new text, and how many bytes of b the text stands for: the limit, or more if a secret ends after it.
@@ -275,11 +279,21 @@ func (r *Redactor) upTo(limit int, p pass, b []byte) ([]byte, int) {
 // replace replaces the secrets that begin before the limit, and cuts off the rest. new are secrets that b shows.
 func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, new []shown) {
 	known := r.matcher.Load()
-	if len(r.rules) == 0 && !known.shows(b[p.head:], p.json) {
-		return b[:limit], limit, nil
+	flat := known.unfold(b[p.head:])
+	if _, ok := known.nextFolded(flat, 0, p.json); !ok {
+		if flat = nil; len(r.rules) == 0 && !known.shows(b[p.head:], p.json) {
+			return b[:limit], limit, nil
+		}
 	}
 	text := jsonText{b: b}
 	search := newSearch(r.rules, b, p.json, func(from int) (found, bool) { return known.next(b, from, p.json) })
+	if flat != nil {
+		search.add(func(from int) (found, bool) {
+			f, ok := known.nextFolded(flat, max(0, from-p.head), p.json)
+			f.start, f.end = f.start+p.head, f.end+p.head
+			return f, ok
+		})
+	}
 	from := 0 // what is copied next
 	for at := 0; ; {
 		f, ok := search.next(at, limit)

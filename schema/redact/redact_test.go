@@ -13,6 +13,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/assay-run/assay-run/.ci/layertest"
 )
@@ -40,6 +41,8 @@ func TestAKnownSecretIsFoundInEveryForm(t *testing.T) {
 			"escaped":            inUnits(secret, `\u%04x`),
 			"ESCAPED":            inUnits(secret, `\u%04X`),
 			"escaped, in JSON":   strings.ReplaceAll(inUnits(secret, `\u%04x`), `\`, `\\`),
+			"partly escaped":     partlyEscaped(secret, `\`),
+			"partly, in JSON":    partlyEscaped(secret, `\\`),
 			"base64":             base64.StdEncoding.EncodeToString([]byte(secret)),
 			"base64url":          base64.RawURLEncoding.EncodeToString([]byte(secret)),
 			"basic auth":         base64.StdEncoding.EncodeToString([]byte("user:" + secret)),
@@ -55,6 +58,89 @@ func TestAKnownSecretIsFoundInEveryForm(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// inUnits is v with each UTF-16 code unit in a format.
+func inUnits(v, format string) string {
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune(v)) {
+		fmt.Fprintf(&b, format, unit)
+	}
+	return b.String()
+}
+
+// partlyEscaped is v as text of JSON, with every third character escaped behind slash.
+func partlyEscaped(v, slash string) string {
+	var b strings.Builder
+	for i, c := range []rune(v) {
+		switch {
+		case i%3 == 1 || c == '"' || c == '\\':
+			b.WriteString(strings.ReplaceAll(inUnits(string(c), `\u%04x`), `\`, slash))
+		default:
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
+
+// broken breaks a text into lines of a width.
+func broken(text string, width int, newline string) string {
+	var b strings.Builder
+	for len(text) > width {
+		b.WriteString(text[:width] + newline)
+		text = text[width:]
+	}
+	return b.String() + text
+}
+
+// TestLineBreaksHideNoSecret writes a longer text that contains a secret in base64 and hex, broken into lines as
+// programs do, whole, as JSON, and in writes of all sizes.
+func TestLineBreaksHideNoSecret(t *testing.T) {
+	secret := "correct-horse-battery/staple?"
+	for lead := range 60 { // each alignment, at each distance from a line's end
+		text := strings.Repeat("#", lead) + secret + strings.Repeat("!", 70)
+		for name, form := range map[string]string{
+			"openssl base64": broken(base64.StdEncoding.EncodeToString([]byte(text)), 64, "\n"),
+			"base64":         broken(base64.StdEncoding.EncodeToString([]byte(text)), 76, "\n"),
+			"MIME":           broken(base64.StdEncoding.EncodeToString([]byte(text)), 76, "\r\n"),
+			"base64url":      broken(base64.RawURLEncoding.EncodeToString([]byte(text)), 76, "\n"),
+			"xxd -p":         broken(hex.EncodeToString([]byte(text)), 60, "\n"),
+		} {
+			r := newTest()
+			r.Add(RuleGiven, secret)
+			without := string(r.Text("t", []byte(form)))
+			if total, _, _ := r.Counts(); total != 1 || !strings.Contains(without, "<redacted:given:") {
+				t.Fatalf("%s behind %d bytes: %q becomes %q", name, lead, form, without)
+			}
+			var s sink
+			w := r.Writer("t", &s)
+			for rest := form; rest != ""; {
+				n := min(1+lead%9, len(rest))
+				w.Write([]byte(rest[:n]))
+				rest = rest[n:]
+			}
+			if w.Close(); s.String() != without {
+				t.Fatalf("%s behind %d bytes, in pieces of %d: %q, want %q", name, lead, 1+lead%9, s.String(), without)
+			}
+			once, _ := json.Marshal(map[string]string{"text": form})
+			twice, _ := json.Marshal(map[string]string{"text": string(once)})
+			for _, line := range [][]byte{once, twice} {
+				out := r.JSON("t", line)
+				if !json.Valid(out) || !bytes.Contains(out, []byte("<redacted:given:")) {
+					t.Fatalf("%s behind %d bytes: %s becomes %s", name, lead, line, out)
+				}
+			}
+			if !r.Finds([]byte(form)) || !r.Finds(twice) {
+				t.Fatalf("%s behind %d bytes: Finds does not find it", name, lead)
+			}
+		}
+	}
+	// What is no long word keeps its line breaks.
+	r := newTest()
+	r.Add(RuleGiven, "correcthorse")
+	if text := "it is correct\nhorse\n"; string(r.Text("t", []byte(text))) != text {
+		t.Errorf("%q becomes %q", text, r.Text("t", []byte(text)))
 	}
 }
 

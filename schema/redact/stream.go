@@ -28,11 +28,11 @@ func (s *stream) Write(b []byte) (int, error) {
 	// that many short writes cost no more than one long one.
 	if len(s.buf)-s.held >= s.held/4 {
 		known := s.r.matcher.Load()
-		s.held = max(known.held(s.buf), heldShape(s.buf), heldMarked(s.buf))
+		s.held = max(known.held(s.buf), known.heldFolded(s.buf), heldShape(s.buf), heldMarked(s.buf))
 		if len(s.r.rules) > 0 {
 			s.held = max(s.held, heldRules(s.buf))
 		}
-		s.held = min(s.held, known.longest+maxHeld)
+		s.held = min(s.held, maxFold*known.longest+maxHeld)
 		clean, used := s.r.upTo(len(s.buf)-s.held, pass{field: s.field}, s.buf)
 		if err := s.put(clean); err != nil {
 			return 0, err
@@ -58,7 +58,8 @@ func (s *stream) put(b []byte) error {
 func (s *stream) Close() error {
 	last := s.r.Text(s.field, s.buf)
 	part := 0
-	if n := s.r.matcher.Load().held(last); n >= MinSecret-2 {
+	known := s.r.matcher.Load()
+	if n := max(known.held(last), known.heldFolded(last)); n >= MinSecret-2 {
 		part = n
 	}
 	if n := heldShape(last); n >= shortestPart {
