@@ -259,11 +259,12 @@ func Elsewhere(f func(*exec.Cmd) error, cmd *exec.Cmd) (bool, error) {
 const (
 	// killTime bounds how long Kill goes after what forks faster than it is found.
 	killTime = time.Second
-	// huntTime is how long each round of Wait does so after a Kill.
-	huntTime = 100 * time.Millisecond
 	// ahead is how many process ids after that of a dead one are looked at.
 	ahead = 16
 )
+
+// huntTime is how long each round of Wait does so after a Kill. Tests change it.
+var huntTime = 100 * time.Millisecond
 
 // Kill ends every member that it finds, for at most a second. Wait ends those that it did not find.
 func (g *Group) Kill() error {
@@ -288,7 +289,8 @@ func (g *Group) Wait(ctx context.Context) error {
 // nobodyKnown stands for members that exist but were not found.
 const nobodyKnown = -1
 
-// remaining lists the live members. It is empty only if there is certainly none.
+// remaining lists the live members. It is empty only if there is certainly none. After a Kill, it lists only what was
+// killed: a member that came since the hunt does not end by itself, so the next round has to look again at once.
 func (g *Group) remaining() []int {
 	forest.Lock()
 	condemned := g.condemned != nil
@@ -297,12 +299,27 @@ func (g *Group) remaining() []int {
 		g.hunt(huntTime)
 	}
 	if live := g.list(); len(live) > 0 {
+		if condemned && !g.struck(live) {
+			return []int{nobodyKnown}
+		}
 		return live
 	}
 	if !g.settled() {
 		return []int{nobodyKnown}
 	}
 	return nil
+}
+
+// struck reports whether each of these members was killed.
+func (g *Group) struck(pids []int) bool {
+	forest.Lock()
+	defer forest.Unlock()
+	for _, pid := range pids {
+		if start, ok := g.condemned[pid]; !ok || start != g.known[pid] {
+			return false
+		}
+	}
+	return true
 }
 
 // hunt kills until two scans in a row find no process that was not killed yet, or until the time
