@@ -130,6 +130,7 @@ type verifier struct {
 	manifest schema.Manifest
 	lines    *lineVerifier
 	sizes    map[string]int64 // of the members in the archive
+	held     int64            // bytes of the report's documents, at most maxDocument together
 	streams  map[string]schema.MemberBytes
 	kept     *keptContents // nil until workspace/changes.json is read
 	buf      []byte        // of copy
@@ -171,13 +172,13 @@ func (v *verifier) archive(in io.Reader) error {
 	return nil
 }
 
-// readAll reads a member of at most most bytes. It does not trust size and allocates at most a mebibyte in advance.
+// readAll reads a member of at most most bytes. Memory that a wrong size makes it allocate is never touched.
 func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
 	if size > most {
 		return nil, problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, most)
 	}
 	var b bytes.Buffer
-	b.Grow(int(min(size, 1<<20)))
+	b.Grow(int(size) + bytes.MinRead)
 	names := nameCounter{r: r, path: path}
 	_, err := b.ReadFrom(&names)
 	return b.Bytes(), err
@@ -294,7 +295,7 @@ func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema
 
 // document validates one JSON member and keeps it for documentsAgree.
 func (v *verifier) document(r io.Reader, path string, size int64) error {
-	doc, err := readAll(r, path, size, maxDocument)
+	doc, err := readAll(r, path, size, maxDocument-v.held)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Code == CodeLimit {
 		v.report.add(p) // the other members can still be checked
 		return nil
@@ -307,6 +308,7 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 		return nil
 	}
 	v.report.documents[path] = doc
+	v.held += size
 	if path == schema.EvaluationPath && v.tap != nil {
 		e := &schema.Evaluation{}
 		if err := json.Unmarshal(doc, e); err == nil { // documentsAgree reports an error

@@ -75,6 +75,24 @@ func TestReaderGivesBackWhatWasSealed(t *testing.T) {
 	}
 }
 
+// TestDocumentsTogetherAreBounded: verify keeps the documents until it compares them.
+func TestDocumentsTogetherAreBounded(t *testing.T) {
+	layertest.Host(t)
+	name := filepath.Join(t.TempDir(), "a.tar.gz")
+	bundle := inFiles(func(f files) {
+		for _, path := range []string{schema.RunPath, schema.ResultPath} {
+			f.edit(path, `"run_id"`, `"x":"`+strings.Repeat("x", 40<<20)+`","run_id"`)
+		}
+	})
+	if err := os.WriteFile(name, bundle(sampleFiles(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report, err := Verify(t.Context(), name)
+	if err != nil || len(report.Problems) == 0 || report.Problems[0].Code != CodeLimit {
+		t.Errorf("%v, %v", err, report.Problems)
+	}
+}
+
 // Keys that differ in case are other keys, which a reader does not know.
 func TestReaderTellsKeysApartByCase(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.tar.gz")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,7 +69,7 @@ func Validate(id string, doc []byte) error {
 }
 
 func check(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
-	v, err := parse(doc)
+	v, err := parse(doc, place{s.Schema(), s.Schema()})
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +135,9 @@ func oneLine(msg string) string {
 // parse decodes one JSON value in valid UTF-8 without duplicate keys, its numbers as
 // the validator knows them. It refuses numbers whose exact value would take
 // unreasonable memory.
-func parse(doc []byte) (any, error) {
+func parse(doc []byte, at place) (any, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(doc))
-	v, err := parseValue(d)
+	v, err := parseValue(d, at)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,69 @@ func parse(doc []byte) (any, error) {
 }
 
 // parseValue decodes the next value. jsontext bounds how deep it is.
-func parseValue(d *jsontext.Decoder) (any, error) {
+// place is where a value is in a document, as its schema sees it. A member that the schema says nothing about is only
+// checked for its syntax and then ignored, so that it costs no memory.
+type place struct {
+	root *jsonschema.Schema
+	at   *jsonschema.Schema // nil: not known, so that all is kept
+}
+
+// ignored reports whether the schema says nothing about the value.
+func (p place) ignored() bool { return p.at == nothing }
+
+var nothing = &jsonschema.Schema{}
+
+// member is the place of a member of the object at p.
+func (p place) member(name string) place {
+	s := p.schema()
+	switch {
+	case s == nil:
+	case s.Properties[name] != nil:
+		return place{p.root, s.Properties[name]}
+	case silent(s, name):
+		return place{p.root, nothing}
+	}
+	return place{}
+}
+
+// items is the place of an array's items.
+func (p place) items() place {
+	s := p.schema()
+	if s == nil || s == nothing {
+		return place{p.root, s}
+	}
+	return place{p.root, s.Items}
+}
+
+// schema follows a reference within the schema.
+func (p place) schema() *jsonschema.Schema {
+	if p.at == nil || p.at.Ref == "" {
+		return p.at
+	}
+	name, ok := strings.CutPrefix(p.at.Ref, "#/$defs/")
+	if s := p.root.Defs[name]; ok && s != nil && s.Ref == "" && p.at.Properties == nil {
+		return s
+	}
+	return nil
+}
+
+// silent reports whether a schema says nothing about members with a name.
+func silent(s *jsonschema.Schema, name string) bool {
+	if s.Properties[name] != nil || s.Ref != "" || s.DynamicRef != "" || s.PatternProperties != nil ||
+		s.AdditionalProperties != nil || s.PropertyNames != nil || s.UnevaluatedProperties != nil ||
+		s.MinProperties != nil || s.MaxProperties != nil || s.Const != nil || s.Enum != nil ||
+		s.DependentSchemas != nil || s.DependentRequired != nil || slices.Contains(s.Required, name) {
+		return false
+	}
+	for _, part := range slices.Concat(s.AllOf, s.AnyOf, s.OneOf, []*jsonschema.Schema{s.Not, s.If, s.Then, s.Else}) {
+		if part != nil && !silent(part, name) {
+			return false
+		}
+	}
+	return true
+}
+
+func parseValue(d *jsontext.Decoder, at place) (any, error) {
 	tok, err := d.ReadToken()
 	if err != nil {
 		return nil, syntaxError(d, err)
@@ -162,6 +225,9 @@ func parseValue(d *jsontext.Decoder) (any, error) {
 	case 't', 'f':
 		return tok.Bool(), nil
 	case '"':
+		if at.ignored() {
+			return nil, nil
+		}
 		return tok.String(), nil
 	case '0':
 		n := tok.String()
@@ -172,24 +238,37 @@ func parseValue(d *jsontext.Decoder) (any, error) {
 	case '[':
 		items := []any{}
 		for d.PeekKind() != ']' {
-			v, err := parseValue(d)
+			v, err := parseValue(d, at.items())
 			if err != nil {
 				return nil, err
 			}
-			items = append(items, v)
+			if !at.ignored() {
+				items = append(items, v)
+			}
 		}
 		_, err := d.ReadToken()
 		return items, err
 	}
-	m := map[string]any{}
+	var m map[string]any
+	if !at.ignored() {
+		m = map[string]any{}
+	}
 	for d.PeekKind() != '}' {
 		key, err := d.ReadToken()
 		if err != nil {
 			return nil, syntaxError(d, err)
 		}
-		name := key.String()
-		if m[name], err = parseValue(d); err != nil {
+		name, below := "", at
+		if !at.ignored() {
+			name = key.String()
+			below = at.member(name)
+		}
+		v, err := parseValue(d, below)
+		if err != nil {
 			return nil, err
+		}
+		if !below.ignored() {
+			m[name] = v
 		}
 	}
 	_, err = d.ReadToken()

@@ -363,3 +363,36 @@ func BenchmarkLine(b *testing.B) {
 		}
 	}
 }
+
+// TestUnknownMembersAreNotKept: of what a schema says nothing about, Validate keeps nothing, whatever its form.
+func TestUnknownMembersAreNotKept(t *testing.T) {
+	const text = `{"schema":"assay.runner.correlation_report.v0","run_id":"r","status":"clean",%s"bindings":[{` +
+		`"tool_call_id":"c","kernel_event_count":0,"window":{"start":"","end":""}%s}],"ambiguities":[]}`
+	var object strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&object, `"a%d":"b",`, i)
+	}
+	for what, member := range map[string]string{
+		"objects": `"x":[{` + object.String() + `"z":{}}]`, "empty objects": `"x":[` + strings.Repeat(`{},`, 60_000) + `0]`,
+		"texts": `"x":[` + strings.Repeat(`"one",`, 60_000) + `0]`,
+	} {
+		for where, doc := range map[string]string{
+			"at the top": fmt.Sprintf(text, member+",", ""), "in an item": fmt.Sprintf(text, "", ","+member),
+		} {
+			if err := Validate(CorrelationReportV0, []byte(doc)); err != nil {
+				t.Fatal(err)
+			}
+			// The decoder itself keeps the names of an object, while it is open, to tell them apart.
+			n := testing.AllocsPerRun(1, func() { _ = Validate(CorrelationReportV0, []byte(doc)) })
+			if n > 70_000 {
+				t.Errorf("%s %s: %v allocations", what, where, n)
+			}
+		}
+	}
+	for member, want := range map[string]error{`{"b":1,"b":2}`: ErrDuplicateKey, `{"b":1e999999}`: ErrSyntax} {
+		doc := fmt.Sprintf(text, `"x":{"a":[`+member+`]},`, "")
+		if err := Validate(CorrelationReportV0, []byte(doc)); !errors.Is(err, want) {
+			t.Errorf("%s in an unknown member: %v", member, err)
+		}
+	}
+}

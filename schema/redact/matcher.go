@@ -161,6 +161,51 @@ func (m *matcher) held(b []byte) int {
 	return 0
 }
 
+// unfold unfolds a text that is whole, if there is anything to find in it.
+func (m *matcher) unfold(b []byte) *unfolded {
+	if len(m.forms) == 0 {
+		return nil
+	}
+	return unfold(b, m.longest, false)
+}
+
+// nextFolded finds the first form that begins at from or later in the text that u is of; u may be nil.
+func (m *matcher) nextFolded(u *unfolded, from int, json bool) (found, bool) {
+	if u == nil {
+		return found{}, false
+	}
+	k := sort.Search(len(u.parts), func(k int) bool { return u.parts[k].to > from })
+	if k == len(u.parts) {
+		return found{}, false
+	}
+	at := u.parts[k].at
+	if p := u.parts[k]; from > p.from {
+		if at += from - p.from; p.escape { // from is inside of the escape
+			if at = len(u.text); k+1 < len(u.parts) {
+				at = u.parts[k+1].at
+			}
+		}
+	}
+	f, ok := m.next(u.text, at, json)
+	if ok {
+		f.start, f.end = u.start(f.start), u.end(f.end)
+	}
+	return f, ok
+}
+
+// heldFolded is held for forms that are folded.
+func (m *matcher) heldFolded(b []byte) int {
+	b = b[max(0, len(b)-maxFold*m.longest):]
+	u := unfold(b, m.longest, true)
+	if u == nil {
+		return 0
+	}
+	if n := m.held(u.text); n > 0 {
+		return len(b) - u.start(len(u.text)-n)
+	}
+	return len(b) - u.rest
+}
+
 // shows reports whether b may hold a secret. For most lines, this is the whole cost.
 func (m *matcher) shows(b []byte, json bool) bool {
 	if _, ok := m.next(b, 0, json); ok {
