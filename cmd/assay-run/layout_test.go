@@ -161,43 +161,6 @@ func platforms(path string, f *ast.File) string {
 	return ""
 }
 
-// A name in .ci/slow that no test or script has any more would leave nothing out.
-func TestSlowTestsExist(t *testing.T) {
-	root := filepath.Join("..", "..")
-	list, err := os.ReadFile(filepath.Join(root, ".ci", "slow"))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("the tests run without the folder that has the list")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := map[string]bool{}
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if script, ok := strings.CutSuffix(d.Name(), ".txtar"); ok {
-			tests["TestScripts/"+script] = true
-		}
-		if !strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		src, err := os.ReadFile(path)
-		for _, m := range declared.FindAllSubmatch(src, -1) {
-			tests[string(m[1])] = true
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(list)) {
-		if name, _, _ := strings.Cut(line, " "); name != "#" && !tests[name] {
-			t.Errorf(".ci/slow names %q, and there is no such test", name)
-		}
-	}
-}
-
 // A run id is held by one run at a time on a host, so one that a test spells
 // out makes two test suites that run at the same time refuse each other's runs.
 var fixedID = []*regexp.Regexp{
