@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -53,37 +52,6 @@ func init() {
 		}()
 		<-done
 	}
-	if os.Getenv("KERNEL_TEST_CHILD") == "leader-gone" {
-		runtime.LockOSThread() // init functions run on the leader
-	}
-	children["leader-gone"] = func([]string) {
-		go func() {
-			runtime.LockOSThread()
-			for {
-				b, err := os.ReadFile("/proc/self/stat")
-				if err == nil && bytes.Contains(b, []byte(") Z ")) {
-					break
-				}
-			}
-			open("/dev/zero")
-			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 7, 0, 0)
-		}()
-		syscall.Syscall(syscall.SYS_EXIT, 5, 0, 0) // not the group
-	}
-	children["nested"] = func(args []string) {
-		sub := filepath.Join(args[0], "sub")
-		check("mkdir", os.Mkdir(sub, 0o755))
-		check("move", os.WriteFile(sub+"/cgroup.procs", []byte("0"), 0))
-		open("/dev/zero")
-		check("move", os.WriteFile(args[0]+"/cgroup.procs", []byte("0"), 0))
-		check("rmdir", os.Remove(sub))
-	}
-	children["joins"] = func(args []string) {
-		check("join", os.WriteFile(args[0]+"/cgroup.procs", []byte("0"), 0))
-		open("/dev/zero")
-		check("leave", os.WriteFile(filepath.Dir(args[0])+"/cgroup.procs", []byte("0"), 0))
-		open("/dev/full")
-	}
 	children["joins with threads"] = func(args []string) {
 		keepThreads(8)
 		go func() { // and is making more while it is moved
@@ -132,19 +100,6 @@ func TestExecFromThread(t *testing.T) {
 	}
 	if last.Task.Start != execs[0].Task.Start {
 		t.Errorf("the process changed its identity: %d, then %d", execs[0].Task.Start, last.Task.Start)
-	}
-}
-
-func TestLeaderExitsFirst(t *testing.T) {
-	s, _, err := observed(t, "leader-gone", nil)
-	if exit := (*exec.ExitError)(nil); !asExit(err, &exit) || exit.ExitCode() != 7 {
-		t.Fatalf("child: %v", err)
-	}
-	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].WaitStatus != 7<<8 {
-		t.Errorf("%d exits: %s", len(got), describe(got[0]))
-	}
-	if len(s.find(schema.KindOpen, path("/dev/zero"))) != 1 {
-		t.Error("the open after the leader's exit was not seen")
 	}
 }
 
@@ -219,36 +174,6 @@ func asExit(err error, to **exec.ExitError) bool {
 	e, ok := err.(*exec.ExitError)
 	*to = e
 	return ok
-}
-
-func TestNestedCgroup(t *testing.T) {
-	s, _, err := observed(t, "nested", func(s *session, c *exec.Cmd) { c.Args = append(c.Args, s.path) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.find(schema.KindOpen, path("/dev/zero")); len(got) != 1 ||
-		got[0].Task.CgroupID == s.find(schema.KindExec, nil)[0].Task.CgroupID {
-		t.Errorf("%d opens in the nested cgroup", len(got))
-	}
-	if s.report.LeftCgroup != 0 || len(s.report.Reasons) != 0 {
-		t.Errorf("a move inside the session counts as leaving: %+v", s.report.Reasons)
-	}
-}
-
-func TestJoinsLateAndLeaves(t *testing.T) {
-	s, _, err := observed(t, "joins", func(s *session, c *exec.Cmd) {
-		c.Args = append(c.Args, s.path)
-		c.SysProcAttr = nil // starts outside
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(s.find(schema.KindOpen, path("/dev/zero"))) != 1 || len(s.find(schema.KindOpen, path("/dev/full"))) != 0 {
-		t.Error("not exactly what happened inside was seen")
-	}
-	if r := s.report; r.JoinedCgroup == 0 || r.LeftCgroup == 0 || r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
-		t.Errorf("%d forks and %d joined, %d exits and %d left", r.Forks, r.JoinedCgroup, r.Exits, r.LeftCgroup)
-	}
 }
 
 // keepThreads returns when so many threads are there, each of a goroutine of its own.
