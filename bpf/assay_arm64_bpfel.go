@@ -226,6 +226,7 @@ const (
 	AssayProgCompleted     = "completed"
 	AssayProgConnect4      = "connect4"
 	AssayProgConnect6      = "connect6"
+	AssayProgConsumed      = "consumed"
 	AssayProgExeced        = "execed"
 	AssayProgExited        = "exited"
 	AssayProgForked        = "forked"
@@ -233,6 +234,8 @@ const (
 	AssayProgLearn         = "learn"
 	AssayProgLocate        = "locate"
 	AssayProgMoved         = "moved"
+	AssayProgRemounted     = "remounted"
+	AssayProgRooted        = "rooted"
 	AssayProgSendmsg4      = "sendmsg4"
 	AssayProgSendmsg6      = "sendmsg6"
 	AssayProgSettled       = "settled"
@@ -308,6 +311,7 @@ type AssayProgramSpecs struct {
 	Completed *ebpf.ProgramSpec `ebpf:"completed"`
 	Connect4  *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6  *ebpf.ProgramSpec `ebpf:"connect6"`
+	Consumed  *ebpf.ProgramSpec `ebpf:"consumed"`
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
 	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
@@ -315,6 +319,8 @@ type AssayProgramSpecs struct {
 	Learn     *ebpf.ProgramSpec `ebpf:"learn"`
 	Locate    *ebpf.ProgramSpec `ebpf:"locate"`
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
+	Remounted *ebpf.ProgramSpec `ebpf:"remounted"`
+	Rooted    *ebpf.ProgramSpec `ebpf:"rooted"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	Settled   *ebpf.ProgramSpec `ebpf:"settled"`
@@ -478,6 +484,7 @@ type AssayPrograms struct {
 	Completed *ebpf.Program `ebpf:"completed"`
 	Connect4  *ebpf.Program `ebpf:"connect4"`
 	Connect6  *ebpf.Program `ebpf:"connect6"`
+	Consumed  *ebpf.Program `ebpf:"consumed"`
 	Execed    *ebpf.Program `ebpf:"execed"`
 	Exited    *ebpf.Program `ebpf:"exited"`
 	Forked    *ebpf.Program `ebpf:"forked"`
@@ -485,6 +492,8 @@ type AssayPrograms struct {
 	Learn     *ebpf.Program `ebpf:"learn"`
 	Locate    *ebpf.Program `ebpf:"locate"`
 	Moved     *ebpf.Program `ebpf:"moved"`
+	Remounted *ebpf.Program `ebpf:"remounted"`
+	Rooted    *ebpf.Program `ebpf:"rooted"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
 	Settled   *ebpf.Program `ebpf:"settled"`
@@ -502,6 +511,7 @@ func (p *AssayPrograms) Close() error {
 		p.Completed,
 		p.Connect4,
 		p.Connect6,
+		p.Consumed,
 		p.Execed,
 		p.Exited,
 		p.Forked,
@@ -509,6 +519,8 @@ func (p *AssayPrograms) Close() error {
 		p.Learn,
 		p.Locate,
 		p.Moved,
+		p.Remounted,
+		p.Rooted,
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.Settled,

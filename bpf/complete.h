@@ -138,6 +138,8 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 	if (op == OP_SENDMSG || how == U_RECEIVE) {
 		struct io_sr_msg *o = (void *)req;
 
+		f = req ? (u64)BPF_CORE_READ(k, file) : 0;
+		s->control.judged = how != U_RECEIVE && f && !is_unix(f);
 		if (s->ret >= 0 && req && bpf_core_field_exists(struct io_sr_msg, umsg))
 			look_for_rights(s, (u64)BPF_CORE_READ(o, umsg), how == U_RECEIVE ? PASSED_IN : PASSED_OUT);
 		if (s->control.ways && note_rights(s, (u64)sock_in((u64)BPF_CORE_READ(k, file))) &
@@ -147,6 +149,12 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 			return filter(s);
 	}
 	f = req ? (u64)BPF_CORE_READ(k, file) : 0;
+	if ((how == U_WRITE || s->kind == K_SENDTO) && s->ret >= 0 && netlink_of(f))
+		return report_operation(s, of_table(T_NETLINK, UNSEEN)); /* a worker may have sent it */
+	if (s->control.other) {
+		report_operation(s, s->control.other);
+		s->control.other = 0;
+	}
 	if (how == U_SOCKET)
 		return socket_done(s, r, f);
 	if (how == U_FAMILY || !f || (how == U_WRITE && (!s->ret || !keeps(f))))

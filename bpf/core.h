@@ -124,6 +124,18 @@ struct capabilities {
 	u32 low; /* of 64 bits since Linux 6.3, the first of two words before */
 };
 
+struct user_namespace {
+	int level;
+};
+
+struct net {
+	struct user_namespace *user_ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct cred {
 	struct capabilities cap_effective;
 	struct user_namespace *user_ns;
@@ -388,6 +400,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct nsproxy *nsproxy;
 	const struct cred *real_cred;
+	const struct cred *cred;
 	struct signal_struct *signal;
 	struct list_head thread_node;
 	struct css_set *cgroups;
@@ -425,6 +438,7 @@ struct sock_common {
 	u16 skc_num;
 	u16 skc_family;
 	volatile unsigned char skc_state;
+	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 };
@@ -440,6 +454,22 @@ struct sock {
 	u16 sk_protocol;
 	int sk_err;
 	struct pid *sk_peer_pid;
+};
+
+struct sk_buff {
+	struct sock *sk;
+	unsigned char *head;
+	u32 tail; /* from head */
+};
+
+struct netlink_callback {
+	struct sk_buff *skb; /* the request */
+};
+
+struct netlink_sock {
+	struct netlink_callback cb;
+	bool cb_running; /* an answer is given in parts */
+	void *netlink_rcv; /* of the kernel's own sockets */
 };
 
 struct unix_sock {

@@ -199,7 +199,6 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 {
 	struct linux_binprm *bprm = (void *)binprm;
 	struct task_struct *p = (void *)task;
-	const struct cred *cred;
 	struct mm_struct *mm;
 	struct fs_struct *fs;
 	struct file *file;
@@ -230,8 +229,6 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 	}
 	s->r.arg[0] = old_pid;
 	s->r.arg[1] = len;
-	cred = BPF_CORE_READ(p, real_cred);
-	bpf_core_read(&s->r.arg[2], sizeof(cred->cap_effective.low), &cred->cap_effective);
 
 	inode = BPF_CORE_READ(file, f_inode);
 	identify(&s->r, inode);

@@ -4,7 +4,7 @@
 #ifndef ASSAY_FILES_H
 #define ASSAY_FILES_H
 #include "bpfcall.h"
-#include "foreign.h"
+#include "netlink.h"
 
 #define FMODE_CREATED (1 << 20) /* include/linux/fs.h */
 
@@ -163,8 +163,11 @@ __noinline int on_write(struct scratch *s)
 	if (f)
 		type = type_of(f);
 	if (s->ret == 0 || (type != 0100000 && type != 0060000)) {
+		struct sock *netlink = netlink_of(f);
+
 		filter(s);
-		note_request(s, f, 0);
+		if (netlink) /* sendfile and splice send as many messages as they like */
+			report_wanted(s, (u64)netlink, s->ret < 0 ? 0 : row(s)->dfd == NOARG ? 1 : ~0U);
 		if (type == 0140000 && s->ret >= 0 && !made_beside(f))
 			report_foreign(s, f);
 	} else {
@@ -217,11 +220,11 @@ __noinline int on_aio(struct scratch *s)
 	if (!s)
 		return 0;
 	n = s->ret > 0 ? s->ret : 0;
-	note_settings(s); /* one may have been a message to the kernel: requests can be changed before this looks at them */
 	s->ret = s->arg[5] = 0;
 	s->foreign = 0;
 	bpf_loop(n, aio_request, &s, 0);
 	filter(s); /* the call itself */
+	report_wanted(s, 0, 0);
 	if (s->foreign && n > 1) { /* others may have been among them */
 		struct session *own = session(s->session);
 

@@ -172,30 +172,6 @@ __noinline int report_foreign(struct scratch *s, u64 file)
 	return 0;
 }
 
-/* Notes that the session may have changed the settings of a network. */
-static __always_inline void note_settings(struct scratch *s)
-{
-	struct session *own = session(s->session);
-
-	if (own && s->ret >= 0)
-		own->passed |= NETWORK_ASKED;
-}
-
-#define NETLINK_ROUTE 0
-#define LONGEST_QUESTION 20 /* a struct nlmsghdr and a struct rtgenmsg; whatever changes something needs more */
-
-/* What was sent to the kernel may have changed the settings, unless it is too short for that, as the questions are that
- * the C library asks to resolve a name. many: messages were counted, not bytes. */
-static __always_inline void note_request(struct scratch *s, u64 file, u32 many)
-{
-	struct socket *so = file && type_of(file) == 0140000 ? FIELD(file, struct file, private_data) : 0;
-	struct sock *sk = so ? FIELD(so, struct socket, sk) : 0;
-
-	if (sk && FIELD(sk, struct sock, __sk_common.skc_family) == AF_NETLINK &&
-	    FIELD(sk, struct sock, sk_protocol) == NETLINK_ROUTE && (many || s->ret > LONGEST_QUESTION))
-		note_settings(s);
-}
-
 /* report_foreign of a descriptor that a call used with success, after the call itself was dealt with. */
 static __always_inline int used(struct scratch *s, u32 fd)
 {

@@ -100,29 +100,67 @@ __noinline u32 account_of(u32 sel, u64 first, u64 second, u64 third)
 	return account;
 }
 
-/* Reports a call, or an operation, that is neither the caller's own affair nor recorded. A call that failed did
- * nothing, but of one that has no row that is not known. */
+#define CAP_NET_ADMIN 12
+
+/* Whether the current task may change the network that a socket is in. */
+__noinline int administers(u64 sock)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct sock *sk = (void *)sock;
+	const struct cred *cred = BPF_CORE_READ(t, cred);
+	struct user_namespace *own = BPF_CORE_READ(cred, user_ns);
+	struct user_namespace *of = BPF_CORE_READ(sk, __sk_common.skc_net.net, user_ns);
+	u32 caps = 0;
+
+	bpf_core_read(&caps, sizeof(caps), &cred->cap_effective);
+	if (own == of)
+		return caps >> CAP_NET_ADMIN & 1;
+	return BPF_CORE_READ(of, level) > BPF_CORE_READ(own, level); /* its owner may, nobody in a namespace below */
+}
+
+#define SIOCETHTOOL 0x8946
+
+/* Whether an ioctl can do nothing, as the task lacks the privilege for what changes something. */
+static __always_inline int only_asks(struct scratch *s)
+{
+	u64 file;
+
+	if (row(s)->table != T_IOCTL || (u32)s->arg[1] != SIOCETHTOOL)
+		return 0;
+	file = file_of(s->arg[0]);
+	return file && type_of(file) == 0140000 && !administers((u64)sock_in(file));
+}
+
+/* Reports an operation, with its table, or 0 for a call that has none, that is neither the caller's own affair nor
+ * recorded. */
+__noinline int report_operation(struct scratch *s, u64 op)
+{
+	if (!s)
+		return 0;
+	s->kind = K_UNMODELLED;
+	s->hook = H_UNMODELLED;
+	s->bits = s->about = 0;
+	if (count_fired(s->session, s->hook))
+		return 0;
+	s->arg[0] = s->nr;
+	s->arg[1] = op;
+	s->how = mix(s->arg[0], op);
+	s->recorded = 3;
+	return report_args(s);
+}
+
+/* Reports a call, or an operation of it. A call that failed did nothing, but of one that has no row that is not
+ * known. */
 __noinline int on_unmodelled(struct scratch *s)
 {
 	u32 table;
 
 	if (!s)
 		return 0;
-	table = row(s)->table;
-	s->kind = K_UNMODELLED;
-	s->hook = H_UNMODELLED;
-	s->bits = s->about = 0;
-	if (count_fired(s->session, s->hook))
+	if ((s->ret < 0 && row(s)->prog != P_NONE) || only_asks(s))
 		return 0;
-	if (s->ret < 0 && row(s)->prog != P_NONE)
-		return filter(s);
-	if (table == T_IOCTL && ((u32)s->arg[1] & 0xff00) == 0x8900) /* linux/sockios.h */
-		note_settings(s);
-	s->arg[1] = table ? operation(table, s->arg[0], s->arg[1], s->arg[2]) << 8 >> 8 : 0;
-	s->arg[0] = s->nr;
-	s->how = mix(s->arg[0], s->arg[1]);
-	s->recorded = 3;
-	return report_args(s);
+	table = row(s)->table;
+	return report_operation(s, table ? operation(table, s->arg[0], s->arg[1], s->arg[2]) : 0);
 }
 
 #endif

@@ -48,8 +48,21 @@ struct note {
 	u8 name[4096 + 8]; /* with zeros behind it */
 };
 
+#define WANTED 4
+
+/* What the kernel was seen to be asked for during a call: operations as in model.h that are not the caller's own. */
+struct wanted {
+	u64 at, end; /* of the netlink messages at hand */
+	u32 protocol;
+	u32 refused; /* what changes something, for lack of a privilege */
+	u32 seen; /* packets of netlink that were */
+	u32 n;
+	u64 op[WANTED];
+};
+
 /* What a thread's call has left for its exit. */
 struct notes {
+	struct wanted wanted;
 	u32 call; /* see call_of */
 	u32 n;    /* more than KEPT: some were not kept */
 	u32 differ; /* two came from one address, and are not the same */

@@ -85,6 +85,8 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 	u16 ports[2];
 	u8 head[6];
 	u8 b;
+	int options;
+	struct session *told;
 
 	if (at < 0 || !(c = cell(at, hook)))
 		return 1;
@@ -97,6 +99,7 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 		a.family = AF_INET;
 		a.proto = ip[9];
 		off = (ip[0] & 15) * 4;
+		options = off > sizeof(ip);
 		__builtin_memcpy(in ? a.remote : a.local, ip + 12, 4);
 		__builtin_memcpy(in ? a.local : a.remote, ip + 16, 4);
 	} else if (skb->protocol == swap16(0x86dd)) {
@@ -107,11 +110,14 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 		a.family = AF_INET6;
 		a.proto = ip[6];
 		off = 40;
+		options = ip[6] == 0 || ip[6] == 43 || ip[6] == 60; /* of each hop, a route, of the destination */
 		__builtin_memcpy(in ? a.remote : a.local, ip + 8, 16);
 		__builtin_memcpy(in ? a.local : a.remote, ip + 24, 16);
 	} else {
 		goto filtered;
 	}
+	if (!in && options && (told = session(at)))
+		told->passed |= PACKET_OPTIONS;
 	if (a.proto == 6 || a.proto == 17) {
 		if (bpf_skb_load_bytes(skb, off, ports, 4))
 			goto filtered;

@@ -149,7 +149,8 @@ enum passed {
 	WENT_OUTSIDE = 8,
 	CAME_UNSEEN = 16, /* and what it can do is not seen where it is used */
 	END_OUTSIDE = 32, /* a unix socket went outside: who has it can send over its other end */
-	NETWORK_ASKED = 64, /* no descriptor, but an ioctl about a network's settings was called */
+	PACKET_OPTIONS = 64, /* no descriptor, but packets with options went out, which can make them go another way */
+	ASKED_BESIDE = 128, /* none, but the kernel was asked for what is not modelled, beside any call that tells of it */
 };
 
 #define SESSION_BITS 10 /* of a handle */
@@ -195,8 +196,13 @@ struct syscall {
 /* What is known of a call, or of one of its operations. What has no row is A_UNLISTED. */
 enum account { A_UNLISTED, A_OWN, A_RECORDED, A_OPEN };
 
-/* The calls that have a table of operations. */
-enum table { T_NONE, T_FCNTL, T_IOCTL, T_PRCTL, T_SETSOCKOPT, T_URING_REGISTER, T_SYSLOG, T_PERSONALITY, T_COUNT };
+/* What has a table of operations. */
+enum table {
+	T_NONE, T_FCNTL, T_IOCTL, T_PRCTL, T_SETSOCKOPT, T_URING_REGISTER, T_SYSLOG, T_PERSONALITY,
+	/* Operations of no one call. */
+	T_CLONE, T_CONTROL, T_NETLINK, T_HIERARCHY,
+	T_COUNT,
+};
 
 #define WORD_BITS 64
 

@@ -161,7 +161,7 @@ static long control(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct control *c = &s->control;
-	u64 len = 0, size = s->is32 ? 4 : 8;
+	u64 len = 0, size = s->is32 ? 4 : 8, op;
 	struct {
 		u32 level, type; /* SOL_SOCKET, SCM_RIGHTS */
 	} is = {};
@@ -171,7 +171,12 @@ static long control(u32 i, void *arg)
 		return 1;
 	if (len < size + sizeof(is) || bpf_probe_read_user(&is, sizeof(is), (void *)c->at + size))
 		return 1;
-	if (is.level == 1 && is.type == 1) {
+	op = of_table(T_CONTROL, (u64)(u16)is.level << 32 | is.type);
+	if (c->judged && look_up(op) != A_OWN) {
+		c->other = op;
+		return 1;
+	}
+	if (!c->judged && is.level == 1 && is.type == 1) {
 		c->found = len;
 		return 1;
 	}
@@ -179,7 +184,7 @@ static long control(u32 i, void *arg)
 	return 0;
 }
 
-/* Notes whether the message at msg passes descriptors, the way of enum passed. */
+/* Notes whether the message at msg passes descriptors, the way of enum passed, or has what is not modelled. */
 __noinline int look_for_rights(struct scratch *s, u64 msg, u32 way)
 {
 	struct session *own;
@@ -324,6 +329,7 @@ static long received_message(u32 i, void *arg)
 	struct scratch *s = *(struct scratch **)arg;
 	u64 msg = s->arg[1] + (u64)i * (s->is32 ? 32 : 64); /* struct mmsghdr */
 
+	s->control.judged = 0;
 	look_for_rights(s, msg, PASSED_IN);
 	return 0;
 }
@@ -377,7 +383,8 @@ __noinline int on_uring_enter(struct scratch *s)
 	if (!s)
 		return 0;
 	drop_pending(s->session, bpf_get_current_task_btf()->pid);
-	return filter(s);
+	filter(s);
+	return report_wanted(s, 0, 0);
 }
 
 /* Reports the socket call in s->peer. */
@@ -467,6 +474,7 @@ __noinline int on_socket(struct scratch *s)
 		u64 flags = row(s)->path2 != NOARG ? s->arg[2] : s->arg[3];
 
 		if (a.type == SOCK_STREAM && !(flags & 0x20000000)) { /* MSG_FASTOPEN */
+			s->control.judged = 0;
 			if (a.family == AF_UNIX && row(s)->path == NOARG)
 				look_for_rights(s, s->arg[1], PASSED_OUT);
 			return filter(s); /* bytes of a connection */
@@ -480,6 +488,7 @@ __noinline int on_socket(struct scratch *s)
 	} else if (row(s)->path2 != NOARG || kind == K_SENDTO) { /* struct msghdr, sendmmsg's first */
 		u64 msg = arg(s, row(s)->path2 != NOARG ? row(s)->path2 : 1);
 
+		s->control.judged = a.family != AF_UNIX;
 		look_for_rights(s, msg, PASSED_OUT);
 		claim(s, msg, 16);
 		if (s->is32) {
@@ -551,13 +560,19 @@ static long further_message(u32 i, void *arg)
 		return 1;
 	__builtin_memset(p, 0, sizeof(*p));
 	addresses((u64)sk, &p->a);
-	if (p->a.family == AF_INET || p->a.family == AF_INET6 || p->a.type == SOCK_STREAM)
+	s->control.judged = p->a.family != AF_UNIX;
+	if (s->control.judged)
+		look_for_rights(s, msg, PASSED_OUT);
+	if (p->a.family == AF_INET || p->a.family == AF_INET6)
+		return 0;
+	if (p->a.type == SOCK_STREAM)
 		return 1;
 	if (bpf_probe_read_user(&user, s->is32 ? 4 : 8, (void *)msg) || bpf_probe_read_user(&len, 4, (void *)msg + word)) {
 		count_loss(s->session, s->hook);
 		return 0;
 	}
-	look_for_rights(s, msg, PASSED_OUT);
+	if (!s->control.judged)
+		look_for_rights(s, msg, PASSED_OUT);
 	if (!user) /* to the socket's own peer */
 		return 0;
 	if (count_fired(s->session, s->hook))

@@ -58,6 +58,8 @@ struct env {
 
 struct control {
 	u64 at, end;
+	u64 other;  /* the operation of the first that is not modelled, where they are judged */
+	u32 judged; /* they are sent to no unix socket, where only descriptors matter */
 	u32 found, ways;
 };
 
@@ -135,6 +137,7 @@ struct scratch {
 	u32 about; /* the process that the call is about, in the first pid namespace */
 	u32 nr, cpu, prog;
 	u32 made; /* the call as the task made it, see call_of in names.h */
+	u32 told; /* of what was noted during the call, see report_wanted */
 	u32 copied, read; /* how many of its names are the kernel's copies, and how many are not */
 	u32 sel; /* index of the syscall in the table */
 	u32 is32; /* 0 or 1 */

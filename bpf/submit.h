@@ -131,6 +131,8 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 		if (s->kind == K_CONNECT || s->kind == K_SENDTO || s->kind == K_BIND) {
 			if (put_pending(s->session, tid, &mark))
 				count_loss(s->session, H_IOURING);
+			if (s->kind == K_SENDTO && quiet && flags & FIXED_FILE)
+				break; /* nothing says whether it is a socket of netlink */
 			if (s->kind == K_CONNECT && !(flags & FIXED_FILE) && unix_connect(s, request, quiet))
 				return s->r.id;
 		}

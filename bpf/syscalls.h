@@ -14,6 +14,7 @@
 
 #define SOCKETCALL 102
 #define NEW_NAMESPACES 0x7E020080ULL /* the CLONE_NEW* flags */
+#define CLONE_FLAGS 0x3ffffff80ULL /* that are modelled: all up to CLONE_INTO_CGROUP */
 
 /* 32-bit programs have calls with their arguments in memory. Replaces such a call by the
  * one that it stands for. Returns 1 if that one is not observed, less than 0 if the
@@ -93,11 +94,15 @@ __noinline int unpack(struct scratch *s)
 __noinline int on_clone(struct scratch *s)
 {
 	struct notes *kept;
-	u64 flags;
+	u64 flags, asked = 0;
 
 	if (!s)
 		return 0;
-	flags = s->arg[0] & ~0xffULL; /* the exit signal */
+	asked = flags = s->arg[0] & ~0xffULL; /* the exit signal */
+	if (s->nr == CLONE3)
+		bpf_probe_read_user(&asked, sizeof(asked), (void *)s->arg[0]);
+	else
+		asked = (u32)asked;
 	if (s->nr == CLONE3 && s->ret > 0) {
 		kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
 		flags = kept ? kept->namespaces : 0;
@@ -107,10 +112,31 @@ __noinline int on_clone(struct scratch *s)
 		if (flags & NEW_NAMESPACES)
 			claim(s, s->arg[0], sizeof(flags));
 	}
+	if (s->ret > 0 && asked & ~CLONE_FLAGS)
+		return report_operation(s, of_table(T_CLONE, asked & ~CLONE_FLAGS & ~(255ULL << 56)));
 	if (s->ret == 0 /* the child's return */ || !(flags & NEW_NAMESPACES))
 		return filter(s);
 	s->arg[0] = s->how = flags;
 	return report_args(s);
+}
+
+/* Reports what the kernel was asked for by what was sent, and control messages that are not modelled. */
+__noinline int on_sent(struct scratch *s)
+{
+	struct sock *netlink;
+	u64 op;
+
+	if (!s)
+		return 0;
+	netlink = netlink_of(file_of(s->arg[0]));
+	op = s->control.other;
+	s->control.other = 0;
+	if (op && s->ret >= 0)
+		report_operation(s, op);
+	if (!netlink)
+		return 0;
+	return report_wanted(s, (u64)netlink, s->ret < 0 ? 0 :
+		row(s)->path == NOARG && row(s)->path2 == NOARG ? s->ret : 1); /* sendmmsg, or one message */
 }
 
 /* Reports the call in s to the session at hand. Calls may nest eight deep,
@@ -145,7 +171,8 @@ __noinline int report_call(struct scratch *s)
 	case P_OPEN:
 		return on_open(s);
 	case P_PATH:
-		return on_path(s);
+		on_path(s);
+		return row(s)->kind == K_MOUNT ? report_wanted(s, 0, 0) : 0;
 	case P_FD:
 		return on_fd(s);
 	case P_CWD:
@@ -166,8 +193,8 @@ __noinline int report_call(struct scratch *s)
 			look_at_rights(s, PASSED_OUT, row(s)->path2 != NOARG);
 		if (row(s)->kind != K_SENDTO)
 			return 0;
-		note_request(s, file_of(s->arg[0]), row(s)->path == NOARG && row(s)->path2 == NOARG);
-		return used(s, s->arg[0]);
+		used(s, s->arg[0]);
+		return on_sent(s);
 	case P_CLONE:
 		return on_clone(s);
 	case P_IOCTL:
@@ -185,7 +212,8 @@ __noinline int report_call(struct scratch *s)
 	case P_IPC:
 		return row(s)->fd != NOARG ? on_fd(s) : report_args(s);
 	}
-	return report_args(s); /* P_ARGS: the arguments say it all */
+	report_args(s); /* P_ARGS: the arguments say it all */
+	return row(s)->kind == K_MOUNT ? report_wanted(s, 0, 0) : 0;
 }
 
 /* Whether a read of a descriptor may have waited for another task: regular files, directories and devices that keep
@@ -278,6 +306,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	s->sel = sel;
 	s->ret = ret;
 	s->made = call_of(nr, is32);
+	s->told = 0;
 #if defined(__TARGET_ARCH_x86)
 	if (is32) {
 		s->arg[0] = (u32)regs->bx;
@@ -320,6 +349,8 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	}
 	if (takes_names(d->prog))
 		forget_notes(s);
+	if (s->told)
+		forget_wanted();
 	return 0;
 }
 

@@ -42,6 +42,7 @@ const (
 	WordsProgCompleted     = "completed"
 	WordsProgConnect4      = "connect4"
 	WordsProgConnect6      = "connect6"
+	WordsProgConsumed      = "consumed"
 	WordsProgExeced        = "execed"
 	WordsProgExited        = "exited"
 	WordsProgForked        = "forked"
@@ -49,6 +50,8 @@ const (
 	WordsProgLearn         = "learn"
 	WordsProgLocate        = "locate"
 	WordsProgMoved         = "moved"
+	WordsProgRemounted     = "remounted"
+	WordsProgRooted        = "rooted"
 	WordsProgSendmsg4      = "sendmsg4"
 	WordsProgSendmsg6      = "sendmsg6"
 	WordsProgSettled       = "settled"
@@ -125,6 +128,7 @@ type WordsProgramSpecs struct {
 	Completed *ebpf.ProgramSpec `ebpf:"completed"`
 	Connect4  *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6  *ebpf.ProgramSpec `ebpf:"connect6"`
+	Consumed  *ebpf.ProgramSpec `ebpf:"consumed"`
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
 	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
@@ -132,6 +136,8 @@ type WordsProgramSpecs struct {
 	Learn     *ebpf.ProgramSpec `ebpf:"learn"`
 	Locate    *ebpf.ProgramSpec `ebpf:"locate"`
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
+	Remounted *ebpf.ProgramSpec `ebpf:"remounted"`
+	Rooted    *ebpf.ProgramSpec `ebpf:"rooted"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	Settled   *ebpf.ProgramSpec `ebpf:"settled"`
@@ -297,6 +303,7 @@ type WordsPrograms struct {
 	Completed *ebpf.Program `ebpf:"completed"`
 	Connect4  *ebpf.Program `ebpf:"connect4"`
 	Connect6  *ebpf.Program `ebpf:"connect6"`
+	Consumed  *ebpf.Program `ebpf:"consumed"`
 	Execed    *ebpf.Program `ebpf:"execed"`
 	Exited    *ebpf.Program `ebpf:"exited"`
 	Forked    *ebpf.Program `ebpf:"forked"`
@@ -304,6 +311,8 @@ type WordsPrograms struct {
 	Learn     *ebpf.Program `ebpf:"learn"`
 	Locate    *ebpf.Program `ebpf:"locate"`
 	Moved     *ebpf.Program `ebpf:"moved"`
+	Remounted *ebpf.Program `ebpf:"remounted"`
+	Rooted    *ebpf.Program `ebpf:"rooted"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
 	Settled   *ebpf.Program `ebpf:"settled"`
@@ -321,6 +330,7 @@ func (p *WordsPrograms) Close() error {
 		p.Completed,
 		p.Connect4,
 		p.Connect6,
+		p.Consumed,
 		p.Execed,
 		p.Exited,
 		p.Forked,
@@ -328,6 +338,8 @@ func (p *WordsPrograms) Close() error {
 		p.Learn,
 		p.Locate,
 		p.Moved,
+		p.Remounted,
+		p.Rooted,
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.Settled,

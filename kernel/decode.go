@@ -349,8 +349,6 @@ func (d *decoder) exec(r *record, bits uint32) {
 	if caller := uint32(r.arg(0)); caller != 0 {
 		e.TID = caller
 	}
-	const capNetAdmin = 12
-	e.NetworkAdmin = r.arg(2)>>capNetAdmin&1 != 0
 	e.PPID, e.CgroupID = e.Task.PPID, e.Task.CgroupID
 	area := r.seg[segName]
 	whole := bits&bitArgsCut == 0

@@ -137,8 +137,6 @@ type Event struct {
 	// schema.KindJoin. 0 is unknown.
 	MountNS uint32
 
-	// NetworkAdmin: after an exec, the process may change the settings of a network.
-	NetworkAdmin bool
 	// Interp is the file that the kernel ran for a script, or what was passed to execve.
 	Interp string
 	// CallInEnv and Traceparent are the values of ASSAY_TOOL_CALL_ID and

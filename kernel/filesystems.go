@@ -2,63 +2,58 @@ package kernel
 
 import (
 	"bytes"
-	"slices"
 	"strings"
-
-	"github.com/assay-run/assay-run/schema"
 )
 
 // Flags of mount(2), from linux/mount.h. Those of mountChanges change mounts that exist.
 const (
 	mountMagic     = 0xC0ED0000 // which old programs put above the flags
 	mountMagicMask = 0xFFFF0000
-	mountChanges   = 1<<5 | 1<<12 | 1<<13 | 1<<17 | 1<<18 | 1<<19 | 1<<20 // remount, bind, move, propagation
+	mountRemount   = 1 << 5
+	mountBind      = 1 << 12
+	mountChanges   = mountRemount | mountBind | 1<<13 | 1<<17 | 1<<18 | 1<<19 | 1<<20 // move, propagation
 )
+
+// Errors of mount(2) by which this host refuses a type.
+const enodev = 19
 
 // mountTypeSize bounds what is known of the type that mount(2) was given, in bytes.
 const mountTypeSize = 8
 
-// localFilesystems are the types of file systems that keep their files on this host. The others can exchange data with
-// other hosts by sockets of the kernel's own, which no hook sees. FUSE is served by a process, whose sockets are seen.
-var localFilesystems = []string{
-	"autofs", "bcachefs", "binder", "binfmt_misc", "bpf", "btrfs", "cgroup", "cgroup2", "configfs", "cpuset", "cramfs",
-	"debugfs",
-	"devpts", "devtmpfs", "ecryptfs", "efivarfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuse", "fuseblk",
-	"fusectl", "hfs", "hfsplus", "hugetlbfs", "iso9660", "jfs", "minix", "mqueue", "msdos", "ntfs", "ntfs3", "overlay",
-	"proc", "pstore", "ramfs", "reiserfs", "resctrl", "romfs", "rpc_pipefs", "securityfs", "selinuxfs", "smackfs",
-	"squashfs", "sysfs", "tmpfs", "tracefs", "udf", "vfat", "xfs", "zfs", "zonefs",
+// filesystems are what mounting a file system of a type can do.
+var filesystems = []placeGroup{
+	{AccountRecorded, nil, "it keeps its files on this host; what is written to control the kernel counts as such", `
+		autofs bcachefs binder binfmt_misc bpf btrfs cgroup cgroup2 configfs cpuset cramfs debugfs devpts devtmpfs
+		ecryptfs efivarfs erofs exfat ext2 ext3 ext4 f2fs fuseblk fusectl hfs hfsplus hugetlbfs iso9660 jfs minix mqueue
+		msdos ntfs ntfs3 overlay proc pstore ramfs reiserfs resctrl romfs rpc_pipefs securityfs selinuxfs smackfs
+		squashfs sysfs tmpfs tracefs udf vfat xfs zfs zonefs`},
+	{AccountRecorded, nil, "a process serves it, whose own acts are seen", `fuse fuse.*`},
 }
 
-// MountsRemote reports whether e mounts a file system that may exchange data with other hosts, or begins to. An
-// attempt that failed counts: a server may have refused it. certain is false if that is not known: another task may
-// have changed the type, or this host refused the call.
-func MountsRemote(e *Event) (remote, certain bool) {
-	const eperm, enodev = 1, 19
-	var name string
-	switch {
-	case e.Kind != schema.KindMount || e.Attempted || e.Errno == enodev:
-		return false, true
-	case e.Syscall == "fsopen" && e.Errno == 0:
-		name = e.Target
-	case e.Syscall == "mount":
-		flags := e.Flags
-		if flags&mountMagicMask == mountMagic {
-			flags &^= mountMagicMask
+// remoteFilesystems are all others: a socket of the kernel's own, which no hook sees, can serve them.
+var remoteFilesystems = placeGroup{AccountOpen, opensHosts,
+	"the kernel can exchange data with other hosts for such a file system", "other"}
+
+// filesystemGroup is the group of a type, of which the first eight bytes may be all that is known.
+func filesystemGroup(name string) *placeGroup {
+	for i := range filesystems {
+		for known := range strings.FieldsSeq(filesystems[i].names) {
+			of, family := strings.CutSuffix(known, "*")
+			if name == known || name == known[:min(len(known), mountTypeSize)] ||
+				family && strings.HasPrefix(name, of) {
+				return &filesystems[i]
+			}
 		}
-		if flags&mountChanges != 0 {
-			return false, true
-		}
-		name = e.MountType
-	default:
-		return false, true
 	}
-	remote = !slices.ContainsFunc(localFilesystems, func(local string) bool {
-		return name == local[:min(len(local), mountTypeSize)] || name == local
-	}) && !strings.HasPrefix(name, "fuse.")
-	if e.Claimed {
-		return true, false
+	return &remoteFilesystems
+}
+
+// mountFlags are the flags of mount(2) that the kernel heeds.
+func mountFlags(e *Event) uint64 {
+	if e.Flags&mountMagicMask == mountMagic {
+		return e.Flags &^ mountMagicMask
 	}
-	return remote, !remote || e.Errno != eperm
+	return e.Flags
 }
 
 // mountTypeOf is the type of a file system in the argument of mount(2) that the observer left.

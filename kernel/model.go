@@ -229,22 +229,17 @@ var modelCalls = sync.OnceValue(func() map[string]*modelCall {
 	}
 	add(operated, modelCall{account: AccountUnlisted})
 	for i, t := range operationTables {
-		calls[t.call].table = uint8(i) + 1
+		if c := calls[t.call]; c != nil {
+			c.table = uint8(i) + 1
+		}
 	}
 	return calls
 })
 
 // Model is the table of all system calls and of the operations of those that do many things, by name.
 var Model = sync.OnceValue(func() (rows []ModelRow) {
-	for _, c := range modelCalls() {
-		nr := strings.Fields(c.nr)
-		row := ModelRow{Call: c.name, X86: nr[0], IA32: nr[1], ARM64: nr[2], Account: c.account, Claims: c.claims,
-			Why: c.why, FailedToo: slices.Contains(modelFailing, c.name)}
-		if c.table == 0 {
-			rows = append(rows, row)
-			continue
-		}
-		for _, g := range operationTables[c.table-1].groups {
+	operations := func(row ModelRow, t *operationTable) {
+		for _, g := range t.groups {
 			row.Account, row.Claims, row.Why = g.account, g.claims, g.why
 			for _, op := range g.operations() {
 				row.Operation = op.name
@@ -252,19 +247,49 @@ var Model = sync.OnceValue(func() (rows []ModelRow) {
 			}
 		}
 		row.Operation, row.Account = "other", AccountOpen
-		row.Claims, row.Why = operationTables[c.table-1].rest()
+		row.Claims, row.Why = t.rest()
 		rows = append(rows, row)
 	}
-	row := ModelRow{Call: "open to write", X86: "-", IA32: "-", ARM64: "-"}
-	for _, g := range placeGroups {
-		row.Account, row.Claims, row.Why = g.account, g.claims, g.why
-		for name := range strings.FieldsSeq(g.names) {
-			row.Operation = name
+	calls := modelCalls()
+	for _, c := range calls {
+		nr := strings.Fields(c.nr)
+		row := ModelRow{Call: c.name, X86: nr[0], IA32: nr[1], ARM64: nr[2], Account: c.account, Claims: c.claims,
+			Why: c.why, FailedToo: slices.Contains(modelFailing, c.name)}
+		if c.table == 0 {
 			rows = append(rows, row)
+			continue
+		}
+		operations(row, &operationTables[c.table-1])
+	}
+	none := ModelRow{X86: "-", IA32: "-", ARM64: "-"}
+	for i := range operationTables {
+		if row := none; calls[operationTables[i].call] == nil {
+			row.Call = operationTables[i].call
+			operations(row, &operationTables[i])
 		}
 	}
-	row.Operation, row.Account, row.Claims, row.Why = "other place", AccountOpen, everything, placeWhy
-	rows = append(rows, row)
+	for i, op := range uringOps {
+		row := none
+		row.Call, row.Operation, row.Account, row.Claims, row.Why = "io_uring", op.name, op.account(), nil, op.why()
+		if row.Account == AccountOpen {
+			row.Claims = everything
+		}
+		row.X86, row.ARM64 = strconv.Itoa(i), strconv.Itoa(i)
+		rows = append(rows, row)
+	}
+	names := func(call string, groups []placeGroup) {
+		row := none
+		row.Call = call
+		for _, g := range groups {
+			row.Account, row.Claims, row.Why = g.account, g.claims, g.why
+			for name := range strings.FieldsSeq(g.names) {
+				row.Operation = name
+				rows = append(rows, row)
+			}
+		}
+	}
+	names("open to write", append(placeGroups, otherPlaces))
+	names("file system", append(filesystems, remoteFilesystems))
 	slices.SortFunc(rows, func(a, b ModelRow) int {
 		return strings.Compare(a.Call+" "+a.Operation, b.Call+" "+b.Operation)
 	})
@@ -317,31 +342,55 @@ func (e *Event) Opens() (o Opening, ok bool) {
 			uint32(e.Arg(2))), Claims: opensHosts, Why: "no line names the peers of such a socket"}, true
 	case schema.KindOpen, schema.KindWrite:
 		return e.placeOpens()
+	case schema.KindIOUringOp:
+		return Opening{Call: "io_uring", Operation: OperationName(uint8(e.Arg(0))), Claims: everything,
+			Why: unknownWhy}, true
 	}
 	return Opening{}, false
 }
 
-// mountOpens is Opens of a mount: of a file system that can do more than keep files.
+// mountOpens is Opens of a mount: of a file system that can do more than keep files, or of new options of one.
 func (e *Event) mountOpens() (Opening, bool) {
-	name := e.MountType
-	if e.Syscall == "fsopen" {
-		name = e.Target
-	}
-	o := Opening{Call: e.Syscall, Operation: name}
-	remote, certain := MountsRemote(e)
+	o := Opening{Call: e.Syscall, Operation: e.MountType}
 	switch {
-	case e.Syscall != "mount" && e.Syscall != "fsopen":
-		return Opening{}, false
-	case remote && !certain:
-		o.Claims, o.Why = everything, "another task may have changed its type, or this host refused it"
-	case remote:
-		o.Claims, o.Why = opensHosts, "the kernel can exchange data with other hosts for such a file system"
-	case (name == "cgroup" || name == "cpuset") && e.Errno == 0:
-		o.Claims, o.Why = everything, "its options can name a program that the kernel starts (release_agent)"
-	default:
-		return Opening{}, false
+	case e.Syscall == "fspick" || e.Syscall == "mount" && mountFlags(e)&(mountRemount|mountBind) == mountRemount:
+		o.Operation, o.Claims = "remount", opensFiles
+		o.Why = "its options can name a file of quotas, which the kernel writes"
+		return o, e.Errno == 0
+	case e.Syscall == "fsopen":
+		o.Operation = e.Target
+	case e.Syscall != "mount" || mountFlags(e)&mountChanges != 0:
+		return o, false
 	}
-	return o, true
+	// A server may have refused what failed.
+	if e.Errno == enodev || e.Errno != 0 && e.Syscall == "fsopen" {
+		return o, false
+	}
+	if e.Claimed {
+		o.Claims, o.Why = everything, "another task may have changed its type"
+		return o, true
+	}
+	g := filesystemGroup(o.Operation)
+	o.Claims, o.Why = g.claims, g.why
+	return o, g.account == AccountOpen
+}
+
+// Ways of enum passed in bpf/record.h that are none.
+const (
+	packetOptions = 64
+	askedBeside   = 128
+)
+
+// unnamed are what the programs noted of the run as a whole, by enum passed in bpf/record.h.
+func unnamed(passed uint32) (list []Opening) {
+	if passed&packetOptions != 0 {
+		list = append(list, Opening{Call: "packet", Operation: "options", Claims: opensHosts, Why: otherWay})
+	}
+	if passed&askedBeside != 0 {
+		list = append(list, Opening{Call: "netlink", Operation: "message that no call tells of", Claims: everything,
+			Why: unknownWhy})
+	}
+	return list
 }
 
 // opening fills in what a record of a call is that has no line: its number and operation.
@@ -353,6 +402,14 @@ func (d *decoder) opening(r *record, bits uint32) {
 		t = d.ia32
 	}
 	e.setArgs(nr, op)
+	e.opening = Opening{}
+	if table := op >> 56; table > 0 && table <= uint64(len(operationTables)) {
+		t := &operationTables[table-1]
+		e.opening.Call = t.call
+		e.opening.Operation, e.opening.Claims, e.opening.Why = t.opening(op &^ (255 << 56))
+		e.Value = t.call + " " + e.opening.Operation
+		return
+	}
 	if nr >= uint64(len(t)) || t[nr] == nil {
 		e.Value = fmt.Sprintf("call %d", uint32(nr))
 		if nr&x32 != 0 {
@@ -366,8 +423,4 @@ func (d *decoder) opening(r *record, bits uint32) {
 	c := modelCalls()[t[nr].name]
 	e.Value = c.name
 	e.opening = Opening{Call: c.name, Claims: c.claims, Why: c.why}
-	if c.table != 0 {
-		e.opening.Operation, e.opening.Claims, e.opening.Why = operationTables[c.table-1].opening(op)
-		e.Value += " " + e.opening.Operation
-	}
 }

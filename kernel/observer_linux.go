@@ -60,9 +60,6 @@ type Observer struct {
 
 	watch *time.Timer // calls look
 
-	settings       *networkWatch // until Close
-	networkChanged bool          // at the end
-
 	bpf    bpfCalls
 	tally  tally
 	served served
@@ -98,7 +95,6 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 	if cfg.SelfTest {
 		o.selfTest(ctx, cfg.CgroupPath)
 	}
-	o.settings = watchNetwork()
 	o.watch = time.AfterFunc(checkInterval, o.look)
 	return o, nil
 }
@@ -158,7 +154,6 @@ func (o *Observer) detach() (bool, error) {
 	}
 	o.stopped = true
 	o.watch.Stop()
-	o.networkChanged = o.settings.changed()
 	o.check()
 	return true, errors.Join(o.loaded.detach(), o.rd.flush())
 }
@@ -173,13 +168,9 @@ func (o *Observer) Close() error {
 	if o.final == nil {
 		o.final = o.hooks()
 	}
-	if !o.stopped {
-		o.networkChanged = o.settings.changed()
-	}
 	o.closed = true
 	o.stopped = true
 	o.watch.Stop()
-	o.settings.close()
 	return o.loaded.close()
 }
 
@@ -455,8 +446,7 @@ func (o *Observer) Report() Report {
 		}
 	}
 	// What is sent by io_uring is not looked at.
-	r.NetworkAsked = t.passed.Load()&networkAsked != 0 || t.ioUring.Load() > 0
-	r.NetworkChanged = o.networkChanged || !o.stopped && o.settings.changed()
+	r.Unnamed = unnamed(t.passed.Load())
 	r.Reasons = o.reasons(&r)
 	return r
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// operationTable is the operations of a call that does many things.
+// operationTable is the operations of a call that does many things, or of something that many calls do, which has
+// a name of its own then.
 type operationTable struct {
 	call   string
 	groups []operationGroup
@@ -18,7 +19,7 @@ type operationTable struct {
 }
 
 // operationGroup is operations of one account: names and numbers, separated by spaces. Before a number can stand what
-// it is of: the kind of file for ioctl, the level for setsockopt.
+// it is of: the kind of file for ioctl, the level for setsockopt and for control messages, the family of netlink.
 type operationGroup struct {
 	account Account
 	claims  []string
@@ -34,9 +35,10 @@ type namedOperation struct {
 // objectKinds are what an ioctl can be of, in the order of enum object_kind in bpf/record.h.
 var objectKinds = []string{"any", "file", "fifo", "socket", "terminal", "character", "block", "other"}
 
-// levels are those of setsockopt.
+// levels are those of setsockopt and of control messages, and families of netlink.
 var levels = map[string]uint64{"ip": 0, "sol": 1, "tcp": 6, "udp": 17, "vsock": 40, "ipv6": 41, "icmpv6": 58,
-	"raw": 255, "netlink": 270, "alg": 279}
+	"raw": 255, "netlink": 270, "alg": 279,
+	"route": 0, "diag": 4, "audit": 9, "netfilter": 12, "generic": 16}
 
 // operations are those of the group.
 func (g *operationGroup) operations() (list []namedOperation) {
@@ -46,7 +48,7 @@ func (g *operationGroup) operations() (list []namedOperation) {
 		if !ok {
 			of, number = "", f[i+1]
 		}
-		n, err := strconv.ParseUint(number, 0, 32)
+		n, err := strconv.ParseUint(number, 0, 48)
 		if err != nil {
 			panic(fmt.Sprintf("kernel: operation %s: %v", f[i], err))
 		}
@@ -318,6 +320,84 @@ var operationTables = []operationTable{
 	}},
 	{call: "personality", claims: opensPrograms, why: "it changes how the process, and what it starts, loads programs",
 		groups: []operationGroup{{AccountOwn, nil, asks, `query 0xffffffff`}}},
+	{call: "clone flag", name: flagName, groups: []operationGroup{
+		{AccountRecorded, nil, byHook, `CLONE_VM 0x100 CLONE_FS 0x200 CLONE_FILES 0x400 CLONE_SIGHAND 0x800
+			CLONE_PIDFD 0x1000 CLONE_PTRACE 0x2000 CLONE_VFORK 0x4000 CLONE_PARENT 0x8000 CLONE_THREAD 0x10000
+			CLONE_SYSVSEM 0x40000 CLONE_SETTLS 0x80000 CLONE_PARENT_SETTID 0x100000 CLONE_CHILD_CLEARTID 0x200000
+			CLONE_DETACHED 0x400000 CLONE_UNTRACED 0x800000 CLONE_CHILD_SETTID 0x1000000 CLONE_IO 0x80000000
+			CLONE_CLEAR_SIGHAND 0x100000000 CLONE_INTO_CGROUP 0x200000000`},
+		{AccountRecorded, nil, asLine, `CLONE_NEWTIME 0x80 CLONE_NEWNS 0x20000 CLONE_NEWCGROUP 0x2000000
+			CLONE_NEWUTS 0x4000000 CLONE_NEWIPC 0x8000000 CLONE_NEWUSER 0x10000000 CLONE_NEWPID 0x20000000
+			CLONE_NEWNET 0x40000000`},
+	}},
+	{call: "control message", name: optionName, groups: []operationGroup{
+		{AccountOwn, nil, "it says how the message is sent; to whom stays the same", `SCM_RIGHTS sol:1
+			SCM_CREDENTIALS sol:2 SO_PRIORITY sol:12 SO_TIMESTAMPING sol:37 SCM_TXTIME sol:61
+			SO_TIMESTAMPING_NEW sol:65 SCM_TS_OPT_ID sol:81 IP_TOS ip:1 IP_TTL ip:2 IP_PROTOCOL ip:52
+			IPV6_FLOWINFO ipv6:11 IPV6_2292HOPLIMIT ipv6:8 IPV6_HOPLIMIT ipv6:52 IPV6_DONTFRAG ipv6:62
+			IPV6_TCLASS ipv6:67 UDP_SEGMENT udp:103 ALG_SET_IV alg:2 ALG_SET_OP alg:3 ALG_SET_AEAD_ASSOCLEN alg:4`},
+		{AccountOpen, opensHosts, otherWay, `SO_MARK sol:36 IP_RETOPTS ip:7 IP_PKTINFO ip:8 IPV6_2292PKTINFO ipv6:2
+			IPV6_2292HOPOPTS ipv6:3 IPV6_2292DSTOPTS ipv6:4 IPV6_2292RTHDR ipv6:5 IPV6_PKTINFO ipv6:50
+			IPV6_HOPOPTS ipv6:54 IPV6_RTHDRDSTOPTS ipv6:55 IPV6_RTHDR ipv6:57 IPV6_DSTOPTS ipv6:59`},
+	}},
+	{call: "netlink", name: messageName, groups: []operationGroup{
+		{AccountOwn, nil, reads, `NLMSG_NOOP route:1 NLMSG_ERROR route:2 NLMSG_DONE route:3 RTM_GETLINK route:18
+			RTM_GETADDR route:22 RTM_GETROUTE route:26 RTM_GETNEIGH route:30 RTM_GETRULE route:34 RTM_GETQDISC route:38
+			RTM_GETTCLASS route:42 RTM_GETTFILTER route:46 RTM_GETACTION route:50 RTM_GETMULTICAST route:58
+			RTM_GETANYCAST route:62 RTM_GETNEIGHTBL route:66 RTM_GETADDRLABEL route:74 RTM_GETDCB route:78
+			RTM_GETNETCONF route:82 RTM_GETMDB route:86 RTM_GETNSID route:90 RTM_GETSTATS route:94
+			RTM_GETCHAIN route:102 RTM_GETNEXTHOP route:106 RTM_GETLINKPROP route:110 RTM_GETVLAN route:114
+			RTM_GETNEXTHOPBUCKET route:118 RTM_GETTUNNEL route:122
+			TCPDIAG_GETSOCK diag:18 DCCPDIAG_GETSOCK diag:19 SOCK_DIAG_BY_FAMILY diag:20 AUDIT_GET audit:1000
+			AUDIT_LIST_RULES audit:1013 AUDIT_SIGNAL_INFO audit:1010 AUDIT_GET_FEATURE audit:1019
+			NFT_MSG_GETTABLE netfilter:2561 NFT_MSG_GETCHAIN netfilter:2564 NFT_MSG_GETRULE netfilter:2567
+			NFT_MSG_GETSET netfilter:2570 NFT_MSG_GETSETELEM netfilter:2573 NFT_MSG_GETGEN netfilter:2576
+			NFT_MSG_GETOBJ netfilter:2579 NFT_MSG_GETFLOWTABLE netfilter:2583 NFNL_MSG_COMPAT_GET netfilter:2816
+			NFNL_MSG_BATCH_BEGIN netfilter:16 NFNL_MSG_BATCH_END netfilter:17
+			CTRL_CMD_GETFAMILY generic:0x30010 CTRL_CMD_GETPOLICY generic:0xa0010`},
+		{AccountOwn, nil, "it sets up the loopback device, over which no packet leaves the host", `
+			RTM_NEWLINK-of-lo route:0x10010 RTM_SETLINK-of-lo route:0x10013 RTM_NEWADDR-of-lo route:0x10014`},
+		{AccountOpen, opensHosts, "it changes the settings of a network", `RTM_NEWLINK route:16 RTM_DELLINK route:17
+			RTM_SETLINK route:19 RTM_NEWADDR route:20 RTM_DELADDR route:21 RTM_NEWROUTE route:24 RTM_DELROUTE route:25
+			RTM_NEWNEIGH route:28 RTM_DELNEIGH route:29 RTM_NEWRULE route:32 RTM_DELRULE route:33 RTM_NEWQDISC route:36
+			RTM_DELQDISC route:37 RTM_NEWTCLASS route:40 RTM_DELTCLASS route:41 RTM_NEWTFILTER route:44
+			RTM_DELTFILTER route:45 RTM_NEWACTION route:48 RTM_DELACTION route:49 RTM_SETNEIGHTBL route:67
+			RTM_NEWADDRLABEL route:72 RTM_DELADDRLABEL route:73 RTM_SETDCB route:79 RTM_NEWNETCONF route:80
+			RTM_NEWMDB route:84 RTM_DELMDB route:85 RTM_NEWNSID route:88 RTM_SETSTATS route:95 RTM_NEWCHAIN route:100
+			RTM_DELCHAIN route:101 RTM_NEWNEXTHOP route:104 RTM_DELNEXTHOP route:105 RTM_NEWLINKPROP route:108
+			RTM_DELLINKPROP route:109 RTM_NEWVLAN route:112 RTM_DELVLAN route:113 RTM_NEWTUNNEL route:120
+			RTM_DELTUNNEL route:121 SOCK_DESTROY diag:21 NFT_MSG_NEWTABLE netfilter:2560
+			NFT_MSG_DELTABLE netfilter:2562 NFT_MSG_NEWCHAIN netfilter:2563 NFT_MSG_DELCHAIN netfilter:2565
+			NFT_MSG_NEWRULE netfilter:2566 NFT_MSG_DELRULE netfilter:2568 NFT_MSG_NEWSET netfilter:2569
+			NFT_MSG_DELSET netfilter:2571 NFT_MSG_NEWSETELEM netfilter:2572 NFT_MSG_DELSETELEM netfilter:2574`},
+		{AccountOpen, opensPrivilege, "it writes to the log of audits", `AUDIT_USER audit:1005
+			AUDIT_USER_message audit:1100`},
+		{AccountOpen, opensPrivilege, "it changes what is written to the log of audits", `AUDIT_SET audit:1001
+			AUDIT_ADD_RULE audit:1011 AUDIT_DEL_RULE audit:1012 AUDIT_TRIM audit:1014 AUDIT_MAKE_EQUIV audit:1015
+			AUDIT_TTY_SET audit:1017 AUDIT_SET_FEATURE audit:1018`},
+	}},
+	{call: "cgroup hierarchy", groups: []operationGroup{
+		{AccountOpen, everything, "its options can name a program that the kernel starts (release_agent)",
+			`made-or-changed 1`},
+	}},
+}
+
+// flagName names flags of clone without a row.
+func flagName(op uint64) string { return fmt.Sprintf("%#x", op) }
+
+// unseenMessage is UNSEEN of bpf/netlink.h.
+const unseenMessage = 1<<32 - 1
+
+// messageName names a message of netlink without a row.
+func messageName(op uint64) string {
+	if uint32(op) == unseenMessage {
+		return "message that the kernel was not seen to read"
+	}
+	name := fmt.Sprintf("family %d, message %d", op>>32&0xffff, uint16(op))
+	if command := op >> 16 & 0xffff; command != 0 {
+		name += fmt.Sprintf(", command %d", command)
+	}
+	return name
 }
 
 // ioctlName names a request without a row, as strace does.

@@ -16,7 +16,7 @@ type placeGroup struct {
 	names   string
 }
 
-// placeGroups are the modelled places. All others open everything.
+// placeGroups are the modelled places.
 var placeGroups = []placeGroup{
 	{AccountRecorded, nil, "it changes how the kernel treats a process, which the line names", `
 		/proc/PID/attr/ /proc/PID/autogroup /proc/PID/clear_refs /proc/PID/comm /proc/PID/coredump_filter
@@ -38,14 +38,16 @@ var placeGroups = []placeGroup{
 	{AccountOpen, opensFiles, "the files that the device holds change with it", `/dev/block/`},
 }
 
-const placeWhy = "it is not known what the kernel does with what is written there"
+// otherPlaces are all others.
+var otherPlaces = placeGroup{AccountOpen, everything, "it is not known what the kernel does with what is written there",
+	"other"}
 
 // placeOpens is Opens of an open to write, or of a write, of such a file.
 func (e *Event) placeOpens() (Opening, bool) {
 	if e.Place == "" || e.Kind == schema.KindOpen && !e.Writes() {
 		return Opening{}, false
 	}
-	o := Opening{Call: "open", Operation: e.Value, Claims: everything, Why: placeWhy}
+	o := Opening{Call: "open", Operation: e.Value, Claims: otherPlaces.claims, Why: otherPlaces.why}
 	if e.Kind == schema.KindWrite {
 		o.Call = "write"
 	}

@@ -227,12 +227,8 @@ type Report struct {
 	IOUringUnfollowed          []uint8
 	// Tally counts the events delivered.
 	Tally
-	// NetworkChanged: interfaces, routes or rules of the recorder's network namespace were changed during the run, or
-	// may have been.
-	NetworkChanged bool
-	// NetworkAsked: the run called an ioctl about such settings, or sent the kernel a netlink message about them that
-	// is longer than the questions by which programs resolve a name.
-	NetworkAsked bool
+	// Unnamed is what the run did that no record tells of, and which process did it is not known.
+	Unnamed []Opening
 	// DescriptorsPassed: descriptors were passed over a unix socket to a process outside or from one,
 	// or, in TierNotify, the command was started with a socket open.
 	DescriptorsPassed bool
@@ -346,7 +342,7 @@ var hooks = [hookCount]hookInfo{
 	HookExecArgs:   {"exec_arguments", []string{"execed"}, true, true},
 	HookFlush:      {"coalescing_flush", []string{"sys_exit"}, true, false},
 	HookSignal:     {"signal_generate", []string{"signalled"}, true, false},
-	HookUnmodelled: {"syscall/unmodelled", []string{"sys_exit"}, true, false},
+	HookUnmodelled: {"syscall/unmodelled", []string{"sys_exit", "consumed", "rooted", "remounted"}, true, false},
 }
 
 // String is the hook's name in observation-health.json.

@@ -86,6 +86,9 @@ var tracepoints = map[string]string{
 	"settled":   "inet_sock_set_state",
 	"signalled": "signal_generate",
 	"freed":     "kmem_cache_free",
+	"consumed":  "consume_skb",
+	"rooted":    "cgroup_setup_root",
+	"remounted": "cgroup_remount",
 	"sys_exit":  "sys_exit",
 }
 

@@ -58,7 +58,6 @@ const (
 	cameFromOutside = 4
 	wentOutside     = 8
 	cameUnseen      = 16
-	networkAsked    = 64
 )
 
 // passed is how processes of the session passed descriptors, to each other and to others: the constants above.

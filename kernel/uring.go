@@ -69,6 +69,27 @@ var uringOps = [...]uringOp{
 	63: {"nop128", uringHarmless, 0}, 64: {"uring_cmd128", uringOther, 0},
 }
 
+// account and why are what is known of the operation. [Event.Opens] says so of one without a row.
+func (o *uringOp) account() Account {
+	switch o.how {
+	case uringHarmless:
+		return AccountOwn
+	case uringOther, uringUnknown:
+		return AccountOpen
+	}
+	return AccountRecorded
+}
+
+func (o *uringOp) why() string {
+	switch o.account() {
+	case AccountOwn:
+		return "it touches no path and no peer"
+	case AccountRecorded:
+		return asLine
+	}
+	return unknownWhy
+}
+
 // uringSyscall is what Event.Syscall says of a request's.
 const uringSyscall = "io_uring"
 

@@ -288,6 +288,12 @@ func (o *OpenCall) String() string {
 		return "bytes went to " + o.Operation
 	case "socket":
 		what = "made a socket of " + o.Operation
+	case "netlink", "control message":
+		what = "sent " + o.Name()
+	case "packet":
+		return "packets with options were sent"
+	case "cgroup hierarchy":
+		what = "made or changed a cgroup hierarchy"
 	}
 	return fmt.Sprintf("%s %s (%dx)", cmp.Or(o.Program, "a program that is not known"), what, o.Count)
 }
@@ -443,8 +449,6 @@ var BlindSpots = map[string]Hiding{
 	"handed_sockets":   {Why: "their peers are recorded; handed_names says whether DNS messages are missing"},
 	"other_sockets": {Subjects: hidesHosts,
 		Remedy: "run it without packet sockets, raw sockets and tunnels, as a user without CAP_NET_RAW"},
-	"remote_mounts":    {Subjects: hidesHosts, Remedy: "mount network file systems before the run"},
-	"network_settings": {Subjects: hidesHosts, Remedy: "run it as a user without CAP_NET_ADMIN"},
 	"handed_names": {Subjects: hidesHosts,
 		Remedy: "let the run make its sockets to DNS servers itself"},
 	"passed_descriptors":     {Why: scopeWhy},

@@ -698,8 +698,6 @@ func (b *Builder) Survivors() (list []Survivor) {
 	return list
 }
 
-const cloneNewNet = 0x40000000 // CLONE_NEWNET
-
 // portDNS is where the observer looks for DNS messages.
 const portDNS = 53
 
@@ -759,21 +757,6 @@ func (b *Builder) reach(ev *kernel.Event, p *process) (changed string) {
 		}
 		if ev.Peer.Port() == portDNS {
 			r.ForeignDNS += n
-		}
-	case schema.KindExec:
-		if ev.NetworkAdmin && !p.starting {
-			r.NetworkAdmins++
-		}
-	case schema.KindNamespace:
-		if ev.Syscall == "setns" && ev.Errno == 0 && (ev.Arg(1) == 0 || ev.Arg(1)&cloneNewNet != 0) {
-			r.NetworksEntered += n
-		}
-	case schema.KindMount:
-		switch remote, certain := kernel.MountsRemote(ev); {
-		case remote && certain:
-			r.RemoteMounts += n
-		case remote:
-			r.MaybeRemote += n
 		}
 	case schema.KindPrivileged:
 		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Arg(1)) == tunSetIff {

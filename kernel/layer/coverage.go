@@ -53,10 +53,6 @@ func coverage(a Account) []schema.Coverage {
 		"network": {
 			doubtful("other_sockets", "peers of sockets other than unix, inet and vsock (packet, netlink, raw), and "+
 				"traffic through a tunnel; the creation of the socket is seen", s.Reach.Carriers, s.Reach.MayCarry),
-			doubtful("remote_mounts", "what the kernel exchanges with other hosts for a network file system that the "+
-				"run mounts; the mount is seen", s.Reach.RemoteMounts, s.Reach.MaybeRemote),
-			doubtful("network_settings", "another way of what is sent to a recorded address, after interfaces or "+
-				"routes were changed during the run; who changed them is not seen", 0, resettable(a)),
 			spot("handed_names", "DNS messages of sockets that were made before the run or handed to it; the "+
 				"server is seen", s.Reach.ForeignDNS > 0),
 		},
@@ -90,16 +86,6 @@ func coverage(a Account) []schema.Coverage {
 
 func spot(id, name string, exercised bool) schema.BlindSpot {
 	return schema.NewBlindSpot(id, name, &exercised)
-}
-
-// resettable counts the programs that may have made what is sent to an address go another way: who might change the
-// settings of a network which were changed, or which nobody watched, in a run that asked for such settings.
-func resettable(a Account) uint64 {
-	r := a.Report
-	if r.NetworkAsked && (r.NetworkChanged || a.Foreign || a.Stats.Reach.NetworksEntered > 0) {
-		return a.Stats.Reach.NetworkAdmins
-	}
-	return 0
 }
 
 // doubtful is a blind spot that the run used as often as certain says, and perhaps more often.

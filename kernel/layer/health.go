@@ -84,6 +84,13 @@ func Health(h *schema.ObservationHealth, a Account) {
 	if r.LeftCgroup > 0 && h.CgroupCorrelation == schema.Clean {
 		h.CgroupCorrelation = schema.Partial
 	}
+	if r.Tier != kernel.TierNotify {
+		h.Model, h.Open = kernel.ModelDigest(), a.Stats.Open
+		for _, o := range r.Unnamed {
+			h.Open = append(h.Open, schema.OpenCall{Call: o.Call, Operation: o.Operation, Count: 1, Claims: o.Claims,
+				Why: o.Why})
+		}
+	}
 	h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = network(h, a)
 	if h.Layers == nil {
 		h.Layers = make(map[string]schema.LayerCounts)
@@ -91,9 +98,6 @@ func Health(h *schema.ObservationHealth, a Account) {
 	h.Layers[schema.LayerName(schema.KernelPath)] = a.Counts
 	h.Kernel = account(h, a)
 	h.LeftOut = a.LeftOut
-	if r.Tier != kernel.TierNotify {
-		h.Model, h.Open = kernel.ModelDigest(), a.Stats.Open
-	}
 	if r.Alone != "" {
 		h.Notes = append(h.Notes,
 			"observer_alone: the run loaded its own eBPF programs, which slow down every process on the host: "+r.Alone)
@@ -323,9 +327,9 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 		return schema.Unknown, schema.Unknown
 	}
 	x := &a.Stats.Reach
-	unseen := x.Carriers + x.MayCarry + x.MaybeRemote + resettable(a)
-	stray := slices.ContainsFunc(a.Stats.Open, func(o schema.OpenCall) bool { return o.Call == "flow" })
-	if connect && datagram && h.KernelLayer == schema.Complete && unseen == 0 && !stray &&
+	unseen := x.Carriers + x.MayCarry
+	open := slices.ContainsFunc(h.Open, func(o schema.OpenCall) bool { return o.Opens(schema.SubjectHosts) })
+	if connect && datagram && h.KernelLayer == schema.Complete && unseen == 0 && !open &&
 		a.Report.NamedDatagrams == 0 && !a.Report.DescriptorsUnseen && !(a.Report.DescriptorsReceived && hidden(a)) {
 		return coverage, schema.PeerSet
 	}

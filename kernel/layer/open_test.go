@@ -2,6 +2,7 @@ package layer
 
 import (
 	"reflect"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -22,14 +23,15 @@ func TestOpenCalls(t *testing.T) {
 	b, _ := collect(t, Options{})
 	repeat := privileged(5, 10, "acct", 0)
 	repeat.Repeat, repeat.Count = true, 4
-	cgroups := event(6, 10, schema.KernelEvent{Kind: schema.KindMount, Call: "mount"})
-	cgroups.Syscall, cgroups.MountType = "mount", "cgroup"
+	remote := event(6, 10, schema.KernelEvent{Kind: schema.KindMount, Call: "mount"})
+	remote.Syscall, remote.MountType = "mount", "nfs"
 	tmpfs := event(7, 10, schema.KernelEvent{Kind: schema.KindMount, Call: "mount"})
 	tmpfs.Syscall, tmpfs.MountType = "mount", "tmpfs"
 	packet := event(8, 10, schema.KernelEvent{Kind: schema.KindSocket, Call: "socket", Args: []uint64{17, 3, 0}})
 	packet.Syscall = "socket"
+	request := event(8, 10, schema.KernelEvent{Kind: schema.KindIOUringOp, Args: []uint64{46}})
 	push(t, b, forkEvent(1, 0, 10), privileged(2, 10, "keyctl", 0), execEvent(3, 10, "/bin/sh", "sh"),
-		privileged(4, 10, "acct", 0), repeat, cgroups, tmpfs, packet, privileged(9, 10, "swapon", 1),
+		privileged(4, 10, "acct", 0), repeat, remote, tmpfs, packet, request, privileged(9, 10, "swapon", 1),
 		privileged(10, 10, "sethostname", 0))
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
@@ -49,7 +51,8 @@ func TestOpenCalls(t *testing.T) {
 		}
 		got = append(got, open{o.Call, o.Operation, o.Program, o.Count, len(o.Claims)})
 	}
-	want := []open{{"acct", "", "/bin/sh", 5, 1}, {"mount", "cgroup", "/bin/sh", 1, 4},
+	want := []open{{"acct", "", "/bin/sh", 5, 1},
+		{"io_uring", "46 (uring_cmd)", "/bin/sh", 1, 4}, {"mount", "nfs", "/bin/sh", 1, 1},
 		{"socket", "family 17, protocol 0", "/bin/sh", 1, 1}}
 	if !reflect.DeepEqual(got, want) || h.Model != kernel.ModelDigest() {
 		t.Errorf("open: %+v, not %+v; model %q", got, want, h.Model)
@@ -111,6 +114,54 @@ func TestOpenCallsAreBounded(t *testing.T) {
 	for _, o := range list {
 		if o.Call == restOpen && (o.Count != 10 || len(o.Claims) != 4) {
 			t.Errorf("the rest: %+v", o)
+		}
+	}
+}
+
+// A file system that a server may keep opens the hosts, also where a server may have refused it, and new options of one
+// that is mounted open the files.
+func TestMountsThatOpen(t *testing.T) {
+	mount := func(kind string, flags uint64, errno int32, claimed bool) kernel.Event {
+		e := event(3, 10, schema.KernelEvent{Kind: schema.KindMount, Call: "mount", Claimed: claimed})
+		e.Syscall, e.MountType, e.Flags, e.Errno = "mount", kind, flags, errno
+		return e
+	}
+	begun := event(3, 10, schema.KernelEvent{Kind: schema.KindMount, Call: "fsopen", Target: "nfs4"})
+	begun.Syscall = "fsopen"
+	picked := event(3, 10, schema.KernelEvent{Kind: schema.KindMount, Call: "fspick", Value: "/m"})
+	picked.Syscall = "fspick"
+	hosts, files := []string{schema.SubjectHosts}, []string{schema.SubjectFiles}
+	for name, c := range map[string]struct {
+		event kernel.Event
+		open  []string
+	}{
+		"a network file system":        {mount("nfs", 0, 0, false), hosts},
+		"one by old flags":             {mount("cifs", 0xC0ED0000, 0, false), hosts},
+		"one by its first bytes":       {mount("gfs2meta", 0, 0, false), hosts},
+		"one that a server refused":    {mount("9p", 0, 13, false), hosts},
+		"one that somebody refused":    {mount("nfs", 0, 1, false), hosts},
+		"one that the kernel lacks":    {mount("nfs", 0, 19, false), nil},
+		"one that a thread could name": {mount("tmpfs", 0, 0, true), schema.Subjects},
+		"one that is begun":            {begun, hosts},
+		"new options":                  {mount("", 0x20, 0, false), files},
+		"new options by fspick":        {picked, files},
+		"new flags of a bind mount":    {mount("", 0x1020, 0, false), nil},
+		"a bind mount":                 {mount("nfs", 0x1000, 0, false), nil},
+		"a local file system":          {mount("tmpfs", 0, 0, false), nil},
+		"one with a long name":         {mount("security", 0, 0, false), nil},
+		"one that a process serves":    {mount("fuse.ssh", 0, 0, false), nil},
+	} {
+		b, _ := collect(t, Options{})
+		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), c.event)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var open []string
+		for _, o := range b.Stats().Open {
+			open = append(open, o.Claims...)
+		}
+		if !slices.Equal(open, c.open) {
+			t.Errorf("%s opens %q, want %q", name, open, c.open)
 		}
 	}
 }

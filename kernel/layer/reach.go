@@ -63,12 +63,6 @@ type Reach struct {
 	// Carriers counts sockets and tunnels that can carry data whose peer no hook
 	// sees; MayCarry those of which it is not known whether they do, or whether the run used them.
 	Carriers, MayCarry uint64
-	// RemoteMounts counts the mounts of file systems by which the kernel may exchange data with other hosts;
-	// MaybeRemote those of which that is not known.
-	RemoteMounts, MaybeRemote uint64
-	// NetworkAdmins counts the programs of the run that might change the settings of a network, NetworksEntered the
-	// moves into a network namespace that somebody else may have made.
-	NetworkAdmins, NetworksEntered uint64
 	// ForeignDNS counts the sockets that the run did not make and used, whose peer is a DNS server.
 	ForeignDNS uint64
 }

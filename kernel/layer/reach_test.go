@@ -87,13 +87,6 @@ func TestPowersBeyondTheHooks(t *testing.T) {
 	opened.Place = kernel.PlaceMemory
 	claimed := act(schema.KindConnect, "connect")
 	claimed.Protocol, claimed.Claimed = "vsock", true
-	mount := func(kind string, flags uint64, errno int32, claimed bool) kernel.Event {
-		e := act(schema.KindMount, "mount")
-		e.MountType, e.Flags, e.Errno, e.Claimed = kind, flags, errno, claimed
-		return e
-	}
-	opens := act(schema.KindMount, "fsopen")
-	opens.Target = "nfs4"
 	handed := act(schema.KindForeignSocket, "sendto")
 	handed.Peer = netip.MustParseAddrPort("192.0.2.1:53")
 	others := []string{"other_sockets"}
@@ -117,18 +110,6 @@ func TestPowersBeyondTheHooks(t *testing.T) {
 		"a socket for routes":              {act(schema.KindSocket, "socket", 16, 3), 0, 0, nil},
 		"a socket for IPsec":               {act(schema.KindSocket, "socket", 16, 3, 6), 0, 1, others},
 		"the older one":                    {act(schema.KindSocket, "socket", 15, 3, 2), 0, 1, others},
-		"a network file system":            {mount("nfs", 0, 0, false), 0, 0, []string{"remote_mounts"}},
-		"one by old flags":                 {mount("cifs", 0xC0ED0000, 0, false), 0, 0, []string{"remote_mounts"}},
-		"one by its first bytes":           {mount("gfs2meta", 0, 0, false), 0, 0, []string{"remote_mounts"}},
-		"one that a server refused":        {mount("9p", 0, 13, false), 0, 0, []string{"remote_mounts"}},
-		"one that somebody refused":        {mount("nfs", 0, 1, false), 0, 0, []string{"remote_mounts?"}},
-		"one that the kernel lacks":        {mount("nfs", 0, 19, false), 0, 0, nil},
-		"one that a thread could name":     {mount("tmpfs", 0, 0, true), 0, 0, []string{"remote_mounts?"}},
-		"one that is begun":                {opens, 0, 0, []string{"remote_mounts"}},
-		"a bind mount":                     {mount("nfs", 0x1000, 0, false), 0, 0, nil},
-		"a local file system":              {mount("tmpfs", 0, 0, false), 0, 0, nil},
-		"one with a long name":             {mount("security", 0, 0, false), 0, 0, nil},
-		"one that a process serves":        {mount("fuse.ssh", 0, 0, false), 0, 0, nil},
 	} {
 		b, _ := collect(t, Options{})
 		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), c.event)
@@ -144,7 +125,7 @@ func TestPowersBeyondTheHooks(t *testing.T) {
 		var blind []string
 		for _, d := range judge(a).Coverage {
 			for _, s := range d.KnownBlindSpots {
-				switch doubt := s.ID == "other_sockets" || s.ID == "remote_mounts" || s.ID == "handed_names"; {
+				switch doubt := s.ID == "other_sockets" || s.ID == "handed_names"; {
 				case doubt && s.Exercised == nil:
 					blind = append(blind, s.ID+"?")
 				case doubt && *s.Exercised:

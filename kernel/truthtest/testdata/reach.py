@@ -684,8 +684,23 @@ def routed():
 
 def release_agent():
     os.mkdir("g")
-    assert libc.mount(b"none", b"g", b"cgroup", 0, b"none,name=assay%d" % os.getpid()) == 0
+    name = b"none,name=assay%d" % os.getpid()
+    assert libc.mount(b"none", b"g", b"cgroup", 0, name) == 0
+    assert libc.mount(None, b"g", None, 32, name + b",release_agent=/bin/true") == 0  # MS_REMOUNT
     libc.umount2(b"g", 2)
+
+
+def control():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.sendmsg([b"x"], [(socket.IPPROTO_IP, 1, bytes(4))], 0, ("127.0.0.1", 9))  # IP_TOS
+    route = (socket.IPPROTO_IP, 7, b"\x83\x07\x04\x7f\0\0\1\0")  # IP_RETOPTS
+    s.sendmsg([b"x"], [route], 0, ("127.0.0.1", 9))
+
+
+def audited():
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9)  # NETLINK_AUDIT
+    s.send(struct.pack("=IHHII", 20, 1000, 5, 1, 0) + bytes(4))  # AUDIT_GET
+    s.send(struct.pack("=IHHII", 20, 1112, 5, 2, 0) + b"op\0\0")  # AUDIT_USER_LOGIN
 
 
 def accounting():
