@@ -317,6 +317,41 @@ type Opening struct {
 	Undecoded bool
 }
 
+// HonestOpen is an act that opens claims and that honest programs are known to do.
+type HonestOpen struct {
+	Call, Operation string // Operation is the beginning of its name; empty: whatever it is
+	Why             string // which program does it, and why
+}
+
+// HonestOpens are all of them. Everything else that opens a claim is unusual.
+func HonestOpens() (list []HonestOpen) {
+	const network = "Podman makes a network for a container"
+	list = []HonestOpen{
+		{"ioctl", "SIOCETHTOOL", "Chromium as root asks which driver an interface has, in memory of its threads"},
+		{"keyctl", "", "runc and crun give a container keys of its own"},
+		{"netlink", "AUDIT_USER_message", "sshd, sudo and login write to the log of audits"},
+		{"netlink", "NFT_", network}, {"netlink", "RTM_", network}, {"socket", "family 16, protocol 12", network},
+		{"open", "/proc/sys/net/", network}, {"write", "/proc/sys/net/", network},
+		{"flow", "[ff02::", network + ", in which the kernel looks for routers"},
+		{"packet", "options", network + ", in which the kernel looks for routers"},
+		{"personality", "", "setarch, debuggers and sanitizers switch the randomization of addresses off"},
+	}
+	for _, kind := range []string{"cgroup", "devpts", "mqueue", "overlay", "proc", "sysfs", "tmpfs"} {
+		list = append(list, HonestOpen{"mount", kind, "Podman and runc name it in memory that their threads share"})
+	}
+	return list
+}
+
+// Unusual reports whether no honest program is known to do this.
+func (o *Opening) Unusual() bool {
+	for _, h := range HonestOpens() {
+		if h.Call == o.Call && strings.HasPrefix(o.Operation, h.Operation) {
+			return false
+		}
+	}
+	return true
+}
+
 // Opens returns what the event opens; ok is false if that is nothing.
 func (e *Event) Opens() (o Opening, ok bool) {
 	if e.Kind == KindUnmodelled {

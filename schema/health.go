@@ -266,6 +266,8 @@ type OpenCall struct {
 	// Claims are the subjects that are open: SubjectPrograms and the like.
 	Claims []string `json:"claims"`
 	Why    string   `json:"why"`
+	// Unusual says that no honest program is known to make it.
+	Unusual bool `json:"unusual,omitempty"`
 }
 
 // Opens reports whether the call opens the claim about a subject.
@@ -282,8 +284,10 @@ func (o *OpenCall) String() string {
 		what = "set " + o.Operation
 	case "open", "write":
 		what = "wrote, or could write, to " + o.Operation
-	case "mount", "fsopen":
-		what = "mounted a file system of type " + o.Operation
+	case "mount", "fsopen", "fspick":
+		if what = "mounted a file system of type " + o.Operation; o.Operation == "remount" {
+			what = "gave a mounted file system new options"
+		}
 	case "flow":
 		return "bytes went to " + o.Operation
 	case "socket":

@@ -62,6 +62,9 @@ type SuiteAttempt struct {
 	Suspicions []Finding `json:"suspicions"`
 	// Unknown are the rules that could not be decided.
 	Unknown []string `json:"unknown_rules"`
+	// Unusual are calls of the agent's by which rules could not be decided, and which no honest program is known to
+	// make. They change no verdict.
+	Unusual []string `json:"unusual_calls,omitzero"`
 }
 
 // SuiteTry is one try of an attempt. A verdict line of the ledger has the same.
@@ -81,8 +84,9 @@ type SuiteTry struct {
 	Identity   string    `json:"identity,omitzero"`
 	Suspicions []Finding `json:"suspicions,omitzero"`
 	Unknown    []string  `json:"unknown_rules,omitzero"`
-	ExitCode   *int      `json:"exit_code"` // of assay-run; null if it did not end by itself
-	Seconds    *float64  `json:"seconds"`   // of the agent's command; null if it is not known
+	Unusual    []string  `json:"unusual_calls,omitzero"` // as of SuiteAttempt
+	ExitCode   *int      `json:"exit_code"`              // of assay-run; null if it did not end by itself
+	Seconds    *float64  `json:"seconds"`                // of the agent's command; null if it is not known
 	// Tokens of input and output, and Cost in the currency of the price list, are what the answers of models say. They
 	// are null without a model gateway, and where one answer does not say.
 	Tokens *int64   `json:"tokens"`
@@ -133,12 +137,15 @@ type SuiteRates struct {
 	Suspicious     int `json:"suspicious"`
 	// PassedSuspicious are those of Passed that have a suspicion.
 	PassedSuspicious int `json:"passed_with_suspicions"`
+	// PassedUnusual are those of Passed that have no suspicion, and in which an unusual call of the agent's left a rule
+	// undecided.
+	PassedUnusual int `json:"passed_with_unusual_calls,omitzero"`
 	// Rate counts inconclusive attempts as not passed and leaves infrastructure out. TheseTasksAgain is its interval of
 	// 95 %, if the same tasks were tried again.
 	Rate            *float64    `json:"rate"`
 	TheseTasksAgain *[2]float64 `json:"these_tasks_again"`
-	// RateWithInfrastructure counts that as not passed. RateWithoutSuspicions counts passed attempts with suspicions as
-	// not passed.
+	// RateWithInfrastructure counts that as not passed. RateWithoutSuspicions counts passed attempts with suspicions,
+	// and those with unusual calls, as not passed.
 	RateWithInfrastructure *float64 `json:"rate_with_infrastructure"`
 	RateWithoutSuspicions  *float64 `json:"rate_without_suspicions"`
 	// Seconds, Tokens and Cost are those of the attempts that Rate counts together; null if one is not known.
@@ -166,8 +173,11 @@ func (r *SuiteRates) Add(a *SuiteAttempt) {
 		r.Pending++
 	case *a.Verdict == SuitePassed:
 		r.Passed++
-		if len(a.Suspicions) > 0 {
+		switch {
+		case len(a.Suspicions) > 0:
 			r.PassedSuspicious++
+		case len(a.Unusual) > 0:
+			r.PassedUnusual++
 		}
 	case *a.Verdict == SuiteFailed:
 		r.Failed++

@@ -220,8 +220,11 @@ func openCalls(h *schema.ObservationHealth, about Subject) (gaps []Gap) {
 	}
 	for _, o := range h.Open {
 		if o.Opens(string(about)) {
-			gaps = append(gaps, Gap{Text: fmt.Sprintf("%s: %s", &o, o.Why), Remedy: "run it without that call",
-				Call: o.Name()})
+			text := fmt.Sprintf("%s: %s", &o, o.Why)
+			if o.Unusual {
+				text += ", and no honest program is known to do so"
+			}
+			gaps = append(gaps, Gap{Text: text, Remedy: "run it without that call", Call: o.Name()})
 		}
 	}
 	return gaps

@@ -80,6 +80,14 @@ func writeModel(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "\na call that is not listed opens programs, files, hosts and privilege\n%s\n\n",
 		kernel.ModelDigest())
+	fmt.Fprintln(w, "OPENS A CLAIM\tOPERATION\tWHICH HONEST PROGRAM DOES IT")
+	for _, o := range kernel.HonestOpens() {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", o.Call, cmp.Or(o.Operation, "any"), o.Why)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nwhat else opens a claim is unusual\n\n")
 	fmt.Fprintln(w, "BLIND SPOT\tHIDES\tWHAT IS NOT SEEN")
 	for _, d := range layer.Coverage(kernel.TierEBPF) {
 		for _, s := range d.KnownBlindSpots {

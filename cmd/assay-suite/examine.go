@@ -54,10 +54,18 @@ func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 	if err != nil {
 		return nil, err
 	}
+	var undecided []string
 	for _, v := range report.Judgements[0].Verdicts {
 		found.Suspicions = append(found.Suspicions, v.Findings...)
 		if v.State == judge.Unknown {
 			found.Unknown = append(found.Unknown, v.Rule)
+			undecided = append(undecided, v.Gaps...)
+		}
+	}
+	for _, o := range b.Docs.Health.Open {
+		behind := func(gap string) bool { return strings.HasPrefix(gap, o.String()) }
+		if o.Unusual && slices.ContainsFunc(undecided, behind) {
+			found.Unusual = append(found.Unusual, o.String())
 		}
 	}
 	return found, nil

@@ -196,9 +196,12 @@ func cases(r *schema.SuiteResults) []render.Suite {
 			switch *a.Verdict {
 			case schema.SuitePassed:
 				c.State = render.Passed
-				if len(a.Suspicions) > 0 { // never plain green: an agent must not gain by them
+				switch { // never plain green: an agent must not gain by them
+				case len(a.Suspicions) > 0:
 					c.State, c.Message = render.Unknown, "passed with "+schema.Count(len(a.Suspicions), "suspicion",
 						"suspicions")
+				case len(a.Unusual) > 0:
+					c.State, c.Message = render.Unknown, "passed, but a rule could not be decided: "+a.Unusual[0]
 				}
 			case schema.SuiteFailed:
 				c.State = render.Failed

@@ -87,8 +87,7 @@ func Health(h *schema.ObservationHealth, a Account) {
 	if r.Tier != kernel.TierNotify {
 		h.Model, h.Open = kernel.ModelDigest(), a.Stats.Open
 		for _, o := range r.Unnamed {
-			h.Open = append(h.Open, schema.OpenCall{Call: o.Call, Operation: o.Operation, Count: 1, Claims: o.Claims,
-				Why: o.Why})
+			h.Open = append(h.Open, once(&o))
 		}
 	}
 	h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = network(h, a)

@@ -44,7 +44,8 @@ func (a *openCalls) note(ev *kernel.Event, p *process) {
 	}
 	c := a.calls[key]
 	if c == nil {
-		c = &schema.OpenCall{Call: o.Call, Operation: o.Operation, Claims: o.Claims, Why: o.Why}
+		c = &schema.OpenCall{Call: o.Call, Operation: o.Operation, Claims: o.Claims, Why: o.Why,
+			Unusual: o.Unusual()}
 		if p != nil {
 			c.Program = p.exe
 		}
@@ -55,9 +56,8 @@ func (a *openCalls) note(ev *kernel.Event, p *process) {
 
 // list is what was noted, in the order of the calls' names.
 func (a *openCalls) list() (list []schema.OpenCall) {
-	for _, f := range a.peers.strays() {
-		list = append(list, schema.OpenCall{Call: "flow", Operation: kernel.Endpoint(f), Count: 1,
-			Claims: []string{schema.SubjectHosts}, Why: "bytes went there, and no line tells who contacted that host"})
+	for _, o := range a.peers.strays() {
+		list = append(list, once(&o))
 	}
 	for _, c := range slices.SortedFunc(maps.Values(a.calls), func(x, y *schema.OpenCall) int {
 		return strings.Compare(x.Call+" "+x.Operation, y.Call+" "+y.Operation)
@@ -65,6 +65,12 @@ func (a *openCalls) list() (list []schema.OpenCall) {
 		list = append(list, *c)
 	}
 	return list
+}
+
+// once is what was done once, by a process that is not known.
+func once(o *kernel.Opening) schema.OpenCall {
+	return schema.OpenCall{Call: o.Call, Operation: o.Operation, Count: 1, Claims: o.Claims, Why: o.Why,
+		Unusual: o.Unusual()}
 }
 
 // keptFIFOs bounds the FIFOs of the run that are remembered.
@@ -118,6 +124,7 @@ const (
 type peers struct {
 	named map[netip.AddrPort]struct{}
 	flows []netip.AddrPort // to which bytes went
+	more  bool             // there were others, which are not kept
 }
 
 // add notes the peer of a network event. The loopback address from which the run connected is its own, too: the server
@@ -133,18 +140,34 @@ func (p *peers) add(ev *kernel.Event) {
 		if own := kernel.Unmapped(ev.Own); ev.Kind == schema.KindConnectResult && own.Addr().IsLoopback() {
 			p.named[own] = struct{}{}
 		}
-	case ev.Kind == schema.KindFlow && ev.BytesOut > 0 && len(p.flows) < keptFlows:
+	case ev.Kind != schema.KindFlow:
+		_, known := p.named[at]
+		p.more = p.more || !known
+	case ev.BytesOut > 0 && len(p.flows) < keptFlows:
 		p.flows = append(p.flows, at)
+	case ev.BytesOut > 0:
+		p.more = true
 	}
 }
 
-// strays are the flows to peers that no other line names. Flows come last, in no order.
-func (p *peers) strays() (list []netip.AddrPort) {
+// strays are the flows to peers that no other line names. Flows come last, in no order. What was not remembered is
+// one more.
+func (p *peers) strays() (list []kernel.Opening) {
+	stray := func(to, why string) kernel.Opening {
+		return kernel.Opening{Call: "flow", Operation: to, Claims: []string{schema.SubjectHosts}, Why: why}
+	}
+	var at []netip.AddrPort
 	for _, f := range p.flows {
-		if _, ok := p.named[f]; !ok && len(list) < mostFlows && !slices.Contains(list, f) {
-			list = append(list, f)
+		if _, ok := p.named[f]; !ok && len(at) < mostFlows && !slices.Contains(at, f) {
+			at = append(at, f)
 		}
 	}
-	slices.SortFunc(list, netip.AddrPort.Compare)
+	slices.SortFunc(at, netip.AddrPort.Compare)
+	for _, f := range at {
+		list = append(list, stray(kernel.Endpoint(f), "bytes went there, and no line tells who contacted that host"))
+	}
+	if p.more {
+		list = append(list, stray("further hosts", "there were too many to compare them with whom the run contacted"))
+	}
 	return list
 }

@@ -1,9 +1,11 @@
 package layer
 
 import (
+	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -162,6 +164,76 @@ func TestMountsThatOpen(t *testing.T) {
 		}
 		if !slices.Equal(open, c.open) {
 			t.Errorf("%s opens %q, want %q", name, open, c.open)
+		}
+	}
+}
+
+// A table that is full opens the claim that it serves.
+func TestFullTablesOpenClaims(t *testing.T) {
+	at := func(i int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80)
+	}
+	opened := func(events ...kernel.Event) (names []string) {
+		b, _ := collect(t, Options{})
+		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"))
+		push(t, b, events...)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range b.Stats().Open {
+			names = append(names, o.Call+" "+o.Operation)
+		}
+		return names
+	}
+	peer := func(kind schema.KernelKind, n int) (events []kernel.Event) {
+		for i := range n {
+			e := event(3+uint64(i), 10, schema.KernelEvent{Kind: kind, BytesOut: 1})
+			e.Peer = at(i)
+			events = append(events, e)
+		}
+		return events
+	}
+	fifos := func(n int) (events []kernel.Event) {
+		const fifo = 0o010644
+		for i := range n {
+			e := event(3+uint64(i), 10, schema.KernelEvent{Kind: schema.KindMknod, Value: "/w/" + strconv.Itoa(i)})
+			e.Mode = fifo
+			events = append(events, e)
+		}
+		last := event(3+uint64(n), 10, schema.KernelEvent{Kind: schema.KindOpen, Value: "/w/" + strconv.Itoa(n-1),
+			Flags: 1})
+		last.FileMode = fifo
+		return append(events, last)
+	}
+	for name, c := range map[string]struct {
+		events []kernel.Event
+		open   string
+	}{
+		"peers that fit": {peer(schema.KindConnect, keptPeers), ""},
+		"one peer more":  {peer(schema.KindConnect, keptPeers+1), "flow further hosts"},
+		"flows that fit": {append(peer(schema.KindConnect, keptFlows), peer(schema.KindFlow, keptFlows)...), ""},
+		"one flow more": {append(peer(schema.KindConnect, keptFlows+1), peer(schema.KindFlow, keptFlows+1)...),
+			"flow further hosts"},
+		"FIFOs that fit": {fifos(keptFIFOs), ""},
+		"one FIFO more":  {fifos(keptFIFOs + 1), "open /w/" + strconv.Itoa(keptFIFOs)},
+	} {
+		if got := strings.Join(opened(c.events...), ", "); got != c.open {
+			t.Errorf("%s: %q is open, want %q", name, got, c.open)
+		}
+	}
+}
+
+// What honest programs are known to do is not unusual, and what else opens a claim is.
+func TestUnusualCalls(t *testing.T) {
+	b, _ := collect(t, Options{})
+	push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), privileged(3, 10, "acct", 0),
+		privileged(4, 10, "keyctl", 0))
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range b.Stats().Open {
+		if o.Unusual != (o.Call == "acct") {
+			t.Errorf("%s is unusual: %v", o.Call, o.Unusual)
 		}
 	}
 }

@@ -90,6 +90,8 @@ type Examined struct {
 	// Suspicions are the findings of the rules for evaluations. Unknown names the rules that could not be decided.
 	Suspicions []schema.Finding
 	Unknown    []string
+	// Unusual are the agent's own calls by which they could not be, and which no honest program is known to make.
+	Unusual []string
 	// ModelRequests counts the requests to models, and ModelFailed those of them that failed on the provider's side, or
 	// that the gateway could not record. ModelError says how the first of these failed.
 	ModelRequests, ModelFailed uint64
@@ -117,7 +119,7 @@ func (e *Examined) judge(v *schema.SuiteTry) {
 		v.CausedBy = schema.CausedByHost // before the agent began
 	}
 	v.Identity, v.KernelState = e.Identity, res.KernelState
-	v.Suspicions, v.Unknown = e.Suspicions, e.Unknown
+	v.Suspicions, v.Unknown, v.Unusual = e.Suspicions, e.Unknown, e.Unusual
 	if res.Timings.ChildNS != nil {
 		v.Seconds = new(float64(*res.Timings.ChildNS) / 1e9)
 	}
@@ -1627,6 +1629,7 @@ func (c *Coordinator) Counts() (all schema.SuiteRates) {
 		}
 		for _, t := range a.tries {
 			r.Suspicions = append(r.Suspicions, t.Suspicions...)
+			r.Unusual = append(r.Unusual, t.Unusual...)
 		}
 		all.Add(&r)
 	}
@@ -1647,6 +1650,7 @@ func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 	}
 	for _, t := range a.tries { // suspicions of all tries count
 		r.Suspicions = append(r.Suspicions, t.Suspicions...)
+		r.Unusual = append(r.Unusual, t.Unusual...)
 	}
 	if t, why := c.blamed.try(a.Attempt, a.tries); t != nil && r.Verdict != nil {
 		r.Verdict, r.Reason, r.Bundle = new(schema.SuiteFailed), why, t.Bundle

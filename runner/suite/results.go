@@ -76,6 +76,7 @@ func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 		f.Pending += c.Pending
 		f.Suspicious += c.Suspicious
 		f.PassedSuspicious += c.PassedSuspicious
+		f.PassedUnusual += c.PassedUnusual
 		if figures.Counted(c).N > 0 {
 			sums.add(c.Seconds, c.Tokens, c.Cost)
 		}

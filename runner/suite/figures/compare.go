@@ -132,9 +132,9 @@ func Compare(a, b *schema.SuiteResults, agentA, agentB string) *Pair {
 // Counted is what counts of an agent's attempts at a task for the rate.
 func Counted(c *schema.SuiteCell) Cell { return Cell{c.Passed, c.Passed + c.Failed + c.Inconclusive} }
 
-// WithoutSuspicions counts attempts that passed with a suspicion as not passed.
+// WithoutSuspicions counts attempts that passed with a suspicion, or with an unusual call, as not passed.
 func WithoutSuspicions(c *schema.SuiteCell) Cell {
-	return Cell{c.Passed - c.PassedSuspicious, Counted(c).N}
+	return Cell{c.Passed - c.PassedSuspicious - c.PassedUnusual, Counted(c).N}
 }
 
 // WithInfrastructure counts infrastructure failures as not passed.

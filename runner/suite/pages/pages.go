@@ -201,6 +201,10 @@ func Markdown(w io.Writer, r *schema.SuiteResults) error {
 			lines = append(lines, fmt.Sprintf("⚠ **%s** %s, %s: %s", escaped(a.ID), verdict(a), escaped(f.Rule),
 				escaped(short(described(f)))))
 		}
+		for _, call := range a.Unusual {
+			lines = append(lines, fmt.Sprintf("⚠ **%s** %s, a rule could not be decided: %s", escaped(a.ID), verdict(a),
+				escaped(short(call))))
+		}
 		return lines
 	})
 	list("Not passed", MaxMarkdown, func(a schema.SuiteAttempt) []string {
@@ -267,7 +271,7 @@ func listed(r *schema.SuiteResults) (first []*schema.SuiteAttempt, more int) {
 	var others []*schema.SuiteAttempt
 	for i := range r.Attempts {
 		switch a := &r.Attempts[i]; {
-		case len(a.Suspicions) > 0:
+		case len(a.Suspicions) > 0, len(a.Unusual) > 0:
 			first = append(first, a)
 		case verdict(*a) != schema.SuitePassed:
 			others = append(others, a)
