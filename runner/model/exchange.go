@@ -243,6 +243,9 @@ func (t *passage) room(n int) bool {
 	} else {
 		more = max(more, cap(t.held), leastHeld)
 	}
+	if t.memory.left.Load() < int64(more) {
+		return false // before memory is made that nobody may hold
+	}
 	into := t.spare(cap(t.held) + more)
 	if !take(&t.memory.left, cap(into)-cap(t.held)) {
 		return false
@@ -263,6 +266,24 @@ func (t *passage) spare(n int) []byte {
 		n += n / 4 // the next request of a conversation is longer
 	}
 	return make([]byte, 0, n)
+}
+
+// decodedInto is memory for a decoded body of about n bytes. The caller gives it back with reuse, if nothing reads the
+// body any more.
+func decodedInto(n int) []byte {
+	if n > large {
+		if b, ok := bodies.Get().(*[]byte); ok && cap(*b) >= n {
+			return *b
+		}
+	}
+	return make([]byte, 0, n)
+}
+
+// reuse gives the memory of a body that was decoded of t to others.
+func (t *passage) reuse(body []byte) {
+	if own := cap(t.held) == 0 || len(body) == 0 || &body[0] != &t.held[:1][0]; own && cap(body) > large {
+		bodies.Put(new(body[:0]))
+	}
 }
 
 // leastHeld is the least memory of a passage whose length is not known, in bytes.

@@ -7,12 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -110,6 +112,43 @@ func TestManyLargeRequestsDoNotFillTheMemory(t *testing.T) {
 	}
 	if m, f := g.memory.left.Load(), g.memory.file.Load(); m != maxMemory || f != maxFiles {
 		t.Errorf("%d bytes in memory and %d in files are still held", maxMemory-m, maxFiles-f)
+	}
+}
+
+// TestHugeRequestsShareTheirMemory: bodies beyond what is recorded are decoded one after the other, in one piece of
+// memory, and none is made that may not be held.
+func TestHugeRequestsShareTheirMemory(t *testing.T) {
+	layertest.Host(t)
+	const n, size = 12, maxBody + 1<<20
+	g := newGate(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		tell(w, "{}")
+	})
+	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("x", size) + `"}]}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var asked sync.WaitGroup
+	for range n {
+		asked.Go(func() {
+			c := g.raw(head("/anthropic/v1/messages", g.Token(), fmt.Sprint("Content-Length: ", len(body)),
+				"Connection: close"))
+			if _, err := c.Write(body); err != nil {
+				t.Error(err)
+			}
+			if status := g.status(c); status != http.StatusOK {
+				t.Errorf("a request is answered with %d", status)
+			}
+		})
+	}
+	asked.Wait()
+	for _, e := range g.close() {
+		if e.Request.Bytes != int64(len(body)) || !e.Request.LeftOut || str(e.RequestModel) != "m" {
+			t.Errorf("the line has %+v", e.Request)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > n/2*size {
+		t.Errorf("%d MiB were allocated for %d requests of %d MiB", got>>20, n, size>>20)
 	}
 }
 

@@ -88,6 +88,8 @@ type Recorder struct {
 	blobs *recording.Blobs
 	done  chan struct{}
 
+	large sync.Mutex // held while a large body is decoded, so that there is one of them at a time
+
 	mu       sync.Mutex
 	came     sync.Cond          // a part is waiting, or closed; passing requests wake nobody else
 	changed  sync.Cond          // queue, askers or looked-at parts have changed, or closed
@@ -317,7 +319,9 @@ func (r *Recorder) look() {
 }
 
 func (r *Recorder) lookAtRequest(x *exchange) {
+	defer r.alone(x.sent)()
 	body, err := decoded(x.sent, x.encoding)
+	defer func() { x.sent.reuse(body) }() // asks has copies
 	if err != nil || x.sent.err != nil {
 		return // the line reports it
 	}
@@ -328,6 +332,15 @@ func (r *Recorder) lookAtRequest(x *exchange) {
 		}
 		r.cfg.Calls.Answered(t.ID, t.Name, t.IsError != nil && *t.IsError, x.arrived)
 	}
+}
+
+// alone waits until the recorder has no other large body in memory. The caller calls done when it has read the body.
+func (r *Recorder) alone(t *passage) (done func()) {
+	if t.file == nil && t.size <= large {
+		return func() {}
+	}
+	r.large.Lock()
+	return r.large.Unlock
 }
 
 // new reports whether no earlier request had this result, and remembers it.
@@ -600,10 +613,14 @@ func (r *Recorder) request(x *exchange, e *schema.ModelEventBody) {
 		r.reasons[reasonLost]++
 		return
 	}
+	defer r.alone(x.sent)()
 	body, err := decoded(x.sent, x.encoding)
 	if err != nil {
 		r.reasons[reasonUndecoded]++
 		return
+	}
+	if len(body) > maxBody { // which the line leaves out
+		defer x.sent.reuse(body)
 	}
 	q := x.asks
 	if q == nil {
@@ -1014,8 +1031,7 @@ func decoded(t *passage, encoding string) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("the content encoding %.40q is not known", encoding)
 	}
-	var b bytes.Buffer
-	b.Grow(int(min(t.size, maxDecoded)) + bytes.MinRead)
+	b := bytes.NewBuffer(decodedInto(int(min(t.size, maxDecoded)) + bytes.MinRead))
 	_, err := b.ReadFrom(io.LimitReader(body, maxDecoded+1))
 	if err == nil && b.Len() > maxDecoded {
 		b.Truncate(maxDecoded)
