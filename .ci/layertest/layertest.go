@@ -40,6 +40,12 @@ func IsHost() bool { return os.Getenv(Variable) == "host" || IsNight() }
 // IsNight reports whether everything is tested.
 func IsNight() bool { return os.Getenv(Variable) == "night" }
 
+// HostScripts reports whether scripts with "[!host] skip" run: in make test, or as -test.run names them.
+func HostScripts() bool {
+	f := flag.Lookup("test.run")
+	return IsHost() || f != nil && strings.Contains(f.Value.String(), "TestScripts/")
+}
+
 // named reports whether -test.run has the name of a test.
 func named(name string) bool {
 	name, _, _ = strings.Cut(name, "/")

@@ -5,7 +5,6 @@ package main
 import (
 	"crypto/rand"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -72,7 +71,7 @@ func TestScripts(t *testing.T) {
 			case "root-of-init":
 				return sameFile("/", "/proc/1/root/"), nil
 			case "host":
-				return layertest.IsHost() || scriptNamed(), nil
+				return layertest.HostScripts(), nil
 			case "linked":
 				return steps.Linked(), nil
 			case "cgroup":
@@ -114,11 +113,6 @@ func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
-}
-
-// scriptNamed reports whether -test.run has the name of a script.
-func scriptNamed() bool {
-	return strings.Contains(flag.Lookup("test.run").Value.String(), "TestScripts/")
 }
 
 // cgroup2 is where the cgroup2 hierarchy is mounted, empty where it is not.

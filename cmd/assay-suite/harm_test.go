@@ -61,6 +61,7 @@ agents:
 // TestAWorkerEndsWhatItsPredecessorLeft kills a worker whose recorder is stopped, so that the recorder does not notice.
 // The next worker in its directory must end the run, and leave other processes alone.
 func TestAWorkerEndsWhatItsPredecessorLeft(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: predecessor
 tasks: [{name: t, command: "true"}]
 agents: [{name: slow, command: 'if mkdir "$HOME/first"; then sleep 1000; fi'}]

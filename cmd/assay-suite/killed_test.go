@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/recordertest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/runner/suite"
@@ -75,6 +76,7 @@ func results(t *testing.T, dir string) *schema.SuiteResults {
 // TestAKilledSuiteGoesOn kills a suite at random moments. In the end each attempt must have one verdict and one bundle,
 // and nothing that the killed processes started may be left.
 func TestAKilledSuiteGoesOn(t *testing.T) {
+	layertest.Host(t)
 	dir := t.TempDir()
 	const text = `name: killed
 attempts: 8
@@ -157,6 +159,7 @@ func oneVerdictEach(t *testing.T, dir string, n int) {
 // TestASuiteWaitsForTheRunsOfAKilledOne kills a suite whose agent ignores SIGTERM. The next suite must wait until that
 // run has ended by itself.
 func TestASuiteWaitsForTheRunsOfAKilledOne(t *testing.T) {
+	layertest.Host(t)
 	dir := t.TempDir()
 	text := `name: deaf
 tasks: [{name: t, command: "true"}]

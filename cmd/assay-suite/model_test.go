@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/schema"
@@ -128,6 +129,7 @@ func said[N any](n *N) any {
 
 // TestAnOutageOfTheProvider has a provider that is overloaded in the middle of a suite. No attempt fails for it.
 func TestAnOutageOfTheProvider(t *testing.T) {
+	layertest.Host(t)
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
@@ -176,6 +178,7 @@ ask || { [ "$ASSAY_ATTEMPT" = 3 ] && ask; }
 // TestAnAgentThatProvokesItsProvider has agents that fail, and make it look like an outage: by a header of which the
 // proxy makes an error, and by a model that their key may not ask. Their attempts must count as failed.
 func TestAnAgentThatProvokesItsProvider(t *testing.T) {
+	layertest.Host(t)
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}

@@ -526,6 +526,7 @@ agents: [{name: fast, command: touch it}, {name: slow, command: sleep 1}]
 
 // TestTheServersDirectoryIsDeleted deletes the data of the server in a running coordinator.
 func TestTheServersDirectoryIsDeleted(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: deleted
 attempts: 10
 retries: 10
@@ -666,6 +667,7 @@ exclude: [{task: u, agent: killer}, {task: v, agent: killer}]
 // TestAWorkerWhoseCoordinatorIsGone kills a coordinator while an attempt runs. Its worker must end the run within ten
 // leases, work for the next suite, and end at the first SIGTERM, also while no coordinator answers.
 func TestAWorkerWhoseCoordinatorIsGone(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: gone
 tasks: [{name: t, command: "true"}]
 agents: [{name: slow, command: 'touch "$HOME/began"; sleep 1000'}]
@@ -701,6 +703,7 @@ agents: [{name: quick, command: 'true'}, {name: slow, command: 'touch "$HOME/aga
 // TestAnInterruptedSuiteEndsWhatOthersRun interrupts a suite twice. The running tries of workers must be cancelled, the
 // others taken back, and the suite must continue later.
 func TestAnInterruptedSuiteEndsWhatOthersRun(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: interrupted
 attempts: 8
 tasks: [{name: t, command: "true"}]
@@ -730,6 +733,7 @@ agents: [{name: slow, command: 'while [ ! -e "$HOME/go" ]; do sleep 0.05; done'}
 // TestAWorkerGoesOnWithTheNextSuite has two suites of the same name on one server, and a worker that works for the
 // first and then for the second.
 func TestAWorkerGoesOnWithTheNextSuite(t *testing.T) {
+	layertest.Host(t)
 	s := newSite(t, `name: twice
 attempts: 3
 tasks: [{name: t, command: "true"}]

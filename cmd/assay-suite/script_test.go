@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/.ci/recordertest"
 )
@@ -40,6 +41,8 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
+			case "host":
+				return layertest.HostScripts(), nil
 			case "kernel":
 				return kernel(), nil
 			case "memory":

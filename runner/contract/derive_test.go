@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
@@ -246,6 +247,7 @@ func TestCommandGenerator(t *testing.T) {
 
 // However an answer of maximum size is filled, the search ends in time.
 func TestExtractIsLinear(t *testing.T) {
+	layertest.Host(t)
 	for _, unit := range []string{"{", `{"`, `{"a":`, `{"a":[`, "{}", `{"{":"`, `{"a":1,`, "{[", `{"\`, `{"checks":`,
 		`{"checks":[]}`, "{\"a\n", `{"a":{}},{`} {
 		begin := leaktest.Computed()

@@ -12,11 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // Whatever an agent does to a protected path, it is restored, and nothing outside is written through it.
 func TestAnAgentThatEditsProtectedPaths(t *testing.T) {
+	layertest.Host(t)
 	for name, c := range map[string]struct {
 		script string
 		want   []string
