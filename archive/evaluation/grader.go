@@ -42,8 +42,8 @@ type placing struct {
 
 // known returns what is known of a name.
 func (g *grader) known(name string) (at named) {
-	if n := g.j.written.facts.Name(name); n != nil && n.Note != nil {
-		at = *n.Note.(*named)
+	if known, ok := g.j.written.facts.Note(g.j.written.facts.Name(name)).(*named); ok {
+		at = *known
 	}
 	return at
 }
@@ -62,10 +62,12 @@ func (g *grader) place(p placing) {
 		g.overflow = true
 		return
 	}
-	if n.Note == nil {
-		n.Note = &named{}
+	at, _ := g.j.written.facts.Note(n).(*named)
+	if at == nil {
+		at = &named{}
+		g.j.written.facts.SetNote(n, at)
 	}
-	p.note(n.Note.(*named), n)
+	p.note(at, n)
 }
 
 // placed notes which name a prepared file has.

@@ -49,7 +49,11 @@ func TestPreparedFilesAreFollowed(t *testing.T) {
 			"create /w/a/b/ld.so.preload; rename /w/a /w/c; rename /w/c/b /etc",
 			Unknown,
 		},
-		"in an exchanged directory":    {"create /w/e/ld.so.preload; exchange /w/e /etc", Unknown},
+		"in an exchanged directory": {"create /w/e/ld.so.preload; exchange /w/e /etc", Unknown},
+		"behind a link that is nothing by itself": {
+			"create /w/e/git/config; symlink /w/n /w/e; rename /w/n /home/u/.config",
+			Unknown,
+		},
 		"in a directory behind a link": {"create /w/e/x.py; symlink /usr/lib/python3 /w/e", Unknown},
 		"behind a link by a rename": {
 			"create /w/e/x.py; symlink /w/n e; rename /w/n /usr/lib/python3",

@@ -195,7 +195,9 @@ func (d *declared) event(l *facts.Line) {
 		d.within(k.TNS) {
 		return
 	}
+	i := -1 // in l.Acts, which a failed line does not have
 	for name, how := range k.Touches() {
+		i++
 		switch {
 		case how == schema.AccessRun:
 			if p == nil || !p.own && !p.helper {
@@ -213,7 +215,7 @@ func (d *declared) event(l *facts.Line) {
 				d.claimed = true
 			}
 			first := ""
-			if how&(schema.AccessWrite|schema.AccessChange) != 0 {
+			if f := l.Acts[i].File; how&(schema.AccessWrite|schema.AccessChange) != 0 && f != nil && f.First != name {
 				first = d.facts.Linked(name)
 			}
 			switch {

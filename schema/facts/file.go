@@ -33,9 +33,6 @@ type File struct {
 
 // Name is a name in a directory. It moves with the directory, and with its own renames.
 type Name struct {
-	// Note is for the reader of the lines, which keeps there what only it knows of the name.
-	Note any
-
 	parent *Name
 	name   string
 	file   *File  // nil: nothing is known of it but of what is below it
@@ -62,6 +59,7 @@ type slot struct {
 type files struct {
 	root           Name
 	entries        map[slot]*Name
+	notes          map[*Name]any // of the reader
 	bytes          int
 	beyond         uint64 // names that were not kept
 	links, moves   uint64 // hard links and renames that were not followed for that
@@ -80,7 +78,7 @@ const (
 	// maxNameBytes limits the size of the tree. About 160,000 names fit.
 	maxNameBytes = 32 << 20
 	// entryBytes is what an entry takes beside its name.
-	entryBytes = 220
+	entryBytes = 200
 	// maxWays limits how many directories are tried for one name.
 	maxWays = 8
 )

@@ -230,6 +230,16 @@ func (r *Reader) Brought(found func(name string, file *File, line uint64)) (whol
 func (r *Reader) Name(name string) *Name  { return r.files.find(name) }
 func (r *Reader) Place(name string) *Name { return r.files.exact(name, true) }
 
+// Note returns the note of a name, and SetNote sets it: what only the reader of the lines knows of it. A name without a
+// note has nil.
+func (r *Reader) Note(of *Name) any { return r.files.notes[of] }
+func (r *Reader) SetNote(of *Name, note any) {
+	if r.files.notes == nil {
+		r.files.notes = map[*Name]any{}
+	}
+	r.files.notes[of] = note
+}
+
 // Changer returns the instance that last wrote what has a name. If none did, it returns the one that moved, removed or
 // changed it; nil if that is not known. It is for readers made by [NewChangeReader].
 func (r *Reader) Changer(name string) *Instance {
