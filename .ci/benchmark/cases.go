@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -51,7 +52,7 @@ func cases(b *bench) []benchCase {
 			return cmd
 		}),
 	}
-	return append(list, b.notified(list)...)
+	return slices.Concat(list, b.notified(list), b.agentSession())
 }
 
 // pytest is a test suite that computes, writes files and starts processes in the

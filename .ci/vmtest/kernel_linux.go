@@ -28,6 +28,16 @@ func Kernel(series, arch string) (image string, err error) {
 	})
 }
 
+// Module finds a module of a kernel that Kernel found for a GOARCH, by its path such as "fs/overlayfs/overlay.ko".
+func Module(image, arch, path string) (string, error) {
+	version := strings.TrimPrefix(filepath.Base(image), "vmlinuz-")
+	path = filepath.Join("lib/modules", version, "kernel", path)
+	if _, err := os.Stat("/" + path); err == nil {
+		return "/" + path, nil
+	}
+	return unpacked(arch, path, func(apt) (string, error) { return "linux-image-" + version, nil })
+}
+
 // busyboxFor finds a static busybox for an instruction set, as Kernel does.
 func busyboxFor(arch string) (string, error) {
 	if arch == runtime.GOARCH {
