@@ -233,7 +233,7 @@ type Sealed struct {
 	// ResultOutput is the path to which a recovered run should also write result.json; empty for none.
 	ResultOutput string
 	// Unchecked is true if no checkpoint of a recovered run covers run.json: the recorder was killed before its first
-	// checkpoint, or was of an earlier build.
+	// checkpoint.
 	Unchecked bool
 	// Tampered lists what others changed. The bundle says so too.
 	Tampered []Tampered

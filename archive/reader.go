@@ -15,7 +15,6 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -558,87 +557,4 @@ func (m *Member) validLines() iter.Seq2[[]byte, error] {
 func isProblem(err error) bool {
 	var p *Problem
 	return errors.As(err, &p)
-}
-
-// Prove returns a proof that line seq of a layer (by name) is in the bundle. It reads the bundle once. It is an error
-// if the layer contradicts integrity.json.
-func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.InclusionProof, error) {
-	i := slices.IndexFunc(schema.AllLayers, func(p string) bool { return schema.LayerName(p) == layer })
-	if i < 0 {
-		return nil, noProof("there is no layer %q", layer)
-	}
-	manifest, err := schema.Document(r.manifest)
-	if err != nil {
-		return nil, err
-	}
-	proof := &schema.InclusionProof{Schema: schema.InclusionProofV0, Identity: r.identity, Layer: layer, Seq: seq,
-		Manifest: string(manifest), Path: []string{}}
-	sound, err := r.proveLine(ctx, proof, schema.AllLayers[i])
-	if err == nil && !sound {
-		err = noProof("the lines of %s are not those that %s lists", schema.AllLayers[i], schema.IntegrityPath)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("prove line %d of %s in %s: %w", seq, layer, r.name, err)
-	}
-	return proof, nil
-}
-
-// proveLine fills in the line, its path and integrity.json.
-func (r *Reader) proveLine(ctx context.Context, proof *schema.InclusionProof, layerPath string) (sound bool,
-	err error) {
-	var want schema.LayerTree
-	var whole tree
-	// integrity.json says how long each layer is, but the lifecycle layer comes before it. So its leaves are kept for
-	// the path.
-	var leaves []tlog.Hash
-	var path []leafRange
-	var subtrees []tree
-	for m, err := range r.Members(ctx) {
-		switch {
-		case err != nil:
-			return false, err
-		case m.Path == schema.IntegrityPath:
-			doc, err := readAll(m, m.Path, m.Size, maxDocument)
-			if err != nil {
-				return false, err
-			}
-			var integrity schema.Integrity
-			if want, err = layerTree(doc, proof.Layer, &integrity); err != nil {
-				return false, err
-			}
-			proof.Integrity = string(doc)
-			if proof.Seq >= want.Lines {
-				return false, noProof("the layer has %d lines", want.Lines)
-			}
-			path = auditPath(proof.Seq, want.Lines)
-			subtrees = make([]tree, len(path))
-		case m.Path == layerPath:
-			n := uint64(0)
-			for line, err := range m.Lines() {
-				if err != nil {
-					return false, err
-				}
-				if n == proof.Seq {
-					proof.Line = string(line)
-				}
-				leaf := tlog.RecordHash(line)
-				whole.add(leaf)
-				if layerPath == schema.EventsPath {
-					leaves = append(leaves, leaf)
-				}
-				growPath(path, subtrees, n, leaf)
-				n++
-			}
-		}
-	}
-	if proof.Integrity == "" {
-		return false, noProof("the bundle has no %s: a recorder of an earlier version made it", schema.IntegrityPath)
-	}
-	for n, leaf := range leaves {
-		growPath(path, subtrees, uint64(n), leaf)
-	}
-	for i := range subtrees {
-		proof.Path = append(proof.Path, digest(subtrees[i].root()))
-	}
-	return whole.state() == want, nil
 }

@@ -1,8 +1,6 @@
 package archive
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -417,10 +417,6 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 
 // hasSurface reports whether the spool holds a surface of the run that verify accepts.
 func hasSurface(dir string, run schema.Run) bool {
-	if data, ok := readJournal(dir)[schema.SurfacePath]; ok {
-		runID, err := schema.ReadSurface(bytes.NewReader(data), nil)
-		return err == nil && runID == run.RunID
-	}
 	f, err := openRegular(layerFile(dir, schema.SurfacePath), os.O_RDONLY)
 	if err != nil {
 		return false
@@ -431,6 +427,26 @@ func hasSurface(dir string, run schema.Run) bool {
 	}
 	runID, err := schema.ReadSurface(io.LimitReader(f, maxDocument), nil)
 	return err == nil && runID == run.RunID
+}
+
+// readDocument reads a document of the spool. It returns nil if the document is missing, incomplete, invalid, or of
+// another run.
+func readDocument[T any](dir string, run schema.Run, path string) *T {
+	if info, err := os.Lstat(layerFile(dir, path)); err != nil || otherNames(path, info) {
+		return nil
+	}
+	data, err := os.ReadFile(layerFile(dir, path))
+	if err != nil || schema.Validate(documentSchema(path), data) != nil {
+		return nil
+	}
+	var head struct {
+		RunID string `json:"run_id"`
+	}
+	d := new(T)
+	if json.Unmarshal(data, d) != nil || json.Unmarshal(data, &head) != nil || head.RunID != run.RunID {
+		return nil
+	}
+	return d
 }
 
 // rebuild makes documents from what is in a spool.
@@ -488,8 +504,8 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 	}
 	if last := r.scans[schema.EventsPath].last; last.Type == schema.RunFinished {
 		res.ExitCode = pointer(last.ExitCode)
-		if n := last.Signal; n != nil && n.Valid {
-			res.Signal = new(cmp.Or(last.SignalName, n.Value.Name))
+		if pointer(last.Signal) != nil {
+			res.Signal = &last.SignalName
 		}
 	}
 	return res

@@ -75,7 +75,7 @@ func end(t testing.TB, s *Spool, stdio schema.Stdio) {
 	}
 	ms, yes := int64(0), true
 	appendEvent(t, s, schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0),
-		Signal: schema.None[schema.SignalNumber](), Success: &yes, WindowElapsedMS: &ms})
+		Signal: schema.None[int](), Success: &yes, WindowElapsedMS: &ms})
 	zero := 0
 	health := schema.ObservationHealth{
 		Schema: schema.ObservationHealthV0, RunID: testRunID, Platform: "linux",

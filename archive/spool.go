@@ -498,7 +498,7 @@ func (s *Spool) Run() schema.Run { return s.run }
 
 // hasEndDocuments reports whether a spool holds a document of the run's end.
 func hasEndDocuments(dir string) bool {
-	return len(readJournal(dir)) > 0 || slices.ContainsFunc(documents, func(path string) bool {
+	return slices.ContainsFunc(documents, func(path string) bool {
 		_, err := os.Lstat(layerFile(dir, path))
 		return path != schema.RunPath && err == nil
 	})
@@ -1097,8 +1097,8 @@ func (s *Spool) unexpected() (found []Tampered) {
 	return bounded(found)
 }
 
-// spoolSources lists the members in a spool: every regular file with a member's path, except run.json, and the
-// documents in its journal. sizes limits the bytes of layers. Files with a second name (see otherNames) are left out.
+// spoolSources lists the members in a spool: every regular file with a member's path, except run.json.
+// sizes limits the bytes of layers. Files with a second name (see otherNames) are left out.
 func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 	var sources []source
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
@@ -1131,9 +1131,6 @@ func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 		sources = append(sources, src)
 		return nil
 	})
-	for path, data := range readJournal(dir) {
-		sources = append(sources, source{path: path, size: int64(len(data)), data: data})
-	}
 	return sources, err
 }
 

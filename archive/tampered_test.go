@@ -337,11 +337,7 @@ func TestRecoveryBelievesWhatCheckpointsCover(t *testing.T) {
 		"a layer by a link": {link(schema.PolicyPath), false, []string{
 			"layers/policy.ndjson has 0 lines", "layers/policy.ndjson" + second,
 		}},
-		"the end by a link": {link(schema.ResultPath), false, []string{schema.ResultPath + second}},
-		"the end by a link, as earlier builds wrote it": {func(t *testing.T, dir string) {
-			intoJournal(t, dir)
-			link(journalName)(t, dir)
-		}, false, []string{journalName + second}},
+		"the end by a link":   {link(schema.ResultPath), false, []string{schema.ResultPath + second}},
 		"the turns by a link": {link(schema.TurnsPath), false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

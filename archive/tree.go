@@ -3,10 +3,6 @@ package archive
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
-	"math/bits"
-	"slices"
-	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -56,36 +52,4 @@ var emptyRoot = tlog.Hash(sha256.Sum256(nil))
 
 func (t *tree) state() schema.LayerTree {
 	return schema.LayerTree{Lines: t.lines, Root: digest(t.root())}
-}
-
-// parseDigest is the inverse of digest; ok is false for any other text.
-func parseDigest(s string) (h [32]byte, ok bool) {
-	text, ok := strings.CutPrefix(s, "sha256:")
-	if !ok || len(text) != 2*len(h) {
-		return h, false
-	}
-	_, err := hex.Decode(h[:], []byte(text))
-	return h, err == nil && digest(h) == s
-}
-
-// leafRange is a subtree on the audit path of a line: leaves from to end.
-type leafRange struct{ from, end uint64 }
-
-// auditPath returns the subtrees whose roots prove that leaf m is in a tree of n leaves, from the leaf upwards
-// (RFC 6962, section 2.1.1).
-func auditPath(m, n uint64) []leafRange {
-	var path []leafRange // from the root downwards
-	from, end := uint64(0), n
-	for end-from > 1 {
-		middle := from + 1<<(bits.Len64(end-from-1)-1)
-		if m < middle {
-			path = append(path, leafRange{middle, end})
-			end = middle
-		} else {
-			path = append(path, leafRange{from, middle})
-			from = middle
-		}
-	}
-	slices.Reverse(path)
-	return path
 }

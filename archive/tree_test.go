@@ -7,12 +7,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// TestTreeIsThatOfRFC6962 holds roots and audit paths against package tlog, which
-// keeps all hashes.
+// TestTreeIsThatOfRFC6962 holds roots against package tlog, which keeps all hashes.
 func TestTreeIsThatOfRFC6962(t *testing.T) {
 	var ours tree
-	if ours.root() != tlog.Hash(mustDigest(t,
-		"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")) {
+	if digest(ours.root()) != "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" {
 		t.Error("the root of nothing")
 	}
 	var stored []tlog.Hash
@@ -35,26 +33,5 @@ func TestTreeIsThatOfRFC6962(t *testing.T) {
 		if err != nil || ours.root() != want {
 			t.Fatalf("the root of %d lines differs (%v)", n, err)
 		}
-		for m := range n {
-			var proof tlog.RecordProof
-			for _, r := range auditPath(uint64(m), uint64(n)) {
-				var sub tree
-				for i := r.from; i < r.end; i++ {
-					sub.addLines(append(line(int64(i)), '\n'))
-				}
-				proof = append(proof, sub.root())
-			}
-			if err := tlog.CheckRecord(proof, n, want, m, tlog.RecordHash(line(m))); err != nil {
-				t.Fatalf("line %d of %d: %v", m, n, err)
-			}
-		}
 	}
-}
-
-func mustDigest(t *testing.T, s string) [32]byte {
-	h, ok := parseDigest(s)
-	if !ok {
-		t.Fatalf("%q is no digest", s)
-	}
-	return h
 }

@@ -120,7 +120,7 @@ func (a agentRun) seal(t *testing.T, compat string) string {
 			return e
 		})
 	}
-	event(schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0), Signal: schema.None[schema.SignalNumber](),
+	event(schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0), Signal: schema.None[int](),
 		Success: &yes, WindowElapsedMS: &ms})
 	zero := 0
 	health := schema.ObservationHealth{

@@ -638,8 +638,8 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 	equal("kernel.received", sum(k.Received), "kernel.emitted", sum(k.Emitted))
 	equal("kernel.received", sum(k.Received), "decoded + malformed", sum(k.Decoded, k.Malformed))
 	equal("kernel.decoded + drained + added", sum(k.Decoded, k.Drained, k.Added),
-		"written + filtered + coalesced + dropped + parts + self_test",
-		sum(k.Written, k.Filtered, k.Coalesced, k.Dropped, k.Parts, k.SelfTest))
+		"written + filtered + dropped + parts + self_test",
+		sum(k.Written, k.Filtered, k.Dropped, k.Parts, k.SelfTest))
 	equal("kernel.written", sum(k.Written), "the number of the layer's lines", sum(v.count(schema.KernelPath)))
 }
 
@@ -676,10 +676,9 @@ func (v *verifier) lifecycle(f verifiedDocuments) {
 	if !sameJSON(last.ExitCode, f.result.ExitCode) {
 		bad(CodeResult, schema.ResultPath, "exit_code is not the %s of %s", last.ExitCode, schema.RunFinished)
 	}
-	// Older builds wrote the name in place of the number, or not at all.
 	name := last.Signal
 	if name.Kind() == '0' && f.result.Signal != nil {
-		name = last.SignalName
+		name = last.SignalName // which the v0 form lacks
 	}
 	if name != nil && !sameJSON(name, f.result.Signal) {
 		bad(CodeResult, schema.ResultPath, "signal is not the %s of %s", last.Signal, schema.RunFinished)

@@ -434,12 +434,12 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 		s.ended = bootTime()
 		s.watch.hurry()
 		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](),
-			Signal: schema.None[schema.SignalNumber]()}
+			Signal: schema.None[int]()}
 		s.outcome = schema.OutcomeExited
 		if st.Signaled() {
 			s.command.signal = unix.SignalName(st.Signal())
 			s.exit = exitSignalBase + int(st.Signal())
-			e.Signal, e.SignalName = schema.Some(schema.SignalNumber{Number: int(st.Signal())}), s.command.signal
+			e.Signal, e.SignalName = schema.Some(int(st.Signal())), s.command.signal
 			s.outcome = schema.OutcomeSignaled
 		} else {
 			s.exit = st.ExitStatus()

@@ -52,9 +52,8 @@ type CallEventBody struct {
 	// CallerID is the proposal's source.
 	CallerID            string   `json:"caller_id,omitempty"`
 	GrantedCapabilities []string `json:"granted_capabilities"`
-	// DurationMS is in whole milliseconds; lines of earlier builds have
-	// fractions. DurationUS says it in microseconds.
-	DurationMS    float64     `json:"duration_ms"`
+	// DurationMS is in whole milliseconds, DurationUS in microseconds.
+	DurationMS    int64       `json:"duration_ms"`
 	DurationUS    int64       `json:"duration_us,omitempty"`
 	Outcome       CallOutcome `json:"outcome"`
 	Tier          string      `json:"tier"`
@@ -62,24 +61,10 @@ type CallEventBody struct {
 	SchemaVersion int         `json:"schema_version"` // 2
 	// SecretsResolved is true if the call was given a secret. The gateway gives none, so it writes false. Names and
 	// values of secrets are never recorded.
-	SecretsResolved Secrets `json:"secrets_resolved"`
+	SecretsResolved bool `json:"secrets_resolved"`
 	// CursorPage is the number of the page that the call got: 1 if its result has a nextCursor, more if its parameter
 	// cursor came from an earlier result of the same tool. Nil if there are no pages, or the number is not known.
 	CursorPage *int `json:"cursor_page,omitempty"`
-}
-
-// Secrets reports whether a call was given secrets. Lines of earlier builds list
-// their names.
-type Secrets bool
-
-// UnmarshalJSON reads a boolean, or a list that says true unless it is empty.
-func (s *Secrets) UnmarshalJSON(b []byte) error {
-	var names []string
-	if json.Unmarshal(b, &names) == nil {
-		*s = len(names) > 0
-		return nil
-	}
-	return json.Unmarshal(b, (*bool)(s))
 }
 
 // CallOutcome is how a call ended. Kind decides which other fields are written, even if they are empty.
@@ -179,7 +164,7 @@ func ParseCallEvent(line []byte) (CallEvent, error) {
 func knownOutcome(kind string) bool {
 	switch kind {
 	case CallSuccess, CallExecutionFailed, CallInvalidArgs, CallCapabilityDenied,
-		CallRateLimited, CallToolNotFound, CallPolicyDenied:
+		CallRateLimited, CallToolNotFound:
 		return true
 	}
 	return false
@@ -212,7 +197,7 @@ func (e *CallEvent) read(d lineReader) error {
 		case "granted_capabilities":
 			e.GrantedCapabilities, err = d.texts()
 		case "duration_ms":
-			e.DurationMS, err = d.duration()
+			e.DurationMS, err = d.natural()
 		case "duration_us":
 			e.DurationUS, err = d.natural()
 		case "outcome":
@@ -226,7 +211,7 @@ func (e *CallEvent) read(d lineReader) error {
 				err = errors.New("is not 2")
 			}
 		case "secrets_resolved":
-			e.SecretsResolved, err = d.secrets()
+			e.SecretsResolved, err = d.boolean()
 		case "cursor_page":
 			e.CursorPage, err = pointer(d.int())
 		default:
@@ -237,15 +222,6 @@ func (e *CallEvent) read(d lineReader) error {
 	return cmp.Or(err, have.need("schema", "run_id", "seq", "ts", "call_id", "tool_id", "granted_capabilities",
 		"duration_ms",
 		"outcome", "tier", "dry_run", "schema_version", "secrets_resolved"))
-}
-
-func (d lineReader) secrets() (Secrets, error) {
-	if d.PeekKind() == '[' {
-		names, err := d.texts()
-		return len(names) > 0, err
-	}
-	given, err := d.boolean()
-	return Secrets(given), err
 }
 
 func (d lineReader) callOutcome() (o CallOutcome, err error) {

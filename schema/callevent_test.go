@@ -17,11 +17,11 @@ func TestParseCallEventReadsBothVersions(t *testing.T) {
 		want CallEventBody
 	}{
 		"version 2": {
-			`{"schema":"assay.runner.call_event.v2","run_id":"r","seq":1,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"t","granted_capabilities":["a"],"duration_ms":1.5,"outcome":{"kind":"policy_denied","rule":"x"},"tier":"high","dry_run":true,"schema_version":2,"secrets_resolved":[]}`,
+			`{"schema":"assay.runner.call_event.v2","run_id":"r","seq":1,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"t","granted_capabilities":["a"],"duration_ms":15,"outcome":{"kind":"execution_failed","code":"policy_denied","rule":"x"},"tier":"high","dry_run":true,"schema_version":2,"secrets_resolved":false}`,
 			CallEventBody{
 				TS: "2026-01-02T03:04:05Z", CallID: "01JABCDEFGHJKMNPQRSTVWXYZ0", ToolID: "t",
 				GrantedCapabilities: []string{"a"},
-				DurationMS:          1.5, Outcome: CallOutcome{Kind: CallPolicyDenied, Rule: "x"}, Tier: "high",
+				DurationMS:          15, Outcome: CallOutcome{Kind: CallPolicyDenied, Rule: "x"}, Tier: "high",
 				DryRun: true, SchemaVersion: 2,
 			},
 		},

@@ -15,10 +15,10 @@ type Evaluation struct {
 	Digest     string               `json:"digest"`
 	Evaluation EvaluationDefinition `json:"evaluation"`
 	// Workdir and Homes are those of run.json, which comes last in a bundle: with them a reader can judge the run as it
-	// reads the layers. Absent in older bundles.
+	// reads the layers.
 	Workdir string            `json:"workdir,omitempty"`
 	Homes   map[string]string `json:"homes,omitempty"`
-	// Start says what the globs led to when the run started. Absent in older bundles.
+	// Start says what the globs led to when the run started.
 	Start *EvaluationStart `json:"start,omitempty"`
 }
 

@@ -2,8 +2,6 @@ package schema
 
 import (
 	"cmp"
-
-	"github.com/go-json-experiment/json"
 )
 
 // Lifecycle event types, the "type" key of an [Event]. RunStarted is first and
@@ -51,9 +49,9 @@ type Event struct {
 	// run_finished and process_exited. ExitCode is null and Signal set when a
 	// signal ended the child, whose name is SignalName; both are null when it
 	// never ran.
-	ExitCode *Nullable[int]          `json:"exit_code,omitempty"`
-	Signal   *Nullable[SignalNumber] `json:"signal,omitempty"`
-	Success  *bool                   `json:"success,omitempty"`
+	ExitCode *Nullable[int] `json:"exit_code,omitempty"`
+	Signal   *Nullable[int] `json:"signal,omitempty"`
+	Success  *bool          `json:"success,omitempty"`
 
 	// run_started and run_finished: milliseconds since run_started.
 	WindowElapsedMS *int64 `json:"window_elapsed_ms,omitempty"`
@@ -118,24 +116,6 @@ type Inherited struct {
 	Peer     string `json:"peer,omitempty"`
 }
 
-// SignalNumber is the number of a signal. Older builds wrote its name instead: Name then has it, and Number is 0.
-type SignalNumber struct {
-	Number int
-	Name   string
-}
-
-// MarshalJSON writes the number.
-func (s SignalNumber) MarshalJSON() ([]byte, error) { return json.Marshal(s.Number) }
-
-// UnmarshalJSON reads a number or a name.
-func (s *SignalNumber) UnmarshalJSON(b []byte) error {
-	*s = SignalNumber{}
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, &s.Name)
-	}
-	return json.Unmarshal(b, &s.Number)
-}
-
 // Leftover is a process that outlived the main child.
 type Leftover struct {
 	PID  int    `json:"pid"`
@@ -143,7 +123,7 @@ type Leftover struct {
 	// ContainerID is the container that it was in; empty for none.
 	ContainerID string `json:"container_id,omitempty"`
 	// LeftSession is true if it was in another session (setsid) than the main child, and Ours if it executed
-	// the recorder's own program, as a sandbox does. Both are absent in older bundles.
+	// the recorder's own program, as a sandbox does.
 	LeftSession bool `json:"left_session,omitempty"`
 	Ours        bool `json:"ours,omitempty"`
 }
@@ -180,7 +160,7 @@ func (e *Event) read(d lineReader) error {
 		case "exit_code":
 			e.ExitCode, err = nullable(d, d.int)
 		case "signal":
-			e.Signal, err = nullable(d, d.signalNumber)
+			e.Signal, err = nullable(d, d.int)
 		case "success":
 			e.Success, err = pointer(d.boolean())
 		case "window_elapsed_ms":
@@ -243,15 +223,6 @@ func (e *Event) read(d lineReader) error {
 		return have.need("checkpoint")
 	}
 	return nil
-}
-
-func (d lineReader) signalNumber() (s SignalNumber, err error) {
-	if d.PeekKind() == '"' {
-		s.Name, err = d.text()
-	} else {
-		s.Number, err = d.int()
-	}
-	return s, err
 }
 
 func (d lineReader) leftover() (l Leftover, err error) {

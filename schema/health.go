@@ -68,8 +68,8 @@ type ObservationHealth struct {
 	Hooks []Hook `json:"hooks"`
 	// Coverage says for each dimension what was watched and what was not.
 	Coverage []Coverage `json:"coverage"`
-	// Model is the digest of the table of system calls that Open follows; empty in bundles of older builds and where
-	// the kernel layer does not watch every call. Open are the calls of the run after which claims are open.
+	// Model is the digest of the table of system calls that Open follows; empty where the kernel
+	// layer does not watch every call. Open are the calls of the run after which claims are open.
 	Model string     `json:"model,omitempty"`
 	Open  []OpenCall `json:"open,omitempty"`
 	// Layers counts every layer's events by its name (lifecycle, kernel,
@@ -83,8 +83,8 @@ type ObservationHealth struct {
 	// Containment is what kept the command's processes together: cgroup or
 	// descent. TamperResistance is none (the command could reach the recorder's
 	// memory or files), user (it was another user, without capabilities over it) or
-	// sandbox (it could not name it). Both are absent in older bundles and in
-	// those of runs that were interrupted.
+	// sandbox (it could not name it). Both are absent in bundles
+	// of runs that were interrupted.
 	Containment      string `json:"containment,omitempty"`
 	TamperResistance string `json:"tamper_resistance,omitempty"`
 	// Startup is what programs that start outside of the run obey after it, and did not before; nil if nobody compared.
@@ -240,12 +240,10 @@ type KernelAccount struct {
 	// (flows), and not through the ring.
 	Drained uint64 `json:"drained,omitempty"`
 	// Added counts the lines that the recorder added for processes whose fork it had not seen.
-	Added   uint64 `json:"added,omitempty"`
-	Written uint64 `json:"written"`
-	// Filtered are records that make no line. Coalesced is of older builds.
-	Filtered  uint64 `json:"filtered"`
-	Coalesced uint64 `json:"coalesced,omitempty"`
-	Dropped   uint64 `json:"dropped"`
+	Added    uint64 `json:"added,omitempty"`
+	Written  uint64 `json:"written"`
+	Filtered uint64 `json:"filtered"` // records that make no line
+	Dropped  uint64 `json:"dropped"`
 	// Parts counts records that were joined into others (a long argv), SelfTest those of the self-test.
 	Parts    uint64 `json:"parts,omitempty"`
 	SelfTest uint64 `json:"self_test,omitempty"`
@@ -306,7 +304,7 @@ func (o *OpenCall) String() string {
 type Coverage struct {
 	Dimension       string      `json:"dimension"`
 	Method          string      `json:"method"`
-	Observes        []string    `json:"observes,omitempty"` // in bundles of older builds
+	Observes        []string    `json:"observes,omitempty"` // empty in bundles
 	KnownBlindSpots []BlindSpot `json:"known_blind_spots"`
 }
 
@@ -337,13 +335,12 @@ const CodeBlindSpot = "blind_spot_used"
 // BlindSpot is something that a method cannot see. If a run used one that can hide something, its kernel layer is not
 // complete. The others only limit what is known of recorded acts, such as an amount or a time.
 type BlindSpot struct {
-	// ID is stable, and empty in bundles of older builds.
-	ID   string `json:"id,omitempty"`
+	ID   string `json:"id,omitempty"` // stable
 	Name string `json:"name"`
 	// Exercised is whether the run did it; null when that is not known.
 	Exercised *bool `json:"exercised"`
-	// Hides are the subjects of which it can hide something: SubjectPrograms and the like. Older builds did not write
-	// it; see CanHide.
+	// Hides are the subjects of which it can hide something: SubjectPrograms and the like;
+	// see CanHide.
 	Hides []string `json:"hides,omitempty"`
 }
 

@@ -31,19 +31,3 @@ type MemberBytes struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // "sha256:" and 64 hex digits
 }
-
-// InclusionProof shows that a line is in a layer of a bundle, to someone who knows
-// the bundle's identity and does not have the bundle.
-type InclusionProof struct {
-	Schema   string `json:"schema"`   // InclusionProofV0
-	Identity string `json:"identity"` // of the bundle
-	Layer    string `json:"layer"`    // its name
-	Seq      uint64 `json:"seq"`
-	Line     string `json:"line"` // without its newline
-	// Path is the audit path (RFC 6962, section 2.1.1), from the leaf upwards.
-	Path []string `json:"path"` // "sha256:" and 64 hex digits each
-	// Manifest and Integrity are the bytes of those members: the identity is the digest of the manifest, which has
-	// the digest of integrity.json, which has the root.
-	Manifest  string `json:"manifest"`
-	Integrity string `json:"integrity"`
-}

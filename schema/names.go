@@ -25,7 +25,6 @@ const (
 	PolicyV0            = "assay.runner.policy.v0"
 	GatewaySessionV0    = "assay.runner.gateway_session.v0"
 	IntegrityV0         = "assay.runner.integrity.v0"
-	InclusionProofV0    = "assay.runner.inclusion_proof.v0"
 	InspectionV0        = "assay.runner.inspection.v0"
 	EvaluationV0        = "assay.runner.evaluation.v0"
 	SuiteResultsV0      = "assay.runner.suite_results.v0"

@@ -63,11 +63,11 @@ type Result struct {
 	// sealed; absent for none.
 	Survivors int `json:"survivors,omitzero"`
 	// StartedAt and EndedAt are the wall clock when the runner began and when the run was over, RFC 3339 in UTC;
-	// absent in older bundles, and EndedAt in recovered ones. Nothing is ordered by them.
+	// EndedAt is absent in recovered bundles. Nothing is ordered by them.
 	StartedAt string `json:"started_at,omitzero"`
 	EndedAt   string `json:"ended_at,omitzero"`
 	// KernelState, TamperResistance and EventsDropped, the events that all layers dropped, repeat
-	// observation-health.json. They are absent in older bundles and in recovered ones.
+	// observation-health.json. They are absent in recovered bundles.
 	KernelState      string  `json:"kernel_state,omitzero"`
 	TamperResistance string  `json:"tamper_resistance,omitzero"`
 	EventsDropped    *uint64 `json:"events_dropped,omitzero"`

@@ -27,10 +27,10 @@ type Run struct {
 	Workdir string `json:"workdir"`
 	// Homes are the directories that HOME, TMPDIR and the variables of known agents (CODEX_HOME)
 	// named for the command, by variable: the only values of the environment that are kept. Absent
-	// in older bundles, and where somebody else started the command.
+	// where somebody else started the command.
 	Homes map[string]string `json:"homes,omitempty"`
 	// Resolvers are the addresses of the host's servers for names (resolv.conf), when the run
-	// began. Absent in older bundles, and where there are none.
+	// began. Absent where there are none.
 	Resolvers []string `json:"resolvers,omitempty"`
 	// TimeoutMS is the wall clock budget in milliseconds; 0 means none.
 	TimeoutMS int64 `json:"timeout_ms"`
@@ -73,7 +73,7 @@ type Run struct {
 	// a model layer.
 	Model *RunModel `json:"model,omitempty"`
 	// Spec is the effective spec, in the form of a spec file without Env. It has also the options that have no field
-	// above. Absent in older bundles.
+	// above.
 	Spec jsontext.Value `json:"spec,omitempty"`
 	// StartedAt is the wall clock at the start, RFC 3339 in UTC. It is
 	// information: nothing is ordered by it.

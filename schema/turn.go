@@ -27,7 +27,7 @@ type Turn struct {
 
 // TurnBody is a [Turn] without what the recorder stamps.
 type TurnBody struct {
-	// Record is "turn"; lines of earlier builds lack it.
+	// Record is "turn".
 	Record string `json:"record,omitempty"`
 	// Prompt is what a turn of the command-line tool was asked.
 	Prompt *string `json:"prompt,omitempty"`

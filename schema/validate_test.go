@@ -90,7 +90,7 @@ func TestValidateTellsItsErrorsApart(t *testing.T) {
 // TestIntegersArePlain: an integer that a reader of 64 bits does not take is none
 // to the schema, in a document, in a line, and behind lines that were accepted.
 func TestIntegersArePlain(t *testing.T) {
-	const line = `{"schema":"assay.runner.call_event.v2","run_id":"r","seq":0,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"x","granted_capabilities":[],"duration_ms":%s,"outcome":{"kind":"success"},"tier":"t","dry_run":false,"schema_version":%s,"secrets_resolved":[],"cursor_page":%s%s}`
+	const line = `{"schema":"assay.runner.call_event.v2","run_id":"r","seq":0,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"x","granted_capabilities":[],"duration_ms":1,"outcome":{"kind":"success"},"tier":"t","dry_run":false,"schema_version":%s,"secrets_resolved":false,"cursor_page":%s%s}`
 	decoder := NewLineDecoder(AuditPath)
 	for _, c := range []struct {
 		n       string
@@ -102,12 +102,11 @@ func TestIntegersArePlain(t *testing.T) {
 		{"1e300", false}, {"1" + strings.Repeat("0", 50), false}, {"-2.0", false}, {"2.5", false},
 	} {
 		for place, l := range map[string]string{
-			"an integer":     fmt.Sprintf(line, "1", "2", c.n, ""),
-			"a constant":     fmt.Sprintf(line, "1", c.n, "1", ""),
-			"a number":       fmt.Sprintf(line, strings.TrimPrefix(c.n, "-"), "2", "1", ""),
-			"a key not ours": fmt.Sprintf(line, "1", "2", "1", `,"more":`+c.n),
+			"an integer":     fmt.Sprintf(line, "2", c.n, ""),
+			"a constant":     fmt.Sprintf(line, c.n, "1", ""),
+			"a key not ours": fmt.Sprintf(line, "2", "1", `,"more":`+c.n),
 		} {
-			want := place == "a number" || place == "a key not ours" || place == "an integer" && c.integer ||
+			want := place == "a key not ours" || place == "an integer" && c.integer ||
 				place == "a constant" && c.n == "2"
 			if err := Validate(CallEventV2, []byte(l)); (err == nil) != want {
 				t.Errorf("%s %s: %v", place, c.n, err)
@@ -185,7 +184,7 @@ func FuzzLine(f *testing.F) {
 		}
 		for _, value := range []string{"0.0", "0.250", "1.5", "-0.25", "1e-3", "123456789012345.5", "1.0", ".5", "5.",
 			"00.5", `"x"`} {
-			change(s, `"duration_ms":0.25`, `"duration_ms":`+value)
+			change(s, `"duration_ms":1`, `"duration_ms":`+value)
 		}
 		for _, value := range []string{`"81JABCDEFGHJKMNPQRSTVWXYZ0"`, `"01jabcdefghjkmnpqrstvwxyz0"`, `""`,
 			`"\u0030\u0031JABCDEFGHJKMNPQRSTVWXYZ0"`, "1", "null"} {
@@ -232,7 +231,7 @@ func FuzzLine(f *testing.F) {
 				continue // a number that does not fit
 			}
 			other.Schema, other.RunID, other.Seq = got.Schema, got.RunID, got.Seq
-			if diff := cmp.Diff(other, got, orNil[int](), orNil[SignalNumber](), orNil[int64]()); diff != "" {
+			if diff := cmp.Diff(other, got, orNil[int](), orNil[int64]()); diff != "" {
 				t.Fatalf("%s: %q (-library +decoder):\n%s", layer, line, diff)
 			}
 		}
@@ -261,7 +260,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			`"code":"c","message":"m","check":"c","phase":"final","passed":true,"duration_ms":1,"output_tail":"t",` +
 			`"checkpoint":{"run":"sha256:` + hex + `","layers":{"kernel":{"lines":1,"root":"sha256:` + hex + `"}},` +
 			`"members":{"stdio/stdout":{"bytes":1,"sha256":"sha256:` + hex + `"}}}}`,
-			head(EventV0) + `"type":"x","signal":"SIGKILL"}`},
+			head(EventV0) + `"type":"x","signal":9}`},
 		PolicyPath: {head(PolicyEventV0) + `"source_event_type":"a","source":"b","tool_call_id":"c","tool":"d",` +
 			`"decision":"deny","t_ns":1,"rule":"r","operation":"read","target":"/x","repeats":1}`},
 		SDKPath: {head(SDKEventV0) +
@@ -275,7 +274,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 		},
 		AuditPath: {head(CallEventV2) +
 			`"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"x",` +
-			`"tool_call_id":"c","caller_id":"a","granted_capabilities":["c"],"duration_ms":1.5,"duration_us":1500,` +
+			`"tool_call_id":"c","caller_id":"a","granted_capabilities":["c"],"duration_ms":2,"duration_us":1500,` +
 			`"outcome":{"kind":"execution_failed","code":"c","retryable":true,"message":"m","missing":["m"],"retry_after_ms":1,` +
 			`"rule":"r"},"tier":"t","dry_run":true,"schema_version":2,"secrets_resolved":true,"cursor_page":1}`},
 		ModelPath: {head(ModelEventV0) + `"t_ns":1,"route":"r","api":"a","method":"POST","path":"/p",` +

@@ -22,7 +22,7 @@ type WorkspaceChanges struct {
 	// Workspace is the absolute path of the directory; empty if only artifacts were asked for.
 	Workspace string `json:"workspace"`
 	// WorkspaceDigest identifies the workspace before the command: schema/SPEC.md says of what it is. It is
-	// absent where that is not known: in older bundles, if the checks of a contract had run there before, and
+	// absent where that is not known: if the checks of a contract had run there before, and
 	// if there were gaps.
 	WorkspaceDigest string `json:"workspace_digest,omitzero"`
 	// LimitBytes bounds the contents that are kept, KeptBytes is how much that is.

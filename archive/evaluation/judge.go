@@ -518,9 +518,7 @@ func (j *judge) verdict(r *rule, good string, about []view.Subject, reads bool) 
 func (j *judge) handed() (gaps []view.Gap) {
 	for _, c := range j.docs.Health.Coverage {
 		for _, spot := range c.KnownBlindSpots {
-			named := strings.HasPrefix(spot.Name, "descriptors that are passed") // in older bundles
-			passed := spot.ID == "passed_descriptors" || spot.ID == "" && named
-			if passed && (spot.Exercised == nil || *spot.Exercised) {
+			if spot.ID == "passed_descriptors" && (spot.Exercised == nil || *spot.Exercised) {
 				gaps = append(gaps, view.Gap{
 					Text: "the run may have got open files from a process outside: " + spot.Name,
 				})

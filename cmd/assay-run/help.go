@@ -70,7 +70,7 @@ var commandGroups = []struct {
 }{
 	{"Run", []string{"run", "agents", "ps", "attach", "sandbox", "contract", "landrun"}},
 	{"Read", []string{"inspect", "show", "report", "events", "query", "diff", "replay", "export"}},
-	{"Judge", []string{"gate", "verify", "prove"}},
+	{"Judge", []string{"gate", "verify"}},
 	{"Keep", []string{"store", "sign", "redact", "recover"}},
 	{"Set up", []string{"doctor", "policy", "observe", "serve", "mcp", "hook", "call", "completion", "help", "man"}},
 }

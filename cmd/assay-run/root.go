@@ -158,7 +158,6 @@ func subcommands() []subcommand {
 		{"call", callCommand},
 		{"hook", hookCommand},
 		{"verify", verifyCommand},
-		{"prove", proveCommand},
 		{"sign", signCommand},
 		{"redact", redactCommand},
 		{"inspect", inspectCommand},

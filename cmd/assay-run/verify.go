@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/assay-run/assay-run/archive/sign"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/runner"
 )
 
 func verifyCommand(a *app) *cobra.Command {
@@ -37,18 +35,12 @@ of 3, 1, 2, 4 and 5 that applies to any of them.
 A valid unsigned bundle is consistent, but nothing proves who made it: anyone can
 make one. --key or --allowed-signers requires a signature.
 
---proof checks a proof from assay-run prove, without its bundle.
-
-"-" reads a bundle, or with --proof a proof, from standard input.`,
+"-" reads a bundle from standard input.`,
 		Example: `  assay-run verify run.tar.gz
   assay-run verify --complete runs/*.tar.gz
-  assay-run verify --key ci-key.pub run.tar.gz
-  assay-run verify --proof line-7.json`,
+  assay-run verify --key ci-key.pub run.tar.gz`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.say.Quiet = v.quiet
-			if v.proof != "" {
-				return verifyProof(a, v.proof, args)
-			}
 			if err := someBundles(cmd, args); err != nil {
 				return err
 			}
@@ -81,7 +73,6 @@ make one. --key or --allowed-signers requires a signature.
 	cmd.Flags().BoolVar(&v.all, "all", false, "list up to 100 faults of each layer, not only the first")
 	cmd.Flags().BoolVar(&v.complete, "complete", false,
 		"require that each run ended normally and was sealed by its own recorder")
-	cmd.Flags().StringVar(&v.proof, "proof", "", "check the inclusion proof in `FILE`, instead of a bundle")
 	v.from.flags(cmd)
 	return cmd
 }
@@ -89,7 +80,6 @@ make one. --key or --allowed-signers requires a signature.
 // verification is the flags of verify.
 type verification struct {
 	asJSON, quiet, complete, all bool
-	proof                        string
 	from                         origin
 }
 
@@ -244,30 +234,4 @@ func (o *origin) check(ctx context.Context, in archive.Input, identity string, t
 		return nil, fmt.Errorf("%s: %w", in.Name, err)
 	}
 	return origin, nil
-}
-
-// verifyProof checks the proof in a file.
-func verifyProof(a *app, name string, bundles []string) error {
-	if len(bundles) > 0 {
-		return console.WithHint(errors.New("--proof takes no bundle"),
-			"compare the identity that it prints with the bundle's")
-	}
-	f := a.stdin
-	if name != "-" {
-		var err error
-		if f, err = os.Open(name); err != nil {
-			return err
-		}
-		defer f.Close()
-	}
-	p, err := archive.CheckProof(f)
-	if errors.Is(err, archive.ErrProof) {
-		return console.ExitError{Code: exitStatus[archive.Invalid], Err: fmt.Errorf("%s: %w", name, err)}
-	}
-	if err != nil {
-		return console.ExitError{Code: runner.ExitRunner, Err: err}
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s: ok\nline %d of layer %s is in the bundle with the identity %s\n%s\n",
-		console.Printable(name), p.Seq, console.Printable(p.Layer), p.Identity, console.Printable(p.Line))
-	return err
 }

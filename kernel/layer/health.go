@@ -219,9 +219,9 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 			"system calls used another instruction set, or are not known to this build, and were"))
 	add(s.Received != r.Delivered, CodeAccount, again, "%s delivered, %d received",
 		schema.Count(r.Delivered, "event was", "events were"), s.Received)
-	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, again,
-		"%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
-		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)
+	add(s.Received+s.Added != s.Written+s.Filtered+s.Dropped, CodeAccount, again,
+		"%d events and %d added ones gave %d lines, %d filtered, %d dropped",
+		s.Received, s.Added, s.Written, s.Filtered, s.Dropped)
 	return out
 }
 
@@ -278,7 +278,7 @@ func account(h *schema.ObservationHealth, a Account) *schema.KernelAccount {
 	k := &schema.KernelAccount{
 		Received: r.Received, Decoded: r.Decoded, Malformed: r.Malformed, Drained: r.FinalRepeats + r.Endpoints,
 		Added:   s.Added,
-		Written: s.Written, Filtered: s.Filtered, Coalesced: s.Coalesced, Dropped: s.Dropped, Parts: r.Joined,
+		Written: s.Written, Filtered: s.Filtered, Dropped: s.Dropped, Parts: r.Joined,
 		SelfTest: r.SelfTest,
 		Forks:    r.Forks + r.JoinedCgroup, Exits: r.Exits, LeftCgroup: r.LeftCgroup,
 	}

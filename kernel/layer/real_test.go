@@ -111,7 +111,7 @@ func observe(t testing.TB, dir, script string) real {
 	Health(&r.health, Account{Report: &r.report, Counts: b.Counts(), Stats: r.stats, LeftOut: s.LeftOut()})
 	k := r.health.Kernel
 	if k.Emitted != k.Received || k.Received != k.Decoded+k.Malformed ||
-		k.Decoded+k.Drained+k.Added != k.Written+k.Filtered+k.Coalesced+k.Dropped+k.Parts+k.SelfTest {
+		k.Decoded+k.Drained+k.Added != k.Written+k.Filtered+k.Dropped+k.Parts+k.SelfTest {
 		t.Errorf("the account does not add up: %+v", k)
 	}
 	return r

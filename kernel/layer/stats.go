@@ -10,8 +10,8 @@ type Stats struct {
 	// Received is how many events were pushed, Added how many lines the
 	// builder added for processes that it had not seen forking. What became of
 	// them, each counted once however often it happened:
-	// Received + Added = Written + Filtered + Coalesced + Dropped, after Close.
-	Received, Added, Written, Filtered, Coalesced, Dropped uint64
+	// Received + Added = Written + Filtered + Dropped, after Close.
+	Received, Added, Written, Filtered, Dropped uint64
 	// Late is how many came after their place in time was written.
 	Late uint64
 	// Forks and Exits are processes, not threads; Threads are the others.

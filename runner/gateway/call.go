@@ -209,7 +209,7 @@ func (c *call) record() error {
 	}
 	err := c.g.audit(c.run, &schema.CallEventBody{
 		CallID: c.id, ToolID: c.action.Tool, ToolCallID: c.action.ToolCallID, CallerID: c.params.Proposal.Source,
-		GrantedCapabilities: c.granted, DurationMS: float64((c.finished - c.began).Milliseconds()),
+		GrantedCapabilities: c.granted, DurationMS: (c.finished - c.began).Milliseconds(),
 		DurationUS: (c.finished - c.began).Microseconds(),
 		CursorPage: c.pages(),
 		Outcome:    c.outcome, Tier: tier, DryRun: c.params.DryRun,

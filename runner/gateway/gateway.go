@@ -280,7 +280,7 @@ func (g *Gateway) recordLost(run *recording.Run, l recording.Lost, now time.Dura
 	run.State.Ended(l.Tool, &outcome, schema.VerdictNotRun)
 	return g.audit(run, &schema.CallEventBody{
 		CallID: schema.NewID(), ToolID: l.Tool, ToolCallID: l.ToolCallID,
-		DurationMS: float64((now - l.TNS).Milliseconds()), DurationUS: (now - l.TNS).Microseconds(),
+		DurationMS: (now - l.TNS).Milliseconds(), DurationUS: (now - l.TNS).Microseconds(),
 		Outcome: outcome, Tier: schema.DefaultTier,
 	})
 }

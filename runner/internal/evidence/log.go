@@ -264,14 +264,14 @@ func (l *Log) summarize(res *schema.Result, h *schema.ObservationHealth) {
 func (l *Log) finished(f Findings) {
 	elapsed := l.Elapsed().Milliseconds()
 	e := schema.Event{
-		Type: schema.RunFinished, ExitCode: schema.None[int](), Signal: schema.None[schema.SignalNumber](),
+		Type: schema.RunFinished, ExitCode: schema.None[int](), Signal: schema.None[int](),
 		WindowElapsedMS: &elapsed, Success: &f.Success,
 	}
 	if f.Result.ExitCode != nil {
 		e.ExitCode = schema.Some(*f.Result.ExitCode)
 	}
 	if f.Result.Signal != nil {
-		e.Signal, e.SignalName = schema.Some(schema.SignalNumber{Number: f.Signal}), *f.Result.Signal
+		e.Signal, e.SignalName = schema.Some(f.Signal), *f.Result.Signal
 	}
 	l.Event(e)
 }

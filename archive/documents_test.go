@@ -3,9 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,42 +11,6 @@ import (
 
 	"github.com/assay-run/assay-run/schema"
 )
-
-// Wherever a recorder of an earlier build was killed while it put the documents of the end,
-// recovery seals a sound bundle, and only one that has all of them is of a run that ended.
-func TestATornJournalIsRecovered(t *testing.T) {
-	s, dir := newSpool(t, testRun(t))
-	record(t, s, 3)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	whole := intoJournal(t, s.Dir())
-	name := filepath.Join(s.Dir(), journalName)
-	cuts := []int{0, 1, len(whole) - 1, len(whole)}
-	for at := range whole {
-		if bytes.HasPrefix(whole[at:], []byte("}\n")) && at%3 == 0 || at%97 == 0 {
-			cuts = append(cuts, at, min(at+2, len(whole)))
-		}
-	}
-	for _, cut := range cuts {
-		if err := os.WriteFile(name, whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		output := filepath.Join(t.TempDir(), "torn.tar.gz")
-		if _, err := Recover(context.Background(), dir, testRunID,
-			RecoverOptions{Output: output, Keep: true}); err != nil {
-			t.Fatalf("cut at %d: %v", cut, err)
-		}
-		mustBeSound(t, output)
-		want := schema.OutcomeIncomplete
-		if cut == len(whole) {
-			want = schema.OutcomeExited
-		}
-		if got := documentsOf(t, output).Result.Outcome; got != want {
-			t.Errorf("cut at %d of %d: %s, want %s", cut, len(whole), got, want)
-		}
-	}
-}
 
 // Wherever a recorder is killed between the documents of the end, recovery seals a sound bundle,
 // and only one that has all of them is of a run that ended.
@@ -124,23 +86,4 @@ func TestARunWithDocumentsOfItsEndIsNotResumed(t *testing.T) {
 	if _, err := ResumeSpool(dir, testRunID); !errors.Is(err, errNotResumable) {
 		t.Errorf("resumed: %v", err)
 	}
-}
-
-// intoJournal puts the documents of the end of a spool into one file, as earlier builds did.
-func intoJournal(t *testing.T, dir string) (whole []byte) {
-	t.Helper()
-	for _, path := range documents[1:] {
-		data, err := os.ReadFile(layerFile(dir, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(layerFile(dir, path)); err != nil {
-			t.Fatal(err)
-		}
-		whole = fmt.Appendf(whole, "%s %d %s\n%s", path, len(data), digest(sha256.Sum256(data)), data)
-	}
-	if err := os.WriteFile(filepath.Join(dir, journalName), whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return whole
 }
