@@ -2,8 +2,8 @@ package archive
 
 import (
 	"fmt"
-	"strings"
-	"unicode"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Class says how bad a problem is.
@@ -102,11 +102,5 @@ func problem(code Code, member, format string, args ...any) *Problem {
 	if len(msg) > most {
 		msg = msg[:most] + "..."
 	}
-	msg = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, msg)
-	return &Problem{Code: code, Class: code.Class(), Member: member, Message: msg}
+	return &Problem{Code: code, Class: code.Class(), Member: member, Message: schema.OneLine(msg)}
 }

@@ -604,7 +604,7 @@ func (s *strictChecks) covers(path, workdir string) bool {
 	for _, dir := range sandbox.Temporary {
 		if rest, in := strings.CutPrefix(path, dir+"/"); in {
 			top, _, _ := strings.Cut(rest, "/")
-			return !sandbox.Below(workdir, filepath.Join(dir, top))
+			return !schema.Below(workdir, filepath.Join(dir, top))
 		}
 	}
 	return false

@@ -63,6 +63,29 @@ func escapeLine(s string) string {
 	return b.String()
 }
 
+// Lines is like [OneLine] for a text of several lines: newlines and tabs stay.
+func Lines(s string) string {
+	var b strings.Builder
+	for part := range strings.SplitAfterSeq(s, "\n") {
+		for i, word := range strings.Split(strings.TrimSuffix(part, "\n"), "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(OneLine(word))
+		}
+		if strings.HasSuffix(part, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// Below reports whether path is dir or inside it, by their text alone: both are clean, and both absolute or both
+// relative to the same place.
+func Below(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && path[len(dir):][0] == '/'
+}
+
 // ReadableJSON makes JSON encoders write strings as [Readable] does. Without it they replace bytes that are not UTF-8,
 // or fail.
 var ReadableJSON = json.WithMarshalers(json.MarshalToFunc(func(e *jsontext.Encoder, s string) error {

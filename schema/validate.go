@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 
@@ -124,12 +123,7 @@ func oneLine(msg string) string {
 	if len(msg) > most {
 		msg = strings.ToValidUTF8(msg[:most], "") + "..."
 	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, msg)
+	return OneLine(msg)
 }
 
 // parse decodes one JSON value in valid UTF-8 without duplicate keys, its numbers as

@@ -141,7 +141,7 @@ func (d *declared) judge(s *subject) Verdict {
 	if d.guessed != "" {
 		gaps = append(gaps, view.Gap{
 			Text: fmt.Sprintf("the bundle does not say where the agent's home is, so that %s may be another's",
-				view.Clean(d.guessed)),
+				schema.OneLine(d.guessed)),
 			Remedy: "name the agent's own directories with paths",
 		})
 	}

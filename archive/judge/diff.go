@@ -221,8 +221,8 @@ var answerWords = map[State]string{
 // is added if the other side may have it too, but unobserved.
 func (d *Diff) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "base  %s  %s\nhead  %s  %s\n\n%s\n", view.Clean(d.Base.RunID), view.Clean(d.Base.Name),
-		view.Clean(d.Head.RunID), view.Clean(d.Head.Name), answerWords[d.Answer])
+	fmt.Fprintf(&b, "base  %s  %s\nhead  %s  %s\n\n%s\n", schema.OneLine(d.Base.RunID), schema.OneLine(d.Base.Name),
+		schema.OneLine(d.Head.RunID), schema.OneLine(d.Head.Name), answerWords[d.Answer])
 	if news := d.news(); news != "" {
 		fmt.Fprintf(&b, "New in head: %s.\n", news)
 	}
@@ -279,8 +279,8 @@ func writeChanges(b *strings.Builder, title string, changes []Change) {
 	}
 	fmt.Fprintf(b, "\n%s\n", title)
 	for _, c := range changes {
-		fmt.Fprintf(b, "  %s: %s -> %s\n", c.What, cmp.Or(view.Clean(c.Base), "none"),
-			cmp.Or(view.Clean(c.Head), "none"))
+		fmt.Fprintf(b, "  %s: %s -> %s\n", c.What, cmp.Or(schema.OneLine(c.Base), "none"),
+			cmp.Or(schema.OneLine(c.Head), "none"))
 	}
 }
 
@@ -290,13 +290,13 @@ func writeValues(b *strings.Builder, mark string, values []string) {
 			fmt.Fprintf(b, "  … and %d more; --format json has them all\n", len(values)-i)
 			return
 		}
-		fmt.Fprintf(b, " %s %s\n", mark, view.Cut(view.Clean(v), 240))
+		fmt.Fprintf(b, " %s %s\n", mark, view.Cut(schema.OneLine(v), 240))
 	}
 }
 
 func writeGaps(b *strings.Builder, side string, gaps []string) {
 	for _, g := range gaps {
-		fmt.Fprintf(b, "    %s: %s\n", side, view.Clean(g))
+		fmt.Fprintf(b, "    %s: %s\n", side, schema.OneLine(g))
 	}
 }
 
@@ -356,7 +356,7 @@ func (d *Diff) WriteMarkdown(w io.Writer) error {
 
 // code returns text from evidence as a Markdown code span that is also safe in a table's cell.
 func code(s string) string {
-	s = strings.ReplaceAll(view.Clean(s), "|", `\|`)
+	s = strings.ReplaceAll(schema.OneLine(s), "|", `\|`)
 	fence := "`"
 	for strings.Contains(s, fence) {
 		fence += "`"

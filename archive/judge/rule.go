@@ -188,8 +188,7 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 
 // within reports whether p is dir or below it.
 func within(p, dir string) bool {
-	p, dir = path.Clean(p), path.Clean(dir)
-	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+	return schema.Below(path.Clean(p), path.Clean(dir))
 }
 
 func (m *maker) onlyHosts(value jsontext.Value) (*rule, error) {

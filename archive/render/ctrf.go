@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/v1"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // ctrfReport is a report of the Common Test Report Format (ctrf.io), specification 0.0.0.
@@ -69,12 +71,12 @@ func WriteCTRF(w io.Writer, version string, suites []Suite) error {
 				status = "other"
 			}
 			t := ctrfTest{
-				Name: printable(c.Rule), Status: status, RawState: string(c.State), Duration: c.Milliseconds,
-				Message: printable(c.Message), Trace: printable(c.details()),
-				Extra: map[string]string{"run_id": printable(s.RunID), "identity": printable(s.Identity)},
+				Name: schema.Lines(c.Rule), Status: status, RawState: string(c.State), Duration: c.Milliseconds,
+				Message: schema.Lines(c.Message), Trace: schema.Lines(c.details()),
+				Extra: map[string]string{"run_id": schema.Lines(s.RunID), "identity": schema.Lines(s.Identity)},
 			}
 			if s.Name != "" {
-				t.Suite = []string{printable(s.Name)}
+				t.Suite = []string{schema.Lines(s.Name)}
 			}
 			r.Tests = append(r.Tests, t)
 		}

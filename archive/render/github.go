@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // GitHub shows at most 10 annotations of a kind for a step, and refuses a job summary of more than 1 MiB
@@ -29,7 +30,7 @@ func WriteAnnotations(w io.Writer, suites []Suite) error {
 				if c.State != kind.state || written == maxAnnotations {
 					continue
 				}
-				title, text := printable(c.Rule), printable(s.Name+": "+c.Message+"\n"+c.details())
+				title, text := schema.Lines(c.Rule), schema.Lines(s.Name+": "+c.Message+"\n"+c.details())
 				if written == maxAnnotations-1 && total > maxAnnotations {
 					title, text = "more", fmt.Sprintf("%d more rules: %s; the job summary lists them", total-written,
 						kind.state)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/judge"
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // maxPageEvents limits the kernel events of a report, all runs together. If there are more, it has a sample; see
@@ -185,9 +186,9 @@ func cleanAll(list []string, most int) []string {
 // cleanText makes a text from evidence safe to show, and shortens it to maxText.
 func cleanText(s string) string {
 	if len(s) > maxText {
-		return view.Clean(s[:maxText]) + "…"
+		return schema.OneLine(s[:maxText]) + "…"
 	}
-	return view.Clean(s)
+	return schema.OneLine(s)
 }
 
 // write writes the page.

@@ -99,7 +99,7 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 func cleanLines(s string) string {
 	lines := strings.Split(withoutEscapes(s), "\n")
 	for i, l := range lines {
-		lines[i] = view.Clean(strings.ReplaceAll(strings.TrimSuffix(l, "\r"), "\t", "    "))
+		lines[i] = schema.OneLine(strings.ReplaceAll(strings.TrimSuffix(l, "\r"), "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // junitSuites is the root of JUnit's XML as Jenkins, GitLab and GitHub read it
@@ -56,25 +58,26 @@ func WriteJUnit(w io.Writer, suites []Suite) error {
 	for _, s := range suites {
 		one := []Suite{s}
 		js := junitSuite{
-			Name: printable(s.Name), Tests: len(s.Cases), Failures: count(one, Failed), Errors: count(one, Unknown),
+			Name: schema.Lines(s.Name), Tests: len(s.Cases), Failures: count(one, Failed), Errors: count(one, Unknown),
 			Skipped:    count(one, Skipped),
 			Time:       fmt.Sprintf("%.3f", s.Seconds),
-			Properties: []junitProperty{{"run_id", printable(s.RunID)}, {"identity", printable(s.Identity)}},
+			Properties: []junitProperty{{"run_id", schema.Lines(s.RunID)}, {"identity", schema.Lines(s.Identity)}},
 		}
 		if t, err := time.Parse(time.RFC3339Nano, s.Started); err == nil {
 			js.Timestamp = t.UTC().Format("2006-01-02T15:04:05") // the schema's type has no zone
 		}
 		for _, c := range s.Cases {
-			jc := junitCase{Name: printable(c.Rule), Classname: printable(s.RunID),
+			jc := junitCase{Name: schema.Lines(c.Rule), Classname: schema.Lines(s.RunID),
 				Time: fmt.Sprintf("%.3f", float64(c.Milliseconds)/1000)}
-			why := &junitReason{Message: printable(c.Message), Type: string(c.State), Text: printable(c.details())}
+			why := &junitReason{Message: schema.Lines(c.Message), Type: string(c.State),
+				Text: schema.Lines(c.details())}
 			switch c.State {
 			case Failed:
 				jc.Failure = why
 			case Unknown:
 				jc.Error = why
 			case Skipped:
-				jc.Skipped = &junitReason{Message: printable(c.Message)}
+				jc.Skipped = &junitReason{Message: schema.Lines(c.Message)}
 			}
 			js.Cases = append(js.Cases, jc)
 		}

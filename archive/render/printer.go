@@ -79,11 +79,11 @@ func (t *printer) finish() {
 		if t.total > 1 && n.verb != "wrote" {
 			count = fmt.Sprintf("  ×%d", t.total)
 		}
-		t.line(view.Cut(view.Clean(t.objects[0]), 200) + count)
+		t.line(view.Cut(schema.OneLine(t.objects[0]), 200) + count)
 	} else {
 		list := make([]string, len(t.objects))
 		for i, o := range t.objects {
-			list[i] = view.Cut(view.Clean(o), 120)
+			list[i] = view.Cut(schema.OneLine(o), 120)
 		}
 		text := strings.Join(list, ", ")
 		if t.more > 0 {
@@ -100,7 +100,7 @@ func (t *printer) line(text string) {
 	n := &t.next
 	call := ""
 	if n.call != "" {
-		call = t.paint(dim, "  ["+view.Cut(view.Clean(n.call), 32)+"]")
+		call = t.paint(dim, "  ["+view.Cut(schema.OneLine(n.call), 32)+"]")
 	}
 	verb := fmt.Sprintf("%-12s", n.verb)
 	switch {
@@ -109,7 +109,7 @@ func (t *printer) line(text string) {
 	case n.verb == "ran":
 		verb = t.paint(cyan, verb)
 	}
-	t.write(t.stamp(n.tns) + fmt.Sprintf("  %-14s ", view.Cut(view.Clean(n.actor), 14)) + verb + " " + text + call +
+	t.write(t.stamp(n.tns) + fmt.Sprintf("  %-14s ", view.Cut(schema.OneLine(n.actor), 14)) + verb + " " + text + call +
 		"\n")
 }
 
@@ -117,12 +117,12 @@ func (t *printer) line(text string) {
 func (t *printer) heading(tns int64, text string) {
 	t.finish()
 	t.endOutput()
-	t.write(t.stamp(tns) + t.paint(bold, "● "+view.Cut(view.Clean(text), 240)) + "\n")
+	t.write(t.stamp(tns) + t.paint(bold, "● "+view.Cut(schema.OneLine(text), 240)) + "\n")
 }
 
 // detail writes a line below a heading.
 func (t *printer) detail(text string) {
-	t.write(strings.Repeat(" ", 14) + view.Cut(view.Clean(text), 240) + "\n")
+	t.write(strings.Repeat(" ", 14) + view.Cut(schema.OneLine(text), 240) + "\n")
 }
 
 // output writes what the run printed.
@@ -136,7 +136,7 @@ func (t *printer) output(tns int64, text string) {
 		}
 		line = strings.TrimRight(line, "\r")
 		line = line[strings.LastIndexByte(line, '\r')+1:] // the rest was overwritten
-		t.write(t.paint(dim, view.Clean(line)))
+		t.write(t.paint(dim, schema.OneLine(line)))
 		if !whole {
 			return
 		}
@@ -207,9 +207,9 @@ func (t *printer) end(b *view.Bundle, streams []stream, lost int) {
 		if !w.Good {
 			mark = "  ! "
 		}
-		t.write(mark + view.Clean(w.Text) + "\n")
+		t.write(mark + schema.OneLine(w.Text) + "\n")
 		for _, why := range w.Why {
-			t.write("      " + view.Clean(why) + "\n")
+			t.write("      " + schema.OneLine(why) + "\n")
 		}
 	}
 	if t.reads > 0 && !t.opt.Reads {

@@ -4,6 +4,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // sarifLog is the root of SARIF 2.1.0 (OASIS), as far as it is used.
@@ -92,9 +94,9 @@ func WriteSARIF(w io.Writer, version string, suites []Suite) error {
 	for _, s := range suites {
 		run := sarifRun{
 			Tool:       sarifTool{sarifDriver{Name: "assay-run", Version: version, Rules: []sarifRule{}}},
-			Automation: &sarifAutomation{printable(s.RunID)}, Results: []sarifResult{},
+			Automation: &sarifAutomation{schema.Lines(s.RunID)}, Results: []sarifResult{},
 			Artifacts:  []sarifArtifact{{sarifURI{uri(s.Name)}, nil}},
-			Properties: map[string]string{"run_id": printable(s.RunID), "identity": printable(s.Identity)},
+			Properties: map[string]string{"run_id": schema.Lines(s.RunID), "identity": schema.Lines(s.Identity)},
 		}
 		for _, c := range s.Cases {
 			run.add(s, &c)
@@ -106,17 +108,17 @@ func WriteSARIF(w io.Writer, version string, suites []Suite) error {
 
 func (r *sarifRun) add(s Suite, c *Case) {
 	rules := &r.Tool.Driver.Rules
-	at := slices.IndexFunc(*rules, func(x sarifRule) bool { return x.ID == printable(c.Rule) })
+	at := slices.IndexFunc(*rules, func(x sarifRule) bool { return x.ID == schema.Lines(c.Rule) })
 	if at < 0 {
 		at = len(*rules)
-		*rules = append(*rules, sarifRule{printable(c.Rule)})
+		*rules = append(*rules, sarifRule{schema.Lines(c.Rule)})
 	}
 	kind := sarifKinds[c.State]
-	base := sarifResult{RuleID: printable(c.Rule), RuleIndex: at, Kind: kind[0], Level: kind[1]}
+	base := sarifResult{RuleID: schema.Lines(c.Rule), RuleIndex: at, Kind: kind[0], Level: kind[1]}
 	if c.State != Failed || len(c.Details) == 0 {
-		base.Message.Text = printable(c.Message)
+		base.Message.Text = schema.Lines(c.Message)
 		if d := c.details(); d != "" {
-			base.Message.Text += "\n" + printable(d)
+			base.Message.Text += "\n" + schema.Lines(d)
 		}
 		base.Locations = []sarifLocation{{sarifPhysical{sarifURI{uri(s.Name)}, sarifRegion{1}}, nil}}
 		r.Results = append(r.Results, base)
@@ -124,13 +126,13 @@ func (r *sarifRun) add(s Suite, c *Case) {
 	}
 	for _, d := range c.Details {
 		one := base
-		one.Message.Text = printable(c.Message + ": " + d.Text)
+		one.Message.Text = schema.Lines(c.Message + ": " + d.Text)
 		loc := sarifLocation{Physical: sarifPhysical{sarifURI{uri(s.Name)}, sarifRegion{max(d.Line, 1)}}}
 		if d.Layer != "" {
 			loc.Logical = []sarifLogical{{d.Layer}}
 		}
 		one.Locations = []sarifLocation{loc}
-		one.Fingerprints = map[string]string{"assayRun/v1": printable(c.Rule + "\x00" + d.Text)}
+		one.Fingerprints = map[string]string{"assayRun/v1": schema.Lines(c.Rule + "\x00" + d.Text)}
 		r.Results = append(r.Results, one)
 	}
 }

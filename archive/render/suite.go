@@ -69,16 +69,6 @@ func (c *Case) details() string {
 	return b.String()
 }
 
-// printable makes text from evidence safe for a document. It escapes each line's control characters, which XML cannot
-// hold, and bidirectional overrides.
-func printable(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = view.Clean(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
 // cut shortens s to n bytes at a character's boundary, with "…" at the end.
 func cut(s string, n int) string {
 	if len(s) <= n {

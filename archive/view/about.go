@@ -30,7 +30,7 @@ func checkWord(c schema.CheckSummary) string {
 	if c.Result == schema.CheckNotRun {
 		return "not run"
 	}
-	return Clean(c.Result)
+	return schema.OneLine(c.Result)
 }
 
 func checkDetail(c schema.CheckSummary) string {
@@ -45,7 +45,7 @@ func checkDetail(c schema.CheckSummary) string {
 	if n := len(c.Influences); n > 1 || n == 1 && c.Influences[schema.InfluenceSource] == 0 {
 		var kinds []string
 		for _, kind := range slices.Sorted(maps.Keys(c.Influences)) {
-			kinds = append(kinds, fmt.Sprintf("%d %s", c.Influences[kind], Clean(kind)))
+			kinds = append(kinds, fmt.Sprintf("%d %s", c.Influences[kind], schema.OneLine(kind)))
 		}
 		detail += " (read files that the command wrote: " + strings.Join(kinds, ", ") + ")"
 	}

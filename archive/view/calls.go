@@ -75,7 +75,7 @@ func readArguments(ctx context.Context, src Source, calls []Call) error {
 		case it.Model != nil:
 			for _, c := range proposed[it.Model.Seq] {
 				if p := proposalOf(c, it.Model.ToolCalls); p != nil {
-					c.Arguments = cmp.Or(argumentText(p.Arguments), Cut(Clean(p.ArgumentsText), maxArguments),
+					c.Arguments = cmp.Or(argumentText(p.Arguments), Cut(schema.OneLine(p.ArgumentsText), maxArguments),
 						c.Arguments)
 				}
 			}
@@ -122,27 +122,27 @@ func argumentText(value jsontext.Value) string {
 		}
 		values = append(values, text)
 	}
-	return Cut(Clean(strings.Join(values, ", ")), maxArguments)
+	return Cut(schema.OneLine(strings.Join(values, ", ")), maxArguments)
 }
 
 func writeCall(b *bufio.Writer, c *Call) {
-	line := "  " + Clean(c.ToolCallID)
+	line := "  " + schema.OneLine(c.ToolCallID)
 	if c.Tool != "" {
-		line += " " + Clean(c.Tool)
+		line += " " + schema.OneLine(c.Tool)
 	}
 	if c.PolicyDecision != "" {
-		line += ", " + Clean(c.PolicyDecision)
+		line += ", " + schema.OneLine(c.PolicyDecision)
 	}
 	if c.Arguments != "" {
 		line += "  " + Cut(c.Arguments, 60)
 	}
 	switch {
 	case c.Unobserved != "":
-		line += "  not observed: " + strings.ReplaceAll(Clean(c.Unobserved), "_", " ")
+		line += "  not observed: " + strings.ReplaceAll(schema.OneLine(c.Unobserved), "_", " ")
 	default:
 		line += fmt.Sprintf("  %d events", c.KernelEventCount)
 		if c.Method != "" {
-			line += " by " + Clean(c.Method)
+			line += " by " + schema.OneLine(c.Method)
 		}
 	}
 	if c.TStartNS != nil && c.TEndNS != nil {
@@ -152,7 +152,7 @@ func writeCall(b *bufio.Writer, c *Call) {
 	fmt.Fprintln(b, line)
 	effects := c.Effects
 	if c.Beyond != nil {
-		fmt.Fprintf(b, "    ! %s, and it\n", cmp.Or(beyondWords[c.BeyondCode], Clean(c.BeyondCode)))
+		fmt.Fprintf(b, "    ! %s, and it\n", cmp.Or(beyondWords[c.BeyondCode], schema.OneLine(c.BeyondCode)))
 		writeEffects(b, "    ! ", c.Beyond)
 		if len(c.Beyond.Written) > 0 {
 			effects.Written = nil
@@ -178,7 +178,7 @@ func writeEffects(b *bufio.Writer, indent string, e *schema.Effects) {
 				fmt.Fprintf(b, "%s%-9s … and %d more\n", indent, l.verb, len(l.items)-i)
 				break
 			}
-			fmt.Fprintf(b, "%s%-9s %s\n", indent, l.verb, Cut(Clean(v), 160))
+			fmt.Fprintf(b, "%s%-9s %s\n", indent, l.verb, Cut(schema.OneLine(v), 160))
 		}
 	}
 	if e.Beyond > 0 {

@@ -120,7 +120,7 @@ func writeFindings(w io.Writer, verdicts []schema.EvaluationVerdict) {
 			passed = append(passed, v.Rule)
 			continue
 		}
-		fmt.Fprintf(w, "  %-7s %s: %s\n", v.State, Clean(v.Rule), Clean(v.Message))
+		fmt.Fprintf(w, "  %-7s %s: %s\n", v.State, schema.OneLine(v.Rule), schema.OneLine(v.Message))
 	}
 	if len(passed) > 0 {
 		fmt.Fprintf(w, "  pass    %s\n", strings.Join(passed, ", "))
@@ -131,7 +131,7 @@ func writeFindings(w io.Writer, verdicts []schema.EvaluationVerdict) {
 func writeClaims(w io.Writer, claims []Sentence) {
 	for _, c := range claims {
 		if c.Good {
-			fmt.Fprintf(w, "  ✓ %s\n", Clean(c.Text))
+			fmt.Fprintf(w, "  ✓ %s\n", schema.OneLine(c.Text))
 			continue
 		}
 		text := c.Text
@@ -141,16 +141,16 @@ func writeClaims(w io.Writer, claims []Sentence) {
 				text += fmt.Sprintf(" (and %s)", schema.Count(more, "other reason", "other reasons"))
 			}
 		}
-		fmt.Fprintf(w, "  ! %s\n", Clean(text))
+		fmt.Fprintf(w, "  ! %s\n", schema.OneLine(text))
 	}
 }
 
 func hostRow(h Host) []string {
-	name := Clean(h.Endpoint)
+	name := schema.OneLine(h.Endpoint)
 	if len(h.Names) > 0 {
 		names := make([]string, len(h.Names))
 		for i, n := range h.Names {
-			names[i] = Clean(n)
+			names[i] = schema.OneLine(n)
 		}
 		name += " (" + strings.Join(names, ", ") + ")"
 	}
@@ -202,7 +202,7 @@ func listed[T any](name, title string, l List[T], limit int, first bool, cells f
 func counts(m map[string]uint64) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		parts = append(parts, fmt.Sprintf("%s %d", Clean(k), m[k]))
+		parts = append(parts, fmt.Sprintf("%s %d", schema.OneLine(k), m[k]))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -217,15 +217,16 @@ func fileRow(f File) []string {
 	if f.Bytes > 0 {
 		bytes = Size(f.Bytes)
 	}
-	return []string{times(f.Count), bytes, Clean(f.Path), by(f.By, f.ByEach...)}
+	return []string{times(f.Count), bytes, schema.OneLine(f.Path), by(f.By, f.ByEach...)}
 }
 
 func failureRow(f Failure) []string {
 	rule := ""
 	if f.Rule != "" {
-		rule = "rule " + Clean(f.Rule)
+		rule = "rule " + schema.OneLine(f.Rule)
 	}
-	return []string{times(f.Count), Clean(f.Kind), Clean(f.Result), Clean(f.Value), by(f.By, f.ByEach...), rule}
+	return []string{times(f.Count), schema.OneLine(f.Kind), schema.OneLine(f.Result), schema.OneLine(f.Value),
+		by(f.By, f.ByEach...), rule}
 }
 
 func by(exe string, each ...User) string {
@@ -233,11 +234,11 @@ func by(exe string, each ...User) string {
 		return ""
 	}
 	if len(each) == 0 {
-		return "by " + Clean(exe)
+		return "by " + schema.OneLine(exe)
 	}
 	all := make([]string, len(each))
 	for i, u := range each {
-		all[i] = fmt.Sprintf("%s %d×", cmp.Or(Clean(u.Exe), "others"), u.Count)
+		all[i] = fmt.Sprintf("%s %d×", cmp.Or(schema.OneLine(u.Exe), "others"), u.Count)
 	}
 	return "by " + strings.Join(all, ", ")
 }
@@ -257,7 +258,7 @@ func writeTree(b *bufio.Writer, ps []*Node, indent string, most uint64, shown *u
 		*shown += p.Count
 		name := Cut(QuoteArgs(p.Argv), 120)
 		if name == "" {
-			name = Clean(p.Exe)
+			name = schema.OneLine(p.Exe)
 		}
 		if name == "" {
 			name = "?"
@@ -271,7 +272,7 @@ func writeTree(b *bufio.Writer, ps []*Node, indent string, most uint64, shown *u
 		}
 		switch {
 		case p.Signal != "":
-			line += "  " + Clean(p.Signal)
+			line += "  " + schema.OneLine(p.Signal)
 		case p.ExitCode != nil && *p.ExitCode != 0:
 			line += fmt.Sprintf("  exit %d", *p.ExitCode)
 		case p.EndNS == nil:

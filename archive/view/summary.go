@@ -318,45 +318,46 @@ func (s *Summary) about(docs *archive.Documents) {
 // writeAbout writes the head of the page, the most important rows first, since the short page may cut the rest.
 func (s *Summary) writeAbout(w io.Writer) {
 	row := rows(w)
-	row("run", "%s", Clean(s.RunID))
+	row("run", "%s", schema.OneLine(s.RunID))
 	if len(s.Labels) > 0 {
 		row("labels", "%s", s.labels())
 	}
-	row("started", "%s in %s", Clean(s.StartedAt), Clean(s.Workdir))
+	row("started", "%s in %s", schema.OneLine(s.StartedAt), schema.OneLine(s.Workdir))
 	row("command", "%s", Cut(QuoteArgs(s.Command), 200))
-	row("outcome", "%s", Clean(s.Ending))
+	row("outcome", "%s", schema.OneLine(s.Ending))
 	if s.Error != nil {
-		row("", "%s (%s)", Clean(s.Error.Message), Clean(s.Error.Code))
+		row("", "%s (%s)", schema.OneLine(s.Error.Message), schema.OneLine(s.Error.Code))
 	}
 	if s.Contract != nil {
-		row("contract", "%s%s", Clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
+		row("contract", "%s%s", schema.OneLine(*s.Contract), only(s.StrictChecks, " (strict checks)"))
 	}
-	row("sandbox", "%s", Clean(s.Applied.Sandbox()))
+	row("sandbox", "%s", schema.OneLine(s.Applied.Sandbox()))
 	if s.Home != nil {
-		row("home", "%s", Cut(Clean(s.Home.Text()), 200))
+		row("home", "%s", Cut(schema.OneLine(s.Home.Text()), 200))
 	}
 	if s.Resistance != "" {
 		reached := ""
 		for _, r := range s.Reasons {
 			if r.Code == reachable {
-				reached = "; " + Clean(r.Code) + ": " + Clean(r.Message)
+				reached = "; " + schema.OneLine(r.Code) + ": " + schema.OneLine(r.Message)
 			}
 		}
-		row("tamper", "resistance %s; processes held together by %s%s", Clean(s.Resistance),
-			Clean(cmp.Or(s.Containment, "nothing")), reached)
+		row("tamper", "resistance %s; processes held together by %s%s", schema.OneLine(s.Resistance),
+			schema.OneLine(cmp.Or(s.Containment, "nothing")), reached)
 	}
-	row("kernel", "%s; network %s, endpoints %s", s.kernel(), Clean(s.Network), Clean(s.EndpointScope))
+	row("kernel", "%s; network %s, endpoints %s", s.kernel(),
+		schema.OneLine(s.Network), schema.OneLine(s.EndpointScope))
 	s.writeChecks(row)
 	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
 	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
 	if s.Model != nil {
 		row("models", "%s", s.models())
 	}
-	row("cgroup", "%s", Clean(s.Correlation))
+	row("cgroup", "%s", schema.OneLine(s.Correlation))
 	s.writeSecrets(w)
 	for _, r := range s.Reasons {
 		if r.Code != reachable || s.Resistance == "" {
-			row("", "%s: %s", Clean(r.Code), Clean(r.Message))
+			row("", "%s: %s", schema.OneLine(r.Code), schema.OneLine(r.Message))
 		}
 	}
 }
@@ -364,24 +365,24 @@ func (s *Summary) writeAbout(w io.Writer) {
 // writeHead writes the head of the short page: how the run ended, what it was under, what of it is known, and what is
 // not as usual.
 func (s *Summary) writeHead(w io.Writer) {
-	fmt.Fprintf(w, "%s   %s\n", Cut(QuoteArgs(s.Command), 100), Clean(s.Ending))
-	fmt.Fprintf(w, "in %s   %s\n", Clean(s.Workdir), Clean(s.RunID))
+	fmt.Fprintf(w, "%s   %s\n", Cut(QuoteArgs(s.Command), 100), schema.OneLine(s.Ending))
+	fmt.Fprintf(w, "in %s   %s\n", schema.OneLine(s.Workdir), schema.OneLine(s.RunID))
 	row := rows(w)
 	if len(s.Labels) > 0 {
 		row("labels", "%s", s.labels())
 	}
 	if s.Error != nil {
-		row("error", "%s (%s)", Clean(s.Error.Message), Clean(s.Error.Code))
+		row("error", "%s (%s)", schema.OneLine(s.Error.Message), schema.OneLine(s.Error.Code))
 	}
 	if s.Contract != nil {
-		row("contract", "%s%s", Clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
+		row("contract", "%s%s", schema.OneLine(*s.Contract), only(s.StrictChecks, " (strict checks)"))
 		s.writeChecks(row)
 	}
 	if text := s.Applied.Sandbox(); text != "none" {
-		row("sandbox", "%s", Clean(text))
+		row("sandbox", "%s", schema.OneLine(text))
 	}
 	if s.Home != nil {
-		row("home", "%s", Cut(Clean(s.Home.Text()), 200))
+		row("home", "%s", Cut(schema.OneLine(s.Home.Text()), 200))
 	}
 	if s.Model != nil {
 		row("models", "%s", s.models())
@@ -408,7 +409,8 @@ func (s *Summary) writeHead(w io.Writer) {
 		case isOpen(c):
 			if about := open[c.Why[0]]; about != nil {
 				delete(open, c.Why[0])
-				row("open", "%s: %s", strings.Join(about, ", "), Clean(Gap{Text: c.Why[0], Remedy: c.Remedy}.String()))
+				row("open", "%s: %s", strings.Join(about, ", "),
+					schema.OneLine(Gap{Text: c.Why[0], Remedy: c.Remedy}.String()))
 			}
 		case !c.Good || c.About == Calls:
 			rest = append(rest, c)
@@ -420,7 +422,7 @@ func (s *Summary) writeHead(w io.Writer) {
 func (s *Summary) labels() string {
 	var labels []string
 	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
-		labels = append(labels, Clean(k)+"="+Clean(s.Labels[k]))
+		labels = append(labels, schema.OneLine(k)+"="+schema.OneLine(s.Labels[k]))
 	}
 	return strings.Join(labels, ", ")
 }
@@ -431,7 +433,7 @@ func (s *Summary) writeChecks(row func(name, format string, args ...any)) {
 	passed := func(c schema.CheckSummary) string { return only(c.Result == schema.CheckPassed, "passed") }
 	slices.SortStableFunc(first, func(a, b schema.CheckSummary) int { return cmp.Compare(passed(a), passed(b)) })
 	for i, c := range first {
-		row(only(i == 0, "checks"), "%-7s %s%s", checkWord(c), Clean(c.Name), checkDetail(c))
+		row(only(i == 0, "checks"), "%-7s %s%s", checkWord(c), schema.OneLine(c.Name), checkDetail(c))
 	}
 	for i, p := range s.Protected {
 		if i == DefaultLimit {
@@ -440,9 +442,9 @@ func (s *Summary) writeChecks(row func(name, format string, args ...any)) {
 		}
 		state := "restored before checking"
 		if !p.Restored {
-			state = "NOT restored: " + Clean(p.Error)
+			state = "NOT restored: " + schema.OneLine(p.Error)
 		}
-		row(only(i == 0, "protected"), "%s %s, %s", Clean(p.Path), Clean(p.Change), state)
+		row(only(i == 0, "protected"), "%s %s, %s", schema.OneLine(p.Path), schema.OneLine(p.Change), state)
 	}
 }
 
@@ -526,15 +528,15 @@ func (s *Summary) models() string {
 		text += "; " + schema.Count(m.ProviderFetches, "request", "requests") +
 			" let the provider load or run something"
 		if len(m.FetchedHosts) > 0 {
-			text += " (" + Clean(strings.Join(m.FetchedHosts, ", ")) + ")"
+			text += " (" + schema.OneLine(strings.Join(m.FetchedHosts, ", ")) + ")"
 		}
 	}
 	if r := m.Replay; r != nil {
 		text += fmt.Sprintf("; replayed %s, %d without an answer, %d unused",
 			schema.Count(r.Answers, "answer", "answers"), r.Misses, r.Unused)
 	}
-	return text + "; layer " + Clean(cmp.Or(s.ModelLayer, schema.Unknown)) + "; path " +
-		strings.ReplaceAll(Clean(cmp.Or(s.ModelPath, schema.Unknown)), "_", " ")
+	return text + "; layer " + schema.OneLine(cmp.Or(s.ModelLayer, schema.Unknown)) + "; path " +
+		strings.ReplaceAll(schema.OneLine(cmp.Or(s.ModelPath, schema.Unknown)), "_", " ")
 }
 
 // writeCost writes the last section: resources and output.
@@ -544,10 +546,10 @@ func (s *Summary) writeCost(w io.Writer) {
 		row("used", "%s", used)
 	}
 	if limits := s.Applied.Limit(s.Limits.Unenforced); limits != "" {
-		row("limits", "%s", Clean(limits))
+		row("limits", "%s", schema.OneLine(limits))
 	}
 	if len(s.LimitsHit) > 0 {
-		row("limits", "%s hit", Clean(strings.Join(s.LimitsHit, ", ")))
+		row("limits", "%s hit", schema.OneLine(strings.Join(s.LimitsHit, ", ")))
 	}
 	if s.Leftovers != nil && *s.Leftovers > 0 {
 		row("leftovers", "%s", schema.Count(*s.Leftovers, "process outlived the command and was ended",
@@ -561,10 +563,10 @@ func (s *Summary) writeCost(w io.Writer) {
 func (s *Summary) kernel() string {
 	for _, r := range s.Reasons {
 		if r.Subject == "kernel" && s.KernelState != schema.Complete {
-			return Clean(s.KernelState) + ": " + Clean(r.Message)
+			return schema.OneLine(s.KernelState) + ": " + schema.OneLine(r.Message)
 		}
 	}
-	return Clean(s.KernelState)
+	return schema.OneLine(s.KernelState)
 }
 
 // used returns the run's resource use, as far as it is known.
@@ -608,13 +610,13 @@ func (s *Summary) output() string {
 		parts = append(parts, text)
 	}
 	if len(parts) == 0 {
-		return "not captured (" + Clean(s.Stdio.Mode) + ")"
+		return "not captured (" + schema.OneLine(s.Stdio.Mode) + ")"
 	}
 	return strings.Join(parts, ", ")
 }
 
 func (s *Summary) layer(state, name string) string {
-	text, c := Clean(state), s.Layers[name]
+	text, c := schema.OneLine(state), s.Layers[name]
 	if c.Written > 0 {
 		text += fmt.Sprintf(", %d events", c.Written)
 	}
@@ -664,7 +666,7 @@ func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 	if len(s.Calls.Items) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "  correlation %s\n", Clean(s.CallStatus))
+	fmt.Fprintf(b, "  correlation %s\n", schema.OneLine(s.CallStatus))
 	items := s.Calls.Items[:min(limit, len(s.Calls.Items))]
 	for i := range items {
 		writeCall(b, &items[i])
@@ -673,7 +675,7 @@ func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 		fmt.Fprintf(b, "  … and %d more\n", more)
 	}
 	for _, a := range s.Ambiguities[:min(len(s.Ambiguities), 10)] {
-		fmt.Fprintf(b, "  ambiguous: %s\n", Cut(Clean(ambiguity(a).Text), 200))
+		fmt.Fprintf(b, "  ambiguous: %s\n", Cut(schema.OneLine(ambiguity(a).Text), 200))
 	}
 	if more := len(s.Ambiguities) - 10; more > 0 {
 		fmt.Fprintf(b, "  … and %d more ambiguities\n", more)
@@ -685,9 +687,9 @@ func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 	for _, u := range s.Unreported {
 		title := unreportedWords[u.Code]
 		if u.Code == "edge" && len(u.ToolCallIDs) > 0 {
-			title = Cut(Clean(strings.Join(u.ToolCallIDs, ", ")), 120) + ": " + title
+			title = Cut(schema.OneLine(strings.Join(u.ToolCallIDs, ", ")), 120) + ": " + title
 		}
-		fmt.Fprintf(b, "  %s\n", cmp.Or(title, Clean(u.Code)))
+		fmt.Fprintf(b, "  %s\n", cmp.Or(title, schema.OneLine(u.Code)))
 		writeEffects(b, "    ", &u.Effects)
 	}
 }
@@ -788,7 +790,7 @@ func (s *Summary) sections(limit int) []section {
 		about,
 		text("claims", "what may be claimed", 0, true, func(b *bufio.Writer) { writeClaims(b, s.Claims) }),
 		listed("changes", "changed in the workspace", s.changes(), limit, true, func(c change) []string {
-			return []string{c.sign, Clean(c.path), only(c.bytes > 0, Size(c.bytes)), Clean(c.by)}
+			return []string{c.sign, schema.OneLine(c.path), only(c.bytes > 0, Size(c.bytes)), schema.OneLine(c.by)}
 		}),
 		calls,
 		listed("hosts", "hosts"+only(s.Model != nil, " beside the model gateway"), s.Hosts, limit, true, hostRow),
@@ -799,14 +801,14 @@ func (s *Summary) sections(limit int) []section {
 		outside("changed-outside", "files changed outside of the workspace", changedOutside),
 		outside("deleted-outside", "files deleted outside of the workspace", deletedOutside),
 		listed("programs", "programs", s.Programs, limit, true, func(p Program) []string {
-			return []string{times(p.Count), Clean(p.Exe), by(p.By), only(p.Made, "made in this run")}
+			return []string{times(p.Count), schema.OneLine(p.Exe), by(p.By), only(p.Made, "made in this run")}
 		}),
 		listed("containers", "containers", s.Containers, limit, false, func(c Container) []string {
-			return []string{times(c.Count), c.ID[:min(12, len(c.ID))], Clean(c.Name), Clean(c.Image),
-				Clean(QuoteArgs(c.Argv))}
+			return []string{times(c.Count), c.ID[:min(12, len(c.ID))], schema.OneLine(c.Name), schema.OneLine(c.Image),
+				schema.OneLine(QuoteArgs(c.Argv))}
 		}),
 		listed("names", "names asked for", s.Lookups, limit, false, func(n Name) []string {
-			return []string{times(n.Count), Clean(n.Name)}
+			return []string{times(n.Count), schema.OneLine(n.Name)}
 		}),
 		listed("read-outside", "files read outside of the workspace", readOutside, limit, false, fileRow),
 		listed("created", "files created", made, limit, false, fileRow),
@@ -815,12 +817,12 @@ func (s *Summary) sections(limit int) []section {
 		listed("deleted", "files deleted", deleted, limit, false, fileRow),
 		listed("temporary", "temporary files, and the agent's own", gone, limit, false, fileRow),
 		listed("home", "left in the private home", s.inHome(), limit, false, func(w schema.HomeWritten) []string {
-			return []string{w.Kind, only(w.Bytes > 0, Size(uint64(w.Bytes))), Clean(w.Path)}
+			return []string{w.Kind, only(w.Bytes > 0, Size(uint64(w.Bytes))), schema.OneLine(w.Path)}
 		}),
 		listed("privileged", "privileged", s.Privileged, limit, false, failureRow),
 		text("processes", "processes", s.Processes.Total, false, func(b *bufio.Writer) { s.writeProcesses(b, limit) }),
 		listed("commands", "commands", s.Commands, limit, false, func(c Command) []string {
-			return []string{times(c.Count), Clean(c.Exe), Cut(QuoteArgs(c.Argv), 160)}
+			return []string{times(c.Count), schema.OneLine(c.Exe), Cut(QuoteArgs(c.Argv), 160)}
 		}),
 		listed("read", "files read in the workspace", readInside, limit, false, fileRow),
 		listed("failed", "failed", s.Failed, limit, false, failureRow),
@@ -865,26 +867,27 @@ func (s *Summary) writeSecrets(w io.Writer) {
 			text = fmt.Sprintf("%d redacted%s", r.RedactedCount, counts(r.ByRule))
 		}
 		if r.KeyID != "" {
-			text += fmt.Sprintf("; key %s (%s)", Clean(r.KeyID), Clean(r.KeyScope))
+			text += fmt.Sprintf("; key %s (%s)", schema.OneLine(r.KeyID), schema.OneLine(r.KeyScope))
 		}
 		fmt.Fprintf(w, "%-10s %s\n", "secrets", text)
 	case schema.RedactionDisabled:
 		fmt.Fprintf(w, "%-10s %s\n", "secrets", "recorded as they were: redaction was disabled")
 	default:
-		fmt.Fprintf(w, "%-10s %s\n", "secrets", "redaction "+Clean(r.Mode)+": the recorder's own receipt is lost")
+		fmt.Fprintf(w, "%-10s %s\n", "secrets",
+			"redaction "+schema.OneLine(r.Mode)+": the recorder's own receipt is lost")
 	}
 	for _, m := range r.Removals {
 		when := "before the bundle was sealed"
 		if m.From != "" {
-			when = "later, out of " + Clean(m.From)
+			when = "later, out of " + schema.OneLine(m.From)
 		}
 		fmt.Fprintf(w, "%-10s %d redacted %s%s\n", "", m.RedactedCount, when, counts(m.ByRule))
 		if len(m.Dropped) > 0 {
 			fmt.Fprintf(w, "%-10s dropped, because a secret could not be removed: %s\n", "",
-				Clean(strings.Join(m.Dropped, ", ")))
+				schema.OneLine(strings.Join(m.Dropped, ", ")))
 		}
 	}
 	if len(r.NotSearched) > 0 {
-		fmt.Fprintf(w, "%-10s not searched: %s\n", "", Clean(strings.Join(r.NotSearched, ", ")))
+		fmt.Fprintf(w, "%-10s not searched: %s\n", "", schema.OneLine(strings.Join(r.NotSearched, ", ")))
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Clean makes a recorded string safe for a terminal, in one line.
-func Clean(s string) string { return schema.OneLine(s) }
-
 // QuoteArgs quotes arguments for a shell. The result is safe for a terminal.
 func QuoteArgs(args []string) string {
 	var b strings.Builder
@@ -26,7 +23,7 @@ func QuoteArgs(args []string) string {
 		if bare {
 			b.WriteString(a)
 		} else {
-			b.WriteString("'" + strings.ReplaceAll(Clean(a), "'", `'\''`) + "'")
+			b.WriteString("'" + strings.ReplaceAll(schema.OneLine(a), "'", `'\''`) + "'")
 		}
 	}
 	return b.String()
@@ -35,7 +32,7 @@ func QuoteArgs(args []string) string {
 // Markdown makes a recorded string safe for one line of Markdown, which then shows it literally.
 func Markdown(s string) string {
 	var b strings.Builder
-	for _, r := range Clean(s) {
+	for _, r := range schema.OneLine(s) {
 		if strings.ContainsRune("\\`*_{}[]()#+!|<>&~@", r) {
 			b.WriteByte('\\')
 		}

@@ -52,8 +52,9 @@ func WriteTable(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error)
 		}
 		n++
 		if ev.Kernel == nil {
-			_, err = fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", seconds(ev.TNS), "-", Cut(Clean(ev.Kind), 14),
-				ev.Layer, Clean(string(ev.Line)))
+			_, err = fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", seconds(ev.TNS), "-",
+				Cut(schema.OneLine(ev.Kind), 14),
+				ev.Layer, schema.OneLine(string(ev.Line)))
 		} else {
 			e := ev.Kernel
 			_, err = fmt.Fprintf(b, "%12s %8d  %-14s %-10s %s\n", seconds(e.TNS), e.PID, ev.Kind, Outcome(e), What(e))
@@ -96,19 +97,19 @@ func marked(e *schema.KernelEvent) string {
 
 // What describes the event's object and its details. It is safe for a terminal.
 func What(e *schema.KernelEvent) string {
-	s := Clean(marked(e))
+	s := schema.OneLine(marked(e))
 	switch e.Kind {
 	case schema.KindExec:
 		if len(e.Argv) > 0 {
 			s += "  " + Cut(QuoteArgs(e.Argv), 200)
 		}
 		if e.Loader != "" {
-			s += "  loaded by " + Clean(e.Loader)
+			s += "  loaded by " + schema.OneLine(e.Loader)
 		}
 	case schema.KindFork:
 		s = fmt.Sprintf("from pid %d", e.PPID)
 	case schema.KindRename, schema.KindLink, schema.KindSymlink:
-		s += " -> " + Clean(e.Name(e.Target))
+		s += " -> " + schema.OneLine(e.Name(e.Target))
 	case schema.KindOpen:
 		s += "  " + mode(e)
 	}
@@ -118,22 +119,22 @@ func What(e *schema.KernelEvent) string {
 		} else {
 			s += ", "
 		}
-		s += Clean(n)
+		s += schema.OneLine(n)
 		if i == len(e.Names)-1 {
 			s += ")"
 		}
 	}
 	if e.Remote != "" {
-		s += "  at " + Clean(e.Remote)
+		s += "  at " + schema.OneLine(e.Remote)
 	}
 	if e.DNS != nil {
-		s += "  " + Clean(e.DNS.Type)
+		s += "  " + schema.OneLine(e.DNS.Type)
 		for _, a := range e.DNS.Answers {
-			s += " " + Clean(a.Data)
+			s += " " + schema.OneLine(a.Data)
 		}
 	}
 	if e.Call != "" {
-		s += " " + Clean(e.Call)
+		s += " " + schema.OneLine(e.Call)
 	}
 	if e.BytesOut > 0 {
 		s += "  out " + Size(e.BytesOut)

@@ -209,8 +209,8 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle) (err error) {
 			if !f.table {
 				return f.line(line)
 			}
-			return f.row(b.Name, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, view.Clean(t.Tool),
-				view.Clean(t.RejectedBy), view.Clean(t.ToolCallID))
+			return f.row(b.Name, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, schema.OneLine(t.Tool),
+				schema.OneLine(t.RejectedBy), schema.OneLine(t.ToolCallID))
 		})
 	case query.Processes:
 		err = query.FindProcesses(ctx, b, p, func(x *query.Process) bool {
@@ -228,8 +228,8 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle) (err error) {
 					*schema.Binding
 				}{b.RunID(), c})
 			}
-			return f.row(b.Name, "%-28s %-20s %-8s %6d", view.Clean(c.ToolCallID), view.Clean(c.Tool),
-				view.Clean(c.PolicyDecision), c.KernelEventCount)
+			return f.row(b.Name, "%-28s %-20s %-8s %6d", schema.OneLine(c.ToolCallID), schema.OneLine(c.Tool),
+				schema.OneLine(c.PolicyDecision), c.KernelEventCount)
 		})
 	case query.Runs:
 		var ok bool
@@ -257,7 +257,8 @@ func (f *finder) run(r runRow) {
 		f.document(r)
 		return
 	}
-	f.row(r.Bundle, "%s %-12s %s", view.Clean(r.RunID), view.Clean(r.Outcome), view.Cut(view.QuoteArgs(r.Command), 120))
+	f.row(r.Bundle, "%s %-12s %s", schema.OneLine(r.RunID), schema.OneLine(r.Outcome),
+		view.Cut(view.QuoteArgs(r.Command), 120))
 }
 
 // more counts something that was found and reports whether to go on after it.
@@ -290,7 +291,7 @@ func (f *finder) row(bundle, format string, args ...any) bool {
 		return f.more()
 	}
 	if f.many {
-		fmt.Fprintf(f.out, "%-24s ", view.Cut(view.Clean(bundle), 24))
+		fmt.Fprintf(f.out, "%-24s ", view.Cut(schema.OneLine(bundle), 24))
 	}
 	_, f.err = fmt.Fprintln(f.out, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 	return f.more()

@@ -13,8 +13,8 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/render"
-	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func showCommand(a *app) *cobra.Command {
@@ -56,7 +56,7 @@ On a terminal, show pages its output with $PAGER, or less.`,
 						if i > 0 {
 							fmt.Fprintln(w)
 						}
-						fmt.Fprintf(w, "== %s\n", view.Clean(b.Name))
+						fmt.Fprintf(w, "== %s\n", schema.OneLine(b.Name))
 					}
 					if !b.Verified() {
 						fmt.Fprintf(w, "warning: the bundle does not verify; nothing below is proven\n")

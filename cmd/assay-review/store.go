@@ -87,14 +87,14 @@ func storeList(a *app, where func() (string, error)) *cobra.Command {
 func writeEntries(w io.Writer, all []store.Entry) error {
 	var b strings.Builder
 	for _, e := range all {
-		what, outcome := view.QuoteArgs(e.Command), view.Clean(e.Outcome)
+		what, outcome := view.QuoteArgs(e.Command), schema.OneLine(e.Outcome)
 		if e.ExitCode != nil {
 			outcome += fmt.Sprintf(" %d", *e.ExitCode)
 		}
 		if e.Damage != "" {
-			what, outcome = view.Clean(e.Damage), "damaged"
+			what, outcome = schema.OneLine(e.Damage), "damaged"
 		}
-		fmt.Fprintf(&b, "%-32s %s %10s  %-14s %s\n", view.Clean(e.RunID),
+		fmt.Fprintf(&b, "%-32s %s %10s  %-14s %s\n", schema.OneLine(e.RunID),
 			e.StartedAt.Local().Format("2006-01-02 15:04:05"), view.Size(uint64(e.Bytes)), outcome, view.Cut(what, 80))
 	}
 	_, err := io.WriteString(w, b.String())

@@ -143,7 +143,7 @@ func attachOne(ctx context.Context, a *app, f *attachFlags, command []string) er
 	return recordAttachment(ctx, a, f.spec, &f.runFlags, runner.Target{
 		Tree: t, Exit: with.exit,
 		Attached: func() {
-			a.say.Info("attached to %s", console.Printable(t.Path))
+			a.say.Info("attached to %s", schema.OneLine(t.Path))
 			with.start(stop)
 		},
 	}, func(h *schema.ObservationHealth) { tellAttached(a.say, h) })
@@ -432,7 +432,7 @@ func attachWatch(ctx context.Context, a *app, f *attachFlags, command []string) 
 		Join:   w.join,
 		Missed: w.missed,
 		Listening: func() {
-			a.say.Info("watching %s for %ss with the label %s", w.engine, w.one, console.Printable(f.label))
+			a.say.Info("watching %s for %ss with the label %s", w.engine, w.one, schema.OneLine(f.label))
 			with.once.Do(func() { with.start(stop) })
 		},
 		Lost: func(err error) {
@@ -534,7 +534,7 @@ func (w *watching) join(c *engine.Container) bool {
 	}
 	w.mu.Lock()
 	w.failed = w.failed || err != nil
-	fmt.Fprintf(w.app.stdout, "%s\t%s\t%s\n", console.Printable(c.Name), console.Printable(f.output), state)
+	fmt.Fprintf(w.app.stdout, "%s\t%s\t%s\n", schema.OneLine(c.Name), schema.OneLine(f.output), state)
 	w.mu.Unlock()
 	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrElsewhere) {
 		w.elsewhere(c.ID)
@@ -558,7 +558,7 @@ func (w *watching) fail(c *engine.Container, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failed = true
-	w.app.say.Failure(fmt.Errorf("%s %s: %w", w.one, console.Printable(c.Name), err))
+	w.app.say.Failure(fmt.Errorf("%s %s: %w", w.one, schema.OneLine(c.Name), err))
 }
 
 // name returns the path of a bundle that does not exist yet. A container that starts again gets

@@ -41,7 +41,7 @@ func eachBundle(ctx context.Context, a *app, names []string, how reading, read f
 			if i == 0 {
 				gap = ""
 			}
-			if _, err := fmt.Fprintf(a.stdout, "%s== %s\n", gap, console.Printable(b.Name)); err != nil {
+			if _, err := fmt.Fprintf(a.stdout, "%s== %s\n", gap, schema.OneLine(b.Name)); err != nil {
 				return err
 			}
 		}

@@ -49,11 +49,11 @@ func contractValidateCommand(a *app) *cobra.Command {
 			}
 			if problems := c.Validate(); len(problems) > 0 {
 				for _, p := range problems {
-					fmt.Fprintf(a.stdout, "%s: %s\n", console.Printable(args[0]), p)
+					fmt.Fprintf(a.stdout, "%s: %s\n", schema.OneLine(args[0]), p)
 				}
 				return console.ExitError{Code: 1}
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", console.Printable(args[0]),
+			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", schema.OneLine(args[0]),
 				schema.Count(len(c.Checks), "check", "checks"), digest)
 			return err
 		},

@@ -79,14 +79,14 @@ func newCheckSession() (*checkSession, error) {
 func printCheck(w io.Writer, c contract.Check, r schema.CheckResult) {
 	took := time.Duration(r.DurationMS) * time.Millisecond
 	if r.Passed {
-		fmt.Fprintf(w, "passed   %s (%v)\n", console.Printable(c.Name), took)
+		fmt.Fprintf(w, "passed   %s (%v)\n", schema.OneLine(c.Name), took)
 		return
 	}
 	state := "failed"
 	if !r.Ran {
 		state = "not run"
 	}
-	fmt.Fprintf(w, "%-8s %s (%v): %s\n", state, console.Printable(c.Name), took, contract.Why(r))
+	fmt.Fprintf(w, "%-8s %s (%v): %s\n", state, schema.OneLine(c.Name), took, contract.Why(r))
 	printIndented(w, "    ", r.OutputTail)
 	printIndented(w, "    rerun: ", r.Rerun)
 }
@@ -99,7 +99,7 @@ func printIndented(w io.Writer, label, text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		fields := strings.Split(line, "\t")
 		for i := range fields {
-			fields[i] = console.Printable(fields[i])
+			fields[i] = schema.OneLine(fields[i])
 		}
 		fmt.Fprintf(w, "%s%s\n", label, strings.Join(fields, "\t"))
 		label = strings.Repeat(" ", len(label))

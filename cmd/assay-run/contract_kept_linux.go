@@ -87,10 +87,10 @@ func checkKept(ctx context.Context, a *app, file string, spec *runner.Spec, f *k
 		err = a.printDocument(k.doc)
 	} else {
 		for _, why := range k.doc.Reasons {
-			fmt.Fprintf(a.stdout, "note: %s\n", console.Printable(why))
+			fmt.Fprintf(a.stdout, "note: %s\n", schema.OneLine(why))
 		}
 		_, err = fmt.Fprintf(a.stdout, "verdict: %s\n%s: identity %s, from %s\n", k.doc.Verdict,
-			console.Printable(output), sealed.Identity, k.in.Identity)
+			schema.OneLine(output), sealed.Identity, k.in.Identity)
 	}
 	if code := contract.ExitCode(0, k.doc.Verdict, false); err == nil && code != 0 {
 		return console.ExitError{Code: code}
@@ -227,7 +227,7 @@ func (k *keptCheck) survey(ctx context.Context) error {
 			return
 		}
 		if how&(schema.AccessWrite|schema.AccessCreate) == 0 || seen[path] || len(seen) == maxLeft ||
-			!filepath.IsAbs(path) || sandbox.Below(path, k.changes.Workspace) ||
+			!filepath.IsAbs(path) || schema.Below(path, k.changes.Workspace) ||
 			within(path, elsewhere) && !within(path, k.away.Empty) {
 			return
 		}
@@ -274,7 +274,7 @@ func (k *keptCheck) lacks() {
 }
 
 func within(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return sandbox.Below(path, dir) })
+	return slices.ContainsFunc(dirs, func(dir string) bool { return schema.Below(path, dir) })
 }
 
 // tools returns the directories in a home that PATH leads to, such as ~/.cargo, and that the run
@@ -294,8 +294,8 @@ func (k *keptCheck) tools() []string {
 			top, _, _ := strings.Cut(rest, "/")
 			tool := filepath.Join(home, top)
 			if in && !slices.Contains(found, tool) && !slices.ContainsFunc(k.left, func(path string) bool {
-				return sandbox.Below(path, tool)
-			}) && !sandbox.Below(k.changes.Workspace, tool) {
+				return schema.Below(path, tool)
+			}) && !schema.Below(k.changes.Workspace, tool) {
 				found = append(found, tool)
 			}
 		}
@@ -328,7 +328,7 @@ func (k *keptCheck) place() string {
 		return ""
 	}
 	if slices.ContainsFunc(append(slices.Clone(k.away.Empty), sandbox.Temporary...), func(dir string) bool {
-		return at != dir && sandbox.Below(at, dir)
+		return at != dir && schema.Below(at, dir)
 	}) {
 		return at
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func doctorCommand(a *app) *cobra.Command {
@@ -109,16 +110,16 @@ func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
 	fmt.Fprintf(out, "This is %s.\n\n", d.Place)
 	w := newTable(out)
 	for _, f := range d.Findings {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, console.Printable(f.Detail))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, schema.OneLine(f.Detail))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, fix := range d.Fixes {
-		fmt.Fprintf(out, "\n%s (%s)\n  concerns: %s\n", console.Printable(fix.Message), strings.Join(fix.Codes, ", "),
+		fmt.Fprintf(out, "\n%s (%s)\n  concerns: %s\n", schema.OneLine(fix.Message), strings.Join(fix.Codes, ", "),
 			strings.Join(fix.Findings, ", "))
 		if fix.Remedy != "" {
-			fmt.Fprintf(out, "  fix: %s\n", console.Printable(fix.Remedy))
+			fmt.Fprintf(out, "  fix: %s\n", schema.OneLine(fix.Remedy))
 		}
 	}
 	verdict := "a run works here"

@@ -153,7 +153,7 @@ func platforms(path string, f *ast.File) string {
 		}
 	}
 	base := strings.TrimSuffix(filepath.Base(path), ".go")
-	for _, suffix := range []string{"linux", "darwin", "windows", "unix"} {
+	for _, suffix := range []string{"linux", "darwin", "unix"} {
 		if strings.HasSuffix(base, "_"+suffix) {
 			return " " + suffix
 		}

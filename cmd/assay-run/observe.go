@@ -9,6 +9,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func observeCommand(a *app) *cobra.Command {
@@ -105,7 +106,7 @@ func listObservers(a *app, list []kernel.HostObserver) error {
 		if o.Problem != "" {
 			runs = "broken: " + o.Problem
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", console.Printable(o.Path), build, console.Printable(runs), kept)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", schema.OneLine(o.Path), build, schema.OneLine(runs), kept)
 	}
 	return w.Flush()
 }

@@ -50,7 +50,7 @@ has ended and its bundle is being written. recover lists interrupted runs.`,
 				if _, err := os.Lstat(filepath.Join(s.Dir, schema.ResultPath)); err == nil {
 					state = "sealing"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", console.Printable(s.RunID), console.Printable(s.StartedAt), state,
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", schema.OneLine(s.RunID), schema.OneLine(s.StartedAt), state,
 					view.Cut(view.QuoteArgs(s.Command), 100))
 			}
 			return w.Flush()

@@ -143,8 +143,8 @@ func (r *recording) createSpool() (*archive.Spool, error) {
 				found, tell = "--spool-dir "+view.QuoteArgs([]string{beside})+" --all", r.say.Warning
 			}
 			tell("the evidence is in %s until it is sealed, as %s cannot be written; if the run is killed, "+
-				"use: assay-run recover %s", console.Printable(beside),
-				console.Printable(cmp.Or(dir, "the home directory")), found)
+				"use: assay-run recover %s", schema.OneLine(beside),
+				schema.OneLine(cmp.Or(dir, "the home directory")), found)
 		}
 		return spool, berr
 	}
@@ -265,7 +265,7 @@ func notPassed(checks []schema.CheckSummary) string {
 	var names []string
 	for _, c := range checks {
 		if c.Result != schema.CheckPassed {
-			names = append(names, console.Printable(c.Name))
+			names = append(names, schema.OneLine(c.Name))
 		}
 	}
 	switch {
@@ -321,7 +321,7 @@ func openOutputs(ctx context.Context, a *app, f *runFlags, bundle string) (_ *ou
 	}
 	if again {
 		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it",
-			console.Printable(bundle))
+			schema.OneLine(bundle))
 	}
 	if err == nil && f.result != "" {
 		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)

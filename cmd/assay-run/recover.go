@@ -171,13 +171,13 @@ func recoverRuns(
 		}
 		for _, t := range sealed.Tampered {
 			tampered = true
-			a.say.Warning("%s: %s", id, console.Printable(t.String()))
+			a.say.Warning("%s: %s", id, schema.OneLine(t.String()))
 		}
 		state, err := recoveredResult(ctx, sealed, cmp.Or(to.result, sealed.ResultOutput))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s is sealed, but its result was not written: %w", id, err))
 		}
-		fmt.Fprintf(a.stdout, "%s\t%s\t%s\n", id, console.Printable(sealed.Path), state)
+		fmt.Fprintf(a.stdout, "%s\t%s\t%s\n", id, schema.OneLine(sealed.Path), state)
 	}
 	err := errors.Join(errs...)
 	switch {
@@ -248,8 +248,8 @@ func listSpools(a *app, spools []archive.Interrupted, asJSON bool) error {
 		case s.Damage != "":
 			state = "damaged: " + s.Damage
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", console.Printable(s.RunID), console.Printable(state),
-			console.Printable(s.Output))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", schema.OneLine(s.RunID), schema.OneLine(state),
+			schema.OneLine(s.Output))
 	}
 	return w.Flush()
 }

@@ -268,7 +268,7 @@ func redactBundle(ctx context.Context, a *app, bundle string, f *laterFlags) err
 	case err != nil:
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %s; identity %s, from %s\n", console.Printable(f.output),
+	_, err = fmt.Fprintf(a.stdout, "%s: %s; identity %s, from %s\n", schema.OneLine(f.output),
 		removedWords(sealed.Removed), sealed.Identity, sealed.Removed.From)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/sign"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func signCommand(a *app) *cobra.Command {
@@ -74,7 +75,7 @@ func signBundle(ctx context.Context, a *app, path string, signer sign.Signer) er
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: signed %s\n", console.Printable(file), report.Identity)
+	_, err = fmt.Fprintf(a.stdout, "%s: signed %s\n", schema.OneLine(file), report.Identity)
 	return err
 }
 

@@ -173,13 +173,13 @@ func tellStartup(say *console.Messages, h *schema.ObservationHealth) {
 	changes := h.Startup.Changes
 	shown := changes[:min(len(changes), maxStartupShown)]
 	for _, c := range shown[1:] {
-		say.Warning("since the run, %s", console.Printable(c.String()))
+		say.Warning("since the run, %s", schema.OneLine(c.String()))
 	}
 	hint := "read the file before you run git, a shell, an editor or an agent there"
 	if more := len(changes) + h.Startup.Beyond - maxStartupShown; more > 0 {
 		hint += fmt.Sprintf("; observation-health.json has %d more changes", more)
 	}
-	say.Advice(hint, "since the run, %s", console.Printable(shown[0].String()))
+	say.Advice(hint, "since the run, %s", schema.OneLine(shown[0].String()))
 }
 
 func kernelOff(h *schema.ObservationHealth) bool {
@@ -189,11 +189,11 @@ func kernelOff(h *schema.ObservationHealth) bool {
 // tellTampered names what somebody changed in the evidence during the run.
 func tellTampered(say *console.Messages, sealed archive.Sealed) error {
 	for _, t := range sealed.Tampered {
-		say.Warning("%s", console.Printable(t.String()))
+		say.Warning("%s", schema.OneLine(t.String()))
 	}
 	return console.ExitError{Code: runner.ExitRunner,
 		Err: console.WithHint(fmt.Errorf("the evidence was tampered with during the run: the bundle %s says where",
-			console.Printable(sealed.Path)), archive.TamperedRemedy)}
+			schema.OneLine(sealed.Path)), archive.TamperedRemedy)}
 }
 
 // tellSwept names the runs whose processes outlived their runner.
@@ -202,10 +202,10 @@ func tellSwept(say *console.Messages, swept []cgroup.Swept) {
 		switch {
 		case s.Stopped:
 			say.Warning("run %s was killed while its guard was stopped: the guard has now ended the "+
-				"processes that were left", console.Printable(s.RunID))
+				"processes that were left", schema.OneLine(s.RunID))
 		case s.Killed > 0:
 			say.Warning("run %s was killed; assay-run has now ended the processes that it left (%d)",
-				console.Printable(s.RunID), s.Killed)
+				schema.OneLine(s.RunID), s.Killed)
 		}
 	}
 }

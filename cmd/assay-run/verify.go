@@ -15,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/archive/sign"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func verifyCommand(a *app) *cobra.Command {
@@ -146,7 +147,7 @@ func verifyInput(ctx context.Context, a *app, in archive.Input, v *verification,
 		}
 		err = console.Page(a.stdout, verdicts).Write(a.stdout, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
-				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lineCount(report),
+				schema.OneLine(in.Name), report.RunID, report.Identity, report.Members, lineCount(report),
 				incomplete, originLine(result.Origin))
 			return err
 		})
@@ -175,7 +176,7 @@ func originLine(o *sign.Origin) string {
 	case o == nil:
 		return "origin not checked: this shows that the bundle is consistent, not who made it (see --key)"
 	case len(o.Principals) > 0:
-		return fmt.Sprintf("signed by %s, key %s", console.Printable(strings.Join(o.Principals, ",")), o.KeyID)
+		return fmt.Sprintf("signed by %s, key %s", schema.OneLine(strings.Join(o.Principals, ",")), o.KeyID)
 	}
 	return "signed by key " + o.KeyID
 }

@@ -101,7 +101,7 @@ func (p *progress) update(all schema.SuiteRates, last string) {
 		}
 	}
 	text += fmt.Sprintf(", %v; %s", time.Since(p.start).Round(time.Second), last)
-	line := []rune(console.Printable(strings.ReplaceAll(text, "\n", " ")))
+	line := []rune(schema.OneLine(strings.ReplaceAll(text, "\n", " ")))
 	if width := console.Width(p.terminal); len(line) >= width {
 		line = line[:width-1]
 	}

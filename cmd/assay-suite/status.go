@@ -208,5 +208,5 @@ func described(t *schema.SuiteTry) string {
 
 // line writes a line without control characters: parts of it come from agents and workers.
 func line(b *strings.Builder, format string, args ...any) {
-	b.WriteString(console.Printable(fmt.Sprintf(format, args...)) + "\n")
+	b.WriteString(schema.OneLine(fmt.Sprintf(format, args...)) + "\n")
 }

@@ -106,7 +106,7 @@ func (f fifos) opens(ev *kernel.Event) (o kernel.Opening, ok bool) {
 func (f fifos) forget(names ...string) {
 	for at := range f {
 		if slices.ContainsFunc(names, func(name string) bool {
-			return name != "" && (at == name || strings.HasPrefix(at, name+"/"))
+			return name != "" && schema.Below(at, name)
 		}) {
 			delete(f, at)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -215,12 +214,7 @@ func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
 // notJSON says why a line cannot be decoded, in a form that is safe for a terminal.
 func notJSON(err error) error {
-	msg := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\ufffd'
-		}
-		return r
-	}, strings.ToValidUTF8(err.Error(), "\ufffd"))
+	msg := schema.OneLine(err.Error())
 	if len(msg) > 240 {
 		msg = strings.ToValidUTF8(msg[:240], "") + "…"
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Limits on what a prompt quotes.
@@ -154,7 +156,7 @@ func repoSummary(dir string) (string, error) {
 		if e.IsDir() {
 			name += "/"
 		}
-		if printable(name) != name || strings.ContainsAny(name, "\n\t") {
+		if schema.Lines(name) != name || strings.ContainsAny(name, "\n\t") {
 			name = fmt.Sprintf("%+q", name)
 		}
 		names = append(names, name)

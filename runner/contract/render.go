@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Render prints the contract for people and prompts: its description, then each check with its command and what it
@@ -13,14 +14,14 @@ import (
 func Render(w io.Writer, c *Contract) error {
 	b := bufio.NewWriter(w)
 	if d := strings.TrimSpace(c.Description); d != "" {
-		fmt.Fprintf(b, "%s\n\n", printable(d))
+		fmt.Fprintf(b, "%s\n\n", schema.Lines(d))
 	}
 	fmt.Fprintf(b, "Done means that all of these pass (%d):\n", len(c.Checks))
 	for i, check := range c.Checks {
-		fmt.Fprintf(b, "\n%d. %s\n", i+1, printable(check.Name))
+		fmt.Fprintf(b, "\n%d. %s\n", i+1, schema.Lines(check.Name))
 		prompt := "$ "
 		for line := range strings.SplitSeq(strings.TrimRight(check.Command, "\n"), "\n") {
-			fmt.Fprintf(b, "   %s%s\n", prompt, printable(line))
+			fmt.Fprintf(b, "   %s%s\n", prompt, schema.Lines(line))
 			prompt = "  "
 		}
 		fmt.Fprintf(b, "   expects %s\n", expectation(check))
@@ -28,7 +29,7 @@ func Render(w io.Writer, c *Contract) error {
 	if len(c.Protected) > 0 {
 		fmt.Fprintf(b, "\nRestored to their state at the start before checking:\n")
 		for _, g := range c.Protected {
-			fmt.Fprintf(b, "   %s\n", printable(g))
+			fmt.Fprintf(b, "   %s\n", schema.Lines(g))
 		}
 	}
 	return b.Flush()
@@ -46,17 +47,4 @@ func expectation(c Check) string {
 		parts = append(parts, "nothing")
 	}
 	return fmt.Sprintf("%s, within %d s", strings.Join(parts, " and "), c.TimeoutSecs)
-}
-
-// printable escapes every character of s that could control a terminal or reorder a line, except newlines and tabs.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if r == '\n' || r == '\t' || unicode.IsGraphic(r) {
-			b.WriteRune(r)
-			continue
-		}
-		fmt.Fprintf(&b, "\\u%04x", r)
-	}
-	return b.String()
 }

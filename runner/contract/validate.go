@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Limits of a contract. The limits on names keep the directory of a check's output within 255 bytes; see
@@ -46,7 +48,7 @@ func (p Problem) String() string {
 	case p.Name == "":
 		return fmt.Sprintf("check %d: %s", p.Check+1, p.Message)
 	}
-	return fmt.Sprintf("check %d (%s): %s", p.Check+1, printable(p.Name), p.Message)
+	return fmt.Sprintf("check %d (%s): %s", p.Check+1, schema.Lines(p.Name), p.Message)
 }
 
 // InvalidError lists the problems of a contract.

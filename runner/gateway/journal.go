@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -238,3 +239,11 @@ func readNotes(path string, now time.Time) ([]note, error) {
 	}
 	return append(list, calls...), nil
 }
+
+// lock locks a file while this process has it open. It reports false if another process has locked it.
+func lock(f *os.File) bool {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != syscall.EWOULDBLOCK
+}
+
+// noFollow makes an open fail for a symbolic link, and not wait for a pipe.
+const noFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // folded returns a text in the form for comparisons: without invisible characters, in Unicode normal form C (UAX #15)
@@ -100,7 +100,7 @@ func below(p, dir string) bool {
 	if !path.IsAbs(p) {
 		return false
 	}
-	return sandbox.Below(path.Clean(p), path.Clean(dir))
+	return schema.Below(path.Clean(p), path.Clean(dir))
 }
 
 // climbs reports whether a path leaves the directory that it is relative to, which is not known.

@@ -80,7 +80,7 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 		p.hideSecrets(real, s.Hidden)
 		switch {
 		case s.Home == HomeReal:
-		case Below(real, p.Dir):
+		case schema.Below(real, p.Dir):
 			h.Reason = fmt.Sprintf("the home directory is in the working directory %s, which is always real", p.Dir)
 			h.needed = false
 		case s.Filesystem != nil && slices.ContainsFunc(p.Write, func(w Path) bool {
@@ -113,7 +113,7 @@ func (e *HomeError) Remedy() string {
 func (p *Profile) hideSecrets(home string, more []string) {
 	for _, path := range slices.Concat(Secrets, more) {
 		at := filepath.Join(home, strings.TrimPrefix(path, "~/"))
-		if real, err := filepath.EvalSymlinks(at); err == nil && !Below(p.Dir, real) {
+		if real, err := filepath.EvalSymlinks(at); err == nil && !schema.Below(p.Dir, real) {
 			p.DenyRead = append(p.DenyRead, Path{real, ruleSecrets})
 		}
 	}
@@ -155,8 +155,8 @@ func (p *Profile) settleHome(limit config.Bytes) error {
 		real := append([]Path{{p.Dir, ruleWorkdir}}, slices.Concat(p.Write, p.DenyRead, p.Private)...)
 		// Through an overlay, nobody connects to a socket of the directory below.
 		for _, at := range append(mountPoints(), p.shown...) {
-			inside := func(path string) bool { return Below(path, h.Path) && path != h.Path }
-			covers := func(r Path) bool { return inside(r.Path) && Below(at, r.Path) }
+			inside := func(path string) bool { return schema.Below(path, h.Path) && path != h.Path }
+			covers := func(r Path) bool { return inside(r.Path) && schema.Below(at, r.Path) }
 			if inside(at) && !slices.ContainsFunc(real, covers) {
 				p.homeMounts = append(p.homeMounts, at)
 			}
@@ -228,7 +228,7 @@ func (p *Profile) homeClaims() []claim {
 	for _, at := range p.homeMounts {
 		claims = append(claims, claim{Path: Path{at, ruleHome}, says: AccessRead, keep: true})
 	}
-	if p.Mode == ReadOnly && Below(p.Dir, p.Home.Path) {
+	if p.Mode == ReadOnly && schema.Below(p.Dir, p.Home.Path) {
 		claims = append(claims, claim{Path: Path{p.Dir, ruleWorkdir}, says: AccessRead, keep: true})
 	}
 	return claims

@@ -75,7 +75,7 @@ func (s *Sandbox) openHome(opt Options) error {
 		return false
 	}
 	if h.Layer != "" {
-		if at, err := filepath.Abs(h.Layer); err == nil && (Below(at, s.profile.Dir) || s.profile.writable(at)) {
+		if at, err := filepath.Abs(h.Layer); err == nil && (schema.Below(at, s.profile.Dir) || s.profile.writable(at)) {
 			return &HomeError{fmt.Sprintf("the command can write to %s, where the layer would be", at)}
 		}
 		if !try(keptLayer(h.Layer, h.Path)) {
@@ -238,7 +238,7 @@ func (p *Profile) layerDirs(given []string, home string) []string {
 	var dirs []string
 	for _, dir := range slices.Concat(given, []string{"/var/tmp", os.TempDir(), "/dev/shm"}) {
 		real, err := filepath.EvalSymlinks(dir)
-		if err == nil && !Below(real, home) && !p.writable(real) && !slices.Contains(dirs, real) {
+		if err == nil && !schema.Below(real, home) && !p.writable(real) && !slices.Contains(dirs, real) {
 			dirs = append(dirs, real)
 		}
 	}
@@ -312,7 +312,7 @@ func keptLayer(dir, home string) (*homeLayer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if Below(dir, home) {
+	if schema.Below(dir, home) {
 		return nil, fmt.Errorf("%s is in the home %s itself", dir, home)
 	}
 	if err := usableAsLayer(dir); err != nil {

@@ -96,7 +96,7 @@ func (l *Learner) makes(name string) {
 // narrow is what a policy must allow for a name in a directory to be created: the directory, or only the name.
 func narrow(name, home string) string {
 	dir := path.Dir(name)
-	if strings.Count(dir, "/") > 1 && (home == "" || !Below(home, dir)) {
+	if strings.Count(dir, "/") > 1 && (home == "" || !schema.Below(home, dir)) {
 		return dir
 	}
 	return name
@@ -107,7 +107,7 @@ func (l *Learner) writes(name string) {
 		return
 	}
 	for _, free := range []string{l.dir, "/tmp", "/dev", "/proc"} {
-		if Below(name, free) {
+		if schema.Below(name, free) {
 			return
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Plan is what a profile means, decided before anything starts: for each path, socket, device, host and class of
@@ -214,7 +216,7 @@ func (p *Plan) inside(path string) []Effect {
 		from++
 	}
 	to := from
-	for to < len(p.Paths) && Below(p.Paths[to].Target, path) {
+	for to < len(p.Paths) && schema.Below(p.Paths[to].Target, path) {
 		to++
 	}
 	return p.Paths[from:to]

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // cloneFlags are the namespaces that the profile needs.
@@ -160,13 +161,13 @@ func (p *Profile) freshen(m *shim.Mounts) {
 	for _, dir := range temporary {
 		real, err := filepath.EvalSymlinks(dir)
 		if info, serr := os.Stat(real); err != nil || serr != nil || !info.IsDir() || real == p.Dir ||
-			Below(real, "/dev") && m.Devices {
+			schema.Below(real, "/dev") && m.Devices {
 			continue
 		}
 		covered = append(covered, real)
 	}
 	within := func(path string) bool {
-		return slices.ContainsFunc(covered, func(dir string) bool { return Below(path, dir) })
+		return slices.ContainsFunc(covered, func(dir string) bool { return schema.Below(path, dir) })
 	}
 	var placed []shim.Place
 	put := func(as shim.State, paths ...string) {
@@ -210,7 +211,7 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		}
 	}
 	gone := func(path string) bool {
-		return within(path) && !slices.ContainsFunc(visible, func(s string) bool { return Below(path, s) })
+		return within(path) && !slices.ContainsFunc(visible, func(s string) bool { return schema.Below(path, s) })
 	}
 	m.Places = slices.DeleteFunc(m.Places, func(at shim.Place) bool {
 		switch at.As {
@@ -265,7 +266,7 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	for _, e := range p.Plan.Paths {
 		if e.changes && e.Access == AccessWrite && e.Rule != ruleReach ||
 			e.Access == AccessTemporary && e.Rule != ruleDevices || e.changes && e.Access == AccessLayer && mounted {
-			add(e.Target, accessAll, p.moved() && Below(e.Target, p.Dir)) // that is seen elsewhere
+			add(e.Target, accessAll, p.moved() && schema.Below(e.Target, p.Dir)) // that is seen elsewhere
 		}
 	}
 	if p.fresh != "" && p.moved() {
@@ -292,7 +293,7 @@ func (p *Profile) readable() []shim.PathRule {
 		if p.Plan.Path(dir).Access == AccessNone && p.Plan.hides(dir) {
 			walked := ""
 			for _, e := range inside {
-				if e.changes && e.Access.visible() && (walked == "" || !Below(e.Target, walked)) {
+				if e.changes && e.Access.visible() && (walked == "" || !schema.Below(e.Target, walked)) {
 					walked = e.Target
 					walk(walked)
 				}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Profile is a policy in effect: the meaning of Settings in one working directory, for one user, at one moment. Its
@@ -274,12 +275,7 @@ func (p *Profile) swappable(path string) bool {
 
 // writable reports whether Write allows the command to write below path.
 func (p *Profile) writable(path string) bool {
-	return slices.ContainsFunc(p.Write, func(w Path) bool { return Below(path, w.Path) })
-}
-
-// Below reports whether path is dir or inside it. Both are absolute and clean.
-func Below(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+	return slices.ContainsFunc(p.Write, func(w Path) bool { return schema.Below(path, w.Path) })
 }
 
 func absolute(path string, c Context) (string, error) {
@@ -300,7 +296,7 @@ func outermost(paths []string) []string {
 	slices.Sort(paths)
 	var out []string
 	for _, p := range slices.Compact(paths) {
-		if !slices.ContainsFunc(out, func(o string) bool { return Below(p, o) }) {
+		if !slices.ContainsFunc(out, func(o string) bool { return schema.Below(p, o) }) {
 			out = append(out, strings.TrimSuffix(p, "/"))
 		}
 		if p == "/" {
@@ -456,8 +452,8 @@ func (p *Profile) private(s *Settings, c Context) error {
 	// On many hosts, the resolver's configuration is there.
 	for _, path := range append(shown, "/etc/resolv.conf") {
 		real, err := filepath.EvalSymlinks(path)
-		covered := func(d Path) bool { return Below(real, d.Path) && real != d.Path }
-		if err == nil && (Below(real, "/dev/shm") || slices.ContainsFunc(p.Private, covered)) {
+		covered := func(d Path) bool { return schema.Below(real, d.Path) && real != d.Path }
+		if err == nil && (schema.Below(real, "/dev/shm") || slices.ContainsFunc(p.Private, covered)) {
 			p.AllowRead = append(p.AllowRead, Path{real, ruleSockets})
 		}
 	}
@@ -466,7 +462,7 @@ func (p *Profile) private(s *Settings, c Context) error {
 		known = append(known, p.obeyed.Sockets...)
 	}
 	for _, path := range p.outsideSockets(known) {
-		inside := func(d Path) bool { return Below(path, d.Path) }
+		inside := func(d Path) bool { return schema.Below(path, d.Path) }
 		if !slices.Contains(shown, path) && !slices.ContainsFunc(p.DenyRead, inside) && !p.covered(path) {
 			p.sockets = append(p.sockets, Path{path, ruleSockets})
 		}
@@ -478,8 +474,9 @@ const ruleSockets = "sockets"
 
 // covered reports whether the command cannot see what the host has at path.
 func (p *Profile) covered(path string) bool {
-	covers := func(d Path) bool { return Below(path, d.Path) }
-	return Below(path, "/dev") || Below(path, "/proc") || Below(path, "/sys") || slices.ContainsFunc(p.Private, covers)
+	covers := func(d Path) bool { return schema.Below(path, d.Path) }
+	return schema.Below(path, "/dev") || schema.Below(path, "/proc") || schema.Below(path, "/sys") ||
+		slices.ContainsFunc(p.Private, covers)
 }
 
 func (p *Profile) addPrivate(dir, rule string) {
@@ -493,7 +490,8 @@ func (p *Profile) addPrivate(dir, rule string) {
 	if info, err := os.Stat(real); err != nil || !info.IsDir() || real == "/" {
 		return
 	}
-	if !slices.ContainsFunc(p.Private, func(d Path) bool { return Below(real, d.Path) }) && !Below(p.Dir, real) {
+	if !slices.ContainsFunc(p.Private, func(d Path) bool { return schema.Below(real, d.Path) }) &&
+		!schema.Below(p.Dir, real) {
 		p.Private = append(p.Private, Path{real, rule})
 	}
 }
@@ -514,7 +512,7 @@ func (p *Profile) privateTmp(c Context) error {
 	p.Private = append(p.Private, Path{tmp, rulePrivateTmp})
 	if t := lookup(c.Env, "TMPDIR"); filepath.IsAbs(t) {
 		real, err := filepath.EvalSymlinks(t)
-		if err == nil && real != tmp && Below(real, tmp) && real != p.Dir {
+		if err == nil && real != tmp && schema.Below(real, tmp) && real != p.Dir {
 			p.Private = append(p.Private, Path{real, rulePrivateTmp})
 		}
 	}
@@ -688,7 +686,7 @@ func (p *Profile) deniesRead(path string, refused bool) (string, bool) {
 func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 	if path, ok := strings.CutPrefix(a.Target, "unix:"); ok {
 		hidden := slices.ContainsFunc(append(slices.Clone(p.sockets), p.Private...), func(s Path) bool {
-			return Below(path, s.Path)
+			return schema.Below(path, s.Path)
 		})
 		if hidden && (refused || a.Errno == int(syscall.ENOENT) || a.Errno == int(syscall.ECONNREFUSED)) {
 			return ruleSockets, true
@@ -907,7 +905,7 @@ func (p *Profile) settle() error {
 	plan := &Plan{Paths: make([]Effect, 0, len(by)), at: make(map[string]int, len(by))}
 	var above []level
 	for _, path := range slices.SortedFunc(maps.Keys(by), comparePaths) {
-		for len(above) > 0 && !Below(path, above[len(above)-1].path) {
+		for len(above) > 0 && !schema.Below(path, above[len(above)-1].path) {
 			above = above[:len(above)-1]
 		}
 		l := level{path: path}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/runner/sandbox/internal/unixdiag"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // outsideSockets lists the files of sockets that processes have bound, in all network namespaces that this process can
@@ -152,13 +153,13 @@ func aliases(path string, mounts []fileSystem) []string {
 	list := []string{path}
 	var on fileSystem
 	for _, m := range mounts {
-		if Below(path, m.point) && len(m.point) >= len(on.point) {
+		if schema.Below(path, m.point) && len(m.point) >= len(on.point) {
 			on = m
 		}
 	}
 	within := filepath.Join(on.root, strings.TrimPrefix(path, on.point))
 	for _, m := range mounts {
-		if m.dev == on.dev && m.point != on.point && Below(within, m.root) {
+		if m.dev == on.dev && m.point != on.point && schema.Below(within, m.root) {
 			list = append(list, filepath.Join(m.point, strings.TrimPrefix(within, m.root)))
 		}
 	}

@@ -145,7 +145,8 @@ func (s *survey) borrows(root, path, name string, info fs.FileInfo) (bool, error
 		}
 		target = strings.TrimSpace(pointer)
 	}
-	if target == "" || !filepath.IsAbs(target) && inside(root, filepath.Join(filepath.Dir(path), target)) {
+	if target == "" || !filepath.IsAbs(target) &&
+		schema.Below(filepath.Join(filepath.Dir(path), target), filepath.Clean(root)) {
 		return false, nil
 	}
 	s.repositories = append(s.repositories, dir)
@@ -169,18 +170,13 @@ func (s *survey) link(root, path, name string) error {
 	if !absolute {
 		target = filepath.Join(filepath.Dir(path), target)
 	}
-	switch within := inside(root, target); {
+	switch within := schema.Below(filepath.Clean(target), filepath.Clean(root)); {
 	case absolute && within, !absolute && !within && exists:
 		s.naming = append(s.naming, name)
 	case absolute && exists:
 		s.shared = append(s.shared, name)
 	}
 	return nil
-}
-
-func inside(root, path string) bool {
-	below, err := filepath.Rel(root, path)
-	return err == nil && filepath.IsLocal(below)
 }
 
 // recorded reports whether a path is one of git's objects or logs, which name places of the past.

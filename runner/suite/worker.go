@@ -21,7 +21,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
@@ -90,12 +89,7 @@ func (r *report) clean() {
 		}
 	}
 	for s, limit := range limits {
-		*s = strings.Map(func(r rune) rune {
-			if r == '\n' || unicode.IsPrint(r) {
-				return r
-			}
-			return '\uFFFD'
-		}, schema.Readable((*s)[:min(limit, len(*s))]))
+		*s = schema.Lines((*s)[:min(limit, len(*s))])
 	}
 }
 

@@ -381,7 +381,7 @@ func (c *Comparison) changes(ctx context.Context) error {
 
 // within reports whether name is dir or below it.
 func within(name, dir string) bool {
-	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
+	return dir == "." || schema.Below(name, dir)
 }
 
 // described is a state in the document's form.

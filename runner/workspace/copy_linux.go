@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Copy makes the directory to, with everything below the directory from: contents, modes, owners (as far as
@@ -254,7 +256,7 @@ func detach(dir string) error {
 			continue
 		}
 		at := unescape.Replace(words[4])
-		if at != dir && !strings.HasPrefix(at, dir+"/") {
+		if !schema.Below(at, dir) {
 			continue
 		}
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {

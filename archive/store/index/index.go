@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -197,4 +198,10 @@ func (x *Index) Update(ctx context.Context, read map[string]store.Known, gone []
 		return fmt.Errorf("write the store's index: %w", err)
 	}
 	return nil
+}
+
+// private reports whether nobody but this user can write to a folder.
+func private(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid() && info.Mode().Perm()&0o022 == 0
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -100,17 +99,8 @@ func (m *Messages) line(colour, label, text string) {
 		label = colour + label + reset
 	}
 	for l := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		fmt.Fprintf(m.W, "%s: %s%s\n", m.Name, label, Printable(l))
+		fmt.Fprintf(m.W, "%s: %s%s\n", m.Name, label, schema.OneLine(l))
 	}
-}
-
-// Printable escapes bytes that are not UTF-8, control characters and bidirectional overrides, so that text from outside
-// cannot drive the terminal.
-func Printable(s string) string {
-	if utf8.ValidString(s) && strings.IndexFunc(s, schema.DrivesTerminal) < 0 {
-		return s
-	}
-	return schema.OneLine(s)
 }
 
 // Unverified warns that a bundle is read although it does not verify.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // progressAfter is how long work takes before a bar is drawn.
@@ -48,7 +49,7 @@ func (p *Progress) Item(i, n int, name string) {
 		name = "…" + string(r[len(r)-31:])
 	}
 	p.mu.Lock()
-	p.item, p.items, p.name = i, n, Printable(name)
+	p.item, p.items, p.name = i, n, schema.OneLine(name)
 	p.mu.Unlock()
 	p.Step(0, 0)
 }

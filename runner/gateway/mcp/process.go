@@ -99,7 +99,7 @@ func (p *process) start() error {
 		p.guard, _ = session.Guard(nil)
 		err = session.Agent().Start(p.cmd)
 	} else {
-		p.cmd.SysProcAttr = ownGroup()
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		err = p.cmd.Start()
 	}
 	if err != nil {

@@ -53,6 +53,8 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -97,7 +99,7 @@ type Config struct {
 	Pieces func(member string) *redact.Pieces
 	// Settings is called with our terminal's new and own settings before the new ones are set, and with nil after its
 	// own are restored. It may be nil.
-	Settings func(set, own *Termios)
+	Settings func(set, own *unix.Termios)
 	// OnTruncate is called once for a stream whose copy reached CaptureBytes, with the number of the stream's bytes
 	// in the copy.
 	OnTruncate func(stream string, at int64)
@@ -111,7 +113,7 @@ func (c *Config) truncated(stream string, at int64) {
 	}
 }
 
-func (c *Config) settings(set, own *Termios) {
+func (c *Config) settings(set, own *unix.Termios) {
 	if c.Settings != nil {
 		c.Settings(set, own)
 	}

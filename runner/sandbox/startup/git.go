@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // repository is a repository as git finds it.
@@ -104,10 +106,10 @@ func (r *repository) setCommon() (lead string) {
 // file or link in dir is believed only if the repository knows dir: what it leads to could be anybody's.
 func Repository(dir string) []string {
 	r, leads := resolve(dir)
-	if r == nil || !r.whole || below(r.dir, dir) && below(r.common, dir) || !r.knows(leads) {
+	if r == nil || !r.whole || schema.Below(r.dir, dir) && schema.Below(r.common, dir) || !r.knows(leads) {
 		return nil
 	}
-	return outermost(slices.DeleteFunc([]string{r.common, r.dir}, func(d string) bool { return below(d, dir) }))
+	return outermost(slices.DeleteFunc([]string{r.common, r.dir}, func(d string) bool { return schema.Below(d, dir) }))
 }
 
 // knows reports whether the repository is the one of its worktree, not only in the opinion of the worktree's .git and
@@ -227,7 +229,7 @@ func (s *searcher) attributes(r *repository, starts map[string]bool) {
 	}
 	files := []string{filepath.Join(r.common, "info", "attributes")}
 	for _, path := range s.attributesFiles {
-		if r.worktree != "" && below(path, r.worktree) {
+		if r.worktree != "" && schema.Below(path, r.worktree) {
 			files = append(files, path)
 		}
 	}

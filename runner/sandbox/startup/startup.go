@@ -218,7 +218,7 @@ func pseudo() map[string]bool { return map[string]bool{"/proc": true, "/sys": tr
 
 // within reports whether a path is in a tree.
 func (s *searcher) within(path string) bool {
-	return slices.ContainsFunc(s.Trees, func(t string) bool { return below(path, t) })
+	return slices.ContainsFunc(s.Trees, func(t string) bool { return schema.Below(path, t) })
 }
 
 // file adds a path that programs read, with the symbolic links on the way to it.
@@ -246,14 +246,14 @@ func (s *searcher) follow(path string) string {
 const maxLinks = 40
 
 func (s *searcher) add(path string) {
-	if s.within(path) || s.Home != "" && below(path, s.Home) {
+	if s.within(path) || s.Home != "" && schema.Below(path, s.Home) {
 		s.files[path] = true
 	}
 }
 
 // fact adds something that programs obey.
 func (s *searcher) fact(where, what, file string, content []byte) {
-	if !slices.ContainsFunc(s.compared, func(dir string) bool { return below(where, dir) }) {
+	if !slices.ContainsFunc(s.compared, func(dir string) bool { return schema.Below(where, dir) }) {
 		return
 	}
 	sum := sha256.Sum256(content)
@@ -311,19 +311,17 @@ func contentOf(path string) []byte {
 	return b
 }
 
-// below reports whether path is dir or inside it. Both are absolute and clean.
-func below(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
-}
-
 // outermost returns the paths that are not below another one, sorted.
 func outermost(paths []string) []string {
 	slices.Sort(paths)
 	var out []string
 	for _, p := range slices.Compact(paths) {
-		if !slices.ContainsFunc(out, func(o string) bool { return below(p, o) }) {
+		if !slices.ContainsFunc(out, func(o string) bool { return schema.Below(p, o) }) {
 			out = append(out, p)
 		}
 	}
 	return out
 }
+
+// mine reports whether a file belongs to this process's user.
+func mine(info fs.FileInfo) bool { return info.Sys().(*syscall.Stat_t).Uid == uint32(os.Geteuid()) }

@@ -50,9 +50,9 @@ func differences(b *strings.Builder, c *figures.Comparison) {
 }
 
 func comparison(b *strings.Builder, p *figures.Pair) {
-	name := printable(p.AgentA)
+	name := schema.OneLine(p.AgentA)
 	if p.AgentB != p.AgentA {
-		name += " and " + printable(p.AgentB)
+		name += " and " + schema.OneLine(p.AgentB)
 	}
 	if p.Difference == nil {
 		fmt.Fprintf(b, "%s: no task to compare\n", name)
@@ -89,12 +89,12 @@ func comparison(b *strings.Builder, p *figures.Pair) {
 	}
 	for _, t := range p.Tasks {
 		if t.Difference != 0 {
-			fmt.Fprintf(b, "  %s: %s to %s\n", printable(t.Task), percent(&t.RateA), percent(&t.RateB))
+			fmt.Fprintf(b, "  %s: %s to %s\n", schema.OneLine(t.Task), percent(&t.RateA), percent(&t.RateB))
 		}
 	}
 	for _, t := range p.Changed {
-		fmt.Fprintf(b, "  not compared: %s has changed: %s\n", printable(t.Task),
-			printable(strings.Join(t.Keys, ", ")))
+		fmt.Fprintf(b, "  not compared: %s has changed: %s\n", schema.OneLine(t.Task),
+			schema.OneLine(strings.Join(t.Keys, ", ")))
 	}
 	for _, left := range []struct {
 		names []string
@@ -102,10 +102,10 @@ func comparison(b *strings.Builder, p *figures.Pair) {
 	}{{p.OnlyA, "only in the first suite"}, {p.OnlyB, "only in the second suite"},
 		{p.Unrated, "an agent has no attempt that counts"}} {
 		for _, name := range left.names {
-			fmt.Fprintf(b, "  not compared: %s: %s\n", printable(name), left.why)
+			fmt.Fprintf(b, "  not compared: %s: %s\n", schema.OneLine(name), left.why)
 		}
 	}
 	if len(p.AgentChanged) > 0 {
-		fmt.Fprintf(b, "  the agents differ: %s\n", printable(strings.Join(p.AgentChanged, ", ")))
+		fmt.Fprintf(b, "  the agents differ: %s\n", schema.OneLine(strings.Join(p.AgentChanged, ", ")))
 	}
 }

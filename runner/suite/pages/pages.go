@@ -35,9 +35,9 @@ func interval(in *[2]float64) string {
 
 // Agent is one line about an agent: its rate, intervals and verdicts.
 func Agent(a *schema.SuiteAgent) string {
-	text := printable(a.Agent) + ": no attempt counts yet"
+	text := schema.OneLine(a.Agent) + ": no attempt counts yet"
 	if a.Rate != nil {
-		text = fmt.Sprintf("%s: %s of %s (95 %%: these tasks again %s, tasks like these %s)", printable(a.Agent),
+		text = fmt.Sprintf("%s: %s of %s (95 %%: these tasks again %s, tasks like these %s)", schema.OneLine(a.Agent),
 			percent(a.Rate), counted(a), interval(a.TheseTasksAgain), like(a))
 	}
 	return text + ": " + strings.Join(counts(&a.SuiteRates), ", ")
@@ -119,9 +119,6 @@ func short(s string) string {
 	}
 	return s[:end] + " …"
 }
-
-// printable makes a text one line without control characters.
-func printable(s string) string { return schema.OneLine(s) }
 
 // escaped escapes a text for Markdown, and makes it one line.
 func escaped(s string) string {
@@ -288,10 +285,10 @@ func listed(r *schema.SuiteResults) (first []*schema.SuiteAttempt, more int) {
 var page string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"percent": percent, "interval": interval, "verdict": verdict, "said": said, "printable": printable, "spent": spent,
-	"counted": counted, "like": like,
-	"finding": func(f schema.Finding) string { return printable(short(described(f))) },
-	"reason":  func(a *schema.SuiteAttempt) string { return printable(short(a.Reason)) },
+	"percent": percent, "interval": interval, "verdict": verdict, "said": said, "printable": schema.OneLine,
+	"spent": spent, "counted": counted, "like": like,
+	"finding": func(f schema.Finding) string { return schema.OneLine(short(described(f))) },
+	"reason":  func(a *schema.SuiteAttempt) string { return schema.OneLine(short(a.Reason)) },
 	"at":      func(rate float64) string { return fmt.Sprintf("%.2f%%", 100*rate) },
 	"range95": func(in *figures.Interval) string { return interval(&[2]float64{in.Low, in.High}) },
 }).Parse(page))

@@ -1,8 +1,0 @@
-//go:build !unix
-
-package index
-
-import "os"
-
-// private reports true, since a file's mode says nothing about access rights on this system.
-func private(os.FileInfo) bool { return true }

@@ -1,9 +1,0 @@
-//go:build !unix
-
-package gateway
-
-import "os"
-
-func lock(*os.File) bool { return true }
-
-const noFollow = 0
