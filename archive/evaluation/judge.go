@@ -430,6 +430,7 @@ func (j *judge) documents(b *view.Bundle) {
 // verdicts returns the verdicts of the rules that the evaluation file asks for, once all layers were read.
 func (j *judge) verdicts(b *view.Bundle) []schema.EvaluationVerdict {
 	j.documents(b)
+	j.names.inside = j.names.foreign // what is judged now is not of one line
 	if j.inside == "" {
 		for _, f := range j.rules[unjudged].doubts {
 			for _, name := range ofFiles {

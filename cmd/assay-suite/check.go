@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ func (a *app) checkCommand() *cobra.Command {
 	f := &runFlags{lease: suite.DefaultLease}
 	var start, oracle, nop bool
 	cmd := &cobra.Command{
-		Use:   "check SUITE.yaml [flags]",
+		Use:   "check (SUITE.yaml | --tasks DIR) [flags]",
 		Short: "Check a suite file and every file that it names",
 		Long: `check makes the checks that run makes first: it reads a suite file with its contracts, policies and
 rules, looks for the programs that it names, and reads the workspaces: can each attempt get a whole copy?
@@ -30,12 +31,17 @@ first agent, with a command that does nothing: a copy of the workspace, the poli
 engine, the model gateway. --oracle runs each task's solution, which must pass. --nop does nothing at each task,
 which must fail. Otherwise the task is broken.
 
+With --tasks it reads folders in the format of Harbor, and says of each whether it is accepted, and what its evaluation
+is, or why it is refused.
+
 Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconclusive; 3 the file is bad.`,
 		Example: "  assay-suite check suite.yaml\n  assay-suite check suite.yaml --oracle --nop --jobs 4",
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) != 1:
-				return usage(cmd, errors.New("check takes one suite file"))
+			switch err := f.folderFlags.check(args); {
+			case err != nil:
+				return usage(cmd, err)
+			case f.tasks != "" && start:
+				return usage(cmd, errors.New("--start is for a suite file: for --tasks, --nop starts each task"))
 			case f.jobs < 1:
 				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
 			case f.dir != "" && !oracle && !nop:
@@ -44,7 +50,10 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := suite.Load(args[0], checkRules)
+			s, err := f.folderFlags.read(args)
+			if f.tasks != "" {
+				a.printFolders(s, err)
+			}
 			if err != nil {
 				return console.ExitError{Code: suite.ExitBadInput, Err: err}
 			}
@@ -64,6 +73,7 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
+	f.folderFlags.bind(fs)
 	fs.BoolVar(&start, "start", false, "start each task once, with a command that does nothing")
 	fs.BoolVar(&oracle, "oracle", false, "run each task's solution: if it does not pass, the task is broken")
 	fs.BoolVar(&nop, "nop", false, "do nothing at each task: if that passes, the task is broken")
@@ -73,6 +83,27 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 	fs.StringVar(&f.program, "assay-run", "",
 		"run tasks with the assay-run at `PATH` (default: beside this program, or in PATH)")
 	return cmd
+}
+
+// printFolders prints which tasks are accepted, and what of their evaluation follows from the folders. The refused ones
+// are in err.
+func (a *app) printFolders(s *suite.File, err error) {
+	if s == nil {
+		return
+	}
+	derived := s.Derived()
+	for _, t := range s.Tasks {
+		e := derived[t.Name]
+		fmt.Fprintf(a.stdout, "%s: accepted; hidden: %s; reward: %s; deliverables: %s\n", t.Name,
+			strings.Join(e.Hidden, " "), strings.Join(e.Reward, " "),
+			cmp.Or(strings.Join(e.Deliverables, " "), "none named"))
+	}
+	refused := 0
+	var all *suite.Refused
+	if errors.As(err, &all) {
+		refused = len(all.Causes)
+	}
+	fmt.Fprintf(a.stdout, "%d accepted, %d refused\n", len(s.Tasks), refused)
 }
 
 // start starts each task, and says which cannot be started.

@@ -11,24 +11,96 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/runner/suite/pages"
+	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
 )
 
+// folderFlags name tasks that are folders, and their agents.
+type folderFlags struct {
+	tasks, setup, files string
+	agents, env         []string
+	attempts            int
+	lenient             bool
+	oracle, nop         bool
+}
+
+func (f *folderFlags) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&f.tasks, "tasks", "", "take the task in the folder `DIR`, or those in the folders in it, instead "+
+		"of a suite file")
+	fs.BoolVar(&f.lenient, "lenient", false, "pass over keys of a task.toml that are not known")
+}
+
+// check checks the flags of a command that takes a suite file or --tasks.
+func (f *folderFlags) check(args []string) error {
+	switch {
+	case f.tasks == "" && len(args) != 1:
+		return errors.New("it takes one suite file, or --tasks")
+	case f.tasks != "" && len(args) != 0:
+		return errors.New("--tasks and a suite file cannot be combined")
+	case f.tasks == "" && (f.lenient || f.setup != "" || f.files != "" || len(f.agents)+len(f.env)+f.attempts > 0):
+		return errors.New("--lenient, --agent, --agent-setup, --agent-files, --agent-env and --attempts need --tasks")
+	case f.attempts < 0:
+		return fmt.Errorf("--attempts %d: give 1 or more", f.attempts)
+	}
+	return nil
+}
+
+// read reads the suite file, or makes a suite of the tasks in --tasks.
+func (f *folderFlags) read(args []string) (*suite.File, error) {
+	if f.tasks == "" {
+		return suite.Load(args[0], checkRules)
+	}
+	if f.files != "" {
+		info, err := os.Stat(f.files)
+		if err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("--agent-files %s: it is not a directory", f.files)
+		}
+		if f.files, err = filepath.Abs(f.files); err != nil {
+			return nil, err
+		}
+	}
+	var agents []suite.Agent
+	for i, given := range f.agents {
+		name, command, named := strings.Cut(given, "=")
+		if !named || !agentName.MatchString(name) {
+			if name, command = "agent", given; i > 0 {
+				name += strconv.Itoa(i + 1)
+			}
+		}
+		agents = append(agents, suite.Contained(name, command, f.setup, f.files, f.env))
+	}
+	if f.oracle {
+		agents = append(agents, suite.Solver())
+	}
+	if f.nop || len(agents) == 0 {
+		agents = append(agents, suite.Idler())
+	}
+	return suite.FromFolders(f.tasks, agents, f.attempts, f.lenient)
+}
+
+// agentName matches what counts as a name before = in --agent.
+var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
 type runFlags struct {
+	folderFlags
 	dir, program string
 	listen       string
 	nats         natsFlags
@@ -57,12 +129,18 @@ func (f *runFlags) checkCarrier() error {
 func (a *app) runCommand() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
-		Use:   "run SUITE.yaml --dir DIR [flags]",
+		Use:   "run (SUITE.yaml | --tasks DIR --agent [NAME=]CMD) --dir DIR [flags]",
 		Short: "Run a suite, or continue an interrupted one",
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) != 1:
-				return usage(cmd, errors.New("run takes one suite file"))
+			switch err := f.folderFlags.check(args); {
+			case err != nil:
+				return usage(cmd, err)
+			case f.tasks != "" && len(f.agents) == 0 && !f.oracle && !f.nop:
+				return usage(cmd, errors.New("--tasks needs --agent, --oracle or --nop"))
+			case f.tasks == "" && (f.oracle || f.nop):
+				return usage(cmd, errors.New("--oracle and --nop need --tasks; for a suite file: assay-suite check"))
+			case f.tasks != "" && (f.listen != "" || f.nats.url != "" || f.jobs == 0):
+				return usage(cmd, errors.New("--tasks run on this machine alone: omit --listen and --nats"))
 			case f.dir == "":
 				return usage(cmd, errors.New("--dir is missing: it names the directory of the suite"))
 			}
@@ -73,11 +151,20 @@ func (a *app) runCommand() *cobra.Command {
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			a.say.Quiet = f.quiet
-			return a.run(args[0], f)
+			return a.run(args, f)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
+	f.folderFlags.bind(fs)
+	fs.StringArrayVar(&f.agents, "agent", nil, "let `[NAME=]CMD` attempt each task, by sh -c in its container; for "+
+		"several agents, give it several times")
+	fs.StringVar(&f.setup, "agent-setup", "", "run `CMD` in the container before, as root")
+	fs.StringVar(&f.files, "agent-files", "", "let the container have `DIR` as "+trial.FilesAt+", read-only")
+	fs.StringArrayVar(&f.env, "agent-env", nil, "let the agents have this variable `NAME` of this process")
+	fs.IntVar(&f.attempts, "attempts", 0, "let each agent attempt each task `N` times (default 1)")
+	fs.BoolVar(&f.oracle, "oracle", false, "also run each task's solution, as an agent")
+	fs.BoolVar(&f.nop, "nop", false, "also do nothing at each task, as an agent")
 	fs.StringVar(&f.dir, "dir", "", "keep the suite's ledger, bundles and results in `DIR`")
 	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` attempts at once in this process; 0 leaves "+
 		"all to workers")
@@ -91,8 +178,8 @@ func (a *app) runCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) run(file string, f *runFlags) error {
-	s, err := suite.Load(file, checkRules)
+func (a *app) run(args []string, f *runFlags) error {
+	s, err := f.folderFlags.read(args)
 	if err != nil {
 		return console.ExitError{Code: suite.ExitBadInput, Err: err}
 	}
@@ -233,8 +320,13 @@ func (a *app) coordinate(ctx, kill context.Context, killed context.CancelCauseFu
 		if err != nil {
 			return nil, err
 		}
-		worker := &suite.Worker{Name: own, Instance: rand.Text(), Suite: c.ID(), Version: config.Version,
-			Dir: config.LocalDir, Program: program, Jobs: f.jobs, Client: client, Local: true, Secrets: secrets,
+		self, err := self()
+		if err != nil {
+			return nil, err
+		}
+		worker := &suite.Worker{Folders: s.Folders(), Self: self, Name: own, Instance: rand.Text(), Suite: c.ID(),
+			Version: config.Version, Dir: config.LocalDir, Program: program,
+			Jobs: f.jobs, Client: client, Local: true, Secrets: secrets,
 			OnNote: config.OnNote}
 		go func() {
 			err := worker.Run(working, kill)
@@ -334,6 +426,15 @@ func (a *app) dial(ctx context.Context, f *runFlags, dir string) (_ *nats.Conn, 
 		return nil, nil, errors.Join(err, server.Close())
 	}
 	return nc, func() error { nc.Close(); return server.Close() }, nil
+}
+
+// self is the path of this program, as it was called.
+func self() (string, error) {
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return os.Executable()
+	}
+	return filepath.Abs(path)
 }
 
 // findProgram returns the path of assay-run: the given one, else the one beside this program, else the one in PATH.

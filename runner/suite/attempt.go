@@ -17,6 +17,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -27,6 +28,7 @@ const (
 	labelAgent   = "assay.agent"
 	labelAttempt = "assay.attempt"
 	labelTry     = "assay.try"
+	labelFolder  = "assay.folder" // only of tasks that are folders
 )
 
 // Environment variables of an agent's command.
@@ -93,6 +95,14 @@ func digestOf(v any) string {
 type digested struct {
 	Task
 	Timeout string `json:"timeout"`
+	Folder  string `json:"folder"`
+}
+
+// digestedAgent is an agent with what it has in the containers of tasks.
+type digestedAgent struct {
+	Agent
+	Setup string `json:"setup"`
+	Files string `json:"files"`
 }
 
 // tryWork is what a worker gets for a try. The worker adds the paths in its own directories to Spec.
@@ -118,6 +128,8 @@ type tryWork struct {
 	Contract fileCopy `json:"contract,omitzero"`
 	Policy   fileCopy `json:"policy,omitzero"`
 	Prices   fileCopy `json:"prices,omitzero"` // of models
+	// Plan is for a task that is a folder; nil for others. The worker adds what depends on its directories and engine.
+	Plan *trial.Plan `json:"plan,omitzero"`
 	// Evaluation lacks Workspace and Others, which depend on the worker's directories.
 	Evaluation schema.EvaluationDefinition `json:"evaluation"`
 	// Private are files on the coordinator's machine that show how the agent is judged. A sandbox hides them.
@@ -232,6 +244,9 @@ func byContract(res *schema.Result) decision {
 	case schema.VerdictPassed:
 		return decision{Verdict: schema.SuitePassed}
 	case schema.VerdictFailed:
+		if undecided(res) {
+			return decision{schema.SuiteInconclusive, "", "the task's tests gave no reward: see the check's output"}
+		}
 		return decision{schema.SuiteFailed, "", reason}
 	}
 	return decision{schema.SuiteInconclusive, "", reason}

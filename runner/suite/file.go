@@ -24,6 +24,8 @@ import (
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/runner/suite/task"
+	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
@@ -99,6 +101,8 @@ type Task struct {
 	Reward      []string                   `json:"reward"`
 	Forbidden   schema.EvaluationForbidden `json:"forbidden"`
 	StartCommit string                     `json:"start_commit"`
+
+	folder *task.Task // the task is a folder of its own, see Folders; nil for others
 }
 
 func (t *Task) evaluation() schema.EvaluationDefinition {
@@ -117,6 +121,8 @@ type Agent struct {
 	Shim string `json:"shim"`
 	// Model says how the agent reaches models, as in a run's spec.
 	Model runner.Model `json:"model"`
+
+	setup, files string // see trial.Plan; only for tasks that are folders
 
 	solves bool // run the task's solution instead of Command
 }
@@ -305,7 +311,7 @@ func (c *checker) task(t *Task, at string) {
 	if t.Timeout < 0 {
 		c.problem("%v is negative", t.Timeout)(in("timeout")...)
 	}
-	for _, name := range []string{labelSuite, labelTask, labelAgent, labelAttempt, labelTry} {
+	for _, name := range []string{labelSuite, labelTask, labelAgent, labelAttempt, labelTry, labelFolder} {
 		if _, taken := t.Labels[name]; taken {
 			c.problem("the label %q is reserved", name)(in("labels")...)
 		}
@@ -330,7 +336,7 @@ func (c *checker) length(text string, path ...string) {
 }
 
 func (c *checker) agent(a *Agent, at string) {
-	if a.Command == "" {
+	if a.Command == "" && !a.solves {
 		c.problem("it is missing")("agents", at, "command")
 	}
 	c.length(a.Command, "agents", at, "command")
@@ -342,7 +348,8 @@ func (c *checker) agent(a *Agent, at string) {
 			c.problem("%.80q is not the name of a variable", name)("agents", at, "env")
 		}
 	}
-	if word, _, _ := strings.Cut(strings.TrimSpace(a.Command), " "); programName.MatchString(word) {
+	word, _, _ := strings.Cut(strings.TrimSpace(a.Command), " ")
+	if !c.file.Folders() && programName.MatchString(word) {
 		if _, err := exec.LookPath(word); err != nil && !builtins[word] {
 			c.problem("%v", err)("agents", at, "command")
 		}
@@ -542,10 +549,10 @@ func (f *File) Trial(oracle, nop bool) *File {
 	}
 	t.setExcluded()
 	if oracle {
-		t.Agents = append(t.Agents, Agent{Name: Oracle, solves: true})
+		t.Agents = append(t.Agents, Solver())
 	}
 	if nop {
-		t.Agents = append(t.Agents, Agent{Name: Nop, Command: ":"})
+		t.Agents = append(t.Agents, Idler())
 	}
 	return t
 }
@@ -646,8 +653,12 @@ func (f *File) Describe() (*Description, error) {
 		if a.Model, err = f.digestedModel(a.Model); err != nil {
 			return nil, fmt.Errorf("agent %s: %w", a.Name, err)
 		}
-		agents[a.Name] = digestOf(a)
-		d.Definitions["agent "+a.Name] = fields(a)
+		is := digestedAgent{Agent: a, Setup: a.setup}
+		if is.Files, err = f.digestPath(a.files); err != nil {
+			return nil, fmt.Errorf("agent %s: %w", a.Name, err)
+		}
+		agents[a.Name] = digestOf(is)
+		d.Definitions["agent "+a.Name] = fields(is)
 	}
 	for _, a := range f.Attempted() {
 		d.Identities[a] = digestOf([]string{tasks[a.Task], agents[a.Agent], strconv.Itoa(a.Attempt)})
@@ -656,7 +667,13 @@ func (f *File) Describe() (*Description, error) {
 }
 
 func (f *File) digested(t *Task) (*digested, error) {
-	c := *t
+	c, folder := *t, ""
+	if t.folder != nil {
+		var err error
+		if folder, err = digestTree(t.folder.Dir); err != nil {
+			return nil, err
+		}
+	}
 	if s := f.surveys[c.Workspace]; s != nil {
 		c.Workspace = s.digest
 	}
@@ -677,7 +694,7 @@ func (f *File) digested(t *Task) (*digested, error) {
 		}
 		c.Contract, _ = jsontext.AppendQuote(nil, digest)
 	}
-	return &digested{c, t.Timeout.String()}, nil
+	return &digested{c, t.Timeout.String(), folder}, nil
 }
 
 // digestedModel is m with digests in the place of files. Of keys it only tells which routes have one: another key does
@@ -721,6 +738,10 @@ func (f *File) work(a Attempt, try int, token string, from source) (*tryWork, er
 		Disk: int64(cmp.Or(t.Disk, defaultDisk)), Workspace: from.path, WorkspaceDigest: from.digest, Place: from.place,
 		Evaluation: f.evaluation(t, agent), Private: f.private(t)}
 	w.Spec = f.spec(t, agent)
+	if t.folder != nil {
+		w.Env = slices.Concat(agent.Env, engineVariables)
+		w.Plan = f.plan(t, agent)
+	}
 	w.Spec.RunID, w.Spec.Labels = runID(token), f.labels(t, a, try)
 	w.Spec.Env[envAttempt] = strconv.Itoa(a.Attempt)
 	var err error
@@ -750,6 +771,9 @@ func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 	if agent.solves {
 		command = t.Solution
 	}
+	if t.folder != nil {
+		command = attemptStep + stepAgent
+	}
 	s := runner.New("sh", "-c", command)
 	s.Timeout, s.Limits, s.Require, s.Containers = t.Timeout, t.Limits, t.Require, t.Containers
 	s.Model = f.model(t, agent)
@@ -774,6 +798,9 @@ func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 func (f *File) labels(t *Task, a Attempt, try int) map[string]string {
 	labels := map[string]string{labelSuite: f.Name, labelTask: a.Task, labelAgent: a.Agent,
 		labelAttempt: strconv.Itoa(a.Attempt), labelTry: strconv.Itoa(try)}
+	if t.folder != nil {
+		labels[labelFolder] = "true"
+	}
 	for k, v := range t.Labels {
 		labels[k] = v
 	}
@@ -821,4 +848,24 @@ func evaluationFile(d schema.EvaluationDefinition) ([]byte, error) {
 		_, err = evalfile.Parse(text)
 	}
 	return text, err
+}
+
+// Folders reports whether the tasks are folders.
+func (f *File) Folders() bool { return len(f.Tasks) > 0 && f.Tasks[0].folder != nil }
+
+// Derived is what the definition of each task's evaluation is, as far as the folder says it, by the task's name.
+func (f *File) Derived() map[string]schema.EvaluationDefinition {
+	all := map[string]schema.EvaluationDefinition{}
+	for _, t := range f.Tasks {
+		if t.folder != nil {
+			all[t.Name] = t.folder.Evaluation(t.folder.Workdir)
+		}
+	}
+	return all
+}
+
+// plan is the plan of an attempt, without what the worker adds.
+func (f *File) plan(t *Task, a *Agent) *trial.Plan {
+	return &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.setup, Files: a.files,
+		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env}
 }

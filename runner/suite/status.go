@@ -181,6 +181,9 @@ func (h *History) RepeatCommands(dir, program string) (string, error) {
 	if err := json.Unmarshal(data, w); err != nil {
 		return "", err
 	}
+	if w.Plan != nil {
+		return "", errors.New("its task is a folder: run the suite again with another --dir")
+	}
 	from := "mkdir again"
 	if info, err := os.Stat(w.Workspace); w.Workspace != "" && err == nil && info.IsDir() {
 		from = "cp -a " + quoted(w.Workspace) + " again"

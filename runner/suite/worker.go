@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,8 @@ import (
 
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
+	"github.com/assay-run/assay-run/runner/suite/task"
+	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -145,6 +148,9 @@ type Worker struct {
 	Client client
 	// Local says that the coordinator is in this process: bundles stay in Dir instead of being sent.
 	Local bool
+	// Folders says that the suite's tasks are folders, and Self is the path of assay-suite, which runs their attempts.
+	Folders bool
+	Self    string
 	// Secrets are files that no agent has a reason to read: reading one is a suspicion.
 	Secrets []string
 	// OnNote is called with messages for the user. It may be nil.
@@ -157,6 +163,7 @@ type Worker struct {
 	joined   *Welcome              // of the suite that it works for
 	sending  sync.Mutex            // held while a bundle is stored
 	fetching sync.RWMutex          // write-locked while a workspace is fetched, read-locked while one is copied
+	building sync.Mutex            // held while the image of a task is made
 	mu       sync.Mutex            // guards what follows
 	tries    map[string]*activeTry // by token
 	started  map[string]bool       // the tasks that could be started, see start
@@ -218,6 +225,11 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 		return nil
 	} else if err != nil {
 		return err
+	}
+	if w.Folders {
+		if err := trial.Remove(ctx, w.suiteLabel(), ""); err != nil {
+			return fmt.Errorf("remove what an earlier run left: %w", err)
+		}
 	}
 	version, err := exec.CommandContext(kill, w.Program, "--version").Output()
 	if err != nil {
@@ -527,6 +539,9 @@ func (w *Worker) try(run, reporting context.Context, work *tryWork, i int) *tryE
 		return end
 	}
 	end := w.run(run, dir, work, specFile(dir), "-o", filepath.Join(dir, "run.tar.gz"))
+	if end = w.afterTrial(work, end); end.Class != "" {
+		return end
+	}
 	if context.Cause(run) == errOver {
 		return end
 	}
@@ -539,7 +554,7 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 	w.mu.Lock()
 	started := w.started[work.Task]
 	w.mu.Unlock()
-	if started {
+	if started || work.Plan != nil { // prepare has made its image
 		return nil
 	}
 	s := *work.Spec
@@ -653,6 +668,11 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) 
 		}
 	}
 	work.Evaluation.Workspace = []string{copied}
+	if work.Plan != nil {
+		if err := w.prepareTrial(ctx, dir, work); err != nil {
+			return err
+		}
+	}
 	if work.Place != "" {
 		work.Evaluation.Workspace = []string{work.Place, copied}
 	}
@@ -937,3 +957,47 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 func (t *tail) String() string { return schema.Readable(string(t.data)) }
+
+// suiteLabel tells the containers of this worker's suite from those of others.
+func (w *Worker) suiteLabel() string { return digestOf(w.offLimits())[len("sha256:"):][:32] }
+
+// prepareTrial makes the image of a task, and completes the plan, the spec and the evaluation definition of an attempt.
+func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) error {
+	p := work.Plan
+	p.Name, p.Suite, p.Dir = "assay-"+runID(work.Token), w.suiteLabel(), filepath.Join(dir, "judge")
+	digest, err := digestTree(filepath.Join(p.Task.Dir, task.Environment))
+	if p.Task.Image == "" && err != nil {
+		return err
+	}
+	w.building.Lock()
+	p.Image, p.Workdir, err = trial.Prepare(ctx, p.Task, digest)
+	w.building.Unlock()
+	if err != nil {
+		return err
+	}
+	p.Env[envAttempt] = strconv.Itoa(work.Attempt.Attempt)
+	file := filepath.Join(dir, "plan.json")
+	if err := errors.Join(os.Mkdir(p.Dir, 0o700), p.Save(file)); err != nil {
+		return err
+	}
+	work.Spec.Env[envSelf], work.Spec.Env[envPlan] = w.Self, file
+	e := p.Task.Evaluation(p.Workdir)
+	to := &work.Evaluation
+	to.Workspace, to.Reward, to.Deliverables = e.Workspace, e.Reward, e.Deliverables
+	to.Hidden = append(to.Hidden, e.Hidden...)
+	return nil
+}
+
+// afterTrial removes what an attempt made, and says if its agent could not be started.
+func (w *Worker) afterTrial(work *tryWork, end *tryEnd) *tryEnd {
+	if work.Plan == nil {
+		return end
+	}
+	if err := trial.Remove(context.Background(), work.Plan.Suite, work.Plan.Name); err != nil {
+		w.note("containers of %s were not removed: %v", work.Attempt, err)
+	}
+	if fault, err := os.ReadFile(filepath.Join(work.Plan.Dir, trial.FaultFile)); err == nil && end.Class == "" {
+		return &tryEnd{Class: schema.SuiteEngine, Reason: string(fault)}
+	}
+	return end
+}

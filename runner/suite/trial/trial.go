@@ -1,0 +1,427 @@
+// Package trial makes one attempt at a task of a folder (package task) with Docker's client: [Plan.Agent] is the
+// command of its run, and [Plan.Judge] the check of its contract.
+//
+// The agent works in a container of the run. When it has ended, the container is stopped and committed. The judge gets
+// a fresh container from that commit: nothing that the agent started lives there, and the tests come after it. Rewards
+// are read from a directory that the agent never had.
+//
+// Whatever an attempt makes has its suite's label, so that [Remove] finds it whoever was killed.
+package trial
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner/suite/task"
+)
+
+// Labels of what is made.
+const (
+	labelSuite   = "assay.suite.directory" // containers and commits, until the attempt is over
+	labelAttempt = "assay.suite.attempt"   // the name of the agent's container
+	labelImage   = "assay.suite.task"      // images that were built, until Prune
+)
+
+// Plan is what an attempt needs, on the host where it is made.
+type Plan struct {
+	Task *task.Task `json:"task"`
+	// Name is that of the agent's container, and Suite names the suite's directory.
+	Name  string `json:"name"`
+	Suite string `json:"suite"`
+	// Image and Workdir, where commands start, are what Prepare returned.
+	Image   string `json:"image"`
+	Workdir string `json:"workdir"`
+	// Command is the agent's, for sh -c. Solve runs the task's solution instead.
+	Command string `json:"command"`
+	Solve   bool   `json:"solve"`
+	// Setup is run before, as root; empty for nothing. Files is a directory of the host that the container has,
+	// read-only, as FilesAt; empty for none.
+	Setup string `json:"setup"`
+	Files string `json:"files"`
+	// Env are variables of the agent, and Pass the names of those that it gets from this process.
+	Env  map[string]string `json:"env"`
+	Pass []string          `json:"pass"`
+	// Dir is a directory of the host for the tests and rewards.
+	Dir string `json:"dir"`
+}
+
+// FilesAt is where a container has the files for the agent.
+const FilesAt = "/opt/assay-agent"
+
+// Load reads a plan.
+func Load(file string) (*Plan, error) {
+	data, err := os.ReadFile(file)
+	p := &Plan{}
+	if err == nil {
+		err = json.Unmarshal(data, p)
+	}
+	return p, err
+}
+
+// Save writes a plan for [Load].
+func (p *Plan) Save(file string) error {
+	data, err := json.Marshal(p, json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o600)
+}
+
+// maxSaid is how much of an error message of Docker's client is kept.
+const maxSaid = 2000
+
+// docker runs Docker's client and returns what it printed.
+func docker(ctx context.Context, args ...string) (string, error) {
+	out, stderr := &bytes.Buffer{}, &bytes.Buffer{}
+	err := dockerTo(ctx, out, stderr, args...)
+	if err != nil {
+		said := strings.TrimSpace(stderr.String())
+		err = fmt.Errorf("docker %s: %w: %s", args[0], err, said[max(0, len(said)-maxSaid):])
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+func dockerTo(ctx context.Context, out, stderr io.Writer, args ...string) error {
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd.Stdout, cmd.Stderr = out, stderr
+	cmd.WaitDelay = time.Second
+	return cmd.Run()
+}
+
+// Prepare pulls or builds the image of a task, and returns its name and where commands start in it. digest is that of
+// the folder environment: what was built of the same is not built again.
+func Prepare(ctx context.Context, t *task.Task, digest string) (image, workdir string, err error) {
+	if t.BuildTimeout > 0 {
+		var stop func()
+		ctx, stop = context.WithTimeout(ctx, t.BuildTimeout.Of())
+		defer stop()
+	}
+	if image = t.Image; image == "" {
+		image = "assay-suite-task:" + strings.TrimPrefix(digest, "sha256:")[:32]
+	}
+	if _, missing := docker(ctx, "image", "inspect", "--format", "{{.Id}}", image); missing != nil {
+		if t.Image != "" {
+			_, err = docker(ctx, "pull", image)
+		} else {
+			_, err = docker(ctx, "build", "--quiet", "--label", labelImage+"="+t.Name, "--tag", image,
+				filepath.Join(t.Dir, task.Environment))
+		}
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("the image of %s: %w", t.Name, err)
+	}
+	said, err := docker(ctx, "image", "inspect", "--format",
+		"{{.Config.WorkingDir}}\n{{range $k, $v := .Config.Volumes}}{{$k}} {{end}}", image)
+	if err != nil {
+		return "", "", err
+	}
+	at, volumes, _ := strings.Cut(said+"\n", "\n")
+	if volumes = strings.TrimSpace(volumes); volumes != "" {
+		return "", "", fmt.Errorf("the image of %s has volumes (%s): what an agent leaves there is not in a commit, "+
+			"so that nobody could judge it", t.Name, volumes)
+	}
+	switch {
+	case t.Workdir != "":
+		at = t.Workdir
+	case at == "":
+		at = "/"
+	}
+	return image, at, nil
+}
+
+// Remove removes the containers and commits of all attempts of a suite, or of the one whose container has the name.
+func Remove(ctx context.Context, suite, name string) error {
+	filter := []string{"--filter", "label=" + labelSuite + "=" + suite}
+	if name != "" {
+		filter = append(filter, "--filter", "label="+labelAttempt+"="+name)
+	}
+	var errs []error
+	for _, of := range []struct{ list, remove []string }{
+		{[]string{"ps", "--all", "--quiet"}, []string{"rm", "--force", "--volumes"}},
+		{[]string{"images", "--all", "--quiet"}, []string{"rmi", "--force"}},
+	} {
+		_, err := removeAll(ctx, append(of.list, filter...), of.remove)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Prune removes the images that were built for tasks. It returns how many.
+func Prune(ctx context.Context) (int, error) {
+	return removeAll(ctx, []string{"images", "--quiet", "--filter", "label=" + labelImage}, []string{"rmi", "--force"})
+}
+
+// removeAll removes what a command lists, and returns how many that were.
+func removeAll(ctx context.Context, list, remove []string) (int, error) {
+	said, err := docker(ctx, list...)
+	ids := strings.Fields(said)
+	slices.Sort(ids)
+	if ids = slices.Compact(ids); err == nil && len(ids) > 0 {
+		_, err = docker(ctx, append(remove, ids...)...)
+	}
+	return len(ids), err
+}
+
+// create makes a container that waits, and starts it.
+func (p *Plan) create(ctx context.Context, name, image string, more ...string) error {
+	t := p.Task
+	args := []string{"create", "--name", name, "--label", labelSuite + "=" + p.Suite, "--label",
+		labelAttempt + "=" + p.Name}
+	if !t.Network {
+		args = append(args, "--network", "none")
+	}
+	if t.CPUs > 0 {
+		args = append(args, "--cpus", strconv.FormatFloat(t.CPUs, 'f', -1, 64))
+	}
+	if t.Memory > 0 {
+		args = append(args, "--memory", strconv.FormatInt(t.Memory, 10))
+	}
+	args = append(append(args, variables(t.Env)...), more...)
+	if _, err := docker(ctx, append(args, image, "sh", "-c", "sleep infinity")...); err != nil {
+		return err
+	}
+	_, err := docker(ctx, "start", name)
+	return err
+}
+
+// variables are options that set the variables of env.
+func variables(env map[string]string) (options []string) {
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		options = append(options, "--env", k+"="+env[k])
+	}
+	return options
+}
+
+// in are the arguments that execute a command in a container, as a user; empty means the image's.
+func (p *Plan) in(name, user string, options []string, command ...string) []string {
+	args := []string{"exec", "--workdir", p.Workdir}
+	if user != "" {
+		args = append(args, "--user", user)
+	}
+	return slices.Concat(args, options, []string{name}, command)
+}
+
+// healthy waits until the task's container is ready.
+func (p *Plan) healthy(ctx context.Context, name string) error {
+	h := p.Task.Health
+	if h == nil {
+		return nil
+	}
+	for began, failed := time.Now(), 0; ; {
+		once, stop := context.WithTimeout(ctx, h.Timeout.Of())
+		_, err := docker(once, p.in(name, "", nil, "sh", "-c", h.Command)...)
+		stop()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		wait := h.StartInterval.Of()
+		if time.Since(began) > h.StartPeriod.Of() {
+			if failed++; failed > h.Retries {
+				return fmt.Errorf("the healthcheck failed: %w", err)
+			}
+			wait = h.Interval.Of()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Exit statuses of Agent, besides the agent's own.
+const (
+	exitFault   = 125
+	exitTimeout = 124
+)
+
+// solves runs a task's solution with bash, as Harbor does, or with sh where there is no bash.
+const solves = "if command -v bash >/dev/null; then exec bash /" + task.Solve + "; fi; exec sh /" + task.Solve
+
+// FaultFile is the file in Plan.Dir that says why the agent did not start.
+const FaultFile = "fault"
+
+// Agent makes the agent's container, lets the agent work, and stops the container. It returns the agent's exit status.
+// If the agent could not be started, FaultFile says why.
+func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
+	if err := p.ready(ctx); err != nil {
+		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
+		_ = os.WriteFile(filepath.Join(p.Dir, FaultFile), []byte(err.Error()), 0o600)
+		return exitFault
+	}
+	options, command := variables(p.Env), []string{"sh", "-c", p.Command}
+	for _, name := range p.Pass {
+		options = append(options, "--env", name)
+	}
+	if p.Solve {
+		options, command = variables(p.Task.SolutionEnv), []string{"sh", "-c", solves}
+	}
+	working, stop := ctx, func() {}
+	if p.Task.AgentTimeout > 0 {
+		working, stop = context.WithTimeout(ctx, p.Task.AgentTimeout.Of())
+	}
+	err := dockerTo(working, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
+	late := working.Err() != nil && ctx.Err() == nil
+	stop()
+	if _, err := docker(ctx, "stop", "--time", "0", p.Name); err != nil {
+		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
+	}
+	var exit *exec.ExitError
+	switch {
+	case late:
+		fmt.Fprintf(stderr, "assay-suite: the agent ran longer than %v, and was ended\n", p.Task.AgentTimeout.Of())
+		return exitTimeout
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	case err != nil:
+		return exitFault
+	}
+	return 0
+}
+
+// ready starts the container, and does what comes before the agent.
+func (p *Plan) ready(ctx context.Context) error {
+	var more []string
+	if p.Files != "" {
+		more = []string{"--mount", "type=bind,readonly,source=" + p.Files + ",target=" + FilesAt}
+	}
+	if err := p.create(ctx, p.Name, p.Image, more...); err != nil {
+		return err
+	}
+	_, err := docker(ctx, p.in(p.Name, "0", nil, "sh", "-c",
+		"mkdir -p /logs && cd /logs && mkdir -p agent artifacts verifier && chmod 777 agent artifacts verifier")...)
+	if err == nil {
+		err = p.healthy(ctx, p.Name)
+	}
+	if err == nil && p.Setup != "" {
+		_, err = docker(ctx, p.in(p.Name, "0", variables(p.Env), "sh", "-c", p.Setup)...)
+	}
+	if err == nil && p.Solve {
+		_, err = docker(ctx, "cp", filepath.Join(p.Task.Dir, task.Solution)+"/.", p.Name+":/"+task.Solution)
+	}
+	return err
+}
+
+// CheckName is the name of the check that Judge is, and ExitUndecided its exit status if there is no reward.
+const (
+	CheckName     = "verifier"
+	ExitUndecided = 3
+)
+
+// maxReward limits the size of a file with a reward.
+const maxReward = 1 << 20
+
+// Judge runs the tests in a fresh container from a commit of the agent's, and returns an exit status: 0 if every reward
+// is at least 1, 1 if one is less, ExitUndecided if there is none. It writes the rewards to out.
+func (p *Plan) Judge(ctx context.Context, out io.Writer) int {
+	rewards, err := p.judge(ctx, out)
+	if err != nil {
+		fmt.Fprintf(out, "no reward: %v\n", err)
+		return ExitUndecided
+	}
+	code := 0
+	for _, name := range slices.Sorted(maps.Keys(rewards)) {
+		fmt.Fprintf(out, "%s %v\n", name, rewards[name])
+		if rewards[name] < 1 {
+			code = 1
+		}
+	}
+	return code
+}
+
+func (p *Plan) judge(ctx context.Context, out io.Writer) (map[string]float64, error) {
+	logs, tests := filepath.Join(p.Dir, "rewards"), filepath.Join(p.Dir, "tests")
+	if err := errors.Join(os.Mkdir(logs, 0o777), os.Chmod(logs, 0o777)); err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(tests, os.DirFS(filepath.Join(p.Task.Dir, task.Tests))); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(filepath.Join(tests, filepath.Base(task.Test)), 0o755); err != nil {
+		return nil, err
+	}
+	left, err := docker(ctx, "commit", "--change", "LABEL "+labelSuite+"="+p.Suite, "--change",
+		"LABEL "+labelAttempt+"="+p.Name, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	name := p.Name + "-judge"
+	err = p.create(ctx, name, left, "--mount", "type=bind,source="+logs+",target="+task.RewardsAt)
+	if err == nil {
+		err = p.healthy(ctx, name)
+	}
+	if err == nil {
+		_, err = docker(ctx, "cp", tests+"/.", name+":"+task.TestsAt)
+	}
+	if err != nil {
+		return nil, err
+	}
+	within, stop := ctx, func() {}
+	if p.Task.VerifierTimeout > 0 {
+		within, stop = context.WithTimeout(ctx, p.Task.VerifierTimeout.Of())
+	}
+	defer stop()
+	_ = dockerTo(within, out, out, p.in(name, p.Task.VerifierUser, variables(p.Task.VerifierEnv), "sh", "-c",
+		"/"+task.Test)...)
+	if within.Err() != nil {
+		return nil, fmt.Errorf("the tests ran longer than %v", p.Task.VerifierTimeout.Of())
+	}
+	if _, err := docker(ctx, "stop", "--time", "0", name); err != nil { // nothing writes a reward any more
+		return nil, err
+	}
+	return read(logs)
+}
+
+// read reads rewards as Harbor does: reward.json, with a number for each name, or else reward.txt, with one.
+func read(dir string) (map[string]float64, error) {
+	for _, name := range []string{"reward.json", "reward.txt"} {
+		file := filepath.Join(dir, name)
+		info, err := os.Lstat(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() || info.Size() > maxReward {
+			return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", name, maxReward)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		rewards := map[string]float64{}
+		if name == "reward.json" {
+			err = json.Unmarshal(data, &rewards)
+		} else {
+			rewards["reward"], err = strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if len(rewards) == 0 {
+			return nil, fmt.Errorf("%s has no reward", name)
+		}
+		for of, n := range rewards {
+			if math.IsNaN(n) {
+				return nil, fmt.Errorf("%s: %s is not a number", name, of)
+			}
+		}
+		return rewards, nil
+	}
+	return nil, errors.New("the tests wrote neither reward.json nor reward.txt")
+}
