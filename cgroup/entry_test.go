@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
@@ -18,6 +19,7 @@ func TestGuardsFromTheEntryPoint(t *testing.T) {
 	if os.Getenv("CGROUP_TEST_INNER") != "" {
 		t.Skip("this is the inner run")
 	}
+	layertest.Host(t)
 	suite := filepath.Join(t.TempDir(), "suite")
 	build := exec.Command("go", "test", "-c", "-ldflags=-s -w -E="+steps.Entry, "-o", suite, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the C library has an entry point of its own
