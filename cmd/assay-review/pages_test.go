@@ -13,6 +13,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
@@ -21,6 +22,7 @@ var painted = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 // TestPagesFitTheTerminal prints every page on terminals of two widths and into a
 // pipe, where no line is broken.
 func TestPagesFitTheTerminal(t *testing.T) {
+	layertest.Host(t)
 	built, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
