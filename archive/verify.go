@@ -430,6 +430,9 @@ func (v *verifier) model(r *schema.Run) {
 	}
 }
 
+// compared are the options for documents that Validate has found valid: it has compared the names of each object.
+var compared = jsontext.AllowDuplicateNames(true)
+
 // decodeDocument decodes a valid document and checks its run_id.
 func decodeDocument[T any](v *verifier, path string) *T {
 	data, ok := v.report.documents[path]
@@ -440,11 +443,11 @@ func decodeDocument[T any](v *verifier, path string) *T {
 		RunID string `json:"run_id"`
 	}
 	d := new(T)
-	if err := json.Unmarshal(data, d); err != nil {
+	if err := json.Unmarshal(data, d, compared); err != nil {
 		v.report.add(problem(CodeSchema, path, "%v", err))
 		return nil
 	}
-	json.Unmarshal(data, &head)
+	json.Unmarshal(data, &head, compared)
 	if head.RunID != v.manifest.RunID && (head.RunID != "" || isDocument(path)) {
 		v.report.add(problem(CodeRunID, path, "run_id is %.128q, the manifest says %q", head.RunID, v.manifest.RunID))
 	}
