@@ -20,6 +20,10 @@
 //   - bind mounts, as far as their source has a name: the entry leads to the source as well;
 //   - a removal and a return: the name leads to another File then, and what was made under it stays Made.
 //
+// A reader that must know something of a name keeps it as a note of the [Name], which moves with the directories above
+// it, or of the File. So no reader follows renames. [Reader.Arrived] and [Reader.Brought] tell of files that have a
+// name since a directory above them was moved or linked, and [Reader.Changer] which program wrote a file last.
+//
 // A name is Made if the run gave it that name or wrote the file behind it. What the recorder, a check or a container
 // engine does is not the run's: it makes nothing, though it may rename.
 //

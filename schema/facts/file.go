@@ -12,8 +12,6 @@ import (
 type File struct {
 	// First is the name under which the file was first seen.
 	First string
-	// Wrote is true if the run made the file or wrote its content, or may have.
-	Wrote bool
 	// Line is the sequence number of the line that first made, wrote or named it, and By the instance that did so;
 	// nil if that is not known.
 	Line uint64
@@ -23,12 +21,14 @@ type File struct {
 	Last *Instance
 	// Link is the content of a symbolic link; empty for other files.
 	Link string
+	// Note is for the reader of the lines, which keeps there what only it knows of the file.
+	Note any
+	// Wrote is true if the run made the file or wrote its content, or may have.
+	Wrote bool
 	// Directory is true if the run made it as a directory.
 	Directory bool
 	// Restored is true if the recorder, a check or a container engine was the last to write it.
 	Restored bool
-	// Note is for the reader of the lines, which keeps there what only it knows of the file.
-	Note any
 }
 
 // Name is a name in a directory. It moves with the directory, and with its own renames.
@@ -36,15 +36,15 @@ type Name struct {
 	parent *Name
 	name   string
 	file   *File  // nil: nothing is known of it but of what is below it
-	line   uint64 // sequence number of the last line by which the run gave it
-	// given is true if the run gave the file this name.
-	given bool
-	// gone is true if the name was removed or renamed. Lines about it may still come.
-	gone bool
+	line   uint64 // sequence number of the last line by which the run moved or linked something to it
 	// over is what was mounted on the name; nil for none.
 	over *Name
 	// also is where the name led once, or perhaps leads: the directory that was renamed.
 	also *Name
+	// given is true if the run gave the file this name.
+	given bool
+	// gone is true if the name was removed or renamed. Lines about it may still come.
+	gone bool
 	// left is true if a rename took what was here: also is where that is now.
 	left bool
 }
@@ -78,7 +78,7 @@ const (
 	// maxNameBytes limits the size of the tree. About 160,000 names fit.
 	maxNameBytes = 32 << 20
 	// entryBytes is what an entry takes beside its name.
-	entryBytes = 200
+	entryBytes = 190
 	// maxWays limits how many directories are tried for one name.
 	maxWays = 8
 )
