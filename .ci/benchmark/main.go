@@ -30,6 +30,7 @@ func measure(args []string) {
 	dir, files := args[0], args[1]
 	only := flag.String("only", "", "measure the cases whose name matches this `regexp`")
 	quick := flag.Bool("quick", false, "run one round of each case after a warm-up, to see that it works")
+	baseline := flag.String("baseline", "", "compare calls in and beside a run with those of another build, `binary`")
 	assayRun := flag.String("assay-run", "bin/assay-run", "the `binary` to measure")
 	check(flag.CommandLine.Parse(args[2:]))
 	match := regexp.MustCompile(*only)
@@ -37,7 +38,8 @@ func measure(args []string) {
 	bin, err := filepath.Abs(*assayRun)
 	check(err)
 	manyFiles(files, opens)
-	b := &bench{dir: dir, bin: bin, files: files, quick: *quick, repository: sync.OnceValue(repository)}
+	b := &bench{dir: dir, bin: bin, baseline: *baseline, files: files, quick: *quick,
+		repository: sync.OnceValue(repository)}
 	check(os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")))
 	check(os.Setenv("TMPDIR", dir))
 
@@ -134,6 +136,7 @@ func (f figures) ok(c benchCase) bool {
 
 type bench struct {
 	dir, bin string
+	baseline string // another build of assay-run; empty for none
 	files    string // many empty files, in memory
 	quick    bool
 	missed   int

@@ -24,6 +24,7 @@ var roles = map[string]func(args []string){
 	"flood":         flood,
 	"flood-missing": floodMissing,
 	"busy":          busy,
+	"repeat":        repeat,
 	"exit-time":     exitTime,
 	"dispatch":      dispatch,
 	"calls":         calls,

@@ -40,7 +40,8 @@ func singles(b *bench) []single {
 	one := []string{"taskset", "-c", "0"}
 	unixOne, wsOne := b.dispatched(self, "unix", one...), b.dispatched(self, "ws", one...)
 	unix, ws := b.dispatched(self, "unix"), b.dispatched(self, "ws")
-	parts := slices.Concat(b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), b.models(self), b.suites())
+	parts := slices.Concat(b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), b.models(self), b.suites(),
+		b.overBaseline(self))
 	return slices.Concat(parts, []single{
 		{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(self) }},
 		{"from a child's exit to ours, after 100 events, observer in place", "ms", noBound, func() float64 {
