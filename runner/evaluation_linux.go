@@ -15,6 +15,7 @@ import (
 type evaluationPart struct {
 	log  *evidence.Log
 	spec *Spec
+	file *schema.Evaluation // nil: keep reads the file
 
 	mu  sync.Mutex         // guards what follows: containers start in any goroutine
 	doc *schema.Evaluation // nil until it was read
@@ -29,12 +30,16 @@ func (p *evaluationPart) keep(context.Context) error {
 	if err != nil {
 		return err
 	}
-	doc, err := evalfile.Load(p.spec.Evaluation)
+	file := p.file
+	if file == nil {
+		file, err = evalfile.Load(p.spec.Evaluation)
+	}
 	if err != nil {
 		e := schema.ResultError{Code: "evaluation_unusable", Message: err.Error(),
 			Hint: "docs/evaluation.md describes the file"}
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 	}
+	doc := new(*file)
 	doc.RunID, doc.Workdir, doc.Homes = p.log.RunID, at.Workdir, p.spec.homes()
 	search, _ := lookupEnv(p.spec.environ(), "PATH")
 	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search)

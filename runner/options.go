@@ -27,6 +27,8 @@ type Options struct {
 	TurnsFile string
 	// Policy is the parsed file of Spec.Policy; nil: Run reads it.
 	Policy *policy.File
+	// Evaluation is the parsed file of Spec.Evaluation; nil: Run reads it. It is used only with that.
+	Evaluation *schema.Evaluation
 	// Replay has the answers of the bundle that Spec.Model.Replay names. It is used only with that.
 	Replay *tape.Cassette
 	// Audit gets every call event of the gateway, in addition to the bundle. A sink that is too slow or fails misses

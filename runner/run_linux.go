@@ -124,7 +124,7 @@ func newRun(spec *Spec, opt Options) *run {
 	if spec.Contract != "" {
 		marked = &layer.Checks{}
 	}
-	evaluation := &evaluationPart{log: log, spec: spec}
+	evaluation := &evaluationPart{log: log, spec: spec, file: opt.Evaluation}
 	enclosure := newEnclosure(log, opt, spec, evaluation)
 	witness := newWitness(log, opt, spec, enclosure, marked)
 	gate := newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness)

@@ -65,9 +65,9 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 				fileHint(err, "fix the file; assay-run contract validate lists its problems")))
 		}
 	}
+	var doc *schema.Evaluation
 	if spec.Evaluation != "" {
-		doc, err := evalfile.Load(spec.Evaluation)
-		if err != nil {
+		if doc, err = evalfile.Load(spec.Evaluation); err != nil {
 			return nothingRun(console.WithHint(err, "fix the file; docs/evaluation.md describes it"))
 		}
 		at, err := spec.Absolute()
@@ -106,7 +106,8 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	if err != nil {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
-	opt := runner.Options{Policy: rules, Replay: replay.answers, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	opt := runner.Options{Policy: rules, Evaluation: doc, Replay: replay.answers, Stdin: a.stdin, Stdout: a.stdout,
+		Stderr: a.stderr}
 	abandoned := false // if so, what is still in use stays open until this process ends
 	messages := queueMessages(a)
 	defer func() {
