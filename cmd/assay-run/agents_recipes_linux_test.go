@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/enginetest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
@@ -199,6 +201,62 @@ func TestAgentsByRecipe(t *testing.T) {
 					t.Errorf("the second run does not continue the first: %q", later)
 				}
 			})
+		}
+	}
+}
+
+// TestAgentsInImages builds an image without a network, by the lines of each recipe, on one that has node, and starts
+// the agent in it.
+func TestAgentsInImages(t *testing.T) {
+	programs := os.Getenv("ASSAY_TEST_AGENTS")
+	if programs == "" {
+		t.Skip("ASSAY_TEST_AGENTS does not name the directory of the agents' programs")
+	}
+	engine := enginetest.Docker(t)
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip(err)
+	}
+	files := map[string]string{"/bin/node": node, "/usr/bin/env": "/usr/bin/env"}
+	for _, program := range []string{node, filepath.Join(programs, "claude"), filepath.Join(programs, "opencode")} {
+		out, _ := exec.Command("ldd", program).Output() // a script has none
+		for _, lib := range regexp.MustCompile(`/\S+\.so\S*`).FindAllString(string(out), -1) {
+			files[lib] = lib
+		}
+	}
+	engine.Import("with-node", files)
+	context, err := os.MkdirTemp(filepath.Dir(filepath.Dir(filepath.Dir(programs))), "assay-run-context-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(context) })
+	// As npm install --prefix agent leaves them. Links instead of copies of 1.6 GB.
+	if out, err := exec.Command("cp", "-al", filepath.Dir(filepath.Dir(programs)),
+		filepath.Join(context, "agent")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	images := map[string]string{} // by what they are built from
+	for _, name := range agents.Names() {
+		recipe, err := agents.ByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := "FROM with-node\nENV PATH=/bin\n" + strings.Join(recipe.Image, "\n") + "\n"
+		if err := os.WriteFile(filepath.Join(context, "Dockerfile"), []byte(file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if images[file] == "" { // a minute for 1.6 GB
+			images[file] = name
+			build := engine.Command("build", "--network=none", "-t", name, context)
+			build.Env = append(build.Env, "DOCKER_BUILDKIT=0")
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, out)
+			}
+		}
+		start := engine.Command("run", "--rm", "--network=none", images[file], recipe.Command[0], "--version")
+		out, err := start.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), recipe.Package.Tested) {
+			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
 }
