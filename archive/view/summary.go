@@ -111,6 +111,8 @@ type Summary struct {
 	Failed     List[Failure] `json:"failed"`
 	Privileged List[Failure] `json:"privileged"`
 
+	lastOfStderr []string // of a command that failed
+
 	inLayer func(path string) bool // see schema.Policy.Layer
 	agent   *agents.Program        // the run's agent; nil if it is not known
 	place   agents.Place
@@ -283,8 +285,41 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	if err := readArguments(ctx, src, s.Calls.Items); err != nil {
 		return nil, err
 	}
+	if s.Outcome != schema.OutcomeExited || s.ExitCode == nil || *s.ExitCode != 0 {
+		if s.lastOfStderr, err = lastLines(ctx, src, schema.StderrPath); err != nil {
+			return nil, err
+		}
+	}
 	s.Schema, s.Identity = schema.InspectionV0, src.Identity()
 	return s, nil
+}
+
+// keptLast is how many lines lastLines returns, and keptTail how many bytes of the end it looks at.
+const keptLast, keptTail = 6, 4096
+
+// lastLines returns the last lines of an output that the bundle has.
+func lastLines(ctx context.Context, src Source, path string) ([]string, error) {
+	var tail []byte
+	for it, err := range src.Items(ctx, path) {
+		if err != nil {
+			return nil, err
+		}
+		if it.Member == nil {
+			continue
+		}
+		for buf := make([]byte, 64<<10); ; {
+			n, err := it.Member.Read(buf)
+			tail = append(tail, buf[:n]...)
+			tail = tail[max(0, len(tail)-keptTail):]
+			if err == io.EOF {
+				break
+			} else if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}
+	lines := strings.Split(strings.TrimRight(string(tail), "\r\n"), "\n")
+	return lines[max(0, len(lines)-keptLast):], nil
 }
 
 // about copies what the documents say about the run as a whole.
@@ -795,6 +830,13 @@ func (s *Summary) sections(limit int) []section {
 		calls,
 		listed("hosts", "hosts"+only(s.Model != nil, " beside the model gateway"), s.Hosts, limit, true, hostRow),
 		listed("denied", "denied", s.Denied, limit, true, failureRow),
+		text("stderr", "last of stderr", 0, true, func(b *bufio.Writer) {
+			for _, line := range s.lastOfStderr {
+				if line = strings.TrimRight(line, "\r"); line != "" {
+					fmt.Fprintf(b, "  %s\n", Cut(schema.OneLine(line), 200))
+				}
+			}
+		}),
 		listed("secrets", "files read that may hold secrets", secrets, limit, true, fileRow),
 		outside("created-outside", "files created outside of the workspace", madeOutside),
 		outside("written-outside", "files written outside of the workspace", wroteOutside),
