@@ -74,6 +74,7 @@ func (p *evaluationPart) starting(socket, id string) {
 		return real, exists
 	})
 	if failed == nil {
+		found.Programs, _ = docker.Programs(ctx, id) // without, a program that replaces one is in doubt
 		p.doc.Start.Container = found
 		_ = p.log.Put(schema.EvaluationPath, p.doc) // an error leaves the earlier document, which knows less
 	}

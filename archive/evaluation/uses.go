@@ -34,8 +34,11 @@ const (
 func newUses(start *schema.EvaluationStart) uses {
 	u := uses{before: map[string]use{}, after: map[string]use{}, used: map[string]bool{}, alike: map[string][]string{},
 		writers: map[string][]string{}, image: map[string][]string{}, search: map[string]bool{}}
-	if start == nil || start.Container != nil { // the programs are those of the host
+	if start == nil {
 		return u
+	}
+	if start.Container != nil { // the other programs are those of the host
+		start = start.Container
 	}
 	for _, dir := range slices.Sorted(maps.Keys(start.Programs)) {
 		u.search[dir] = true

@@ -317,6 +317,45 @@ func (e *Engine) File(ctx context.Context, id, file string) (real string, exists
 	return real, true, nil
 }
 
+// maxPrograms bounds the names of programs.
+const maxPrograms = 20_000
+
+// Programs returns the names in each directory of a container's PATH as its image has them. It returns none if the
+// engine does not keep the layers of images as directories of this host that this process may read.
+func (e *Engine) Programs(ctx context.Context, id string) (map[string][]string, error) {
+	var c struct {
+		Config      struct{ Env []string }
+		GraphDriver struct{ Data struct{ LowerDir string } }
+	}
+	if err := e.get(ctx, "/containers/"+id+"/json", nil, &c); err != nil {
+		return nil, err
+	}
+	search := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" // Docker's default
+	for _, kv := range c.Config.Env {
+		if value, ok := strings.CutPrefix(kv, "PATH="); ok {
+			search = value
+		}
+	}
+	programs, left := map[string][]string{}, maxPrograms
+	for _, dir := range filepath.SplitList(search) {
+		real, exists, err := e.File(ctx, id, dir)
+		if err != nil {
+			return nil, err
+		}
+		if !exists || programs[real] != nil {
+			continue
+		}
+		for _, layer := range filepath.SplitList(c.GraphDriver.Data.LowerDir) {
+			entries, _ := os.ReadDir(filepath.Join(layer, real)) // few layers have the directory
+			for _, entry := range entries[:min(len(entries), left)] {
+				programs[real] = append(programs[real], entry.Name())
+				left--
+			}
+		}
+	}
+	return programs, nil
+}
+
 // execIn returns the id of the container for a command of docker exec.
 func (e *Engine) execIn(ctx context.Context, id string) (string, error) {
 	if id == "" || strings.ContainsAny(id, "/?#%") {
