@@ -190,8 +190,10 @@ func (b *blobStore) redact(t *schema.TurnBody) {
 
 // whole stores a value as a blob or cuts it completely, and removes the notes about its parts.
 func (b *blobStore) whole(t *schema.TurnBody, path string, raw []byte) []byte {
-	t.Cut = slices.DeleteFunc(t.Cut, func(c schema.Cut) bool { return schema.Below(c.Path, path) })
-	t.Blobs = slices.DeleteFunc(t.Blobs, func(b schema.BlobRef) bool { return schema.Below(b.Path, path) })
+	// These are JSON pointers, of which "/" names the key "", not everything.
+	in := func(part string) bool { return part == path || strings.HasPrefix(part, path+"/") }
+	t.Cut = slices.DeleteFunc(t.Cut, func(c schema.Cut) bool { return in(c.Path) })
+	t.Blobs = slices.DeleteFunc(t.Blobs, func(b schema.BlobRef) bool { return in(b.Path) })
 	sum := sha256.Sum256(raw)
 	if name := schema.BlobsDir + hex.EncodeToString(sum[:]); b.store(sum, raw, true) {
 		t.Blobs = append(t.Blobs, schema.BlobRef{Path: path, Bytes: len(raw), SHA256: digest(sum), JSON: true})
