@@ -50,6 +50,7 @@ type confinement struct {
 	inherit  func(dir string) // has a directory removed if this process dies
 
 	onRealHome func(reason string) // may be nil
+	onSearch   func(dir string)    // may be nil
 
 	resolved *sandbox.Profile // the settings on this host
 	profile  *sandbox.Profile // the same; nil if nothing is restricted
@@ -69,7 +70,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
 		agent: spec.Recipe != nil,
 		env:   spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive,
-		onRealHome: opt.OnRealHome,
+		onRealHome: opt.OnRealHome, onSearch: opt.OnSearch,
 	}
 	if opt.ScratchDir != "" {
 		c.scratch = []string{opt.ScratchDir}
@@ -98,6 +99,7 @@ func (c *confinement) open(ctx context.Context) error {
 		return sandboxError("workdir_unusable", err)
 	}
 	home, _ := os.UserHomeDir()
+	defer c.searching(dir)()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
 		Dir: dir, Home: home, Env: c.env, Evidence: slices.Concat(c.hidden, c.keys), Protect: c.protect,
 		IsolatePID: c.isolate,
@@ -459,11 +461,24 @@ func (c *confinement) look(ctx context.Context, home string) {
 	c.obeyed, c.looked = set, where
 }
 
+// searchSlow is how long a search takes before the user is told why nothing happens.
+const searchSlow = time.Second
+
+// searching tells the user if a search takes long. The result ends that.
+func (c *confinement) searching(dir string) (end func()) {
+	if c.onSearch == nil {
+		return func() {}
+	}
+	slow := time.AfterFunc(searchSlow, func() { c.onSearch(dir) })
+	return func() { slow.Stop() }
+}
+
 // compare notes what programs outside obey since the run. It is called when no process of the command is left.
 func (c *confinement) compare() {
 	if c.obeyed == nil {
 		return
 	}
+	defer c.searching(c.looked.Dir)()
 	ctx := context.Background()
 	if c.lookFor > 0 {
 		var stop func()
@@ -742,10 +757,13 @@ func (d *denials) enforce(p *sandbox.Profile) { d.profile = p }
 // blocked records denials by cgroup programs. If there is a kernel layer, it sees the same calls and knows the
 // process: only what it missed is recorded, at the end.
 func (d *denials) blocked(b sandbox.Blocked, observed bool) {
-	at := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port()).String()
+	at, rule := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port()).String(), sandbox.RuleNetworkMode
+	if b.Socket != "" {
+		at, rule = "unix:"+b.Socket, sandbox.RuleSockets
+	}
 	e := schema.PolicyEvent{
 		SourceEventType: schema.KindConnectBlocked.String(), Source: "sandbox", Decision: "deny",
-		TNS: int64(b.Time) - int64(d.log.Start()), Rule: sandbox.RuleNetworkMode, Operation: b.Op, Target: at,
+		TNS: int64(b.Time) - int64(d.log.Start()), Rule: rule, Operation: b.Op, Target: at,
 	}
 	if !observed {
 		d.tell(e)

@@ -74,6 +74,9 @@ type Options struct {
 	// OnRealHome is called before the command starts in a sandbox if its home is real although nobody asked for that.
 	// It may be nil.
 	OnRealHome func(reason string)
+	// OnSearch is called, from any goroutine, if the search for what programs outside of the sandbox obey in dir and
+	// other directories takes longer than a second: before the command starts, or after it. It may be nil.
+	OnSearch func(dir string)
 	// OnHealth is called with observation-health.json once it is complete. It must not keep the document after Run
 	// returns. It may be nil.
 	OnHealth func(*schema.ObservationHealth)

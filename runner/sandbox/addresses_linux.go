@@ -6,10 +6,13 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/sockaddr"
 )
 
-// Blocked is a connect, a send or a bind that BPF programs on the cgroup denied.
+// Blocked is a connect, a send or a bind that BPF programs on the cgroup denied, or a connection to the unix socket of
+// a process outside.
 type Blocked struct {
 	Op   string // OpConnect or OpBind
 	Addr netip.AddrPort
+	// Socket is the path of a unix socket; empty: Addr is the address.
+	Socket string
 	// Time is CLOCK_BOOTTIME, in nanoseconds.
 	Time uint64
 }
@@ -39,7 +42,7 @@ func (w *watch) start(mode string, namespace bool) []Layer {
 			op = OpBind
 		}
 		if w.blocked != nil {
-			w.blocked(Blocked{op, d.Addr, d.Time})
+			w.blocked(Blocked{Op: op, Addr: d.Addr, Time: d.Time})
 		}
 	})
 	if err != nil {

@@ -175,7 +175,7 @@ func (f *carriedFile) bringBack(after []byte) (dropped []string, err error) {
 		}
 	}()
 	defer lock.Close()
-	now, err := f.dir.ReadFile(name)
+	now, err := startup.ReadOpen(f.dir.OpenFile(name, startup.ReadFlags, 0))
 	if err != nil {
 		return nil, err
 	}

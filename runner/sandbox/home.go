@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
 )
@@ -161,7 +162,7 @@ func (p *Profile) settleHome(limit config.Bytes) error {
 				p.homeMounts = append(p.homeMounts, at)
 			}
 		}
-		p.homeMounts = outermost(p.homeMounts)
+		p.homeMounts = startup.Outermost(p.homeMounts)
 	}
 	if err := p.settle(); err != nil || p.Home == nil || p.Home.State == HomeReal {
 		return err

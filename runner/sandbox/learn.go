@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -147,8 +148,8 @@ func (l *Learner) Text() string {
 			}
 		}
 	}
-	section("filesystem", []string{"allowWrite"}, outermost(keys(l.write)), []string{"allowRead"},
-		outermost(keys(l.read)))
+	section("filesystem", []string{"allowWrite"}, startup.Outermost(keys(l.write)), []string{"allowRead"},
+		startup.Outermost(keys(l.read)))
 	var domains []string
 	for _, d := range append(keys(l.domains), keys(l.direct)...) {
 		if _, err := parseDomain(d, false); err == nil {

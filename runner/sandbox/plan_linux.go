@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -81,7 +82,9 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	if err == nil {
 		plan.Landlock = p.ruleset(abi, namespaces)
 	}
-	plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone, namespaces)
+	if plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone, namespaces); err == nil && p.asks {
+		plan.Asks, err = asks()
+	}
 	return plan, early, err
 }
 
@@ -224,8 +227,8 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		}
 		return gone(at.Path)
 	})
-	put(shim.Temporary, outermost(covered)...)
-	put(shim.Writable, outermost(seen)...)
+	put(shim.Temporary, startup.Outermost(covered)...)
+	put(shim.Writable, startup.Outermost(seen)...)
 	m.Places = append(m.Places, placed...)
 }
 

@@ -56,6 +56,7 @@ type Profile struct {
 	patterns   map[Path]bool
 	homeMounts []string          // what stays as it is in the private home: mounts, and sockets that may be reached
 	shown      []string          // sockets that may be reached
+	asks       bool              // other sockets of processes outside may not
 	layer      string            // the open layer of the private home
 	only       []shim.Place      // mounts instead of those of the plan, to try them
 	ids        map[string]uint64 // of rules; nil: see RuleID
@@ -106,6 +107,7 @@ const (
 	LayerNetwork    = shim.Network
 	LayerLandlock   = shim.Landlock
 	LayerSeccomp    = shim.Seccomp
+	LayerSockets    = shim.Sockets
 	LayerCgroupBPF  = "cgroup_bpf" // cgroup programs that check addresses
 )
 
@@ -291,21 +293,6 @@ func absolute(path string, c Context) (string, error) {
 	return filepath.Join(c.Dir, path), nil
 }
 
-// outermost returns the paths that are not below another one, sorted.
-func outermost(paths []string) []string {
-	slices.Sort(paths)
-	var out []string
-	for _, p := range slices.Compact(paths) {
-		if !slices.ContainsFunc(out, func(o string) bool { return schema.Below(p, o) }) {
-			out = append(out, strings.TrimSuffix(p, "/"))
-		}
-		if p == "/" {
-			return []string{"/"}
-		}
-	}
-	return out
-}
-
 // protect denies what nobody meant to allow by allowing the directory that contains it.
 func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 	if p.Mode != WorkspaceWrite {
@@ -436,7 +423,7 @@ func (p *Profile) private(s *Settings, c Context) error {
 		}
 		shown = append(shown, real)
 	}
-	p.shown = shown
+	p.shown, p.asks = shown, !s.sockets
 	if s.Filesystem != nil && s.Filesystem.PrivateTmp {
 		if err := p.privateTmp(c); err != nil {
 			return err
@@ -447,14 +434,14 @@ func (p *Profile) private(s *Settings, c Context) error {
 	}
 	for _, dir := range []string{"/run", "/var/run", lookup(c.Env, "XDG_RUNTIME_DIR"), "/tmp/.X11-unix",
 		"/tmp/.ICE-unix"} {
-		p.addPrivate(dir, ruleSockets)
+		p.addPrivate(dir, RuleSockets)
 	}
 	// On many hosts, the resolver's configuration is there.
 	for _, path := range append(shown, "/etc/resolv.conf") {
 		real, err := filepath.EvalSymlinks(path)
 		covered := func(d Path) bool { return schema.Below(real, d.Path) && real != d.Path }
 		if err == nil && (schema.Below(real, "/dev/shm") || slices.ContainsFunc(p.Private, covered)) {
-			p.AllowRead = append(p.AllowRead, Path{real, ruleSockets})
+			p.AllowRead = append(p.AllowRead, Path{real, RuleSockets})
 		}
 	}
 	known := namedSockets(c.Env) // that may be bound where this process cannot look
@@ -464,13 +451,14 @@ func (p *Profile) private(s *Settings, c Context) error {
 	for _, path := range p.outsideSockets(known) {
 		inside := func(d Path) bool { return schema.Below(path, d.Path) }
 		if !slices.Contains(shown, path) && !slices.ContainsFunc(p.DenyRead, inside) && !p.covered(path) {
-			p.sockets = append(p.sockets, Path{path, ruleSockets})
+			p.sockets = append(p.sockets, Path{path, RuleSockets})
 		}
 	}
 	return nil
 }
 
-const ruleSockets = "sockets"
+// RuleSockets is the rule about unix sockets.
+const RuleSockets = "sockets"
 
 // covered reports whether the command cannot see what the host has at path.
 func (p *Profile) covered(path string) bool {
@@ -521,18 +509,19 @@ func (p *Profile) privateTmp(c Context) error {
 
 // fileSystem is a mount.
 type fileSystem struct {
+	id    string
 	dev   string // major:minor of the file system
 	root  string // the directory of the file system that is mounted
 	point string
 }
 
-// fileSystems lists what is mounted.
-func fileSystems() []fileSystem {
+// fileSystems lists what is mounted in the namespace of a process, which is named by its directory.
+func fileSystems(proc string) []fileSystem {
 	var list []fileSystem
-	b, _ := os.ReadFile("/proc/self/mountinfo")
+	b, _ := os.ReadFile(proc + "/mountinfo")
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); len(f) > 4 {
-			list = append(list, fileSystem{f[2], unescape(f[3]), unescape(f[4])})
+			list = append(list, fileSystem{f[0], f[2], unescape(f[3]), unescape(f[4])})
 		}
 	}
 	return list
@@ -541,7 +530,7 @@ func fileSystems() []fileSystem {
 // mountPoints lists where something is mounted.
 func mountPoints() []string {
 	var paths []string
-	for _, m := range fileSystems() {
+	for _, m := range fileSystems("/proc/self") {
 		paths = append(paths, m.point)
 	}
 	return paths
@@ -689,10 +678,13 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 			return schema.Below(path, s.Path)
 		})
 		if hidden && (refused || a.Errno == int(syscall.ENOENT) || a.Errno == int(syscall.ECONNREFUSED)) {
-			return ruleSockets, true
+			return RuleSockets, true
+		}
+		if a.Op == OpConnect && p.asks && a.Errno == int(syscall.EPERM) { // no file's mode makes it
+			return RuleSockets, true
 		}
 		if strings.HasPrefix(path, "@") && (refused || a.Errno == int(syscall.ECONNREFUSED)) {
-			return ruleSockets, a.Op == OpConnect && p.Mode != Observe
+			return RuleSockets, a.Op == OpConnect && p.Mode != Observe
 		}
 		return "", false
 	}
@@ -724,7 +716,7 @@ func (p *Profile) Shared(path string) bool {
 
 // Rules lists the profile's rules, each once. A rule's id is its position, counted from 1.
 func (p *Profile) Rules() []string {
-	rules := []string{RuleMode, RuleNetworkMode, ruleSockets, ruleEvidence, ruleProtected}
+	rules := []string{RuleMode, RuleNetworkMode, RuleSockets, ruleEvidence, ruleProtected}
 	seen := map[string]bool{}
 	for _, r := range rules {
 		seen[r] = true
@@ -851,7 +843,7 @@ func (p *Profile) claims() []claim {
 			return rankMode
 		case r.Rule == ruleSecrets || r.Rule == ruleHomeLimit:
 			return rankDefault
-		case r.Rule == ruleReach || r.Rule == ruleSockets:
+		case r.Rule == ruleReach || r.Rule == RuleSockets:
 			return rankRunner
 		case p.patterns[r]:
 			return rankPattern

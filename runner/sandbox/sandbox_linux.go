@@ -31,6 +31,7 @@ type Sandbox struct {
 	probe     bool
 	end       bool // end with the command
 	watch     watch
+	connects  *connector // nil: nobody decides about unix sockets
 	needs     []Need
 	audit     *auditlog.Log
 	ready     func()
@@ -65,7 +66,8 @@ type Options struct {
 	Decided func(Decision)
 	// Cgroup is the command's cgroup2 directory, for BPF programs that also check addresses. Empty means none.
 	Cgroup string
-	// Blocked is called for each address that those programs deny, from one goroutine. It may be nil.
+	// Blocked is called for each address that those programs deny, and for each unix socket that is denied, from any
+	// goroutine. It may be nil.
 	Blocked func(Blocked)
 	// Audit reads Landlock's refusals from the host's audit, if that is on and this process may read it
 	// (CAP_AUDIT_READ and CAP_AUDIT_CONTROL, Linux 6.15). See Refusals.
@@ -236,6 +238,7 @@ func (s *Sandbox) Close() error {
 	if s.conn != nil {
 		err = s.conn.Close()
 	}
+	s.connects.close()
 	s.readAudit()
 	return errors.Join(err, s.closeCarried(), s.closeHome())
 }
@@ -366,8 +369,10 @@ func (s *Sandbox) start(
 		return nil, err
 	}
 	defer theirs.Close()
-	if s.conn != nil {
-		s.conn.Close() // of an attempt with namespaces
+	if s.conn != nil { // of an attempt with namespaces
+		s.conn.Close()
+		s.connects.close()
+		s.connects = nil
 	}
 	s.conn = conn
 	n := 3 + len(cmd.ExtraFiles)
@@ -454,7 +459,12 @@ func layerError(layer string, err error) Layer {
 
 // started handles the shim's messages until the command runs, or fails to start.
 func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
-	told, command := false, 0
+	told, command, diagnostics := false, 0, -1
+	defer func() {
+		if s.connects == nil && diagnostics >= 0 {
+			unix.Close(diagnostics) // nobody asks
+		}
+	}()
 	for {
 		m, fd, err := s.conn.Receive()
 		switch {
@@ -464,6 +474,13 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 			return fmt.Errorf("the sandbox's own process ended before the command started: %w", err)
 		}
 		switch m.Kind {
+		case shim.KindDiagnostics:
+			diagnostics = fd
+		case shim.KindAsks:
+			own := plan.Init && s.cloneFlags()&unix.CLONE_NEWNET != 0
+			if s.connects, err = newConnector(s.profile, fd, diagnostics, own, s.blockedSocket); err != nil {
+				return fmt.Errorf("decide about unix sockets: %w", err)
+			}
 		case shim.KindListener:
 			if err := s.serve(fd); err != nil {
 				return err
@@ -504,6 +521,15 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 			s.serveLocal()
 			return nil
 		}
+	}
+}
+
+// blockedSocket passes on that the command may not reach a unix socket.
+func (s *Sandbox) blockedSocket(path string) {
+	if s.watch.blocked != nil {
+		var now unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+		s.watch.blocked(Blocked{Op: OpConnect, Socket: path, Time: uint64(now.Nano())})
 	}
 }
 

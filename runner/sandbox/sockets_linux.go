@@ -30,7 +30,7 @@ func (p *Profile) outsideSockets(known []string) []string {
 			return
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		if ino := uint32(st.Ino); (want == 0 || ino == want) && meets(path) {
+		if ino := uint32(st.Ino); (want == 0 || ino == want) && meetsAt(path) {
 			found[path] = true
 			names[ino]++
 			links[ino] = int(st.Nlink)
@@ -41,7 +41,7 @@ func (p *Profile) outsideSockets(known []string) []string {
 			meet(real, 0)
 		}
 	}
-	mounts := fileSystems()
+	mounts := fileSystems("/proc/self")
 	var dirs []string // of all processes
 	lost := map[string]map[uint32]bool{}
 	for _, s := range unixdiag.Bound() {
@@ -119,15 +119,20 @@ func (p *Profile) searchSockets(dir string, mounts []fileSystem, found func(path
 	})
 }
 
-// meets reports whether a connection to the file at path meets a socket, without connecting: a datagram socket cannot
-// connect to a stream or a listener, and what it connects to notices nothing. Only the kernel knows: the socket may
-// belong to any network namespace.
-func meets(path string) bool {
+// meetsAt is meets for the file at path.
+func meetsAt(path string) bool {
 	file, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return true
 	}
 	defer unix.Close(file)
+	return meets(file)
+}
+
+// meets reports whether a connection to an open file meets a socket, without connecting: a datagram socket cannot
+// connect to a stream or a listener, and what it connects to notices nothing. Only the kernel knows: the socket may
+// belong to any network namespace.
+func meets(file int) bool {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return true

@@ -109,7 +109,7 @@ func Repository(dir string) []string {
 	if r == nil || !r.whole || schema.Below(r.dir, dir) && schema.Below(r.common, dir) || !r.knows(leads) {
 		return nil
 	}
-	return outermost(slices.DeleteFunc([]string{r.common, r.dir}, func(d string) bool { return schema.Below(d, dir) }))
+	return Outermost(slices.DeleteFunc([]string{r.common, r.dir}, func(d string) bool { return schema.Below(d, dir) }))
 }
 
 // knows reports whether the repository is the one of its worktree, not only in the opinion of the worktree's .git and

@@ -1,8 +1,14 @@
 package startup
 
+import (
+	"slices"
+	"strings"
+)
+
 // What programs obey when they start. To allow one of these paths, a policy names it in filesystem.allowWrite.
 
-// workspaceFiles are in the working directory, and at the root of each repository in it.
+// workspaceFiles are in the working directory, at the root of each repository in it, and, if they are there, in every
+// other directory of the workspace, which somebody may open or enter: see anywhere.
 var workspaceFiles = []string{
 	".vscode", // VS Code: tasks, settings, launch
 	".idea",   // JetBrains
@@ -52,6 +58,26 @@ var workspaceFiles = []string{
 	".zshenv",
 	".zprofile",
 	".gitconfig",
+}
+
+// anywhere are the first parts of workspaceFiles that a program obeys in any directory in which it starts. Git reads
+// .gitmodules at the root alone, and shells read their files in a home.
+var anywhere = func() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range workspaceFiles[:slices.Index(workspaceFiles, ".bashrc")] {
+		first, _, _ := strings.Cut(name, "/")
+		names[first] = name != ".gitmodules"
+	}
+	return names
+}()
+
+// packageDirs have other people's packages in them, which nobody opens or enters to work there, and which a package
+// manager replaces.
+var packageDirs = []string{"node_modules", "site-packages", "dist-packages", "vendor", "bower_components"}
+
+// ofPackages reports whether dir is in a directory of packages.
+func ofPackages(dir string) bool {
+	return slices.ContainsFunc(packageDirs, func(name string) bool { return strings.Contains(dir+"/", "/"+name+"/") })
 }
 
 // homeFiles are in the home directory.

@@ -81,12 +81,20 @@ type searcher struct {
 	base            []entry // git's configuration of the user and the host
 	repositories    []*repository
 	attributesFiles []string
-	roots           map[string]bool // directories with files of programs
+	roots           map[string]bool // working directory and repositories
+	nested          []startName     // files of programs in other directories
 	skip            map[string]bool
 	compared        []string
 	digests         map[string][]byte            // see digest
 	hooksOf         map[string]map[string][]byte // see hooksIn
 }
+
+// startName is a name in a directory that programs look for where they start.
+type startName struct{ dir, name string }
+
+// maxNested limits the files of programs outside of the working directory and of the roots of repositories: each that
+// is protected is a mount.
+const maxNested = 1000
 
 // Search looks through the trees. When ctx ends, it returns what it has found so far, and says what was not searched.
 func Search(ctx context.Context, w Where) *Set {
@@ -94,7 +102,7 @@ func Search(ctx context.Context, w Where) *Set {
 		roots: map[string]bool{w.Dir: true}, skip: pseudo(),
 		digests: map[string][]byte{}, hooksOf: map[string]map[string][]byte{}}
 	s.compared = append(slices.Clone(w.Trees), w.Dir)
-	s.Trees = outermost(slices.Concat(s.compared, w.Shared))
+	s.Trees = Outermost(slices.Concat(s.compared, w.Shared))
 	if w.Home != "" {
 		s.compared = append(s.compared, w.Home)
 	}
@@ -120,6 +128,16 @@ func Search(ctx context.Context, w Where) *Set {
 		}
 		for _, name := range workspaceFiles {
 			s.startFile(dir, name)
+		}
+	}
+	for _, n := range s.nested {
+		if s.roots[n.dir] {
+			continue
+		}
+		for _, name := range workspaceFiles {
+			if first, _, _ := strings.Cut(name, "/"); first == n.name {
+				s.startFile(n.dir, name)
+			}
 		}
 	}
 	if w.Home != "" {
@@ -181,6 +199,12 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 			}
 		case ".gitattributes":
 			s.attributesFiles = append(s.attributesFiles, dir+"/"+name)
+		}
+		if anywhere[name] && !ofPackages(dir) {
+			if s.nested = append(s.nested, startName{dir, name}); len(s.nested) > maxNested {
+				s.nested = s.nested[:maxNested]
+				s.unsearched(dir)
+			}
 		}
 		switch {
 		case e.IsDir():
@@ -311,8 +335,8 @@ func contentOf(path string) []byte {
 	return b
 }
 
-// outermost returns the paths that are not below another one, sorted.
-func outermost(paths []string) []string {
+// Outermost returns the paths that are not below another one, sorted.
+func Outermost(paths []string) []string {
 	slices.Sort(paths)
 	var out []string
 	for _, p := range slices.Compact(paths) {

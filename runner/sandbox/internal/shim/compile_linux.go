@@ -76,6 +76,7 @@ func Compile(plan Plan, control int) *Program {
 	c.privileges()
 	c.restrict()
 	c.filter()
+	c.ask()
 	c.command()
 	return &c.Program
 }
@@ -168,7 +169,7 @@ func (p *Program) Outcome(failed []steps.Failure) Outcome {
 			}
 			o.Failed = append(o.Failed, op.name)
 			if r := &o.Layers[at]; r.State == Enforced {
-				r.State = cmp.Or(map[string]string{Namespaces: Unavailable}[op.layer], Degraded)
+				r.State = cmp.Or(map[string]string{Namespaces: Unavailable, Sockets: Unavailable}[op.layer], Degraded)
 				r.Reason, r.Errno = op.name+": "+p.reason(f), int(f.Errno)
 			}
 			if op.needed {
@@ -828,13 +829,7 @@ func (c *compiler) filter() {
 		return
 	}
 	c.do(Seccomp, "seccomp SECCOMP_SET_MODE_FILTER", func() {
-		var b []byte
-		for _, in := range c.plan.Filter {
-			b = append(binary.NativeEndian.AppendUint16(b, in.Code), in.Jt, in.Jf)
-			b = binary.NativeEndian.AppendUint32(b, in.K)
-		}
-		program := c.structure(16, uint64(len(c.plan.Filter))) // struct sock_fprog
-		c.l.Pointer(program+8, c.l.Bytes(b))
+		program := c.program(c.plan.Filter)
 		again, done := c.l.Label(), c.l.Label()
 		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program).On(again, unix.EACCES)
 		c.l.Goto(done)
@@ -842,6 +837,39 @@ func (c *compiler) filter() {
 		c.noNewPrivs()
 		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program)
 		c.l.At(done)
+	})
+}
+
+// program stores a seccomp program as a struct sock_fprog.
+func (c *compiler) program(list []Instruction) steps.Ref {
+	var b []byte
+	for _, in := range list {
+		b = append(binary.NativeEndian.AppendUint16(b, in.Code), in.Jt, in.Jf)
+		b = binary.NativeEndian.AppendUint32(b, in.K)
+	}
+	program := c.structure(16, uint64(len(list)))
+	c.l.Pointer(program+8, c.l.Bytes(b))
+	return program
+}
+
+// ask loads the program that asks the runner, and sends it what it needs to answer. A program that another listener
+// watches already cannot have a second one (EBUSY). Without WAIT_KILLABLE_RECV (Linux 5.19), a signal would make the
+// command's call again after the runner has made it.
+func (c *compiler) ask() {
+	if len(c.plan.Asks) == 0 {
+		return
+	}
+	c.operation(Sockets, "have connections decided", false, func() {
+		diagnostics, listener := c.message(KindDiagnostics), c.message(KindAsks)
+		c.call("socket for diagnostics", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			unix.NETLINK_SOCK_DIAG).Into(diagnostics.fd)
+		c.sendFile(diagnostics)
+		c.close(diagnostics.fd)
+		c.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+			unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+			c.program(c.plan.Asks)).Into(listener.fd)
+		c.sendFile(listener)
+		c.close(listener.fd)
 	})
 }
 

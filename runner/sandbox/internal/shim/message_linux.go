@@ -39,7 +39,9 @@ const (
 	KindStarted             // with the command's pidfd if there is an init
 	KindFailed              // the command could not start
 	KindState
-	KindDialed // with a descriptor, which may still be connecting, or with Refused
+	KindDialed      // with a descriptor, which may still be connecting, or with Refused
+	KindDiagnostics // with a socket for diagnostics in the command's network namespace
+	KindAsks        // with the listener of the plan's Asks; it comes after the former
 )
 
 // messageSize is the length of a message without failures: its kind and two words.

@@ -17,6 +17,7 @@ const (
 	Namespaces = "namespaces" // user, mount, PID, IPC and UTS
 	Files      = "files"      // what the mount namespace shows, and how
 	Network    = "network"
+	Sockets    = "sockets" // unix sockets that a process outside binds
 )
 
 // Plan is what the shim does.
@@ -50,6 +51,9 @@ type Plan struct {
 	Landlock *Ruleset
 	// Filter is an assembled seccomp program; empty means none.
 	Filter []Instruction
+	// Asks is an assembled seccomp program that asks the runner about some calls; empty means none. The command starts
+	// without it if the kernel refuses it.
+	Asks []Instruction
 	// EndWithCommand ends the namespace when the command ends.
 	EndWithCommand bool
 	// Waits starts the command only when the runner says so: see Conn.Go.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -15,12 +16,15 @@ import (
 
 // Socket is a socket that is bound to a path.
 type Socket struct {
-	// Name is the path as it was bound: it may be relative, and the file may have another name by now.
+	// Name is the path as it was bound: it may be relative, and the file may have another name by now. An abstract name
+	// begins with a NUL.
 	Name string
 	// Inode has the low bits of the file's inode number; 0: it is not known.
 	Inode uint32
 	// Device is the file system, as mountinfo names it; empty: it is not known.
 	Device string
+	// Number is the socket's own inode number, which links in /proc/PID/fd have.
+	Number uint32
 }
 
 // Bound lists the sockets that are bound to a path. Socket diagnostics report the file's inode; only root may
@@ -79,13 +83,20 @@ const (
 	sizeofDiag = 16 // struct unix_diag_msg
 )
 
-// diagnose asks the kernel for the sockets in the network namespace of a process.
+// diagnose lists the sockets that are bound to a path in the network namespace of a process.
 func diagnose(pid string) ([]Socket, error) {
 	fd, err := diagSocket(pid)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	list, err := Ask(fd)
+	return slices.DeleteFunc(list, func(s Socket) bool { return s.Inode == 0 || s.Name == "" }), err
+}
+
+// Ask asks the kernel for the sockets in the network namespace of fd, which is a socket of netlink(7) for
+// NETLINK_SOCK_DIAG. Sockets without a name have none here either. It is not safe for concurrent use of one fd.
+func Ask(fd int) ([]Socket, error) {
 	request := make([]byte, unix.SizeofNlMsghdr+24) // struct unix_diag_req
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))
 	binary.NativeEndian.PutUint16(request[4:], unix.SOCK_DIAG_BY_FAMILY)
@@ -101,32 +112,45 @@ func diagnose(pid string) ([]Socket, error) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err == unix.EINTR {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		for b := buf[:n]; len(b) >= unix.SizeofNlMsghdr; {
-			size := int(binary.NativeEndian.Uint32(b))
-			if size < unix.SizeofNlMsghdr || size > len(b) {
-				return nil, unix.EBADMSG
-			}
-			switch binary.NativeEndian.Uint16(b[4:]) {
-			case unix.NLMSG_DONE:
-				return list, nil
-			case unix.NLMSG_ERROR: // no module for unix sockets
-				return nil, unix.EOPNOTSUPP
-			}
-			if s := decodeDiag(b[unix.SizeofNlMsghdr:size]); s.Inode != 0 && s.Name != "" {
-				list = append(list, s)
-			}
-			b = b[min(len(b), align4(size)):]
+		more, done, err := decode(buf[:n])
+		if list = append(list, more...); err != nil || done {
+			return list, err
 		}
 	}
 }
 
+// decode decodes the messages of one answer. done means that no other answer follows.
+func decode(b []byte) (list []Socket, done bool, err error) {
+	for len(b) >= unix.SizeofNlMsghdr {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < unix.SizeofNlMsghdr || size > len(b) {
+			return list, false, unix.EBADMSG
+		}
+		switch binary.NativeEndian.Uint16(b[4:]) {
+		case unix.NLMSG_DONE:
+			return list, true, nil
+		case unix.NLMSG_ERROR: // no module for unix sockets
+			return list, false, unix.EOPNOTSUPP
+		}
+		list = append(list, decodeDiag(b[unix.SizeofNlMsghdr:size]))
+		b = b[min(len(b), align4(size)):]
+	}
+	return list, false, nil
+}
+
 func align4(n int) int { return (n + 3) &^ 3 }
 
-// decodeDiag decodes a struct unix_diag_msg with its attributes. An abstract name and no name become an empty one.
+// decodeDiag decodes a struct unix_diag_msg with its attributes.
 func decodeDiag(b []byte) (s Socket) {
+	if len(b) >= sizeofDiag {
+		s.Number = binary.NativeEndian.Uint32(b[4:])
+	}
 	for b = b[min(len(b), sizeofDiag):]; len(b) >= 4; {
 		size := int(binary.NativeEndian.Uint16(b))
 		if size < 4 || size > len(b) {
@@ -134,6 +158,7 @@ func decodeDiag(b []byte) (s Socket) {
 		}
 		switch value := b[4:size]; binary.NativeEndian.Uint16(b[2:]) {
 		case diagName:
+			s.Name = string(value)
 			if len(value) > 0 && value[0] != 0 {
 				s.Name = string(bytes.TrimRight(value, "\x00"))
 			}
