@@ -52,6 +52,9 @@ type confinement struct {
 	onRealHome func(reason string) // may be nil
 	onSearch   func(dir string)    // may be nil
 
+	closed    *closedBook // nil: the book is open
+	providers bool        // tools of the model's provider are allowed
+
 	resolved *sandbox.Profile // the settings on this host
 	profile  *sandbox.Profile // the same; nil if nothing is restricted
 	box      *sandbox.Sandbox // the command's
@@ -74,6 +77,10 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 	}
 	if opt.ScratchDir != "" {
 		c.scratch = []string{opt.ScratchDir}
+	}
+	if spec.ClosedBook != "" {
+		c.closed = &closedBook{try: spec.ClosedBook == ClosedBookTry}
+		c.providers = spec.Model.On() && !opt.Policy.DeniesProviderTools()
 	}
 	c.exposed = !spec.Capture && slices.ContainsFunc([]*os.File{opt.Stdin, opt.Stdout, opt.Stderr}, stdio.IsTerminal)
 	if len(c.hidden) == 0 && opt.ScratchDir != "" {
@@ -98,6 +105,9 @@ func (c *confinement) open(ctx context.Context) error {
 	if err != nil {
 		return sandboxError("workdir_unusable", err)
 	}
+	if err := c.closed.begin(ctx, c, dir); err != nil {
+		return err
+	}
 	home, _ := os.UserHomeDir()
 	defer c.searching(dir)()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
@@ -116,6 +126,9 @@ func (c *confinement) open(ctx context.Context) error {
 	}
 	c.resolved = c.profile
 	c.look(ctx, home)
+	if err := c.closed.shut(c); err != nil {
+		return err
+	}
 	if !c.profile.Restricted() {
 		c.openToAll()
 		if !c.profile.NoTyping {
@@ -293,6 +306,7 @@ func (c *confinement) close(w reporting) error {
 		c.denials.refused(c.box.Refusals())
 	}
 	c.compare()
+	unclosed = errors.Join(unclosed, c.closed.remove())
 	if c.profile == nil {
 		return nil
 	}
@@ -592,6 +606,9 @@ func (c *confinement) health(h *schema.ObservationHealth, observed bool) {
 		h.Notes = append(h.Notes, noteNoTyping)
 	}
 	h.Startup = c.startup
+	if c.closed != nil {
+		h.ClosedBook = c.closed.doc
+	}
 	h.Reasons = append(h.Reasons, c.reasons...)
 	h.Reasons = append(h.Reasons, c.denials.reasons(observed)...)
 }

@@ -183,6 +183,9 @@ type Spec struct {
 	Flags []string `json:"-"`
 	// Profiles are built-in policies that Policy extends.
 	Profiles []string `json:"profiles,omitzero"`
+	// ClosedBook is empty, ClosedBookOn to refuse a run in which the command could look its task's answer up, or
+	// ClosedBookTry to record what was open. It makes workspace-write the default of Mode.
+	ClosedBook string `json:"closed_book,omitzero"`
 	// Isolate is empty, or IsolatePID for a PID namespace in every mode.
 	Isolate string `json:"isolate,omitzero"`
 	// User is the command's user: a name, a uid or uid:gid; empty means the runner's.
@@ -784,6 +787,12 @@ func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string
 	return r.AddEnv(s.environ(), patterns)
 }
 
+// Values of Spec.ClosedBook.
+const (
+	ClosedBookOn  = "on"
+	ClosedBookTry = "try"
+)
+
 // IsolatePID gives the command a PID namespace in every mode.
 const IsolatePID = "pid"
 
@@ -809,6 +818,8 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	settings := sandbox.Compose(all...)
 	if s.Mode != "" {
 		settings.Mode = s.Mode
+	} else if s.ClosedBook != "" && settings.Mode == "" {
+		settings.Mode = sandbox.WorkspaceWrite
 	}
 	if s.User != "" {
 		settings.User = sandbox.Scalar(s.User)
@@ -938,6 +949,9 @@ func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
 func (s *Spec) validateSandbox(add addError) {
 	if s.Mode != "" && !slices.Contains(sandbox.Modes, s.Mode) {
 		add(ErrChoice, "mode %q (observe, read-only, workspace-write)", s.Mode)
+	}
+	if s.ClosedBook != "" && s.ClosedBook != ClosedBookOn && s.ClosedBook != ClosedBookTry {
+		add(ErrChoice, "closed book %q (on, try)", s.ClosedBook)
 	}
 	if s.Isolate != "" && s.Isolate != IsolatePID {
 		add(ErrChoice, "isolate %q (pid)", s.Isolate)

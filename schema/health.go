@@ -89,12 +89,46 @@ type ObservationHealth struct {
 	TamperResistance string `json:"tamper_resistance,omitempty"`
 	// Startup is what programs that start outside of the run obey after it, and did not before; nil if nobody compared.
 	Startup *Startup `json:"startup,omitempty"`
+	// ClosedBook says whether the command could look its answer up; nil if the run was not to be closed.
+	ClosedBook *ClosedBook `json:"closed_book,omitempty"`
 	// Judgements lists later evaluations of the contract, oldest first. The verdict is then not that of the run itself:
 	// the changes that the run left were judged again in a clean workspace.
 	Judgements []Judgement `json:"judgements,omitempty"`
 	// Redaction says what was taken out of the members before they were
 	// written; absent in bundles of recorders that did not redact.
 	Redaction *Redaction `json:"redaction,omitempty"`
+}
+
+// ClosedBook is what was shut while the command worked.
+type ClosedBook struct {
+	// State is BookClosed or BookOpen.
+	State string `json:"state"`
+	// Covers are the channels that State is about.
+	Covers []string `json:"covers"`
+	// StartCommit is the only commit, with its history, that the command's repository had; empty without one.
+	StartCommit string `json:"start_commit,omitempty"`
+	// Hidden are directories with more of the history, which the command did not see.
+	Hidden []string `json:"hidden,omitempty"`
+	// Reasons say why the book was open.
+	Reasons []Reason `json:"reasons"`
+}
+
+// States of a ClosedBook.
+const (
+	BookClosed = "closed"
+	BookOpen   = "open"
+)
+
+// Text describes it in a line.
+func (b *ClosedBook) Text() string {
+	if b.State == BookClosed {
+		return "closed: " + strings.Join(b.Covers, ", ")
+	}
+	var why []string
+	for _, r := range b.Reasons {
+		why = append(why, r.Message)
+	}
+	return "open: " + strings.Join(why, "; ")
 }
 
 // Startup compares what git, shells, editors and agents obeyed before a run and after it.

@@ -405,6 +405,23 @@ func (m *maker) evaluationNotFailed(value jsontext.Value) (*rule, error) {
 	}}, m.on(value)
 }
 
+func (m *maker) closedBook(value jsontext.Value) (*rule, error) {
+	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
+		b := s.Docs.Health.ClosedBook
+		if b == nil {
+			return unknown(view.Gap{Text: "the run was not to be closed", Remedy: "record with --closed-book"}), nil
+		}
+		v := Verdict{State: Pass, Message: "the book was closed: " + strings.Join(b.Covers, ", ")}
+		for _, r := range b.Reasons {
+			v.found(Evidence{Text: r.Message, Layer: schema.HealthPath})
+		}
+		if b.State != schema.BookClosed {
+			v.State, v.Message = Fail, "the book was open"
+		}
+		return v, nil
+	}}, m.on(value)
+}
+
 func (m *maker) noNewStartup(value jsontext.Value) (*rule, error) {
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		st := s.Docs.Health.Startup
@@ -683,6 +700,7 @@ func init() {
 		"no_privileged":             (*maker).noPrivileged,
 		"contract_passed":           (*maker).contractPassed,
 		"no_new_startup":            (*maker).noNewStartup,
+		"closed_book":               (*maker).closedBook,
 		"evaluation_not_failed":     (*maker).evaluationNotFailed,
 		"no_undeclared_actions":     (*maker).noUndeclaredActions,
 		"no_new_capability_against": (*maker).noNewCapability,

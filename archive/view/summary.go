@@ -68,6 +68,7 @@ type Summary struct {
 	Reasons       []schema.Reason               `json:"reasons"`
 	Containment   string                        `json:"containment,omitempty"`
 	Resistance    string                        `json:"tamper_resistance,omitempty"`
+	ClosedBook    *schema.ClosedBook            `json:"closed_book,omitempty"`
 	Redaction     *schema.Redaction             `json:"redaction,omitempty"`
 	// Claims say what may be concluded from the bundle, and what may not.
 	Claims []Sentence `json:"claims"`
@@ -345,7 +346,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.Model, s.ModelLayer, s.ModelPath, s.ModelBypasses = res.Model, h.ModelLayer, h.ModelPath, h.ModelBypasses
 	s.KernelState = schema.KernelState(h.KernelLayer)
 	s.Redaction = h.Redaction
-	s.Containment, s.Resistance = h.Containment, h.TamperResistance
+	s.Containment, s.Resistance, s.ClosedBook = h.Containment, h.TamperResistance, h.ClosedBook
 	s.Correlation, s.Layers, s.RingbufDrops = h.CgroupCorrelation, h.Layers, h.RingbufDrops
 	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
 }
@@ -367,6 +368,9 @@ func (s *Summary) writeAbout(w io.Writer) {
 		row("contract", "%s%s", schema.OneLine(*s.Contract), only(s.StrictChecks, " (strict checks)"))
 	}
 	row("sandbox", "%s", schema.OneLine(s.Applied.Sandbox()))
+	if s.ClosedBook != nil {
+		row("book", "%s", Cut(schema.OneLine(s.ClosedBook.Text()), 400))
+	}
 	if s.Home != nil {
 		row("home", "%s", Cut(schema.OneLine(s.Home.Text()), 200))
 	}
@@ -415,6 +419,9 @@ func (s *Summary) writeHead(w io.Writer) {
 	}
 	if text := s.Applied.Sandbox(); text != "none" {
 		row("sandbox", "%s", schema.OneLine(text))
+	}
+	if s.ClosedBook != nil {
+		row("book", "%s", Cut(schema.OneLine(s.ClosedBook.Text()), 400))
 	}
 	if s.Home != nil {
 		row("home", "%s", Cut(schema.OneLine(s.Home.Text()), 200))

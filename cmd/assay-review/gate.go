@@ -34,6 +34,7 @@ func gateCommand(a *app) *cobra.Command {
   - only_hosts: [resolvers, "api.example.com", "*.pypi.org", "10.0.0.0/8"]
   - only_programs: ["python3*", "/usr/bin/**"]  # a bare name allows no program that the run made
   - no_privileged: true                  # setuid, mount, ptrace, bpf, ...
+  - closed_book: true                    # the command could not look its answer up
   - no_new_startup: true                 # nothing that git, shells, editors or agents obey is new
   - contract_passed: true
   - no_undeclared_actions: true          # nothing was done outside of reported tool calls;

@@ -100,6 +100,11 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 			"files of more than 2 GiB; limits.home in a policy or spec), real (default the policy's, or private)")
 	fs.StringVar(&s.HomeLayer, "home-layer", "",
 		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
+	fs.StringVar(&s.ClosedBook, "closed-book", "",
+		"keep the command from looking its answer up, or refuse to run it: a repository without any other history, "+
+			"and no hosts that can have the answer; `WHAT`: on (what it is without a value), "+
+			"try (record what was open)")
+	fs.Lookup("closed-book").NoOptDefVal = runner.ClosedBookOn
 	fs.StringVar(&s.Isolate, "isolate", "",
 		"`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but "+
 			"its standard streams)")
@@ -251,6 +256,7 @@ func runValues() map[string][]string {
 		"compat":       {"v0"},
 		"home":         sandbox.Homes,
 		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
+		"closed-book":  {runner.ClosedBookOn, runner.ClosedBookTry},
 		"isolate":      {runner.IsolatePID},
 		"kernel":       runner.Kernels,
 		"mode":         sandbox.Modes,

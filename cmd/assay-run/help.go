@@ -45,7 +45,7 @@ var runFlagGroups = []flagGroup{
 	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes",
 		"containers"}},
 	{"Limits", []string{"memory", "pids", "cpus", "best-effort-limits"}},
-	{"Sandbox", []string{"policy", "profile", "home", "home-layer", "isolate", "user"}},
+	{"Sandbox", []string{"policy", "profile", "home", "home-layer", "closed-book", "isolate", "user"}},
 	{"Observation", []string{"kernel", "kernel-buffer", "keep-observer", "deny-io-uring", "require"}},
 	{"Contract", []string{"contract-baseline", "strict-checks", "evaluation"}},
 	{"What the command left", []string{"workspace-changes", "workspace-changes-bytes", "artifact"}},

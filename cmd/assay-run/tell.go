@@ -154,7 +154,7 @@ func (l *losses) end() (told func(message string) bool) {
 func tellSandbox(say *console.Messages, h *schema.ObservationHealth) {
 	for _, r := range h.Reasons {
 		switch {
-		case r.Subject != "user" && r.Subject != "sandbox", r.Code == "evidence_reachable",
+		case !slices.Contains([]string{"user", "sandbox", "closed_book"}, r.Subject), r.Code == "evidence_reachable",
 			r.Code == "denials_unobserved", r.Code == "program_unusable":
 		default:
 			say.Advice(firstRemedy(r.Remedy), "%s", r.Message)

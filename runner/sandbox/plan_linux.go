@@ -103,7 +103,7 @@ func (p *Profile) mounts() *shim.Mounts {
 	around := aroundMounts()
 	pinned := map[string]bool{}
 	for _, e := range p.Plan.Paths {
-		if !e.changes || e.Rule == ruleDevices {
+		if !e.changes || e.Rule == ruleDevices || p.replaced != nil && schema.Below(e.Target, p.replaced.Path) {
 			continue
 		}
 		as := map[Access]shim.State{AccessNone: shim.Hidden, AccessPrivate: shim.Private,
@@ -124,6 +124,9 @@ func (p *Profile) mounts() *shim.Mounts {
 			at.From, at.Flat = p.layer, true
 		}
 		m.Places = append(m.Places, at)
+	}
+	if p.replaced != nil {
+		m.Places = append(m.Places, *p.replaced)
 	}
 	if len(p.links) > 0 {
 		m.Places = append(m.Places, shim.Place{Path: carriedAt, As: shim.Writable, From: p.copies, Flat: true})
@@ -271,6 +274,9 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 			e.Access == AccessTemporary && e.Rule != ruleDevices || e.changes && e.Access == AccessLayer && mounted {
 			add(e.Target, accessAll, p.moved() && schema.Below(e.Target, p.Dir)) // that is seen elsewhere
 		}
+	}
+	if p.replaced != nil && mounted {
+		add(p.replaced.Path, accessAll, false)
 	}
 	if p.fresh != "" && p.moved() {
 		add(p.away.At, accessAll, false)

@@ -65,6 +65,8 @@ type Profile struct {
 	links      map[string]string // symbolic links to copies, by the file that they cover; see carriedAt
 	copies     string            // the directory of the copies
 	looked     *startup.Where
+	replaced   *shim.Place // see Replace
+	hidden     []string    // with it
 }
 
 // Path is a path with its rule, such as filesystem.denyRead[0] or protected.
@@ -567,6 +569,7 @@ func (p *Profile) Strict(fresh string) *Profile {
 	strict := *p
 	strict.realHome("")
 	strict.links = nil
+	strict.restore()
 	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
 	strict.Network.AllowedDomains, strict.Network.DeniedDomains, strict.Network.LocalPorts = nil, nil, nil
 	if strict.Network.Mode != NetNone {
@@ -607,6 +610,7 @@ func (p *Profile) ForCheck() *Profile {
 	check.Network.LocalPorts = nil
 	check.realHome("")
 	check.links = nil
+	check.restore()
 	return &check
 }
 
@@ -821,6 +825,31 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 		mode = "mode: workspace-write and "
 	}
 	return fmt.Sprintf("add to the policy: %sfilesystem: {allowWrite: [%q]}", mode, target)
+}
+
+// Replace gives the command the directory from in the place of the directory at, which it does not see. It may write
+// there, also in mode read-only: rules about what is in it have no effect. hidden are directories of Context.Evidence
+// that checks may read. Call it before the profile is applied.
+func (p *Profile) Replace(at, from string, hidden []string) {
+	p.hidden = hidden
+	p.replaced = &shim.Place{Path: at, As: shim.Writable, From: from, Flat: true}
+	p.DenyWrite = slices.DeleteFunc(p.DenyWrite, func(d Path) bool { return schema.Below(d.Path, at) })
+	if p.obeyed != nil { // nothing of it is copied
+		p.obeyed.Configs = slices.DeleteFunc(p.obeyed.Configs, func(path string) bool { return schema.Below(path, at) })
+	}
+	_ = p.settle() // fewer rules conflict less
+}
+
+// restore undoes Replace.
+func (p *Profile) restore() {
+	if p.replaced == nil {
+		return
+	}
+	p.replaced = nil
+	p.DenyRead = slices.DeleteFunc(slices.Clone(p.DenyRead), func(d Path) bool {
+		return d.Rule == ruleEvidence && slices.Contains(p.hidden, d.Path)
+	})
+	_ = p.settle()
 }
 
 // As is p for a command of another user.

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/runner/repository"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -88,7 +89,7 @@ func surveyed(path string) (*survey, error) {
 		return nil, err
 	}
 	for _, dir := range s.repositories {
-		about, err := describeRepository(filepath.Join(root, dir))
+		about, err := repository.Describe(filepath.Join(root, dir))
 		if err != nil {
 			return nil, fmt.Errorf("%s belongs to a git repository elsewhere: %w", names([]string{dir}), err)
 		}
@@ -236,7 +237,7 @@ func (s *survey) prepare(ctx context.Context, from, to string) error {
 		return err
 	}
 	for _, dir := range s.repositories {
-		if err := makeRepository(ctx, filepath.Join(from, dir), filepath.Join(to, dir)); err != nil {
+		if err := repository.Make(ctx, filepath.Join(from, dir), filepath.Join(to, dir)); err != nil {
 			return fmt.Errorf("make %s a repository of its own: %w", schema.Readable(filepath.Join(from, dir)), err)
 		}
 	}

@@ -1,12 +1,11 @@
-//go:build linux
-
-package suite
+package repository
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -23,6 +22,15 @@ import (
 type git struct {
 	ctx context.Context
 	dir string
+	at  string // the repository, if it is not dir's own
+}
+
+// store is the directory of a repository that was made here.
+func (g git) store() string {
+	if g.at != "" {
+		return g.at
+	}
+	return filepath.Join(g.dir, ".git")
 }
 
 // gitStartsNothing keeps git from starting what a repository's configuration names. Filters have no such switch: see
@@ -52,14 +60,22 @@ func (g git) harmless() error {
 
 // run runs git with an input, and returns its output.
 func (g git) run(in []byte, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(g.ctx, "git", slices.Concat([]string{"-C", g.dir}, gitStartsNothing, args)...)
+	return g.feed(bytes.NewReader(in), args...)
+}
+
+func (g git) feed(in io.Reader, args ...string) ([]byte, error) {
+	where := []string{"-C", g.dir}
+	if g.at != "" {
+		where = append(where, "--git-dir="+g.at, "--work-tree="+g.dir)
+	}
+	cmd := exec.CommandContext(g.ctx, "git", slices.Concat(where, gitStartsNothing, args)...)
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "GIT_") { // such as GIT_DIR, which would be another repository
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
 	cmd.Env = append(cmd.Env, "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C")
-	cmd.Stdin = bytes.NewReader(in)
+	cmd.Stdin = in
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -84,15 +100,15 @@ func (g git) path(name string) (string, error) {
 	return path, err
 }
 
-// heads are what is checked out of a repository.
-type heads struct {
+// Heads are what is checked out of a repository.
+type Heads struct {
 	Commit string // empty before the first one
 	Branch string // empty if HEAD is detached
 	Index  string // the output of git ls-files --stage -z
 	Tags   string // of the commit's history: lines with an object and a name
 }
 
-func (g git) heads() (h heads, err error) {
+func (g git) heads() (h Heads, err error) {
 	if _, err := g.line("rev-parse", "--git-dir"); err != nil {
 		return h, err
 	}
@@ -105,15 +121,18 @@ func (g git) heads() (h heads, err error) {
 	return h, err
 }
 
-// unfinished are files of a repository in the middle of a command, whose state makeRepository cannot keep.
+// unfinished are files of a repository in the middle of a command, whose state Make cannot keep.
 var unfinished = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG"}
 
-// describeRepository describes what makeRepository makes of the repository of a directory. It is an error if that would
+// Describe describes what Make makes of the repository of a directory. It is an error if that would
 // not be all.
-func describeRepository(dir string) (heads, error) {
-	g := git{context.Background(), dir}
+func Describe(dir string) (Heads, error) {
+	return describe(git{ctx: context.Background(), dir: dir})
+}
+
+func describe(g git) (Heads, error) {
 	if err := g.harmless(); err != nil {
-		return heads{}, err
+		return Heads{}, err
 	}
 	h, err := g.heads()
 	if err != nil {
@@ -131,11 +150,11 @@ func describeRepository(dir string) (heads, error) {
 	return h, nil
 }
 
-// makeRepository makes the directory to, a copy of the directory from, a git repository of its own: at the same commit
+// Make makes the directory to, a copy of the directory from, a git repository of its own: at the same commit
 // and branch, with the same index, configuration and hooks, and with the commit's history and its tags. Other branches,
 // stashes and logs are not in it.
-func makeRepository(ctx context.Context, from, to string) error {
-	source, target := git{ctx, from}, git{ctx, to}
+func Make(ctx context.Context, from, to string) error {
+	source, target := git{ctx: ctx, dir: from}, git{ctx: ctx, dir: to}
 	if err := source.harmless(); err != nil {
 		return err
 	}
@@ -143,18 +162,23 @@ func makeRepository(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	format, err := source.line("rev-parse", "--show-object-format")
-	if err != nil {
+	if err := workspace.Remove(target.store()); err != nil {
 		return err
 	}
-	if err := workspace.Remove(filepath.Join(to, ".git")); err != nil {
+	return remake(source, target, h)
+}
+
+// remake makes the target's repository.
+func remake(source, target git, h Heads) error {
+	format, err := source.line("rev-parse", "--show-object-format")
+	if err != nil {
 		return err
 	}
 	if _, err := target.run(nil, "init", "--quiet", "--template=", "--object-format="+format); err != nil {
 		return err
 	}
 	for _, name := range []string{"config", "config.worktree", "shallow", "index", "info", "hooks"} {
-		if err := copyGitFile(ctx, source, target, name); err != nil {
+		if err := copyGitFile(target.ctx, source, target, name); err != nil {
 			return err
 		}
 	}
@@ -173,7 +197,7 @@ func copyGitFile(ctx context.Context, from, to git, name string) error {
 	if err != nil {
 		return err
 	}
-	copied := filepath.Join(to.dir, ".git", name)
+	copied := filepath.Join(to.store(), name)
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -195,9 +219,9 @@ func copyGitFile(ctx context.Context, from, to git, name string) error {
 
 // configure removes from a copied configuration what is about the place of the original.
 func (g git) configure() error {
-	elsewhere := git{g.ctx, "/"} // since the wrong place may keep git from starting
+	elsewhere := git{ctx: g.ctx, dir: "/"} // since the wrong place may keep git from starting
 	for _, name := range []string{"config", "config.worktree"} {
-		path := filepath.Join(g.dir, ".git", name)
+		path := filepath.Join(g.store(), name)
 		if _, err := os.Stat(path); err != nil {
 			continue
 		}
@@ -214,7 +238,7 @@ func (g git) configure() error {
 }
 
 // receive gets the objects of what is checked out, and sets the branch and the tags.
-func (g git) receive(from git, h heads) error {
+func (g git) receive(from git, h Heads) error {
 	var objects, refs bytes.Buffer
 	if h.Commit != "" {
 		fmt.Fprintln(&objects, h.Commit)
@@ -232,7 +256,7 @@ func (g git) receive(from git, h heads) error {
 			fmt.Fprintf(&refs, "update %s %s\n", name, id)
 		}
 	}
-	pack := filepath.Join(g.dir, ".git", "objects", "pack", "pack")
+	pack := filepath.Join(g.store(), "objects", "pack", "pack")
 	if _, err := from.run(objects.Bytes(), "pack-objects", "--revs", "--quiet", pack); err != nil {
 		return err
 	}
@@ -255,7 +279,7 @@ func orHead(branch string) string {
 }
 
 // compare is an error if the repository differs from the one that it was made from.
-func (g git) compare(with git, h heads) error {
+func (g git) compare(with git, h Heads) error {
 	got, err := g.heads()
 	if err != nil {
 		return err

@@ -1,0 +1,196 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/assay-run/assay-run/runner/repository"
+	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// closedBook shuts the channels by which the command could look up what it is to find out.
+type closedBook struct {
+	try  bool // what cannot be shut is said
+	book *repository.Book
+	dir  string // of the book; empty: there is none
+	doc  *schema.ClosedBook
+}
+
+// begin makes the repository of the working directory anew. It is called before the policy is resolved.
+func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) error {
+	if b == nil {
+		return nil
+	}
+	b.doc = &schema.ClosedBook{State: schema.BookClosed, Covers: []string{"history", "network", "provider_tools"},
+		Reasons: []schema.Reason{}}
+	if c.settings.EffectiveMode() == sandbox.Observe {
+		return b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
+	}
+	at, err := os.MkdirTemp("/var/tmp", "assay-run-book-")
+	if err != nil {
+		return sandboxError("closed_book_failed", err)
+	}
+	b.dir = at
+	store := filepath.Join(at, "git")
+	if c.inherit != nil {
+		c.inherit(store) // its heir also removes the directory above
+	}
+	if err := os.Mkdir(store, 0o755); err != nil {
+		return sandboxError("closed_book_failed", err)
+	}
+	b.book, err = repository.Close(ctx, dir, store)
+	if errors.Is(err, repository.ErrUnclosable) {
+		return b.unclosed("history", err.Error(), "start the command at the root of an ordinary clone")
+	}
+	if err != nil {
+		return sandboxError("closed_book_failed", fmt.Errorf("make the repository anew: %w", err))
+	}
+	c.hidden = append(c.hidden, at)
+	if b.book != nil {
+		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
+		c.hidden = append(c.hidden, b.book.Others...)
+	}
+	return nil
+}
+
+// unclosed says that the book is open, and why. Unless that is allowed, it is an error.
+func (b *closedBook) unclosed(code, message, remedy string) error {
+	b.doc.State = schema.BookOpen
+	b.doc.Reasons = append(b.doc.Reasons, schema.Reason{Subject: "closed_book", Code: code, Message: message,
+		Remedy: remedy})
+	if b.try {
+		return nil
+	}
+	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+		Code: "book_open", Message: "nothing was run: the book cannot be closed: " + message,
+		Hint: remedy + "; or record what was open with --closed-book=try"}}
+}
+
+// shut gives the command the repository that was made for it, and checks what else it can reach. It is called when
+// the policy is resolved.
+func (b *closedBook) shut(c *confinement) error {
+	if b == nil {
+		return nil
+	}
+	var errs []error
+	open := func(code, message, remedy string) { errs = append(errs, b.unclosed(code, message, remedy)) }
+	if p := c.profile; p.Mode != sandbox.Observe {
+		if b.book != nil {
+			if p.User != nil {
+				if err := giveTree(b.book.Store, p.User.UID, p.User.GID); err != nil {
+					return sandboxError("closed_book_failed", err)
+				}
+			}
+			p.Replace(b.book.At, b.book.Store, b.book.Others)
+		}
+		if p.Network.Mode == sandbox.NetHost {
+			open("network", "the command has the host's network (network.mode host)",
+				"remove network.mode from the policy, or name the hosts that it needs in network.allowedDomains")
+		}
+		for _, domain := range p.Network.AllowedDomains {
+			if p.Network.Mode == sandbox.NetAllowlist && holdsAnswers(domain) {
+				open("host", "the policy allows "+domain+", which can have the answer", "remove it from the policy")
+			}
+		}
+	}
+	if c.providers {
+		open("provider_tools", "the provider of the model may search and fetch for the command",
+			"set model: {provider_tools: deny} in the policy")
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveTree gives a directory and all in it to a user.
+func giveTree(dir string, uid, gid int) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			err = os.Lchown(path, uid, gid)
+		}
+		return err
+	})
+}
+
+// answerHosts are hosts from which a project's later versions, its repository, copies of both, and pages about it can
+// be fetched; the hosts below each, too.
+var answerHosts = []string{
+	"github.com", "githubusercontent.com", "githubassets.com", "gitlab.com", "bitbucket.org", "codeberg.org",
+	"gitee.com", "sr.ht", "sourceforge.net", "googlesource.com", "gnu.org", "kernel.org",
+	"gitea.com", "launchpad.net", // forges
+	"pypi.org", "pythonhosted.org", "npmjs.org", "npmjs.com", "yarnpkg.com", "crates.io", "rubygems.org", "golang.org",
+	"go.dev", "packagist.org", "maven.org", "apache.org", "nuget.org", "hex.pm", "cpan.org", "hackage.haskell.org",
+	"conda.io", "anaconda.org", "anaconda.com", "jsr.io", "pkg.dev", "docker.io", "docker.com", "ghcr.io", "quay.io",
+	"debian.org", "ubuntu.com", "fedoraproject.org", "alpinelinux.org", "archlinux.org", // packages
+	"jsdelivr.net", "unpkg.com", "esm.sh", "skypack.dev", "cdnjs.com", "cloudflare.com", // copies
+	"archive.org", "softwareheritage.org", "archive.ph", // archives
+	"google.com", "bing.com", "duckduckgo.com", "brave.com", "kagi.com", "yandex.com", "baidu.com", "searx.org",
+	"stackoverflow.com", "stackexchange.com", "readthedocs.io", "huggingface.co", // search and pages
+}
+
+// holdsAnswers reports whether an allowed domain, such as *.example.org:443, can have an answer.
+func holdsAnswers(domain string) bool {
+	name, _, _ := strings.Cut(strings.ToLower(domain), ":")
+	wide := strings.HasPrefix(name, "*")
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".")
+	for _, host := range answerHosts {
+		above := wide && (name == "" || strings.HasSuffix(host, "."+name))
+		if above || name == host || strings.HasSuffix(name, "."+host) {
+			return true
+		}
+	}
+	return false
+}
+
+// giveBack brings what the command committed back, and says which layers were missing. It is called when no process
+// of the command is left, and before the checks.
+func (b *closedBook) giveBack(ctx context.Context, c *confinement) {
+	if b == nil || b.doc == nil {
+		return
+	}
+	if b.book != nil && c.box != nil {
+		aside, err := b.book.Return(ctx, c.log.RunID)
+		if err != nil {
+			c.reasons = append(c.reasons, schema.Reason{Subject: "closed_book", Code: "commits_not_returned",
+				Message: fmt.Sprintf("what the command committed is not in the repository: %v", err),
+				Remedy:  "read it from " + b.book.Store + ", which is left"})
+			b.dir = "" // for the user
+		}
+		for _, ref := range aside {
+			c.reasons = append(c.reasons, schema.Reason{Subject: "closed_book", Code: "commits_aside",
+				Message: fmt.Sprintf("the command's %s is in the repository as refs/assay-run/%s%s: it has another %s",
+					ref, c.log.RunID, strings.TrimPrefix(ref, "refs"), ref)})
+		}
+	}
+	if c.profile == nil || c.profile.Mode == sandbox.Observe {
+		return
+	}
+	needed := []string{sandbox.LayerPrivileges, sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerSeccomp,
+		sandbox.LayerSockets}
+	if c.profile.Network.Mode != sandbox.NetHost && c.profile.Network.Mode != sandbox.NetNone {
+		needed = append(needed, sandbox.LayerNetwork)
+	}
+	for _, layer := range needed {
+		if !c.enforced(layer) {
+			b.try = true // it is too late to refuse
+			_ = b.unclosed("layer", "the sandbox's layer "+layer+" was not enforced", "see assay-run doctor")
+		}
+	}
+}
+
+// remove removes what was made.
+func (b *closedBook) remove() error {
+	if b == nil || b.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(b.dir)
+}

@@ -1,0 +1,290 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Book is a repository that was made anew beside the original.
+type Book struct {
+	// At is the place of the original: the directory .git of a working tree.
+	At string
+	// Store is the directory of the new one.
+	Store string
+	// Commit is where it begins; empty before the first one.
+	Commit string
+	// Others are directories that have more of the original's history, or other versions of its files: linked
+	// worktrees, repositories that it borrows objects from, and remotes in the file system.
+	Others []string
+
+	heads  Heads
+	format string
+	config string
+}
+
+// ErrUnclosable is wrapped by the error of Close about a repository that cannot be made anew.
+var ErrUnclosable = errors.New("its history cannot be closed")
+
+// Close makes the repository of a working tree anew in the empty directory store. It returns nil if dir is in no
+// repository. The error wraps ErrUnclosable if the repository does not lie in dir itself, or has submodules.
+func Close(ctx context.Context, dir, store string) (*Book, error) {
+	source := git{ctx: ctx, dir: dir}
+	if _, err := source.line("rev-parse", "--git-dir"); err != nil {
+		return nil, nil
+	}
+	b := &Book{At: filepath.Join(dir, ".git"), Store: store}
+	info, err := os.Lstat(b.At)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: the repository is in a directory above %s; start the command there", ErrUnclosable,
+			dir)
+	case !info.IsDir():
+		return nil, fmt.Errorf("%w: %s is not a directory, so the repository is elsewhere; clone it, and start the "+
+			"command in the clone", ErrUnclosable, b.At)
+	}
+	if modules, _ := os.ReadDir(filepath.Join(b.At, "modules")); len(modules) > 0 {
+		return nil, fmt.Errorf("%w: it has submodules, whose repositories have histories of their own", ErrUnclosable)
+	}
+	if b.heads, err = describe(source); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnclosable, err)
+	}
+	b.Commit = b.heads.Commit
+	if b.format, err = source.line("rev-parse", "--show-object-format"); err != nil {
+		return nil, err
+	}
+	if err := b.others(source); err != nil {
+		return nil, err
+	}
+	if err := remake(source, b.git(ctx), b.heads); err != nil {
+		return nil, err
+	}
+	config, err := startup.ReadFile(filepath.Join(store, "config"))
+	b.config = string(config)
+	return b, err
+}
+
+func (b *Book) git(ctx context.Context) git { return git{ctx, filepath.Dir(b.At), b.Store} }
+
+// others finds Others. A list of what to borrow from may lead on.
+func (b *Book) others(source git) error {
+	dir := filepath.Dir(b.At)
+	add := func(path string) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil && !schema.Below(dir, real) && !schema.Below(real, b.At) && !slices.Contains(b.Others, real) {
+			b.Others = append(b.Others, real)
+		}
+	}
+	trees, err := source.line("worktree", "list", "--porcelain", "-z")
+	if err != nil {
+		return err
+	}
+	for field := range strings.SplitSeq(trees, "\x00") {
+		if tree, is := strings.CutPrefix(field, "worktree "); is {
+			add(tree)
+		}
+	}
+	urls, _ := source.line("config", "--get-regexp", "-z", `^remote\..*\.(url|pushurl)$`) // an error if there is none
+	for entry := range strings.SplitSeq(urls, "\x00") {
+		if _, url, is := strings.Cut(entry, "\n"); is {
+			add(strings.TrimPrefix(url, "file://"))
+		}
+	}
+	stores := []string{filepath.Join(b.At, "objects")}
+	for len(stores) > 0 && len(b.Others) < 1000 {
+		list, _ := startup.ReadFile(filepath.Join(stores[0], "info", "alternates"))
+		for line := range strings.Lines(string(list)) {
+			if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+				continue
+			}
+			if !filepath.IsAbs(line) {
+				line = filepath.Join(stores[0], line)
+			}
+			known := len(b.Others)
+			if add(line); len(b.Others) > known {
+				stores = append(stores, line)
+			}
+		}
+		stores = stores[1:]
+	}
+	return nil
+}
+
+// Return brings what the command committed back into the original: branches, tags and stashes, and, if the branch that
+// is checked out is among them, HEAD and the index. id names the run. aside are references that could not keep their
+// names, because the original has others: they are below refs/assay-run/ID. It is called when no process of the
+// command is left.
+func (b *Book) Return(ctx context.Context, id string) (aside []string, err error) {
+	agent, original := b.git(ctx), git{ctx: ctx, dir: filepath.Dir(b.At)}
+	after, _ := startup.ReadFile(filepath.Join(b.Store, "config"))
+	if err := b.defuse(); err != nil {
+		return nil, err
+	}
+	refs, err := agent.line("for-each-ref", "--format=%(objectname) %(refname)")
+	if err != nil {
+		return nil, err
+	}
+	head, herr := agent.line("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
+	branch, _ := agent.line("symbolic-ref", "--quiet", "HEAD")
+	index, ierr := agent.line("ls-files", "--stage", "-z")
+	before := map[string]string{orHead(b.heads.Branch): b.heads.Commit}
+	for tag := range strings.SplitSeq(b.heads.Tags, "\n") {
+		if object, name, ok := strings.Cut(tag, " "); ok {
+			before[name] = object
+		}
+	}
+	var wanted, updates strings.Builder
+	kept := true // the branch that is checked out has its name
+	for line := range strings.SplitSeq(refs, "\n") {
+		object, name, ok := strings.Cut(line, " ")
+		if !ok || before[name] == object || name == "refs/stash" ||
+			!strings.HasPrefix(name, "refs/heads/") && !strings.HasPrefix(name, "refs/tags/") {
+			continue
+		}
+		now, _ := original.line("rev-parse", "--quiet", "--verify", name)
+		if now != before[name] {
+			aside = append(aside, name)
+			kept = kept && name != branch
+			name, now = "refs/assay-run/"+id+strings.TrimPrefix(name, "refs"), ""
+		}
+		if now == "" {
+			now = strings.Repeat("0", len(object))
+		}
+		fmt.Fprintln(&wanted, object)
+		fmt.Fprintf(&updates, "update %s %s %s\n", name, object, now)
+	}
+	// An error if there is none.
+	stashes, _ := agent.line("log", "--walk-reflogs", "--format=%H %gs", "refs/stash", "--")
+	for line := range strings.Lines(stashes) {
+		object, _, _ := strings.Cut(line, " ")
+		fmt.Fprintln(&wanted, object)
+	}
+	if herr == nil {
+		fmt.Fprintln(&wanted, head)
+	}
+	for entry := range strings.SplitSeq(index, "\x00") {
+		mode, rest, _ := strings.Cut(entry, " ")
+		if object, _, ok := strings.Cut(rest, " "); ok && mode != "160000" {
+			fmt.Fprintln(&wanted, object)
+		}
+	}
+	if b.Commit != "" {
+		fmt.Fprintln(&wanted, "^"+b.Commit)
+	}
+	if err := b.carry(agent, original, wanted.String()); err != nil {
+		return aside, err
+	}
+	if _, err := original.run([]byte(updates.String()), "update-ref", "--stdin"); err != nil {
+		return aside, err
+	}
+	lines := strings.Split(strings.TrimSpace(stashes), "\n")
+	for _, line := range slices.Backward(lines) {
+		if object, message, ok := strings.Cut(line, " "); ok {
+			if _, err := original.run(nil, "stash", "store", "--quiet", "-m", message, object); err != nil {
+				return aside, err
+			}
+		}
+	}
+	if !kept || herr != nil || ierr != nil {
+		return aside, nil
+	}
+	if branch != "" {
+		_, err = original.run(nil, "symbolic-ref", "HEAD", branch)
+	} else {
+		_, err = original.run(nil, "update-ref", "--no-deref", "HEAD", head)
+	}
+	return aside, errors.Join(err, b.returnFile("index"), b.returnConfig(string(after)))
+}
+
+// defuse removes from the command's repository what makes git read or start something else.
+func (b *Book) defuse() error {
+	var errs []error
+	for _, name := range []string{"config", "config.worktree", "commondir", "hooks", "worktrees",
+		"objects/info/alternates", "objects/info/http-alternates", "info/grafts", "refs/replace"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(b.Store, name)))
+	}
+	config := "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = " + b.format + "\n"
+	errs = append(errs, os.WriteFile(filepath.Join(b.Store, "config"), []byte(config), 0o644))
+	errs = append(errs, filepath.WalkDir(b.Store, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !d.Type().IsRegular() {
+			err = fmt.Errorf("the command left %s, which is not a regular file, in its repository",
+				schema.Readable(strings.TrimPrefix(path, b.Store+"/")))
+		}
+		return err
+	}))
+	return errors.Join(errs...)
+}
+
+// carry copies objects, and checks them.
+func (b *Book) carry(from, to git, wanted string) error {
+	prefix := filepath.Join(b.Store, "carried")
+	name, err := from.feed(strings.NewReader(wanted), "pack-objects", "--revs", "--quiet", prefix)
+	if err != nil {
+		return err
+	}
+	for sum := range strings.Lines(string(name)) {
+		pack, err := os.Open(prefix + "-" + strings.TrimSpace(sum) + ".pack")
+		if err != nil {
+			return err
+		}
+		defer pack.Close()
+		if _, err := to.feed(pack, "index-pack", "--stdin", "--strict"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnFile copies a file of the repository to the original.
+func (b *Book) returnFile(name string) error {
+	data, err := os.ReadFile(filepath.Join(b.Store, name)) // a regular file: see defuse
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return replace(filepath.Join(b.At, name), data)
+}
+
+// returnConfig copies what git writes in ordinary work.
+func (b *Book) returnConfig(after string) error {
+	path := filepath.Join(b.At, "config")
+	now, err := startup.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	merged, _ := startup.Merge(b.config, string(now), after)
+	if merged == string(now) {
+		return nil
+	}
+	return replace(path, []byte(merged))
+}
+
+// replace replaces a file as git does, under its lock.
+func replace(path string, data []byte) error {
+	mode := fs.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = lock.Write(data)
+	if err = errors.Join(err, lock.Sync(), lock.Close()); err != nil {
+		return errors.Join(err, os.Remove(path+".lock"))
+	}
+	return os.Rename(path+".lock", path)
+}
