@@ -12,8 +12,7 @@ import (
 	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
-// Honest programs open no claim, but for what kernel.HonestOpens has. The programs of make truth open none either, see
-// [workload].
+// Honest programs open no claim, but for what kernel.HonestOpens has.
 func TestHonestProgramsOpenNothing(t *testing.T) {
 	layertest.Host(t)
 	// Chromium makes a socket below TMPDIR, whose name must be short.
