@@ -170,12 +170,6 @@ func TestProcessThatWasThereBefore(t *testing.T) {
 	}
 }
 
-func asExit(err error, to **exec.ExitError) bool {
-	e, ok := err.(*exec.ExitError)
-	*to = e
-	return ok
-}
-
 // keepThreads returns when so many threads are there, each of a goroutine of its own.
 func keepThreads(n int) {
 	there := make(chan bool)
