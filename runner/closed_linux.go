@@ -16,10 +16,11 @@ import (
 
 // closedBook shuts the channels by which the command could look up what it is to find out.
 type closedBook struct {
-	try  bool // what cannot be shut is said
-	book *repository.Book
-	dir  string // of the book; empty: there is none
-	doc  *schema.ClosedBook
+	try   bool // what cannot be shut is said
+	model bool // requests to a model go through the gateway
+	book  *repository.Book
+	dir   string // of the book; empty: there is none
+	doc   *schema.ClosedBook
 }
 
 // begin makes the repository of the working directory anew. It is called before the policy is resolved.
@@ -27,8 +28,10 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) erro
 	if b == nil {
 		return nil
 	}
-	b.doc = &schema.ClosedBook{State: schema.BookClosed, Covers: []string{"history", "network", "provider_tools"},
-		Reasons: []schema.Reason{}}
+	b.doc = &schema.ClosedBook{State: schema.BookClosed, Covers: []string{"network"}, Reasons: []schema.Reason{}}
+	if b.model {
+		b.doc.Covers = append(b.doc.Covers, "provider_tools")
+	}
 	if c.settings.EffectiveMode() == sandbox.Observe {
 		return b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
 	}
@@ -53,6 +56,7 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) erro
 	}
 	c.hidden = append(c.hidden, at)
 	if b.book != nil {
+		b.doc.Covers = append([]string{"history"}, b.doc.Covers...)
 		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
 		c.hidden = append(c.hidden, b.book.Others...)
 	}
@@ -135,6 +139,9 @@ var answerHosts = []string{
 	"archive.org", "softwareheritage.org", "archive.ph", // archives
 	"google.com", "bing.com", "duckduckgo.com", "brave.com", "kagi.com", "yandex.com", "baidu.com", "searx.org",
 	"stackoverflow.com", "stackexchange.com", "readthedocs.io", "huggingface.co", // search and pages
+	// Their models search and fetch, and without the gateway nobody looks at what is asked of them.
+	"anthropic.com", "claude.ai", "openai.com", "chatgpt.com", "googleapis.com", "openrouter.ai", "mistral.ai", "x.ai",
+	"deepseek.com", "perplexity.ai", "aliyuncs.com", "amazonaws.com", "azure.com",
 }
 
 // holdsAnswers reports whether an allowed domain, such as *.example.org:443, can have an answer.

@@ -39,6 +39,7 @@ type confinement struct {
 	file     *policy.File
 	checked  *policy.Set // for the contract's checks; nil without a policy
 	isolate  bool        // PID namespace in every mode
+	listened bool        // seccomp notification is the kernel layer
 	agent    bool        // the command is set up by a recipe
 	exposed  bool        // the command has the runner's terminal
 	env      []string
@@ -71,15 +72,15 @@ type confinement struct {
 func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir string)) *confinement {
 	c := &confinement{
 		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
-		agent: spec.Recipe != nil,
-		env:   spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive,
+		listened: spec.Kernel == KernelNotify, agent: spec.Recipe != nil,
+		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive,
 		onRealHome: opt.OnRealHome, onSearch: opt.OnSearch,
 	}
 	if opt.ScratchDir != "" {
 		c.scratch = []string{opt.ScratchDir}
 	}
 	if spec.ClosedBook != "" {
-		c.closed = &closedBook{try: spec.ClosedBook == ClosedBookTry}
+		c.closed = &closedBook{try: spec.ClosedBook == ClosedBookTry, model: spec.Model.On()}
 		c.providers = spec.Model.On() && !opt.Policy.DeniesProviderTools()
 	}
 	c.exposed = !spec.Capture && slices.ContainsFunc([]*os.File{opt.Stdin, opt.Stdout, opt.Stderr}, stdio.IsTerminal)
@@ -112,8 +113,8 @@ func (c *confinement) open(ctx context.Context) error {
 	defer c.searching(dir)()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
 		Dir: dir, Home: home, Env: c.env, Evidence: slices.Concat(c.hidden, c.keys), Protect: c.protect,
-		IsolatePID: c.isolate,
-		NoTyping:   c.exposed && sandbox.CanType(),
+		IsolatePID: c.isolate, Listened: c.listened,
+		NoTyping: c.exposed && sandbox.CanType(),
 	})
 	if err != nil {
 		hint := "correct the policy; assay-run policy check FILE explains it"

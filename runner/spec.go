@@ -933,7 +933,8 @@ func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := sandbox.Context{Dir: dir, Env: s.environ(), IsolatePID: s.Isolate == IsolatePID}
+	c := sandbox.Context{Dir: dir, Env: s.environ(), IsolatePID: s.Isolate == IsolatePID,
+		Listened: s.Kernel == KernelNotify}
 	c.Home, _ = os.UserHomeDir()
 	if s.Policy != "" {
 		at, err := filepath.Abs(s.Policy)

@@ -103,7 +103,8 @@ type ObservationHealth struct {
 type ClosedBook struct {
 	// State is BookClosed or BookOpen.
 	State string `json:"state"`
-	// Covers are the channels that State is about.
+	// Covers are the channels that State is about: history if there is a repository, network, and provider_tools if
+	// requests to a model go through the gateway.
 	Covers []string `json:"covers"`
 	// StartCommit is the only commit, with its history, that the command's repository had; empty without one.
 	StartCommit string `json:"start_commit,omitempty"`

@@ -44,7 +44,7 @@ const ruleHome = "home"
 const ruleHomeLimit = "limits.home"
 
 // homeLooked limits the search for such files if nobody sets Limits.Home, and homeAbove the number of them.
-const homeLooked, homeAbove = 50_000, 256
+const homeLooked, homeAbove = 2_000, 256
 
 // ruleSecrets is the rule for the files in Secrets.
 const ruleSecrets = "secrets"

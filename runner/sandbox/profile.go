@@ -136,6 +136,8 @@ type Context struct {
 	Reach []string
 	// IsolatePID adds a PID namespace in every mode.
 	IsolatePID bool
+	// Listened means that the command's calls have a listener of seccomp already, as with kernel/notify.
+	Listened bool
 	// NoTyping forbids input into a terminal by ioctl; see CanType.
 	NoTyping bool
 }
@@ -450,7 +452,7 @@ func (p *Profile) private(s *Settings, c Context) error {
 	if p.obeyed != nil {
 		known = append(known, p.obeyed.Sockets...)
 	}
-	for _, path := range p.outsideSockets(known) {
+	for _, path := range p.outsideSockets(known, c.Listened) {
 		inside := func(d Path) bool { return schema.Below(path, d.Path) }
 		if !slices.Contains(shown, path) && !slices.ContainsFunc(p.DenyRead, inside) && !p.covered(path) {
 			p.sockets = append(p.sockets, Path{path, RuleSockets})

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -19,8 +21,10 @@ import (
 // look into, under every name that the command could use. known are files to look at in any case, with all those in
 // what the command may write. A file whose socket is closed reaches nobody, and is not listed.
 //
-// Names are only where to look. A file counts by its inode, and because a connection to it meets a socket.
-func (p *Profile) outsideSockets(known []string) []string {
+// Names are only where to look. A file counts by its inode, and because a connection to it meets a socket. Whole file
+// systems are searched for a socket whose file was renamed only if the connector cannot keep the command from it:
+// a datagram needs no connect(2), and listened means that there is no connector.
+func (p *Profile) outsideSockets(known []string, listened bool) []string {
 	found := map[string]bool{}
 	names := map[uint32]int{} // how many names were found of an inode
 	links := map[uint32]int{} // how many it has
@@ -41,6 +45,7 @@ func (p *Profile) outsideSockets(known []string) []string {
 			meet(real, 0)
 		}
 	}
+	listened = listened || unasked()
 	mounts := fileSystems("/proc/self")
 	var dirs []string // of all processes
 	lost := map[string]map[uint32]bool{}
@@ -65,7 +70,8 @@ func (p *Profile) outsideSockets(known []string) []string {
 				}
 			}
 		}
-		if s.Inode != 0 && (names[s.Inode] == 0 || names[s.Inode] < links[s.Inode]) {
+		search := listened || s.Type == unix.SOCK_DGRAM
+		if search && s.Inode != 0 && (names[s.Inode] == 0 || names[s.Inode] < links[s.Inode]) {
 			if lost[s.Device] == nil {
 				lost[s.Device] = map[uint32]bool{}
 			}
@@ -92,6 +98,15 @@ func (p *Profile) outsideSockets(known []string) []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// unasked reports whether the kernel cannot ask about the calls of a command, or may refuse to since something asks
+// about those of this process already.
+func unasked() bool {
+	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	status, err := os.ReadFile("/proc/self/status")
+	return errno != 0 || err != nil || !bytes.Contains(status, []byte("\nSeccomp:\t0\n"))
 }
 
 // unseen reports whether no mount that the command sees has the socket's file.

@@ -385,15 +385,14 @@ func (t *Task) Evaluation(workdir string) schema.EvaluationDefinition {
 	}
 	for _, found := range named.FindAllStringSubmatch(t.Instruction, -1) {
 		file := path.Clean(strings.TrimRight(found[1], "."))
-		if below(file, TestsAt) || below(file, RewardsAt) || slices.Contains(e.Deliverables, inside(file)) {
+		judges := schema.Below(file, TestsAt) || schema.Below(file, RewardsAt)
+		if judges || slices.Contains(e.Deliverables, inside(file)) {
 			continue
 		}
 		e.Deliverables = append(e.Deliverables, inside(file))
 	}
-	if below(workdir, TestsAt) {
+	if schema.Below(workdir, TestsAt) {
 		e.Hidden = e.Hidden[1:]
 	}
 	return e
 }
-
-func below(file, dir string) bool { return file == dir || strings.HasPrefix(file, dir+"/") }

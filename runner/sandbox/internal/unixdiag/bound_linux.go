@@ -23,6 +23,8 @@ type Socket struct {
 	Inode uint32
 	// Device is the file system, as mountinfo names it; empty: it is not known.
 	Device string
+	// Type is SOCK_STREAM, SOCK_DGRAM or SOCK_SEQPACKET; 0: it is not known.
+	Type int
 	// Number is the socket's own inode number, which links in /proc/PID/fd have.
 	Number uint32
 }
@@ -149,7 +151,7 @@ func align4(n int) int { return (n + 3) &^ 3 }
 // decodeDiag decodes a struct unix_diag_msg with its attributes.
 func decodeDiag(b []byte) (s Socket) {
 	if len(b) >= sizeofDiag {
-		s.Number = binary.NativeEndian.Uint32(b[4:])
+		s.Type, s.Number = int(b[1]), binary.NativeEndian.Uint32(b[4:])
 	}
 	for b = b[min(len(b), sizeofDiag):]; len(b) >= 4; {
 		size := int(binary.NativeEndian.Uint16(b))
