@@ -12,7 +12,7 @@ func TestBadRulesAreRefusedBeforeAnythingIsRead(t *testing.T) {
 		"an empty list":  {"rules: []", "would pass everything"},
 		"an unknown key": {"rules: [{no_privileged: true}]\nrulez: 1", "rulez"},
 		"an unknown rule": {"rules: [{no_priviledged: true}]",
-			`"no_priviledged" is not a rule; did you mean "no_privileged"; allowed are contract_passed`},
+			`"no_priviledged" is not a rule; did you mean "no_privileged"; allowed are closed_book, contract_passed`},
 		"a key twice":           {"rules: [{no_privileged: true}]\nrules: []", "key given twice"},
 		"two keys in a rule":    {"rules: [{no_privileged: true, contract_passed: true}]", "has 2 keys"},
 		"switched off":          {"rules: [{no_privileged: false}]", "omit the rule"},
