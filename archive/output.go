@@ -2,7 +2,6 @@ package archive
 
 import (
 	"bufio"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -13,8 +12,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"github.com/assay-run/assay-run/schema"
 )
 
 // Output is the destination of a file that is written as a whole or not at all. Its directory is opened once, so that
@@ -29,7 +26,7 @@ type Output struct {
 	path    string // for messages
 	base    string
 	replace bool
-	unrun   fs.FileInfo // a file that may be replaced even without replace; nil for none
+	earlier fs.FileInfo // a file that may be replaced even without replace; nil for none
 	named   string      // the name of the file that is written; empty while it has none
 }
 
@@ -60,35 +57,22 @@ func OpenOutput(path string, replace bool) (_ *Output, err error) {
 	return o, nil
 }
 
-// OpenOutputAgain is [OpenOutput] without replace, except that it replaces the bundle of a run that could not start its
-// command. again reports whether there is such a bundle.
-func OpenOutputAgain(ctx context.Context, path string) (o *Output, again bool, err error) {
+// OpenOutputAgain is [OpenOutput] without replace, except that it replaces a bundle. Whatever else has the name when
+// the output is written stays. again reports whether there is a bundle now.
+func OpenOutputAgain(path string) (o *Output, again bool, err error) {
 	info, _ := os.Lstat(path)
 	o, err = OpenOutput(path, false)
-	if !errors.Is(err, ErrOutputExists) || info == nil || !unrun(ctx, path, info) {
+	if !errors.Is(err, ErrOutputExists) || info == nil || !info.Mode().IsRegular() {
+		return o, false, err
+	}
+	if _, other := Open(path); other != nil {
 		return o, false, err
 	}
 	if o, err = OpenOutput(path, true); err != nil {
 		return nil, false, err
 	}
-	o.replace, o.unrun = false, info
+	o.replace, o.earlier = false, info
 	return o, true, nil
-}
-
-// maxUnrun limits the size of a bundle that unrun reads.
-const maxUnrun = 8 << 20
-
-// unrun reports whether a file is the bundle of a run that could not start its command.
-func unrun(ctx context.Context, path string, info fs.FileInfo) bool {
-	if !info.Mode().IsRegular() || info.Size() > maxUnrun {
-		return false
-	}
-	bundle, err := Open(path)
-	if err != nil {
-		return false
-	}
-	docs, err := bundle.Documents(ctx, schema.SurfacePath)
-	return err == nil && docs.Result.Outcome == schema.OutcomeInfraError && docs.Result.Timings.ChildNS == nil
 }
 
 // Follow returns the target of a symbolic link that this user owns, so that writing does not replace the link. Any
@@ -126,7 +110,7 @@ func (o *Output) vacant() error {
 		return fmt.Errorf("output %s is a symbolic link, which root does not follow", o.path)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
 		return fmt.Errorf("output %s exists and is not a regular file", o.path)
-	case !o.replace && !(o.unrun != nil && os.SameFile(info, o.unrun)):
+	case !o.replace && !(o.earlier != nil && os.SameFile(info, o.earlier)):
 		return fmt.Errorf("output %s: %w", o.path, ErrOutputExists)
 	}
 	return nil
@@ -226,7 +210,7 @@ func (o *Output) rename(f *os.File) error {
 		}
 		return o.root.Rename(o.named, o.base)
 	}
-	if o.unrun != nil {
+	if o.earlier != nil {
 		if err := o.root.Remove(o.base); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

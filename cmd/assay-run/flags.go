@@ -173,7 +173,7 @@ func (f *runFlags) registerBundle(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.output, "output", "o", "",
 		"write the bundle to `FILE`, and make its directory; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
-	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
+	fs.BoolVar(&f.force, "force", false, "replace whatever file has the bundle's name; a bundle is replaced without it")
 	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
 	fs.StringVar(&f.sign.key, "sign", "",

@@ -317,11 +317,10 @@ func openOutputs(ctx context.Context, a *app, f *runFlags, bundle string) (_ *ou
 	case f.force:
 		o.bundle, err = archive.OpenOutput(bundle, true)
 	default:
-		o.bundle, again, err = archive.OpenOutputAgain(ctx, bundle)
+		o.bundle, again, err = archive.OpenOutputAgain(bundle)
 	}
 	if again {
-		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it",
-			schema.OneLine(bundle))
+		a.say.Info("%s is the bundle of an earlier run: this run replaces it", schema.OneLine(bundle))
 	}
 	if err == nil && f.result != "" {
 		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)
