@@ -118,8 +118,13 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 		add(cmp.Or(spot.Remedy(), "look at what it did with assay-run show"), "%s: %s", what, spot.Name)
 		gaps[len(gaps)-1].Spot = spot.ID
 	}
-	gaps = append(gaps, openCalls(h, about)...)
-	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {
+	calls := openCalls(h, about)
+	// A call that opens hosts also takes peer_set away. Each other reason for that shows in the gaps before this one,
+	// in the coverage, or in scopeLimits.
+	callsAlone := len(calls) > 0 && len(gaps) == 0 && h.NetworkProtocolCoverage == schema.ConnectAndDatagram &&
+		scopeLimits(h) == ""
+	gaps = append(gaps, calls...)
+	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet && !callsAlone {
 		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s%s",
 			spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope), scopeLimits(h))
 	}
