@@ -483,15 +483,24 @@ def given_away():
     own.send(b"x")
 
 
-def listener_given_away():
-    """Another process can put descriptors into this one from now on."""
-    s = socket.socket(fileno=0)
+def listener():
+    """A seccomp program with a listener; negative: there is one already."""
     assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
     allow = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7FFF0000))
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 1, ctypes.addressof(allow)))
-    fd = libc.syscall(317, 1, 8, program)  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
+    return libc.syscall(317, 1, 8, program)  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
+
+
+def listener_given_away():
+    """Another process can put descriptors into this one from now on."""
+    fd = listener()
     assert fd >= 0
-    socket.send_fds(s, [b"x"], [fd])
+    socket.send_fds(socket.socket(fileno=0), [b"x"], [fd])
+
+
+def listener_refused():
+    """The sandbox has the only one."""
+    assert listener() < 0
 
 
 def visit():
