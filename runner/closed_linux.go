@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/repository"
@@ -24,20 +25,21 @@ type closedBook struct {
 }
 
 // begin makes the repository of the working directory anew. It is called before the policy is resolved.
-func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) error {
+// hidden are directories that the command must not see.
+func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hidden []string, err error) {
 	if b == nil {
-		return nil
+		return nil, nil
 	}
 	b.doc = &schema.ClosedBook{State: schema.BookClosed, Covers: []string{"network"}, Reasons: []schema.Reason{}}
 	if b.model {
 		b.doc.Covers = append(b.doc.Covers, "provider_tools")
 	}
 	if c.settings.EffectiveMode() == sandbox.Observe {
-		return b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
+		return nil, b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
 	}
 	at, err := os.MkdirTemp("/var/tmp", "assay-run-book-")
 	if err != nil {
-		return sandboxError("closed_book_failed", err)
+		return nil, sandboxError("closed_book_failed", err)
 	}
 	b.dir = at
 	store := filepath.Join(at, "git")
@@ -45,22 +47,21 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) erro
 		c.inherit(store) // its heir also removes the directory above
 	}
 	if err := os.Mkdir(store, 0o755); err != nil {
-		return sandboxError("closed_book_failed", err)
+		return nil, sandboxError("closed_book_failed", err)
 	}
 	b.book, err = repository.Close(ctx, dir, store)
 	if errors.Is(err, repository.ErrUnclosable) {
-		return b.unclosed("history", err.Error(), "start the command at the root of an ordinary clone")
+		return nil, b.unclosed("history", err.Error(), "start the command at the root of an ordinary clone")
 	}
 	if err != nil {
-		return sandboxError("closed_book_failed", fmt.Errorf("make the repository anew: %w", err))
+		return nil, sandboxError("closed_book_failed", fmt.Errorf("make the repository anew: %w", err))
 	}
-	c.hidden = append(c.hidden, at)
 	if b.book != nil {
 		b.doc.Covers = append([]string{"history"}, b.doc.Covers...)
 		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
-		c.hidden = append(c.hidden, b.book.Others...)
+		hidden = b.book.Others
 	}
-	return nil
+	return append(slices.Clone(hidden), at), nil
 }
 
 // unclosed says that the book is open, and why. Unless that is allowed, it is an error.
@@ -158,28 +159,28 @@ func holdsAnswers(domain string) bool {
 	return false
 }
 
-// giveBack brings what the command committed back, and says which layers were missing. It is called when no process
-// of the command is left, and before the checks.
-func (b *closedBook) giveBack(ctx context.Context, c *confinement) {
+// giveBack brings what the command committed back, and returns what is to be said of that. It notes which layers were
+// missing. It is called when no process of the command is left, and before the checks.
+func (b *closedBook) giveBack(ctx context.Context, c *confinement) (reasons []schema.Reason) {
 	if b == nil || b.doc == nil {
-		return
+		return nil
 	}
 	if b.book != nil && c.box != nil {
 		aside, err := b.book.Return(ctx, c.log.RunID)
 		if err != nil {
-			c.reasons = append(c.reasons, schema.Reason{Subject: "closed_book", Code: "commits_not_returned",
+			reasons = append(reasons, schema.Reason{Subject: "closed_book", Code: "commits_not_returned",
 				Message: fmt.Sprintf("what the command committed is not in the repository: %v", err),
 				Remedy:  "read it from " + b.book.Store + ", which is left"})
 			b.dir = "" // for the user
 		}
 		for _, ref := range aside {
-			c.reasons = append(c.reasons, schema.Reason{Subject: "closed_book", Code: "commits_aside",
+			reasons = append(reasons, schema.Reason{Subject: "closed_book", Code: "commits_aside",
 				Message: fmt.Sprintf("the command's %s is in the repository as refs/assay-run/%s%s: it has another %s",
 					ref, c.log.RunID, strings.TrimPrefix(ref, "refs"), ref)})
 		}
 	}
 	if c.profile == nil || c.profile.Mode == sandbox.Observe {
-		return
+		return reasons
 	}
 	needed := []string{sandbox.LayerPrivileges, sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerSeccomp,
 		sandbox.LayerSockets}
@@ -192,6 +193,7 @@ func (b *closedBook) giveBack(ctx context.Context, c *confinement) {
 			_ = b.unclosed("layer", "the sandbox's layer "+layer+" was not enforced", "see assay-run doctor")
 		}
 	}
+	return reasons
 }
 
 // remove removes what was made.

@@ -106,9 +106,11 @@ func (c *confinement) open(ctx context.Context) error {
 	if err != nil {
 		return sandboxError("workdir_unusable", err)
 	}
-	if err := c.closed.begin(ctx, c, dir); err != nil {
+	hidden, err := c.closed.begin(ctx, c, dir)
+	if err != nil {
 		return err
 	}
+	c.hidden = append(c.hidden, hidden...)
 	home, _ := os.UserHomeDir()
 	defer c.searching(dir)()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
@@ -486,6 +488,11 @@ func (c *confinement) searching(dir string) (end func()) {
 	}
 	slow := time.AfterFunc(searchSlow, func() { c.onSearch(dir) })
 	return func() { slow.Stop() }
+}
+
+// giveBack ends what a closed book kept from the command. It is called when no process of the command is left.
+func (c *confinement) giveBack(ctx context.Context) {
+	c.reasons = append(c.reasons, c.closed.giveBack(ctx, c)...)
 }
 
 // compare notes what programs outside obey since the run. It is called when no process of the command is left.

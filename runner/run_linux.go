@@ -78,7 +78,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 		err = r.command.supervise(ctx, interrupted)
 		r.enclosure.account()
 		r.state.enter(StateChecking)
-		r.enclosure.closed.giveBack(context.WithoutCancel(ctx), r.enclosure.confinement)
+		r.enclosure.giveBack(context.WithoutCancel(ctx))
 		r.workspace.keep(ctx, r.command.conclusion())
 		r.check(ctx)
 	} else {

@@ -251,7 +251,7 @@ if [ $E = docker ]; then echo ${DOCKER_HOST#unix://}; else command -v $E; fi
 			if !strings.HasPrefix(lines[6], "0::/own-") {
 				t.Errorf("a container is in %s, and the caller named another cgroup", lines[6])
 			}
-			base := regexp.MustCompile(`^.*/assay-run-[^/]*/`).FindString(lines[8])
+			base := regexp.MustCompile(`^.*/assay-run-[^/]*/[^/]+/`).FindString(lines[8]) // beside those of other runs
 			if _, err := os.Stat(base); base == "" || !os.IsNotExist(err) {
 				t.Errorf("%s was left: %v", lines[8], err)
 			}

@@ -120,7 +120,7 @@ func TestRender(t *testing.T) {
 	if err := Render(&b, c); err != nil {
 		t.Fatal(err)
 	}
-	const want = `Mend the parser.\u001b[2J
+	const want = `Mend the parser.\x1b[2J
 
 Done means that all of these pass (2):
 
