@@ -570,6 +570,13 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 		return x.Code == reason.Code || x.Code == "spool_unchecked" || x.Code == "spool_damaged"
 	})
 	h.Reasons = append(h.Reasons, reason)
+	if a := r.run.Applied; a != nil && a.Mode.Value != "observe" {
+		h.Reasons = append(h.Reasons, schema.Reason{
+			Subject: "sandbox", Code: "changes_not_returned",
+			Message: "what comes back at the end of a run did not: what git set of branches, remotes and submodules, " +
+				"a login that the agent renewed, and with --closed-book the command's commits",
+		})
+	}
 	if !r.scans[schema.EventsPath].checkpoints {
 		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_unchecked", Message: uncheckedWords})
 	}
