@@ -200,7 +200,7 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 		case ".gitattributes":
 			s.attributesFiles = append(s.attributesFiles, dir+"/"+name)
 		}
-		if anywhere[name] && !ofPackages(dir) {
+		if anywhere[name] && !ofPackages(dir) && !s.ofHome(dir) {
 			if s.nested = append(s.nested, startName{dir, name}); len(s.nested) > maxNested {
 				s.nested = s.nested[:maxNested]
 				s.unsearched(dir)
@@ -239,6 +239,15 @@ func (s *searcher) unsearched(dir string) {
 
 // pseudo are the mounts of file systems that the kernel makes up, in which nobody leaves a file.
 func pseudo() map[string]bool { return map[string]bool{"/proc": true, "/sys": true} }
+
+// ofHome reports whether dir is in the home, and in no tree there: homeFiles are for it. Agents have their own files in
+// it.
+func (s *searcher) ofHome(dir string) bool {
+	return s.Home != "" && schema.Below(dir, s.Home) &&
+		!slices.ContainsFunc(slices.Concat(s.compared[:len(s.compared)-1], s.Shared), func(tree string) bool {
+			return schema.Below(dir, tree) && schema.Below(tree, s.Home)
+		})
+}
 
 // within reports whether a path is in a tree.
 func (s *searcher) within(path string) bool {
