@@ -18,7 +18,8 @@ import (
 // is in memory, because the kernel takes no upper directory on the overlay of the container. Elsewhere nothing is run.
 func TestPrivateHomeInContainers(t *testing.T) {
 	in := container{t, enginetest.Docker(t), staticProgram(t)}
-	const private = `cd /tmp && echo real >~/old && assay-run -q --kernel off --mode workspace-write --home private ` +
+	const private = `exec 2>&1; ` + // Docker has no order between the two
+		`cd /tmp && echo real >~/old && assay-run -q --kernel off --mode workspace-write --home private ` +
 		`--spool-dir /tmp/spool --redaction-key ephemeral -o /tmp/r.tar.gz -- ` +
 		`sh -c 'cat ~/old; echo new >~/new; echo changed >~/old; cat ~/new ~/old; mount | grep " $HOME "'; ` +
 		`echo status $?; ` +
