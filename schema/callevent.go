@@ -181,7 +181,7 @@ func (e *CallEvent) read(d lineReader) error {
 		case "schema":
 			e.Schema, err = d.oneOf(CallEventV2)
 		case "run_id":
-			e.RunID, err = d.matching(runIDPattern)
+			e.RunID, err = d.runID()
 		case "seq":
 			e.Seq, err = d.count()
 		case "ts":

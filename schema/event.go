@@ -144,7 +144,7 @@ func (e *Event) read(d lineReader) error {
 		case "schema":
 			e.Schema, err = d.oneOf(EventV0)
 		case "run_id":
-			e.RunID, err = d.matching(runIDPattern)
+			e.RunID, err = d.runID()
 		case "seq":
 			e.Seq, err = d.count()
 		case "type":

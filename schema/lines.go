@@ -145,9 +145,17 @@ func (d lineReader) matching(pattern func() *regexp.Regexp) (string, error) {
 	return s, err
 }
 
+// runID reads a run id. Each line has one, so it does without a pattern.
+func (d lineReader) runID() (string, error) {
+	s, err := d.text()
+	if err == nil && (!isRunID(s) || len(s) > 128) {
+		err = fmt.Errorf("is %.100q, want 1 to 128 ASCII letters, digits, '_' or '-'", s)
+	}
+	return s, err
+}
+
 // The patterns of the schemas, compiled when a line needs them: most processes decode none.
 var (
-	runIDPattern       = matcher(`^[A-Za-z0-9_-]{1,128}$`)
 	digestPattern      = matcher(`^sha256:[0-9a-f]{64}$`)
 	containerIDPattern = matcher(`^[0-9a-f]{64}$`)
 )
@@ -237,10 +245,17 @@ func (d lineReader) raw() (jsontext.Value, error) {
 	return v, err
 }
 
-// skip reads a value of a key that has no field.
+// skip reads a value of a key that has no field. Unlike raw it reads it once, and needs no second decoder.
 func (d lineReader) skip() error {
-	_, err := d.raw()
-	return err
+	for depth := d.StackDepth(); ; {
+		t, err := d.ReadToken()
+		if err == nil && t.Kind() == '0' {
+			err = checkNumber(t.String())
+		}
+		if err != nil || d.StackDepth() == depth {
+			return err
+		}
+	}
 }
 
 // pointer turns the result of a read into the value of an optional field.

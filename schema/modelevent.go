@@ -201,7 +201,7 @@ func (e *ModelEvent) read(d lineReader) error {
 		case "schema":
 			e.Schema, err = d.oneOf(ModelEventV0)
 		case "run_id":
-			e.RunID, err = d.matching(runIDPattern)
+			e.RunID, err = d.runID()
 		case "seq":
 			e.Seq, err = d.count()
 		case "t_ns":

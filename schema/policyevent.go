@@ -32,7 +32,7 @@ func (e *PolicyEvent) read(d lineReader) error {
 		case "schema":
 			e.Schema, err = d.oneOf(PolicyEventV0)
 		case "run_id":
-			e.RunID, err = d.matching(runIDPattern)
+			e.RunID, err = d.runID()
 		case "seq":
 			e.Seq, err = d.count()
 		case "source_event_type":

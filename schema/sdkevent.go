@@ -33,7 +33,7 @@ func (e *SDKEvent) read(d lineReader) error {
 		case "schema":
 			e.Schema, err = d.oneOf(SDKEventV0)
 		case "run_id":
-			e.RunID, err = d.matching(runIDPattern)
+			e.RunID, err = d.runID()
 		case "seq":
 			e.Seq, err = d.count()
 		case "event_type":

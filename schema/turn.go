@@ -121,7 +121,7 @@ func (t *Turn) read(d lineReader) error {
 		case "schema":
 			t.Schema, err = d.oneOf(TurnV0)
 		case "run_id":
-			t.RunID, err = d.matching(runIDPattern)
+			t.RunID, err = d.runID()
 		case "seq":
 			t.Seq, err = d.count()
 		case "index":

@@ -145,7 +145,6 @@ func parse(doc []byte, at place) (any, error) {
 	}
 }
 
-// parseValue decodes the next value. jsontext bounds how deep it is.
 // place is where a value is in a document, as its schema sees it. A member that the schema says nothing about is only
 // checked for its syntax and then ignored, so that it costs no memory.
 type place struct {
@@ -208,6 +207,7 @@ func silent(s *jsonschema.Schema, name string) bool {
 	return true
 }
 
+// parseValue decodes the next value. jsontext bounds how deep it is.
 func parseValue(d *jsontext.Decoder, at place) (any, error) {
 	tok, err := d.ReadToken()
 	if err != nil {

@@ -177,6 +177,12 @@ func FuzzLine(f *testing.F) {
 			f.Add([]byte(t))
 		}
 	}
+	for _, id := range []string{"", "run 1", "r\u00fcn", "_-Z", strings.Repeat("r", 128), strings.Repeat("r", 129)} {
+		change(seeds[4], `"run_1"`, `"`+id+`"`)
+	}
+	for _, more := range []string{`1e999999999`, `[{"b":-1e999999999}]`, `{"b":[{}],"c":[]}`, `[1,{"b":0,"b":1}]`} {
+		change(seeds[4], `"seq":0`, `"more":`+more+`,"seq":0`)
+	}
 	for _, s := range seeds {
 		for _, value := range []string{`{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `{"a":01}`, `{"a":1.}`, `{"a":.5}`,
 			`{"a":-0.5,"b":[[],{}]}`, `{"a"}`, `{"a":1,}`, `[{"a":[1,]}]`, `{"\u0061":1,"a":2}`, `"x"`, `{`} {
