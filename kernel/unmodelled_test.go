@@ -136,6 +136,10 @@ func TestUnmodelledCalls(t *testing.T) {
 func TestACallWithoutARow(t *testing.T) {
 	const inner = "KERNEL_TEST_WITHOUT_ROW"
 	if os.Getenv(inner) == "" {
+		if testing.Short() { // under emulation; a kernel has no part in the table
+			t.Skip("loads an observer of its own")
+		}
+		newCgroup(t) // skips where the other would
 		c := exec.Command("/proc/self/exe", "-test.run=^TestACallWithoutARow$", "-test.v")
 		c.Env = append(os.Environ(), inner+"=1")
 		if out, err := c.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS")) {
