@@ -34,6 +34,11 @@ var attacks = map[string]func(args []string) error{
 		return errno
 	},
 	"x32": func([]string) error { return reaches(unix.SYS_GETPID | x32Bit) },
+	"call": func(args []string) error {
+		number, _ := strconv.Atoi(args[0])
+		_, _, errno := unix.Syscall(uintptr(number), 0, 0, 0)
+		return errno
+	},
 	"io_uring": func([]string) error {
 		var params [120]byte
 		fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 8, uintptr(unsafe.Pointer(&params)), 0)
@@ -224,12 +229,13 @@ func swapAttack(args []string) error {
 }
 
 // reaches reports whether a call with this number passes all filters of the sandbox, even on kernels without the
-// call: a filter of the test would be asked about it.
+// call: a filter of the test would have its tracer told about it, and that of the sandbox goes before. A listener
+// cannot tell it: the sandbox has the only one.
 func reaches(number uint32) error {
 	runtime.LockOSThread()
 	raw, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: offNumber, Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_TRACE}, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
 	})
 	if err != nil {
 		return err
@@ -242,27 +248,44 @@ func reaches(number uint32) error {
 		return err
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&fprog)))
-	if errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
+		uintptr(unsafe.Pointer(&fprog))); errno != 0 {
 		return errno
 	}
-	go func() {
-		var call [80]byte // struct seccomp_notif, which starts with its id
-		var answer struct {
-			id           uint64
-			value        int64
-			errno, flags int32
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	caller, err := os.StartProcess(self, []string{self, roleAttack, "call", strconv.Itoa(int(number))},
+		&os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Ptrace: true}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = caller.Kill() }()
+	var st unix.WaitStatus
+	if _, err := unix.Wait4(caller.Pid, &st, 0, nil); err != nil || st.StopSignal() != unix.SIGTRAP {
+		return fmt.Errorf("the caller is not traced: %#x, %w", st, err)
+	}
+	if err := unix.PtraceSetOptions(caller.Pid, unix.PTRACE_O_TRACESECCOMP|unix.PTRACE_O_TRACECLONE); err != nil {
+		return err
+	}
+	for thread, signal := caller.Pid, 0; ; {
+		if err := unix.PtraceCont(thread, signal); err != nil && err != unix.ESRCH {
+			return err
 		}
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&call)))
-		answer.id, answer.value = *(*uint64)(unsafe.Pointer(&call)), 4711
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND,
-			uintptr(unsafe.Pointer(&answer)))
-	}()
-	if got, _, errno := unix.Syscall(uintptr(number), 0, 0, 0); got != 4711 {
-		return errno
+		if thread, err = unix.Wait4(-1, &st, unix.WALL, nil); err != nil {
+			return err
+		}
+		switch {
+		case st.TrapCause() == unix.PTRACE_EVENT_SECCOMP:
+			return nil
+		case !st.Stopped() && thread == caller.Pid:
+			return fmt.Errorf("the caller ended: %d", st.ExitStatus())
+		}
+		if signal = 0; st.Stopped() && st.StopSignal() != unix.SIGTRAP && st.StopSignal() != unix.SIGSTOP {
+			signal = int(st.StopSignal())
+		}
 	}
-	return nil
 }
 
 func socketOf(family, kind, protocol int) error {

@@ -344,6 +344,9 @@ func (c *connector) abstract(call *call, name string) unix.Errno {
 			errno = unix.EPERM
 		}
 	}
+	if errno == unix.EPERM && c.denied != nil {
+		c.denied("@" + name[1:])
+	}
 	return errno
 }
 

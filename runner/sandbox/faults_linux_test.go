@@ -1,24 +1,43 @@
 package sandbox
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // TestNoLayerFailsOpenInSilence makes each operation of each layer fail in turn: the command does not start, and the
-// error names the layer; or, if degrading is allowed, it starts and the layer is not reported as enforced.
+// error names the layer; or, if degrading is allowed, it starts and the layer is not reported as enforced. The command
+// starts without the layer sockets in any case.
 func TestNoLayerFailsOpenInSilence(t *testing.T) {
 	for _, w := range everybody[:2] {
 		t.Run(w.name, func(t *testing.T) {
 			j := w.withLayer(t, faulty(t))
+			socket := filepath.Join(filepath.Dir(j.Dir), "sock")
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
 			ops := w.operations(t, j)
+			for _, op := range []string{"hide " + socket, undecided} {
+				if !slices.Contains(ops, op) {
+					t.Fatalf("%q is not in %q", op, ops)
+				}
+			}
 			for _, op := range ops {
 				j.Fail = op
 				j.Settings.OnUnavailable = Fail
+				if op == undecided {
+					w.startsUndecided(t, j)
+					continue
+				}
 				w.refusedToRun(t, j)
 				j.Settings.OnUnavailable = Degrade
 				if op == "change the user" {
@@ -46,7 +65,30 @@ func TestNoLayerFailsOpenInSilence(t *testing.T) {
 	}
 }
 
-// operations are those of a job that starts.
+// undecided is the operation that the command starts without, whatever the policy says.
+const undecided = "have connections decided"
+
+// startsUndecided runs a job in which nobody decides about unix sockets: its command starts, the layer sockets is
+// unavailable, and all others are enforced.
+func (w who) startsUndecided(t *testing.T, j job) {
+	t.Helper()
+	for _, how := range []string{Fail, Degrade} {
+		j.Settings.OnUnavailable = how
+		got := w.run(t, j)
+		ran := os.Remove(filepath.Join(j.Dir, "ran"))
+		if ran != nil || got.Err != "" || len(got.Layers) < 7 {
+			t.Errorf("%s: the command did not run: %v, %+v\n%s", how, ran, got, got.out)
+		}
+		for _, l := range got.Layers {
+			if l.Layer == LayerSockets && (l.State != Unavailable || !strings.HasPrefix(l.Reason, undecided)) ||
+				l.Layer != LayerSockets && l.State != Enforced {
+				t.Errorf("%s: %s failed: %+v", how, undecided, l)
+			}
+		}
+	}
+}
+
+// operations are those of a job that starts, without those about sockets of other programs, which come and go.
 func (w who) operations(t *testing.T, j job) []string {
 	t.Helper()
 	j.Probe = true
@@ -54,7 +96,10 @@ func (w who) operations(t *testing.T, j job) []string {
 	if o.Err != "" || len(o.Ops) < 20 {
 		t.Fatalf("%d operations: %+v\n%s", len(o.Ops), o, o.out)
 	}
-	return o.Ops
+	return slices.DeleteFunc(o.Ops, func(op string) bool {
+		path, hides := strings.CutPrefix(op, "hide ")
+		return hides && !schema.Below(path, filepath.Dir(j.Dir))
+	})
 }
 
 // refusedToRun runs a job with a failing operation: its command must not start.
@@ -128,7 +173,8 @@ func TestNamespacesThatCannotBeHad(t *testing.T) {
 		t.Errorf("the command did not run: %+v", o)
 	}
 	for layer, state := range map[string]string{LayerNamespaces: Unavailable, LayerFiles: Unavailable,
-		LayerNetwork: Unavailable, LayerLandlock: Enforced, LayerSeccomp: Enforced, LayerPrivileges: Enforced} {
+		LayerNetwork: Unavailable, LayerSockets: Unavailable, LayerLandlock: Enforced, LayerSeccomp: Enforced,
+		LayerPrivileges: Enforced} {
 		if got := o.layer(layer); got.State != state {
 			t.Errorf("%s is %+v, want %s", layer, got, state)
 		}

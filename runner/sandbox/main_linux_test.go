@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -293,7 +294,7 @@ func (j *job) perform(o *outcome) error {
 		p = p.Strict(j.Fresh).Away(Away{At: movedTo})
 	}
 	s, err := New(p, Options{Cgroup: j.Cgroup, Audit: j.Audit, Blocked: func(b Blocked) {
-		o.Blocked = append(o.Blocked, b.Op+" "+b.Addr.String())
+		o.Blocked = append(o.Blocked, b.Op+" "+cmp.Or(b.Socket, b.Addr.String()))
 	}})
 	if err != nil {
 		return err

@@ -117,8 +117,9 @@ func TestWhatIsOutside(t *testing.T) {
 		without    []string
 		network    *Network
 	}{
-		{"a unix socket with a path", "unix " + o.dir + "/sock", true, []string{LayerFiles}, nil},
-		{"an abstract socket", "abstract " + filepath.Base(o.dir), false, []string{LayerLandlock, LayerNetwork}, nil},
+		{"a unix socket with a path", "unix " + o.dir + "/sock", true, []string{LayerFiles, LayerSockets}, nil},
+		{"an abstract socket", "abstract " + filepath.Base(o.dir), false,
+			[]string{LayerLandlock, LayerNetwork, LayerSockets}, nil},
 		{"the host's loopback", "tcp " + o.loop, true, network, nil},
 		{"a metadata service", "tcp 169.254.169.254:80", true, network, nil},
 		{"an IPv6-mapped address", "tcp [::ffff:169.254.169.254]:80", true, network, nil},
@@ -163,5 +164,33 @@ func TestWhatIsOutside(t *testing.T) {
 				t.Errorf("is stopped by something else: %+v\n%s", o, o.out)
 			}
 		})
+	}
+}
+
+// TestSocketsAlone tests sockets of processes outside with no other layer that stops it. The denial is told.
+func TestSocketsAlone(t *testing.T) {
+	o := newOutside(t)
+	for _, c := range []struct {
+		how, name string
+		without   []string
+	}{
+		{"unix", o.dir + "/sock", []string{LayerFiles}},
+		{"abstract", filepath.Base(o.dir), []string{LayerLandlock, LayerNetwork}},
+	} {
+		for _, w := range everybody[:2] {
+			t.Run(c.how+"/"+w.name, func(t *testing.T) {
+				j := shell(t, fmt.Sprintf(`"$ATTACK" %s %s`, c.how, c.name))
+				j.Env = []string{"ATTACK=" + attack(t, filepath.Dir(j.Dir))}
+				j.Without, j.netns = c.without, o.netns
+				name := c.name
+				if c.how == "abstract" {
+					name = "@" + name
+				}
+				got := w.run(t, j)
+				if got.Err != "" || got.Code == 0 || len(got.Blocked) != 1 || got.Blocked[0] != OpConnect+" "+name {
+					t.Errorf("%+v\n%s", got, got.out)
+				}
+			})
+		}
 	}
 }

@@ -82,7 +82,10 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	if err == nil {
 		plan.Landlock = p.ruleset(abi, namespaces)
 	}
-	if plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone, namespaces); err == nil && p.asks {
+	plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone, namespaces)
+	// Without a PID namespace, nothing tells the run's processes from others. What assay-run connects in the command's
+	// place is not under the command's Landlock rules.
+	if err == nil && p.asks && namespaces {
 		plan.Asks, err = asks()
 	}
 	return plan, early, err

@@ -293,6 +293,10 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 // withoutNamespaces reports the layers that need namespaces.
 func (s *Sandbox) withoutNamespaces(why string) []Layer {
 	layers := []Layer{{Layer: LayerFiles, State: Unavailable, Reason: "there is no mount namespace: " + why}}
+	if s.profile.asks {
+		layers = append(layers, Layer{Layer: LayerSockets, State: Unavailable,
+			Reason: "there is no PID namespace: " + why})
+	}
 	switch s.profile.Network.Mode {
 	case NetNone: // Landlock and seccomp know no way out
 	case NetHost:
@@ -477,7 +481,7 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 		case shim.KindDiagnostics:
 			diagnostics = fd
 		case shim.KindAsks:
-			own := plan.Init && s.cloneFlags()&unix.CLONE_NEWNET != 0
+			own := s.cloneFlags()&unix.CLONE_NEWNET != 0
 			if s.connects, err = newConnector(s.profile, fd, diagnostics, own, s.blockedSocket); err != nil {
 				return fmt.Errorf("decide about unix sockets: %w", err)
 			}
