@@ -233,7 +233,7 @@ func (d lineReader) leftover() (l Leftover, err error) {
 		case "name":
 			l.Name, err = d.text()
 		case "container_id":
-			l.ContainerID, err = d.matching(containerIDPattern)
+			l.ContainerID, err = d.containerID()
 		case "left_session":
 			l.LeftSession, err = d.boolean()
 		case "ours":
@@ -277,7 +277,7 @@ func (d lineReader) container() (c Container, err error) {
 	have, err := d.object(func(key string) (err error) {
 		switch key {
 		case "id":
-			c.ID, err = d.matching(containerIDPattern)
+			c.ID, err = d.containerID()
 		case "engine":
 			c.Engine, err = d.text()
 		case "name":
@@ -300,7 +300,7 @@ func (d lineReader) checkpoint() (c Checkpoint, err error) {
 		case "members":
 			c.Members, err = records(d, d.memberBytes)
 		case "run":
-			c.Run, err = d.matching(digestPattern)
+			c.Run, err = d.digest()
 		default:
 			err = d.skip()
 		}
@@ -315,7 +315,7 @@ func (d lineReader) layerTree() (t LayerTree, err error) {
 		case "lines":
 			t.Lines, err = d.count()
 		case "root":
-			t.Root, err = d.matching(digestPattern)
+			t.Root, err = d.digest()
 		default:
 			err = d.skip()
 		}
@@ -330,7 +330,7 @@ func (d lineReader) memberBytes() (m MemberBytes, err error) {
 		case "bytes":
 			m.Bytes, err = d.natural()
 		case "sha256":
-			m.SHA256, err = d.matching(digestPattern)
+			m.SHA256, err = d.digest()
 		default:
 			err = d.skip()
 		}

@@ -1709,11 +1709,4 @@ func isRunID(s string) bool {
 }
 
 // isContainerID reports whether s is a container id as the schema defines it.
-func isContainerID(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return len(s) == 64
-}
+func isContainerID(s string) bool { return len(s) == 64 && isHex(s) }

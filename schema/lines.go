@@ -145,21 +145,24 @@ func (d lineReader) matching(pattern func() *regexp.Regexp) (string, error) {
 	return s, err
 }
 
-// runID reads a run id. Each line has one, so it does without a pattern.
-func (d lineReader) runID() (string, error) {
+// valid reads a text for which is returns true; want says which those are.
+func (d lineReader) valid(is func(string) bool, want string) (string, error) {
 	s, err := d.text()
-	if err == nil && (!isRunID(s) || len(s) > 128) {
-		err = fmt.Errorf("is %.100q, want 1 to 128 ASCII letters, digits, '_' or '-'", s)
+	if err == nil && !is(s) {
+		err = fmt.Errorf("is %.100q, want %s", s, want)
 	}
 	return s, err
 }
 
-// The patterns of the schemas, compiled when a line needs them: most processes decode none.
-var (
-	digestPattern      = matcher(`^sha256:[0-9a-f]{64}$`)
-	containerIDPattern = matcher(`^[0-9a-f]{64}$`)
-)
+func (d lineReader) runID() (string, error) {
+	is := func(s string) bool { return isRunID(s) && len(s) <= 128 }
+	return d.valid(is, "1 to 128 ASCII letters, digits, '_' or '-'")
+}
 
+func (d lineReader) containerID() (string, error) { return d.valid(isContainerID, "64 hex digits") }
+func (d lineReader) digest() (string, error)      { return d.valid(isDigest, "sha256: and 64 hex digits") }
+
+// matcher returns a pattern of the schemas, compiled when a line needs it: most processes decode none.
 func matcher(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

@@ -420,7 +420,7 @@ func (d lineReader) modelBody() (b ModelBody, err error) {
 		case "bytes":
 			b.Bytes, err = d.natural()
 		case "sha256":
-			b.SHA256, err = orNull(d, func() (string, error) { return d.matching(digestPattern) })
+			b.SHA256, err = orNull(d, d.digest)
 		case "body":
 			b.Body, err = d.rawMessage()
 		case "text":

@@ -162,11 +162,7 @@ func (d *surfaceReader) member(key string) error {
 		d.runID = s
 		return err
 	}
-	v, err := d.in.ReadValue()
-	if err != nil {
-		return err
-	}
-	return checkSyntax(v) // bounds its numbers
+	return lineReader{d.in}.skip()
 }
 
 func (d *surfaceReader) text() (string, error) {

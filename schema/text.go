@@ -66,18 +66,14 @@ func escapeLine(s string) string {
 // Lines is like [OneLine] for a text of several lines: newlines and tabs stay.
 func Lines(s string) string {
 	var b strings.Builder
-	for part := range strings.SplitAfterSeq(s, "\n") {
-		for i, word := range strings.Split(strings.TrimSuffix(part, "\n"), "\t") {
-			if i > 0 {
-				b.WriteByte('\t')
-			}
-			b.WriteString(OneLine(word))
+	for {
+		i := strings.IndexAny(s, "\n\t")
+		if i < 0 {
+			return b.String() + OneLine(s)
 		}
-		if strings.HasSuffix(part, "\n") {
-			b.WriteByte('\n')
-		}
+		b.WriteString(OneLine(s[:i]) + s[i:i+1])
+		s = s[i+1:]
 	}
-	return b.String()
 }
 
 // Below reports whether path is dir or inside it, by their text alone: both are clean, and both absolute or both

@@ -256,7 +256,7 @@ func (d lineReader) cut() (c Cut, err error) {
 		case "tail":
 			c.Tail, err = d.size()
 		case "sha256":
-			c.SHA256, err = d.matching(digestPattern)
+			c.SHA256, err = d.digest()
 		default:
 			err = d.skip()
 		}
@@ -273,7 +273,7 @@ func (d lineReader) blobRef() (b BlobRef, err error) {
 		case "bytes":
 			b.Bytes, err = d.size()
 		case "sha256":
-			b.SHA256, err = d.matching(digestPattern)
+			b.SHA256, err = d.digest()
 		case "json":
 			if b.JSON, err = d.boolean(); err == nil && !b.JSON {
 				err = errors.New("is not true")
