@@ -17,9 +17,9 @@ import (
 //
 //   - an open: no other kind of event ever is;
 //   - that cannot change anything: read access, no create, no truncate;
-//   - that succeeded on the kernel's own path, or found nothing (ENOENT,
-//     ENOTDIR): a denial is evidence and stays agent; or whose result nobody saw
-//     (status attempted);
+//   - that succeeded on the kernel's own path, in which nobody else changed a
+//     directory meanwhile, or found nothing (ENOENT, ENOTDIR): a denial is
+//     evidence and stays agent; or whose result nobody saw (status attempted);
 //   - of a file in a system directory, or of /proc and /sys, that the rule
 //     names: a library or module beside the agent's own files is the agent's;
 //     or of a file that came with the interpreter or toolchain that opens it
@@ -224,7 +224,7 @@ func harmless(e *schema.KernelEvent) bool {
 		return true
 	}
 	if e.Result >= 0 {
-		return !e.UserMemory
+		return !e.UserMemory && !e.DirectoryClaimed
 	}
 	return e.Result == enoent || e.Result == enotdir
 }

@@ -177,6 +177,7 @@ func TestALookUpInPathThatMisses(t *testing.T) {
 func TestDoubtfulPathsAreNeverNoise(t *testing.T) {
 	for name, change := range map[string]func(*schema.KernelEvent){
 		"read from user memory": func(e *schema.KernelEvent) { e.UserMemory = true },
+		"moved meanwhile":       func(e *schema.KernelEvent) { e.DirectoryClaimed = true },
 		"truncated":             func(e *schema.KernelEvent) { e.Truncated = schema.FieldValue },
 		"deleted":               func(e *schema.KernelEvent) { e.Marks = schema.MarkDeleted },
 		"without a result":      func(e *schema.KernelEvent) { e.HasResult = false },
