@@ -910,7 +910,8 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 		list = append(list, schema.Reason{
 			Subject: "sandbox", Code: "denials_unobserved",
 			Message: "without a kernel layer that has the results of calls, the bundle records only the denials of " +
-				"the sandbox's proxy, those of its layer cgroup_bpf, and Landlock's if the host's auditing is on",
+				"the sandbox's proxy, those of its layers sockets and cgroup_bpf, and Landlock's if the host's " +
+				"auditing is on",
 			Remedy: "run assay-run doctor, and provide what it says is missing",
 		})
 	}

@@ -50,9 +50,9 @@ type connector struct {
 	listener    int
 	diagnostics int  // a socket in the command's network namespace
 	own         bool // that no process outside shares
-	user        *User
-	allowed     []string // files of sockets outside
-	denied      func(path string)
+	profile     *Profile
+	allowed     []string          // files of sockets outside
+	denied      func(path string) // may be nil
 
 	asking sync.Mutex // one question at a time through diagnostics
 	stop   int        // an eventfd
@@ -72,7 +72,7 @@ func newConnector(p *Profile, listener, diagnostics int, own bool, denied func(p
 		unix.Close(diagnostics)
 		return nil, err
 	}
-	c := &connector{listener: listener, diagnostics: diagnostics, own: own, user: p.User, denied: denied, stop: stop,
+	c := &connector{listener: listener, diagnostics: diagnostics, own: own, profile: p, denied: denied, stop: stop,
 		allowed: slices.Clone(p.shown), done: make(chan struct{}), calls: make(chan struct{}, maxCalls),
 		tasks: make(chan task)}
 	for _, a := range p.AllowRead {
@@ -176,6 +176,7 @@ func (c *connector) serve() {
 		open.Go(func() {
 			defer func() { <-c.calls }()
 			sent, errno := c.make(call)
+			c.tell(call.path, errno)
 			call.close()
 			c.answer(n, sent, errno, false)
 		})
@@ -405,7 +406,7 @@ func (c *connector) asCommand(f func() unix.Errno) unix.Errno {
 	default: // no thread waits
 		go func() {
 			runtime.LockOSThread() // for good: the thread ends with this goroutine
-			errno := become(c.user)
+			errno := become(c.profile.User)
 			for ok := true; ok; t, ok = <-c.tasks {
 				if errno == 0 {
 					t.done <- t.do()
@@ -467,10 +468,24 @@ func (c *connector) decide(call *call, file int) unix.Errno {
 	case !meets(file):
 		return unix.ECONNREFUSED // nobody has bound it any more
 	}
-	if c.denied != nil {
-		c.denied(call.path)
-	}
 	return unix.EPERM
+}
+
+// tell passes on that a call failed because the command may not reach the socket. Where a socket is hidden, there is
+// another file in its place, or none: only the host has it.
+func (c *connector) tell(path string, errno unix.Errno) {
+	if c.denied == nil || path == "" || errno == 0 {
+		return
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	if _, err := os.Lstat(path); err != nil && errno != unix.EPERM {
+		return
+	}
+	if _, denied := c.profile.Denies(Attempt{Op: OpConnect, Target: "unix:" + path, Errno: int(errno)}); denied {
+		c.denied(path)
+	}
 }
 
 // inside reports whether a process of the run has bound a file.
