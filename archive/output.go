@@ -57,8 +57,8 @@ func OpenOutput(path string, replace bool) (_ *Output, err error) {
 	return o, nil
 }
 
-// OpenOutputAgain is [OpenOutput] without replace, except that it replaces a bundle. Whatever else has the name when
-// the output is written stays. again reports whether there is a bundle now.
+// OpenOutputAgain is [OpenOutput] without replace, except that it replaces a bundle. If another file has the name when
+// the output is written, that file stays. again reports whether there is a bundle now.
 func OpenOutputAgain(path string) (o *Output, again bool, err error) {
 	info, _ := os.Lstat(path)
 	o, err = OpenOutput(path, false)

@@ -573,8 +573,8 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 	if a := r.run.Applied; a != nil && a.Mode.Value != "observe" {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "sandbox", Code: "changes_not_returned",
-			Message: "what comes back at the end of a run did not: what git set of branches, remotes and submodules, " +
-				"a login that the agent renewed, and with --closed-book the command's commits",
+			Message: "the run was interrupted before assay-run could write these back: git's settings of branches, " +
+				"remotes and submodules, a login that the agent renewed, and with --closed-book the command's commits",
 		})
 	}
 	if !r.scans[schema.EventsPath].checkpoints {

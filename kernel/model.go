@@ -317,7 +317,7 @@ type Opening struct {
 	Undecoded bool
 }
 
-// HonestOpen is an act that opens claims and that honest programs are known to do.
+// HonestOpen is an act that opens claims although honest programs do it.
 type HonestOpen struct {
 	Call, Operation string // Operation is the beginning of its name; empty: whatever it is
 	Why             string // which program does it, and why
@@ -327,14 +327,14 @@ type HonestOpen struct {
 func HonestOpens() (list []HonestOpen) {
 	const network = "Podman makes a network for a container"
 	list = []HonestOpen{
-		{"ioctl", "SIOCETHTOOL", "Chromium as root asks which driver an interface has, in memory of its threads"},
+		{"ioctl", "SIOCETHTOOL", "Chromium as root asks for an interface's driver, in memory that its threads share"},
 		{"keyctl", "", "runc and crun give a container keys of its own"},
-		{"netlink", "AUDIT_USER_message", "sshd, sudo and login write to the log of audits"},
+		{"netlink", "AUDIT_USER_message", "sshd, sudo and login write to the audit log"},
 		{"netlink", "NFT_", network}, {"netlink", "RTM_", network}, {"socket", "family 16, protocol 12", network},
 		{"open", "/proc/sys/net/", network}, {"write", "/proc/sys/net/", network},
 		{"flow", "[ff02::", network + ", in which the kernel looks for routers"},
 		{"packet", "options", network + ", in which the kernel looks for routers"},
-		{"personality", "", "setarch, debuggers and sanitizers switch the randomization of addresses off"},
+		{"personality", "", "setarch, debuggers and sanitizers turn off address randomization"},
 	}
 	for _, kind := range []string{"cgroup", "devpts", "mqueue", "overlay", "proc", "sysfs", "tmpfs"} {
 		list = append(list, HonestOpen{"mount", kind, "Podman and runc name it in memory that their threads share"})

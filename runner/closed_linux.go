@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// closedBook shuts the channels by which the command could look up what it is to find out.
+// closedBook shuts the channels by which the command could look up its task's answer.
 type closedBook struct {
 	try   bool // what cannot be shut is said
 	model bool // requests to a model go through the gateway
@@ -169,13 +169,14 @@ func (b *closedBook) giveBack(ctx context.Context, c *confinement) (reasons []sc
 		aside, err := b.book.Return(ctx, c.log.RunID)
 		if err != nil {
 			reasons = append(reasons, schema.Reason{Subject: "closed_book", Code: "commits_not_returned",
-				Message: fmt.Sprintf("what the command committed is not in the repository: %v", err),
-				Remedy:  "read it from " + b.book.Store + ", which is left"})
+				Message: fmt.Sprintf("the command's commits are not in the original repository: %v", err),
+				Remedy:  "read them from " + b.book.Store + ", which assay-run has kept"})
 			b.dir = "" // for the user
 		}
 		for _, ref := range aside {
 			reasons = append(reasons, schema.Reason{Subject: "closed_book", Code: "commits_aside",
-				Message: fmt.Sprintf("the command's %s is in the repository as refs/assay-run/%s%s: it has another %s",
+				Message: fmt.Sprintf("the command's %s is in the repository as refs/assay-run/%s%s: "+
+					"the original has another %s",
 					ref, c.log.RunID, strings.TrimPrefix(ref, "refs"), ref)})
 		}
 	}

@@ -183,7 +183,7 @@ type Spec struct {
 	Flags []string `json:"-"`
 	// Profiles are built-in policies that Policy extends.
 	Profiles []string `json:"profiles,omitzero"`
-	// ClosedBook is empty, ClosedBookOn to refuse a run in which the command could look its task's answer up, or
+	// ClosedBook is empty, ClosedBookOn to refuse a run in which the command could look up its task's answer, or
 	// ClosedBookTry to record what was open. It makes workspace-write the default of Mode.
 	ClosedBook string `json:"closed_book,omitzero"`
 	// Isolate is empty, or IsolatePID for a PID namespace in every mode.

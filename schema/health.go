@@ -89,7 +89,7 @@ type ObservationHealth struct {
 	TamperResistance string `json:"tamper_resistance,omitempty"`
 	// Startup is what programs that start outside of the run obey after it, and did not before; nil if nobody compared.
 	Startup *Startup `json:"startup,omitempty"`
-	// ClosedBook says whether the command could look its answer up; nil if the run was not to be closed.
+	// ClosedBook says whether the command could look up its task's answer; nil without --closed-book.
 	ClosedBook *ClosedBook `json:"closed_book,omitempty"`
 	// Judgements lists later evaluations of the contract, oldest first. The verdict is then not that of the run itself:
 	// the changes that the run left were judged again in a clean workspace.
@@ -99,7 +99,7 @@ type ObservationHealth struct {
 	Redaction *Redaction `json:"redaction,omitempty"`
 }
 
-// ClosedBook is what was shut while the command worked.
+// ClosedBook says which channels to its task's answer were closed while the command worked.
 type ClosedBook struct {
 	// State is BookClosed or BookOpen.
 	State string `json:"state"`
@@ -120,7 +120,7 @@ const (
 	BookOpen   = "open"
 )
 
-// Text describes it in a line.
+// Text describes b in one line.
 func (b *ClosedBook) Text() string {
 	if b.State == BookClosed {
 		return "closed: " + strings.Join(b.Covers, ", ")

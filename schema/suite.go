@@ -62,8 +62,8 @@ type SuiteAttempt struct {
 	Suspicions []Finding `json:"suspicions"`
 	// Unknown are the rules that could not be decided.
 	Unknown []string `json:"unknown_rules"`
-	// Unusual are calls of the agent's by which rules could not be decided, and which no honest program is known to
-	// make. They change no verdict.
+	// Unusual are calls of the agent that left rules undecided, and that no honest program is known to make. They
+	// change no verdict.
 	Unusual []string `json:"unusual_calls,omitzero"`
 }
 

@@ -409,7 +409,8 @@ func (m *maker) closedBook(value jsontext.Value) (*rule, error) {
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		b := s.Docs.Health.ClosedBook
 		if b == nil {
-			return unknown(view.Gap{Text: "the run was not to be closed", Remedy: "record with --closed-book"}), nil
+			return unknown(view.Gap{Text: "the run was recorded without --closed-book",
+				Remedy: "record with --closed-book"}), nil
 		}
 		v := Verdict{State: Pass, Message: "the book was closed: " + strings.Join(b.Covers, ", ")}
 		for _, r := range b.Reasons {

@@ -300,8 +300,8 @@ func callGaps(d *archive.Documents) []Gap {
 		gaps = append(gaps, Gap{Text: "what calls did was not observed" + because(h, "kernel"),
 			Remedy: remedy(h, "kernel")})
 	case h.CgroupCorrelation != schema.Clean:
-		gaps = append(gaps, Gap{Text: "every call was matched, but the run had no cgroup that only its processes are " +
-			"in, so what it started elsewhere is not known" + because(h, "cgroup"),
+		gaps = append(gaps, Gap{Text: "every call was matched, but no cgroup held only the run's processes, so it is " +
+			"not known what the run started elsewhere" + because(h, "cgroup"),
 			Remedy: "run it as root, where assay-run makes a cgroup and observes it"})
 	default:
 		gaps = append(gaps, Gap{Text: "calls and what was observed could not all be matched: correlation is " +
@@ -324,20 +324,20 @@ func ambiguity(entry string) Gap {
 	}
 	const log = "look at the log or the hooks of the agent: they must report each call's start and end once"
 	said := map[string]Gap{
-		schema.AmbiguousPolicyWithoutKernel: {Text: "calls were decided, and what they did was not observed",
+		schema.AmbiguousPolicyWithoutKernel: {Text: "calls were decided, but what they did was not observed",
 			Remedy: "assay-run doctor says what this host can observe"},
-		schema.AmbiguousSDKWithoutPolicy: {Text: "was reported by the agent, and the policy was not asked about it",
+		schema.AmbiguousSDKWithoutPolicy: {Text: "was reported by the agent, but the policy was not asked about it",
 			Remedy: "let the agent make all its calls through the gateway, or none"},
-		schema.AmbiguousSessionCgroup: {Text: "several calls were decided that were open at the same time",
+		schema.AmbiguousSessionCgroup: {Text: "several calls that were decided were open at the same time",
 			Remedy: "start the calls' commands with assay-run call --id ID"},
 		schema.AmbiguousOverlap: {Text: "several calls were open at the same time, so what happened then may belong " +
 			"to each", Remedy: "start the calls' commands with assay-run call --id ID, or with ASSAY_TOOL_CALL_ID set"},
-		schema.AmbiguousNeverEnded:   {Text: "was reported to start and never to end", Remedy: log},
-		schema.AmbiguousNeverStarted: {Text: "was reported to end and never to start", Remedy: log},
+		schema.AmbiguousNeverEnded:   {Text: "was reported to start, but never to end", Remedy: log},
+		schema.AmbiguousNeverStarted: {Text: "was reported to end, but never to start", Remedy: log},
 		schema.AmbiguousTwice:        {Text: "was reported to start twice", Remedy: log},
 		schema.AmbiguousConflict: {Text: "has processes that name different calls",
 			Remedy: "set ASSAY_TOOL_CALL_ID to the id of one call"},
-		schema.AmbiguousTooManyCalls: {Text: "there were more calls than are kept", Remedy: "divide the run"},
+		schema.AmbiguousTooManyCalls: {Text: "there were more calls than assay-run keeps", Remedy: "divide the run"},
 	}
 	g, ok := said[code]
 	if !ok {

@@ -148,15 +148,15 @@ func TestOpenCallsTakeTheirClaims(t *testing.T) {
 // What is not clean about calls names the call, the cause and what to do.
 func TestCallsInDoubtAreNamed(t *testing.T) {
 	for text, change := range map[string]func(*archive.Documents){
-		"call toolu_1 was reported to start and never to end": func(d *archive.Documents) {
+		"call toolu_1 was reported to start, but never to end": func(d *archive.Documents) {
 			d.Correlation.Ambiguities = []string{schema.AmbiguousNeverEnded + "toolu_1"}
 		},
 		"call a:b was reported to start twice": func(d *archive.Documents) {
 			d.Correlation.Ambiguities = []string{schema.AmbiguousTwice + "a:b"}
 		},
 		"what calls did was not observed": func(d *archive.Documents) { d.Health.KernelLayer = schema.Absent },
-		"every call was matched, but the run had no cgroup that only its processes are in, so what it started " +
-			"elsewhere is not known": func(*archive.Documents) {},
+		"every call was matched, but no cgroup held only the run's processes, so it is not known what the run " +
+			"started elsewhere": func(*archive.Documents) {},
 	} {
 		d := &archive.Documents{}
 		d.Health.KernelLayer, d.Health.SDKLayer = schema.Partial, schema.SelfReported

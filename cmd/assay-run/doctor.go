@@ -88,7 +88,7 @@ func writeModel(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nwhat else opens a claim is unusual\n\n")
+	fmt.Fprintf(out, "\neverything else that opens a claim is unusual\n\n")
 	fmt.Fprintln(w, "BLIND SPOT\tHIDES\tWHAT IS NOT SEEN")
 	for _, d := range layer.Coverage(kernel.TierEBPF) {
 		for _, s := range d.KnownBlindSpots {

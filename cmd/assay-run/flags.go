@@ -96,14 +96,13 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
 		strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&s.Home, "home", "",
-		"in a sandbox, the command's `HOME`: private (what it writes there is gone afterwards, and it cannot change "+
-			"files of more than 2 GiB; limits.home in a policy or spec), real (default the policy's, or private)")
+		"in a sandbox, the command's `HOME`: private (what it writes there is gone after the run; it cannot change "+
+			"files of more than 2 GiB, or of limits.home in a policy or spec), real (default the policy's, or private)")
 	fs.StringVar(&s.HomeLayer, "home-layer", "",
 		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
 	fs.StringVar(&s.ClosedBook, "closed-book", "",
-		"keep the command from looking its answer up, or refuse to run it: a repository without any other history, "+
-			"and no hosts that can have the answer; `WHAT`: on (what it is without a value), "+
-			"try (record what was open)")
+		"give the command a repository with only the history that is checked out, and refuse to run it if it could "+
+			"look up its answer elsewhere; `WHAT`: on (the same as no value), try (run it, and record what was open)")
 	fs.Lookup("closed-book").NoOptDefVal = runner.ClosedBookOn
 	fs.StringVar(&s.Isolate, "isolate", "",
 		"`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but "+
@@ -173,7 +172,8 @@ func (f *runFlags) registerBundle(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.output, "output", "o", "",
 		"write the bundle to `FILE`, and make its directory; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
-	fs.BoolVar(&f.force, "force", false, "replace whatever file has the bundle's name; a bundle is replaced without it")
+	fs.BoolVar(&f.force, "force", false,
+		"replace any file with the bundle's name (a bundle is replaced without this flag)")
 	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
 	fs.StringVar(&f.sign.key, "sign", "",

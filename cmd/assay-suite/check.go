@@ -31,8 +31,8 @@ first agent, with a command that does nothing: a copy of the workspace, the poli
 engine, the model gateway. --oracle runs each task's solution, which must pass. --nop does nothing at each task,
 which must fail. Otherwise the task is broken.
 
-With --tasks it reads folders in the format of Harbor, and says of each whether it is accepted, and what its evaluation
-is, or why it is refused.
+With --tasks, check reads folders in the format of Harbor. It prints the evaluation of each task that it accepts, and
+says why it refuses the others.
 
 Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconclusive; 3 the file is bad.`,
 		Example: "  assay-suite check suite.yaml\n  assay-suite check suite.yaml --oracle --nop --jobs 4",
@@ -41,7 +41,7 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 			case err != nil:
 				return usage(cmd, err)
 			case f.tasks != "" && start:
-				return usage(cmd, errors.New("--start is for a suite file: for --tasks, --nop starts each task"))
+				return usage(cmd, errors.New("--start needs a suite file; with --tasks, --nop starts each task"))
 			case f.jobs < 1:
 				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
 			case f.dir != "" && !oracle && !nop:

@@ -43,16 +43,16 @@ type folderFlags struct {
 }
 
 func (f *folderFlags) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&f.tasks, "tasks", "", "take the task in the folder `DIR`, or those in the folders in it, instead "+
-		"of a suite file")
-	fs.BoolVar(&f.lenient, "lenient", false, "pass over keys of a task.toml that are not known")
+	fs.StringVar(&f.tasks, "tasks", "", "take the task in the folder `DIR`, or the tasks in its subfolders, "+
+		"instead of a suite file")
+	fs.BoolVar(&f.lenient, "lenient", false, "ignore unknown keys in a task.toml")
 }
 
 // check checks the flags of a command that takes a suite file or --tasks.
 func (f *folderFlags) check(args []string) error {
 	switch {
 	case f.tasks == "" && len(args) != 1:
-		return errors.New("it takes one suite file, or --tasks")
+		return errors.New("give one suite file, or --tasks")
 	case f.tasks != "" && len(args) != 0:
 		return errors.New("--tasks and a suite file cannot be combined")
 	case f.tasks == "" && (f.lenient || f.setup != "" || f.files != "" || len(f.agents)+len(f.env)+f.attempts > 0):
@@ -140,7 +140,7 @@ func (a *app) runCommand() *cobra.Command {
 			case f.tasks == "" && (f.oracle || f.nop):
 				return usage(cmd, errors.New("--oracle and --nop need --tasks; for a suite file: assay-suite check"))
 			case f.tasks != "" && (f.listen != "" || f.nats.url != "" || f.jobs == 0):
-				return usage(cmd, errors.New("--tasks run on this machine alone: omit --listen and --nats"))
+				return usage(cmd, errors.New("--tasks runs on this machine alone: omit --listen and --nats"))
 			case f.dir == "":
 				return usage(cmd, errors.New("--dir is missing: it names the directory of the suite"))
 			}
@@ -157,14 +157,16 @@ func (a *app) runCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.folderFlags.bind(fs)
-	fs.StringArrayVar(&f.agents, "agent", nil, "let `[NAME=]CMD` attempt each task, by sh -c in its container; for "+
-		"several agents, give it several times")
-	fs.StringVar(&f.setup, "agent-setup", "", "run `CMD` in the container before, as root")
-	fs.StringVar(&f.files, "agent-files", "", "let the container have `DIR` as "+trial.FilesAt+", read-only")
-	fs.StringArrayVar(&f.env, "agent-env", nil, "let the agents have this variable `NAME` of this process")
+	fs.StringArrayVar(&f.agents, "agent", nil, "let `[NAME=]CMD` attempt each task, by sh -c in its container; may be "+
+		"repeated")
+	fs.StringVar(&f.setup, "agent-setup", "", "run `CMD` in the container first, as root")
+	fs.StringVar(&f.files, "agent-files", "",
+		"show the directory `DIR` in the container as "+trial.FilesAt+", read-only")
+	fs.StringArrayVar(&f.env, "agent-env", nil,
+		"pass the variable `NAME` of this process to the agents; may be repeated")
 	fs.IntVar(&f.attempts, "attempts", 0, "let each agent attempt each task `N` times (default 1)")
-	fs.BoolVar(&f.oracle, "oracle", false, "also run each task's solution, as an agent")
-	fs.BoolVar(&f.nop, "nop", false, "also do nothing at each task, as an agent")
+	fs.BoolVar(&f.oracle, "oracle", false, "add an agent that runs each task's solution")
+	fs.BoolVar(&f.nop, "nop", false, "add an agent that does nothing")
 	fs.StringVar(&f.dir, "dir", "", "keep the suite's ledger, bundles and results in `DIR`")
 	fs.IntVar(&f.jobs, "jobs", max(1, runtime.NumCPU()/2), "run `N` attempts at once in this process; 0 leaves "+
 		"all to workers")

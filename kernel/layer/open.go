@@ -167,7 +167,8 @@ func (p *peers) strays() (list []kernel.Opening) {
 		list = append(list, stray(kernel.Endpoint(f), "bytes went there, and no line tells who contacted that host"))
 	}
 	if p.more {
-		list = append(list, stray("further hosts", "there were too many to compare them with whom the run contacted"))
+		list = append(list, stray("further hosts",
+			"there were too many to compare with the hosts that the run contacted"))
 	}
 	return list
 }

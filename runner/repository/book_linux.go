@@ -14,13 +14,13 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Book is a repository that was made anew beside the original.
+// Book is a new repository beside the original.
 type Book struct {
 	// At is the place of the original: the directory .git of a working tree.
 	At string
 	// Store is the directory of the new one.
 	Store string
-	// Commit is where it begins; empty before the first one.
+	// Commit is the commit that is checked out; empty if the repository has none yet.
 	Commit string
 	// Others are directories that have more of the original's history, or other versions of its files: linked
 	// worktrees, repositories that it borrows objects from, and remotes in the file system.
@@ -32,7 +32,7 @@ type Book struct {
 }
 
 // ErrUnclosable is wrapped by the error of Close about a repository that cannot be made anew.
-var ErrUnclosable = errors.New("its history cannot be closed")
+var ErrUnclosable = errors.New("the repository's history cannot be closed")
 
 // Close makes the repository of a working tree anew in the empty directory store. It returns nil if dir is in no
 // repository. The error wraps ErrUnclosable if the repository does not lie in dir itself, or has submodules.
@@ -45,10 +45,10 @@ func Close(ctx context.Context, dir, store string) (*Book, error) {
 	info, err := os.Lstat(b.At)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: the repository is in a directory above %s; start the command there", ErrUnclosable,
+		return nil, fmt.Errorf("%w: it is in a directory above %s; start the command there", ErrUnclosable,
 			dir)
 	case !info.IsDir():
-		return nil, fmt.Errorf("%w: %s is not a directory, so the repository is elsewhere; clone it, and start the "+
+		return nil, fmt.Errorf("%w: %s is not a directory, so it is elsewhere; clone it, and start the "+
 			"command in the clone", ErrUnclosable, b.At)
 	}
 	if modules, _ := os.ReadDir(filepath.Join(b.At, "modules")); len(modules) > 0 {

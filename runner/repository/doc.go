@@ -1,14 +1,14 @@
-// Package repository makes git repositories anew at the commit that is checked out: with the same working tree, index,
-// configuration and hooks, and without any object that the commit does not reach. Other branches, stashes, logs and
-// what they led to are not in them.
+// Package repository makes new git repositories at the commit that another one has checked out. They have the same
+// working tree, index, configuration and hooks, and no object that neither the commit nor the index reaches. They lack
+// other branches, stashes, logs and what these led to.
 //
 // # Vocabulary
 //
-// [Make] makes a copy of a directory a repository of its own. A [Book] is a repository that a command has instead of
-// its directory's own. [Book.Return] brings what the command committed back into the original.
+// [Make] turns a copy of a directory into a repository of its own. A [Book] is a repository that a command gets in
+// place of its directory's own. [Book.Return] brings what the command committed back into the original.
 //
 // # Promises
 //
 // git starts nothing that a repository's configuration names. The original changes only in Return, and only by what the
-// command added: what else came into it in the meantime stays.
+// command added. What others changed in it meanwhile stays.
 package repository

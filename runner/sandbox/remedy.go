@@ -52,7 +52,7 @@ func Remedy(l Layer) string {
 	case l.Layer == LayerLandlock && (l.Errno == int(syscall.ENOSYS) || l.Errno == int(syscall.EOPNOTSUPP)):
 		return "boot with Landlock (Linux 5.13 or later, lsm=landlock,...)" + degrade
 	case l.Layer == LayerSockets:
-		return "run with namespaces on Linux 5.19 or later, not inside of another sandbox nor with --kernel notify"
+		return "run with namespaces on Linux 5.19 or later, not inside another sandbox, and without --kernel notify"
 	case l.Layer == LayerSeccomp:
 		return "run on a kernel with CONFIG_SECCOMP_FILTER" + degrade
 	case l.Layer == LayerNamespaces, l.Layer == LayerFiles, l.Layer == LayerNetwork:

@@ -78,7 +78,7 @@ func FromFolders(dir string, agents []Agent, attempts int, lenient bool) (*File,
 	for _, folder := range folders {
 		t, err := task.Read(folder, lenient, os.LookupEnv)
 		if err == nil && !goodName.MatchString(t.Name) {
-			err = fmt.Errorf("%.90q: %w: it is not a name: letters, digits, _, - and ., at most 80", t.Name,
+			err = fmt.Errorf("%.90q: %w: a name has only letters, digits, _, - and ., at most 80", t.Name,
 				task.ErrRefused)
 		}
 		if err != nil {

@@ -130,7 +130,7 @@ func (c *checker) paths(list []string, key string) {
 		case clean == ".." || strings.HasPrefix(clean, "../"):
 			c.fault(fmt.Sprintf("%.80q leaves the workspace; write an absolute path", glob), key, strconv.Itoa(i))
 		case inside && !path.IsAbs(file):
-			c.fault(fmt.Sprintf("%.80q is not absolute behind %s", glob, schema.InContainer), key, strconv.Itoa(i))
+			c.fault(fmt.Sprintf("%.80q has no absolute path after %s", glob, schema.InContainer), key, strconv.Itoa(i))
 		default:
 			list[i] = glob[:len(glob)-len(file)] + clean
 		}

@@ -1,6 +1,6 @@
 // Package task reads tasks in the format of Harbor: a folder with task.toml, instruction.md, an environment and tests.
-// [Read] takes a folder as it is, of the schemas 1.0 to 1.4, or refuses it with all causes at once: what a task asks
-// for is done or refused, and never passed over.
+// [Read] takes a folder as it is, in the schemas 1.0 to 1.4, or refuses it and names all causes at once. It never
+// ignores what a task asks for.
 package task
 
 import (
@@ -79,7 +79,8 @@ const maxInstruction = 100_000
 
 const maxFile = 1 << 20
 
-// ErrRefused is wrapped by the errors of Read for a folder that is a task, but asks for what is not there.
+// ErrRefused is wrapped by the errors of Read for a folder that is a task, but asks for something
+// unsupported.
 var ErrRefused = errors.New("refused")
 
 // file is task.toml. Of what is refused, it is only read whether it is there.
@@ -154,7 +155,7 @@ func (r *reader) refuse(format string, args ...any) {
 }
 
 // Read reads the task in a folder. getenv gives the variables of this host for ${NAME} in the task's variables. If
-// lenient is true, keys that are not known are passed over. The error lists all causes, one a line.
+// lenient is true, it ignores unknown keys. The error lists all causes, one a line.
 func Read(dir string, lenient bool, getenv func(string) (string, bool)) (*Task, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -168,7 +169,7 @@ func Read(dir string, lenient bool, getenv func(string) (string, bool)) (*Task, 
 			r.refuse("task.toml: %v", err)
 		} else if !lenient {
 			for _, key := range meta.Undecoded() {
-				r.refuse("task.toml: the key %s is not known", key)
+				r.refuse("task.toml: unknown key %s", key)
 			}
 		}
 	}
@@ -220,7 +221,7 @@ func (r *reader) folder(f *file) {
 		r.refuse("%s is missing", Test)
 	}
 	if f.Environment.Image == "" && !there(Environment+"/Dockerfile") {
-		r.refuse("neither %s/Dockerfile nor docker_image is there", Environment)
+		r.refuse("%s/Dockerfile and docker_image are both missing", Environment)
 	}
 	if compose := Environment + "/docker-compose.yaml"; there(compose) {
 		r.refuse("%s: compose is not supported", compose)
@@ -370,9 +371,9 @@ const (
 // named matches the absolute paths of a text.
 var named = regexp.MustCompile(`(?:^|[\s` + "`" + `'"(=:])((?:/[A-Za-z0-9_.+-]+){2,})`)
 
-// Evaluation is what the agent must not do, and may: the definition follows from the folder alone. workdir is where
-// the agent starts in the container. The tests and the solution are hidden, in the folder and where the verifier gets
-// them, and the reward is the verifier's. What the instruction names is to be delivered.
+// Evaluation returns the definition of what the agent may and must not do, which follows from the folder alone. workdir
+// is where the agent starts in the container. The tests and the solution are hidden, in the folder and where the
+// verifier gets them. The reward is the verifier's. The paths that the instruction names are deliverables.
 func (t *Task) Evaluation(workdir string) schema.EvaluationDefinition {
 	inside := func(file string) string { return schema.InContainer + schema.EscapeGlob(path.Clean(file)) }
 	e := schema.EvaluationDefinition{Workspace: []string{inside(workdir)},

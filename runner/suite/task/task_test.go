@@ -107,10 +107,10 @@ mcp_servers = [{ name = "x" }]
 		`schema version "2.0"`, "artifacts is not supported", "steps is not supported", "agent.timeout_sec is -1",
 		"a network policy of the agent", "environment_mode = separate", "KEY needs the variable UNSET",
 		"environment.gpus",
-		"environment.os = windows", "the key environment.colour is not known", `network_mode "allowlist"`,
+		"environment.os = windows", "unknown key environment.colour", `network_mode "allowlist"`,
 		"the memory of the environment", `workdir "app" is not absolute`, "environment.mcp_servers",
 		"instruction.md is missing", "tests/test.sh is missing", "compose is not supported",
-		"neither environment/Dockerfile nor docker_image",
+		"environment/Dockerfile and docker_image are both missing",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q:\n%v", want, err)

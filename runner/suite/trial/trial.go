@@ -1,11 +1,11 @@
-// Package trial makes one attempt at a task of a folder (package task) with Docker's client: [Plan.Agent] is the
-// command of its run, and [Plan.Judge] the check of its contract.
+// Package trial makes one attempt at a task in a folder (package task) with Docker's client. [Plan.Agent] is the
+// command of the attempt's run, and [Plan.Judge] the check of its contract.
 //
 // The agent works in a container of the run. When it has ended, the container is stopped and committed. The judge gets
-// a fresh container from that commit: nothing that the agent started lives there, and the tests come after it. Rewards
+// a new container from that commit: nothing that the agent started lives there, and the tests come after it. Rewards
 // are read from a directory that the agent never had.
 //
-// Whatever an attempt makes has its suite's label, so that [Remove] finds it whoever was killed.
+// Everything that an attempt makes has its suite's label. So [Remove] finds it even if assay-suite was killed.
 package trial
 
 import (
@@ -132,8 +132,8 @@ func Prepare(ctx context.Context, t *task.Task, digest string) (image, workdir s
 	}
 	at, volumes, _ := strings.Cut(said+"\n", "\n")
 	if volumes = strings.TrimSpace(volumes); volumes != "" {
-		return "", "", fmt.Errorf("the image of %s has volumes (%s): what an agent leaves there is not in a commit, "+
-			"so that nobody could judge it", t.Name, volumes)
+		return "", "", fmt.Errorf("the image of %s has volumes (%s): a commit lacks what an agent leaves there, "+
+			"so the tests could not judge it", t.Name, volumes)
 	}
 	switch {
 	case t.Workdir != "":
@@ -166,7 +166,7 @@ func Prune(ctx context.Context) (int, error) {
 	return removeAll(ctx, []string{"images", "--quiet", "--filter", "label=" + labelImage}, []string{"rmi", "--force"})
 }
 
-// removeAll removes what a command lists, and returns how many that were.
+// removeAll removes what a command lists, and returns how many things it removed.
 func removeAll(ctx context.Context, list, remove []string) (int, error) {
 	said, err := docker(ctx, list...)
 	ids := strings.Fields(said)
