@@ -135,28 +135,26 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 	}
 	if ((how == U_SOCKET || how == U_FAMILY) && id)
 		return named_done(s, id, 0);
+	f = req ? (u64)BPF_CORE_READ(k, file) : 0;
 	if (op == OP_SENDMSG || how == U_RECEIVE) {
 		struct io_sr_msg *o = (void *)req;
 
-		f = req ? (u64)BPF_CORE_READ(k, file) : 0;
 		s->control.judged = how != U_RECEIVE && f && !is_unix(f);
 		if (s->ret >= 0 && req && bpf_core_field_exists(struct io_sr_msg, umsg))
 			look_for_rights(s, (u64)BPF_CORE_READ(o, umsg), how == U_RECEIVE ? PASSED_IN : PASSED_OUT);
-		if (s->control.ways && note_rights(s, (u64)sock_in((u64)BPF_CORE_READ(k, file))) &
-			(CAME_FROM_OUTSIDE | WENT_OUTSIDE))
+		if (s->control.ways && note_rights(s, (u64)sock_in(f)) & (CAME_FROM_OUTSIDE | WENT_OUTSIDE))
 			unseen(s);
 		if (how == U_RECEIVE)
 			return filter(s);
 	}
-	f = req ? (u64)BPF_CORE_READ(k, file) : 0;
-	if ((how == U_WRITE || s->kind == K_SENDTO) && s->ret >= 0 && netlink_of(f))
+	if ((how == U_WRITE || s->kind == K_SENDTO) && s->ret >= 0 && netlink_of(f)) {
+		filter(s);
 		return report_operation(s, of_table(T_NETLINK, UNSEEN)); /* a worker may have sent it */
-	if (s->control.other) {
-		report_operation(s, s->control.other);
-		s->control.other = 0;
 	}
-	if (how == U_SOCKET)
-		return socket_done(s, r, f);
+	if (how == U_SOCKET) {
+		socket_done(s, r, f);
+		return report_control(s);
+	}
 	if (how == U_FAMILY || !f || (how == U_WRITE && (!s->ret || !keeps(f))))
 		return filter(s);
 	if (how == U_WRITE && s->ret > 0)

@@ -184,6 +184,18 @@ static long control(u32 i, void *arg)
 	return 0;
 }
 
+/* Reports the control message in s->control that is not modelled, after the call that sent it was reported. */
+__noinline int report_control(struct scratch *s)
+{
+	u64 op;
+
+	if (!s)
+		return 0;
+	op = s->control.other;
+	s->control.other = 0;
+	return op && s->ret >= 0 ? report_operation(s, op) : 0;
+}
+
 /* Notes whether the message at msg passes descriptors, the way of enum passed, or has what is not modelled. */
 __noinline int look_for_rights(struct scratch *s, u64 msg, u32 way)
 {

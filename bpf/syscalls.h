@@ -94,7 +94,7 @@ __noinline int unpack(struct scratch *s)
 __noinline int on_clone(struct scratch *s)
 {
 	struct notes *kept;
-	u64 flags, asked = 0;
+	u64 flags, asked;
 
 	if (!s)
 		return 0;
@@ -124,15 +124,11 @@ __noinline int on_clone(struct scratch *s)
 __noinline int on_sent(struct scratch *s)
 {
 	struct sock *netlink;
-	u64 op;
 
 	if (!s)
 		return 0;
 	netlink = netlink_of(file_of(s->arg[0]));
-	op = s->control.other;
-	s->control.other = 0;
-	if (op && s->ret >= 0)
-		report_operation(s, op);
+	report_control(s);
 	if (!netlink)
 		return 0;
 	return report_wanted(s, (u64)netlink, s->ret < 0 ? 0 :

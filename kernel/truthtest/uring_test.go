@@ -72,6 +72,31 @@ func TestPeerSetCountsSocketsOfIOUring(t *testing.T) {
 	}
 }
 
+// A request that opens claims has its own line as well, and each is counted once.
+func TestControlMessagesOfIOUring(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	r := record(t, dir, nil, helper, "uring-control")
+	r.claims(t)
+	if n := r.sum(dir, "sendto 127.0.0.1:9"); n != 1 {
+		t.Errorf("%d lines have the datagram", n)
+	}
+	var open string
+	for _, o := range r.health.Open {
+		open += o.String() + "\n"
+	}
+	for _, want := range []string{"IP_RETOPTS (1x)", "not seen to read (1x)"} {
+		if !strings.Contains(open, want) {
+			t.Errorf("no %s in\n%s", want, open)
+		}
+	}
+	for _, h := range r.health.Hooks {
+		if h.Seen != h.Filtered+h.Coalesced+h.Emitted+h.Dropped {
+			t.Errorf("the account of %+v", h)
+		}
+	}
+}
+
 // What a command that io_uring takes to a device, or to another ring, does there is not seen.
 func TestCommandsOfIOUring(t *testing.T) {
 	need(t)

@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 		{"uring-renamed", uring_renamed}, {"sqpoll", sqpoll}, {"uring-linked", uring_linked},
 		{"uring-registered", uring_registered}, {"uring-quiet", uring_quiet}, {"uring-accept", uring_accept},
 		{"uring-harmless", uring_harmless}, {"uring-command", uring_command}, {"uring-socket", uring_socket},
-		{"uring-datagram", uring_datagram},
+		{"uring-datagram", uring_datagram}, {"uring-control", uring_control},
 		{"uring-inherited", uring_inherited}, {"changed-by-thread", changed_by_thread},
 		{"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
 		{"changed-in-file", changed_in_file}, {"removals-alone", removals_alone},

@@ -56,4 +56,5 @@ void uring_harmless(void);
 void uring_command(void);
 void uring_socket(void);
 void uring_datagram(void);
+void uring_control(void);
 void uring_inherited(void);

@@ -277,6 +277,29 @@ void uring_datagram(void)
 	must(result() == -ECONNREFUSED, "connect by a worker");
 }
 
+/* A datagram with a route of its own, and a question to netlink. */
+void uring_control(void)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct iovec v = {"x", 1};
+	struct {
+		struct cmsghdr is;
+		unsigned char route[8];
+	} route = {{sizeof(route), IPPROTO_IP, 7 /* IP_RETOPTS */}, {0x83, 7, 4, 127, 0, 0, 1, 0}};
+	struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof(to), .msg_iov = &v, .msg_iovlen = 1,
+		.msg_control = &route, .msg_controllen = sizeof(route)};
+	struct {
+		unsigned len;
+		unsigned short type, flags;
+		unsigned seq, pid, family;
+	} question = {20, 18 /* RTM_GETLINK */, 0x301 /* NLM_F_REQUEST, NLM_F_DUMP */, 1, 0, 0};
+
+	start(0);
+	must(submit(IORING_OP_SENDMSG, socket(AF_INET, SOCK_DGRAM, 0), &m, 1, 0, 0) == 1, "sendmsg");
+	must(submit(IORING_OP_SEND, socket(AF_NETLINK, SOCK_RAW, 0), &question, sizeof(question), 0, 0) ==
+		sizeof(question), "send");
+}
+
 /* Descriptors 3 to 7, sockets that others made: read, received from, written by a fixed place of the ring's own
  * table, received from without a report, and spliced from. */
 void uring_inherited(void)
