@@ -196,15 +196,34 @@ static __always_inline u32 keep_name(struct note *to, u64 name)
 	return n;
 }
 
+/* The handler of the call that the current task is in. call becomes what call_of says of it. */
+static __always_inline u32 handler_here(struct task_struct *t, u32 *call)
+{
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(t);
+	u32 nr, is32 = 0, sel;
+
+#if defined(__TARGET_ARCH_x86)
+	nr = (u32)FIELD(regs, struct pt_regs, orig_ax);
+	is32 = t->thread_info.status >> 1 & 1; /* TS_COMPAT */
+#else
+	nr = (u32)FIELD(regs, struct pt_regs, syscallno);
+#endif
+	*call = call_of(nr, is32);
+	if (nr >= NSYS)
+		return P_NONE;
+	sel = nr + is32 * NSYS;
+	asm volatile("" : "+r"(sel));
+	return syscalls[sel & (2 * NSYS - 1)].prog;
+}
+
 /* Keeps the name for the exit of the current call. */
 __noinline int take_note(u64 object)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct pt_regs *regs = (void *)bpf_task_pt_regs(t);
 	struct filename *f = (void *)object;
 	struct notes *kept;
 	struct note *to;
-	u32 is32 = 0, nr, sel, prog, call;
+	u32 prog, call;
 	u64 from;
 	long n;
 
@@ -215,22 +234,11 @@ __noinline int take_note(u64 object)
 		call = DUMPED;
 		goto keep;
 	}
-#if defined(__TARGET_ARCH_x86)
-	nr = (u32)FIELD(regs, struct pt_regs, orig_ax);
-	is32 = t->thread_info.status >> 1 & 1; /* TS_COMPAT */
-#else
-	nr = (u32)FIELD(regs, struct pt_regs, syscallno);
-#endif
-	sel = nr + is32 * NSYS;
-	if (nr >= NSYS)
-		return 0;
-	asm volatile("" : "+r"(sel));
-	prog = syscalls[sel & (2 * NSYS - 1)].prog;
+	prog = handler_here(t, &call);
 	if (!takes_names(prog))
 		return 0;
 	if (!from && prog != P_SOCKET && prog != P_PACKED) /* the kernel's own name of something */
 		return 0;
-	call = call_of(nr, is32);
 keep:
 	kept = bpf_task_storage_get(&notes, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!kept)

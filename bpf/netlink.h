@@ -26,9 +26,9 @@ static __always_inline u64 of_table(u32 table, u64 op)
 	return (u64)table << 56 | op;
 }
 
-/* Notes an operation that is not the caller's own, for the exit of the call. The last stands for all that found no
+/* Notes an operation that is not the caller's own, for the exit of the call. UNSEEN stands for all that found no
  * room. */
-static __always_inline void note_operation(struct wanted *a, u64 op, u64 full)
+static __always_inline void note_operation(struct wanted *a, u64 op)
 {
 	u32 i;
 
@@ -37,7 +37,7 @@ static __always_inline void note_operation(struct wanted *a, u64 op, u64 full)
 		if (i < a->n && a->op[i] == op)
 			return;
 	if (a->n >= WANTED)
-		a->op[WANTED - 1] = full;
+		a->op[WANTED - 1] = of_table(T_NETLINK, UNSEEN);
 	else
 		a->op[a->n++ & (WANTED - 1)] = op;
 }
@@ -66,7 +66,7 @@ static long message(u32 i, void *arg)
 		op |= OF_LOOPBACK; /* or of none, with which ip asks whether the kernel knows the message */
 	op |= of_table(T_NETLINK, (u64)a->protocol << 32);
 	if (look_up(op) != A_OWN && !a->refused)
-		note_operation(a, op, of_table(T_NETLINK, UNSEEN));
+		note_operation(a, op);
 	a->at += (m.len + 3) & ~3U;
 	return a->at + 16 > a->end;
 }
@@ -86,41 +86,31 @@ __noinline int look_at_messages(struct notes *kept, u64 skb, u64 to)
 	kept->wanted.end = kept->wanted.at + FIELD(skb, struct sk_buff, tail);
 	n = (kept->wanted.end - kept->wanted.at) / 16;
 	if (n > MOST_MESSAGES)
-		note_operation(&kept->wanted, of_table(T_NETLINK, UNSEEN), of_table(T_NETLINK, UNSEEN));
+		note_operation(&kept->wanted, of_table(T_NETLINK, UNSEEN));
 	else
 		bpf_loop(n, message, &kept, 0);
 	return 0;
 }
 
-/* The call that the current task is in, by its handler. */
-static __always_inline u32 handler_here(struct task_struct *t)
+/* What is kept for the exit of the current task's call; 0 if the task is of no session. */
+static __always_inline struct notes *notes_here(void)
 {
-	struct pt_regs *regs = (void *)bpf_task_pt_regs(t);
-	u32 nr, is32 = 0, sel;
+	struct scope *in = scope_here();
 
-#if defined(__TARGET_ARCH_x86)
-	nr = (u32)FIELD(regs, struct pt_regs, orig_ax);
-	is32 = t->thread_info.status >> 1 & 1; /* TS_COMPAT */
-#else
-	nr = (u32)FIELD(regs, struct pt_regs, syscallno);
-#endif
-	if (nr >= NSYS)
-		return P_NONE;
-	sel = nr + is32 * NSYS;
-	asm volatile("" : "+r"(sel));
-	return syscalls[sel & (2 * NSYS - 1)].prog;
+	if (!in || !in->n)
+		return 0;
+	return bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
 /* Where the exit of the current call does not report what was noted, it counts for the sessions as a whole. */
 __noinline int noted_beside(struct notes *kept)
 {
 	const u32 tell = 1 << P_SOCKET | 1 << P_WRITE | 1 << P_AIO | 1 << P_URING | 1 << P_PATH | 1 << P_ARGS;
-	struct task_struct *t = bpf_get_current_task_btf();
 	struct session *own;
 	struct scope *in;
-	u32 i;
+	u32 i, call;
 
-	if (!kept || tell >> (handler_here(t) & 31) & 1)
+	if (!kept || tell >> (handler_here(bpf_get_current_task_btf(), &call) & 31) & 1)
 		return 0;
 	in = scope_here();
 	for (i = 0; in && kept->wanted.n && i < DEPTH && i < in->n; i++)
@@ -137,15 +127,11 @@ int BPF_PROG(consumed, u64 skb)
 {
 	u64 to = (u64)FIELD(skb, struct sk_buff, sk);
 	struct notes *kept;
-	struct scope *in;
 
 	if (!to || FIELD(to, struct sock, __sk_common.skc_family) != AF_NETLINK ||
 		!FIELD(to, struct netlink_sock, netlink_rcv))
 		return 0;
-	in = scope_here();
-	if (!in || !in->n)
-		return 0;
-	kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	kept = notes_here();
 	if (!kept)
 		return 0; /* and a message is missed when the call ends */
 	look_at_messages(kept, skb, to);
@@ -155,17 +141,11 @@ int BPF_PROG(consumed, u64 skb)
 /* A hierarchy of cgroups of version 1 was made, or its options were changed: they can name a program. */
 static __always_inline int on_hierarchy(void)
 {
-	struct notes *kept;
-	struct scope *in;
-	const u64 op = of_table(T_HIERARCHY, 1);
+	struct notes *kept = notes_here();
 
-	in = scope_here();
-	if (!in || !in->n)
-		return 0;
-	kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!kept)
 		return 0;
-	note_operation(&kept->wanted, op, op);
+	note_operation(&kept->wanted, of_table(T_HIERARCHY, 1));
 	return noted_beside(kept);
 }
 
