@@ -11,12 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests of ioctl(2) on a listener that package unix does not have (linux/seccomp.h).
-const (
-	notifIDValid  = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
-	notifSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS, since Linux 6.6
-)
-
 // listenerNice is the nice value of the listener's thread, if it may be set. All
 // processes of the run wait for this thread.
 const listenerNice = -10

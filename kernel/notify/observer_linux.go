@@ -713,7 +713,7 @@ func (o *Observer) children(p *process, tid uint32) {
 func (o *Observer) listen(fd int, h hello) {
 	// With this flag the kernel wakes the thread on the CPU of the caller, which sleeps
 	// now. Older kernels refuse the flag, and then the calls take longer.
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	_ = unix.IoctlSetInt(fd, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 	o.mu.Lock()
 	o.listener, o.hello = fd, h
 	o.served = make(chan struct{})
@@ -834,7 +834,8 @@ func (o *Observer) answer(r *response) error {
 // waits reports whether the notification with this id still waits for its answer. If so,
 // its task is alive, and its pid has been that task's all the time.
 func (o *Observer) waits(id uint64) bool {
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), notifIDValid, uintptr(unsafe.Pointer(&id)))
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_ID_VALID,
+		uintptr(unsafe.Pointer(&id)))
 	return errno == 0
 }
 
