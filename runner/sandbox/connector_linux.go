@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
@@ -57,8 +59,6 @@ type connector struct {
 	asking sync.Mutex // one question at a time through diagnostics
 	stop   int        // an eventfd
 	done   chan struct{}
-	calls  chan struct{} // limits calls at a time
-	tasks  chan task     // to threads with the rights of the command
 }
 
 // maxCalls limits the command's calls that are made at a time, each of which has a thread. More fail with EAGAIN.
@@ -73,15 +73,14 @@ func newConnector(p *Profile, listener, diagnostics int, own bool, denied func(p
 		return nil, err
 	}
 	c := &connector{listener: listener, diagnostics: diagnostics, own: own, profile: p, denied: denied, stop: stop,
-		allowed: slices.Clone(p.shown), done: make(chan struct{}), calls: make(chan struct{}, maxCalls),
-		tasks: make(chan task)}
+		allowed: slices.Clone(p.shown), done: make(chan struct{})}
 	for _, a := range p.AllowRead {
 		if a.Rule == ruleReach {
 			c.allowed = append(c.allowed, a.Path)
 		}
 	}
 	// The caller's thread wakes up on this one's processor (Linux 6.6).
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	_ = unix.IoctlSetInt(listener, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 	go c.serve()
 	return c, nil
 }
@@ -99,14 +98,6 @@ func (c *connector) close() {
 	case <-time.After(closeTimeout):
 	}
 }
-
-// Requests of ioctl(2) on a listener (linux/seccomp.h).
-const (
-	notifReceive  = 0xc0502100 // SECCOMP_IOCTL_NOTIF_RECV
-	notifSend     = 0xc0182101 // SECCOMP_IOCTL_NOTIF_SEND
-	notifIDValid  = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
-	notifSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS
-)
 
 // notification is a struct seccomp_notif with its struct seccomp_data.
 type notification struct {
@@ -133,10 +124,10 @@ func (c *connector) ioctl(request uintptr, arg unsafe.Pointer) unix.Errno {
 
 // serve answers until the last process with the filter is gone, or close is called.
 func (c *connector) serve() {
-	var open sync.WaitGroup
+	var calls errgroup.Group
+	calls.SetLimit(maxCalls)
 	defer func() {
-		open.Wait()
-		close(c.tasks)
+		_ = calls.Wait()
 		unix.Close(c.diagnostics)
 		unix.Close(c.listener)
 		close(c.done)
@@ -153,33 +144,25 @@ func (c *connector) serve() {
 			continue
 		}
 		n := &notification{}
-		if c.ioctl(notifReceive, unsafe.Pointer(n)) != 0 {
+		if c.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(n)) != 0 {
 			continue // the caller died
 		}
 		call, errno := c.look(n)
-		switch {
-		case call == nil:
+		if call == nil {
 			c.answer(n, 0, errno, errno == 0)
 			continue
-		case errno != 0:
-			c.answer(n, 0, errno, false)
-			call.close()
-			continue
 		}
-		select {
-		case c.calls <- struct{}{}:
-		default:
-			c.answer(n, 0, unix.EAGAIN, false)
-			call.close()
-			continue
-		}
-		open.Go(func() {
-			defer func() { <-c.calls }()
+		if errno == 0 && calls.TryGo(func() error {
 			sent, errno := c.make(call)
 			c.tell(call.path, errno)
 			call.close()
 			c.answer(n, sent, errno, false)
-		})
+			return nil
+		}) {
+			continue
+		}
+		call.close()
+		c.answer(n, 0, cmp.Or(errno, unix.EAGAIN), false)
 	}
 }
 
@@ -192,11 +175,11 @@ func (c *connector) answer(n *notification, val int, errno unix.Errno, follow bo
 	if errno != 0 {
 		r.val = 0
 	}
-	c.ioctl(notifSend, unsafe.Pointer(&r))
+	c.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
 }
 
 func (c *connector) valid(n *notification) bool {
-	return c.ioctl(notifIDValid, unsafe.Pointer(&n.id)) == 0
+	return c.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0
 }
 
 // familyUnix begins a struct sockaddr_un, little endian.
@@ -220,7 +203,6 @@ func (c *call) close() {
 }
 
 const (
-	pidfdThread = unix.O_EXCL // PIDFD_THREAD, since Linux 6.9
 	// The kernel refuses a longer address (move_addr_to_kernel in net/socket.c).
 	maxAddress = 128
 	// maxDatagram is more than a socket sends at once by default (net.core.wmem_max).
@@ -274,11 +256,11 @@ func (c *connector) look(n *notification) (*call, unix.Errno) {
 
 // takeSocket returns a copy of a thread's descriptor.
 func takeSocket(tid, number int) (int, unix.Errno) {
-	pid, err := unix.PidfdOpen(tid, pidfdThread)
-	if err == unix.EINVAL {
+	pid, err := unix.PidfdOpen(tid, unix.PIDFD_THREAD)
+	if err == unix.EINVAL { // before Linux 6.9
 		pid, err = unix.PidfdOpen(tid, 0)
 	}
-	if err != nil { // before Linux 6.9, and it is not the first thread
+	if err != nil { // there, it is not the first thread
 		return -1, unix.EACCES
 	}
 	defer unix.Close(pid)
@@ -330,9 +312,7 @@ func (c *connector) abstract(call *call, name string) unix.Errno {
 	if c.own {
 		return 0
 	}
-	c.asking.Lock()
-	sockets, err := unixdiag.Ask(c.diagnostics)
-	c.asking.Unlock()
+	sockets, err := c.sockets()
 	if err != nil {
 		return unix.EACCES
 	}
@@ -349,6 +329,13 @@ func (c *connector) abstract(call *call, name string) unix.Errno {
 		c.denied("@" + name[1:])
 	}
 	return errno
+}
+
+// sockets lists those in the command's network namespace.
+func (c *connector) sockets() ([]unixdiag.Socket, error) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	return unixdiag.Ask(c.diagnostics)
 }
 
 // insideOf is the number that a process has in its own PID namespace.
@@ -395,49 +382,29 @@ func (c *connector) make(call *call) (sent int, errno unix.Errno) {
 	return sent, errno
 }
 
-// asCommand calls f with the rights of the command, if root has others: in a thread that is kept for that.
+// asCommand calls f with the rights of the command, if root has others.
 func (c *connector) asCommand(f func() unix.Errno) unix.Errno {
 	if unix.Geteuid() != 0 {
 		return f()
 	}
-	t := task{f, make(chan unix.Errno, 1)}
-	select {
-	case c.tasks <- t:
-	default: // no thread waits
-		go func() {
-			runtime.LockOSThread() // for good: the thread ends with this goroutine
-			errno := become(c.profile.User)
-			for ok := true; ok; t, ok = <-c.tasks {
-				if errno == 0 {
-					t.done <- t.do()
-				} else {
-					t.done <- errno
-				}
-			}
-		}()
-	}
-	return <-t.done
-}
-
-// task is something to do in another thread.
-type task struct {
-	do   func() unix.Errno
-	done chan unix.Errno
+	done := make(chan unix.Errno)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this goroutine
+		errno := become(c.profile.User)
+		if errno == 0 {
+			errno = f()
+		}
+		done <- errno
+	}()
+	return <-done
 }
 
 // do makes the call on the copy of the socket.
 func (c *call) do() (int, unix.Errno) {
-	var address unsafe.Pointer
-	if len(c.address) > 0 {
-		address = unsafe.Pointer(&c.address[0])
-	}
+	address, data := unsafe.Pointer(unsafe.SliceData(c.address)), unsafe.Pointer(unsafe.SliceData(c.data))
 	if c.n.nr == unix.SYS_CONNECT {
 		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(c.fd), uintptr(address), uintptr(len(c.address)))
 		return 0, errno
-	}
-	var data unsafe.Pointer
-	if len(c.data) > 0 {
-		data = unsafe.Pointer(&c.data[0])
 	}
 	sent, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(data), uintptr(len(c.data)),
 		uintptr(c.n.args[3])|unix.MSG_NOSIGNAL, uintptr(address), uintptr(len(c.address)))
@@ -494,9 +461,7 @@ func (c *connector) inside(tid, file int, inode uint32) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c.asking.Lock()
-	sockets, err := unixdiag.Ask(c.diagnostics)
-	c.asking.Unlock()
+	sockets, err := c.sockets()
 	if err != nil {
 		return false, err
 	}
@@ -515,13 +480,15 @@ func deviceOf(tid, file int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, mount, _ := strings.Cut(string(info), "mnt_id:")
-	mount, _, _ = strings.Cut(mount, "\n")
-	id := strings.TrimSpace(mount)
-	for _, m := range fileSystems(fmt.Sprintf("/proc/%d", tid)) {
-		if m.id == id {
-			return m.dev, nil
-		}
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", tid))
+	if err != nil {
+		return "", err
+	}
+	_, id, _ := strings.Cut(string(info), "mnt_id:")
+	id, _, _ = strings.Cut(strings.TrimSpace(id), "\n")
+	_, mount, _ := strings.Cut("\n"+string(mounts), "\n"+id+" ")
+	if f := strings.SplitN(mount, " ", 3); len(f) == 3 { // the mount's parent, the device, and others
+		return f[1], nil
 	}
 	return "", fmt.Errorf("mount %s is not in the namespace of process %d", id, tid)
 }
@@ -542,30 +509,29 @@ func holds(tid int, number uint32) bool {
 	return false
 }
 
-// become gives this thread the rights that the command has: those of its user, and no capabilities.
+// become gives this thread the rights that the command has: those of its user, and no capabilities. Functions of
+// package unix would set the user and groups of all threads.
 func become(u *User) unix.Errno {
-	set := func(nr, a, b, c uintptr) unix.Errno {
-		_, _, errno := unix.RawSyscall(nr, a, b, c)
-		return errno
-	}
 	if u != nil {
-		groups := make([]uint32, len(u.Groups)+1)
+		groups := make([]uint32, len(u.Groups))
 		for i, g := range u.Groups {
 			groups[i] = uint32(g)
 		}
 		uid, gid := uintptr(u.UID), uintptr(u.GID)
-		errno := set(unix.SYS_SETGROUPS, uintptr(len(u.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0)
-		if errno != 0 {
-			return errno
+		_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)),
+			uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
+		if errno == 0 {
+			_, _, errno = unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid)
 		}
-		if errno := set(unix.SYS_SETRESGID, gid, gid, gid); errno != 0 {
-			return errno
+		if errno == 0 {
+			_, _, errno = unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid)
 		}
-		return set(unix.SYS_SETRESUID, uid, uid, uid)
+		return errno
 	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	return set(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none)), 0)
+	err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
+	errno, _ := err.(unix.Errno)
+	return errno
 }
 
 // closeTimeout is how long calls that are still being made may take once the command is gone: a server outside may

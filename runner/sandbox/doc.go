@@ -19,7 +19,10 @@
 //   - network: the run has its own loopback device, with the proxy's port on it;
 //   - landlock: the same file rules again, by inode instead of path, and rules for
 //     abstract sockets and signals;
-//   - seccomp: denies the system calls that would bypass the other layers. See filter.
+//   - seccomp: denies the system calls that would bypass the other layers. See filter;
+//   - sockets: the command reaches no unix socket that a process outside bound, also during the run. seccomp asks the
+//     runner about each connect(2), and each sendto(2) with an address, and the runner makes the call instead. Only
+//     calls through unsafe pass on addresses as the command wrote them, and take rights from one thread alone.
 //
 // The files layer does what Landlock cannot: exceptions inside an allowed directory, and rules about metadata. The
 // sandbox creates nothing in the user's directories.

@@ -513,19 +513,18 @@ func (p *Profile) privateTmp(c Context) error {
 
 // fileSystem is a mount.
 type fileSystem struct {
-	id    string
 	dev   string // major:minor of the file system
 	root  string // the directory of the file system that is mounted
 	point string
 }
 
-// fileSystems lists what is mounted in the namespace of a process, which is named by its directory.
-func fileSystems(proc string) []fileSystem {
+// fileSystems lists what is mounted.
+func fileSystems() []fileSystem {
 	var list []fileSystem
-	b, _ := os.ReadFile(proc + "/mountinfo")
+	b, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); len(f) > 4 {
-			list = append(list, fileSystem{f[0], f[2], unescape(f[3]), unescape(f[4])})
+			list = append(list, fileSystem{f[2], unescape(f[3]), unescape(f[4])})
 		}
 	}
 	return list
@@ -534,7 +533,7 @@ func fileSystems(proc string) []fileSystem {
 // mountPoints lists where something is mounted.
 func mountPoints() []string {
 	var paths []string
-	for _, m := range fileSystems("/proc/self") {
+	for _, m := range fileSystems() {
 		paths = append(paths, m.point)
 	}
 	return paths

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -46,7 +45,7 @@ func (p *Profile) outsideSockets(known []string, listened bool) []string {
 		}
 	}
 	listened = listened || unasked()
-	mounts := fileSystems("/proc/self")
+	mounts := fileSystems()
 	var dirs []string // of all processes
 	lost := map[string]map[uint32]bool{}
 	for _, s := range unixdiag.Bound() {
@@ -103,10 +102,9 @@ func (p *Profile) outsideSockets(known []string, listened bool) []string {
 // unasked reports whether the kernel cannot ask about the calls of a command, or may refuse to since something asks
 // about those of this process already.
 func unasked() bool {
-	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
-	status, err := os.ReadFile("/proc/self/status")
-	return errno != 0 || err != nil || !bytes.Contains(status, []byte("\nSeccomp:\t0\n"))
+	actions, _ := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
+	status, _ := os.ReadFile("/proc/self/status")
+	return !bytes.Contains(actions, []byte("user_notif")) || !bytes.Contains(status, []byte("\nSeccomp:\t0\n"))
 }
 
 // unseen reports whether no mount that the command sees has the socket's file.
