@@ -27,7 +27,8 @@ type Options struct {
 	TurnsFile string
 	// Policy is the parsed file of Spec.Policy; nil: Run reads it.
 	Policy *policy.File
-	// Evaluation is the parsed file of Spec.Evaluation; nil: Run reads it. It is used only with that.
+	// Evaluation is the parsed file of Spec.Evaluation. If it is nil, Run reads the file. It is ignored if
+	// Spec.Evaluation is empty.
 	Evaluation *schema.Evaluation
 	// Replay has the answers of the bundle that Spec.Model.Replay names. It is used only with that.
 	Replay *tape.Cassette
@@ -74,8 +75,9 @@ type Options struct {
 	// OnRealHome is called before the command starts in a sandbox if its home is real although nobody asked for that.
 	// It may be nil.
 	OnRealHome func(reason string)
-	// OnSearch is called, from any goroutine, if the search for what programs outside of the sandbox obey in dir and
-	// other directories takes longer than a second: before the command starts, or after it. It may be nil.
+	// OnSearch is called if the search for files that programs outside of the sandbox obey takes longer than a second,
+	// before the command starts or after it. dir is one of the directories searched. OnSearch is called from any
+	// goroutine, and may be nil.
 	OnSearch func(dir string)
 	// OnHealth is called with observation-health.json once it is complete. It must not keep the document after Run
 	// returns. It may be nil.

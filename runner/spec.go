@@ -212,8 +212,8 @@ type Limits struct {
 	Pids int64 `json:"pids,omitzero"`
 	// CPUs limits CPU bandwidth.
 	CPUs config.MilliCPUs `json:"cpus,omitzero"`
-	// Home limits the files that a private home copies when the command changes them; zero means the policy's, or
-	// sandbox.DefaultHomeLimit.
+	// Home is the largest file of a private home, in bytes, that the command can change. Zero means the policy's limit,
+	// or sandbox.DefaultHomeLimit.
 	Home config.Bytes `json:"home,omitzero"`
 	// BestEffort records a limit that the host cannot enforce, rather than refuse to start.
 	BestEffort bool `json:"best_effort,omitzero"`

@@ -278,7 +278,7 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 // maxLinks limits the symbolic links of a name.
 const maxLinks = 40
 
-// File returns the name of a file in a container without symbolic links, and whether there is such a file. The
+// File resolves the symbolic links in the name of a file in a container, and reports whether the file exists. The
 // container need not run.
 func (e *Engine) File(ctx context.Context, id, file string) (real string, exists bool, err error) {
 	rest, links := strings.Split(strings.Trim(path.Clean("/"+file), "/"), "/"), 0
@@ -320,8 +320,8 @@ func (e *Engine) File(ctx context.Context, id, file string) (real string, exists
 // maxPrograms bounds the names of programs.
 const maxPrograms = 20_000
 
-// Programs returns the names in each directory of a container's PATH as its image has them. It returns none if the
-// engine does not keep the layers of images as directories of this host that this process may read.
+// Programs returns the names in each directory of a container's PATH, as they are in its image. It returns none unless
+// the engine keeps the image's layers in directories of this host that this process may read.
 func (e *Engine) Programs(ctx context.Context, id string) (map[string][]string, error) {
 	var c struct {
 		Config      struct{ Env []string }

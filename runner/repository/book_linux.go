@@ -31,10 +31,10 @@ type Book struct {
 	config string
 }
 
-// ErrUnclosable is wrapped by the error of Close about a repository that cannot be made anew.
+// ErrUnclosable is wrapped by the error of Close about a repository whose history cannot be closed.
 var ErrUnclosable = errors.New("the repository's history cannot be closed")
 
-// Close makes the repository of a working tree anew in the empty directory store. It returns nil if dir is in no
+// Close makes a new repository for the working tree dir in the empty directory store. It returns nil if dir is in no
 // repository. The error wraps ErrUnclosable if the repository does not lie in dir itself, or has submodules.
 func Close(ctx context.Context, dir, store string) (*Book, error) {
 	source := git{ctx: ctx, dir: dir}
@@ -121,10 +121,9 @@ func (b *Book) others(source git) error {
 	return nil
 }
 
-// Return brings what the command committed back into the original: branches, tags and stashes, and, if the branch that
-// is checked out is among them, HEAD and the index. id names the run. aside are references that could not keep their
-// names, because the original has others: they are below refs/assay-run/ID. It is called when no process of the
-// command is left.
+// Return brings the command's branches, tags and stashes back to the original, and, if the branch that is checked out
+// is among them, HEAD and the index. id names the run. aside are references whose names the original uses for
+// something else. They are below refs/assay-run/ID. Call Return when no process of the command is left.
 func (b *Book) Return(ctx context.Context, id string) (aside []string, err error) {
 	agent, original := b.git(ctx), git{ctx: ctx, dir: filepath.Dir(b.At)}
 	after, _ := startup.ReadFile(filepath.Join(b.Store, "config"))

@@ -136,7 +136,7 @@ type Context struct {
 	Reach []string
 	// IsolatePID adds a PID namespace in every mode.
 	IsolatePID bool
-	// Listened means that the command's calls have a listener of seccomp already, as with kernel/notify.
+	// Listened means that the command's calls already have a seccomp listener, as with kernel/notify.
 	Listened bool
 	// NoTyping forbids input into a terminal by ioctl; see CanType.
 	NoTyping bool
@@ -828,9 +828,9 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 	return fmt.Sprintf("add to the policy: %sfilesystem: {allowWrite: [%q]}", mode, target)
 }
 
-// Replace gives the command the directory from in the place of the directory at, which it does not see. It may write
-// there, also in mode read-only: rules about what is in it have no effect. hidden are directories of Context.Evidence
-// that checks may read. Call it before the profile is applied.
+// Replace gives the command the directory from in place of the directory at, which the command does not see. The
+// command may write to from, even in mode read-only: rules about paths in it have no effect. hidden are directories of
+// Context.Evidence that checks may read. Call it before the profile is applied.
 func (p *Profile) Replace(at, from string, hidden []string) {
 	p.hidden = hidden
 	p.replaced = &shim.Place{Path: at, As: shim.Writable, From: from, Flat: true}

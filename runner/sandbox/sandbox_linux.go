@@ -66,8 +66,8 @@ type Options struct {
 	Decided func(Decision)
 	// Cgroup is the command's cgroup2 directory, for BPF programs that also check addresses. Empty means none.
 	Cgroup string
-	// Blocked is called for each address that those programs deny, and for each unix socket that is denied, from any
-	// goroutine. It may be nil.
+	// Blocked is called for each address that those BPF programs deny, and for each unix socket that the command is
+	// denied, from any goroutine. It may be nil.
 	Blocked func(Blocked)
 	// Audit reads Landlock's refusals from the host's audit, if that is on and this process may read it
 	// (CAP_AUDIT_READ and CAP_AUDIT_CONTROL, Linux 6.15). See Refusals.

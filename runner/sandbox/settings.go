@@ -110,12 +110,12 @@ type Limits struct {
 	Pids   int64            `json:"pids"` // processes and threads
 	CPUs   config.MilliCPUs `json:"cpus"`
 	Wall   time.Duration    `json:"wall"` // of the command
-	// Home limits a file that a private home copies when the command changes it: a larger one can only be read. Zero
-	// means DefaultHomeLimit.
+	// Home is the largest file of a private home, in bytes, that the command can change, since a change copies the
+	// file. The command can only read larger files. Zero means DefaultHomeLimit.
 	Home config.Bytes `json:"home"`
 }
 
-// DefaultHomeLimit is what Limits.Home is by default, for the homeLooked paths that are nearest to the home.
+// DefaultHomeLimit replaces a Limits.Home of zero. It applies only to the homeLooked paths nearest to the home.
 const DefaultHomeLimit config.Bytes = 2 << 30
 
 // check returns what is wrong with l, or nil.

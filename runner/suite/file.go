@@ -853,7 +853,7 @@ func evaluationFile(d schema.EvaluationDefinition) ([]byte, error) {
 // Folders reports whether the tasks are folders.
 func (f *File) Folders() bool { return len(f.Tasks) > 0 && f.Tasks[0].folder != nil }
 
-// Derived is what the definition of each task's evaluation is, as far as the folder says it, by the task's name.
+// Derived returns the evaluation definition that follows from each task's folder, by the task's name.
 func (f *File) Derived() map[string]schema.EvaluationDefinition {
 	all := map[string]schema.EvaluationDefinition{}
 	for _, t := range f.Tasks {

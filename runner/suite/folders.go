@@ -50,7 +50,7 @@ func Contained(name, command, setup, files string, env []string) Agent {
 // notName matches what may not be in the name of a suite.
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// Refused is the error for tasks that are refused.
+// Refused is the error that lists the tasks that were refused, and why.
 type Refused struct{ Causes []error }
 
 func (r *Refused) Error() string { return errors.Join(r.Causes...).Error() }

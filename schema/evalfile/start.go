@@ -40,8 +40,8 @@ func Start(d *schema.EvaluationDefinition, workdir, search string) *schema.Evalu
 	return s
 }
 
-// InContainer says what the globs lead to in a container. at returns a path without symbolic links, and whether there
-// is such a file.
+// InContainer says what the globs lead to in a container. at resolves the symbolic links in a path of the container,
+// and reports whether the file exists.
 func InContainer(d *schema.EvaluationDefinition, workdir string, at func(file string) (real string, exists bool),
 ) *schema.EvaluationStart {
 	s := &schema.EvaluationStart{}

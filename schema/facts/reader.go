@@ -218,15 +218,15 @@ func (r *Reader) Arrived(name string) bool { return r.files.arrived(name) }
 // Above returns the directory above a name that the run moved there; nil if there is none.
 func (r *Reader) Above(name string) *Name { return r.files.above(name) }
 
-// Brought calls found for each name that a file has because a directory above it was moved or is reached through a
-// symbolic link, in no order: with the name, its file, and the sequence number of the line that moved or linked the
-// directory. It returns false if it had to leave out names.
+// Brought calls found, in no order, for each name that a file has because a directory above it was moved or is reached
+// through a symbolic link. line is the sequence number of the line that moved or linked the directory. Brought returns
+// false if it had to leave out names.
 func (r *Reader) Brought(found func(name string, file *File, line uint64)) (whole bool) {
 	return r.files.brought(found)
 }
 
-// Name returns what is known of a name; nil if that is nothing. Place returns the same as the names are now, and begins
-// to keep the name; nil if there is no room.
+// Name returns what is known of a name, or nil if nothing is known. Place finds the name as it is now, and adds it if
+// it was not kept; it returns nil if there is no room.
 func (r *Reader) Name(name string) *Name  { return r.files.find(name) }
 func (r *Reader) Place(name string) *Name { return r.files.exact(name, true) }
 
@@ -240,8 +240,8 @@ func (r *Reader) SetNote(of *Name, note any) {
 	r.files.notes[of] = note
 }
 
-// Changer returns the instance that last wrote what has a name. If none did, it returns the one that moved, removed or
-// changed it; nil if that is not known. It is for readers made by [NewChangeReader].
+// Changer returns the instance that last wrote the file of a name. If none wrote it, Changer returns the instance that
+// moved, removed or changed the file, or nil if that is not known. It is for readers made by [NewChangeReader].
 func (r *Reader) Changer(name string) *Instance {
 	if x := r.files.find(name); x != nil && !x.left && x.file != nil {
 		return x.file.Last

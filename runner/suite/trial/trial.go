@@ -49,8 +49,8 @@ type Plan struct {
 	// Command is the agent's, for sh -c. Solve runs the task's solution instead.
 	Command string `json:"command"`
 	Solve   bool   `json:"solve"`
-	// Setup is run before, as root; empty for nothing. Files is a directory of the host that the container has,
-	// read-only, as FilesAt; empty for none.
+	// Setup is run before Command, as root; empty means nothing. Files is a directory of the host that the container
+	// has, read-only, as FilesAt; empty means none.
 	Setup string `json:"setup"`
 	Files string `json:"files"`
 	// Env are variables of the agent, and Pass the names of those that it gets from this process.
@@ -103,8 +103,8 @@ func dockerTo(ctx context.Context, out, stderr io.Writer, args ...string) error 
 	return cmd.Run()
 }
 
-// Prepare pulls or builds the image of a task, and returns its name and where commands start in it. digest is that of
-// the folder environment: what was built of the same is not built again.
+// Prepare pulls or builds the image of a task, and returns its name and where commands start in it. digest is the
+// digest of the folder environment. An image with the same digest is not built again.
 func Prepare(ctx context.Context, t *task.Task, digest string) (image, workdir string, err error) {
 	if t.BuildTimeout > 0 {
 		var stop func()
