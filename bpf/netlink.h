@@ -182,8 +182,9 @@ __noinline int report_wanted(struct scratch *s, u64 sock, u32 sent)
 
 	if (!s)
 		return 0;
-	if (nl && sent && kept && kept->wanted.seen < sent && FIELD(nl, struct netlink_sock, cb_running))
-		/* The kernel keeps the packet for the rest of the answer. All families have one socket of the kernel's. */
+	if (nl && sent && kept && FIELD(nl, struct netlink_sock, cb_running))
+		/* The kernel keeps the packet for the rest of the answer. All families have one socket of the kernel's. What
+		 * was seen may be of an earlier call, which took the end of an answer with splice. */
 		look_at_messages(kept, (u64)FIELD(nl, struct netlink_sock, cb.skb), (u64)nl);
 	if (nl && sent && (!kept || kept->wanted.seen < sent))
 		report_operation(s, of_table(T_NETLINK, UNSEEN));

@@ -174,6 +174,19 @@ os.sendfile(s.fileno(), f, 0, len(neighbour))'`, "was not seen to read"},
 dump = struct.pack("=IHHII BBHiII", 32, 18, 0x301, 1, 0, 0, 0, 0, 0, 0, 0)  # RTM_GETLINK
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
 s.send(neighbour + dump)'`, "RTM_NEWNEIGH"},
+		{"a neighbour before a dump, after one that splice read", netlinkScript + `
+dump = struct.pack("=IHHII BBHiII", 32, 18, 0x301, 1, 0, 0, 0, 0, 0, 0, 0)  # RTM_GETLINK
+link = struct.pack("=IHHII BBHiII", 32, 18, 5, 1, 0, 0, 0, 0, 1, 0, 0)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+s.setblocking(False)
+s.send(link + dump)
+r, w = os.pipe()
+for i in range(9):
+    try:
+        os.read(r, os.splice(s.fileno(), w, 65536))
+    except OSError:  # ENOBUFS, and EAGAIN at the end
+        pass
+s.send(neighbour + dump)'`, "RTM_NEWNEIGH"},
 		{"a neighbour that a thread hides", netlinkScript + `
 question = struct.pack("=IHHII BBHiII", 32, 18, 1, 1, 0, 0, 0, 0, 1, 0, 0).ljust(len(neighbour), b"\0")
 data, done = ctypes.create_string_buffer(neighbour, len(neighbour)), False
