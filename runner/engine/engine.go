@@ -281,9 +281,10 @@ const maxLinks = 40
 // File resolves the symbolic links in the name of a file in a container, and reports whether the file exists. The
 // container need not run.
 func (e *Engine) File(ctx context.Context, id, file string) (real string, exists bool, err error) {
-	rest, links := strings.Split(strings.Trim(path.Clean("/"+file), "/"), "/"), 0
-	for real = "/"; len(rest) > 0 && rest[0] != ""; {
-		next := path.Join(real, rest[0])
+	rest, links := path.Clean("/"+file), 0
+	for real = "/"; rest != "/"; {
+		name, after, _ := strings.Cut(rest[1:], "/")
+		next := path.Join(real, name)
 		var at struct {
 			Mode       fs.FileMode `json:"mode"`
 			LinkTarget string      `json:"linkTarget"`
@@ -291,7 +292,7 @@ func (e *Engine) File(ctx context.Context, id, file string) (real string, exists
 		header, err := e.head(ctx, "/containers/"+id+"/archive", url.Values{"path": {next}})
 		switch {
 		case errors.Is(err, ErrNotFound):
-			return path.Join(append([]string{real}, rest...)...), false, nil
+			return path.Join(real, rest), false, nil
 		case err != nil:
 			return "", false, err
 		}
@@ -302,17 +303,17 @@ func (e *Engine) File(ctx context.Context, id, file string) (real string, exists
 		if err != nil {
 			return "", false, fmt.Errorf("%s: what is %s: %w", e.Name, next, err)
 		}
-		if real, rest = next, rest[1:]; at.Mode&fs.ModeSymlink == 0 {
+		if at.Mode&fs.ModeSymlink == 0 {
+			real, rest = next, "/"+after
 			continue
 		}
 		if links++; links > maxLinks || at.LinkTarget == "" {
-			return path.Join(append([]string{real}, rest...)...), false, nil
+			return path.Join(real, rest), false, nil
 		}
 		if !path.IsAbs(at.LinkTarget) {
-			at.LinkTarget = path.Join(path.Dir(next), at.LinkTarget)
+			at.LinkTarget = path.Join(real, at.LinkTarget)
 		}
-		rest = append(strings.Split(strings.Trim(path.Clean(at.LinkTarget), "/"), "/"), rest...)
-		real = "/"
+		real, rest = "/", path.Join("/", at.LinkTarget, after)
 	}
 	return real, true, nil
 }

@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -13,15 +16,21 @@ import (
 // answering is an engine that gives the same answer to everything.
 func answering(t *testing.T, status int, body string) *Engine {
 	t.Helper()
+	return serving(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		w.Write([]byte(body))
+	})
+}
+
+// serving is an engine that answers by a handler.
+func serving(t *testing.T, answer http.HandlerFunc) *Engine {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		w.Write([]byte(body))
-	})}
+	s := &http.Server{Handler: answer}
 	go s.Serve(l)
 	e := New(Docker, socket)
 	t.Cleanup(func() { e.Close(); s.Close() })
@@ -51,6 +60,34 @@ func TestBadAnswers(t *testing.T) {
 	for _, name := range []string{"", "a/../b", "a?b", "a%2f"} {
 		if _, err := answering(t, 200, `{}`).Container(t.Context(), name); err == nil {
 			t.Errorf("a container is named %q", name)
+		}
+	}
+}
+
+// TestFilesOfAContainer: the name of a file has no symbolic links, also those to the root and to nothing.
+func TestFilesOfAContainer(t *testing.T) {
+	links := map[string]string{"/etc/real": "", "/etc": "", "/root": "/", "/up": "etc", "/etc/loop": "loop",
+		"/etc/away": "/gone/x"}
+	e := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		target, exists := links[r.URL.Query().Get("path")]
+		mode := fs.FileMode(0)
+		if target != "" {
+			mode = fs.ModeSymlink
+		}
+		if !exists {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		w.Header().Set("X-Docker-Container-Path-Stat", base64.StdEncoding.EncodeToString(
+			fmt.Appendf(nil, `{"mode": %d, "linkTarget": %q}`, uint32(mode), target)))
+	})
+	for file, want := range map[string]string{
+		"/": "/ true", "/etc/real": "/etc/real true", "/root": "/ true", "/root/etc/real": "/etc/real true",
+		"/up/real": "/etc/real true", "/up/none/x": "/etc/none/x false", "/root/none": "/none false",
+		"/etc/away/y": "/gone/x/y false", "/etc/loop/x": "/etc/loop/x false",
+	} {
+		real, exists, err := e.File(t.Context(), "x", file)
+		if got := fmt.Sprintf("%s %t", real, exists); got != want || err != nil {
+			t.Errorf("%s is %s, want %s: %v", file, got, want, err)
 		}
 	}
 }
