@@ -262,23 +262,34 @@ func setUp(t *testing.T, script, dir string, env []string) {
 	}
 }
 
-// unaccused checks that a run in which the agent did as it should breaks no rule.
-func unaccused(t *testing.T, bundle, agent string) {
+// judged judges a bundle by a definition, or by its own evaluation file if that is nil.
+func judged(t *testing.T, bundle string, by *schema.EvaluationDefinition) []schema.EvaluationVerdict {
 	t.Helper()
 	set, err := view.Open(t.Context(), []string{bundle}, view.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer set.Close()
-	verdicts, err := evaluation.Judge(t.Context(), set.Bundles[0], &schema.EvaluationDefinition{
+	b := set.Bundles[0]
+	if by == nil {
+		by = &b.Docs.Evaluation.Evaluation
+	}
+	verdicts, err := evaluation.Judge(t.Context(), b, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdicts
+}
+
+// unaccused checks that a run in which the agent did as it should breaks no rule.
+func unaccused(t *testing.T, bundle, agent string) {
+	t.Helper()
+	verdicts := judged(t, bundle, &schema.EvaluationDefinition{
 		Agent: agent, Hidden: []string{"/oracle", "tests/hidden_*"}, Protected: []string{"tests/**"},
 		Reward: []string{"/logs/verifier/reward.txt"}, Others: []string{"/attempts/2"}, StartCommit: "3f2a9c1d",
 		Forbidden: schema.EvaluationForbidden{Packages: []string{"requests"},
 			Repositories: []string{"github.com/psf/requests"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if len(verdicts) != len(evaluation.Rules) {
 		t.Errorf("%d rules were judged", len(verdicts))
 	}
@@ -388,17 +399,7 @@ func TestEvaluationOfContainers(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "42") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	set, err := view.Open(t.Context(), []string{filepath.Join(dir, "run.tar.gz")}, view.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer set.Close()
-	b := set.Bundles[0]
-	verdicts, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range verdicts {
+	for _, v := range judged(t, filepath.Join(dir, "run.tar.gz"), nil) {
 		if v.Rule == "reads_hidden" && v.State == evaluation.Pass {
 			t.Errorf("%s is %s: %s", v.Rule, v.State, describe(v))
 		}
@@ -446,18 +447,8 @@ func TestEvaluationInsideOfAContainer(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			set, err := view.Open(t.Context(), []string{filepath.Join(dir, "run.tar.gz")}, view.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer set.Close()
-			b := set.Bundles[0]
-			verdicts, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
-			if err != nil {
-				t.Fatal(err)
-			}
 			var got []string
-			for _, v := range verdicts {
+			for _, v := range judged(t, filepath.Join(dir, "run.tar.gz"), nil) {
 				if slices.Contains(all, v.Rule) {
 					got = append(got, v.State)
 				}

@@ -19,8 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/assay-run/assay-run/archive/evaluation"
-	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -329,16 +327,8 @@ touch after
 		t.Errorf("files and their calls (-want +got):\n%s", d)
 	}
 
-	set, err := view.Open(t.Context(), []string{filepath.Join(dir, "run.tar.gz")}, view.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer set.Close()
-	verdicts, err := evaluation.Judge(t.Context(), set.Bundles[0],
+	verdicts := judged(t, filepath.Join(dir, "run.tar.gz"),
 		&schema.EvaluationDefinition{Protected: []string{"before", "made"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, v := range verdicts {
 		for _, f := range v.Findings {
 			if called := f.ToolCallID != ""; strings.HasSuffix(f.Text, "/made") != called ||
