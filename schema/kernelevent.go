@@ -1320,9 +1320,27 @@ type kernelDecoder struct {
 }
 
 // members are a set of members, by their places in [kernelMembers].
-type members uint64
+type members [2]uint64
 
-func (s members) has(some members) bool { return s&some != 0 }
+// The compiler refuses a negative length here: members needs another word then.
+var _ [64*len(members{}) - len(kernelMembers)]struct{}
+
+func (s *members) add(i int) { s[i/64] |= 1 << (i % 64) }
+
+func (s *members) hasPlace(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
+// has reports whether s has any of some.
+func (s *members) has(some members) bool { return s[0]&some[0]|s[1]&some[1] != 0 }
+
+// firstNotIn returns the name of the first member of s that others does not have, and "" if there is none.
+func (s *members) firstNotIn(others *members) string {
+	for word := range s {
+		if more := s[word] &^ others[word]; more != 0 {
+			return kernelMembers[word*64+bits.TrailingZeros64(more)].name()
+		}
+	}
+	return ""
+}
 
 // Sets of members that the rules use.
 var (
@@ -1347,7 +1365,7 @@ var (
 func membersThat(are func(m *member) bool) (set members) {
 	for i := range kernelMembers {
 		if are(&kernelMembers[i]) {
-			set |= 1 << i
+			set.add(i)
 		}
 	}
 	return set
@@ -1356,9 +1374,6 @@ func membersThat(are func(m *member) bool) (set members) {
 func membersNamed(name string) members {
 	return membersThat(func(m *member) bool { return m.name() == name })
 }
-
-// first is the name of the first member of a set that is not empty.
-func (s members) first() string { return kernelMembers[bits.TrailingZeros64(uint64(s))].name() }
 
 var memberIndex = sync.OnceValue(func() map[string]int {
 	index := make(map[string]int, len(kernelMembers))
@@ -1388,10 +1403,10 @@ func (d *kernelDecoder) line(line []byte, e *KernelEvent) error {
 		if !ok {
 			return fmt.Errorf("key %.100q is not known", key)
 		}
-		if d.have.has(1 << i) {
+		if d.have.hasPlace(i) {
 			return fmt.Errorf("key %q is repeated", key)
 		}
-		d.have |= 1 << i
+		d.have.add(i)
 		next = i + 1
 		if err := kernelMembers[i].read(d); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -1530,19 +1545,19 @@ func (d *kernelDecoder) rules() error {
 		e.TID = e.PID
 	}
 	e.HasResult, e.Repeat = d.have.has(theResult), d.have.has(theCount)
-	needs := v1Needs
+	needs := &v1Needs
 	if e.V0 {
-		needs = v0Needs
+		needs = &v0Needs
 	}
-	if missing := needs &^ d.have; missing != 0 {
-		return fmt.Errorf("key %q is missing", missing.first())
+	if missing := needs.firstNotIn(&d.have); missing != "" {
+		return fmt.Errorf("key %q is missing", missing)
 	}
 	if !e.V0 {
 		if err := d.presence(); err != nil {
 			return err
 		}
-	} else if more := d.have &^ v0Members; more != 0 {
-		return fmt.Errorf("key %q is not one of %s", more.first(), KernelEventV0)
+	} else if more := d.have.firstNotIn(&v0Members); more != "" {
+		return fmt.Errorf("key %q is not one of %s", more, KernelEventV0)
 	}
 	if err := d.derived(); err != nil {
 		return err

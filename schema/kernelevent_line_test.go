@@ -115,6 +115,22 @@ func TestMembersAreThoseOfTheSchemas(t *testing.T) {
 	}
 }
 
+// TestASetHasMoreThan64Members: the members of both words of a set are told apart.
+func TestASetHasMoreThan64Members(t *testing.T) {
+	var set, low, high members
+	low.add(3)
+	high.add(64 + 3)
+	set.add(64 + 3)
+	if set.hasPlace(3) || !set.hasPlace(64+3) || set.has(low) || !set.has(high) {
+		t.Errorf("%b has 3: %t, %t; has 67: %t, %t", set, set.hasPlace(3), set.has(low), set.hasPlace(64+3),
+			set.has(high))
+	}
+	if set.firstNotIn(&high) != "" || low.firstNotIn(&set) != kernelMembers[3].name() {
+		t.Errorf("not in the other: %q and %q, want none and %q", set.firstNotIn(&high), low.firstNotIn(&set),
+			kernelMembers[3].name())
+	}
+}
+
 // TestDecodeKernelEventNamesTheFault: a line that is no JSON, or repeats a key, is
 // told from one that its schema refuses.
 func TestDecodeKernelEventNamesTheFault(t *testing.T) {
