@@ -629,7 +629,7 @@ type modelSide struct {
 	budget   model.Budget
 	replay   *tape.Cassette // nil: the providers answer
 	strict   bool
-	denies   bool // refuse tools that providers run
+	denies   string // why tools that providers run are refused; empty: they are not
 	digests  bool
 	wanted   bool
 	alone    bool        // no log reports when calls begin
@@ -658,7 +658,7 @@ func (m *modelSide) open(context.Context) error {
 		m.endpoint, err = model.Listen(model.Config{
 			Routes: routes, Now: m.log.Now, Record: m.recorder, Dir: m.dir, Drained: drained,
 			Budget: m.budget, Prices: prices, Connections: connections(),
-			DenyProviderTools: m.denies, Replay: m.replay, ReplayStrict: m.strict,
+			NoProviderTools: m.denies, Replay: m.replay, ReplayStrict: m.strict,
 		})
 	}
 	if err != nil {
@@ -764,7 +764,7 @@ func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Ca
 		calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
 		routes: spec.modelRoutes, prices: spec.modelPrices,
 		budget:  spec.Model.Budget,
-		denies:  opt.Policy.DeniesProviderTools(),
+		denies:  spec.deniesProviderTools(opt.Policy),
 		digests: spec.Model.Bodies == schema.ModelBodiesNone,
 	}
 	if spec.Model.Replay != "" {

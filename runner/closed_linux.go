@@ -17,11 +17,14 @@ import (
 
 // closedBook shuts the channels by which the command could look up its task's answer.
 type closedBook struct {
-	try   bool // what cannot be shut is said
-	model bool // requests to a model go through the gateway
-	book  *repository.Book
-	dir   string // of the book; empty: there is none
-	doc   *schema.ClosedBook
+	try        bool // what cannot be shut is said
+	model      bool // requests to a model go through the gateway
+	providers  bool // these may use tools of the model's provider
+	containers bool // the command may start containers
+
+	book *repository.Book
+	dir  string // of the book; empty: there is none
+	doc  *schema.ClosedBook
 }
 
 // begin makes the repository of the working directory anew. It is called before the policy is resolved.
@@ -33,6 +36,10 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	b.doc = &schema.ClosedBook{State: schema.BookClosed, Covers: []string{"network"}, Reasons: []schema.Reason{}}
 	if b.model {
 		b.doc.Covers = append(b.doc.Covers, "provider_tools")
+	}
+	if b.containers {
+		return nil, b.unclosed("containers", "containers of the run are outside of its sandbox",
+			"run without --containers")
 	}
 	if c.settings.EffectiveMode() == sandbox.Observe {
 		return nil, b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
@@ -98,15 +105,28 @@ func (b *closedBook) shut(c *confinement) error {
 			open("network", "the command has the host's network (network.mode host)",
 				"remove network.mode from the policy, or name the hosts that it needs in network.allowedDomains")
 		}
-		for _, domain := range p.Network.AllowedDomains {
-			if p.Network.Mode == sandbox.NetAllowlist && holdsAnswers(domain) {
+		if p.Network.Mode == sandbox.NetAllowlist {
+			b.doc.Allowed = slices.Clone(p.Network.AllowedDomains)
+		}
+		for _, domain := range b.doc.Allowed {
+			if holdsAnswers(domain) {
 				open("host", "the policy allows "+domain+", which can have the answer", "remove it from the policy")
 			}
 		}
+		for _, port := range p.Network.LocalPorts {
+			b.doc.Allowed = append(b.doc.Allowed, fmt.Sprint("127.0.0.1:", port))
+		}
+		for _, socket := range p.Network.UnixSockets {
+			b.doc.Allowed = append(b.doc.Allowed, "unix:"+socket)
+			if slices.Contains(engineSockets, filepath.Base(socket)) {
+				open("engine", "the policy allows "+socket+", with which the command can start containers that have "+
+					"the host's network and files", "remove it from the policy")
+			}
+		}
 	}
-	if c.providers {
-		open("provider_tools", "the provider of the model may search and fetch for the command",
-			"set model: {provider_tools: deny} in the policy")
+	if b.providers {
+		open("provider_tools", "the policy lets the provider of the model search and fetch for the command",
+			"remove model: {provider_tools: allow} from the policy")
 	}
 	for _, err := range errs {
 		if err != nil {

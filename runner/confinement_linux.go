@@ -53,8 +53,7 @@ type confinement struct {
 	onRealHome func(reason string) // may be nil
 	onSearch   func(dir string)    // may be nil
 
-	closed    *closedBook // nil: the book is open
-	providers bool        // tools of the model's provider are allowed
+	closed *closedBook // nil: the book is open
 
 	resolved *sandbox.Profile // the settings on this host
 	profile  *sandbox.Profile // the same; nil if nothing is restricted
@@ -80,8 +79,11 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 		c.scratch = []string{opt.ScratchDir}
 	}
 	if spec.ClosedBook != "" {
-		c.closed = &closedBook{try: spec.ClosedBook == ClosedBookTry, model: spec.Model.On()}
-		c.providers = spec.Model.On() && !opt.Policy.DeniesProviderTools()
+		c.closed = &closedBook{
+			try: spec.ClosedBook == schema.BookTried, model: spec.Model.On(),
+			providers:  spec.Model.On() && spec.deniesProviderTools(opt.Policy) == "",
+			containers: spec.Containers,
+		}
 	}
 	c.exposed = !spec.Capture && slices.ContainsFunc([]*os.File{opt.Stdin, opt.Stdout, opt.Stderr}, stdio.IsTerminal)
 	if len(c.hidden) == 0 && opt.ScratchDir != "" {

@@ -364,7 +364,7 @@ type Contained struct {
 // Contained set to the result. The caller must Close the result.
 func Contain(spec *Spec, opt Options) *Contained {
 	cgroup.LiftLimits()
-	with, _, err := spec.withPolicy(opt)
+	with, _, err := spec.withFiles(opt)
 	if err != nil {
 		return newContained(spec, opt, cgroup.Probe, false) // Run will refuse it
 	}

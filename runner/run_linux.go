@@ -45,7 +45,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 		defer func() { _ = dir.Remove() }() // if this fails, a later run removes it
 		spec.SDKEventLog = filepath.Join(dir.Path, "events.ndjson")
 	}
-	spec, opt, err := spec.withPolicy(opt)
+	spec, opt, err := spec.withFiles(opt)
 	if err != nil {
 		return refused(spec, "policy_unusable", err)
 	}

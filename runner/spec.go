@@ -33,6 +33,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/evalfile"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -183,9 +184,10 @@ type Spec struct {
 	Flags []string `json:"-"`
 	// Profiles are built-in policies that Policy extends.
 	Profiles []string `json:"profiles,omitzero"`
-	// ClosedBook is empty, ClosedBookOn to refuse a run in which the command could look up its task's answer, or
-	// ClosedBookTry to record what was open. It makes workspace-write the default of Mode.
-	ClosedBook string `json:"closed_book,omitzero"`
+	// ClosedBook says whether a run in which the command could look up its task's answer is refused, or what was open
+	// is recorded. Empty means that the evaluation file says so. It makes workspace-write the default of Mode, unless
+	// Containers is set.
+	ClosedBook schema.BookWish `json:"closed_book,omitzero"`
 	// Isolate is empty, or IsolatePID for a PID namespace in every mode.
 	Isolate string `json:"isolate,omitzero"`
 	// User is the command's user: a name, a uid or uid:gid; empty means the runner's.
@@ -787,12 +789,6 @@ func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string
 	return r.AddEnv(s.environ(), patterns)
 }
 
-// Values of Spec.ClosedBook.
-const (
-	ClosedBookOn  = "on"
-	ClosedBookTry = "try"
-)
-
 // IsolatePID gives the command a PID namespace in every mode.
 const IsolatePID = "pid"
 
@@ -818,7 +814,7 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	settings := sandbox.Compose(all...)
 	if s.Mode != "" {
 		settings.Mode = s.Mode
-	} else if s.ClosedBook != "" && settings.Mode == "" {
+	} else if s.ClosedBook != "" && settings.Mode == "" && !s.Containers {
 		settings.Mode = sandbox.WorkspaceWrite
 	}
 	if s.User != "" {
@@ -834,15 +830,29 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	return settings
 }
 
-// withPolicy reads the policy's file if needed, and adds the limits that the spec does not set.
-func (s *Spec) withPolicy(opt Options) (*Spec, Options, error) {
+// withFiles reads the policy's file and that of the evaluation if needed, and adds what they say and the spec does not.
+// An evaluation file that cannot be used changes nothing: the run is refused when it is to be kept.
+func (s *Spec) withFiles(opt Options) (*Spec, Options, error) {
 	if opt.Policy == nil && s.Policy != "" {
 		var err error
 		if opt.Policy, err = policy.Load(s.Policy); err != nil {
 			return s, opt, err
 		}
 	}
-	return s.limited(opt.Policy), opt, nil
+	if opt.Evaluation == nil && s.Evaluation != "" {
+		opt.Evaluation, _ = evalfile.Load(s.Evaluation)
+	}
+	return s.limited(opt.Policy).Evaluated(opt.Evaluation), opt, nil
+}
+
+// Evaluated returns the spec with what it does not say from an evaluation file, which may be nil.
+func (s *Spec) Evaluated(doc *schema.Evaluation) *Spec {
+	if doc == nil || s.ClosedBook != "" {
+		return s
+	}
+	with := *s
+	with.ClosedBook = doc.Evaluation.ClosedBook
+	return &with
 }
 
 // limited returns the spec with the limits that it does not set from a policy, which may be nil.
@@ -951,7 +961,7 @@ func (s *Spec) validateSandbox(add addError) {
 	if s.Mode != "" && !slices.Contains(sandbox.Modes, s.Mode) {
 		add(ErrChoice, "mode %q (observe, read-only, workspace-write)", s.Mode)
 	}
-	if s.ClosedBook != "" && s.ClosedBook != ClosedBookOn && s.ClosedBook != ClosedBookTry {
+	if s.ClosedBook != "" && s.ClosedBook != schema.BookRequired && s.ClosedBook != schema.BookTried {
 		add(ErrChoice, "closed book %q (on, try)", s.ClosedBook)
 	}
 	if s.Isolate != "" && s.Isolate != IsolatePID {
@@ -1076,6 +1086,18 @@ func (s *Spec) CheckModelPolicy(p *policy.File) error {
 			"--model-gateway can do", ErrModel)
 	}
 	return nil
+}
+
+// deniesProviderTools says why the provider of a model must do nothing else for the agent, or returns "". What a policy
+// says decides. Without that, it must not in a closed book.
+func (s *Spec) deniesProviderTools(p *policy.File) string {
+	switch {
+	case p.DeniesProviderTools():
+		return "the policy's model.provider_tools"
+	case s.ClosedBook != "" && (p == nil || p.Model.ProviderTools == ""):
+		return "the run is a closed book"
+	}
+	return ""
 }
 
 // modelPrices reads the price list; nil: there is none.

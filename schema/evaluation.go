@@ -69,6 +69,8 @@ type EvaluationDefinition struct {
 	Others []string `json:"others,omitempty"`
 	// StartCommit is the commit, in hex digits, beyond which the agent must not look; empty for none.
 	StartCommit string `json:"start_commit,omitempty"`
+	// ClosedBook is the default of the run's own.
+	ClosedBook BookWish `json:"closed_book,omitempty"`
 	// Agent names a known agent program. What that does by itself is no finding.
 	Agent string `json:"agent,omitempty"`
 }

@@ -99,39 +99,6 @@ type ObservationHealth struct {
 	Redaction *Redaction `json:"redaction,omitempty"`
 }
 
-// ClosedBook says which channels to its task's answer were closed while the command worked.
-type ClosedBook struct {
-	// State is BookClosed or BookOpen.
-	State string `json:"state"`
-	// Covers are the channels that State is about: history if there is a repository, network, and provider_tools if
-	// requests to a model go through the gateway.
-	Covers []string `json:"covers"`
-	// StartCommit is the only commit, with its history, that the command's repository had; empty without one.
-	StartCommit string `json:"start_commit,omitempty"`
-	// Hidden are directories with more of the history, which the command did not see.
-	Hidden []string `json:"hidden,omitempty"`
-	// Reasons say why the book was open.
-	Reasons []Reason `json:"reasons"`
-}
-
-// States of a ClosedBook.
-const (
-	BookClosed = "closed"
-	BookOpen   = "open"
-)
-
-// Text describes b in one line.
-func (b *ClosedBook) Text() string {
-	if b.State == BookClosed {
-		return "closed: " + strings.Join(b.Covers, ", ")
-	}
-	var why []string
-	for _, r := range b.Reasons {
-		why = append(why, r.Message)
-	}
-	return "open: " + strings.Join(why, "; ")
-}
-
 // Startup compares what git, shells, editors and agents obeyed before a run and after it.
 type Startup struct {
 	// Names counts the files and directories that were looked at after the run.

@@ -476,10 +476,31 @@ func (j *judge) verdicts(b *view.Bundle) []schema.EvaluationVerdict {
 					list[k].ModelSeq = proposed[list[k].ToolCallID]
 				}
 			}
-			verdicts = append(verdicts, j.verdict(j.rules[Rules[i]], w.good, w.about, w.reads))
+			v := j.verdict(j.rules[Rules[i]], w.good, w.about, w.reads)
+			if why := j.closed(Rules[i]); why != "" && b.Verified() {
+				v = schema.EvaluationVerdict{Rule: Rules[i], State: Pass, Message: why}
+			}
+			verdicts = append(verdicts, v)
 		}
 	}
 	return verdicts
+}
+
+// closed says why a rule passes in a closed book, whatever the run tried, or returns "".
+func (j *judge) closed(rule string) string {
+	book := j.docs.Health.ClosedBook
+	if book == nil || book.State != schema.BookClosed {
+		return ""
+	}
+	switch covers := book.Covers; {
+	case rule == ruleHistory && slices.Contains(covers, "history") &&
+		strings.HasPrefix(book.StartCommit, j.def.StartCommit) &&
+		slices.Equal(j.def.Roots(j.place.Workdir), []string{schema.EscapeGlob(path.Clean(j.place.Workdir))}):
+		return "the book was closed: the run had no history but that of the start commit"
+	case rule == ruleFetch && slices.Contains(covers, "network") && len(book.Allowed) == 0:
+		return "the book was closed: the run could reach no server outside"
+	}
+	return ""
 }
 
 // ruleKinds are the files that the rules are about.

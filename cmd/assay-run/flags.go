@@ -100,10 +100,10 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 			"files of more than 2 GiB, or of limits.home in a policy or spec), real (default the policy's, or private)")
 	fs.StringVar(&s.HomeLayer, "home-layer", "",
 		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
-	fs.StringVar(&s.ClosedBook, "closed-book", "",
+	fs.StringVar((*string)(&s.ClosedBook), "closed-book", "",
 		"give the command a repository with only the history that is checked out, and refuse to run it if it could "+
 			"look up its answer elsewhere; `WHAT`: on (the same as no value), try (run it, and record what was open)")
-	fs.Lookup("closed-book").NoOptDefVal = runner.ClosedBookOn
+	fs.Lookup("closed-book").NoOptDefVal = string(schema.BookRequired)
 	fs.StringVar(&s.Isolate, "isolate", "",
 		"`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but "+
 			"its standard streams)")
@@ -256,7 +256,7 @@ func runValues() map[string][]string {
 		"compat":       {"v0"},
 		"home":         sandbox.Homes,
 		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
-		"closed-book":  {runner.ClosedBookOn, runner.ClosedBookTry},
+		"closed-book":  {string(schema.BookRequired), string(schema.BookTried)},
 		"isolate":      {runner.IsolatePID},
 		"kernel":       runner.Kernels,
 		"mode":         sandbox.Modes,

@@ -70,6 +70,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 		if doc, err = evalfile.Load(spec.Evaluation); err != nil {
 			return nothingRun(console.WithHint(err, "fix the file; docs/evaluation.md describes it"))
 		}
+		spec = spec.Evaluated(doc)
 		at, err := spec.Absolute()
 		if err != nil {
 			return nothingRun(err)

@@ -47,8 +47,9 @@ type Config struct {
 	// from the recorded one in any way gets no answer.
 	Replay       *tape.Cassette
 	ReplayStrict bool
-	// DenyProviderTools refuses requests that make the provider load, read or run something for the agent.
-	DenyProviderTools bool
+	// NoProviderTools says why requests that make the provider load, read or run something for the agent are refused.
+	// Empty means that they are not.
+	NoProviderTools string
 }
 
 // Endpoint passes an agent's requests on to the providers. Its methods are safe for concurrent use.
@@ -332,7 +333,7 @@ func upgradesTo(h http.Header, protocol string) bool {
 // decides reports whether the body of a request decides if it is passed on.
 func (e *Endpoint) decides(x *exchange) bool {
 	return x.api == wire.Responses || counts(x.api) && e.purse != nil ||
-		e.cfg.DenyProviderTools && x.api != wire.Models
+		e.cfg.NoProviderTools != "" && x.api != wire.Models
 }
 
 // writer is an io.Writer that accepts all bytes.
@@ -380,9 +381,9 @@ func (e *Endpoint) check(x *exchange) (why *refusal) {
 			why = &refusal{schema.ModelRefusedBackground,
 				"the model gateway passes on no background requests: their answers may come after the run",
 				http.StatusForbidden}
-		case e.cfg.DenyProviderTools && !(legible && len(q.Fetches) == 0):
-			why = &refusal{schema.ModelRefusedTools, "the policy denies what the provider loads, reads or runs for " +
-				"the agent (model.provider_tools), and the request " + fetches(q, legible), http.StatusBadRequest}
+		case e.cfg.NoProviderTools != "" && !(legible && len(q.Fetches) == 0):
+			why = &refusal{schema.ModelRefusedTools, "the provider must not load, read or run anything for the " +
+				"agent (" + e.cfg.NoProviderTools + "), and the request " + fetches(q, legible), http.StatusBadRequest}
 		case x.api == wire.Responses && !legible: // another reader of the body may see a background request
 			why = &refusal{schema.ModelRefusedRequest, "the request " + notClear, http.StatusBadRequest}
 		default:
@@ -458,7 +459,8 @@ func fetches(q *wire.Request, legible bool) string {
 		return fmt.Sprintf("has a part of the kind %.200q, which this version does not know and which may make the "+
 			"provider load something: send text, or content in base64", f.What)
 	case wire.FetchMCP:
-		return fmt.Sprintf("declares the remote MCP server %.200q: let the agent connect to it by itself", f.What)
+		return fmt.Sprintf("declares the remote MCP server %.200q: work without it, or let the agent connect to it "+
+			"by itself if the run can reach it", f.What)
 	default:
 		return fmt.Sprintf("declares %.200q: turn that tool off in the agent (Codex: -c web_search=disabled)", f.What)
 	}

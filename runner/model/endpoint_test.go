@@ -928,7 +928,9 @@ func TestProviderToolsAreRefused(t *testing.T) {
 		{gemini, part(`{"functionResponse":{"name":"f","response":{"output":"https://example.com"}}}`), ""},
 	} {
 		t.Run(tt.path+tt.body, func(t *testing.T) {
-			g := newGateWith(t, streams("{}"), RecorderConfig{}, key, func(c *Config) { c.DenyProviderTools = true })
+			g := newGateWith(t, streams("{}"), RecorderConfig{}, key, func(c *Config) {
+				c.NoProviderTools = "the policy"
+			})
 			res, body := g.ask(g.request("POST", tt.path, tt.body))
 			status, word := 200, ""
 			if tt.says != "" {

@@ -1,0 +1,66 @@
+package schema
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ClosedBook says which channels to its task's answer were closed while the command worked.
+type ClosedBook struct {
+	// State is BookClosed or BookOpen.
+	State string `json:"state"`
+	// Covers are the channels that State is about: history if there is a repository, network, and provider_tools if
+	// requests to a model go through the gateway.
+	Covers []string `json:"covers"`
+	// StartCommit is the only commit, with its history, that the command's repository had; empty without one.
+	StartCommit string `json:"start_commit,omitempty"`
+	// Hidden are directories with more of the history, which the command did not see.
+	Hidden []string `json:"hidden,omitempty"`
+	// Allowed are the hosts that the policy let the command reach.
+	Allowed []string `json:"allowed,omitempty"`
+	// Reasons say why the book was open.
+	Reasons []Reason `json:"reasons"`
+}
+
+// States of a ClosedBook.
+const (
+	BookClosed = "closed"
+	BookOpen   = "open"
+)
+
+// Text describes b in one line.
+func (b *ClosedBook) Text() string {
+	if b.State == BookClosed {
+		return "closed: " + strings.Join(b.Covers, ", ")
+	}
+	var why []string
+	for _, r := range b.Reasons {
+		why = append(why, r.Message)
+	}
+	return "open: " + strings.Join(why, "; ")
+}
+
+// BookWish says whether a run is to be a closed book: BookRequired, BookTried, or empty for no. In JSON and YAML it may
+// also be true, for BookRequired, or false.
+type BookWish string
+
+// Values of BookWish.
+const (
+	BookRequired BookWish = "on"  // a run whose book cannot be closed is refused
+	BookTried    BookWish = "try" // what is open is recorded
+)
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (w *BookWish) UnmarshalJSON(value []byte) error {
+	switch string(value) {
+	case "true", `"on"`:
+		*w = BookRequired
+	case `"try"`:
+		*w = BookTried
+	case "false", `""`:
+		*w = ""
+	default:
+		return fmt.Errorf("%.40s is not true, false or try", value)
+	}
+	return nil
+}
