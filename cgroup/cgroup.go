@@ -57,7 +57,7 @@ type FullError = procs.FullError
 // CodeFull is the code of the Reason that a hierarchy is not used because of a FullError.
 const CodeFull = procs.CodeFull
 
-// ErrNotMember is wrapped by Nested.Adopt's error for a process that is not in
+// ErrNotMember is wrapped by the errors of Nested.Adopt and Group.Move for a process that is not in
 // the group.
 var ErrNotMember = procs.ErrNotMember
 

@@ -70,3 +70,47 @@ func pidfd(t *testing.T, pid int) int {
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
+
+// TestMoveTakesProcessesOfTheGroupAlone moves a process to another group of its session.
+func TestMoveTakesProcessesOfTheGroupAlone(t *testing.T) {
+	host := cgroup.Probe()
+	s, err := host.NewSession(testID()+"-move", cgroup.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Remove()
+	other, err := s.NewGroup("servers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := exec.Command("sleep", "60")
+	if err := s.Agent().Start(member); err != nil {
+		t.Fatal(err)
+	}
+	defer member.Wait()
+	fd := pidfd(t, member.Process.Pid)
+	if err := s.Agent().Move(other, os.Getpid(), pidfd(t, os.Getpid())); !errors.Is(err, cgroup.ErrNotMember) &&
+		!errors.Is(err, cgroup.ErrNotSupported) {
+		t.Errorf("a process from outside: %v, want ErrNotMember", err)
+	}
+	if err = s.Agent().Move(other, member.Process.Pid, fd); host.Mode() == cgroup.None {
+		if !errors.Is(err, cgroup.ErrNotSupported) {
+			t.Errorf("without a writable cgroup: %v, want ErrNotSupported", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	procs, err := other.Procs()
+	if err != nil || len(procs) != 1 || procs[0].PID != member.Process.Pid || !s.Agent().Empty() {
+		t.Errorf("the other group has %v, %v; want the process alone", procs, err)
+	}
+	if err := other.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = member.Wait()
+	if err := s.Agent().Move(other, member.Process.Pid, fd); !errors.Is(err, cgroup.ErrNotMember) {
+		t.Errorf("a process that has ended: %v, want ErrNotMember", err)
+	}
+}

@@ -79,6 +79,7 @@ func (g *Group) Thaw() error                 { return errNotLinux }
 func (g *Group) Kill() error                 { return errNotLinux }
 func (g *Group) Empty() bool                 { return false }
 func (g *Group) Wait(context.Context) error  { return errNotLinux }
+func (g *Group) Move(*Group, int, int) error { return errNotLinux }
 
 // Nested cannot be had on this operating system.
 type Nested struct{}

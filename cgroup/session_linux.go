@@ -343,6 +343,15 @@ func (g *Group) Nest(name string) (*Nested, error) {
 	return n, nil
 }
 
+// Move moves the process of pidfd, whose id here is pid, to another group of the session. The error wraps
+// ErrNotSupported where no cgroup is writable, and ErrNotMember if the process is not in the group or ends meanwhile.
+func (g *Group) Move(to *Group, pid, pidfd int) error {
+	if err := g.members.Move(to.members, pid, pidfd); err != nil {
+		return fmt.Errorf("move a process to group %s: %w", to.name, err)
+	}
+	return nil
+}
+
 // Guard is the runner's handle of a session's guard process.
 type Guard struct {
 	helper *helper.Guard
@@ -454,12 +463,24 @@ type members interface {
 	Empty() bool
 	Wait(context.Context) error
 	Nest(name string) (*Nested, error)
+	// Move is Group.Move.
+	Move(to members, pid, pidfd int) error
 }
 
 type dirSession struct{ *dirs.Session }
 
-func (s dirSession) NewGroup(name string) (members, error) { return s.Session.NewGroup(name) }
-func (s dirSession) Report(io.Writer)                      {}
+func (s dirSession) Report(io.Writer) {}
+
+func (s dirSession) NewGroup(name string) (members, error) {
+	g, err := s.Session.NewGroup(name)
+	return dirGroup{g}, err
+}
+
+type dirGroup struct{ *dirs.Group }
+
+func (g dirGroup) Move(to members, pid, pidfd int) error {
+	return g.Group.Move(to.(dirGroup).Group, pid, pidfd)
+}
 
 func (s dirSession) Ward() ([]string, []int, dirs.GuardDir, error) {
 	own, err := s.GuardDir()
@@ -502,6 +523,7 @@ type treeGroup struct{ *proctree.Group }
 // Empty reports false, because a scan of /proc can miss a process.
 func (g treeGroup) Empty() bool { return false }
 
-func (g treeGroup) Nest(string) (*Nested, error) {
-	return nil, fmt.Errorf("no cgroup is writable: %w", ErrNotSupported)
-}
+var errNoCgroup = fmt.Errorf("no cgroup is writable: %w", ErrNotSupported)
+
+func (g treeGroup) Nest(string) (*Nested, error) { return nil, errNoCgroup }
+func (g treeGroup) Move(members, int, int) error { return errNoCgroup }

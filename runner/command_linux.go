@@ -59,6 +59,8 @@ type command struct {
 	exit      int    // the command's exit code, or 128 plus the signal
 	signal    string // that ended it; empty when it exited
 	ended     time.Duration
+	servers   servers
+	serving   *supervisor   // while servers are kept for the checks
 	runsAs    *sandbox.User // set when it has ended; nil: the runner's user, or not known
 	leftovers *int          // how many processes outlived it
 	survivors int           // how many of them could not be ended
@@ -71,6 +73,7 @@ type command struct {
 // commandCgroup is where the command's processes are.
 type commandCgroup interface {
 	Agent() *cgroup.Group
+	NewGroup(name string) (*cgroup.Group, error)
 	// ready waits until the command can start in its cgroup.
 	ready(ctx context.Context) error
 	// byDescent reports whether no cgroup keeps the processes together.
@@ -128,13 +131,14 @@ type commandWitness interface {
 }
 
 func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, state *states, in commandEnclosure,
-	watch commandWitness, began time.Duration,
+	watch commandWitness, ports func() []int, began time.Duration,
 ) *command {
 	return &command{
 		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, recipe: spec.Recipe,
 		timeout: spec.Timeout, grace: spec.Grace,
 		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged),
 		cgroup: in, sandbox: in, remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
+		servers: servers{ports: ports},
 	}
 }
 
@@ -232,7 +236,8 @@ func (c *command) sharesTerminal() bool {
 
 // conclusion is how the command ended.
 func (c *command) conclusion() commandEnd {
-	return commandEnd{outcome: c.outcome, survived: c.survived(), runsAs: c.runsAs}
+	return commandEnd{outcome: c.outcome, survived: c.survived(), runsAs: c.runsAs,
+		kept: c.servers.alive()}
 }
 
 // close closes the command's terminal session and streams, and adds to the result how it ended.
@@ -347,9 +352,26 @@ func (c *command) supervise(ctx context.Context, interrupted *interruption) erro
 	c.timings.ChildNS = new(int64(c.ended - c.started))
 	s.endLeftovers(ctx)
 	c.timings.CleanupNS = new(int64(bootTime() - c.ended))
+	if c.servers.group != nil && s.ending == "" && !s.lostAny {
+		c.serving = s // what the servers write is passed on until they end
+		return s.lost
+	}
 	c.state.enter(StateDraining)
 	s.drain(ctx)
 	return s.lost
+}
+
+// endServers ends the servers that were kept for the checks.
+func (c *command) endServers(ctx context.Context) {
+	if c.serving != nil {
+		c.serving.endServers(ctx)
+	}
+}
+
+func (s *supervisor) endServers(ctx context.Context) {
+	s.agent, s.emptied, s.terminated, s.killAt = s.servers.group, false, false, nil
+	s.endAll(ctx)
+	s.drain(ctx)
 }
 
 // supervisor is the state of one supervise call.
@@ -580,26 +602,13 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 		s.emptied, s.leftovers = true, new(0)
 		return
 	}
+	serving := s.keepServers(ctx)
 	left, _ := s.agent.Procs()
 	s.remains.outlived()
 	leftovers := s.remains.leftovers(left) // before they end
-	s.identify(leftovers)
-	if s.giveUp != nil {
-		s.giveUp = time.After(deathTime)
-	}
+	s.identify(leftovers, serving)
 	fresh := s.killAt == nil
-	if !s.terminated {
-		s.terminate() // even if none was found: only the kernel knows for certain
-	}
-	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	empty := make(chan error, 1)
-	go func() { empty <- s.agent.Wait(waiting) }()
-	s.empty = empty
-	for !s.emptied && !s.lostAny {
-		s.step(ctx)
-	}
-	s.again, s.giveUp = nil, nil
+	s.endAll(ctx)
 	if fresh && len(left) == 0 && s.ending == "" {
 		s.killAt = s.signals.late() // a slow reader of the output may take its time until a SIGTERM
 	}
@@ -609,10 +618,31 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 }
 
-// identify notes which leftovers are assay-run's own processes, and which left the command's session.
-func (s *supervisor) identify(list []schema.Leftover) {
+// endAll ends every process of the group and waits until none is left.
+func (s *supervisor) endAll(ctx context.Context) {
+	if s.giveUp != nil {
+		s.giveUp = time.After(deathTime)
+	}
+	if !s.terminated {
+		s.terminate() // even if none was found: only the kernel knows for certain
+	}
+	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	empty, agent := make(chan error, 1), s.agent
+	go func() { empty <- agent.Wait(waiting) }()
+	s.empty = empty
+	for !s.emptied && !s.lostAny {
+		s.step(ctx)
+	}
+	s.again, s.giveUp = nil, nil
+}
+
+// identify notes which leftovers are assay-run's own processes, which left the command's session, and on which ports
+// of the task they serve.
+func (s *supervisor) identify(list []schema.Leftover, serving map[int][]int) {
 	self, _ := os.Stat("/proc/self/exe")
 	for i := range list {
+		list[i].Serves = serving[list[i].PID]
 		exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", list[i].PID))
 		list[i].Ours = err == nil && self != nil && os.SameFile(exe, self)
 		sid, err := unix.Getsid(list[i].PID)

@@ -51,8 +51,8 @@ type contractPart struct {
 
 // checkWitness observes what happens while checks run.
 type checkWitness interface {
-	// atLarge is how many processes of the agent are alive.
-	atLarge() int
+	// atLarge is how many processes of the agent are alive, without those that were kept.
+	atLarge(kept map[int]bool) int
 	// exposure is called once the observation has ended.
 	exposure() exposure
 	// help is told which descriptors assay-run's helper gets that starts a check, and the check does not.
@@ -168,7 +168,7 @@ func (p *contractPart) check(ctx context.Context, e commandEnd) {
 	case e.outcome == schema.OutcomeCancelled:
 		p.doc, _ = p.gate.Settle(ctx, "the run was cancelled")
 	default:
-		p.watched = p.kernel.atLarge()
+		p.watched = p.kernel.atLarge(e.kept)
 		err := p.attended(ctx, func(ctx context.Context) (err error) {
 			p.doc, err = p.gate.Settle(ctx, "")
 			return err
@@ -209,7 +209,7 @@ func (p *contractPart) weigh(seen exposure) {
 			fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran",
 				n))
 	}
-	if n := max(p.watched, p.kernel.atLarge()); n > 0 {
+	if n := max(p.watched, p.kernel.atLarge(nil)); n > 0 {
 		p.doc.Doubt(fmt.Sprintf(
 			"processes of the agent (%d) were alive while the checks ran, so that the checks prove nothing", n))
 	}

@@ -140,6 +140,7 @@ type commandEnd struct {
 	outcome  string
 	survived string        // processes of it that are still alive; empty: none
 	runsAs   *sandbox.User // the user that it became; nil: it did not change
+	kept     map[int]bool  // processes that are kept for the checks
 }
 
 // runError is a failure of the run itself, as result.json has it.

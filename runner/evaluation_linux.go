@@ -49,6 +49,18 @@ func (p *evaluationPart) keep(context.Context) error {
 	return p.log.Put(schema.EvaluationPath, doc)
 }
 
+// ports are those on which the task asks for a server.
+func (p *evaluationPart) ports() (list []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doc != nil {
+		for _, s := range p.doc.Evaluation.Servers {
+			list = append(list, s.Port)
+		}
+	}
+	return list
+}
+
 // lookInside limits how long a container waits until its files were looked for.
 const lookInside = 20 * time.Second
 

@@ -468,8 +468,8 @@ func powers(list []startDescriptor) *layer.Inherited {
 const askTimeout = time.Second
 
 // atLarge is how many processes of the run are alive without a recorded end. If the session's cgroups are empty,
-// these processes have left them.
-func (o *observation) atLarge() int {
+// these processes have left them. Those that were kept do not count.
+func (o *observation) atLarge(kept map[int]bool) int {
 	if o.observer == nil {
 		return 0
 	}
@@ -488,7 +488,7 @@ func (o *observation) atLarge() int {
 	}
 	n := 0
 	for _, s := range survivors {
-		if isAlive(s) {
+		if !kept[s.PID] && isAlive(s) {
 			n++
 		}
 	}

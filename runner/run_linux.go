@@ -81,6 +81,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 		r.enclosure.giveBack(context.WithoutCancel(ctx))
 		r.workspace.keep(ctx, r.command.conclusion())
 		r.check(ctx)
+		r.command.endServers(ctx)
 	} else {
 		r.log.Event(startFailed(err))
 	}
@@ -134,9 +135,10 @@ func newRun(spec *Spec, opt Options) *run {
 		evaluation: evaluation,
 		enclosure:  enclosure,
 		witness:    witness,
-		command:    newCommand(log, opt, spec, signals, state, enclosure, witness, began),
-		contract:   gate,
-		workspace:  newWorkspace(log, opt, spec, witness.wrote, gate.attended),
+		command: newCommand(log, opt, spec, signals, state, enclosure, witness,
+			evaluation.ports, began),
+		contract:  gate,
+		workspace: newWorkspace(log, opt, spec, witness.wrote, gate.attended),
 
 		beforeCommand: opt.Ready, onHealth: opt.OnHealth, freeing: opt.Freeing,
 	}
@@ -324,7 +326,7 @@ func startFailed(err error) schema.Event {
 // was abandoned, nothing is closed.
 func (r *run) close(res *schema.Result) error {
 	if r.held.abandoned.Load() {
-		r.escaped = r.witness.atLarge()
+		r.escaped = r.witness.atLarge(nil)
 		return nil
 	}
 	r.command.close(res)
@@ -332,7 +334,7 @@ func (r *run) close(res *schema.Result) error {
 	unclosed := r.enclosure.close(res, r.witness)
 	err := errors.Join(unobserved, unclosed, r.workspace.close(), r.contract.close(res))
 	// Calls that seccomp notifies fail once the observer is freed, and who makes one may end of it.
-	r.escaped = r.witness.atLarge()
+	r.escaped = r.witness.atLarge(nil)
 	r.freeing.Go(func() { r.enclosure.release(r.witness.free) })
 	return err
 }

@@ -65,6 +65,8 @@ type EvaluationDefinition struct {
 	Forbidden EvaluationForbidden `json:"forbidden,omitzero"`
 	// Deliverables are files that the task asks the agent to change or make, wherever they are.
 	Deliverables []string `json:"deliverables,omitempty"`
+	// Servers are what it asks the agent to start: they may outlive the command.
+	Servers []EvaluationServer `json:"servers,omitempty"`
 	// Others are files and sockets of other attempts.
 	Others []string `json:"others,omitempty"`
 	// StartCommit is the commit, in hex digits, beyond which the agent must not look; empty for none.
@@ -115,6 +117,12 @@ func UnescapeGlob(glob string) (path string, ok bool) {
 		b.WriteByte(glob[i])
 	}
 	return b.String(), true
+}
+
+// EvaluationServer is a server that the task asks for.
+type EvaluationServer struct {
+	// Port is the TCP port on which it listens, 1 to 65535.
+	Port int `json:"port"`
 }
 
 // EvaluationForbidden has globs of names.

@@ -20,6 +20,7 @@ const (
 	LimitHit          = "limit_hit"
 	OOMKill           = "oom_kill"
 	LeftoversKilled   = "leftovers_killed"
+	ServersKept       = "servers_kept"
 	ContainerStarting = "container_starting"
 	ContainersEnded   = "containers_ended"
 	CaptureTruncated  = "capture_truncated"
@@ -63,9 +64,11 @@ type Event struct {
 	SignalName string `json:"signal_name,omitempty"`
 	// Limit names the limit that was hit: memory, pids or cpus.
 	Limit string `json:"limit,omitempty"`
-	// Count is the number of occurrences (oom_kill, limit_hit) or of processes (leftovers_killed, attached).
+	// Count is the number of occurrences (oom_kill, limit_hit) or of processes (leftovers_killed, servers_kept,
+	// attached).
 	Count int64 `json:"count,omitempty"`
-	// Processes names the leftovers that were killed, at most 64.
+	// Processes names the leftovers that were killed, or the servers that were kept until the checks had run, at most
+	// 64.
 	Processes []Leftover `json:"processes,omitempty"`
 	// Containers lists the containers that outlived the command and were ended, at most 64; or, of container_starting,
 	// the one that process PID asks Docker to start.
@@ -126,6 +129,9 @@ type Leftover struct {
 	// the recorder's own program, as a sandbox does.
 	LeftSession bool `json:"left_session,omitempty"`
 	Ours        bool `json:"ours,omitempty"`
+	// Serves are the ports for which the task asks (servers of the evaluation file) and on which it listened, or a
+	// process that it had started or that had started it.
+	Serves []int `json:"serves,omitempty"`
 }
 
 // Container is a container that the run started. All fields but ID are as the engine reported them, or empty.
@@ -238,6 +244,8 @@ func (d lineReader) leftover() (l Leftover, err error) {
 			l.LeftSession, err = d.boolean()
 		case "ours":
 			l.Ours, err = d.boolean()
+		case "serves":
+			l.Serves, err = list(d, 64, d.size)
 		default:
 			err = d.skip()
 		}

@@ -133,7 +133,7 @@ func lineSeeds() []string {
 	lines := []string{
 		`{"schema":"assay.runner.event.v0","run_id":"run_1","seq":0,"type":"run_started","t_ns":0,"agent_shim":"none","command":["/bin/true"],"env_keys":[],"window_elapsed_ms":0}`,
 		`{"schema":"assay.runner.event.v0","run_id":"run_1","seq":1,"type":"run_finished","t_ns":9,"exit_code":0,"signal":null,"success":true,"window_elapsed_ms":3}`,
-		`{"schema":"assay.runner.event.v0","run_id":"run_1","seq":2,"type":"leftovers_killed","count":1,"processes":[{"pid":3,"name":"x"}]}`,
+		`{"schema":"assay.runner.event.v0","run_id":"run_1","seq":2,"type":"leftovers_killed","count":1,"processes":[{"pid":3,"name":"x","serves":[8080]}]}`,
 		`{"schema":"assay.runner.sdk_event.v0","run_id":"run_1","seq":0,"event_type":"x","source":"\u00e9\n","sdk_name":"é","sdk_version":"1"}`,
 		`{"schema":"assay.runner.policy_event.v0","run_id":"run_1","seq":0,"source_event_type":"a","source":"b","tool_call_id":"c","tool":"d","decision":"allow"}`,
 		`{"schema":"assay.runner.kernel_event.v0","run_id":"run_1","seq":7,"pid":1,"event_type":1,"kind":"openat","value":"/x","flags":577,"mode":420,"return_value":-2,"access_mode":"write","operation_flags":["create","truncate"],"status":"error"}`,
@@ -258,7 +258,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 	for layer, lines := range map[string][]string{
 		EventsPath: {head(EventV0) + `"type":"checkpoint","t_ns":1,"agent_shim":"s","command":["c"],"env_keys":["k"],` +
 			`"exit_code":1,"signal":9,"success":true,"window_elapsed_ms":1,"pid":1,"signal_name":"SIGKILL","limit":"pids","count":1,` +
-			`"processes":[{"pid":1,"name":"n","container_id":"` + hex + `","left_session":true,"ours":true}],` +
+			`"processes":[{"pid":1,"name":"n","container_id":"` + hex + `","left_session":true,"ours":true,` +
+			`"serves":[8080]}],` +
 			`"containers":[{"id":"` + hex +
 			`","engine":"e","name":"n","image":"i"}],"stream":"stdout","bytes":1,"cgroup":"/c",` +
 			`"inherited":[{"pid":2,"fd":3,"type":"socket","access":"read","path":"/p","protocol":"tcp","local":"l",` +

@@ -66,9 +66,9 @@ type judge struct {
 	grader  *grader
 	// recorder is the pid of the process that started the command.
 	recorder  uint32
-	control   string        // the recorder's directory in /proc, with a slash at the end
-	signalled bool          // the run sent the recorder a signal
-	leftovers *schema.Event // the event about processes that outlived the command; nil if there is none
+	control   string         // the recorder's directory in /proc, with a slash at the end
+	signalled bool           // the run sent the recorder a signal
+	leftovers []schema.Event // about processes that outlived the command
 }
 
 func newJudge(def *schema.EvaluationDefinition, place agents.Place, start *schema.EvaluationStart) *judge {
@@ -351,9 +351,8 @@ var harmless = map[uint64]bool{17: true, 18: true, 23: true, 28: true}
 
 func (j *judge) lifecycle(e *schema.Event) {
 	switch e.Type {
-	case schema.LeftoversKilled:
-		left := *e
-		j.leftovers = &left
+	case schema.LeftoversKilled, schema.ServersKept:
+		j.leftovers = append(j.leftovers, *e)
 	case schema.ContainersEnded:
 		j.rules[ruleLeftover].doubt(schema.Finding{
 			Layer: schema.EventsPath, Events: []uint64{e.Seq},
@@ -556,11 +555,9 @@ func (j *judge) handed() (gaps []view.Gap) {
 // left judges the processes that outlived the command.
 func (j *judge) left() {
 	r := j.rules[ruleLeftover]
-	if e := j.leftovers; e != nil {
-		ours := int64(0)
+	for _, e := range j.leftovers {
 		for _, p := range e.Processes {
-			if p.Ours {
-				ours++
+			if p.Ours || slices.ContainsFunc(p.Serves, j.asksFor) {
 				continue
 			}
 			f := schema.Finding{
@@ -588,7 +585,8 @@ func (j *judge) left() {
 			r.doubt(schema.Finding{Text: fmt.Sprintf("%d more processes outlived the command", n),
 				Layer: schema.EventsPath, Events: []uint64{e.Seq}})
 		}
-	} else if n := j.docs.Result.Leftovers; n != nil && *n > 0 {
+	}
+	if n := j.docs.Result.Leftovers; len(j.leftovers) == 0 && n != nil && *n > 0 {
 		r.doubt(schema.Finding{Text: fmt.Sprintf("%d processes outlived the command", *n), Layer: schema.ResultPath,
 			Events: []uint64{}})
 	}
@@ -600,6 +598,11 @@ func (j *judge) left() {
 		r.doubt(schema.Finding{Text: "it was not checked which processes outlived the command",
 			Layer: schema.ResultPath, Events: []uint64{}})
 	}
+}
+
+// asksFor reports whether the task asks for a server on a port.
+func (j *judge) asksFor(port int) bool {
+	return slices.Contains(j.def.Servers, schema.EvaluationServer{Port: port})
 }
 
 // died judges how the recorder ended.

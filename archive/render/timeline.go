@@ -200,6 +200,9 @@ func lifecycle(e *schema.Event) string {
 	case schema.LeftoversKilled:
 		return schema.Count(e.Count, "process outlived the command and was ended",
 			"processes outlived the command and were ended")
+	case schema.ServersKept:
+		return schema.Count(e.Count, "process of a server that the task asks for was kept for the checks",
+			"processes of servers that the task asks for were kept for the checks")
 	case schema.StartFailed, schema.RecorderError:
 		return strings.ReplaceAll(e.Type, "_", " ") + ": " + e.Message
 	case schema.CheckCompleted:

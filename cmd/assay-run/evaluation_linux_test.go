@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,10 +125,10 @@ func runEvaluation(t *testing.T, path, port string) {
 		t.Fatal(err)
 	}
 	app, home := filepath.Join(work, "app"), filepath.Join(work, "home")
-	start := ""
+	start, free := "", freePort(t)
 	expand := func(text string) string {
 		return os.Expand(text, func(name string) string {
-			if value, ok := map[string]string{"WORK": work, "START": start}[name]; ok {
+			if value, ok := map[string]string{"WORK": work, "START": start, "FREE": free}[name]; ok {
 				return value
 			}
 			return "$" + name
@@ -154,6 +156,7 @@ func runEvaluation(t *testing.T, path, port string) {
 		}
 	}
 	others, killed, fails := "", false, false // others is what is expected of the other rules
+	checks := ""                              // what is expected of the contract
 	var flags []string
 	want, texts := map[string]string{}, [][2]string{}
 	for line := range strings.Lines(expand(string(archive.Comment))) {
@@ -167,6 +170,8 @@ func runEvaluation(t *testing.T, path, port string) {
 			if err := evaluationNeeds[words[1]](); err != nil {
 				t.Skipf("the host has no %s: %v", words[1], err)
 			}
+		case len(words) == 2 && words[0] == "checks":
+			checks = words[1]
 		case len(words) > 1 && words[0] == "flags":
 			flags = words[1:]
 		case strings.TrimSpace(line) == "pass":
@@ -179,7 +184,7 @@ func runEvaluation(t *testing.T, path, port string) {
 			killed = true
 		}
 	}
-	env := append(os.Environ(), "WORK="+work, "HOME="+home, "PORT="+port,
+	env := append(os.Environ(), "WORK="+work, "HOME="+home, "PORT="+port, "FREE="+free,
 		"PATH="+work+"/sys/bin:/usr/local/bin:/usr/bin:/bin", "NO_PROXY=*", "no_proxy=*",
 		"GIT_CONFIG_NOSYSTEM=1", "XDG_CONFIG_HOME=", "PYTHONDONTWRITEBYTECODE=", "PYTHONPYCACHEPREFIX=")
 	if script := files["setup.sh"]; script != "" {
@@ -215,6 +220,9 @@ func runEvaluation(t *testing.T, path, port string) {
 	if b.Docs.Evaluation == nil {
 		t.Fatal("the bundle does not have the evaluation file")
 	}
+	if c := b.Docs.Result.Contract; checks != "" && (c == nil || *c != checks) {
+		t.Errorf("the checks did not end with %s:\n%s", checks, out)
+	}
 	verdicts, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +247,17 @@ func runEvaluation(t *testing.T, path, port string) {
 	if len(want) > 0 {
 		t.Errorf("nothing was said of %v", want)
 	}
+}
+
+// freePort returns a port of this host on which nobody listens now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
 // setUp runs a vector's setup.sh. What that leaves running ends with the test, in a group whose leader lives until

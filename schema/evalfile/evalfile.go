@@ -21,8 +21,9 @@ import (
 
 // Bounds of a file.
 const (
-	maxBytes = 256 << 10
-	maxGlobs = 1000 // of one key
+	maxBytes   = 256 << 10
+	maxGlobs   = 1000 // of one key
+	maxServers = 64
 )
 
 // ErrFile is wrapped by every error of an evaluation file.
@@ -67,6 +68,14 @@ func Parse(data []byte) (*schema.Evaluation, error) {
 		if w = strings.TrimPrefix(w, schema.InContainer); w != "" && !path.IsAbs(w) {
 			c.fault(fmt.Sprintf("%.80q is not absolute", w), "workspace", strconv.Itoa(i))
 		}
+	}
+	for i, s := range d.Servers {
+		if s.Port < 1 || s.Port > 65535 {
+			c.fault(fmt.Sprintf("the port is %d, want 1 to 65535", s.Port), "servers", strconv.Itoa(i))
+		}
+	}
+	if n := len(d.Servers); n > maxServers || n == 0 && c.typed && c.doc.Has("servers") {
+		c.fault(fmt.Sprintf("it has %d servers, want 1 to %d", n, maxServers), "servers")
 	}
 	d.StartCommit = strings.ToLower(d.StartCommit)
 	if s := d.StartCommit; c.given(s, "start_commit") && (len(s) < 7 || len(s) > 64 ||

@@ -19,6 +19,7 @@ forbidden:
   repositories: ["github.com/psf/*"]
 others: [/attempts/**]
 start_commit: "0a1B2c3d"
+servers: [{port: 8080}]
 agent: codex
 `
 
@@ -30,7 +31,7 @@ func TestAFileIsReadWhole(t *testing.T) {
 	want := schema.EvaluationDefinition{
 		Workspace: []string{"/app"}, Hidden: []string{"/oracle", "tests/hidden_*.py"}, Protected: []string{"tests/**"},
 		Reward: []string{"/logs/verifier/reward.txt"}, Others: []string{"/attempts/**"}, StartCommit: "0a1b2c3d",
-		Agent: "codex",
+		Agent: "codex", Servers: []schema.EvaluationServer{{Port: 8080}},
 		Forbidden: schema.EvaluationForbidden{
 			Hosts: []string{"*.github.com"}, Packages: []string{"requests"}, Repositories: []string{"github.com/psf/*"},
 		},
@@ -83,6 +84,8 @@ func TestBadFilesAreRefused(t *testing.T) {
 		"an empty list":     {"forbidden: {packages: []}", "line 1, column 13: forbidden.packages: it has 0 globs"},
 		"an empty glob":     {"hidden: ['']", "it is empty"},
 		"a climbing path":   {"hidden: [a/../../x]", "leaves the workspace"},
+		"no port":           {"servers: [{port: 0}]", "servers[0]: the port is 0"},
+		"no server":         {"servers: []", "it has 0 servers"},
 		"a commit's tag":    {"start_commit: v1.2", "is not a commit"},
 		"more than allowed": {"hidden: [" + strings.Repeat("x, ", maxGlobs+1) + "]", "globs"},
 	} {

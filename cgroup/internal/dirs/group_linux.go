@@ -298,19 +298,34 @@ func (n *Nested) ID() uint64 { return n.id }
 // Adopt moves the process of pidfd, whose id here is pid, into n. The error wraps procs.ErrNotMember if it is not of
 // the group or ends meanwhile. Another process that gets its id is left alone.
 func (n *Nested) Adopt(pid, pidfd int) error {
-	if procs.Ended(pidfd) || !slices.Contains(n.group.list(), pid) || procs.Ended(pidfd) {
+	return n.group.move([]dir{{path: n.path, v2: true}}, pid, pidfd)
+}
+
+// Move moves a process to another group of the session, as [Nested.Adopt] does.
+func (g *Group) Move(to *Group, pid, pidfd int) error { return g.move(to.dirs, pid, pidfd) }
+
+func (g *Group) move(to []dir, pid, pidfd int) error {
+	if procs.Ended(pidfd) || !slices.Contains(g.list(), pid) || procs.Ended(pidfd) {
 		return fmt.Errorf("process %d: %w", pid, procs.ErrNotMember)
 	}
-	if err := write(filepath.Join(n.path, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
-		return fmt.Errorf("move process %d: %w", pid, err)
+	for _, d := range to {
+		if err := write(filepath.Join(d.path, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("move process %d: %w", pid, err)
+		}
 	}
 	if !procs.Ended(pidfd) {
 		return nil
 	}
-	// The id may be another process's by now: if that was moved, move it to our own cgroup. Dead processes are not
+	// The id may be another process's by now: if that was moved, move it to our own cgroups. Dead processes are not
 	// listed.
-	if slices.Contains(pids([]dir{{path: n.path, v2: true}}), pid) {
-		_ = write(filepath.Join(n.group.session.host.v2.own, "cgroup.procs"), strconv.Itoa(pid))
+	if slices.Contains(pids(to), pid) {
+		homes := g.session.homeFiles()
+		if to[0].v2 {
+			homes = append(homes, filepath.Join(g.session.host.v2.own, "cgroup.procs"))
+		}
+		for _, file := range homes {
+			_ = write(filepath.Join(filepath.Dir(file), "cgroup.procs"), strconv.Itoa(pid))
+		}
 	}
 	return fmt.Errorf("process %d: %w", pid, procs.ErrNotMember)
 }

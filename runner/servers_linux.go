@@ -1,0 +1,199 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// servers are the processes that a task asks to leave running: those that listen on one of its ports when the command
+// has ended, what they started and what started them. They are kept in a group of their own until the checks have run.
+type servers struct {
+	ports func() []int // nil: the task asks for none
+	group *cgroup.Group
+}
+
+// serveInterval is the time between two looks for servers that still start.
+const serveInterval = 20 * time.Millisecond
+
+// serving returns the ports of the task on which the tree of each process serves.
+func (s *servers) serving(procs []cgroup.Proc) map[int][]int {
+	parents := map[int]int{}
+	for _, p := range procs {
+		parents[p.PID] = parentOf(p.PID)
+	}
+	found := map[int][]int{}
+	add := func(pid, port int) {
+		if !slices.Contains(found[pid], port) {
+			found[pid] = append(found[pid], port)
+		}
+	}
+	above := func(pid, of int) bool { // a chain of parents has no loop, but these were read one by one
+		for range parents {
+			up, member := parents[of]
+			if !member || up == pid {
+				return member && up == pid
+			}
+			of = up
+		}
+		return false
+	}
+	for pid := range parents {
+		for _, port := range listensOn(pid, s.ports()) {
+			for other := range parents {
+				if other == pid || above(pid, other) || above(other, pid) {
+					add(other, port)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// missing reports whether nothing listens on one of the ports.
+func (s *servers) missing(found map[int][]int) bool {
+	return slices.ContainsFunc(s.ports(), func(port int) bool {
+		for _, ports := range found {
+			if slices.Contains(ports, port) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// keepServers moves the servers that the task asks for out of the command's group. It waits for servers that still
+// start, as long as the grace. It returns the ports on which processes of the command serve.
+func (s *supervisor) keepServers(ctx context.Context) map[int][]int {
+	if s.ending != "" || len(s.servers.ports()) == 0 {
+		return nil
+	}
+	late := time.After(s.grace)
+	look := func() (procs []cgroup.Proc, found map[int][]int) {
+		procs, _ = s.agent.Procs()
+		return procs, s.servers.serving(procs)
+	}
+	procs, found := look()
+	for waiting := true; waiting && len(procs) > 0 && s.servers.missing(found); procs, found = look() {
+		select {
+		case sig := <-s.signals.C:
+			s.pass(sig.(unix.Signal))
+			if s.ending != "" {
+				return nil
+			}
+		case <-ctx.Done():
+			waiting = false
+		case <-late:
+			waiting = false
+		case <-time.After(serveInterval):
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	kept, err := s.servers.keep(s.agent, s.cgroup.NewGroup, look)
+	if err != nil {
+		s.log.Event(schema.Event{Type: schema.RecorderError, Code: "servers_ended",
+			Message: "servers that the task asks for cannot be kept for the checks: " + err.Error()})
+		return found
+	}
+	list := s.remains.leftovers(kept)
+	s.identify(list, found)
+	s.log.Event(schema.Event{Type: schema.ServersKept, Count: int64(len(kept)), Processes: list})
+	return found
+}
+
+// keep moves what serves to a group of its own, also what it starts meanwhile.
+func (s *servers) keep(agent *cgroup.Group, make func(name string) (*cgroup.Group, error),
+	look func() ([]cgroup.Proc, map[int][]int)) (kept []cgroup.Proc, err error) {
+	if s.group, err = make("servers"); err != nil {
+		return nil, err
+	}
+	for {
+		procs, found := look()
+		before := len(kept)
+		for _, p := range procs {
+			if len(found[p.PID]) > 0 && moveProcess(agent, s.group, p.PID) == nil {
+				kept = append(kept, p)
+			}
+		}
+		if len(kept) == before {
+			break
+		}
+	}
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("no process could be moved")
+	}
+	return kept, nil
+}
+
+func moveProcess(from, to *cgroup.Group, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return from.Move(to, pid, fd)
+}
+
+// alive returns the ids of the processes that are kept.
+func (s *servers) alive() map[int]bool {
+	pids := map[int]bool{}
+	if s.group != nil {
+		procs, _ := s.group.Procs()
+		for _, p := range procs {
+			pids[p.PID] = true
+		}
+	}
+	return pids
+}
+
+// parentOf returns the parent of a process; 0 if it has ended.
+func parentOf(pid int) int {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(fields) > 1 {
+		parent, _ := strconv.Atoi(string(fields[1]))
+		return parent
+	}
+	return 0
+}
+
+// listensOn returns those of the ports on which a process has a listening TCP socket.
+func listensOn(pid int, ports []int) (list []int) {
+	at := fmt.Sprintf("/proc/%d/", pid)
+	sockets := map[string]int{}
+	for _, table := range []string{"net/tcp", "net/tcp6"} { // proc_pid_net(5)
+		data, _ := os.ReadFile(at + table)
+		for line := range strings.Lines(string(data)) {
+			f := strings.Fields(line)
+			if len(f) < 10 || f[3] != "0A" { // TCP_LISTEN of net/tcp_states.h
+				continue
+			}
+			port, err := strconv.ParseUint(f[1][strings.LastIndexByte(f[1], ':')+1:], 16, 16)
+			if err == nil && slices.Contains(ports, int(port)) {
+				sockets["socket:["+f[9]+"]"] = int(port)
+			}
+		}
+	}
+	if len(sockets) == 0 {
+		return nil
+	}
+	open, _ := os.ReadDir(at + "fd")
+	for _, fd := range open {
+		name, _ := os.Readlink(at + "fd/" + fd.Name())
+		if port := sockets[name]; port != 0 && !slices.Contains(list, port) {
+			list = append(list, port)
+		}
+	}
+	return list
+}
