@@ -32,7 +32,7 @@ engine, the model gateway. --oracle runs each task's solution, which must pass. 
 which must fail. Otherwise the task is broken.
 
 With --tasks, check reads folders in the format of Harbor. It prints the evaluation of each task that it accepts, and
-says why it refuses the others.
+says why it refuses the others. --start then makes each image, and starts a container of it.
 
 Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconclusive; 3 the file is bad.`,
 		Example: "  assay-suite check suite.yaml\n  assay-suite check suite.yaml --oracle --nop --jobs 4",
@@ -40,8 +40,6 @@ Exit status: 0; 1 a task is broken; 2 the machine failed, or a verdict is inconc
 			switch err := f.folderFlags.check(args); {
 			case err != nil:
 				return usage(cmd, err)
-			case f.tasks != "" && start:
-				return usage(cmd, errors.New("--start needs a suite file; with --tasks, --nop starts each task"))
 			case f.jobs < 1:
 				return usage(cmd, fmt.Errorf("--jobs %d: give 1 or more", f.jobs))
 			case f.dir != "" && !oracle && !nop:

@@ -38,6 +38,8 @@ type folderFlags struct {
 	tasks, setup, files string
 	agents, env         []string
 	attempts            int
+	multipliers         []string
+	judge               string
 	lenient             bool
 	oracle, nop         bool
 }
@@ -46,6 +48,10 @@ func (f *folderFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tasks, "tasks", "", "take the task in the folder `DIR`, or the tasks in its subfolders, "+
 		"instead of a suite file")
 	fs.BoolVar(&f.lenient, "lenient", false, "ignore unknown keys in a task.toml")
+	fs.StringArrayVar(&f.multipliers, "timeout-multiplier", nil, "multiply the tasks' times by `[PHASE=]N`, where "+
+		"PHASE is agent, verifier or build (default all); may be repeated")
+	fs.StringVar(&f.judge, "judge", "", "run the tests `WHERE`: "+strings.Join(trial.Judges, ", ")+
+		" (default "+trial.Judges[0]+")")
 }
 
 // check checks the flags of a command that takes a suite file or --tasks.
@@ -55,8 +61,10 @@ func (f *folderFlags) check(args []string) error {
 		return errors.New("give one suite file, or --tasks")
 	case f.tasks != "" && len(args) != 0:
 		return errors.New("--tasks and a suite file cannot be combined")
-	case f.tasks == "" && (f.lenient || f.setup != "" || f.files != "" || len(f.agents)+len(f.env)+f.attempts > 0):
-		return errors.New("--lenient, --agent, --agent-setup, --agent-files, --agent-env and --attempts need --tasks")
+	case f.tasks == "" && (f.lenient || f.setup+f.files+f.judge != "" ||
+		len(f.agents)+len(f.env)+len(f.multipliers)+f.attempts > 0):
+		return errors.New("--lenient, --agent, --agent-setup, --agent-files, --agent-env, --attempts, --judge and " +
+			"--timeout-multiplier need --tasks; a suite file has keys for them")
 	case f.attempts < 0:
 		return fmt.Errorf("--attempts %d: give 1 or more", f.attempts)
 	}
@@ -85,7 +93,7 @@ func (f *folderFlags) read(args []string) (*suite.File, error) {
 				name += strconv.Itoa(i + 1)
 			}
 		}
-		agents = append(agents, suite.Contained(name, command, f.setup, f.files, f.env))
+		agents = append(agents, suite.Agent{Name: name, Command: command, Setup: f.setup, Files: f.files, Env: f.env})
 	}
 	if f.oracle {
 		agents = append(agents, suite.Solver())
@@ -93,7 +101,23 @@ func (f *folderFlags) read(args []string) (*suite.File, error) {
 	if f.nop || len(agents) == 0 {
 		agents = append(agents, suite.Idler())
 	}
-	return suite.FromFolders(f.tasks, agents, f.attempts, f.lenient)
+	of := suite.Folders{Dir: f.tasks, Agents: agents, Attempts: f.attempts, Judge: f.judge, Lenient: f.lenient}
+	for _, given := range f.multipliers {
+		phase, text, named := strings.Cut(given, "=")
+		if !named {
+			phase, text = "", given
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		to := map[string][]*float64{"agent": {&of.Timeouts.Agent}, "verifier": {&of.Timeouts.Verifier},
+			"build": {&of.Timeouts.Build}, "": {&of.Timeouts.Agent, &of.Timeouts.Verifier, &of.Timeouts.Build}}[phase]
+		if err != nil || n <= 0 || to == nil {
+			return nil, fmt.Errorf("--timeout-multiplier %q: give N, agent=N, verifier=N or build=N", given)
+		}
+		for _, multiplier := range to {
+			*multiplier = n
+		}
+	}
+	return suite.FromFolders(of)
 }
 
 // agentName matches what counts as a name before = in --agent.
@@ -139,8 +163,6 @@ func (a *app) runCommand() *cobra.Command {
 				return usage(cmd, errors.New("--tasks needs --agent, --oracle or --nop"))
 			case f.tasks == "" && (f.oracle || f.nop):
 				return usage(cmd, errors.New("--oracle and --nop need --tasks; for a suite file: assay-suite check"))
-			case f.tasks != "" && (f.listen != "" || f.nats.url != "" || f.jobs == 0):
-				return usage(cmd, errors.New("--tasks runs on this machine alone: omit --listen and --nats"))
 			case f.dir == "":
 				return usage(cmd, errors.New("--dir is missing: it names the directory of the suite"))
 			}
@@ -195,6 +217,10 @@ func (a *app) run(args []string, f *runFlags) error {
 	dir, err := suite.RealPath(f.dir)
 	if err != nil {
 		return err
+	}
+	if s.Folders() && (f.listen != "" || f.nats.url != "" || f.jobs == 0) {
+		return console.ExitError{Code: suite.ExitBadInput,
+			Err: errors.New("tasks in folders run on this machine alone: omit --listen and --nats")}
 	}
 	results, err := a.complete(s, dir, program, f)
 	if err != nil {

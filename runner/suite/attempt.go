@@ -98,13 +98,6 @@ type digested struct {
 	Folder  string `json:"folder"`
 }
 
-// digestedAgent is an agent with what it has in the containers of tasks.
-type digestedAgent struct {
-	Agent
-	Setup string `json:"setup"`
-	Files string `json:"files"`
-}
-
 // tryWork is what a worker gets for a try. The worker adds the paths in its own directories to Spec.
 type tryWork struct {
 	Suite string `json:"suite"`
@@ -244,8 +237,8 @@ func byContract(res *schema.Result) decision {
 	case schema.VerdictPassed:
 		return decision{Verdict: schema.SuitePassed}
 	case schema.VerdictFailed:
-		if undecided(res) {
-			return decision{schema.SuiteInconclusive, "", "the task's tests gave no reward: see the check's output"}
+		if why := undecided(res); why != "" {
+			return decision{schema.SuiteInconclusive, "", why}
 		}
 		return decision{schema.SuiteFailed, "", reason}
 	}

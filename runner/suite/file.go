@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -47,13 +48,17 @@ const defaultRetries = 2
 type File struct {
 	Name string `json:"name"`
 	// Each agent attempts each task, except for the combinations in Exclude.
-	Tasks  []Task  `json:"tasks"`
+	Tasks  Tasks   `json:"tasks"`
 	Agents []Agent `json:"agents"`
 	// Attempts is how often each agent attempts each task; zero means once.
 	Attempts int `json:"attempts"`
 	// Retries is how often an attempt is tried again after an infrastructure failure; nil means defaultRetries.
 	Retries *int      `json:"retries"`
 	Exclude []Exclude `json:"exclude"`
+	// Timeouts multiply those of tasks that are folders.
+	Timeouts Multipliers `json:"timeouts"`
+	// Judge says where the tests of tasks that are folders run: one of trial.Judges. Empty means the first.
+	Judge string `json:"judge"`
 
 	dir  string           // directory of the file; relative paths in the file start there
 	file string           // absolute path of the file
@@ -66,6 +71,28 @@ type File struct {
 type Exclude struct {
 	Task  string `json:"task"`
 	Agent string `json:"agent"`
+}
+
+// Tasks are the tasks of a suite file, where they are a list, or the path of a directory with tasks in folders.
+type Tasks []Task
+
+// UnmarshalJSONFrom reads the path of a directory as one task that stands for the directory.
+func (t *Tasks) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() != '"' {
+		return json.UnmarshalDecode(d, (*[]Task)(t))
+	}
+	text, err := d.ReadToken()
+	if err == nil {
+		*t = Tasks{{folders: text.String()}}
+	}
+	return err
+}
+
+// Multipliers multiply the times of a task that is a folder. Zero means one.
+type Multipliers struct {
+	Agent    float64 `json:"agent"`
+	Verifier float64 `json:"verifier"`
+	Build    float64 `json:"build"`
 }
 
 // Task is a task of a suite file. Its paths are relative to the suite file.
@@ -95,6 +122,9 @@ type Task struct {
 	// Solution is a shell command that solves the task, for check --oracle.
 	Solution string `json:"solution"`
 
+	// Judge overrides that of the suite.
+	Judge string `json:"judge"`
+
 	// The next fields are as in an evaluation file.
 	Hidden      []string                   `json:"hidden"`
 	Protected   []string                   `json:"protected"`
@@ -102,7 +132,8 @@ type Task struct {
 	Forbidden   schema.EvaluationForbidden `json:"forbidden"`
 	StartCommit string                     `json:"start_commit"`
 
-	folder *task.Task // the task is a folder of its own, see Folders; nil for others
+	folder  *task.Task // the task is a folder of its own, see Folders; nil for others
+	folders string     // it stands for the tasks in this directory, until they are read
 }
 
 func (t *Task) evaluation() schema.EvaluationDefinition {
@@ -121,8 +152,9 @@ type Agent struct {
 	Shim string `json:"shim"`
 	// Model says how the agent reaches models, as in a run's spec.
 	Model runner.Model `json:"model"`
-
-	setup, files string // see trial.Plan; only for tasks that are folders
+	// Setup and Files are as in [trial.Plan]. They are only for tasks that are folders.
+	Setup string `json:"setup"`
+	Files string `json:"files"`
 
 	solves bool // run the task's solution instead of Command
 }
@@ -152,12 +184,17 @@ func Load(path string, rules func(path string) error) (*File, error) {
 	}
 	f := &File{}
 	doc, err := config.DecodeDocument(data, config.YAML, f)
-	f.setExcluded()
 	f.dir, f.file = dir, filepath.Join(dir, filepath.Base(path))
 	c := &checker{file: f, doc: doc, rules: rules}
 	if err != nil {
 		c.problems = append(c.problems, err)
 	}
+	if len(f.Tasks) > 0 && f.Tasks[0].folders != "" {
+		if err := f.readFolders(f.Tasks[0].folders, false); err != nil {
+			c.problem("%v", err)("tasks")
+		}
+	}
+	f.setExcluded()
 	if len(c.problems) == 0 || f.Name != "" || len(f.Tasks) > 0 {
 		c.all()
 	}
@@ -202,6 +239,13 @@ func (c *checker) all() {
 	if f.Retries != nil && (*f.Retries < 0 || *f.Retries > 100) {
 		c.problem("%d is not 0 to 100", *f.Retries)("retries")
 	}
+	if err := f.Timeouts.check(); err != nil {
+		c.problem("%v", err)("timeouts")
+	}
+	if !f.Folders() && (f.Judge != "" || f.Timeouts != Multipliers{}) {
+		c.problem("timeouts and judge are for tasks in folders")()
+	}
+	c.judges(f.Judge, "judge")
 	tasks, agents := map[string]bool{}, map[string]bool{}
 	for i := range f.Tasks {
 		at := strconv.Itoa(i)
@@ -311,6 +355,10 @@ func (c *checker) task(t *Task, at string) {
 	if t.Timeout < 0 {
 		c.problem("%v is negative", t.Timeout)(in("timeout")...)
 	}
+	c.judges(t.Judge, in("judge")...)
+	if t.Judge != "" && t.folder == nil {
+		c.problem("it is for tasks in folders")(in("judge")...)
+	}
 	for _, name := range []string{labelSuite, labelTask, labelAgent, labelAttempt, labelTry, labelFolder} {
 		if _, taken := t.Labels[name]; taken {
 			c.problem("the label %q is reserved", name)(in("labels")...)
@@ -321,6 +369,13 @@ func (c *checker) task(t *Task, at string) {
 	spec.Require = slices.DeleteFunc(slices.Clone(t.Require), isModelPath)
 	if err := spec.Validate(); err != nil {
 		c.problem("%v", err)("tasks", at)
+	}
+}
+
+// judges checks where tests are to run.
+func (c *checker) judges(judge string, path ...string) {
+	if judge != "" && !slices.Contains(trial.Judges, judge) {
+		c.problem("%.80q is not one of %s", judge, strings.Join(trial.Judges, ", "))(path...)
 	}
 }
 
@@ -347,6 +402,13 @@ func (c *checker) agent(a *Agent, at string) {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			c.problem("%.80q is not the name of a variable", name)("agents", at, "env")
 		}
+	}
+	switch info, err := os.Stat(c.file.path(a.Files)); {
+	case a.Setup+a.Files == "":
+	case !c.file.Folders():
+		c.problem("setup and files are for tasks in folders")("agents", at)
+	case a.Files != "" && (err != nil || !info.IsDir()):
+		c.problem("%q is not a directory", a.Files)("agents", at, "files")
 	}
 	word, _, _ := strings.Cut(strings.TrimSpace(a.Command), " ")
 	if !c.file.Folders() && programName.MatchString(word) {
@@ -537,7 +599,7 @@ func (f *File) checkContract(t *Task) error {
 // Trial is a suite that tests the tasks themselves. With oracle it has an agent that runs each task's solution, with
 // nop an agent that does nothing. It reaches no models.
 func (f *File) Trial(oracle, nop bool) *File {
-	t := &File{Name: f.Name, Attempts: 1, Retries: f.Retries, Tasks: slices.Clone(f.Tasks), dir: f.dir,
+	t := &File{Name: f.Name, Attempts: 1, Retries: f.Retries, Tasks: slices.Clone(f.Tasks), Judge: f.Judge, dir: f.dir,
 		file: f.file, surveys: f.surveys}
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
@@ -563,7 +625,9 @@ func (f *File) StartTrial() *File {
 	t := *f
 	t.Attempts, t.Retries, t.Tasks, t.Agents, t.Exclude = 1, new(int), slices.Clone(f.Tasks), nil, nil
 	for _, a := range f.Agents {
-		a.Command = findsProgram(a.Command)
+		if a.Command = findsProgram(a.Command); f.Folders() {
+			a.Command, a.solves = ":", false // the agent's setup may install its program
+		}
 		t.Agents = append(t.Agents, a)
 	}
 	for i := range t.Tasks {
@@ -653,12 +717,11 @@ func (f *File) Describe() (*Description, error) {
 		if a.Model, err = f.digestedModel(a.Model); err != nil {
 			return nil, fmt.Errorf("agent %s: %w", a.Name, err)
 		}
-		is := digestedAgent{Agent: a, Setup: a.setup}
-		if is.Files, err = f.digestPath(a.files); err != nil {
+		if a.Files, err = f.digestPath(a.Files); err != nil {
 			return nil, fmt.Errorf("agent %s: %w", a.Name, err)
 		}
-		agents[a.Name] = digestOf(is)
-		d.Definitions["agent "+a.Name] = fields(is)
+		agents[a.Name] = digestOf(a)
+		d.Definitions["agent "+a.Name] = fields(a)
 	}
 	for _, a := range f.Attempted() {
 		d.Identities[a] = digestOf([]string{tasks[a.Task], agents[a.Agent], strconv.Itoa(a.Attempt)})
@@ -866,6 +929,10 @@ func (f *File) Derived() map[string]schema.EvaluationDefinition {
 
 // plan is the plan of an attempt, without what the worker adds.
 func (f *File) plan(t *Task, a *Agent) *trial.Plan {
-	return &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.setup, Files: a.files,
-		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env}
+	p := &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.Setup,
+		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
+	if a.Files != "" {
+		p.Files = f.path(a.Files)
+	}
+	return p
 }

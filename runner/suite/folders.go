@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -10,11 +11,13 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Variables of the run of an attempt at a folder: assay-suite itself, and the plan of the attempt.
@@ -42,11 +45,6 @@ func Solver() Agent { return Agent{Name: Oracle, solves: true} }
 // Idler is the agent that does nothing.
 func Idler() Agent { return Agent{Name: Nop, Command: ":"} }
 
-// Contained returns an agent that works in the containers of tasks. See trial.Plan for setup and files.
-func Contained(name, command, setup, files string, env []string) Agent {
-	return Agent{Name: name, Command: command, Env: env, setup: setup, files: files}
-}
-
 // notName matches what may not be in the name of a suite.
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
@@ -57,43 +55,37 @@ func (r *Refused) Error() string { return errors.Join(r.Causes...).Error() }
 
 func (r *Refused) Unwrap() []error { return append([]error{errFile}, r.Causes...) }
 
-// FromFolders makes a suite of the tasks in dir, which is one task or a directory of tasks. If tasks are refused, it
-// returns a suite of the others and a *[Refused].
-func FromFolders(dir string, agents []Agent, attempts int, lenient bool) (*File, error) {
-	dir, err := RealPath(dir)
+// Folders says which tasks in folders a suite has, and how it tries them. Its fields are as those of [File].
+type Folders struct {
+	// Dir is one task, or a directory of tasks.
+	Dir      string
+	Agents   []Agent
+	Attempts int
+	Timeouts Multipliers
+	Judge    string
+	// Lenient ignores unknown keys in a task.toml.
+	Lenient bool
+}
+
+// FromFolders makes a suite of tasks in folders. If tasks are refused, it returns a suite of the others and a
+// *[Refused].
+func FromFolders(of Folders) (*File, error) {
+	dir, err := RealPath(of.Dir)
 	if err != nil {
 		return nil, err
 	}
-	folders, err := task.Find(dir)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errFile, err)
-	}
 	name := notName.ReplaceAllString(filepath.Base(dir), "-")
-	f := &File{Name: name[:min(len(name), 80)], Attempts: attempts, Agents: agents, dir: dir}
+	f := &File{Name: name[:min(len(name), 80)], Attempts: of.Attempts, Agents: of.Agents, Timeouts: of.Timeouts,
+		Judge: of.Judge, dir: dir}
 	if !goodName.MatchString(f.Name) {
 		f.Name = "tasks"
 	}
-	solves := slices.ContainsFunc(agents, func(a Agent) bool { return a.solves })
-	refused := &Refused{}
-	for _, folder := range folders {
-		t, err := task.Read(folder, lenient, os.LookupEnv)
-		if err == nil && !goodName.MatchString(t.Name) {
-			err = fmt.Errorf("%.90q: %w: a name has only letters, digits, _, - and ., at most 80", t.Name,
-				task.ErrRefused)
-		}
-		if err != nil {
-			refused.Causes = append(refused.Causes, err)
-			continue
-		}
-		f.Tasks = append(f.Tasks, ofFolder(t))
-		if solves && !t.Solvable() {
-			f.Exclude = append(f.Exclude, Exclude{t.Name, Oracle})
-		}
+	if err := f.readFolders(dir, of.Lenient); errors.As(err, new(*Refused)) {
+		return f, err
+	} else if err != nil {
+		return nil, err
 	}
 	f.setExcluded()
-	if len(refused.Causes) > 0 {
-		return f, refused
-	}
 	c := &checker{file: f}
 	c.all()
 	if err := errors.Join(c.problems...); err != nil {
@@ -102,22 +94,112 @@ func FromFolders(dir string, agents []Agent, attempts int, lenient bool) (*File,
 	return f, nil
 }
 
-func ofFolder(t *task.Task) Task {
+// readFolders replaces the tasks by those in a directory. If tasks are refused, it keeps the others and returns a
+// *[Refused].
+func (f *File) readFolders(dir string, lenient bool) error {
+	f.Tasks = nil
+	folders, err := task.Find(f.path(dir))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errFile, err)
+	}
+	solves := slices.ContainsFunc(f.Agents, func(a Agent) bool { return a.solves })
+	refused := &Refused{}
+	for _, folder := range folders {
+		t, err := task.Read(folder, lenient, os.LookupEnv)
+		if err == nil && !goodName.MatchString(t.Name) {
+			err = fmt.Errorf("%.90q: %w: a name has only letters, digits, _, - and ., at most 80", t.Name,
+				task.ErrRefused)
+		}
+		var made Task
+		if err == nil {
+			f.Timeouts.multiply(t)
+			made, err = ofFolder(t)
+		}
+		if err != nil {
+			refused.Causes = append(refused.Causes, err)
+			continue
+		}
+		f.Tasks = append(f.Tasks, made)
+		if solves && !t.Solvable() {
+			f.Exclude = append(f.Exclude, Exclude{t.Name, Oracle})
+		}
+	}
+	if len(refused.Causes) > 0 {
+		return refused
+	}
+	return nil
+}
+
+// multiply multiplies the times of a task.
+func (m Multipliers) multiply(t *task.Task) {
+	for time, by := range map[*task.Duration]float64{&t.AgentTimeout: m.Agent, &t.VerifierTimeout: m.Verifier,
+		&t.BuildTimeout: m.Build} {
+		*time = task.Duration(float64(*time) * cmp.Or(by, 1))
+	}
+}
+
+// maxMultiplier limits what a time is multiplied by.
+const maxMultiplier = 1000
+
+// check returns what is wrong with the multipliers, or nil.
+func (m Multipliers) check() error {
+	for _, by := range []float64{m.Agent, m.Verifier, m.Build} {
+		if !(by >= 0 && by <= maxMultiplier) {
+			return fmt.Errorf("%v is not a multiplier: give more than 0, and at most %d", by, maxMultiplier)
+		}
+	}
+	return nil
+}
+
+// ofFolder makes a task of a suite from a folder. The table metadata.assay has keys of a suite's task.
+func ofFolder(t *task.Task) (made Task, err error) {
+	refuse := func(err error) error {
+		return fmt.Errorf("%s: %w:\ntask.toml: metadata.assay: %w", t.Name, task.ErrRefused, err)
+	}
+	text, err := json.Marshal(t.Own)
+	if err == nil && t.Own != nil {
+		err = config.Decode(text, config.JSON, &made)
+	}
+	if err != nil {
+		return made, refuse(err)
+	}
+	for _, key := range ofFolders {
+		if _, given := t.Own[key]; given {
+			return made, refuse(fmt.Errorf("%s: the folder itself says that", key))
+		}
+	}
+	for _, file := range []*string{&made.Policy, &made.Rules} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(t.Dir, *file)
+		}
+	}
 	check := fmt.Sprintf(`{"description": "the tests of the task pass", "checks": [{"name": %q, "command": %q, `+
-		`"timeout_secs": %d}]}`, trial.CheckName, attemptStep+stepJudge, int64(t.VerifierTimeout.Of().Seconds())+judgeTime)
-	made := Task{Name: t.Name, Prompt: t.Instruction, Containers: true, Contract: jsontext.Value(check), folder: t}
+		`"timeout_secs": %d}]}`, trial.CheckName, attemptStep+stepJudge,
+		2*int64(t.VerifierTimeout.Of().Seconds())+judgeTime)
+	made.Name, made.Prompt, made.Containers, made.Contract, made.folder = t.Name, t.Instruction, true,
+		jsontext.Value(check), t
 	if t.Solvable() {
 		made.Solution = task.Solve
 	}
-	return made
+	return made, nil
 }
 
-// undecided reports whether a run's check is that of a folder, and the tests gave no reward.
-func undecided(res *schema.Result) bool {
+// ofFolders are the keys of a task that a folder has in its own way.
+var ofFolders = []string{"name", "prompt", "command", "workspace", "contract", "containers", "timeout", "solution"}
+
+// undecided says why the check of a folder did not decide, or is empty.
+func undecided(res *schema.Result) string {
 	for _, c := range res.Checks {
-		if c.Name == trial.CheckName && c.ExitCode != nil && *c.ExitCode == trial.ExitUndecided {
-			return res.Labels[labelFolder] != ""
+		if c.Name != trial.CheckName || c.ExitCode == nil || res.Labels[labelFolder] == "" {
+			continue
+		}
+		switch *c.ExitCode {
+		case trial.ExitUndecided:
+			return "the task's tests gave no reward: see the check's output"
+		case trial.ExitInPlace:
+			return "the task's tests pass in the agent's own container, but not in a fresh one from a commit of it: " +
+				"see the check's output"
 		}
 	}
-	return false
+	return ""
 }

@@ -554,11 +554,23 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 	w.mu.Lock()
 	started := w.started[work.Task]
 	w.mu.Unlock()
-	if started || work.Plan != nil { // prepare has made its image
+	if started {
 		return nil
 	}
 	s := *work.Spec
-	s.Command = []string{"sh", "-c", findsProgram(s.Command[2])}
+	if p := work.Plan; p == nil {
+		s.Command = []string{"sh", "-c", findsProgram(s.Command[2])}
+	} else {
+		alone, file := *p, filepath.Join(dir, "plan-start.json")
+		alone.Name, alone.Dir, alone.Command, alone.Setup, alone.Solve = p.Name+"-start", p.Dir+"-start", ":", "", false
+		if err := errors.Join(os.Mkdir(alone.Dir, 0o700), alone.Save(file)); err != nil {
+			return setupFault(err)
+		}
+		s.Env = maps.Clone(s.Env)
+		s.Env[envPlan] = file
+		first := *work
+		first.Plan, work = &alone, &first
+	}
 	s.RunID, s.Contract, s.ContractBaseline, s.Evaluation = s.RunID+"_start", "", false, ""
 	s.WorkspaceChanges, s.Require = false, nil
 	spec, err := s.MarshalJSON()
@@ -567,7 +579,7 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 		return setupFault(err)
 	}
 	end := w.run(run, dir, work, at, "-o", out, "--result", said)
-	if end.Class != "" || run.Err() != nil {
+	if end = w.afterTrial(work, end); end.Class != "" || run.Err() != nil {
 		return end
 	}
 	d := decision{schema.SuiteInfrastructure, schema.SuiteAssayRun, end.Stderr}
@@ -970,7 +982,7 @@ func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) er
 		return err
 	}
 	w.building.Lock()
-	p.Image, p.Workdir, err = trial.Prepare(ctx, p.Task, digest)
+	p.Image, p.Workdir, err = trial.Prepare(ctx, p.Task, digest, p.Judges)
 	w.building.Unlock()
 	if err != nil {
 		return err
@@ -983,8 +995,8 @@ func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) er
 	work.Spec.Env[envSelf], work.Spec.Env[envPlan] = w.Self, file
 	e := p.Task.Evaluation(p.Workdir)
 	to := &work.Evaluation
-	to.Workspace, to.Reward, to.Deliverables = e.Workspace, e.Reward, e.Deliverables
-	to.Hidden = append(to.Hidden, e.Hidden...)
+	to.Workspace, to.Deliverables = e.Workspace, e.Deliverables
+	to.Hidden, to.Reward = append(to.Hidden, e.Hidden...), append(to.Reward, e.Reward...)
 	return nil
 }
 

@@ -44,6 +44,8 @@ type Task struct {
 	Network bool
 	// Health is run until it succeeds, before the agent starts; nil for none.
 	Health *Health
+	// Own is the table metadata.assay, which is not Harbor's; nil if there is none.
+	Own map[string]any `json:"-"`
 }
 
 // Health says when a container is ready.
@@ -169,7 +171,9 @@ func Read(dir string, lenient bool, getenv func(string) (string, bool)) (*Task, 
 			r.refuse("task.toml: %v", err)
 		} else if !lenient {
 			for _, key := range meta.Undecoded() {
-				r.refuse("task.toml: unknown key %s", key)
+				if key[0] != "metadata" && key[0] != "task" { // whose tables may have any keys
+					r.refuse("task.toml: unknown key %s", key)
+				}
 			}
 		}
 	}
@@ -253,6 +257,12 @@ func (r *reader) fill(f *file) {
 	} {
 		if no.has {
 			r.refuse("task.toml: %s is not supported", no.what)
+		}
+	}
+	if own, given := f.Metadata["assay"]; given {
+		var table bool
+		if t.Own, table = own.(map[string]any); !table {
+			r.refuse("task.toml: metadata.assay is not a table")
 		}
 	}
 	t.Network = e.Internet == nil || *e.Internet

@@ -56,9 +56,22 @@ type Plan struct {
 	// Env are variables of the agent, and Pass the names of those that it gets from this process.
 	Env  map[string]string `json:"env"`
 	Pass []string          `json:"pass"`
+	// Judges is one of [Judges].
+	Judges string `json:"judges"`
 	// Dir is a directory of the host for the tests and rewards.
 	Dir string `json:"dir"`
 }
+
+// Where the tests run: in a fresh container from a commit of the agent's, in the agent's own container once it was
+// stopped, or in both. With both, the fresh container decides, and a task that only passes in the other is not decided.
+const (
+	judgeFresh = "fresh"
+	judgePlace = "place"
+	judgeBoth  = "both"
+)
+
+// Judges are the ways to run the tests, the usual one first.
+var Judges = []string{judgeFresh, judgePlace, judgeBoth}
 
 // FilesAt is where a container has the files for the agent.
 const FilesAt = "/opt/assay-agent"
@@ -104,8 +117,9 @@ func dockerTo(ctx context.Context, out, stderr io.Writer, args ...string) error 
 }
 
 // Prepare pulls or builds the image of a task, and returns its name and where commands start in it. digest is the
-// digest of the folder environment. An image with the same digest is not built again.
-func Prepare(ctx context.Context, t *task.Task, digest string) (image, workdir string, err error) {
+// digest of the folder environment. An image with the same digest is not built again. judges is one of [Judges]: an
+// image with volumes is refused if the tests could not see what an agent leaves there.
+func Prepare(ctx context.Context, t *task.Task, digest, judges string) (image, workdir string, err error) {
 	if t.BuildTimeout > 0 {
 		var stop func()
 		ctx, stop = context.WithTimeout(ctx, t.BuildTimeout.Of())
@@ -131,9 +145,9 @@ func Prepare(ctx context.Context, t *task.Task, digest string) (image, workdir s
 		return "", "", err
 	}
 	at, volumes, _ := strings.Cut(said+"\n", "\n")
-	if volumes = strings.TrimSpace(volumes); volumes != "" {
+	if volumes = strings.TrimSpace(volumes); volumes != "" && judges == judgeFresh {
 		return "", "", fmt.Errorf("the image of %s has volumes (%s): a commit lacks what an agent leaves there, "+
-			"so the tests could not judge it", t.Name, volumes)
+			"so the tests could not judge it; use --judge place or both", t.Name, volumes)
 	}
 	switch {
 	case t.Workdir != "":
@@ -299,6 +313,13 @@ func (p *Plan) ready(ctx context.Context) error {
 	if p.Files != "" {
 		more = []string{"--mount", "type=bind,readonly,source=" + p.Files + ",target=" + FilesAt}
 	}
+	if p.Judges != judgeFresh {
+		logs, err := p.rewards(judgePlace)
+		if err != nil {
+			return err
+		}
+		more = append(more, "--mount", "type=bind,source="+logs+",target="+task.RewardsAt)
+	}
 	if err := p.create(ctx, p.Name, p.Image, more...); err != nil {
 		return err
 	}
@@ -316,19 +337,38 @@ func (p *Plan) ready(ctx context.Context) error {
 	return err
 }
 
-// CheckName is the name of the check that Judge is, and ExitUndecided its exit status if there is no reward.
+// CheckName is the name of the check that Judge is. ExitUndecided is its exit status if there is no reward, and
+// ExitInPlace if the tests pass in the agent's container alone.
 const (
 	CheckName     = "verifier"
 	ExitUndecided = 3
+	ExitInPlace   = 4
 )
 
 // maxReward limits the size of a file with a reward.
 const maxReward = 1 << 20
 
-// Judge runs the tests in a fresh container from a commit of the agent's, and returns an exit status: 0 if every reward
-// is at least 1, 1 if one is less, ExitUndecided if there is none. It writes the rewards to out.
+// Judge runs the tests where Judges says, and returns an exit status: 0 if every reward is at least 1, 1 if one is
+// less, or one of those above. It writes the rewards to out.
 func (p *Plan) Judge(ctx context.Context, out io.Writer) int {
-	rewards, err := p.judge(ctx, out)
+	if p.Judges == judgePlace {
+		return p.judge(ctx, out, p.inPlace)
+	}
+	code := p.judge(ctx, out, p.fresh)
+	if p.Judges == judgeFresh || code == 0 {
+		return code
+	}
+	fmt.Fprintln(out, "and in the agent's own container:")
+	if p.judge(ctx, out, p.inPlace) == 0 {
+		return ExitInPlace
+	}
+	return code
+}
+
+// judge runs the tests in the container that ready makes, and returns an exit status.
+func (p *Plan) judge(ctx context.Context, out io.Writer,
+	ready func(context.Context) (name, logs string, err error)) int {
+	rewards, err := p.test(ctx, out, ready)
 	if err != nil {
 		fmt.Fprintf(out, "no reward: %v\n", err)
 		return ExitUndecided
@@ -343,24 +383,52 @@ func (p *Plan) Judge(ctx context.Context, out io.Writer) int {
 	return code
 }
 
-func (p *Plan) judge(ctx context.Context, out io.Writer) (map[string]float64, error) {
-	logs, tests := filepath.Join(p.Dir, "rewards"), filepath.Join(p.Dir, "tests")
-	if err := errors.Join(os.Mkdir(logs, 0o777), os.Chmod(logs, 0o777)); err != nil {
-		return nil, err
-	}
-	if err := os.CopyFS(tests, os.DirFS(filepath.Join(p.Task.Dir, task.Tests))); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(filepath.Join(tests, filepath.Base(task.Test)), 0o755); err != nil {
-		return nil, err
+// rewards makes a directory of the host where a judge's container has /logs/verifier.
+func (p *Plan) rewards(of string) (string, error) {
+	logs := filepath.Join(p.Dir, "rewards-"+of)
+	return logs, errors.Join(os.Mkdir(logs, 0o777), os.Chmod(logs, 0o777))
+}
+
+// fresh starts a new container from a commit of the agent's.
+func (p *Plan) fresh(ctx context.Context) (name, logs string, err error) {
+	if logs, err = p.rewards(judgeFresh); err != nil {
+		return "", "", err
 	}
 	left, err := docker(ctx, "commit", "--change", "LABEL "+labelSuite+"="+p.Suite, "--change",
 		"LABEL "+labelAttempt+"="+p.Name, p.Name)
 	if err != nil {
+		return "", "", err
+	}
+	name = p.Name + "-judge"
+	return name, logs, p.create(ctx, name, left, "--mount", "type=bind,source="+logs+",target="+task.RewardsAt)
+}
+
+// inPlace starts the agent's container again, without what the agent wrote as rewards.
+func (p *Plan) inPlace(ctx context.Context) (name, logs string, err error) {
+	logs = filepath.Join(p.Dir, "rewards-"+judgePlace)
+	left, err := os.ReadDir(logs)
+	for _, entry := range left {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(logs, entry.Name())))
+	}
+	if err == nil {
+		_, err = docker(ctx, "start", p.Name)
+	}
+	return p.Name, logs, err
+}
+
+// test runs the tests in the container that ready makes.
+func (p *Plan) test(ctx context.Context, out io.Writer,
+	ready func(context.Context) (name, logs string, err error)) (map[string]float64, error) {
+	tests, err := os.MkdirTemp(p.Dir, "tests-")
+	if err != nil {
 		return nil, err
 	}
-	name := p.Name + "-judge"
-	err = p.create(ctx, name, left, "--mount", "type=bind,source="+logs+",target="+task.RewardsAt)
+	err = errors.Join(os.Chmod(tests, 0o755), os.CopyFS(tests, os.DirFS(filepath.Join(p.Task.Dir, task.Tests))),
+		os.Chmod(filepath.Join(tests, filepath.Base(task.Test)), 0o755))
+	if err != nil {
+		return nil, err
+	}
+	name, logs, err := ready(ctx)
 	if err == nil {
 		err = p.healthy(ctx, name)
 	}
