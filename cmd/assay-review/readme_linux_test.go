@@ -53,8 +53,8 @@ func TestReadme(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			env := append(os.Environ(), "HOME="+home, "GOCACHE="+goEnv(t, "GOCACHE"), "GOPATH="+goEnv(t, "GOPATH"),
-				"PATH="+bin+":"+os.Getenv("PATH"))
+			env := append(os.Environ(), "HOME="+home, "SHELL=/bin/bash", "GOCACHE="+goEnv(t, "GOCACHE"),
+				"GOPATH="+goEnv(t, "GOPATH"), "PATH="+bin+":"+os.Getenv("PATH"))
 			e := example{t: t, dir: dir, env: env, observes: observes,
 				places: strings.NewReplacer(home, "/home/you", bin, "/usr/local/bin")}
 			written := blocks.ReplaceAllStringFunc(string(page), func(block string) string {

@@ -438,17 +438,14 @@ func (c *connector) decide(call *call, file int) unix.Errno {
 	return unix.EPERM
 }
 
-// tell passes on that a call failed because the command may not reach the socket. Where a socket is hidden, there is
-// another file in its place, or none: only the host has it.
+// tell passes on that a call failed because the command may not reach the socket. Where a socket is hidden, the command
+// sees another file in its place, or none.
 func (c *connector) tell(path string, errno unix.Errno) {
 	if c.denied == nil || path == "" || errno == 0 {
 		return
 	}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		path = filepath.Join(dir, filepath.Base(path))
-	}
-	if _, err := os.Lstat(path); err != nil && errno != unix.EPERM {
-		return
 	}
 	if _, denied := c.profile.Denies(Attempt{Op: OpConnect, Target: "unix:" + path, Errno: int(errno)}); denied {
 		c.denied(path)

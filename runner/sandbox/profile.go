@@ -679,9 +679,13 @@ func (p *Profile) deniesRead(path string, refused bool) (string, bool) {
 
 func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 	if path, ok := strings.CutPrefix(a.Target, "unix:"); ok {
-		hidden := slices.ContainsFunc(append(slices.Clone(p.sockets), p.Private...), func(s Path) bool {
-			return schema.Below(path, s.Path)
-		})
+		covers := func(s Path) bool { return schema.Below(path, s.Path) }
+		bound := slices.ContainsFunc(p.sockets, covers)
+		hidden := bound || slices.ContainsFunc(p.Private, covers)
+		if a.Errno == int(syscall.ENOENT) && !bound { // the host may not have it either
+			_, err := os.Lstat(path)
+			hidden = hidden && err == nil
+		}
 		if hidden && (refused || a.Errno == int(syscall.ENOENT) || a.Errno == int(syscall.ECONNREFUSED)) {
 			return RuleSockets, true
 		}
