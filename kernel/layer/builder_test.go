@@ -133,8 +133,8 @@ func TestBuilderHoldsNoMoreThanItMay(t *testing.T) {
 	for range 100 {
 		push(t, b, big)
 	}
-	if b.win.bytes > maxHeldBytes+256<<10 {
-		t.Errorf("%d bytes are held", b.win.bytes)
+	if b.order.bytes > maxHeldBytes+256<<10 {
+		t.Errorf("%d bytes are held", b.order.bytes)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestCountsAddUpWhateverHappensToALine(t *testing.T) {
 	} {
 		b, _ := collect(t, o)
 		if o.Sink != nil {
-			b.o.Sink = o.Sink
+			b.out.sink = o.Sink
 		}
 		repeat := openEvent(20, 10, "/x", 0, 0)
 		repeat.Repeat, repeat.Count, repeat.Time = true, 7, at(40)

@@ -2,6 +2,8 @@ package layer
 
 import (
 	"sync"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Checks knows which cgroups belong to the checks of an outcome contract, so
@@ -25,6 +27,18 @@ type Check struct {
 
 	since uint64 // when it began
 	until uint64 // when it was over; 0 while it runs
+}
+
+// write makes a line one of the check's; nil changes nothing.
+func (c *Check) write(e *schema.KernelEvent) {
+	if c == nil {
+		return
+	}
+	e.Class = schema.ClassCheck
+	switch e.Kind {
+	case schema.KindFork, schema.KindExec, schema.KindJoin:
+		e.Check, e.Baseline = c.Name, c.Baseline
+	}
 }
 
 // Begin is called before anything runs in the cgroup with this id (its

@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -23,6 +24,7 @@ type nameTable struct {
 	byAddr     map[netip.Addr][]string
 	byEndpoint map[netip.AddrPort][]string
 	forgotten  uint64
+	unparsed   uint64 // payloads that could not be read
 }
 
 func newNameTable() *nameTable {
@@ -46,6 +48,27 @@ func (t *nameTable) of(ap netip.AddrPort) []string {
 	both := slices.Concat(a, e)
 	slices.Sort(both)
 	return slices.Compact(both)
+}
+
+// hear reads the payload of a dns or tls event, and learns the names in it. ok is false if it could not be read.
+func (t *nameTable) hear(ev *kernel.Event) (name string, msg *schema.DNSMessage, ok bool) {
+	if ev.Kind == schema.KindTLS {
+		name, ok = serverName(ev.Payload)
+		if ok && !ev.Ingress && ev.Peer.IsValid() { // ours, not one that a client sent to us
+			learn(t, t.byEndpoint, kernel.Unmapped(ev.Peer), name)
+		}
+	} else {
+		name, msg = parseDNS(ev.Payload, ev.Protocol == "tcp")
+		if ok = msg != nil; ok && msg.Response && ev.Ingress {
+			for _, addr := range resolved(name, msg.Answers) {
+				learn(t, t.byAddr, addr, name)
+			}
+		}
+	}
+	if !ok {
+		t.unparsed++
+	}
+	return name, msg, ok
 }
 
 // learn adds name to m[key]. Lists are replaced, never changed: events that

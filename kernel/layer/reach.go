@@ -2,6 +2,7 @@ package layer
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,23 @@ type Inherited struct {
 	// Carriers counts the tunnels and rings of io_uring. Memories are the processes whose memory is open.
 	Carriers uint64
 	Memories []uint64
+}
+
+// inheritance is what processes begin with, as Options says.
+type inheritance struct {
+	atStart func() *Inherited
+	held    map[uint32]*Inherited
+	begun   bool // the command has been executed
+}
+
+// begin returns what the command begins with, if p has just executed it, or nil.
+func (i *inheritance) begin(p *process) *Inherited {
+	if i.begun || i.atStart == nil || p == nil || p.starting || p.check != nil {
+		return nil
+	}
+	list := i.atStart()
+	i.begun = list != nil
+	return list
 }
 
 // Reach is what a run did to others than its own processes, or unobserved.
@@ -82,6 +100,193 @@ func (r *Reach) changeKernel(what string, times uint64) {
 		r.KernelChange = what
 	}
 	r.KernelChanges += times
+}
+
+// portDNS is where the observer looks for DNS messages.
+const portDNS = 53
+
+// reach finds out what a run did beyond itself.
+type reach struct {
+	did      Reach
+	recorder uint32 // Options.Recorder
+	procs    *table
+	movedV1  func(hierarchy, cgroup uint64, path string) (controllers string, left bool) // Options.MovedV1
+}
+
+func newReach(recorder uint32, procs *table,
+	movedV1 func(hierarchy, cgroup uint64, path string) (controllers string, left bool)) *reach {
+	return &reach{recorder: recorder, procs: procs, movedV1: movedV1}
+}
+
+// inherit notes what a process began with, or had when it was found.
+func (r *reach) inherit(list *Inherited) {
+	r.did.MayCarry += list.Carriers
+	for _, pid := range list.Memories {
+		r.touchProcess(pid, 1)
+	}
+}
+
+// note notes what ev did beyond the run. It returns the helper of the kernel's that it changed, which has a line of its
+// own, "" for none.
+func (r *reach) note(ev *kernel.Event, p *process) (changed string) {
+	did, n := &r.did, max(ev.Count, 1)
+	switch ev.Kind {
+	case schema.KindSignal:
+		// What the recorder has started outside of the run, as its guard, is the recorder's as well.
+		if ev.Arg(0) == uint64(r.recorder) || ev.About == r.recorder && ev.About != 0 {
+			if did.RunnerSignals == 0 {
+				did.RunnerSignal = ev.Arg(1)
+			}
+			did.RunnerSignals += n
+		}
+	case schema.KindPtrace:
+		did.Injected = did.Injected || ev.Errno == 0
+		if traces(ev) && !ev.Attempted { // mostly refused: not known to have reached anybody
+			r.touchProcess(uint64(ev.About), n)
+		}
+		if ev.Syscall == "pidfd_getfd" && ev.Errno == 0 && ev.About == r.recorder {
+			did.actOnRunner(ev, ev.Syscall, n)
+		}
+	case schema.KindBPF:
+		traces, network := ev.LoadsProgram()
+		switch {
+		case p != nil && p.own && !did.Injected: // what a recorder loads is known
+		case traces:
+			did.changeKernel("bpf", n)
+		case network:
+			did.Carriers += n
+		}
+	case schema.KindConnect, schema.KindSendto:
+		// Of other families a hook or a flow has the peer, whatever the memory said.
+		if ev.Claimed && ev.Protocol == "vsock" && ev.Errno == 0 {
+			did.MayCarry += n
+		}
+	case schema.KindJoin:
+		if ev.MovedByRun {
+			if did.Joined == 0 {
+				did.JoinedFirst = ev.Task.PID
+			}
+			did.Joined++
+		}
+	case schema.KindModule:
+		if ev.Errno == 0 && !ev.Attempted {
+			did.changeKernel(ev.Syscall, n)
+		}
+	case schema.KindSocket:
+		if ev.Carrier() {
+			did.Carriers += n
+		}
+	case schema.KindForeignSocket:
+		if ev.PeerUnknown {
+			did.MayCarry += n
+		}
+		if ev.Peer.Port() == portDNS {
+			did.ForeignDNS += n
+		}
+	case schema.KindPrivileged:
+		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Arg(1)) == tunSetIff {
+			did.Carriers += n
+		}
+		if ev.Errno == 0 && (ev.About == r.recorder && ev.About != 0 || ofMany(ev)) {
+			did.actOnRunner(ev, ev.Syscall, n)
+		}
+		if ev.Errno == 0 && !ev.Attempted && reachesMachine(ev) {
+			did.changeKernel(ev.Syscall, n)
+		}
+	case schema.KindOpen, schema.KindWrite:
+		if ev.Errno != 0 {
+			return ""
+		}
+		if ev.Kind == schema.KindOpen && !ev.Writes() {
+			if pid := uint64(ev.PlaceProcess); pid != 0 && pid != uint64(ev.Task.PID) { // its memory, to read
+				r.touchProcess(pid, n)
+			}
+			return ""
+		}
+		name := ev.Value // of a file that the observer knows by nothing else
+		if ev.KernelObject() {
+			if ev.Place == "" {
+				return ""
+			}
+			name = ev.Place
+		}
+		switch {
+		case name == "/dev/net/tun":
+			did.Carriers += n
+		case name == kernel.PlaceMemory:
+			did.changeKernel(name, n)
+		case helper(name):
+			if did.Helpers == 0 {
+				did.Helper = name
+			}
+			did.Helpers += n
+			if !ev.Repeat {
+				return name
+			}
+		default:
+			pid, ok := memoryOf(name)
+			did.Injected = did.Injected || ok
+			if ev.PlaceProcess != 0 {
+				pid = uint64(ev.PlaceProcess)
+			}
+			if ok && pid != uint64(ev.Task.PID) && !ev.Attempted {
+				r.touchProcess(pid, n)
+			}
+			if !ok && ev.PlaceProcess != 0 && ev.PlaceProcess == r.recorder {
+				did.actOnRunner(ev, name, n)
+			}
+		}
+	}
+	return ""
+}
+
+// touchProcess notes that the run reached into the process of that pid, where it is
+// none of the run's.
+func (r *reach) touchProcess(pid, times uint64) {
+	if r.procs.has(uint32(pid)) {
+		return
+	}
+	did := &r.did
+	if did.TracedTimes == 0 {
+		did.Traced = pid
+	}
+	did.TracedTimes += times
+	if pid == uint64(r.recorder) {
+		did.RecorderTraced += times
+	}
+}
+
+// startedFor says for whom the kernel started a program, by the Asked constants.
+var startedFor = [...]string{
+	kernel.AskedNot: "after that", kernel.Asked: "for a call of the run", kernel.AskedMaybe: "perhaps for the run",
+}
+
+// outside notes what others did to a run: a move out of its cgroup in a v1 hierarchy, and a program that the kernel
+// started for the run or after the run had changed a helper. It returns the call and the second name of the line that
+// tells of that, and whether a process of the run did it. No call: there is no such line.
+func (r *reach) outside(ev *kernel.Event) (call, target string, ofRun bool) {
+	did := &r.did
+	switch {
+	case ev.Kind == kernel.KindKernelExec && (did.Helpers > 0 || ev.Arg(0) != kernel.AskedNot):
+		if did.StartedTimes == 0 {
+			did.Started, did.StartedFor = ev.Value, startedFor[ev.Arg(0)%uint64(len(startedFor))]
+		}
+		did.StartedTimes++
+		return "kernel_helper_started", "", ev.Arg(0) == kernel.Asked
+	case ev.Kind == kernel.KindMovedV1 && r.movedV1 != nil:
+		controllers, left := r.movedV1(ev.Arg(0), ev.Arg(1), ev.Value)
+		if !left {
+			break
+		}
+		if len(did.LeftV1) == 0 {
+			did.LeftV1To = ev.Value
+		}
+		if !slices.Contains(did.LeftV1, controllers) {
+			did.LeftV1 = append(did.LeftV1, controllers)
+		}
+		return "cgroup_v1_left", controllers, true
+	}
+	return "", "", false
 }
 
 // ofMany reports whether a call changed all processes of a group or a user, of which the recorder may be one.
