@@ -652,6 +652,11 @@ func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index in
 		return contract.ExitStatus{}, err
 	}
 	defer e.checks.close(own.dir)
+	if e.away != nil && e.away.Home != "" {
+		if err := os.CopyFS(filepath.Join(own.dir, "home"), os.DirFS(e.away.Home)); err != nil {
+			return contract.ExitStatus{}, err
+		}
+	}
 	return contract.Shell{Dir: e.dir, Env: own.env, Group: func(name string) (contract.Group, error) {
 		group, err := e.session.NewGroup(name)
 		if err != nil {

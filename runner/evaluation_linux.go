@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"path"
 	"sync"
 	"time"
 
@@ -56,6 +57,21 @@ func (p *evaluationPart) ports() (list []int) {
 	if p.doc != nil {
 		for _, s := range p.doc.Evaluation.Servers {
 			list = append(list, s.Port)
+		}
+	}
+	return list
+}
+
+// outside are the globs of deliverables on this host outside of the run's working directory.
+func (p *evaluationPart) outside() (list []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doc == nil {
+		return nil
+	}
+	for _, glob := range p.doc.Evaluation.Absolute(p.doc.Evaluation.Deliverables, p.doc.Workdir) {
+		if path.IsAbs(glob) && !schema.Below(glob, schema.EscapeGlob(p.doc.Workdir)) {
+			list = append(list, glob)
 		}
 	}
 	return list

@@ -138,7 +138,7 @@ func newRun(spec *Spec, opt Options) *run {
 		command: newCommand(log, opt, spec, signals, state, enclosure, witness,
 			evaluation.ports, began),
 		contract:  gate,
-		workspace: newWorkspace(log, opt, spec, witness.wrote, gate.attended),
+		workspace: newWorkspace(log, opt, spec, witness.wrote, evaluation.outside, gate.attended),
 
 		beforeCommand: opt.Ready, onHealth: opt.OnHealth, freeing: opt.Freeing,
 	}

@@ -20,15 +20,18 @@ type workspacePart struct {
 	attended func(context.Context, func(context.Context) error) error
 	wrote    func(path string) string // the program that wrote a path last; empty: not known
 
+	deliverables func() []string // absolute globs of files outside that are kept, too
+
 	comparison *workspace.Comparison // nil until just before the command
 	kept       bool
 	err        error
 }
 
 func newWorkspace(log *evidence.Log, opt Options, spec *Spec, wrote func(path string) string,
-	attended func(context.Context, func(context.Context) error) error,
+	deliverables func() []string, attended func(context.Context, func(context.Context) error) error,
 ) *workspacePart {
 	return &workspacePart{log: log, dir: spec.workdir, attended: attended, wrote: wrote,
+		deliverables: deliverables,
 		options: workspace.Options{Changes: spec.WorkspaceChanges, Artifacts: spec.Artifacts,
 			Clean: spec.Contract == "" || !spec.ContractBaseline,
 			Limit: int64(cmp.Or(spec.WorkspaceChangesBytes, DefaultWorkspaceChangesBytes)),
@@ -42,6 +45,9 @@ func (p *workspacePart) begin(ctx context.Context) (err error) {
 	}
 	if p.options.Dir, err = p.dir(); err != nil {
 		return sandboxError("workdir_unusable", err)
+	}
+	if p.options.Changes {
+		p.options.Deliverables = p.deliverables()
 	}
 	p.comparison, err = workspace.Begin(ctx, p.options)
 	if err != nil {

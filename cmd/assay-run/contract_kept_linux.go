@@ -45,6 +45,8 @@ type keptCheck struct {
 	strict   *runner.StrictExecutor // nil until the copy is there
 	left     []string               // what the run wrote on this host outside of the workspace
 	lacking  []string               // what it wrote there and a check of the run read, but the checks here do not see
+	carried  []string               // deliverables outside of the workspace that the checks here see
+	missed   []string               // those that they do not see although the run left them as files
 	doc      *schema.Contract
 }
 
@@ -129,6 +131,9 @@ func (k *keptCheck) judge(ctx context.Context, in *archive.Judged) (*schema.Cont
 		return nil, err
 	}
 	if err := workspace.Apply(ctx, k.copy, k.changes, in.Open); err != nil {
+		return nil, err
+	}
+	if err := k.carry(); err != nil {
 		return nil, err
 	}
 	if k.doc, err = gate.Settle(ctx, k.notRun()); err != nil {
@@ -246,6 +251,59 @@ func (k *keptCheck) survey(ctx context.Context) error {
 	return err
 }
 
+// carry gives the checks the deliverables that the run wrote outside of its workspace, at their paths.
+func (k *keptCheck) carry() error {
+	k.away.Carried = map[string]string{}
+	room, home := filepath.Join(k.room, "carried"), filepath.Join(k.room, "home")
+	if err := errors.Join(os.Mkdir(room, 0o755), os.Mkdir(home, 0o755)); err != nil {
+		return err
+	}
+	k.away.Home = home
+	for _, a := range k.changes.Artifacts {
+		name := a.Name()
+		if a.After == nil || schema.Below(name, k.changes.Workspace) || !k.asked(name) {
+			continue
+		}
+		if a.NotKept != "" {
+			k.missed = append(k.missed, name)
+			continue
+		}
+		at := name
+		if !within(name, k.away.Empty) && !within(name, sandbox.Temporary) {
+			for at = filepath.Dir(at); ; at = filepath.Dir(at) {
+				if real, err := filepath.EvalSymlinks(at); err == nil {
+					at = real
+					break
+				}
+			}
+			if at == "/" || strings.ContainsAny(at+room, `:,\`) { // overlayfs separates its arguments by them
+				k.missed = append(k.missed, name)
+				continue
+			}
+		}
+		err := workspace.Carry(room, a, k.in.Open)
+		for _, dir := range k.in.Run.Homes { // each check has another home
+			if rest, in := strings.CutPrefix(name, dir+"/"); in && err == nil {
+				a.SetName(rest)
+				err = workspace.Carry(home, a, k.in.Open)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("carry the deliverable %s: %w", name, err)
+		}
+		k.away.Carried[at] = filepath.Join(room, at)
+		there := func(path string) bool { return path == name }
+		k.lacking, k.left = slices.DeleteFunc(k.lacking, there), slices.DeleteFunc(k.left, there)
+		k.carried = append(k.carried, name)
+	}
+	maps.DeleteFunc(k.away.Carried, func(at, _ string) bool { // another one has it, too
+		return slices.ContainsFunc(slices.Collect(maps.Keys(k.away.Carried)), func(above string) bool {
+			return above != at && schema.Below(at, above)
+		})
+	})
+	return nil
+}
+
 // asked reports whether the run's evaluation file names a path as a deliverable.
 func (k *keptCheck) asked(path string) bool {
 	e := k.in.Evaluation
@@ -253,7 +311,8 @@ func (k *keptCheck) asked(path string) bool {
 }
 
 // lacks says of a contract that failed what its checks read of the run in place, and not here. If that was a
-// deliverable, they cannot tell. An agent gains nothing by writing elsewhere.
+// deliverable, they cannot tell, unless they failed there, too. An agent gains nothing by writing elsewhere, nor by
+// making its deliverable a link.
 func (k *keptCheck) lacks() {
 	if k.doc.Verdict != schema.VerdictFailed || len(k.lacking) == 0 {
 		return
@@ -262,7 +321,10 @@ func (k *keptCheck) lacks() {
 	if k.in.Contract == nil {
 		why = "the checks did not see what the run wrote outside of its workspace: "
 	}
-	asked := slices.DeleteFunc(slices.Clone(k.lacking), func(path string) bool { return !k.asked(path) })
+	asked := slices.DeleteFunc(slices.Clone(k.lacking), func(path string) bool {
+		return !slices.Contains(k.missed, path) ||
+			k.in.Contract != nil && k.in.Contract.Verdict == schema.VerdictFailed
+	})
 	sabotaged := slices.ContainsFunc(k.doc.ProtectedChanges, func(c schema.ProtectedChange) bool {
 		return c.Verdict() == schema.VerdictFailed
 	})
@@ -381,6 +443,10 @@ func (k *keptCheck) weigh(gate *contract.Gate) {
 	}
 	k.leftBehind()
 	k.lacks()
+	if len(k.carried) > 0 {
+		k.doc.Reasons = append(k.doc.Reasons,
+			"the checks saw deliverables outside of the workspace: "+firstOf(k.carried))
+	}
 	k.doc.Reasons = append(k.doc.Reasons, "the checks ran on the changes that the bundle "+k.in.Identity+
 		" keeps, in a copy of a clean workspace")
 	if k.away.At == "" {

@@ -291,7 +291,7 @@ func (j *job) perform(o *outcome) error {
 		return err
 	}
 	if j.Fresh != "" {
-		p = p.Strict(j.Fresh).Away(Away{At: movedTo})
+		p = p.Strict(j.Fresh).Away(Away{At: movedTo, Carried: map[string]string{"/usr/share": j.Fresh}})
 	}
 	s, err := New(p, Options{Cgroup: j.Cgroup, Audit: j.Audit, Blocked: func(b Blocked) {
 		o.Blocked = append(o.Blocked, b.Op+" "+cmp.Or(b.Socket, b.Addr.String()))

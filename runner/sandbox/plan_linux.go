@@ -187,6 +187,13 @@ func (p *Profile) freshen(m *shim.Mounts) {
 	seen := []string{p.fresh}
 	if p.away != nil {
 		put(shim.Shown, p.away.Shown...)
+		for _, path := range slices.Sorted(maps.Keys(p.away.Carried)) {
+			as := shim.Joined
+			if within(path) {
+				as = shim.Shown
+			}
+			placed = append(placed, shim.Place{Path: path, As: as, From: p.away.Carried[path]})
+		}
 	}
 	if p.moved() {
 		placed = append(placed, shim.Place{Path: p.away.At, As: shim.Writable, From: p.Dir})

@@ -590,6 +590,11 @@ type Away struct {
 	Empty []string
 	// Shown are directories below Empty that the command still sees, read-only.
 	Shown []string
+	// Carried has files that the command sees, read-only, at their paths: a directory for each directory of this host
+	// that gets some, below which they have the names that they have there; or a file, if it is below Empty.
+	Carried map[string]string
+	// Home is a directory with what the check's own home has at first; empty: nothing.
+	Home string
 	// At is the path at which the command sees the working directory; empty: its own path. It is an existing
 	// directory, or below one that is empty.
 	At string

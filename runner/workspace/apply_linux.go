@@ -73,6 +73,18 @@ func NotKept(doc *schema.WorkspaceChanges, restored func(name string) bool) (lis
 	return list
 }
 
+// Carry writes a kept artifact below dir, at the path that it had. The directories above it can be entered by all.
+func Carry(dir string, artifact schema.WorkspaceChange, open func(member string) (io.ReadCloser, error)) error {
+	artifact.SetName(strings.TrimPrefix(artifact.Name(), "/"))
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	a := &applier{root: root, open: open}
+	return errors.Join(root.MkdirAll(path.Dir(artifact.Name()), 0o755), a.file(&artifact, nil, true), a.mode(&artifact))
+}
+
 // applier applies changes to a directory.
 type applier struct {
 	*tree

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/sys/unix"
@@ -35,6 +37,8 @@ type Options struct {
 	Skip []string
 	// Artifacts are globs of more files to keep, absolute or relative to Dir.
 	Artifacts []string
+	// Deliverables are absolute globs of files that are kept as artifacts, if they changed since [Begin].
+	Deliverables []string
 	// Limit limits the kept contents, in bytes before compression.
 	Limit int64
 }
@@ -99,6 +103,8 @@ type base struct {
 	glob string // as given
 	dir  string // the part before the first meta character, without the symbolic links from before the command
 	rest string // the pattern below dir
+
+	since time.Time // only files that changed later; zero for all
 }
 
 // Begin scans the workspace before the command. The error is ctx's.
@@ -112,8 +118,11 @@ func Begin(ctx context.Context, o Options) (*Comparison, error) {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(o.Dir, pattern)
 		}
-		dir, rest := doublestar.SplitPattern(filepath.Clean(pattern))
-		c.bases = append(c.bases, base{glob, resolved(dir), rest})
+		c.bases = append(c.bases, newBase(glob, pattern, time.Time{}))
+	}
+	now := time.Now().Add(-clockTick)
+	for _, glob := range o.Deliverables {
+		c.bases = append(c.bases, newBase(glob, glob, now), newBase(glob, glob+"/**", now))
 	}
 	if !o.Changes {
 		return c, nil
@@ -132,6 +141,14 @@ func Begin(ctx context.Context, o Options) (*Comparison, error) {
 	c.before.settle(ctx)
 	return c, ctx.Err()
 }
+
+func newBase(glob, pattern string, since time.Time) base {
+	dir, rest := doublestar.SplitPattern(filepath.Clean(pattern))
+	return base{glob, resolved(dir), rest, since}
+}
+
+// clockTick is how far the times that a file system gives to files may be behind the clock.
+const clockTick = 20 * time.Millisecond
 
 // resolved returns a path without symbolic links in its existing part.
 func resolved(dir string) string {
@@ -680,6 +697,9 @@ func (c *Comparison) artifacts(ctx context.Context, b base) error {
 				c.Gap(fmt.Sprintf("there are more than %d artifacts; the others are not kept", maxArtifacts))
 				return fs.SkipAll
 			}
+			if info, err := root.Lstat(name); err != nil || !b.since.IsZero() && !changedSince(info, b.since) {
+				return nil
+			}
 			found, err := c.artifact(root, path.Join(b.dir, name), name)
 			matched = matched || found
 			return err
@@ -688,10 +708,16 @@ func (c *Comparison) artifacts(ctx context.Context, b base) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !matched {
+	if !matched && b.since.IsZero() {
 		c.doc.Unmatched = append(c.doc.Unmatched, schema.Readable(b.glob))
 	}
 	return nil
+}
+
+// changedSince reports whether a file's content or attributes changed since a time.
+func changedSince(info fs.FileInfo, since time.Time) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && !time.Unix(st.Ctim.Unix()).Before(since)
 }
 
 // artifact stores one file, unless it is among the changes.

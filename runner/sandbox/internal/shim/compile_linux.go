@@ -508,6 +508,14 @@ func (c *compiler) mounts() {
 	c.l.Call(unix.SYS_UMASK, 0).Into(umask)
 	c.do(Files, "look at the paths", func() { c.absolute(m) })
 	c.do(Files, "make / private", func() { c.l.Call(unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0) })
+	for _, p := range m.Places {
+		if p.As == Joined { // before anything covers From
+			c.do(Files, "join "+p.Path, func() {
+				c.call("overlay on "+p.Path, unix.SYS_MOUNT, "overlay", p.Path, "overlay", unix.MS_NOSUID|unix.MS_NODEV,
+					"lowerdir="+p.From+":"+p.Path)
+			})
+		}
+	}
 	kept := c.clones(m)
 	if !m.All {
 		c.do(Files, "make / read-only", func() { c.setReadOnly(unix.AT_FDCWD, "/", unix.AT_RECURSIVE) })

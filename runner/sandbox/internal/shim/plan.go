@@ -86,8 +86,8 @@ type Mounts struct {
 type Place struct {
 	Path string
 	As   State
-	// From is the path of the content, for States Writable and Linked; empty: Path itself. For State Layered, it is the
-	// directory of the layer.
+	// From is the path of the content, for States Writable, Shown, Joined and Linked; empty: Path itself. For State
+	// Layered, it is the directory of the layer.
 	From string
 	// Flat means that nothing is mounted below it. Then a mount of it costs the same however many there are.
 	Flat bool
@@ -107,6 +107,7 @@ const (
 	Private                // a directory that is empty, except for the places below it
 	Temporary              // the same, and it can be written
 	Layered                // it can be written, and what is written goes to a layer; see LayerDirs
+	Joined                 // a directory that also has what is in From, and can only be read
 	Linked                 // a file over which there is a symbolic link, From, if the file still exists
 )
 
