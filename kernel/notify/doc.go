@@ -12,6 +12,10 @@
 // learn the result of a call (Attempted). Executions are an exception: when the process
 // makes its next call, the observer reads from /proc what the process executes.
 //
+// An [Observer] passes each notification that its listener receives on to what knows about it: lives finds the process
+// of the task and tells of beginnings and ends, executions of programs that are executed, sockets of addresses, and
+// reports of the other calls. They read with names, and make events with events, which tally counts.
+//
 // The observer knows a process by its pidfd. It reads only through descriptors that stay
 // with the process when the pid is used again, or the listener confirms what it read
 // (SECCOMP_IOCTL_NOTIF_ID_VALID). So it never mistakes one process for another with the

@@ -55,7 +55,6 @@ type table struct {
 	ends        int                 // an epoll of their pidfds
 	roots       uint64              // counts the calls that may change a root
 	changing    map[uint32]*process // by tid, of the threads that may be in such a call
-	pending     map[*process]bool   // the processes with an execution to settle
 	first       bool                // the run's first process is known
 	buf         []byte
 }
@@ -67,10 +66,12 @@ func newTable() (*table, error) {
 	}
 	return &table{
 		byPID: map[uint32]*process{}, threads: map[uint32]*process{}, changing: map[uint32]*process{},
-		pending: map[*process]bool{},
-		ends:    ends, buf: make([]byte, 64<<10),
+		ends: ends, buf: make([]byte, 64<<10),
 	}, nil
 }
+
+// renew gives up the memory that a read which got stuck may still write to.
+func (t *table) renew() { t.buf = make([]byte, len(t.buf)) }
 
 // unopened is a process without descriptors.
 func unopened(pid, ppid uint32) *process {
