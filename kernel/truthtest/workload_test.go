@@ -15,6 +15,8 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -57,6 +59,8 @@ type workload struct {
 	sets string
 	// varies names what differs in content from run to run, beyond always.
 	varies []replacement
+	// open are the names of the calls that open claims.
+	open []string
 }
 
 type replacement struct {
@@ -251,6 +255,13 @@ func (w *workload) check(t *testing.T) (out row) {
 	fresh(t, dir)
 	alone := record(t, dir, w.env(t), "/bin/sh", "-c", w.script)
 	alone.claims(t)
+	var open []string
+	for _, o := range alone.health.Open {
+		open = append(open, o.Name())
+	}
+	if d := cmp.Diff(w.open, open); d != "" {
+		t.Errorf("open (-want +got):\n%s", d)
+	}
 	if !w.long { // what differs between two runs of those is no small table
 		score("alone", w.alike(trace), w.alike(alone.facts()))
 	}
