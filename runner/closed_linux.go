@@ -84,6 +84,9 @@ func (b *closedBook) unclosed(code, message, remedy string) error {
 		Hint: remedy + "; or record what was open with --closed-book=try"}}
 }
 
+// insists reports whether the command must not start if anything is open.
+func (b *closedBook) insists() bool { return b != nil && !b.try }
+
 // shut gives the command the repository that was made for it, and checks what else it can reach. It is called when
 // the policy is resolved.
 func (b *closedBook) shut(c *confinement) error {
@@ -93,6 +96,9 @@ func (b *closedBook) shut(c *confinement) error {
 	var errs []error
 	open := func(code, message, remedy string) { errs = append(errs, b.unclosed(code, message, remedy)) }
 	if p := c.profile; p.Mode != sandbox.Observe {
+		if !b.try {
+			p.Insist()
+		}
 		if b.book != nil {
 			if p.User != nil {
 				if err := giveTree(b.book.Store, p.User.UID, p.User.GID); err != nil {

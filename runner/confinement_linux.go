@@ -78,7 +78,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 	if opt.ScratchDir != "" {
 		c.scratch = []string{opt.ScratchDir}
 	}
-	if spec.ClosedBook != "" {
+	if spec.ClosedBook.Wanted() {
 		c.closed = &closedBook{
 			try: spec.ClosedBook == schema.BookTried, model: spec.Model.On(),
 			providers:  spec.Model.On() && spec.deniesProviderTools(opt.Policy) == "",
@@ -269,6 +269,10 @@ func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached
 	c.unusable()
 	if err != nil && inner != nil && !detached {
 		_ = inner.Wait()
+	}
+	if missing := new(sandbox.LayerError); errors.As(err, &missing) && c.closed.insists() {
+		missing.Remedy = strings.TrimSuffix(missing.Remedy, sandbox.OrDegrade) +
+			"; or record what was open with --closed-book=try"
 	}
 	return inner, sandboxFailure(err)
 }

@@ -814,7 +814,7 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	settings := sandbox.Compose(all...)
 	if s.Mode != "" {
 		settings.Mode = s.Mode
-	} else if s.ClosedBook != "" && settings.Mode == "" && !s.Containers {
+	} else if s.ClosedBook.Wanted() && settings.Mode == "" && !s.Containers {
 		settings.Mode = sandbox.WorkspaceWrite
 	}
 	if s.User != "" {
@@ -961,8 +961,8 @@ func (s *Spec) validateSandbox(add addError) {
 	if s.Mode != "" && !slices.Contains(sandbox.Modes, s.Mode) {
 		add(ErrChoice, "mode %q (observe, read-only, workspace-write)", s.Mode)
 	}
-	if s.ClosedBook != "" && s.ClosedBook != schema.BookRequired && s.ClosedBook != schema.BookTried {
-		add(ErrChoice, "closed book %q (on, try)", s.ClosedBook)
+	if s.ClosedBook != "" && s.ClosedBook != schema.BookNot && !s.ClosedBook.Wanted() {
+		add(ErrChoice, "closed book %q (on, try, off)", s.ClosedBook)
 	}
 	if s.Isolate != "" && s.Isolate != IsolatePID {
 		add(ErrChoice, "isolate %q (pid)", s.Isolate)
@@ -1094,7 +1094,7 @@ func (s *Spec) deniesProviderTools(p *policy.File) string {
 	switch {
 	case p.DeniesProviderTools():
 		return "the policy's model.provider_tools"
-	case s.ClosedBook != "" && (p == nil || p.Model.ProviderTools == ""):
+	case s.ClosedBook.Wanted() && (p == nil || p.Model.ProviderTools == ""):
 		return "the run is a closed book"
 	}
 	return ""

@@ -40,15 +40,19 @@ func (b *ClosedBook) Text() string {
 	return "open: " + strings.Join(why, "; ")
 }
 
-// BookWish says whether a run is to be a closed book: BookRequired, BookTried, or empty for no. In JSON and YAML it may
-// also be true, for BookRequired, or false.
+// BookWish says whether a run is to be a closed book. Empty means that it is not, or that something else decides. In
+// JSON and YAML it may also be true, for BookRequired, or false, for BookNot.
 type BookWish string
 
 // Values of BookWish.
 const (
 	BookRequired BookWish = "on"  // a run whose book cannot be closed is refused
 	BookTried    BookWish = "try" // what is open is recorded
+	BookNot      BookWish = "off"
 )
+
+// Wanted reports whether the run is to be a closed book, or as much of one as it can.
+func (w BookWish) Wanted() bool { return w == BookRequired || w == BookTried }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (w *BookWish) UnmarshalJSON(value []byte) error {
@@ -57,7 +61,9 @@ func (w *BookWish) UnmarshalJSON(value []byte) error {
 		*w = BookRequired
 	case `"try"`:
 		*w = BookTried
-	case "false", `""`:
+	case "false", `"off"`:
+		*w = BookNot
+	case `""`:
 		*w = ""
 	default:
 		return fmt.Errorf("%.40s is not true, false or try", value)

@@ -65,6 +65,8 @@ type SuiteAttempt struct {
 	// Unusual are calls of the agent that left rules undecided, and that no honest program is known to make. They
 	// change no verdict.
 	Unusual []string `json:"unusual_calls,omitzero"`
+	// ClosedBook is BookClosed or BookOpen; absent if the attempt was not to be a closed book.
+	ClosedBook string `json:"closed_book,omitzero"`
 }
 
 // SuiteTry is one try of an attempt. A verdict line of the ledger has the same.
@@ -96,6 +98,7 @@ type SuiteTry struct {
 	ModelRequests uint64 `json:"model_requests,omitzero"`
 	ModelFailed   uint64 `json:"model_failed,omitzero"`
 	KernelState   string `json:"kernel_state,omitzero"`
+	ClosedBook    string `json:"closed_book,omitzero"` // as of SuiteAttempt
 	// Judged is the try whose kept changes were judged again after an edit, without running an agent; absent for none.
 	Judged int `json:"judged,omitzero"`
 	// WorkerProcess is random, and tells the process of the worker from others of its name. Tries of the class
@@ -140,6 +143,11 @@ type SuiteRates struct {
 	// PassedUnusual are those of Passed that have no suspicion, and in which an unusual call of the agent's left a rule
 	// undecided.
 	PassedUnusual int `json:"passed_with_unusual_calls,omitzero"`
+	// Closed and Open are the attempts whose book was closed, and those whose book was to be and was open.
+	Closed int `json:"closed_book,omitzero"`
+	Open   int `json:"open_book,omitzero"`
+	// PassedClosed are those of Passed whose book was closed.
+	PassedClosed int `json:"passed_with_closed_book,omitzero"`
 	// Rate counts inconclusive attempts as not passed and leaves infrastructure out. TheseTasksAgain is its interval of
 	// 95 %, if the same tasks were tried again.
 	Rate            *float64    `json:"rate"`
@@ -148,6 +156,9 @@ type SuiteRates struct {
 	// and those with unusual calls, as not passed.
 	RateWithInfrastructure *float64 `json:"rate_with_infrastructure"`
 	RateWithoutSuspicions  *float64 `json:"rate_without_suspicions"`
+	// RateClosed counts passed attempts whose book was not closed as not passed; absent if no attempt was to be a
+	// closed book.
+	RateClosed *float64 `json:"rate_closed,omitzero"`
 	// Seconds, Tokens and Cost are those of the attempts that Rate counts together; null if one is not known.
 	Seconds *float64 `json:"seconds"`
 	Tokens  *int64   `json:"tokens"`
@@ -168,11 +179,20 @@ func (r *SuiteRates) Add(a *SuiteAttempt) {
 	if len(a.Suspicions) > 0 {
 		r.Suspicious++
 	}
+	switch a.ClosedBook {
+	case BookClosed:
+		r.Closed++
+	case BookOpen:
+		r.Open++
+	}
 	switch {
 	case a.Verdict == nil:
 		r.Pending++
 	case *a.Verdict == SuitePassed:
 		r.Passed++
+		if a.ClosedBook == BookClosed {
+			r.PassedClosed++
+		}
 		switch {
 		case len(a.Suspicions) > 0:
 			r.PassedSuspicious++

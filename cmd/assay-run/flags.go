@@ -102,7 +102,8 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
 	fs.StringVar((*string)(&s.ClosedBook), "closed-book", "",
 		"give the command a repository with only the history that is checked out, and refuse to run it if it could "+
-			"look up its answer elsewhere; `WHAT`: on (the same as no value), try (run it, and record what was open)")
+			"look up its answer elsewhere; `WHAT`: on (the same as no value), try (run it, and record what was open), "+
+			"off (default the evaluation file's, or off)")
 	fs.Lookup("closed-book").NoOptDefVal = string(schema.BookRequired)
 	fs.StringVar(&s.Isolate, "isolate", "",
 		"`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but "+
@@ -256,7 +257,7 @@ func runValues() map[string][]string {
 		"compat":       {"v0"},
 		"home":         sandbox.Homes,
 		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
-		"closed-book":  {string(schema.BookRequired), string(schema.BookTried)},
+		"closed-book":  {string(schema.BookRequired), string(schema.BookTried), string(schema.BookNot)},
 		"isolate":      {runner.IsolatePID},
 		"kernel":       runner.Kernels,
 		"mode":         sandbox.Modes,

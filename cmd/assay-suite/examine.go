@@ -39,6 +39,9 @@ func examine(ctx context.Context, e suite.Exam) (*suite.Examined, error) {
 	b := set.Bundles[0]
 	found := &suite.Examined{RunID: b.RunID(), Identity: b.Identity(), Labels: b.Docs.Run.Labels,
 		Result: &b.Docs.Result}
+	if book := b.Docs.Health.ClosedBook; book != nil {
+		found.Book = book.State
+	}
 	if def := b.Docs.Evaluation; def != nil && e.Evaluation != nil {
 		def.Evaluation = e.Evaluation(def.Evaluation)
 	}

@@ -42,7 +42,7 @@ func mayAdminister() bool {
 
 // plan is what the shim must do, with or without namespaces.
 func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
-	plan := shim.Plan{Dir: p.Dir, Degrade: p.OnUnavailable == Degrade}
+	plan := shim.Plan{Dir: p.Dir, Degrade: p.OnUnavailable == Degrade, MustAsk: p.insists}
 	if p.moved() {
 		plan.Dir = p.away.At
 	}
@@ -106,7 +106,7 @@ func (p *Profile) mounts() *shim.Mounts {
 	around := aroundMounts()
 	pinned := map[string]bool{}
 	for _, e := range p.Plan.Paths {
-		if !e.changes || e.Rule == ruleDevices || p.replaced != nil && schema.Below(e.Target, p.replaced.Path) {
+		if !e.changes || e.Rule == ruleDevices || p.replaces(e.Target) {
 			continue
 		}
 		as := map[Access]shim.State{AccessNone: shim.Hidden, AccessPrivate: shim.Private,
@@ -128,9 +128,7 @@ func (p *Profile) mounts() *shim.Mounts {
 		}
 		m.Places = append(m.Places, at)
 	}
-	if p.replaced != nil {
-		m.Places = append(m.Places, *p.replaced)
-	}
+	m.Places = append(m.Places, p.replaced...)
 	if len(p.links) > 0 {
 		m.Places = append(m.Places, shim.Place{Path: carriedAt, As: shim.Writable, From: p.copies, Flat: true})
 	}
@@ -285,8 +283,11 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 			add(e.Target, accessAll, p.moved() && schema.Below(e.Target, p.Dir)) // that is seen elsewhere
 		}
 	}
-	if p.replaced != nil && mounted {
-		add(p.replaced.Path, accessAll, false)
+	for _, r := range p.replaced {
+		if !mounted {
+			break
+		}
+		add(r.Path, accessAll, false)
 	}
 	if p.fresh != "" && p.moved() {
 		add(p.away.At, accessAll, false)

@@ -65,8 +65,9 @@ type Profile struct {
 	links      map[string]string // symbolic links to copies, by the file that they cover; see carriedAt
 	copies     string            // the directory of the copies
 	looked     *startup.Where
-	replaced   *shim.Place // see Replace
-	hidden     []string    // with it
+	replaced   []shim.Place // see Replace
+	insists    bool         // see Insist
+	hidden     []string     // with it
 }
 
 // Path is a path with its rule, such as filesystem.denyRead[0] or protected.
@@ -839,15 +840,24 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 
 // Replace gives the command the directory from in place of the directory at, which the command does not see. The
 // command may write to from, even in mode read-only: rules about paths in it have no effect. hidden are directories of
-// Context.Evidence that checks may read. Call it before the profile is applied.
+// Context.Evidence that checks may read. Call it before the profile is applied, once for each directory.
 func (p *Profile) Replace(at, from string, hidden []string) {
-	p.hidden = hidden
-	p.replaced = &shim.Place{Path: at, As: shim.Writable, From: from, Flat: true}
+	p.hidden = append(p.hidden, hidden...)
+	p.replaced = append(p.replaced, shim.Place{Path: at, As: shim.Writable, From: from, Flat: true})
 	p.DenyWrite = slices.DeleteFunc(p.DenyWrite, func(d Path) bool { return schema.Below(d.Path, at) })
 	if p.obeyed != nil { // nothing of it is copied
 		p.obeyed.Configs = slices.DeleteFunc(p.obeyed.Configs, func(path string) bool { return schema.Below(path, at) })
 	}
 	_ = p.settle() // fewer rules conflict less
+}
+
+// Insist makes every layer one without which the command does not start, whatever the settings say. Call it before the
+// profile is applied.
+func (p *Profile) Insist() { p.OnUnavailable, p.insists = Fail, true }
+
+// replaces reports whether a path lies in what Replace replaced.
+func (p *Profile) replaces(path string) bool {
+	return slices.ContainsFunc(p.replaced, func(r shim.Place) bool { return schema.Below(path, r.Path) })
 }
 
 // restore undoes Replace.

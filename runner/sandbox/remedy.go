@@ -43,26 +43,28 @@ func (e *PortError) Remedy() string {
 	return "choose a port that this user may listen on, or remove it from network.allowLocalPorts"
 }
 
+// OrDegrade is the end of a remedy for a layer that the command can also start without.
+const OrDegrade = "; or go on without it by on_unavailable: degrade"
+
 // Remedy says how to make a layer available that is not enforced.
 func Remedy(l Layer) string {
-	const degrade = "; or go on without it by on_unavailable: degrade"
 	switch {
 	case l.State == Enforced:
 		return ""
 	case l.Layer == LayerLandlock && (l.Errno == int(syscall.ENOSYS) || l.Errno == int(syscall.EOPNOTSUPP)):
-		return "boot with Landlock (Linux 5.13 or later, lsm=landlock,...)" + degrade
+		return "boot with Landlock (Linux 5.13 or later, lsm=landlock,...)" + OrDegrade
 	case l.Layer == LayerSockets:
 		return "run with namespaces on Linux 5.19 or later, not inside another sandbox, and without --kernel notify"
 	case l.Layer == LayerSeccomp:
-		return "run on a kernel with CONFIG_SECCOMP_FILTER" + degrade
+		return "run on a kernel with CONFIG_SECCOMP_FILTER" + OrDegrade
 	case l.Layer == LayerNamespaces, l.Layer == LayerFiles, l.Layer == LayerNetwork:
-		return namespaceRemedy(l) + degrade
+		return namespaceRemedy(l) + OrDegrade
 	case l.Layer == LayerCgroupBPF:
 		return place.Here().Observe()
 	case l.Layer == LayerPrivileges:
-		return "run with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or with no capability at all" + degrade
+		return "run with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or with no capability at all" + OrDegrade
 	}
-	return "see assay-run doctor" + degrade
+	return "see assay-run doctor" + OrDegrade
 }
 
 func namespaceRemedy(l Layer) string {

@@ -47,12 +47,12 @@ func literal(path string) string {
 
 // confine writes a copy of the policy at path that also hides the paths in hide, except for those in show, and makes
 // those in protect read-only. It returns the path of the copy. A policy without a sandbox can do neither: it returns
-// path.
-func confine(path string, hide, protect, show []string) (string, error) {
+// path. closed means that the policy without a mode has a sandbox, because of a closed book.
+func confine(path string, closed bool, hide, protect, show []string) (string, error) {
 	switch f, err := policy.Load(path); {
 	case err != nil:
 		return "", err
-	case f.Sandbox.Mode == "" || f.Sandbox.Mode == sandbox.Observe:
+	case f.Sandbox.Mode == "" && !closed || f.Sandbox.Mode == sandbox.Observe:
 		return path, nil
 	}
 	data, err := os.ReadFile(path)

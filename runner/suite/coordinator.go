@@ -92,6 +92,8 @@ type Examined struct {
 	Unknown    []string
 	// Unusual are the agent's own calls by which they could not be, and which no honest program is known to make.
 	Unusual []string
+	// Book is the state of the closed book; empty without one.
+	Book string
 	// ModelRequests counts the requests to models, and ModelFailed those of them that failed on the provider's side, or
 	// that the gateway could not record. ModelError says how the first of these failed.
 	ModelRequests, ModelFailed uint64
@@ -118,7 +120,7 @@ func (e *Examined) judge(v *schema.SuiteTry) {
 		schema.OutcomeInfraError:
 		v.CausedBy = schema.CausedByHost // before the agent began
 	}
-	v.Identity, v.KernelState = e.Identity, res.KernelState
+	v.Identity, v.KernelState, v.ClosedBook = e.Identity, res.KernelState, e.Book
 	v.Suspicions, v.Unknown, v.Unusual = e.Suspicions, e.Unknown, e.Unusual
 	if res.Timings.ChildNS != nil {
 		v.Seconds = new(float64(*res.Timings.ChildNS) / 1e9)
@@ -1622,7 +1624,7 @@ func (c *Coordinator) Counts() (all schema.SuiteRates) {
 	for _, a := range c.attempts {
 		r := schema.SuiteAttempt{}
 		if v := a.verdict; v != nil && a.open == nil && !c.needsTry(a) {
-			r.Verdict = &v.Verdict
+			r.Verdict, r.ClosedBook = &v.Verdict, v.ClosedBook
 			if t, _ := c.blamed.try(a.Attempt, a.tries); t != nil {
 				r.Verdict = new(schema.SuiteFailed)
 			}
@@ -1641,7 +1643,7 @@ func (c *Coordinator) result(a *attempt) schema.SuiteAttempt {
 		Identity: c.desc.Identities[a.Attempt], Tries: append([]schema.SuiteTry{}, a.tries...),
 		Suspicions: []schema.Finding{}, Unknown: []string{}}
 	if v := a.verdict; v != nil && v.Class != schema.SuiteInterrupted && v.Class != schema.SuiteNotBegun {
-		r.Verdict, r.Reason, r.Bundle = &v.Verdict, v.Reason, v.Bundle
+		r.Verdict, r.Reason, r.Bundle, r.ClosedBook = &v.Verdict, v.Reason, v.Bundle, v.ClosedBook
 		r.Unknown = append(r.Unknown, v.Unknown...)
 	} else if last := c.stopped(a); last != nil && a.open == nil {
 		r.Verdict = new(schema.SuiteInfrastructure)

@@ -59,6 +59,8 @@ type File struct {
 	Timeouts Multipliers `json:"timeouts"`
 	// Judge says where the tests of tasks that are folders run: one of trial.Judges. Empty means the first.
 	Judge string `json:"judge"`
+	// ClosedBook is that of each task that says nothing itself.
+	ClosedBook schema.BookWish `json:"closed_book"`
 
 	dir  string           // directory of the file; relative paths in the file start there
 	file string           // absolute path of the file
@@ -131,6 +133,7 @@ type Task struct {
 	Reward      []string                   `json:"reward"`
 	Forbidden   schema.EvaluationForbidden `json:"forbidden"`
 	StartCommit string                     `json:"start_commit"`
+	ClosedBook  schema.BookWish            `json:"closed_book"`
 
 	folder  *task.Task // the task is a folder of its own, see Folders; nil for others
 	folders string     // it stands for the tasks in this directory, until they are read
@@ -138,7 +141,7 @@ type Task struct {
 
 func (t *Task) evaluation() schema.EvaluationDefinition {
 	return schema.EvaluationDefinition{Hidden: t.Hidden, Protected: t.Protected, Reward: t.Reward,
-		Forbidden: t.Forbidden, StartCommit: t.StartCommit}
+		Forbidden: t.Forbidden, StartCommit: t.StartCommit, ClosedBook: t.ClosedBook}
 }
 
 // Agent is an agent of a suite file.
@@ -195,6 +198,9 @@ func Load(path string, rules func(path string) error) (*File, error) {
 		}
 	}
 	f.setExcluded()
+	for i := range f.Tasks {
+		f.Tasks[i].ClosedBook = cmp.Or(f.Tasks[i].ClosedBook, f.ClosedBook)
+	}
 	if len(c.problems) == 0 || f.Name != "" || len(f.Tasks) > 0 {
 		c.all()
 	}
@@ -348,6 +354,10 @@ func (c *checker) task(t *Task, at string) {
 	}
 	if _, err := evaluationFile(t.evaluation()); err != nil {
 		c.problem("%v", err)("tasks", at)
+	}
+	if t.ClosedBook == schema.BookRequired && (t.Containers || t.folder != nil) {
+		c.problem("containers are outside of a run's sandbox: the book cannot be closed; write try to record what is " +
+			"open")(in("closed_book")...)
 	}
 	if t.Disk < 0 {
 		c.problem("%d is negative", t.Disk)(in("disk")...)

@@ -34,17 +34,23 @@ func cellFigures(task, agent string, attempts []*schema.SuiteAttempt) schema.Sui
 
 // setRates computes the rates in r from the cells that it is about. It returns those that the rate counts.
 func setRates(r *schema.SuiteRates, cells []schema.SuiteCell) (counted []figures.Cell) {
-	var with, without []figures.Cell
+	var with, without, closed []figures.Cell
+	books := 0
 	for i := range cells {
 		if c := figures.Counted(&cells[i]); c.N > 0 {
 			counted, without = append(counted, c), append(without, figures.WithoutSuspicions(&cells[i]))
+			closed = append(closed, figures.Cell{Passed: cells[i].PassedClosed, N: c.N})
 		}
+		books += cells[i].Closed + cells[i].Open
 		if c := figures.WithInfrastructure(&cells[i]); c.N > 0 {
 			with = append(with, c)
 		}
 	}
 	r.Rate, r.RateWithInfrastructure, r.RateWithoutSuspicions = figures.Rate(counted), figures.Rate(with),
 		figures.Rate(without)
+	if books > 0 {
+		r.RateClosed = figures.Rate(closed)
+	}
 	r.TheseTasksAgain = ends(figures.TheseTasksAgain(counted))
 	return counted
 }
@@ -77,6 +83,9 @@ func agentFigures(agent string, r *schema.SuiteResults) schema.SuiteAgent {
 		f.Suspicious += c.Suspicious
 		f.PassedSuspicious += c.PassedSuspicious
 		f.PassedUnusual += c.PassedUnusual
+		f.Closed += c.Closed
+		f.Open += c.Open
+		f.PassedClosed += c.PassedClosed
 		if figures.Counted(c).N > 0 {
 			sums.add(c.Seconds, c.Tokens, c.Cost)
 		}

@@ -667,14 +667,20 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) 
 			return err
 		}
 	}
+	closed := work.Evaluation.ClosedBook.Wanted() && !s.Containers
+	if s.Policy == "" && closed {
+		if s.Policy, err = put("file-policy.yaml", []byte("version: 1\n")); err != nil {
+			return err
+		}
+	}
 	if s.Policy != "" {
 		var source []string
 		if real, err := filepath.EvalSymlinks(work.Workspace); err == nil && work.Workspace != "" &&
 			real != work.Place {
 			source = []string{real}
 		}
-		s.Policy, err = confine(s.Policy, slices.Concat([]string{w.offLimits()}, work.Private, w.Secrets), source,
-			[]string{at, prompt})
+		s.Policy, err = confine(s.Policy, closed, slices.Concat([]string{w.offLimits()}, work.Private, w.Secrets),
+			source, []string{at, prompt})
 		if err != nil {
 			return err
 		}

@@ -65,7 +65,8 @@ func counts(r *schema.SuiteRates) (all []string) {
 		n    int
 		what string
 	}{{r.Passed, "passed"}, {r.Failed, "failed"}, {r.Inconclusive, "inconclusive"},
-		{r.Infrastructure, "infrastructure"}, {r.Pending, "pending"}, {r.Suspicious, "suspicious"}} {
+		{r.Infrastructure, "infrastructure"}, {r.Pending, "pending"}, {r.Suspicious, "suspicious"},
+		{r.Closed, "closed book"}, {r.Open, "open book"}} {
 		if c.n > 0 {
 			all = append(all, fmt.Sprintf("%d %s", c.n, c.what))
 		}
@@ -157,16 +158,18 @@ func Markdown(w io.Writer, r *schema.SuiteResults) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", escaped(r.Suite))
 	b.WriteString("| agent | tasks | rate | these tasks again, 95 % | tasks like these, 95 % | without suspicions | " +
-		"with infrastructure | passed | failed | inconclusive | infrastructure | pending | suspicious | time | " +
-		"tokens | cost |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+		"closed book | with infrastructure | passed | failed | inconclusive | infrastructure | pending | " +
+		"suspicious | time | tokens | cost |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	section(&b, MaxMarkdown/4, func(yield func(string) bool) {
 		for i := range r.Agents {
 			a := &r.Agents[i]
 			used := spent(a.SuiteRates)
-			yield(fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %d | %d | %d | %d | %d | %d | %s | %s | %s |\n",
+			yield(fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s |"+
+				" %d | %d | %d | %d | %d | %d | %s | %s | %s |\n",
 				escaped(a.Agent), counted(a), percent(a.Rate), interval(a.TheseTasksAgain), like(a),
-				percent(a.RateWithoutSuspicions), percent(a.RateWithInfrastructure), a.Passed, a.Failed, a.Inconclusive,
-				a.Infrastructure, a.Pending, a.Suspicious, used[0], used[1], used[2]))
+				percent(a.RateWithoutSuspicions), percent(a.RateClosed), percent(a.RateWithInfrastructure), a.Passed,
+				a.Failed, a.Inconclusive, a.Infrastructure, a.Pending, a.Suspicious, used[0], used[1], used[2]))
 		}
 	})
 	b.WriteString("\n| task | agent | rate | this task again, 95 % | passed | attempts | infrastructure | " +

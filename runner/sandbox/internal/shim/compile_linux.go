@@ -867,7 +867,7 @@ func (c *compiler) ask() {
 	if len(c.plan.Asks) == 0 {
 		return
 	}
-	c.operation(Sockets, "have connections decided", false, func() {
+	c.operation(Sockets, "have connections decided", c.plan.MustAsk, func() {
 		diagnostics, listener := c.message(KindDiagnostics), c.message(KindAsks)
 		c.call("socket for diagnostics", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
 			unix.NETLINK_SOCK_DIAG).Into(diagnostics.fd)

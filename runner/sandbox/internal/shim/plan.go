@@ -52,8 +52,9 @@ type Plan struct {
 	// Filter is an assembled seccomp program; empty means none.
 	Filter []Instruction
 	// Asks is an assembled seccomp program that asks the runner about some calls; empty means none. The command starts
-	// without it if the kernel refuses it.
-	Asks []Instruction
+	// without it if the kernel refuses it, unless MustAsk is set.
+	Asks    []Instruction
+	MustAsk bool
 	// EndWithCommand ends the namespace when the command ends.
 	EndWithCommand bool
 	// Waits starts the command only when the runner says so: see Conn.Go.
