@@ -19,17 +19,52 @@ type section struct {
 	total uint64 // shown in the heading, unless 0
 	first bool   // shown on the short page as far as there is room
 	rows  []string
-	brief []string // instead of rows on the short page, unless nil
-	// briefTotal is the total for brief.
-	briefTotal uint64
+	// text is set if a row is a line of text; else it is an item. more is how many items are not among the rows,
+	// and beyond the events of items that were not tracked (see List).
+	text         bool
+	more, beyond uint64
+	brief        *section // instead of this one on the short page, unless nil
+}
+
+// lines are the rows, and one that says what is not among them.
+func (x section) lines() []string {
+	var parts []string
+	switch {
+	case x.more > 0 && x.text:
+		parts = append(parts, schema.Count(x.more, "more line", "more lines"))
+	case x.more > 0:
+		parts = append(parts, fmt.Sprintf("%d more", x.more))
+	}
+	if x.beyond > 0 {
+		parts = append(parts, schema.Count(x.beyond, "event", "events")+" of others, beyond what is kept")
+	}
+	if parts == nil {
+		return x.rows
+	}
+	return append(slices.Clone(x.rows), "  … and "+strings.Join(parts, ", and "))
+}
+
+// cut returns the section with at most this number of lines.
+func (x section) cut(most int) section {
+	switch {
+	case len(x.lines()) <= most:
+		return x
+	case most < 2: // the heading says how many there are
+		x.title, x.total, x.more, x.beyond = x.heading(), 0, 0, 0
+		x.rows = x.rows[:min(len(x.rows), max(most, 0))]
+		return x
+	}
+	x.more += uint64(len(x.rows) - most + 1)
+	x.rows = x.rows[:most-1]
+	return x
 }
 
 func (x section) write(b *bufio.Writer) {
 	if x.title != "" {
 		fmt.Fprintf(b, "%s\n", x.heading())
 	}
-	for _, row := range x.rows {
-		b.WriteString(row + "\n")
+	for _, line := range x.lines() {
+		b.WriteString(line + "\n")
 	}
 }
 
@@ -37,7 +72,7 @@ func (x section) heading() string {
 	if x.total == 0 {
 		return x.title
 	}
-	return fmt.Sprintf("%s (%d)", x.title, x.total)
+	return fmt.Sprintf("%s (%d%s)", x.title, x.total, only(x.beyond > 0, " and more"))
 }
 
 func sectionNames(sections []section) (names []string) {
@@ -62,15 +97,15 @@ func writePage(b *bufio.Writer, sections []section) {
 	var others []string
 	for _, x := range sections {
 		if x.brief != nil {
-			x.rows, x.total = x.brief, x.briefTotal
+			x = *x.brief
 		}
 		switch {
-		case len(x.rows) == 0:
+		case len(x.lines()) == 0:
 		case x.name == "claims": // the head has them
 		case x.name == "about" || x.name == "findings":
-			x.rows = cutRows(x.rows, maxHead)
+			x = x.cut(maxHead)
 			x.write(b)
-			room -= len(x.rows)
+			room -= len(x.lines())
 			if x.title != "" {
 				room--
 			}
@@ -86,7 +121,7 @@ func writePage(b *bufio.Writer, sections []section) {
 	for left, grown := room-1-len(first), true; grown; {
 		grown = false
 		for i, x := range first {
-			if left > 0 && rows[i] < min(len(x.rows), maxRows) {
+			if left > 0 && rows[i] < min(len(x.lines()), maxRows) {
 				rows[i]++
 				left--
 				grown = true
@@ -94,22 +129,12 @@ func writePage(b *bufio.Writer, sections []section) {
 		}
 	}
 	for i, x := range first {
-		x.rows = cutRows(x.rows, rows[i])
-		x.write(b)
+		x.cut(rows[i]).write(b)
 	}
 	if len(others) > 0 {
 		fmt.Fprintf(b, "not shown: %s\n", strings.Join(others, ", "))
 	}
 	fmt.Fprintf(b, "(--all shows all of it, --section NAME one of: %s)\n", strings.Join(sectionNames(sections), " "))
-}
-
-// cutRows cuts rows to the length most. If some are missing, the last row says how many.
-func cutRows(rows []string, most int) []string {
-	if len(rows) <= most || most < 2 {
-		return rows[:min(len(rows), max(most, 0))]
-	}
-	return append(slices.Clone(rows[:most-1]),
-		fmt.Sprintf("  … and %s", schema.Count(len(rows)-most+1, "more line", "more lines")))
 }
 
 // writeFindings writes a line for each evaluation rule that does not pass, and one line with those that do.
@@ -163,11 +188,9 @@ func hostRow(h Host) []string {
 
 // listed returns a section with a list's items in aligned columns.
 func listed[T any](name, title string, l List[T], limit int, first bool, cells func(T) []string) section {
-	x := section{name: name, title: title, total: l.Total, first: first}
-	if len(l.Items) == 0 && l.Beyond == 0 {
-		return x
-	}
 	l.Items = l.Items[:min(limit, len(l.Items))]
+	x := section{name: name, title: title, total: l.Total, first: first, more: l.Total - uint64(len(l.Items)),
+		beyond: l.Beyond}
 	rows := make([][]string, len(l.Items))
 	var width []int
 	for i, item := range l.Items {
@@ -189,12 +212,6 @@ func listed[T any](name, title string, l List[T], limit int, first bool, cells f
 			}
 		}
 		x.rows = append(x.rows, strings.TrimRight(line, " "))
-	}
-	if more := l.Total - uint64(len(l.Items)); more > 0 {
-		x.rows = append(x.rows, fmt.Sprintf("  … and %d more", more))
-	}
-	if l.Beyond > 0 {
-		x.rows = append(x.rows, fmt.Sprintf("  … and %d occurrences of others", l.Beyond))
 	}
 	return x
 }

@@ -511,6 +511,7 @@ func (s *Summary) changes() List[change] {
 		files List[File]
 	}{{"+", s.Created}, {"~", s.Written}, {"~", s.Changed}, {"-", s.Deleted}} {
 		_, inside := places(list.files)
+		l.Beyond = max(l.Beyond, inside.Beyond) // one file can be in several lists
 		for _, f := range inside.Items {
 			i, known := seen[f.Path]
 			switch {
@@ -799,7 +800,7 @@ func (s *Summary) sections(limit int) []section {
 		b := bufio.NewWriter(&out)
 		write(b)
 		b.Flush()
-		x := section{name: name, title: title, total: total, first: first}
+		x := section{name: name, title: title, total: total, first: first, text: true}
 		for line := range strings.Lines(out.String()) {
 			x.rows = append(x.rows, strings.TrimSuffix(line, "\n"))
 		}
@@ -808,23 +809,23 @@ func (s *Summary) sections(limit int) []section {
 	passing := s.passing(madeOutside, deletedOutside)
 	// outside is a section with files outside of the workspace. The short page has none that are known to be gone.
 	outside := func(name, title string, l List[File]) section {
-		x := listed(name, title, l, limit, true, fileRow)
 		_, lasting := split(l, func(f File) bool { return passing(f.Path) })
 		lasting.Beyond = l.Beyond
-		if x.brief = listed(name, title, lasting, limit, true, fileRow).rows; x.brief == nil {
-			x.brief = []string{}
-		}
-		x.briefTotal = lasting.Total
+		x, brief := listed(name, title, l, limit, true, fileRow), listed(name, title, lasting, limit, true, fileRow)
+		x.brief = &brief
 		return x
 	}
 	gone, _ := split(madeOutside, func(f File) bool { return passing(f.Path) })
 	about := text("about", "", 0, true, func(b *bufio.Writer) { s.writeAbout(b) })
-	about.brief = text("about", "", 0, true, func(b *bufio.Writer) { s.writeHead(b) }).rows
+	head := text("about", "", 0, true, func(b *bufio.Writer) { s.writeHead(b) })
+	about.brief = &head
 	// The short page has a line for each call, and what a call did beyond its claim.
 	calls := text("calls", "tool calls", s.Calls.Total, true, func(b *bufio.Writer) { s.writeCalls(b, limit) })
-	calls.brief, calls.briefTotal = slices.DeleteFunc(slices.Clone(calls.rows), func(row string) bool {
+	brief := calls
+	brief.rows = slices.DeleteFunc(slices.Clone(calls.rows), func(row string) bool {
 		return strings.HasPrefix(row, "    ") && !strings.HasPrefix(row, "    !") || row == "  correlation clean"
-	}), s.Calls.Total
+	})
+	calls.brief = &brief
 	all := []section{
 		text("findings", "what the evaluation found", 0, true, func(b *bufio.Writer) {
 			writeFindings(b, s.Evaluation)
@@ -877,7 +878,7 @@ func (s *Summary) sections(limit int) []section {
 		listed("failed", "failed", s.Failed, limit, false, failureRow),
 		text("cost", "what it used", 0, false, func(b *bufio.Writer) { s.writeCost(b) }),
 	}
-	return slices.DeleteFunc(all, func(x section) bool { return len(x.rows) == 0 })
+	return slices.DeleteFunc(all, func(x section) bool { return len(x.lines()) == 0 })
 }
 
 // inHome lists what was written to the private home, without directories.
