@@ -38,6 +38,7 @@ type contractPart struct {
 	temp      string
 	onSettled func(*schema.Contract) // may be nil
 	kernel    checkWitness
+	placed    *evaluationPart
 
 	*checks // runs the checks
 
@@ -69,7 +70,7 @@ type exposure struct {
 
 // newContract makes the contract of a run. marked gets the cgroups of checks, for the kernel layer.
 func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, marked *layer.Checks, in checkEnclosure,
-	outlive func(dir string), kernel checkWitness,
+	outlive func(dir string), kernel checkWitness, placed *evaluationPart,
 ) *contractPart {
 	onCheck := opt.OnCheck
 	if onCheck == nil {
@@ -77,7 +78,7 @@ func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, mar
 	}
 	return &contractPart{
 		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir,
-		onSettled: opt.OnContract, kernel: kernel,
+		onSettled: opt.OnContract, kernel: kernel, placed: placed,
 		checks: &checks{
 			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, enclosure: in, held: opt.Contained,
 			strict: newStrictChecks(spec, outlive), marked: marked, help: kernel.help, onCheck: onCheck,
@@ -113,6 +114,15 @@ func (p *contractPart) read(context.Context) error {
 	return nil
 }
 
+// protected are the absolute globs that the contract protects.
+func (p *contractPart) protected() []string {
+	dir, err := p.dir()
+	if p.gate == nil || err != nil {
+		return nil
+	}
+	return p.gate.Definition().Absolute(dir)
+}
+
 // reasonKilled is the reason in contract.json if the runner is killed.
 const reasonKilled = "the runner ended before the contract was evaluated"
 
@@ -137,6 +147,7 @@ func (p *contractPart) takeBaseline(ctx context.Context) error {
 	if p.gate == nil {
 		return nil
 	}
+	p.gate.Protect(p.placed.protected())
 	p.evaluating.Store(p.baseline)
 	err := p.gate.Prepare(ctx)
 	p.evaluating.Store(false)

@@ -17,6 +17,9 @@ type evaluationPart struct {
 	log  *evidence.Log
 	spec *Spec
 	file *schema.Evaluation // nil: keep reads the file
+	ours []string           // the recorder's own files
+
+	contract func() []string // the globs that the run's contract protects
 
 	mu  sync.Mutex         // guards what follows: containers start in any goroutine
 	doc *schema.Evaluation // nil until it was read
@@ -43,11 +46,25 @@ func (p *evaluationPart) keep(context.Context) error {
 	doc := new(*file)
 	doc.RunID, doc.Workdir, doc.Homes = p.log.RunID, at.Workdir, p.spec.homes()
 	search, _ := lookupEnv(p.spec.environ(), "PATH")
-	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search)
+	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search, p.contract())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doc = doc
 	return p.log.Put(schema.EvaluationPath, doc)
+}
+
+// protected are the globs of files on this host that a contract restores, and of those that it never does.
+func (p *evaluationPart) protected() (globs, except []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doc == nil {
+		return nil, nil
+	}
+	except = p.doc.Evaluation.Absolute(p.doc.Evaluation.Reward, p.doc.Workdir)
+	for _, path := range p.ours {
+		except = append(except, schema.EscapeGlob(path))
+	}
+	return p.doc.Evaluation.Restored(p.doc.Workdir, p.doc.Start), except
 }
 
 // ports are those on which the task asks for a server.

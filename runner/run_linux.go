@@ -126,10 +126,12 @@ func newRun(spec *Spec, opt Options) *run {
 	if spec.Contract != "" {
 		marked = &layer.Checks{}
 	}
-	evaluation := &evaluationPart{log: log, spec: spec, file: opt.Evaluation}
+	var gate *contractPart
+	evaluation := &evaluationPart{log: log, spec: spec, file: opt.Evaluation, ours: append([]string{opt.ScratchDir},
+		opt.Evidence...), contract: func() []string { return gate.protected() }}
 	enclosure := newEnclosure(log, opt, spec, evaluation)
 	witness := newWitness(log, opt, spec, enclosure, marked)
-	gate := newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness)
+	gate = newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness, evaluation)
 	return &run{
 		spec: spec, log: log, state: state, signals: signals, held: opt.Contained,
 		evaluation: evaluation,
@@ -147,8 +149,8 @@ func newRun(spec *Spec, opt Options) *run {
 // steps are what Run does before the command runs.
 func (r *run) steps() []step {
 	return []step{
-		r.evaluation.keep,
 		r.contract.read,
+		r.evaluation.keep,
 		r.enclosure.open,
 		r.witness.listen,
 		r.enter(StateSelfTest),

@@ -107,9 +107,14 @@ func (c *Contract) Summaries() []CheckSummary {
 type ContractDefinition struct {
 	Description string  `json:"description"`
 	Checks      []Check `json:"checks"`
-	// Protected are globs, relative to the working directory, of paths that are
-	// restored to their state at the start before checking.
+	// Protected are globs of paths that the agent must not change, absolute or relative to the working directory. They
+	// are restored to their state at the start before each check.
 	Protected []string `json:"protected,omitempty"`
+}
+
+// Absolute returns the protected globs as absolute ones, for a run that starts in workdir.
+func (d *ContractDefinition) Absolute(workdir string) []string {
+	return (&EvaluationDefinition{}).Absolute(d.Protected, workdir)
 }
 
 // Check is one shell command that must pass in the workspace.
@@ -189,7 +194,7 @@ func InCache(path string) bool {
 
 // ProtectedChange is a protected path that had been changed.
 type ProtectedChange struct {
-	// Path is relative to the working directory, with slashes.
+	// Path is relative to the working directory, with slashes; outside of it, it is absolute.
 	Path string `json:"path"`
 	// Change is added, deleted, modified, replaced (another kind of file),
 	// linked (given another hard link), permissions, or immutable (chattr +i or

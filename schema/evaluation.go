@@ -27,6 +27,8 @@ type Evaluation struct {
 type EvaluationStart struct {
 	// Links has the globs with symbolic links in their names, as they are without them.
 	Links map[string]string `json:"links,omitempty"`
+	// Protected are the globs of the run's outcome contract, which protect files too.
+	Protected []string `json:"protected,omitempty"`
 	// Absent are the globs that could match nothing.
 	Absent []string `json:"absent,omitempty"`
 	// Programs has the names in each directory of the command's PATH.
@@ -57,8 +59,10 @@ type EvaluationDefinition struct {
 	Workspace []string `json:"workspace,omitempty"`
 	// Hidden are files that the agent must not read: tests, the solution, the grader.
 	Hidden []string `json:"hidden,omitempty"`
-	// Protected are files that it must not change.
+	// Protected are files that it must not change: see ContractDefinition.Protected, whose list has the same meaning.
 	Protected []string `json:"protected,omitempty"`
+	// Watched are files that it must not change, and that nobody restores, such as the recorder's own.
+	Watched []string `json:"watched,omitempty"`
 	// Reward are the files into which the grader writes its verdict.
 	Reward []string `json:"reward,omitempty"`
 	// Forbidden is where the solution could be fetched from.
@@ -94,6 +98,23 @@ func (d *EvaluationDefinition) Absolute(globs []string, workdir string) (all []s
 		}
 		for _, root := range d.Roots(workdir) {
 			all = append(all, strings.TrimSuffix(root, "/")+"/"+g)
+		}
+	}
+	return all
+}
+
+// Restored are the protected globs on this host, without symbolic links, as a contract of the run restores them. In a
+// run whose agent works in a container there are none.
+func (d *EvaluationDefinition) Restored(workdir string, start *EvaluationStart) (all []string) {
+	if d.InContainer(workdir, start) {
+		return nil
+	}
+	for _, glob := range d.Absolute(d.Protected, workdir) {
+		if link := start.Links[glob]; link != "" {
+			glob = link
+		}
+		if path.IsAbs(glob) {
+			all = append(all, glob)
 		}
 	}
 	return all

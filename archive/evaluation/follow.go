@@ -22,6 +22,8 @@ func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition
 	var start *schema.EvaluationStart
 	if b.Docs.Evaluation != nil {
 		start = b.Docs.Evaluation.Start
+	} else if c := b.Docs.Contract; c != nil {
+		start = &schema.EvaluationStart{Protected: c.Contract.Absolute(place.Workdir)}
 	}
 	j := newJudge(def, place, start)
 	decoded := func() func(*archive.Item) (none struct{}, err error) {

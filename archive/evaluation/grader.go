@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/facts"
 )
@@ -24,7 +22,8 @@ type grader struct {
 	links    []link      // symbolic links that the run made
 	later    []placing   // what the line that is judged tells of names
 	uses     uses
-	overflow bool // a limit was reached, so some files were not tracked
+	restores *places // what the contract restores; nil until needed
+	overflow bool    // a limit was reached, so some files were not tracked
 }
 
 // named is what only the grader knows of a name. It is the name's note in facts.
@@ -706,16 +705,17 @@ func (g *grader) checked() bool {
 
 // restored reports whether the contract restores a path before its checks.
 func (g *grader) restored(name string) bool {
-	c := g.j.docs.Contract
-	if c == nil {
-		return false
+	if g.restores == nil && g.j.docs.Contract != nil {
+		g.restores = &places{globs: map[kinds][]glob{}}
+		globs := g.j.docs.Contract.Contract.Absolute(g.j.docs.Run.Workdir)
+		if e := g.j.docs.Evaluation; e != nil && e.Start != nil {
+			globs = append(globs, e.Evaluation.Restored(e.Workdir, e.Start)...)
+		}
+		for _, pattern := range globs {
+			g.restores.add(newGlob(pattern), protected)
+		}
 	}
-	rest, ok := strings.CutPrefix(name, g.j.docs.Run.Workdir+"/")
-	return ok && slices.ContainsFunc(c.Contract.Protected, func(p string) bool {
-		match, _ := doublestar.Match(p, rest)
-		deep, _ := doublestar.Match(strings.TrimSuffix(p, "/")+"/**", rest)
-		return match || deep
-	})
+	return g.restores != nil && g.restores.of(name) != 0
 }
 
 // nearTests reports whether a file is beside or above hidden or protected files, where graders look for one of its
@@ -884,7 +884,10 @@ func (g *grader) contract() {
 		if change.During != schema.DuringAgent || change.Change == schema.ChangeAdded && schema.InCache(change.Path) {
 			continue
 		}
-		name := path.Join(g.j.docs.Run.Workdir, change.Path)
+		name := change.Path
+		if !path.IsAbs(name) {
+			name = path.Join(g.j.docs.Run.Workdir, name)
+		}
 		if slices.ContainsFunc(r.findings, func(f schema.Finding) bool { return strings.HasSuffix(f.Text, " "+name) }) {
 			continue
 		}

@@ -108,7 +108,8 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string, start *schema.E
 		start = &schema.EvaluationStart{}
 	}
 	for kind, list := range map[kinds][]string{
-		hidden: def.Hidden, others: def.Others, reward: def.Reward, protected: def.Protected,
+		hidden: def.Hidden, others: def.Others, reward: def.Reward,
+		protected: slices.Concat(def.Protected, def.Watched, start.Protected),
 		workspace: def.Roots(workdir), deliverable: def.Deliverables,
 	} {
 		for _, pattern := range def.Absolute(list, workdir) {

@@ -127,6 +127,9 @@ func (k *keptCheck) judge(ctx context.Context, in *archive.Judged) (*schema.Cont
 	if err := k.prepare(ctx); err != nil {
 		return nil, err
 	}
+	if e := in.Evaluation; e != nil && e.Start != nil {
+		gate.Protect(e.Evaluation.Restored(e.Workdir, e.Start), e.Evaluation.Absolute(e.Evaluation.Reward, e.Workdir))
+	}
 	if err := gate.Prepare(ctx); err != nil {
 		return nil, err
 	}

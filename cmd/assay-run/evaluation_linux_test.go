@@ -200,7 +200,7 @@ func runEvaluation(t *testing.T, path, port string) {
 	args := []string{"--kernel", "require", "--run-id", id, "--spool-dir", spool, "-o", bundle, "--workdir", app,
 		"--evaluation", filepath.Join(work, "evaluation.yaml")}
 	if c := files["contract.yaml"]; c != "" {
-		write(filepath.Join(work, "contract.yaml"), []byte(c), 0o644)
+		write(filepath.Join(work, "contract.yaml"), []byte(strings.ReplaceAll(c, `"$WORK`, `"`+work)), 0o644)
 		args = append(args, "--contract", filepath.Join(work, "contract.yaml"))
 	}
 	cmd := self(t, work, append(append(args, flags...), "--", filepath.Join(work, "agent"))...)

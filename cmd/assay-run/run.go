@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,11 +60,14 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	if err := f.lifeline.check(); err != nil {
 		return nothingRun(err)
 	}
+	var agreed schema.ContractDefinition
 	if spec.Contract != "" {
-		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
+		c, _, err := contract.LoadValid(spec.Contract)
+		if err != nil {
 			return nothingRun(console.WithHint(err, "%s",
 				fileHint(err, "fix the file; assay-run contract validate lists its problems")))
 		}
+		agreed = schema.ContractDefinition(*c)
 	}
 	var doc *schema.Evaluation
 	if spec.Evaluation != "" {
@@ -71,17 +75,9 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 			return nothingRun(console.WithHint(err, "fix the file; docs/evaluation.md describes it"))
 		}
 		spec = spec.Evaluated(doc)
-		at, err := spec.Absolute()
-		if err != nil {
-			return nothingRun(err)
-		}
-		start := evalfile.Start(&doc.Evaluation, at.Workdir, "")
-		if spec.Containers && doc.Evaluation.InContainer(at.Workdir, start) {
-			start.Absent = nil // assay-run looks into the container when that starts
-		}
-		for _, glob := range start.Absent {
-			a.say.Warning("nothing can match %q of the evaluation file: its rule cannot pass", glob)
-		}
+	}
+	if err := a.warnOfGlobs(spec, doc, &agreed); err != nil {
+		return nothingRun(err)
 	}
 	rules, err := loadPolicy(a.say, spec.Policy)
 	if err != nil {
@@ -190,6 +186,33 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 		return tellFailure(a.say, r.seal(ctx, result, recording, end.released))
 	})
 	return err
+}
+
+// warnOfGlobs warns of globs of the evaluation file, which may be nil, and of the contract that can match nothing.
+func (a *app) warnOfGlobs(spec *runner.Spec, doc *schema.Evaluation, agreed *schema.ContractDefinition) error {
+	if doc == nil && len(agreed.Protected) == 0 {
+		return nil
+	}
+	at, err := spec.Absolute()
+	if err != nil {
+		return err
+	}
+	asked := &schema.EvaluationDefinition{}
+	if doc != nil {
+		asked = &doc.Evaluation
+	}
+	start := evalfile.Start(asked, at.Workdir, "", agreed.Absolute(at.Workdir))
+	if doc != nil && spec.Containers && asked.InContainer(at.Workdir, start) {
+		start.Absent = nil // assay-run looks into the container when that starts
+	}
+	for _, glob := range start.Absent {
+		if slices.Contains(start.Protected, glob) {
+			a.say.Warning("nothing can match %q of the contract, so it protects nothing", glob)
+		} else {
+			a.say.Warning("nothing can match %q of the evaluation file: its rule cannot pass", glob)
+		}
+	}
+	return nil
 }
 
 // printDryRun prints the run as a spec file, and what its policy means to people.

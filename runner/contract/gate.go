@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
@@ -38,12 +41,14 @@ type PrepareOptions struct {
 
 // Gate is a contract between the start and the end of a run. Its methods are not safe for concurrent use.
 type Gate struct {
-	opts     PrepareOptions
-	contract *Contract
-	digest   string
-	baseline *Evaluation
-	snapshot *snapshot     // nil without protected globs
-	restored []restoration // the result of each restoration
+	opts      PrepareOptions
+	contract  *Contract
+	digest    string
+	baseline  *Evaluation
+	protected []string      // absolute globs of the evaluation file
+	except    []string      // absolute globs of paths that are never restored
+	snapshots []*snapshot   // of what is protected in the working directory, and elsewhere
+	restored  []restoration // the result of each restoration
 }
 
 // EvaluateFile evaluates a contract without an agent and returns contract.json. Nothing is restored; TempDir and
@@ -94,10 +99,19 @@ func (g *Gate) Prepare(ctx context.Context) (err error) {
 			g.Release()
 		}
 	}()
-	if len(g.contract.Protected) > 0 {
-		if g.snapshot, err = protect(ctx, g.opts.Workdir, g.contract.Protected, g.opts.TempDir); err != nil {
+	inside, outside := g.globs()
+	for _, of := range []struct {
+		dir   string
+		globs []string
+	}{{g.opts.Workdir, inside}, {"/", outside}} {
+		if len(of.globs) == 0 {
+			continue
+		}
+		s, err := protect(ctx, of.dir, of.globs, g.except, g.opts.TempDir)
+		if err != nil {
 			return err
 		}
+		g.snapshots = append(g.snapshots, s)
 	}
 	if !g.opts.Baseline {
 		return nil
@@ -112,12 +126,37 @@ func (g *Gate) Prepare(ctx context.Context) (err error) {
 	return nil
 }
 
+// Definition is the contract that is evaluated.
+func (g *Gate) Definition() *schema.ContractDefinition {
+	return (*schema.ContractDefinition)(g.contract)
+}
+
+// Protect adds the protected globs of an evaluation file, which are absolute, and globs of paths that are never
+// restored, such as the reward. It is called before Prepare.
+func (g *Gate) Protect(globs, except []string) { g.protected, g.except = globs, except }
+
+// globs are the protected globs in the working directory, relative to it, and those elsewhere, relative to the root.
+func (g *Gate) globs() (inside, outside []string) {
+	for _, glob := range slices.Concat(g.contract.Protected, g.protected) {
+		rest, in := strings.CutPrefix(glob, schema.EscapeGlob(g.opts.Workdir)+"/")
+		if !in { // the checks may run in a copy of the working directory
+			rest, in = strings.CutPrefix(glob, schema.EscapeGlob(g.opts.Options.Workdir)+"/")
+		}
+		switch {
+		case !path.IsAbs(glob):
+			inside = append(inside, glob)
+		case in:
+			inside = append(inside, rest)
+		default:
+			outside = append(outside, strings.TrimPrefix(glob, "/"))
+		}
+	}
+	return inside, outside
+}
+
 // restore restores the protected paths as they were before the agent started. check is the check that has just run;
 // "" means the agent.
 func (g *Gate) restore(phase Phase, check string) {
-	if g.snapshot == nil {
-		return
-	}
 	during := schema.DuringAgent
 	switch {
 	case check != "" && phase == Baseline:
@@ -125,12 +164,14 @@ func (g *Gate) restore(phase Phase, check string) {
 	case check != "":
 		during = schema.DuringCheck
 	}
-	r := g.snapshot.Restore(during, check)
-	if check != "" {
-		r.forget(g.restored) // earlier failures are not reported again
-	}
-	if len(r.Changes) > 0 {
-		g.restored = append(g.restored, r)
+	for _, s := range g.snapshots {
+		r := s.Restore(during, check)
+		if check != "" {
+			r.forget(g.restored) // earlier failures are not reported again
+		}
+		if len(r.Changes) > 0 {
+			g.restored = append(g.restored, r)
+		}
 	}
 }
 
@@ -185,17 +226,16 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 
 // Protects reports whether an absolute path is protected.
 func (g *Gate) Protects(path string) bool {
-	rel, err := filepath.Rel(g.opts.Workdir, path)
-	if err != nil || g.snapshot == nil {
-		return false
-	}
-	return g.snapshot.covers(filepath.ToSlash(rel))
+	return slices.ContainsFunc(g.snapshots, func(s *snapshot) bool {
+		rel, err := filepath.Rel(s.dir, path)
+		return err == nil && s.covers(filepath.ToSlash(rel))
+	})
 }
 
 // Release frees the snapshot. It may be called twice.
 func (g *Gate) Release() {
-	if g.snapshot != nil {
-		g.snapshot.Release()
+	for _, s := range g.snapshots {
+		s.Release()
 	}
 }
 
@@ -226,8 +266,8 @@ func (g *Gate) noteFile(doc *schema.Contract) {
 
 // noteProtected lists the changed protected paths in the document, and adjusts the verdict.
 func (g *Gate) noteProtected(doc *schema.Contract) {
-	if g.snapshot != nil {
-		for _, glob := range g.snapshot.Unmatched() {
+	for _, s := range g.snapshots {
+		for _, glob := range s.Unmatched() {
 			doc.Reasons = append(doc.Reasons, fmt.Sprintf("protected: %q matched nothing at the start", glob))
 		}
 	}

@@ -99,7 +99,7 @@ type restorer struct {
 }
 
 func (r *restorer) report(p, change string, err error) {
-	c := schema.ProtectedChange{Path: p, Change: change, During: r.during, Check: r.check, Restored: err == nil}
+	c := schema.ProtectedChange{Path: r.name(p), Change: change, During: r.during, Check: r.check, Restored: err == nil}
 	if err != nil {
 		c.Error = err.Error()
 	}

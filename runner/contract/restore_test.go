@@ -111,7 +111,7 @@ func TestAnAgentThatEditsProtectedPaths(t *testing.T) {
 			if left, _ := os.ReadDir(w.temp); len(left) > 0 {
 				t.Errorf("written outside: %v", left)
 			}
-			if again := g.snapshot.Restore("agent", ""); len(again.Changes) > 0 {
+			if again := g.snapshots[0].Restore("agent", ""); len(again.Changes) > 0 {
 				t.Errorf("not all was restored: %+v", again)
 			}
 		})
@@ -135,7 +135,7 @@ func TestWhatCannotBeRestoredMakesTheVerdictInconclusive(t *testing.T) {
 	t.Run("a snapshot that was tampered with", func(t *testing.T) {
 		w := newWorkspace(t)
 		g := w.prepare(PrepareOptions{})
-		if _, err := g.snapshot.blob.WriteAt(bytes.Repeat([]byte("x"), 50), 0); err != nil {
+		if _, err := g.snapshots[0].blob.WriteAt(bytes.Repeat([]byte("x"), 50), 0); err != nil {
 			t.Fatal(err)
 		}
 		w.sh(w.dir, "echo true >tests/run.sh; echo echo 42 >src/answer.sh")
@@ -180,7 +180,7 @@ func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
 				!found[c.change] {
 				t.Errorf("verdict %s, changes %+v, reasons %q", doc.Verdict, doc.ProtectedChanges, doc.Reasons)
 			}
-			if again := g.snapshot.Restore("agent", ""); len(again.Changes) > 0 {
+			if again := g.snapshots[0].Restore("agent", ""); len(again.Changes) > 0 {
 				t.Errorf("not all was restored: %+v", again)
 			}
 		})
@@ -258,7 +258,7 @@ func TestWhatAGlobProtects(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := protect(t.Context(), dir, []string{glob}, t.TempDir())
+		s, err := protect(t.Context(), dir, []string{glob}, nil, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}

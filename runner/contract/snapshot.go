@@ -39,6 +39,7 @@ type snapshot struct {
 	dir     string
 	globs   []string
 	bases   []string // the part of each glob before its first meta character
+	except  []string // absolute globs of paths that are not protected
 	blob    *os.File
 	size    int64
 	entries []*entry // a directory comes before its entries
@@ -85,8 +86,8 @@ func (s stat) samePermissions(o stat) bool {
 // protect takes a snapshot of what globs match in workdir. The contents go to an unlinked file in tempDir ("" is the
 // system's), which must be outside workdir and have enough space. It is not an error if nothing matches:
 // [snapshot.Restore] then removes paths that appear later.
-func protect(ctx context.Context, workdir string, globs []string, tempDir string) (_ *snapshot, err error) {
-	s := &snapshot{dir: workdir, index: make(map[string]*entry)}
+func protect(ctx context.Context, workdir string, globs, except []string, tempDir string) (_ *snapshot, err error) {
+	s := &snapshot{dir: workdir, except: except, index: make(map[string]*entry)}
 	defer func() {
 		if err != nil {
 			s.Release()
@@ -133,10 +134,26 @@ func (s *snapshot) Unmatched() []string {
 			return ok && !e.parent
 		})
 		if !met {
-			out = append(out, g)
+			out = append(out, s.name(g))
 		}
 	}
 	return out
+}
+
+// name is a path as reports have it: relative to the working directory, or absolute.
+func (s *snapshot) name(p string) string {
+	if s.dir == "/" {
+		return path.Join("/", p)
+	}
+	return p
+}
+
+// excepted reports whether a path is not protected, nor what is below it.
+func (s *snapshot) excepted(p string) bool {
+	return slices.ContainsFunc(s.except, func(g string) bool {
+		ok, _ := doublestar.Match(g, path.Join(s.dir, p))
+		return ok
+	})
 }
 
 // covers reports whether a path, relative to the working directory, is protected.
@@ -258,6 +275,9 @@ func (s *snapshot) walk(
 	}
 	for _, name := range names {
 		p := path.Join(dir, name)
+		if s.excepted(p) {
+			continue
+		}
 		in := covered || s.matches(p)
 		if !in && !s.leadsTo(p) {
 			continue

@@ -2,7 +2,6 @@ package contract
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -148,8 +147,8 @@ func (v *validation) protected(globs []string) {
 		case g == "" || strings.ContainsFunc(g, unicode.IsControl) || !utf8.ValidString(g) ||
 			!doublestar.ValidatePattern(g):
 			v.add("bad_protected", "protected: %+q is not a glob", g)
-		case path.IsAbs(g) || slices.Contains(strings.Split(g, "/"), ".."):
-			v.add("bad_protected", "protected: %q leaves the working directory; name paths inside it", g)
+		case slices.Contains(strings.Split(g, "/"), ".."):
+			v.add("bad_protected", "protected: %q leaves the working directory; write an absolute path", g)
 		}
 	}
 }

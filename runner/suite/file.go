@@ -884,13 +884,13 @@ func (f *File) labels(t *Task, a Attempt, try int) map[string]string {
 // original of the workspace.
 func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
 	e := t.evaluation()
-	e.Hidden, e.Protected = slices.Clone(e.Hidden), slices.Clone(e.Protected)
+	e.Hidden, e.Watched = slices.Clone(e.Hidden), slices.Clone(e.Watched)
 	for _, path := range f.private(t) {
-		e.Hidden, e.Protected = append(e.Hidden, literal(path)), append(e.Protected, literal(path))
+		e.Hidden, e.Watched = append(e.Hidden, literal(path)), append(e.Watched, literal(path))
 	}
 	if s := f.surveys[t.Workspace]; s != nil && s.place == "" { // else the agent does not see the original
 		if real, err := filepath.EvalSymlinks(f.path(t.Workspace)); err == nil {
-			e.Protected = append(e.Protected, literal(real), literal(real)+"/**")
+			e.Watched = append(e.Watched, literal(real), literal(real)+"/**")
 		}
 	}
 	if _, known := agents.Of(a.Shim); known {

@@ -46,7 +46,7 @@ func updated(was, now schema.EvaluationDefinition) schema.EvaluationDefinition {
 		for _, lists := range []struct {
 			was []string
 			now *[]string
-		}{{was.Hidden, &now.Hidden}, {was.Protected, &now.Protected}} {
+		}{{was.Hidden, &now.Hidden}, {was.Protected, &now.Protected}, {was.Watched, &now.Watched}} {
 			for _, pattern := range lists.was {
 				if ofWorker(pattern, w) && !slices.Contains(*lists.now, pattern) {
 					*lists.now = append(*lists.now, pattern)

@@ -884,9 +884,9 @@ func (w *Worker) addOffLimits(e *schema.EvaluationDefinition, i int) {
 	slot := literal(w.slotDir(i))
 	for _, name := range []string{"evaluation.yaml", "spec.json", "spool/**", "file-*"} {
 		e.Hidden = append(e.Hidden, slot+"/"+name)
-		e.Protected = append(e.Protected, slot+"/"+name)
+		e.Watched = append(e.Watched, slot+"/"+name)
 	}
-	e.Protected = append(e.Protected, slot+"/run.tar.gz*", literal(w.sentDir())+"/**")
+	e.Watched = append(e.Watched, slot+"/run.tar.gz*", literal(w.sentDir())+"/**")
 	for _, secret := range w.Secrets {
 		e.Hidden = append(e.Hidden, literal(secret))
 	}

@@ -56,8 +56,8 @@ func Parse(data []byte) (*schema.Evaluation, error) {
 	for _, of := range []struct {
 		key  string
 		list []string
-	}{{"workspace", d.Workspace}, {"hidden", d.Hidden}, {"protected", d.Protected}, {"reward", d.Reward},
-		{"others", d.Others}, {"deliverables", d.Deliverables}} {
+	}{{"workspace", d.Workspace}, {"hidden", d.Hidden}, {"protected", d.Protected},
+		{"watched", d.Watched}, {"reward", d.Reward}, {"others", d.Others}, {"deliverables", d.Deliverables}} {
 		c.globs(of.list, of.key)
 		c.paths(of.list, of.key)
 	}

@@ -17,8 +17,9 @@ const maxPrograms = 20_000
 
 // Start says what the globs of an evaluation file lead to now, on this host, for a run that starts in workdir, and
 // which programs are in the directories of search, a PATH. On the host, a glob for a container can match nothing.
-func Start(d *schema.EvaluationDefinition, workdir, search string) *schema.EvaluationStart {
-	s := &schema.EvaluationStart{Programs: map[string][]string{}}
+// protected are the globs of the run's contract, absolute.
+func Start(d *schema.EvaluationDefinition, workdir, search string, protected []string) *schema.EvaluationStart {
+	s := &schema.EvaluationStart{Programs: map[string][]string{}, Protected: protected}
 	for left, dirs := maxPrograms, filepath.SplitList(search); len(dirs) > 0; dirs = dirs[1:] {
 		dir := resolve(path.Clean("/" + dirs[0]))
 		entries, _ := os.ReadDir(dir) // nothing is found there if it cannot be read
@@ -59,7 +60,8 @@ func look(s *schema.EvaluationStart, d *schema.EvaluationDefinition, workdir str
 		need func(file string) string // what has to be there, so that the glob can match something
 	}{
 		{d.Roots(workdir), itself}, {d.Absolute(d.Hidden, workdir), itself},
-		{d.Absolute(d.Protected, workdir), path.Dir}, {d.Absolute(d.Reward, workdir), path.Dir},
+		{d.Absolute(d.Protected, workdir), path.Dir}, {s.Protected, path.Dir}, {d.Absolute(d.Watched, workdir), nil},
+		{d.Absolute(d.Reward, workdir), path.Dir},
 		{d.Absolute(d.Others, workdir), nil}, {d.Absolute(d.Deliverables, workdir), nil},
 	} {
 		for _, whole := range of.list {

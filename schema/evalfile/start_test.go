@@ -29,11 +29,13 @@ func TestStart(t *testing.T) {
 		Reward:       []string{dir + "/link/reward", dir + "/none/reward"},
 		Others:       []string{dir + "/none/other"},
 		Deliverables: []string{dir + "/link/*.md"},
-	}, dir+"/app", dir+"/bin:relative:"+dir+"/bin:"+dir+"/none")
+	}, dir+"/app", dir+"/bin:relative:"+dir+"/bin:"+dir+"/none", []string{dir + "/link/p", dir + "/none/p"})
 	want := &schema.EvaluationStart{
-		Links: map[string]string{dir + "/link/reward": dir + "/app/reward", dir + "/link/*.md": dir + "/app/*.md"},
+		Protected: []string{dir + "/link/p", dir + "/none/p"},
+		Links: map[string]string{dir + "/link/p": dir + "/app/p",
+			dir + "/link/reward": dir + "/app/reward", dir + "/link/*.md": dir + "/app/*.md"},
 		Absent: []string{dir + "/app/none", dir + "/app/none/**", dir + "/dangling", dir + "/app/none/new",
-			dir + "/none/reward"},
+			dir + "/none/p", dir + "/none/reward"},
 		Programs: map[string][]string{dir + "/bin": {"a", "b"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
