@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/assay-run/assay-run/runner/project"
 	"github.com/assay-run/assay-run/runner/repository"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -56,8 +57,12 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	if err := os.Mkdir(store, 0o755); err != nil {
 		return nil, sandboxError("closed_book_failed", err)
 	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, sandboxError("closed_book_failed", err)
+	}
 	b.book, err = repository.Close(ctx, dir, store)
 	if errors.Is(err, repository.ErrUnclosable) {
+		b.book = nil
 		return nil, b.unclosed("history", err.Error(), "start the command at the root of an ordinary clone")
 	}
 	if err != nil {
@@ -66,9 +71,12 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	if b.book != nil {
 		b.doc.Covers = append([]string{"history"}, b.doc.Covers...)
 		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
-		hidden = b.book.Others
 	}
-	return append(slices.Clone(hidden), at), nil
+	if home, _ := lookupEnv(c.env, "HOME"); len(project.Of(dir)) > 0 {
+		b.doc.Covers = append(b.doc.Covers, "packages")
+		b.doc.Hidden = append(b.doc.Hidden, project.Later(dir, home, c.env)...)
+	}
+	return append(slices.Clone(b.doc.Hidden), at), nil
 }
 
 // unclosed says that the book is open, and why. Unless that is allowed, it is an error.
@@ -99,13 +107,16 @@ func (b *closedBook) shut(c *confinement) error {
 		if !b.try {
 			p.Insist()
 		}
+		p.ShowToChecks(b.doc.Hidden)
 		if b.book != nil {
-			if p.User != nil {
-				if err := giveTree(b.book.Store, p.User.UID, p.User.GID); err != nil {
-					return sandboxError("closed_book_failed", err)
+			for _, book := range b.book.Apart() {
+				if p.User != nil {
+					if err := giveTree(book.Store, p.User.UID, p.User.GID); err != nil {
+						return sandboxError("closed_book_failed", err)
+					}
 				}
+				p.Replace(book.At, book.Store)
 			}
-			p.Replace(b.book.At, b.book.Store, b.book.Others)
 		}
 		if p.Network.Mode == sandbox.NetHost {
 			open("network", "the command has the host's network (network.mode host)",

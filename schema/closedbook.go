@@ -9,12 +9,13 @@ import (
 type ClosedBook struct {
 	// State is BookClosed or BookOpen.
 	State string `json:"state"`
-	// Covers are the channels that State is about: history if there is a repository, network, and provider_tools if
-	// requests to a model go through the gateway.
+	// Covers are the channels that State is about: history if there is a repository, network, provider_tools if
+	// requests to a model go through the gateway, and packages if it is known which packages the working directory is.
 	Covers []string `json:"covers"`
 	// StartCommit is the only commit, with its history, that the command's repository had; empty without one.
 	StartCommit string `json:"start_commit,omitempty"`
-	// Hidden are directories with more of the history, which the command did not see.
+	// Hidden are files and directories with more of the history, or with later versions of the packages, which the
+	// command did not see.
 	Hidden []string `json:"hidden,omitempty"`
 	// Allowed are the hosts that the policy let the command reach.
 	Allowed []string `json:"allowed,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
@@ -16,8 +17,8 @@ import (
 
 // Book is a new repository beside the original.
 type Book struct {
-	// At is the place of the original: the directory .git of a working tree.
-	At string
+	// Dir is the working tree, and At the place of the original: the directory .git, or what a file .git names.
+	Dir, At string
 	// Store is the directory of the new one.
 	Store string
 	// Commit is the commit that is checked out; empty if the repository has none yet.
@@ -25,35 +26,33 @@ type Book struct {
 	// Others are directories that have more of the original's history, or other versions of its files: linked
 	// worktrees, repositories that it borrows objects from, and remotes in the file system.
 	Others []string
+	// Modules are the books of submodules. The Store of one whose original lies in At lies in Store.
+	Modules []*Book
 
 	heads  Heads
 	format string
 	config string
+	path   string // of the original's configuration
 }
 
 // ErrUnclosable is wrapped by the error of Close about a repository whose history cannot be closed.
 var ErrUnclosable = errors.New("the repository's history cannot be closed")
 
-// Close makes a new repository for the working tree dir in the empty directory store. It returns nil if dir is in no
-// repository. The error wraps ErrUnclosable if the repository does not lie in dir itself, or has submodules.
+// Close makes a new repository for the working tree dir, a path without symbolic links, in the empty directory store.
+// It returns nil if dir is in no repository. The error wraps ErrUnclosable if dir is not the root of its working tree.
 func Close(ctx context.Context, dir, store string) (*Book, error) {
 	source := git{ctx: ctx, dir: dir}
-	if _, err := source.line("rev-parse", "--git-dir"); err != nil {
+	at, err := source.line("rev-parse", "--absolute-git-dir")
+	if err != nil {
 		return nil, nil
 	}
-	b := &Book{At: filepath.Join(dir, ".git"), Store: store}
-	info, err := os.Lstat(b.At)
-	switch {
+	switch root, err := source.line("rev-parse", "--show-toplevel"); {
 	case err != nil:
-		return nil, fmt.Errorf("%w: it is in a directory above %s; start the command there", ErrUnclosable,
-			dir)
-	case !info.IsDir():
-		return nil, fmt.Errorf("%w: %s is not a directory, so it is elsewhere; clone it, and start the "+
-			"command in the clone", ErrUnclosable, b.At)
+		return nil, fmt.Errorf("%w: it has no working tree; start the command in a clone", ErrUnclosable)
+	case root != dir:
+		return nil, fmt.Errorf("%w: it is in a directory above %s; start the command there", ErrUnclosable, dir)
 	}
-	if modules, _ := os.ReadDir(filepath.Join(b.At, "modules")); len(modules) > 0 {
-		return nil, fmt.Errorf("%w: it has submodules, whose repositories have histories of their own", ErrUnclosable)
-	}
+	b := &Book{Dir: dir, At: at, Store: store}
 	if b.heads, err = describe(source); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnclosable, err)
 	}
@@ -61,31 +60,94 @@ func Close(ctx context.Context, dir, store string) (*Book, error) {
 	if b.format, err = source.line("rev-parse", "--show-object-format"); err != nil {
 		return nil, err
 	}
+	if b.path, err = source.path("config"); err != nil {
+		return nil, err
+	}
 	if err := b.others(source); err != nil {
 		return nil, err
 	}
-	if err := remake(source, b.git(ctx), b.heads); err != nil {
-		return nil, err
+	if err := remake(source, b.git(ctx), b.heads, true); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	config, err := startup.ReadFile(filepath.Join(store, "config"))
+	if err != nil {
+		return nil, err
+	}
 	b.config = string(config)
-	return b, err
+	return b, b.modules(ctx)
 }
 
-func (b *Book) git(ctx context.Context) git { return git{ctx, filepath.Dir(b.At), b.Store} }
+func (b *Book) git(ctx context.Context) git { return git{ctx, b.Dir, b.Store} }
+
+// modules makes the books of the submodules that are checked out.
+func (b *Book) modules(ctx context.Context) error {
+	for entry := range strings.SplitSeq(b.heads.Index, "\x00") {
+		about, path, _ := strings.Cut(entry, "\t")
+		dir := filepath.Join(b.Dir, path)
+		if real, err := filepath.EvalSymlinks(dir); !strings.HasPrefix(about, "160000 ") || err != nil || real != dir {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err != nil {
+			continue
+		}
+		at, err := git{ctx: ctx, dir: dir}.line("rev-parse", "--absolute-git-dir")
+		if err != nil {
+			return fmt.Errorf("%w: submodule %s: %w", ErrUnclosable, schema.Readable(path), err)
+		}
+		store := b.Store + "-" + strconv.Itoa(len(b.Modules))
+		if schema.Below(at, b.At) {
+			store = b.Store + strings.TrimPrefix(at, b.At)
+		}
+		if err := os.MkdirAll(store, 0o755); err != nil {
+			return err
+		}
+		module, err := Close(ctx, dir, store)
+		if err != nil {
+			return err
+		}
+		if module == nil {
+			continue
+		}
+		b.Modules = append(b.Modules, module)
+		b.Others = append(b.Others, module.Others...)
+	}
+	return nil
+}
+
+// Apart are the books whose originals do not lie in that of another one: the book itself, and those of some submodules.
+func (b *Book) Apart() []*Book {
+	all := []*Book{b}
+	for _, module := range b.Modules {
+		for _, m := range module.Apart() {
+			if !schema.Below(m.At, b.At) {
+				all = append(all, m)
+			}
+		}
+	}
+	return all
+}
 
 // others finds Others. A list of what to borrow from may lead on.
 func (b *Book) others(source git) error {
-	dir := filepath.Dir(b.At)
+	var above string
 	add := func(path string) {
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+			path = filepath.Join(b.Dir, path)
 		}
 		real, err := filepath.EvalSymlinks(path)
-		if err == nil && !schema.Below(dir, real) && !schema.Below(real, b.At) && !slices.Contains(b.Others, real) {
+		switch {
+		case err != nil || real == b.Dir || schema.Below(real, b.At) || slices.Contains(b.Others, real):
+		case schema.Below(b.Dir, real):
+			above = real
+		default:
 			b.Others = append(b.Others, real)
 		}
 	}
+	common, err := source.line("rev-parse", "--path-format=absolute", "--git-common-dir")
+	if err != nil {
+		return err
+	}
+	add(common)
 	trees, err := source.line("worktree", "list", "--porcelain", "-z")
 	if err != nil {
 		return err
@@ -95,13 +157,22 @@ func (b *Book) others(source git) error {
 			add(tree)
 		}
 	}
-	urls, _ := source.line("config", "--get-regexp", "-z", `^remote\..*\.(url|pushurl)$`) // an error if there is none
+	// An error if there is none.
+	urls, _ := source.line("config", "--get-regexp", "-z", `^(remote\..*\.(url|pushurl)|submodule\..*\.url)$`)
 	for entry := range strings.SplitSeq(urls, "\x00") {
 		if _, url, is := strings.Cut(entry, "\n"); is {
 			add(strings.TrimPrefix(url, "file://"))
 		}
 	}
-	stores := []string{filepath.Join(b.At, "objects")}
+	if above != "" {
+		return fmt.Errorf("%w: %s lies in %s, which has another version; start the command in a clone elsewhere",
+			ErrUnclosable, b.Dir, above)
+	}
+	objects, err := source.path("objects")
+	if err != nil {
+		return err
+	}
+	stores := []string{objects}
 	for len(stores) > 0 && len(b.Others) < 1000 {
 		list, _ := startup.ReadFile(filepath.Join(stores[0], "info", "alternates"))
 		for line := range strings.Lines(string(list)) {
@@ -125,14 +196,21 @@ func (b *Book) others(source git) error {
 // is among them, HEAD and the index. id names the run. aside are references whose names the original uses for
 // something else. They are below refs/assay-run/ID. Call Return when no process of the command is left.
 func (b *Book) Return(ctx context.Context, id string) (aside []string, err error) {
-	agent, original := b.git(ctx), git{ctx: ctx, dir: filepath.Dir(b.At)}
+	for _, module := range b.Modules {
+		of, err := module.Return(ctx, id)
+		aside = append(aside, of...)
+		if err != nil {
+			return aside, fmt.Errorf("submodule %s: %w", module.Dir, err)
+		}
+	}
+	agent, original := b.git(ctx), git{ctx: ctx, dir: b.Dir}
 	after, _ := startup.ReadFile(filepath.Join(b.Store, "config"))
 	if err := b.defuse(); err != nil {
-		return nil, err
+		return aside, err
 	}
 	refs, err := agent.line("for-each-ref", "--format=%(objectname) %(refname)")
 	if err != nil {
-		return nil, err
+		return aside, err
 	}
 	head, herr := agent.line("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
 	branch, _ := agent.line("symbolic-ref", "--quiet", "HEAD")
@@ -259,8 +337,7 @@ func (b *Book) returnFile(name string) error {
 
 // returnConfig copies what git writes in ordinary work.
 func (b *Book) returnConfig(after string) error {
-	path := filepath.Join(b.At, "config")
-	now, err := startup.ReadFile(path)
+	now, err := startup.ReadFile(b.path)
 	if err != nil {
 		return err
 	}
@@ -268,7 +345,7 @@ func (b *Book) returnConfig(after string) error {
 	if merged == string(now) {
 		return nil
 	}
-	return replace(path, []byte(merged))
+	return replace(b.path, []byte(merged))
 }
 
 // replace replaces a file as git does, under its lock.

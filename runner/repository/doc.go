@@ -1,11 +1,12 @@
 // Package repository makes new git repositories at the commit that another one has checked out. They have the same
-// working tree, index, configuration and hooks, and no object that neither the commit nor the index reaches. They lack
-// other branches, stashes, logs and what these led to.
+// working tree and index, and no object that neither the commit nor the index reaches. They lack other branches,
+// stashes, logs and what these led to.
 //
 // # Vocabulary
 //
-// [Make] turns a copy of a directory into a repository of its own. A [Book] is a repository that a command gets in
-// place of its directory's own. [Book.Return] brings what the command committed back into the original.
+// [Make] turns a copy of a directory into a repository of its own, with the same configuration and hooks. A [Book] is a
+// repository that a command gets in place of its directory's own, without remotes, hooks and what else starts programs.
+// [Book.Return] brings what the command committed back into the original.
 //
 // # Promises
 //

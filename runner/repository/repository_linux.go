@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -165,11 +166,11 @@ func Make(ctx context.Context, from, to string) error {
 	if err := workspace.Remove(target.store()); err != nil {
 		return err
 	}
-	return remake(source, target, h)
+	return remake(source, target, h, false)
 }
 
-// remake makes the target's repository.
-func remake(source, target git, h Heads) error {
+// remake makes the target's repository. harmless leaves out what makes git start programs, and remotes.
+func remake(source, target git, h Heads, harmless bool) error {
 	format, err := source.line("rev-parse", "--show-object-format")
 	if err != nil {
 		return err
@@ -178,7 +179,15 @@ func remake(source, target git, h Heads) error {
 		return err
 	}
 	for _, name := range []string{"config", "config.worktree", "shallow", "index", "info", "hooks"} {
+		if name == "hooks" && harmless {
+			continue
+		}
 		if err := copyGitFile(target.ctx, source, target, name); err != nil {
+			return err
+		}
+	}
+	if harmless {
+		if err := target.disarm(); err != nil {
 			return err
 		}
 	}
@@ -232,6 +241,24 @@ func (g git) configure() error {
 			if _, err := elsewhere.run(nil, "config", "--file", path, "--unset-all", key); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// disarm keeps of a copied configuration what is harmless.
+func (g git) disarm() error {
+	for _, name := range []string{"config", "config.worktree"} {
+		path := filepath.Join(g.store(), name)
+		config, err := startup.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(startup.Harmless(string(config))), 0o644); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -839,10 +839,9 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 }
 
 // Replace gives the command the directory from in place of the directory at, which the command does not see. The
-// command may write to from, even in mode read-only: rules about paths in it have no effect. hidden are directories of
-// Context.Evidence that checks may read. Call it before the profile is applied, once for each directory.
-func (p *Profile) Replace(at, from string, hidden []string) {
-	p.hidden = append(p.hidden, hidden...)
+// command may write to from, even in mode read-only: rules about paths in it have no effect. Call it before the profile
+// is applied, once for each directory.
+func (p *Profile) Replace(at, from string) {
 	p.replaced = append(p.replaced, shim.Place{Path: at, As: shim.Writable, From: from, Flat: true})
 	p.DenyWrite = slices.DeleteFunc(p.DenyWrite, func(d Path) bool { return schema.Below(d.Path, at) })
 	if p.obeyed != nil { // nothing of it is copied
@@ -850,6 +849,9 @@ func (p *Profile) Replace(at, from string, hidden []string) {
 	}
 	_ = p.settle() // fewer rules conflict less
 }
+
+// ShowToChecks names paths of Context.Evidence that checks may read.
+func (p *Profile) ShowToChecks(paths []string) { p.hidden = paths }
 
 // Insist makes every layer one without which the command does not start, whatever the settings say. Call it before the
 // profile is applied.
@@ -860,9 +862,9 @@ func (p *Profile) replaces(path string) bool {
 	return slices.ContainsFunc(p.replaced, func(r shim.Place) bool { return schema.Below(path, r.Path) })
 }
 
-// restore undoes Replace.
+// restore undoes Replace, and shows checks what they may read.
 func (p *Profile) restore() {
-	if p.replaced == nil {
+	if p.replaced == nil && p.hidden == nil {
 		return
 	}
 	p.replaced = nil

@@ -43,6 +43,23 @@ func Merge(before, now, after string) (merged string, dropped []string) {
 	return b.String() + added.String(), dropped
 }
 
+// Harmless is what of git's configuration starts no program, makes git read no other configuration, and names no
+// repository.
+func Harmless(config string) string {
+	var b strings.Builder
+	for _, e := range parseConfig(config) {
+		if matches(harmlessKeys, e.key) || matches(ownKeys, e.key) {
+			b.WriteString(format(e.key, e.value))
+		}
+	}
+	return b.String()
+}
+
+// ownKeys are those of a repository that Harmless keeps although git reads what they name: other configuration says
+// which programs that can start.
+var ownKeys = []string{"branch.*.description", "core.attributesfile", "core.excludesfile", "submodule.*.active",
+	"submodule.active"}
+
 func valuesOf(text string) map[string][]string {
 	values := map[string][]string{}
 	for _, e := range parseConfig(text) {

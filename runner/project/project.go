@@ -1,0 +1,141 @@
+package project
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+	"github.com/go-json-experiment/json"
+)
+
+// Managers of packages.
+const (
+	NPM    = "npm"
+	Python = "python"
+	Cargo  = "cargo"
+	Go     = "go"
+)
+
+// Package is a package that a directory is the source of.
+type Package struct {
+	Manager string
+	Name    string
+	Version string // empty if it is not known; Go's never is
+}
+
+// maxFile limits what is read of one file.
+const maxFile = 4 << 20
+
+func read(path string) []byte {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil
+	}
+	data, _ := os.ReadFile(path)
+	return data
+}
+
+// Of returns the packages of a directory. A file that cannot be read names none.
+func Of(dir string) (all []Package) {
+	add := func(manager, name, version string) {
+		if name = strings.TrimSpace(name); name != "" && !strings.ContainsAny(name, "*?[]\\\x00") &&
+			!strings.Contains("/"+name+"/", "/../") {
+			all = append(all, Package{manager, name, strings.TrimSpace(version)})
+		}
+	}
+	var npm struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	}
+	if json.Unmarshal(read(filepath.Join(dir, "package.json")), &npm) == nil {
+		add(NPM, npm.Name, npm.Version)
+	}
+	type named struct {
+		Name    string
+		Version any // Cargo's may be that of a workspace
+	}
+	var pyproject struct {
+		Project named
+		Tool    struct{ Poetry named }
+	}
+	text := func(version any) string {
+		s, _ := version.(string)
+		return s
+	}
+	if toml.Unmarshal(read(filepath.Join(dir, "pyproject.toml")), &pyproject) == nil {
+		p := pyproject.Project
+		if p.Name == "" {
+			p = pyproject.Tool.Poetry
+		}
+		add(Python, p.Name, text(p.Version))
+	}
+	for _, file := range []string{"setup.cfg", "setup.py"} {
+		data := read(filepath.Join(dir, file))
+		add(Python, first(pythonName, data), first(pythonVersion, data))
+	}
+	var cargo struct{ Package named }
+	if toml.Unmarshal(read(filepath.Join(dir, "Cargo.toml")), &cargo) == nil {
+		add(Cargo, cargo.Package.Name, text(cargo.Package.Version))
+	}
+	for line := range bytes.Lines(read(filepath.Join(dir, "go.mod"))) {
+		if f := strings.Fields(string(line)); len(f) > 1 && f[0] == "module" {
+			add(Go, strings.Trim(f[1], `"`), "")
+		}
+	}
+	return all
+}
+
+// In setup.cfg and setup.py. A name or version that the script computes is not known.
+var (
+	pythonName    = regexp.MustCompile(`(?m)^\s*name\s*=\s*["']?([A-Za-z0-9][A-Za-z0-9._-]*)["']?\s*,?\s*$`)
+	pythonVersion = regexp.MustCompile(`(?m)^\s*version\s*=\s*["']?([0-9][A-Za-z0-9._+!-]*)["']?\s*,?\s*$`)
+)
+
+func first(of *regexp.Regexp, data []byte) string {
+	if m := of.FindSubmatch(data); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// later reports whether a version that was found is later than the package's own, or may be.
+func (p Package) later(version string) bool {
+	return p.Version == "" || version == "" || compare(version, p.Version) > 0
+}
+
+var numbers = regexp.MustCompile(`[0-9]+|[A-Za-z]+`)
+
+// compare compares versions by their numbers and words. A word, as in 2.0rc1, comes before what has none.
+func compare(a, b string) int {
+	x, y := numbers.FindAllString(cut(a), -1), numbers.FindAllString(cut(b), -1)
+	for i := range max(len(x), len(y)) {
+		if c := cmp.Compare(weight(x, i), weight(y, i)); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// cut takes off what is about the build alone.
+func cut(version string) string {
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), "+")
+	return version
+}
+
+func weight(parts []string, i int) int {
+	if i >= len(parts) {
+		return 0
+	}
+	n, err := strconv.Atoi(parts[i])
+	if err == nil {
+		return n
+	}
+	if strings.HasPrefix(strings.ToLower(parts[i]), "post") {
+		return 0
+	}
+	return -1
+}
