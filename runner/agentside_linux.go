@@ -81,13 +81,12 @@ type nest func(name string) (*cgroup.Nested, error)
 
 // access is the policy for the gateway.
 type access struct {
-	policyFile string       // read if rules is nil
-	rules      *policy.File // nil without a policy
-	websocket  bool
-	turns      gateway.Turns
-	turnsFile  string
-	audit      []AuditSink
-	mode       cgroup.Mode
+	rules     *policy.File // nil without a policy
+	websocket bool
+	turns     gateway.Turns
+	turnsFile string
+	audit     []AuditSink
+	mode      cgroup.Mode
 }
 
 func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside agentEnclosure, nest nest) *agentSide {
@@ -95,7 +94,7 @@ func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside agentEnclos
 		log: log, inside: inside, nest: nest,
 		sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
 		access: access{
-			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
+			rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
 			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Contained.host().Mode(),
 		},
 	}
@@ -192,17 +191,9 @@ func (a *agentSide) health(h *schema.ObservationHealth) {
 // openGateway starts the gateway with the policy that is in force from now on. If the gateway cannot listen, and the
 // run needs neither a policy nor a socket, the run continues and says so.
 func (a *agentSide) openGateway() error {
-	rules := a.access.rules
-	if rules == nil && a.access.policyFile != "" {
-		var err error
-		if rules, err = policy.Load(a.access.policyFile); err != nil {
-			return &runError{source: schema.SourceRunner, exit: ExitRunner,
-				ResultError: schema.ResultError{Code: "policy_unusable", Message: err.Error()}}
-		}
-	}
 	cfg := gateway.Config{
 		Run: &gateway.Recording{RunID: a.log.RunID, Recorder: a.log.Recorder, TurnsFile: a.access.turnsFile},
-		Now: a.log.Elapsed, Policy: rules, Turns: a.access.turns, Observer: a.calls, Warn: a.warned,
+		Now: a.log.Elapsed, Policy: a.access.rules, Turns: a.access.turns, Observer: a.calls, Warn: a.warned,
 	}
 	for _, s := range a.access.audit {
 		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(s.Name, s.Writer))
@@ -224,7 +215,7 @@ func (a *agentSide) openGateway() error {
 	if err == nil {
 		return nil
 	}
-	if rules != nil || a.access.websocket || len(a.access.audit) > 0 {
+	if a.access.rules != nil || a.access.websocket || len(a.access.audit) > 0 {
 		return sandboxError("gateway_failed", err)
 	}
 	a.reasons = append(a.reasons, schema.Reason{

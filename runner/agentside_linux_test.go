@@ -3,7 +3,6 @@ package runner
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,17 +72,25 @@ func TestPolicyOfASpec(t *testing.T) {
 		spec := New("x")
 		spec.Policy = file
 		rec := newMemory()
-		r := newRun(spec, Options{Recorder: rec})
+		opt, err := spec.readFiles(Options{Recorder: rec})
+		if want != "" {
+			res, _ := Run(t.Context(), spec, Options{Recorder: rec})
+			if err == nil || res.Error == nil || res.Error.Code != want || *res.RunnerExitCode != ExitRunner {
+				t.Errorf("%s: %v, %+v, want %q", text, err, res, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRun(spec, opt)
 		r.log.Event(r.started())
-		err := r.witness.agentSide.open(t.Context())
-		var failure *runError
-		if errors.As(err, &failure) != (want != "") || failure != nil &&
-			(failure.Code != want || failure.exit != ExitRunner) {
-			t.Errorf("%s: %v, want %q", text, err, want)
+		if err := r.witness.agentSide.open(t.Context()); err != nil {
+			t.Errorf("%s: %v", text, err)
 		}
 		r.witness.agentSide.close()
-		if _, there := rec.files[schema.PolicyFilePath]; there != (want == "") {
-			t.Errorf("%s: policy.json is there: %v", text, there)
+		if _, there := rec.files[schema.PolicyFilePath]; !there {
+			t.Errorf("%s: there is no policy.json", text)
 		}
 	}
 }

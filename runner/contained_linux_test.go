@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,35 @@ func TestContainedIsRemovedWithoutARun(t *testing.T) {
 	c.Close()
 	if _, err := os.Stat(path); path != "" && !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: %v", path, err)
+	}
+}
+
+// What Contain has read of the spec's files is not read again, even if it cannot be used.
+func TestFilesAreReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	spec := New("true")
+	spec.Policy, spec.Evaluation = filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "evaluation.yaml")
+	for name, text := range map[string]string{spec.Policy: "limits: {pids: 77}\n", spec.Evaluation: "no: file\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Contain(spec, Options{})
+	defer c.Close()
+	if c.limits.Pids != 77 {
+		t.Errorf("the session has %d pids", c.limits.Pids)
+	}
+	for _, name := range []string{spec.Policy, spec.Evaluation} {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt, err := spec.readFiles(Options{Contained: c})
+	if err != nil || opt.Policy == nil || opt.unusable == nil || errors.Is(opt.unusable, fs.ErrNotExist) {
+		t.Fatalf("policy %v, %v; evaluation file: %v", opt.Policy, err, opt.unusable)
+	}
+	if pids := spec.under(opt).Limits.Pids; pids != 77 {
+		t.Errorf("the run has %d pids", pids)
 	}
 }
 

@@ -355,6 +355,7 @@ type Contained struct {
 	err     error
 	exposed error // why other processes can reach this one's memory
 
+	read      files       // what Contain read of the spec's files
 	taken     bool        // by a run, which removes the session
 	abandoned atomic.Bool // something did not end and is left to the guard
 }
@@ -364,10 +365,11 @@ type Contained struct {
 // Contained set to the result. The caller must Close the result.
 func Contain(spec *Spec, opt Options) *Contained {
 	cgroup.LiftLimits()
-	with, _, err := spec.withFiles(opt)
+	opt, err := spec.readFiles(opt)
 	if err != nil {
 		return newContained(spec, opt, cgroup.Probe, false) // Run will refuse it
 	}
+	with := spec.under(opt)
 	c := newContained(with, opt, cgroup.ProbeForSession, !with.Containers) // an engine decides where containers are
 	if with.usesBPF() {
 		kernel.PreloadIfPinned(int(with.KernelBuffer))
@@ -388,7 +390,7 @@ func (c *Contained) Begin() {
 func newContained(spec *Spec, opt Options, probe func() *cgroup.Host, early bool) *Contained {
 	c := &Contained{
 		runID: spec.RunID, observed: spec.usesBPF(), host: sync.OnceValue(probe), early: early,
-		made: make(chan struct{}),
+		made: make(chan struct{}), read: files{opt.Policy, opt.Evaluation, opt.unusable},
 		limits: cgroup.Limits{
 			MemoryBytes: int64(spec.Limits.Memory), Pids: spec.Limits.Pids, CPUMilli: int64(spec.Limits.CPUs),
 			BestEffort: spec.Limits.BestEffort, Containers: spec.Containers,

@@ -32,7 +32,8 @@ import (
 // verdict, when it is known what could have changed the checks' results. Without a contract it does nothing.
 type contractPart struct {
 	log       *evidence.Log
-	file      string // empty: there is no contract
+	file      string           // empty: there is no contract
+	loaded    *contract.Loaded // of file; nil: read reads it
 	baseline  bool
 	dir       func() (string, error) // the run's working directory
 	temp      string
@@ -77,8 +78,8 @@ func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, mar
 		onCheck = func(string, bool) {}
 	}
 	return &contractPart{
-		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir,
-		onSettled: opt.OnContract, kernel: kernel, placed: placed,
+		log: log, file: spec.Contract, loaded: opt.Contract, baseline: spec.ContractBaseline,
+		dir: spec.workdir, temp: opt.ScratchDir, onSettled: opt.OnContract, kernel: kernel, placed: placed,
 		checks: &checks{
 			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, enclosure: in, held: opt.Contained,
 			strict: newStrictChecks(spec, outlive), marked: marked, help: kernel.help, onCheck: onCheck,
@@ -95,7 +96,8 @@ func (p *contractPart) read(context.Context) error {
 	if err == nil {
 		p.checks.begin(dir, p.baseline)
 		p.gate, err = contract.Open(contract.PrepareOptions{
-			Path: p.file, RunID: p.log.RunID, Workdir: dir, TempDir: p.temp, Baseline: p.baseline, Executor: p.checks,
+			Path: p.file, Read: p.loaded, RunID: p.log.RunID, Workdir: dir, TempDir: p.temp, Baseline: p.baseline,
+			Executor: p.checks,
 			Options: contract.Options{
 				Output:  p.log.Recorder.Create,
 				Pieces:  func() *redact.Pieces { return p.log.Redactor.Pieces(schema.ContractPath) },

@@ -16,8 +16,10 @@ import (
 type evaluationPart struct {
 	log  *evidence.Log
 	spec *Spec
-	file *schema.Evaluation // nil: keep reads the file
-	ours []string           // the recorder's own files
+	file *schema.Evaluation // nil: it cannot be used
+	// unusable is why the file cannot be used.
+	unusable error
+	ours     []string // the recorder's own files
 
 	contract func() []string // the globs that the run's contract protects
 
@@ -34,16 +36,12 @@ func (p *evaluationPart) keep(context.Context) error {
 	if err != nil {
 		return err
 	}
-	file := p.file
-	if file == nil {
-		file, err = evalfile.Load(p.spec.Evaluation)
-	}
-	if err != nil {
+	if err := p.unusable; err != nil {
 		e := schema.ResultError{Code: "evaluation_unusable", Message: err.Error(),
 			Hint: "docs/evaluation.md describes the file"}
 		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 	}
-	doc := new(*file)
+	doc := new(*p.file)
 	doc.RunID, doc.Workdir, doc.Homes = p.log.RunID, at.Workdir, p.spec.homes()
 	search, _ := lookupEnv(p.spec.environ(), "PATH")
 	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search, p.contract())

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/policy"
@@ -30,6 +31,8 @@ type Options struct {
 	// Evaluation is the parsed file of Spec.Evaluation. If it is nil, Run reads the file. It is ignored if
 	// Spec.Evaluation is empty.
 	Evaluation *schema.Evaluation
+	// Contract is what Spec.Contract says. If it is nil, Run reads the file. It is ignored if Spec.Contract is empty.
+	Contract *contract.Loaded
 	// Replay has the answers of the bundle that Spec.Model.Replay names. It is used only with that.
 	Replay *tape.Cassette
 	// Audit gets every call event of the gateway, in addition to the bundle. A sink that is too slow or fails misses
@@ -87,6 +90,9 @@ type Options struct {
 	OnCheck func(name string, ended bool)
 	// OnContract is called with contract.json once the outcome contract has been evaluated. It may be nil.
 	OnContract func(*schema.Contract)
+
+	// unusable is why the file of Spec.Evaluation cannot be used.
+	unusable error
 }
 
 // AuditSink receives call events, one per line. One goroutine at a time uses the Writer, and nothing closes it. Run

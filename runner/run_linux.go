@@ -45,10 +45,11 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 		defer func() { _ = dir.Remove() }() // if this fails, a later run removes it
 		spec.SDKEventLog = filepath.Join(dir.Path, "events.ndjson")
 	}
-	spec, opt, err := spec.withFiles(opt)
+	opt, err := spec.readFiles(opt)
 	if err != nil {
 		return refused(spec, "policy_unusable", err)
 	}
+	spec = spec.under(opt)
 	if err := errors.Join(spec.CheckModel(), spec.CheckModelPolicy(opt.Policy)); err != nil {
 		return refused(spec, "model_gateway_unusable", err)
 	}
@@ -127,8 +128,8 @@ func newRun(spec *Spec, opt Options) *run {
 		marked = &layer.Checks{}
 	}
 	var gate *contractPart
-	evaluation := &evaluationPart{log: log, spec: spec, file: opt.Evaluation, ours: append([]string{opt.ScratchDir},
-		opt.Evidence...), contract: func() []string { return gate.protected() }}
+	evaluation := &evaluationPart{log: log, spec: spec, file: opt.Evaluation, unusable: opt.unusable,
+		ours: append([]string{opt.ScratchDir}, opt.Evidence...), contract: func() []string { return gate.protected() }}
 	enclosure := newEnclosure(log, opt, spec, evaluation)
 	witness := newWitness(log, opt, spec, enclosure, marked)
 	gate = newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness, evaluation)

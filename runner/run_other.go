@@ -19,7 +19,7 @@ func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
 }
 
 // Contained is empty on this operating system.
-type Contained struct{}
+type Contained struct{ read files }
 
 // Contain does nothing.
 func Contain(*Spec, Options) *Contained { return &Contained{} }

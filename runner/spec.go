@@ -830,20 +830,33 @@ func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
 	return settings
 }
 
-// withFiles reads the policy's file and that of the evaluation if needed, and adds what they say and the spec does not.
+// files are what is read of the files that a spec names.
+type files struct {
+	policy     *policy.File
+	evaluation *schema.Evaluation
+	unusable   error // see Options.unusable
+}
+
+// readFiles returns opt with the policy's file and that of the evaluation, unless it has them or Contain has read them.
 // An evaluation file that cannot be used changes nothing: the run is refused when it is to be kept.
-func (s *Spec) withFiles(opt Options) (*Spec, Options, error) {
+func (s *Spec) readFiles(opt Options) (_ Options, err error) {
+	if c := opt.Contained; c != nil {
+		opt.Policy, opt.Evaluation = cmp.Or(opt.Policy, c.read.policy), cmp.Or(opt.Evaluation, c.read.evaluation)
+		opt.unusable = c.read.unusable
+	}
 	if opt.Policy == nil && s.Policy != "" {
-		var err error
 		if opt.Policy, err = policy.Load(s.Policy); err != nil {
-			return s, opt, err
+			return opt, err
 		}
 	}
-	if opt.Evaluation == nil && s.Evaluation != "" {
-		opt.Evaluation, _ = evalfile.Load(s.Evaluation)
+	if opt.Evaluation == nil && opt.unusable == nil && s.Evaluation != "" {
+		opt.Evaluation, opt.unusable = evalfile.Load(s.Evaluation)
 	}
-	return s.limited(opt.Policy).Evaluated(opt.Evaluation), opt, nil
+	return opt, nil
 }
+
+// under returns the spec with what the files in opt say and it does not.
+func (s *Spec) under(opt Options) *Spec { return s.limited(opt.Policy).Evaluated(opt.Evaluation) }
 
 // Evaluated returns the spec with what it does not say from an evaluation file, which may be nil.
 func (s *Spec) Evaluated(doc *schema.Evaluation) *Spec {

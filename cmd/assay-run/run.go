@@ -60,14 +60,15 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	if err := f.lifeline.check(); err != nil {
 		return nothingRun(err)
 	}
+	var checks *contract.Loaded
 	var agreed schema.ContractDefinition
 	if spec.Contract != "" {
-		c, _, err := contract.LoadValid(spec.Contract)
+		c, digest, err := contract.LoadValid(spec.Contract)
 		if err != nil {
 			return nothingRun(console.WithHint(err, "%s",
 				fileHint(err, "fix the file; assay-run contract validate lists its problems")))
 		}
-		agreed = schema.ContractDefinition(*c)
+		checks, agreed = &contract.Loaded{Contract: c, Digest: digest}, schema.ContractDefinition(*c)
 	}
 	var doc *schema.Evaluation
 	if spec.Evaluation != "" {
@@ -103,8 +104,8 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	if err != nil {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
-	opt := runner.Options{Policy: rules, Evaluation: doc, Replay: replay.answers, Stdin: a.stdin, Stdout: a.stdout,
-		Stderr: a.stderr}
+	opt := runner.Options{Policy: rules, Evaluation: doc, Contract: checks, Replay: replay.answers,
+		Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
 	abandoned := false // if so, what is still in use stays open until this process ends
 	messages := queueMessages(a)
 	defer func() {

@@ -83,6 +83,12 @@ func Load(path string) (*Contract, string, error) {
 	return c, digestOf(data), nil
 }
 
+// Loaded is a contract that was read and has no problems.
+type Loaded struct {
+	Contract *Contract
+	Digest   string // of the file
+}
+
 // LoadValid is Load for a contract that will be evaluated. If the contract has problems, the error is an
 // *[InvalidError] that lists all of them.
 func LoadValid(path string) (*Contract, string, error) {

@@ -19,8 +19,9 @@ import (
 
 // PrepareOptions configure a Gate.
 type PrepareOptions struct {
-	// Path is the contract file.
+	// Path is the contract file. Read is what LoadValid made of it; nil: Open reads it.
 	Path string
+	Read *Loaded
 	// Earlier is contract.json of an earlier evaluation, whose contract is evaluated instead of a file.
 	Earlier *schema.Contract
 	// RunID goes into contract.json; empty without a run.
@@ -82,6 +83,10 @@ func Open(opts PrepareOptions) (_ *Gate, err error) {
 		if opts.Earlier.Baseline != nil {
 			g.baseline = &Evaluation{Results: opts.Earlier.Baseline}
 		}
+		return g, nil
+	}
+	if read := opts.Read; read != nil {
+		g.contract, g.digest = read.Contract, read.Digest
 		return g, nil
 	}
 	if g.contract, g.digest, err = LoadValid(opts.Path); err != nil {
