@@ -574,7 +574,7 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "sandbox", Code: "changes_not_returned",
 			Message: "the run was interrupted before assay-run could write these back: git's settings of branches, " +
-				"remotes and submodules, a login that the agent renewed, and with --closed-book the command's commits",
+				"remotes and submodules, and a login that the agent renewed",
 		})
 	}
 	if !r.scans[schema.EventsPath].checkpoints {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/assay-run/assay-run/runner/project"
 	"github.com/assay-run/assay-run/runner/repository"
@@ -45,15 +46,12 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	if c.settings.EffectiveMode() == sandbox.Observe {
 		return nil, b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
 	}
-	at, err := os.MkdirTemp("/var/tmp", "assay-run-book-")
+	at, err := os.MkdirTemp(bookDir, bookPrefix+c.log.RunID+"-") // recover looks for it if this process is killed
 	if err != nil {
 		return nil, sandboxError("closed_book_failed", err)
 	}
 	b.dir = at
 	store := filepath.Join(at, "git")
-	if c.inherit != nil {
-		c.inherit(store) // its heir also removes the directory above
-	}
 	if err := os.Mkdir(store, 0o755); err != nil {
 		return nil, sandboxError("closed_book_failed", err)
 	}
@@ -71,6 +69,9 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	if b.book != nil {
 		b.doc.Covers = append([]string{"history"}, b.doc.Covers...)
 		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
+		if err := b.book.Save(filepath.Join(at, bookFile)); err != nil {
+			return nil, sandboxError("closed_book_failed", err)
+		}
 	}
 	if home, _ := lookupEnv(c.env, "HOME"); len(project.Of(dir)) > 0 {
 		b.doc.Covers = append(b.doc.Covers, "packages")
@@ -153,6 +154,53 @@ func (b *closedBook) shut(c *confinement) error {
 	return nil
 }
 
+// Names of a book on the disk. Between the two comes the run's id.
+const (
+	bookDir    = "/var/tmp"
+	bookPrefix = "assay-run-book-"
+	bookFile   = "book.json"
+)
+
+// RecoverBooks brings back what the command of a killed run had committed in a closed book, and returns what is to be
+// said of that. No process of the run must be left.
+func RecoverBooks(ctx context.Context, runID string) (said []string, err error) {
+	dirs, _ := filepath.Glob(filepath.Join(bookDir, bookPrefix+runID+"-*"))
+	var errs []error
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 ||
+			info.Sys().(*syscall.Stat_t).Uid != uint32(os.Getuid()) {
+			continue // another user's
+		}
+		book, err := repository.Load(filepath.Join(dir, bookFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, os.RemoveAll(dir)) // the run had not begun
+			continue
+		}
+		var aside []string
+		if err == nil {
+			aside, err = book.Return(ctx, runID)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the command's commits are not in the original repository, but in %s: %w",
+				filepath.Join(dir, "git"), err))
+			continue
+		}
+		said = append(said, "the command's commits are in the repository of "+book.Dir)
+		for _, ref := range aside {
+			said = append(said, besides(runID, ref))
+		}
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	return said, errors.Join(errs...)
+}
+
+// besides says where a reference is whose name the original uses for another.
+func besides(runID, ref string) string {
+	return fmt.Sprintf("the command's %s is in the repository as refs/assay-run/%s%s: the original has another %s",
+		ref, runID, strings.TrimPrefix(ref, "refs"), ref)
+}
+
 // giveTree gives a directory and all in it to a user.
 func giveTree(dir string, uid, gid int) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -212,9 +260,7 @@ func (b *closedBook) giveBack(ctx context.Context, c *confinement) (reasons []sc
 		}
 		for _, ref := range aside {
 			reasons = append(reasons, schema.Reason{Subject: "closed_book", Code: "commits_aside",
-				Message: fmt.Sprintf("the command's %s is in the repository as refs/assay-run/%s%s: "+
-					"the original has another %s",
-					ref, c.log.RunID, strings.TrimPrefix(ref, "refs"), ref)})
+				Message: besides(c.log.RunID, ref)})
 		}
 	}
 	if c.profile == nil || c.profile.Mode == sandbox.Observe {

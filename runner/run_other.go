@@ -18,6 +18,9 @@ func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
 	return refused(spec, "not_linux", ErrPlatform)
 }
 
+// RecoverBooks does nothing.
+func RecoverBooks(context.Context, string) ([]string, error) { return nil, nil }
+
 // Contained is empty on this operating system.
 type Contained struct{ read files }
 

@@ -173,6 +173,13 @@ func recoverRuns(
 			tampered = true
 			a.say.Warning("%s: %s", id, schema.OneLine(t.String()))
 		}
+		said, err := runner.RecoverBooks(ctx, id)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", id, err))
+		}
+		for _, text := range said {
+			a.say.Info("%s: %s", id, text)
+		}
 		state, err := recoveredResult(ctx, sealed, cmp.Or(to.result, sealed.ResultOutput))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s is sealed, but its result was not written: %w", id, err))

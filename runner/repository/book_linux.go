@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -29,10 +31,10 @@ type Book struct {
 	// Modules are the books of submodules. The Store of one whose original lies in At lies in Store.
 	Modules []*Book
 
-	heads  Heads
-	format string
-	config string
-	path   string // of the original's configuration
+	Heads  Heads
+	Format string // of objects
+	Config string // of the new one, when it was made
+	Path   string // of the original's configuration
 }
 
 // ErrUnclosable is wrapped by the error of Close about a repository whose history cannot be closed.
@@ -53,35 +55,54 @@ func Close(ctx context.Context, dir, store string) (*Book, error) {
 		return nil, fmt.Errorf("%w: it is in a directory above %s; start the command there", ErrUnclosable, dir)
 	}
 	b := &Book{Dir: dir, At: at, Store: store}
-	if b.heads, err = describe(source); err != nil {
+	if b.Heads, err = describe(source); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnclosable, err)
 	}
-	b.Commit = b.heads.Commit
-	if b.format, err = source.line("rev-parse", "--show-object-format"); err != nil {
+	b.Commit = b.Heads.Commit
+	if b.Format, err = source.line("rev-parse", "--show-object-format"); err != nil {
 		return nil, err
 	}
-	if b.path, err = source.path("config"); err != nil {
+	if b.Path, err = source.path("config"); err != nil {
 		return nil, err
 	}
 	if err := b.others(source); err != nil {
 		return nil, err
 	}
-	if err := remake(source, b.git(ctx), b.heads, true); err != nil {
+	if err := remake(source, b.git(ctx), b.Heads, true); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	config, err := startup.ReadFile(filepath.Join(store, "config"))
 	if err != nil {
 		return nil, err
 	}
-	b.config = string(config)
+	b.Config = string(config)
 	return b, b.modules(ctx)
+}
+
+// Save writes the book to a file, for Load in another process.
+func (b *Book) Save(path string) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+// Load reads a book that Save wrote.
+func Load(path string) (*Book, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	b := &Book{}
+	return b, json.Unmarshal(text, b)
 }
 
 func (b *Book) git(ctx context.Context) git { return git{ctx, b.Dir, b.Store} }
 
 // modules makes the books of the submodules that are checked out.
 func (b *Book) modules(ctx context.Context) error {
-	for entry := range strings.SplitSeq(b.heads.Index, "\x00") {
+	for entry := range strings.SplitSeq(b.Heads.Index, "\x00") {
 		about, path, _ := strings.Cut(entry, "\t")
 		dir := filepath.Join(b.Dir, path)
 		if real, err := filepath.EvalSymlinks(dir); !strings.HasPrefix(about, "160000 ") || err != nil || real != dir {
@@ -215,8 +236,8 @@ func (b *Book) Return(ctx context.Context, id string) (aside []string, err error
 	head, herr := agent.line("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
 	branch, _ := agent.line("symbolic-ref", "--quiet", "HEAD")
 	index, ierr := agent.line("ls-files", "--stage", "-z")
-	before := map[string]string{orHead(b.heads.Branch): b.heads.Commit}
-	for tag := range strings.SplitSeq(b.heads.Tags, "\n") {
+	before := map[string]string{orHead(b.Heads.Branch): b.Heads.Commit}
+	for tag := range strings.SplitSeq(b.Heads.Tags, "\n") {
 		if object, name, ok := strings.Cut(tag, " "); ok {
 			before[name] = object
 		}
@@ -291,7 +312,7 @@ func (b *Book) defuse() error {
 		"objects/info/alternates", "objects/info/http-alternates", "info/grafts", "refs/replace"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(b.Store, name)))
 	}
-	config := "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = " + b.format + "\n"
+	config := "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = " + b.Format + "\n"
 	errs = append(errs, os.WriteFile(filepath.Join(b.Store, "config"), []byte(config), 0o644))
 	errs = append(errs, filepath.WalkDir(b.Store, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !d.Type().IsRegular() {
@@ -337,15 +358,15 @@ func (b *Book) returnFile(name string) error {
 
 // returnConfig copies what git writes in ordinary work.
 func (b *Book) returnConfig(after string) error {
-	now, err := startup.ReadFile(b.path)
+	now, err := startup.ReadFile(b.Path)
 	if err != nil {
 		return err
 	}
-	merged, _ := startup.Merge(b.config, string(now), after)
+	merged, _ := startup.Merge(b.Config, string(now), after)
 	if merged == string(now) {
 		return nil
 	}
-	return replace(b.path, []byte(merged))
+	return replace(b.Path, []byte(merged))
 }
 
 // replace replaces a file as git does, under its lock.
