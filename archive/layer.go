@@ -20,7 +20,9 @@ const batchBytes = 64 << 10
 
 // layer appends one NDJSON file. Its lock orders the lines and stamps seq.
 type layer struct {
-	spool   *Spool
+	folder  *folder
+	flusher *flusher
+	runFile *runFile
 	path    string
 	batched bool // lines are written in batches
 	final   bool // may use the reserved space: the lifecycle
@@ -40,11 +42,16 @@ type layer struct {
 	err     error // sticky
 }
 
+func newLayer(path string, folder *folder, flusher *flusher, runFile *runFile) *layer {
+	return &layer{folder: folder, flusher: flusher, runFile: runFile, path: path, ledger: newLedger(),
+		batched: path == schema.KernelPath, final: path == schema.EventsPath}
+}
+
 // lose counts n lines as dropped. It also marks the spool on disk, unless the layer is closed, since the count is lost
 // if this process dies.
 func (l *layer) lose(n uint64) {
 	if l.dropped += n; n > 0 && !l.closed {
-		l.spool.lossy.Do(func() { _ = l.spool.lock.Chmod(lossyMode) })
+		l.runFile.markLossy()
 	}
 }
 
@@ -86,7 +93,7 @@ func (l *layer) append(encode func(dst []byte, seq uint64) []byte) error {
 	l.pending++
 	if l.batched && len(l.buf) < batchBytes {
 		if l.pending == 1 {
-			l.spool.touched()
+			l.flusher.touched()
 		}
 		return nil
 	}
@@ -122,20 +129,20 @@ func (l *layer) flush() error {
 	}
 	if n > 0 && !l.dirty {
 		l.dirty = true
-		l.spool.touched()
+		l.flusher.touched()
 	}
 	return l.err
 }
 
 // write appends b to the file in one write(2), or in two if the disk was full and the layer may use the reserve.
 func (l *layer) write(b []byte) (n int, err error) {
-	if !l.final && l.spool.full.Load() {
+	if !l.final && l.folder.full.Load() {
 		return 0, errReserved
 	}
 	if n, err = l.tryWrite(b); !isFull(err) {
 		return n, err
 	}
-	if !l.final || !l.spool.useReserve() {
+	if !l.final || !l.folder.freeReserve() {
 		return n, err
 	}
 	more, err := l.tryWrite(b[n:])
@@ -154,7 +161,7 @@ func (l *layer) begin() error {
 	if l.file != nil {
 		return nil
 	}
-	f, err := l.spool.openFile(l.path, os.O_APPEND|os.O_EXCL)
+	f, err := l.folder.openFile(l.path, os.O_APPEND|os.O_EXCL)
 	if err != nil {
 		return err
 	}
@@ -211,8 +218,9 @@ var errReserved = fmt.Errorf("the space left is kept for the end of the run: %w"
 
 // memberFile writes captured bytes to the spool.
 type memberFile struct {
-	spool *Spool
-	path  string
+	folder  *folder
+	flusher *flusher
+	path    string
 
 	mu     sync.Mutex // Write against sync and Close
 	file   *os.File   // open until the spool is sealed
@@ -229,13 +237,13 @@ func (m *memberFile) Write(b []byte) (int, error) {
 	}
 	var n int
 	err := error(errReserved)
-	if !m.spool.full.Load() {
+	if !m.folder.full.Load() {
 		n, err = m.file.Write(b)
 	}
 	m.ledger.Write(b[:max(n, 0)])
 	if n > 0 && !m.dirty {
 		m.dirty = true
-		m.spool.touched()
+		m.flusher.touched()
 	}
 	if err != nil {
 		m.err = fmt.Errorf("write %s: %w", m.path, err)
@@ -334,7 +342,7 @@ const lossyMode fs.FileMode = 0o700
 
 // resume opens the layer's file again and reads what it holds.
 func (l *layer) resume(scan *layerScan) error {
-	f, err := openRegular(layerFile(l.spool.dir, l.path), os.O_RDWR|os.O_APPEND)
+	f, err := openRegular(layerFile(l.folder.dir, l.path), os.O_RDWR|os.O_APPEND)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -182,7 +182,7 @@ func TestATornLineIsCutAndABadOneReported(t *testing.T) {
 			s, dir := newSpool(t, testRun(t))
 			record(t, s, 100)
 			s.Close()
-			file := filepath.Join(s.dir, schema.KernelPath)
+			file := filepath.Join(s.Dir(), schema.KernelPath)
 			b, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)

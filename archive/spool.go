@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/user"
@@ -14,22 +13,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
-)
-
-// reserveBytes are reserved on the spool's disk during the run and freed when the disk is full, so that the end of the
-// run can still be written.
-const reserveBytes = 512 << 10
-
-const (
-	batchInterval = 200 * time.Millisecond // kernel lines are written this often: 250 ms at most after the event
-	syncInterval  = time.Second            // dirty files are synced this often
 )
 
 // Names that are not members. They start with a dot.
@@ -42,42 +31,26 @@ const (
 // Spool is the directory of a live run. It satisfies the runner's Recorder and is safe for concurrent use. End it with
 // either [Spool.Seal] or [Spool.Close]. If the process dies before, [Recover] seals it.
 type Spool struct {
-	dir  string // <spool dir>/<run id>
-	run  schema.Run
-	sum  string   // the digest of run.json
-	lock *os.File // run.json, locked while this process lives
-	out  *Output  // of SealTo; nil means the run's output
-
-	redactor  *redact.Redactor // nil if nothing is secret
-	scratch   *scratch         // members that removeSecrets cleaned
-	projected *scratch         // members in the format of an earlier version
-
-	layers map[string]*layer
+	run       schema.Run
+	file      *runFile
+	folder    *folder
+	flusher   *flusher
+	layers    map[string]*layer
+	documents *documentFiles   // mu guards it
+	redactor  *redact.Redactor // of Redact; nil if nothing is secret
+	out       *Output          // of SealTo; nil means the run's output
 
 	mu         sync.Mutex // guards what follows
 	members    map[string]*memberFile
-	documents  map[string]*document
-	heldFiles  int  // of documents
-	reserve    bool // the reserve is still held
 	closed     bool
 	checkpoint func(schema.Checkpoint) // of OnCheckpoint
 
-	foundMu sync.Mutex
-	found   []Tampered // files of others at the path of a member
-
-	full  atomic.Bool // the disk was full: only the end of the run is written
-	lossy sync.Once   // marks run.json once lines were dropped
-
 	disk    sync.WaitGroup // for OnDisk
 	diskErr error
-
-	wake chan struct{} // something is buffered or dirty
-	stop chan struct{}
-	done sync.WaitGroup
 }
 
 // Dir returns the spool's directory.
-func (s *Spool) Dir() string { return s.dir }
+func (s *Spool) Dir() string { return s.folder.dir }
 
 // Append adds one line to a layer; see the runner's Recorder. Lines of the kernel layer are written in batches, all
 // others at once. A line that is empty, has a newline, or is longer than [MaxLine] is counted as dropped and takes no
@@ -146,11 +119,11 @@ func (s *Spool) Create(path string) (io.WriteCloser, error) {
 	if s.members[path] != nil || len(s.members) >= maxMembers-32 {
 		return nil, fmt.Errorf("create member %s: %w", path, os.ErrExist)
 	}
-	f, err := s.openFile(path, os.O_EXCL)
+	f, err := s.folder.openFile(path, os.O_EXCL)
 	if err != nil {
 		return nil, err
 	}
-	m := &memberFile{spool: s, path: path, file: f, ledger: newLedger()}
+	m := &memberFile{folder: s.folder, flusher: s.flusher, path: path, file: f, ledger: newLedger()}
 	s.members[path] = m
 	return m, nil
 }
@@ -177,7 +150,7 @@ func (s *Spool) Close() error {
 		return nil
 	}
 	s.release()
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, s.file.lock.Close())
 }
 
 var errEnded = fmt.Errorf("the spool was sealed or closed before: %w", os.ErrClosed)
@@ -192,8 +165,7 @@ func (s *Spool) finish() error {
 	}
 	s.closed = true
 	s.mu.Unlock()
-	close(s.stop)
-	s.done.Wait()
+	s.flusher.end()
 	s.disk.Wait()
 	var errs []error
 	for _, p := range s.run.Layers() {
@@ -217,66 +189,7 @@ func (s *Spool) release() {
 	for _, m := range s.members {
 		m.file.Close()
 	}
-	for _, d := range s.documents {
-		d.close()
-	}
-}
-
-// flusher writes batches every batchInterval, and syncs files and makes a checkpoint every syncInterval. It sleeps
-// while there is nothing to do.
-func (s *Spool) flusher() {
-	tick := time.NewTicker(batchInterval)
-	defer tick.Stop()
-	last := map[string]uint64{}
-	for {
-		tick.Stop()
-		select {
-		case <-s.stop:
-			return
-		case <-s.wake:
-		}
-		tick.Reset(batchInterval)
-		for range int(syncInterval / batchInterval) {
-			select {
-			case <-s.stop:
-				return
-			case <-tick.C:
-				l := s.layers[schema.KernelPath]
-				l.mu.Lock()
-				l.flush()
-				l.mu.Unlock()
-			}
-		}
-		// A failed sync breaks its layer, which then reports it.
-		s.Sync()
-		s.makeCheckpoint(last)
-	}
-}
-
-// touched tells the flusher that there is something to write or sync.
-func (s *Spool) touched() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// freeReserve frees the reserved space. It reports false if that was done before. From then on, only the end of the run
-// is written. s.mu is held.
-func (s *Spool) freeReserve() bool {
-	s.full.Store(true)
-	if !s.reserve {
-		return false
-	}
-	s.reserve = false
-	return os.Remove(filepath.Join(s.dir, reserveName)) == nil
-}
-
-// useReserve is freeReserve for a caller that does not hold s.mu.
-func (s *Spool) useReserve() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.freeReserve()
+	s.documents.close()
 }
 
 // ErrExists is returned by [CreateSpool], wrapped with the path, if the run id has a spool already: of a live run, or
@@ -309,7 +222,7 @@ func CreateSpool(dir string, run schema.Run) (*Spool, error) {
 		return nil, err
 	}
 	if err := s.OnDisk(); err != nil {
-		return nil, errors.Join(err, s.Close(), os.RemoveAll(s.dir))
+		return nil, errors.Join(err, s.Close(), os.RemoveAll(s.folder.dir))
 	}
 	return s, nil
 }
@@ -373,10 +286,9 @@ func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 		}
 		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
 	}
-	s := emptySpool(final, run, lock)
-	s.sum = digest(sha256.Sum256(doc))
-	s.reserve = reserved
-	s.done.Go(s.flusher)
+	s := emptySpool(newFolder(final, reserved), run,
+		&runFile{sum: digest(sha256.Sum256(doc)), lock: lock})
+	s.start()
 	s.disk.Go(func() {
 		// The first of these commits the whole transaction on journalling file
 		// systems; the others then cost little.
@@ -394,28 +306,24 @@ func (s *Spool) OnDisk() error {
 	return s.diskErr
 }
 
-// reserveSpace creates a file with n bytes of disk space.
-func reserveSpace(name string, n int64) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(allocate(f, n), f.Close())
-}
-
 // emptySpool returns a spool without lines, whose flusher does not run.
-func emptySpool(dir string, run schema.Run, lock *os.File) *Spool {
-	s := &Spool{
-		dir: dir, run: run, lock: lock,
-		layers: map[string]*layer{}, members: map[string]*memberFile{},
-		documents: map[string]*document{},
-		wake:      make(chan struct{}, 1), stop: make(chan struct{}),
-	}
+func emptySpool(folder *folder, run schema.Run, file *runFile) *Spool {
+	s := &Spool{run: run, file: file, folder: folder, flusher: newFlusher(), layers: map[string]*layer{},
+		documents: newDocumentFiles(folder), members: map[string]*memberFile{}}
 	for _, p := range run.Layers() {
-		s.layers[p] = &layer{spool: s, path: p, ledger: newLedger(), batched: p == schema.KernelPath,
-			final: p == schema.EventsPath}
+		s.layers[p] = newLayer(p, folder, s.flusher, file)
 	}
 	return s
+}
+
+// start starts the flusher.
+func (s *Spool) start() {
+	last := map[string]uint64{}
+	kernel := s.layers[schema.KernelPath]
+	s.flusher.start(func() { kernel.failed() }, func() {
+		s.Sync() // a failed sync breaks its layer, which then reports it
+		s.makeCheckpoint(last)
+	})
 }
 
 // readRun decodes a spool's run.json.
@@ -453,8 +361,7 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := emptySpool(spool, run, lock)
-	s.sum = sum
+	s := emptySpool(newFolder(spool, false), run, &runFile{sum: sum, lock: lock})
 	defer func() {
 		if err != nil {
 			s.release()
@@ -466,14 +373,14 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	} else if info.Mode().Perm() == lossyMode {
 		return nil, fmt.Errorf("%w: not all of it could be written", errNotResumable)
 	}
-	scans, points, err := scanLayers(s.dir, run)
+	scans, points, err := scanLayers(spool, run)
 	if err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(points.runs, func(d string) bool { return d != sum }) {
 		return nil, fmt.Errorf("%w: %s was changed after it was written", errNotResumable, schema.RunPath)
 	}
-	if scans[schema.EventsPath].last.Type == schema.RunFinished || hasEndDocuments(s.dir) {
+	if scans[schema.EventsPath].last.Type == schema.RunFinished || hasEndDocuments(spool) {
 		return nil, fmt.Errorf("%w: the run had already ended", errNotResumable)
 	}
 	for _, p := range run.Layers() {
@@ -484,12 +391,11 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 			return nil, err
 		}
 	}
-	if err := s.resumeDocuments(); err != nil {
+	if err := s.documents.resume(); err != nil {
 		return nil, err
 	}
-	_, err = os.Lstat(filepath.Join(s.dir, reserveName))
-	s.reserve = err == nil || reserveSpace(filepath.Join(s.dir, reserveName), reserveBytes) == nil
-	s.done.Go(s.flusher)
+	s.folder.restoreReserve()
+	s.start()
 	return s, nil
 }
 
@@ -501,43 +407,6 @@ func hasEndDocuments(dir string) bool {
 	return slices.ContainsFunc(documents, func(path string) bool {
 		_, err := os.Lstat(layerFile(dir, path))
 		return path != schema.RunPath && err == nil
-	})
-}
-
-// resumeDocuments adds the documents that the spool holds.
-func (s *Spool) resumeDocuments() error {
-	return filepath.WalkDir(s.dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(s.dir, name)
-		if err != nil {
-			return err
-		}
-		path := filepath.ToSlash(rel)
-		if strings.HasPrefix(d.Name(), ".") || path == schema.RunPath || isLayer(path) {
-			return nil
-		}
-		if !safePath(path) || isStream(path) {
-			return fmt.Errorf("%w: its spool holds %.100q", errNotResumable, path)
-		}
-		f, err := openRegular(name, os.O_RDWR)
-		if err != nil {
-			return err
-		}
-		doc := &document{ledger: newLedger()}
-		s.documents[path] = doc
-		data, err := io.ReadAll(io.LimitReader(f, maxDocument))
-		doc.ledger.Write(data)
-		switch {
-		case err == nil && len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir):
-			doc.data = append([]byte{}, data...)
-		case err == nil && s.heldFiles < maxHeldFiles:
-			s.heldFiles++
-			doc.file = f
-			return nil
-		}
-		return errors.Join(err, f.Close())
 	})
 }
 
@@ -606,24 +475,6 @@ func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint
 	return l.flush()
 }
 
-// document is a member that Put wrote.
-type document struct {
-	data   []byte   // of a small one, which is sealed from memory
-	file   *os.File // of another, to seal from; nil if too many are open
-	ledger *ledger
-}
-
-const (
-	maxHeldDocument = 1 << 20 // bytes of a document that is held in memory
-	maxHeldFiles    = 256     // open files of documents
-)
-
-func (d *document) close() {
-	if d.file != nil {
-		d.file.Close()
-	}
-}
-
 // Put writes a whole document. It replaces an earlier one, or a member of Create. After a crash the spool holds either
 // the old or the new one. On a full disk it uses the reserve.
 func (s *Spool) Put(path string, data []byte) error {
@@ -637,17 +488,9 @@ func (s *Spool) Put(path string, data []byte) error {
 		return fmt.Errorf("put %s: %w", path, os.ErrClosed)
 	}
 	s.replace(path)
-	d, err := s.put(path, data)
-	if isFull(err) && s.freeReserve() {
-		d, err = s.put(path, data)
-	}
-	if err != nil {
+	if err := s.documents.put(path, data); err != nil {
 		return fmt.Errorf("put %s: %w", path, err)
 	}
-	if old := s.documents[path]; old != nil {
-		old.close()
-	}
-	s.documents[path] = d
 	return nil
 }
 
@@ -661,110 +504,7 @@ func (s *Spool) replace(path string) {
 	delete(s.members, path)
 	m.Close()
 	m.file.Close()
-	_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
-}
-
-// put writes the document to its file. s.mu is held.
-func (s *Spool) put(path string, data []byte) (_ *document, err error) {
-	name := filepath.Join(s.dir, filepath.FromSlash(path))
-	tmp := filepath.Join(s.dir, ".put")
-	d := &document{ledger: newLedger()}
-	d.ledger.Write(data)
-	if len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir) {
-		d.data = append([]byte{}, data...)
-	}
-	f, err := s.create(tmp, os.O_TRUNC)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if d.file == nil || err != nil {
-			f.Close()
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		os.Remove(tmp)
-		return nil, err
-	}
-	if err := s.rename(tmp, name); err != nil {
-		os.Remove(tmp)
-		return nil, err
-	}
-	if d.data == nil && s.heldFiles < maxHeldFiles {
-		s.heldFiles++
-		d.file = f
-	}
-	return d, nil
-}
-
-// rename renames a file, and makes the folder if necessary. If the spool was deleted, it does nothing.
-func (s *Spool) rename(from, to string) error {
-	err := os.Rename(from, to)
-	if errors.Is(err, os.ErrNotExist) {
-		if _, gone := os.Lstat(s.dir); gone != nil {
-			return nil
-		}
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return err
-		}
-		err = os.Rename(from, to)
-	}
-	return err
-}
-
-// openFile opens a member's file, and makes its folder if necessary.
-func (s *Spool) openFile(path string, flag int) (*os.File, error) {
-	f, err := s.create(filepath.Join(s.dir, filepath.FromSlash(path)), flag)
-	if err != nil {
-		return nil, fmt.Errorf("create %s: %w", path, err)
-	}
-	return f, nil
-}
-
-// planted notes that somebody else made a file at the path of a member.
-func (s *Spool) planted(name string) {
-	rel, err := filepath.Rel(s.dir, name)
-	if err != nil {
-		rel = name
-	}
-	s.foundMu.Lock()
-	defer s.foundMu.Unlock()
-	s.found = append(s.found,
-		Tampered{filepath.ToSlash(rel), "was there before the recorder wrote it; that file was removed"})
-}
-
-// create opens a file in the spool for reading and writing. If somebody has deleted the spool, it makes a file without
-// a name, so that the content can still be sealed.
-func (s *Spool) create(name string, flag int) (*os.File, error) {
-	open := func() (*os.File, error) {
-		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow|flag, 0o600)
-	}
-	f, err := open()
-	if errors.Is(err, os.ErrExist) {
-		s.planted(name)
-		if err := os.RemoveAll(name); err != nil {
-			return nil, err
-		}
-		f, err = open()
-	}
-	// Somebody can delete the spool or make it again between any two of these calls.
-	raced := func() bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) }
-	if raced() && isDir(s.dir) {
-		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
-			f, err = open()
-		}
-	}
-	if !raced() {
-		return f, err
-	}
-	for _, dir := range []string{filepath.Dir(s.dir), os.TempDir()} {
-		room, rerr := newScratch(dir)
-		if rerr == nil {
-			return room.f, nil
-		}
-		err = rerr
-	}
-	return nil, err
+	s.folder.remove(path)
 }
 
 // OnCheckpoint makes a goroutine of the spool call f about once a second while the run writes, with the layers and
@@ -804,7 +544,7 @@ func (s *Spool) makeCheckpoint(last map[string]uint64) {
 		return
 	}
 	c.Layers[schema.LayerName(schema.EventsPath)] = t
-	c.Run = s.sum
+	c.Run = s.file.sum
 	last[schema.EventsPath] = t.Lines + 1 // the checkpoint's own line
 	f(c)
 }
@@ -812,44 +552,6 @@ func (s *Spool) makeCheckpoint(last map[string]uint64) {
 // Redact makes Seal remove the secrets that r knows, since r may have learned one after it was written. The receipt
 // counts them. A member from which one cannot be removed is dropped. Nil removes nothing. Call it before Seal.
 func (s *Spool) Redact(r *redact.Redactor) { s.redactor = r }
-
-// removeSecrets is the last search before sealing. It returns the members to seal, what was removed from them (nil for
-// nothing), and which of them somebody had changed.
-func (s *Spool) removeSecrets(ctx context.Context, sources []source) ([]source, *schema.Removal, []Tampered, error) {
-	found := false
-	for _, src := range sources {
-		held, err := holds(ctx, s.redactor, src)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		found = found || held
-	}
-	if !found {
-		return sources, nil, nil, nil
-	}
-	out, err := s.newScratch()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	s.scratch = out
-	c := newCleaner(ctx, s.redactor, out, s.run.RunID)
-	clean, removal, err := c.clean(sources)
-	if err != nil || removal.RedactedCount == 0 && len(removal.Dropped) == 0 {
-		return sources, nil, nil, err // what was found are words of the format itself
-	}
-	err = c.tell(clean, removal, func(receipt *schema.Redaction) {
-		receipt.RedactedCount, receipt.ByRule, receipt.ByField = s.redactor.Counts()
-	})
-	return clean, &removal, c.tampered, err
-}
-
-// newScratch makes a scratch file in the spool, or in os.TempDir if somebody deleted the spool.
-func (s *Spool) newScratch() (*scratch, error) {
-	if !isDir(s.dir) {
-		return newScratch("")
-	}
-	return newScratch(s.dir)
-}
 
 // recoveredReceipt returns the receipt for a run whose recorder died before it wrote one.
 func recoveredReceipt(run schema.Run) *schema.Redaction {
@@ -902,29 +604,24 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	if err := s.finish(); errors.Is(err, errEnded) {
 		return Sealed{}, fmt.Errorf("seal run %s: %w", s.run.RunID, err)
 	}
-	defer s.lock.Close()
+	defer s.file.lock.Close()
 	defer s.release()
 	var reserve sync.WaitGroup
 	// In the background, since it can take longer than packing a small run.
-	reserve.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) })
+	reserve.Go(func() { _ = os.Remove(filepath.Join(s.folder.dir, reserveName)) })
 	defer reserve.Wait()
 	sources, err := s.sources()
 	var notes []string
 	if err == nil {
-		sources, notes, err = complete(s.dir, s.run, sources, nil)
+		sources, notes, err = complete(s.folder.dir, s.run, sources, nil)
 	}
 	var removed *schema.Removal
 	var found []Tampered
+	seal := newSealing(s.run, s.folder, s.redactor, s.unexpected)
+	defer seal.close()
 	if err == nil && s.redactor != nil {
-		sources, removed, found, err = s.removeSecrets(ctx, sources)
+		sources, removed, found, err = seal.removeSecrets(ctx, sources)
 	}
-	defer func() {
-		for _, f := range []*scratch{s.scratch, s.projected} {
-			if f != nil {
-				f.Close()
-			}
-		}
-	}()
 	var sealed Sealed
 	out := s.out
 	if err == nil && out == nil {
@@ -933,11 +630,11 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 		}
 	}
 	if err == nil {
-		sealed, err = s.write(ctx, out, sources, found)
+		sealed, err = seal.write(ctx, out, sources, found)
 	}
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir "+
-			"%s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
+			"%s %s\" seals it)", s.run.RunID, err, s.folder.dir, filepath.Dir(s.folder.dir), s.run.RunID)
 	}
 	sealed.Notes, sealed.Removed = append(notes, sealed.Notes...), removed
 	if removed != nil {
@@ -961,68 +658,6 @@ func documentOf(sources []source, path string) []byte {
 	return nil
 }
 
-func isDir(dir string) bool {
-	info, err := os.Lstat(dir)
-	return err == nil && info.IsDir()
-}
-
-// write seals the members. found are changes that are already known. It looks for others while it packs the members, so
-// that nothing can change in between. If it finds any, it adds them to the documents and packs the members again.
-func (s *Spool) write(ctx context.Context, out *Output, sources []source, found []Tampered) (Sealed, error) {
-	const tries = 5 // if somebody changes members all the time
-	found = append(found, s.unexpected()...)
-	for try := 1; ; try++ {
-		if len(found) > 0 {
-			if err := markTampered(sources, found); err != nil {
-				return Sealed{}, err
-			}
-		}
-		members, changed, notes, err := s.project(ctx, slices.Clone(sources))
-		if err != nil {
-			return Sealed{}, err
-		}
-		var sealed Sealed
-		if len(changed) == 0 || try == tries {
-			sealed, err = writeBundle(ctx, s.run, out, members, func(path string, at int64) bool {
-				changed = append(changed, wasChanged(path, at))
-				return try < tries
-			})
-			if !errors.Is(err, errChanged) {
-				sealed.Tampered, sealed.Notes = found, notes
-				return sealed, err
-			}
-		}
-		for _, t := range changed {
-			i := slices.IndexFunc(sources, func(src source) bool { return src.path == t.Path })
-			found = append(found, t)
-			sources[i].wrote = nil
-			if err := sources[i].take(); err != nil {
-				return Sealed{}, err
-			}
-		}
-	}
-}
-
-// project returns the members in the format that the run asked for. changed are members that it found to be changed by
-// somebody.
-func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string,
-	err error) {
-	if s.run.Compat != CompatV0 {
-		return sources, nil, nil, nil
-	}
-	if s.projected != nil {
-		s.projected.Close()
-	}
-	if s.projected, err = s.newScratch(); err != nil {
-		return nil, nil, nil, err
-	}
-	v0, err := projectV0(ctx, sources, s.projected)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return v0.members, v0.tampered, v0.notes, nil
-}
-
 // sources lists the members that the recorder made. The spool must have ended.
 func (s *Spool) sources() ([]source, error) {
 	var sources []source
@@ -1043,16 +678,7 @@ func (s *Spool) sources() ([]source, error) {
 		}
 		sources = append(sources, source{path: p, size: m.ledger.size, held: m.file, wrote: m.ledger})
 	}
-	for p, d := range s.documents {
-		src := source{path: p, size: d.ledger.size, data: d.data, held: d.file}
-		if d.data == nil {
-			src.wrote = d.ledger
-		}
-		if d.data == nil && d.file == nil {
-			src.file = layerFile(s.dir, p)
-		}
-		sources = append(sources, src)
-	}
+	sources = append(sources, s.documents.sources()...)
 	doc, err := schema.Document(integrity)
 	if err != nil {
 		return nil, err
@@ -1062,12 +688,10 @@ func (s *Spool) sources() ([]source, error) {
 
 // unexpected finds files in the spool that were deleted or replaced, and files that the recorder did not make.
 func (s *Spool) unexpected() (found []Tampered) {
-	if !isDir(s.dir) {
+	if !isDir(s.folder.dir) {
 		return []Tampered{{What: "was deleted; the bundle has what the recorder still held"}}
 	}
-	s.foundMu.Lock()
-	found = slices.Clone(s.found)
-	s.foundMu.Unlock()
+	found = s.folder.others()
 	ours := map[string]*os.File{}
 	for p, l := range s.layers {
 		if l.file != nil {
@@ -1078,17 +702,17 @@ func (s *Spool) unexpected() (found []Tampered) {
 		ours[p] = m.file
 	}
 	for p, f := range ours {
-		if !sameFile(f, layerFile(s.dir, p)) {
+		if !sameFile(f, layerFile(s.folder.dir, p)) {
 			found = append(found, Tampered{p, "was deleted or replaced; the bundle has what the recorder wrote"})
 		}
 	}
-	filepath.WalkDir(s.dir, func(name string, d os.DirEntry, err error) error {
-		rel, rerr := filepath.Rel(s.dir, name)
+	filepath.WalkDir(s.folder.dir, func(name string, d os.DirEntry, err error) error {
+		rel, rerr := filepath.Rel(s.folder.dir, name)
 		path := filepath.ToSlash(rel)
 		if err != nil || rerr != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") || path == schema.RunPath {
 			return nil
 		}
-		if ours[path] == nil && s.documents[path] == nil {
+		if ours[path] == nil && s.documents.byPath[path] == nil {
 			found = append(found, notMade(path))
 		}
 		return nil
@@ -1152,8 +776,8 @@ func sweep(dir string) {
 
 // remove is removeSpool for the process that holds the lock.
 func (s *Spool) remove() error {
-	_ = s.lock.Close()
-	return removeSpool(s.dir)
+	_ = s.file.lock.Close()
+	return removeSpool(s.folder.dir)
 }
 
 // removeSpool renames the spool before it removes the files, so that an incomplete spool is never taken for an

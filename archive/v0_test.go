@@ -517,7 +517,7 @@ func TestV0OfAChangedLayer(t *testing.T) {
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	file := layerFile(s.dir, schema.KernelPath)
+	file := layerFile(s.Dir(), schema.KernelPath)
 	data, err := os.ReadFile(file)
 	if err == nil {
 		err = os.WriteFile(file, bytes.Replace(data, []byte(`"pid":`), []byte(`"pid":9`), 1)[:len(data)], 0o600)
