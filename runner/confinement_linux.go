@@ -44,8 +44,9 @@ type confinement struct {
 	exposed  bool        // the command has the runner's terminal
 	env      []string
 	workdir  func() (string, error)
-	hidden   []string // directories with evidence
-	keys     []string // files with model keys
+	hidden   []string                 // directories with evidence
+	keys     []string                 // files with model keys
+	tests    func() ([]string, error) // directories that only the contract's checks see
 	protect  []string
 	scratch  []string         // directories for the layer of a private home
 	inherit  func(dir string) // has a directory removed if this process dies
@@ -68,11 +69,13 @@ type confinement struct {
 	startup *schema.Startup
 }
 
-func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir string)) *confinement {
+func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir string),
+	tests func() ([]string, error),
+) *confinement {
 	c := &confinement{
 		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
 		listened: spec.Kernel == KernelNotify, agent: spec.Recipe != nil,
-		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive,
+		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive, tests: tests,
 		onRealHome: opt.OnRealHome, onSearch: opt.OnSearch,
 	}
 	if opt.ScratchDir != "" {
@@ -113,10 +116,22 @@ func (c *confinement) open(ctx context.Context) error {
 		return err
 	}
 	c.hidden = append(c.hidden, hidden...)
+	tests, err := c.tests()
+	if err != nil {
+		return err
+	}
+	if len(tests) > 0 && c.settings.EffectiveMode() == sandbox.Observe {
+		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+			Code:    "tests_visible",
+			Message: "nothing was run: mode observe cannot hide the tests in " + tests[0] + " from the command",
+			Hint:    "run with --mode workspace-write or read-only, or omit tests and name the directory in hidden",
+		}}
+	}
 	home, _ := os.UserHomeDir()
 	defer c.searching(dir)()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
 		Dir: dir, Home: home, Env: c.env, Evidence: slices.Concat(c.hidden, c.keys), Protect: c.protect,
+		Tests:      tests,
 		IsolatePID: c.isolate, Listened: c.listened,
 		NoTyping: c.exposed && sandbox.CanType(),
 	})
@@ -128,6 +143,9 @@ func (c *confinement) open(ctx context.Context) error {
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
 			Code: "policy_unusable", Message: err.Error(), Hint: hint,
 		}}
+	}
+	if len(tests) > 0 {
+		c.profile.Insist()
 	}
 	c.resolved = c.profile
 	c.look(ctx, home)

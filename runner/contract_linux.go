@@ -116,13 +116,12 @@ func (p *contractPart) read(context.Context) error {
 	return nil
 }
 
-// protected are the absolute globs that the contract protects.
-func (p *contractPart) protected() []string {
-	dir, err := p.dir()
-	if p.gate == nil || err != nil {
-		return nil
+// definition is the contract as its author wrote it; zero without one.
+func (p *contractPart) definition() schema.ContractDefinition {
+	if p.gate == nil {
+		return schema.ContractDefinition{}
 	}
-	return p.gate.Definition().Absolute(dir)
+	return *p.gate.Definition()
 }
 
 // reasonKilled is the reason in contract.json if the runner is killed.

@@ -24,7 +24,7 @@ type enclosure struct {
 
 func newEnclosure(log *evidence.Log, opt Options, spec *Spec, placed *evaluationPart) *enclosure {
 	session := newContainment(log, opt, spec.Limits)
-	inside := newConfinement(log, opt, spec, session.outlive)
+	inside := newConfinement(log, opt, spec, session.outlive, placed.tests)
 	return &enclosure{session, inside, newContainers(log, spec, session, inside, placed)}
 }
 

@@ -2,7 +2,12 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"path"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +26,7 @@ type evaluationPart struct {
 	unusable error
 	ours     []string // the recorder's own files
 
-	contract func() []string // the globs that the run's contract protects
+	contract func() schema.ContractDefinition // the run's contract; zero for none
 
 	mu  sync.Mutex         // guards what follows: containers start in any goroutine
 	doc *schema.Evaluation // nil until it was read
@@ -43,12 +48,53 @@ func (p *evaluationPart) keep(context.Context) error {
 	}
 	doc := new(*p.file)
 	doc.RunID, doc.Workdir, doc.Homes = p.log.RunID, at.Workdir, p.spec.homes()
+	agreed := p.contract()
 	search, _ := lookupEnv(p.spec.environ(), "PATH")
-	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search, p.contract())
+	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search, agreed.Absolute(at.Workdir))
+	if doc.Start.Tests, err = p.testsOf(doc.Evaluation.Tests, agreed.Tests); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doc = doc
 	return p.log.Put(schema.EvaluationPath, doc)
+}
+
+// tests are the directories that the command must not see.
+func (p *evaluationPart) tests() ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doc != nil {
+		return p.doc.Start.Tests, nil
+	}
+	return p.testsOf(p.contract().Tests)
+}
+
+func (p *evaluationPart) testsOf(dirs ...string) (tests []string, err error) {
+	at, err := p.spec.Absolute()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		if dir == "" {
+			continue
+		}
+		if !path.IsAbs(dir) {
+			dir = path.Join(at.Workdir, dir)
+		}
+		real, err := filepath.EvalSymlinks(dir)
+		if info, serr := os.Stat(dir); err == nil && (serr != nil || !info.IsDir()) {
+			err = errors.Join(serr, fmt.Errorf("%s is no directory", dir))
+		}
+		if err != nil {
+			return nil, &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
+				Code: "tests_unusable", Message: "tests: " + err.Error(), Hint: "name a directory that exists"}}
+		}
+		if !slices.Contains(tests, real) {
+			tests = append(tests, real)
+		}
+	}
+	return tests, nil
 }
 
 // protected are the globs of files on this host that a contract restores, and of those that it never does.

@@ -129,7 +129,9 @@ func newRun(spec *Spec, opt Options) *run {
 	}
 	var gate *contractPart
 	evaluation := &evaluationPart{log: log, spec: spec, file: opt.Evaluation, unusable: opt.unusable,
-		ours: append([]string{opt.ScratchDir}, opt.Evidence...), contract: func() []string { return gate.protected() }}
+		ours: append([]string{opt.ScratchDir}, opt.Evidence...), contract: func() schema.ContractDefinition {
+			return gate.definition()
+		}}
 	enclosure := newEnclosure(log, opt, spec, evaluation)
 	witness := newWitness(log, opt, spec, enclosure, marked)
 	gate = newContract(log, opt, spec, signals, marked, enclosure, enclosure.outlive, witness, evaluation)

@@ -110,6 +110,9 @@ type ContractDefinition struct {
 	// Protected are globs of paths that the agent must not change, absolute or relative to the working directory. They
 	// are restored to their state at the start before each check.
 	Protected []string `json:"protected,omitempty"`
+	// Tests is a directory, absolute or relative to the working directory, that the checks can read and that the agent
+	// does not see; empty for none.
+	Tests string `json:"tests,omitempty"`
 }
 
 // Absolute returns the protected globs as absolute ones, for a run that starts in workdir.

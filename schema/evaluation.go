@@ -29,6 +29,8 @@ type EvaluationStart struct {
 	Links map[string]string `json:"links,omitempty"`
 	// Protected are the globs of the run's outcome contract, which protect files too.
 	Protected []string `json:"protected,omitempty"`
+	// Tests are the directories that the agent did not see, as absolute paths without symbolic links.
+	Tests []string `json:"tests,omitempty"`
 	// Absent are the globs that could match nothing.
 	Absent []string `json:"absent,omitempty"`
 	// Programs has the names in each directory of the command's PATH.
@@ -61,6 +63,8 @@ type EvaluationDefinition struct {
 	Hidden []string `json:"hidden,omitempty"`
 	// Protected are files that it must not change: see ContractDefinition.Protected, whose list has the same meaning.
 	Protected []string `json:"protected,omitempty"`
+	// Tests is a directory as ContractDefinition.Tests: hidden from the agent, which the sandbox enforces.
+	Tests string `json:"tests,omitempty"`
 	// Watched are files that it must not change, and that nobody restores, such as the recorder's own.
 	Watched []string `json:"watched,omitempty"`
 	// Reward are the files into which the grader writes its verdict.

@@ -107,9 +107,16 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string, start *schema.E
 	if start == nil {
 		start = &schema.EvaluationStart{}
 	}
+	var tests []string
+	for _, dir := range start.Tests {
+		tests = append(tests, schema.EscapeGlob(dir))
+	}
+	if def.Tests != "" {
+		tests = append(tests, schema.EscapeGlob(def.Tests))
+	}
 	for kind, list := range map[kinds][]string{
-		hidden: def.Hidden, others: def.Others, reward: def.Reward,
-		protected: slices.Concat(def.Protected, def.Watched, start.Protected),
+		hidden: slices.Concat(def.Hidden, tests), others: def.Others, reward: def.Reward,
+		protected: slices.Concat(def.Protected, def.Watched, start.Protected, tests),
 		workspace: def.Roots(workdir), deliverable: def.Deliverables,
 	} {
 		for _, pattern := range def.Absolute(list, workdir) {

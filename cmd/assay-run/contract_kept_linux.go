@@ -213,6 +213,14 @@ func (k *keptCheck) prepare(ctx context.Context) error {
 		return err
 	}
 	k.away.Shown = k.tools()
+	if e := k.in.Evaluation; e != nil && e.Start != nil { // the agent did not see them
+		for _, dir := range e.Start.Tests {
+			_, err := os.Stat(dir)
+			if err == nil && (within(dir, k.away.Empty) || within(dir, sandbox.Temporary)) {
+				k.away.Shown = append(k.away.Shown, dir)
+			}
+		}
+	}
 	k.away.At = k.place()
 	return nil
 }

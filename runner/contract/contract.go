@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
@@ -32,6 +33,7 @@ func (c *Contract) Validate() []Problem {
 		v.add("too_many_checks", "%d checks; at most %d are allowed", n, maxChecks)
 	}
 	v.protected(c.Protected)
+	v.tests(c.Tests)
 	for i, check := range c.Checks {
 		v.check, v.label = i, strings.TrimSpace(check.Name)
 		v.name()
@@ -58,6 +60,7 @@ type file struct {
 	Description *string     `json:"description"`
 	Checks      []fileCheck `json:"checks"`
 	Protected   []string    `json:"protected"`
+	Tests       *string     `json:"tests"`
 }
 
 type fileCheck struct {
@@ -116,6 +119,11 @@ func Parse(data []byte, format Format) (*Contract, error) {
 		return nil, errors.New(`the key "description" is missing: say in one sentence what is true when the task is done, or write ""`)
 	}
 	c := &Contract{Description: *f.Description, Protected: f.Protected, Checks: make([]Check, len(f.Checks))}
+	if f.Tests != nil {
+		if c.Tests = path.Clean(*f.Tests); *f.Tests == "" {
+			return nil, errors.New(`the key "tests" is empty: name a directory, or omit the key`)
+		}
+	}
 	for i, fc := range f.Checks {
 		c.Checks[i] = Check{
 			Name:           strings.TrimSpace(fc.Name),

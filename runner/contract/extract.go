@@ -86,7 +86,7 @@ func prune(object string) (known []byte, ignored []string) {
 			}
 		}
 	}
-	drop(contract, "", "description", "checks", "protected")
+	drop(contract, "", "description", "checks", "protected", "tests")
 	var checks []map[string]jsontext.Value
 	if json.Unmarshal(contract["checks"], &checks) == nil && checks != nil {
 		for i, check := range checks {

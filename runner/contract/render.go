@@ -32,6 +32,9 @@ func Render(w io.Writer, c *Contract) error {
 			fmt.Fprintf(b, "   %s\n", schema.Lines(g))
 		}
 	}
+	if c.Tests != "" {
+		fmt.Fprintf(b, "\nHidden from the agent, and read-only for the checks:\n   %s\n", schema.Lines(c.Tests))
+	}
 	return b.Flush()
 }
 

@@ -33,8 +33,8 @@ type Problem struct {
 	// Name is the check's name; it may be empty.
 	Name string
 	// Code is stable: no_checks, too_many_checks, empty_name, bad_name, placeholder_name, duplicate_name,
-	// empty_command, bad_command, toolchain_only, asserts_nothing, bad_output_contains, bad_timeout, bad_protected
-	// or, for a model's contract, no_description.
+	// empty_command, bad_command, toolchain_only, asserts_nothing, bad_output_contains, bad_timeout, bad_protected,
+	// bad_tests or, for a model's contract, no_description.
 	Code string
 	// Message says what was found and what to do.
 	Message string
@@ -150,6 +150,13 @@ func (v *validation) protected(globs []string) {
 		case slices.Contains(strings.Split(g, "/"), ".."):
 			v.add("bad_protected", "protected: %q leaves the working directory; write an absolute path", g)
 		}
+	}
+}
+
+func (v *validation) tests(dir string) {
+	if dir == "." || dir == "/" || strings.HasPrefix(dir, "..") || strings.ContainsFunc(dir, unicode.IsControl) ||
+		!utf8.ValidString(dir) {
+		v.add("bad_tests", "tests: %+q is no directory in the working directory, and no absolute path of one", dir)
 	}
 }
 

@@ -83,6 +83,7 @@ type claim struct {
 const (
 	ruleWorkdir  = "workdir" // the working directory can be read, whatever hides the directories above it
 	ruleEvidence = "evidence"
+	ruleTests    = "tests"
 	ruleDevices  = "devices"
 )
 

@@ -193,6 +193,11 @@ func (p *Profile) freshen(m *shim.Mounts) {
 			placed = append(placed, shim.Place{Path: path, As: as, From: p.away.Carried[path]})
 		}
 	}
+	for _, d := range p.tests {
+		if within(d.Path) {
+			put(shim.Shown, d.Path)
+		}
+	}
 	if p.moved() {
 		placed = append(placed, shim.Place{Path: p.away.At, As: shim.Writable, From: p.Dir})
 	} else if p.away != nil && within(p.Dir) {

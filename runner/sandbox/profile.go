@@ -67,6 +67,7 @@ type Profile struct {
 	looked     *startup.Where
 	replaced   []shim.Place // see Replace
 	insists    bool         // see Insist
+	tests      []Path       // of a check: directories that the command does not see
 	hidden     []string     // with it
 }
 
@@ -131,6 +132,9 @@ type Context struct {
 	Env []string
 	// Evidence are existing directories that the command must not reach in any mode but Observe.
 	Evidence []string
+	// Tests are existing directories that the command must not reach in any mode but Observe, and that checks of a
+	// contract can read, but not write.
+	Tests []string
 	// Protect are files that the command must not write, such as the policy itself.
 	Protect []string
 	// Reach are the runner's files and sockets that the command needs, and may write.
@@ -572,6 +576,7 @@ func (p *Profile) Strict(fresh string) *Profile {
 	strict.realHome("")
 	strict.links = nil
 	strict.restore()
+	strict.bringTests()
 	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
 	strict.Network.AllowedDomains, strict.Network.DeniedDomains, strict.Network.LocalPorts = nil, nil, nil
 	if strict.Network.Mode != NetNone {
@@ -618,6 +623,7 @@ func (p *Profile) ForCheck() *Profile {
 	check.realHome("")
 	check.links = nil
 	check.restore()
+	check.bringTests()
 	return &check
 }
 
@@ -731,7 +737,7 @@ func (p *Profile) Shared(path string) bool {
 
 // Rules lists the profile's rules, each once. A rule's id is its position, counted from 1.
 func (p *Profile) Rules() []string {
-	rules := []string{RuleMode, RuleNetworkMode, RuleSockets, ruleEvidence, ruleProtected}
+	rules := []string{RuleMode, RuleNetworkMode, RuleSockets, ruleEvidence, ruleTests, ruleProtected}
 	seen := map[string]bool{}
 	for _, r := range rules {
 		seen[r] = true
@@ -820,7 +826,7 @@ func (p *Profile) Allowing(target, rule string) string {
 // AllowingWrite says what would allow a write that a rule of the profile denied. It is empty if nothing would.
 func (p *Profile) AllowingWrite(target, rule string) string {
 	switch {
-	case rule == ruleEvidence:
+	case rule == ruleEvidence, rule == ruleTests:
 		return ""
 	case rule == ruleHomeLimit:
 		return "set limits: {home: SIZE} in the policy to more than the file's size"
@@ -874,6 +880,25 @@ func (p *Profile) restore() {
 	_ = p.settle()
 }
 
+// bringTests shows the directories with tests, which can only be read.
+func (p *Profile) bringTests() {
+	for _, d := range p.DenyRead {
+		if d.Rule == ruleTests {
+			p.tests = append(p.tests, d)
+		}
+	}
+	if len(p.tests) == 0 {
+		return
+	}
+	p.DenyRead = slices.DeleteFunc(slices.Clone(p.DenyRead), func(d Path) bool { return d.Rule == ruleTests })
+	for _, d := range p.tests {
+		if p.AllowRead = append(slices.Clone(p.AllowRead), d); p.writable(d.Path) {
+			p.DenyWrite = append(slices.Clone(p.DenyWrite), d)
+		}
+	}
+	_ = p.settle() // fewer rules conflict less
+}
+
 // As is p for a command of another user.
 func (p *Profile) As(u *User) *Profile {
 	as := *p
@@ -922,7 +947,7 @@ func (p *Profile) claims() []claim {
 	}
 	for _, r := range p.DenyRead {
 		c := claim{Path: r, rank: rank(r), says: AccessNone}
-		if r.Rule == ruleEvidence {
+		if r.Rule == ruleEvidence || r.Rule == ruleTests {
 			c.rank = rankEvidence
 		}
 		all = append(all, c)

@@ -382,15 +382,17 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 			return nil, err
 		}
 	}
-	for _, dir := range c.Evidence {
-		real, err := filepath.Abs(dir)
-		if err == nil {
-			real, err = filepath.EvalSymlinks(real)
+	for rule, dirs := range map[string][]string{ruleEvidence: c.Evidence, ruleTests: c.Tests} {
+		for _, dir := range dirs {
+			real, err := filepath.Abs(dir)
+			if err == nil {
+				real, err = filepath.EvalSymlinks(real)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s directory: %w", rule, err)
+			}
+			p.DenyRead = append(p.DenyRead, Path{real, rule})
 		}
-		if err != nil {
-			return nil, fmt.Errorf("evidence directory: %w", err)
-		}
-		p.DenyRead = append(p.DenyRead, Path{real, ruleEvidence})
 	}
 	if err := p.setHome(s, c); err != nil {
 		return nil, err
@@ -399,7 +401,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		return nil, err
 	}
 	for _, d := range p.DenyRead {
-		if d.Path == "/" && d.Rule != ruleEvidence {
+		if d.Path == "/" && d.Rule != ruleEvidence && d.Rule != ruleTests {
 			return nil, fmt.Errorf("%s hides /, so no program could start; name the directories below it", d.Rule)
 		}
 	}

@@ -69,6 +69,12 @@ func Parse(data []byte) (*schema.Evaluation, error) {
 			c.fault(fmt.Sprintf("%.80q is not absolute", w), "workspace", strconv.Itoa(i))
 		}
 	}
+	if t := d.Tests; c.given(t, "tests") {
+		if d.Tests = path.Clean(t); d.Tests == "/" || d.Tests == "." || strings.HasPrefix(d.Tests, "..") ||
+			strings.ContainsRune(t, 0) {
+			c.fault(fmt.Sprintf("%.80q is no directory in the workspace, and no absolute path of one", t), "tests")
+		}
+	}
 	for i, s := range d.Servers {
 		if s.Port < 1 || s.Port > 65535 {
 			c.fault(fmt.Sprintf("the port is %d, want 1 to 65535", s.Port), "servers", strconv.Itoa(i))
