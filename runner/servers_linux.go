@@ -2,7 +2,6 @@ package runner
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // servers are the processes that a task asks to leave running: those that listen on one of its ports when the command
@@ -70,47 +68,6 @@ func (s *servers) missing(found map[int][]int) bool {
 		}
 		return true
 	})
-}
-
-// keepServers moves the servers that the task asks for out of the command's group. It waits for servers that still
-// start, as long as the grace. It returns the ports on which processes of the command serve.
-func (s *supervisor) keepServers(ctx context.Context) map[int][]int {
-	if s.ending != "" || len(s.servers.ports()) == 0 {
-		return nil
-	}
-	late := time.After(s.grace)
-	look := func() (procs []cgroup.Proc, found map[int][]int) {
-		procs, _ = s.agent.Procs()
-		return procs, s.servers.serving(procs)
-	}
-	procs, found := look()
-	for waiting := true; waiting && len(procs) > 0 && s.servers.missing(found); procs, found = look() {
-		select {
-		case sig := <-s.signals.C:
-			s.pass(sig.(unix.Signal))
-			if s.ending != "" {
-				return nil
-			}
-		case <-ctx.Done():
-			waiting = false
-		case <-late:
-			waiting = false
-		case <-time.After(serveInterval):
-		}
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	kept, err := s.servers.keep(s.agent, s.cgroup.NewGroup, look)
-	if err != nil {
-		s.log.Event(schema.Event{Type: schema.RecorderError, Code: "servers_ended",
-			Message: "servers that the task asks for cannot be kept for the checks: " + err.Error()})
-		return found
-	}
-	list := s.remains.leftovers(kept)
-	s.identify(list, found)
-	s.log.Event(schema.Event{Type: schema.ServersKept, Count: int64(len(kept)), Processes: list})
-	return found
 }
 
 // keep moves what serves to a group of its own, also what it starts meanwhile.

@@ -160,8 +160,8 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 			return true // the place of the file is not known
 		}
 		outside := func(p string) bool {
-			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(harmlessFiles, p) &&
-				!matches(also, p) && !l.InMemory && !layer(p)
+			return strings.HasPrefix(p, "/") && !schema.Below(path.Clean(p), path.Clean(workdir)) &&
+				!matches(harmlessFiles, p) && !matches(also, p) && !l.InMemory && !layer(p)
 		}
 		for i := range l.Acts {
 			a := &l.Acts[i]
@@ -184,11 +184,6 @@ func (m *maker) onlyWorkspaceWrites(value jsontext.Value) (*rule, error) {
 		workdir, read, layer = s.Docs.Run.Workdir, s.facts, s.Docs.Policy.Layer()
 	}
 	return r, nil
-}
-
-// within reports whether p is dir or below it.
-func within(p, dir string) bool {
-	return schema.Below(path.Clean(p), path.Clean(dir))
 }
 
 func (m *maker) onlyHosts(value jsontext.Value) (*rule, error) {

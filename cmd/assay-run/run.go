@@ -77,7 +77,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 		}
 		spec = spec.Evaluated(doc)
 	}
-	if err := a.warnOfGlobs(spec, doc, &agreed); err != nil {
+	if err := warnOfGlobs(a, spec, doc, &agreed); err != nil {
 		return nothingRun(err)
 	}
 	rules, err := loadPolicy(a.say, spec.Policy)
@@ -190,7 +190,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 }
 
 // warnOfGlobs warns of globs of the evaluation file, which may be nil, and of the contract that can match nothing.
-func (a *app) warnOfGlobs(spec *runner.Spec, doc *schema.Evaluation, agreed *schema.ContractDefinition) error {
+func warnOfGlobs(a *app, spec *runner.Spec, doc *schema.Evaluation, agreed *schema.ContractDefinition) error {
 	if doc == nil && len(agreed.Protected) == 0 {
 		return nil
 	}

@@ -193,7 +193,7 @@ func Load(path string, rules func(path string) error) (*File, error) {
 		c.problems = append(c.problems, err)
 	}
 	if len(f.Tasks) > 0 && f.Tasks[0].folders != "" {
-		if err := f.readFolders(f.Tasks[0].folders, false); err != nil {
+		if err := readFolders(f, f.Tasks[0].folders, false); err != nil {
 			c.problem("%v", err)("tasks")
 		}
 	}

@@ -80,7 +80,7 @@ func FromFolders(of Folders) (*File, error) {
 	if !goodName.MatchString(f.Name) {
 		f.Name = "tasks"
 	}
-	if err := f.readFolders(dir, of.Lenient); errors.As(err, new(*Refused)) {
+	if err := readFolders(f, dir, of.Lenient); errors.As(err, new(*Refused)) {
 		return f, err
 	} else if err != nil {
 		return nil, err
@@ -94,9 +94,9 @@ func FromFolders(of Folders) (*File, error) {
 	return f, nil
 }
 
-// readFolders replaces the tasks by those in a directory. If tasks are refused, it keeps the others and returns a
-// *[Refused].
-func (f *File) readFolders(dir string, lenient bool) error {
+// readFolders replaces the tasks of a suite by those in a directory. If tasks are refused, it keeps the others and
+// returns a *[Refused].
+func readFolders(f *File, dir string, lenient bool) error {
 	f.Tasks = nil
 	folders, err := task.Find(f.path(dir))
 	if err != nil {
