@@ -24,9 +24,10 @@ type closedBook struct {
 	providers  bool // these may use tools of the model's provider
 	containers bool // the command may start containers
 
-	book *repository.Book
-	dir  string // of the book; empty: there is none
-	doc  *schema.ClosedBook
+	book   *repository.Book
+	making chan error // has the result of making the repository, until it was read
+	dir    string     // of the book; empty: there is none
+	doc    *schema.ClosedBook
 }
 
 // begin makes the repository of the working directory anew. It is called before the policy is resolved.
@@ -52,9 +53,6 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	}
 	b.dir = at
 	store := filepath.Join(at, "git")
-	if err := os.Mkdir(store, 0o755); err != nil {
-		return nil, sandboxError("closed_book_failed", err)
-	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, sandboxError("closed_book_failed", err)
 	}
@@ -64,14 +62,19 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 		return nil, b.unclosed("history", err.Error(), "start the command at the root of an ordinary clone")
 	}
 	if err != nil {
-		return nil, sandboxError("closed_book_failed", fmt.Errorf("make the repository anew: %w", err))
+		return nil, sandboxError("closed_book_failed", fmt.Errorf("look at the repository: %w", err))
 	}
 	if b.book != nil {
 		b.doc.Covers = append([]string{"history"}, b.doc.Covers...)
 		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
-		if err := b.book.Save(filepath.Join(at, bookFile)); err != nil {
-			return nil, sandboxError("closed_book_failed", err)
-		}
+		b.making = make(chan error, 1)
+		go func() { // while the rest is prepared: see ready
+			err := b.book.Make(ctx)
+			if err == nil {
+				err = b.book.Save(filepath.Join(at, bookFile))
+			}
+			b.making <- err
+		}()
 	}
 	if home, _ := lookupEnv(c.env, "HOME"); len(project.Of(dir)) > 0 {
 		b.doc.Covers = append(b.doc.Covers, "packages")
@@ -111,11 +114,6 @@ func (b *closedBook) shut(c *confinement) error {
 		p.ShowToChecks(b.doc.Hidden)
 		if b.book != nil {
 			for _, book := range b.book.Apart() {
-				if p.User != nil {
-					if err := giveTree(book.Store, p.User.UID, p.User.GID); err != nil {
-						return sandboxError("closed_book_failed", err)
-					}
-				}
 				p.Replace(book.At, book.Store)
 			}
 		}
@@ -149,6 +147,27 @@ func (b *closedBook) shut(c *confinement) error {
 	for _, err := range errs {
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// ready waits until the command's repository is made, and gives it to the command's user. It is called before the
+// command starts.
+func (b *closedBook) ready(user *sandbox.User) error {
+	if b == nil || b.making == nil {
+		return nil
+	}
+	err := <-b.making
+	if b.making = nil; err != nil {
+		return sandboxError("closed_book_failed", fmt.Errorf("make the repository anew: %w", err))
+	}
+	for _, book := range b.book.Apart() {
+		if user == nil {
+			break
+		}
+		if err := giveTree(book.Store, user.UID, user.GID); err != nil {
+			return sandboxError("closed_book_failed", err)
 		}
 	}
 	return nil
@@ -250,7 +269,7 @@ func (b *closedBook) giveBack(ctx context.Context, c *confinement) (reasons []sc
 	if b == nil || b.doc == nil {
 		return nil
 	}
-	if b.book != nil && c.box != nil {
+	if b.book != nil && c.box != nil && b.making == nil {
 		aside, err := b.book.Return(ctx, c.log.RunID)
 		if err != nil {
 			reasons = append(reasons, schema.Reason{Subject: "closed_book", Code: "commits_not_returned",
@@ -284,6 +303,9 @@ func (b *closedBook) giveBack(ctx context.Context, c *confinement) (reasons []sc
 func (b *closedBook) remove() error {
 	if b == nil || b.dir == "" {
 		return nil
+	}
+	if b.making != nil { // the command did not start
+		<-b.making
 	}
 	return os.RemoveAll(b.dir)
 }

@@ -282,6 +282,9 @@ func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached
 	if c.box == nil {
 		return cmd, start(cmd)
 	}
+	if err := c.closed.ready(c.profile.User); err != nil {
+		return cmd, err
+	}
 	inner, err := c.box.Start(cmd, start, detached)
 	c.layers = c.box.Layers()
 	c.unusable()

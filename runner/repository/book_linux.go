@@ -40,43 +40,55 @@ type Book struct {
 // ErrUnclosable is wrapped by the error of Close about a repository whose history cannot be closed.
 var ErrUnclosable = errors.New("the repository's history cannot be closed")
 
-// Close makes a new repository for the working tree dir, a path without symbolic links, in the empty directory store.
-// It returns nil if dir is in no repository. The error wraps ErrUnclosable if dir is not the root of its working tree.
+// Close looks at the repository of the working tree dir, a path without symbolic links. It returns nil if dir is in no
+// repository. The error wraps ErrUnclosable if the book's Make could not close its history. The new repository will be
+// in the directory store.
 func Close(ctx context.Context, dir, store string) (*Book, error) {
 	source := git{ctx: ctx, dir: dir}
-	at, err := source.line("rev-parse", "--absolute-git-dir")
+	said, err := source.line("rev-parse", "--path-format=absolute", "--absolute-git-dir", "--git-common-dir",
+		"--git-path", "config", "--git-path", "objects", "--show-object-format", "--show-toplevel")
+	lines := strings.Split(said, "\n")
 	if err != nil {
-		return nil, nil
+		if _, none := source.line("rev-parse", "--git-dir"); none != nil {
+			return nil, nil
+		}
 	}
-	switch root, err := source.line("rev-parse", "--show-toplevel"); {
-	case err != nil:
+	switch {
+	case err != nil || len(lines) != 6:
 		return nil, fmt.Errorf("%w: it has no working tree; start the command in a clone", ErrUnclosable)
-	case root != dir:
+	case lines[5] != dir:
 		return nil, fmt.Errorf("%w: it is in a directory above %s; start the command there", ErrUnclosable, dir)
 	}
-	b := &Book{Dir: dir, At: at, Store: store}
+	b := &Book{Dir: dir, At: lines[0], Store: store, Path: lines[2], Format: lines[4]}
 	if b.Heads, err = describe(source); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnclosable, err)
 	}
 	b.Commit = b.Heads.Commit
-	if b.Format, err = source.line("rev-parse", "--show-object-format"); err != nil {
+	if err := b.others(source, lines[1], lines[3]); err != nil {
 		return nil, err
 	}
-	if b.Path, err = source.path("config"); err != nil {
-		return nil, err
+	return b, b.modules(ctx)
+}
+
+// Make makes the new repository, in a directory that is empty or does not exist.
+func (b *Book) Make(ctx context.Context) error {
+	if err := os.MkdirAll(b.Store, 0o755); err != nil {
+		return err
 	}
-	if err := b.others(source); err != nil {
-		return nil, err
+	if err := remake(git{ctx: ctx, dir: b.Dir}, b.git(ctx), b.Heads, b.Format, true); err != nil {
+		return fmt.Errorf("%s: %w", b.Dir, err)
 	}
-	if err := remake(source, b.git(ctx), b.Heads, true); err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	config, err := startup.ReadFile(filepath.Join(store, "config"))
+	config, err := startup.ReadFile(filepath.Join(b.Store, "config"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.Config = string(config)
-	return b, b.modules(ctx)
+	for _, module := range b.Modules {
+		if err := module.Make(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Save writes the book to a file, for Load in another process.
@@ -100,12 +112,15 @@ func Load(path string) (*Book, error) {
 
 func (b *Book) git(ctx context.Context) git { return git{ctx, b.Dir, b.Store} }
 
-// modules makes the books of the submodules that are checked out.
+// modules adds the books of the submodules that are checked out.
 func (b *Book) modules(ctx context.Context) error {
 	for entry := range strings.SplitSeq(b.Heads.Index, "\x00") {
 		about, path, _ := strings.Cut(entry, "\t")
+		if !strings.HasPrefix(about, "160000 ") {
+			continue
+		}
 		dir := filepath.Join(b.Dir, path)
-		if real, err := filepath.EvalSymlinks(dir); !strings.HasPrefix(about, "160000 ") || err != nil || real != dir {
+		if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err != nil {
@@ -118,9 +133,6 @@ func (b *Book) modules(ctx context.Context) error {
 		store := b.Store + "-" + strconv.Itoa(len(b.Modules))
 		if schema.Below(at, b.At) {
 			store = b.Store + strings.TrimPrefix(at, b.At)
-		}
-		if err := os.MkdirAll(store, 0o755); err != nil {
-			return err
 		}
 		module, err := Close(ctx, dir, store)
 		if err != nil {
@@ -149,7 +161,7 @@ func (b *Book) Apart() []*Book {
 }
 
 // others finds Others. A list of what to borrow from may lead on.
-func (b *Book) others(source git) error {
+func (b *Book) others(source git, common, objects string) error {
 	var above string
 	add := func(path string) {
 		if !filepath.IsAbs(path) {
@@ -163,10 +175,6 @@ func (b *Book) others(source git) error {
 		default:
 			b.Others = append(b.Others, real)
 		}
-	}
-	common, err := source.line("rev-parse", "--path-format=absolute", "--git-common-dir")
-	if err != nil {
-		return err
 	}
 	add(common)
 	trees, err := source.line("worktree", "list", "--porcelain", "-z")
@@ -188,10 +196,6 @@ func (b *Book) others(source git) error {
 	if above != "" {
 		return fmt.Errorf("%w: %s lies in %s, which has another version; start the command in a clone elsewhere",
 			ErrUnclosable, b.Dir, above)
-	}
-	objects, err := source.path("objects")
-	if err != nil {
-		return err
 	}
 	stores := []string{objects}
 	for len(stores) > 0 && len(b.Others) < 1000 {

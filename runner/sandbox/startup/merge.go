@@ -44,11 +44,12 @@ func Merge(before, now, after string) (merged string, dropped []string) {
 }
 
 // Harmless is what of git's configuration starts no program, makes git read no other configuration, and names no
-// repository.
+// repository and no working tree.
 func Harmless(config string) string {
 	var b strings.Builder
 	for _, e := range parseConfig(config) {
-		if matches(harmlessKeys, e.key) || matches(ownKeys, e.key) {
+		if e.key != "core.worktree" && e.key != "core.bare" &&
+			(matches(harmlessKeys, e.key) || matches(ownKeys, e.key)) {
 			b.WriteString(format(e.key, e.value))
 		}
 	}
