@@ -69,6 +69,10 @@ type judge struct {
 	control   string         // the recorder's directory in /proc, with a slash at the end
 	signalled bool           // the run sent the recorder a signal
 	leftovers []schema.Event // about processes that outlived the command
+	nobody    struct {       // the process of a line of which no process is known
+		process
+		in facts.Instance
+	}
 }
 
 func newJudge(def *schema.EvaluationDefinition, place agents.Place, start *schema.EvaluationStart) *judge {
@@ -211,7 +215,12 @@ func (j *judge) given(k *schema.KernelEvent, name string) (of kinds) {
 func (j *judge) process(l *facts.Line) *process {
 	k := l.Event
 	if l.By == nil {
-		return &process{Instance: &facts.Instance{PID: k.PID}}
+		j.nobody = struct { // nothing keeps it longer than its line
+			process
+			in facts.Instance
+		}{in: facts.Instance{PID: k.PID}}
+		j.nobody.Instance = &j.nobody.in
+		return &j.nobody.process
 	}
 	if p := noted(l.By); p != nil {
 		return p
