@@ -10,6 +10,7 @@ import (
 	"hash"
 	"io"
 	"iter"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -419,6 +420,14 @@ type Documents struct {
 	Contract *schema.Contract
 	// Evaluation is nil in a run without an evaluation file.
 	Evaluation *schema.Evaluation
+}
+
+// Labels are those of the run and of its result, which may know more. It is not nil.
+func (d *Documents) Labels() map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, d.Run.Labels)
+	maps.Copy(all, d.Result.Labels)
+	return all
 }
 
 // Documents returns the documents, each checked against its schema. It reads the bundle only as far as needed for those

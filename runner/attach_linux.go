@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -28,6 +29,17 @@ type Target struct {
 	Sweeper *kernel.Sweeper
 	// Exit is called at the end, and returns the exit code of a run whose evidence is complete. Nil means 0.
 	Exit func() int
+	// Trial says what is known of an attempt of an agent in the tree; nil means that there is none.
+	Trial Trial
+}
+
+// Trial is an attempt of an agent that somebody else makes.
+type Trial interface {
+	// See gets each line of the kernel layer, in order. It must not keep the event.
+	See(*schema.KernelEvent)
+	// Ended returns labels for the result, and what the agent was not to do, nil if that is not known. It is called
+	// once, after the last line.
+	Ended() (labels map[string]string, evaluation *schema.Evaluation)
 }
 
 // Attach observes processes that somebody else starts and ends. It returns when the tree has no process left or ctx
@@ -69,6 +81,9 @@ func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 		Redactor: opt.Redactor,
 	})}
 	a.kernel = newObservation(a.log, spec, a, layer.Options{Foreign: true})
+	if target.Trial != nil {
+		a.kernel.showTo(target.Trial.See)
+	}
 	return a
 }
 
@@ -161,6 +176,15 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 	}
 	missing := a.kernel.close(res)
 	a.kernel.free()
+	if a.Trial != nil {
+		labels, e := a.Trial.Ended()
+		res.Labels = maps.Clone(a.spec.Labels)
+		maps.Copy(res.Labels, labels)
+		if e != nil {
+			e.RunID = a.spec.RunID
+			missing = errors.Join(missing, a.log.Put(schema.EvaluationPath, e))
+		}
+	}
 	res.Usage.Processes = nil // the count lacks the processes that were already there
 	err := a.log.Finish(evidence.Findings{
 		Result: res, Success: failure == nil, Calls: evidence.NewCalls(a.log, binding.Options{}),

@@ -65,9 +65,10 @@ type observation struct {
 	inherited atomic.Pointer[layer.Inherited] // nil until the command starts
 	held      map[uint32][]startDescriptor    // by process that was there at the start
 
-	survivors []layer.Survivor // set by close
-	influence *influence       // nil without a contract
-	facts     *facts.Reader    // nil unless the contract or workspace changes need it
+	survivors []layer.Survivor          // set by close
+	influence *influence                // nil without a contract
+	facts     *facts.Reader             // nil unless the contract or workspace changes need it
+	see       func(*schema.KernelEvent) // gets each line; nil for none
 }
 
 // observedCgroup is what is observed: the containment of a run, or a cgroup that somebody else made.
@@ -111,6 +112,9 @@ func newObservation(log *evidence.Log, spec *Spec, session observedCgroup, of la
 	}
 	return o
 }
+
+// showTo makes see get each line that is recorded. It is called before open.
+func (o *observation) showTo(see func(*schema.KernelEvent)) { o.see = see }
 
 // open starts the kernel layer, or records why there is none.
 func (o *observation) open(ctx context.Context) error {
@@ -247,7 +251,11 @@ func (o *observation) sink() func(*schema.KernelEvent) error {
 				o.influence.line(l)
 			}
 		}
-		return o.log.Recorder.Append(schema.KernelPath, encode)
+		err := o.log.Recorder.Append(schema.KernelPath, encode)
+		if err == nil && o.see != nil {
+			o.see(e)
+		}
+		return err
 	}
 }
 

@@ -20,6 +20,28 @@ type Evaluation struct {
 	Homes   map[string]string `json:"homes,omitempty"`
 	// Start says what the globs led to when the run started.
 	Start *EvaluationStart `json:"start,omitempty"`
+	// Sessions are who joined the container of a trial that was recorded from outside, in the order of their join
+	// lines; absent for other runs.
+	Sessions []EvaluationSession `json:"sessions,omitempty"`
+}
+
+// Phases of a trial.
+const (
+	PhaseEnvironment = "environment" // what the container itself runs
+	PhaseSetup       = "setup"
+	PhaseAgent       = "agent"
+	PhaseVerifier    = "verifier"
+)
+
+// EvaluationSession is one who joined a container from outside, with all that it started there.
+type EvaluationSession struct {
+	Phase string `json:"phase"`
+	// Seq is the line in the kernel layer that tells of it, and TNS its time.
+	Seq uint64 `json:"seq"`
+	TNS int64  `json:"t_ns"`
+	// Program is what it executed first, and Argv the arguments; empty if it ended before.
+	Program string   `json:"program,omitempty"`
+	Argv    []string `json:"argv,omitempty"`
 }
 
 // EvaluationStart says what the globs of an evaluation file led to when the run started, by globs as
@@ -35,9 +57,12 @@ type EvaluationStart struct {
 	Absent []string `json:"absent,omitempty"`
 	// Programs has the names in each directory of the command's PATH.
 	Programs map[string][]string `json:"programs,omitempty"`
-	// Container says what the globs led to in the run's first container when that was about to start. It is absent
-	// unless the agent works there and the recorder could ask the container's engine.
+	// Container says what the globs led to in the agent's container when that was about to start: the first one that
+	// has a workspace, or else the run's first. It is absent unless the agent works in a container and the recorder
+	// could ask the engine.
 	Container *EvaluationStart `json:"container,omitempty"`
+	// ID is the id of that container; empty for the host.
+	ID string `json:"id,omitempty"`
 }
 
 // InContainer is the prefix of a glob that only stands for files in the run's container.

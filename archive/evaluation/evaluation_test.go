@@ -16,7 +16,7 @@ import (
 // judged is a judge of a run in /app, before its first event.
 func judged(def schema.EvaluationDefinition) *judge {
 	def.Workspace = []string{"/app"}
-	j := newJudge(&def, agents.Place{}, nil)
+	j := newJudge(&def, agents.Place{}, nil, nil)
 	j.documents(&view.Bundle{Docs: &archive.Documents{}})
 	return j
 }
@@ -424,7 +424,7 @@ func TestSurfaceThatWasCut(t *testing.T) {
 		schema.Clean
 	docs.Health.Model = "sha256:0"
 	docs.Health.Reasons = []schema.Reason{{Subject: "surface", Code: "surface_cut", Message: "filesystem_paths"}}
-	j := newJudge(&schema.EvaluationDefinition{}, agents.Place{}, nil)
+	j := newJudge(&schema.EvaluationDefinition{}, agents.Place{}, nil, nil)
 	j.documents(&view.Bundle{Docs: docs})
 	if gaps := view.Claim(j.docs, view.Files); gaps != nil {
 		t.Errorf("%v", gaps)

@@ -20,12 +20,13 @@ func Judge(ctx context.Context, b *view.Bundle, def *schema.EvaluationDefinition
 		return f.found, nil
 	}
 	var start *schema.EvaluationStart
-	if b.Docs.Evaluation != nil {
-		start = b.Docs.Evaluation.Start
+	var sessions []schema.EvaluationSession
+	if e := b.Docs.Evaluation; e != nil {
+		start, sessions = e.Start, e.Sessions
 	} else if c := b.Docs.Contract; c != nil {
 		start = &schema.EvaluationStart{Protected: c.Contract.Absolute(place.Workdir)}
 	}
-	j := newJudge(def, place, start)
+	j := newJudge(def, place, start, sessions)
 	decoded := func() func(*archive.Item) (none struct{}, err error) {
 		return func(*archive.Item) (none struct{}, err error) { return none, nil }
 	}
@@ -52,7 +53,7 @@ func Follow(file *schema.EvaluationDefinition) func(*schema.Evaluation) view.Fol
 		if file != nil {
 			f.def = *file
 		}
-		f.judge = newJudge(&f.def, f.place, e.Start)
+		f.judge = newJudge(&f.def, f.place, e.Start, e.Sessions)
 		return f
 	}
 }

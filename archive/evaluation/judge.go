@@ -54,7 +54,8 @@ type judge struct {
 	rules   map[string]*rule
 	begun   bool            // the command was executed
 	command *process        // what the run's command executed first
-	inside  string          // the first container of the run
+	inside  string          // the container of the agent, once it was seen
+	chosen  string          // its id, if the recorder found it by its files; else the run's first container counts
 	rooted  bool            // the recorder knows the root of that container
 	opened  []placed        // rewards and protected files that the run opened
 	env     []string        // the command's variables for git, as in process.env
@@ -68,6 +69,8 @@ type judge struct {
 	recorder  uint32
 	control   string         // the recorder's directory in /proc, with a slash at the end
 	signalled bool           // the run sent the recorder a signal
+	whole     bool           // assay-run was attached before anything ran
+	trial     *trial         // of a run that was recorded from outside; nil for others
 	leftovers []schema.Event // about processes that outlived the command
 	nobody    struct {       // the process of a line of which no process is known
 		process
@@ -75,7 +78,8 @@ type judge struct {
 	}
 }
 
-func newJudge(def *schema.EvaluationDefinition, place agents.Place, start *schema.EvaluationStart) *judge {
+func newJudge(def *schema.EvaluationDefinition, place agents.Place, start *schema.EvaluationStart,
+	sessions []schema.EvaluationSession) *judge {
 	j := &judge{
 		def: def, place: place, rules: map[string]*rule{}, ports: map[string]bool{},
 		written: newWritten(),
@@ -89,10 +93,19 @@ func newJudge(def *schema.EvaluationDefinition, place agents.Place, start *schem
 	}
 	j.names = newPlaces(def, place.Workdir, start, j.written.facts)
 	j.history, j.fetch, j.grader = newHistory(j), newFetches(j), newGrader(j, start)
+	if start != nil && start.Container != nil {
+		j.chosen = start.Container.ID
+	}
+	if len(sessions) > 0 {
+		j.trial = &trial{sessions: sessions}
+	}
 	return j
 }
 
 func (j *judge) event(k *schema.KernelEvent) {
+	if j.trial != nil {
+		k = j.trial.event(k, j.written.facts)
+	}
 	l := j.written.facts.Look(k)
 	defer j.applied()
 	p := j.process(l)
@@ -360,6 +373,8 @@ var harmless = map[uint64]bool{17: true, 18: true, 23: true, 28: true}
 
 func (j *judge) lifecycle(e *schema.Event) {
 	switch e.Type {
+	case schema.Attached:
+		j.whole = e.Count == 0
 	case schema.LeftoversKilled, schema.ServersKept:
 		j.leftovers = append(j.leftovers, *e)
 	case schema.ContainersEnded:
@@ -395,14 +410,15 @@ func (j *judge) uncertain(k *schema.KernelEvent) bool {
 	return why.Doubtful() && (why != facts.OtherMounts || j.rooted)
 }
 
-// contained reports whether an event is of the run's first container, or of a check's, and the agent works there.
+// contained reports whether an event is of the agent's container, or of a check's, and the agent works there.
 func (j *judge) contained(k *schema.KernelEvent) bool {
 	switch {
 	case k.ContainerID == "" || !j.names.foreign:
 		return false
 	case k.Class == schema.ClassCheck && facts.Elsewhere(k):
 		return true
-	case j.inside == "" && k.Class != schema.ClassSetup && facts.Elsewhere(k):
+	case j.inside != "" || k.Class == schema.ClassSetup || !facts.Elsewhere(k):
+	case j.chosen == "" || k.ContainerID == j.chosen:
 		j.inside = strings.Clone(k.ContainerID)
 	}
 	if k.ContainerID != j.inside {
@@ -555,7 +571,7 @@ func (j *judge) handed() (gaps []view.Gap) {
 			}
 		}
 	}
-	if j.docs.Result.Outcome == schema.OutcomeDetached {
+	if j.docs.Result.Outcome == schema.OutcomeDetached && !j.whole {
 		gaps = append(gaps, view.Gap{Text: "files that processes had open before assay-run was attached are not known"})
 	}
 	return gaps
@@ -564,6 +580,10 @@ func (j *judge) handed() (gaps []view.Gap) {
 // left judges the processes that outlived the command.
 func (j *judge) left() {
 	r := j.rules[ruleLeftover]
+	if j.trial != nil {
+		j.trial.left(r, j.whole)
+		return
+	}
 	for _, e := range j.leftovers {
 		for _, p := range e.Processes {
 			if p.Ours || slices.ContainsFunc(p.Serves, j.asksFor) {

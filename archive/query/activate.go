@@ -70,10 +70,7 @@ func factsOf(d *archive.Documents) map[string]any {
 	for _, r := range h.Reasons {
 		reasons = append(reasons, r.Code)
 	}
-	labels := maps.Clone(run.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := d.Labels()
 	text := func(p *string) string {
 		if p == nil {
 			return ""

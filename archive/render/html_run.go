@@ -125,7 +125,7 @@ func about(b *view.Bundle) *run {
 		}
 		r.Problems = append(r.Problems, cleanText(b.Report.Problems[i].Error()))
 	}
-	for k, v := range d.Run.Labels {
+	for k, v := range d.Labels() {
 		r.Labels[cleanText(k)] = cleanText(v)
 	}
 	if d.Result.Signal != nil {
@@ -179,8 +179,9 @@ func headRows(b *view.Bundle) [][2]string {
 	add("in", "%s", d.Run.Workdir)
 	add("run", "%s", b.RunID())
 	add("identity", "%s", b.Identity())
-	for _, k := range slices.Sorted(maps.Keys(d.Run.Labels)) {
-		add("label "+k, "%s", d.Run.Labels[k])
+	labels := d.Labels()
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		add("label "+k, "%s", labels[k])
 	}
 	return rows
 }

@@ -50,7 +50,7 @@ func otlp(ctx context.Context, w io.Writer, version string, b *view.Bundle) ([]s
 			textValue("service.name", "assay-run"), textValue("assay.run.id", b.RunID()),
 			textValue("assay.bundle.identity", b.Identity()),
 			textValues("assay.not_exported", left),
-		}, labels(b.Docs.Run.Labels)...)},
+		}, labels(b.Docs.Labels())...)},
 		ScopeSpans: []*tracepb.ScopeSpans{{Scope: &commonpb.InstrumentationScope{Name: "assay-run", Version: version},
 			Spans: o.spans}},
 		SchemaUrl: "https://opentelemetry.io/schemas/1.37.0",

@@ -258,9 +258,7 @@ func newEntry(dir string, f os.FileInfo) Entry {
 func (e *Entry) of(r *archive.Reader, d *archive.Documents) {
 	e.RunID, e.Identity, e.Command, e.Outcome, e.ExitCode = r.RunID(), r.Identity(), d.Run.Command, d.Result.Outcome,
 		d.Result.ExitCode
-	if d.Run.Labels != nil {
-		e.Labels = d.Run.Labels
-	}
+	e.Labels = d.Labels()
 	if t, err := time.Parse(time.RFC3339Nano, d.Run.StartedAt); err == nil {
 		e.StartedAt = t
 	}

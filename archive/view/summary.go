@@ -332,7 +332,7 @@ func (s *Summary) about(docs *archive.Documents) {
 		res.Error
 	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers,
 		res.Contract
-	s.Ending, s.Checks, s.Labels, s.Recorder = res.Ending(&run), res.Checks, run.Labels, run.Recorder
+	s.Ending, s.Checks, s.Labels, s.Recorder = res.Ending(&run), res.Checks, docs.Labels(), run.Recorder
 	if c := docs.Contract; c != nil {
 		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
 	}

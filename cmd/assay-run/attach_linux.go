@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,6 +23,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/engine"
+	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -31,6 +33,7 @@ type attachFlags struct {
 	runFlags
 	watch             bool
 	label, dir        string
+	harbor            string
 	namespace         string
 	container, engine string
 	cgroup            string
@@ -42,7 +45,8 @@ func attachCommand(a *app) *cobra.Command {
 	f := &attachFlags{}
 	f.spec = runner.New()
 	cmd := &cobra.Command{
-		Use:   "attach (--container NAME | --cgroup PATH | --pid PID | --watch) [flags] [-- CMD [ARG...]]",
+		Use: "attach (--container NAME | --cgroup PATH | --pid PID | --watch | --harbor JOBS) [flags] " +
+			"[-- CMD [ARG...]]",
 		Short: "Record what somebody else started",
 		Long: `attach records what happens in a container, or in an existing cgroup and everything
 below it, and seals a bundle when no process is left. It contains nothing and ends nothing.
@@ -64,12 +68,17 @@ With --watch --engine kubernetes, attach runs in a pod and records each pod of i
 the label, also one that runs already. It asks the API server with the pod's service account, which
 may list and watch pods, and takes the node's name from NODE_NAME. See docs/kubernetes.md.
 
+With --harbor, attach records the container of every trial of Harbor that starts meanwhile. Each trial
+gets its bundle as run.tar.gz beside its result.json, with the labels trial, task, agent, model and
+reward, and with the evaluation that follows from its task. See docs/harbor.md.
+
 attach ends earlier on SIGINT or SIGTERM, with --until, or, if you give a command, when that
 command ends. attach does not record the command, and exits with its exit code.
 
 attach needs root and a cgroup2 hierarchy.`,
 		Example: `  docker create --name agent IMAGE && assay-run attach --container agent -- docker start -a agent
   assay-run attach --watch --label eval=7 --dir bundles -- docker compose up
+  assay-run attach --harbor jobs -- harbor run -d my-tasks -a claude-code
   assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
   assay-run attach --pid 4711 --until 10m -o agent.tar.gz
   assay-run attach --pid 4711 -- ./end-to-end-tests`,
@@ -83,7 +92,7 @@ attach needs root and a cgroup2 hierarchy.`,
 				return noRuns(err)
 			}
 			defer queueMessages(a).end()
-			if f.watch {
+			if f.watch || f.harbor != "" {
 				return attachWatch(cmd.Context(), a, f, args)
 			}
 			return attachOne(cmd.Context(), a, f, args)
@@ -105,6 +114,8 @@ attach needs root and a cgroup2 hierarchy.`,
 	fs.StringVar(&f.namespace, "namespace", "",
 		"with --engine kubernetes: record only the pods in the namespace `NAME` (default all)")
 	fs.StringVar(&f.dir, "dir", "", "with --watch: write the bundles to `DIR`")
+	fs.StringVar(&f.harbor, "harbor", "",
+		"record each trial of Harbor that starts, beside its result in the directory of jobs `JOBS`")
 	fs.StringVar(&f.until, "until", "", "detach after `TIME` (90s, 10m) or at TIME (2026-01-31T18:00:00Z)")
 	f.registerBundle(fs)
 	fs.StringVar(&f.spec.RunID, "run-id", f.spec.RunID, "name the run `ID`: letters, digits, _ and - (default random)")
@@ -310,6 +321,9 @@ func (f *attachFlags) commandLine(command []string) []string {
 	if f.watch {
 		line = append(line, "--watch", "--label", f.label)
 	}
+	if f.harbor != "" {
+		line = append(line, "--harbor", f.harbor)
+	}
 	if f.engine == engine.Kubernetes {
 		line = append(line, "--engine", f.engine)
 	}
@@ -397,9 +411,11 @@ type watching struct {
 	f       *attachFlags
 	e       containerSource
 	engine  string // the engine's name
+	label   string // of the containers
 	one     string // what one of them is called: container or pod
 	ctx     context.Context
 	sweeper *kernel.Sweeper
+	over    chan struct{} // closed when the command has ended, or attach has to end
 
 	mu     sync.Mutex
 	taken  map[string]bool // the paths of bundles that this watch writes
@@ -428,11 +444,12 @@ func attachWatch(ctx context.Context, a *app, f *attachFlags, command []string) 
 	if err != nil {
 		return err
 	}
-	err = w.e.Watch(ctx, f.label, engine.Watcher{
+	context.AfterFunc(ctx, func() { close(w.over) })
+	err = w.e.Watch(ctx, w.label, engine.Watcher{
 		Join:   w.join,
 		Missed: w.missed,
 		Listening: func() {
-			a.say.Info("watching %s for %ss with the label %s", w.engine, w.one, schema.OneLine(f.label))
+			a.say.Info("watching %s for %ss with the label %s", w.engine, w.one, schema.OneLine(w.label))
 			with.once.Do(func() { with.start(stop) })
 		},
 		Lost: func(err error) {
@@ -456,14 +473,20 @@ func attachWatch(ctx context.Context, a *app, f *attachFlags, command []string) 
 func newWatching(ctx context.Context, a *app, f *attachFlags, command []string) (*watching, error) {
 	var err error
 	switch {
-	case f.label == "" || f.dir == "":
+	case f.harbor != "" && (f.watch || f.label != "" || f.dir != "" || f.engine == engine.Kubernetes):
+		err = errors.New("--harbor finds the containers of Harbor's trials, and writes beside their results: omit " +
+			"--watch, --label, --dir and --engine kubernetes")
+	case f.harbor == "" && (f.label == "" || f.dir == ""):
 		err = errors.New("--watch needs --label and --dir")
 	case f.container != "" || f.cgroup != "" || f.pid != 0:
-		err = errors.New("--watch finds the containers itself: omit --container, --cgroup and --pid")
+		err = errors.New("--watch and --harbor find the containers: omit --container, --cgroup and --pid")
 	case f.namespace != "" && f.engine != engine.Kubernetes:
 		err = errors.New("--namespace needs --engine kubernetes")
 	case f.output != "" || f.store || f.result != "":
-		err = errors.New("--watch writes its bundles to --dir: omit --output, --store and --result")
+		err = errors.New("--watch writes its bundles to --dir, and --harbor beside the results: omit --output, " +
+			"--store and --result")
+	case f.harbor != "":
+		f.harbor, err = filepath.Abs(f.harbor)
 	default:
 		if f.dir, err = filepath.Abs(f.dir); err == nil {
 			err = os.MkdirAll(f.dir, 0o700)
@@ -477,7 +500,11 @@ func newWatching(ctx context.Context, a *app, f *attachFlags, command []string) 
 	if err := f.spec.Validate(); err != nil {
 		return nil, console.WithHint(err, "see assay-run attach --help")
 	}
-	w := &watching{f: f, ctx: ctx, taken: map[string]bool{}, engine: f.engine, one: "container"}
+	w := &watching{f: f, ctx: ctx, taken: map[string]bool{}, engine: f.engine, one: "container", label: f.label,
+		over: make(chan struct{})}
+	if f.harbor != "" {
+		w.label = harbor.Service
+	}
 	if f.engine == engine.Kubernetes {
 		w.one = "pod"
 		w.e, err = engine.InPod(f.namespace)
@@ -503,6 +530,12 @@ func (w *watching) join(c *engine.Container) bool {
 	// The container is about to start: do nothing slow before this.
 	ctx, stop := context.WithCancelCause(w.ctx)
 	defer stop(nil)
+	var trial *harbor.Trial
+	if w.f.harbor != "" {
+		if trial = harbor.Find(w.f.harbor, c.Labels); trial == nil {
+			return true // of another project of compose
+		}
+	}
 	t, err := w.e.Tree(ctx, c)
 	if err != nil {
 		if w.ctx.Err() != nil {
@@ -523,9 +556,18 @@ func (w *watching) join(c *engine.Container) bool {
 	spec, f := *w.f.spec, w.f.runFlags
 	spec.RunID = runner.New().RunID
 	spec.Labels = w.e.Labels(c)
-	f.spec, f.output = &spec, w.name(c)
+	f.spec = &spec
+	name, target := c.Name, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: spec.Preload}
+	if trial == nil {
+		f.output = w.name(c)
+	} else {
+		name, f.output = trial.Name, w.free(filepath.Join(trial.Dir, "run"))
+		labels, _ := trial.Labels()
+		maps.Copy(spec.Labels, labels)
+		target.Trial = harbor.Record(trial, inside{w.e.(*engine.Engine), c}, w.over)
+	}
 	state := schema.Absent
-	err = recordAttachment(ctx, w.app, &spec, &f, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: spec.Preload},
+	err = recordAttachment(ctx, w.app, &spec, &f, target,
 		func(h *schema.ObservationHealth) { state = h.KernelState })
 	var exit console.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.Err != nil) {
@@ -534,12 +576,34 @@ func (w *watching) join(c *engine.Container) bool {
 	}
 	w.mu.Lock()
 	w.failed = w.failed || err != nil
-	fmt.Fprintf(w.app.stdout, "%s\t%s\t%s\n", schema.OneLine(c.Name), schema.OneLine(f.output), state)
+	fmt.Fprintf(w.app.stdout, "%s\t%s\t%s\n", schema.OneLine(name), schema.OneLine(f.output), state)
 	w.mu.Unlock()
 	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrElsewhere) {
 		w.elsewhere(c.ID)
 	}
 	return true
+}
+
+// inside answers what harbor asks about a container.
+type inside struct {
+	e *engine.Engine
+	c *engine.Container
+}
+
+func (i inside) Workdir(ctx context.Context) (string, error) {
+	c, err := i.e.Started(ctx, i.c)
+	if err != nil {
+		return "", err
+	}
+	return c.Workdir, nil
+}
+
+func (i inside) File(ctx context.Context, file string) (string, bool, error) {
+	return i.e.File(ctx, i.c.ID, file)
+}
+
+func (i inside) Programs(ctx context.Context) (map[string][]string, error) {
+	return i.e.Programs(ctx, i.c.ID)
 }
 
 // elsewhere joins a container late, in the cgroup that the engine has put it into.
@@ -571,7 +635,11 @@ func (w *watching) name(c *engine.Container) string {
 		}
 		return '_'
 	}, c.Name[:min(len(c.Name), 100)])
-	base := filepath.Join(w.f.dir, strings.TrimLeft(safe, ".")+"-"+c.ID[:min(len(c.ID), 12)])
+	return w.free(filepath.Join(w.f.dir, strings.TrimLeft(safe, ".")+"-"+c.ID[:min(len(c.ID), 12)]))
+}
+
+// free returns the path of a bundle that does not exist yet, which begins with base.
+func (w *watching) free(base string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n, name := 2, base+".tar.gz"; ; n++ {

@@ -223,6 +223,8 @@ type Container struct {
 	Name   string // without a slash
 	Image  string // as its creator named it
 	Labels map[string]string
+	// Workdir is where its commands start; empty means the root, and also if an event described the container.
+	Workdir string
 	// PID is its first process. It is 0 if the container does not run.
 	PID int
 	// New means that the container was created and never started.
@@ -253,8 +255,9 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 			Running, Restarting bool
 		}
 		Config struct {
-			Image  string
-			Labels map[string]string
+			Image      string
+			WorkingDir string
+			Labels     map[string]string
 		}
 		HostConfig struct {
 			CgroupParent  string
@@ -269,7 +272,8 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 	}
 	return &Container{
 		asked: true, ID: c.ID, Name: strings.TrimPrefix(c.Name, "/"), Image: c.Config.Image, Labels: c.Config.Labels,
-		PID: c.State.Pid, New: c.State.Status == "created" || c.State.Status == "configured",
+		Workdir: c.Config.WorkingDir, PID: c.State.Pid,
+		New:    c.State.Status == "created" || c.State.Status == "configured",
 		parent: c.HostConfig.CgroupParent,
 		active: c.State.Running || c.State.Restarting || cmp.Or(c.HostConfig.RestartPolicy.Name, "no") != "no",
 	}, nil
@@ -533,6 +537,8 @@ type Event struct {
 	ID     string
 	Name   string
 	Image  string
+	// Labels are the container's, and what else the engine says of it.
+	Labels map[string]string
 }
 
 // Events calls fn for every event of the containers that a filter selects, such as label KEY=VALUE or container ID.
@@ -569,7 +575,7 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 			continue
 		}
 		fn(Event{Action: ev.Action, ID: ev.Actor.ID, Name: ev.Actor.Attributes["name"],
-			Image: ev.Actor.Attributes["image"]})
+			Image: ev.Actor.Attributes["image"], Labels: ev.Actor.Attributes})
 	}
 	err = lines.Err()
 	switch {

@@ -107,8 +107,8 @@ func TestEventsEnd(t *testing.T) {
 		err := answering(t, 200, body).Events(t.Context(), "label", "l", func() {
 			listening++
 		}, func(e Event) { got = append(got, e) })
-		if !errors.Is(err, ErrUnreachable) || listening != 1 || len(got) != 1 ||
-			got[0] != (Event{"create", "1", "a", "i"}) {
+		if !errors.Is(err, ErrUnreachable) || listening != 1 || len(got) != 1 || got[0].Name != "a" ||
+			got[0].Action != "create" || got[0].ID != "1" || got[0].Labels["name"] != "a" || got[0].Image != "i" {
 			t.Errorf("%s: %v, %+v", name, err, got)
 		}
 	}

@@ -60,7 +60,7 @@ func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 			rundir.Sweep() // first of all what a dead attach left: this one makes its own
 			return tree.Make(dir, noted)
 		}
-		if c, err = e.started(ctx, c); err != nil {
+		if c, err = e.Started(ctx, c); err != nil {
 			return nil, err
 		}
 	}
@@ -75,8 +75,8 @@ func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 	return t, err
 }
 
-// started waits for the start of a container.
-func (e *Engine) started(ctx context.Context, c *Container) (now *Container, err error) {
+// Started waits for the start of a container, and returns what the engine says of it then.
+func (e *Engine) Started(ctx context.Context, c *Container) (now *Container, err error) {
 	err = e.until(ctx, c, func(found *Container) error { now = found; return nil })
 	return now, err
 }
@@ -165,7 +165,7 @@ func watch(ctx context.Context, e source, label string, w Watcher) error {
 			case "create":
 				// The engine answers questions about the container only once it has started it.
 				j.created[ev.ID] = true
-				j.begin(&Container{ID: ev.ID, Name: ev.Name, Image: ev.Image, New: true})
+				j.begin(&Container{ID: ev.ID, Name: ev.Name, Image: ev.Image, Labels: ev.Labels, New: true})
 			case "start":
 				if !j.created[ev.ID] {
 					j.started(ev.ID)

@@ -1,0 +1,136 @@
+package harbor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/evalfile"
+	"github.com/assay-run/assay-run/schema/facts"
+)
+
+// Container is what has to be asked about the container of a trial. It is safe for concurrent use.
+type Container interface {
+	// Workdir waits for the container's start, and returns where commands start in it.
+	Workdir(context.Context) (string, error)
+	// File resolves the symbolic links in the name of a file, and reports whether it exists.
+	File(ctx context.Context, file string) (real string, exists bool, err error)
+	// Programs has the names in each directory of the container's PATH.
+	Programs(context.Context) (map[string][]string, error)
+}
+
+// Recording is a trial that is recorded. It is what [runner.Attach] needs.
+type Recording struct {
+	trial    *Trial
+	over     <-chan struct{} // nothing writes a result any more
+	follow   facts.Sessions
+	sessions []schema.EvaluationSession
+	looked   chan *schema.Evaluation // gets what the agent was not to do
+	stop     context.CancelFunc
+}
+
+// Record begins to record a trial. When over is closed, Harbor has ended.
+func Record(trial *Trial, in Container, over <-chan struct{}) *Recording {
+	ctx, stop := context.WithCancel(context.Background())
+	r := &Recording{trial: trial, over: over, looked: make(chan *schema.Evaluation, 1), stop: stop}
+	go func() { r.looked <- look(ctx, trial, in) }()
+	return r
+}
+
+// lookTime limits how long the files of a container are looked for.
+const lookTime = 20 * time.Second
+
+// look says what the agent is not to do, and which of these files are there when the container has just started. What
+// the engine does not say is not known, and the rules say so.
+func look(ctx context.Context, t *Trial, in Container) *schema.Evaluation {
+	workdir, _ := in.Workdir(ctx)
+	e := &schema.Evaluation{Schema: schema.EvaluationV0, Evaluation: t.Evaluation(workdir)}
+	text, err := json.Marshal(e.Evaluation, json.Deterministic(true))
+	if err != nil {
+		panic("encode: " + err.Error()) // plain data always encodes
+	}
+	sum := sha256.Sum256(text)
+	e.Digest = "sha256:" + hex.EncodeToString(sum[:])
+	e.Start = evalfile.Start(&e.Evaluation, "", "", nil)
+	ctx, stop := context.WithTimeout(ctx, lookTime)
+	defer stop()
+	var failed error
+	found := evalfile.InContainer(&e.Evaluation, "", func(file string) (string, bool) {
+		real, exists, err := in.File(ctx, file)
+		if err != nil {
+			failed = err
+			return file, false
+		}
+		return real, exists
+	})
+	if failed == nil {
+		found.Programs, _ = in.Programs(ctx)
+		e.Start.Container = found
+	}
+	return e
+}
+
+// maxSessions limits the sessions of a trial, and maxWords the bytes of one's arguments.
+const (
+	maxSessions = 10_000
+	maxWords    = 1000
+)
+
+// See takes the next line of the kernel layer.
+func (r *Recording) See(e *schema.KernelEvent) {
+	at := r.follow.Read(e)
+	if e.Kind == schema.KindJoin && at < maxSessions {
+		s := schema.EvaluationSession{Seq: e.Seq, TNS: e.TNS}
+		if at == 0 || e.Class != schema.ClassSetup { // the others were there when the recording began
+			s.Phase = schema.PhaseEnvironment
+		}
+		r.sessions = append(r.sessions, s)
+	}
+	begins := e.Kind == schema.KindExec || e.Kind == schema.KindJoin
+	if !begins || at < 0 || at >= len(r.sessions) || e.Class == schema.ClassSetup || e.Failed() {
+		return
+	}
+	s, left := &r.sessions[at], maxWords
+	if s.Program != "" {
+		return
+	}
+	if s.Program = strings.Clone(e.Value); e.Kind == schema.KindJoin {
+		s.Program = strings.Clone(e.Exe)
+	}
+	for _, arg := range e.Argv {
+		if left -= len(arg); left < 0 {
+			break
+		}
+		s.Argv = append(s.Argv, strings.Clone(arg))
+	}
+}
+
+// Ended waits for Harbor's result.
+func (r *Recording) Ended() (labels map[string]string, e *schema.Evaluation) {
+	for {
+		over := false
+		select {
+		case <-r.over:
+			over = true
+		case <-time.After(resultPause):
+		}
+		var done bool
+		if labels, done = r.trial.Labels(); done || over {
+			break
+		}
+	}
+	r.stop()
+	e = <-r.looked
+	e.Sessions = slices.Clone(r.sessions)
+	Phases(e.Sessions)
+	return labels, e
+}
+
+// resultPause is the time between two looks for a result.
+const resultPause = 100 * time.Millisecond
