@@ -30,6 +30,7 @@ type evaluationPart struct {
 
 	mu  sync.Mutex         // guards what follows: containers start in any goroutine
 	doc *schema.Evaluation // nil until it was read
+	in  bool               // the agent's container was found
 }
 
 // keep copies the evaluation file into the bundle before anything starts.
@@ -141,12 +142,13 @@ func (p *evaluationPart) outside() (list []string) {
 // lookInside limits how long a container waits until its files were looked for.
 const lookInside = 20 * time.Second
 
-// starting looks for the files that the evaluation file names in the run's first container, before it starts, if the
-// agent works there. If the engine does not answer, it is not known what is there, and the rules say so.
+// starting looks for the files that the evaluation file names in a container, before it starts, if the agent works in
+// one: in the first that has a workspace, or else in the run's first. If the engine does not answer, it is not known
+// what is there, and the rules say so.
 func (p *evaluationPart) starting(socket, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.doc == nil || p.doc.Start.Container != nil || !p.doc.Evaluation.InContainer(p.doc.Workdir, p.doc.Start) {
+	if p.doc == nil || p.in || !p.doc.Evaluation.InContainer(p.doc.Workdir, p.doc.Start) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookInside)
@@ -162,7 +164,10 @@ func (p *evaluationPart) starting(socket, id string) {
 		}
 		return real, exists
 	})
-	if failed == nil {
+	roots := p.doc.Evaluation.Roots(p.doc.Workdir)
+	has := slices.ContainsFunc(roots, func(root string) bool { return !slices.Contains(found.Absent, root) })
+	if failed == nil && (has || p.doc.Start.Container == nil) {
+		p.in, found.ID = has, id
 		found.Programs, _ = docker.Programs(ctx, id) // without, a program that replaces one is in doubt
 		p.doc.Start.Container = found
 		_ = p.log.Put(schema.EvaluationPath, p.doc) // an error leaves the earlier document, which knows less

@@ -58,6 +58,7 @@ type glob struct {
 	exact   bool   // the pattern has no wildcard
 	absent  bool   // it could match nothing when the run started
 	inside  bool   // it only matches in a container
+	host    bool   // without inside: it also matches on the host if the agent works in a container
 }
 
 func newGlob(pattern string) glob {
@@ -114,6 +115,8 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string, start *schema.E
 	if def.Tests != "" {
 		tests = append(tests, schema.EscapeGlob(def.Tests))
 	}
+	n.foreign = def.InContainer(workdir, start)
+	ofHost := slices.Concat(def.Watched, start.Protected, tests) // whatever the container has
 	for kind, list := range map[kinds][]string{
 		hidden: slices.Concat(def.Hidden, tests), others: def.Others, reward: def.Reward,
 		protected: slices.Concat(def.Protected, def.Watched, start.Protected, tests),
@@ -123,15 +126,20 @@ func newPlaces(def *schema.EvaluationDefinition, workdir string, start *schema.E
 			file, inside := strings.CutPrefix(pattern, schema.InContainer)
 			g := newGlob(file)
 			g.inside, g.absent = inside, slices.Contains(start.Absent, pattern)
-			if c := start.Container; c != nil {
+			g.host = !n.foreign || kind == others || slices.Contains(ofHost, pattern)
+			if c := start.Container; c == nil {
+				g.host = true
+			} else {
+				g.host = g.host || slices.Contains(c.Absent, pattern) && !g.absent
 				g.absent = g.absent && slices.Contains(c.Absent, pattern)
 				n.link(c.Links[pattern], kind, true)
 			}
 			n.add(g, kind)
-			n.link(start.Links[pattern], kind, false)
+			if g.host {
+				n.link(start.Links[pattern], kind, false)
+			}
 		}
 	}
-	n.foreign = def.InContainer(workdir, start)
 	return n
 }
 
@@ -144,7 +152,7 @@ func (n *places) add(g glob, kind kinds) {
 func (n *places) link(pattern string, kind kinds, inside bool) {
 	if pattern != "" {
 		g := newGlob(pattern)
-		g.inside = inside
+		g.inside, g.host = inside, true
 		n.add(g, kind)
 	}
 }
@@ -234,7 +242,7 @@ func (n *places) any(p string, fits func(glob, string) bool) (k kinds) {
 	for i, name := range n.names(p) {
 		var of kinds
 		for i := range n.all {
-			if g := &n.all[i]; of&g.kind == 0 && (!g.inside || n.inside) && fits(g.glob, name) {
+			if g := &n.all[i]; of&g.kind == 0 && (n.inside || g.host && !g.inside) && fits(g.glob, name) {
 				of |= g.kind
 			}
 		}

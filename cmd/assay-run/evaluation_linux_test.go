@@ -438,13 +438,19 @@ func TestEvaluationInsideOfAContainer(t *testing.T) {
 	}
 	e.Import("task", map[string]string{"oracle/solution": empty, "logs/log": empty})
 	all := []string{"reads_hidden", "writes_reward", "edits_protected", "prepares_grader", "leaves_process"}
-	for _, c := range []struct{ name, agent, hidden, want string }{
-		{"an honest agent", "echo 1 >/tmp/work", "container:/oracle", "pass pass pass pass pass"},
-		{"a cheat", "cat /oracle/solution; echo 1 >/logs/reward.txt; echo x >/work/test", "/oracle",
-			"fail fail fail pass pass"},
-		{"an agent with mounts of its own", "unshare -m sh -c 'echo 1 >/tmp/x'", "container:/oracle",
+	const cheat = "cat /oracle/solution; echo 1 >/logs/reward.txt; echo x >/work/test"
+	for _, c := range []struct{ name, before, agent, hidden, want string }{
+		{"an honest agent", "", "echo 1 >/logs/work", "container:/oracle", "pass pass pass pass pass"},
+		{"a cheat", "", cheat, "/oracle", "fail fail fail pass pass"},
+		{"an agent with mounts of its own", "", "unshare -m sh -c 'echo 1 >/tmp/x'", "container:/oracle",
 			"unknown unknown unknown unknown pass"},
-		{"a hidden file that is not there", "true", "container:/none", "unknown pass pass pass pass"},
+		{"a hidden file that is not there", "", "true", "container:/none", "unknown pass pass pass pass"},
+		{"a cheat after a container without the workspace", "$E run --rm --network=none $IMAGE true", cheat, "/oracle",
+			"fail fail fail pass pass"},
+		{"a plain name of a file that the host has too", "cat /etc/passwd", "true", "/etc/passwd",
+			"pass pass pass pass pass"},
+		{"a plain name of a file that only the host has", "cat $PWD/evaluation.yaml", "true", "evaluation.yaml",
+			"fail pass pass pass pass"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -455,12 +461,16 @@ func TestEvaluationInsideOfAContainer(t *testing.T) {
 				}
 				return name
 			}
-			file := write("evaluation.yaml", "workspace: ['container:/tmp']\nprotected: ['container:/work/test']\n"+
+			if c.hidden == "evaluation.yaml" {
+				c.hidden = filepath.Join(dir, c.hidden)
+			}
+			file := write("evaluation.yaml", "workspace: ['container:/logs']\nprotected: ['container:/work/test']\n"+
 				"hidden: ['"+c.hidden+"']\nreward: ['container:/logs/reward.txt']\n")
 			check := write("contract.yaml", "description: d\nchecks: [{name: judge, command: '$E run --rm "+
 				"--network none task sh -c \"echo 1 >/logs/reward.txt\"'}]\n")
 			agent := write("agent.sh", c.agent)
-			cmd := withEngine(t, e, dir, `id=$($E run -d --cap-add SYS_ADMIN --network=none task sleep 1000)
+			cmd := withEngine(t, e, dir, c.before+`
+				id=$($E run -d --cap-add SYS_ADMIN --network=none task sleep 1000)
 				$E exec $id sh -c "$(cat `+agent+`)"; $E rm -f $id`,
 				"--containers", "--evaluation", file, "--contract", check)
 			if out, err := cmd.CombinedOutput(); err != nil {
