@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/container"
@@ -46,6 +50,7 @@ type containers struct {
 	relay   *engine.Relay
 	asked   *containerStarters
 	placed  *evaluationPart
+	gateway *sandbox.Door // of models; nil: there is none
 
 	parent   string
 	had      bool // the run had containers, even if they are gone
@@ -130,7 +135,7 @@ func (c *containers) standIn() error {
 			c.placed.starting(c.socket, at.ID)
 		}
 	}
-	watch := engine.Watch{Starting: starting, Outside: func(pid uint32, line string) {
+	watch := engine.Watch{Starting: starting, Started: c.connect, Outside: func(pid uint32, line string) {
 		if !c.checking.Load() { // nothing of the command runs beside a check
 			c.outside.add(pid, line)
 		}
@@ -139,6 +144,46 @@ func (c *containers) standIn() error {
 		return err
 	}
 	return nil
+}
+
+// reach makes a server of the runner's reachable from the containers that start from now on; nil for none.
+func (c *containers) reach(gateway *sandbox.Door) { c.gateway = gateway }
+
+// connect gives a container that has started a way to the server: a listener at the server's address in its own network
+// namespace. A container in the host's has it already.
+func (c *containers) connect(at *engine.Container) {
+	if c.gateway == nil || c.checking.Load() {
+		return
+	}
+	l, err := listenIn(fmt.Sprintf("/proc/%d/ns/net", at.PID), c.gateway.Address)
+	switch {
+	case err == nil:
+		c.gateway.Serve(l)
+	case errors.Is(err, unix.EADDRINUSE): // it has the namespace of the host, or of a container that started before
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESRCH): // it has ended
+	default:
+		c.log.Event(schema.Event{Type: schema.RecorderError, Code: "container_without_gateway",
+			Message: fmt.Sprintf("the container %s cannot reach the model gateway: %v", at.Name, err)})
+	}
+}
+
+// listenIn listens at an address in a network namespace.
+func listenIn(ns, address string) (l net.Listener, err error) {
+	fd, err := unix.Open(ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with this goroutine
+		if err = unix.Setns(fd, unix.CLONE_NEWNET); err == nil {
+			l, err = net.Listen("tcp", address)
+		}
+	}()
+	<-done
+	return l, err
 }
 
 // sockets are assay-run's own sockets that the command connects to, as kernel events name them.

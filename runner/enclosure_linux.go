@@ -42,6 +42,7 @@ func (e *enclosure) shape(cmd *exec.Cmd, w reporting) error {
 	if err := e.confinement.shape(cmd, e.Path(), w); err != nil {
 		return err
 	}
+	e.containers.reach(w.door())
 	e.containers.shape(cmd)
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/.ci/enginetest"
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -380,5 +382,30 @@ func TestModelGatewayKilled(t *testing.T) {
 	r := opened(t, dir)
 	if n := layerLines(t, r, schema.ModelPath, func([]byte) {}); n != 3 {
 		t.Errorf("the layer has %d lines, want 3", n)
+	}
+}
+
+// A container of the run reaches the gateway at the command's address, without a network of its own.
+func TestModelGatewayFromContainers(t *testing.T) {
+	layertest.Host(t)
+	e, s := enginetest.Docker(t), provider(t)
+	dir, cmd := modelGateway(t, s, `ask='wget -q -O- --header "x-api-key: $ANTHROPIC_API_KEY" --post-data "{\"model\":\"m\",\"messages\":[]}" $ANTHROPIC_BASE_URL/v1/messages'
+id=$(docker run -d --network none `+enginetest.Image+` sleep 1000)
+for where in "exec -e ANTHROPIC_BASE_URL -e ANTHROPIC_API_KEY $id" \
+	"run --rm --network host -e ANTHROPIC_BASE_URL -e ANTHROPIC_API_KEY `+enginetest.Image+`" \
+	"run --rm --network container:$id -e ANTHROPIC_BASE_URL -e ANTHROPIC_API_KEY `+enginetest.Image+`"; do
+	docker $where sh -c "$ask" | grep -c message_stop
+done`, "--containers")
+	cmd.Env = append(cmd.Env, e.Env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Count(string(out), "1\n") != 3 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files := members(t, filepath.Join(dir, "run.tar.gz"))
+	if n := bytes.Count(files[schema.ModelPath], []byte("\n")); n != 3 {
+		t.Errorf("%d requests are recorded, want 3:\n%s", n, files[schema.ModelPath])
+	}
+	if bytes.Contains(files[schema.EventsPath], []byte("container_without_gateway")) {
+		t.Errorf("a container had no listener:\n%s", files[schema.EventsPath])
 	}
 }

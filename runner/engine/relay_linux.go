@@ -46,6 +46,8 @@ type Relay struct {
 type Watch struct {
 	// Starting is called before a container with the Relay's cgroup parent starts.
 	Starting func(pid uint32, c *Container)
+	// Started is called once such a container has started, before its client knows.
+	Started func(c *Container)
 	// Outside is called with the method and target of a request that may create or start
 	// something without that parent.
 	Outside func(pid uint32, line string)
@@ -156,15 +158,15 @@ func (r *Relay) serve(client *net.UnixConn) {
 			refuse(client, err)
 			return
 		}
-		if !exchange(client, daemon, from, back, req) {
+		if !exchange(client, daemon, from, back, req, func() { r.started(req) }) {
 			return
 		}
 	}
 }
 
 // exchange relays one request and its answer, and reports whether another request can follow. It returns when that
-// one starts.
-func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.Request) bool {
+// one starts. It calls done before it passes on the answer that the daemon has done what was asked.
+func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.Request, done func()) bool {
 	var taken atomic.Bool
 	next := make(chan error, 1)
 	go func() { // the daemon may answer before it has read the whole request
@@ -183,6 +185,9 @@ func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.
 		return false
 	}
 	if err == nil {
+		if res.StatusCode/100 == 2 {
+			done()
+		}
 		err = res.Write(client)
 		res.Body.Close()
 	}
@@ -445,6 +450,20 @@ func (r *Relay) starting(req *http.Request, name string, pid uint32) bool {
 	}
 	r.watch.Starting(pid, c)
 	return req.ContentLength >= 0 && req.ContentLength < shortest && !req.URL.Query().Has("checkpoint")
+}
+
+// started tells of a container that has started.
+func (r *Relay) started(req *http.Request) {
+	is := requested(req)
+	if r.watch.Started == nil || req.Method != http.MethodPost || is.kind != "containers" ||
+		is.verb != "start" && is.verb != "restart" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	if c, err := r.daemon.Container(ctx, is.name); err == nil && c.parent == r.parent && c.PID != 0 {
+		r.watch.Started(c)
+	}
 }
 
 // isOurs reports whether a container has the relay's cgroup parent, or does not exist.

@@ -222,6 +222,20 @@ func (r *Route) environment(address, token string) (set, drop []string) {
 	return set, drop
 }
 
+// Variables are the names of the variables by which agents find an endpoint, and of those for keys.
+func Variables() (names []string) {
+	for _, name := range Routes {
+		set, _ := (&Route{Name: name}).environment("", "")
+		for _, kv := range set {
+			variable, _, _ := strings.Cut(kv, "=")
+			names = append(names, variable)
+		}
+		names = append(names, KeyVariables(name)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // rewrite turns the agent's request into the request to the provider.
 func (r *Route) rewrite(p *httputil.ProxyRequest) {
 	x := p.In.Context().Value(exchangeKey{}).(*exchange)
