@@ -5,10 +5,13 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner/suite"
+	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -32,6 +35,70 @@ func (a *app) attemptCommand() *cobra.Command {
 			}
 			return nil
 		}}
+}
+
+func (a *app) newCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "new TASK",
+		Short: "Write the folder of a task, to begin with",
+		Long: `new writes a folder in the format of Harbor: task.toml, instruction.md, environment/Dockerfile,
+tests/test.sh and solution/solve.sh. Its solution passes its tests.`,
+		Example: "  assay-suite new tasks/fix-it && assay-suite check --tasks tasks/fix-it --oracle --nop",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage(cmd, errors.New("name the folder, which must not exist"))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := task.New(args[0]); err != nil {
+				return console.ExitError{Code: suite.ExitBadInput, Err: err}
+			}
+			a.say.Info("wrote %s: see docs/harbor.md for the format", schema.OneLine(args[0]))
+			return nil
+		},
+	}
+}
+
+// judgeCommand runs a task's tests again.
+func (a *app) judgeCommand() *cobra.Command {
+	dir, lenient := "", false
+	cmd := &cobra.Command{
+		Use:   "judge container.tar --tasks DIR",
+		Short: "Run a task's tests again at what an agent changed in its container",
+		Long: `judge makes a container of the task's image, makes the changes in it that container.tar has, and runs the
+tests. Each attempt at a task in a folder leaves container.tar in its run's workspace. The bundle has it, if it has
+at most 48 MiB of contents.
+
+Exit status: 0 each reward is at least 1; 1 one is less; 2 there is no reward; 3 the task is refused.`,
+		Example: "  tar -xOf run.tar.gz workspace/changes.patch | git apply\n" +
+			"  assay-suite judge container.tar --tasks tasks/fix-it",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || dir == "" {
+				return usage(cmd, errors.New("give one file, and its task with --tasks"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := task.Read(dir, lenient, os.LookupEnv)
+			if err != nil {
+				return console.ExitError{Code: suite.ExitBadInput, Err: err}
+			}
+			code, err := suite.JudgeAgain(cmd.Context(), a.stdout, t, args[0])
+			switch {
+			case err != nil:
+				return console.ExitError{Code: suite.ExitUndecided, Err: err}
+			case code == trial.ExitUndecided:
+				return console.ExitError{Code: suite.ExitUndecided}
+			case code != 0:
+				return console.ExitError{Code: suite.ExitFailed}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dir, "tasks", "", "the task is in the folder `DIR`")
+	cmd.Flags().BoolVar(&lenient, "lenient", false, "ignore unknown keys in its task.toml")
+	return cmd
 }
 
 func (a *app) pruneCommand() *cobra.Command {

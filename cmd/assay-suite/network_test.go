@@ -579,7 +579,7 @@ func TestAWorkerWithoutTheWorkspaceIsSentIt(t *testing.T) {
 attempts: 2
 tasks:
 - {name: dir, prompt: p, workspace: there/ws, contract: whole.yaml}
-- {name: tar, prompt: p, workspace: there/ws.tar, contract: whole.yaml}
+- {name: other, prompt: p, workspace: there/other, contract: whole.yaml}
 agents:
 - {name: honest, command: "ls ../../workspaces/*/tree"}
 - {name: spoiler, command: 'for f in ../../workspaces/*/tree/input; do echo bad >$f; done'}
@@ -588,7 +588,7 @@ agents:
 checks: [{name: whole, command: "test $(cat input) = data && test -x tool && test $(readlink link) = tool"}]
 `)
 	script := `mkdir -p there/ws && cd there/ws && echo data >input && echo >tool && chmod +x tool && ln -s tool link &&
-		tar -cf ../ws.tar .`
+		cp -a . ../other && touch ../other/more`
 	make := exec.Command("sh", "-c", script)
 	make.Dir = s.dir
 	if out, err := make.CombinedOutput(); err != nil {

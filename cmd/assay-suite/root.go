@@ -56,7 +56,7 @@ machine failed; 3 the suite file is bad; 130 the suite was interrupted.`,
 	root.SetVersionTemplate("assay-suite {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand(), a.showCommand(), a.compareCommand(),
-		a.reportCommand(), a.workerCommand(), a.pruneCommand(), a.attemptCommand())
+		a.reportCommand(), a.workerCommand(), a.newCommand(), a.judgeCommand(), a.pruneCommand(), a.attemptCommand())
 	for _, command := range packaging {
 		root.AddCommand(command())
 	}

@@ -111,7 +111,7 @@ type tryWork struct {
 	Prompt string `json:"prompt"`
 	// Disk is how much the try may add to its directory, in bytes.
 	Disk int64 `json:"disk"`
-	// Workspace is a directory or a tar file on the coordinator's machine, and WorkspaceDigest its digest by
+	// Workspace is a directory on the coordinator's machine, and WorkspaceDigest its digest by
 	// digestTree. Both are empty for an empty directory. A worker without the same workspace at that path asks for it.
 	Workspace       string `json:"workspace"`
 	WorkspaceDigest string `json:"workspace_digest"`

@@ -1501,10 +1501,9 @@ func (c *Coordinator) judgeByContract(ctx context.Context, t *Task, bundle, dir 
 		}
 	}
 	check.Workspace = c.sources[t.Name].path
-	if info, serr := os.Stat(check.Workspace); t.Workspace == "" || serr == nil && !info.IsDir() {
-		from := check.Workspace
+	if t.Workspace == "" {
 		check.Workspace = filepath.Join(scratch, "workspace")
-		if err := copyWorkspace(ctx, from, check.Workspace); err != nil {
+		if err := os.Mkdir(check.Workspace, 0o755); err != nil {
 			return err
 		}
 	}

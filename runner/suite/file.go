@@ -103,7 +103,7 @@ type Task struct {
 	// Prompt is a text for the agent, and Command a command for it to run. Exactly one of them is set.
 	Prompt  string `json:"prompt"`
 	Command string `json:"command"`
-	// Workspace is a directory or a tar file. Each try gets a copy, see survey. Empty means an empty directory.
+	// Workspace is a directory. Each try gets a copy, see survey. Empty means an empty directory.
 	Workspace string `json:"workspace"`
 	// Contract is the path of a contract file, or the contract itself.
 	Contract jsontext.Value `json:"contract"`
@@ -943,6 +943,9 @@ func (f *File) plan(t *Task, a *Agent) *trial.Plan {
 		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
 	if a.Files != "" {
 		p.Files = f.path(a.Files)
+	}
+	if m := f.model(t, a); m.On() {
+		p.Pass = slices.Concat(a.Env, model.Variables())
 	}
 	return p
 }

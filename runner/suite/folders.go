@@ -4,8 +4,10 @@ package suite
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,6 +46,17 @@ func Solver() Agent { return Agent{Name: Oracle, solves: true} }
 
 // Idler is the agent that does nothing.
 func Idler() Agent { return Agent{Name: Nop, Command: ":"} }
+
+// JudgeAgain runs a task's tests at what an agent changed. See [trial.JudgeAgain].
+func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, file string) (code int, err error) {
+	digest := ""
+	if t.Image == "" {
+		if digest, err = digestTree(filepath.Join(t.Dir, task.Environment)); err != nil {
+			return 0, err
+		}
+	}
+	return trial.JudgeAgain(ctx, out, t, digest, file)
+}
 
 // notName matches what may not be in the name of a suite.
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -185,10 +184,8 @@ func (h *History) RepeatCommands(dir, program string) (string, error) {
 		return "", errors.New("its task is a folder: run the suite again with another --dir")
 	}
 	from := "mkdir again"
-	if info, err := os.Stat(w.Workspace); w.Workspace != "" && err == nil && info.IsDir() {
+	if w.Workspace != "" {
 		from = "cp -a " + quoted(w.Workspace) + " again"
-	} else if w.Workspace != "" {
-		from += " && tar -xf " + quoted(w.Workspace) + " -C again"
 	}
 	env := []string{"env -i"}
 	for _, kv := range environ(w.Env) {

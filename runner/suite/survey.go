@@ -44,7 +44,7 @@ type survey struct {
 var errOddFile = errors.New("it is a socket or a device: a workspace can only have regular files, directories, links " +
 	"and fifos")
 
-// surveyed reads a workspace, a directory or a tar file. The error says why no copy of it would be whole.
+// surveyed reads a workspace. The error says why no copy of it would be whole.
 func surveyed(path string) (*survey, error) {
 	root, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -53,10 +53,7 @@ func surveyed(path string) (*survey, error) {
 	if info, err := os.Stat(root); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
-		if !info.Mode().IsRegular() {
-			return nil, errors.New("it is neither a directory nor a tar file")
-		}
-		return surveyedTar(root)
+		return nil, errors.New("it is not a directory; if it is a tar file, unpack it, and name the directory")
 	}
 	s, sum := &survey{}, sha256.New()
 	forms := [][]byte{[]byte(root)}
@@ -100,20 +97,6 @@ func surveyed(path string) (*survey, error) {
 	}
 	s.digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	return s, nil
-}
-
-// surveyedTar unpacks the file once, since only that shows whether it can be unpacked.
-func surveyedTar(path string) (_ *survey, err error) {
-	dir, err := os.MkdirTemp("", "assay-suite-tar-*")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, workspace.Remove(dir)) }()
-	if err := copyWorkspace(context.Background(), path, filepath.Join(dir, "tree")); err != nil {
-		return nil, fmt.Errorf("%w; unpack it yourself, and name the directory", err)
-	}
-	digest, err := digestTree(path)
-	return &survey{digest: digest}, err
 }
 
 // borrows reports whether the file is a directory's pointer to a git repository outside of the workspace, or is part of
@@ -233,7 +216,7 @@ func names(paths []string) string {
 
 // prepare makes the directory to a copy of the workspace that plain copies keep whole.
 func (s *survey) prepare(ctx context.Context, from, to string) error {
-	if err := copyWorkspace(ctx, from, to); err != nil {
+	if err := workspace.Copy(ctx, from, to); err != nil {
 		return err
 	}
 	for _, dir := range s.repositories {

@@ -562,7 +562,8 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 		s.Command = []string{"sh", "-c", findsProgram(s.Command[2])}
 	} else {
 		alone, file := *p, filepath.Join(dir, "plan-start.json")
-		alone.Name, alone.Dir, alone.Command, alone.Setup, alone.Solve = p.Name+"-start", p.Dir+"-start", ":", "", false
+		alone.Name, alone.Dir, alone.Changes = p.Name+"-start", p.Dir+"-start", ""
+		alone.Command, alone.Setup, alone.Solve = ":", "", false
 		if err := errors.Join(os.Mkdir(alone.Dir, 0o700), alone.Save(file)); err != nil {
 			return setupFault(err)
 		}
@@ -632,7 +633,7 @@ func (w *Worker) prepare(ctx context.Context, dir string, work *tryWork, i int) 
 		return err
 	}
 	copied := filepath.Join(dir, copyName)
-	err := copyChecked(ctx, work.Workspace, work.WorkspaceDigest, copied)
+	err := copyWorkspace(ctx, work.Workspace, work.WorkspaceDigest, copied)
 	if err != nil && !w.Local && work.Workspace != "" && !errors.Is(err, syscall.ENOSPC) {
 		err = w.copyFetched(ctx, work, copied)
 	}
@@ -723,7 +724,7 @@ func (w *Worker) copyFetched(ctx context.Context, work *tryWork, to string) erro
 		if err := workspace.Remove(to); err != nil {
 			return err
 		}
-		return copyChecked(ctx, filepath.Join(kept, sentTree), work.WorkspaceDigest, to)
+		return copyWorkspace(ctx, filepath.Join(kept, sentTree), work.WorkspaceDigest, to)
 	}
 	w.fetching.RLock()
 	err := copyKept()
@@ -983,12 +984,13 @@ func (w *Worker) suiteLabel() string { return digestOf(w.offLimits())[len("sha25
 func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) error {
 	p := work.Plan
 	p.Name, p.Suite, p.Dir = "assay-"+runID(work.Token), w.suiteLabel(), filepath.Join(dir, "judge")
+	p.Changes = filepath.Join(work.Spec.Workdir, trial.ChangesFile)
 	digest, err := digestTree(filepath.Join(p.Task.Dir, task.Environment))
 	if p.Task.Image == "" && err != nil {
 		return err
 	}
 	w.building.Lock()
-	p.Image, p.Workdir, err = trial.Prepare(ctx, p.Task, digest, p.Judges)
+	p.Image, err = trial.Prepare(ctx, p.Task, digest, p.Judges)
 	w.building.Unlock()
 	if err != nil {
 		return err

@@ -26,41 +26,16 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// copyWorkspace creates the directory to with the contents of a directory or a tar file; without from it is empty.
-func copyWorkspace(ctx context.Context, from, to string) error {
+// copyWorkspace creates the directory to with the contents of a directory, and checks the digest of what it copied.
+// Without from it is empty.
+func copyWorkspace(ctx context.Context, from, digest, to string) error {
 	if from == "" {
 		return os.Mkdir(to, 0o755)
 	}
-	info, err := os.Stat(from)
-	if err != nil {
+	if err := workspace.Copy(ctx, from, to); err != nil {
 		return err
 	}
-	if !info.IsDir() {
-		in, err := os.Open(from)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		if err := unpack(in, to); err != nil {
-			return fmt.Errorf("%s: %w", from, err)
-		}
-		return nil
-	}
-	return workspace.Copy(ctx, from, to)
-}
-
-// copyChecked does as copyWorkspace, and checks the digest of what it copied.
-func copyChecked(ctx context.Context, from, digest, to string) error {
-	if err := copyWorkspace(ctx, from, to); err != nil || from == "" {
-		return err
-	}
-	compared := from
-	if info, err := os.Stat(from); err != nil {
-		return err
-	} else if info.IsDir() {
-		compared = to
-	}
-	got, err := digestTree(compared)
+	got, err := digestTree(to)
 	if err == nil && got != digest {
 		err = changedWorkspace(from)
 	}
@@ -165,7 +140,7 @@ func copySparse(to *os.File, from io.Reader, size int64) error {
 	return to.Truncate(size)
 }
 
-// sentTree is the name of the workspace, a directory or a tar file, in the archive that pack writes.
+// sentTree is the name of the workspace in the archive that pack writes.
 const sentTree = "tree"
 
 // sentName is the name on the carrier of the workspace with the given digest.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -64,8 +65,8 @@ func (d Duration) Of() time.Duration { return time.Duration(d) }
 // Directories and files of a folder.
 const (
 	Environment = "environment"
-	Tests       = "tests"
-	Solution    = "solution"
+	Tests       = harbor.Tests
+	Solution    = harbor.Solution
 	Test        = "tests/test.sh"
 	Solve       = "solution/solve.sh"
 )
@@ -372,38 +373,7 @@ func (r *reader) variables(of string, env map[string]string) map[string]string {
 	return all
 }
 
-// Directories of a container that the verifier uses.
-const (
-	TestsAt   = "/tests"
-	RewardsAt = "/logs/verifier"
-)
-
-// named matches the absolute paths of a text.
-var named = regexp.MustCompile(`(?:^|[\s` + "`" + `'"(=:])((?:/[A-Za-z0-9_.+-]+){2,})`)
-
-// Evaluation returns the definition of what the agent may and must not do, which follows from the folder alone. workdir
-// is where the agent starts in the container. The tests and the solution are hidden, in the folder and where the
-// verifier gets them. The reward is the verifier's. The paths that the instruction names are deliverables.
+// Evaluation returns what follows from the folder. See [harbor.Evaluation].
 func (t *Task) Evaluation(workdir string) schema.EvaluationDefinition {
-	inside := func(file string) string { return schema.InContainer + schema.EscapeGlob(path.Clean(file)) }
-	e := schema.EvaluationDefinition{Workspace: []string{inside(workdir)},
-		Hidden: []string{inside(TestsAt)}, Reward: []string{inside(RewardsAt) + "/reward.*"}}
-	for _, dir := range []string{Tests, Solution} {
-		at := filepath.Join(t.Dir, dir)
-		if _, err := os.Stat(at); err == nil {
-			e.Hidden = append(e.Hidden, schema.EscapeGlob(at))
-		}
-	}
-	for _, found := range named.FindAllStringSubmatch(t.Instruction, -1) {
-		file := path.Clean(strings.TrimRight(found[1], "."))
-		judges := schema.Below(file, TestsAt) || schema.Below(file, RewardsAt)
-		if judges || slices.Contains(e.Deliverables, inside(file)) {
-			continue
-		}
-		e.Deliverables = append(e.Deliverables, inside(file))
-	}
-	if schema.Below(workdir, TestsAt) {
-		e.Hidden = e.Hidden[1:]
-	}
-	return e
+	return harbor.Evaluation(t.Dir, t.Instruction, workdir)
 }

@@ -11,6 +11,7 @@ package trial
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/runner/suite/task"
 )
 
@@ -43,9 +45,7 @@ type Plan struct {
 	// Name is that of the agent's container, and Suite names the suite's directory.
 	Name  string `json:"name"`
 	Suite string `json:"suite"`
-	// Image and Workdir, where commands start, are what Prepare returned.
-	Image   string `json:"image"`
-	Workdir string `json:"workdir"`
+	Image
 	// Command is the agent's, for sh -c. Solve runs the task's solution instead.
 	Command string `json:"command"`
 	Solve   bool   `json:"solve"`
@@ -60,6 +60,8 @@ type Plan struct {
 	Judges string `json:"judges"`
 	// Dir is a directory of the host for the tests and rewards.
 	Dir string `json:"dir"`
+	// Changes is the path of the [ChangesFile] that Agent writes; empty means none.
+	Changes string `json:"changes"`
 }
 
 // Where the tests run: in a fresh container from a commit of the agent's, in the agent's own container once it was
@@ -116,16 +118,26 @@ func dockerTo(ctx context.Context, out, stderr io.Writer, args ...string) error 
 	return cmd.Run()
 }
 
-// Prepare pulls or builds the image of a task, and returns its name and where commands start in it. digest is the
-// digest of the folder environment. An image with the same digest is not built again. judges is one of [Judges]: an
-// image with volumes is refused if the tests could not see what an agent leaves there.
-func Prepare(ctx context.Context, t *task.Task, digest, judges string) (image, workdir string, err error) {
+// Image is the image of a task.
+type Image struct {
+	Name string `json:"image"`
+	// Workdir is where commands start.
+	Workdir string `json:"workdir"`
+	// Volumes are the directories of its volumes, separated by spaces. A commit lacks what is there.
+	Volumes string `json:"volumes"`
+}
+
+// Prepare pulls or builds the image of a task. digest is the digest of the folder environment. An image with the same
+// digest is not built again. judges is one of [Judges]: an image with volumes is refused if the tests could not see
+// what an agent leaves there.
+func Prepare(ctx context.Context, t *task.Task, digest, judges string) (_ Image, err error) {
 	if t.BuildTimeout > 0 {
 		var stop func()
 		ctx, stop = context.WithTimeout(ctx, t.BuildTimeout.Of())
 		defer stop()
 	}
-	if image = t.Image; image == "" {
+	image := t.Image
+	if image == "" {
 		image = "assay-suite-task:" + strings.TrimPrefix(digest, "sha256:")[:32]
 	}
 	if _, missing := docker(ctx, "image", "inspect", "--format", "{{.Id}}", image); missing != nil {
@@ -137,16 +149,22 @@ func Prepare(ctx context.Context, t *task.Task, digest, judges string) (image, w
 		}
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("the image of %s: %w", t.Name, err)
+		return Image{}, fmt.Errorf("the image of %s: %w", t.Name, err)
 	}
-	said, err := docker(ctx, "image", "inspect", "--format",
-		"{{.Config.WorkingDir}}\n{{range $k, $v := .Config.Volumes}}{{$k}} {{end}}", image)
+	said, err := docker(ctx, "image", "inspect", "--format", "{{json .Config}}", image)
+	var is struct {
+		WorkingDir string
+		Volumes    map[string]any
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &is)
+	}
 	if err != nil {
-		return "", "", err
+		return Image{}, err
 	}
-	at, volumes, _ := strings.Cut(said+"\n", "\n")
-	if volumes = strings.TrimSpace(volumes); volumes != "" && judges == judgeFresh {
-		return "", "", fmt.Errorf("the image of %s has volumes (%s): a commit lacks what an agent leaves there, "+
+	at, volumes := is.WorkingDir, strings.Join(slices.Sorted(maps.Keys(is.Volumes)), " ")
+	if volumes != "" && judges == judgeFresh {
+		return Image{}, fmt.Errorf("the image of %s has volumes (%s): a commit lacks what an agent leaves there, "+
 			"so the tests could not judge it; use --judge place or both", t.Name, volumes)
 	}
 	switch {
@@ -155,7 +173,7 @@ func Prepare(ctx context.Context, t *task.Task, digest, judges string) (image, w
 	case at == "":
 		at = "/"
 	}
-	return image, at, nil
+	return Image{image, at, volumes}, nil
 }
 
 // Remove removes the containers and commits of all attempts of a suite, or of the one whose container has the name.
@@ -291,8 +309,22 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 	err := dockerTo(working, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
 	late := working.Err() != nil && ctx.Err() == nil
 	stop()
+	if lacks := p.uncommitted(ctx); lacks != "" {
+		fmt.Fprintf(stderr, "assay-suite: a commit of the container lacks %s\n", lacks)
+		_ = os.WriteFile(filepath.Join(p.Dir, lackFile), []byte(lacks), 0o600)
+	}
 	if _, err := docker(ctx, "stop", "--time", "0", p.Name); err != nil {
 		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
+	}
+	if p.Changes != "" {
+		lacks, err := saveChanges(ctx, p.Name, p.Changes)
+		switch {
+		case err != nil:
+			fmt.Fprintf(stderr, "assay-suite: what the agent changed is not kept: %v\n", err)
+		case len(lacks) > 0:
+			fmt.Fprintf(stderr, "assay-suite: what the agent changed is kept without %.200q and %d more\n", lacks[0],
+				len(lacks)-1)
+		}
 	}
 	var exit *exec.ExitError
 	switch {
@@ -307,6 +339,32 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// lackFile is the file in Plan.Dir that says what a commit of the agent's container lacks.
+const lackFile = "lacks"
+
+// memory is a file system of each container that a commit lacks.
+const memory = "dev/shm"
+
+// uncommitted says what the agent left that a commit of its container lacks; empty for nothing.
+func (p *Plan) uncommitted(ctx context.Context) string {
+	var lacks []string
+	if p.Volumes != "" {
+		lacks = append(lacks, "its volumes ("+p.Volumes+")")
+	}
+	pid, err := docker(ctx, "inspect", "--format", "{{.State.Pid}}", p.Name)
+	if err == nil && pid != "0" {
+		var root *os.Root // names in it stay in the container, whatever links the agent made
+		if root, err = os.OpenRoot("/proc/" + pid + "/root"); err == nil {
+			defer root.Close()
+			if left, _ := fs.ReadDir(root.FS(), memory); len(left) > 0 { // without the directory, nothing is there
+				lacks = append(lacks, fmt.Sprintf("what is in /%s (%.80q and %d more)", memory, left[0].Name(),
+					len(left)-1))
+			}
+		}
+	}
+	return strings.Join(lacks, " and ")
+}
+
 // ready starts the container, and does what comes before the agent.
 func (p *Plan) ready(ctx context.Context) error {
 	var more []string
@@ -318,9 +376,9 @@ func (p *Plan) ready(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		more = append(more, "--mount", "type=bind,source="+logs+",target="+task.RewardsAt)
+		more = append(more, "--mount", "type=bind,source="+logs+",target="+harbor.RewardsAt)
 	}
-	if err := p.create(ctx, p.Name, p.Image, more...); err != nil {
+	if err := p.create(ctx, p.Name, p.Image.Name, more...); err != nil {
 		return err
 	}
 	_, err := docker(ctx, p.in(p.Name, "0", nil, "sh", "-c",
@@ -365,9 +423,11 @@ func (p *Plan) Judge(ctx context.Context, out io.Writer) int {
 	return code
 }
 
+// starts makes a container for the tests, and a directory of the host for its rewards.
+type starts func(ctx context.Context, out io.Writer) (name, logs string, err error)
+
 // judge runs the tests in the container that ready makes, and returns an exit status.
-func (p *Plan) judge(ctx context.Context, out io.Writer,
-	ready func(context.Context) (name, logs string, err error)) int {
+func (p *Plan) judge(ctx context.Context, out io.Writer, ready starts) int {
 	rewards, err := p.test(ctx, out, ready)
 	if err != nil {
 		fmt.Fprintf(out, "no reward: %v\n", err)
@@ -390,9 +450,12 @@ func (p *Plan) rewards(of string) (string, error) {
 }
 
 // fresh starts a new container from a commit of the agent's.
-func (p *Plan) fresh(ctx context.Context) (name, logs string, err error) {
+func (p *Plan) fresh(ctx context.Context, out io.Writer) (name, logs string, err error) {
 	if logs, err = p.rewards(judgeFresh); err != nil {
 		return "", "", err
+	}
+	if lacks, err := os.ReadFile(filepath.Join(p.Dir, lackFile)); err == nil {
+		fmt.Fprintf(out, "this container lacks %s\n", lacks)
 	}
 	left, err := docker(ctx, "commit", "--change", "LABEL "+labelSuite+"="+p.Suite, "--change",
 		"LABEL "+labelAttempt+"="+p.Name, p.Name)
@@ -400,11 +463,11 @@ func (p *Plan) fresh(ctx context.Context) (name, logs string, err error) {
 		return "", "", err
 	}
 	name = p.Name + "-judge"
-	return name, logs, p.create(ctx, name, left, "--mount", "type=bind,source="+logs+",target="+task.RewardsAt)
+	return name, logs, p.create(ctx, name, left, "--mount", "type=bind,source="+logs+",target="+harbor.RewardsAt)
 }
 
 // inPlace starts the agent's container again, without what the agent wrote as rewards.
-func (p *Plan) inPlace(ctx context.Context) (name, logs string, err error) {
+func (p *Plan) inPlace(ctx context.Context, _ io.Writer) (name, logs string, err error) {
 	logs = filepath.Join(p.Dir, "rewards-"+judgePlace)
 	left, err := os.ReadDir(logs)
 	for _, entry := range left {
@@ -416,9 +479,34 @@ func (p *Plan) inPlace(ctx context.Context) (name, logs string, err error) {
 	return p.Name, logs, err
 }
 
+// JudgeAgain runs a task's tests at what an agent changed, of which file is the [ChangesFile], in a new container of
+// the image. digest is as for [Prepare]. It returns an exit status as [Plan.Judge] does.
+func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, digest, file string) (code int, err error) {
+	dir, err := os.MkdirTemp("", "assay-suite-judge-*")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	p := &Plan{Task: t, Name: "assay-judge-" + strings.ToLower(rand.Text()), Judges: judgeFresh, Dir: dir}
+	p.Suite = p.Name
+	if p.Image, err = Prepare(ctx, t, digest, judgeFresh); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, Remove(context.WithoutCancel(ctx), p.Suite, p.Name)) }()
+	return p.judge(ctx, out, func(ctx context.Context, _ io.Writer) (name, logs string, err error) {
+		if logs, err = p.rewards(judgeFresh); err != nil {
+			return "", "", err
+		}
+		err = p.create(ctx, p.Name, p.Image.Name, "--mount", "type=bind,source="+logs+",target="+harbor.RewardsAt)
+		if err == nil {
+			err = restore(ctx, p.Name, file)
+		}
+		return p.Name, logs, err
+	}), nil
+}
+
 // test runs the tests in the container that ready makes.
-func (p *Plan) test(ctx context.Context, out io.Writer,
-	ready func(context.Context) (name, logs string, err error)) (map[string]float64, error) {
+func (p *Plan) test(ctx context.Context, out io.Writer, ready starts) (map[string]float64, error) {
 	tests, err := os.MkdirTemp(p.Dir, "tests-")
 	if err != nil {
 		return nil, err
@@ -428,12 +516,12 @@ func (p *Plan) test(ctx context.Context, out io.Writer,
 	if err != nil {
 		return nil, err
 	}
-	name, logs, err := ready(ctx)
+	name, logs, err := ready(ctx, out)
 	if err == nil {
 		err = p.healthy(ctx, name)
 	}
 	if err == nil {
-		_, err = docker(ctx, "cp", tests+"/.", name+":"+task.TestsAt)
+		_, err = docker(ctx, "cp", tests+"/.", name+":"+harbor.TestsAt)
 	}
 	if err != nil {
 		return nil, err
