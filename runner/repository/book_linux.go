@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 
@@ -60,13 +61,17 @@ func Close(ctx context.Context, dir, store string) (*Book, error) {
 		return nil, fmt.Errorf("%w: it is in a directory above %s; start the command there", ErrUnclosable, dir)
 	}
 	b := &Book{Dir: dir, At: lines[0], Store: store, Path: lines[2], Format: lines[4]}
-	if b.Heads, err = describe(source); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnclosable, err)
+	var both sync.WaitGroup
+	var unclear error
+	both.Go(func() { b.Heads, unclear = describe(source) })
+	err = b.others(source, lines[1], lines[3])
+	if both.Wait(); unclear != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnclosable, unclear)
 	}
-	b.Commit = b.Heads.Commit
-	if err := b.others(source, lines[1], lines[3]); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	b.Commit = b.Heads.Commit
 	return b, b.modules(ctx)
 }
 

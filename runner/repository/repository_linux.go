@@ -173,7 +173,10 @@ func Make(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	return remake(source, target, h, format, false)
+	if err := remake(source, target, h, format, false); err != nil {
+		return err
+	}
+	return target.compare(source)
 }
 
 // remake makes the target's repository, with objects in the given format. harmless leaves out what makes git start
@@ -202,10 +205,7 @@ func remake(source, target git, h Heads, format string, harmless bool) error {
 	if err := configure(); err != nil {
 		return err
 	}
-	if err := target.receive(source, h); err != nil {
-		return err
-	}
-	return target.compare(source)
+	return target.receive(source, h)
 }
 
 // copyGitFile copies a file or directory of a repository, if it exists.
