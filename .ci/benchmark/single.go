@@ -58,7 +58,7 @@ func singles(b *bench) []single {
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
 		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
 		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
-		{"gate --rules builtin:evaluation, a million lines, over verify (CPU)", "x", 1.5, b.judgedOverVerified},
+		{"gate --rules builtin:evaluation, a million lines, over verify (CPU)", "x", 1.4, b.judgedOverVerified},
 		{"inspect RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS() }},
 		{"inspect --json RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS("--json") }},
 		{"gateway, a call over the unix socket, over the bare exchange of its messages, on one CPU", "us", 50,

@@ -786,9 +786,9 @@ func (g *grader) end() {
 			f.found.Events = append(f.found.Events, f.reading...)
 			f.found.Text += ", which a check " + f.read
 			bad, doubt = g.differs(f)
+		case g.j.names.of(f.path)&deliverable != 0: // it was asked for
 		case checked:
 			doubt = scheduled().MatchString(f.path) // it may run later than the checks
-		case g.j.names.of(f.path)&deliverable != 0: // it was asked for
 		default:
 			if bad, doubt = g.unread(f); !bad && !doubt && !f.inside {
 				g.others = append(g.others, f)

@@ -277,6 +277,7 @@ func (j *judge) process(l *facts.Line) *process {
 	}
 	if !p.made {
 		p.tool, p.installs, p.local = toolOf(p.Exe, p.Argv)
+		p.hooked = p.tool == "apt" && slices.ContainsFunc(p.Argv, hook().MatchString)
 	}
 	j.environment(l, p)
 	return p
@@ -323,6 +324,8 @@ func (j *judge) loaded(p *process, name string) {
 	case base == ".curlrc", base == "curlrc", base == ".wgetrc":
 		p.tool, p.made = "", true // the file may name other addresses to fetch
 	case p.tool == "git", p.tool == "curl":
+	case p.tool == "apt" && configures(name):
+		p.hooked = true
 	case packageFile().MatchString(base),
 		p.tool == "pip" && versioned().MatchString(path.Base(p.Exe)) && manifest().MatchString(base),
 		base == "package.json" && path.Dir(name) != p.Cwd && !strings.Contains(name, "/node_modules/"):

@@ -144,8 +144,12 @@ func TestWhatACheckReadsIsFollowed(t *testing.T) {
 		"what is nothing by its place": {"create /w/x; read /w/x :check", Unknown},
 		"and was renamed":              {"create /w/x; rename /w/x /w/y; read /w/y :check", Unknown},
 		"a doubtful name":              {"create " + module + " :directory" + check, Unknown},
+		"a job":                        {"create /etc/cron.d/x", Unknown},
+		"a job that was asked for":     {"create /etc/cron.d/asked", Pass},
+		"a .pth that was asked for":    {"create /usr/lib/python3/a.pth; read /usr/lib/python3/a.pth :check", Pass},
 	} {
-		if got := stateOf(t, ruleGrader, schema.EvaluationDefinition{}, true, c.lines); got != c.want {
+		def := schema.EvaluationDefinition{Deliverables: []string{"/etc/cron.d/asked", "/usr/lib/python3/a.pth"}}
+		if got := stateOf(t, ruleGrader, def, true, c.lines); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

@@ -19,6 +19,7 @@ type process struct {
 	tool     string   // git, pip, npm, cargo, go, curl, apt; empty for other programs
 	installs bool     // the package manager was told to install something
 	local    bool     // it installs something from this host, by its arguments or the files it read
+	hooked   bool     // it is apt or dpkg, and the run gave it commands to run
 	scripts  bool     // it may run scripts that the run wrote
 	source   string   // the last Python source that it read
 	listed   []string // parents of hidden files or of other attempts that it listed; the latest last
@@ -81,11 +82,24 @@ func (p *process) starter() *process { return noted(p.Starter()) }
 // installer returns an ancestor that is a package manager which was told to install something; nil if there is none.
 func (p *process) installer() *process {
 	for p = p.parent(); p != nil; p = p.parent() {
-		if m := p.manager(); m != nil && m.installs {
+		m := p.manager()
+		if m != nil && m.hooked {
+			return nil // it may be the run's command, which is no part of a package
+		}
+		if m != nil && m.installs {
 			return m
 		}
 	}
 	return nil
+}
+
+// hook matches options of apt and dpkg that name commands to run.
+var hook = pattern(`(?i)(post|pre)-invoke|pre-install-pkgs|^--(config-file|admindir)|^-c`)
+
+// configures reports whether a file configures apt or dpkg.
+func configures(name string) bool {
+	return strings.HasPrefix(name, "/etc/apt/apt.conf") || strings.HasPrefix(name, "/etc/dpkg/dpkg.cfg") ||
+		strings.HasPrefix(path.Base(name), "apt.conf") || path.Base(name) == ".dpkg.cfg"
 }
 
 // upkeep reports whether a process does maintenance for git or go in the background.
