@@ -40,12 +40,16 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	if b.model {
 		b.doc.Covers = append(b.doc.Covers, "provider_tools")
 	}
+	home, _ := lookupEnv(c.env, "HOME")
 	if b.containers {
-		return nil, b.unclosed("containers", "containers of the run are outside of its sandbox",
-			"run without --containers")
+		err := b.unclosed("containers", "containers of the run are outside of its sandbox", "run without --containers")
+		b.lists(ctx, dir, home, c.env)
+		return nil, err
 	}
 	if c.settings.EffectiveMode() == sandbox.Observe {
-		return nil, b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
+		err := b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
+		b.lists(ctx, dir, home, c.env)
+		return nil, err
 	}
 	at, err := os.MkdirTemp(bookDir, bookPrefix+c.log.RunID+"-") // recover looks for it if this process is killed
 	if err != nil {
@@ -76,11 +80,31 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 			b.making <- err
 		}()
 	}
-	if home, _ := lookupEnv(c.env, "HOME"); len(project.Of(dir)) > 0 {
+	if len(project.Of(dir)) > 0 {
 		b.doc.Covers = append(b.doc.Covers, "packages")
 		b.doc.Hidden = append(b.doc.Hidden, project.Later(dir, home, c.env)...)
 	}
 	return append(slices.Clone(b.doc.Hidden), at), nil
+}
+
+// lists adds what a command without restrictions can read of an answer, where that is known.
+func (b *closedBook) lists(ctx context.Context, dir, home string, env []string) {
+	if !b.try {
+		return
+	}
+	some := func(list []string) string {
+		if n := len(list) - 5; n > 0 {
+			return fmt.Sprintf("%s and %d more", strings.Join(list[:5], ", "), n)
+		}
+		return strings.Join(list, ", ")
+	}
+	if refs := repository.Beyond(ctx, dir); len(refs) > 0 {
+		_ = b.unclosed("history", "the repository has commits that the one that is checked out does not lead to: "+
+			some(refs), "")
+	}
+	if later := project.Later(dir, home, env); len(later) > 0 {
+		_ = b.unclosed("packages", "this host has, or may have, later versions of the project: "+some(later), "")
+	}
 }
 
 // unclosed says that the book is open, and why. Unless that is allowed, it is an error.

@@ -96,6 +96,13 @@ func (b *Book) Make(ctx context.Context) error {
 	return nil
 }
 
+// Beyond lists references that lead to commits which the one that is checked out does not have, at most 100. It returns
+// none if dir is in no repository.
+func Beyond(ctx context.Context, dir string) []string {
+	refs, _ := git{ctx: ctx, dir: dir}.line("for-each-ref", "--no-merged=HEAD", "--count=100", "--format=%(refname)")
+	return strings.Fields(refs)
+}
+
 // Save writes the book to a file, for Load in another process.
 func (b *Book) Save(path string) error {
 	text, err := json.Marshal(b)
