@@ -60,7 +60,8 @@ func (c *Contract) Doubt(why string) {
 }
 
 // Weighed returns the contract's verdict, given that of the checks. It takes into account the changes of protected
-// paths and Unsound, which outweighs everything else.
+// paths and Unsound, which outweighs everything else. A failed check stays failed although a check changed protected
+// paths, which were restored: an agent whose work fails gains nothing by that.
 func (c *Contract) Weighed(checks string) string {
 	verdict, sabotaged := checks, false
 	for _, change := range c.ProtectedChanges {
@@ -68,7 +69,9 @@ func (c *Contract) Weighed(checks string) string {
 		case VerdictFailed:
 			sabotaged = true
 		case VerdictInconclusive:
-			verdict = VerdictInconclusive
+			if checks != VerdictFailed || !change.Restored {
+				verdict = VerdictInconclusive
+			}
 		}
 	}
 	switch {

@@ -187,15 +187,15 @@ func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
 	}
 }
 
-// A check rewrites what the next one tests. The next one finds it restored, and no verdict counts, since the check
-// may have changed its own result.
+// A check rewrites what the next one tests. The next one finds it restored, and fails. The verdict of checks that all
+// pass would not count, since the check may have changed its own result.
 func TestACheckThatChangesProtectedPaths(t *testing.T) {
-	for name, c := range map[string]struct{ does, change, verdict string }{
+	for name, c := range map[string]struct{ does, change, passed string }{
 		"rewrites what the next one tests": {"echo true >tests/run.sh", "modified tests/run.sh",
 			schema.VerdictInconclusive},
 		"adds a file":       {"echo >tests/conftest.py", "added tests/conftest.py", schema.VerdictInconclusive},
 		"removes a fixture": {"rm tests/data/one", "deleted tests/data/one", schema.VerdictInconclusive},
-		"leaves a cache":    {"mkdir tests/__pycache__", "added tests/__pycache__", schema.VerdictFailed},
+		"leaves a cache":    {"mkdir tests/__pycache__", "added tests/__pycache__", schema.VerdictPassed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkspace(t)
@@ -207,8 +207,11 @@ func TestACheckThatChangesProtectedPaths(t *testing.T) {
 			}
 			before := w.state()
 			doc := w.settle(w.prepare(PrepareOptions{}))
-			if doc.Verdict != c.verdict || doc.Results[1].Passed || !doc.Results[2].Passed {
+			if doc.Verdict != schema.VerdictFailed || doc.Results[1].Passed || !doc.Results[2].Passed {
 				t.Errorf("verdict %s, results %+v", doc.Verdict, doc.Results)
+			}
+			if v := doc.Weighed(schema.VerdictPassed); v != c.passed {
+				t.Errorf("if all checks had passed, the verdict would be %s, want %s", v, c.passed)
 			}
 			var got []string
 			for _, change := range doc.ProtectedChanges {
@@ -221,7 +224,7 @@ func TestACheckThatChangesProtectedPaths(t *testing.T) {
 			named := strings.Contains(strings.Join(doc.Reasons, "\n"),
 				"1 protected path was changed while check first ran, so the check proves nothing: "+path+" ("+change+
 					")")
-			if named != (c.verdict == schema.VerdictInconclusive) {
+			if named != (c.passed == schema.VerdictInconclusive) {
 				t.Errorf("reasons %q", doc.Reasons)
 			}
 			if d := cmp.Diff(before, w.state()); d != "" {
