@@ -15,9 +15,9 @@ import (
 
 	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/model"
-	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // ErrAgent is wrapped by errors about Spec.Agent and Spec.AgentFile.
@@ -73,16 +73,16 @@ func (s *Spec) ownLogin() bool {
 }
 
 // agentSettings is what the recipe says of the sandbox.
-func (s *Spec) agentSettings() (settings sandbox.Settings) {
+func (s *Spec) agentSettings() (settings sandboxfile.Settings) {
 	r := s.Recipe
 	if r == nil {
 		return settings
 	}
-	settings = sandbox.Settings{Mode: sandbox.WorkspaceWrite, Home: sandbox.HomePrivate}
+	settings = sandboxfile.Settings{Mode: sandboxfile.WorkspaceWrite, Home: sandboxfile.HomePrivate}
 	if s.ownLogin() {
 		settings.Login = r.Login
 		if len(r.Domains) > 0 {
-			settings.Network = &sandbox.Network{AllowedDomains: r.Domains}
+			settings.Network = &sandboxfile.Network{AllowedDomains: r.Domains}
 		}
 	}
 	for _, name := range agents.Names() {
@@ -110,7 +110,7 @@ func (s *Spec) ArgumentsOmitted() []string {
 }
 
 // appliedAgent is what the recipe sets, for run.json; nil: there is none.
-func (s *Spec) appliedAgent(settings *sandbox.Settings) *schema.AppliedAgent {
+func (s *Spec) appliedAgent(settings *sandboxfile.Settings) *schema.AppliedAgent {
 	r := s.Recipe
 	if r == nil {
 		return nil

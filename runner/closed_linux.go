@@ -15,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/repository"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // closedBook shuts the channels by which the command could look up its task's answer.
@@ -46,7 +47,7 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 		b.lists(ctx, dir, home, c.env)
 		return nil, err
 	}
-	if c.settings.EffectiveMode() == sandbox.Observe {
+	if c.settings.EffectiveMode() == sandboxfile.Observe {
 		err := b.unclosed("mode", "mode observe restricts nothing", "run with --mode workspace-write or read-only")
 		b.lists(ctx, dir, home, c.env)
 		return nil, err
@@ -131,7 +132,7 @@ func (b *closedBook) shut(c *confinement) error {
 	}
 	var errs []error
 	open := func(code, message, remedy string) { errs = append(errs, b.unclosed(code, message, remedy)) }
-	if p := c.profile; p.Mode != sandbox.Observe {
+	if p := c.profile; p.Mode != sandboxfile.Observe {
 		if !b.try {
 			p.Insist()
 		}
@@ -141,11 +142,11 @@ func (b *closedBook) shut(c *confinement) error {
 				p.Replace(book.At, book.Store)
 			}
 		}
-		if p.Network.Mode == sandbox.NetHost {
+		if p.Network.Mode == sandboxfile.NetHost {
 			open("network", "the command has the host's network (network.mode host)",
 				"remove network.mode from the policy, or name the hosts that it needs in network.allowedDomains")
 		}
-		if p.Network.Mode == sandbox.NetAllowlist {
+		if p.Network.Mode == sandboxfile.NetAllowlist {
 			b.doc.Allowed = slices.Clone(p.Network.AllowedDomains)
 		}
 		for _, domain := range b.doc.Allowed {
@@ -306,12 +307,12 @@ func (b *closedBook) giveBack(ctx context.Context, c *confinement) (reasons []sc
 				Message: besides(c.log.RunID, ref)})
 		}
 	}
-	if c.profile == nil || c.profile.Mode == sandbox.Observe {
+	if c.profile == nil || c.profile.Mode == sandboxfile.Observe {
 		return reasons
 	}
 	needed := []string{sandbox.LayerPrivileges, sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerSeccomp,
 		sandbox.LayerSockets}
-	if c.profile.Network.Mode != sandbox.NetHost && c.profile.Network.Mode != sandbox.NetNone {
+	if c.profile.Network.Mode != sandboxfile.NetHost && c.profile.Network.Mode != sandboxfile.NetNone {
 		needed = append(needed, sandbox.LayerNetwork)
 	}
 	for _, layer := range needed {

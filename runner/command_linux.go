@@ -26,6 +26,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // command is the command of a run with its standard streams, from its start in the agent's cgroup until everything
@@ -160,7 +161,7 @@ func (c *command) start(ctx context.Context) error {
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil && c.recipe != nil {
 		h := c.sandbox.home()
-		err = outfit{c.recipe, c.watch.routes(), h != nil && h.State == sandbox.HomePrivate}.wear(c.cmd)
+		err = outfit{c.recipe, c.watch.routes(), h != nil && h.State == sandboxfile.HomePrivate}.wear(c.cmd)
 		if err != nil {
 			return sandboxError("agent_not_set_up", err)
 		}

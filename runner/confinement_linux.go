@@ -29,13 +29,14 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // confinement applies the policy: the sandbox of the command, that of the contract's checks, and the record of what
 // they denied.
 type confinement struct {
 	log      *evidence.Log
-	settings sandbox.Settings
+	settings sandboxfile.Settings
 	file     *policy.File
 	checked  *policy.Set // for the contract's checks; nil without a policy
 	isolate  bool        // PID namespace in every mode
@@ -120,7 +121,7 @@ func (c *confinement) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(tests) > 0 && c.settings.EffectiveMode() == sandbox.Observe {
+	if len(tests) > 0 && c.settings.EffectiveMode() == sandboxfile.Observe {
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
 			Code:    "tests_visible",
 			Message: "nothing was run: mode observe cannot hide the tests in " + tests[0] + " from the command",
@@ -129,7 +130,7 @@ func (c *confinement) open(ctx context.Context) error {
 	}
 	home, _ := os.UserHomeDir()
 	defer c.searching(dir)()
-	c.profile, err = c.settings.Resolve(sandbox.Context{
+	c.profile, err = sandbox.Resolve(&c.settings, sandbox.Context{
 		Dir: dir, Home: home, Env: c.env, Evidence: slices.Concat(c.hidden, c.keys), Protect: c.protect,
 		Tests:      tests,
 		IsolatePID: c.isolate, Listened: c.listened,
@@ -158,7 +159,7 @@ func (c *confinement) open(ctx context.Context) error {
 			c.profile = nil
 			return nil
 		}
-		c.profile.OnUnavailable = sandbox.Degrade // the user did not ask for it
+		c.profile.OnUnavailable = sandboxfile.Degrade // the user did not ask for it
 	}
 	c.denials.enforce(c.profile)
 	if err := c.document(nil); err != nil {
@@ -185,7 +186,7 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 	}
 	c.profile.Reach(w.reach()...)
 	door := w.door()
-	if door != nil && c.profile.Network.Mode == sandbox.NetNone {
+	if door != nil && c.profile.Network.Mode == sandboxfile.NetNone {
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
 			Code: "no_way_to_model",
 			Message: "the command has no network (network.mode none), so it cannot reach the " +
@@ -209,8 +210,8 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 	} else if err != nil {
 		return sandboxError("sandbox_failed", err)
 	}
-	if h := c.profile.Home; h != nil && h.State == sandbox.HomeReal && h.Reason != "" {
-		if c.agent && c.settings.Home == sandbox.HomePrivate {
+	if h := c.profile.Home; h != nil && h.State == sandboxfile.HomeReal && h.Reason != "" {
+		if c.agent && c.settings.Home == sandboxfile.HomePrivate {
 			return noPrivateHome(&sandbox.HomeError{Reason: h.Reason})
 		}
 		if c.onRealHome != nil {
@@ -265,7 +266,7 @@ func (c *confinement) checkProfile(as *sandbox.User) *sandbox.Profile {
 // agent's reports, and this program, which agents call.
 func (c *confinement) needs(reach []string) []sandbox.Need {
 	needs := []sandbox.Need{{Path: c.profile.Dir, Mode: unix.R_OK | unix.X_OK}}
-	if c.profile.Mode != sandbox.ReadOnly {
+	if c.profile.Mode != sandboxfile.ReadOnly {
 		needs[0].Mode |= unix.W_OK
 	}
 	for _, path := range reach {
@@ -444,7 +445,7 @@ func (c *confinement) unusable() {
 		case c.profile.Dir:
 			r.Code = "workspace_unwritable"
 			r.Message = fmt.Sprintf("the command's user cannot write the working directory %s: %v", u.Path, why)
-			if c.profile.Mode == sandbox.ReadOnly {
+			if c.profile.Mode == sandboxfile.ReadOnly {
 				r.Message = fmt.Sprintf("the command's user cannot read the working directory %s: %v", u.Path, why)
 			}
 		case self:
@@ -613,7 +614,7 @@ const noteNoTyping = "terminal_input_refused: the command had the runner's own t
 func (c *confinement) resistance() string {
 	switch {
 	case c.profile == nil:
-	case c.profile.Mode != sandbox.Observe &&
+	case c.profile.Mode != sandboxfile.Observe &&
 		c.enforced(sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerPrivileges):
 		return schema.ResistsSandbox
 	case c.profile.User != nil && int(c.profile.User.UID) != os.Getuid() && c.enforced(sandbox.LayerPrivileges):
@@ -628,7 +629,7 @@ func (c *confinement) sealed() bool {
 		return false
 	}
 	n := c.profile.Network
-	return n.Mode == sandbox.NetLoopback && len(n.UnixSockets) == 0 && len(n.LocalPorts) == 0 &&
+	return n.Mode == sandboxfile.NetLoopback && len(n.UnixSockets) == 0 && len(n.LocalPorts) == 0 &&
 		c.enforced(sandbox.LayerNamespaces, sandbox.LayerNetwork)
 }
 

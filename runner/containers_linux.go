@@ -25,6 +25,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // CodeContainers is the error code of a run whose containers could not be put into its cgroup.
@@ -106,7 +107,7 @@ func (c *containers) bySystemd(ctx context.Context) bool {
 
 // standIn puts a program of assay-run before podman, and a socket before Docker's.
 func (c *containers) standIn() error {
-	if p := c.inside.profile; p != nil && p.Mode != sandbox.Observe {
+	if p := c.inside.profile; p != nil && p.Mode != sandboxfile.Observe {
 		return errors.New("a command in a sandbox cannot reach the engine: use --mode observe")
 	}
 	if c.parent == "" {

@@ -649,7 +649,7 @@ func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard,
 	}
 	home, _ := os.UserHomeDir()
 	settings := strict.sandboxSettings(nil)
-	profile, err := settings.Resolve(sandbox.Context{Dir: dir, Home: home, Env: strict.environ()})
+	profile, err := sandbox.Resolve(&settings, sandbox.Context{Dir: dir, Home: home, Env: strict.environ()})
 	if err != nil {
 		return nil, err
 	}

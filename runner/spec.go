@@ -35,6 +35,7 @@ import (
 	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/evalfile"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Agent shims: the program that reports the tool calls.
@@ -793,38 +794,38 @@ func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string
 const IsolatePID = "pid"
 
 // profileSettings merges the sandbox settings of the profiles.
-func (s *Spec) profileSettings() sandbox.Settings {
-	var all []sandbox.Settings
+func (s *Spec) profileSettings() sandboxfile.Settings {
+	var all []sandboxfile.Settings
 	for _, name := range s.Profiles {
-		if p, err := sandbox.Builtin(name); err == nil { // Validate has checked it
+		if p, err := sandboxfile.Builtin(name); err == nil { // Validate has checked it
 			all = append(all, p.Settings)
 		}
 	}
-	return sandbox.Compose(all...)
+	return sandboxfile.Compose(all...)
 }
 
 // sandboxSettings merges the sandbox settings of the agent's recipe, the profiles, the policy and the spec. Later ones
 // win.
-func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
+func (s *Spec) sandboxSettings(file *policy.File) sandboxfile.Settings {
 	agent := s.agentSettings()
-	all := []sandbox.Settings{agent, s.profileSettings()}
+	all := []sandboxfile.Settings{agent, s.profileSettings()}
 	if file != nil {
 		all = append(all, file.Sandbox)
 	}
-	settings := sandbox.Compose(all...)
+	settings := sandboxfile.Compose(all...)
 	if s.Mode != "" {
 		settings.Mode = s.Mode
 	} else if s.ClosedBook.Wanted() && settings.Mode == "" && !s.Containers {
-		settings.Mode = sandbox.WorkspaceWrite
+		settings.Mode = sandboxfile.WorkspaceWrite
 	}
 	if s.User != "" {
-		settings.User = sandbox.Scalar(s.User)
+		settings.User = sandboxfile.Scalar(s.User)
 	}
 	settings.Home, settings.HomeLayer = cmp.Or(s.Home, settings.Home), s.HomeLayer
 	if s.Limits.Home != 0 {
-		settings.Limits = &sandbox.Limits{Home: s.Limits.Home} // the spec's own are not the sandbox's
+		settings.Limits = &sandboxfile.Limits{Home: s.Limits.Home} // the spec's own are not the sandbox's
 	}
-	if s.Recipe != nil && s.Home == "" && settings.EffectiveMode() == sandbox.Observe {
+	if s.Recipe != nil && s.Home == "" && settings.EffectiveMode() == sandboxfile.Observe {
 		settings.Home = "" // only a sandbox has a private one
 	}
 	return settings
@@ -891,7 +892,7 @@ func (s *Spec) applied(file *policy.File) *schema.Applied {
 		a.Policy = &schema.AppliedPolicy{Path: s.Policy, Digest: file.Digest}
 	}
 	// from returns where the value of an option came from. of reports whether settings have it.
-	from := func(option string, set bool, of func(*sandbox.Settings) bool) string {
+	from := func(option string, set bool, of func(*sandboxfile.Settings) bool) string {
 		switch {
 		case set && slices.Contains(s.Flags, option):
 			return schema.FromFlag
@@ -907,20 +908,22 @@ func (s *Spec) applied(file *policy.File) *schema.Applied {
 		return schema.FromDefault
 	}
 	// Rules about files or the network mean a mode.
-	mode := from("mode", s.Mode != "", func(o *sandbox.Settings) bool { return o.Mode != "" })
+	mode := from("mode", s.Mode != "", func(o *sandboxfile.Settings) bool { return o.Mode != "" })
 	if mode == schema.FromDefault {
-		mode = from("mode", false, func(o *sandbox.Settings) bool { return o.EffectiveMode() != sandbox.Observe })
+		mode = from("mode", false, func(o *sandboxfile.Settings) bool {
+			return o.EffectiveMode() != sandboxfile.Observe
+		})
 	}
 	a.Mode = schema.Setting{Value: settings.EffectiveMode(), From: mode}
 	a.Network = schema.Setting{Value: settings.NetworkMode(), From: mode}
-	if a.Mode.Value != sandbox.Observe {
-		a.Home = &schema.Setting{Value: cmp.Or(settings.Home, sandbox.HomePrivate),
-			From: from("home", s.Home != "", func(o *sandbox.Settings) bool { return o.Home != "" })}
-		a.Network.From = from("", false, func(o *sandbox.Settings) bool { return o.Network != nil })
+	if a.Mode.Value != sandboxfile.Observe {
+		a.Home = &schema.Setting{Value: cmp.Or(settings.Home, sandboxfile.HomePrivate),
+			From: from("home", s.Home != "", func(o *sandboxfile.Settings) bool { return o.Home != "" })}
+		a.Network.From = from("", false, func(o *sandboxfile.Settings) bool { return o.Network != nil })
 	}
 	if settings.User != "" {
 		a.User = &schema.Setting{Value: string(settings.User),
-			From: from("user", s.User != "", func(o *sandbox.Settings) bool { return o.User != "" })}
+			From: from("user", s.User != "", func(o *sandboxfile.Settings) bool { return o.User != "" })}
 	}
 	under := s.limited(file)
 	for _, l := range []struct {
@@ -934,14 +937,14 @@ func (s *Spec) applied(file *policy.File) *schema.Applied {
 	} {
 		if l.value != 0 {
 			a.Limits = append(a.Limits, schema.AppliedLimit{Name: l.name, Value: l.value,
-				From: from(l.option, l.own != 0, func(o *sandbox.Settings) bool { return o.Limits != nil })})
+				From: from(l.option, l.own != 0, func(o *sandboxfile.Settings) bool { return o.Limits != nil })})
 		}
 	}
 	return a
 }
 
 // Sandbox merges the sandbox settings of the spec and a policy, for callers that contain without recording.
-func (s *Spec) Sandbox(file *policy.File) (sandbox.Settings, error) {
+func (s *Spec) Sandbox(file *policy.File) (sandboxfile.Settings, error) {
 	var errs []error
 	s.validateSandbox(func(err error, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
@@ -967,11 +970,11 @@ func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
 		c.Protect = append(c.Protect, at)
 	}
 	settings := s.sandboxSettings(file)
-	return settings.Resolve(c)
+	return sandbox.Resolve(&settings, c)
 }
 
 func (s *Spec) validateSandbox(add addError) {
-	if s.Mode != "" && !slices.Contains(sandbox.Modes, s.Mode) {
+	if s.Mode != "" && !slices.Contains(sandboxfile.Modes, s.Mode) {
 		add(ErrChoice, "mode %q (observe, read-only, workspace-write)", s.Mode)
 	}
 	if s.ClosedBook != "" && s.ClosedBook != schema.BookNot && !s.ClosedBook.Wanted() {
@@ -980,15 +983,15 @@ func (s *Spec) validateSandbox(add addError) {
 	if s.Isolate != "" && s.Isolate != IsolatePID {
 		add(ErrChoice, "isolate %q (pid)", s.Isolate)
 	}
-	if s.Home != "" && !slices.Contains(sandbox.Homes, s.Home) {
+	if s.Home != "" && !slices.Contains(sandboxfile.Homes, s.Home) {
 		add(ErrChoice, "home %q (private, real)", s.Home)
 	}
-	if s.Containers && s.Mode != "" && s.Mode != sandbox.Observe {
+	if s.Containers && s.Mode != "" && s.Mode != sandboxfile.Observe {
 		add(ErrContainers, "mode %s", s.Mode)
 	}
 	for _, name := range s.Profiles {
-		if _, err := sandbox.Builtin(name); err != nil {
-			add(ErrProfile, "%q; the profiles are %s", name, strings.Join(sandbox.Builtins(), ", "))
+		if _, err := sandboxfile.Builtin(name); err != nil {
+			add(ErrProfile, "%q; the profiles are %s", name, strings.Join(sandboxfile.Builtins(), ", "))
 		}
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/model"
-	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // runFlags are the flags of a run: those of its Spec, and where its evidence goes.
@@ -94,7 +94,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.Policy, "policy", "",
 		"apply the policy in `FILE` to what the command touches and to its tool calls")
 	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
-		strings.Join(sandbox.Builtins(), ", "))
+		strings.Join(sandboxfile.Builtins(), ", "))
 	fs.StringVar(&s.Home, "home", "",
 		"in a sandbox, the command's `HOME`: private (what it writes there is gone after the run; it cannot change "+
 			"files of more than 2 GiB, or of limits.home in a policy or spec), real (default the policy's, or private)")
@@ -255,14 +255,14 @@ func runValues() map[string][]string {
 		"agent":        agents.Names(),
 		"agent-shim":   runner.Shims,
 		"compat":       {"v0"},
-		"home":         sandbox.Homes,
+		"home":         sandboxfile.Homes,
 		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
 		"closed-book":  {string(schema.BookRequired), string(schema.BookTried), string(schema.BookNot)},
 		"isolate":      {runner.IsolatePID},
 		"kernel":       runner.Kernels,
-		"mode":         sandbox.Modes,
+		"mode":         sandboxfile.Modes,
 		"model-bodies": {schema.ModelBodiesNone},
-		"profile":      sandbox.Builtins(),
+		"profile":      sandboxfile.Builtins(),
 		"require":      runner.Requirements,
 	}
 }

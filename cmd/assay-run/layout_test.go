@@ -84,6 +84,50 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 	}
 }
 
+// plain are the packages that have no part in how a run is contained and observed: nothing that they import, or that
+// those import, is one of the kernel, its programs and cgroups.
+var plain = []string{"runner/contract", "runner/policy", "runner/repository", "runner/suite/figures",
+	"runner/suite/ledger", "runner/suite/task", "runner/suite/trial"}
+
+// TestPlainDataReachesNoKernel follows the imports of what is plain data, on all platforms.
+func TestPlainDataReachesNoKernel(t *testing.T) {
+	const module = "github.com/assay-run/assay-run/"
+	seen := map[string]bool{}
+	var follow func(pkg, by string)
+	follow = func(pkg, by string) {
+		if seen[pkg] {
+			return
+		}
+		seen[pkg] = true
+		if top, _, _ := strings.Cut(pkg, "/"); slices.Contains([]string{"bpf", "cgroup", "kernel"}, top) {
+			t.Errorf("%s imports %s", by, pkg)
+			return
+		}
+		files, err := filepath.Glob(filepath.Join("..", "..", pkg, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pkg, len(files), err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range f.Imports {
+				name, _ := strconv.Unquote(i.Path.Value)
+				if ours, ok := strings.CutPrefix(name, module); ok {
+					follow(ours, by+" > "+pkg)
+				}
+			}
+		}
+	}
+	for _, pkg := range plain {
+		follow(pkg, "assay-run")
+	}
+}
+
 // spread are the types whose methods stand in several files, each for a reason. Others have parts in the files of the
 // platforms alone.
 var spread = map[string]string{

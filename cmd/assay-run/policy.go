@@ -15,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 func policyCommand(a *app) *cobra.Command {
@@ -31,12 +32,12 @@ func policyCommand(a *app) *cobra.Command {
 func policyShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROFILE",
-		Short: "Print a built-in profile: " + strings.Join(sandbox.Builtins(), ", "),
+		Short: "Print a built-in profile: " + strings.Join(sandboxfile.Builtins(), ", "),
 		Args:  one("a profile", "go"),
 
-		ValidArgs: sandbox.Builtins(),
+		ValidArgs: sandboxfile.Builtins(),
 		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := sandbox.Builtin(args[0])
+			p, err := sandboxfile.Builtin(args[0])
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // sandboxFlags are the flags of the command sandbox.
@@ -55,7 +56,7 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 	fs.StringVar(&f.policy, "policy", "",
 		"apply the policy, or the srt settings, in `FILE` to what the command touches")
 	fs.Var((*texts)(&f.profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
-		strings.Join(sandbox.Builtins(), ", "))
+		strings.Join(sandboxfile.Builtins(), ", "))
 	fs.StringVar(&f.home, "home", "", "the command's `HOME`: private (what it writes there is gone afterwards), real "+
 		"(default the policy's, or private)")
 	fs.StringVar(&f.layer, "home-layer", "",
@@ -63,9 +64,9 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the state of each layer")
-	console.Completes(cmd, map[string][]string{"home": sandbox.Homes,
-		"mode":    {sandbox.ReadOnly, sandbox.WorkspaceWrite},
-		"profile": sandbox.Builtins()})
+	console.Completes(cmd, map[string][]string{"home": sandboxfile.Homes,
+		"mode":    {sandboxfile.ReadOnly, sandboxfile.WorkspaceWrite},
+		"profile": sandboxfile.Builtins()})
 	return cmd
 }
 
@@ -84,7 +85,7 @@ func sandboxProfile(a *app, f *sandboxFlags, env []string) (*sandbox.Profile, er
 		return nil, console.WithHint(err, "see assay-run sandbox --help")
 	}
 	if settings.Mode == "" {
-		settings.Mode = sandbox.WorkspaceWrite
+		settings.Mode = sandboxfile.WorkspaceWrite
 	}
 	dir, err := filepath.Abs(f.workdir)
 	if err != nil {
@@ -97,7 +98,7 @@ func sandboxProfile(a *app, f *sandboxFlags, env []string) (*sandbox.Profile, er
 			c.Protect = append(c.Protect, at)
 		}
 	}
-	p, err := settings.Resolve(c)
+	p, err := sandbox.Resolve(&settings, c)
 	if err != nil {
 		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err),
 			"correct the policy; assay-run policy check explains it")

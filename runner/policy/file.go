@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // maxFileBytes limits a policy file.
@@ -29,7 +29,7 @@ type File struct {
 	// Model restricts requests to models.
 	Model Model
 	// Sandbox has the file's settings for the sandbox.
-	Sandbox sandbox.Settings
+	Sandbox sandboxfile.Settings
 	// Effective is the resulting sandbox of one run, as in policy.json; nil without a sandbox. The code that makes
 	// the sandbox sets it.
 	Effective jsontext.Value
@@ -99,7 +99,7 @@ type fileKeys struct {
 	Capabilities   *[]string `json:"capabilities"`
 	Rules          []Rule    `json:"rules"`
 	Model          Model     `json:"model"`
-	sandbox.Settings
+	sandboxfile.Settings
 }
 
 // Load reads the policy at path, which must be a regular file. The file's extension (.json, .yaml, .yml) decides the
@@ -124,8 +124,8 @@ func parse(data []byte, format config.Format) (*File, error) {
 		return nil, fmt.Errorf("larger than %d bytes", maxFileBytes)
 	}
 	var keys fileKeys
-	if format == config.JSON && sandbox.IsSRT(data) {
-		settings, err := sandbox.ParseSRT(data)
+	if format == config.JSON && sandboxfile.IsSRT(data) {
+		settings, err := sandboxfile.ParseSRT(data)
 		if err != nil {
 			return nil, err
 		}

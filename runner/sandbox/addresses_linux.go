@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/assay-run/assay-run/runner/sandbox/internal/sockaddr"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Blocked is a connect, a send or a bind that BPF programs on the cgroup denied, or a connection to the unix socket of
@@ -31,10 +32,10 @@ func (w *watch) start(mode string, namespace bool) []Layer {
 	if w.guard != nil {
 		w.stop() // detach the programs of an attempt with namespaces
 	}
-	if w.cgroup == "" || mode == NetHost || mode == NetAllowlist && !namespace {
+	if w.cgroup == "" || mode == sandboxfile.NetHost || mode == sandboxfile.NetAllowlist && !namespace {
 		return nil
 	}
-	rules := sockaddr.Rules{Loopback: mode != NetNone, BindAny: namespace}
+	rules := sockaddr.Rules{Loopback: mode != sandboxfile.NetNone, BindAny: namespace}
 	var err error
 	w.guard, err = sockaddr.Attach(w.cgroup, rules, func(d sockaddr.Denial) {
 		op := OpConnect

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestProgramsOnTheCgroup lets the programs do the network namespace's work: with one they see the same denials,
@@ -35,7 +36,8 @@ func TestProgramsOnTheCgroup(t *testing.T) {
 			defer session.Remove()
 			j := shell(t, script)
 			j.Env = []string{"ATTACK=" + attack(t, scratch(t))}
-			j.Settings.OnUnavailable, j.NoNamespaces, j.Cgroup = Degrade, c.noNamespaces, session.Agent().Path()
+			j.Settings.OnUnavailable = sandboxfile.Degrade
+			j.NoNamespaces, j.Cgroup = c.noNamespaces, session.Agent().Path()
 			o := everybody[0].run(t, j)
 			if o.Err != "" || o.Code != c.code || o.layer(LayerCgroupBPF).State != Enforced ||
 				o.layer(LayerNetwork).State != c.network {

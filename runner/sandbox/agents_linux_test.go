@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // agentsEnv names a directory in which npm has installed agents:
@@ -147,10 +149,10 @@ func TestAgentsWork(t *testing.T) {
 					for _, e := range a.env {
 						j.Env = append(j.Env, put.Replace(e))
 					}
-					j.Settings.Filesystem = &Filesystem{AllowWrite: []string{"~"}}
-					j.Settings.Network = &Network{AllowedDomains: []string{l.Addr().String()}}
+					j.Settings.Filesystem = &sandboxfile.Filesystem{AllowWrite: []string{"~"}}
+					j.Settings.Network = &sandboxfile.Network{AllowedDomains: []string{l.Addr().String()}}
 					if w.noUserns {
-						j.Settings.OnUnavailable = Degrade
+						j.Settings.OnUnavailable = sandboxfile.Degrade
 					}
 					chown(t, top, w.uid)
 					o := w.run(t, j)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // escape is one way out. It is tried inside; afterwards nothing may have changed outside. It is tried again without
@@ -21,7 +23,7 @@ type escape struct {
 	as      int // who of everybody tries without the layers
 	// rootOnly is for attacks that only root can try, mounts for those that only a mount namespace stops.
 	rootOnly, mounts bool
-	settings         func(s *Settings, out string)
+	settings         func(s *sandboxfile.Settings, out string)
 }
 
 func written(out string) bool {
@@ -104,8 +106,8 @@ var escapes = []escape{
 		rootOnly: true, without: []string{LayerFiles}},
 }
 
-func denyRead(s *Settings, out string) {
-	s.Filesystem = &Filesystem{DenyRead: []string{out + "/denied"}}
+func denyRead(s *sandboxfile.Settings, out string) {
+	s.Filesystem = &sandboxfile.Filesystem{DenyRead: []string{out + "/denied"}}
 }
 
 // stage prepares what escapes try to reach.
@@ -134,9 +136,9 @@ func stage(t *testing.T, e escape, w who) (job, string) {
 		os.Chmod(top+"/suid", 0o755|os.ModeSetuid)); err != nil {
 		t.Fatal(err)
 	}
-	j.Settings.OnUnavailable = Fail
+	j.Settings.OnUnavailable = sandboxfile.Fail
 	if w.noUserns {
-		j.Settings.OnUnavailable = Degrade
+		j.Settings.OnUnavailable = sandboxfile.Degrade
 	}
 	if e.settings != nil {
 		e.settings(&j.Settings, out)

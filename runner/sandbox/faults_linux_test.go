@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestNoLayerFailsOpenInSilence makes each operation of each layer fail in turn: the command does not start, and the
@@ -33,13 +34,13 @@ func TestNoLayerFailsOpenInSilence(t *testing.T) {
 			}
 			for _, op := range ops {
 				j.Fail = op
-				j.Settings.OnUnavailable = Fail
+				j.Settings.OnUnavailable = sandboxfile.Fail
 				if op == undecided {
 					w.startsUndecided(t, j)
 					continue
 				}
 				w.refusedToRun(t, j)
-				j.Settings.OnUnavailable = Degrade
+				j.Settings.OnUnavailable = sandboxfile.Degrade
 				if op == "change the user" {
 					w.refusedToRun(t, j)
 					continue
@@ -72,7 +73,7 @@ const undecided = "have connections decided"
 // unavailable, and all others are enforced.
 func (w who) startsUndecided(t *testing.T, j job) {
 	t.Helper()
-	for _, how := range []string{Fail, Degrade} {
+	for _, how := range []string{sandboxfile.Fail, sandboxfile.Degrade} {
 		j.Settings.OnUnavailable = how
 		got := w.run(t, j)
 		ran := os.Remove(filepath.Join(j.Dir, "ran"))
@@ -149,9 +150,9 @@ func faulty(t *testing.T) job {
 	if err := os.WriteFile(filepath.Join(j.Dir, ".git/config"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"denied", "../hidden"},
+	j.Settings.Filesystem = &sandboxfile.Filesystem{DenyRead: []string{"denied", "../hidden"},
 		AllowRead: []string{"denied/shown", "../hidden/shown"}, PrivateTmp: true}
-	j.Settings.Network = &Network{AllowedDomains: []string{"example.org"}}
+	j.Settings.Network = &sandboxfile.Network{AllowedDomains: []string{"example.org"}}
 	if os.Geteuid() == 0 {
 		j.Settings.User = ""
 	}
@@ -165,8 +166,8 @@ func TestNamespacesThatCannotBeHad(t *testing.T) {
 	if _, err := os.Lstat(j.Dir + "/ran"); err == nil || o.Layer != LayerNamespaces {
 		t.Errorf("the command ran without namespaces: %+v", o)
 	}
-	j.Settings.OnUnavailable = Degrade
-	j.Settings.Network = &Network{AllowedDomains: []string{"example.org"}}
+	j.Settings.OnUnavailable = sandboxfile.Degrade
+	j.Settings.Network = &sandboxfile.Network{AllowedDomains: []string{"example.org"}}
 	j.Args[2] = `test "$HTTP_PROXY" != http://127.0.0.1:3128 && touch ran` // nobody would answer there
 	o = w.run(t, j)
 	if _, err := os.Lstat(j.Dir + "/ran"); err != nil {
@@ -186,44 +187,45 @@ func TestModes(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			for _, c := range []struct {
 				name, mode, script string
-				settings           func(*Settings)
+				settings           func(*sandboxfile.Settings)
 				code               int
 			}{
-				{"workspace-write writes its directory and /tmp", WorkspaceWrite,
+				{"workspace-write writes its directory and /tmp", sandboxfile.WorkspaceWrite,
 					`echo x > a && mkdir b && mv a b/ && rm -r b && f=$(mktemp) && rm $f`, nil, 0},
-				{"workspace-write writes no other", WorkspaceWrite, `echo x > ../a`, nil, 1},
-				{"read-only writes nothing", ReadOnly, `echo x > a`, nil, 1},
-				{"read-only writes not even to /tmp", ReadOnly, `echo x > /tmp/sandbox-test-$$`, nil, 1},
-				{"read-only writes /dev/null and its streams", ReadOnly, `echo x > /dev/null && echo y >&2`, nil, 0},
-				{"read-only reads", ReadOnly, `cat /etc/passwd > /dev/null && ls / > /dev/null`, nil, 0},
-				{"the loopback device works", WorkspaceWrite,
+				{"workspace-write writes no other", sandboxfile.WorkspaceWrite, `echo x > ../a`, nil, 1},
+				{"read-only writes nothing", sandboxfile.ReadOnly, `echo x > a`, nil, 1},
+				{"read-only writes not even to /tmp", sandboxfile.ReadOnly, `echo x > /tmp/sandbox-test-$$`, nil, 1},
+				{"read-only writes /dev/null and its streams", sandboxfile.ReadOnly, `echo x > /dev/null && echo y >&2`, nil, 0},
+				{"read-only reads", sandboxfile.ReadOnly, `cat /etc/passwd > /dev/null && ls / > /dev/null`, nil, 0},
+				{"the loopback device works", sandboxfile.WorkspaceWrite,
 					`python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())'`, nil, 0},
-				{"none has no loopback", WorkspaceWrite,
-					`! python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())' 2>/dev/null`, func(s *Settings) {
-						s.Network = &Network{Mode: NetNone}
+				{"none has no loopback", sandboxfile.WorkspaceWrite,
+					`! python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())' 2>/dev/null`, func(s *sandboxfile.Settings) {
+						s.Network = &sandboxfile.Network{Mode: sandboxfile.NetNone}
 					}, 0},
-				{"the umask is kept", WorkspaceWrite, `[ "$(umask)" = 0022 ]`, nil, 0},
-				{"a private /tmp is empty", WorkspaceWrite, `[ -z "$(ls -A /tmp)" ] && touch /tmp/x`,
-					func(s *Settings) {
-						s.Filesystem = &Filesystem{PrivateTmp: true}
+				{"the umask is kept", sandboxfile.WorkspaceWrite, `[ "$(umask)" = 0022 ]`, nil, 0},
+				{"a private /tmp is empty", sandboxfile.WorkspaceWrite, `[ -z "$(ls -A /tmp)" ] && touch /tmp/x`,
+					func(s *sandboxfile.Settings) {
+						s.Filesystem = &sandboxfile.Filesystem{PrivateTmp: true}
 					}, 0},
-				{"terminals can be made", WorkspaceWrite,
+				{"terminals can be made", sandboxfile.WorkspaceWrite,
 					`python3 -c 'import pty,os;pid,fd=pty.fork();os._exit(0) if pid==0 else os.waitpid(pid,0)'`, nil,
 					0},
-				{"shared memory works", WorkspaceWrite, `echo x > /dev/shm/a && rm /dev/shm/a`, nil, 0},
-				{"a file cannot be executed: 126 is the caller's", WorkspaceWrite, `exec /etc/passwd`, nil, 126},
-				{"orphans are reaped", WorkspaceWrite, `(sleep 0.01 &) ; sleep 0.1; ! ps -eo stat | grep -q Z`, nil, 0},
-				{"git init works", WorkspaceWrite,
+				{"shared memory works", sandboxfile.WorkspaceWrite, `echo x > /dev/shm/a && rm /dev/shm/a`, nil, 0},
+				{"a file cannot be executed: 126 is the caller's", sandboxfile.WorkspaceWrite, `exec /etc/passwd`, nil, 126},
+				{"orphans are reaped", sandboxfile.WorkspaceWrite, `(sleep 0.01 &) ; sleep 0.1; ! ps -eo stat | grep -q Z`, nil, 0},
+				{"git init works", sandboxfile.WorkspaceWrite,
 					`git init -q . && git -c user.name=a -c user.email=b commit -q --allow-empty -m x`, nil, 0},
-				{"what is allowed may be written", WorkspaceWrite, `echo x > ../extra`, func(s *Settings) {
-					s.Filesystem = &Filesystem{AllowWrite: []string{"../extra"}}
+				{"what is allowed may be written", sandboxfile.WorkspaceWrite, `echo x > ../extra`, func(s *sandboxfile.Settings) {
+					s.Filesystem = &sandboxfile.Filesystem{AllowWrite: []string{"../extra"}}
 				}, 0},
-				{"denyWrite beats allowWrite", WorkspaceWrite, `echo x > keep/a`, func(s *Settings) {
-					s.Filesystem = &Filesystem{AllowWrite: []string{"keep"}, DenyWrite: []string{"keep"}}
+				{"denyWrite beats allowWrite", sandboxfile.WorkspaceWrite, `echo x > keep/a`, func(s *sandboxfile.Settings) {
+					s.Filesystem = &sandboxfile.Filesystem{AllowWrite: []string{"keep"}, DenyWrite: []string{"keep"}}
 				}, 1},
-				{"allowRead beats denyRead", WorkspaceWrite, `cat keep/open/f && ! cat keep/f && ! ls keep`,
-					func(s *Settings) {
-						s.Filesystem = &Filesystem{DenyRead: []string{"keep"}, AllowRead: []string{"keep/open"}}
+				{"allowRead beats denyRead", sandboxfile.WorkspaceWrite, `cat keep/open/f && ! cat keep/f && ! ls keep`,
+					func(s *sandboxfile.Settings) {
+						s.Filesystem = &sandboxfile.Filesystem{DenyRead: []string{"keep"},
+							AllowRead: []string{"keep/open"}}
 					}, 0},
 			} {
 				t.Run(c.name, func(t *testing.T) {
@@ -258,7 +260,7 @@ func TestModes(t *testing.T) {
 func TestNothingIsCreatedOutside(t *testing.T) {
 	for _, w := range everybody {
 		j := faulty(t)
-		j.Settings.OnUnavailable = Degrade
+		j.Settings.OnUnavailable = sandboxfile.Degrade
 		j.Args[2] = "true"
 		j.Settings.Filesystem.DenyWrite = []string{".env", "absent/dir", "extra"}
 		top := filepath.Dir(j.Dir)
@@ -300,7 +302,7 @@ func TestAnotherUser(t *testing.T) {
 		t.Errorf("%+v\n%s", o, o.out)
 	}
 	j.Fail = "change the user"
-	j.Settings.OnUnavailable = Degrade
+	j.Settings.OnUnavailable = sandboxfile.Degrade
 	j.Args[2] = "touch /tmp/sandbox-test-ran-as-root"
 	if o := everybody[0].run(t, j); o.Layer != LayerPrivileges {
 		t.Errorf("ran as somebody else: %+v", o)

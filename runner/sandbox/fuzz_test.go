@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 func FuzzSRT(f *testing.F) {
@@ -25,11 +27,11 @@ func FuzzSRT(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := ParseSRT(data)
+		s, err := sandboxfile.ParseSRT(data)
 		if err != nil {
 			return
 		}
-		if s.EffectiveMode() != WorkspaceWrite || s.NetworkMode() != NetAllowlist {
+		if s.EffectiveMode() != sandboxfile.WorkspaceWrite || s.NetworkMode() != sandboxfile.NetAllowlist {
 			t.Errorf("srt settings restrict less than srt: mode %s, network %s", s.EffectiveMode(), s.NetworkMode())
 		}
 		if _, err := newProxy(NetProfile{AllowedDomains: s.Network.AllowedDomains,
@@ -45,20 +47,20 @@ func FuzzDomain(f *testing.F) {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, pattern, host string) {
-		d, err := parseDomain(pattern, false)
+		d, err := sandboxfile.ParseDomain(pattern, false)
 		if err != nil || !d.Match(host, 443) {
 			return
 		}
 		// An allowed host is the host itself, or is below a name with a dot.
 		plain := strings.TrimSuffix(strings.ToLower(host), ".")
 		if _, err := netip.ParseAddr(plain); err == nil {
-			if !d.addr.IsValid() {
+			if !d.Addr.IsValid() {
 				t.Errorf("%q allows the address %q", pattern, host)
 			}
 			return
 		}
-		if d.addr.IsValid() || plain != d.name &&
-			(!d.sub || !strings.HasSuffix(plain, "."+d.name) || !strings.Contains(d.name, ".")) {
+		if d.Addr.IsValid() || plain != d.Name &&
+			(!d.Sub || !strings.HasSuffix(plain, "."+d.Name) || !strings.Contains(d.Name, ".")) {
 			t.Errorf("%q allows %q", pattern, host)
 		}
 	})

@@ -11,16 +11,8 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
-
-// What the command's home directory is in a sandbox. Mode observe restricts nothing, so the home is real there.
-const (
-	HomePrivate = schema.HomePrivate
-	HomeReal    = schema.HomeReal
-)
-
-// Homes lists the values of Settings.Home. The empty value means HomePrivate where that is possible.
-var Homes = []string{HomePrivate, HomeReal}
 
 // Home is the command's home directory in effect.
 type Home struct {
@@ -50,9 +42,9 @@ const homeLooked, homeAbove = 2_000, 256
 const ruleSecrets = "secrets"
 
 // setHome sets what the command's home is, and hides in it what belongs to other programs.
-func (p *Profile) setHome(s *Settings, c Context) error {
-	if s.exact || p.open { // formats of other sandboxes, which say everything
-		if s.Home == HomePrivate || s.HomeLayer != "" {
+func (p *Profile) setHome(s *sandboxfile.Settings, c Context) error {
+	if s.Exact || p.open { // formats of other sandboxes, which say everything
+		if s.Home == sandboxfile.HomePrivate || s.HomeLayer != "" {
 			return fmt.Errorf("home: private is not possible with these settings, which list every path that can be " +
 				"written")
 		}
@@ -64,8 +56,8 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 	}
 	real, err := filepath.EvalSymlinks(at)
 	info, serr := os.Stat(real)
-	h := &Home{Home: schema.Home{Path: at, State: HomeReal, Layer: s.HomeLayer},
-		needed: s.Home == HomePrivate || s.HomeLayer != ""}
+	h := &Home{Home: schema.Home{Path: at, State: sandboxfile.HomeReal, Layer: s.HomeLayer},
+		needed: s.Home == sandboxfile.HomePrivate || s.HomeLayer != ""}
 	p.Home = h
 	switch {
 	case at == "":
@@ -80,7 +72,7 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 		h.Path = real
 		p.hideSecrets(real, s.Hidden)
 		switch {
-		case s.Home == HomeReal:
+		case s.Home == sandboxfile.HomeReal:
 		case schema.Below(real, p.Dir):
 			h.Reason = fmt.Sprintf("the home directory is in the working directory %s, which is always real", p.Dir)
 			h.needed = false
@@ -89,11 +81,11 @@ func (p *Profile) setHome(s *Settings, c Context) error {
 		}):
 			h.Reason, h.needed = "a rule allows writing all of it", false
 		default:
-			h.State = HomePrivate
+			h.State = sandboxfile.HomePrivate
 			h.setLogin(s.Login)
 		}
 	}
-	if h.State == HomeReal && h.needed {
+	if h.State == sandboxfile.HomeReal && h.needed {
 		return &HomeError{Reason: h.Reason}
 	}
 	return nil
@@ -142,17 +134,17 @@ func (h *Home) setLogin(path string) {
 
 // realHome is p with the real home. why is why the private one cannot be had; empty: it is not wanted.
 func (p *Profile) realHome(why string) {
-	if p.Home == nil || p.Home.State == HomeReal {
+	if p.Home == nil || p.Home.State == sandboxfile.HomeReal {
 		return
 	}
 	home := *p.Home
-	home.State, home.Reason, home.Layer, home.Login, home.login, p.Home = HomeReal, why, "", nil, nil, &home
+	home.State, home.Reason, home.Layer, home.Login, home.login, p.Home = sandboxfile.HomeReal, why, "", nil, nil, &home
 	_ = p.settle() // there are fewer rules than before
 }
 
 // settleHome makes the plan, and gives up a private home that a rule hides. limit is Limits.Home.
 func (p *Profile) settleHome(limit config.Bytes) error {
-	if h := p.Home; h != nil && h.State == HomePrivate {
+	if h := p.Home; h != nil && h.State == sandboxfile.HomePrivate {
 		real := append([]Path{{p.Dir, ruleWorkdir}}, slices.Concat(p.Write, p.DenyRead, p.Private)...)
 		// Through an overlay, nobody connects to a socket of the directory below.
 		for _, at := range append(mountPoints(), p.shown...) {
@@ -164,7 +156,7 @@ func (p *Profile) settleHome(limit config.Bytes) error {
 		}
 		p.homeMounts = startup.Outermost(p.homeMounts)
 	}
-	if err := p.settle(); err != nil || p.Home == nil || p.Home.State == HomeReal {
+	if err := p.settle(); err != nil || p.Home == nil || p.Home.State == sandboxfile.HomeReal {
 		return err
 	}
 	if l := p.Home.Login; l != nil && p.Plan.Path(l.Path).Access != AccessLayer {
@@ -185,7 +177,7 @@ func (p *Profile) settleHome(limit config.Bytes) error {
 // aboveLimit lists the files that the layer of the private home must not copy, those nearest to the home first. What
 // cannot be read is left out: the command cannot read it either.
 func (p *Profile) aboveLimit(limit config.Bytes) (above []Path, err error) {
-	most := cmp.Or(limit, DefaultHomeLimit)
+	most := cmp.Or(limit, sandboxfile.DefaultHomeLimit)
 	looked := 0
 	for dirs := []string{p.Home.Path}; len(dirs) > 0; dirs = dirs[1:] {
 		if p.Plan.Path(dirs[0]).Access != AccessLayer {
@@ -222,14 +214,14 @@ func (p *Profile) aboveLimit(limit config.Bytes) (above []Path, err error) {
 
 // homeClaims are what the private home says about paths: mounts and sockets in it stay what they are.
 func (p *Profile) homeClaims() []claim {
-	if p.Home == nil || p.Home.State != HomePrivate {
+	if p.Home == nil || p.Home.State != sandboxfile.HomePrivate {
 		return nil
 	}
 	claims := []claim{{Path: Path{p.Home.Path, ruleHome}, says: AccessLayer}}
 	for _, at := range p.homeMounts {
 		claims = append(claims, claim{Path: Path{at, ruleHome}, says: AccessRead, keep: true})
 	}
-	if p.Mode == ReadOnly && schema.Below(p.Dir, p.Home.Path) {
+	if p.Mode == sandboxfile.ReadOnly && schema.Below(p.Dir, p.Home.Path) {
 		claims = append(claims, claim{Path: Path{p.Dir, ruleWorkdir}, says: AccessRead, keep: true})
 	}
 	return claims

@@ -20,6 +20,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // homeLayer is the open layer of a private home.
@@ -57,7 +58,7 @@ func (l *homeLayer) has(path, home string) bool {
 // *HomeError if the profile needs a private one.
 func (s *Sandbox) openHome(opt Options) error {
 	h := s.profile.Home
-	if h == nil || h.State != HomePrivate {
+	if h == nil || h.State != sandboxfile.HomePrivate {
 		return nil
 	}
 	home := *h // other sandboxes may have the same profile
@@ -402,8 +403,8 @@ func (l *homeLayer) close() error {
 // tryLayer mounts the layer over the home in a process that starts nothing: only the kernel knows which file systems
 // it takes.
 func (p *Profile) tryLayer(layer string) error {
-	trial := &Profile{Mode: Observe, PIDs: true, OnUnavailable: Fail, Dir: "/", open: true,
-		Network: NetProfile{Mode: NetHost},
+	trial := &Profile{Mode: sandboxfile.Observe, PIDs: true, OnUnavailable: sandboxfile.Fail, Dir: "/", open: true,
+		Network: NetProfile{Mode: sandboxfile.NetHost},
 		only:    []shim.Place{{Path: p.Home.Path, As: shim.Layered, From: layer}}}
 	_ = trial.settle() // it has no rules
 	s, err := New(trial, Options{})

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // homeJob is a job for a script with a home that has some files. The working directory is in it if inside.
@@ -111,19 +113,19 @@ func TestThePrivateHomeKeepsTheRealOne(t *testing.T) {
 				t.Errorf("%q is not among what was written: %q", want, kinds)
 			}
 		}
-		if o.Home.State != HomePrivate {
+		if o.Home.State != sandboxfile.HomePrivate {
 			t.Errorf("home: %+v", o.Home)
 		}
 	})
 }
 
 func TestTheWorkspaceInTheHomeIsReal(t *testing.T) {
-	for _, mode := range []string{WorkspaceWrite, ReadOnly} {
+	for _, mode := range []string{sandboxfile.WorkspaceWrite, sandboxfile.ReadOnly} {
 		homeCases(t, func(t *testing.T, w who) {
 			j, home := homeJob(t, true, `echo in > ~/work/file; echo out > ~/out; cat ~/out`)
 			j.Settings.Mode = mode
 			o := w.runAtHome(t, j, home)
-			want := map[string]string{WorkspaceWrite: "in\n"}[mode]
+			want := map[string]string{sandboxfile.WorkspaceWrite: "in\n"}[mode]
 			if got := filesIn(t, home); got["work/file"] != want || got["out"] != "" {
 				t.Errorf("mode %s: %v\n%s", mode, got, o.out)
 			}
@@ -139,7 +141,7 @@ func TestAHomeInTheWorkspaceIsReal(t *testing.T) {
 		j, home := homeJob(t, false, `echo new > ~/new`)
 		j.Dir = home
 		o := w.runAtHome(t, j, home)
-		if got := filesIn(t, home); got["new"] != "new\n" || o.Home.State != HomeReal ||
+		if got := filesIn(t, home); got["new"] != "new\n" || o.Home.State != sandboxfile.HomeReal ||
 			!strings.Contains(o.Home.Reason, "working directory") {
 			t.Errorf("%v, %+v\n%s", got, o.Home, o.out)
 		}
@@ -199,7 +201,7 @@ func TestAMountInThePrivateHomeIsKept(t *testing.T) {
 	if got := filesIn(t, home); got["deep/in/mounted"] != "there\n" || got["deep/beside"] != "" {
 		t.Errorf("%v", got)
 	}
-	if o := everybody[1].run(t, j); o.Home.State != HomeReal || o.Home.Reason == "" {
+	if o := everybody[1].run(t, j); o.Home.State != sandboxfile.HomeReal || o.Home.Reason == "" {
 		t.Errorf("a user namespace cannot see what is below a mount: %+v, %s", o.Home, o.out)
 	}
 }
@@ -207,20 +209,20 @@ func TestAMountInThePrivateHomeIsKept(t *testing.T) {
 func TestSettingsAboutTheHome(t *testing.T) {
 	homeCases(t, func(t *testing.T, w who) {
 		j, home := homeJob(t, false, `echo x > ~/x; echo y > ~/deep/y; cat ~/.ssh/id`)
-		j.Settings.Home = HomeReal
-		j.Settings.Filesystem = &Filesystem{AllowWrite: []string{"~/deep"}, AllowRead: []string{"~/.ssh"}}
+		j.Settings.Home = sandboxfile.HomeReal
+		j.Settings.Filesystem = &sandboxfile.Filesystem{AllowWrite: []string{"~/deep"}, AllowRead: []string{"~/.ssh"}}
 		o := w.runAtHome(t, j, home)
 		if got := filesIn(t, home); got["x"] != "" || got["deep/y"] != "y\n" || !strings.HasSuffix(o.out, "real\n") {
 			t.Errorf("home real: %v\n%s", got, o.out)
 		}
-		j.Settings.Home = HomePrivate
+		j.Settings.Home = sandboxfile.HomePrivate
 		o = w.runAtHome(t, j, home)
 		if got := filesIn(t, home); got["x"] != "" || got["deep/y"] != "y\n" || o.out != "real\n" {
 			t.Errorf("home private: %v\n%s", got, o.out)
 		}
-		j.Settings.Filesystem = &Filesystem{DenyRead: []string{"~"}}
+		j.Settings.Filesystem = &sandboxfile.Filesystem{DenyRead: []string{"~"}}
 		j.Args[2] = "ls -A ~"
-		if o = w.runAtHome(t, j, home); o.Code == 0 || o.Home.State != HomeReal {
+		if o = w.runAtHome(t, j, home); o.Code == 0 || o.Home.State != sandboxfile.HomeReal {
 			t.Errorf("a hidden home: %d %+v\n%s", o.Code, o.Home, o.out)
 		}
 	})
@@ -236,7 +238,7 @@ func TestSecretsAreBelowHome(t *testing.T) {
 		}
 	}
 	j, _ := homeJob(t, false, "")
-	p, err := j.Settings.Resolve(Context{Dir: j.Dir, Home: j.Home, Env: j.Env})
+	p, err := Resolve(&j.Settings, Context{Dir: j.Dir, Home: j.Home, Env: j.Env})
 	if err != nil {
 		t.Fatal(err)
 	}

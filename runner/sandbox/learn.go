@@ -11,6 +11,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Learner finds the smallest policy that would have allowed some runs, from their kernel and policy layers.
@@ -152,7 +153,7 @@ func (l *Learner) Text() string {
 		startup.Outermost(keys(l.read)))
 	var domains []string
 	for _, d := range append(keys(l.domains), keys(l.direct)...) {
-		if _, err := parseDomain(d, false); err == nil {
+		if _, err := sandboxfile.ParseDomain(d, false); err == nil {
 			domains = append(domains, d)
 		} else {
 			l.cannot["connect "+d] = true

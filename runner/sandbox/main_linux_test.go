@@ -23,6 +23,7 @@ import (
 	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // The test binary plays three parts: the runner of a sandbox, as the user that a case chooses, an attacker inside
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 
 // job is a runner's task.
 type job struct {
-	Settings Settings
+	Settings sandboxfile.Settings
 	// SRT are settings in srt's notation, instead of Settings.
 	SRT      string
 	Evidence []string
@@ -277,7 +278,7 @@ func (j *job) perform(o *outcome) error {
 		}
 	}
 	if j.SRT != "" {
-		settings, err := ParseSRT([]byte(j.SRT))
+		settings, err := sandboxfile.ParseSRT([]byte(j.SRT))
 		if err != nil {
 			return err
 		}
@@ -285,7 +286,7 @@ func (j *job) perform(o *outcome) error {
 	}
 	env := os.Environ()
 	j.Settings.HomeLayer = j.Layer
-	p, err := j.Settings.Resolve(Context{Dir: j.Dir, Home: j.Home, Env: env, Evidence: j.Evidence, Protect: j.Protect,
+	p, err := Resolve(&j.Settings, Context{Dir: j.Dir, Home: j.Home, Env: env, Evidence: j.Evidence, Protect: j.Protect,
 		Reach: j.Reach})
 	if err != nil {
 		return err
@@ -397,6 +398,6 @@ func shell(t *testing.T, script string) job {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return job{Settings: Settings{Mode: WorkspaceWrite}, Dir: dir, Home: "/nonexistent",
+	return job{Settings: sandboxfile.Settings{Mode: sandboxfile.WorkspaceWrite}, Dir: dir, Home: "/nonexistent",
 		Args: []string{"/bin/bash", "-c", script}}
 }

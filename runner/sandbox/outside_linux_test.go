@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // outside is what exists before a sandbox: sockets in a network namespace with a metadata service and a resolver.
@@ -115,7 +117,7 @@ func TestWhatIsOutside(t *testing.T) {
 		name, args string
 		mounts     bool // and network namespaces
 		without    []string
-		network    *Network
+		network    *sandboxfile.Network
 	}{
 		{"a unix socket with a path", "unix " + o.dir + "/sock", true, []string{LayerFiles, LayerSockets}, nil},
 		{"an abstract socket", "abstract " + filepath.Base(o.dir), false,
@@ -126,7 +128,7 @@ func TestWhatIsOutside(t *testing.T) {
 		{"UDP", "udp 192.0.2.1:53", true, network, nil},
 		{"a question to a resolver", "dns 192.0.2.1:53", true, network, nil},
 		{"a question to a resolver past the proxy", "dns 192.0.2.1:53", true, network,
-			&Network{AllowedDomains: []string{"*.example.org"}}},
+			&sandboxfile.Network{AllowedDomains: []string{"*.example.org"}}},
 		{"ptrace of another", "ptrace $VICTIM", false, processes, nil},
 		{"another's memory", "mem $VICTIM", false, processes, nil},
 		{"a signal to another", "kill $VICTIM", false, processes, nil},
@@ -144,7 +146,7 @@ func TestWhatIsOutside(t *testing.T) {
 			j.Env = []string{"ATTACK=" + attack(t, filepath.Dir(j.Dir)), fmt.Sprintf("VICTIM=%d", victim.Process.Pid)}
 			j.Settings.Network = c.network
 			if w.noUserns {
-				j.Settings.OnUnavailable = Degrade
+				j.Settings.OnUnavailable = sandboxfile.Degrade
 			}
 			j.Without, j.netns = without, o.netns
 			return w.run(t, j)

@@ -13,6 +13,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // cloneFlags are the namespaces that the profile needs.
@@ -21,10 +22,10 @@ func (p *Profile) cloneFlags() uintptr {
 		return 0
 	}
 	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWNS)
-	if p.Mode != Observe {
+	if p.Mode != sandboxfile.Observe {
 		flags |= unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 	}
-	if p.Network.Mode != NetHost {
+	if p.Network.Mode != sandboxfile.NetHost {
 		flags |= unix.CLONE_NEWNET
 	}
 	if !mayAdminister() {
@@ -42,7 +43,7 @@ func mayAdminister() bool {
 
 // plan is what the shim must do, with or without namespaces.
 func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
-	plan := shim.Plan{Dir: p.Dir, Degrade: p.OnUnavailable == Degrade, MustAsk: p.insists}
+	plan := shim.Plan{Dir: p.Dir, Degrade: p.OnUnavailable == sandboxfile.Degrade, MustAsk: p.insists}
 	if p.moved() {
 		plan.Dir = p.away.At
 	}
@@ -55,12 +56,12 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 		plan.Mounts = p.mounts()
 		p.freshen(plan.Mounts)
 		slices.SortStableFunc(plan.Mounts.Places, comparePlaces) // what is outside comes first
-		plan.Loopback = p.Network.Mode == NetLoopback || p.Network.Mode == NetAllowlist
-		if p.Network.Mode == NetAllowlist {
+		plan.Loopback = p.Network.Mode == sandboxfile.NetLoopback || p.Network.Mode == sandboxfile.NetAllowlist
+		if p.Network.Mode == sandboxfile.NetAllowlist {
 			plan.Ports = append(slices.Sorted(maps.Keys(p.Network.forwarded())), proxyPort)
 		}
 	}
-	if p.Mode == Observe {
+	if p.Mode == sandboxfile.Observe {
 		// In a user namespace, an ordinary user would get all capabilities there.
 		plan.KeepPrivileges = p.User == nil && (!namespaces || p.cloneFlags()&unix.CLONE_NEWUSER == 0)
 		if p.NoTyping {
@@ -82,7 +83,7 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	if err == nil {
 		plan.Landlock = p.ruleset(abi, namespaces)
 	}
-	plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone, namespaces)
+	plan.Filter, err = filter(namespaces || p.Network.Mode != sandboxfile.NetNone, namespaces)
 	// Without a PID namespace, nothing tells the run's processes from others. What assay-run connects in the command's
 	// place is not under the command's Landlock rules.
 	if err == nil && p.asks && namespaces {
@@ -99,7 +100,7 @@ func (p *Profile) mounts() *shim.Mounts {
 		m.Devices, m.Places = true, p.only
 		return m
 	}
-	if p.Mode == Observe {
+	if p.Mode == sandboxfile.Observe {
 		return m
 	}
 	m.Devices = true
@@ -253,7 +254,7 @@ func (p *Profile) freshen(m *shim.Mounts) {
 func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	files, network, scoped := handled(abi)
 	r := &shim.Ruleset{Scoped: scoped}
-	if p.Network.Mode == NetNone {
+	if p.Network.Mode == sandboxfile.NetNone {
 		r.Net = network
 	}
 	if p.open {
@@ -278,7 +279,7 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 		for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"} {
 			add("/dev/"+name, accessStore, true)
 		}
-		if p.Mode == WorkspaceWrite {
+		if p.Mode == sandboxfile.WorkspaceWrite {
 			add("/dev/shm", accessAll, true)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestRulesAgainstEachOther has rules about a directory and what is in it: the most specific one decides, and what
@@ -20,30 +22,30 @@ func TestRulesAgainstEachOther(t *testing.T) {
 		err                   []string
 		mounts                bool // exceptions in what can be written need a mount namespace
 	}{
-		{name: "deny home, work in the project", mode: WorkspaceWrite, no: []string{top},
+		{name: "deny home, work in the project", mode: sandboxfile.WorkspaceWrite, no: []string{top},
 			script: `cat f && touch new && ! ls .. && ! cat ../secret`},
-		{name: "the same, where nothing may be written", mode: ReadOnly, no: []string{top},
+		{name: "the same, where nothing may be written", mode: sandboxfile.ReadOnly, no: []string{top},
 			script: `cat f && ! touch new && ! ls .. && ! cat ../secret`},
-		{name: "deny home, allow reading some of it", mode: WorkspaceWrite, no: []string{top},
+		{name: "deny home, allow reading some of it", mode: sandboxfile.WorkspaceWrite, no: []string{top},
 			read: []string{top + "/open"}, script: `cat ../open/f && ! touch ../open/new && ! cat ../secret`},
-		{name: "deny home, allow writing some of it", mode: WorkspaceWrite, no: []string{top},
+		{name: "deny home, allow writing some of it", mode: sandboxfile.WorkspaceWrite, no: []string{top},
 			write: []string{top + "/open"}, script: `cat ../open/f && touch ../open/new && ! cat ../secret`},
-		{name: "deny home, allow some of it, deny a part of that", mounts: true, mode: WorkspaceWrite,
+		{name: "deny home, allow some of it, deny a part of that", mounts: true, mode: sandboxfile.WorkspaceWrite,
 			no: []string{top, top + "/open/sub", top + "/project/sub"}, read: []string{top + "/open"},
 			script: `cat ../open/f && ! cat ../open/sub/f && ! cat sub/f && cat f`},
-		{name: "allow, keep a part, allow a part of that", mounts: true, mode: WorkspaceWrite,
+		{name: "allow, keep a part, allow a part of that", mounts: true, mode: sandboxfile.WorkspaceWrite,
 			write: []string{top + "/open/sub/deep"}, keep: []string{top + "/open", top + "/project/sub"},
 			script: `touch ../open/sub/deep/new && ! touch ../open/new && ! touch sub/new && touch new`},
-		{name: "keep home, work in the project", mounts: true, mode: WorkspaceWrite, keep: []string{top},
+		{name: "keep home, work in the project", mounts: true, mode: sandboxfile.WorkspaceWrite, keep: []string{top},
 			write: []string{"/var/tmp/TOP"}, script: `touch new && ! touch ../new && touch ../../new`},
-		{name: "a name against a pattern", mounts: true, mode: WorkspaceWrite, no: []string{top + "/*/f"},
+		{name: "a name against a pattern", mounts: true, mode: sandboxfile.WorkspaceWrite, no: []string{top + "/*/f"},
 			read: []string{top + "/open/f"}, script: `cat ../open/f && ! cat f`},
-		{name: "deny the working directory", mode: WorkspaceWrite, no: []string{top + "/project"},
+		{name: "deny the working directory", mode: sandboxfile.WorkspaceWrite, no: []string{top + "/project"},
 			err: []string{"filesystem.denyRead[0] and the working directory cannot hold together"}},
-		{name: "write what must not be read", mode: WorkspaceWrite, no: []string{top + "/open"},
+		{name: "write what must not be read", mode: sandboxfile.WorkspaceWrite, no: []string{top + "/open"},
 			write: []string{top + "/open"},
 			err:   []string{"filesystem.allowWrite[0] and filesystem.denyRead[0] cannot hold together"}},
-		{name: "deny everything", mode: WorkspaceWrite, no: []string{"/"},
+		{name: "deny everything", mode: sandboxfile.WorkspaceWrite, no: []string{"/"},
 			err: []string{"filesystem.denyRead[0] hides /"}},
 	} {
 		for _, w := range everybody {
@@ -72,10 +74,11 @@ func TestRulesAgainstEachOther(t *testing.T) {
 					}
 					return list
 				}
-				j.Settings = Settings{Mode: c.mode, Filesystem: &Filesystem{AllowWrite: here(c.write),
-					DenyWrite: here(c.keep), DenyRead: here(c.no), AllowRead: here(c.read)}}
+				j.Settings = sandboxfile.Settings{Mode: c.mode, Filesystem: &sandboxfile.Filesystem{
+					AllowWrite: here(c.write),
+					DenyWrite:  here(c.keep), DenyRead: here(c.no), AllowRead: here(c.read)}}
 				if w.noUserns {
-					j.Settings.OnUnavailable = Degrade
+					j.Settings.OnUnavailable = sandboxfile.Degrade
 				}
 				o := w.run(t, j)
 				for _, want := range c.err {
@@ -99,9 +102,10 @@ func TestPlanNamesRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := Settings{Mode: WorkspaceWrite, Filesystem: &Filesystem{DenyWrite: []string{"vendor", dir},
+	s := sandboxfile.Settings{Mode: sandboxfile.WorkspaceWrite, Filesystem: &sandboxfile.Filesystem{
+		DenyWrite:  []string{"vendor", dir},
 		AllowWrite: []string{"vendor/out"}, DenyRead: []string{dir + "/home"}}}
-	p, err := s.Resolve(Context{Dir: dir + "/work"})
+	p, err := Resolve(&s, Context{Dir: dir + "/work"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +133,11 @@ func BenchmarkRules(b *testing.B) {
 		rules = append(rules, path)
 	}
 	for _, n := range []int{30, 3000} {
-		s := Settings{Mode: WorkspaceWrite, Filesystem: &Filesystem{DenyRead: rules[:n]}}
+		s := sandboxfile.Settings{Mode: sandboxfile.WorkspaceWrite,
+			Filesystem: &sandboxfile.Filesystem{DenyRead: rules[:n]}}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				p, err := s.Resolve(Context{Dir: dir})
+				p, err := Resolve(&s, Context{Dir: dir})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestPrivateTmp keeps everything that a run needs, or names, below its own /tmp.
@@ -13,7 +15,7 @@ func TestPrivateTmp(t *testing.T) {
 		for _, c := range []struct {
 			name, script string
 			inTmp        bool // the working directory is below /tmp
-			settings     func(s *Settings, top string)
+			settings     func(s *sandboxfile.Settings, top string)
 		}{
 			{"TMPDIR is an empty directory",
 				`[ -z "$(ls -A "$TMPDIR")" ] && rm "$(mktemp -p "$TMPDIR")" && [ "$(ls -A "$TOP")" = tmpdir ]`, false,
@@ -23,19 +25,19 @@ func TestPrivateTmp(t *testing.T) {
 				true, nil},
 			{"so it does where nothing may be written",
 				`cat here && ! touch new && ! touch /tmp/new && ! cat "$TOP/secret"`, true,
-				func(s *Settings, top string) {
-					s.Mode = ReadOnly
+				func(s *sandboxfile.Settings, top string) {
+					s.Mode = sandboxfile.ReadOnly
 				}},
 			{"what a policy names stays", `cat "$TOP/other/f" && touch "$TOP/other/g" && ! cat "$TOP/secret"`, false,
-				func(s *Settings, top string) {
+				func(s *sandboxfile.Settings, top string) {
 					s.Filesystem.AllowWrite = []string{top + "/other"}
 				}},
 			{"what cannot be read is not there", `! cat "$TOP/other/f" && ! cat "$TOP/secret"`, false,
-				func(s *Settings, top string) {
+				func(s *sandboxfile.Settings, top string) {
 					s.Filesystem.DenyRead = []string{top + "/other"}
 				}},
 			{"an exception in the working directory holds", `! cat sub/f && cat here`, true,
-				func(s *Settings, top string) {
+				func(s *sandboxfile.Settings, top string) {
 					s.Filesystem.DenyRead = []string{"sub"}
 				}},
 		} {
@@ -70,7 +72,7 @@ func TestPrivateTmp(t *testing.T) {
 				if c.settings != nil || c.inTmp {
 					j.Evidence = nil
 				}
-				j.Settings.Filesystem = &Filesystem{PrivateTmp: true}
+				j.Settings.Filesystem = &sandboxfile.Filesystem{PrivateTmp: true}
 				if c.settings != nil {
 					c.settings(&j.Settings, top)
 				}
@@ -82,7 +84,7 @@ func TestPrivateTmp(t *testing.T) {
 	}
 	j := shell(t, "true")
 	j.Dir = "/tmp"
-	j.Settings.Filesystem = &Filesystem{PrivateTmp: true}
+	j.Settings.Filesystem = &sandboxfile.Filesystem{PrivateTmp: true}
 	if o := everybody[0].run(t, j); !strings.Contains(o.Err, "the working directory is /tmp") {
 		t.Errorf("/tmp is private and the working directory: %+v", o)
 	}

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Probe builds every layer in a process that starts nothing, and reports the result of each. cgroup is an empty
 // cgroup2 directory for the cgroup programs, or empty if there is none. Probe leaves nothing behind.
 func Probe(cgroup string) ([]Layer, error) {
-	settings := Settings{Mode: WorkspaceWrite, OnUnavailable: Degrade}
-	p, err := settings.Resolve(Context{Dir: "/tmp", Env: os.Environ()})
+	settings := sandboxfile.Settings{Mode: sandboxfile.WorkspaceWrite, OnUnavailable: sandboxfile.Degrade}
+	p, err := Resolve(&settings, Context{Dir: "/tmp", Env: os.Environ()})
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Profile is a policy in effect: the meaning of Settings in one working directory, for one user, at one moment. Its
@@ -47,7 +49,7 @@ type Profile struct {
 	Home *Home `json:"home,omitzero"`
 	// NoTyping forbids input into a terminal by ioctl, in every mode.
 	NoTyping   bool `json:"no_typing,omitzero"`
-	env        *Env
+	env        *sandboxfile.Env
 	sockets    []Path // of other processes; hidden if files can be hidden
 	open       bool   // the file system is not restricted
 	fresh      string // see Strict; otherwise empty
@@ -98,7 +100,7 @@ type EnvProfile struct {
 }
 
 // Restricted reports whether the profile restricts anything and so needs layers.
-func (p *Profile) Restricted() bool { return p.Mode != Observe || p.PIDs || p.User != nil }
+func (p *Profile) Restricted() bool { return p.Mode != sandboxfile.Observe || p.PIDs || p.User != nil }
 
 // Layer is the result of a layer of the sandbox.
 type Layer = shim.Report
@@ -150,18 +152,100 @@ type Context struct {
 // maxMatches limits the files that one pattern may match.
 const maxMatches = 10_000
 
-func (p *Profile) network(s *Settings) {
+// lookup returns a variable's last value.
+func lookup(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// Resolve returns the meaning of s in c. Symbolic links in paths are followed now: what is created or renamed later
+// changes nothing.
+func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(c.Dir) {
+		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
+	}
+	p := &Profile{
+		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
+		env: s.Env, open: s.Unrestricted, exact: s.Exact, patterns: map[Path]bool{},
+		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
+		Absent: []Path{},
+	}
+	if p.OnUnavailable == "" {
+		p.OnUnavailable = sandboxfile.Fail
+	}
+	if dir, err := filepath.EvalSymlinks(c.Dir); err == nil {
+		c.Dir, p.Dir = dir, dir
+	}
+	p.network(s)
+	p.environment(s.Env)
+	var err error
+	if p.User, err = findUser(string(s.User)); err != nil {
+		return nil, err
+	}
+	if p.User != nil {
+		c.Home = p.User.home
+	}
+	p.home = c.Home
+	if p.Mode == sandboxfile.Observe {
+		p.open = true
+		return p, p.settle()
+	}
+	p.PIDs = true
+	if !p.open {
+		if err := p.files(s, c); err != nil {
+			return nil, err
+		}
+	}
+	for rule, dirs := range map[string][]string{ruleEvidence: c.Evidence, ruleTests: c.Tests} {
+		for _, dir := range dirs {
+			real, err := filepath.Abs(dir)
+			if err == nil {
+				real, err = filepath.EvalSymlinks(real)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s directory: %w", rule, err)
+			}
+			p.DenyRead = append(p.DenyRead, Path{real, rule})
+		}
+	}
+	if err := p.setHome(s, c); err != nil {
+		return nil, err
+	}
+	if err := p.private(s, c); err != nil {
+		return nil, err
+	}
+	for _, d := range p.DenyRead {
+		if d.Path == "/" && d.Rule != ruleEvidence && d.Rule != ruleTests {
+			return nil, fmt.Errorf("%s hides /, so no program could start; name the directories below it", d.Rule)
+		}
+	}
+	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
+	var most config.Bytes
+	if s.Limits != nil {
+		most = s.Limits.Home
+	}
+	return p, p.settleHome(most)
+}
+
+func (p *Profile) network(s *sandboxfile.Settings) {
 	n := s.Network
 	if n == nil {
-		n = &Network{}
+		n = &sandboxfile.Network{}
 	}
 	p.Network = NetProfile{
 		Mode: s.NetworkMode(), AllowedDomains: list(n.AllowedDomains), DeniedDomains: list(n.DeniedDomains),
-		LocalPorts: list(n.AllowLocalPorts), UnixSockets: list(n.AllowUnixSockets), reasons: n.reasons,
+		LocalPorts: list(n.AllowLocalPorts), UnixSockets: list(n.AllowUnixSockets), reasons: n.Reasons,
 	}
 }
 
-func (p *Profile) environment(e *Env) {
+func (p *Profile) environment(e *sandboxfile.Env) {
 	p.Env = EnvProfile{Set: []string{}, Drop: []string{}}
 	if e == nil {
 		return
@@ -179,20 +263,20 @@ func (p *Profile) environment(e *Env) {
 func list[T any](l []T) []T { return append([]T{}, l...) }
 
 // files sets the lists of paths.
-func (p *Profile) files(s *Settings, c Context) error {
+func (p *Profile) files(s *sandboxfile.Settings, c Context) error {
 	f := s.Filesystem
 	if f == nil {
-		f = &Filesystem{}
+		f = &sandboxfile.Filesystem{}
 	}
-	if p.Mode == WorkspaceWrite {
+	if p.Mode == sandboxfile.WorkspaceWrite {
 		roots := []Path{}
-		if !s.exact {
+		if !s.Exact {
 			roots = append(roots, Path{c.Dir, "mode"}, Path{"/tmp", "mode"})
 			if t := lookup(c.Env, "TMPDIR"); filepath.IsAbs(t) {
 				roots = append(roots, Path{t, "mode"})
 			}
 		}
-		if !s.exact {
+		if !s.Exact {
 			for _, dir := range startup.Repository(c.Dir) {
 				roots = append(roots, Path{dir, ruleGit})
 			}
@@ -303,8 +387,8 @@ func absolute(path string, c Context) (string, error) {
 }
 
 // protect denies what nobody meant to allow by allowing the directory that contains it.
-func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
-	if p.Mode != WorkspaceWrite {
+func (p *Profile) protect(s *sandboxfile.Settings, f *sandboxfile.Filesystem, c Context) error {
+	if p.Mode != sandboxfile.WorkspaceWrite {
 		return nil
 	}
 	p.looked = &startup.Where{Dir: p.Dir, Home: c.Home}
@@ -325,7 +409,7 @@ func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 			named[at] = true
 		}
 	}
-	if s.gitConfig {
+	if s.GitConfig {
 		for _, path := range p.obeyed.Configs {
 			named[path] = true
 		}
@@ -356,14 +440,14 @@ func (p *Profile) Explain() string {
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	row := func(what, value, rule string) { fmt.Fprintf(w, "%s\t%q\t%s\n", what, value, rule) }
 	fmt.Fprintf(w, "mode\t%s\n", p.Mode)
-	if p.Mode == Observe {
+	if p.Mode == sandboxfile.Observe {
 		fmt.Fprintf(w, "\tnothing is restricted\n")
 		w.Flush()
 		return b.String()
 	}
 	fmt.Fprintf(w, "a missing layer\t%s\n",
-		map[string]string{Fail: "keeps the command from starting",
-			Degrade: "is reported, and the command starts without it"}[p.OnUnavailable])
+		map[string]string{sandboxfile.Fail: "keeps the command from starting",
+			sandboxfile.Degrade: "is reported, and the command starts without it"}[p.OnUnavailable])
 	for _, d := range p.Plan.Paths {
 		if d.Rule != ruleDevices && d.Target != "/" {
 			row(p.Plan.means(d), d.Target, d.Because())
@@ -372,7 +456,7 @@ func (p *Profile) Explain() string {
 	if len(p.Plan.Apart) > 1 {
 		fmt.Fprintf(w, "cannot link or rename between\t%q\n", p.Plan.Apart)
 	}
-	if h := p.Home; h != nil && h.State == HomeReal && h.Reason != "" {
+	if h := p.Home; h != nil && h.State == sandboxfile.HomeReal && h.Reason != "" {
 		fmt.Fprintf(w, "the home directory is real\t%s\n", h.Reason)
 	}
 	for _, at := range p.Absent {
@@ -384,8 +468,9 @@ func (p *Profile) Explain() string {
 		}
 	}
 	fmt.Fprintf(w, "network\t%s\n", map[string]string{
-		NetNone: "none", NetLoopback: "its own loopback device, nothing else",
-		NetAllowlist: "through the proxy, to allowed domains", NetHost: "the host's, unrestricted",
+		sandboxfile.NetNone: "none", sandboxfile.NetLoopback: "its own loopback device, nothing else",
+		sandboxfile.NetAllowlist: "through the proxy, to allowed domains",
+		sandboxfile.NetHost:      "the host's, unrestricted",
 	}[p.Network.Mode])
 	for _, d := range p.Plan.Hosts {
 		switch {
@@ -417,7 +502,7 @@ func (p *Profile) Explain() string {
 
 // private gives the run its own versions of the directories where system services have their sockets, and lists
 // sockets elsewhere: a path reaches a socket from every network namespace.
-func (p *Profile) private(s *Settings, c Context) error {
+func (p *Profile) private(s *sandboxfile.Settings, c Context) error {
 	reach := append(append([]string{}, p.Network.UnixSockets...), c.Reach...)
 	var shown []string
 	for _, path := range reach {
@@ -432,13 +517,13 @@ func (p *Profile) private(s *Settings, c Context) error {
 		}
 		shown = append(shown, real)
 	}
-	p.shown, p.asks = shown, !s.sockets
+	p.shown, p.asks = shown, !s.Sockets
 	if s.Filesystem != nil && s.Filesystem.PrivateTmp {
 		if err := p.privateTmp(c); err != nil {
 			return err
 		}
 	}
-	if s.sockets {
+	if s.Sockets {
 		return nil
 	}
 	for _, dir := range []string{"/run", "/var/run", lookup(c.Env, "XDG_RUNTIME_DIR"), "/tmp/.X11-unix",
@@ -577,12 +662,12 @@ func (p *Profile) Strict(fresh string) *Profile {
 	strict.links = nil
 	strict.restore()
 	strict.bringTests()
-	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
+	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, sandboxfile.Fail
 	strict.Network.AllowedDomains, strict.Network.DeniedDomains, strict.Network.LocalPorts = nil, nil, nil
-	if strict.Network.Mode != NetNone {
-		strict.Network.Mode = NetLoopback
+	if strict.Network.Mode != sandboxfile.NetNone {
+		strict.Network.Mode = sandboxfile.NetLoopback
 	}
-	if strict.Mode != Observe {
+	if strict.Mode != sandboxfile.Observe {
 		strict.Write = append(slices.Clone(p.Write), Path{fresh, "strict"})
 	}
 	_ = strict.settle() // this rule conflicts with none
@@ -633,7 +718,8 @@ var Temporary = []string{"/tmp", "/var/tmp", "/dev/shm"}
 // DeniesCall returns the rule of the profile that forbids a system call that failed with errno, if any. It counts as
 // the policy's denial even if the user had no right to make the call.
 func (p *Profile) DeniesCall(name string, args []uint64, errno int) (rule string, denied bool) {
-	if p.Mode == Observe || errno != int(syscall.EPERM) && (name != "socket" || errno != int(syscall.EAFNOSUPPORT)) {
+	if p.Mode == sandboxfile.Observe ||
+		errno != int(syscall.EPERM) && (name != "socket" || errno != int(syscall.EAFNOSUPPORT)) {
 		return "", false
 	}
 	for _, c := range callClasses {
@@ -705,11 +791,11 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 			return RuleSockets, true
 		}
 		if strings.HasPrefix(path, "@") && (refused || a.Errno == int(syscall.ECONNREFUSED)) {
-			return RuleSockets, a.Op == OpConnect && p.Mode != Observe
+			return RuleSockets, a.Op == OpConnect && p.Mode != sandboxfile.Observe
 		}
 		return "", false
 	}
-	if p.Network.Mode == NetHost {
+	if p.Network.Mode == sandboxfile.NetHost {
 		return "", false
 	}
 	at, err := netip.ParseAddrPort(a.Target)
@@ -718,7 +804,7 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 	}
 	unreachable := a.Errno == int(syscall.ENETUNREACH) || a.Errno == int(syscall.EHOSTUNREACH) ||
 		a.Errno == int(syscall.EADDRNOTAVAIL)
-	if !at.Addr().Unmap().IsLoopback() || p.Network.Mode == NetNone {
+	if !at.Addr().Unmap().IsLoopback() || p.Network.Mode == sandboxfile.NetNone {
 		return RuleNetworkMode, refused || unreachable
 	}
 	return "", false
@@ -730,7 +816,7 @@ func (p *Profile) Shared(path string) bool {
 	switch d := p.Plan.Path(path); d.Access {
 	case AccessRead, AccessWrite:
 		is := func(a Path) bool { return a.Path == path }
-		return p.Mode != Observe && !slices.Contains(p.shown, path) && !slices.ContainsFunc(p.AllowRead, is)
+		return p.Mode != sandboxfile.Observe && !slices.Contains(p.shown, path) && !slices.ContainsFunc(p.AllowRead, is)
 	}
 	return false
 }
@@ -753,7 +839,7 @@ func (p *Profile) Rules() []string {
 			add(d.Rule)
 		}
 	}
-	if p.Mode != Observe {
+	if p.Mode != sandboxfile.Observe {
 		for _, c := range callClasses {
 			add(c.rule())
 		}
@@ -787,13 +873,13 @@ func (p *Profile) Reach(paths ...string) {
 func (n NetProfile) forwarded() map[int]string {
 	ports := map[int]string{}
 	for _, text := range n.AllowedDomains {
-		d, err := parseDomain(text, false)
+		d, err := sandboxfile.ParseDomain(text, false)
 		switch {
-		case err != nil || d.port == 0 || d.port == proxyPort:
-		case d.name == "localhost" && !d.sub:
-			ports[d.port] = "localhost"
-		case d.addr == loopback4 && ports[d.port] == "":
-			ports[d.port] = d.addr.String()
+		case err != nil || d.Port == 0 || d.Port == proxyPort:
+		case d.Name == "localhost" && !d.Sub:
+			ports[d.Port] = "localhost"
+		case d.Addr == loopback4 && ports[d.Port] == "":
+			ports[d.Port] = d.Addr.String()
 		}
 	}
 	return ports
@@ -817,7 +903,7 @@ func (p *Profile) Allowing(target, rule string) string {
 	case strings.HasSuffix(target, ":53"):
 		return "list the hosts that the command needs in network.allowedDomains: the proxy looks names up, and " +
 			"the command cannot"
-	case p.Network.Mode == NetAllowlist:
+	case p.Network.Mode == sandboxfile.NetAllowlist:
 		return fmt.Sprintf("add to the policy: network: {allowedDomains: [%q]}", target)
 	}
 	return fmt.Sprintf("add to the policy: network: {mode: allowlist, allowedDomains: [%q]}", target)
@@ -838,7 +924,7 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 		return "remove " + rule + " from the policy"
 	}
 	mode := ""
-	if p.Mode != WorkspaceWrite {
+	if p.Mode != sandboxfile.WorkspaceWrite {
 		mode = "mode: workspace-write and "
 	}
 	return fmt.Sprintf("add to the policy: %sfilesystem: {allowWrite: [%q]}", mode, target)
@@ -861,7 +947,7 @@ func (p *Profile) ShowToChecks(paths []string) { p.hidden = paths }
 
 // Insist makes every layer one without which the command does not start, whatever the settings say. Call it before the
 // profile is applied.
-func (p *Profile) Insist() { p.OnUnavailable, p.insists = Fail, true }
+func (p *Profile) Insist() { p.OnUnavailable, p.insists = sandboxfile.Fail, true }
 
 // replaces reports whether a path lies in what Replace replaced.
 func (p *Profile) replaces(path string) bool {
@@ -926,7 +1012,7 @@ func (p *Profile) claims() []claim {
 		}
 		return rankRule
 	}
-	if p.Mode != Observe {
+	if p.Mode != sandboxfile.Observe {
 		all = append(all, claim{Path: Path{p.Dir, ruleWorkdir}, says: AccessRead},
 			claim{Path: Path{"/dev", ruleDevices}, rank: rankPrivate, says: AccessPrivate},
 			claim{Path: Path{"/dev/shm", ruleDevices}, rank: rankPrivate, says: AccessTemporary})
@@ -955,7 +1041,7 @@ func (p *Profile) claims() []claim {
 	for _, r := range p.Private {
 		c := claim{Path: r, rank: rankPrivate, says: AccessPrivate}
 		if r.Rule == rulePrivateTmp {
-			if c.rank = rankTemporary; p.Mode != ReadOnly {
+			if c.rank = rankTemporary; p.Mode != sandboxfile.ReadOnly {
 				c.says = AccessTemporary
 			}
 		}
@@ -1005,7 +1091,7 @@ func (p *Profile) settle() error {
 func (p *Profile) planOthers() {
 	plan := p.Plan
 	plan.Sockets, plan.Devices, plan.Hosts, plan.Calls = []Effect{}, []Effect{}, []Effect{}, []Effect{}
-	if p.Mode == Observe {
+	if p.Mode == sandboxfile.Observe {
 		return
 	}
 	for i, path := range p.Network.UnixSockets {
@@ -1027,7 +1113,7 @@ func (p *Profile) planOthers() {
 			Rule: fmt.Sprintf("network.allowedDomains[%d]", i)})
 	}
 	rest := Effect{Target: "*", Access: AccessNone, Rule: RuleNetworkMode}
-	if p.Network.Mode == NetHost {
+	if p.Network.Mode == sandboxfile.NetHost {
 		rest.Access = AccessConnect
 	}
 	plan.Hosts = append(plan.Hosts, rest)

@@ -12,10 +12,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // documented is what a profile's comments say that it opens, by verb.
-func documented(t *testing.T, f *ProfileFile) map[string][]string {
+func documented(t *testing.T, f *sandboxfile.ProfileFile) map[string][]string {
 	t.Helper()
 	said := map[string][]string{}
 	for line := range strings.Lines(f.Text) {
@@ -36,10 +38,11 @@ func documented(t *testing.T, f *ProfileFile) map[string][]string {
 }
 
 // effective is the policy with or without a profile, for a user whose home has everything that is named.
-func effective(t *testing.T, s Settings, dir, home string) *Profile {
+func effective(t *testing.T, s sandboxfile.Settings, dir, home string) *Profile {
 	t.Helper()
-	all := Compose(Settings{Mode: WorkspaceWrite, Network: &Network{Mode: NetAllowlist}}, s)
-	p, err := all.Resolve(Context{Dir: dir, Home: home})
+	all := sandboxfile.Compose(sandboxfile.Settings{Mode: sandboxfile.WorkspaceWrite,
+		Network: &sandboxfile.Network{Mode: sandboxfile.NetAllowlist}}, s)
+	p, err := Resolve(&all, Context{Dir: dir, Home: home})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +52,9 @@ func effective(t *testing.T, s Settings, dir, home string) *Profile {
 // TestProfilesOpenWhatTheySay compares the policy in effect with and without a profile, and compares the difference
 // with the list in the profile's comments.
 func TestProfilesOpenWhatTheySay(t *testing.T) {
-	for _, name := range Builtins() {
+	for _, name := range sandboxfile.Builtins() {
 		t.Run(name, func(t *testing.T) {
-			f, err := Builtin(name)
+			f, err := sandboxfile.Builtin(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +69,7 @@ func TestProfilesOpenWhatTheySay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want := effective(t, Settings{}, dir, home)
+			want := effective(t, sandboxfile.Settings{}, dir, home)
 			for i, path := range said["writes"] {
 				want.Write = append(want.Write,
 					Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.allowWrite[%d]", i)})
@@ -91,7 +94,7 @@ func TestProfilesOpenWhatTheySay(t *testing.T) {
 }
 
 // besideAddresses asks the proxy's rules about addresses that are nearly allowed.
-func besideAddresses(t *testing.T, f *ProfileFile, connects []string) {
+func besideAddresses(t *testing.T, f *sandboxfile.ProfileFile, connects []string) {
 	t.Helper()
 	proxy, err := newProxy(NetProfile{AllowedDomains: f.Settings.Network.AllowedDomains}, nil, nil)
 	if err != nil {
@@ -120,7 +123,7 @@ func besideAddresses(t *testing.T, f *ProfileFile, connects []string) {
 }
 
 // besidePaths makes a run write to what the profile opens, next to it, and above it, and read what it hides.
-func besidePaths(t *testing.T, f *ProfileFile, said map[string][]string, home string) {
+func besidePaths(t *testing.T, f *sandboxfile.ProfileFile, said map[string][]string, home string) {
 	t.Helper()
 	w := everybody[0]
 	if os.Geteuid() != 0 {
@@ -147,8 +150,8 @@ func besidePaths(t *testing.T, f *ProfileFile, said map[string][]string, home st
 		want = append(want, "no "+path)
 	}
 	j := shell(t, script.String())
-	j.Settings, j.Home = Compose(j.Settings, f.Settings), home
-	j.Settings.Home = HomeReal // a private one can be written everywhere
+	j.Settings, j.Home = sandboxfile.Compose(j.Settings, f.Settings), home
+	j.Settings.Home = sandboxfile.HomeReal // a private one can be written everywhere
 	o := w.run(t, j)
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(o.out), "\n")); diff != "" || o.Err != "" {
 		t.Errorf("%s: what may be written, and what may (-want +got):\n%s", o.Err, diff)

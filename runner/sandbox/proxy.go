@@ -21,6 +21,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Decision is the proxy's decision on one request.
@@ -44,7 +46,7 @@ const (
 // proxy is the way out of a sandbox with an allowlist: an HTTP proxy outside its network namespace, with a listening
 // socket inside. It resolves names itself, after it has decided, and connects only to addresses that it has checked.
 type proxy struct {
-	allowed, refused []Domain
+	allowed, refused []sandboxfile.Domain
 	reasons          map[string]string // why a domain is denied, by its entry
 	decided          func(Decision)
 	server           *http.Server
@@ -83,11 +85,11 @@ func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.C
 	}
 	for _, l := range []struct {
 		texts []string
-		into  *[]Domain
+		into  *[]sandboxfile.Domain
 		any   bool
 	}{{n.AllowedDomains, &p.allowed, false}, {n.DeniedDomains, &p.refused, true}} {
 		for _, text := range l.texts {
-			d, err := parseDomain(text, l.any)
+			d, err := sandboxfile.ParseDomain(text, l.any)
 			if err != nil {
 				return nil, err
 			}
@@ -195,8 +197,8 @@ func Proxied(env []string) bool { return slices.Contains(env, "HTTP_PROXY="+prox
 func (p *proxy) env() []string {
 	at := proxyURL()
 	direct := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
-		return slices.ContainsFunc(p.allowed, func(d Domain) bool {
-			return (d.port == 0 || d.addr.Is6()) && d.Match(name, d.port)
+		return slices.ContainsFunc(p.allowed, func(d sandboxfile.Domain) bool {
+			return (d.Port == 0 || d.Addr.Is6()) && d.Match(name, d.Port)
 		})
 	})
 	local := strings.Join(direct, ",")
@@ -208,9 +210,9 @@ func (p *proxy) env() []string {
 }
 
 // decide checks host and port against the lists only.
-func (p *proxy) decide(host string, port int) (rule Domain, ok bool, why string) {
+func (p *proxy) decide(host string, port int) (rule sandboxfile.Domain, ok bool, why string) {
 	if p.unchecked {
-		return Domain{}, true, ""
+		return sandboxfile.Domain{}, true, ""
 	}
 	for i, d := range p.refused {
 		if d.Match(host, port) {
@@ -222,7 +224,7 @@ func (p *proxy) decide(host string, port int) (rule Domain, ok bool, why string)
 			return d, true, fmt.Sprintf("network.allowedDomains[%d]", i)
 		}
 	}
-	return Domain{}, false, ruleDefault
+	return sandboxfile.Domain{}, false, ruleDefault
 }
 
 // handle handles one request: CONNECT, or one with an absolute URL.
@@ -242,7 +244,7 @@ func (p *proxy) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	domain, ok, rule := p.decide(host, port)
 	if !ok {
-		p.refuse(w, host, port, rule, cmp.Or(p.reasons[domain.text], "the policy does not allow it"))
+		p.refuse(w, host, port, rule, cmp.Or(p.reasons[domain.String()], "the policy does not allow it"))
 		return
 	}
 	if r.Method == http.MethodConnect {
@@ -319,7 +321,7 @@ func (p *proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 	var last error = &net.AddrError{Err: "no address", Addr: host}
 	for _, a := range addrs {
 		a = a.Unmap()
-		if !p.unchecked && !public(a) && rule.addr != a && !(rule.name == "localhost" && a.IsLoopback()) {
+		if !p.unchecked && !public(a) && rule.Addr != a && !(rule.Name == "localhost" && a.IsLoopback()) {
 			last = &errRefused{rulePrivate,
 				fmt.Sprintf("its address %s is not public; allow the address itself if that is meant", a)}
 			continue

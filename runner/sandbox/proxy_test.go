@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // proxied is a client of a proxy with some rules, and what the proxy decided.
@@ -396,7 +398,7 @@ func TestNothingElseGoesThroughATunnel(t *testing.T) {
 func TestDomains(t *testing.T) {
 	for _, bad := range []string{"", "*", "*.com", "com", "http://a.b", "a.b/c", "a.b:0", "a.b:65536", "a.b:01", "::1",
 		"[::1", "[127.0.0.1]", "a..b", ".a.b", "a*.b.c", "*.*.a.b", "0177.0.0.1", "10.1", "a.b:x", "[::1]x"} {
-		if d, err := parseDomain(bad, false); err == nil {
+		if d, err := sandboxfile.ParseDomain(bad, false); err == nil {
 			t.Errorf("%q is taken for %+v", bad, d)
 		}
 	}
@@ -412,7 +414,7 @@ func TestDomains(t *testing.T) {
 		{"127.0.0.1", "::ffff:127.0.0.1", 9, true}, {"127.0.0.1", "2130706433", 9, false},
 		{"localhost", "localhost", 1, true},
 	} {
-		d, err := parseDomain(c.pattern, false)
+		d, err := sandboxfile.ParseDomain(c.pattern, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -420,7 +422,8 @@ func TestDomains(t *testing.T) {
 			t.Errorf("%s matches %s:%d: %v", c.pattern, c.host, c.port, got)
 		}
 	}
-	if d, err := parseDomain("*:22", true); err != nil || !d.Match("any.thing", 22) || !d.Match("10.0.0.1", 22) ||
+	if d, err := sandboxfile.ParseDomain("*:22", true); err != nil || !d.Match("any.thing", 22) ||
+		!d.Match("10.0.0.1", 22) ||
 		d.Match("any.thing", 23) {
 		t.Errorf("%+v %v", d, err)
 	}

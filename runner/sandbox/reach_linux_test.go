@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestLocalPorts connects from outside to a server inside, by a port that the policy names and by one that it does
@@ -32,7 +34,7 @@ for port in (%d, %d):
     threading.Thread(target=serve, args=(socket.create_server(("127.0.0.1", port)),), daemon=True).start()
 import os, time
 while not os.path.exists("ended"): time.sleep(0.01)'`, named, other))
-			j.Settings.Network = &Network{AllowLocalPorts: []int{named}}
+			j.Settings.Network = &sandboxfile.Network{AllowLocalPorts: []int{named}}
 			done := make(chan *outcome, 1)
 			go func() { done <- w.run(t, j) }()
 			if got := ask(t, named, "hello"); got != "inside hello" {
@@ -115,7 +117,7 @@ func TestUnixSockets(t *testing.T) {
 			t.Run(w.name+" in "+strings.Split(dir, "/")[1], func(t *testing.T) {
 				j := shell(t, fmt.Sprintf(`"$ATTACK" unix %[1]s/named && ! "$ATTACK" unix %[1]s/other`, dir))
 				j.Env = []string{"ATTACK=" + attack(t, scratch(t))}
-				j.Settings.Network = &Network{AllowUnixSockets: []string{dir + "/named"}}
+				j.Settings.Network = &sandboxfile.Network{AllowUnixSockets: []string{dir + "/named"}}
 				if o := w.run(t, j); o.Err != "" || o.Code != 0 {
 					t.Errorf("%+v\n%s", o, o.out)
 				}

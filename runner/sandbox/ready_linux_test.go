@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestReady delays a command until Options.Ready returns.
@@ -17,15 +19,15 @@ func TestReady(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		change func(*Settings)
+		change func(*sandboxfile.Settings)
 	}{
-		{"in a PID namespace", func(*Settings) {}},
-		{"without", func(s *Settings) { s.Mode, s.unrestricted = Observe, true }},
+		{"in a PID namespace", func(*sandboxfile.Settings) {}},
+		{"without", func(s *sandboxfile.Settings) { s.Mode, s.Unrestricted = sandboxfile.Observe, true }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := func(j job, ready func(*Sandbox), fail string) error {
 				c.change(&j.Settings)
-				p, err := j.Settings.Resolve(Context{Dir: j.Dir, Env: os.Environ()})
+				p, err := Resolve(&j.Settings, Context{Dir: j.Dir, Env: os.Environ()})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/.ci/audittest"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestRefusals reads from the host's audit what Landlock alone refused, without namespaces.
@@ -43,9 +44,9 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	j.Env = []string{"OUT=" + out, "ATTACK=" + attack(t, top)}
-	j.Settings.OnUnavailable, j.NoNamespaces, j.Audit = Degrade, true, true
-	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"../denied"}}
-	j.Settings.Network = &Network{Mode: NetNone}
+	j.Settings.OnUnavailable, j.NoNamespaces, j.Audit = sandboxfile.Degrade, true, true
+	j.Settings.Filesystem = &sandboxfile.Filesystem{DenyRead: []string{"../denied"}}
+	j.Settings.Network = &sandboxfile.Network{Mode: sandboxfile.NetNone}
 	o := w.run(t, j)
 	if o.Err != "" || o.Code != 0 || o.Lost != 0 || o.Unsure {
 		t.Fatalf("%+v\n%s", o, o.out)

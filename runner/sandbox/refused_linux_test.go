@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestTheKernelRefuses makes the kernel refuse each system call of the layers, in the runner and its shim: the
@@ -40,7 +42,7 @@ func TestTheKernelRefuses(t *testing.T) {
 	}
 	// A missing Landlock is reported like the other layers.
 	j := faulty(t)
-	j.Forbidden, j.Settings.OnUnavailable = []uint32{unix.SYS_LANDLOCK_CREATE_RULESET}, Degrade
+	j.Forbidden, j.Settings.OnUnavailable = []uint32{unix.SYS_LANDLOCK_CREATE_RULESET}, sandboxfile.Degrade
 	if o := everybody[0].run(t, j); o.Err != "" || o.layer(LayerLandlock).State != Unavailable {
 		t.Errorf("%+v\n%s", o, o.out)
 	}

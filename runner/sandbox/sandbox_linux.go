@@ -21,6 +21,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/auditlog"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Sandbox applies a profile to one command. Close frees what it holds.
@@ -135,7 +136,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := s.openCarried(opt); err != nil {
 		return nil, errors.Join(err, s.closeHome())
 	}
-	if p.Network.Mode == NetAllowlist {
+	if p.Network.Mode == sandboxfile.NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided, s.connectInside); err != nil {
 			return nil, errors.Join(err, s.closeCarried(), s.closeHome())
@@ -254,14 +255,14 @@ func (s *Sandbox) Close() error {
 func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
 	flags := s.cloneFlags()
 	started, err := s.start(cmd, start, flags, detached)
-	if flags == 0 || s.profile.OnUnavailable != Degrade {
+	if flags == 0 || s.profile.OnUnavailable != sandboxfile.Degrade {
 		return started, err
 	}
 	var missing *LayerError
 	if !errors.As(err, &missing) || missing.Layer != LayerNamespaces {
 		return started, err
 	}
-	if h := s.profile.Home; h != nil && h.State == HomePrivate && h.needed {
+	if h := s.profile.Home; h != nil && h.State == sandboxfile.HomePrivate && h.needed {
 		return started, &HomeError{"there is no mount namespace: " + missing.Reason}
 	}
 	// Start again without namespaces, and report the layers that are lost by this.
@@ -298,13 +299,13 @@ func (s *Sandbox) withoutNamespaces(why string) []Layer {
 			Reason: "there is no PID namespace: " + why})
 	}
 	switch s.profile.Network.Mode {
-	case NetNone: // Landlock and seccomp know no way out
-	case NetHost:
+	case sandboxfile.NetNone: // Landlock and seccomp know no way out
+	case sandboxfile.NetHost:
 	default:
 		layers = append(layers, Layer{Layer: LayerNetwork, State: Unavailable,
 			Reason: "there is no network namespace: " + why})
 	}
-	if s.profile.Mode == Observe {
+	if s.profile.Mode == sandboxfile.Observe {
 		layers = nil
 	}
 	return layers
@@ -582,7 +583,7 @@ type dialed struct {
 // listenLocal listens on the host's loopback address for the ports inside that may be reached from there. With the
 // host's network, nothing is needed. Connections wait until serveLocal. The error is a *PortError.
 func (s *Sandbox) listenLocal() error {
-	if s.profile.Network.Mode == NetHost {
+	if s.profile.Network.Mode == sandboxfile.NetHost {
 		return nil
 	}
 	for _, port := range s.profile.Network.LocalPorts {

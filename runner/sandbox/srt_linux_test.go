@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // srtKeys are all keys of srt's settings, of its version 0.0.83.
@@ -159,18 +161,18 @@ func TestSRTKeys(t *testing.T) {
 	for _, e := range srtEffects {
 		tested[e.key] = true
 	}
-	plain, err := ParseSRT([]byte(srtSettings(t, nil)))
+	plain, err := sandboxfile.ParseSRT([]byte(srtSettings(t, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, in := range srtInert {
 		tested[in[0]] = true
-		s, err := ParseSRT([]byte(srtSettings(t, map[string]string{in[0]: in[1]})))
+		s, err := sandboxfile.ParseSRT([]byte(srtSettings(t, map[string]string{in[0]: in[1]})))
 		if err != nil {
 			t.Errorf("%s: %v", in[0], err)
 			continue
 		}
-		if s.Env != nil && reflect.DeepEqual(*s.Env, Env{}) {
+		if s.Env != nil && reflect.DeepEqual(*s.Env, sandboxfile.Env{}) {
 			s.Env = nil
 		}
 		if !reflect.DeepEqual(s, plain) {
@@ -179,7 +181,7 @@ func TestSRTKeys(t *testing.T) {
 	}
 	for _, credential := range [][2]string{{"credentials.files", `"path": "/x", "maskDuplicates": true`},
 		{"credentials.envVars", `"name": "T"`}} {
-		s, err := ParseSRT([]byte(srtSettings(t,
+		s, err := sandboxfile.ParseSRT([]byte(srtSettings(t,
 			map[string]string{credential[0]: `[{"mode": "deny", ` + credential[1] + `, ` + srtMaskKeys + `}]`})))
 		if err != nil || len(s.Filesystem.DenyRead)+len(s.Env.Drop) != 1 {
 			t.Errorf("%s with keys that deny ignores: %v", credential[0], err)
@@ -191,7 +193,7 @@ func TestSRTKeys(t *testing.T) {
 		if name == "" {
 			name = r[0]
 		}
-		if _, err := ParseSRT([]byte(srtSettings(t, map[string]string{r[0]: r[1]}))); err == nil ||
+		if _, err := sandboxfile.ParseSRT([]byte(srtSettings(t, map[string]string{r[0]: r[1]}))); err == nil ||
 			!strings.Contains(err.Error(), name+": ") {
 			t.Errorf("%s: %s gives the error %v, which does not name %s", r[0], r[1], err, name)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/.ci/layertest"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // TestToolsWork uses real tools inside: each must find everything that it needs in its own workspace, without a
@@ -17,7 +18,7 @@ func TestToolsWork(t *testing.T) {
 		modules             string // of Python that it needs, by their names
 		rootOnly            bool   // the tool is in root's home on this machine
 		mounts              bool   // what it asserts takes a mount namespace
-		settings            *Filesystem
+		settings            *sandboxfile.Filesystem
 	}{
 		{name: "git", needs: "git", script: `
 			export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
@@ -29,7 +30,7 @@ func TestToolsWork(t *testing.T) {
 			git switch -qc side && git worktree add -q wt && git config branch.side.remote origin &&
 			! touch .git/hooks/x 2>/dev/null`},
 		{name: "git config where the policy names the file", needs: "git", mounts: true,
-			settings: &Filesystem{AllowWrite: []string{"there/.git/config"}}, script: `
+			settings: &sandboxfile.Filesystem{AllowWrite: []string{"there/.git/config"}}, script: `
 			cd there && git config user.name a && git remote add origin /nowhere && test "$(git config user.name)" = a && ! touch .git/hooks/x 2>/dev/null`},
 		{name: "make and gcc", needs: "gcc", script: `
 			printf 'int main(void){return 0;}\n' > a.c && printf 'a: a.c\n\tgcc -o a a.c\n' > Makefile && make -s && ./a`},
@@ -78,7 +79,7 @@ func TestToolsWork(t *testing.T) {
 					}
 					j.Env, j.Settings.Filesystem = []string{"HOME=" + j.Dir}, c.settings
 					if w.noUserns {
-						j.Settings.OnUnavailable = Degrade
+						j.Settings.OnUnavailable = sandboxfile.Degrade
 					}
 					if c.rootOnly {
 						u, err := user.Current() // HOME may not be set
@@ -87,7 +88,7 @@ func TestToolsWork(t *testing.T) {
 						}
 						home := u.HomeDir
 						j.Home, j.Env = home, []string{"HOME=" + home}
-						j.Settings.Filesystem = &Filesystem{AllowWrite: []string{"~/.cache/go-build"}}
+						j.Settings.Filesystem = &sandboxfile.Filesystem{AllowWrite: []string{"~/.cache/go-build"}}
 					}
 					if o := w.run(t, j); o.Err != "" || o.Code != 0 {
 						t.Errorf("%+v\n%s", o, o.out)

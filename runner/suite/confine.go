@@ -14,8 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
-	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // suiteFiles are patterns for the files in the suite's directory that no agent has a reason to touch.
@@ -52,7 +52,7 @@ func confine(path string, closed bool, hide, protect, show []string) (string, er
 	switch f, err := policy.Load(path); {
 	case err != nil:
 		return "", err
-	case f.Sandbox.Mode == "" && !closed || f.Sandbox.Mode == sandbox.Observe:
+	case f.Sandbox.Mode == "" && !closed || f.Sandbox.Mode == sandboxfile.Observe:
 		return path, nil
 	}
 	data, err := os.ReadFile(path)

@@ -24,13 +24,13 @@ import (
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/policy"
-	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/evalfile"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Limits of a suite file.
@@ -343,7 +343,7 @@ func (c *checker) task(t *Task, at string) {
 		switch p, err := policy.Load(c.file.path(t.Policy)); {
 		case err != nil:
 			c.problem("%v", err)(in("policy")...)
-		case t.Containers && p.Sandbox.Mode != "" && p.Sandbox.Mode != sandbox.Observe:
+		case t.Containers && p.Sandbox.Mode != "" && p.Sandbox.Mode != sandboxfile.Observe:
 			c.problem("%v", runner.ErrContainers)(in("containers")...)
 		}
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package sandboxfile
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 
 // Domain is a pattern for the host of a connection.
 type Domain struct {
+	Name string // lower case; empty: any host
+	Sub  bool   // the names below Name, without Name itself
+	Addr netip.Addr
+	Port int // 0: any
 	text string
-	name string // lower case; empty: any host
-	sub  bool   // the names below name, without name itself
-	addr netip.Addr
-	port int // 0: any
 }
 
 // String is the pattern as written.
@@ -22,7 +22,7 @@ func (d Domain) String() string { return d.text }
 // parseDomain reads a name (example.org), all names below one (*.example.org), localhost, or an address (192.0.2.1,
 // [2001:db8::1]), each with an optional :port. With any, "*" stands for every host. A pattern for a whole top-level
 // domain is refused.
-func parseDomain(s string, any bool) (Domain, error) {
+func ParseDomain(s string, any bool) (Domain, error) {
 	d := Domain{text: s}
 	bad := func(why string) (Domain, error) {
 		return d, fmt.Errorf("%q: %s", s, why)
@@ -37,7 +37,7 @@ func parseDomain(s string, any bool) (Domain, error) {
 		if err != nil || !addr.Is6() {
 			return bad("no IPv6 address in the brackets")
 		}
-		d.addr, host = addr.Unmap(), ""
+		d.Addr, host = addr.Unmap(), ""
 		if rest := s[end+1:]; rest != "" {
 			port, ok := strings.CutPrefix(rest, ":")
 			if !ok {
@@ -53,13 +53,13 @@ func parseDomain(s string, any bool) (Domain, error) {
 		if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
 			return bad("a port is 1 to 65535")
 		}
-		host, d.port = h, n
+		host, d.Port = h, n
 	}
-	if d.addr.IsValid() {
+	if d.Addr.IsValid() {
 		return d, nil
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
-		d.addr = addr.Unmap()
+		d.Addr = addr.Unmap()
 		return d, nil
 	}
 	if host == "*" {
@@ -70,7 +70,7 @@ func parseDomain(s string, any bool) (Domain, error) {
 	}
 	name := strings.ToLower(host)
 	if rest, ok := strings.CutPrefix(name, "*."); ok {
-		d.sub, name = true, rest
+		d.Sub, name = true, rest
 		if !strings.Contains(name, ".") {
 			return bad("this would allow a whole top-level domain; name a domain below it")
 		}
@@ -86,7 +86,7 @@ func parseDomain(s string, any bool) (Domain, error) {
 	if last := name[strings.LastIndexByte(name, '.')+1:]; strings.Trim(last, "0123456789") == "" {
 		return bad("this is neither a name nor an address in the usual form")
 	}
-	d.name = name
+	d.Name = name
 	return d, nil
 }
 
@@ -97,20 +97,20 @@ func notInName(r rune) bool {
 // Match reports whether the pattern includes a host, as a name or an address, and a port. An address in an unusual
 // notation matches nothing.
 func (d Domain) Match(host string, port int) bool {
-	if d.port != 0 && d.port != port {
+	if d.Port != 0 && d.Port != port {
 		return false
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return d.addr == addr.Unmap() || !d.addr.IsValid() && d.name == ""
+		return d.Addr == addr.Unmap() || !d.Addr.IsValid() && d.Name == ""
 	}
 	switch {
-	case d.addr.IsValid():
+	case d.Addr.IsValid():
 		return false
-	case d.name == "":
+	case d.Name == "":
 		return true
-	case d.sub:
-		return strings.HasSuffix(host, "."+d.name)
+	case d.Sub:
+		return strings.HasSuffix(host, "."+d.Name)
 	}
-	return host == d.name
+	return host == d.Name
 }

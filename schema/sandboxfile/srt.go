@@ -1,4 +1,4 @@
-package sandbox
+package sandboxfile
 
 import (
 	"errors"
@@ -165,8 +165,8 @@ func ParseSRT(data []byte) (*Settings, error) {
 	if err := f.unsupported(); err != nil {
 		return nil, err
 	}
-	s := &Settings{Mode: WorkspaceWrite, exact: true, gitConfig: f.Filesystem.AllowGitConfig,
-		unrestricted: f.Filesystem.Disabled, sockets: f.Network.AllowAllUnixSockets}
+	s := &Settings{Mode: WorkspaceWrite, Exact: true, GitConfig: f.Filesystem.AllowGitConfig,
+		Unrestricted: f.Filesystem.Disabled, Sockets: f.Network.AllowAllUnixSockets}
 	if d := f.SearchDepth; d != nil && (*d < 1 || *d > 10) { // assay-run searches all of it
 		return nil, fmt.Errorf("mandatoryDenySearchDepth: found %d; allowed are 1 to 10", *d)
 	}
@@ -180,7 +180,7 @@ func ParseSRT(data []byte) (*Settings, error) {
 	}
 	s.Network = &Network{
 		Mode: NetAllowlist, AllowedDomains: f.Network.AllowedDomains, DeniedDomains: f.Network.DeniedDomains,
-		AllowUnixSockets: f.Network.AllowUnixSockets, reasons: f.Network.DeniedReasons,
+		AllowUnixSockets: f.Network.AllowUnixSockets, Reasons: f.Network.DeniedReasons,
 	}
 	if c := f.Credentials; c != nil {
 		s.Env = &Env{}

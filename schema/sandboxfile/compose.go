@@ -1,4 +1,4 @@
-package sandbox
+package sandboxfile
 
 import (
 	"embed"
@@ -65,8 +65,8 @@ func Compose(all ...Settings) Settings {
 		if s.Limits != nil {
 			out.Limits = s.Limits
 		}
-		out.exact, out.gitConfig = out.exact || s.exact, out.gitConfig || s.gitConfig
-		out.sockets, out.unrestricted = out.sockets || s.sockets, out.unrestricted || s.unrestricted
+		out.Exact, out.GitConfig = out.Exact || s.Exact, out.GitConfig || s.GitConfig
+		out.Sockets, out.Unrestricted = out.Sockets || s.Sockets, out.Unrestricted || s.Unrestricted
 		out.Filesystem = composeFiles(out.Filesystem, s.Filesystem)
 		out.Network = composeNetwork(out.Network, s.Network)
 		out.Env = composeEnv(out.Env, s.Env)
@@ -100,10 +100,10 @@ func composeNetwork(a, b *Network) *Network {
 		DeniedDomains:    slices.Concat(a.DeniedDomains, b.DeniedDomains),
 		AllowLocalPorts:  slices.Concat(a.AllowLocalPorts, b.AllowLocalPorts),
 		AllowUnixSockets: slices.Concat(a.AllowUnixSockets, b.AllowUnixSockets),
-		reasons:          map[string]string{},
+		Reasons:          map[string]string{},
 	}
-	maps.Copy(n.reasons, a.reasons)
-	maps.Copy(n.reasons, b.reasons)
+	maps.Copy(n.Reasons, a.Reasons)
+	maps.Copy(n.Reasons, b.Reasons)
 	last(&n.Mode, b.Mode)
 	if n.Mode != "" && n.Mode != NetAllowlist {
 		n.AllowedDomains, n.DeniedDomains = nil, nil // with this mode, no domain or every domain is reachable

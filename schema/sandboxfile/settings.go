@@ -1,17 +1,17 @@
-package sandbox
+package sandboxfile
 
 import (
 	"errors"
 	"fmt"
 	"maps"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
 )
 
@@ -32,6 +32,15 @@ const (
 	NetAllowlist = "allowlist" // that, and a proxy to the allowed domains
 	NetHost      = "host"      // unrestricted
 )
+
+// What the command's home directory is in a sandbox. Mode observe restricts nothing, so the home is real there.
+const (
+	HomePrivate = schema.HomePrivate
+	HomeReal    = schema.HomeReal
+)
+
+// Homes lists the values of Settings.Home. The empty value means HomePrivate where that is possible.
+var Homes = []string{HomePrivate, HomeReal}
 
 // What happens if a layer that the policy needs is unavailable.
 const (
@@ -58,14 +67,12 @@ type Settings struct {
 	Login  string   `json:"-"`
 	Hidden []string `json:"-"`
 
-	// exact is set by formats that list all writable paths.
-	exact bool
-	// gitConfig allows writing .git/config.
-	gitConfig bool
-	// sockets allows every unix socket.
-	sockets bool
-	// unrestricted does not restrict the file system.
-	unrestricted bool
+	// What follows is only set by the formats of other sandboxes. Exact: the file lists all writable paths. GitConfig
+	// allows writing .git/config, Sockets every unix socket. Unrestricted does not restrict the file system.
+	Exact        bool `json:"-"`
+	GitConfig    bool `json:"-"`
+	Sockets      bool `json:"-"`
+	Unrestricted bool `json:"-"`
 }
 
 // Filesystem lists paths: absolute, below ~, or relative to the working directory. DenyWrite takes precedence over
@@ -92,8 +99,8 @@ type Network struct {
 	// AllowUnixSockets are paths of sockets that stay reachable.
 	AllowUnixSockets []string `json:"allowUnixSockets"`
 
-	// reasons explain denials to programs that ask for a denied domain, by entry.
-	reasons map[string]string
+	// Reasons explain denials to programs that ask for a denied domain, by entry.
+	Reasons map[string]string `json:"-"`
 }
 
 // Env says which variables the command gets. Names may be patterns with *.
@@ -220,12 +227,12 @@ func (f *Filesystem) check() error {
 
 func (n *Network) check() error {
 	for i, d := range n.AllowedDomains {
-		if _, err := parseDomain(d, false); err != nil {
+		if _, err := ParseDomain(d, false); err != nil {
 			return fmt.Errorf("network.allowedDomains[%d]: %w", i, err)
 		}
 	}
 	for i, d := range n.DeniedDomains {
-		if _, err := parseDomain(d, true); err != nil {
+		if _, err := ParseDomain(d, true); err != nil {
 			return fmt.Errorf("network.deniedDomains[%d]: %w", i, err)
 		}
 	}
@@ -329,86 +336,4 @@ func matches(patterns []string, name string) bool {
 		ok, err := path.Match(p, name)
 		return ok || err != nil && p == name
 	})
-}
-
-// lookup returns a variable's last value.
-func lookup(env []string, name string) string {
-	for _, kv := range slices.Backward(env) {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-// Resolve returns the meaning of s in c. Symbolic links in paths are followed now: what is created or renamed later
-// changes nothing.
-func (s *Settings) Resolve(c Context) (*Profile, error) {
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
-	if !filepath.IsAbs(c.Dir) {
-		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
-	}
-	p := &Profile{
-		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
-		env: s.Env, open: s.unrestricted, exact: s.exact, patterns: map[Path]bool{},
-		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
-		Absent: []Path{},
-	}
-	if p.OnUnavailable == "" {
-		p.OnUnavailable = Fail
-	}
-	if dir, err := filepath.EvalSymlinks(c.Dir); err == nil {
-		c.Dir, p.Dir = dir, dir
-	}
-	p.network(s)
-	p.environment(s.Env)
-	var err error
-	if p.User, err = findUser(string(s.User)); err != nil {
-		return nil, err
-	}
-	if p.User != nil {
-		c.Home = p.User.home
-	}
-	p.home = c.Home
-	if p.Mode == Observe {
-		p.open = true
-		return p, p.settle()
-	}
-	p.PIDs = true
-	if !p.open {
-		if err := p.files(s, c); err != nil {
-			return nil, err
-		}
-	}
-	for rule, dirs := range map[string][]string{ruleEvidence: c.Evidence, ruleTests: c.Tests} {
-		for _, dir := range dirs {
-			real, err := filepath.Abs(dir)
-			if err == nil {
-				real, err = filepath.EvalSymlinks(real)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("%s directory: %w", rule, err)
-			}
-			p.DenyRead = append(p.DenyRead, Path{real, rule})
-		}
-	}
-	if err := p.setHome(s, c); err != nil {
-		return nil, err
-	}
-	if err := p.private(s, c); err != nil {
-		return nil, err
-	}
-	for _, d := range p.DenyRead {
-		if d.Path == "/" && d.Rule != ruleEvidence && d.Rule != ruleTests {
-			return nil, fmt.Errorf("%s hides /, so no program could start; name the directories below it", d.Rule)
-		}
-	}
-	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
-	var most config.Bytes
-	if s.Limits != nil {
-		most = s.Limits.Home
-	}
-	return p, p.settleHome(most)
 }
