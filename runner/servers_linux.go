@@ -73,24 +73,28 @@ func (s *servers) missing(found map[int][]int) bool {
 // keep moves what serves to a group of its own, also what it starts meanwhile.
 func (s *servers) keep(agent *cgroup.Group, make func(name string) (*cgroup.Group, error),
 	look func() ([]cgroup.Proc, map[int][]int)) (kept []cgroup.Proc, err error) {
-	if s.group, err = make("servers"); err != nil {
+	group, err := make("servers")
+	if err != nil {
 		return nil, err
 	}
-	for {
+	for before := -1; len(kept) > before; {
+		before = len(kept)
 		procs, found := look()
-		before := len(kept)
 		for _, p := range procs {
-			if len(found[p.PID]) > 0 && moveProcess(agent, s.group, p.PID) == nil {
-				kept = append(kept, p)
+			if len(found[p.PID]) == 0 {
+				continue
 			}
-		}
-		if len(kept) == before {
-			break
+			if failed := moveProcess(agent, group, p.PID); failed == nil {
+				kept = append(kept, p)
+			} else {
+				err = failed
+			}
 		}
 	}
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("no process could be moved")
+		return nil, err
 	}
+	s.group = group
 	return kept, nil
 }
 
