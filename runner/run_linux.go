@@ -394,6 +394,9 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 	case missing != nil:
 		e.Code, e.Message, e.Hint = "evidence_missing", "evidence is missing: "+missing.Error(),
 			"see observation-health.json in the bundle"
+	case failure != nil && failure.source == schema.SourceSandbox && res.Timings.ChildNS == nil &&
+		r.spec.Contract == "":
+		return // only the sandbox's own processes have run, and they are ending
 	case n > 0:
 		e.Code = "processes_escaped"
 		e.Message = schema.Count(n, "process left the run's cgroup and was",
