@@ -21,7 +21,12 @@ func (b *bench) suites() []single {
 	plain := sync.OnceValue(func() ratios { return b.besideXargs() })
 	kept := sync.OnceValue(func() ratios { return b.besideXargs("--keep-observer", "3s") })
 	resume := sync.OnceValues(b.resume)
-	return []single{
+	var trials []single
+	if exec.Command("docker", "version").Run() == nil {
+		trials = []single{{"attempts of an agent of 10 s at a task in a folder, over the same by Docker's client: " +
+			"wall clock", "times", 1.25, b.trials}}
+	}
+	return append(trials, []single{
 		{"a suite of 1,000 attempts of true, over xargs -P assay-run: CPU", "times", 1.35,
 			func() float64 { return plain().cpu }},
 		{"a suite of 1,000 attempts of true, over xargs -P assay-run: wall clock", "times", 1.4,
@@ -35,7 +40,60 @@ func (b *bench) suites() []single {
 			func() float64 { _, mib := resume(); return mib }},
 		{"start of the NATS server of a suite", "ms", 100, b.natsStart},
 		{"bundles of 85 MB over NATS from two jobs of a worker, RSS of the coordinator", "MiB", 256, b.largeBundles},
+	}...)
+}
+
+// byClient attempts a task in a folder as often as $1 says, by Docker's client alone: run, exec, commit, and the tests
+// in a fresh container.
+const byClient = `set -e
+for i in $(seq $1); do
+  docker run -d --name bench-agent --network none assay-bench sh -c 'sleep infinity'
+  docker exec -w /work bench-agent sh -c "$2"
+  docker stop --time 0 bench-agent
+  left=$(docker commit bench-agent)
+  docker run -d --name bench-judge --network none -v "$PWD/logs:/logs/verifier" "$left" sh -c 'sleep infinity'
+  docker cp task/tests/. bench-judge:/tests
+  docker exec bench-judge sh /tests/test.sh
+  docker rm -f bench-agent bench-judge
+  docker rmi -f "$left"
+done >/dev/null
+`
+
+// trials compares attempts at a task in a folder with the same by Docker's client.
+func (b *bench) trials() float64 {
+	n, agent := 3, "sleep 10; echo 42 >answer"
+	if b.quick {
+		n, agent = 1, "echo 42 >answer"
 	}
+	dir := filepath.Join(b.dir, "trials")
+	for name, text := range map[string]string{
+		"task/task.toml": "[environment]\ndocker_image = 'assay-bench'\n" +
+			"allow_internet = false\nworkdir = '/work'\n",
+		"task/instruction.md": "Write 42 to /work/answer.\n",
+		"task/tests/test.sh":  "test \"$(cat /work/answer)\" = 42 && echo 1 >/logs/verifier/reward.txt\n",
+		"logs/none":           "",
+	} {
+		at := filepath.Join(dir, name)
+		check(os.MkdirAll(filepath.Dir(at), 0o755))
+		check(os.WriteFile(at, []byte(text), 0o644))
+	}
+	defer func() { check(os.RemoveAll(dir)) }()
+	image := `mkdir -p root/bin root/work root/tmp && cp "$(command -v busybox)" root/bin/ &&
+		for name in sh sleep cat test mkdir chmod; do ln -s busybox root/bin/$name; done &&
+		tar -C root -c . | docker import - assay-bench`
+	run := func(name string, args ...string) time.Duration {
+		cmd := exec.Command(name, args...)
+		cmd.Dir, cmd.Stderr = dir, os.Stderr
+		start := time.Now()
+		check(cmd.Run())
+		return time.Since(start)
+	}
+	run("sh", "-c", image)
+	defer run("docker", "rmi", "-f", "assay-bench")
+	bare := run("sh", "-c", byClient, "sh", fmt.Sprint(n), agent)
+	ours := run(filepath.Join(filepath.Dir(b.bin), "assay-suite"), "run", "-q", "--tasks", "task", "--dir", "out",
+		"--jobs", "1", "--attempts", fmt.Sprint(n), "--agent", "a="+agent, "--assay-run", b.bin)
+	return ours.Seconds() / bare.Seconds()
 }
 
 // suiteCommand goes on with a suite of so many attempts of each of two agents at five tasks.

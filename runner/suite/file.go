@@ -195,6 +195,7 @@ func Load(path string, rules func(path string) error) (*File, error) {
 	if len(f.Tasks) > 0 && f.Tasks[0].folders != "" {
 		if err := readFolders(f, f.Tasks[0].folders, false); err != nil {
 			c.problem("%v", err)("tasks")
+			c.refused = true
 		}
 	}
 	f.setExcluded()
@@ -219,6 +220,7 @@ type checker struct {
 	doc      *config.Document // nil if the file is not a document
 	rules    func(path string) error
 	problems []error
+	refused  bool // tasks in folders, whose problems say why
 }
 
 // problem adds a problem. Call its result with the path of the key, such as "tasks", "2", "name".
@@ -233,7 +235,7 @@ var goodName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$`)
 func (c *checker) all() {
 	f := c.file
 	c.name(f.Name, "name")
-	if len(f.Tasks) == 0 {
+	if len(f.Tasks) == 0 && !c.refused {
 		c.problem("the suite has no tasks")("tasks")
 	}
 	if len(f.Agents) == 0 {
