@@ -22,6 +22,9 @@ type fetches struct {
 	sources map[string][]string
 	// nameless are findings about peers without a known name, by address. A later TLS event may give the name.
 	nameless map[string][]schema.Finding
+	// silent are those about datagram sockets through which nothing was sent yet. A program connects one to learn which
+	// address it has itself.
+	silent map[string][]schema.Finding
 }
 
 // registries are the hosts of package registries, by the tool that uses them.
@@ -32,7 +35,8 @@ var registries = map[string][]string{
 }
 
 func newFetches(j *judge) *fetches {
-	f := &fetches{j: j, sources: map[string][]string{}, nameless: map[string][]schema.Finding{}}
+	f := &fetches{j: j, sources: map[string][]string{}, nameless: map[string][]schema.Finding{},
+		silent: map[string][]schema.Finding{}}
 	if len(j.def.Forbidden.Packages) > 0 {
 		for tool, hosts := range registries {
 			f.sources[tool] = hosts
@@ -80,7 +84,7 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 	if ap, err := netip.ParseAddrPort(k.Value); err == nil {
 		at := ap.Addr().Unmap()
 		ofModel := p.own && f.j.def.Agent != "" && (at.IsPrivate() || at.IsLinkLocalUnicast())
-		nameless = len(names) == 0 && !at.IsLoopback() && !ofModel && ap.Port() != dnsPort
+		nameless = len(names) == 0 && !at.IsLoopback() && !ofModel && ap.Port() != dnsPort && !itself(k, at)
 		names = append(names, at.String())
 	}
 	for _, name := range names {
@@ -89,14 +93,22 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 			return
 		}
 	}
+	if k.Protocol == "udp" && k.BytesOut > 0 && len(f.silent[k.Value]) > 0 {
+		f.nameless[k.Value] = append(f.nameless[k.Value], f.silent[k.Value]...)
+		delete(f.silent, k.Value)
+	}
 	if f.j.agent.Contacts(names) && p.own || k.Kind == schema.KindFlow {
 		return // a flow has no process; its connection was judged
 	}
 	if nameless && (matchNames(d.Hosts) || len(f.sources) > 0) {
-		waiting, known := f.nameless[k.Value]
-		if len(waiting) < maxEvents && (known || len(f.nameless) < maxKeys) {
+		list := f.nameless
+		if k.Protocol == "udp" && k.Kind == schema.KindConnect {
+			list = f.silent
+		}
+		waiting, known := list[k.Value]
+		if len(waiting) < maxEvents && (known || len(list) < maxKeys) {
 			found := f.j.finding(k, p, "contacted "+k.Value+", of which no name is known")
-			f.nameless[strings.Clone(k.Value)] = append(waiting, found)
+			list[strings.Clone(k.Value)] = append(waiting, found)
 		} else {
 			f.j.doubt(ruleFetch, k, p, "contacted "+k.Value+", of which no name is known")
 		}
@@ -112,6 +124,12 @@ func (f *fetches) peer(k *schema.KernelEvent, p *process) {
 			return
 		}
 	}
+}
+
+// itself reports whether the peer is the host that connects: the kernel chose the peer's address for the own end.
+func itself(k *schema.KernelEvent, peer netip.Addr) bool {
+	own, err := netip.ParseAddrPort(k.Local)
+	return err == nil && own.Addr().Unmap() == peer
 }
 
 // end doubts the connections whose peer never got a name.
