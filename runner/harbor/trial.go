@@ -72,7 +72,7 @@ var notProject = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 
 // projectOf is the name of compose's project for a trial.
 func projectOf(trial string) string {
-	name := notProject().ReplaceAllString(strings.ToLower(trial)+"__env", "-")
+	name := notProject().ReplaceAllString(fmt.Sprintf("%s__env", strings.ToLower(trial)), "-")
 	if c := name[0]; c == '_' || c == '-' {
 		name = "0" + name
 	}
