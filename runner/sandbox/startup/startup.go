@@ -87,6 +87,8 @@ type searcher struct {
 	compared        []string
 	digests         map[string][]byte            // see digest
 	hooksOf         map[string]map[string][]byte // see hooksIn
+	walked          map[string]bool              // of each tree, whether it was searched
+	top             string                       // the tree that is being searched
 }
 
 // startName is a name in a directory that programs look for where they start.
@@ -100,9 +102,10 @@ const maxNested = 1000
 func Search(ctx context.Context, w Where) *Set {
 	s := &searcher{Where: w, set: &Set{facts: map[fact]string{}}, files: map[string]bool{},
 		roots: map[string]bool{w.Dir: true}, skip: pseudo(),
-		digests: map[string][]byte{}, hooksOf: map[string]map[string][]byte{}}
+		digests: map[string][]byte{}, hooksOf: map[string]map[string][]byte{}, walked: map[string]bool{}}
 	s.compared = append(slices.Clone(w.Trees), w.Dir)
-	s.Trees = Outermost(slices.Concat(s.compared, w.Shared))
+	trees := slices.Concat(s.compared, w.Shared)
+	s.Trees = Outermost(slices.Clone(trees))
 	if w.Home != "" {
 		s.compared = append(s.compared, w.Home)
 	}
@@ -116,8 +119,15 @@ func Search(ctx context.Context, w Where) *Set {
 			})...)
 		}
 	}
-	for _, tree := range s.Trees {
-		s.walk(ctx, tree)
+	slices.Sort(trees) // a tree comes before those in it
+	for _, tree := range trees {
+		s.walked[tree] = false
+	}
+	for _, tree := range trees {
+		if !s.walked[tree] { // one above is not, or may not be listed
+			s.top = tree
+			s.walk(ctx, tree)
+		}
 	}
 	for _, r := range s.repositories {
 		s.git(r)
@@ -161,6 +171,11 @@ func (s *searcher) included(path string) {
 
 // walk searches a directory.
 func (s *searcher) walk(ctx context.Context, dir string) {
+	if again, isTree := s.walked[dir]; again {
+		return
+	} else if isTree {
+		s.walked[dir] = true
+	}
 	if ctx.Err() != nil {
 		s.set.Cut = true
 		s.unsearched(dir)
@@ -214,7 +229,7 @@ func (s *searcher) walk(ctx context.Context, dir string) {
 		}
 	}
 	// One called .git is found from the directory that it is in, unless that is not searched.
-	known := filepath.Base(dir) == ".git" && !slices.Contains(s.Trees, dir)
+	known := filepath.Base(dir) == ".git" && dir != s.top
 	if have.repository() && !known {
 		r := &repository{dir: dir}
 		if lead := r.setCommon(); lead != "" {

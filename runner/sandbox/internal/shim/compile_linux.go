@@ -594,12 +594,25 @@ func (c *compiler) bind(p Place, readOnly bool, gone steps.Label) {
 
 // copy opens a detached copy of a place. A copy with everything below it takes as long as there are mounts beside it.
 func (c *compiler) copy(p Place, fd steps.Ref) steps.Step {
-	flags := cloneTree
-	if p.Flat {
-		flags &^= unix.AT_RECURSIVE
-	}
 	from := cmp.Or(p.From, p.Path)
-	return c.call("open_tree "+from, unix.SYS_OPEN_TREE, unix.AT_FDCWD, from, flags).Into(fd)
+	if !p.Flat {
+		return c.clone(from, fd)
+	}
+	return c.call("open_tree "+from, unix.SYS_OPEN_TREE, unix.AT_FDCWD, from, cloneTree&^unix.AT_RECURSIVE).Into(fd)
+}
+
+// keep opens a detached copy of a place that stays as it is. If something was mounted below it since the plan was made,
+// a user namespace refuses a copy without it.
+func (c *compiler) keep(p Place, fd steps.Ref) {
+	flat := c.copy(p, fd)
+	if p.Flat {
+		again, done := c.l.Label(), c.l.Label()
+		flat.On(again, unix.EINVAL)
+		c.l.Goto(done)
+		c.l.At(again)
+		c.clone(cmp.Or(p.From, p.Path), fd)
+		c.l.At(done)
+	}
 }
 
 func (c *compiler) tmpfs(path, options string, flags int) {
@@ -627,7 +640,7 @@ func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
 		}
 		kept, fd := c.l.Word(all), c.l.Word(0)
 		c.do(Files, "keep "+p.Path, func() {
-			c.copy(p, fd)
+			c.keep(p, fd)
 			if p.As == Shown {
 				c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 			}
