@@ -153,6 +153,10 @@ func TestWhatCountsAsRandom(t *testing.T) {
 			file("/tmp/t-AbC123.sock", 0o1101, 0o644), gone("/tmp/t-AbC123.sock"),
 			file("/tmp/t-AbC124.sock", 0o1101, 0o644), gone("/tmp/t-AbC124.sock"), rmdir("/tmp/t-AbC123")},
 			[]string{"/tmp/t-<random>", "/tmp/t-<random>.sock", "/tmp/t-AbC124.sock"}},
+		"a directory beside one of chance": {[]*schema.KernelEvent{private("/tmp/t-SLQSEE"),
+			mkdir("/tmp/t-SLQSEE.build"), rmdir("/tmp/t-SLQSEE.build"), rmdir("/tmp/t-SLQSEE"),
+			mkdir("/tmp/t-SLQSES.build"), rmdir("/tmp/t-SLQSES.build")},
+			[]string{"/tmp/t-<random>", "/tmp/t-<random>.build", "/tmp/t-SLQSES.build"}},
 		"sessions of rustc": {[]*schema.KernelEvent{file(
 			"/w/target/debug/incremental/x-0a1b/s-hd9mh1qd2x-0k9zvyy.lock", 0o102, 0o600),
 			mkdir("/w/target/debug/incremental/x-0a1b/s-hd9mh1qd2x-0k9zvyy-working"),

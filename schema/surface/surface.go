@@ -239,7 +239,7 @@ func (b *Builder) generated(e *schema.KernelEvent, path, exe string) (name strin
 		name = madeByMkdtemp(path, perl, drawn(e), e.Mode)
 	}
 	if name == "" {
-		return ""
+		return b.beside(dir, base)
 	}
 	piece := randomPiece(base, name)
 	if b.spelled(piece) {
@@ -299,8 +299,8 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	return b.put(e.Name(n), len(n), gone)
 }
 
-// beside is a file that is named after another, which the run made exclusively: further files of
-// gcc's, and what is called as a directory with an end of its own.
+// beside is a file or directory that is named after another, which the run made exclusively: further files of gcc's,
+// and what is called as a directory with an end of its own.
 func (b *Builder) beside(dir, base string) string {
 	if name := byMaker(base, byTheRun); name != "" && b.ours(base, name) {
 		return name
