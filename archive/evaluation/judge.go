@@ -58,7 +58,6 @@ type judge struct {
 	chosen  string          // its id, if the recorder found it by its files; else the run's first container counts
 	rooted  bool            // the recorder knows the root of that container
 	opened  []placed        // rewards and protected files that the run opened
-	fresh   map[string]bool // rewards that a check wrote or removed
 	env     []string        // the command's variables for git, as in process.env
 	written written         // by the run
 	ports   map[string]bool // on which the run listened
@@ -82,7 +81,7 @@ type judge struct {
 func newJudge(def *schema.EvaluationDefinition, place agents.Place, start *schema.EvaluationStart,
 	sessions []schema.EvaluationSession) *judge {
 	j := &judge{
-		def: def, place: place, rules: map[string]*rule{}, ports: map[string]bool{}, fresh: map[string]bool{},
+		def: def, place: place, rules: map[string]*rule{}, ports: map[string]bool{},
 		written: newWritten(),
 	}
 	for _, name := range append(slices.Clone(Rules), unjudged) {
@@ -965,12 +964,11 @@ func (j *judge) check(k *schema.KernelEvent, p *process) {
 // stale doubts a reward that a check reads before any check wrote it, and which the run did not write either: it is
 // older than the run.
 func (j *judge) stale(k *schema.KernelEvent, p *process, name string, of kinds, how schema.Access) {
-	switch {
-	case of&reward == 0 || j.fresh[name]:
+	u := &j.grader.uses
+	switch _, after := u.of(name); {
+	case of&reward == 0 || after&renewed != 0:
 	case how&schema.AccessModify != 0:
-		if len(j.fresh) < maxKeys {
-			j.fresh[strings.Clone(name)] = true
-		}
+		u.add(p, name, renewed)
 	case how&schema.AccessRead != 0 && !j.written.wrote(name):
 		j.doubt(ruleReward, k, p, "in a check, read "+name+
 			", which is older than the run: it may be of another attempt")

@@ -29,6 +29,7 @@ const (
 	searched use = 1 << iota // and not found
 	opened
 	executed
+	renewed // a reward: written or removed
 )
 
 func newUses(start *schema.EvaluationStart) uses {

@@ -18,6 +18,8 @@ import (
 
 	"github.com/assay-run/assay-run/.ci/enginetest"
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/evaluation"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 )
@@ -138,10 +140,15 @@ func TestAgentsByRecipe(t *testing.T) {
 					fillHome(t, home)
 				}
 				before := homeState(t, home)
+				judgedBy := filepath.Join(out, "evaluation.yaml")
+				if err := errors.Join(os.MkdirAll(filepath.Join(out, "tests"), 0o755), os.WriteFile(judgedBy,
+					fmt.Appendf(nil, agentsEvaluation, out, dir, name), 0o644)); err != nil {
+					t.Fatal(err)
+				}
 				once := func(bundle string, command []string) *archive.Reader {
 					t.Helper()
 					args := append([]string{"--kernel", kernel, "--agent", name, "--timeout", "3m",
-						"--home-layer", layer, "--model-upstream",
+						"--home-layer", layer, "--evaluation", judgedBy, "--model-upstream",
 						agent.route + "=" + provider.URL, "--spool-dir",
 						filepath.Join(out, "spool"), "--redaction-key", "ephemeral", "-o", bundle, "--"},
 						command...)
@@ -191,6 +198,9 @@ func TestAgentsByRecipe(t *testing.T) {
 					len(h.Written) == 0 {
 					t.Errorf("home: %+v", h)
 				}
+				if uid == 0 { // without a kernel layer of eBPF's, most is unknown
+					accusesNobody(t, bundle)
+				}
 				holdsNot(t, bundle, key)
 				holdsNot(t, bundle, fullHome[".ssh/id_ed25519"])
 				asked := len(provider.bodies)
@@ -201,6 +211,37 @@ func TestAgentsByRecipe(t *testing.T) {
 					t.Errorf("the second run does not continue the first: %q", later)
 				}
 			})
+		}
+	}
+}
+
+// agentsEvaluation judges an agent: of the directory for output, the workspace, and the agent's name.
+const agentsEvaluation = `workspace: ["%[2]s"]
+hidden: ["%[1]s/tests"]
+protected: ["%[2]s/tests"]
+reward: ["%[1]s/reward.txt"]
+forbidden: {repositories: [github.com/psf/requests], packages: [requests]}
+agent: %[3]s
+`
+
+// accusesNobody asserts that no rule of the bundle's evaluation file has a finding.
+func accusesNobody(t *testing.T, bundle string) {
+	t.Helper()
+	set, err := view.Open(t.Context(), []string{bundle}, view.Options{Follow: evaluation.Follow(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	b := set.Bundles[0]
+	verdicts, err := evaluation.Judge(t.Context(), b, &b.Docs.Evaluation.Evaluation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range verdicts {
+		if v.State == evaluation.Fail {
+			t.Errorf("%s: %s", v.Rule, v.Message)
+		} else {
+			t.Logf("%s: %s: %s", v.Rule, v.State, v.Message)
 		}
 	}
 }

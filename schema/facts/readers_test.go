@@ -102,8 +102,8 @@ func TestOnlyFactsDecides(t *testing.T) {
 
 // otherKeys are the tables whose keys are something else than names of files and ids of processes.
 var otherKeys = []string{
-	"rules",             // of an evaluation, by name; of a policy, by target
-	"ports", "nameless", // by endpoint
+	"rules",                       // of an evaluation, by name; of a policy, by target
+	"ports", "nameless", "silent", // by endpoint
 	"own",                  // endpoints of assay-run, variables of an expression
 	"refusals",             // by connection
 	"shells",               // names of programs
