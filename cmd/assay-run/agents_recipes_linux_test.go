@@ -199,7 +199,7 @@ func TestAgentsByRecipe(t *testing.T) {
 					t.Errorf("home: %+v", h)
 				}
 				if uid == 0 { // without a kernel layer of eBPF's, most is unknown
-					accusesNobody(t, bundle)
+					accusesNobody(t, bundle, name)
 				}
 				holdsNot(t, bundle, key)
 				holdsNot(t, bundle, fullHome[".ssh/id_ed25519"])
@@ -224,8 +224,9 @@ forbidden: {repositories: [github.com/psf/requests], packages: [requests]}
 agent: %[3]s
 `
 
-// accusesNobody asserts that no rule of the bundle's evaluation file has a finding.
-func accusesNobody(t *testing.T, bundle string) {
+// accusesNobody asserts that the bundle's evaluation file has neither findings nor doubts, but that Codex lets its
+// provider search.
+func accusesNobody(t *testing.T, bundle, agent string) {
 	t.Helper()
 	set, err := view.Open(t.Context(), []string{bundle}, view.Options{Follow: evaluation.Follow(nil)})
 	if err != nil {
@@ -238,10 +239,9 @@ func accusesNobody(t *testing.T, bundle string) {
 		t.Fatal(err)
 	}
 	for _, v := range verdicts {
-		if v.State == evaluation.Fail {
-			t.Errorf("%s: %s", v.Rule, v.Message)
-		} else {
-			t.Logf("%s: %s: %s", v.Rule, v.State, v.Message)
+		searches := agent == "codex" && v.Rule == "fetches_solution" && v.State == evaluation.Unknown
+		if v.State != evaluation.Pass && !searches {
+			t.Errorf("%s is %s: %s", v.Rule, v.State, v.Message)
 		}
 	}
 }

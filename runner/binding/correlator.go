@@ -82,7 +82,7 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 		return
 	}
 	reports := c.own[e.Value] && e.Kind != schema.KindExec
-	if reports {
+	if reports && e.Class != schema.ClassRunner { // the sandbox mounts it where the agent finds it
 		e.Class = schema.ClassRuntime
 	}
 	if e.Kind == schema.KindExec && e.BoundBy != schema.BoundByEnv && ev.Traceparent != "" {
