@@ -33,7 +33,7 @@ func FuzzDecode(f *testing.F) {
 				continue
 			}
 			if e.Value != "" && len(e.Syscall) > 0 && e.Value[0] != '/' && e.Marks&schema.MarkRelative == 0 &&
-				e.Protocol == "" &&
+				e.Protocol == "" && e.Kind < KindMovedV1 && // from there on, it is no path
 				e.Kind != schema.KindMemfd && e.Kind != schema.KindSignal && e.Kind != schema.KindJoin &&
 				e.Kind != schema.KindLeave &&
 				!strings.HasPrefix(e.Value, "pipe:[") && !strings.HasPrefix(e.Value, "socket:[") {
