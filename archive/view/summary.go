@@ -497,7 +497,15 @@ type change struct {
 	bytes          uint64
 }
 
-// changes lists what the run changed in the workspace. What it made and removed is left out.
+// inGit is 1 for what git keeps for itself, such as its objects, and else 0.
+func (c change) inGit() int {
+	if strings.HasPrefix(c.path, ".git/") || strings.Contains(c.path, "/.git/") {
+		return 1
+	}
+	return 0
+}
+
+// changes lists what the run changed in the workspace, git's own files last. What it made and removed is left out.
 func (s *Summary) changes() List[change] {
 	var l List[change]
 	calls, seen := map[string]string{}, map[string]int{}
@@ -528,6 +536,7 @@ func (s *Summary) changes() List[change] {
 		}
 	}
 	l.Items = slices.DeleteFunc(l.Items, func(c change) bool { return c.sign == "" })
+	slices.SortStableFunc(l.Items, func(a, b change) int { return a.inGit() - b.inGit() })
 	l.Total = uint64(len(l.Items))
 	return l
 }

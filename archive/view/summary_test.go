@@ -271,3 +271,18 @@ func TestWhatTheRunnerDoesIsNotPrivilegedOrDenied(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// Git's own files come after those that the run changed.
+func TestGitsFilesComeLast(t *testing.T) {
+	s := &Summary{Workdir: "/w"}
+	for _, path := range []string{"/w/.git/objects/0c/1", "/w/sub/.git/index", "/w/f", "/w/.gitignore"} {
+		s.Created.Items = append(s.Created.Items, File{Path: path})
+	}
+	var got []string
+	for _, c := range s.changes().Items {
+		got = append(got, c.path)
+	}
+	if diff := cmp.Diff([]string{"f", ".gitignore", ".git/objects/0c/1", "sub/.git/index"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
