@@ -131,10 +131,10 @@ func (l *listener) receiveAll(fd int) {
 // notification, the ioctl returns at once.
 func (l *listener) receiveOne(fd int) (n notification, err error) {
 	fds := [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(l.stopFD), Events: unix.POLLIN}}
-	if _, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 2, 0, 0, 0, 0); errno == unix.EINTR {
+	if _, err := unix.Poll(fds[:], -1); err == unix.EINTR {
 		return n, nil
-	} else if errno != 0 {
-		return n, errno
+	} else if err != nil {
+		return n, err
 	}
 	switch {
 	case fds[1].Revents != 0:
