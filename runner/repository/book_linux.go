@@ -234,6 +234,9 @@ func (b *Book) others(source git, common, objects string) error {
 // something else. They are below refs/assay-run/ID. Call Return when no process of the command is left.
 func (b *Book) Return(ctx context.Context, id string) (aside []string, err error) {
 	for _, module := range b.Modules {
+		if err := b.straight(module); err != nil {
+			return aside, err
+		}
 		of, err := module.Return(ctx, id)
 		aside = append(aside, of...)
 		if err != nil {
@@ -321,23 +324,51 @@ func (b *Book) Return(ctx context.Context, id string) (aside []string, err error
 	return aside, errors.Join(err, b.returnFile("index"), b.returnConfig(string(after)))
 }
 
-// defuse removes from the command's repository what makes git read or start something else.
+// defuse removes from the command's repository what makes git read or start something else. What the command's
+// symbolic links lead to stays.
 func (b *Book) defuse() error {
+	store, err := os.OpenRoot(b.Store)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
 	var errs []error
 	for _, name := range []string{"config", "config.worktree", "commondir", "hooks", "worktrees",
 		"objects/info/alternates", "objects/info/http-alternates", "info/grafts", "refs/replace"} {
-		errs = append(errs, os.RemoveAll(filepath.Join(b.Store, name)))
+		errs = append(errs, store.RemoveAll(name))
 	}
 	config := "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = " + b.Format + "\n"
-	errs = append(errs, os.WriteFile(filepath.Join(b.Store, "config"), []byte(config), 0o644))
+	errs = append(errs, store.WriteFile("config", []byte(config), 0o644))
 	errs = append(errs, filepath.WalkDir(b.Store, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !d.Type().IsRegular() {
-			err = fmt.Errorf("the command left %s, which is not a regular file, in its repository",
-				schema.Readable(strings.TrimPrefix(path, b.Store+"/")))
+			err = b.notOrdinary(path)
 		}
 		return err
 	}))
 	return errors.Join(errs...)
+}
+
+func (b *Book) notOrdinary(path string) error {
+	return fmt.Errorf("the command left %s, which is not a regular file, in its repository",
+		schema.Readable(strings.TrimPrefix(path, b.Store+"/")))
+}
+
+// straight is an error if the way from the command's repository to that of a submodule leads over a symbolic link,
+// which could be to any directory.
+func (b *Book) straight(module *Book) error {
+	if !schema.Below(module.Store, b.Store) {
+		return nil // it lies beside it, where the command could not replace it
+	}
+	at := b.Store
+	for name := range strings.SplitSeq(strings.TrimPrefix(module.Store, b.Store+"/"), "/") {
+		at = filepath.Join(at, name)
+		if info, err := os.Lstat(at); err != nil {
+			return err
+		} else if !info.IsDir() {
+			return b.notOrdinary(at)
+		}
+	}
+	return nil
 }
 
 // carry copies objects, and checks them.
