@@ -155,18 +155,12 @@ func (p *evaluationPart) starting(socket, id string) {
 	defer cancel()
 	docker := engine.New(engine.Docker, socket)
 	defer docker.Close()
-	var failed error
-	found := evalfile.InContainer(&p.doc.Evaluation, p.doc.Workdir, func(file string) (string, bool) {
-		real, exists, err := docker.File(ctx, id, file)
-		if err != nil {
-			failed = err
-			return file, false
-		}
-		return real, exists
+	found, err := evalfile.InContainer(&p.doc.Evaluation, p.doc.Workdir, func(file string) (string, bool, error) {
+		return docker.File(ctx, id, file)
 	})
 	roots := p.doc.Evaluation.Roots(p.doc.Workdir)
 	has := slices.ContainsFunc(roots, func(root string) bool { return !slices.Contains(found.Absent, root) })
-	if failed == nil && (has || p.doc.Start.Container == nil) {
+	if err == nil && (has || p.doc.Start.Container == nil) {
 		p.in, found.ID = has, id
 		found.Programs, _ = docker.Programs(ctx, id) // without, a program that replaces one is in doubt
 		p.doc.Start.Container = found

@@ -60,16 +60,10 @@ func look(ctx context.Context, t *Trial, in Container) *schema.Evaluation {
 	e.Start = evalfile.Start(&e.Evaluation, "", "", nil)
 	ctx, stop := context.WithTimeout(ctx, lookTime)
 	defer stop()
-	var failed error
-	found := evalfile.InContainer(&e.Evaluation, "", func(file string) (string, bool) {
-		real, exists, err := in.File(ctx, file)
-		if err != nil {
-			failed = err
-			return file, false
-		}
-		return real, exists
+	found, err := evalfile.InContainer(&e.Evaluation, "", func(file string) (string, bool, error) {
+		return in.File(ctx, file)
 	})
-	if failed == nil {
+	if err == nil {
 		found.Programs, _ = in.Programs(ctx)
 		e.Start.Container = found
 	}

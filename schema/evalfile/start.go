@@ -42,12 +42,20 @@ func Start(d *schema.EvaluationDefinition, workdir, search string, protected []s
 }
 
 // InContainer says what the globs lead to in a container. at resolves the symbolic links in a path of the container,
-// and reports whether the file exists.
-func InContainer(d *schema.EvaluationDefinition, workdir string, at func(file string) (real string, exists bool),
-) *schema.EvaluationStart {
+// and reports whether the file exists. If at fails for a path, so does InContainer.
+func InContainer(d *schema.EvaluationDefinition, workdir string,
+	at func(file string) (real string, exists bool, err error)) (*schema.EvaluationStart, error) {
 	s := &schema.EvaluationStart{}
-	look(s, d, workdir, func(file string, _ bool) (string, bool) { return at(file) })
-	return s
+	var failed error
+	look(s, d, workdir, func(file string, _ bool) (string, bool) {
+		real, exists, err := at(file)
+		if err != nil {
+			failed = err
+			return file, false
+		}
+		return real, exists
+	})
+	return s, failed
 }
 
 // look adds to s what the globs lead to. at returns a path, in a container if inside is true, without symbolic links,
