@@ -12,9 +12,10 @@
 // learn the result of a call (Attempted). Executions are an exception: when the process
 // makes its next call, the observer reads from /proc what the process executes.
 //
-// An [Observer] passes each notification that its listener receives on to what knows about it: lives finds the process
-// of the task and tells of beginnings and ends, executions of programs that are executed, sockets of addresses, and
-// reports of the other calls. They read with names, and make events with events, which tally counts.
+// An [Observer] receives notifications from its listener and passes each on to one of its parts. lives finds the
+// process of a task, and reports when processes begin and end. executions reports programs that are executed, sockets
+// reports addresses, and reports reports all other calls. These parts read paths with names and make events with
+// events, and tally counts the events.
 //
 // The observer knows a process by its pidfd. It reads only through descriptors that stay
 // with the process when the pid is used again, or the listener confirms what it read
@@ -32,9 +33,9 @@
 // # Cost
 //
 // A call that waits for the observer costs two switches between threads and the two
-// requests that receive and answer the notification, which two threads do: see inbox. These are about half of the CPU
-// time of a notified open, and no observer can avoid them: the benchmark shows them as a
-// listener that reads nothing. The observer adds one call to learn whether it still knows
+// requests that receive and answer the notification, which two threads do: see inbox. These
+// are about half of the CPU time of a notified open, and no observer can avoid them: the
+// benchmark shows them as a listener that reads nothing. The observer adds one call to learn whether it still knows
 // the process, one to read each path, and one more for each path that is relative.
 // Programs that compute between their calls make the Go runtime the larger part of the
 // rest: it looks for other work whenever a thread has waited for 10 ms, and whenever a

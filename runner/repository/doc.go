@@ -5,8 +5,8 @@
 // # Vocabulary
 //
 // [Make] turns a copy of a directory into a repository of its own, with the same configuration and hooks. A [Book] is a
-// repository that a command gets in place of its directory's own, without remotes, hooks and what else starts programs.
-// [Book.Return] brings what the command committed back into the original.
+// repository that a command gets in place of its directory's own. It has no remotes, no hooks, and no configuration
+// that starts programs. [Book.Return] brings what the command committed back into the original.
 //
 // # Promises
 //

@@ -1,9 +1,10 @@
 // Package trial makes one attempt at a task in a folder (package task) with Docker's client. [Plan.Agent] is the
-// command of the attempt's run, and [Plan.Judge] the check of its contract.
+// command of the attempt's run, and [Plan.Judge] is the check of its contract.
 //
-// The agent works in a container of the run. When it has ended, the container is stopped and committed. The judge gets
-// a new container from that commit: nothing that the agent started lives there, and the tests come after it. Rewards
-// are read from a directory that the agent never had.
+// The agent works in a container of the run. When the agent has ended, the container is stopped and committed. The
+// judge gets a new container from that commit. Nothing that the agent started runs there, and the tests are copied
+// there only then. The rewards are read from a directory that the agent never had. With the other [Judges], the tests
+// run in the agent's own container too, or only there.
 //
 // Everything that an attempt makes has its suite's label. So [Remove] finds it even if assay-suite was killed.
 package trial
