@@ -46,8 +46,13 @@ func (s *servers) serving(procs []cgroup.Proc) map[int][]int {
 		}
 		return false
 	}
+	ports, tables := s.ports(), map[string]map[string]int{} // the latter by network namespace
 	for pid := range parents {
-		for _, port := range listensOn(pid, s.ports()) {
+		ns, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)) // if it cannot be read, nor can the descriptors
+		if tables[ns] == nil {
+			tables[ns] = listening(pid, ports)
+		}
+		for _, port := range holds(pid, tables[ns]) {
 			for other := range parents {
 				if other == pid || above(pid, other) || above(other, pid) {
 					add(other, port)
@@ -129,12 +134,12 @@ func parentOf(pid int) int {
 	return 0
 }
 
-// listensOn returns those of the ports on which a process has a listening TCP socket.
-func listensOn(pid int, ports []int) (list []int) {
-	at := fmt.Sprintf("/proc/%d/", pid)
+// listening returns the listening TCP sockets in the network namespace of a process that have one of the ports: the
+// port, by what a descriptor of the socket is a link to.
+func listening(pid int, ports []int) map[string]int {
 	sockets := map[string]int{}
-	for _, table := range []string{"net/tcp", "net/tcp6"} { // proc_pid_net(5)
-		data, _ := os.ReadFile(at + table)
+	for _, table := range []string{"tcp", "tcp6"} { // proc_pid_net(5)
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
 		for line := range strings.Lines(string(data)) {
 			f := strings.Fields(line)
 			if len(f) < 10 || f[3] != "0A" { // TCP_LISTEN of net/tcp_states.h
@@ -146,15 +151,21 @@ func listensOn(pid int, ports []int) (list []int) {
 			}
 		}
 	}
+	return sockets
+}
+
+// holds returns the ports of those sockets of which a process has a descriptor.
+func holds(pid int, sockets map[string]int) (ports []int) {
 	if len(sockets) == 0 {
 		return nil
 	}
-	open, _ := os.ReadDir(at + "fd")
+	at := fmt.Sprintf("/proc/%d/fd/", pid)
+	open, _ := os.ReadDir(at)
 	for _, fd := range open {
-		name, _ := os.Readlink(at + "fd/" + fd.Name())
-		if port := sockets[name]; port != 0 && !slices.Contains(list, port) {
-			list = append(list, port)
+		name, _ := os.Readlink(at + fd.Name())
+		if port := sockets[name]; port != 0 && !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
 	}
-	return list
+	return ports
 }
