@@ -44,14 +44,17 @@ type finder struct {
 	found     map[string]bool
 }
 
-// at returns the directory that a variable names, or else that below the home.
-func (f *finder) at(variable, below string) string {
+// at returns the directory that a variable names, or else another one: a path that is not absolute is below the home.
+func (f *finder) at(variable, otherwise string) string {
 	for _, kv := range slices.Backward(f.env) {
 		if v, is := strings.CutPrefix(kv, variable+"="); is && filepath.IsAbs(v) {
 			return v
 		}
 	}
-	return filepath.Join(f.home, below)
+	if filepath.IsAbs(otherwise) {
+		return otherwise
+	}
+	return filepath.Join(f.home, otherwise)
 }
 
 // add adds a path that exists, unless it leads to the directory itself.
@@ -134,16 +137,20 @@ func (f *finder) npmCache(dir string, p Package) {
 	}
 }
 
+var notInFiles = strings.NewReplacer("-", "_", ".", "_")
+
+// pythonFile is the name of a Python package in names of files.
+func pythonFile(name string) string { return strings.ToLower(notInFiles.Replace(name)) }
+
 // python finds what pip and its like have installed or keep.
 func (f *finder) python(p Package) {
-	name := strings.ToLower(strings.NewReplacer("-", "_", ".", "_").Replace(p.Name))
+	name := pythonFile(p.Name)
 	// version is that of an entry for the package; false for another's.
 	version := func(entry, end string) (string, bool) {
 		stem, is := strings.CutSuffix(entry, end)
 		of, rest, _ := strings.Cut(stem, "-")
-		of = strings.ToLower(strings.NewReplacer("-", "_", ".", "_").Replace(of))
 		v, _, _ := strings.Cut(rest, "-")
-		return v, is && of == name
+		return v, is && pythonFile(of) == name
 	}
 	site := func(root string) {
 		entries, _ := os.ReadDir(root)
@@ -162,10 +169,7 @@ func (f *finder) python(p Package) {
 		f.at("CONDA_PREFIX", "miniconda3")+lib, "/opt/conda"+lib, f.dir+"/*"+lib, f.dir+"/.*"+lib,
 		f.dir+"/.[tn]ox/*"+lib)
 	cache := f.at("XDG_CACHE_HOME", ".cache")
-	uv := f.at("UV_CACHE_DIR", "")
-	if uv == f.home {
-		uv = cache + "/uv"
-	}
+	uv := f.at("UV_CACHE_DIR", cache+"/uv")
 	f.glob(func(path string) {
 		if v, is := version(filepath.Base(path), ".whl"); is && p.later(v) {
 			f.add(path)
@@ -230,10 +234,7 @@ func (f *finder) golang(p Package) {
 		escaped.WriteRune(unicode.ToLower(r))
 	}
 	gopath, _, _ := strings.Cut(f.at("GOPATH", "go"), ":")
-	root := f.at("GOMODCACHE", "")
-	if root == f.home {
-		root = filepath.Join(gopath, "pkg/mod")
-	}
+	root := f.at("GOMODCACHE", gopath+"/pkg/mod")
 	module := escaped.String()
 	if base := filepath.Base(module); len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
 		module = filepath.Dir(module) // of a later major version
