@@ -63,12 +63,11 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	var checks *contract.Loaded
 	var agreed schema.ContractDefinition
 	if spec.Contract != "" {
-		c, digest, err := contract.LoadValid(spec.Contract)
-		if err != nil {
+		if checks, err = contract.LoadValid(spec.Contract); err != nil {
 			return nothingRun(console.WithHint(err, "%s",
 				fileHint(err, "fix the file; assay-run contract validate lists its problems")))
 		}
-		checks, agreed = &contract.Loaded{Contract: c, Digest: digest}, schema.ContractDefinition(*c)
+		agreed = schema.ContractDefinition(*checks.Contract)
 	}
 	var doc *schema.Evaluation
 	if spec.Evaluation != "" {

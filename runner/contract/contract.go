@@ -94,15 +94,15 @@ type Loaded struct {
 
 // LoadValid is Load for a contract that will be evaluated. If the contract has problems, the error is an
 // *[InvalidError] that lists all of them.
-func LoadValid(path string) (*Contract, string, error) {
+func LoadValid(path string) (*Loaded, error) {
 	c, digest, err := Load(path)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if problems := c.Validate(); len(problems) > 0 {
-		return nil, "", fmt.Errorf("contract %s: %w", path, &InvalidError{problems})
+		return nil, fmt.Errorf("contract %s: %w", path, &InvalidError{problems})
 	}
-	return c, digest, nil
+	return &Loaded{c, digest}, nil
 }
 
 // Parse decodes a contract and fills in the defaults. Unknown keys, duplicate keys, values of a wrong type and a

@@ -19,7 +19,7 @@ import (
 
 // PrepareOptions configure a Gate.
 type PrepareOptions struct {
-	// Path is the contract file. Read is what LoadValid made of it; nil: Open reads it.
+	// Path is the contract file. Read is what LoadValid returned for it; nil: Open reads it.
 	Path string
 	Read *Loaded
 	// Earlier is contract.json of an earlier evaluation, whose contract is evaluated instead of a file.
@@ -85,13 +85,13 @@ func Open(opts PrepareOptions) (_ *Gate, err error) {
 		}
 		return g, nil
 	}
-	if read := opts.Read; read != nil {
-		g.contract, g.digest = read.Contract, read.Digest
-		return g, nil
+	read := opts.Read
+	if read == nil {
+		if read, err = LoadValid(opts.Path); err != nil {
+			return nil, err
+		}
 	}
-	if g.contract, g.digest, err = LoadValid(opts.Path); err != nil {
-		return nil, err
-	}
+	g.contract, g.digest = read.Contract, read.Digest
 	return g, nil
 }
 

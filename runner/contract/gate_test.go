@@ -123,19 +123,18 @@ func (w *workspace) valid(doc *schema.Contract) {
 // A contract that was read before is not read again.
 func TestAContractIsReadOnce(t *testing.T) {
 	w := newWorkspace(t)
-	c, digest, err := LoadValid(w.contract)
+	read, err := LoadValid(w.contract)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(w.contract); err != nil {
 		t.Fatal(err)
 	}
-	g, err := Open(PrepareOptions{Path: w.contract, Workdir: w.dir, Read: &Loaded{c, digest},
-		Executor: Shell{Dir: w.dir}})
+	g, err := Open(PrepareOptions{Path: w.contract, Workdir: w.dir, Read: read, Executor: Shell{Dir: w.dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if doc := g.Pending("not yet"); doc.Digest != digest || len(doc.Results) != len(c.Checks) {
+	if doc := g.Pending("not yet"); doc.Digest != read.Digest || len(doc.Results) != len(read.Contract.Checks) {
 		t.Errorf("contract.json has digest %s and %d results", doc.Digest, len(doc.Results))
 	}
 }

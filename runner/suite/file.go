@@ -593,7 +593,7 @@ func (f *File) checkContract(t *Task) error {
 	path, text := f.contractFile(t)
 	switch {
 	case path != "":
-		_, _, err := contract.LoadValid(path)
+		_, err := contract.LoadValid(path)
 		return err
 	case text == nil:
 		return nil
