@@ -24,6 +24,16 @@ const (
 	maxHeldFiles    = 256     // open files of documents
 )
 
+// newDocument returns a document without its file.
+func newDocument(path string, data []byte) *document {
+	d := &document{ledger: newLedger()}
+	d.ledger.Write(data)
+	if len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir) {
+		d.data = append([]byte{}, data...)
+	}
+	return d
+}
+
 func (d *document) close() {
 	if d.file != nil {
 		d.file.Close()
@@ -61,11 +71,7 @@ func (d *documentFiles) put(path string, data []byte) error {
 func (d *documentFiles) write(path string, data []byte) (_ *document, err error) {
 	name := filepath.Join(d.folder.dir, filepath.FromSlash(path))
 	tmp := filepath.Join(d.folder.dir, ".put")
-	doc := &document{ledger: newLedger()}
-	doc.ledger.Write(data)
-	if len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir) {
-		doc.data = append([]byte{}, data...)
-	}
+	doc := newDocument(path, data)
 	f, err := d.folder.create(tmp, os.O_TRUNC)
 	if err != nil {
 		return nil, err
@@ -83,11 +89,18 @@ func (d *documentFiles) write(path string, data []byte) (_ *document, err error)
 		os.Remove(tmp)
 		return nil, err
 	}
-	if doc.data == nil && d.held < maxHeldFiles {
-		d.held++
-		doc.file = f
-	}
+	d.hold(doc, f)
 	return doc, nil
+}
+
+// hold keeps the file of a document open to seal from, and reports whether that is needed and not too many are open.
+func (d *documentFiles) hold(doc *document, file *os.File) bool {
+	if doc.data != nil || d.held == maxHeldFiles {
+		return false
+	}
+	d.held++
+	doc.file = file
+	return true
 }
 
 // resume adds the documents that the spool holds.
@@ -111,19 +124,16 @@ func (d *documentFiles) resume() error {
 		if err != nil {
 			return err
 		}
-		doc := &document{ledger: newLedger()}
-		d.byPath[path] = doc
 		data, err := io.ReadAll(io.LimitReader(f, maxDocument))
-		doc.ledger.Write(data)
-		switch {
-		case err == nil && len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir):
-			doc.data = append([]byte{}, data...)
-		case err == nil && d.held < maxHeldFiles:
-			d.held++
-			doc.file = f
-			return nil
+		if err != nil {
+			return errors.Join(err, f.Close())
 		}
-		return errors.Join(err, f.Close())
+		doc := newDocument(path, data)
+		d.byPath[path] = doc
+		if !d.hold(doc, f) {
+			return f.Close()
+		}
+		return nil
 	})
 }
 
