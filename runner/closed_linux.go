@@ -100,7 +100,7 @@ func (b *closedBook) lists(ctx context.Context, dir, home string, env []string) 
 		return strings.Join(list, ", ")
 	}
 	if refs := repository.Beyond(ctx, dir); len(refs) > 0 {
-		_ = b.unclosed("history", "the repository has commits that the one that is checked out does not lead to: "+
+		_ = b.unclosed("history", "the repository has branches or tags with commits that HEAD does not have: "+
 			some(refs), "")
 	}
 	if later := project.Later(dir, home, env); len(later) > 0 {

@@ -85,7 +85,7 @@ func (p *evaluationPart) testsOf(dirs ...string) (tests []string, err error) {
 		}
 		real, err := filepath.EvalSymlinks(dir)
 		if info, serr := os.Stat(dir); err == nil && (serr != nil || !info.IsDir()) {
-			err = errors.Join(serr, fmt.Errorf("%s is no directory", dir))
+			err = errors.Join(serr, fmt.Errorf("%s is not a directory", dir))
 		}
 		if err != nil {
 			return nil, &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{

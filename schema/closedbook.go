@@ -17,7 +17,7 @@ type ClosedBook struct {
 	// Hidden are files and directories with more of the history, or with later versions of the packages, which the
 	// command did not see.
 	Hidden []string `json:"hidden,omitempty"`
-	// Allowed are the hosts that the policy let the command reach.
+	// Allowed are the hosts, ports of 127.0.0.1 and Unix sockets that the policy let the command reach.
 	Allowed []string `json:"allowed,omitempty"`
 	// Reasons say why the book was open.
 	Reasons []Reason `json:"reasons"`

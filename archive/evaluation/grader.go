@@ -810,8 +810,8 @@ func (g *grader) end() {
 	}
 }
 
-// elsewhere doubts what else the run left outside of the workspaces, of which nobody knows whether a grader reads it.
-// What it left in a private home, the grader does not see.
+// elsewhere doubts all other files that the run left outside of the workspaces: nobody knows whether a grader reads
+// them. Files in a private home do not count, because the grader does not see them.
 func (g *grader) elsewhere() {
 	var left []*prepared
 	inLayer := g.j.docs.Policy.Layer()
@@ -835,19 +835,18 @@ func (g *grader) elsewhere() {
 			found.Events = append(found.Events, f.found.Events[:min(1, len(f.found.Events))]...)
 		}
 	}
-	found.Text = fmt.Sprintf("left %s outside of the workspace, and no check says who reads them: %s",
+	found.Text = fmt.Sprintf("left %s outside of the workspace, and no check showed who reads them: %s",
 		schema.Count(len(left), "file", "files"), strings.Join(names, ", "))
 	g.j.rules[ruleGrader].doubt(found)
 }
 
-// theirs reports whether a file is of a kind that only the program reads which wrote it: for temporary use, a cache, or
-// a history.
+// theirs reports whether only the program that wrote a file reads files of this kind: temporary files, caches and
+// histories.
 func theirs(name string) bool {
 	return ownFiles().MatchString(name) || schema.InCache(name)
 }
 
-// ownFiles matches directories for temporary files and for what is no file of a disk, and what programs keep of their
-// own use.
+// ownFiles matches directories of temporary files, file systems without a disk, and histories that programs keep.
 var ownFiles = pattern(`^/(tmp|var/tmp|dev|proc|sys|run)/|^/memfd:|/\.[a-z_]*(history|hist|hsts)$|/\.viminfo$`)
 
 // maxNamed limits the files that one doubt names.

@@ -36,7 +36,7 @@ func (x section) lines() []string {
 		parts = append(parts, fmt.Sprintf("%d more", x.more))
 	}
 	if x.beyond > 0 {
-		parts = append(parts, schema.Count(x.beyond, "event", "events")+" of others, beyond what is kept")
+		parts = append(parts, schema.Count(x.beyond, "event", "events")+" of others that were not kept")
 	}
 	if parts == nil {
 		return x.rows

@@ -68,9 +68,10 @@ With --watch --engine kubernetes, attach runs in a pod and records each pod of i
 the label, also one that runs already. It asks the API server with the pod's service account, which
 may list and watch pods, and takes the node's name from NODE_NAME. See docs/kubernetes.md.
 
-With --harbor, attach records the container of every trial of Harbor that starts meanwhile. Each trial
-gets its bundle as run.tar.gz beside its result.json, with the labels trial, task, agent, model and
-reward, and with the evaluation that follows from its task. See docs/harbor.md.
+With --harbor, attach records the container of each trial that Harbor starts while attach runs. It
+writes the trial's bundle, run.tar.gz, beside the trial's result.json. The bundle has the labels
+trial, task, agent, model and reward, and the evaluation that follows from the task. See
+docs/harbor.md.
 
 attach ends earlier on SIGINT or SIGTERM, with --until, or, if you give a command, when that
 command ends. attach does not record the command, and exits with its exit code.
@@ -115,7 +116,7 @@ attach needs root and a cgroup2 hierarchy.`,
 		"with --engine kubernetes: record only the pods in the namespace `NAME` (default all)")
 	fs.StringVar(&f.dir, "dir", "", "with --watch: write the bundles to `DIR`")
 	fs.StringVar(&f.harbor, "harbor", "",
-		"record each trial of Harbor that starts, beside its result in the directory of jobs `JOBS`")
+		"record each trial that Harbor starts, and write its bundle beside its result in Harbor's directory `JOBS`")
 	fs.StringVar(&f.until, "until", "", "detach after `TIME` (90s, 10m) or at TIME (2026-01-31T18:00:00Z)")
 	f.registerBundle(fs)
 	fs.StringVar(&f.spec.RunID, "run-id", f.spec.RunID, "name the run `ID`: letters, digits, _ and - (default random)")
@@ -474,8 +475,8 @@ func newWatching(ctx context.Context, a *app, f *attachFlags, command []string) 
 	var err error
 	switch {
 	case f.harbor != "" && (f.watch || f.label != "" || f.dir != "" || f.engine == engine.Kubernetes):
-		err = errors.New("--harbor finds the containers of Harbor's trials, and writes beside their results: omit " +
-			"--watch, --label, --dir and --engine kubernetes")
+		err = errors.New("--harbor finds the containers of Harbor's trials, and writes their bundles beside their " +
+			"results: omit --watch, --label, --dir and --engine kubernetes")
 	case f.harbor == "" && (f.label == "" || f.dir == ""):
 		err = errors.New("--watch needs --label and --dir")
 	case f.container != "" || f.cgroup != "" || f.pid != 0:

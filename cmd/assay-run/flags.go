@@ -101,9 +101,9 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.HomeLayer, "home-layer", "",
 		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
 	fs.StringVar((*string)(&s.ClosedBook), "closed-book", "",
-		"give the command a repository with only the history that is checked out, and refuse to run it if it could "+
-			"look up its answer elsewhere; `WHAT`: on (the same as no value), try (run it, and record what was open), "+
-			"off (default the evaluation file's, or off)")
+		"give the command a repository with only the history that is checked out, and do not start it if it could "+
+			"look up its answer elsewhere; `WHAT`: on (the same as no value), try (start it, and record what was "+
+			"open), off (default the evaluation file's, or off)")
 	fs.Lookup("closed-book").NoOptDefVal = string(schema.BookRequired)
 	fs.StringVar(&s.Isolate, "isolate", "",
 		"`WHAT` to isolate in every mode: pid (give the command a PID namespace, and no descriptors but "+

@@ -40,9 +40,9 @@ func (a *app) attemptCommand() *cobra.Command {
 func (a *app) newCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "new TASK",
-		Short: "Write the folder of a task, to begin with",
+		Short: "Write the folder of a new task",
 		Long: `new writes a folder in the format of Harbor: task.toml, instruction.md, environment/Dockerfile,
-tests/test.sh and solution/solve.sh. Its solution passes its tests.`,
+tests/test.sh and solution/solve.sh. The task is complete: its solution passes its tests.`,
 		Example: "  assay-suite new tasks/fix-it && assay-suite check --tasks tasks/fix-it --oracle --nop",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -65,17 +65,17 @@ func (a *app) judgeCommand() *cobra.Command {
 	dir, lenient := "", false
 	cmd := &cobra.Command{
 		Use:   "judge container.tar --tasks DIR",
-		Short: "Run a task's tests again at what an agent changed in its container",
-		Long: `judge makes a container of the task's image, makes the changes in it that container.tar has, and runs the
-tests. Each attempt at a task in a folder leaves container.tar in its run's workspace. The bundle has it, if it has
-at most 48 MiB of contents.
+		Short: "Run a task's tests again on what an agent changed in its container",
+		Long: `judge starts a container of the task's image, applies the changes in container.tar to it, and runs the
+tests. Each attempt at a task in a folder leaves container.tar in its run's workspace, and so in its bundle. The file
+holds at most 48 MiB of contents. If it lacks something, the run's stderr says so.
 
 Exit status: 0 each reward is at least 1; 1 one is less; 2 there is no reward; 3 the task is refused.`,
 		Example: "  tar -xOf run.tar.gz workspace/changes.patch | git apply\n" +
 			"  assay-suite judge container.tar --tasks tasks/fix-it",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || dir == "" {
-				return usage(cmd, errors.New("give one file, and its task with --tasks"))
+				return usage(cmd, errors.New("give one container.tar, and its task with --tasks"))
 			}
 			return nil
 		},
@@ -96,8 +96,8 @@ Exit status: 0 each reward is at least 1; 1 one is less; 2 there is no reward; 3
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dir, "tasks", "", "the task is in the folder `DIR`")
-	cmd.Flags().BoolVar(&lenient, "lenient", false, "ignore unknown keys in its task.toml")
+	cmd.Flags().StringVar(&dir, "tasks", "", "read the task in the folder `DIR`")
+	cmd.Flags().BoolVar(&lenient, "lenient", false, "ignore unknown keys in task.toml")
 	return cmd
 }
 

@@ -48,10 +48,10 @@ func (f *folderFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tasks, "tasks", "", "take the task in the folder `DIR`, or the tasks in its subfolders, "+
 		"instead of a suite file")
 	fs.BoolVar(&f.lenient, "lenient", false, "ignore unknown keys in a task.toml")
-	fs.StringArrayVar(&f.multipliers, "timeout-multiplier", nil, "multiply the tasks' times by `[PHASE=]N`, where "+
+	fs.StringArrayVar(&f.multipliers, "timeout-multiplier", nil, "multiply the tasks' time limits by `[PHASE=]N`; "+
 		"PHASE is agent, verifier or build (default all); may be repeated")
-	fs.StringVar(&f.judge, "judge", "", "run the tests `WHERE`: "+strings.Join(trial.Judges, ", ")+
-		" (default "+trial.Judges[0]+")")
+	fs.StringVar(&f.judge, "judge", "", "run the tests `WHERE`: fresh (in a new container with what the agent left), "+
+		"place (in the agent's own container), both (default fresh)")
 }
 
 // check checks the flags of a command that takes a suite file or --tasks.

@@ -156,7 +156,7 @@ func (v *validation) protected(globs []string) {
 func (v *validation) tests(dir string) {
 	if dir == "." || dir == "/" || strings.HasPrefix(dir, "..") || strings.ContainsFunc(dir, unicode.IsControl) ||
 		!utf8.ValidString(dir) {
-		v.add("bad_tests", "tests: %+q is no directory in the working directory, and no absolute path of one", dir)
+		v.add("bad_tests", "tests: %+q is neither a directory in the working directory nor an absolute path", dir)
 	}
 }
 

@@ -47,7 +47,7 @@ func Solver() Agent { return Agent{Name: Oracle, solves: true} }
 // Idler is the agent that does nothing.
 func Idler() Agent { return Agent{Name: Nop, Command: ":"} }
 
-// JudgeAgain runs a task's tests at what an agent changed. See [trial.JudgeAgain].
+// JudgeAgain runs a task's tests on what an agent changed. See [trial.JudgeAgain].
 func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, file string) (code int, err error) {
 	digest := ""
 	if t.Image == "" {
@@ -178,7 +178,7 @@ func ofFolder(t *task.Task) (made Task, err error) {
 	}
 	for _, key := range ofFolders {
 		if _, given := t.Own[key]; given {
-			return made, refuse(fmt.Errorf("%s: the folder itself says that", key))
+			return made, refuse(fmt.Errorf("%s: omit this key: the folder itself says that", key))
 		}
 	}
 	for _, file := range []*string{&made.Policy, &made.Rules} {

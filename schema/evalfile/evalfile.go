@@ -72,7 +72,7 @@ func Parse(data []byte) (*schema.Evaluation, error) {
 	if t := d.Tests; c.given(t, "tests") {
 		if d.Tests = path.Clean(t); d.Tests == "/" || d.Tests == "." || strings.HasPrefix(d.Tests, "..") ||
 			strings.ContainsRune(t, 0) {
-			c.fault(fmt.Sprintf("%.80q is no directory in the workspace, and no absolute path of one", t), "tests")
+			c.fault(fmt.Sprintf("%.80q is neither a directory in the workspace nor an absolute path", t), "tests")
 		}
 	}
 	for i, s := range d.Servers {

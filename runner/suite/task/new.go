@@ -43,7 +43,7 @@ fi
 	{Solve, "#!/bin/sh\necho 42 >/work/answer.txt\n", 0o755},
 }
 
-// New writes the folder of a task, to begin with. dir must not exist.
+// New writes the folder of a new task. dir must not exist.
 func New(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

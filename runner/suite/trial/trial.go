@@ -480,8 +480,8 @@ func (p *Plan) inPlace(ctx context.Context, _ io.Writer) (name, logs string, err
 	return p.Name, logs, err
 }
 
-// JudgeAgain runs a task's tests at what an agent changed, of which file is the [ChangesFile], in a new container of
-// the image. digest is as for [Prepare]. It returns an exit status as [Plan.Judge] does.
+// JudgeAgain runs a task's tests on what an agent changed, in a new container of the image. file is the [ChangesFile],
+// and digest is as for [Prepare]. It returns an exit status as [Plan.Judge] does.
 func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, digest, file string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "assay-suite-judge-*")
 	if err != nil {
