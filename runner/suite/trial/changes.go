@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -165,10 +164,6 @@ func restore(ctx context.Context, container, file string) error {
 		}
 		removed = removed[n:]
 	}
-	cmd := exec.CommandContext(ctx, "docker", "cp", "--archive", "-", container+":/")
-	cmd.Stdin = kept
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("docker cp: %w: %s", err, said)
-	}
-	return nil
+	_, err = dockerFrom(ctx, kept, "cp", "--archive", "-", container+":/")
+	return err
 }

@@ -103,8 +103,13 @@ const maxSaid = 2000
 
 // docker runs Docker's client and returns what it printed.
 func docker(ctx context.Context, args ...string) (string, error) {
+	return dockerFrom(ctx, nil, args...)
+}
+
+// dockerFrom is docker with standard input; nil for none.
+func dockerFrom(ctx context.Context, in io.Reader, args ...string) (string, error) {
 	out, stderr := &bytes.Buffer{}, &bytes.Buffer{}
-	err := dockerTo(ctx, out, stderr, args...)
+	err := dockerTo(ctx, in, out, stderr, args...)
 	if err != nil {
 		said := strings.TrimSpace(stderr.String())
 		err = fmt.Errorf("docker %s: %w: %s", args[0], err, said[max(0, len(said)-maxSaid):])
@@ -112,9 +117,9 @@ func docker(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), err
 }
 
-func dockerTo(ctx context.Context, out, stderr io.Writer, args ...string) error {
+func dockerTo(ctx context.Context, in io.Reader, out, stderr io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "docker", args...)
-	cmd.Stdout, cmd.Stderr = out, stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, stderr
 	cmd.WaitDelay = time.Second
 	return cmd.Run()
 }
@@ -307,7 +312,7 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 	if p.Task.AgentTimeout > 0 {
 		working, stop = context.WithTimeout(ctx, p.Task.AgentTimeout.Of())
 	}
-	err := dockerTo(working, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
+	err := dockerTo(working, nil, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
 	late := working.Err() != nil && ctx.Err() == nil
 	stop()
 	if lacks := p.uncommitted(ctx); lacks != "" {
@@ -532,7 +537,7 @@ func (p *Plan) test(ctx context.Context, out io.Writer, ready starts) (map[strin
 		within, stop = context.WithTimeout(ctx, p.Task.VerifierTimeout.Of())
 	}
 	defer stop()
-	_ = dockerTo(within, out, out, p.in(name, p.Task.VerifierUser, variables(p.Task.VerifierEnv), "sh", "-c",
+	_ = dockerTo(within, nil, out, out, p.in(name, p.Task.VerifierUser, variables(p.Task.VerifierEnv), "sh", "-c",
 		"/"+task.Test)...)
 	if within.Err() != nil {
 		return nil, fmt.Errorf("the tests ran longer than %v", p.Task.VerifierTimeout.Of())
