@@ -475,14 +475,19 @@ func (p *Plan) fresh(ctx context.Context, out io.Writer) (name, logs string, err
 // inPlace starts the agent's container again, without what the agent wrote as rewards.
 func (p *Plan) inPlace(ctx context.Context, _ io.Writer) (name, logs string, err error) {
 	logs = filepath.Join(p.Dir, "rewards-"+judgePlace)
-	left, err := os.ReadDir(logs)
-	for _, entry := range left {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(logs, entry.Name())))
-	}
-	if err == nil {
+	if err = empty(logs); err == nil {
 		_, err = docker(ctx, "start", p.Name)
 	}
 	return p.Name, logs, err
+}
+
+// empty removes what is in a directory.
+func empty(dir string) error {
+	left, err := os.ReadDir(dir)
+	for _, entry := range left {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+	}
+	return err
 }
 
 // JudgeAgain runs a task's tests on what an agent changed, in a new container of the image. file is the [ChangesFile],
@@ -505,7 +510,7 @@ func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, digest, file s
 		}
 		err = p.create(ctx, p.Name, p.Image.Name, "--mount", "type=bind,source="+logs+",target="+harbor.RewardsAt)
 		if err == nil {
-			err = restore(ctx, p.Name, file)
+			err = errors.Join(restore(ctx, p.Name, file), empty(logs)) // the agent may have written a reward
 		}
 		return p.Name, logs, err
 	}), nil
