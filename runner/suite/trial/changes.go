@@ -120,22 +120,32 @@ func replaces(root *os.Root, name string) bool {
 	return err == nil && n == 1 && value[0] == 'y'
 }
 
-// restore makes the changes of a ChangesFile in a container that runs. Nothing of the agent is there yet.
-func restore(ctx context.Context, container, file string) error {
+// readChanges reads a ChangesFile: the files as a tar file, and the names of those that were removed.
+func readChanges(file string) (kept *bytes.Buffer, removed []string, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer f.Close()
-	kept := &bytes.Buffer{}
-	w, removed := tar.NewWriter(kept), []string{}
-	for r := tar.NewReader(io.LimitReader(f, 2*maxChanges)); ; {
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > 2*maxChanges) {
+		err = fmt.Errorf("%s is not a regular file of at most %d bytes", file, 2*maxChanges)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	kept = &bytes.Buffer{}
+	w, left := tar.NewWriter(kept), int64(maxChanges)
+	for r := tar.NewReader(f); ; {
 		head, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return kept, removed, w.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return nil, nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if left -= head.Size; left < 0 { // a sparse file may be of any size
+			return nil, nil, fmt.Errorf("%s: its files have more than %d bytes", file, maxChanges)
 		}
 		dir, base := path.Split("/" + head.Name)
 		if base == opaque {
@@ -147,13 +157,18 @@ func restore(ctx context.Context, container, file string) error {
 			continue
 		}
 		if err := w.WriteHeader(head); err != nil {
-			return err
+			return nil, nil, err
 		}
 		if _, err := io.Copy(w, r); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return nil, nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
-	if err := w.Close(); err != nil {
+}
+
+// restore makes the changes of a ChangesFile in a container that runs. Nothing of the agent is there yet.
+func restore(ctx context.Context, container, file string) error {
+	kept, removed, err := readChanges(file)
+	if err != nil {
 		return err
 	}
 	for len(removed) > 0 {
