@@ -62,6 +62,9 @@ func (d *documentFiles) put(path string, data []byte) error {
 	}
 	if old := d.byPath[path]; old != nil {
 		old.close()
+		if old.file != nil {
+			d.held--
+		}
 	}
 	d.byPath[path] = doc
 	return nil

@@ -81,6 +81,9 @@ func TestDocumentFilesKeepTheLast(t *testing.T) {
 	if len(d.sources()) != 2 {
 		t.Errorf("%d documents", len(d.sources()))
 	}
+	if d.held != 1 {
+		t.Errorf("%d files count as open, and one is", d.held)
+	}
 }
 
 // A flusher calls nothing before something is touched, and nothing after its end.
