@@ -72,10 +72,7 @@ type judge struct {
 	whole     bool           // assay-run was attached before anything ran
 	trial     *trial         // of a run that was recorded from outside; nil for others
 	leftovers []schema.Event // about processes that outlived the command
-	nobody    struct {       // the process of a line of which no process is known
-		process
-		in facts.Instance
-	}
+	nobody    nobody         // the process of a line of which no process is known
 }
 
 func newJudge(def *schema.EvaluationDefinition, place agents.Place, start *schema.EvaluationStart,
@@ -228,12 +225,7 @@ func (j *judge) given(k *schema.KernelEvent, name string) (of kinds) {
 func (j *judge) process(l *facts.Line) *process {
 	k := l.Event
 	if l.By == nil {
-		j.nobody = struct { // nothing keeps it longer than its line
-			process
-			in facts.Instance
-		}{in: facts.Instance{PID: k.PID}}
-		j.nobody.Instance = &j.nobody.in
-		return &j.nobody.process
+		return j.nobody.as(k.PID)
 	}
 	if p := noted(l.By); p != nil {
 		return p

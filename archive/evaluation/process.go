@@ -32,6 +32,19 @@ type process struct {
 	foreign  bool     // it is git and opened references of another repository
 }
 
+// nobody is a process of which only the id is known.
+type nobody struct {
+	process
+	instance facts.Instance
+}
+
+// as makes n the process with the id. Nothing keeps the result longer than its line.
+func (n *nobody) as(pid uint32) *process {
+	*n = nobody{instance: facts.Instance{PID: pid}}
+	n.Instance = &n.instance
+	return &n.process
+}
+
 // noted returns what is known of an instance; nil if there is none.
 func noted(in *facts.Instance) *process {
 	if in == nil {
