@@ -9,13 +9,13 @@ import (
 type ClosedBook struct {
 	// State is BookClosed or BookOpen.
 	State string `json:"state"`
-	// Covers are the channels that State is about: history if there is a repository, network, provider_tools if
-	// requests to a model go through the gateway, and packages if it is known which packages the working directory is.
+	// Covers are the channels that State is about: network always, history if there is a repository, provider_tools if
+	// requests to a model go through the gateway, and packages if the working directory says which packages it holds.
 	Covers []string `json:"covers"`
 	// StartCommit is the only commit, with its history, that the command's repository had; empty without one.
 	StartCommit string `json:"start_commit,omitempty"`
-	// Hidden are files and directories with more of the history, or with later versions of the packages, which the
-	// command did not see.
+	// Hidden are files and directories that the command did not see, because they have more of the history or later
+	// versions of the packages.
 	Hidden []string `json:"hidden,omitempty"`
 	// Allowed are the hosts, ports of 127.0.0.1 and Unix sockets that the policy let the command reach.
 	Allowed []string `json:"allowed,omitempty"`
@@ -41,8 +41,8 @@ func (b *ClosedBook) Text() string {
 	return "open: " + strings.Join(why, "; ")
 }
 
-// BookWish says whether a run is to be a closed book. Empty means that it is not, or that something else decides. In
-// JSON and YAML it may also be true, for BookRequired, or false, for BookNot.
+// BookWish says whether a run is to be a closed book. Empty means that it is not, or that another file or flag decides.
+// In JSON and YAML, true stands for BookRequired and false for BookNot.
 type BookWish string
 
 // Values of BookWish.

@@ -20,8 +20,8 @@ type Evaluation struct {
 	Homes   map[string]string `json:"homes,omitempty"`
 	// Start says what the globs led to when the run started.
 	Start *EvaluationStart `json:"start,omitempty"`
-	// Sessions are who joined the container of a trial that was recorded from outside, in the order of their join
-	// lines; absent for other runs.
+	// Sessions are those of a trial that was recorded from outside, in the order of their join lines; absent for other
+	// runs.
 	Sessions []EvaluationSession `json:"sessions,omitempty"`
 }
 
@@ -33,13 +33,13 @@ const (
 	PhaseVerifier    = "verifier"
 )
 
-// EvaluationSession is one who joined a container from outside, with all that it started there.
+// EvaluationSession is a process that joined a container from outside, with all processes that it started there.
 type EvaluationSession struct {
 	Phase string `json:"phase"`
-	// Seq is the line in the kernel layer that tells of it, and TNS its time.
+	// Seq is the number of its join line in the kernel layer, and TNS is the time of that line.
 	Seq uint64 `json:"seq"`
 	TNS int64  `json:"t_ns"`
-	// Program is what it executed first, and Argv the arguments; empty if it ended before.
+	// Program is the first program that it executed, and Argv its arguments; empty if it ended without executing one.
 	Program string   `json:"program,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 }
@@ -88,7 +88,7 @@ type EvaluationDefinition struct {
 	Hidden []string `json:"hidden,omitempty"`
 	// Protected are files that it must not change: see ContractDefinition.Protected, whose list has the same meaning.
 	Protected []string `json:"protected,omitempty"`
-	// Tests is a directory as ContractDefinition.Tests: hidden from the agent, which the sandbox enforces.
+	// Tests is as ContractDefinition.Tests: a directory that the sandbox hides from the agent.
 	Tests string `json:"tests,omitempty"`
 	// Watched are files that it must not change, and that nobody restores, such as the recorder's own.
 	Watched []string `json:"watched,omitempty"`
@@ -98,13 +98,13 @@ type EvaluationDefinition struct {
 	Forbidden EvaluationForbidden `json:"forbidden,omitzero"`
 	// Deliverables are files that the task asks the agent to change or make, wherever they are.
 	Deliverables []string `json:"deliverables,omitempty"`
-	// Servers are what it asks the agent to start: they may outlive the command.
+	// Servers are the servers that the task asks the agent to start. They may outlive the command.
 	Servers []EvaluationServer `json:"servers,omitempty"`
 	// Others are files and sockets of other attempts.
 	Others []string `json:"others,omitempty"`
 	// StartCommit is the commit, in hex digits, beyond which the agent must not look; empty for none.
 	StartCommit string `json:"start_commit,omitempty"`
-	// ClosedBook is the default of the run's own.
+	// ClosedBook applies if the run itself does not say whether it is a closed book.
 	ClosedBook BookWish `json:"closed_book,omitempty"`
 	// Agent names a known agent program. What that does by itself is no finding.
 	Agent string `json:"agent,omitempty"`

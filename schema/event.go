@@ -129,8 +129,8 @@ type Leftover struct {
 	// the recorder's own program, as a sandbox does.
 	LeftSession bool `json:"left_session,omitempty"`
 	Ours        bool `json:"ours,omitempty"`
-	// Serves are the ports for which the task asks (servers of the evaluation file) and on which it listened, or a
-	// process that it had started or that had started it.
+	// Serves are the ports of servers in the evaluation file on which the process listened, or one that it had started,
+	// or one that had started it.
 	Serves []int `json:"serves,omitempty"`
 }
 

@@ -66,9 +66,10 @@ func (a *app) judgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "judge container.tar --tasks DIR",
 		Short: "Run a task's tests again on what an agent changed in its container",
-		Long: `judge starts a container of the task's image, applies the changes in container.tar to it, and runs the
-tests. Each attempt at a task in a folder leaves container.tar in its run's workspace, and so in its bundle. The file
-holds at most 48 MiB of contents. If it lacks something, the run's stderr says so.
+		Long: `judge starts a container of the task's image, applies the changes in container.tar to it, and
+runs the tests. Each attempt at a task in a folder leaves container.tar in its run's workspace, and
+so in its bundle. The file holds at most 48 MiB of contents. If it lacks something, the run's stderr
+says so.
 
 Exit status: 0 each reward is at least 1; 1 one is less; 2 there is no reward; 3 the task is refused.`,
 		Example: "  tar -xOf run.tar.gz workspace/changes.patch | git apply\n" +

@@ -29,10 +29,10 @@ var named = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|[\s` + "`" + `'"(=:])((?:/[A-Za-z0-9_.+-]+){2,})`)
 })
 
-// Evaluation returns the definition of what the agent may and must not do, which follows from a task's folder and its
-// instruction alone. workdir is where the agent starts in the container. The tests and the solution are hidden, in the
-// folder and where the verifier gets them. The reward is the verifier's. The paths that the instruction names are
-// deliverables. An empty folder is not known.
+// Evaluation returns what the agent may and must not do, as far as it follows from a task's folder and its instruction.
+// workdir is where the agent starts in the container. The tests and the solution are hidden, in the folder and where
+// the verifier gets them. The reward is the verifier's. The paths that the instruction names are deliverables. An empty
+// folder means that the folder is not known.
 func Evaluation(folder, instruction, workdir string) schema.EvaluationDefinition {
 	inside := func(file string) string { return schema.InContainer + schema.EscapeGlob(path.Clean(file)) }
 	e := schema.EvaluationDefinition{Workspace: []string{inside(workdir)},

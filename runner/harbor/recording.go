@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/schema/facts"
 )
 
-// Container is what has to be asked about the container of a trial. It is safe for concurrent use.
+// Container answers questions about the container of a trial. It is safe for concurrent use.
 type Container interface {
 	// Workdir waits for the container's start, and returns where commands start in it.
 	Workdir(context.Context) (string, error)
@@ -25,7 +25,7 @@ type Container interface {
 	Programs(context.Context) (map[string][]string, error)
 }
 
-// Recording is a trial that is recorded. It is what [runner.Attach] needs.
+// Recording follows a trial while it is recorded. It is a Trial for [runner.Attach].
 type Recording struct {
 	trial    *Trial
 	over     <-chan struct{} // nothing writes a result any more
@@ -43,11 +43,11 @@ func Record(trial *Trial, in Container, over <-chan struct{}) *Recording {
 	return r
 }
 
-// lookTime limits how long the files of a container are looked for.
+// lookTime limits the search for files in a container.
 const lookTime = 20 * time.Second
 
-// look says what the agent is not to do, and which of these files are there when the container has just started. What
-// the engine does not say is not known, and the rules say so.
+// look says what the agent must not do, and which of the files in question exist when the container has just started.
+// If the engine does not answer, that is not known, and the rules say so.
 func look(ctx context.Context, t *Trial, in Container) *schema.Evaluation {
 	workdir, _ := in.Workdir(ctx)
 	e := &schema.Evaluation{Schema: schema.EvaluationV0, Evaluation: t.Evaluation(workdir)}

@@ -34,8 +34,8 @@ type Trial struct {
 	Task string
 }
 
-// Find returns the trial whose environment a container with these labels is: Harbor names a project of compose after
-// the trial. jobs is the directory of jobs, of one job, or of a job's trials. It returns nil if there is no such trial.
+// Find returns the trial that a container with these labels belongs to: Harbor names a compose project after the trial.
+// jobs is the directory of all jobs, or that of one job. Find returns nil if there is no such trial.
 func Find(jobs string, labels map[string]string) *Trial {
 	var t *Trial
 	var latest time.Time
@@ -173,11 +173,11 @@ func (t *Trial) Evaluation(workdir string) schema.EvaluationDefinition {
 	return Evaluation(t.Task, string(instruction), cmp.Or(workdir, "/"))
 }
 
-// Phases says of each session to which phase of a trial it belongs, but for those of the environment, of which that is
-// known. The sessions are in the order in which they joined.
+// Phases sets the phase of each session that has none: those of the environment have theirs. The sessions are in the
+// order in which they joined.
 //
-// The verifier begins with the last session that runs the tests: Harbor starts no agent after them. What prepares the
-// tests just before, and sessions before the agent's that only prepare the environment, are known by their commands.
+// The verifier begins with the last session that runs the tests, because Harbor starts no agent after them. Phases
+// recognizes by their commands the sessions that prepare the tests just before, and those that install the agent.
 func Phases(sessions []schema.EvaluationSession) {
 	begins := len(sessions)
 	for i := range sessions {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// answers is a worker's client that answers each question with the next of all, and calls end after the last.
+// answers is a worker's client that answers each question with the next of all, and calls end after the last. Further
+// questions get an empty answer: a heartbeat may be due when end is called.
 type answers struct {
 	client
 	all []Welcome
@@ -16,6 +17,9 @@ type answers struct {
 }
 
 func (a *answers) Ask(_ context.Context, _, answer any) error {
+	if len(a.all) == 0 {
+		return nil
+	}
 	*answer.(*Welcome) = a.all[0]
 	if a.all = a.all[1:]; len(a.all) == 0 {
 		a.end()

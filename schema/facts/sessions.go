@@ -6,8 +6,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Sessions follows who joined a cgroup from outside, as each docker exec joins a container's: those processes and
-// their descendants are a session. The zero value is ready to use.
+// Sessions follows the processes that join a cgroup from outside, as each docker exec joins that of a container. Such a
+// process and its descendants are a session. The zero value is ready to use.
 type Sessions struct {
 	of map[uint64]member // by the process instance; those that ended stay, since a repeat's line can follow
 	n  int
