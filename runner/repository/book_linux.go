@@ -321,7 +321,22 @@ func (b *Book) Return(ctx context.Context, id string) (aside []string, err error
 	} else {
 		_, err = original.run(nil, "update-ref", "--no-deref", "HEAD", head)
 	}
-	return aside, errors.Join(err, b.returnFile("index"), b.returnConfig(string(after)))
+	return aside, errors.Join(err, b.returnIndex(agent), b.returnConfig(string(after)))
+}
+
+// returnIndex copies the command's index to the original, as one file: the original has no part of one that is split.
+func (b *Book) returnIndex(agent git) error {
+	shared, err := sharedIndexes(b.Store)
+	if err == nil && len(shared) > 0 {
+		err = os.RemoveAll(filepath.Join(b.Store, "index.lock")) // of a git that was killed
+		if err == nil {
+			_, err = agent.run(nil, "update-index", "--no-split-index")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return b.returnFile("index")
 }
 
 // defuse removes from the command's repository what makes git read or start something else. What the command's

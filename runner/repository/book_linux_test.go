@@ -110,3 +110,39 @@ func TestReturnBringsCommitsOfSubmodulesBack(t *testing.T) {
 		}
 	}
 }
+
+func TestASplitIndexIsKept(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := filepath.Join(root, "work")
+	gitIn(t, root, "init", "--quiet", work)
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(work, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gitIn(t, work, "add", "a")
+	gitIn(t, work, "commit", "--quiet", "-m", "first")
+	gitIn(t, work, "update-index", "--split-index")
+	book, err := Close(t.Context(), work, filepath.Join(root, "store", "git"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := book.Make(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	of := []string{"--git-dir=" + book.Store, "--work-tree=" + work}
+	gitIn(t, work, append(of, "add", "b")...)
+	if err := os.WriteFile(filepath.Join(book.Store, "index.lock"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := book.Return(t.Context(), "run_x"); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.Command("git", "-C", work, "ls-files").CombinedOutput()
+	if err != nil || string(said) != "a\nb\n" {
+		t.Errorf("the index has %q, %v", said, err)
+	}
+}

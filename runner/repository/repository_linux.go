@@ -197,6 +197,20 @@ func remake(source, target git, h Heads, format string, harmless bool) error {
 		if err := copyGitFile(target.ctx, paths[i], filepath.Join(target.store(), name)); err != nil {
 			return err
 		}
+		if name != "index" {
+			continue
+		}
+		dir := filepath.Dir(paths[i])
+		shared, err := sharedIndexes(dir)
+		if err != nil {
+			return err
+		}
+		for _, part := range shared {
+			err := copyGitFile(target.ctx, filepath.Join(dir, part), filepath.Join(target.store(), part))
+			if err != nil {
+				return err
+			}
+		}
 	}
 	configure := target.configure
 	if harmless {
@@ -207,6 +221,9 @@ func remake(source, target git, h Heads, format string, harmless bool) error {
 	}
 	return target.receive(source, h)
 }
+
+// sharedIndexes are the names of the files in a repository that have parts of a split index.
+func sharedIndexes(dir string) ([]string, error) { return fs.Glob(os.DirFS(dir), "sharedindex.*") }
 
 // copyGitFile copies a file or directory of a repository, if it exists.
 func copyGitFile(ctx context.Context, path, copied string) error {
