@@ -3,7 +3,6 @@ package project
 import (
 	"bytes"
 	"cmp"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/BurntSushi/toml"
 	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 )
 
 // Managers of packages.
@@ -28,14 +29,12 @@ type Package struct {
 	Version string // empty if it is not known; Go's never is
 }
 
-// maxFile limits what is read of one file.
-const maxFile = 4 << 20
-
+// read reads a small regular file; nil for what cannot be read.
 func read(path string) []byte {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
+	data, err := startup.ReadFile(path)
+	if err != nil {
 		return nil
 	}
-	data, _ := os.ReadFile(path)
 	return data
 }
 
