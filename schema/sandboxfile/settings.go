@@ -162,13 +162,8 @@ func (s *Scalar) UnmarshalJSON(b []byte) error {
 // Check returns what is wrong with s, or nil. The caller has decoded s strictly.
 func (s *Settings) Check() error {
 	one := func(key, value string, allowed ...string) error {
-		if value == "" {
+		if value == "" || slices.Contains(allowed, value) {
 			return nil
-		}
-		for _, a := range allowed {
-			if a == value {
-				return nil
-			}
 		}
 		return fmt.Errorf("%s: found %q; allowed are %s", key, value, strings.Join(allowed, ", "))
 	}
