@@ -29,16 +29,16 @@ type Target struct {
 	Sweeper *kernel.Sweeper
 	// Exit is called at the end, and returns the exit code of a run whose evidence is complete. Nil means 0.
 	Exit func() int
-	// Trial says what is known of an attempt of an agent in the tree; nil means that there is none.
+	// Trial follows an agent's attempt at a task in the tree; nil means that there is none.
 	Trial Trial
 }
 
-// Trial is an attempt of an agent that somebody else makes.
+// Trial is an agent's attempt at a task that somebody else runs.
 type Trial interface {
 	// See gets each line of the kernel layer, in order. It must not keep the event.
 	See(*schema.KernelEvent)
-	// Ended returns labels for the result, and what the agent was not to do, nil if that is not known. It is called
-	// once, after the last line.
+	// Ended returns labels for the result, and what the agent must not do; nil if that is not known. It is called once,
+	// after the last line.
 	Ended() (labels map[string]string, evaluation *schema.Evaluation)
 }
 

@@ -185,9 +185,9 @@ type Spec struct {
 	Flags []string `json:"-"`
 	// Profiles are built-in policies that Policy extends.
 	Profiles []string `json:"profiles,omitzero"`
-	// ClosedBook says whether a run in which the command could look up its task's answer is refused, or what was open
-	// is recorded. Empty means that the evaluation file says so. It makes workspace-write the default of Mode, unless
-	// Containers is set.
+	// ClosedBook says what happens if the command could look up its task's answer: the run is refused, or the bundle
+	// says what was open. Empty means that the evaluation file decides. A closed book makes workspace-write the default
+	// of Mode, unless Containers is set.
 	ClosedBook schema.BookWish `json:"closed_book,omitzero"`
 	// Isolate is empty, or IsolatePID for a PID namespace in every mode.
 	Isolate string `json:"isolate,omitzero"`
@@ -856,10 +856,10 @@ func (s *Spec) readFiles(opt Options) (_ Options, err error) {
 	return opt, nil
 }
 
-// under returns the spec with what the files in opt say and it does not.
+// under returns the spec, completed by the files in opt where it says nothing.
 func (s *Spec) under(opt Options) *Spec { return s.limited(opt.Policy).Evaluated(opt.Evaluation) }
 
-// Evaluated returns the spec with what it does not say from an evaluation file, which may be nil.
+// Evaluated returns the spec, completed by an evaluation file, which may be nil, where it says nothing.
 func (s *Spec) Evaluated(doc *schema.Evaluation) *Spec {
 	if doc == nil || s.ClosedBook != "" {
 		return s
@@ -1104,8 +1104,8 @@ func (s *Spec) CheckModelPolicy(p *policy.File) error {
 	return nil
 }
 
-// deniesProviderTools says why the provider of a model must do nothing else for the agent, or returns "". What a policy
-// says decides. Without that, it must not in a closed book.
+// deniesProviderTools says why the provider of a model must do nothing else for the agent, or returns "" if it may. If
+// the policy does not decide, the provider must not in a closed book.
 func (s *Spec) deniesProviderTools(p *policy.File) string {
 	switch {
 	case p.DeniesProviderTools():

@@ -22,8 +22,8 @@ type fetches struct {
 	sources map[string][]string
 	// nameless are findings about peers without a known name, by address. A later TLS event may give the name.
 	nameless map[string][]schema.Finding
-	// silent are those about datagram sockets through which nothing was sent yet. A program connects one to learn which
-	// address it has itself.
+	// silent are those about datagram sockets through which nothing was sent yet. A program may connect such a socket
+	// only to learn its own address.
 	silent map[string][]schema.Finding
 }
 

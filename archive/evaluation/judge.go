@@ -953,8 +953,8 @@ func (j *judge) check(k *schema.KernelEvent, p *process) {
 	}
 }
 
-// stale doubts a reward that a check reads before any check wrote it, and which the run did not write either: it is
-// older than the run.
+// stale doubts a reward that a check reads although neither the run nor a check has written it: such a reward is older
+// than the run.
 func (j *judge) stale(k *schema.KernelEvent, p *process, name string, of kinds, how schema.Access) {
 	u := &j.grader.uses
 	switch _, after := u.of(name); {

@@ -66,8 +66,8 @@ func (t *trial) remain(seq uint64, files *facts.Reader) {
 	slices.SortFunc(t.alive, func(a, b leftover) int { return cmp.Compare(a.pid, b.pid) })
 }
 
-// left judges the processes that the verifier found. What a session of the setup started may be the harness's.
-// If the beginning was missed, so may others.
+// left judges the processes that were alive when the verifier began. It only doubts those of the setup, which may be
+// the harness's. If the recording missed the beginning, it doubts all of them.
 func (t *trial) left(r *rule, whole bool) {
 	if !t.judged {
 		r.doubt(schema.Finding{

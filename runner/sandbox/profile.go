@@ -681,10 +681,11 @@ type Away struct {
 	Empty []string
 	// Shown are directories below Empty that the command still sees, read-only.
 	Shown []string
-	// Carried has files that the command sees, read-only, at their paths: a directory for each directory of this host
-	// that gets some, below which they have the names that they have there; or a file, if it is below Empty.
+	// Carried has files that the command sees, read-only, at their paths. A key is a directory of this host that gets
+	// files, and its value is a directory that has them under the names that they get there. For a file below Empty,
+	// the key is the file's path, and the value is the file.
 	Carried map[string]string
-	// Home is a directory with what the check's own home has at first; empty: nothing.
+	// Home is a directory with the initial contents of the check's own home; empty means that the home begins empty.
 	Home string
 	// At is the path at which the command sees the working directory; empty: its own path. It is an existing
 	// directory, or below one that is empty.
@@ -945,7 +946,7 @@ func (p *Profile) Replace(at, from string) {
 // ShowToChecks names paths of Context.Evidence that checks may read.
 func (p *Profile) ShowToChecks(paths []string) { p.hidden = paths }
 
-// Insist makes every layer one without which the command does not start, whatever the settings say. Call it before the
+// Insist makes the command start only if every layer is available, whatever the settings say. Call it before the
 // profile is applied.
 func (p *Profile) Insist() { p.OnUnavailable, p.insists = sandboxfile.Fail, true }
 
