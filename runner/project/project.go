@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/BurntSushi/toml"
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Managers of packages.
@@ -65,7 +65,7 @@ func Of(dir string) (all []Package) {
 		s, _ := version.(string)
 		return s
 	}
-	if toml.Unmarshal(read(filepath.Join(dir, "pyproject.toml")), &pyproject) == nil {
+	if _, err := config.TOML(read(filepath.Join(dir, "pyproject.toml")), &pyproject); err == nil {
 		p := pyproject.Project
 		if p.Name == "" {
 			p = pyproject.Tool.Poetry
@@ -77,7 +77,7 @@ func Of(dir string) (all []Package) {
 		add(Python, first(pythonName, data), first(pythonVersion, data))
 	}
 	var cargo struct{ Package named }
-	if toml.Unmarshal(read(filepath.Join(dir, "Cargo.toml")), &cargo) == nil {
+	if _, err := config.TOML(read(filepath.Join(dir, "Cargo.toml")), &cargo); err == nil {
 		add(Cargo, cargo.Package.Name, text(cargo.Package.Version))
 	}
 	for line := range bytes.Lines(read(filepath.Join(dir, "go.mod"))) {

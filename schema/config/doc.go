@@ -7,6 +7,9 @@
 // deep, and become one [Document], which knows where each value is. Callers limit the size of data; a hostile file
 // within that limit gives an error, never a panic and never much more work than its size.
 //
+// [TOML] reads files of other programs, whose keys are not all known: task.toml of Harbor, and what package managers
+// read.
+//
 // Types of values that several files share (Bytes, MilliCPUs) read themselves, so that the same text means the same
 // everywhere.
 package config

@@ -16,10 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/BurntSushi/toml"
-
 	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Task is a task of a folder.
@@ -168,7 +167,7 @@ func Read(dir string, lenient bool, getenv func(string) (string, bool)) (*Task, 
 	r := &reader{task: t, getenv: getenv}
 	f := &file{}
 	if text := r.text("task.toml"); text != "" {
-		if meta, err := toml.Decode(text, f); err != nil {
+		if meta, err := config.TOML([]byte(text), f); err != nil {
 			r.refuse("task.toml: %v", err)
 		} else if !lenient {
 			for _, key := range meta.Undecoded() {
