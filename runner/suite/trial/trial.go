@@ -382,7 +382,7 @@ func (p *Plan) ready(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		more = append(more, "--mount", "type=bind,source="+logs+",target="+harbor.RewardsAt)
+		more = append(more, mountRewards(logs)...)
 	}
 	if err := p.create(ctx, p.Name, p.Image.Name, more...); err != nil {
 		return err
@@ -455,6 +455,11 @@ func (p *Plan) rewards(of string) (string, error) {
 	return logs, errors.Join(os.Mkdir(logs, 0o777), os.Chmod(logs, 0o777))
 }
 
+// mountRewards are the options of a container that has the directory logs of the host as /logs/verifier.
+func mountRewards(logs string) []string {
+	return []string{"--mount", "type=bind,source=" + logs + ",target=" + harbor.RewardsAt}
+}
+
 // fresh starts a new container from a commit of the agent's.
 func (p *Plan) fresh(ctx context.Context, out io.Writer) (name, logs string, err error) {
 	if logs, err = p.rewards(judgeFresh); err != nil {
@@ -469,7 +474,7 @@ func (p *Plan) fresh(ctx context.Context, out io.Writer) (name, logs string, err
 		return "", "", err
 	}
 	name = p.Name + "-judge"
-	return name, logs, p.create(ctx, name, left, "--mount", "type=bind,source="+logs+",target="+harbor.RewardsAt)
+	return name, logs, p.create(ctx, name, left, mountRewards(logs)...)
 }
 
 // inPlace starts the agent's container again, without what the agent wrote as rewards.
@@ -508,7 +513,7 @@ func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, digest, file s
 		if logs, err = p.rewards(judgeFresh); err != nil {
 			return "", "", err
 		}
-		err = p.create(ctx, p.Name, p.Image.Name, "--mount", "type=bind,source="+logs+",target="+harbor.RewardsAt)
+		err = p.create(ctx, p.Name, p.Image.Name, mountRewards(logs)...)
 		if err == nil {
 			err = errors.Join(restore(ctx, p.Name, file), empty(logs)) // the agent may have written a reward
 		}
