@@ -198,6 +198,7 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 		return p, p.settle()
 	}
 	p.PIDs = true
+	outside := p.outsideSockets(c.Listened) // it takes a while
 	if !p.open {
 		if err := p.files(s, c); err != nil {
 			return nil, err
@@ -218,7 +219,7 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 	if err := p.setHome(s, c); err != nil {
 		return nil, err
 	}
-	if err := p.private(s, c); err != nil {
+	if err := p.private(s, c, outside); err != nil {
 		return nil, err
 	}
 	for _, d := range p.DenyRead {
@@ -502,7 +503,7 @@ func (p *Profile) Explain() string {
 
 // private gives the run its own versions of the directories where system services have their sockets, and lists
 // sockets elsewhere: a path reaches a socket from every network namespace.
-func (p *Profile) private(s *sandboxfile.Settings, c Context) error {
+func (p *Profile) private(s *sandboxfile.Settings, c Context, outside func([]string) []string) error {
 	reach := append(append([]string{}, p.Network.UnixSockets...), c.Reach...)
 	var shown []string
 	for _, path := range reach {
@@ -542,7 +543,7 @@ func (p *Profile) private(s *sandboxfile.Settings, c Context) error {
 	if p.obeyed != nil {
 		known = append(known, p.obeyed.Sockets...)
 	}
-	for _, path := range p.outsideSockets(known, c.Listened) {
+	for _, path := range outside(known) {
 		inside := func(d Path) bool { return schema.Below(path, d.Path) }
 		if !slices.Contains(shown, path) && !slices.ContainsFunc(p.DenyRead, inside) && !p.covered(path) {
 			p.sockets = append(p.sockets, Path{path, RuleSockets})
