@@ -398,7 +398,7 @@ func (p *Profile) protect(s *sandboxfile.Settings, f *sandboxfile.Filesystem, c 
 			continue
 		}
 		if w.Rule == RuleMode { // the working directory, and those for temporary files
-			p.looked.Shared = append(p.looked.Shared, w.Path)
+			p.looked.Shared, p.looked.Tops = append(p.looked.Shared, w.Path), append(p.looked.Tops, w.Path)
 		} else {
 			p.looked.Trees = append(p.looked.Trees, w.Path)
 		}

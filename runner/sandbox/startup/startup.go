@@ -27,8 +27,19 @@ type Where struct {
 	Trees []string
 	// Shared are directories that are searched, but not compared: others change them at the same time.
 	Shared []string
+	// Tops are directories that are compared without those below them. Git looks for a repository in every directory
+	// above the one in which it starts, so what is here matters to many.
+	Tops []string
 	// Home is the user's home directory, or empty. Only the files that are listed are looked at.
 	Home string
+}
+
+// NotCompared lists the directories below which nothing is compared, though the command may write there.
+func (w *Where) NotCompared() []string {
+	compared := append(slices.Clone(w.Trees), w.Dir)
+	return Outermost(slices.DeleteFunc(slices.Clone(w.Shared), func(shared string) bool {
+		return slices.ContainsFunc(compared, func(dir string) bool { return schema.Below(shared, dir) })
+	}))
 }
 
 // Set is what programs obey at one moment.
@@ -128,6 +139,12 @@ func Search(ctx context.Context, w Where) *Set {
 	for _, tree := range trees {
 		if !s.walked[tree] { // one above is not, or may not be listed
 			s.walk(ctx, tree)
+		}
+	}
+	for _, top := range w.Tops {
+		s.roots[top] = true
+		if !s.walked[top] {
+			s.consider(top, list(ctx, top))
 		}
 	}
 	for _, r := range s.repositories {
@@ -358,7 +375,8 @@ func (s *searcher) add(path string) {
 
 // fact adds something that programs obey.
 func (s *searcher) fact(where, what, file string, content []byte) {
-	if !slices.ContainsFunc(s.compared, func(dir string) bool { return schema.Below(where, dir) }) {
+	if !slices.ContainsFunc(s.compared, func(dir string) bool { return schema.Below(where, dir) }) &&
+		!slices.Contains(s.Tops, where) {
 		return
 	}
 	sum := sha256.Sum256(content)
