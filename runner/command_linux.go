@@ -21,6 +21,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -161,7 +162,8 @@ func (c *command) start(ctx context.Context) error {
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil && c.recipe != nil {
 		h := c.sandbox.home()
-		err = outfit{c.recipe, c.watch.routes(), h != nil && h.State == sandboxfile.HomePrivate}.wear(c.cmd)
+		err = wear(hook.Outfit{Recipe: c.recipe, Routes: c.watch.routes(),
+			Private: h != nil && h.State == sandboxfile.HomePrivate}, c.cmd)
 		if err != nil {
 			return sandboxError("agent_not_set_up", err)
 		}

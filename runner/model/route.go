@@ -222,6 +222,18 @@ func (r *Route) environment(address, token string) (set, drop []string) {
 	return set, drop
 }
 
+// Routed returns the routes of an endpoint to which variables point an agent.
+func Routed(variable func(name string) (value string, set bool)) (names []string) {
+	for _, name := range Routes {
+		set, _ := (&Route{Name: name}).environment("", "")
+		address, _, _ := strings.Cut(set[0], "=")
+		if _, is := variable(address); is {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Variables are the names of the variables by which agents find an endpoint, and of those for keys.
 func Variables() (names []string) {
 	for _, name := range Routes {

@@ -155,11 +155,32 @@ type Agent struct {
 	Shim string `json:"shim"`
 	// Model says how the agent reaches models, as in a run's spec.
 	Model runner.Model `json:"model"`
-	// Setup and Files are as in [trial.Plan]. They are only for tasks that are folders.
-	Setup string `json:"setup"`
-	Files string `json:"files"`
+	// Setup, Files and Recipe are as in [trial.Plan]. They are only for tasks that are folders.
+	Setup  string `json:"setup"`
+	Files  string `json:"files"`
+	Recipe string `json:"recipe"`
 
 	solves bool // run the task's solution instead of Command
+}
+
+// useRecipe sets what the agent's recipe says and the suite does not. Without a key for the agent, the gateway is only
+// wanted if the suite passes nothing else to the agent.
+func (a *Agent) useRecipe() {
+	r, err := agents.ByName(a.Recipe)
+	if err != nil {
+		return
+	}
+	a.Command, a.Shim = cmp.Or(a.Command, r.Task), cmp.Or(a.Shim, r.Reports)
+	if !a.Model.On() {
+		a.Model.Gateway = len(a.Env) == 0 || a.hasKey()
+	}
+}
+
+// hasKey reports whether the agent has a key for a route of the model gateway.
+func (a *Agent) hasKey() bool {
+	return len(a.Model.Keys) > 0 || slices.ContainsFunc(model.Routes, func(route string) bool {
+		return slices.ContainsFunc(model.KeyVariables(route), func(v string) bool { return slices.Contains(a.Env, v) })
+	})
 }
 
 // Names of the agents of a trial.
@@ -199,6 +220,9 @@ func Load(path string, rules func(path string) error) (*File, error) {
 		}
 	}
 	f.setExcluded()
+	for i := range f.Agents {
+		f.Agents[i].useRecipe()
+	}
 	for i := range f.Tasks {
 		f.Tasks[i].ClosedBook = cmp.Or(f.Tasks[i].ClosedBook, f.ClosedBook)
 	}
@@ -415,10 +439,13 @@ func (c *checker) agent(a *Agent, at string) {
 			c.problem("%.80q is not the name of a variable", name)("agents", at, "env")
 		}
 	}
+	if _, err := agents.ByName(a.Recipe); a.Recipe != "" && err != nil {
+		c.problem("%v", err)("agents", at, "recipe")
+	}
 	switch info, err := os.Stat(c.file.path(a.Files)); {
-	case a.Setup+a.Files == "":
+	case a.Setup+a.Files+a.Recipe == "":
 	case !c.file.Folders():
-		c.problem("setup and files are for tasks in folders")("agents", at)
+		c.problem("setup, files and recipe are for tasks in folders")("agents", at)
 	case a.Files != "" && (err != nil || !info.IsDir()):
 		c.problem("%q is not a directory", a.Files)("agents", at, "files")
 	}
@@ -470,12 +497,7 @@ func (f *File) checkModel(t *Task, a *Agent) error {
 			}
 		}
 	}
-	if m := bare.Model; m.Gateway && m.Replay == "" && len(m.Keys) == 0 && !slices.ContainsFunc(model.Routes,
-		func(route string) bool {
-			return slices.ContainsFunc(model.KeyVariables(route), func(v string) bool {
-				return slices.Contains(a.Env, v)
-			})
-		}) {
+	if m := bare.Model; m.Gateway && m.Replay == "" && len(m.Keys) == 0 && !a.hasKey() {
 		return fmt.Errorf("the model gateway has no key for %s: name a key file in keys, or the variable with the key "+
 			"in the agent's env", a.Name)
 	}
@@ -895,8 +917,10 @@ func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
 			e.Watched = append(e.Watched, literal(real), literal(real)+"/**")
 		}
 	}
-	if _, known := agents.Of(a.Shim); known {
-		e.Agent = a.Shim
+	for _, name := range []string{a.Shim, a.Recipe} {
+		if _, known := agents.Of(name); known {
+			e.Agent = name
+		}
 	}
 	return e
 }
@@ -941,13 +965,12 @@ func (f *File) Derived() map[string]schema.EvaluationDefinition {
 
 // plan is the plan of an attempt, without what the worker adds.
 func (f *File) plan(t *Task, a *Agent) *trial.Plan {
-	p := &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.Setup,
-		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
+	m := f.model(t, a)
+	p := &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.Setup, Recipe: a.Recipe,
+		Gateway: m.On(),
+		Env:     map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
 	if a.Files != "" {
 		p.Files = f.path(a.Files)
-	}
-	if m := f.model(t, a); m.On() {
-		p.Pass = slices.Concat(a.Env, model.Variables())
 	}
 	return p
 }

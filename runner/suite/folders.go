@@ -99,6 +99,9 @@ func FromFolders(of Folders) (*File, error) {
 		return nil, err
 	}
 	f.setExcluded()
+	for i := range f.Agents {
+		f.Agents[i].useRecipe()
+	}
 	c := &checker{file: f}
 	c.all()
 	if err := errors.Join(c.problems...); err != nil {

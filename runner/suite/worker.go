@@ -563,7 +563,7 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 	} else {
 		alone, file := *p, filepath.Join(dir, "plan-start.json")
 		alone.Name, alone.Dir, alone.Changes = p.Name+"-start", p.Dir+"-start", ""
-		alone.Command, alone.Setup, alone.Solve = ":", "", false
+		alone.Command, alone.Setup, alone.Solve, alone.Recipe, alone.Log = ":", "", false, "", ""
 		if err := errors.Join(os.Mkdir(alone.Dir, 0o700), alone.Save(file)); err != nil {
 			return setupFault(err)
 		}
@@ -996,6 +996,17 @@ func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) er
 		return err
 	}
 	p.Env[envAttempt] = strconv.Itoa(work.Attempt.Attempt)
+	if p.Recipe != "" {
+		p.Program = w.Program
+		if work.Spec.AgentShim != runner.ShimNone {
+			p.Log = filepath.Join(dir, "calls.ndjson")
+			work.Spec.SDKEventLog = p.Log
+			// Users of the container write to it. Those of this host cannot enter the directory.
+			if err := errors.Join(os.WriteFile(p.Log, nil, 0o666), os.Chmod(p.Log, 0o666)); err != nil {
+				return err
+			}
+		}
+	}
 	file := filepath.Join(dir, "plan.json")
 	if err := errors.Join(os.Mkdir(p.Dir, 0o700), p.Save(file)); err != nil {
 		return err

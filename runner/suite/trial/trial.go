@@ -21,6 +21,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,7 +31,10 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/harbor"
+	"github.com/assay-run/assay-run/runner/hook"
+	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/suite/task"
+	"github.com/assay-run/assay-run/schema/agents"
 )
 
 // Labels of what is made.
@@ -50,6 +54,14 @@ type Plan struct {
 	// Command is the agent's, for sh -c. Solve runs the task's solution instead.
 	Command string `json:"command"`
 	Solve   bool   `json:"solve"`
+	// Recipe is the name of the recipe that sets the agent up; empty means none. Program is the path of assay-run,
+	// which the agent's hooks call.
+	Recipe  string `json:"recipe"`
+	Program string `json:"program"`
+	// Gateway says that the run has a model gateway. Its variables lead there in the container, too.
+	Gateway bool `json:"gateway"`
+	// Log is the file to which hooks report the agent's calls; empty means none.
+	Log string `json:"log"`
 	// Setup is run before Command, as root; empty means nothing. Files is a directory of the host that the container
 	// has, read-only, as FilesAt; empty means none.
 	Setup string `json:"setup"`
@@ -76,8 +88,12 @@ const (
 // Judges are the ways to run the tests, the usual one first.
 var Judges = []string{judgeFresh, judgePlace, judgeBoth}
 
-// FilesAt is where a container has the files for the agent.
-const FilesAt = "/opt/assay-agent"
+// FilesAt is where a container has the files for the agent, and ProgramAt is where it has assay-run for an agent with a
+// recipe.
+const (
+	FilesAt   = "/opt/assay-agent"
+	ProgramAt = "/opt/assay-run/assay-run"
+)
 
 // Load reads a plan.
 func Load(file string) (*Plan, error) {
@@ -285,6 +301,7 @@ func (p *Plan) healthy(ctx context.Context, name string) error {
 const (
 	exitFault   = 125
 	exitTimeout = 124
+	exitMissing = 127
 )
 
 // solves runs a task's solution with bash, as Harbor does, or with sh where there is no bash.
@@ -296,23 +313,21 @@ const FaultFile = "fault"
 // Agent makes the agent's container, lets the agent work, and stops the container. It returns the agent's exit status.
 // If the agent could not be started, FaultFile says why.
 func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
-	if err := p.ready(ctx); err != nil {
+	err := p.ready(ctx)
+	var options, command []string
+	if err == nil {
+		options, command, err = p.command(ctx)
+	}
+	if err != nil {
 		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
 		_ = os.WriteFile(filepath.Join(p.Dir, FaultFile), []byte(err.Error()), 0o600)
 		return exitFault
-	}
-	options, command := variables(p.Env), []string{"sh", "-c", p.Command}
-	for _, name := range p.Pass {
-		options = append(options, "--env", name)
-	}
-	if p.Solve {
-		options, command = variables(p.Task.SolutionEnv), []string{"sh", "-c", solves}
 	}
 	working, stop := ctx, func() {}
 	if p.Task.AgentTimeout > 0 {
 		working, stop = context.WithTimeout(ctx, p.Task.AgentTimeout.Of())
 	}
-	err := dockerTo(working, nil, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
+	err = dockerTo(working, nil, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
 	late := working.Err() != nil && ctx.Err() == nil
 	stop()
 	if lacks := p.uncommitted(ctx); lacks != "" {
@@ -343,6 +358,88 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 		return exitFault
 	}
 	return 0
+}
+
+// command returns the agent's command line, and options of docker exec for it.
+func (p *Plan) command(ctx context.Context) (options, command []string, err error) {
+	if p.Solve {
+		return variables(p.Task.SolutionEnv), []string{"sh", "-c", solves}, nil
+	}
+	options = variables(p.Env)
+	pass := p.Pass
+	if p.Gateway {
+		pass = slices.Concat(pass, model.Variables())
+	}
+	for _, name := range pass {
+		options = append(options, "--env", name)
+	}
+	if p.Recipe == "" {
+		return options, []string{"sh", "-c", p.Command}, nil
+	}
+	return p.byRecipe(ctx, options)
+}
+
+// findsAgent prints the home and the PATH of the container's user, if the program is there.
+const findsAgent = `command -v "$1" >/dev/null || exit 127; echo "$HOME"; echo "$PATH"`
+
+// byRecipe is command for an agent with a recipe. "assay-run hook" writes the recipe's files to the home of the
+// container's user, and the arguments follow the program's name by a function of the shell.
+func (p *Plan) byRecipe(ctx context.Context, options []string) (_, command []string, err error) {
+	r, err := agents.ByName(p.Recipe)
+	if err != nil {
+		return nil, nil, err
+	}
+	program := r.Command[0]
+	said, err := docker(ctx, p.in(p.Name, p.Task.AgentUser, options, "sh", "-c", findsAgent, "sh", program)...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == exitMissing {
+		return nil, nil, fmt.Errorf("the container has no program %s in its PATH: install it in the image, or with "+
+			"--agent-setup", program)
+	}
+	home, search, _ := strings.Cut(said, "\n")
+	if err != nil {
+		return nil, nil, err
+	}
+	env := map[string]string{"HOME": home, "PATH": search}
+	variable := func(name string) (string, bool) {
+		if v, set := env[name]; set {
+			return v, true
+		}
+		return os.LookupEnv(name)
+	}
+	outfit := hook.Outfit{Recipe: r, Private: true}
+	if p.Gateway {
+		outfit.Routes = model.Routed(variable)
+	}
+	worn, err := outfit.Wear(variable)
+	if err != nil {
+		return nil, nil, err
+	}
+	text := p.Command
+	if len(worn.Arguments) > 0 {
+		text = fmt.Sprintf("%s() { command %s %s \"$@\"; }\n%s", program, program, quoted(worn.Arguments), text)
+	}
+	for _, kv := range append(worn.Env, "PATH="+search+":"+path.Dir(ProgramAt)) {
+		options = append(options, "--env", kv)
+	}
+	for _, name := range hook.Variables() {
+		options = append(options, "--env", name)
+	}
+	command = []string{"sh", "-c", text}
+	if worn.Setup != "" {
+		options = append(options, "--env", hook.EnvSetup+"="+worn.Setup)
+		command = append([]string{ProgramAt, "hook", r.Name, "--"}, command...)
+	}
+	return options, command, nil
+}
+
+// quoted are words as sh reads them.
+func quoted(words []string) string {
+	var all []string
+	for _, word := range words {
+		all = append(all, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+	}
+	return strings.Join(all, " ")
 }
 
 // lackFile is the file in Plan.Dir that says what a commit of the agent's container lacks.
@@ -376,6 +473,12 @@ func (p *Plan) ready(ctx context.Context) error {
 	var more []string
 	if p.Files != "" {
 		more = []string{"--mount", "type=bind,readonly,source=" + p.Files + ",target=" + FilesAt}
+	}
+	if p.Recipe != "" {
+		more = append(more, "--mount", "type=bind,readonly,source="+p.Program+",target="+ProgramAt)
+	}
+	if p.Log != "" {
+		more = append(more, "--mount", "type=bind,source="+p.Log+",target="+p.Log)
 	}
 	if p.Judges != judgeFresh {
 		logs, err := p.rewards(judgePlace)
