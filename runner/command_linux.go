@@ -98,8 +98,8 @@ type commandSandbox interface {
 
 // commandRemains is what is left of a command that has ended.
 type commandRemains interface {
-	// outlived notes the containers that outlived the command, before they are ended.
-	outlived()
+	// outlived notes the containers that outlived the command, before they are ended, but for those with the ids kept.
+	outlived(kept []string)
 	// leftovers describes the first of procs, which are processes of the session.
 	leftovers(procs []cgroup.Proc) []schema.Leftover
 	// NoContainers keeps the engine from starting more containers of the run.
@@ -607,7 +607,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 	serving := s.keepServers(ctx)
 	left, _ := s.agent.Procs()
-	s.remains.outlived()
+	s.remains.outlived(s.servers.containers)
 	leftovers := s.remains.leftovers(left) // before they end
 	s.identify(leftovers, serving)
 	fresh := s.killAt == nil
@@ -732,6 +732,11 @@ func (s *supervisor) keepServers(ctx context.Context) map[int][]int {
 	}
 	list := s.remains.leftovers(kept)
 	s.identify(list, found)
+	for _, p := range list {
+		if p.ContainerID != "" && !slices.Contains(s.servers.containers, p.ContainerID) {
+			s.servers.containers = append(s.servers.containers, p.ContainerID)
+		}
+	}
 	s.log.Event(schema.Event{Type: schema.ServersKept, Count: int64(len(kept)), Processes: list})
 	return found
 }

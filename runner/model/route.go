@@ -222,14 +222,12 @@ func (r *Route) environment(address, token string) (set, drop []string) {
 	return set, drop
 }
 
-// Routed returns the routes of an endpoint to which variables point an agent.
-func Routed(variable func(name string) (value string, set bool)) (names []string) {
-	for _, name := range Routes {
-		set, _ := (&Route{Name: name}).environment("", "")
-		address, _, _ := strings.Cut(set[0], "=")
-		if _, is := variable(address); is {
-			names = append(names, name)
-		}
+// Addresses has, by route, the name of the variable by which an agent finds it.
+func Addresses() map[string]string {
+	names := map[string]string{}
+	for _, route := range Routes {
+		set, _ := (&Route{Name: route}).environment("", "")
+		names[route], _, _ = strings.Cut(set[0], "=")
 	}
 	return names
 }

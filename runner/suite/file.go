@@ -128,20 +128,24 @@ type Task struct {
 	Judge string `json:"judge"`
 
 	// The next fields are as in an evaluation file.
-	Hidden      []string                   `json:"hidden"`
-	Protected   []string                   `json:"protected"`
-	Reward      []string                   `json:"reward"`
-	Forbidden   schema.EvaluationForbidden `json:"forbidden"`
-	StartCommit string                     `json:"start_commit"`
-	ClosedBook  schema.BookWish            `json:"closed_book"`
+	Hidden       []string                   `json:"hidden"`
+	Protected    []string                   `json:"protected"`
+	Tests        string                     `json:"tests"`
+	Reward       []string                   `json:"reward"`
+	Forbidden    schema.EvaluationForbidden `json:"forbidden"`
+	Deliverables []string                   `json:"deliverables"`
+	Servers      []schema.EvaluationServer  `json:"servers"`
+	StartCommit  string                     `json:"start_commit"`
+	ClosedBook   schema.BookWish            `json:"closed_book"`
 
 	folder  *task.Task // the task is a folder of its own, see Folders; nil for others
 	folders string     // it stands for the tasks in this directory, until they are read
 }
 
 func (t *Task) evaluation() schema.EvaluationDefinition {
-	return schema.EvaluationDefinition{Hidden: t.Hidden, Protected: t.Protected, Reward: t.Reward,
-		Forbidden: t.Forbidden, StartCommit: t.StartCommit, ClosedBook: t.ClosedBook}
+	return schema.EvaluationDefinition{Hidden: t.Hidden, Protected: t.Protected, Tests: t.Tests, Reward: t.Reward,
+		Forbidden: t.Forbidden, Deliverables: t.Deliverables, Servers: t.Servers, StartCommit: t.StartCommit,
+		ClosedBook: t.ClosedBook}
 }
 
 // Agent is an agent of a suite file.
@@ -394,6 +398,9 @@ func (c *checker) task(t *Task, at string) {
 	c.judges(t.Judge, in("judge")...)
 	if t.Judge != "" && t.folder == nil {
 		c.problem("it is for tasks in folders")(in("judge")...)
+	}
+	if len(t.Servers) > 0 && t.Judge != "" && t.Judge != trial.InPlace {
+		c.problem("a task with servers is judged in place: omit this key")(in("judge")...)
 	}
 	for _, name := range []string{labelSuite, labelTask, labelAgent, labelAttempt, labelTry, labelFolder} {
 		if _, taken := t.Labels[name]; taken {
@@ -952,23 +959,40 @@ func evaluationFile(d schema.EvaluationDefinition) ([]byte, error) {
 // Folders reports whether the tasks are folders.
 func (f *File) Folders() bool { return len(f.Tasks) > 0 && f.Tasks[0].folder != nil }
 
-// Derived returns the evaluation definition that follows from each task's folder, by the task's name.
+// Derived returns the evaluation definition of each task that is a folder, by the task's name: what follows from the
+// folder, and what metadata.assay adds. It has no workspace if only the image says where that is.
 func (f *File) Derived() map[string]schema.EvaluationDefinition {
 	all := map[string]schema.EvaluationDefinition{}
 	for _, t := range f.Tasks {
-		if t.folder != nil {
-			all[t.Name] = t.folder.Evaluation(t.folder.Workdir)
+		if t.folder == nil {
+			continue
 		}
+		e := t.evaluation()
+		derive(&e, t.folder.Evaluation(t.folder.Workdir))
+		if t.folder.Workdir == "" {
+			e.Workspace = nil
+		}
+		all[t.Name] = e
 	}
 	return all
 }
 
+// derive adds to a task's own definition what follows from its folder.
+func derive(own *schema.EvaluationDefinition, e schema.EvaluationDefinition) {
+	own.Workspace, own.Deliverables = e.Workspace, append(own.Deliverables, e.Deliverables...)
+	own.Hidden, own.Reward = append(own.Hidden, e.Hidden...), append(own.Reward, e.Reward...)
+}
+
 // plan is the plan of an attempt, without what the worker adds.
 func (f *File) plan(t *Task, a *Agent) *trial.Plan {
-	m := f.model(t, a)
 	p := &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.Setup, Recipe: a.Recipe,
-		Gateway: m.On(),
-		Env:     map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
+		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
+	if m := f.model(t, a); m.On() {
+		p.Pass, p.Routes = slices.Concat(a.Env, model.Variables()), model.Addresses()
+	}
+	for _, s := range t.Servers {
+		p.Judges, p.Ports = trial.InPlace, append(p.Ports, s.Port)
+	}
 	if a.Files != "" {
 		p.Files = f.path(a.Files)
 	}

@@ -201,7 +201,8 @@ func ofFolder(t *task.Task) (made Task, err error) {
 }
 
 // ofFolders are the keys of a task that a folder has in its own way.
-var ofFolders = []string{"name", "prompt", "command", "workspace", "contract", "containers", "timeout", "solution"}
+var ofFolders = []string{"name", "prompt", "command", "workspace", "contract", "containers", "timeout", "solution",
+	"tests"}
 
 // undecided says why the check of a folder did not decide, or is empty.
 func undecided(res *schema.Result) string {

@@ -564,6 +564,7 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 		alone, file := *p, filepath.Join(dir, "plan-start.json")
 		alone.Name, alone.Dir, alone.Changes = p.Name+"-start", p.Dir+"-start", ""
 		alone.Command, alone.Setup, alone.Solve, alone.Recipe, alone.Log = ":", "", false, "", ""
+		alone.Ports = nil
 		if err := errors.Join(os.Mkdir(alone.Dir, 0o700), alone.Save(file)); err != nil {
 			return setupFault(err)
 		}
@@ -1012,10 +1013,7 @@ func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) er
 		return err
 	}
 	work.Spec.Env[envSelf], work.Spec.Env[envPlan] = w.Self, file
-	e := p.Task.Evaluation(p.Workdir)
-	to := &work.Evaluation
-	to.Workspace, to.Deliverables = e.Workspace, e.Deliverables
-	to.Hidden, to.Reward = append(to.Hidden, e.Hidden...), append(to.Reward, e.Reward...)
+	derive(&work.Evaluation, p.Task.Evaluation(p.Workdir))
 	return nil
 }
 

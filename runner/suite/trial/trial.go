@@ -32,7 +32,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/runner/hook"
-	"github.com/assay-run/assay-run/runner/model"
+	"github.com/assay-run/assay-run/runner/internal/listening"
 	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/schema/agents"
 )
@@ -58,8 +58,9 @@ type Plan struct {
 	// which the agent's hooks call.
 	Recipe  string `json:"recipe"`
 	Program string `json:"program"`
-	// Gateway says that the run has a model gateway. Its variables lead there in the container, too.
-	Gateway bool `json:"gateway"`
+	// Routes are the providers behind the run's model gateway, if this process has the variable that is their value. It
+	// is empty without a gateway.
+	Routes map[string]string `json:"routes"`
 	// Log is the file to which hooks report the agent's calls; empty means none.
 	Log string `json:"log"`
 	// Setup is run before Command, as root; empty means nothing. Files is a directory of the host that the container
@@ -71,22 +72,27 @@ type Plan struct {
 	Pass []string          `json:"pass"`
 	// Judges is one of [Judges].
 	Judges string `json:"judges"`
+	// Ports are those on which the task asks for servers. If something listens on one when the agent has ended, the
+	// agent's container is not stopped before the tests run there.
+	Ports []int `json:"ports"`
 	// Dir is a directory of the host for the tests and rewards.
 	Dir string `json:"dir"`
 	// Changes is the path of the [ChangesFile] that Agent writes; empty means none.
 	Changes string `json:"changes"`
 }
 
-// Where the tests run: in a fresh container from a commit of the agent's, in the agent's own container once it was
-// stopped, or in both. With both, the fresh container decides, and a task that only passes in the other is not decided.
+// Where the tests run: in a fresh container from a commit of the agent's, in the agent's own container once everything
+// of the agent has ended there, or in both. With both, the fresh container decides, and a task that only passes in the
+// other is not decided.
 const (
 	judgeFresh = "fresh"
-	judgePlace = "place"
 	judgeBoth  = "both"
+	// InPlace is the only way for a task that asks for servers.
+	InPlace = "place"
 )
 
 // Judges are the ways to run the tests, the usual one first.
-var Judges = []string{judgeFresh, judgePlace, judgeBoth}
+var Judges = []string{judgeFresh, InPlace, judgeBoth}
 
 // FilesAt is where a container has the files for the agent, and ProgramAt is where it has assay-run for an agent with a
 // recipe.
@@ -310,7 +316,8 @@ const solves = "if command -v bash >/dev/null; then exec bash /" + task.Solve + 
 // FaultFile is the file in Plan.Dir that says why the agent did not start.
 const FaultFile = "fault"
 
-// Agent makes the agent's container, lets the agent work, and stops the container. It returns the agent's exit status.
+// Agent makes the agent's container, lets the agent work, and stops the container. If a server runs that the
+// task asks for, the container goes on, and the recorder ends what else runs there. It returns the agent's exit status.
 // If the agent could not be started, FaultFile says why.
 func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 	err := p.ready(ctx)
@@ -334,7 +341,11 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "assay-suite: a commit of the container lacks %s\n", lacks)
 		_ = os.WriteFile(filepath.Join(p.Dir, lackFile), []byte(lacks), 0o600)
 	}
-	if _, err := docker(ctx, "stop", "--time", "0", p.Name); err != nil {
+	halt, resume := []string{"stop", "--time", "0", p.Name}, []string(nil)
+	if p.serves(ctx) {
+		halt, resume = []string{"pause", p.Name}, []string{"unpause", p.Name}
+	}
+	if _, err := docker(ctx, halt...); err != nil {
 		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
 	}
 	if p.Changes != "" {
@@ -345,6 +356,11 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 		case len(lacks) > 0:
 			fmt.Fprintf(stderr, "assay-suite: what the agent changed is kept without %.200q and %d more\n", lacks[0],
 				len(lacks)-1)
+		}
+	}
+	if resume != nil {
+		if _, err := docker(ctx, resume...); err != nil {
+			fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
 		}
 	}
 	var exit *exec.ExitError
@@ -366,11 +382,7 @@ func (p *Plan) command(ctx context.Context) (options, command []string, err erro
 		return variables(p.Task.SolutionEnv), []string{"sh", "-c", solves}, nil
 	}
 	options = variables(p.Env)
-	pass := p.Pass
-	if p.Gateway {
-		pass = slices.Concat(pass, model.Variables())
-	}
-	for _, name := range pass {
+	for _, name := range p.Pass {
 		options = append(options, "--env", name)
 	}
 	if p.Recipe == "" {
@@ -408,8 +420,10 @@ func (p *Plan) byRecipe(ctx context.Context, options []string) (_, command []str
 		return os.LookupEnv(name)
 	}
 	outfit := hook.Outfit{Recipe: r, Private: true}
-	if p.Gateway {
-		outfit.Routes = model.Routed(variable)
+	for _, route := range slices.Sorted(maps.Keys(p.Routes)) {
+		if _, set := os.LookupEnv(p.Routes[route]); set {
+			outfit.Routes = append(outfit.Routes, route)
+		}
 	}
 	worn, err := outfit.Wear(variable)
 	if err != nil {
@@ -440,6 +454,37 @@ func quoted(words []string) string {
 		all = append(all, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
 	}
 	return strings.Join(all, " ")
+}
+
+// A server may take serveTime to listen once the agent has ended.
+const (
+	serveTime     = 10 * time.Second
+	serveInterval = 50 * time.Millisecond
+)
+
+// serves waits until something listens on each port that the task asks for. It reports whether something listens on
+// one of them.
+func (p *Plan) serves(ctx context.Context) bool {
+	for began := time.Now(); len(p.Ports) > 0; {
+		n := p.listens(ctx)
+		if n == len(p.Ports) || time.Since(began) > serveTime || ctx.Err() != nil {
+			return n > 0
+		}
+		time.Sleep(serveInterval)
+	}
+	return false
+}
+
+// listens returns on how many ports of the task something in the agent's container listens.
+func (p *Plan) listens(ctx context.Context) int {
+	pid, _ := docker(ctx, "inspect", "--format", "{{.State.Pid}}", p.Name)
+	n, err := strconv.Atoi(pid)
+	if err != nil || n == 0 { // it does not run
+		return 0
+	}
+	ports := slices.Collect(maps.Values(listening.Sockets(n, p.Ports)))
+	slices.Sort(ports)
+	return len(slices.Compact(ports))
 }
 
 // lackFile is the file in Plan.Dir that says what a commit of the agent's container lacks.
@@ -481,7 +526,7 @@ func (p *Plan) ready(ctx context.Context) error {
 		more = append(more, "--mount", "type=bind,source="+p.Log+",target="+p.Log)
 	}
 	if p.Judges != judgeFresh {
-		logs, err := p.rewards(judgePlace)
+		logs, err := p.rewards(InPlace)
 		if err != nil {
 			return err
 		}
@@ -518,7 +563,7 @@ const maxReward = 1 << 20
 // Judge runs the tests where Judges says, and returns an exit status: 0 if every reward is at least 1, 1 if one is
 // less, or one of those above. It writes the rewards to out.
 func (p *Plan) Judge(ctx context.Context, out io.Writer) int {
-	if p.Judges == judgePlace {
+	if p.Judges == InPlace {
 		return p.judge(ctx, out, p.inPlace)
 	}
 	code := p.judge(ctx, out, p.fresh)
@@ -580,9 +625,16 @@ func (p *Plan) fresh(ctx context.Context, out io.Writer) (name, logs string, err
 	return name, logs, p.create(ctx, name, left, mountRewards(logs)...)
 }
 
-// inPlace starts the agent's container again, without what the agent wrote as rewards.
-func (p *Plan) inPlace(ctx context.Context, _ io.Writer) (name, logs string, err error) {
-	logs = filepath.Join(p.Dir, "rewards-"+judgePlace)
+// inPlace starts the agent's container again, unless it still runs, without what the agent wrote as rewards.
+func (p *Plan) inPlace(ctx context.Context, out io.Writer) (name, logs string, err error) {
+	if len(p.Ports) > 0 {
+		said := "the tests run in the agent's own container, which has no server that the task asks for"
+		if p.listens(ctx) > 0 {
+			said = "the tests run in the agent's own container, beside the servers that the task asks for"
+		}
+		fmt.Fprintln(out, said)
+	}
+	logs = filepath.Join(p.Dir, "rewards-"+InPlace)
 	if err = empty(logs); err == nil {
 		_, err = docker(ctx, "start", p.Name)
 	}
