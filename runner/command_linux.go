@@ -732,11 +732,7 @@ func (s *supervisor) keepServers(ctx context.Context) map[int][]int {
 	}
 	list := s.remains.leftovers(kept)
 	s.identify(list, found)
-	for _, p := range list {
-		if p.ContainerID != "" && !slices.Contains(s.servers.containers, p.ContainerID) {
-			s.servers.containers = append(s.servers.containers, p.ContainerID)
-		}
-	}
+	s.servers.note(list)
 	s.log.Event(schema.Event{Type: schema.ServersKept, Count: int64(len(kept)), Processes: list})
 	return found
 }

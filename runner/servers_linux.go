@@ -13,6 +13,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/listening"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // servers are the processes that a task asks to leave running: those that listen on one of its ports when the command
@@ -115,6 +116,15 @@ func (s *servers) keep(agent *cgroup.Group, make func(name string) (*cgroup.Grou
 	}
 	s.group = group
 	return kept, nil
+}
+
+// note notes the containers of processes that are kept.
+func (s *servers) note(kept []schema.Leftover) {
+	for _, p := range kept {
+		if p.ContainerID != "" && !slices.Contains(s.containers, p.ContainerID) {
+			s.containers = append(s.containers, p.ContainerID)
+		}
+	}
 }
 
 func moveProcess(from, to *cgroup.Group, pid int) error {
