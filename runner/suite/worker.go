@@ -380,6 +380,23 @@ func (w *Worker) giveUp(why error, chosen func(token string, t *activeTry) bool)
 // the path, so it has the run's id and not the token in it.
 func localBundle(dir, token string) string { return filepath.Join(dir, "bundle-"+runID(token)) }
 
+// artifacts ends the name of the file with a try's artifacts, after the name of its bundle.
+const artifacts = "-" + trial.ArtifactsFile
+
+// renameIfThere renames a file that may not exist.
+func renameIfThere(from, to string) error {
+	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// discard removes what localBundle names, and the try's artifacts.
+func discard(dir, token string) {
+	at := localBundle(dir, token)
+	_, _ = os.Remove(at), os.Remove(at+artifacts)
+}
+
 func (w *Worker) slotDir(i int) string { return filepath.Join(w.Dir, fmt.Sprintf("slot-%d", i)) }
 
 // sweep removes what a worker that died left in the directory. Its runs end by themselves, because the other end of
@@ -509,7 +526,7 @@ func (w *Worker) handle(kill context.Context, work *tryWork, i int) {
 		}
 	}
 	if context.Cause(reporting) == errOver && w.Local {
-		_ = os.Remove(localBundle(w.Dir, work.Token)) // the coordinator will not take it
+		discard(w.Dir, work.Token) // the coordinator will not take it
 	}
 	if cause := context.Cause(reporting); cause != nil {
 		w.note("gave up %s, try %d: %v", work.Attempt, work.Try, cause)
@@ -842,7 +859,11 @@ func (w *Worker) handOver(ctx context.Context, dir string, work *tryWork, e *try
 	}
 	if w.Local {
 		kept := localBundle(w.Dir, work.Token)
-		if err := os.Rename(bundle, kept); err != nil {
+		err := os.Rename(bundle, kept)
+		if work.Plan != nil {
+			err = errors.Join(err, renameIfThere(filepath.Join(work.Plan.Dir, trial.ArtifactsFile), kept+artifacts))
+		}
+		if err != nil {
 			return setupFault(err)
 		}
 		e.Bundle = kept

@@ -658,7 +658,9 @@ func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, digest, file s
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	p := &Plan{Task: t, Name: "assay-judge-" + strings.ToLower(rand.Text()), Judges: judgeFresh, Dir: dir}
+	again := *t
+	again.Artifacts = nil
+	p := &Plan{Task: &again, Name: "assay-judge-" + strings.ToLower(rand.Text()), Judges: judgeFresh, Dir: dir}
 	p.Suite = p.Name
 	if p.Image, err = Prepare(ctx, t, digest, judgeFresh); err != nil {
 		return 0, err
@@ -704,11 +706,13 @@ func (p *Plan) test(ctx context.Context, out io.Writer, ready starts) (map[strin
 	defer stop()
 	_ = dockerTo(within, nil, out, out, p.in(name, p.Task.VerifierUser, variables(p.Task.VerifierEnv), "sh", "-c",
 		"/"+task.Test)...)
-	if within.Err() != nil {
-		return nil, fmt.Errorf("the tests ran longer than %v", p.Task.VerifierTimeout.Of())
-	}
+	late := within.Err() != nil
 	if _, err := docker(ctx, "stop", "--time", "0", name); err != nil { // nothing writes a reward any more
 		return nil, err
+	}
+	p.keepArtifacts(ctx, out, name)
+	if late {
+		return nil, fmt.Errorf("the tests ran longer than %v", p.Task.VerifierTimeout.Of())
 	}
 	return read(logs)
 }
