@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/project"
 	"github.com/assay-run/assay-run/runner/repository"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -20,10 +22,11 @@ import (
 
 // closedBook shuts the channels by which the command could look up its task's answer.
 type closedBook struct {
-	try        bool // what cannot be shut is said
-	model      bool // requests to a model go through the gateway
-	providers  bool // these may use tools of the model's provider
-	containers bool // the command may start containers
+	try        bool     // what cannot be shut is said
+	allow      []string // hosts that the command may reach, although they can have an answer
+	model      bool     // requests to a model go through the gateway
+	providers  bool     // these may use tools of the model's provider
+	containers bool     // the command may start containers
 
 	book   *repository.Book
 	making chan error // has the result of making the repository, until it was read
@@ -37,7 +40,7 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	if b == nil {
 		return nil, nil
 	}
-	b.doc = &schema.ClosedBook{State: schema.BookClosed, Covers: []string{"network"}, Reasons: []schema.Reason{}}
+	b.doc = &schema.ClosedBook{State: schema.BookClosed, Covers: []string{"network"}, Reasons: []schema.BookReason{}}
 	if b.model {
 		b.doc.Covers = append(b.doc.Covers, "provider_tools")
 	}
@@ -52,7 +55,11 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 		b.lists(ctx, dir, home, c.env)
 		return nil, err
 	}
-	at, err := os.MkdirTemp(bookDir, bookPrefix+c.log.RunID+"-") // recover looks for it if this process is killed
+	kept, err := rundir.Kept()
+	if err != nil {
+		return nil, sandboxError("closed_book_failed", err)
+	}
+	at, err := os.MkdirTemp(kept, bookPrefix+c.log.RunID+"-") // recover looks for it if this process is killed
 	if err != nil {
 		return nil, sandboxError("closed_book_failed", err)
 	}
@@ -74,7 +81,7 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
 		b.making = make(chan error, 1)
 		go func() { // while the rest is prepared: see ready
-			err := b.book.Make(ctx)
+			err := b.book.Make(ctx, filepath.Join(kept, "packs"))
 			if err == nil {
 				err = b.book.Save(filepath.Join(at, bookFile))
 			}
@@ -108,11 +115,20 @@ func (b *closedBook) lists(ctx context.Context, dir, home string, env []string) 
 	}
 }
 
+// open says why the book is open, and by which of the allowed hosts; empty for none.
+func (b *closedBook) open(host, code, message, remedy string) {
+	b.doc.State = schema.BookOpen
+	b.doc.Reasons = append(b.doc.Reasons, schema.BookReason{
+		Reason: schema.Reason{Subject: "closed_book", Code: code, Message: message, Remedy: remedy}, Host: host})
+}
+
 // unclosed says that the book is open, and why. Unless that is allowed, it is an error.
 func (b *closedBook) unclosed(code, message, remedy string) error {
-	b.doc.State = schema.BookOpen
-	b.doc.Reasons = append(b.doc.Reasons, schema.Reason{Subject: "closed_book", Code: code, Message: message,
-		Remedy: remedy})
+	return b.unclosedBy("", code, message, remedy)
+}
+
+func (b *closedBook) unclosedBy(host, code, message, remedy string) error {
+	b.open(host, code, message, remedy)
 	if b.try {
 		return nil
 	}
@@ -150,8 +166,14 @@ func (b *closedBook) shut(c *confinement) error {
 			b.doc.Allowed = slices.Clone(p.Network.AllowedDomains)
 		}
 		for _, domain := range b.doc.Allowed {
-			if holdsAnswers(domain) {
-				open("host", "the policy allows "+domain+", which can have the answer", "remove it from the policy")
+			has := holdsAnswers(domain)
+			switch message := "the book is open by " + domain + ", which has " + has; {
+			case has == "":
+			case slices.Contains(b.allow, domain):
+				b.open(domain, "host", message, "remove it from allow of closed_book")
+			default:
+				errs = append(errs, b.unclosedBy(domain, "host", message+": the policy allows it",
+					"remove it from the policy, or name it in allow of closed_book, too"))
 			}
 		}
 		for _, port := range p.Network.LocalPorts {
@@ -160,8 +182,9 @@ func (b *closedBook) shut(c *confinement) error {
 		for _, socket := range p.Network.UnixSockets {
 			b.doc.Allowed = append(b.doc.Allowed, "unix:"+socket)
 			if slices.Contains(engineSockets, filepath.Base(socket)) {
-				open("engine", "the policy allows "+socket+", with which the command can start containers that have "+
-					"the host's network and files", "remove it from the policy")
+				errs = append(errs, b.unclosedBy("unix:"+socket, "engine",
+					"the policy allows "+socket+", with which the command can start containers that have "+
+						"the host's network and files", "remove it from the policy"))
 			}
 		}
 	}
@@ -198,9 +221,8 @@ func (b *closedBook) ready(user *sandbox.User) error {
 	return nil
 }
 
-// Names of a book on the disk. Between the two comes the run's id.
+// Names of a book in [rundir.Kept]. Between the two comes the run's id.
 const (
-	bookDir    = "/var/tmp"
 	bookPrefix = "assay-run-book-"
 	bookFile   = "book.json"
 )
@@ -208,7 +230,11 @@ const (
 // RecoverBooks brings back what the command of a killed run had committed in a closed book, and returns what is to be
 // said of that. No process of the run must be left.
 func RecoverBooks(ctx context.Context, runID string) (said []string, err error) {
-	dirs, _ := filepath.Glob(filepath.Join(bookDir, bookPrefix+runID+"-*"))
+	kept, err := rundir.Kept()
+	if err != nil {
+		return nil, nil // and no book was made
+	}
+	dirs, _ := filepath.Glob(filepath.Join(kept, bookPrefix+runID+"-*"))
 	var errs []error
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
@@ -255,37 +281,28 @@ func giveTree(dir string, uid, gid int) error {
 	})
 }
 
-// answerHosts are hosts from which a project's later versions, its repository, copies of both, and pages about it can
-// be fetched; the hosts below each, too.
-var answerHosts = []string{
-	"github.com", "githubusercontent.com", "githubassets.com", "gitlab.com", "bitbucket.org", "codeberg.org",
-	"gitee.com", "sr.ht", "sourceforge.net", "googlesource.com", "gnu.org", "kernel.org",
-	"gitea.com", "launchpad.net", // forges
-	"pypi.org", "pythonhosted.org", "npmjs.org", "npmjs.com", "yarnpkg.com", "crates.io", "rubygems.org", "golang.org",
-	"go.dev", "packagist.org", "maven.org", "apache.org", "nuget.org", "hex.pm", "cpan.org", "hackage.haskell.org",
-	"conda.io", "anaconda.org", "anaconda.com", "jsr.io", "pkg.dev", "docker.io", "docker.com", "ghcr.io", "quay.io",
-	"debian.org", "ubuntu.com", "fedoraproject.org", "alpinelinux.org", "archlinux.org", // packages
-	"jsdelivr.net", "unpkg.com", "esm.sh", "skypack.dev", "cdnjs.com", "cloudflare.com", // copies
-	"archive.org", "softwareheritage.org", "archive.ph", // archives
-	"google.com", "bing.com", "duckduckgo.com", "brave.com", "kagi.com", "yandex.com", "baidu.com", "searx.org",
-	"stackoverflow.com", "stackexchange.com", "readthedocs.io", "huggingface.co", // search and pages
-	// Their models search and fetch, and without the gateway nobody looks at what is asked of them.
-	"anthropic.com", "claude.ai", "openai.com", "chatgpt.com", "googleapis.com", "openrouter.ai", "mistral.ai", "x.ai",
-	"deepseek.com", "perplexity.ai", "aliyuncs.com", "amazonaws.com", "azure.com",
-}
+// answerHosts is a table of hosts from which a project's later versions, its repository, copies of both, and pages
+// about it can be fetched. It has a line for each kind: what the hosts have, a colon, and the hosts; those below each,
+// too.
+//
+//go:embed answerhosts.txt
+var answerHosts string
 
-// holdsAnswers reports whether an allowed domain, such as *.example.org:443, can have an answer.
-func holdsAnswers(domain string) bool {
-	name, _, _ := strings.Cut(strings.ToLower(domain), ":")
-	wide := strings.HasPrefix(name, "*")
-	name = strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".")
-	for _, host := range answerHosts {
-		above := wide && (name == "" || strings.HasSuffix(host, "."+name))
-		if above || name == host || strings.HasSuffix(name, "."+host) {
-			return true
+// holdsAnswers says what an allowed domain, such as *.example.org:443, has that can be an answer, or returns "".
+func holdsAnswers(domain string) string {
+	d, err := sandboxfile.ParseDomain(domain, false)
+	if err != nil || d.Addr.IsValid() && !d.Addr.IsPrivate() && !d.Addr.IsLoopback() && !d.Addr.IsLinkLocalUnicast() {
+		return "no name, so it can be any host"
+	}
+	for line := range strings.Lines(answerHosts) {
+		kind, hosts, _ := strings.Cut(line, ": ")
+		for host := range strings.FieldsSeq(hosts) {
+			if d.Name == host || strings.HasSuffix(d.Name, "."+host) || d.Sub && strings.HasSuffix(host, "."+d.Name) {
+				return kind
+			}
 		}
 	}
-	return false
+	return ""
 }
 
 // giveBack brings what the command committed back, and returns what is to be said of that. It notes which layers were

@@ -84,7 +84,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 	}
 	if spec.ClosedBook.Wanted() {
 		c.closed = &closedBook{
-			try: spec.ClosedBook == schema.BookTried, model: spec.Model.On(),
+			try: spec.ClosedBook.Close == schema.BookTried, allow: spec.ClosedBook.Allow, model: spec.Model.On(),
 			providers:  spec.Model.On() && spec.deniesProviderTools(opt.Policy) == "",
 			containers: spec.Containers,
 		}
@@ -506,12 +506,15 @@ func (c *confinement) look(ctx context.Context, home string) {
 	c.obeyed, c.looked = set, where
 }
 
+// searchSlow is how long a search takes before the user is told why nothing happens.
+const searchSlow = time.Second
+
 // searching tells the user if a search takes long. The result ends that.
 func (c *confinement) searching(dir string) (end func()) {
 	if c.onSearch == nil {
 		return func() {}
 	}
-	slow := time.AfterFunc(SearchSlow, func() { c.onSearch(dir) })
+	slow := time.AfterFunc(searchSlow, func() { c.onSearch(dir) })
 	return func() { slow.Stop() }
 }
 
@@ -535,8 +538,7 @@ func (c *confinement) compare() {
 	where := *c.looked
 	where.Shared = nil
 	now := startup.Search(ctx, where)
-	c.startup = &schema.Startup{Names: now.Names, Changes: []schema.StartupChange{},
-		NotCompared: c.looked.NotCompared()}
+	c.startup = &schema.Startup{Names: now.Names, Changes: []schema.StartupChange{}}
 	unsearched := now.Unsearched
 	if c.obeyed.Cut {
 		unsearched = append(slices.Clone(c.obeyed.Unsearched), unsearched...)

@@ -188,7 +188,7 @@ type Spec struct {
 	// ClosedBook says what happens if the command could look up its task's answer: the run is refused, or the bundle
 	// says what was open. Empty means that the evaluation file decides. A closed book makes workspace-write the default
 	// of Mode, unless Containers is set.
-	ClosedBook schema.BookWish `json:"closed_book,omitzero"`
+	ClosedBook schema.BookRule `json:"closed_book,omitzero"`
 	// Isolate is empty, or IsolatePID for a PID namespace in every mode.
 	Isolate string `json:"isolate,omitzero"`
 	// User is the command's user: a name, a uid or uid:gid; empty means the runner's.
@@ -809,6 +809,9 @@ func (s *Spec) profileSettings() sandboxfile.Settings {
 func (s *Spec) sandboxSettings(file *policy.File) sandboxfile.Settings {
 	agent := s.agentSettings()
 	all := []sandboxfile.Settings{agent, s.profileSettings()}
+	if s.ClosedBook.Wanted() && len(s.ClosedBook.Allow) > 0 {
+		all = append(all, sandboxfile.Settings{Network: &sandboxfile.Network{AllowedDomains: s.ClosedBook.Allow}})
+	}
 	if file != nil {
 		all = append(all, file.Sandbox)
 	}
@@ -861,11 +864,11 @@ func (s *Spec) under(opt Options) *Spec { return s.limited(opt.Policy).Evaluated
 
 // Evaluated returns the spec, completed by an evaluation file, which may be nil, where it says nothing.
 func (s *Spec) Evaluated(doc *schema.Evaluation) *Spec {
-	if doc == nil || s.ClosedBook != "" {
+	if doc == nil {
 		return s
 	}
 	with := *s
-	with.ClosedBook = doc.Evaluation.ClosedBook
+	with.ClosedBook = s.ClosedBook.Or(doc.Evaluation.ClosedBook)
 	return &with
 }
 
@@ -977,8 +980,13 @@ func (s *Spec) validateSandbox(add addError) {
 	if s.Mode != "" && !slices.Contains(sandboxfile.Modes, s.Mode) {
 		add(ErrChoice, "mode %q (observe, read-only, workspace-write)", s.Mode)
 	}
-	if s.ClosedBook != "" && s.ClosedBook != schema.BookNot && !s.ClosedBook.Wanted() {
-		add(ErrChoice, "closed book %q (on, try, off)", s.ClosedBook)
+	if b := s.ClosedBook; b.Close != "" && b.Close != schema.BookNot && !b.Wanted() {
+		add(ErrChoice, "closed book %q (on, try, off)", b.Close)
+	}
+	for _, host := range s.ClosedBook.Allow {
+		if _, err := sandboxfile.ParseDomain(host, false); err != nil {
+			add(ErrChoice, "closed book: allow: %w", err)
+		}
 	}
 	if s.Isolate != "" && s.Isolate != IsolatePID {
 		add(ErrChoice, "isolate %q (pid)", s.Isolate)

@@ -1,8 +1,11 @@
 package schema
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 )
 
 // ClosedBook says which channels to its task's answer were closed while the command worked.
@@ -20,7 +23,14 @@ type ClosedBook struct {
 	// Allowed are the hosts, ports of 127.0.0.1 and Unix sockets that the policy let the command reach.
 	Allowed []string `json:"allowed,omitempty"`
 	// Reasons say why the book was open.
-	Reasons []Reason `json:"reasons"`
+	Reasons []BookReason `json:"reasons"`
+}
+
+// BookReason says why a book was open.
+type BookReason struct {
+	Reason
+	// Host is one of ClosedBook.Allowed, which can have the answer; empty for other reasons.
+	Host string `json:"host,omitempty"`
 }
 
 // States of a ClosedBook.
@@ -54,6 +64,57 @@ const (
 
 // Wanted reports whether the run is to be a closed book, or as much of one as it can.
 func (w BookWish) Wanted() bool { return w == BookRequired || w == BookTried }
+
+// BookRule is what a file says of a closed book. In JSON and YAML, it is a BookWish alone, or an object.
+type BookRule struct {
+	// Close is empty if another file or flag decides. In an object, it is BookRequired by default.
+	Close BookWish `json:"close,omitempty"`
+	// Allow are hosts that the command may reach, as in the allowedDomains of a policy. A host that can have the answer
+	// leaves the book open.
+	Allow []string `json:"allow,omitempty"`
+}
+
+// Wanted reports whether the run is to be a closed book, or as much of one as it can.
+func (r BookRule) Wanted() bool { return r.Close.Wanted() }
+
+// IsZero reports whether r says nothing.
+func (r BookRule) IsZero() bool { return r.Close == "" && len(r.Allow) == 0 }
+
+// Or completes r by another rule where it says nothing.
+func (r BookRule) Or(other BookRule) BookRule {
+	if r.Close == "" {
+		r.Close = other.Close
+	}
+	if r.Allow == nil {
+		r.Allow = other.Allow
+	}
+	return r
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r BookRule) MarshalJSON() ([]byte, error) {
+	if len(r.Allow) == 0 {
+		return json.Marshal(string(r.Close))
+	}
+	type plain BookRule
+	return json.Marshal(plain(r))
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *BookRule) UnmarshalJSON(value []byte) error {
+	*r = BookRule{}
+	if value[0] != '{' {
+		return r.Close.UnmarshalJSON(value)
+	}
+	type plain BookRule
+	if json.Unmarshal(value, (*plain)(r), json.RejectUnknownMembers(true)) != nil {
+		return errors.New("it takes close (true, false or try) and allow (a list of hosts)")
+	}
+	if r.Close == "" {
+		r.Close = BookRequired
+	}
+	return nil
+}
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (w *BookWish) UnmarshalJSON(value []byte) error {

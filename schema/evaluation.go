@@ -105,7 +105,7 @@ type EvaluationDefinition struct {
 	// StartCommit is the commit, in hex digits, beyond which the agent must not look; empty for none.
 	StartCommit string `json:"start_commit,omitempty"`
 	// ClosedBook applies if the run itself does not say whether it is a closed book.
-	ClosedBook BookWish `json:"closed_book,omitempty"`
+	ClosedBook BookRule `json:"closed_book,omitzero"`
 	// Agent names a known agent program. What that does by itself is no finding.
 	Agent string `json:"agent,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"path"
 	"path/filepath"
@@ -17,12 +18,14 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/facts"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // subject is the bundle that is judged, with the violations that event rules found in it.
@@ -401,21 +404,66 @@ func (m *maker) evaluationNotFailed(value jsontext.Value) (*rule, error) {
 }
 
 func (m *maker) closedBook(value jsontext.Value) (*rule, error) {
-	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
+	var book *schema.ClosedBook
+	outside := []string{"mode", "containers", "network"} // codes of reasons for a network without bounds
+	r := &rule{begin: func(s *subject) { book = s.Docs.Health.ClosedBook }}
+	r.event = func(l *facts.Line) bool { // shows that the run used a way
+		if book == nil || l.Outcome == facts.Failed || l.Event.Blocked() {
+			return false
+		}
+		ap, ok := endpointOf(l.Event)
+		return slices.ContainsFunc(book.Reasons, func(r schema.BookReason) bool {
+			return ok && !ap.Addr().Unmap().IsLoopback() && slices.Contains(outside, r.Code) ||
+				r.Host != "" && l.Event.Kind == schema.KindConnect && l.Event.Value == r.Host
+		})
+	}
+	r.check = func(ctx context.Context, s *subject) (Verdict, error) {
 		b := s.Docs.Health.ClosedBook
 		if b == nil {
 			return unknown(view.Gap{Text: "the run was recorded without --closed-book",
 				Remedy: "record with --closed-book"}), nil
 		}
 		v := Verdict{State: Pass, Message: "the book was closed: " + strings.Join(b.Covers, ", ")}
+		if b.State == schema.BookClosed {
+			return v, nil
+		}
 		for _, r := range b.Reasons {
 			v.found(Evidence{Text: r.Message, Layer: schema.HealthPath})
 		}
-		if b.State != schema.BookClosed {
-			v.State, v.Message = Fail, "the book was open"
+		for it, err := range s.Items(ctx, schema.PolicyPath, schema.ModelPath) {
+			if err != nil {
+				return v, err
+			}
+			for _, r := range b.Reasons {
+				if text := shows(&r, it); text != "" {
+					v.found(Evidence{Text: text, Layer: it.Path, Line: uint64(it.Number)})
+				}
+			}
 		}
+		for _, e := range s.found[r].Evidence {
+			v.found(e)
+		}
+		v.More += s.found[r].More
+		v.State, v.Message = Fail, "the book was open"
 		return v, nil
-	}}, m.on(value)
+	}
+	return r, m.on(value)
+}
+
+// shows says how a line of the policy layer or the model layer shows that the run used what left its book open, or
+// returns "".
+func shows(r *schema.BookReason, it *archive.Item) string {
+	switch {
+	case it.Policy != nil && it.Policy.SourceEventType == "proxy_decision" && it.Policy.Decision == "allow":
+		host, port, _ := net.SplitHostPort(it.Policy.Target)
+		n, _ := strconv.Atoi(port)
+		if d, err := sandboxfile.ParseDomain(r.Host, false); err == nil && d.Match(host, n) {
+			return "connected to " + it.Policy.Target
+		}
+	case it.Model != nil && r.Code == "provider_tools" && len(it.Model.Fetches) > 0 && it.Model.Refused == nil:
+		return "the provider of the model was to search or fetch"
+	}
+	return ""
 }
 
 func (m *maker) noNewStartup(value jsontext.Value) (*rule, error) {
@@ -426,9 +474,6 @@ func (m *maker) noNewStartup(value jsontext.Value) (*rule, error) {
 				Remedy: "record with this version of assay-run"}), nil
 		}
 		v := Verdict{State: Pass, Message: "git, shells, editors and agents obey nothing new"}
-		for _, dir := range st.NotCompared {
-			v.Message += fmt.Sprintf("; below %q, nothing was compared", dir)
-		}
 		for _, c := range st.Changes {
 			v.found(Evidence{Text: c.String(), Layer: schema.HealthPath})
 		}

@@ -100,7 +100,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 			"files of more than 2 GiB, or of limits.home in a policy or spec), real (default the policy's, or private)")
 	fs.StringVar(&s.HomeLayer, "home-layer", "",
 		"keep what the command writes to its private home in `DIR`, for the next run with the same flag")
-	fs.StringVar((*string)(&s.ClosedBook), "closed-book", "",
+	fs.StringVar((*string)(&s.ClosedBook.Close), "closed-book", "",
 		"give the command a repository with only the history that is checked out, and do not start it if it could "+
 			"look up its answer elsewhere; `WHAT`: on (the same as no value), try (start it, and record what was "+
 			"open), off (default the evaluation file's, or off)")

@@ -75,12 +75,21 @@ func Close(ctx context.Context, dir, store string) (*Book, error) {
 	return b, b.modules(ctx)
 }
 
-// Make makes the new repository, in a directory that is empty or does not exist.
-func (b *Book) Make(ctx context.Context) error {
+// Make makes the new repository, in a directory that is empty or does not exist. packs is a directory with the packs
+// of earlier books, which Make adds to.
+func (b *Book) Make(ctx context.Context, packs string) error {
 	if err := os.MkdirAll(b.Store, 0o755); err != nil {
 		return err
 	}
-	if err := remake(git{ctx: ctx, dir: b.Dir}, b.git(ctx), b.Heads, b.Format, true); err != nil {
+	if err := os.MkdirAll(packs, 0o700); err != nil {
+		return err
+	}
+	var err error
+	source := git{ctx: ctx, dir: b.Dir}
+	if b.Heads.Tags, err = source.tags(b.Commit); err != nil {
+		return err
+	}
+	if err := remake(source, b.git(ctx), b.Heads, b.Format, true, packs); err != nil {
 		return fmt.Errorf("%s: %w", b.Dir, err)
 	}
 	config, err := startup.ReadFile(filepath.Join(b.Store, "config"))
@@ -89,7 +98,7 @@ func (b *Book) Make(ctx context.Context) error {
 	}
 	b.Config = string(config)
 	for _, module := range b.Modules {
-		if err := module.Make(ctx); err != nil {
+		if err := module.Make(ctx, packs); err != nil {
 			return err
 		}
 	}
@@ -254,7 +263,9 @@ func (b *Book) Return(ctx context.Context, id string) (aside []string, err error
 	}
 	head, herr := agent.line("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
 	branch, _ := agent.line("symbolic-ref", "--quiet", "HEAD")
-	index, ierr := agent.line("ls-files", "--stage", "-z")
+	var now Heads
+	index, ierr := agent.run(nil, "ls-files", "--stage", "-z")
+	now.Index = string(index)
 	before := map[string]string{orHead(b.Heads.Branch): b.Heads.Commit}
 	for tag := range strings.SplitSeq(b.Heads.Tags, "\n") {
 		if object, name, ok := strings.Cut(tag, " "); ok {
@@ -290,11 +301,12 @@ func (b *Book) Return(ctx context.Context, id string) (aside []string, err error
 	if herr == nil {
 		fmt.Fprintln(&wanted, head)
 	}
-	for entry := range strings.SplitSeq(index, "\x00") {
-		mode, rest, _ := strings.Cut(entry, " ")
-		if object, _, ok := strings.Cut(rest, " "); ok && mode != "160000" {
-			fmt.Fprintln(&wanted, object)
-		}
+	had := map[string]bool{}
+	for _, object := range b.Heads.staged(nil) {
+		had[object] = true
+	}
+	for _, object := range now.staged(had) {
+		fmt.Fprintln(&wanted, object)
 	}
 	if b.Commit != "" {
 		fmt.Fprintln(&wanted, "^"+b.Commit)
@@ -389,7 +401,7 @@ func (b *Book) straight(module *Book) error {
 // carry copies objects, and checks them.
 func (b *Book) carry(from, to git, wanted string) error {
 	prefix := filepath.Join(b.Store, "carried")
-	name, err := from.feed(strings.NewReader(wanted), "pack-objects", "--revs", "--quiet", prefix)
+	name, err := from.feed(strings.NewReader(wanted), "pack-objects", "--revs", "--quiet", "--non-empty", prefix)
 	if err != nil {
 		return err
 	}

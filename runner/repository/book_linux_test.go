@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // gitIn runs git in a directory, without the user's configuration.
@@ -51,7 +52,7 @@ func TestReturnChangesNothingThatTheCommandLinkedTo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := book.Make(t.Context()); err != nil {
+			if err := book.Make(t.Context(), t.TempDir()); err != nil {
 				t.Fatal(err)
 			}
 			at := filepath.Join(book.Store, linked)
@@ -93,7 +94,7 @@ func TestReturnBringsCommitsOfSubmodulesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := book.Make(t.Context()); err != nil {
+	if err := book.Make(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	for _, of := range append(book.Modules, book) {
@@ -130,7 +131,7 @@ func TestASplitIndexIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := book.Make(t.Context()); err != nil {
+	if err := book.Make(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	of := []string{"--git-dir=" + book.Store, "--work-tree=" + work}
@@ -144,5 +145,129 @@ func TestASplitIndexIsKept(t *testing.T) {
 	said, err := exec.Command("git", "-C", work, "ls-files").CombinedOutput()
 	if err != nil || string(said) != "a\nb\n" {
 		t.Errorf("the index has %q, %v", said, err)
+	}
+}
+
+// made makes the book of a directory, and returns its objects.
+func made(t *testing.T, dir, packs string) (*Book, string) {
+	t.Helper()
+	book, err := Close(t.Context(), dir, filepath.Join(t.TempDir(), "git"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := book.Make(t.Context(), packs); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := book.git(t.Context()).line("cat-file", "--batch-all-objects", "--batch-check")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book, objects
+}
+
+func TestABookHasTheHistoryThatItsCommitsName(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gitIn(t, dir, "init", "--quiet", "--initial-branch=main")
+	gitIn(t, dir, "commit", "--quiet", "--allow-empty", "-m", "first")
+	gitIn(t, dir, "commit", "--quiet", "--allow-empty", "-m", "second")
+	_, before := made(t, dir, t.TempDir())
+	gitIn(t, dir, "switch", "--quiet", "-c", "fix")
+	gitIn(t, dir, "commit", "--quiet", "--allow-empty", "-m", "the fix")
+	gitIn(t, dir, "tag", "fixed")
+	gitIn(t, dir, "switch", "--quiet", "main")
+	gitIn(t, dir, "replace", "--graft", "main~1", "fix")
+	if _, after := made(t, dir, t.TempDir()); after != before {
+		t.Errorf("replaced parents add objects:\n%s\nwithout them:\n%s", after, before)
+	}
+	gitIn(t, dir, "replace", "-d", "main~1")
+	first, _ := git{ctx: t.Context(), dir: dir}.line("rev-parse", "main~1")
+	fix, _ := git{ctx: t.Context(), dir: dir}.line("rev-parse", "fix")
+	graft := filepath.Join(dir, ".git/info/grafts")
+	if err := os.WriteFile(graft, []byte(first+" "+fix+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	book, after := made(t, dir, t.TempDir())
+	if after != before {
+		t.Errorf("grafts add objects:\n%s\nwithout them:\n%s", after, before)
+	}
+	gitIn(t, dir, "--git-dir="+book.Store, "log")
+}
+
+func TestAKeptPackServesOneCommit(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	packs := t.TempDir()
+	gitIn(t, dir, "init", "--quiet")
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	gitIn(t, dir, "add", "f")
+	gitIn(t, dir, "commit", "--quiet", "-m", "first")
+	book, cold := made(t, dir, packs)
+	kept := filepath.Join(packs, book.Commit)
+	info, err := os.Stat(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is staged, and its tags, are of one run.
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("2"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	gitIn(t, dir, "add", "f")
+	gitIn(t, dir, "tag", "-a", "-m", "a", "a")
+	warm, objects := made(t, dir, packs)
+	if n := strings.Count(objects, "\n") - strings.Count(cold, "\n"); n != 2 {
+		t.Errorf("%d objects more, want the staged file and the tag:\n%s", n, objects)
+	}
+	gitIn(t, dir, "--git-dir="+warm.Store, "fsck", "--strict")
+	if again, err := os.Stat(kept); err != nil || !os.SameFile(info, again) {
+		t.Errorf("the pack was made again: %v", err)
+	}
+	gitIn(t, dir, "reset", "--quiet", "--hard")
+	gitIn(t, dir, "commit", "--quiet", "--allow-empty", "-m", "second")
+	shallow := filepath.Join(t.TempDir(), "shallow")
+	gitIn(t, dir, "clone", "--quiet", "--depth=1", "file://"+dir, shallow)
+	short, _ := made(t, shallow, packs)
+	if _, err := os.Stat(filepath.Join(packs, short.Commit)); err == nil {
+		t.Error("the pack of a shallow repository was kept")
+	}
+	if _, whole := made(t, dir, packs); !strings.Contains(whole, book.Commit) {
+		t.Errorf("the first commit is not in the book of the second:\n%s", whole)
+	}
+}
+
+func TestPacksThatWereNotUsedGoFirst(t *testing.T) {
+	packs := t.TempDir()
+	for i, name := range []string{"old", "new", "new-left", "new-making"} {
+		at := filepath.Join(packs, name)
+		if err := os.Mkdir(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "pack"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(filepath.Join(at, "pack"), maxPacks-1); err != nil {
+			t.Fatal(err)
+		}
+		used := time.Now().Add(time.Duration(i-3) * packsMaking)
+		if err := os.Chtimes(at, used, used); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := prunePacks(packs); err != nil {
+		t.Fatal(err)
+	}
+	entries, _ := os.ReadDir(packs)
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if got := strings.Join(left, " "); got != "new new-making" {
+		t.Errorf("%s are left", got)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/runner/workspace"
@@ -75,7 +77,8 @@ func (g git) feed(in io.Reader, args ...string) ([]byte, error) {
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
-	cmd.Env = append(cmd.Env, "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C")
+	cmd.Env = append(cmd.Env, "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C",
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=/dev/null") // the history is what the commits say
 	cmd.Stdin = in
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -116,13 +119,20 @@ type Heads struct {
 }
 
 func (g git) heads() (h Heads, err error) {
+	var index sync.WaitGroup
+	index.Go(func() { h.Index, err = g.line("ls-files", "--stage", "-z") })
 	h.Branch, _ = g.line("symbolic-ref", "--quiet", "HEAD")
 	h.Commit, _ = g.line("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
-	if h.Index, err = g.line("ls-files", "--stage", "-z"); err != nil || h.Commit == "" {
-		return h, err
-	}
-	h.Tags, err = g.line("for-each-ref", "--merged=HEAD", "--format=%(objectname) %(refname)", "refs/tags")
+	index.Wait()
 	return h, err
+}
+
+// tags are Heads.Tags.
+func (g git) tags(commit string) (string, error) {
+	if commit == "" {
+		return "", nil
+	}
+	return g.line("for-each-ref", "--merged="+commit, "--format=%(objectname) %(refname)", "refs/tags")
 }
 
 // unfinished are files of a repository in the middle of a command, whose state Make cannot keep.
@@ -131,7 +141,12 @@ var unfinished = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "reba
 // Describe describes what Make makes of the repository of a directory. It is an error if that would
 // not be all.
 func Describe(dir string) (Heads, error) {
-	return describe(git{ctx: context.Background(), dir: dir})
+	g := git{ctx: context.Background(), dir: dir}
+	h, err := describe(g)
+	if err == nil {
+		h.Tags, err = g.tags(h.Commit)
+	}
+	return h, err
 }
 
 func describe(g git) (Heads, error) {
@@ -163,6 +178,9 @@ func Make(ctx context.Context, from, to string) error {
 		return err
 	}
 	h, err := source.heads()
+	if err == nil {
+		h.Tags, err = source.tags(h.Commit)
+	}
 	if err != nil {
 		return err
 	}
@@ -173,15 +191,15 @@ func Make(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := remake(source, target, h, format, false); err != nil {
+	if err := remake(source, target, h, format, false, ""); err != nil {
 		return err
 	}
 	return target.compare(source)
 }
 
 // remake makes the target's repository, with objects in the given format. harmless leaves out what makes git start
-// programs, and remotes.
-func remake(source, target git, h Heads, format string, harmless bool) error {
+// programs, and remotes. packs is where packs are kept, or empty.
+func remake(source, target git, h Heads, format string, harmless bool, packs string) error {
 	if _, err := target.run(nil, "init", "--quiet", "--template=", "--object-format="+format); err != nil {
 		return err
 	}
@@ -219,7 +237,10 @@ func remake(source, target git, h Heads, format string, harmless bool) error {
 	if err := configure(); err != nil {
 		return err
 	}
-	return target.receive(source, h)
+	if err := os.RemoveAll(filepath.Join(target.store(), "info", "grafts")); err != nil {
+		return err
+	}
+	return target.receive(source, h, packs)
 }
 
 // sharedIndexes are the names of the files in a repository that have parts of a split index.
@@ -285,29 +306,37 @@ func (g git) disarm() error {
 }
 
 // receive gets the objects of what is checked out, and sets the branch and the tags.
-func (g git) receive(from git, h Heads) error {
-	var objects, refs bytes.Buffer
+func (g git) receive(from git, h Heads, packs string) error {
+	var refs bytes.Buffer
+	known := map[string]bool{} // objects that the commit reaches
 	if h.Commit != "" {
-		fmt.Fprintln(&objects, h.Commit)
 		fmt.Fprintf(&refs, "update %s %s\n", orHead(h.Branch), h.Commit)
-	}
-	for entry := range strings.SplitSeq(h.Index, "\x00") {
-		mode, rest, _ := strings.Cut(entry, " ")
-		if id, _, ok := strings.Cut(rest, " "); ok && mode != "160000" { // a submodule's commit is elsewhere
-			fmt.Fprintln(&objects, id)
+		if err := g.history(from, h.Commit, packs); err != nil {
+			return err
+		}
+		tree, err := from.run(nil, "ls-tree", "-r", "-z", h.Commit)
+		if err != nil {
+			return err
+		}
+		for entry := range strings.SplitSeq(string(tree), "\x00") {
+			about, _, _ := strings.Cut(entry, "\t")
+			known[about[strings.LastIndexByte(about, ' ')+1:]] = true
 		}
 	}
+	objects := h.staged(known)
 	for tag := range strings.SplitSeq(h.Tags, "\n") {
 		if id, name, ok := strings.Cut(tag, " "); ok {
-			fmt.Fprintln(&objects, id)
+			objects = append(objects, id)
 			fmt.Fprintf(&refs, "update %s %s\n", name, id)
 		}
 	}
-	pack := filepath.Join(g.store(), "objects", "pack", "pack")
-	// A new repository can be made again: what is not packed well, or not on the disk after a crash, is no loss.
-	if _, err := from.run(objects.Bytes(), "-c", "core.fsync=none", "pack-objects", "--revs", "--quiet", "--window=0",
-		pack); err != nil {
-		return err
+	if len(objects) > 0 {
+		if h.Commit != "" {
+			objects = append(objects, "^"+h.Commit)
+		}
+		if err := from.pack(filepath.Join(g.store(), "objects", "pack"), objects, "-c", "core.fsync=none"); err != nil {
+			return err
+		}
 	}
 	if h.Branch != "" {
 		if _, err := g.run(nil, "symbolic-ref", "HEAD", h.Branch); err != nil {
@@ -318,6 +347,129 @@ func (g git) receive(from git, h Heads) error {
 	}
 	_, err := g.run(refs.Bytes(), "update-ref", "--stdin")
 	return err
+}
+
+// staged are the objects of the index that are not among known.
+func (h Heads) staged(known map[string]bool) (ids []string) {
+	for entry := range strings.SplitSeq(h.Index, "\x00") {
+		mode, rest, _ := strings.Cut(entry, " ")
+		// A submodule's commit is elsewhere.
+		if id, _, ok := strings.Cut(rest, " "); ok && mode != "160000" && !known[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// pack packs objects, and what they reach, into a directory, if there are any.
+func (g git) pack(dir string, objects []string, flags ...string) error {
+	_, err := g.run([]byte(strings.Join(objects, "\n")+"\n"), append(flags, "pack-objects", "--revs", "--quiet",
+		"--window=0", "--non-empty", "--use-bitmap-index", filepath.Join(dir, "pack"))...)
+	return err
+}
+
+// history gets a commit, and all that it reaches. Its id decides what that is, so a pack that is kept serves every
+// run that starts at the commit. It does not decide that in a shallow repository.
+func (g git) history(from git, commit, packs string) error {
+	to := filepath.Join(g.store(), "objects", "pack")
+	if _, err := os.Lstat(filepath.Join(g.store(), "shallow")); packs == "" || err == nil {
+		// A new repository can be made again: what is not on the disk after a crash is no loss.
+		return from.pack(to, []string{commit}, "-c", "core.fsync=none")
+	}
+	kept := filepath.Join(packs, commit)
+	if err := copyPacks(kept, to); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	making, err := os.MkdirTemp(packs, "new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(making)
+	if err := from.pack(making, []string{commit}); err != nil {
+		return err
+	}
+	if err := copyPacks(making, to); err != nil {
+		return err
+	}
+	_ = os.Rename(making, kept) // fails if another run has kept it
+	return prunePacks(packs)
+}
+
+// copyPacks copies the packs in a directory, which are then the latest used.
+func copyPacks(from, to string) error {
+	now := time.Now()
+	if err := os.Chtimes(from, now, now); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := copyPack(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyPack(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o444)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// maxPacks is how much is kept in packs, in bytes, and packsMaking how long making one may take.
+const (
+	maxPacks    = 1 << 30
+	packsMaking = time.Hour
+)
+
+// prunePacks removes packs until at most maxPacks is left: those first that were not used for the longest time.
+func prunePacks(packs string) error {
+	entries, err := os.ReadDir(packs)
+	if err != nil {
+		return err
+	}
+	type kept struct {
+		path string
+		used time.Time
+	}
+	var all []kept
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		at := filepath.Join(packs, e.Name())
+		switch making := strings.HasPrefix(e.Name(), "new-"); {
+		case err != nil: // another run has removed it
+		case !making:
+			all = append(all, kept{at, info.ModTime()})
+		case time.Since(info.ModTime()) > packsMaking:
+			errs = append(errs, os.RemoveAll(at))
+		}
+	}
+	slices.SortFunc(all, func(a, b kept) int { return b.used.Compare(a.used) })
+	sum := int64(0)
+	for _, k := range all {
+		files, _ := filepath.Glob(filepath.Join(k.path, "*"))
+		for _, file := range files {
+			if info, err := os.Lstat(file); err == nil {
+				sum += info.Size()
+			}
+		}
+		if sum > maxPacks {
+			errs = append(errs, os.RemoveAll(k.path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func orHead(branch string) string {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
@@ -237,7 +238,10 @@ func (s *Sandbox) closeHome() error {
 // impossible, and one that the command can move is not the run's.
 func (p *Profile) layerDirs(given []string, home string) []string {
 	var dirs []string
-	for _, dir := range slices.Concat(given, []string{"/var/tmp", os.TempDir(), "/dev/shm"}) {
+	if kept, err := rundir.Kept(); err == nil {
+		given = append(slices.Clone(given), kept)
+	}
+	for _, dir := range append(slices.Clone(given), os.TempDir(), "/dev/shm") {
 		real, err := filepath.EvalSymlinks(dir)
 		if err == nil && !schema.Below(real, home) && !p.writable(real) && !slices.Contains(dirs, real) {
 			dirs = append(dirs, real)
@@ -400,36 +404,9 @@ func (l *homeLayer) close() error {
 	return err
 }
 
-// tryLayer makes the file system of a layer over the home: only the kernel knows which file systems it takes.
+// tryLayer mounts the layer over the home in a process that starts nothing: only the kernel knows which file systems
+// it takes.
 func (p *Profile) tryLayer(layer string) error {
-	if mayAdminister() && makeOverlay(p.Home.Path, layer) == nil {
-		return nil
-	}
-	return p.mountLayer(layer)
-}
-
-// makeOverlay makes the file system, and mounts it nowhere. It fails for names that would need escapes, and where it
-// needs a user namespace.
-func makeOverlay(home, layer string) error {
-	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fs)
-	for _, o := range [][2]string{{"lowerdir", home}, {"upperdir", filepath.Join(layer, shim.LayerDirs[0])},
-		{"workdir", filepath.Join(layer, shim.LayerDirs[1])}, {"index", "off"}} {
-		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
-			return err
-		}
-	}
-	if err := unix.FsconfigSetFlag(fs, "userxattr"); err != nil {
-		return err
-	}
-	return unix.FsconfigCreate(fs)
-}
-
-// mountLayer mounts the layer in a process that starts nothing.
-func (p *Profile) mountLayer(layer string) error {
 	trial := &Profile{Mode: sandboxfile.Observe, PIDs: true, OnUnavailable: sandboxfile.Fail, Dir: "/", open: true,
 		Network: NetProfile{Mode: sandboxfile.NetHost},
 		only:    []shim.Place{{Path: p.Home.Path, As: shim.Layered, From: layer}}}

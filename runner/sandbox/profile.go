@@ -16,6 +16,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
@@ -198,13 +199,16 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 		return p, p.settle()
 	}
 	p.PIDs = true
-	outside := p.outsideSockets(c.Listened) // it takes a while
 	if !p.open {
 		if err := p.files(s, c); err != nil {
 			return nil, err
 		}
 	}
-	for rule, dirs := range map[string][]string{ruleEvidence: c.Evidence, ruleTests: c.Tests} {
+	evidence := slices.Clone(c.Evidence)
+	if kept, err := rundir.Kept(); err == nil {
+		evidence = append(evidence, kept)
+	}
+	for rule, dirs := range map[string][]string{ruleEvidence: evidence, ruleTests: c.Tests} {
 		for _, dir := range dirs {
 			real, err := filepath.Abs(dir)
 			if err == nil {
@@ -219,7 +223,7 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 	if err := p.setHome(s, c); err != nil {
 		return nil, err
 	}
-	if err := p.private(s, c, outside); err != nil {
+	if err := p.private(s, c); err != nil {
 		return nil, err
 	}
 	for _, d := range p.DenyRead {
@@ -398,7 +402,7 @@ func (p *Profile) protect(s *sandboxfile.Settings, f *sandboxfile.Filesystem, c 
 			continue
 		}
 		if w.Rule == RuleMode { // the working directory, and those for temporary files
-			p.looked.Shared, p.looked.Tops = append(p.looked.Shared, w.Path), append(p.looked.Tops, w.Path)
+			p.looked.Shared = append(p.looked.Shared, w.Path)
 		} else {
 			p.looked.Trees = append(p.looked.Trees, w.Path)
 		}
@@ -503,7 +507,7 @@ func (p *Profile) Explain() string {
 
 // private gives the run its own versions of the directories where system services have their sockets, and lists
 // sockets elsewhere: a path reaches a socket from every network namespace.
-func (p *Profile) private(s *sandboxfile.Settings, c Context, outside func([]string) []string) error {
+func (p *Profile) private(s *sandboxfile.Settings, c Context) error {
 	reach := append(append([]string{}, p.Network.UnixSockets...), c.Reach...)
 	var shown []string
 	for _, path := range reach {
@@ -543,7 +547,7 @@ func (p *Profile) private(s *sandboxfile.Settings, c Context, outside func([]str
 	if p.obeyed != nil {
 		known = append(known, p.obeyed.Sockets...)
 	}
-	for _, path := range outside(known) {
+	for _, path := range p.outsideSockets(known, c.Listened) {
 		inside := func(d Path) bool { return schema.Below(path, d.Path) }
 		if !slices.Contains(shown, path) && !slices.ContainsFunc(p.DenyRead, inside) && !p.covered(path) {
 			p.sockets = append(p.sockets, Path{path, RuleSockets})

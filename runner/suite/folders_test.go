@@ -41,7 +41,7 @@ func TestAFolderAsksForAClosedBook(t *testing.T) {
 			switch {
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
 				t.Errorf("it is refused with %v, want %q", err, c.refused)
-			case c.refused == "" && (err != nil || f.Tasks[0].ClosedBook != c.want):
+			case c.refused == "" && (err != nil || f.Tasks[0].ClosedBook.Close != c.want):
 				t.Errorf("it is %+v, %v", f, err)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
 // Bounds of a file.
@@ -82,6 +83,11 @@ func Parse(data []byte) (*schema.Evaluation, error) {
 	}
 	if n := len(d.Servers); n > maxServers || n == 0 && c.typed && c.doc.Has("servers") {
 		c.fault(fmt.Sprintf("it has %d servers, want 1 to %d", n, maxServers), "servers")
+	}
+	for i, host := range d.ClosedBook.Allow {
+		if _, err := sandboxfile.ParseDomain(host, false); err != nil {
+			c.fault(err.Error(), "closed_book", "allow", strconv.Itoa(i))
+		}
 	}
 	d.StartCommit = strings.ToLower(d.StartCommit)
 	if s := d.StartCommit; c.given(s, "start_commit") && (len(s) < 7 || len(s) > 64 ||

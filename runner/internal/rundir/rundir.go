@@ -40,6 +40,16 @@ func private() kind {
 // open is for other users too, if they know the directory's name.
 func open() kind { return kind{"-open", 0o711, []string{"/dev/shm", os.TempDir(), "/tmp"}} }
 
+// Kept returns the directory where this user's runs keep on a disk what the commands of other runs must not see. It
+// makes the directory. Nothing removes it: a command from which it is hidden would see the next one.
+func Kept() (string, error) {
+	dir := filepath.Join("/var/tmp", fmt.Sprintf("assay-run-%d-kept", os.Getuid()))
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dir, isOwnDir(dir, 0o700)
+}
+
 // New makes a directory that only this user can enter, and removes those of dead runs.
 func New() (*Dir, error) { return private().make() }
 
