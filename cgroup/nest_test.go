@@ -87,7 +87,10 @@ func TestMoveTakesProcessesOfTheGroupAlone(t *testing.T) {
 	if err := s.Agent().Start(member); err != nil {
 		t.Fatal(err)
 	}
-	defer member.Wait()
+	defer func() {
+		member.Process.Kill()
+		member.Wait()
+	}()
 	fd := pidfd(t, member.Process.Pid)
 	if err := s.Agent().Move(other, os.Getpid(), pidfd(t, os.Getpid())); !errors.Is(err, cgroup.ErrNotMember) &&
 		!errors.Is(err, cgroup.ErrNotSupported) {

@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/schema"
@@ -124,88 +121,33 @@ func (s *Spec) appliedAgent(settings *sandboxfile.Settings) *schema.AppliedAgent
 	return a
 }
 
-// outfit is what an agent's recipe sets for one command.
-type outfit struct {
-	recipe  *agents.Recipe
-	routes  []string // the providers behind the model gateway
-	private bool     // the command has a private home
-}
-
 // wear sets the command's variables and arguments, and has it started by "assay-run hook", which writes the files, if
 // there are any. Call it when the command's environment is complete.
-func (o outfit) wear(cmd *exec.Cmd) error {
-	parts := []agents.Part{o.recipe.Part}
-	for _, route := range o.routes {
-		parts = append(parts, o.recipe.Routes[route])
-	}
+func wear(o hook.Outfit, cmd *exec.Cmd) error {
 	value := func(name string) (string, bool) { return lookupEnv(cmd.Env, name) }
-	setup := hook.Setup{Agent: o.recipe.Name, Reader: o.recipe.Reader}
-	var arguments []string
-	for _, p := range parts {
-		if len(p.Files) > 0 && !o.private {
-			continue
-		}
-		set := map[string]string{}
-		for name, text := range p.Env {
-			v, err := agents.Expand(text, value)
-			if err != nil {
-				return err
-			}
-			set[name] = v
-		}
-		for _, name := range sortedKeys(set) {
-			cmd.Env = append(cmd.Env, name+"="+set[name])
-		}
-		for _, text := range p.Arguments {
-			v, err := agents.Expand(text, value)
-			if err != nil {
-				return err
-			}
-			arguments = append(arguments, v)
-		}
-		for _, at := range sortedKeys(p.Files) {
-			f := p.Files[at]
-			if f.JSON != nil {
-				text, err := agents.Expand(string(f.JSON), quoted(value))
-				if err != nil {
-					return err
-				}
-				f.JSON = []byte(text)
-			}
-			setup.Files = append(setup.Files, hook.File{Path: at, File: f})
-		}
-	}
-	if program := o.recipe.Program(cmd.Args); program >= 0 {
-		cmd.Args = slices.Insert(slices.Clone(cmd.Args), program+1, arguments...)
-	}
-	if len(setup.Files) == 0 && !setup.Reader {
-		return nil
-	}
-	text, err := json.Marshal(setup)
+	worn, err := o.Wear(value)
 	if err != nil {
 		return err
+	}
+	cmd.Env = append(cmd.Env, worn.Env...)
+	if program := o.Recipe.Program(cmd.Args); program >= 0 {
+		cmd.Args = slices.Insert(slices.Clone(cmd.Args), program+1, worn.Arguments...)
+	}
+	if worn.Setup == "" {
+		return nil
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cmd.Path, cmd.Args = self, append([]string{"assay-run", "hook", o.recipe.Name, "--"}, cmd.Args...)
+	cmd.Path, cmd.Args = self, append([]string{"assay-run", "hook", o.Recipe.Name, "--"}, cmd.Args...)
 	path, _ := value("PATH")
 	// Hooks of the agent call assay-run by its name.
 	if found, err := lookPath("assay-run", cmd.Dir, cmd.Env); err != nil || !sameFile(found, self) {
 		path = strings.TrimSuffix(filepath.Dir(self)+":"+path, ":")
 	}
-	cmd.Env = append(cmd.Env, "PATH="+path, hook.EnvSetup+"="+string(text))
+	cmd.Env = append(cmd.Env, "PATH="+path, hook.EnvSetup+"="+worn.Setup)
 	return nil
-}
-
-// quoted returns value for use in a string of JSON.
-func quoted(value func(string) (string, bool)) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		v, ok := value(name)
-		text, _ := jsontext.AppendQuote(nil, v) // it replaces what is not UTF-8
-		return string(text[1 : len(text)-1]), ok
-	}
 }
 
 func sameFile(a, b string) bool {

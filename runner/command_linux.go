@@ -21,6 +21,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -97,8 +98,8 @@ type commandSandbox interface {
 
 // commandRemains is what is left of a command that has ended.
 type commandRemains interface {
-	// outlived notes the containers that outlived the command, before they are ended.
-	outlived()
+	// outlived notes the containers that outlived the command, before they are ended, but for those with the ids kept.
+	outlived(kept []string)
 	// leftovers describes the first of procs, which are processes of the session.
 	leftovers(procs []cgroup.Proc) []schema.Leftover
 	// NoContainers keeps the engine from starting more containers of the run.
@@ -161,7 +162,8 @@ func (c *command) start(ctx context.Context) error {
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil && c.recipe != nil {
 		h := c.sandbox.home()
-		err = outfit{c.recipe, c.watch.routes(), h != nil && h.State == sandboxfile.HomePrivate}.wear(c.cmd)
+		err = wear(hook.Outfit{Recipe: c.recipe, Routes: c.watch.routes(),
+			Private: h != nil && h.State == sandboxfile.HomePrivate}, c.cmd)
 		if err != nil {
 			return sandboxError("agent_not_set_up", err)
 		}
@@ -605,7 +607,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 	serving := s.keepServers(ctx)
 	left, _ := s.agent.Procs()
-	s.remains.outlived()
+	s.remains.outlived(s.servers.containers)
 	leftovers := s.remains.leftovers(left) // before they end
 	s.identify(leftovers, serving)
 	fresh := s.killAt == nil
@@ -730,6 +732,7 @@ func (s *supervisor) keepServers(ctx context.Context) map[int][]int {
 	}
 	list := s.remains.leftovers(kept)
 	s.identify(list, found)
+	s.servers.note(list)
 	s.log.Event(schema.Event{Type: schema.ServersKept, Count: int64(len(kept)), Processes: list})
 	return found
 }

@@ -506,15 +506,12 @@ func (c *confinement) look(ctx context.Context, home string) {
 	c.obeyed, c.looked = set, where
 }
 
-// searchSlow is how long a search takes before the user is told why nothing happens.
-const searchSlow = time.Second
-
 // searching tells the user if a search takes long. The result ends that.
 func (c *confinement) searching(dir string) (end func()) {
 	if c.onSearch == nil {
 		return func() {}
 	}
-	slow := time.AfterFunc(searchSlow, func() { c.onSearch(dir) })
+	slow := time.AfterFunc(SearchSlow, func() { c.onSearch(dir) })
 	return func() { slow.Stop() }
 }
 
@@ -538,7 +535,8 @@ func (c *confinement) compare() {
 	where := *c.looked
 	where.Shared = nil
 	now := startup.Search(ctx, where)
-	c.startup = &schema.Startup{Names: now.Names, Changes: []schema.StartupChange{}}
+	c.startup = &schema.Startup{Names: now.Names, Changes: []schema.StartupChange{},
+		NotCompared: c.looked.NotCompared()}
 	unsearched := now.Unsearched
 	if c.obeyed.Cut {
 		unsearched = append(slices.Clone(c.obeyed.Unsearched), unsearched...)

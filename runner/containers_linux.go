@@ -59,6 +59,7 @@ type containers struct {
 	outside  askedOutside
 	direct   []string           // engine sockets that the run connected to; the observation's goroutine writes it
 	stayed   []schema.Container // containers that outlived the command
+	kept     []string           // the ids of those with servers that are kept for the checks
 	reasons  []schema.Reason
 }
 
@@ -233,7 +234,7 @@ func (c *containers) check(ctx context.Context, env []string) (with []string, do
 	}
 	end := func() {
 		if c.relay != nil && c.session.HadContainers() {
-			_, _ = engine.End(ctx, c.socket, c.parent) // close says if this fails
+			_, _ = engine.End(ctx, c.socket, c.parent, c.kept...) // close says if this fails
 		}
 	}
 	end()
@@ -256,10 +257,12 @@ func (c *containers) present() (list []schema.Container) {
 	return list
 }
 
-// outlived records the containers that outlived the command. It asks for their names at once, since the engine may
-// forget them soon.
-func (c *containers) outlived() {
-	if c.stayed = c.present(); len(c.stayed) == 0 || c.socket == "" {
+// outlived records the containers that outlived the command, but for those that are kept for the checks. It asks for
+// their names at once, since the engine may forget them soon.
+func (c *containers) outlived(kept []string) {
+	c.kept = kept
+	c.stayed = slices.DeleteFunc(c.present(), func(at schema.Container) bool { return slices.Contains(kept, at.ID) })
+	if len(c.stayed) == 0 || c.socket == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askEngine)
@@ -290,7 +293,9 @@ func (c *containers) close() error {
 		var ended []engine.Container
 		ended, err = engine.End(context.Background(), c.socket, c.parent)
 		for _, e := range ended {
-			if !slices.ContainsFunc(c.stayed, func(o schema.Container) bool { return o.ID == e.ID }) {
+			if !slices.Contains(c.kept, e.ID) && !slices.ContainsFunc(c.stayed, func(o schema.Container) bool {
+				return o.ID == e.ID
+			}) {
 				c.stayed = append(c.stayed,
 					schema.Container{ID: e.ID, Engine: container.Docker, Name: e.Name, Image: e.Image})
 			}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -13,6 +14,9 @@ import (
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
 )
+
+// SearchSlow is how long a search takes before Options.OnSearch is called: users wonder why nothing happens.
+const SearchSlow = time.Second
 
 // Options are what a run needs besides its spec.
 type Options struct {
@@ -78,9 +82,9 @@ type Options struct {
 	// OnRealHome is called before the command starts in a sandbox if its home is real although nobody asked for that.
 	// It may be nil.
 	OnRealHome func(reason string)
-	// OnSearch is called if the search for files that programs outside of the sandbox obey takes longer than a second,
-	// before the command starts or after it. dir is one of the directories searched. OnSearch is called from any
-	// goroutine, and may be nil.
+	// OnSearch is called if the search for files that programs outside of the sandbox obey takes longer than
+	// SearchSlow, before the command starts or after it. dir is one of the directories searched. OnSearch is called
+	// from any goroutine, and may be nil.
 	OnSearch func(dir string)
 	// OnHealth is called with observation-health.json once it is complete. It must not keep the document after Run
 	// returns. It may be nil.

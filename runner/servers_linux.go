@@ -12,13 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/internal/listening"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // servers are the processes that a task asks to leave running: those that listen on one of its ports when the command
-// has ended, what they started and what started them. They are kept in a group of their own until the checks have run.
+// has ended, what they started, what started them, and the first process of their PID namespace, with which all others
+// end. They are kept in a group of their own until the checks have run.
 type servers struct {
-	ports func() []int // nil: the task asks for none
-	group *cgroup.Group
+	ports      func() []int // nil: the task asks for none
+	group      *cgroup.Group
+	containers []string // the ids of those that they are in
 }
 
 // serveInterval is the time between two looks for servers that still start.
@@ -46,13 +50,24 @@ func (s *servers) serving(procs []cgroup.Proc) map[int][]int {
 		}
 		return false
 	}
+	first := map[string]int{} // by PID namespace
+	for pid := range parents {
+		if isInit(pid) {
+			space, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+			first[space] = pid
+		}
+	}
 	ports, tables := s.ports(), map[string]map[string]int{} // the latter by network namespace
 	for pid := range parents {
 		ns, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)) // if it cannot be read, nor can the descriptors
 		if tables[ns] == nil {
-			tables[ns] = listening(pid, ports)
+			tables[ns] = listening.Sockets(pid, ports)
 		}
 		for _, port := range holds(pid, tables[ns]) {
+			space, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+			if init := first[space]; init != 0 {
+				add(init, port)
+			}
 			for other := range parents {
 				if other == pid || above(pid, other) || above(other, pid) {
 					add(other, port)
@@ -103,6 +118,15 @@ func (s *servers) keep(agent *cgroup.Group, make func(name string) (*cgroup.Grou
 	return kept, nil
 }
 
+// note notes the containers of processes that are kept.
+func (s *servers) note(kept []schema.Leftover) {
+	for _, p := range kept {
+		if p.ContainerID != "" && !slices.Contains(s.containers, p.ContainerID) {
+			s.containers = append(s.containers, p.ContainerID)
+		}
+	}
+}
+
 func moveProcess(from, to *cgroup.Group, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -134,24 +158,16 @@ func parentOf(pid int) int {
 	return 0
 }
 
-// listening returns the listening TCP sockets in the network namespace of a process that have one of the ports: the
-// port, by what a descriptor of the socket is a link to.
-func listening(pid int, ports []int) map[string]int {
-	sockets := map[string]int{}
-	for _, table := range []string{"tcp", "tcp6"} { // proc_pid_net(5)
-		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
-		for line := range strings.Lines(string(data)) {
-			f := strings.Fields(line)
-			if len(f) < 10 || f[3] != "0A" { // TCP_LISTEN of net/tcp_states.h
-				continue
-			}
-			port, err := strconv.ParseUint(f[1][strings.LastIndexByte(f[1], ':')+1:], 16, 16)
-			if err == nil && slices.Contains(ports, int(port)) {
-				sockets["socket:["+f[9]+"]"] = int(port)
-			}
+// isInit reports whether a process is the first of a PID namespace.
+func isInit(pid int) bool {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		if in, ok := strings.CutPrefix(line, "NSpid:"); ok { // the id in each namespace, ours first
+			ids := strings.Fields(in)
+			return len(ids) > 0 && ids[len(ids)-1] == "1"
 		}
 	}
-	return sockets
+	return false
 }
 
 // holds returns the ports of those sockets of which a process has a descriptor.

@@ -108,6 +108,9 @@ type Startup struct {
 	Beyond  int             `json:"beyond,omitempty"`
 	// Unsearched are directories that were not searched, before or after; at most MaxStartupChanges.
 	Unsearched []string `json:"unsearched,omitempty"`
+	// NotCompared are directories that the command could write, and that other programs change too: nothing below
+	// them was compared, only what programs obey in the directories themselves.
+	NotCompared []string `json:"not_compared,omitempty"`
 }
 
 // MaxStartupChanges limits the lists of Startup.

@@ -83,8 +83,17 @@ func (p *Policy) Proxy() string {
 
 // Layer returns a function that reports whether what was written to a path went to the layer of a private home.
 func (p *Policy) Layer() func(path string) bool {
+	effect := p.Effect()
+	return func(name string) bool {
+		_, access := effect(name)
+		return access == "layer"
+	}
+}
+
+// Effect returns a function that returns what the sandbox's plan says about a path: the nearest path above it that the
+// plan lists, or itself, and the access to that. Both are empty if there was no sandbox.
+func (p *Policy) Effect() func(path string) (target, access string) {
 	var sandbox struct {
-		Home *Home `json:"home"`
 		Plan struct {
 			Paths []struct {
 				Target string `json:"target"`
@@ -92,18 +101,17 @@ func (p *Policy) Layer() func(path string) bool {
 			} `json:"paths"`
 		} `json:"plan"`
 	}
-	if p == nil || len(p.Sandbox) == 0 || json.Unmarshal(p.Sandbox, &sandbox) != nil || sandbox.Home == nil ||
-		sandbox.Home.State != HomePrivate {
-		return func(string) bool { return false }
+	if p == nil || len(p.Sandbox) == 0 || json.Unmarshal(p.Sandbox, &sandbox) != nil {
+		return func(string) (string, string) { return "", "" }
 	}
 	access := map[string]string{}
 	for _, e := range sandbox.Plan.Paths {
 		access[e.Target] = e.Access
 	}
-	return func(name string) bool { // the nearest directory that the plan lists decides
+	return func(name string) (string, string) {
 		for at := path.Clean(name); ; at = path.Dir(at) {
 			if a, ok := access[at]; ok || at == "/" || at == "." {
-				return a == "layer"
+				return at, a
 			}
 		}
 	}

@@ -1,12 +1,13 @@
 // Command summary reads the output of go test -json. It prints the slowest tests, the
 // reasons of skips and the output of failures. Then it runs each failed test again, alone, twice:
 //
-//	go test -json ./... | summary [-known FILE] [-keep DIR] COMMAND [ARG...]
+//	go test -json ./... | summary [-times FILE] [-known FILE] [-keep DIR] COMMAND [ARG...]
 //
 // COMMAND gets a package and the value of -test.run as two more arguments, and prints what go test -json prints
 // of that. A test that passes twice is flaky: it is named, the output of its first failure is kept in DIR, and
-// the run goes on. Anything else fails the run. The last line says how many tests passed, failed and were
-// skipped, where a flaky test has passed. It exits with 1 if a test failed.
+// the run goes on. Anything else fails the run. The times of packages and of the slowest tests are kept in the
+// file of -times, and a package that took a third longer than in the run before is named. The last line says how
+// many tests passed, failed and were skipped, where a flaky test has passed. It exits with 1 if a test failed.
 package main
 
 import (
@@ -18,9 +19,8 @@ import (
 	"slices"
 )
 
-// slowest is how many tests are listed with their time, subtests and what they are part of
-// alike.
-const slowest = 40
+// listed is how many tests are listed with their time.
+const listed = 40
 
 func main() { os.Exit(summary(os.Args[1:], os.Stdin, os.Stdout)) }
 
@@ -28,6 +28,7 @@ func summary(args []string, in io.Reader, out io.Writer) int {
 	flags := flag.NewFlagSet("summary", flag.ContinueOnError)
 	known := flags.String("known", "", "read the `file` of tests that are known to be flaky")
 	keep := flags.String("keep", "", "keep the flaky tests' output and a list of the failed ones in this `directory`")
+	times := flags.String("times", "", "compare with the times of the run before in this `file`, and write it anew")
 	if flags.Parse(args) != nil {
 		return 2
 	}
@@ -43,6 +44,15 @@ func summary(args []string, in io.Reader, out io.Writer) int {
 		broken = true
 	}
 	r.list(out)
+	if *times != "" {
+		slower, err := r.compare(*times)
+		for _, line := range slower {
+			fmt.Fprintln(out, line)
+		}
+		if err != nil { // which says nothing about the tests
+			fmt.Fprintln(out, "summary: compare times:", err)
+		}
+	}
 
 	again := judge{command: flags.Args(), keep: *keep, known: entries, out: out}
 	failures, flaky := again.all(r)
@@ -78,11 +88,10 @@ func summary(args []string, in io.Reader, out io.Writer) int {
 
 // list prints the slowest tests, the skipped ones and the failed ones.
 func (r *results) list(out io.Writer) {
-	ended := r.tests()
-	slices.SortStableFunc(ended, func(a, b *test) int { return cmp.Compare(b.seconds, a.seconds) })
-	for _, t := range ended[:min(slowest, len(ended))] {
+	for _, t := range r.slowest() {
 		fmt.Fprintf(out, "slow: %.1fs %s %s\n", t.seconds, t.pkg, t.name)
 	}
+	ended := r.tests()
 	slices.SortFunc(ended, func(a, b *test) int {
 		return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
 	})

@@ -213,3 +213,37 @@ func TestKnownFlakyTests(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestASlowerPackageIsNamed compares runs of which only the times differ.
+func TestASlowerPackageIsNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "new", "times")
+	run := func(a, b string) string {
+		var out bytes.Buffer
+		events := `{"Action":"pass","Package":"a","Test":"TestA","Elapsed":` + a + `}
+{"Action":"output","Package":"a","Output":"PASS\n"}
+{"Action":"pass","Package":"a","Elapsed":` + a + `}
+`
+		if b != "" {
+			events += `{"Action":"pass","Package":"b","Elapsed":` + b + "}\n"
+		}
+		if code := summary([]string{"-times", file}, strings.NewReader(events), &out); code != 0 {
+			t.Errorf("summary ended with %d: %s", code, out.String())
+		}
+		return out.String()
+	}
+	for i, c := range []struct{ a, b, said string }{
+		{"30", "0.1", ""}, // there was no run before
+		{"39.9", "0.2", ""},
+		{"30", "", ""},
+		{"40.1", "0.9", "slower: a took 40.1s, in the run before 30.0s\n"}, // b has too little to tell
+		{"40", "4", "slower: b took 4.0s, in the run before 0.9s\n"},
+	} {
+		out := run(c.a, c.b)
+		if n := strings.Count(out, "slower: "); !strings.Contains(out, c.said) || n != min(len(c.said), 1) {
+			t.Errorf("run %d said %q, want %q", i+1, out, c.said)
+		}
+	}
+	if got, err := os.ReadFile(file); string(got) != "40.0\ta\n4.0\tb\n40.0\ta\tTestA\n" {
+		t.Errorf("the file is %q: %v", got, err)
+	}
+}

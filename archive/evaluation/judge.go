@@ -963,7 +963,7 @@ func (j *judge) stale(k *schema.KernelEvent, p *process, name string, of kinds, 
 		u.add(p, name, renewed)
 	case how&schema.AccessRead != 0 && !j.written.wrote(name):
 		j.doubt(ruleReward, k, p, "in a check, read "+name+
-			", which is older than the run: it may be of another attempt")
+			", which is older than the run: it may be from another attempt")
 	}
 }
 

@@ -474,6 +474,9 @@ func (m *maker) noNewStartup(value jsontext.Value) (*rule, error) {
 				Remedy: "record with this version of assay-run"}), nil
 		}
 		v := Verdict{State: Pass, Message: "git, shells, editors and agents obey nothing new"}
+		for _, dir := range st.NotCompared {
+			v.Message += fmt.Sprintf("; below %q, nothing was compared", dir)
+		}
 		for _, c := range st.Changes {
 			v.found(Evidence{Text: c.String(), Layer: schema.HealthPath})
 		}

@@ -251,7 +251,7 @@ func (k *task) run(t *testing.T, agent string, engine func() *enginetest.Engine)
 			return ""
 		}))
 	write(filepath.Join(work, "contract.yaml"), fmt.Sprintf(
-		"description: the task's tests pass\nchecks:\n- name: tests\n  command: %q\n", check))
+		"description: the task's tests pass\nchecks:\n- name: tests\n  timeout_secs: 30\n  command: %q\n", check))
 	bundle := filepath.Join(work, "run.tar.gz")
 	if kept := os.Getenv("CHEATS_BUNDLES"); kept != "" {
 		bundle = filepath.Join(kept, k.name+"-"+agent+".tar.gz")

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
@@ -154,6 +155,7 @@ var holds = map[runner.State]holdCase{
 // SIGINT and by its timeout. It ends within the grace and two seconds, and leaves a bundle or what
 // assay-run recover makes one of.
 func TestRunEndsWhenTold(t *testing.T) {
+	layertest.Host(t)
 	for _, state := range []runner.State{
 		runner.StatePreparing, runner.StateSelfTest, runner.StateStarting, runner.StateRunning, runner.StateDraining,
 		runner.StateChecking, runner.StateSealing, runner.StateReleasing,

@@ -16,9 +16,9 @@ import (
 // and recorded once, and the runner's memory is bounded.
 func TestFloodsUnderARun(t *testing.T) {
 	layertest.Host(t)
-	count := 100_000
-	if testing.Short() {
-		count = 10_000
+	count := 10_000
+	if layertest.IsNight() {
+		count = 100_000
 	}
 	for _, c := range []struct {
 		name  string

@@ -81,7 +81,7 @@ func learn(ctx context.Context, l *sandbox.Learner, b *view.Bundle) error {
 		return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", b.Name),
 			"record the run on a host where assay-run doctor reports kernel observation")
 	}
-	l.Run(b.Docs.Run.Workdir, b.Docs.Run.Homes["HOME"])
+	l.Run(b.Docs.Run.Workdir, b.Docs.Run.Homes["HOME"], b.Docs.Policy)
 	for it, err := range b.Items(ctx, schema.KernelPath, schema.PolicyPath) {
 		switch {
 		case err != nil:

@@ -160,9 +160,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	opt.OnRealHome = func(why string) {
 		a.say.Info("the home directory is real, and the command can write in it only what a rule allows: %s", why)
 	}
-	opt.OnSearch = func(dir string) {
-		a.say.Info("searching %s for files that git, shells, editors and agents obey; this takes a while", dir)
-	}
+	opt.OnSearch = func(dir string) { tellSearch(a.say, dir) }
 	lost := &losses{say: a.say}
 	opt.OnLoss = lost.add
 	opt.Freeing = &freeing

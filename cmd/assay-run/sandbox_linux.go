@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -98,7 +99,9 @@ func sandboxProfile(a *app, f *sandboxFlags, env []string) (*sandbox.Profile, er
 			c.Protect = append(c.Protect, at)
 		}
 	}
+	slow := time.AfterFunc(runner.SearchSlow, func() { tellSearch(a.say, dir) })
 	p, err := sandbox.Resolve(&settings, c)
+	slow.Stop()
 	if err != nil {
 		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err),
 			"correct the policy; assay-run policy check explains it")

@@ -162,6 +162,11 @@ func tellSandbox(say *console.Messages, h *schema.ObservationHealth) {
 	}
 }
 
+// tellSearch tells the user why nothing happens.
+func tellSearch(say *console.Messages, dir string) {
+	say.Info("searching %s for files that git, shells, editors and agents obey; this takes a while", dir)
+}
+
 // maxStartupShown is how many changes of what programs obey are named.
 const maxStartupShown = 5
 

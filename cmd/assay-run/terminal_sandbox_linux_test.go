@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // A terminal says which connection was denied while the command may be waiting for it.
@@ -22,6 +24,7 @@ func TestDeniedConnectionOnATerminal(t *testing.T) {
 // A terminal works in a sandbox as it does outside: it has a name there, the shell
 // inside has its jobs, ^C comes once, and ^Z gives the outer shell back.
 func TestTerminalInASandbox(t *testing.T) {
+	layertest.Host(t)
 	for _, c := range []struct{ name, command string }{
 		{"alone", "./assay-run sandbox --"},
 		{"in a run", "./assay-run -q -o a.tar.gz --force --mode workspace-write --"},

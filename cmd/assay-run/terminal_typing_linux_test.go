@@ -6,11 +6,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/layertest"
 )
 
 // A command that has the user's own terminal cannot type there what the shell is to
 // run next. Without us the kernel would let it.
 func TestCommandCannotTypeIntoTheTerminal(t *testing.T) {
+	layertest.Host(t)
 	const attack = `
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -92,9 +92,13 @@ func (a *app) printFolders(s *suite.File, err error) {
 	derived := s.Derived()
 	for _, t := range s.Tasks {
 		e := derived[t.Name]
-		fmt.Fprintf(a.stdout, "%s: accepted; hidden: %s; reward: %s; deliverables: %s\n", t.Name,
-			strings.Join(e.Hidden, " "), strings.Join(e.Reward, " "),
-			cmp.Or(strings.Join(e.Deliverables, " "), "none named"))
+		fmt.Fprintf(a.stdout, "%s: accepted; workspace: %s; hidden: %s; reward: %s; deliverables: %s", t.Name,
+			cmp.Or(strings.Join(e.Workspace, " "), "as the image says"), strings.Join(e.Hidden, " "),
+			strings.Join(e.Reward, " "), cmp.Or(strings.Join(e.Deliverables, " "), "none named"))
+		if len(e.Servers) > 0 {
+			fmt.Fprint(a.stdout, "; judged in place, beside its servers")
+		}
+		fmt.Fprintln(a.stdout)
 	}
 	refused := 0
 	var all *suite.Refused

@@ -15,17 +15,27 @@ import (
 	"github.com/assay-run/assay-run/.ci/recordertest"
 )
 
-// TestDockerScripts runs the scripts of testdata/docker, which need a Docker daemon. Its image assay-test has busybox
-// alone.
+// TestDockerScripts runs the scripts of testdata/docker, each with a Docker daemon of its own. Its image assay-test has
+// busybox alone.
 func TestDockerScripts(t *testing.T) {
 	layertest.Host(t)
+	scripts, err := filepath.Glob(filepath.Join("testdata", "docker", "*.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) { dockerScript(t, script) })
+	}
+}
+
+func dockerScript(t *testing.T, script string) {
 	e := enginetest.Docker(t)
 	dir, err := recordertest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:         filepath.Join("testdata", "docker"),
+		Files:       []string{script},
 		WorkdirRoot: t.TempDir(),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ import (
 	"github.com/assay-run/assay-run/runner/suite/pages"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
+	recipes "github.com/assay-run/assay-run/schema/agents"
 )
 
 // folderFlags name tasks that are folders, and their agents.
@@ -93,7 +95,14 @@ func (f *folderFlags) read(args []string) (*suite.File, error) {
 				name += strconv.Itoa(i + 1)
 			}
 		}
-		agents = append(agents, suite.Agent{Name: name, Command: command, Setup: f.setup, Files: f.files, Env: f.env})
+		agent := suite.Agent{Name: name, Command: command, Setup: f.setup, Files: f.files, Env: f.env}
+		if slices.Contains(recipes.Names(), command) {
+			agent.Command, agent.Recipe = "", command
+			if !named {
+				agent.Name = command
+			}
+		}
+		agents = append(agents, agent)
 	}
 	if f.oracle {
 		agents = append(agents, suite.Solver())
@@ -179,8 +188,8 @@ func (a *app) runCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.folderFlags.bind(fs)
-	fs.StringArrayVar(&f.agents, "agent", nil, "let `[NAME=]CMD` attempt each task, by sh -c in its container; may be "+
-		"repeated")
+	fs.StringArrayVar(&f.agents, "agent", nil, "let `[NAME=]CMD` attempt each task, by sh -c in its container, "+
+		"or the agent of a recipe: "+strings.Join(recipes.Names(), ", ")+"; may be repeated")
 	fs.StringVar(&f.setup, "agent-setup", "", "run `CMD` in the container first, as root")
 	fs.StringVar(&f.files, "agent-files", "",
 		"show the directory `DIR` in the container as "+trial.FilesAt+", read-only")

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -511,15 +512,18 @@ func (e *Engine) Below(ctx context.Context, parent string) (found []Container, e
 	return found, nil
 }
 
-// End ends all containers with this cgroup parent, and keeps the Docker daemon at the socket from restarting them. It
-// returns the containers that it ended.
-func End(ctx context.Context, socket, parent string) (ended []Container, err error) {
+// End ends all containers with this cgroup parent but for those with the ids except, and keeps the Docker daemon at the
+// socket from restarting them. It returns the containers that it ended.
+func End(ctx context.Context, socket, parent string, except ...string) (ended []Container, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
 	c := New(Docker, socket)
 	defer c.Close()
 	found, err := c.Below(ctx, parent)
 	for _, one := range found {
+		if slices.Contains(except, one.ID) {
+			continue
+		}
 		if e := c.End(ctx, one.ID, 0); e != nil {
 			err = errors.Join(err, e)
 			continue

@@ -27,14 +27,24 @@ type log struct {
 	base event // fields that are equal in all lines
 }
 
+// Names of the variables by which hooks find the log.
+const (
+	envLog    = "ASSAY_RUNNER_SDK_EVENT_LOG"
+	envSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
+	envRun    = "ASSAY_RUNNER_RUN_ID"
+)
+
+// Variables are the names of the variables by which hooks report to a run.
+func Variables() []string { return []string{envLog, envSchema, envRun} }
+
 // openLog finds the log. It returns nil outside a run, and in a run without a log.
 func openLog(agent string, env func(string) string) *log {
-	path := env("ASSAY_RUNNER_SDK_EVENT_LOG")
+	path := env(envLog)
 	if path == "" {
 		return nil
 	}
 	return &log{path, event{
-		Schema: env("ASSAY_RUNNER_SDK_EVENT_SCHEMA"), RunID: env("ASSAY_RUNNER_RUN_ID"), Source: agent, SDKName: agent,
+		Schema: env(envSchema), RunID: env(envRun), Source: agent, SDKName: agent,
 	}}
 }
 

@@ -222,6 +222,16 @@ func (r *Route) environment(address, token string) (set, drop []string) {
 	return set, drop
 }
 
+// Addresses has, by route, the name of the variable by which an agent finds it.
+func Addresses() map[string]string {
+	names := map[string]string{}
+	for _, route := range Routes {
+		set, _ := (&Route{Name: route}).environment("", "")
+		names[route], _, _ = strings.Cut(set[0], "=")
+	}
+	return names
+}
+
 // Variables are the names of the variables by which agents find an endpoint, and of those for keys.
 func Variables() (names []string) {
 	for _, name := range Routes {

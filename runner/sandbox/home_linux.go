@@ -404,9 +404,36 @@ func (l *homeLayer) close() error {
 	return err
 }
 
-// tryLayer mounts the layer over the home in a process that starts nothing: only the kernel knows which file systems
-// it takes.
+// tryLayer makes the file system of a layer over the home: only the kernel knows which file systems it takes.
 func (p *Profile) tryLayer(layer string) error {
+	if mayAdminister() && makeOverlay(p.Home.Path, layer) == nil {
+		return nil
+	}
+	return p.mountLayer(layer)
+}
+
+// makeOverlay makes the file system, and mounts it nowhere. It fails for names that would need escapes, and where it
+// needs a user namespace.
+func makeOverlay(home, layer string) error {
+	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fs)
+	for _, o := range [][2]string{{"lowerdir", home}, {"upperdir", filepath.Join(layer, shim.LayerDirs[0])},
+		{"workdir", filepath.Join(layer, shim.LayerDirs[1])}, {"index", "off"}} {
+		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
+			return err
+		}
+	}
+	if err := unix.FsconfigSetFlag(fs, "userxattr"); err != nil {
+		return err
+	}
+	return unix.FsconfigCreate(fs)
+}
+
+// mountLayer mounts the layer in a process that starts nothing.
+func (p *Profile) mountLayer(layer string) error {
 	trial := &Profile{Mode: sandboxfile.Observe, PIDs: true, OnUnavailable: sandboxfile.Fail, Dir: "/", open: true,
 		Network: NetProfile{Mode: sandboxfile.NetHost},
 		only:    []shim.Place{{Path: p.Home.Path, As: shim.Layered, From: layer}}}

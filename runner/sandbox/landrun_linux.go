@@ -31,8 +31,18 @@ type Landrun struct {
 	QuietOriginating, LogSubprocesses, QuietSubdomains bool
 }
 
-// landrunABI is the first version that can restrict everything without best effort.
-const landrunABI = 5
+// asks is the first version of Landlock that can restrict everything that l restricts.
+func (l *Landrun) asks() int {
+	switch {
+	case !l.UnrestrictedScoped:
+		return 6
+	case !l.UnrestrictedFilesystem:
+		return 5
+	case !l.UnrestrictedNetwork:
+		return 4
+	}
+	return 1
+}
 
 // Exec restricts the calling process and executes a program in its place. It returns only on error.
 func (l *Landrun) Exec(path string, args, env []string) error {
@@ -59,7 +69,7 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("landlock is not available: %w", err)
-	case abi < landrunABI && !l.BestEffort:
+	case abi < l.asks() && !l.BestEffort:
 		return nil, fmt.Errorf("this kernel's Landlock cannot restrict %s; use --best-effort to run without that",
 			lacking(abi))
 	}

@@ -17,7 +17,8 @@ import (
 // Learner finds the smallest policy that would have allowed some runs, from their kernel and policy layers.
 type Learner struct {
 	dir     string
-	home    string          // of the run's user; empty if it is not known
+	home    string // of the run's user; empty if it is not known
+	effect  func(path string) (target, access string)
 	named   map[string]bool // names in a directory that is too wide to be learned
 	write   map[string]bool // trees and files
 	read    map[string]bool // denied reads
@@ -36,9 +37,11 @@ func NewLearner() *Learner {
 	return l
 }
 
-// Run starts a run in dir, an absolute path, of a user with the home directory home, which may be empty. The next
-// events belong to it.
-func (l *Learner) Run(dir, home string) { l.dir, l.home = dir, home }
+// Run starts a run in dir, an absolute path, of a user with the home directory home, which may be empty. policy is the
+// run's, or nil. The next events belong to it.
+func (l *Learner) Run(dir, home string, policy *schema.Policy) {
+	l.dir, l.home, l.effect = dir, home, policy.Effect()
+}
 
 // Kernel adds a kernel event. Successful and denied calls count the same; calls that failed for another reason do not
 // count.
@@ -47,6 +50,9 @@ func (l *Learner) Kernel(e *schema.KernelEvent) {
 		return // denials come from the policy layer, with their operation
 	}
 	for name, access := range e.Touches() {
+		if _, given := l.effect(name); given == string(AccessLayer) {
+			continue // the private home lets any command write there
+		}
 		switch {
 		case access&(schema.AccessCreate|schema.AccessRemove) != 0:
 			l.makes(name)
@@ -73,6 +79,9 @@ func (l *Learner) Policy(e *schema.PolicyEvent) {
 	case e.Decision != "deny":
 	case e.Operation == OpWrite && e.Rule == RuleMode:
 		l.makes(e.Target) // it is not known whether it existed
+	case e.Operation == OpWrite && e.Rule == ruleProtected: // allowed by its own name alone
+		protected, _ := l.effect(e.Target)
+		l.write[protected] = true
 	case e.Operation == OpWrite:
 		l.write[e.Target] = true
 	case e.Operation == OpRead || e.Operation == OpExec:

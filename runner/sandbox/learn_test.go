@@ -11,7 +11,7 @@ import (
 // TestLearnIsNarrow learns all that one run was denied, and never a home or / for one name in it.
 func TestLearnIsNarrow(t *testing.T) {
 	l := NewLearner()
-	l.Run("/home/u/project", "/home/u")
+	l.Run("/home/u/project", "/home/u", nil)
 	for _, target := range []string{"/home/u/.toolrc", "/home/u/.cache/tool/a", "/home/u/.cache/tool/b", "/flag",
 		"/home/new", "/var/out", "/home/u/project/x"} {
 		l.Policy(&schema.PolicyEvent{Source: "sandbox", SourceEventType: "file_blocked", Decision: "deny",
@@ -30,6 +30,29 @@ filesystem:
 # "/home/new" must exist when the run starts: assay-run does not allow all of "/home" for it.
 # "/home/u/.toolrc" must exist when the run starts: assay-run does not allow all of "/home/u" for it.
 # "/var/out" must exist when the run starts: assay-run does not allow all of "/var" for it.
+`
+	if diff := cmp.Diff(want, l.Text()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLearnWhatThePlanSays learns nothing from what a private home took, and a protected path by its own name.
+func TestLearnWhatThePlanSays(t *testing.T) {
+	l := NewLearner()
+	l.Run("/w", "/home/u", &schema.Policy{Sandbox: []byte(`{"plan": {"paths": [
+		{"target": "/", "access": "read"}, {"target": "/home/u", "access": "layer"},
+		{"target": "/home/u/real", "access": "write"}, {"target": "/w/.vscode", "access": "read"}]}}`)})
+	for _, name := range []string{"/home/u/.npm/log", "/home/u/real/file"} {
+		l.Kernel(&schema.KernelEvent{Kind: schema.KindMkdir, Value: name})
+	}
+	l.Policy(&schema.PolicyEvent{Source: "sandbox", SourceEventType: "file_blocked", Decision: "deny",
+		Operation: OpWrite, Rule: ruleProtected, Target: "/w/.vscode/tasks.json"})
+	want := `version: 1
+mode: workspace-write
+filesystem:
+  allowWrite:
+  - "/home/u/real"
+  - "/w/.vscode"
 `
 	if diff := cmp.Diff(want, l.Text()); diff != "" {
 		t.Error(diff)

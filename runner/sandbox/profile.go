@@ -199,6 +199,7 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 		return p, p.settle()
 	}
 	p.PIDs = true
+	outside := p.outsideSockets(c.Listened) // it takes a while
 	if !p.open {
 		if err := p.files(s, c); err != nil {
 			return nil, err
@@ -223,7 +224,7 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 	if err := p.setHome(s, c); err != nil {
 		return nil, err
 	}
-	if err := p.private(s, c); err != nil {
+	if err := p.private(s, c, outside); err != nil {
 		return nil, err
 	}
 	for _, d := range p.DenyRead {
@@ -402,7 +403,7 @@ func (p *Profile) protect(s *sandboxfile.Settings, f *sandboxfile.Filesystem, c 
 			continue
 		}
 		if w.Rule == RuleMode { // the working directory, and those for temporary files
-			p.looked.Shared = append(p.looked.Shared, w.Path)
+			p.looked.Shared, p.looked.Tops = append(p.looked.Shared, w.Path), append(p.looked.Tops, w.Path)
 		} else {
 			p.looked.Trees = append(p.looked.Trees, w.Path)
 		}
@@ -507,7 +508,7 @@ func (p *Profile) Explain() string {
 
 // private gives the run its own versions of the directories where system services have their sockets, and lists
 // sockets elsewhere: a path reaches a socket from every network namespace.
-func (p *Profile) private(s *sandboxfile.Settings, c Context) error {
+func (p *Profile) private(s *sandboxfile.Settings, c Context, outside func([]string) []string) error {
 	reach := append(append([]string{}, p.Network.UnixSockets...), c.Reach...)
 	var shown []string
 	for _, path := range reach {
@@ -547,7 +548,7 @@ func (p *Profile) private(s *sandboxfile.Settings, c Context) error {
 	if p.obeyed != nil {
 		known = append(known, p.obeyed.Sockets...)
 	}
-	for _, path := range p.outsideSockets(known, c.Listened) {
+	for _, path := range outside(known) {
 		inside := func(d Path) bool { return schema.Below(path, d.Path) }
 		if !slices.Contains(shown, path) && !slices.ContainsFunc(p.DenyRead, inside) && !p.covered(path) {
 			p.sockets = append(p.sockets, Path{path, RuleSockets})

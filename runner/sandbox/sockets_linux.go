@@ -16,14 +16,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// outsideSockets lists the files of sockets that processes have bound, in all network namespaces that this process can
-// look into, under every name that the command could use. known are files to look at in any case, with all those in
-// what the command may write. A file whose socket is closed reaches nobody, and is not listed.
+// outsideSockets begins to look for sockets. The result lists the files of sockets that processes have bound, in all
+// network namespaces that this process can look into, under every name that the command could use. known are files to
+// look at in any case, with all those in what the command may write. A file whose socket is closed reaches nobody, and
+// is not listed.
 //
 // Names are only where to look. A file counts by its inode, and because a connection to it meets a socket. Whole file
 // systems are searched for a socket whose file was renamed only if the connector cannot keep the command from it:
 // a datagram needs no connect(2), and listened means that there is no connector.
-func (p *Profile) outsideSockets(known []string, listened bool) []string {
+func (p *Profile) outsideSockets(listened bool) func(known []string) []string {
+	bound := make(chan []unixdiag.Socket, 1)
+	go func() { bound <- unixdiag.Bound() }()
+	return func(known []string) []string { return p.socketFiles(known, listened, <-bound) }
+}
+
+func (p *Profile) socketFiles(known []string, listened bool, bound []unixdiag.Socket) []string {
 	found := map[string]bool{}
 	names := map[uint32]int{} // how many names were found of an inode
 	links := map[uint32]int{} // how many it has
@@ -48,7 +55,7 @@ func (p *Profile) outsideSockets(known []string, listened bool) []string {
 	mounts := fileSystems()
 	var dirs []string // of all processes
 	lost := map[string]map[uint32]bool{}
-	for _, s := range unixdiag.Bound() {
+	for _, s := range bound {
 		if s.Name == "" || p.unseen(s, mounts) {
 			continue
 		}

@@ -3,4 +3,6 @@
 package sandbox
 
 // outsideSockets lists nothing: there is no sandbox here.
-func (p *Profile) outsideSockets([]string, bool) []string { return nil }
+func (p *Profile) outsideSockets(bool) func([]string) []string {
+	return func([]string) []string { return nil }
+}

@@ -28,6 +28,7 @@ import (
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
+	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -959,7 +960,7 @@ func (c *Coordinator) handle(ctx context.Context, m carrier.Message) error {
 	if t == nil || t.deciding {
 		defer m.Done()
 		if t == nil && c.LocalDir != "" && m.From == c.LocalWorker {
-			_ = os.Remove(localBundle(c.LocalDir, r.Token)) // it is not needed any more
+			discard(c.LocalDir, r.Token) // it is not needed any more
 		}
 		return c.refuse(m, r.Token, "no such try is open")
 	}
@@ -1057,7 +1058,8 @@ func (c *Coordinator) fetch(ctx context.Context, t *try, end *tryEnd, to string)
 		if want := localBundle(c.LocalDir, t.token); c.LocalDir == "" || end.Bundle != want {
 			return fmt.Errorf("the worker named a wrong file as its bundle: %q", end.Bundle)
 		}
-		return os.Rename(end.Bundle, to)
+		return errors.Join(os.Rename(end.Bundle, to),
+			renameIfThere(end.Bundle+artifacts, filepath.Join(filepath.Dir(to), trial.ArtifactsFile)))
 	}
 	if end.Bundle != runID(t.token) {
 		return fmt.Errorf("the worker named a wrong bundle: %q", end.Bundle)

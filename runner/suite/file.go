@@ -128,20 +128,24 @@ type Task struct {
 	Judge string `json:"judge"`
 
 	// The next fields are as in an evaluation file.
-	Hidden      []string                   `json:"hidden"`
-	Protected   []string                   `json:"protected"`
-	Reward      []string                   `json:"reward"`
-	Forbidden   schema.EvaluationForbidden `json:"forbidden"`
-	StartCommit string                     `json:"start_commit"`
-	ClosedBook  schema.BookRule            `json:"closed_book"`
+	Hidden       []string                   `json:"hidden"`
+	Protected    []string                   `json:"protected"`
+	Tests        string                     `json:"tests"`
+	Reward       []string                   `json:"reward"`
+	Forbidden    schema.EvaluationForbidden `json:"forbidden"`
+	Deliverables []string                   `json:"deliverables"`
+	Servers      []schema.EvaluationServer  `json:"servers"`
+	StartCommit  string                     `json:"start_commit"`
+	ClosedBook   schema.BookRule            `json:"closed_book"`
 
 	folder  *task.Task // the task is a folder of its own, see Folders; nil for others
 	folders string     // it stands for the tasks in this directory, until they are read
 }
 
 func (t *Task) evaluation() schema.EvaluationDefinition {
-	return schema.EvaluationDefinition{Hidden: t.Hidden, Protected: t.Protected, Reward: t.Reward,
-		Forbidden: t.Forbidden, StartCommit: t.StartCommit, ClosedBook: t.ClosedBook}
+	return schema.EvaluationDefinition{Hidden: t.Hidden, Protected: t.Protected, Tests: t.Tests, Reward: t.Reward,
+		Forbidden: t.Forbidden, Deliverables: t.Deliverables, Servers: t.Servers, StartCommit: t.StartCommit,
+		ClosedBook: t.ClosedBook}
 }
 
 // Agent is an agent of a suite file.
@@ -155,11 +159,32 @@ type Agent struct {
 	Shim string `json:"shim"`
 	// Model says how the agent reaches models, as in a run's spec.
 	Model runner.Model `json:"model"`
-	// Setup and Files are as in [trial.Plan]. They are only for tasks that are folders.
-	Setup string `json:"setup"`
-	Files string `json:"files"`
+	// Setup, Files and Recipe are as in [trial.Plan]. They are only for tasks that are folders.
+	Setup  string `json:"setup"`
+	Files  string `json:"files"`
+	Recipe string `json:"recipe"`
 
 	solves bool // run the task's solution instead of Command
+}
+
+// useRecipe sets what the agent's recipe says and the suite does not. Without a key for the agent, the gateway is only
+// wanted if the suite passes nothing else to the agent.
+func (a *Agent) useRecipe() {
+	r, err := agents.ByName(a.Recipe)
+	if err != nil {
+		return
+	}
+	a.Command, a.Shim = cmp.Or(a.Command, r.Task), cmp.Or(a.Shim, r.Reports)
+	if !a.Model.On() {
+		a.Model.Gateway = len(a.Env) == 0 || a.hasKey()
+	}
+}
+
+// hasKey reports whether the agent has a key for a route of the model gateway.
+func (a *Agent) hasKey() bool {
+	return len(a.Model.Keys) > 0 || slices.ContainsFunc(model.Routes, func(route string) bool {
+		return slices.ContainsFunc(model.KeyVariables(route), func(v string) bool { return slices.Contains(a.Env, v) })
+	})
 }
 
 // Names of the agents of a trial.
@@ -199,6 +224,9 @@ func Load(path string, rules func(path string) error) (*File, error) {
 		}
 	}
 	f.setExcluded()
+	for i := range f.Agents {
+		f.Agents[i].useRecipe()
+	}
 	for i := range f.Tasks {
 		f.Tasks[i].ClosedBook = f.Tasks[i].ClosedBook.Or(f.ClosedBook)
 	}
@@ -371,6 +399,9 @@ func (c *checker) task(t *Task, at string) {
 	if t.Judge != "" && t.folder == nil {
 		c.problem("it is for tasks in folders")(in("judge")...)
 	}
+	if len(t.Servers) > 0 && t.Judge != "" && t.Judge != trial.InPlace {
+		c.problem("a task with servers is judged in place: omit this key")(in("judge")...)
+	}
 	for _, name := range []string{labelSuite, labelTask, labelAgent, labelAttempt, labelTry, labelFolder} {
 		if _, taken := t.Labels[name]; taken {
 			c.problem("the label %q is reserved", name)(in("labels")...)
@@ -415,10 +446,13 @@ func (c *checker) agent(a *Agent, at string) {
 			c.problem("%.80q is not the name of a variable", name)("agents", at, "env")
 		}
 	}
+	if _, err := agents.ByName(a.Recipe); a.Recipe != "" && err != nil {
+		c.problem("%v", err)("agents", at, "recipe")
+	}
 	switch info, err := os.Stat(c.file.path(a.Files)); {
-	case a.Setup+a.Files == "":
+	case a.Setup+a.Files+a.Recipe == "":
 	case !c.file.Folders():
-		c.problem("setup and files are for tasks in folders")("agents", at)
+		c.problem("setup, files and recipe are for tasks in folders")("agents", at)
 	case a.Files != "" && (err != nil || !info.IsDir()):
 		c.problem("%q is not a directory", a.Files)("agents", at, "files")
 	}
@@ -470,12 +504,7 @@ func (f *File) checkModel(t *Task, a *Agent) error {
 			}
 		}
 	}
-	if m := bare.Model; m.Gateway && m.Replay == "" && len(m.Keys) == 0 && !slices.ContainsFunc(model.Routes,
-		func(route string) bool {
-			return slices.ContainsFunc(model.KeyVariables(route), func(v string) bool {
-				return slices.Contains(a.Env, v)
-			})
-		}) {
+	if m := bare.Model; m.Gateway && m.Replay == "" && len(m.Keys) == 0 && !a.hasKey() {
 		return fmt.Errorf("the model gateway has no key for %s: name a key file in keys, or the variable with the key "+
 			"in the agent's env", a.Name)
 	}
@@ -895,8 +924,10 @@ func (f *File) evaluation(t *Task, a *Agent) schema.EvaluationDefinition {
 			e.Watched = append(e.Watched, literal(real), literal(real)+"/**")
 		}
 	}
-	if _, known := agents.Of(a.Shim); known {
-		e.Agent = a.Shim
+	for _, name := range []string{a.Shim, a.Recipe} {
+		if _, known := agents.Of(name); known {
+			e.Agent = name
+		}
 	}
 	return e
 }
@@ -928,26 +959,42 @@ func evaluationFile(d schema.EvaluationDefinition) ([]byte, error) {
 // Folders reports whether the tasks are folders.
 func (f *File) Folders() bool { return len(f.Tasks) > 0 && f.Tasks[0].folder != nil }
 
-// Derived returns the evaluation definition that follows from each task's folder, by the task's name.
+// Derived returns the evaluation definition of each task that is a folder, by the task's name: what follows from the
+// folder, and what metadata.assay adds. It has no workspace if only the image says where that is.
 func (f *File) Derived() map[string]schema.EvaluationDefinition {
 	all := map[string]schema.EvaluationDefinition{}
 	for _, t := range f.Tasks {
-		if t.folder != nil {
-			all[t.Name] = t.folder.Evaluation(t.folder.Workdir)
+		if t.folder == nil {
+			continue
 		}
+		e := t.evaluation()
+		derive(&e, t.folder.Evaluation(t.folder.Workdir))
+		if t.folder.Workdir == "" {
+			e.Workspace = nil
+		}
+		all[t.Name] = e
 	}
 	return all
 }
 
+// derive adds to a task's own definition what follows from its folder.
+func derive(own *schema.EvaluationDefinition, e schema.EvaluationDefinition) {
+	own.Workspace, own.Deliverables = e.Workspace, append(own.Deliverables, e.Deliverables...)
+	own.Hidden, own.Reward = append(own.Hidden, e.Hidden...), append(own.Reward, e.Reward...)
+}
+
 // plan is the plan of an attempt, without what the worker adds.
 func (f *File) plan(t *Task, a *Agent) *trial.Plan {
-	p := &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.Setup,
+	p := &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.Setup, Recipe: a.Recipe,
 		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
+	if m := f.model(t, a); m.On() {
+		p.Pass, p.Routes = slices.Concat(a.Env, model.Variables()), model.Addresses()
+	}
+	for _, s := range t.Servers {
+		p.Judges, p.Ports = trial.InPlace, append(p.Ports, s.Port)
+	}
 	if a.Files != "" {
 		p.Files = f.path(a.Files)
-	}
-	if m := f.model(t, a); m.On() {
-		p.Pass = slices.Concat(a.Env, model.Variables())
 	}
 	return p
 }

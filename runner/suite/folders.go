@@ -99,6 +99,9 @@ func FromFolders(of Folders) (*File, error) {
 		return nil, err
 	}
 	f.setExcluded()
+	for i := range f.Agents {
+		f.Agents[i].useRecipe()
+	}
 	c := &checker{file: f}
 	c.all()
 	if err := errors.Join(c.problems...); err != nil {
@@ -198,7 +201,8 @@ func ofFolder(t *task.Task) (made Task, err error) {
 }
 
 // ofFolders are the keys of a task that a folder has in its own way.
-var ofFolders = []string{"name", "prompt", "command", "workspace", "contract", "containers", "timeout", "solution"}
+var ofFolders = []string{"name", "prompt", "command", "workspace", "contract", "containers", "timeout", "solution",
+	"tests"}
 
 // undecided says why the check of a folder did not decide, or is empty.
 func undecided(res *schema.Result) string {

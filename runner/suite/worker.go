@@ -380,6 +380,23 @@ func (w *Worker) giveUp(why error, chosen func(token string, t *activeTry) bool)
 // the path, so it has the run's id and not the token in it.
 func localBundle(dir, token string) string { return filepath.Join(dir, "bundle-"+runID(token)) }
 
+// artifacts ends the name of the file with a try's artifacts, after the name of its bundle.
+const artifacts = "-" + trial.ArtifactsFile
+
+// renameIfThere renames a file that may not exist.
+func renameIfThere(from, to string) error {
+	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// discard removes what localBundle names, and the try's artifacts.
+func discard(dir, token string) {
+	at := localBundle(dir, token)
+	_, _ = os.Remove(at), os.Remove(at+artifacts)
+}
+
 func (w *Worker) slotDir(i int) string { return filepath.Join(w.Dir, fmt.Sprintf("slot-%d", i)) }
 
 // sweep removes what a worker that died left in the directory. Its runs end by themselves, because the other end of
@@ -509,7 +526,7 @@ func (w *Worker) handle(kill context.Context, work *tryWork, i int) {
 		}
 	}
 	if context.Cause(reporting) == errOver && w.Local {
-		_ = os.Remove(localBundle(w.Dir, work.Token)) // the coordinator will not take it
+		discard(w.Dir, work.Token) // the coordinator will not take it
 	}
 	if cause := context.Cause(reporting); cause != nil {
 		w.note("gave up %s, try %d: %v", work.Attempt, work.Try, cause)
@@ -563,7 +580,8 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 	} else {
 		alone, file := *p, filepath.Join(dir, "plan-start.json")
 		alone.Name, alone.Dir, alone.Changes = p.Name+"-start", p.Dir+"-start", ""
-		alone.Command, alone.Setup, alone.Solve = ":", "", false
+		alone.Command, alone.Setup, alone.Solve, alone.Recipe, alone.Log = ":", "", false, "", ""
+		alone.Ports = nil
 		if err := errors.Join(os.Mkdir(alone.Dir, 0o700), alone.Save(file)); err != nil {
 			return setupFault(err)
 		}
@@ -841,7 +859,11 @@ func (w *Worker) handOver(ctx context.Context, dir string, work *tryWork, e *try
 	}
 	if w.Local {
 		kept := localBundle(w.Dir, work.Token)
-		if err := os.Rename(bundle, kept); err != nil {
+		err := os.Rename(bundle, kept)
+		if work.Plan != nil {
+			err = errors.Join(err, renameIfThere(filepath.Join(work.Plan.Dir, trial.ArtifactsFile), kept+artifacts))
+		}
+		if err != nil {
 			return setupFault(err)
 		}
 		e.Bundle = kept
@@ -996,15 +1018,23 @@ func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) er
 		return err
 	}
 	p.Env[envAttempt] = strconv.Itoa(work.Attempt.Attempt)
+	if p.Recipe != "" {
+		p.Program = w.Program
+		if work.Spec.AgentShim != runner.ShimNone {
+			p.Log = filepath.Join(dir, "calls.ndjson")
+			work.Spec.SDKEventLog = p.Log
+			// Users of the container write to it. Those of this host cannot enter the directory.
+			if err := errors.Join(os.WriteFile(p.Log, nil, 0o666), os.Chmod(p.Log, 0o666)); err != nil {
+				return err
+			}
+		}
+	}
 	file := filepath.Join(dir, "plan.json")
 	if err := errors.Join(os.Mkdir(p.Dir, 0o700), p.Save(file)); err != nil {
 		return err
 	}
 	work.Spec.Env[envSelf], work.Spec.Env[envPlan] = w.Self, file
-	e := p.Task.Evaluation(p.Workdir)
-	to := &work.Evaluation
-	to.Workspace, to.Deliverables = e.Workspace, e.Deliverables
-	to.Hidden, to.Reward = append(to.Hidden, e.Hidden...), append(to.Reward, e.Reward...)
+	derive(&work.Evaluation, p.Task.Evaluation(p.Workdir))
 	return nil
 }
 

@@ -36,6 +36,8 @@ type Recipe struct {
 	// Command is the command line that starts the agent if the user gives none. The arguments of a part follow the
 	// word of the user's command line that is this program.
 	Command []string `json:"command"`
+	// Task is the shell command with which the agent attempts a task of a suite, whose text is in ASSAY_TASK_PROMPT.
+	Task string `json:"task"`
 	// Package is where the program comes from, and the version that the recipe was tested with.
 	Package Package `json:"package"`
 	// Image are commands that put the program into a container image without a network.

@@ -10,8 +10,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/assay-run/assay-run/schema"
@@ -25,8 +27,19 @@ type Where struct {
 	Trees []string
 	// Shared are directories that are searched, but not compared: others change them at the same time.
 	Shared []string
+	// Tops are directories that are compared without those below them. Git looks for a repository in every directory
+	// above the one in which it starts, so what is here matters to many.
+	Tops []string
 	// Home is the user's home directory, or empty. Only the files that are listed are looked at.
 	Home string
+}
+
+// NotCompared lists the directories below which nothing is compared, though the command may write there.
+func (w *Where) NotCompared() []string {
+	compared := append(slices.Clone(w.Trees), w.Dir)
+	return Outermost(slices.DeleteFunc(slices.Clone(w.Shared), func(shared string) bool {
+		return slices.ContainsFunc(compared, func(dir string) bool { return schema.Below(shared, dir) })
+	}))
 }
 
 // Set is what programs obey at one moment.
@@ -125,8 +138,13 @@ func Search(ctx context.Context, w Where) *Set {
 	}
 	for _, tree := range trees {
 		if !s.walked[tree] { // one above is not, or may not be listed
-			s.top = tree
 			s.walk(ctx, tree)
+		}
+	}
+	for _, top := range w.Tops {
+		s.roots[top] = true
+		if !s.walked[top] {
+			s.consider(top, list(ctx, top))
 		}
 	}
 	for _, r := range s.repositories {
@@ -169,79 +187,135 @@ func (s *searcher) included(path string) {
 	}
 }
 
-// walk searches a directory.
-func (s *searcher) walk(ctx context.Context, dir string) {
-	if again, isTree := s.walked[dir]; again {
-		return
-	} else if isTree {
-		s.walked[dir] = true
-	}
-	if ctx.Err() != nil {
-		s.set.Cut = true
-		s.unsearched(dir)
-		return
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		// What belongs to another user can neither be read nor written by this one.
-		info, serr := os.Lstat(dir)
-		if serr == nil && (!errors.Is(err, fs.ErrPermission) || mine(info)) || errors.Is(serr, syscall.ENAMETOOLONG) {
-			s.unsearched(dir)
+// walk searches a tree, the directories nearest to its root first.
+func (s *searcher) walk(ctx context.Context, tree string) {
+	s.top, s.walked[tree] = tree, true
+	for level := []string{tree}; len(level) > 0; {
+		var below []string
+		for dirs := range slices.Chunk(level, listedAtOnce) {
+			for i, l := range listAll(ctx, dirs) {
+				below = append(below, s.consider(dirs[i], l)...)
+			}
 		}
-		return
+		level = below
 	}
-	entries, err := f.ReadDir(-1)
-	f.Close()
-	if err != nil {
-		s.unsearched(dir)
+}
+
+// listedAtOnce limits the listings in memory.
+const listedAtOnce = 512
+
+// listing is what a search needs to know of a directory.
+type listing struct {
+	names      int
+	marks      marks
+	below      []string // names of directories
+	sockets    []string
+	anywhere   []string // names in anywhere
+	git        bool     // there is a .git
+	attributes bool     // there is a .gitattributes
+	err        error
+}
+
+// listAll lists directories, as many at a time as there are processors: a search mostly waits for the kernel.
+func listAll(ctx context.Context, dirs []string) []listing {
+	listings := make([]listing, len(dirs))
+	workers := min(runtime.GOMAXPROCS(0), len(dirs))
+	var all sync.WaitGroup
+	for first := range workers {
+		all.Go(func() {
+			for i := first; i < len(dirs); i += workers {
+				listings[i] = list(ctx, dirs[i])
+			}
+		})
 	}
-	s.set.Names += len(entries)
-	var have marks
-	var below []string
+	all.Wait()
+	return listings
+}
+
+func list(ctx context.Context, dir string) (l listing) {
+	if l.err = ctx.Err(); l.err != nil {
+		return l
+	}
+	entries, err := os.ReadDir(dir)
+	l.names, l.err = len(entries), err
 	for _, e := range entries {
 		name := e.Name()
-		have.add(name)
-		switch name {
-		case ".git": // what is in it is found like any other directory
-			r, leads := resolve(dir)
-			s.follow(dir + "/.git") // the directory itself can be written
-			for _, lead := range leads {
-				s.file(lead)
-			}
-			if r != nil {
-				s.repositories = append(s.repositories, r)
-				s.roots[dir] = true
-			}
-		case ".gitattributes":
-			s.attributesFiles = append(s.attributesFiles, dir+"/"+name)
-		}
-		if anywhere[name] && !ofPackages(dir) && !s.ofHome(dir) {
-			if s.nested = append(s.nested, startName{dir, name}); len(s.nested) > maxNested {
-				s.nested = s.nested[:maxNested]
-				s.unsearched(dir)
-			}
+		l.marks.add(name)
+		l.git = l.git || name == ".git"
+		l.attributes = l.attributes || name == ".gitattributes"
+		if anywhere[name] {
+			l.anywhere = append(l.anywhere, name)
 		}
 		switch {
 		case e.IsDir():
-			below = append(below, name)
+			l.below = append(l.below, name)
 		case e.Type() == fs.ModeSocket:
-			s.set.Sockets = append(s.set.Sockets, filepath.Join(dir, name))
+			l.sockets = append(l.sockets, name)
 		}
+	}
+	return l
+}
+
+// consider adds what a directory contains, and returns the directories below it that are to be searched.
+func (s *searcher) consider(dir string, l listing) (below []string) {
+	switch {
+	case l.err == nil:
+	case errors.Is(l.err, context.Canceled) || errors.Is(l.err, context.DeadlineExceeded):
+		s.set.Cut = true
+		s.unsearched(dir)
+	default:
+		// What belongs to another user can neither be read nor written by this one.
+		info, err := os.Lstat(dir)
+		if err == nil && (!errors.Is(l.err, fs.ErrPermission) || mine(info)) || errors.Is(err, syscall.ENAMETOOLONG) {
+			s.unsearched(dir)
+		}
+	}
+	s.set.Names += l.names
+	if l.git { // what is in it is found like any other directory
+		r, leads := resolve(dir)
+		s.follow(dir + "/.git") // the directory itself can be written
+		for _, lead := range leads {
+			s.file(lead)
+		}
+		if r != nil {
+			s.repositories = append(s.repositories, r)
+			s.roots[dir] = true
+		}
+	}
+	if l.attributes {
+		s.attributesFiles = append(s.attributesFiles, dir+"/.gitattributes")
+	}
+	if len(l.anywhere) > 0 && !ofPackages(dir) && !s.ofHome(dir) {
+		for _, name := range l.anywhere {
+			if len(s.nested) == maxNested {
+				s.unsearched(dir)
+				break
+			}
+			s.nested = append(s.nested, startName{dir, name})
+		}
+	}
+	for _, name := range l.sockets {
+		s.set.Sockets = append(s.set.Sockets, filepath.Join(dir, name))
 	}
 	// One called .git is found from the directory that it is in, unless that is not searched.
 	known := filepath.Base(dir) == ".git" && dir != s.top
-	if have.repository() && !known {
+	if l.marks.repository() && !known {
 		r := &repository{dir: dir}
 		if lead := r.setCommon(); lead != "" {
 			s.file(lead)
 		}
 		s.repositories = append(s.repositories, r)
 	}
-	for _, name := range below {
-		if at := filepath.Join(dir, name); !s.skip[at] {
-			s.walk(ctx, at)
+	for _, name := range l.below {
+		at := filepath.Join(dir, name)
+		if again, isTree := s.walked[at]; s.skip[at] || again {
+			continue
+		} else if isTree {
+			s.walked[at] = true
 		}
+		below = append(below, at)
 	}
+	return below
 }
 
 func (s *searcher) unsearched(dir string) {
@@ -301,7 +375,8 @@ func (s *searcher) add(path string) {
 
 // fact adds something that programs obey.
 func (s *searcher) fact(where, what, file string, content []byte) {
-	if !slices.ContainsFunc(s.compared, func(dir string) bool { return schema.Below(where, dir) }) {
+	if !slices.ContainsFunc(s.compared, func(dir string) bool { return schema.Below(where, dir) }) &&
+		!slices.Contains(s.Tops, where) {
 		return
 	}
 	sum := sha256.Sum256(content)

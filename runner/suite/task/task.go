@@ -4,6 +4,7 @@
 package task
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,6 +45,8 @@ type Task struct {
 	Network bool
 	// Health is run until it succeeds, before the agent starts; nil for none.
 	Health *Health
+	// Artifacts are what is kept of the container when the tests have run.
+	Artifacts []Artifact
 	// Own is the table metadata.assay, which is not Harbor's; nil if there is none.
 	Own map[string]any `json:"-"`
 }
@@ -53,6 +56,14 @@ type Health struct {
 	Command                                       string
 	Interval, Timeout, StartPeriod, StartInterval Duration
 	Retries                                       int
+}
+
+// Artifact is a file or directory of the container that is kept.
+type Artifact struct {
+	// Source is its absolute path, and Destination its name among all that is kept, such as "results/a.txt".
+	Source, Destination string
+	// Exclude are patterns of names below a directory that are not kept.
+	Exclude []string
 }
 
 // Duration is a number of nanoseconds, in JSON too.
@@ -171,7 +182,10 @@ func Read(dir string, lenient bool, getenv func(string) (string, bool)) (*Task, 
 			r.refuse("task.toml: %v", err)
 		} else if !lenient {
 			for _, key := range meta.Undecoded() {
-				if key[0] != "metadata" && key[0] != "task" { // whose tables may have any keys
+				switch key[0] {
+				case "metadata", "task": // whose tables may have any keys
+				case "artifacts": // see reader.artifact
+				default:
 					r.refuse("task.toml: unknown key %s", key)
 				}
 			}
@@ -245,8 +259,7 @@ func (r *reader) fill(f *file) {
 		has  bool
 		what string
 	}{
-		{len(f.Steps) > 0, "steps"}, {len(f.Artifacts) > 0, "artifacts"},
-		{len(e.Servers) > 0, "environment.mcp_servers"},
+		{len(f.Steps) > 0, "steps"}, {len(e.Servers) > 0, "environment.mcp_servers"},
 		{e.GPUs != 0 || len(e.GPUTypes) > 0, "environment.gpus"}, {e.Skills != "", "environment.skills_dir"},
 		{e.OS != "" && e.OS != "linux", "environment.os = " + e.OS},
 		{f.Verifier.Mode != "" && f.Verifier.Mode != "shared", "verifier.environment_mode = " + f.Verifier.Mode},
@@ -285,6 +298,9 @@ func (r *reader) fill(f *file) {
 	t.VerifierTimeout = r.seconds("verifier.timeout_sec", f.Verifier.Timeout, 600)
 	t.Env, t.VerifierEnv = r.variables("environment.env", e.Env), r.variables("verifier.env", f.Verifier.Env)
 	t.SolutionEnv = r.variables("solution.env", f.SolutionOf.Env)
+	for i, given := range f.Artifacts {
+		t.Artifacts = append(t.Artifacts, r.artifact(i, given))
+	}
 	if e.CPUs != nil {
 		if t.CPUs = *e.CPUs; t.CPUs <= 0 {
 			r.refuse("task.toml: environment.cpus is %v", t.CPUs)
@@ -312,6 +328,38 @@ func (r *reader) fill(f *file) {
 			r.refuse("task.toml: environment.healthcheck has no command")
 		}
 	}
+}
+
+// artifact reads an entry of artifacts: a path, or a table with source, destination and exclude.
+func (r *reader) artifact(i int, given any) (a Artifact) {
+	refuse := func(format string, args ...any) {
+		r.refuse("task.toml: artifacts[%d]: %s", i, fmt.Sprintf(format, args...))
+	}
+	table, is := given.(map[string]any)
+	if a.Source, _ = given.(string); is {
+		a.Source, _ = table["source"].(string)
+		a.Destination, _ = table["destination"].(string)
+		exclude, _ := table["exclude"].([]any)
+		for _, pattern := range exclude {
+			text, is := pattern.(string)
+			if _, err := path.Match(text, ""); !is || err != nil {
+				refuse("%v is not a pattern", pattern)
+			}
+			a.Exclude = append(a.Exclude, text)
+		}
+		for key := range table {
+			if !slices.Contains([]string{"source", "destination", "exclude"}, key) {
+				refuse("unknown key %s", key)
+			}
+		}
+	}
+	if a.Source = path.Clean(a.Source); !path.IsAbs(a.Source) || a.Source == "/" {
+		refuse("%q is not the absolute path of a file or directory", a.Source)
+	}
+	if a.Destination = path.Clean(cmp.Or(a.Destination, path.Base(a.Source))); !filepath.IsLocal(a.Destination) {
+		refuse("the destination %q is not a relative path", a.Destination)
+	}
+	return a
 }
 
 // megabytes reads sizes as 2G and 512M; 0 if it is none.

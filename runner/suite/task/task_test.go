@@ -80,7 +80,7 @@ command = "true"
 func TestWhatIsNotDoneIsRefusedAllAtOnce(t *testing.T) {
 	_, err := Read(folder(t, map[string]string{
 		"task.toml": `version = "2.0"
-artifacts = ["/x"]
+artifacts = ["x"]
 [[steps]]
 name = "one"
 [agent]
@@ -104,7 +104,7 @@ mcp_servers = [{ name = "x" }]
 		t.Fatalf("error is %v", err)
 	}
 	for _, want := range []string{
-		`schema version "2.0"`, "artifacts is not supported", "steps is not supported", "agent.timeout_sec is -1",
+		`schema version "2.0"`, `artifacts[0]: "x" is not the absolute path`, "steps is not supported", "agent.timeout_sec is -1",
 		"a network policy of the agent", "environment_mode = separate", "KEY needs the variable UNSET",
 		"environment.gpus",
 		"environment.os = windows", "unknown key environment.colour", `network_mode "allowlist"`,

@@ -21,6 +21,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,7 +31,10 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/harbor"
+	"github.com/assay-run/assay-run/runner/hook"
+	"github.com/assay-run/assay-run/runner/internal/listening"
 	"github.com/assay-run/assay-run/runner/suite/task"
+	"github.com/assay-run/assay-run/schema/agents"
 )
 
 // Labels of what is made.
@@ -50,6 +54,15 @@ type Plan struct {
 	// Command is the agent's, for sh -c. Solve runs the task's solution instead.
 	Command string `json:"command"`
 	Solve   bool   `json:"solve"`
+	// Recipe is the name of the recipe that sets the agent up; empty means none. Program is the path of assay-run,
+	// which the agent's hooks call.
+	Recipe  string `json:"recipe"`
+	Program string `json:"program"`
+	// Routes are the providers behind the run's model gateway, if this process has the variable that is their value. It
+	// is empty without a gateway.
+	Routes map[string]string `json:"routes"`
+	// Log is the file to which hooks report the agent's calls; empty means none.
+	Log string `json:"log"`
 	// Setup is run before Command, as root; empty means nothing. Files is a directory of the host that the container
 	// has, read-only, as FilesAt; empty means none.
 	Setup string `json:"setup"`
@@ -59,25 +72,34 @@ type Plan struct {
 	Pass []string          `json:"pass"`
 	// Judges is one of [Judges].
 	Judges string `json:"judges"`
+	// Ports are those on which the task asks for servers. If something listens on one when the agent has ended, the
+	// agent's container is not stopped before the tests run there.
+	Ports []int `json:"ports"`
 	// Dir is a directory of the host for the tests and rewards.
 	Dir string `json:"dir"`
 	// Changes is the path of the [ChangesFile] that Agent writes; empty means none.
 	Changes string `json:"changes"`
 }
 
-// Where the tests run: in a fresh container from a commit of the agent's, in the agent's own container once it was
-// stopped, or in both. With both, the fresh container decides, and a task that only passes in the other is not decided.
+// Where the tests run: in a fresh container from a commit of the agent's, in the agent's own container once everything
+// of the agent has ended there, or in both. With both, the fresh container decides, and a task that only passes in the
+// other is not decided.
 const (
 	judgeFresh = "fresh"
-	judgePlace = "place"
 	judgeBoth  = "both"
+	// InPlace is the only way for a task that asks for servers.
+	InPlace = "place"
 )
 
 // Judges are the ways to run the tests, the usual one first.
-var Judges = []string{judgeFresh, judgePlace, judgeBoth}
+var Judges = []string{judgeFresh, InPlace, judgeBoth}
 
-// FilesAt is where a container has the files for the agent.
-const FilesAt = "/opt/assay-agent"
+// FilesAt is where a container has the files for the agent, and ProgramAt is where it has assay-run for an agent with a
+// recipe.
+const (
+	FilesAt   = "/opt/assay-agent"
+	ProgramAt = "/opt/assay-run/assay-run"
+)
 
 // Load reads a plan.
 func Load(file string) (*Plan, error) {
@@ -285,6 +307,7 @@ func (p *Plan) healthy(ctx context.Context, name string) error {
 const (
 	exitFault   = 125
 	exitTimeout = 124
+	exitMissing = 127
 )
 
 // solves runs a task's solution with bash, as Harbor does, or with sh where there is no bash.
@@ -293,33 +316,36 @@ const solves = "if command -v bash >/dev/null; then exec bash /" + task.Solve + 
 // FaultFile is the file in Plan.Dir that says why the agent did not start.
 const FaultFile = "fault"
 
-// Agent makes the agent's container, lets the agent work, and stops the container. It returns the agent's exit status.
+// Agent makes the agent's container, lets the agent work, and stops the container. If a server runs that the
+// task asks for, the container goes on, and the recorder ends what else runs there. It returns the agent's exit status.
 // If the agent could not be started, FaultFile says why.
 func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
-	if err := p.ready(ctx); err != nil {
+	err := p.ready(ctx)
+	var options, command []string
+	if err == nil {
+		options, command, err = p.command(ctx)
+	}
+	if err != nil {
 		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
 		_ = os.WriteFile(filepath.Join(p.Dir, FaultFile), []byte(err.Error()), 0o600)
 		return exitFault
-	}
-	options, command := variables(p.Env), []string{"sh", "-c", p.Command}
-	for _, name := range p.Pass {
-		options = append(options, "--env", name)
-	}
-	if p.Solve {
-		options, command = variables(p.Task.SolutionEnv), []string{"sh", "-c", solves}
 	}
 	working, stop := ctx, func() {}
 	if p.Task.AgentTimeout > 0 {
 		working, stop = context.WithTimeout(ctx, p.Task.AgentTimeout.Of())
 	}
-	err := dockerTo(working, nil, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
+	err = dockerTo(working, nil, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
 	late := working.Err() != nil && ctx.Err() == nil
 	stop()
 	if lacks := p.uncommitted(ctx); lacks != "" {
 		fmt.Fprintf(stderr, "assay-suite: a commit of the container lacks %s\n", lacks)
 		_ = os.WriteFile(filepath.Join(p.Dir, lackFile), []byte(lacks), 0o600)
 	}
-	if _, err := docker(ctx, "stop", "--time", "0", p.Name); err != nil {
+	halt, resume := []string{"stop", "--time", "0", p.Name}, []string(nil)
+	if p.serves(ctx) {
+		halt, resume = []string{"pause", p.Name}, []string{"unpause", p.Name}
+	}
+	if _, err := docker(ctx, halt...); err != nil {
 		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
 	}
 	if p.Changes != "" {
@@ -330,6 +356,11 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 		case len(lacks) > 0:
 			fmt.Fprintf(stderr, "assay-suite: what the agent changed is kept without %.200q and %d more\n", lacks[0],
 				len(lacks)-1)
+		}
+	}
+	if resume != nil {
+		if _, err := docker(ctx, resume...); err != nil {
+			fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
 		}
 	}
 	var exit *exec.ExitError
@@ -343,6 +374,117 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 		return exitFault
 	}
 	return 0
+}
+
+// command returns the agent's command line, and options of docker exec for it.
+func (p *Plan) command(ctx context.Context) (options, command []string, err error) {
+	if p.Solve {
+		return variables(p.Task.SolutionEnv), []string{"sh", "-c", solves}, nil
+	}
+	options = variables(p.Env)
+	for _, name := range p.Pass {
+		options = append(options, "--env", name)
+	}
+	if p.Recipe == "" {
+		return options, []string{"sh", "-c", p.Command}, nil
+	}
+	return p.byRecipe(ctx, options)
+}
+
+// findsAgent prints the home and the PATH of the container's user, if the program is there.
+const findsAgent = `command -v "$1" >/dev/null || exit 127; echo "$HOME"; echo "$PATH"`
+
+// byRecipe is command for an agent with a recipe. "assay-run hook" writes the recipe's files to the home of the
+// container's user, and the arguments follow the program's name by a function of the shell.
+func (p *Plan) byRecipe(ctx context.Context, options []string) (_, command []string, err error) {
+	r, err := agents.ByName(p.Recipe)
+	if err != nil {
+		return nil, nil, err
+	}
+	program := r.Command[0]
+	said, err := docker(ctx, p.in(p.Name, p.Task.AgentUser, options, "sh", "-c", findsAgent, "sh", program)...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == exitMissing {
+		return nil, nil, fmt.Errorf("the container has no program %s in its PATH: install it in the image, or with "+
+			"--agent-setup", program)
+	}
+	home, search, _ := strings.Cut(said, "\n")
+	if err != nil {
+		return nil, nil, err
+	}
+	env := map[string]string{"HOME": home, "PATH": search}
+	variable := func(name string) (string, bool) {
+		if v, set := env[name]; set {
+			return v, true
+		}
+		return os.LookupEnv(name)
+	}
+	outfit := hook.Outfit{Recipe: r, Private: true}
+	for _, route := range slices.Sorted(maps.Keys(p.Routes)) {
+		if _, set := os.LookupEnv(p.Routes[route]); set {
+			outfit.Routes = append(outfit.Routes, route)
+		}
+	}
+	worn, err := outfit.Wear(variable)
+	if err != nil {
+		return nil, nil, err
+	}
+	text := p.Command
+	if len(worn.Arguments) > 0 {
+		text = fmt.Sprintf("%s() { command %s %s \"$@\"; }\n%s", program, program, quoted(worn.Arguments), text)
+	}
+	for _, kv := range append(worn.Env, "PATH="+search+":"+path.Dir(ProgramAt)) {
+		options = append(options, "--env", kv)
+	}
+	for _, name := range hook.Variables() {
+		options = append(options, "--env", name)
+	}
+	command = []string{"sh", "-c", text}
+	if worn.Setup != "" {
+		options = append(options, "--env", hook.EnvSetup+"="+worn.Setup)
+		command = append([]string{ProgramAt, "hook", r.Name, "--"}, command...)
+	}
+	return options, command, nil
+}
+
+// quoted are words as sh reads them.
+func quoted(words []string) string {
+	var all []string
+	for _, word := range words {
+		all = append(all, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+	}
+	return strings.Join(all, " ")
+}
+
+// A server may take serveTime to listen once the agent has ended.
+const (
+	serveTime     = 10 * time.Second
+	serveInterval = 50 * time.Millisecond
+)
+
+// serves waits until something listens on each port that the task asks for. It reports whether something listens on
+// one of them.
+func (p *Plan) serves(ctx context.Context) bool {
+	for began := time.Now(); len(p.Ports) > 0; {
+		n := p.listens(ctx)
+		if n == len(p.Ports) || time.Since(began) > serveTime || ctx.Err() != nil {
+			return n > 0
+		}
+		time.Sleep(serveInterval)
+	}
+	return false
+}
+
+// listens returns on how many ports of the task something in the agent's container listens.
+func (p *Plan) listens(ctx context.Context) int {
+	pid, _ := docker(ctx, "inspect", "--format", "{{.State.Pid}}", p.Name)
+	n, err := strconv.Atoi(pid)
+	if err != nil || n == 0 { // it does not run
+		return 0
+	}
+	ports := slices.Collect(maps.Values(listening.Sockets(n, p.Ports)))
+	slices.Sort(ports)
+	return len(slices.Compact(ports))
 }
 
 // lackFile is the file in Plan.Dir that says what a commit of the agent's container lacks.
@@ -377,8 +519,14 @@ func (p *Plan) ready(ctx context.Context) error {
 	if p.Files != "" {
 		more = []string{"--mount", "type=bind,readonly,source=" + p.Files + ",target=" + FilesAt}
 	}
+	if p.Recipe != "" {
+		more = append(more, "--mount", "type=bind,readonly,source="+p.Program+",target="+ProgramAt)
+	}
+	if p.Log != "" {
+		more = append(more, "--mount", "type=bind,source="+p.Log+",target="+p.Log)
+	}
 	if p.Judges != judgeFresh {
-		logs, err := p.rewards(judgePlace)
+		logs, err := p.rewards(InPlace)
 		if err != nil {
 			return err
 		}
@@ -415,7 +563,7 @@ const maxReward = 1 << 20
 // Judge runs the tests where Judges says, and returns an exit status: 0 if every reward is at least 1, 1 if one is
 // less, or one of those above. It writes the rewards to out.
 func (p *Plan) Judge(ctx context.Context, out io.Writer) int {
-	if p.Judges == judgePlace {
+	if p.Judges == InPlace {
 		return p.judge(ctx, out, p.inPlace)
 	}
 	code := p.judge(ctx, out, p.fresh)
@@ -477,9 +625,16 @@ func (p *Plan) fresh(ctx context.Context, out io.Writer) (name, logs string, err
 	return name, logs, p.create(ctx, name, left, mountRewards(logs)...)
 }
 
-// inPlace starts the agent's container again, without what the agent wrote as rewards.
-func (p *Plan) inPlace(ctx context.Context, _ io.Writer) (name, logs string, err error) {
-	logs = filepath.Join(p.Dir, "rewards-"+judgePlace)
+// inPlace starts the agent's container again, unless it still runs, without what the agent wrote as rewards.
+func (p *Plan) inPlace(ctx context.Context, out io.Writer) (name, logs string, err error) {
+	if len(p.Ports) > 0 {
+		said := "the tests run in the agent's own container, which has no server that the task asks for"
+		if p.listens(ctx) > 0 {
+			said = "the tests run in the agent's own container, beside the servers that the task asks for"
+		}
+		fmt.Fprintln(out, said)
+	}
+	logs = filepath.Join(p.Dir, "rewards-"+InPlace)
 	if err = empty(logs); err == nil {
 		_, err = docker(ctx, "start", p.Name)
 	}
@@ -503,7 +658,9 @@ func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, digest, file s
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	p := &Plan{Task: t, Name: "assay-judge-" + strings.ToLower(rand.Text()), Judges: judgeFresh, Dir: dir}
+	again := *t
+	again.Artifacts = nil
+	p := &Plan{Task: &again, Name: "assay-judge-" + strings.ToLower(rand.Text()), Judges: judgeFresh, Dir: dir}
 	p.Suite = p.Name
 	if p.Image, err = Prepare(ctx, t, digest, judgeFresh); err != nil {
 		return 0, err
@@ -549,11 +706,13 @@ func (p *Plan) test(ctx context.Context, out io.Writer, ready starts) (map[strin
 	defer stop()
 	_ = dockerTo(within, nil, out, out, p.in(name, p.Task.VerifierUser, variables(p.Task.VerifierEnv), "sh", "-c",
 		"/"+task.Test)...)
-	if within.Err() != nil {
-		return nil, fmt.Errorf("the tests ran longer than %v", p.Task.VerifierTimeout.Of())
-	}
+	late := within.Err() != nil
 	if _, err := docker(ctx, "stop", "--time", "0", name); err != nil { // nothing writes a reward any more
 		return nil, err
+	}
+	p.keepArtifacts(ctx, out, name)
+	if late {
+		return nil, fmt.Errorf("the tests ran longer than %v", p.Task.VerifierTimeout.Of())
 	}
 	return read(logs)
 }
