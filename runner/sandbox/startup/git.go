@@ -3,6 +3,7 @@ package startup
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,7 +155,7 @@ func (s *searcher) git(r *repository) {
 		}
 	}
 	for _, e := range own {
-		if !harmless(e.key, e.value) {
+		if !harmless(e.key, e.value) || e.key == "core.worktree" && !r.belongs(e) {
 			values[e.key] = append(values[e.key], e.value)
 		}
 	}
@@ -166,6 +167,41 @@ func (s *searcher) git(r *repository) {
 	}
 	s.hooks(r, hooks)
 	s.attributes(r, starts)
+	s.rebase(r)
+}
+
+// belongs reports whether the working tree that core.worktree names is the repository's, also in the opinion of the
+// .git in it. Otherwise git would write there what somebody has committed here. One that does not exist belongs: that
+// of a removed submodule is still named.
+func (r *repository) belongs(worktree entry) bool {
+	from := r.common
+	if filepath.Dir(worktree.file) == r.dir { // config.worktree
+		from = r.dir
+	}
+	at, err := filepath.EvalSymlinks(expand(worktree.value, from, ""))
+	if err != nil {
+		return true
+	}
+	its, _ := resolve(at)
+	return its != nil && its.common == r.common
+}
+
+// rebase adds the commands that git executes when an interrupted rebase continues.
+func (s *searcher) rebase(r *repository) {
+	todo := filepath.Join(r.dir, "rebase-merge", "git-rebase-todo")
+	text, err := ReadFile(todo)
+	var commands []string
+	if errors.Is(err, errNotSmall) {
+		commands = []string{err.Error()}
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 0 && (f[0] == "exec" || f[0] == "x") {
+			commands = append(commands, line)
+		}
+	}
+	if len(commands) > 0 {
+		s.obeys(r, "git's rebase", todo, []byte(strings.Join(commands, "")))
+	}
 }
 
 // obeys adds a fact about a repository. What git does not take for one yet counts: git init keeps hooks and
@@ -253,7 +289,7 @@ func harmless(key, value string) bool {
 
 // carried reports whether a key with this value is what git itself writes in ordinary work, and harmless.
 func carried(key, value string) bool {
-	if strings.HasPrefix(key, "remote.") && (strings.Contains(value, "::") || strings.HasPrefix(value, "-")) {
+	if !strings.HasSuffix(key, ".description") && (strings.Contains(value, "::") || strings.HasPrefix(value, "-")) {
 		return false // remote-ext starts any program
 	}
 	return matches(carriedKeys, key)

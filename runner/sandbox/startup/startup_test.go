@@ -222,6 +222,49 @@ func TestWhatGitObeysIsFound(t *testing.T) {
 	}
 }
 
+// TestWhatGitDoesLaterIsFound has git start a program, or write to a directory outside, only when somebody asks it to
+// go on in what the command left.
+func TestWhatGitDoesLaterIsFound(t *testing.T) {
+	needGit(t)
+	for what, c := range map[string]struct{ script, later, found string }{
+		"a rebase with a command": {`mkdir .git/rebase-merge; cd .git/rebase-merge; echo ' x touch ran' >git-rebase-todo
+			git rev-parse HEAD | tee onto >orig-head; echo refs/heads/main >head-name`,
+			"git rebase --continue; test -e ran", "git's rebase"},
+		"a rebase without one": {`mkdir .git/rebase-merge; echo pick HEAD >.git/rebase-merge/git-rebase-todo`, "true", ""},
+		"a working tree that is somebody else's": {`mkdir ../home; echo evil >profile; git add .; git commit -qm y
+			git config core.worktree "$PWD/../home"`, "git reset --hard; test -e ../home/profile", "git's core.worktree"},
+		"a submodule": {`git -c protocol.file.allow=always submodule --quiet add "$PWD" sub`,
+			"git -C sub reset --hard", ".gitmodules"},
+		"a branch of a program": {`git config branch.main.remote "ext::touch ran"; git config branch.main.merge x`,
+			"! git -c protocol.ext.allow=always pull; test -e ran", "git's branch.main.remote"},
+	} {
+		dir := t.TempDir()
+		w := filepath.Join(dir, "w")
+		run := func(script string) {
+			t.Helper()
+			cmd := exec.Command("sh", "-e", "-c", script)
+			cmd.Dir, cmd.Env = w, append(os.Environ(), "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=user.name",
+				"GIT_CONFIG_VALUE_0=a", "GIT_CONFIG_KEY_1=user.email", "GIT_CONFIG_VALUE_1=a@b")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", what, err, out)
+			}
+		}
+		if err := os.Mkdir(w, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		run("git init -q -b main; git commit -q --allow-empty -m x")
+		run(c.script)
+		var found []string
+		for _, change := range Search(context.Background(), Where{Dir: w}).Since(&Set{}) {
+			found = append(found, change.What)
+		}
+		if strings.Join(found, " ") != c.found {
+			t.Errorf("%s: found %q, want %q", what, found, c.found)
+		}
+		run(c.later)
+	}
+}
+
 // TestWhatTheUsersConfigurationIncludesIsFound has the user's configuration in the working directory.
 func TestWhatTheUsersConfigurationIncludesIsFound(t *testing.T) {
 	dir := t.TempDir()
