@@ -152,6 +152,9 @@ func (b *closedBook) shut(c *confinement) error {
 		if !b.try {
 			p.Insist()
 		}
+		if err := b.copies(c); err != nil {
+			return err
+		}
 		p.ShowToChecks(b.doc.Hidden)
 		if b.book != nil {
 			for _, book := range b.book.Apart() {
@@ -198,6 +201,59 @@ func (b *closedBook) shut(c *confinement) error {
 		}
 	}
 	return nil
+}
+
+// clonePlaces are globs of directories that can be clones of the project, or where tools keep clones. H is the home
+// directory, and D the working directory's.
+var clonePlaces = []string{
+	"D/*", "H/*", "H/*/*", "/opt/*", "/srv/*", "/srv/*/*", "/usr/src/*", "/usr/local/src/*",
+	"H/.cargo/git/db/*", "H/go/pkg/mod/cache/vcs/*", "H/.cache/pre-commit/*", "H/.cache/uv/git-v*/db/*",
+	"H/.cache/pypoetry/cache/vcs/*", "H/.bundle/cache/git/*", "H/.gem/ruby/*/bundler/gems/*", "H/.cache/composer/vcs/*",
+}
+
+// copies hides other clones of the project: at these places, and what is writable and was searched.
+func (b *closedBook) copies(c *confinement) error {
+	if b.book == nil || b.book.Commit == "" {
+		return nil
+	}
+	dir, home := c.profile.Dir, ""
+	if c.looked != nil {
+		home = c.looked.Home
+	}
+	known := map[string]bool{}
+	var candidates []string
+	add := func(path string) {
+		real, err := filepath.EvalSymlinks(path)
+		hidden := func(h string) bool { return schema.Below(real, h) }
+		if err == nil && !known[real] && real != dir && !slices.ContainsFunc(b.doc.Hidden, hidden) {
+			known[real] = true
+			candidates = append(candidates, real)
+		}
+	}
+	for _, glob := range clonePlaces {
+		glob = strings.NewReplacer("H/", schema.EscapeGlob(home)+"/", "D/", schema.EscapeGlob(filepath.Dir(dir))+"/").
+			Replace(glob)
+		list, _ := filepath.Glob(glob)
+		for _, path := range list {
+			add(path)
+		}
+	}
+	for _, config := range c.obeyed.Configs {
+		if at := filepath.Dir(config); !slices.ContainsFunc(b.book.Apart(), func(o *repository.Book) bool {
+			return schema.Below(at, o.At)
+		}) {
+			add(strings.TrimSuffix(at, "/.git"))
+		}
+	}
+	copies := b.book.Copies(context.Background(), candidates)
+	for _, path := range copies {
+		if schema.Below(dir, path) {
+			return b.unclosed("copies", "the working directory lies in "+path+", another clone of the project",
+				"start the command elsewhere")
+		}
+	}
+	b.doc.Hidden = append(b.doc.Hidden, copies...)
+	return c.profile.Hide(copies)
 }
 
 // ready waits until the command's repository is made, and gives it to the command's user. It is called before the

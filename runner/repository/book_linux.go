@@ -112,6 +112,31 @@ func Beyond(ctx context.Context, dir string) []string {
 	return strings.Fields(refs)
 }
 
+// Copies returns which of some directories are other repositories that have the commit: with a working tree, its
+// directory.
+func (b *Book) Copies(ctx context.Context, dirs []string) []string {
+	found := make([]string, len(dirs))
+	var looking sync.WaitGroup
+	turns := make(chan struct{}, 4)
+	for i, dir := range dirs {
+		at := dir
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			at = filepath.Join(dir, ".git")
+		} else if _, err := os.Lstat(filepath.Join(dir, "objects")); err != nil {
+			continue
+		}
+		looking.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if _, err := (git{ctx: ctx, dir: "/", at: at}).line("cat-file", "-e", b.Commit+"^{commit}"); err == nil {
+				found[i] = dir
+			}
+		})
+	}
+	looking.Wait()
+	return slices.DeleteFunc(found, func(dir string) bool { return dir == "" })
+}
+
 // Save writes the book to a file, for Load in another process.
 func (b *Book) Save(path string) error {
 	text, err := json.Marshal(b)

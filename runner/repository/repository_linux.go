@@ -203,7 +203,11 @@ func remake(source, target git, h Heads, format string, harmless bool, packs str
 	if _, err := target.run(nil, "init", "--quiet", "--template=", "--object-format="+format); err != nil {
 		return err
 	}
-	names := []string{"config", "config.worktree", "shallow", "index", "info", "hooks"}
+	if err := os.MkdirAll(filepath.Join(target.store(), "info"), 0o755); err != nil {
+		return err
+	}
+	names := []string{"config", "config.worktree", "shallow", "index", "info/exclude", "info/attributes",
+		"info/sparse-checkout", "hooks"}
 	if harmless {
 		names = names[:len(names)-1]
 	}
@@ -232,12 +236,9 @@ func remake(source, target git, h Heads, format string, harmless bool, packs str
 	}
 	configure := target.configure
 	if harmless {
-		configure = target.disarm
+		configure = func() error { return target.disarm(strings.TrimPrefix(h.Branch, "refs/heads/")) }
 	}
 	if err := configure(); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(filepath.Join(target.store(), "info", "grafts")); err != nil {
 		return err
 	}
 	return target.receive(source, h, packs)
@@ -287,8 +288,8 @@ func (g git) configure() error {
 	return nil
 }
 
-// disarm keeps of a copied configuration what is harmless, and not about the place of the original.
-func (g git) disarm() error {
+// disarm keeps of a copied configuration what is harmless, and not about the place of the original or other branches.
+func (g git) disarm(branch string) error {
 	for _, name := range []string{"config", "config.worktree"} {
 		path := filepath.Join(g.store(), name)
 		config, err := startup.ReadFile(path)
@@ -298,7 +299,7 @@ func (g git) disarm() error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(startup.Harmless(string(config))), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(startup.Harmless(string(config), branch)), 0o644); err != nil {
 			return err
 		}
 	}

@@ -949,6 +949,19 @@ func (p *Profile) Replace(at, from string) {
 	_ = p.settle() // fewer rules conflict less
 }
 
+// Hide hides existing paths without symbolic links from the command as Context.Evidence does. Call it before the
+// profile is applied.
+func (p *Profile) Hide(paths []string) error {
+	for _, path := range paths {
+		p.DenyRead = append(p.DenyRead, Path{path, ruleEvidence})
+		p.DenyWrite = slices.DeleteFunc(p.DenyWrite, func(d Path) bool { return schema.Below(d.Path, path) })
+		if p.obeyed != nil { // the command cannot change it, and nothing of it is copied
+			p.obeyed.Configs = slices.DeleteFunc(p.obeyed.Configs, func(c string) bool { return schema.Below(c, path) })
+		}
+	}
+	return p.settle()
+}
+
 // ShowToChecks names paths of Context.Evidence that checks may read.
 func (p *Profile) ShowToChecks(paths []string) { p.hidden = paths }
 

@@ -43,12 +43,14 @@ func Merge(before, now, after string) (merged string, dropped []string) {
 	return b.String() + added.String(), dropped
 }
 
-// Harmless is what of git's configuration starts no program, makes git read no other configuration, and names no
-// repository and no working tree.
-func Harmless(config string) string {
+// Harmless is what of git's configuration starts no program, makes git read no other configuration, names no repository
+// and no working tree, and describes no other branch than the given one, such as main.
+func Harmless(config, branch string) string {
 	var b strings.Builder
 	for _, e := range parseConfig(config) {
-		if e.key != "core.worktree" && e.key != "core.bare" &&
+		described, is := strings.CutPrefix(strings.TrimSuffix(e.key, ".description"), "branch.")
+		other := is && strings.HasSuffix(e.key, ".description") && described != branch
+		if e.key != "core.worktree" && e.key != "core.bare" && !other &&
 			(matches(harmlessKeys, e.key) || matches(ownKeys, e.key)) {
 			b.WriteString(format(e.key, e.value))
 		}
