@@ -623,3 +623,60 @@ func TestAttachBelowAnotherParent(t *testing.T) {
 		t.Errorf("%+v\n%s", b.health.Reasons, b)
 	}
 }
+
+// TestAttachExecsAndThreads has five execs into a container, and a process with six threads that is moved into its
+// cgroup: the layer is complete, because it counts the threads of each.
+func TestAttachExecsAndThreads(t *testing.T) {
+	e := enginetest.Docker(t)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	six := exec.Command(python, "-c", "import threading, time\n"+
+		"for _ in range(5): threading.Thread(target=time.sleep, args=[1000], daemon=True).start()\n"+
+		"print(flush=True)\ntime.sleep(1000)\n")
+	ready, err := six.StdoutPipe()
+	if err == nil {
+		err = six.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer six.Process.Kill()
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", six.Process.Pid))
+	if err != nil || len(tasks) != 6 {
+		t.Fatalf("it has %d threads: %v", len(tasks), err)
+	}
+	e.Run("create", "--network=none", "--name=box", enginetest.Image, "sleep", "1000")
+	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+	a := attachTo(t, e, "attached to", "--container", "box", "-o", bundle)
+	dir := strings.Fields(strings.Split(a.said(), "attached to ")[1])[0]
+	e.Run("start", "box")
+	for i := range 5 {
+		e.Run("exec", "box", "touch", fmt.Sprintf("/tmp/%d", i))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(six.Process.Pid)), 0); err != nil {
+		t.Fatal(err)
+	}
+	six.Process.Kill()
+	six.Wait()
+	e.Run("rm", "--force", "box")
+	a.ends(0)
+	b := attachedBundle(t, bundle)
+	joins, threads := 0, 0
+	for i := range b.events {
+		switch k := &b.events[i]; {
+		case k.Kind == schema.KindJoin:
+			joins++
+		case k.Kind == schema.KindExit && k.PID == uint32(six.Process.Pid):
+			threads++
+		}
+	}
+	if b.health.KernelLayer != schema.Complete || joins != 7 || threads == 0 || !b.opened("/tmp/4") {
+		t.Errorf("the layer is %s, with %d joins and %d exits of the moved process: %+v", b.health.KernelLayer, joins,
+			threads, b.health.Reasons)
+	}
+}
