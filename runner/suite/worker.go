@@ -227,7 +227,7 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 		return err
 	}
 	if w.Folders {
-		if err := trial.Remove(ctx, w.suiteLabel(), ""); err != nil {
+		if err := trial.Remove(ctx, w.suiteLabel()); err != nil {
 			return fmt.Errorf("remove what an earlier run left: %w", err)
 		}
 	}
@@ -1043,7 +1043,7 @@ func (w *Worker) afterTrial(work *tryWork, end *tryEnd) *tryEnd {
 	if work.Plan == nil {
 		return end
 	}
-	if err := trial.Remove(context.Background(), work.Plan.Suite, work.Plan.Name); err != nil {
+	if err := work.Plan.Remove(context.Background()); err != nil {
 		w.note("containers of %s were not removed: %v", work.Attempt, err)
 	}
 	if fault, err := os.ReadFile(filepath.Join(work.Plan.Dir, trial.FaultFile)); err == nil && end.Class == "" {

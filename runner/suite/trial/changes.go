@@ -30,10 +30,10 @@ const (
 	opaque   = ".wh..wh..opq" // the directory has nothing of the layers below
 )
 
-// saveChanges writes what a container that has ended changed in its root. It returns what is not in the file.
-func saveChanges(ctx context.Context, container, file string) (lacks []string, err error) {
-	upper, err := docker(ctx, "inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", container)
-	if err == nil && !filepath.IsAbs(upper) {
+// saveChanges writes what a container that has ended, or is paused, changed in its root. upper is the upper directory
+// of its overlay. saveChanges returns what is not in the file.
+func saveChanges(upper, file string) (lacks []string, err error) {
+	if !filepath.IsAbs(upper) {
 		err = errors.New("the engine does not keep it in an overlay file system")
 	}
 	var root *os.Root

@@ -39,9 +39,8 @@ import (
 
 // Labels of what is made.
 const (
-	labelSuite   = "assay.suite.directory" // containers and commits, until the attempt is over
-	labelAttempt = "assay.suite.attempt"   // the name of the agent's container
-	labelImage   = "assay.suite.task"      // images that were built, until Prune
+	labelSuite = "assay.suite.directory" // containers and commits, until the attempt is over
+	labelImage = "assay.suite.task"      // images that were built, until Prune
 )
 
 // Plan is what an attempt needs, on the host where it is made.
@@ -168,18 +167,20 @@ func Prepare(ctx context.Context, t *task.Task, digest, judges string) (_ Image,
 	if image == "" {
 		image = "assay-suite-task:" + strings.TrimPrefix(digest, "sha256:")[:32]
 	}
-	if _, missing := docker(ctx, "image", "inspect", "--format", "{{.Id}}", image); missing != nil {
+	inspect := []string{"image", "inspect", "--format", "{{json .Config}}", image}
+	said, missing := docker(ctx, inspect...)
+	if missing != nil {
 		if t.Image != "" {
 			_, err = docker(ctx, "pull", image)
 		} else {
 			_, err = docker(ctx, "build", "--quiet", "--label", labelImage+"="+t.Name, "--tag", image,
 				filepath.Join(t.Dir, task.Environment))
 		}
+		if err != nil {
+			return Image{}, fmt.Errorf("the image of %s: %w", t.Name, err)
+		}
+		said, err = docker(ctx, inspect...)
 	}
-	if err != nil {
-		return Image{}, fmt.Errorf("the image of %s: %w", t.Name, err)
-	}
-	said, err := docker(ctx, "image", "inspect", "--format", "{{json .Config}}", image)
 	var is struct {
 		WorkingDir string
 		Volumes    map[string]any
@@ -204,12 +205,9 @@ func Prepare(ctx context.Context, t *task.Task, digest, judges string) (_ Image,
 	return Image{image, at, volumes}, nil
 }
 
-// Remove removes the containers and commits of all attempts of a suite, or of the one whose container has the name.
-func Remove(ctx context.Context, suite, name string) error {
+// Remove removes the containers and commits of all attempts of a suite.
+func Remove(ctx context.Context, suite string) error {
 	filter := []string{"--filter", "label=" + labelSuite + "=" + suite}
-	if name != "" {
-		filter = append(filter, "--filter", "label="+labelAttempt+"="+name)
-	}
 	var errs []error
 	for _, of := range []struct{ list, remove []string }{
 		{[]string{"ps", "--all", "--quiet"}, []string{"rm", "--force", "--volumes"}},
@@ -220,6 +218,32 @@ func Remove(ctx context.Context, suite, name string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// Remove removes the containers and the commit of the attempt.
+func (p *Plan) Remove(ctx context.Context) error {
+	var errs []error
+	for _, remove := range [][]string{{"rm", "--force", "--volumes", p.Name, p.judgeName()},
+		{"rmi", "--force", p.commitName()}} {
+		if _, err := docker(ctx, remove...); err != nil && !onlyMissing(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// onlyMissing reports whether an error of Docker's client says nothing but that something does not exist.
+func onlyMissing(err error) bool {
+	for line := range strings.Lines(err.Error()) {
+		if !strings.Contains(line, "No such ") {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Plan) judgeName() string { return p.Name + "-judge" }
+
+func (p *Plan) commitName() string { return strings.ToLower(p.Name) + ":left" }
 
 // Prune removes the images that were built for tasks. It returns how many.
 func Prune(ctx context.Context) (int, error) {
@@ -240,8 +264,7 @@ func removeAll(ctx context.Context, list, remove []string) (int, error) {
 // create makes a container that waits, and starts it.
 func (p *Plan) create(ctx context.Context, name, image string, more ...string) error {
 	t := p.Task
-	args := []string{"create", "--name", name, "--label", labelSuite + "=" + p.Suite, "--label",
-		labelAttempt + "=" + p.Name}
+	args := []string{"create", "--name", name, "--label", labelSuite + "=" + p.Suite}
 	if !t.Network {
 		args = append(args, "--network", "none")
 	}
@@ -337,7 +360,8 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 	err = dockerTo(working, nil, stdout, stderr, p.in(p.Name, p.Task.AgentUser, options, command...)...)
 	late := working.Err() != nil && ctx.Err() == nil
 	stop()
-	if lacks := p.uncommitted(ctx); lacks != "" {
+	pid, upper := p.state(ctx)
+	if lacks := p.uncommitted(pid); lacks != "" {
 		fmt.Fprintf(stderr, "assay-suite: a commit of the container lacks %s\n", lacks)
 		_ = os.WriteFile(filepath.Join(p.Dir, lackFile), []byte(lacks), 0o600)
 	}
@@ -349,7 +373,7 @@ func (p *Plan) Agent(ctx context.Context, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "assay-suite: error: %v\n", err)
 	}
 	if p.Changes != "" {
-		lacks, err := saveChanges(ctx, p.Name, p.Changes)
+		lacks, err := saveChanges(upper, p.Changes)
 		switch {
 		case err != nil:
 			fmt.Fprintf(stderr, "assay-suite: what the agent changed is not kept: %v\n", err)
@@ -477,7 +501,7 @@ func (p *Plan) serves(ctx context.Context) bool {
 
 // listens returns on how many ports of the task something in the agent's container listens.
 func (p *Plan) listens(ctx context.Context) int {
-	pid, _ := docker(ctx, "inspect", "--format", "{{.State.Pid}}", p.Name)
+	pid, _ := p.state(ctx)
 	n, err := strconv.Atoi(pid)
 	if err != nil || n == 0 { // it does not run
 		return 0
@@ -493,16 +517,24 @@ const lackFile = "lacks"
 // memory is a file system of each container that a commit lacks.
 const memory = "dev/shm"
 
-// uncommitted says what the agent left that a commit of its container lacks; empty for nothing.
-func (p *Plan) uncommitted(ctx context.Context) string {
+// state is what Docker says of a container that runs: its first process, and the directory with what it changed in its
+// root. The directory is empty if the engine does not keep it in an overlay file system.
+func (p *Plan) state(ctx context.Context) (pid, upper string) {
+	said, _ := docker(ctx, "inspect", "--format", "{{.State.Pid}} {{.GraphDriver.Data.UpperDir}}", p.Name)
+	pid, upper, _ = strings.Cut(said, " ")
+	return pid, upper
+}
+
+// uncommitted says what the agent left that a commit of its container lacks; empty for nothing. pid is the container's
+// first process.
+func (p *Plan) uncommitted(pid string) string {
 	var lacks []string
 	if p.Volumes != "" {
 		lacks = append(lacks, "its volumes ("+p.Volumes+")")
 	}
-	pid, err := docker(ctx, "inspect", "--format", "{{.State.Pid}}", p.Name)
-	if err == nil && pid != "0" {
-		var root *os.Root // names in it stay in the container, whatever links the agent made
-		if root, err = os.OpenRoot("/proc/" + pid + "/root"); err == nil {
+	if pid != "" && pid != "0" {
+		// Names in it stay in the container, whatever links the agent made.
+		if root, err := os.OpenRoot("/proc/" + pid + "/root"); err == nil {
 			defer root.Close()
 			if left, _ := fs.ReadDir(root.FS(), memory); len(left) > 0 { // without the directory, nothing is there
 				lacks = append(lacks, fmt.Sprintf("what is in /%s (%.80q and %d more)", memory, left[0].Name(),
@@ -616,13 +648,11 @@ func (p *Plan) fresh(ctx context.Context, out io.Writer) (name, logs string, err
 	if lacks, err := os.ReadFile(filepath.Join(p.Dir, lackFile)); err == nil {
 		fmt.Fprintf(out, "this container lacks %s\n", lacks)
 	}
-	left, err := docker(ctx, "commit", "--change", "LABEL "+labelSuite+"="+p.Suite, "--change",
-		"LABEL "+labelAttempt+"="+p.Name, p.Name)
+	_, err = docker(ctx, "commit", "--change", "LABEL "+labelSuite+"="+p.Suite, p.Name, p.commitName())
 	if err != nil {
 		return "", "", err
 	}
-	name = p.Name + "-judge"
-	return name, logs, p.create(ctx, name, left, mountRewards(logs)...)
+	return p.judgeName(), logs, p.create(ctx, p.judgeName(), p.commitName(), mountRewards(logs)...)
 }
 
 // inPlace starts the agent's container again, unless it still runs, without what the agent wrote as rewards.
@@ -665,7 +695,7 @@ func JudgeAgain(ctx context.Context, out io.Writer, t *task.Task, digest, file s
 	if p.Image, err = Prepare(ctx, t, digest, judgeFresh); err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, Remove(context.WithoutCancel(ctx), p.Suite, p.Name)) }()
+	defer func() { err = errors.Join(err, p.Remove(context.WithoutCancel(ctx))) }()
 	return p.judge(ctx, out, func(ctx context.Context, _ io.Writer) (name, logs string, err error) {
 		if logs, err = p.rewards(judgeFresh); err != nil {
 			return "", "", err
@@ -707,7 +737,11 @@ func (p *Plan) test(ctx context.Context, out io.Writer, ready starts) (map[strin
 	_ = dockerTo(within, nil, out, out, p.in(name, p.Task.VerifierUser, variables(p.Task.VerifierEnv), "sh", "-c",
 		"/"+task.Test)...)
 	late := within.Err() != nil
-	if _, err := docker(ctx, "stop", "--time", "0", name); err != nil { // nothing writes a reward any more
+	end := []string{"stop", "--time", "0", name}
+	if name == p.judgeName() && len(p.Task.Artifacts) == 0 {
+		end = []string{"rm", "--force", "--volumes", name}
+	}
+	if _, err := docker(ctx, end...); err != nil { // nothing writes a reward any more
 		return nil, err
 	}
 	p.keepArtifacts(ctx, out, name)
