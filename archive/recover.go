@@ -167,6 +167,18 @@ type RecoverOptions struct {
 	// named or that is the default one. Then the bundle replaces only that of an earlier recovery, has the name of a
 	// bundle, and no result is written.
 	Found bool
+	// Trial returns what follows the recorded trial of a run; nil if the run is of none. A nil func is for runs that
+	// are never of a trial.
+	Trial func(*schema.Run) Trial
+}
+
+// Trial completes what the recorder of a trial had not written when it was killed.
+type Trial interface {
+	// See gets each line of the kernel layer, in order. It must not keep the event.
+	See(*schema.KernelEvent)
+	// Recovered completes the evaluation, which is nil if the recorder had not written it, and returns labels of the
+	// run. It is called once, after the last line.
+	Recovered(*schema.Evaluation) (labels map[string]string)
 }
 
 // Recover seals the spool of an interrupted run in dir. It cuts an incomplete last line of a layer, makes missing
@@ -187,6 +199,10 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	scans, points, err := scanLayers(spool, run)
 	if err != nil {
 		return Sealed{}, err
+	}
+	var trial Trial
+	if opt.Trial != nil {
+		trial = opt.Trial(&run)
 	}
 	planted := linked(spool)
 	if slices.ContainsFunc(points.runs, func(d string) bool { return d != sum }) {
@@ -216,6 +232,11 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	sources, unmade := genuine(spool, run, sources, points.checked)
+	if trial != nil {
+		if sources, err = completeTrial(trial, spool, &run, sources, scans); err != nil {
+			return Sealed{}, err
+		}
+	}
 	sources, notes, err := complete(spool, run, sources, scans)
 	if err != nil {
 		return Sealed{}, err
@@ -281,6 +302,31 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return sealed, nil
 	}
 	return sealed, removeSpool(spool)
+}
+
+// completeTrial completes the evaluation and the labels of a trial's run. Without its sessions, an evaluation would
+// take the verifier for the agent.
+func completeTrial(t Trial, dir string, run *schema.Run, sources []source,
+	scans map[string]*layerScan) ([]source, error) {
+	var k schema.KernelEvent
+	err := eachLine(layerFile(dir, schema.KernelPath), scans[schema.KernelPath].size, func(line []byte) {
+		if schema.DecodeKernelEvent(line, &k) == nil {
+			t.See(&k)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := readDocument[schema.Evaluation](dir, *run, schema.EvaluationPath)
+	labels := maps.Clone(run.Labels)
+	maps.Copy(labels, t.Recovered(e))
+	run.Labels = labels
+	sources = slices.DeleteFunc(sources, func(src source) bool { return src.path == schema.EvaluationPath })
+	if e == nil {
+		return sources, nil
+	}
+	data, err := schema.Document(e)
+	return append(sources, source{path: schema.EvaluationPath, size: int64(len(data)), data: data}), err
 }
 
 // besideOther returns the path of a recovered bundle: the output, or a name beside it if that is another run's bundle.

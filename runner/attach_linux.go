@@ -35,6 +35,9 @@ type Target struct {
 
 // Trial is an agent's attempt at a task that somebody else runs.
 type Trial interface {
+	// Begin is called before the first line. keep writes what the agent must not do to the record, in case that this
+	// process is killed.
+	Begin(keep func(*schema.Evaluation))
 	// See gets each line of the kernel layer, in order. It must not keep the event.
 	See(*schema.KernelEvent)
 	// Ended returns labels for the result, and what the agent must not do; nil if that is not known. It is called once,
@@ -83,8 +86,15 @@ func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 	a.kernel = newObservation(a.log, spec, a, layer.Options{Foreign: true})
 	if target.Trial != nil {
 		a.kernel.showTo(target.Trial.See)
+		target.Trial.Begin(func(e *schema.Evaluation) { _ = a.keep(e) }) // finish reports what cannot be written
 	}
 	return a
+}
+
+// keep writes what the agent must not do.
+func (a *attachment) keep(e *schema.Evaluation) error {
+	e.RunID = a.spec.RunID
+	return a.log.Put(schema.EvaluationPath, e)
 }
 
 // open starts the kernel layer.
@@ -181,8 +191,7 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 		res.Labels = maps.Clone(a.spec.Labels)
 		maps.Copy(res.Labels, labels)
 		if e != nil {
-			e.RunID = a.spec.RunID
-			missing = errors.Join(missing, a.log.Put(schema.EvaluationPath, e))
+			missing = errors.Join(missing, a.keep(e))
 		}
 	}
 	res.Usage.Processes = nil // the count lacks the processes that were already there

@@ -14,6 +14,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -144,7 +145,7 @@ func recoverRuns(
 		id, dir := spool.RunID, filepath.Dir(spool.Dir)
 		sealing, bar := console.NewProgress(ctx, a.stderr, "sealing")
 		sealed, err := archive.Recover(sealing, dir, id, archive.RecoverOptions{
-			Output: to.output, Found: named == "" && dir != own,
+			Output: to.output, Found: named == "" && dir != own, Trial: trialOf,
 		})
 		bar.Done()
 		switch {
@@ -203,6 +204,14 @@ func recoverRuns(
 				"do not rely on the members that changed")}
 	}
 	return nil
+}
+
+// trialOf returns what completes the run of a trial that attach --harbor recorded; nil for other runs.
+func trialOf(run *schema.Run) archive.Trial {
+	if !slices.Contains(run.Command, "--harbor") || run.Labels["trial"] == "" {
+		return nil
+	}
+	return harbor.Record(&harbor.Trial{Name: run.Labels["trial"], Dir: filepath.Dir(run.Output)}, nil, nil)
 }
 
 // recoveredResult returns "complete" or "incomplete" for a recovered run. It writes the run's

@@ -25,9 +25,11 @@ type Container interface {
 	Programs(context.Context) (map[string][]string, error)
 }
 
-// Recording follows a trial while it is recorded. It is a Trial for [runner.Attach].
+// Recording follows a trial while it is recorded. It is a Trial for [runner.Attach], and for [archive.Recover] if the
+// recorder was killed.
 type Recording struct {
 	trial    *Trial
+	in       Container       // nil in archive.Recover
 	over     <-chan struct{} // nothing writes a result any more
 	follow   facts.Sessions
 	sessions []schema.EvaluationSession
@@ -35,12 +37,35 @@ type Recording struct {
 	stop     context.CancelFunc
 }
 
-// Record begins to record a trial. When over is closed, Harbor has ended.
+// Record returns what records a trial. When over is closed, Harbor has ended.
 func Record(trial *Trial, in Container, over <-chan struct{}) *Recording {
+	return &Recording{trial: trial, in: in, over: over, looked: make(chan *schema.Evaluation, 1), stop: func() {}}
+}
+
+// Begin begins to look for what the agent must not do. keep gets that without the sessions, before Ended returns.
+func (r *Recording) Begin(keep func(*schema.Evaluation)) {
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Recording{trial: trial, over: over, looked: make(chan *schema.Evaluation, 1), stop: stop}
-	go func() { r.looked <- look(ctx, trial, in) }()
-	return r
+	r.stop = stop
+	go func() {
+		e := look(ctx, r.trial, r.in)
+		keep(e)
+		r.looked <- e
+	}()
+}
+
+// Recovered completes what the recorder knew before it was killed, if it knew anything: the sessions, and the labels.
+func (r *Recording) Recovered(e *schema.Evaluation) (labels map[string]string) {
+	if e != nil {
+		r.finish(e)
+	}
+	labels, _ = r.trial.Labels()
+	return labels
+}
+
+// finish adds the sessions, and their phases.
+func (r *Recording) finish(e *schema.Evaluation) {
+	e.Sessions = slices.Clone(r.sessions)
+	Phases(e.Sessions)
 }
 
 // lookTime limits the search for files in a container.
@@ -121,8 +146,7 @@ func (r *Recording) Ended() (labels map[string]string, e *schema.Evaluation) {
 	}
 	r.stop()
 	e = <-r.looked
-	e.Sessions = slices.Clone(r.sessions)
-	Phases(e.Sessions)
+	r.finish(e)
 	return labels, e
 }
 

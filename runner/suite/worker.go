@@ -227,7 +227,7 @@ func (w *Worker) Run(ctx, kill context.Context) (err error) {
 		return err
 	}
 	if w.Folders {
-		if err := trial.Remove(ctx, w.suiteLabel()); err != nil {
+		if err := trial.Remove(kill, w.suiteLabel()); err != nil { // also if nothing is left to do
 			return fmt.Errorf("remove what an earlier run left: %w", err)
 		}
 	}
