@@ -24,6 +24,7 @@ const (
 	Service   = "com.docker.compose.service=main"
 	project   = "com.docker.compose.project"
 	directory = "com.docker.compose.project.working_dir"
+	files     = "com.docker.compose.project.config_files" // separated by commas
 )
 
 // Trial is one trial of a job.
@@ -34,8 +35,9 @@ type Trial struct {
 	Task string
 }
 
-// Find returns the trial that a container with these labels belongs to: Harbor names a compose project after the trial.
-// jobs is the directory of all jobs, or that of one job. Find returns nil if there is no such trial.
+// Find returns the trial that a container with these labels belongs to: Harbor names a compose project after the trial,
+// and writes one of its files to the trial's directory. jobs is the directory of all jobs, or that of one job. Find
+// returns nil if there is no such trial.
 func Find(jobs string, labels map[string]string) *Trial {
 	var t *Trial
 	var latest time.Time
@@ -49,6 +51,12 @@ func Find(jobs string, labels map[string]string) *Trial {
 			if t == nil || info.ModTime().After(latest) { // an earlier job may have had a trial of that name
 				t, latest = &Trial{Name: filepath.Base(dir), Dir: dir}, info.ModTime()
 			}
+		}
+	}
+	for file := range strings.SplitSeq(labels[files], ",") {
+		dir := filepath.Dir(file)
+		if up := filepath.Dir(dir); t == nil && (up == jobs || filepath.Dir(up) == jobs) {
+			t = &Trial{Name: filepath.Base(dir), Dir: dir}
 		}
 	}
 	if t == nil {

@@ -39,6 +39,15 @@ func TestATrialIsFoundByItsProject(t *testing.T) {
 	if got := Find(filepath.Join(dir, "jobs"), labels); got != nil {
 		t.Errorf("another project is the trial %s", got.Name)
 	}
+	labels["com.docker.compose.project.config_files"] = "/base.yaml," + filepath.Join(at, "mounts.json")
+	for _, jobs := range []string{filepath.Join(dir, "jobs"), filepath.Dir(at)} {
+		if d := cmp.Diff(want, Find(jobs, labels)); d != "" {
+			t.Errorf("in %s, by a file of the project: %s", jobs, d)
+		}
+	}
+	if got := Find(task, labels); got != nil {
+		t.Errorf("a trial of other jobs is %s", got.Name)
+	}
 	got, done := want.Labels()
 	if d := cmp.Diff(map[string]string{"trial": "Fix.It__aB1", "task": "fix-it", "agent": "codex", "model": "gpt"},
 		got); d != "" || done {
