@@ -330,6 +330,7 @@ func (p *Plan) healthy(ctx context.Context, name string) error {
 const (
 	exitFault   = 125
 	exitTimeout = 124
+	exitNotRun  = 126
 	exitMissing = 127
 )
 
@@ -415,8 +416,9 @@ func (p *Plan) command(ctx context.Context) (options, command []string, err erro
 	return p.byRecipe(ctx, options)
 }
 
-// findsAgent prints the home and the PATH of the container's user, if the program is there.
-const findsAgent = `command -v "$1" >/dev/null || exit 127; echo "$HOME"; echo "$PATH"`
+// findsAgent prints the home and the PATH of the container's user, if the program is there and assay-run runs.
+const findsAgent = `command -v "$1" >/dev/null || exit 127; "$2" --version >/dev/null || exit 126; ` +
+	`echo "$HOME"; echo "$PATH"`
 
 // byRecipe is command for an agent with a recipe. "assay-run hook" writes the recipe's files to the home of the
 // container's user, and the arguments follow the program's name by a function of the shell.
@@ -426,16 +428,20 @@ func (p *Plan) byRecipe(ctx context.Context, options []string) (_, command []str
 		return nil, nil, err
 	}
 	program := r.Command[0]
-	said, err := docker(ctx, p.in(p.Name, p.Task.AgentUser, options, "sh", "-c", findsAgent, "sh", program)...)
+	said, err := docker(ctx, p.in(p.Name, p.Task.AgentUser, options, "sh", "-c", findsAgent, "sh", program,
+		ProgramAt)...)
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == exitMissing {
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() == exitMissing:
 		return nil, nil, fmt.Errorf("the container has no program %s in its PATH: install it in the image, or with "+
 			"--agent-setup", program)
-	}
-	home, search, _ := strings.Cut(said, "\n")
-	if err != nil {
+	case errors.As(err, &exit) && exit.ExitCode() == exitNotRun:
+		return nil, nil, fmt.Errorf("%s does not run in the container, where the agent's hooks need it: use a "+
+			"release, or build it with CGO_ENABLED=0", p.Program)
+	case err != nil:
 		return nil, nil, err
 	}
+	home, search, _ := strings.Cut(said, "\n")
 	env := map[string]string{"HOME": home, "PATH": search}
 	variable := func(name string) (string, bool) {
 		if v, set := env[name]; set {
