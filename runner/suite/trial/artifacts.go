@@ -21,13 +21,14 @@ const ArtifactsFile = "artifacts.tar"
 // artifactsAt is a directory of the container that a task with artifacts keeps in any case.
 const artifactsAt = "/logs/artifacts"
 
-// keepArtifacts writes the artifacts that the task names to the ArtifactsFile, as they are in a container. It writes to
-// out what is missing, or too large. If the file exists, it does nothing: the tests ran in another container before.
-func (p *Plan) keepArtifacts(ctx context.Context, out io.Writer, container string) {
-	if len(p.Task.Artifacts) == 0 {
+// keepArtifacts writes the artifacts that a task names to the ArtifactsFile in dir, as they are in a container. It
+// writes to out what is missing, or too large. If the file exists, it does nothing: the tests ran in another container
+// before.
+func keepArtifacts(ctx context.Context, out io.Writer, container string, named []task.Artifact, dir string) {
+	if len(named) == 0 {
 		return
 	}
-	f, err := os.OpenFile(filepath.Join(p.Dir, ArtifactsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, ArtifactsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return
 	}
@@ -36,7 +37,7 @@ func (p *Plan) keepArtifacts(ctx context.Context, out io.Writer, container strin
 		return
 	}
 	w := &artifacts{to: tar.NewWriter(f), left: maxChanges}
-	for _, a := range append([]task.Artifact{{Source: artifactsAt, Destination: "."}}, p.Task.Artifacts...) {
+	for _, a := range append([]task.Artifact{{Source: artifactsAt, Destination: "."}}, named...) {
 		if err := w.copy(ctx, container, a); err != nil {
 			fmt.Fprintf(out, "the artifact %s is not kept: %v\n", a.Source, err)
 		}

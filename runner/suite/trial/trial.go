@@ -750,7 +750,7 @@ func (p *Plan) test(ctx context.Context, out io.Writer, ready starts) (map[strin
 	if _, err := docker(ctx, end...); err != nil { // nothing writes a reward any more
 		return nil, err
 	}
-	p.keepArtifacts(ctx, out, name)
+	keepArtifacts(ctx, out, name, p.Task.Artifacts, p.Dir)
 	if late {
 		return nil, fmt.Errorf("the tests ran longer than %v", p.Task.VerifierTimeout.Of())
 	}
