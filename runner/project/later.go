@@ -2,11 +2,13 @@ package project
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/base64"
 	"encoding/hex"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -25,10 +27,11 @@ func Later(dir, home string, env []string) []string {
 		case Python:
 			f.python(p)
 		case Cargo:
-			f.cargo(p)
+			f.vendored(p)
 		case Go:
 			f.golang(p)
 		}
+		f.table(p)
 	}
 	var list []string
 	for path := range f.found {
@@ -95,11 +98,6 @@ func (f *finder) npm(p Package) {
 		f.at("NPM_CONFIG_PREFIX", ".npm-global")+"/lib/node_modules/"+p.Name,
 		f.dir+"/node_modules/"+p.Name, f.dir+"/node_modules/*/node_modules/"+p.Name,
 		f.dir+"/node_modules/.pnpm/"+base+"@*/node_modules/"+p.Name)
-	// The version is in no fixed place of these names.
-	f.glob(f.add, f.home+"/.cache/yarn/v*/npm-"+strings.ReplaceAll(p.Name, "/", "-")+"-[0-9]*",
-		f.home+"/.yarn/berry/cache/"+strings.ReplaceAll(p.Name, "/", "-")+"-npm-*",
-		f.dir+"/.yarn/cache/"+strings.ReplaceAll(p.Name, "/", "-")+"-npm-*",
-		f.home+"/.bun/install/cache/"+p.Name+"@*")
 	f.npmCache(f.at("npm_config_cache", ".npm")+"/_cacache", p)
 }
 
@@ -207,14 +205,47 @@ func (f *finder) parts(root, info string) {
 	}
 }
 
-// cargo finds what Cargo has downloaded, and what is in the directory's vendor.
-func (f *finder) cargo(p Package) {
-	f.glob(func(path string) {
-		v := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), p.Name+"-"), ".crate")
-		if v != "" && unicode.IsDigit(rune(v[0])) && p.later(v) {
-			f.add(path)
+// places is a table of where managers keep each version of a package: the manager and a glob. D is the directory, H
+// the home, [NAME=DIR] what a variable names, or else DIR below the home. N is the name, n and + the same with - or +
+// for a slash, G and A are the parts of a name of Maven, P is G as a path, and V the version, in the last name of the
+// glob: without it, all versions are there.
+//
+//go:embed places.txt
+var places string
+
+var variable = regexp.MustCompile(`\[(\w+)=([^]]+)\]`)
+
+// table finds what is at the places of the table.
+func (f *finder) table(p Package) {
+	group, artifact, _ := strings.Cut(p.Name, ":")
+	names := strings.NewReplacer("{N}", p.Name, "{n}", strings.ReplaceAll(p.Name, "/", "-"),
+		"{+}", strings.ReplaceAll(p.Name, "/", "+"), "{G}", group, "{A}", artifact,
+		"{P}", strings.ReplaceAll(group, ".", "/"), "{D}", f.dir, "{H}", f.home)
+	for line := range strings.Lines(places) {
+		manager, glob, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if manager != p.Manager {
+			continue
 		}
-	}, f.at("CARGO_HOME", ".cargo")+"/registry/*/*/"+p.Name+"-*", f.dir+"/vendor/"+p.Name+"-*")
+		glob = variable.ReplaceAllStringFunc(names.Replace(glob), func(v string) string {
+			m := variable.FindStringSubmatch(v)
+			return f.at(m[1], m[2])
+		})
+		before, after, versions := strings.Cut(filepath.Base(glob), "{V}")
+		before = before[strings.LastIndexByte(before, '*')+1:]
+		f.glob(func(path string) {
+			v := strings.TrimSuffix(filepath.Base(path), after)
+			if before != "" {
+				v = v[strings.LastIndex(v, before)+len(before):]
+			}
+			if !versions || v != "" && unicode.IsDigit(rune(v[0])) && p.later(v) {
+				f.add(path)
+			}
+		}, strings.Replace(glob, "{V}", "*", 1))
+	}
+}
+
+// vendored finds a crate in the directory's vendor.
+func (f *finder) vendored(p Package) {
 	f.glob(func(path string) {
 		for _, is := range Of(path) {
 			if is.Manager == Cargo && p.later(is.Version) {

@@ -3,6 +3,9 @@ package project
 import (
 	"bytes"
 	"cmp"
+	"encoding/xml"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -20,6 +23,9 @@ const (
 	Python = "python"
 	Cargo  = "cargo"
 	Go     = "go"
+	Maven  = "maven" // names are GROUP:ARTIFACT
+	Gem    = "gem"
+	PHP    = "composer"
 )
 
 // Package is a package that a directory is the source of.
@@ -80,6 +86,34 @@ func Of(dir string) (all []Package) {
 	if _, err := config.TOML(read(filepath.Join(dir, "Cargo.toml")), &cargo); err == nil {
 		add(Cargo, cargo.Package.Name, text(cargo.Package.Version))
 	}
+	var pom struct {
+		GroupID    string `xml:"groupId"`
+		ArtifactID string `xml:"artifactId"`
+		Version    string `xml:"version"`
+		Parent     struct {
+			GroupID string `xml:"groupId"`
+			Version string `xml:"version"`
+		} `xml:"parent"`
+	}
+	if xml.Unmarshal(read(filepath.Join(dir, "pom.xml")), &pom) == nil && pom.ArtifactID != "" {
+		version := cmp.Or(pom.Version, pom.Parent.Version)
+		if strings.Contains(version, "$") {
+			version = "" // a property's
+		}
+		add(Maven, cmp.Or(pom.GroupID, pom.Parent.GroupID)+":"+pom.ArtifactID, version)
+	}
+	specs, _ := fs.Glob(os.DirFS(dir), "*.gemspec")
+	for _, spec := range specs {
+		data := read(filepath.Join(dir, spec))
+		add(Gem, first(gemName, data), first(gemVersion, data))
+	}
+	var composer struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	}
+	if json.Unmarshal(read(filepath.Join(dir, "composer.json")), &composer) == nil {
+		add(PHP, composer.Name, composer.Version)
+	}
 	for line := range bytes.Lines(read(filepath.Join(dir, "go.mod"))) {
 		if f := strings.Fields(string(line)); len(f) > 1 && f[0] == "module" {
 			add(Go, strings.Trim(f[1], `"`), "")
@@ -88,9 +122,11 @@ func Of(dir string) (all []Package) {
 	return all
 }
 
-// In setup.cfg and setup.py. A name or version that the script computes is not known.
+// In setup.cfg, setup.py and gemspecs. A name or version that the script computes is not known.
 var (
 	pythonName    = regexp.MustCompile(`(?m)^\s*name\s*=\s*["']?([A-Za-z0-9][A-Za-z0-9._-]*)["']?\s*,?\s*$`)
+	gemName       = regexp.MustCompile(`(?m)\.name\s*=\s*["']([A-Za-z0-9][A-Za-z0-9._-]*)["']`)
+	gemVersion    = regexp.MustCompile(`(?m)\.version\s*=\s*["']([0-9][A-Za-z0-9.-]*)["']`)
 	pythonVersion = regexp.MustCompile(`(?m)^\s*version\s*=\s*["']?([0-9][A-Za-z0-9._+!-]*)["']?\s*,?\s*$`)
 )
 

@@ -81,6 +81,36 @@ func TestLater(t *testing.T) {
 			[]string{"home/go/pkg/mod/cache/download/example.org/!some/widget/v2/@v",
 				"home/go/pkg/mod/example.org/!some/widget/v2@v2.0.0",
 				"home/go/pkg/mod/example.org/!some/widget@v1.0.0"}},
+		"a package of npm in other stores": {
+			map[string]string{"package.json": `{"name": "@s/widget", "version": "1.0.0"}`},
+			map[string]string{".local/share/pnpm/store/v10/index/aa/abc-@s+widget@1.2.0.json": "",
+				".local/share/pnpm/store/v10/index/aa/abc-@s+widget@0.2.0.json":  "",
+				".local/share/pnpm/store/v10/index/aa/abc-@s+widgets@2.0.0.json": "",
+				".cache/yarn/v6/npm-@s-widget-1.0.1-abc/x":                       "",
+				".bun/install/cache/@s/widget@2.0.0/x":                           ""},
+			[]string{"home/.local/share/pnpm/store/v10/index/aa/abc-@s+widget@1.2.0.json",
+				"home/.cache/yarn/v6/npm-@s-widget-1.0.1-abc", "home/.bun/install/cache/@s/widget@2.0.0"}},
+		"an artifact of Maven": {
+			map[string]string{"pom.xml": "<project><parent><groupId>org.example</groupId>" +
+				"<version>1.3-SNAPSHOT</version></parent><artifactId>widget</artifactId></project>"},
+			map[string]string{".m2/repository/org/example/widget/1.3/widget-1.3.jar": "",
+				".m2/repository/org/example/widget/1.2/widget-1.2.jar":          "",
+				".m2/repository/org/example/widget-core/2.0/x":                  "",
+				".gradle/caches/modules-2/files-2.1/org.example/widget/2.0/h/x": ""},
+			[]string{"home/.m2/repository/org/example/widget/1.3",
+				"home/.gradle/caches/modules-2/files-2.1/org.example/widget/2.0"}},
+		"a gem": {
+			map[string]string{"widget.gemspec": "Gem::Specification.new do |s|\n  s.name = 'widget'\n" +
+				"  s.version = \"1.0.0\"\nend\n",
+				"vendor/cache/widget-1.0.1.gem": ""},
+			map[string]string{".gem/ruby/3.1.0/gems/widget-1.1.0/x": "", ".gem/ruby/3.1.0/gems/widget-0.9.0/x": "",
+				".gem/ruby/3.1.0/gems/widget-tools-2.0.0/x": "", ".gem/ruby/3.1.0/cache/widget-1.1.0.gem": ""},
+			[]string{"home/.gem/ruby/3.1.0/gems/widget-1.1.0", "home/.gem/ruby/3.1.0/cache/widget-1.1.0.gem",
+				"work/vendor/cache/widget-1.0.1.gem"}},
+		"a package of Composer": {
+			map[string]string{"composer.json": `{"name": "s/widget"}`},
+			map[string]string{".cache/composer/files/s/widget/x.zip": "", ".cache/composer/files/s/other/x.zip": ""},
+			[]string{"home/.cache/composer/files/s/widget"}},
 		"a name that would lead elsewhere": {
 			map[string]string{"package.json": `{"name": "../../.ssh"}`, "go.mod": "module *\n"},
 			map[string]string{".ssh/id": ""}, nil},

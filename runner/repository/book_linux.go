@@ -63,7 +63,14 @@ func Close(ctx context.Context, dir, store string) (*Book, error) {
 	b := &Book{Dir: dir, At: lines[0], Store: store, Path: lines[2], Format: lines[4]}
 	var both sync.WaitGroup
 	var unclear error
-	both.Go(func() { b.Heads, unclear = describe(source) })
+	both.Go(func() {
+		if unclear = source.without(lacking); unclear == nil { // nothing here compares files
+			unclear = source.finished(true)
+		}
+		if unclear == nil {
+			b.Heads, unclear = source.heads()
+		}
+	})
 	err = b.others(source, lines[1], lines[3])
 	if both.Wait(); unclear != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnclosable, unclear)

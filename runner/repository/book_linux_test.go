@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,6 +239,41 @@ func TestAKeptPackServesOneCommit(t *testing.T) {
 	}
 	if _, whole := made(t, dir, packs); !strings.Contains(whole, book.Commit) {
 		t.Errorf("the first commit is not in the book of the second:\n%s", whole)
+	}
+}
+
+func TestABookInTheMiddleOfARebase(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gitIn(t, dir, "init", "--quiet", "--initial-branch=main")
+	for _, name := range []string{"first", "second", "third"} {
+		gitIn(t, dir, "commit", "--quiet", "--allow-empty", "-m", name)
+	}
+	gitIn(t, dir, "-c", "sequence.editor=sed -i 1s/pick/edit/", "rebase", "--quiet", "--keep-empty", "-i", "HEAD~2")
+	gitIn(t, dir, "config", "filter.lfs.clean", "git-lfs clean -- %f")
+	book, objects := made(t, dir, t.TempDir())
+	if n := strings.Count(objects, " commit "); n != 2 {
+		t.Errorf("%d commits are in the book, want those before the third:\n%s", n, objects)
+	}
+	if config, _ := os.ReadFile(filepath.Join(book.Store, "config")); strings.Contains(string(config), "lfs") {
+		t.Errorf("the filter is in the book: %s", config)
+	}
+	gitIn(t, dir, "--git-dir="+book.Store, "commit", "--quiet", "--allow-empty", "-m", "of the command")
+	if aside, err := book.Return(t.Context(), "run_x"); err != nil || len(aside) > 0 {
+		t.Fatal(aside, err)
+	}
+	gitIn(t, dir, "rebase", "--continue")
+	said, err := git{ctx: t.Context(), dir: dir}.line("log", "--format=%s", "main")
+	if want := "third\nof the command\nsecond\nfirst"; err != nil || said != want {
+		t.Errorf("the branch has %q, want %q: %v", said, want, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".git/MERGE_HEAD"), []byte(book.Commit), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Close(t.Context(), dir, t.TempDir()); !errors.Is(err, ErrUnclosable) {
+		t.Errorf("a merge: %v", err)
 	}
 }
 

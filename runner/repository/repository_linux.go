@@ -37,17 +37,21 @@ func (g git) store() string {
 }
 
 // gitStartsNothing keeps git from starting what a repository's configuration names. Filters have no such switch: see
-// [git.harmless].
+// [git.without].
 var gitStartsNothing = []string{
 	"-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
 	"-c", "protocol.allow=never",
 }
 
-// harmless refuses a repository whose own configuration makes git start programs when its files are compared: an agent
-// may have made it.
-func (g git) harmless() error {
-	found, err := g.line("config", "--show-scope", "--name-only", "--get-regexp",
-		`^(filter\..*|diff\..*\.(textconv|command)|extensions\.partialclone|remote\..*\.(promisor|uploadpack))$`)
+// Keys of configuration that make git start programs when files are compared, and fetch what it lacks.
+const (
+	filters = `filter\..*|diff\..*\.(textconv|command)|remote\..*\.uploadpack`
+	lacking = `extensions\.partialclone|remote\..*\.promisor`
+)
+
+// without refuses a repository whose own configuration has keys: an agent may have made it.
+func (g git) without(keys string) error {
+	found, err := g.line("config", "--show-scope", "--name-only", "--get-regexp", "^("+keys+")$")
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
 		return nil // there is none
 	}
@@ -135,38 +139,47 @@ func (g git) tags(commit string) (string, error) {
 	return g.line("for-each-ref", "--merged="+commit, "--format=%(objectname) %(refname)", "refs/tags")
 }
 
-// unfinished are files of a repository in the middle of a command, whose state Make cannot keep.
-var unfinished = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG"}
+// Files of a repository in the middle of a command whose state Make does not keep. A commit in the middle of a merge
+// has other parents. In that of a rebase or a bisection, commits and HEAD are as ever.
+var (
+	merging  = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"}
+	rebasing = []string{"rebase-merge", "rebase-apply", "BISECT_LOG"}
+)
 
 // Describe describes what Make makes of the repository of a directory. It is an error if that would
 // not be all.
 func Describe(dir string) (Heads, error) {
 	g := git{ctx: context.Background(), dir: dir}
-	h, err := describe(g)
+	if err := g.without(filters + "|" + lacking); err != nil {
+		return Heads{}, err
+	}
+	h, err := g.heads()
+	if err == nil {
+		err = g.finished(false)
+	}
 	if err == nil {
 		h.Tags, err = g.tags(h.Commit)
 	}
 	return h, err
 }
 
-func describe(g git) (Heads, error) {
-	if err := g.harmless(); err != nil {
-		return Heads{}, err
-	}
-	h, err := g.heads()
+// finished refuses a repository in the middle of a command. With may, that can be a rebase or a bisection.
+func (g git) finished(may bool) error {
+	names := slices.Concat(rebasing, merging)
+	paths, err := g.paths(names...)
 	if err != nil {
-		return h, err
-	}
-	paths, err := g.paths(unfinished...)
-	if err != nil {
-		return h, err
+		return err
 	}
 	for i, path := range paths {
-		if _, err := os.Lstat(path); err == nil {
-			return h, fmt.Errorf("git is in the middle of a command there (%s): finish it or abort it", unfinished[i])
+		if _, err := os.Lstat(path); err != nil {
+			continue
 		}
+		if may && i < len(rebasing) {
+			return nil
+		}
+		return fmt.Errorf("git is in the middle of a command there (%s): finish it or abort it", names[i])
 	}
-	return h, nil
+	return nil
 }
 
 // Make makes the directory to, a copy of the directory from, a git repository of its own: at the same commit
@@ -174,7 +187,7 @@ func describe(g git) (Heads, error) {
 // stashes and logs are not in it.
 func Make(ctx context.Context, from, to string) error {
 	source, target := git{ctx: ctx, dir: from}, git{ctx: ctx, dir: to}
-	if err := source.harmless(); err != nil {
+	if err := source.without(filters + "|" + lacking); err != nil {
 		return err
 	}
 	h, err := source.heads()
