@@ -27,9 +27,9 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/model/tape"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -81,7 +81,7 @@ type nest func(name string) (*cgroup.Nested, error)
 
 // access is the policy for the gateway.
 type access struct {
-	rules     *policy.File // nil without a policy
+	rules     *policyfile.File // nil without a policy
 	websocket bool
 	turns     gateway.Turns
 	turnsFile string

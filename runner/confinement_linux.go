@@ -29,6 +29,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
@@ -37,7 +38,7 @@ import (
 type confinement struct {
 	log      *evidence.Log
 	settings sandboxfile.Settings
-	file     *policy.File
+	file     *policyfile.File
 	checked  *policy.Set // for the contract's checks; nil without a policy
 	isolate  bool        // PID namespace in every mode
 	listened bool        // seccomp notification is the kernel layer
@@ -476,7 +477,7 @@ func (c *confinement) document(w reporting) error {
 	}
 	file := c.file
 	if file == nil {
-		file = &policy.File{}
+		file = &policyfile.File{}
 	}
 	file.Effective = account
 	doc, _ := policy.NewSet(file).Document(c.log.RunID)

@@ -10,8 +10,8 @@ import (
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/model/tape"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -31,7 +31,7 @@ type Options struct {
 	// from it. Empty: it refuses them.
 	TurnsFile string
 	// Policy is the parsed file of Spec.Policy; nil: Run reads it.
-	Policy *policy.File
+	Policy *policyfile.File
 	// Evaluation is the parsed file of Spec.Evaluation. If it is nil, Run reads the file. It is ignored if
 	// Spec.Evaluation is empty.
 	Evaluation *schema.Evaluation

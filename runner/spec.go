@@ -28,12 +28,12 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/model"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/evalfile"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/redact"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
@@ -690,7 +690,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 
 // Record returns what run.json says of a run, without the values of environment variables. file is the policy, or nil
 // without one. startedAt is the wall clock time of the start.
-func (s *Spec) Record(startedAt time.Time, recorder, output string, file *policy.File) (schema.Run, error) {
+func (s *Spec) Record(startedAt time.Time, recorder, output string, file *policyfile.File) (schema.Run, error) {
 	at, err := s.Absolute()
 	if err != nil {
 		return schema.Run{}, err
@@ -806,7 +806,7 @@ func (s *Spec) profileSettings() sandboxfile.Settings {
 
 // sandboxSettings merges the sandbox settings of the agent's recipe, the profiles, the policy and the spec. Later ones
 // win.
-func (s *Spec) sandboxSettings(file *policy.File) sandboxfile.Settings {
+func (s *Spec) sandboxSettings(file *policyfile.File) sandboxfile.Settings {
 	agent := s.agentSettings()
 	all := []sandboxfile.Settings{agent, s.profileSettings()}
 	if s.ClosedBook.Wanted() && len(s.ClosedBook.Allow) > 0 {
@@ -836,7 +836,7 @@ func (s *Spec) sandboxSettings(file *policy.File) sandboxfile.Settings {
 
 // files are what is read of the files that a spec names.
 type files struct {
-	policy     *policy.File
+	policy     *policyfile.File
 	evaluation *schema.Evaluation
 	unusable   error // see Options.unusable
 }
@@ -849,7 +849,7 @@ func (s *Spec) readFiles(opt Options) (_ Options, err error) {
 		opt.unusable = c.read.unusable
 	}
 	if opt.Policy == nil && s.Policy != "" {
-		if opt.Policy, err = policy.Load(s.Policy); err != nil {
+		if opt.Policy, err = policyfile.Load(s.Policy); err != nil {
 			return opt, err
 		}
 	}
@@ -873,7 +873,7 @@ func (s *Spec) Evaluated(doc *schema.Evaluation) *Spec {
 }
 
 // limited returns the spec with the limits that it does not set from a policy, which may be nil.
-func (s *Spec) limited(file *policy.File) *Spec {
+func (s *Spec) limited(file *policyfile.File) *Spec {
 	if file == nil || file.Sandbox.Limits == nil {
 		return s
 	}
@@ -886,7 +886,7 @@ func (s *Spec) limited(file *policy.File) *Spec {
 }
 
 // applied says what a run of the spec is under, with a policy or nil.
-func (s *Spec) applied(file *policy.File) *schema.Applied {
+func (s *Spec) applied(file *policyfile.File) *schema.Applied {
 	settings := s.sandboxSettings(file)
 	agent := s.agentSettings()
 	a := &schema.Applied{Profiles: s.Profiles, Limits: []schema.AppliedLimit{}, Agent: s.appliedAgent(&agent)}
@@ -947,7 +947,7 @@ func (s *Spec) applied(file *policy.File) *schema.Applied {
 }
 
 // Sandbox merges the sandbox settings of the spec and a policy, for callers that contain without recording.
-func (s *Spec) Sandbox(file *policy.File) (sandboxfile.Settings, error) {
+func (s *Spec) Sandbox(file *policyfile.File) (sandboxfile.Settings, error) {
 	var errs []error
 	s.validateSandbox(func(err error, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
@@ -957,7 +957,7 @@ func (s *Spec) Sandbox(file *policy.File) (sandboxfile.Settings, error) {
 
 // Profile is the sandbox of a run that would start now. It lacks the directories of its evidence, which do not exist
 // yet.
-func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
+func (s *Spec) Profile(file *policyfile.File) (*sandbox.Profile, error) {
 	dir, err := s.workdir()
 	if err != nil {
 		return nil, err
@@ -1104,7 +1104,7 @@ func (s *Spec) CheckModel() error {
 }
 
 // CheckModelPolicy returns an error for a policy about model requests that nothing would enforce.
-func (s *Spec) CheckModelPolicy(p *policy.File) error {
+func (s *Spec) CheckModelPolicy(p *policyfile.File) error {
 	if p.DeniesProviderTools() && !s.Model.On() {
 		return fmt.Errorf("%w: the policy denies tools of providers (model.provider_tools), which only "+
 			"--model-gateway can do", ErrModel)
@@ -1114,7 +1114,7 @@ func (s *Spec) CheckModelPolicy(p *policy.File) error {
 
 // deniesProviderTools says why the provider of a model must do nothing else for the agent, or returns "" if it may. If
 // the policy does not decide, the provider must not in a closed book.
-func (s *Spec) deniesProviderTools(p *policy.File) string {
+func (s *Spec) deniesProviderTools(p *policyfile.File) string {
 	switch {
 	case p.DeniesProviderTools():
 		return "the policy's model.provider_tools"

@@ -9,16 +9,16 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/model/tape"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // loadPolicy reads a policy file and prints its warnings. If path is empty, there is no policy.
-func loadPolicy(say *console.Messages, path string) (*policy.File, error) {
+func loadPolicy(say *console.Messages, path string) (*policyfile.File, error) {
 	if path == "" {
 		return nil, nil
 	}
-	file, err := policy.Load(path)
+	file, err := policyfile.Load(path)
 	if err != nil {
 		return nil, err
 	}

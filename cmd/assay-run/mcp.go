@@ -23,7 +23,7 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
-	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // mcpFlags holds the flags of mcp.
@@ -112,7 +112,7 @@ func mcpRun(a *app, f *mcpFlags, args []string) error {
 		return err
 	}
 	for _, r := range file.Rules {
-		if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
+		if r.Rule == policyfile.RequireState && !slices.Contains(r.Value, "") {
 			a.say.Warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs "+
 				"in a run's policy", f.policy, r.Name, r.Target)
 		}
@@ -294,7 +294,7 @@ func notStarted(err error) error {
 const envMCPToken = "ASSAY_MCP_TOKEN"
 
 // mcpListen serves clients over HTTP until a signal ends it.
-func mcpListen(a *app, f *mcpFlags, cfg mcp.Config, file *policy.File, servers map[string]startServer) error {
+func mcpListen(a *app, f *mcpFlags, cfg mcp.Config, file *policyfile.File, servers map[string]startServer) error {
 	ln, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return console.WithHint(fmt.Errorf("--listen: %w", err), "write HOST:PORT, as in 127.0.0.1:0")

@@ -15,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
@@ -218,8 +219,8 @@ func profileOf(a *app, path string, f *policyCheckFlags) (*sandbox.Profile, erro
 // explainCall decides one tool call, and says why.
 func explainCall(a *app, path string, f *policyCheckFlags) error {
 	switch arguments := jsontext.Value(f.arguments); {
-	case f.tool == "" || len(f.tool) > policy.MaxName:
-		return fmt.Errorf("--tool: a tool's name has 1 to %d bytes", policy.MaxName)
+	case f.tool == "" || len(f.tool) > policyfile.MaxName:
+		return fmt.Errorf("--tool: a tool's name has 1 to %d bytes", policyfile.MaxName)
 	case f.arguments != "" && !arguments.IsValid():
 		return console.WithHint(errors.New("--arguments: not valid JSON, or a key is repeated"),
 			`write an object in quotes, as in --arguments '{"path": "/tmp"}'`)

@@ -20,8 +20,8 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -40,7 +40,7 @@ type recording struct {
 // prepareRecording checks and opens what a recording needs, except the spool. The caller closes the
 // recording. rules are the policy, or nil without one. The error has a hint.
 func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, output string,
-	rules *policy.File) (*recording, error) {
+	rules *policyfile.File) (*recording, error) {
 	r := &recording{app: a, flags: f}
 	var opening sync.WaitGroup
 	var unopened error
@@ -61,7 +61,7 @@ func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlag
 }
 
 // describe sets the record of the run, the redactor and the signer.
-func (r *recording) describe(spec *runner.Spec, output string, rules *policy.File) (err error) {
+func (r *recording) describe(spec *runner.Spec, output string, rules *policyfile.File) (err error) {
 	f := r.flags
 	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output, rules); err != nil {
 		return nowhere(err)

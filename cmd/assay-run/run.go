@@ -16,9 +16,9 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/evalfile"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 func runCommand(a *app) *cobra.Command {
@@ -214,7 +214,7 @@ func warnOfGlobs(a *app, spec *runner.Spec, doc *schema.Evaluation, agreed *sche
 }
 
 // printDryRun prints the run as a spec file, and what its policy means to people.
-func printDryRun(a *app, spec *runner.Spec, rules *policy.File, output string) error {
+func printDryRun(a *app, spec *runner.Spec, rules *policyfile.File, output string) error {
 	absolute, err := spec.Absolute()
 	if err != nil {
 		return nothingRun(nowhere(err))

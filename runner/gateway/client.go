@@ -18,6 +18,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // client is one client of the gateway: the tools that it registered, and the run
@@ -239,7 +240,7 @@ func (c *client) toolNamed(name string) *tool {
 
 // registerPolicy handles policy.register: one more rule, which can only forbid.
 func (c *client) registerPolicy(r *rpc.Request) (any, *jsonrpc.Error) {
-	var rule policy.Rule
+	var rule policyfile.Rule
 	if err := r.Decode(&rule); err != nil {
 		return nil, err
 	}
@@ -691,9 +692,9 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 	}
 	o, p := t.CLIOutcome, t.PolicyRejected
 	switch v := b.VerifierVerdict; {
-	case len(t.Tool) > policy.MaxName || len(t.ToolCallID) > agentlog.MaxID:
+	case len(t.Tool) > policyfile.MaxName || len(t.ToolCallID) > agentlog.MaxID:
 		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool must have at most %d bytes, tool_call_id at most %d",
-			policy.MaxName, agentlog.MaxID)
+			policyfile.MaxName, agentlog.MaxID)
 	case len(t.ClientID) > maxIdentifier || len(t.ProposalID) > maxIdentifier:
 		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "client_id and proposal_id must have at most %d bytes",
 			maxIdentifier)
@@ -704,7 +705,7 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 			`cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
 	case p != nil && !named(p):
 		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
-			"policy_rejected: rule must have 1 to %d bytes, param at most as many", policy.MaxName)
+			"policy_rejected: rule must have 1 to %d bytes, param at most as many", policyfile.MaxName)
 	case p != nil && (o != nil || v != schema.VerdictNotRun || t.Output != nil):
 		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
 			"policy_rejected: a rejected action must have no output, no cli_outcome, and the verdict not_run")

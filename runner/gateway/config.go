@@ -10,8 +10,8 @@ import (
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // Types of package recording that users of this package need.
@@ -42,7 +42,7 @@ type Config struct {
 	// Now is the time on the runner's clock: since run_started with Run, else since any fixed moment.
 	Now func() time.Duration
 	// Policy applies to every client; nil forbids nothing.
-	Policy *policy.File
+	Policy *policyfile.File
 	// Token is required of WebSocket clients whose token is not in Agents. If it is empty and there are no Agents,
 	// every client may connect, but the gateway serves only requests for a loopback host.
 	Token string

@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // maxIdentifier limits the identifiers that clients choose, in bytes.
@@ -200,13 +201,13 @@ func (p *proposalParams) check(l *Limits) *jsonrpc.Error {
 				"params/proposal/actions/%d: an earlier action has the same id", i)
 		case a.Type != "tool_call":
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
-		case a.Tool == "" || len(a.Tool) > policy.MaxName:
+		case a.Tool == "" || len(a.Tool) > policyfile.MaxName:
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d/tool: must have 1 to %d bytes",
-				i, policy.MaxName)
+				i, policyfile.MaxName)
 		case a.Denied != nil && !named(a.Denied):
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
 				"params/proposal/actions/%d/denied: rule must have 1 to %d bytes, param at most as many", i,
-				policy.MaxName)
+				policyfile.MaxName)
 		case a.Denied != nil && a.Allowed:
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
 				"params/proposal/actions/%d: it is both allowed and denied", i)
@@ -225,7 +226,7 @@ func (p *proposalParams) check(l *Limits) *jsonrpc.Error {
 
 // named reports whether a client's rejection names its rule.
 func named(p *schema.PolicyRejected) bool {
-	return p.Rule != "" && len(p.Rule) <= policy.MaxName && len(p.Param) <= policy.MaxName
+	return p.Rule != "" && len(p.Rule) <= policyfile.MaxName && len(p.Param) <= policyfile.MaxName
 }
 
 // grant returns the capabilities that a tool gets, sorted, and those it lacks.

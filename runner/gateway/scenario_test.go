@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 const scenarioPolicy = `
@@ -30,7 +30,7 @@ func TestScriptedClient(t *testing.T) {
 	if err != nil {
 		t.Skipf("the scripted client needs python3: %v", err)
 	}
-	file, err := policy.ParseYAML([]byte(scenarioPolicy))
+	file, err := policyfile.ParseYAML([]byte(scenarioPolicy))
 	if err != nil {
 		t.Fatal(err)
 	}

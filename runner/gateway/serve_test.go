@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // served is a gateway that opens a run for each runs.start.
@@ -184,7 +184,8 @@ func TestRunsBelongToTheirAgents(t *testing.T) {
 // TestRateLimitsHoldAcrossConnections: of an agent's fifty calls on ten connections and as many runs, five pass, by a
 // rule and by a tool's own limit.
 func TestRateLimitsHoldAcrossConnections(t *testing.T) {
-	file, err := policy.ParseYAML([]byte("rules: [{name: five, rule: rate_limit_tool, target: ruled, value: 5/1h}]"))
+	file,
+		err := policyfile.ParseYAML([]byte("rules: [{name: five, rule: rate_limit_tool, target: ruled, value: 5/1h}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

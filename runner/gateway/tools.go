@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/toolschema"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // Limits of a registration, in bytes unless noted.
@@ -53,30 +54,30 @@ type tool struct {
 func newTool(s *toolSpec, l *Limits) (*tool, *jsonrpc.Error) {
 	refuse := func(format string, args ...any) (*tool, *jsonrpc.Error) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool %.*q: "+format,
-			append([]any{policy.MaxName, s.Name}, args...)...)
+			append([]any{policyfile.MaxName, s.Name}, args...)...)
 	}
 	t := &tool{name: s.Name, caps: slices.Clone(s.Capabilities), tier: s.Tier, deadline: l.CallTimeout,
 		most: s.MaxConcurrent}
 	slices.Sort(t.caps)
 	t.caps = slices.Compact(t.caps)
 	switch {
-	case s.Name == "" || len(s.Name) > policy.MaxName:
-		return refuse("a name must have 1 to %d bytes", policy.MaxName)
+	case s.Name == "" || len(s.Name) > policyfile.MaxName:
+		return refuse("a name must have 1 to %d bytes", policyfile.MaxName)
 	case len(s.Description) > maxDescription:
 		return refuse("a description must have at most %d bytes", maxDescription)
 	case len(s.Parameters) > maxSchemaBytes:
 		return refuse("a schema must have at most %d bytes", maxSchemaBytes)
 	case len(s.Capabilities) > maxCapabilities || slices.ContainsFunc(t.caps, func(c string) bool {
-		return c == "" || len(c) > policy.MaxName
+		return c == "" || len(c) > policyfile.MaxName
 	}):
-		return refuse("must have at most %d capabilities of 1 to %d bytes", maxCapabilities, policy.MaxName)
+		return refuse("must have at most %d capabilities of 1 to %d bytes", maxCapabilities, policyfile.MaxName)
 	case s.MaxConcurrent < 0 || s.RateLimitPerMin < 0 || s.RateLimitPerMin > maxPerMinute:
 		return refuse("max_concurrent must not be negative, rate_limit_per_min must be 0 (no limit) to %d",
 			maxPerMinute)
 	case s.DeadlineMS < 0 || s.DeadlineMS > maxDeadline.Milliseconds():
 		return refuse("deadline_ms must be 0 (the default) to %d", maxDeadline.Milliseconds())
-	case len(s.Tier) > policy.MaxName:
-		return refuse("a tier must have at most %d bytes", policy.MaxName)
+	case len(s.Tier) > policyfile.MaxName:
+		return refuse("a tier must have at most %d bytes", policyfile.MaxName)
 	}
 	t.tier = cmp.Or(t.tier, schema.DefaultTier)
 	if s.DeadlineMS > 0 {

@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // A policy is read once and then asked about each call. Every violation is
 // named, so that a reader sees all the reasons at once.
 func Example() {
-	file, err := policy.ParseYAML([]byte(`
+	file, err := policyfile.ParseYAML([]byte(`
 tools: {deny: [shell]}
 rules:
 - {name: stay_home, rule: deny_tool_param, target: read_file, key: path, value: /etc/passwd}

@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // TestExplainDecidesAsCheckDoes asks both about the same calls.
@@ -21,23 +23,25 @@ rules:
 		call  Call
 		rules []string // that say anything, in order
 	}{
-		"a tool that nobody lists":        {Call{Tool: "other"}, []string{allowList, "etc", "word"}},
-		"a tool on both lists":            {Call{Tool: "write"}, []string{denyList, "etc", "word"}},
-		"a rule that cannot be evaluated": {Call{Tool: "read"}, []string{allowList, "etc", "word", "broken"}},
+		"a tool that nobody lists": {Call{Tool: "other"}, []string{policyfile.AllowList, "etc", "word"}},
+		"a tool on both lists":     {Call{Tool: "write"}, []string{policyfile.DenyList, "etc", "word"}},
+		"a rule that cannot be evaluated": {Call{Tool: "read"}, []string{policyfile.AllowList, "etc", "word",
+			"broken"}},
 		"a parameter": {Call{Tool: "often", Params: []byte(`{"path": "/tmp/../etc/x"}`)},
-			[]string{allowList, "etc", "word", "limit"}},
+			[]string{policyfile.AllowList, "etc", "word", "limit"}},
 		"a list of arguments": {Call{Tool: "often", Params: []byte(`[{"path": "/etc"}, "secret"]`)},
-			[]string{allowList, "etc", "word", "limit"}},
+			[]string{policyfile.AllowList, "etc", "word", "limit"}},
 		"an allowed call": {Call{Tool: "often", Params: []byte(`{"path": "/tmp/x"}`)},
-			[]string{allowList, "etc", "word", "limit"}},
-		"a limit of no calls":            {Call{Tool: "never"}, []string{allowList, "etc", "word", "none"}},
-		"a state that the run is not in": {Call{Tool: "staged"}, []string{allowList, "etc", "word", "after"}},
+			[]string{policyfile.AllowList, "etc", "word", "limit"}},
+		"a limit of no calls": {Call{Tool: "never"}, []string{policyfile.AllowList, "etc", "word", "none"}},
+		"a state that the run is not in": {Call{Tool: "staged"}, []string{policyfile.AllowList, "etc", "word",
+			"after"}},
 		"a state that the run would be in": {Call{Tool: "staged", State: func(string) string {
 			return "pass"
-		}}, []string{allowList, "etc", "word", "after"}},
+		}}, []string{policyfile.AllowList, "etc", "word", "after"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := ParseYAML([]byte(text))
+			f, err := policyfile.ParseYAML([]byte(text))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +8,7 @@ import (
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 const example = `
@@ -18,6 +17,7 @@ tools:
   allow: [read_file, shell, drive_cli]
   deny: [shell]
 capabilities: [fs.read]
+model: {provider_tools: deny}
 rules:
 - name: no_etc
   rule: deny_tool_param
@@ -36,13 +36,13 @@ rules:
 `
 
 func TestFile(t *testing.T) {
-	f, err := ParseYAML([]byte(example))
+	f, err := policyfile.ParseYAML([]byte(example))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := NewSet(f)
 	for tool, want := range map[string][]string{
-		"shell": {denyList}, "read_file": nil, "other": {allowList}, "drive_cli": {"broken"},
+		"shell": {policyfile.DenyList}, "read_file": nil, "other": {policyfile.AllowList}, "drive_cli": {"broken"},
 	} {
 		if got := violated(s, Call{Tool: tool}); !cmp.Equal(got, want) {
 			t.Errorf("%s: violations %q, want %q", tool, got, want)
@@ -57,7 +57,7 @@ func TestFile(t *testing.T) {
 	if len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "broken") {
 		t.Errorf("warnings %q", f.Warnings)
 	}
-	if err := s.Add(Rule{Name: "mine", Rule: DenyTool, Target: "read_file"}, 7); err != nil {
+	if err := s.Add(policyfile.Rule{Name: "mine", Rule: policyfile.DenyTool, Target: "read_file"}, 7); err != nil {
 		t.Fatal(err)
 	}
 	if got := violated(s, Call{Tool: "read_file"}); !cmp.Equal(got, []string{"mine"}) {
@@ -75,71 +75,13 @@ func TestFile(t *testing.T) {
 		t.Errorf("%v\n%s", err, data)
 	}
 	if doc.Digest == nil || *doc.Digest != f.Digest || len(doc.Rules) != 3 || len(doc.ClientRules) != 1 ||
-		doc.Rules[1].Limit != 10 || doc.Rules[1].WindowMS != 30000 {
+		doc.Model == nil || doc.Model.ProviderTools != "deny" || doc.Rules[1].Limit != 10 ||
+		doc.Rules[1].WindowMS != 30000 {
 		t.Errorf("document %+v", doc)
 	}
 	// Sets of one file do not share what they count or what clients added.
 	if got := violated(NewSet(f), Call{Tool: "read_file"}); got != nil {
 		t.Errorf("violations %q in a second set", got)
-	}
-}
-
-func TestFileRefuses(t *testing.T) {
-	for name, c := range map[string]struct{ data, says string }{
-		"an unknown key":           {"version: 1\ntool: {}\n", "line 2"},
-		"an unknown key of a rule": {"rules:\n- name: a\n  rule: deny_tool\n  target: x\n  tool: x\n", "line 5"},
-		"a key given twice":        {"tools: {}\ntools: {}\n", "line 2"},
-		"another version":          {"version: 2\n", "version: found 2"},
-		"an unknown rule":          {"rules: [{name: a, rule: allow_tool, target: x}]", "unknown rule"},
-		"a rule without a name":    {"rules: [{rule: deny_tool, target: x}]", "needs a name"},
-		"a rule without a target":  {"rules: [{name: a, rule: deny_tool}]", "needs a target"},
-		"a rule without a key":     {"rules: [{name: a, rule: allow_tool_param, target: x, value: 1}]", "needs a key"},
-		"an empty substring": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: ''}]",
-			"not empty"},
-		"a rate that is none": {"rules: [{name: a, rule: rate_limit_tool, target: x, value: often}]", "10/30s"},
-		"a rate of no time":   {"rules: [{name: a, rule: rate_limit_tool, target: x, value: 1/0s}]", "10/30s"},
-		"a name given twice": {"rules: [{name: a, rule: deny_tool, target: x}, {name: a, rule: " +
-			"deny_tool, target: y}]", "rules[1]"},
-		"a reserved name": {"rules: [{name: tools.deny, rule: deny_tool, target: x}]", "reserved"},
-		"an object as a value": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: {a: 1}}]",
-			"line 1"},
-		"a list as a value's item": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: [[1]]}]",
-			"value: a list of values may hold only strings"},
-		"a tool without a name": {"tools: {deny: ['']}", "a name must"},
-		"a useless pattern":     {"rules: [{name: a, rule: deny_tool, target: x, pattern: y}]", "does not use pattern"},
-		"an empty file":         {"", "empty"},
-	} {
-		_, err := ParseYAML([]byte(c.data))
-		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: error %v, want one that says %q", name, err, c.says)
-		}
-	}
-}
-
-func TestLoad(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, data string) string {
-		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	for _, p := range []string{write("p.yaml", example), write("flow.yaml", `{tools: {deny: [shell]}}`),
-		write("p.json", `{"tools":{"deny":["shell"]}}`), write("p", ` {"tools":{"deny":["shell"]}}`)} {
-		f, err := Load(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !NewSet(f).Forbidden("shell") {
-			t.Errorf("%s does not forbid shell", p)
-		}
-	}
-	for _, p := range []string{dir, filepath.Join(dir, "none"), write("big.yaml", strings.Repeat("#\n", maxFileBytes)),
-		write("dup.json", `{"tools":{},"tools":{}}`)} {
-		if _, err := Load(p); err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("%s: error %v, want one that names it", p, err)
-		}
 	}
 }
 
@@ -152,7 +94,7 @@ func FuzzFile(f *testing.F) {
 		if isJSON {
 			format = config.JSON
 		}
-		p, err := parse(data, format)
+		p, err := policyfile.Parse(data, format)
 		if err != nil {
 			return
 		}
@@ -171,30 +113,4 @@ func FuzzFile(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestModelKey(t *testing.T) {
-	f, err := ParseYAML([]byte("model: {provider_tools: deny}\n"))
-	if err != nil || !f.DeniesProviderTools() {
-		t.Fatalf("the policy is %+v, %v", f, err)
-	}
-	if d := f.Denials(); len(d) != 1 || !strings.Contains(d[0], "which the provider runs") {
-		t.Errorf("it is explained by %q", d)
-	}
-	if doc, ok := NewSet(f).Document("run_1"); !ok || doc.Model == nil || doc.Model.ProviderTools != "deny" {
-		t.Errorf("policy.json has %+v, %v", doc.Model, ok)
-	}
-	for _, text := range []string{"tools: {}", "model: {}", "model: {provider_tools: allow}"} {
-		if f, err := ParseYAML([]byte(text)); err != nil || f.DeniesProviderTools() {
-			t.Errorf("%q denies tools of providers, or %v", text, err)
-		}
-	}
-	for _, text := range []string{"model: {provider_tools: no}", "model: {tools: deny}", "model: deny"} {
-		if _, err := ParseYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), "model") {
-			t.Errorf("%q is a policy, or the error is without its key: %v", text, err)
-		}
-	}
-	if (*File)(nil).DeniesProviderTools() {
-		t.Error("no policy denies tools of providers")
-	}
 }

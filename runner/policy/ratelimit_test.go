@@ -5,10 +5,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 func TestRateLimitSlides(t *testing.T) {
-	s := setOf(t, Rule{Name: "rate", Rule: RateLimitTool, Target: "t", Value: Values{"2/10s"}})
+	s := setOf(t, policyfile.Rule{Name: "rate", Rule: policyfile.RateLimitTool, Target: "t",
+		Value: policyfile.Values{"2/10s"}})
 	at := func(sec float64, dry bool) []Violation {
 		return s.Check(&Call{Tool: "t", Now: time.Duration(sec * float64(time.Second)), DryRun: dry})
 	}
@@ -33,9 +36,9 @@ func TestRateLimitSlides(t *testing.T) {
 
 func TestADeniedCallDoesNotCountAgainstARateLimit(t *testing.T) {
 	s := setOf(t,
-		Rule{Name: "rate", Rule: RateLimitTool, Target: "t", Value: Values{"1"}},
-		Rule{Name: "never", Rule: RateLimitTool, Target: "t", Value: Values{"1"}},
-		Rule{Name: "word", Rule: DenyKeyword, Value: Values{"x"}},
+		policyfile.Rule{Name: "rate", Rule: policyfile.RateLimitTool, Target: "t", Value: policyfile.Values{"1"}},
+		policyfile.Rule{Name: "never", Rule: policyfile.RateLimitTool, Target: "t", Value: policyfile.Values{"1"}},
+		policyfile.Rule{Name: "word", Rule: policyfile.DenyKeyword, Value: policyfile.Values{"x"}},
 	)
 	bad, good := Call{Tool: "t", Params: []byte(`{"a":"x"}`)}, Call{Tool: "t"}
 	for range 3 {

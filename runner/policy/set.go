@@ -14,16 +14,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
-
-// Rule names that stand for a file's lists of tools.
-const (
-	allowList = "tools.allow"
-	denyList  = "tools.deny"
-)
-
-// maxRules limits the rules of a set.
-const maxRules = 1024
 
 // Call is a tool call to decide. It is for one goroutine.
 type Call struct {
@@ -54,7 +46,7 @@ type Violation struct {
 
 // Set is a policy in force. All methods are safe for concurrent use.
 type Set struct {
-	file  *File
+	file  *policyfile.File
 	tools names
 	rates *Rates // for rules that clients add; nil: each has its own
 
@@ -63,26 +55,23 @@ type Set struct {
 }
 
 // NewSet puts a file in force. A nil file forbids nothing.
-func NewSet(f *File) *Set {
+func NewSet(f *policyfile.File) *Set {
 	if f == nil {
-		f = &File{}
+		f = &policyfile.File{}
 	}
 	s := &Set{file: f, tools: newNames(f.Tools, false)}
-	rules := make([]*rule, len(f.compiled))
-	for i, r := range f.compiled {
-		// Each set has its own rate limits.
-		own := *r
-		if own.rate != nil {
-			own.rate = NewRateLimit(own.rate.limit, own.rate.every)
+	rules := make([]*rule, 0, len(f.Rules))
+	for _, r := range f.Rules {
+		if c, err := compile(r); err == nil { // the file's reader has checked it
+			rules = append(rules, c)
 		}
-		rules[i] = &own
 	}
 	s.rules.Store(&rules)
 	return s
 }
 
-// Add puts a client's rule in force at time now. The name must be new. The error wraps ErrRule.
-func (s *Set) Add(r Rule, now time.Duration) error {
+// Add puts a client's rule in force at time now. The name must be new. The error wraps [policyfile.ErrRule].
+func (s *Set) Add(r policyfile.Rule, now time.Duration) error {
 	c, err := compile(r)
 	if err != nil {
 		return err
@@ -91,12 +80,13 @@ func (s *Set) Add(r Rule, now time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := *s.rules.Load()
-	if len(old) >= maxRules {
-		return fmt.Errorf("%w %q: there are already %d rules, which is the limit", ErrRule, r.Name, maxRules)
+	if len(old) >= policyfile.MaxRules {
+		return fmt.Errorf("%w %q: there are already %d rules, which is the limit", policyfile.ErrRule, r.Name,
+			policyfile.MaxRules)
 	}
-	if r.Name == allowList || r.Name == denyList || strings.HasPrefix(r.Name, "gateway.") ||
+	if policyfile.Reserved(r.Name) ||
 		slices.ContainsFunc(old, func(o *rule) bool { return o.Name == r.Name }) {
-		return fmt.Errorf("%w %q: the name is already used, and a rule is never replaced", ErrRule, r.Name)
+		return fmt.Errorf("%w %q: the name is already used, and a rule is never replaced", policyfile.ErrRule, r.Name)
 	}
 	s.share(c)
 	rules := append(slices.Clip(old), c)
@@ -109,7 +99,10 @@ func (s *Set) Forbidden(tool string) bool {
 	if len(s.listed(tool)) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(*s.rules.Load(), func(r *rule) bool { return r.Rule.Rule == DenyTool && r.covers(tool) })
+	return slices.ContainsFunc(*s.rules.Load(), func(r *rule) bool {
+		return r.Rule.Rule == policyfile.DenyTool &&
+			r.covers(tool)
+	})
 }
 
 // Decides reports whether the set has any rule or list for tools.
@@ -175,10 +168,12 @@ func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Viola
 // listed applies the lists of tools. Deny takes precedence.
 func (s *Set) listed(tool string) []Violation {
 	switch s.tools.decide(tool) {
-	case denyList:
-		return []Violation{{Rule: denyList, Kind: DenyTool, Reason: "the tool is on the list of denied tools"}}
-	case allowList:
-		return []Violation{{Rule: allowList, Kind: DenyTool, Reason: "the tool is not on the list of allowed tools"}}
+	case policyfile.DenyList:
+		return []Violation{{Rule: policyfile.DenyList, Kind: policyfile.DenyTool,
+			Reason: "the tool is on the list of denied tools"}}
+	case policyfile.AllowList:
+		return []Violation{{Rule: policyfile.AllowList, Kind: policyfile.DenyTool,
+			Reason: "the tool is not on the list of allowed tools"}}
 	}
 	return nil
 }
@@ -192,18 +187,18 @@ func (s *Set) Document(runID string) (schema.Policy, bool) {
 	if s.file.Digest != "" {
 		d.Digest = &s.file.Digest
 	}
-	d.Tools = *s.file.Tools.document()
+	d.Tools = *documented(s.file.Tools)
 	for kind, at := range map[Kind]**schema.PolicyTools{Resources: &d.Resources, Prompts: &d.Prompts,
 		ServerRequests: &d.ServerRequests} {
 		if s.Lists(kind) {
-			*at = s.list(kind).document()
+			*at = documented(s.list(kind))
 		}
 	}
 	if s.file.Capabilities != nil {
 		d.Capabilities = append([]string{}, *s.file.Capabilities...)
 	}
 	for i, r := range *s.rules.Load() {
-		if i < len(s.file.compiled) {
+		if i < len(s.file.Rules) {
 			d.Rules = append(d.Rules, r.document())
 		} else {
 			d.ClientRules = append(d.ClientRules, r.document())
@@ -216,7 +211,8 @@ func (s *Set) Document(runID string) (schema.Policy, bool) {
 	return d, s.file.Digest != "" || s.file.Effective != nil || len(d.ClientRules) > 0
 }
 
-func (t Tools) document() *schema.PolicyTools {
+// documented is a list as in policy.json.
+func documented(t policyfile.Tools) *schema.PolicyTools {
 	d := &schema.PolicyTools{Deny: append([]string{}, t.Deny...)}
 	if t.Allow != nil {
 		d.Allow = append([]string{}, *t.Allow...)
@@ -262,7 +258,8 @@ func (s *Set) Explain(c *Call) Explanation {
 		add(Ruling{Rule: v.Rule, Kind: v.Kind, Reason: v.Reason}, true)
 	}
 	if len(listed) == 0 && s.tools.limited {
-		add(Ruling{Rule: allowList, Kind: DenyTool, Reason: "the tool is on the list of allowed tools"}, false)
+		add(Ruling{Rule: policyfile.AllowList, Kind: policyfile.DenyTool,
+			Reason: "the tool is on the list of allowed tools"}, false)
 	}
 	var limits []*rule
 	for _, r := range *s.rules.Load() {
@@ -306,7 +303,7 @@ type names struct {
 	limited     bool // there is a list of allowed names
 }
 
-func newNames(t Tools, exact bool) (n names) {
+func newNames(t policyfile.Tools, exact bool) (n names) {
 	n.exact = exact
 	deny := make([]string, len(t.Deny))
 	for i, name := range t.Deny {
@@ -348,14 +345,14 @@ func (n *names) decide(name string) string {
 	}
 	switch {
 	case in(n.form(name), n.deny, n.denyGlobs):
-		return denyList
+		return policyfile.DenyList
 	case n.limited && !in(name, n.allow, n.allowGlobs):
-		return allowList
+		return policyfile.AllowList
 	}
 	return ""
 }
 
-func (s *Set) list(kind Kind) Tools {
+func (s *Set) list(kind Kind) policyfile.Tools {
 	switch kind {
 	case Resources:
 		return s.file.Resources
@@ -381,11 +378,11 @@ func (s *Set) CheckName(kind Kind, name string) []Violation {
 	}
 	for _, form := range forms {
 		switch n.decide(form) {
-		case denyList:
-			return []Violation{{Rule: string(kind) + ".deny", Kind: DenyTool,
+		case policyfile.DenyList:
+			return []Violation{{Rule: string(kind) + ".deny", Kind: policyfile.DenyTool,
 				Reason: "it is on the list of what is denied"}}
-		case allowList:
-			return []Violation{{Rule: string(kind) + ".allow", Kind: DenyTool,
+		case policyfile.AllowList:
+			return []Violation{{Rule: string(kind) + ".allow", Kind: policyfile.DenyTool,
 				Reason: "it is not on the list of what is allowed"}}
 		}
 	}
@@ -475,28 +472,4 @@ func (c *Call) params() *params {
 		}
 	}
 	return c.parsed
-}
-
-// Tools lists tools, or other named things, by name or glob. A nil Allow allows all; otherwise everything that is not
-// listed is denied. Deny takes precedence.
-type Tools struct {
-	Allow *[]string `json:"allow"`
-	Deny  []string  `json:"deny"`
-}
-
-// check returns an error for an invalid name, or a glob that cannot be used.
-func (t Tools) check() error {
-	names := t.Deny
-	if t.Allow != nil {
-		names = slices.Concat(names, *t.Allow)
-	}
-	for _, n := range names {
-		if n == "" || len(n) > maxValue {
-			return fmt.Errorf("%.40q: a name must have 1 to %d bytes", n, maxValue)
-		}
-		if !doublestar.ValidatePattern(n) {
-			return fmt.Errorf("%.40q is not a valid glob", n)
-		}
-	}
-	return nil
 }

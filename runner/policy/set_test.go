@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
-func setOf(t testing.TB, rules ...Rule) *Set {
+func setOf(t testing.TB, rules ...policyfile.Rule) *Set {
 	t.Helper()
 	s := NewSet(nil)
 	for i, r := range rules {
@@ -31,23 +33,26 @@ func violated(s *Set, c Call) []string {
 }
 
 func TestDenyWinsAndAClientCannotReplaceARule(t *testing.T) {
-	f, err := ParseYAML([]byte("tools: {allow: [a], deny: [a]}\nrules:\n- {name: n, rule: deny_tool, target: b}\n"))
+	f,
+		err := policyfile.ParseYAML([]byte(
+		"tools: {allow: [a], deny: [a]}\nrules:\n- {name: n, rule: deny_tool, target: b}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := NewSet(f)
-	if got := violated(s, Call{Tool: "a"}); !cmp.Equal(got, []string{denyList}) {
+	if got := violated(s, Call{Tool: "a"}); !cmp.Equal(got, []string{policyfile.DenyList}) {
 		t.Errorf("violations %q", got)
 	}
-	for _, name := range []string{"n", allowList, denyList, "gateway.tool"} {
-		if err := s.Add(Rule{Name: name, Rule: DenyTool, Target: "zzz"}, 0); !errors.Is(err, ErrRule) {
+	for _, name := range []string{"n", policyfile.AllowList, policyfile.DenyList, "gateway.tool"} {
+		if err := s.Add(policyfile.Rule{Name: name, Rule: policyfile.DenyTool, Target: "zzz"}, 0); !errors.Is(err,
+			policyfile.ErrRule) {
 			t.Errorf("adding %s: %v, want ErrRule", name, err)
 		}
 	}
 }
 
 func TestAnEmptyAllowListAllowsNothing(t *testing.T) {
-	f, err := ParseYAML([]byte("tools: {allow: []}\n"))
+	f, err := policyfile.ParseYAML([]byte("tools: {allow: []}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +63,7 @@ func TestAnEmptyAllowListAllowsNothing(t *testing.T) {
 
 // Rules that name the tool decide. A denied call counts against no rate limit.
 func TestCheckNamed(t *testing.T) {
-	f, err := ParseYAML([]byte(`
+	f, err := policyfile.ParseYAML([]byte(`
 tools: {allow: [other], deny: [never]}
 rules:
 - {name: rate, rule: rate_limit_tool, target: t, value: 1/1h}
@@ -77,7 +82,7 @@ rules:
 		{"t", `{"a":"x"}`, []string{"word"}},
 		{"t", `{"a":"y"}`, nil},
 		{"t", `{"a":"y"}`, []string{"rate"}},
-		{"never", `{}`, []string{denyList}},
+		{"never", `{}`, []string{policyfile.DenyList}},
 		{"other", `{}`, nil},
 	} {
 		var got []string
@@ -91,7 +96,7 @@ rules:
 }
 
 func BenchmarkCheck(b *testing.B) {
-	f, err := ParseYAML([]byte(example))
+	f, err := policyfile.ParseYAML([]byte(example))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -104,7 +109,7 @@ func BenchmarkCheck(b *testing.B) {
 
 // A server may look a tool up without regard to case, space around the name and invisible characters.
 func TestADeniedToolIsDeniedHoweverItsNameIsWritten(t *testing.T) {
-	f, err := ParseYAML([]byte(`
+	f, err := policyfile.ParseYAML([]byte(`
 tools: {deny: [delete_file, "db_*", Mixed]}
 prompts: {deny: [secret]}
 resources: {deny: ["file:///Secret"]}
@@ -140,7 +145,7 @@ rules:
 
 // A name that only looks alike may be another tool: it is not allowed.
 func TestAnAllowedToolHasTheListedName(t *testing.T) {
-	f, err := ParseYAML([]byte("tools: {allow: [read]}\n"))
+	f, err := policyfile.ParseYAML([]byte("tools: {allow: [read]}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
@@ -49,7 +49,7 @@ func literal(path string) string {
 // those in protect read-only. It returns the path of the copy. A policy without a sandbox can do neither: it returns
 // path. closed means that the policy without a mode has a sandbox, because of a closed book.
 func confine(path string, closed bool, hide, protect, show []string) (string, error) {
-	switch f, err := policy.Load(path); {
+	switch f, err := policyfile.Load(path); {
 	case err != nil:
 		return "", err
 	case f.Sandbox.Mode == "" && !closed || f.Sandbox.Mode == sandboxfile.Observe:

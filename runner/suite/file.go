@@ -23,13 +23,13 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/model"
-	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/evalfile"
+	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
 
@@ -370,7 +370,7 @@ func (c *checker) task(t *Task, at string) {
 		c.problem("%v", err)(in("contract")...)
 	}
 	if t.Policy != "" {
-		switch p, err := policy.Load(c.file.path(t.Policy)); {
+		switch p, err := policyfile.Load(c.file.path(t.Policy)); {
 		case err != nil:
 			c.problem("%v", err)(in("policy")...)
 		case t.Containers && p.Sandbox.Mode != "" && p.Sandbox.Mode != sandboxfile.Observe:
@@ -498,7 +498,7 @@ func (f *File) checkModel(t *Task, a *Agent) error {
 		return err
 	}
 	if t.Policy != "" {
-		if p, err := policy.Load(f.path(t.Policy)); err == nil {
+		if p, err := policyfile.Load(f.path(t.Policy)); err == nil {
 			if err := bare.CheckModelPolicy(p); err != nil {
 				return err
 			}

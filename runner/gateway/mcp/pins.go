@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // maxPins limits the remembered tools.
@@ -57,6 +58,6 @@ func (p *pins) changed(name string) (policy.Violation, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return policy.Violation{
-		Rule: changedRule, Kind: policy.DenyTool, Reason: "the server changed the tool after it was first listed",
+		Rule: changedRule, Kind: policyfile.DenyTool, Reason: "the server changed the tool after it was first listed",
 	}, p.other[policy.Alike(name)]
 }

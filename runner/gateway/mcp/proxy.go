@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // Config configures a Proxy.
@@ -44,7 +45,7 @@ type Rules struct {
 
 // NewRules puts a policy in force. A nil file forbids nothing. With changes, a tool may be called even if it has
 // changed since it was first listed.
-func NewRules(file *policy.File, changes bool) *Rules {
+func NewRules(file *policyfile.File, changes bool) *Rules {
 	return &Rules{set: policy.NewSet(file), began: time.Now(), pins: pins{off: changes}}
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // A message that is too large ends the client's side, and the client gets an error.
@@ -165,7 +165,7 @@ func TestNobodyHangs(t *testing.T) {
 
 func rules(t *testing.T, text string) *Rules {
 	t.Helper()
-	f, err := policy.ParseYAML([]byte(text))
+	f, err := policyfile.ParseYAML([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

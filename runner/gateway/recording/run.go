@@ -19,6 +19,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/policyfile"
 )
 
 // States of a run.
@@ -451,8 +452,8 @@ func (t Turns) Check() error {
 		return fmt.Errorf("%d bytes kept of a turn: 1 to %d are allowed", e.TurnBytes, maxTurnBytes)
 	case e.FieldBytes < 1 || e.FieldBytes > e.TurnBytes:
 		return fmt.Errorf("%d bytes kept of a field: 1 to the turn's %d are allowed", e.FieldBytes, e.TurnBytes)
-	case len(e.CLITool) > policy.MaxName || len(e.CheckTool) > policy.MaxName:
-		return fmt.Errorf("a tool name must have at most %d bytes", policy.MaxName)
+	case len(e.CLITool) > policyfile.MaxName || len(e.CheckTool) > policyfile.MaxName:
+		return fmt.Errorf("a tool name must have at most %d bytes", policyfile.MaxName)
 	case e.CLITool == e.CheckTool:
 		return fmt.Errorf("the tool %q cannot be both the command-line tool and the check tool", e.CLITool)
 	}
@@ -576,7 +577,7 @@ func (r *Run) resumeRules(dir string) error {
 		return ErrPolicy
 	}
 	for _, c := range was.ClientRules {
-		rule := policy.Rule{
+		rule := policyfile.Rule{
 			Name: c.Name, Rule: c.Rule, Target: c.Target, Key: c.Key, Pattern: c.Pattern, Value: c.Values,
 			ValuePath: c.Paths,
 		}

@@ -1,11 +1,8 @@
-package policy
+package policyfile
 
 import (
 	"errors"
-	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -55,25 +52,4 @@ func scalar(raw jsontext.Value) (string, bool) {
 		return strings.TrimSpace(string(raw)), true
 	}
 	return "", false
-}
-
-// parseRate parses "10" (a minute) or "10/30s".
-func parseRate(v Values) (limit int, every time.Duration, err error) {
-	const want = `rate_limit_tool needs a value such as 10 (a minute) or "10/30s"`
-	if len(v) != 1 {
-		return 0, 0, errors.New(want)
-	}
-	count, per, given := strings.Cut(v[0], "/")
-	limit, err = strconv.Atoi(strings.TrimSpace(count))
-	if err != nil || limit < 0 || limit > maxRateLimit {
-		return 0, 0, fmt.Errorf("%s, with 0 to %d calls", want, maxRateLimit)
-	}
-	every = defaultWindow
-	if given {
-		every, err = time.ParseDuration(strings.TrimSpace(per))
-		if err != nil || every < time.Millisecond || every > maxWindow {
-			return 0, 0, fmt.Errorf("%s, with a window of 1ms to %v", want, maxWindow)
-		}
-	}
-	return limit, every, nil
 }

@@ -1,4 +1,4 @@
-package policy
+package policyfile
 
 import (
 	"crypto/sha256"
@@ -8,11 +8,26 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
+
+// MaxRules limits the rules of a file, and those of a file and clients together.
+const MaxRules = 1024
+
+// Rule names that stand for a file's lists of tools.
+const (
+	AllowList = "tools.allow"
+	DenyList  = "tools.deny"
+)
+
+// Reserved reports whether no rule may have a name, as denials by something else have it.
+func Reserved(name string) bool {
+	return name == AllowList || name == DenyList || strings.HasPrefix(name, "gateway.")
+}
 
 // maxFileBytes limits a policy file.
 const maxFileBytes = 256 << 10
@@ -38,8 +53,6 @@ type File struct {
 	// Warnings name rules that deny everything because their pattern cannot be used, and rules that may deny less
 	// than expected.
 	Warnings []string
-
-	compiled []*rule
 }
 
 // Model restricts a run's requests to models. Only the model gateway can enforce it.
@@ -109,7 +122,7 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}
-	p, err := parse(data, config.FormatOf(path, data))
+	p, err := Parse(data, config.FormatOf(path, data))
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
 	}
@@ -117,9 +130,10 @@ func Load(path string) (*File, error) {
 }
 
 // ParseYAML reads a policy in YAML.
-func ParseYAML(data []byte) (*File, error) { return parse(data, config.YAML) }
+func ParseYAML(data []byte) (*File, error) { return Parse(data, config.YAML) }
 
-func parse(data []byte, format config.Format) (*File, error) {
+// Parse reads a policy in a format.
+func Parse(data []byte, format config.Format) (*File, error) {
 	if len(data) > maxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes", maxFileBytes)
 	}
@@ -149,8 +163,8 @@ func parse(data []byte, format config.Format) (*File, error) {
 		return nil, fmt.Errorf("model.provider_tools: found %.40q, the values are allow and deny",
 			f.Model.ProviderTools)
 	}
-	if len(f.Rules) > maxRules {
-		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), maxRules)
+	if len(f.Rules) > MaxRules {
+		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), MaxRules)
 	}
 	for name, list := range map[string]Tools{"tools": f.Tools, "resources": f.Resources, "prompts": f.Prompts,
 		"server_requests": f.ServerRequests} {
@@ -160,20 +174,21 @@ func parse(data []byte, format config.Format) (*File, error) {
 	}
 	seen := map[string]int{}
 	for i, r := range f.Rules {
-		c, err := compile(r)
-		if err != nil {
+		if err := r.Check(); err != nil {
 			return nil, fmt.Errorf("rules[%d]: %w", i, err)
 		}
 		if first, twice := seen[r.Name]; twice {
 			return nil, fmt.Errorf("rules[%d]: the name %q is already used by rules[%d]", i, r.Name, first)
 		}
-		if r.Name == allowList || r.Name == denyList || strings.HasPrefix(r.Name, "gateway.") {
+		if Reserved(r.Name) {
 			return nil, fmt.Errorf("rules[%d]: the name %q is reserved", i, r.Name)
 		}
 		seen[r.Name] = i
-		if c.broken != "" {
-			f.Warnings = append(f.Warnings,
-				fmt.Sprintf("rule %q denies every call of %s: %s", r.Name, r.Target, c.broken))
+		if r.Rule == DenyToolParamMatching {
+			if _, err := CompilePattern(r.Pattern); err != nil {
+				f.Warnings = append(f.Warnings,
+					fmt.Sprintf("rule %q denies every call of %s: %v", r.Name, r.Target, err))
+			}
 		}
 		if r.Rule == DenyToolParam && slices.ContainsFunc(r.Value, func(v string) bool {
 			return strings.ContainsAny(v, "/ ")
@@ -182,7 +197,30 @@ func parse(data []byte, format config.Format) (*File, error) {
 				fmt.Sprintf("rule %q denies a parameter that equals its value: use pattern to deny a part of a "+
 					"text, value_path to deny what is below a path", r.Name))
 		}
-		f.compiled = append(f.compiled, c)
 	}
 	return f, nil
+}
+
+// Tools lists tools, or other named things, by name or glob. A nil Allow allows all; otherwise everything that is not
+// listed is denied. Deny takes precedence.
+type Tools struct {
+	Allow *[]string `json:"allow"`
+	Deny  []string  `json:"deny"`
+}
+
+// check returns an error for an invalid name, or a glob that cannot be used.
+func (t Tools) check() error {
+	names := t.Deny
+	if t.Allow != nil {
+		names = slices.Concat(names, *t.Allow)
+	}
+	for _, n := range names {
+		if n == "" || len(n) > maxValue {
+			return fmt.Errorf("%.40q: a name must have 1 to %d bytes", n, maxValue)
+		}
+		if !doublestar.ValidatePattern(n) {
+			return fmt.Errorf("%.40q is not a valid glob", n)
+		}
+	}
+	return nil
 }
