@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Descriptors is how many file descriptors Open and StartObserver need at most, while they load the programs.
@@ -13,20 +15,16 @@ const Descriptors = 128
 // process on it, cannot observe through eBPF.
 var ErrNotSupported = errors.New("kernel observation is not supported")
 
-// Sizes of the ring buffer, in bytes.
-const (
-	DefaultRing = 4 << 20
-	MinRing     = 64 << 10
-	MaxRing     = 1 << 30
-)
+// DefaultRing is the size of the ring buffer, in bytes, if none is asked for.
+const DefaultRing = 4 << 20
 
 // ringSize is the size that is made for one that was asked for.
 func ringSize(asked int) int {
 	if asked == 0 {
 		return DefaultRing
 	}
-	size := MinRing
-	for size < min(asked, MaxRing) {
+	size := schema.MinKernelBuffer
+	for size < min(asked, schema.MaxKernelBuffer) {
 		size *= 2
 	}
 	return size
@@ -38,7 +36,7 @@ type Config struct {
 	// below, now and later, is observed.
 	CgroupPath string
 	// RingBytes is the size of the ring buffer, rounded up to a power of two from
-	// MinRing to MaxRing. Zero means DefaultRing.
+	// schema.MinKernelBuffer to schema.MaxKernelBuffer. Zero means DefaultRing.
 	RingBytes int
 	// ScratchDir is an existing directory for a file without a name. It takes what was read from the ring buffer and
 	// waits for the function of [Observer.Read], beyond the 2 MiB that wait in memory: up to 1 GiB, or a quarter of

@@ -63,7 +63,7 @@ func TestSelfTestFindsASilentProgram(t *testing.T) {
 			if testing.Short() && name != "forked" && name != "sendmsg6" {
 				t.Skip("each takes as long as the verifier") // half a minute under emulation
 			}
-			l, err := prepareAlone(MinRing)
+			l, err := prepareAlone(schema.MinKernelBuffer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,10 +80,11 @@ func TestSelfTestFindsASilentProgram(t *testing.T) {
 				t.Fatal(err)
 			}
 			ready.mu.Lock()
-			ready.next, ready.ring = make(chan preloaded, 1), MinRing
+			ready.next, ready.ring = make(chan preloaded, 1), schema.MinKernelBuffer
 			ready.next <- preloaded{loaded: l}
 			ready.mu.Unlock()
-			o, err := Open(t.Context(), Config{CgroupPath: newCgroup(t), RingBytes: MinRing, SelfTest: true})
+			o, err := Open(t.Context(), Config{CgroupPath: newCgroup(t), RingBytes: schema.MinKernelBuffer,
+				SelfTest: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -93,7 +93,7 @@ func TestAFloodDrownsNobody(t *testing.T) {
 	layertest.Host(t)
 	quiet := observe(t, Config{})
 	path := newCgroup(t)
-	o, err := Open(t.Context(), Config{CgroupPath: path, RingBytes: MinRing})
+	o, err := Open(t.Context(), Config{CgroupPath: path, RingBytes: schema.MinKernelBuffer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestFirstSlotComesWithTheSet(t *testing.T) {
 	if _, err := os.Lstat(p.dir()); err == nil {
 		t.Fatal("an earlier test left its observer")
 	}
-	made, err := p.open(MinRing)
+	made, err := p.open(schema.MinKernelBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestFirstSlotComesWithTheSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	slot, err := s.takeSlot(h, MinRing)
+	slot, err := s.takeSlot(h, schema.MinKernelBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}

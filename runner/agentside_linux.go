@@ -29,8 +29,11 @@ import (
 	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/modelfile"
 	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // agentSide receives what the agent reports: in its logs, and through the gateway.
@@ -83,19 +86,19 @@ type nest func(name string) (*cgroup.Nested, error)
 type access struct {
 	rules     *policyfile.File // nil without a policy
 	websocket bool
-	turns     gateway.Turns
+	turns     specfile.Turns
 	turnsFile string
 	audit     []AuditSink
 	mode      cgroup.Mode
 }
 
-func newAgentSide(log *evidence.Log, opt Options, spec *Spec, inside agentEnclosure, nest nest) *agentSide {
+func newAgentSide(log *evidence.Log, opt Options, spec *specfile.Spec, inside agentEnclosure, nest nest) *agentSide {
 	a := &agentSide{
 		log: log, inside: inside, nest: nest,
 		sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
 		access: access{
-			rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
-			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Contained.host().Mode(),
+			rules: opt.Policy, websocket: spec.Gateway == specfile.GatewayWS,
+			turns: spec.Turns, turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Contained.host().Mode(),
 		},
 	}
 	known := binding.Options{}
@@ -118,7 +121,7 @@ func (a *agentSide) open(context.Context) error {
 func (a *agentSide) equip(cmd *exec.Cmd) {
 	if a.sdk != nil {
 		path, _ := absLog(a.sdkLog) // Validate has checked it
-		cmd.Env = append(cmd.Env, envSDKLog+"="+path, envSDKSchema+"="+schema.SDKEventV0)
+		cmd.Env = append(cmd.Env, agents.EnvLog+"="+path, agents.EnvLogSchema+"="+schema.SDKEventV0)
 	}
 	if a.policy != nil {
 		path, _ := absLog(a.polLog)
@@ -375,7 +378,7 @@ func realPath(path string) string {
 }
 
 func logError(code string, err error) *runError {
-	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
+	return &runError{source: schema.SourceRunner, exit: schema.ExitRunner, ResultError: schema.ResultError{
 		Code: code, Message: "follow the log: " + err.Error(),
 		Hint: "the log's directory must exist before the command starts",
 	}}
@@ -616,8 +619,8 @@ type modelSide struct {
 	redactor *redact.Redactor
 	dir      string
 	routes   func() ([]model.Route, error)
-	prices   func() (*model.Prices, error)
-	budget   model.Budget
+	prices   func() (*modelfile.Prices, error)
+	budget   modelfile.Budget
 	replay   *tape.Cassette // nil: the providers answer
 	strict   bool
 	denies   string // why tools that providers run are refused; empty: they are not
@@ -639,7 +642,7 @@ func (m *modelSide) open(context.Context) error {
 	if err == nil && len(routes) == 0 {
 		return nil
 	}
-	var prices *model.Prices
+	var prices *modelfile.Prices
 	if err == nil {
 		prices, err = m.prices()
 	}
@@ -653,7 +656,7 @@ func (m *modelSide) open(context.Context) error {
 		})
 	}
 	if err != nil {
-		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
+		return &runError{source: schema.SourceRunner, exit: schema.ExitRunner, ResultError: schema.ResultError{
 			Code: "model_gateway_failed", Message: err.Error(),
 		}}
 	}
@@ -747,20 +750,20 @@ func (m *modelSide) health(h *schema.ObservationHealth) {
 }
 
 // newModelSide makes the endpoint of a run.
-func newModelSide(log *evidence.Log, opt Options, spec *Spec, calls *evidence.Calls, sealed func() bool,
+func newModelSide(log *evidence.Log, opt Options, spec *specfile.Spec, calls *evidence.Calls, sealed func() bool,
 ) *modelSide {
 	m := &modelSide{
 		wanted: spec.Model.On(), alone: spec.SDKEventLog == "" && spec.PolicyDecisionLog == "",
 		sealed: sealed, log: log,
 		calls: calls, redactor: opt.Redactor, dir: opt.ScratchDir,
-		routes: spec.modelRoutes, prices: spec.modelPrices,
+		routes: func() ([]model.Route, error) { return routes(&spec.Model) }, prices: spec.Model.PriceList,
 		budget:  spec.Model.Budget,
-		denies:  spec.deniesProviderTools(opt.Policy),
+		denies:  spec.DeniesProviderTools(opt.Policy),
 		digests: spec.Model.Bodies == schema.ModelBodiesNone,
 	}
 	if spec.Model.Replay != "" {
 		m.replay, m.strict = opt.Replay, spec.Model.ReplayStrict
-		m.routes = func() ([]model.Route, error) { return spec.Model.replayed(opt.Replay), nil }
+		m.routes = func() ([]model.Route, error) { return replayed(&spec.Model, opt.Replay), nil }
 	}
 	return m
 }
@@ -786,4 +789,54 @@ func drained(c syscall.Conn) (all bool) {
 		all = err == nil && n == 0 || err == unix.ECONNRESET
 	})
 	return all
+}
+
+// shimNames are the values of sdk_name that each shim writes. A shim without an entry may write any.
+var shimNames = map[string][]string{
+	specfile.ShimOpenAIAgents: {"openai-agents", "@openai/agents"},
+	specfile.ShimGoogleGenAI:  {"google-genai", "@google/genai", "gemini-google-genai"},
+	specfile.ShimClaudeCode:   {specfile.ShimClaudeCode},
+	specfile.ShimCodex:        {specfile.ShimCodex},
+	specfile.ShimGeminiCLI:    {specfile.ShimGeminiCLI},
+	specfile.ShimOpenCode:     {specfile.ShimOpenCode},
+	specfile.ShimQwenCode:     {specfile.ShimQwenCode},
+	specfile.ShimPi:           {specfile.ShimPi},
+}
+
+// writes reports whether a line with this sdk_name may come from shim.
+func writes(shim, name string) bool {
+	names := shimNames[shim]
+	return len(names) == 0 || slices.Contains(names, name)
+}
+
+// absLog makes the path of a log absolute, since the command may start in another directory.
+func absLog(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("log %q: %w", path, err)
+	}
+	return abs, nil
+}
+
+// routes are those to the providers for which there is a key.
+func routes(m *modelfile.Settings) (all []model.Route, err error) {
+	providers, err := m.Providers()
+	for _, p := range providers {
+		all = append(all, model.Route{Provider: p})
+	}
+	return all, err
+}
+
+// replayed lists the routes of the bundle that is replayed.
+func replayed(m *modelfile.Settings, c *tape.Cassette) (routes []model.Route) {
+	for _, name := range c.Routes() {
+		if at, err := modelfile.Upstream(name, ""); err == nil && slices.Contains(modelfile.Routes, name) {
+			routes = append(routes, model.Route{Provider: modelfile.Provider{Name: name, Upstream: at},
+				Replayed: m.Keys[name] != modelfile.KeyAgent})
+		}
+	}
+	return routes
 }

@@ -10,11 +10,12 @@ import (
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // TestSequenceOfAnSDKLog checks which numbers are accepted, and which lines are kept.
 func TestSequenceOfAnSDKLog(t *testing.T) {
-	spec := New("x")
+	spec := specfile.New("x")
 	rec := newMemory()
 	r := newRun(spec, Options{Recorder: rec})
 	r.log.Event(r.started())
@@ -69,13 +70,13 @@ func TestPolicyOfASpec(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		spec := New("x")
+		spec := specfile.New("x")
 		spec.Policy = file
 		rec := newMemory()
-		opt, err := spec.readFiles(Options{Recorder: rec})
+		opt, err := readFiles(spec, Options{Recorder: rec})
 		if want != "" {
 			res, _ := Run(t.Context(), spec, Options{Recorder: rec})
-			if err == nil || res.Error == nil || res.Error.Code != want || *res.RunnerExitCode != ExitRunner {
+			if err == nil || res.Error == nil || res.Error.Code != want || *res.RunnerExitCode != schema.ExitRunner {
 				t.Errorf("%s: %v, %+v, want %q", text, err, res, want)
 			}
 			continue

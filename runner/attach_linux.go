@@ -17,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Target is what Attach observes.
@@ -49,7 +50,7 @@ type Trial interface {
 // ends; the cause of ctx then says why. Attach contains nothing and ends nothing. It uses the fields of spec about
 // observing and recording, and of the options Recorder, Redactor, ScratchDir, OnHealth and OnLoss. Result and error
 // are as those of Run. If there is no kernel layer, Attach records only that, and does not wait.
-func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schema.Result, error) {
+func Attach(ctx context.Context, spec *specfile.Spec, target Target, opt Options) (*schema.Result, error) {
 	a := newAttachment(spec, target, opt)
 	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command,
 		EnvKeys: []string{}, WindowElapsedMS: new(int64)})
@@ -66,7 +67,7 @@ func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schem
 // attachment is an Attach in progress.
 type attachment struct {
 	Target
-	spec     *Spec
+	spec     *specfile.Spec
 	log      *evidence.Log
 	kernel   *observation
 	own      *kernel.Sweeper // the one that Attach started, or nil
@@ -78,7 +79,7 @@ type attachment struct {
 	onHealth func(*schema.ObservationHealth)
 }
 
-func newAttachment(spec *Spec, target Target, opt Options) *attachment {
+func newAttachment(spec *specfile.Spec, target Target, opt Options) *attachment {
 	a := &attachment{Target: target, spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
 		Redactor: opt.Redactor,
@@ -213,7 +214,7 @@ func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, mis
 		a.onHealth(h)
 		a.onHealth = nil
 	}
-	e := unmet(a.spec.Require, KernelAuto, h)
+	e := unmet(a.spec.Require, specfile.KernelAuto, h)
 	switch {
 	case failure != nil:
 		return
@@ -230,7 +231,7 @@ func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, mis
 		return
 	}
 	source := schema.SourceRunner
-	res.ErrorSource, res.Error, *res.RunnerExitCode = &source, e, ExitRunner
+	res.ErrorSource, res.Error, *res.RunnerExitCode = &source, e, schema.ExitRunner
 }
 
 // health adds to the kernel layer's health that nothing was contained, and whether processes were missed.

@@ -11,6 +11,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // TestAttachMissed: if a directory was removed before or while the observer looked at it, its container was missed,
@@ -41,7 +42,7 @@ func TestAttachMissed(t *testing.T) {
 			}
 			var h schema.ObservationHealth
 			log := newMemory()
-			if _, err := Attach(ctx, New(), target,
+			if _, err := Attach(ctx, specfile.New(), target,
 				Options{Recorder: log, ScratchDir: t.TempDir(), OnHealth: func(now *schema.ObservationHealth) {
 					h = *now
 				}}); err != nil {

@@ -132,7 +132,7 @@ func (b *closedBook) unclosedBy(host, code, message, remedy string) error {
 	if b.try {
 		return nil
 	}
-	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+	return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: schema.ResultError{
 		Code: "book_open", Message: "nothing was run: the book cannot be closed: " + message,
 		Hint: remedy + "; or record what was open with --closed-book=try"}}
 }

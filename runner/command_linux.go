@@ -21,13 +21,13 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
-	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // command is the command of a run with its standard streams, from its start in the agent's cgroup until everything
@@ -132,11 +132,11 @@ type commandWitness interface {
 	hurry()
 }
 
-func newCommand(log *evidence.Log, opt Options, spec *Spec, signals *inbox, state *states, in commandEnclosure,
+func newCommand(log *evidence.Log, opt Options, spec *specfile.Spec, signals *inbox, state *states, in commandEnclosure,
 	watch commandWitness, ports func() []int, began time.Duration,
 ) *command {
 	return &command{
-		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, recipe: spec.Recipe,
+		log: log, argv: spec.Command, env: environ(spec), workdir: spec.Dir, recipe: spec.Recipe,
 		timeout: spec.Timeout, grace: spec.Grace,
 		signals: signals, state: state, streams: newStreams(log, opt, spec, in.terminalChanged),
 		cgroup: in, sandbox: in, remains: in, watch: watch, terminal: opt.Contained.terminal != nil, began: began,
@@ -162,7 +162,7 @@ func (c *command) start(ctx context.Context) error {
 	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
 	if err == nil && c.recipe != nil {
 		h := c.sandbox.home()
-		err = wear(hook.Outfit{Recipe: c.recipe, Routes: c.watch.routes(),
+		err = wear(agents.Outfit{Recipe: c.recipe, Routes: c.watch.routes(),
 			Private: h != nil && h.State == sandboxfile.HomePrivate}, c.cmd)
 		if err != nil {
 			return sandboxError("agent_not_set_up", err)
@@ -793,7 +793,7 @@ type streams struct {
 }
 
 // newStreams makes the streams of a command. settings is called before terminal settings change.
-func newStreams(log *evidence.Log, opt Options, spec *Spec, settings func(set, own *unix.Termios)) *streams {
+func newStreams(log *evidence.Log, opt Options, spec *specfile.Spec, settings func(set, own *unix.Termios)) *streams {
 	s := &streams{log: log, onOutputError: opt.OnOutputError, cfg: stdio.Config{
 		Stdin: opt.Stdin, Stdout: opt.Stdout, Stderr: opt.Stderr,
 		Capture: spec.Capture, CaptureBytes: int64(spec.CaptureBytes),

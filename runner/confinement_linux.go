@@ -31,6 +31,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // confinement applies the policy: the sandbox of the command, that of the contract's checks, and the record of what
@@ -71,13 +72,14 @@ type confinement struct {
 	startup *schema.Startup
 }
 
-func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir string),
+func newConfinement(log *evidence.Log, opt Options, spec *specfile.Spec, outlive func(dir string),
 	tests func() ([]string, error),
 ) *confinement {
 	c := &confinement{
-		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
-		listened: spec.Kernel == KernelNotify, agent: spec.Recipe != nil,
-		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence, inherit: outlive, tests: tests,
+		log: log, file: opt.Policy, settings: spec.SandboxSettings(opt.Policy),
+		isolate:  spec.Isolate == specfile.IsolatePID,
+		listened: spec.Kernel == specfile.KernelNotify, agent: spec.Recipe != nil,
+		env: environ(spec), workdir: spec.Dir, hidden: opt.Evidence, inherit: outlive, tests: tests,
 		onRealHome: opt.OnRealHome, onSearch: opt.OnSearch,
 	}
 	if opt.ScratchDir != "" {
@@ -86,7 +88,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 	if spec.ClosedBook.Wanted() {
 		c.closed = &closedBook{
 			try: spec.ClosedBook.Close == schema.BookTried, allow: spec.ClosedBook.Allow, model: spec.Model.On(),
-			providers:  spec.Model.On() && spec.deniesProviderTools(opt.Policy) == "",
+			providers:  spec.Model.On() && spec.DeniesProviderTools(opt.Policy) == "",
 			containers: spec.Containers,
 		}
 	}
@@ -94,7 +96,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec, outlive func(dir
 	if len(c.hidden) == 0 && opt.ScratchDir != "" {
 		c.hidden = []string{opt.ScratchDir}
 	}
-	c.keys = spec.Model.keyPaths()
+	c.keys = spec.Model.KeyFiles()
 	if spec.Policy != "" {
 		if at, err := filepath.Abs(spec.Policy); err == nil {
 			c.protect = append(c.protect, at)
@@ -123,7 +125,7 @@ func (c *confinement) open(ctx context.Context) error {
 		return err
 	}
 	if len(tests) > 0 && c.settings.EffectiveMode() == sandboxfile.Observe {
-		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+		return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: schema.ResultError{
 			Code:    "tests_visible",
 			Message: "nothing was run: mode observe cannot hide the tests in " + tests[0] + " from the command",
 			Hint:    "run with --mode workspace-write or read-only, or omit tests and name the directory in hidden",
@@ -142,7 +144,7 @@ func (c *confinement) open(ctx context.Context) error {
 		if unknown := new(sandbox.UserError); errors.As(err, &unknown) {
 			hint = "name a user of this host, or give a uid, with --user or in the policy"
 		}
-		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+		return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: schema.ResultError{
 			Code: "policy_unusable", Message: err.Error(), Hint: hint,
 		}}
 	}
@@ -188,7 +190,7 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 	c.profile.Reach(w.reach()...)
 	door := w.door()
 	if door != nil && c.profile.Network.Mode == sandboxfile.NetNone {
-		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+		return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: schema.ResultError{
 			Code: "no_way_to_model",
 			Message: "the command has no network (network.mode none), so it cannot reach the " +
 				"model gateway", Hint: "set network.mode to loopback in the policy, or omit --model-gateway",
@@ -224,7 +226,7 @@ func (c *confinement) shape(cmd *exec.Cmd, at string, w reporting) (err error) {
 }
 
 func noPrivateHome(why *sandbox.HomeError) error {
-	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+	return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: schema.ResultError{
 		Code: "home_not_private", Message: "nothing was run: " + why.Error(), Hint: why.Remedy(),
 	}}
 }
@@ -307,13 +309,13 @@ func sandboxFailure(err error) error {
 	}
 	var missing *sandbox.LayerError
 	if errors.As(err, &missing) {
-		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+		return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: schema.ResultError{
 			Code: "layer_unavailable", Message: "nothing was run: " + err.Error(), Hint: missing.Remedy,
 		}}
 	}
 	var port *sandbox.PortError
 	if errors.As(err, &port) {
-		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+		return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: schema.ResultError{
 			Code: "local_port_unavailable", Message: "nothing was run: " + err.Error(), Hint: port.Remedy(),
 		}}
 	}

@@ -11,11 +11,12 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // A run that fails before it starts leaves no cgroup and no guard.
 func TestContainedIsRemovedWithoutARun(t *testing.T) {
-	spec := New()
+	spec := specfile.New()
 	spec.RunID, spec.Command = schema.NewID(), []string{"true"}
 	c := Contain(spec, Options{})
 	c.begin(false)
@@ -40,7 +41,7 @@ func TestContainedIsRemovedWithoutARun(t *testing.T) {
 // What Contain has read of the spec's files is not read again, even if it cannot be used.
 func TestFilesAreReadOnce(t *testing.T) {
 	dir := t.TempDir()
-	spec := New("true")
+	spec := specfile.New("true")
 	spec.Policy, spec.Evaluation = filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "evaluation.yaml")
 	for name, text := range map[string]string{spec.Policy: "limits: {pids: 77}\n", spec.Evaluation: "no: file\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -57,18 +58,18 @@ func TestFilesAreReadOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	opt, err := spec.readFiles(Options{Contained: c})
+	opt, err := readFiles(spec, Options{Contained: c})
 	if err != nil || opt.Policy == nil || opt.unusable == nil || errors.Is(opt.unusable, fs.ErrNotExist) {
 		t.Fatalf("policy %v, %v; evaluation file: %v", opt.Policy, err, opt.unusable)
 	}
-	if pids := spec.under(opt).Limits.Pids; pids != 77 {
+	if pids := under(spec, opt).Limits.Pids; pids != 77 {
 		t.Errorf("the run has %d pids", pids)
 	}
 }
 
 // What has not begun when it is closed never begins.
 func TestContainedClosedAtOnce(t *testing.T) {
-	spec := New()
+	spec := specfile.New()
 	spec.RunID, spec.Command = schema.NewID(), []string{"true"}
 	c := newContained(spec, Options{}, cgroup.Probe, false)
 	c.Close()

@@ -26,10 +26,8 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
-
-// CodeContainers is the error code of a run whose containers could not be put into its cgroup.
-const CodeContainers = "containers_failed"
 
 // askEngine limits how long an engine is asked for the names of containers.
 const askEngine = 2 * time.Second
@@ -42,8 +40,8 @@ const askDriver = 20 * time.Second
 type containers struct {
 	log     *evidence.Log
 	session *containment
-	limits  Limits
-	use     bool   // Spec.Containers
+	limits  specfile.Limits
+	use     bool   // specfile.Spec.Containers
 	path    string // the command's PATH
 	inside  *confinement
 	dir     *rundir.Dir // has the socket, and the directory that comes first in the command's PATH; nil without use
@@ -63,9 +61,9 @@ type containers struct {
 	reasons  []schema.Reason
 }
 
-func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement,
+func newContainers(log *evidence.Log, spec *specfile.Spec, session *containment, inside *confinement,
 	placed *evaluationPart) *containers {
-	env := spec.environ()
+	env := environ(spec)
 	path, _ := lookupEnv(env, "PATH")
 	return &containers{
 		asked: &containerStarters{log: log, of: map[string][]containerStarter{}},
@@ -88,7 +86,7 @@ func (c *containers) open(context.Context) error {
 		return nil
 	}
 	if err := c.standIn(); err != nil {
-		return sandboxError(CodeContainers, fmt.Errorf("put containers into the run: %w", err))
+		return sandboxError(schema.CodeContainers, fmt.Errorf("put containers into the run: %w", err))
 	}
 	return nil
 }

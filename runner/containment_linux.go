@@ -22,6 +22,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // containment keeps the run's processes together: the session's cgroups and limits, and the guard, which outlives the
@@ -30,7 +31,7 @@ type containment struct {
 	log      *evidence.Log
 	made     *Contained
 	host     *cgroup.Host
-	limits   Limits
+	limits   specfile.Limits
 	terminal *os.File // its settings will be changed; nil: there is none
 
 	sweeping sync.WaitGroup // runs until the command starts
@@ -51,7 +52,7 @@ type containment struct {
 	reasons []schema.Reason
 }
 
-func newContainment(log *evidence.Log, opt Options, limits Limits) *containment {
+func newContainment(log *evidence.Log, opt Options, limits specfile.Limits) *containment {
 	return &containment{log: log, made: opt.Contained, host: opt.Contained.host(), terminal: opt.Contained.terminal,
 		limits: limits, onSwept: opt.OnSwept}
 }
@@ -130,7 +131,7 @@ func (c *containment) uncontained(err error) *runError {
 	if errors.Is(err, cgroup.ErrInUse) {
 		e.Code, e.Hint = "run_id_in_use", "wait for that run to end, or choose another --run-id"
 	}
-	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: e}
+	return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner, ResultError: e}
 }
 
 // thawInterval is the time between checks of a frozen session.
@@ -363,15 +364,15 @@ type Contained struct {
 // Contain prepares what keeps the processes of spec's command together, and needs no recorder for it: it probes the
 // host in the background, and opens the host's shared observer if there is one. opt is what Run will get, with
 // Contained set to the result. The caller must Close the result.
-func Contain(spec *Spec, opt Options) *Contained {
+func Contain(spec *specfile.Spec, opt Options) *Contained {
 	cgroup.LiftLimits()
-	opt, err := spec.readFiles(opt)
+	opt, err := readFiles(spec, opt)
 	if err != nil {
 		return newContained(spec, opt, cgroup.Probe, false) // Run will refuse it
 	}
-	with := spec.under(opt)
+	with := under(spec, opt)
 	c := newContained(with, opt, cgroup.ProbeForSession, !with.Containers) // an engine decides where containers are
-	if with.usesBPF() {
+	if usesBPF(with) {
 		kernel.PreloadIfPinned(int(with.KernelBuffer))
 	}
 	go c.host()
@@ -387,9 +388,9 @@ func (c *Contained) Begin() {
 	}
 }
 
-func newContained(spec *Spec, opt Options, probe func() *cgroup.Host, early bool) *Contained {
+func newContained(spec *specfile.Spec, opt Options, probe func() *cgroup.Host, early bool) *Contained {
 	c := &Contained{
-		runID: spec.RunID, observed: spec.usesBPF(), host: sync.OnceValue(probe), early: early,
+		runID: spec.RunID, observed: usesBPF(spec), host: sync.OnceValue(probe), early: early,
 		made: make(chan struct{}), read: files{opt.Policy, opt.Evaluation, opt.unusable},
 		limits: cgroup.Limits{
 			MemoryBytes: int64(spec.Limits.Memory), Pids: spec.Limits.Pids, CPUMilli: int64(spec.Limits.CPUs),

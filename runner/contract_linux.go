@@ -24,7 +24,10 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/contractfile"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // contractPart is the outcome contract of a run. It is read before anything starts. Its baseline is evaluated before
@@ -32,8 +35,8 @@ import (
 // verdict, when it is known what could have changed the checks' results. Without a contract it does nothing.
 type contractPart struct {
 	log       *evidence.Log
-	file      string           // empty: there is no contract
-	loaded    *contract.Loaded // of file; nil: read reads it
+	file      string               // empty: there is no contract
+	loaded    *contractfile.Loaded // of file; nil: read reads it
 	baseline  bool
 	dir       func() (string, error) // the run's working directory
 	temp      string
@@ -70,7 +73,8 @@ type exposure struct {
 }
 
 // newContract makes the contract of a run. marked gets the cgroups of checks, for the kernel layer.
-func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, marked *layer.Checks, in checkEnclosure,
+func newContract(log *evidence.Log, opt Options, spec *specfile.Spec, signals *inbox, marked *layer.Checks,
+	in checkEnclosure,
 	outlive func(dir string), kernel checkWitness, placed *evaluationPart,
 ) *contractPart {
 	onCheck := opt.OnCheck
@@ -79,9 +83,9 @@ func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, mar
 	}
 	return &contractPart{
 		log: log, file: spec.Contract, loaded: opt.Contract, baseline: spec.ContractBaseline,
-		dir: spec.workdir, temp: opt.ScratchDir, onSettled: opt.OnContract, kernel: kernel, placed: placed,
+		dir: spec.Dir, temp: opt.ScratchDir, onSettled: opt.OnContract, kernel: kernel, placed: placed,
 		checks: &checks{
-			log: log, env: spec.environ(), signals: signals, grace: spec.Grace, enclosure: in, held: opt.Contained,
+			log: log, env: environ(spec), signals: signals, grace: spec.Grace, enclosure: in, held: opt.Contained,
 			strict: newStrictChecks(spec, outlive), marked: marked, help: kernel.help, onCheck: onCheck,
 		},
 	}
@@ -110,7 +114,7 @@ func (p *contractPart) read(context.Context) error {
 		e := schema.ResultError{
 			Code: "contract_unusable", Message: err.Error(), Hint: "see assay-run contract validate " + p.file,
 		}
-		return &runError{source: schema.SourceContract, exit: ExitRunner, ResultError: e}
+		return &runError{source: schema.SourceContract, exit: schema.ExitRunner, ResultError: e}
 	}
 	p.err = p.log.Put(schema.ContractPath, p.pending())
 	return nil
@@ -161,7 +165,7 @@ func (p *contractPart) takeBaseline(ctx context.Context) error {
 	case err != nil && errors.As(context.Cause(ctx), &end):
 		return end.failure("while the contract's baseline was evaluated: " + end.Error())
 	case err != nil:
-		return &runError{source: schema.SourceContract, exit: ExitRunner,
+		return &runError{source: schema.SourceContract, exit: schema.ExitRunner,
 			ResultError: schema.ResultError{Code: "contract_unusable", Message: err.Error()}}
 	}
 	return nil
@@ -310,12 +314,12 @@ func (c *checks) baselineEnded() { c.phase = contract.Final }
 // runAs makes checks run as the user that the command became.
 func (c *checks) runAs(as *sandbox.User) { c.as = as }
 
-func (c *checks) started(phase contract.Phase, check contract.Check) {
+func (c *checks) started(phase contract.Phase, check schema.Check) {
 	c.onCheck(check.Name, false)
 	c.log.Event(schema.Event{Type: schema.CheckStarted, Check: check.Name, Phase: string(phase)})
 }
 
-func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.CheckResult) {
+func (c *checks) completed(phase contract.Phase, check schema.Check, r schema.CheckResult) {
 	c.onCheck(check.Name, true)
 	e := schema.Event{Type: schema.CheckCompleted, Check: check.Name, Phase: string(phase), Passed: &r.Passed,
 		DurationMS: &r.DurationMS}
@@ -341,7 +345,7 @@ func tail(s string) string {
 
 // Run runs one check; it implements [contract.Executor]. A check that the policy denies, or that a signal of the user
 // interrupts, counts as not run rather than failed.
-func (c *checks) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
+func (c *checks) Run(ctx context.Context, check schema.Check, index int, out io.Writer) (contract.ExitStatus, error) {
 	if err := c.enclosure.permit(check.Command); err != nil {
 		return contract.ExitStatus{}, err
 	}
@@ -487,16 +491,16 @@ type strictCheck struct {
 
 // inherited are the variables of the runner's environment that a strict check gets. A name that ends with an
 // underscore is a prefix.
-var inherited = []string{"PATH", "LANG", "LANGUAGE", "LC_", "TZ", "USER", "LOGNAME", "SHELL", envRunID}
+var inherited = []string{"PATH", "LANG", "LANGUAGE", "LC_", "TZ", "USER", "LOGNAME", "SHELL", agents.EnvRun}
 
 // newStrictChecks returns nil unless the spec asks for strict checks.
-func newStrictChecks(spec *Spec, outlive func(dir string)) *strictChecks {
+func newStrictChecks(spec *specfile.Spec, outlive func(dir string)) *strictChecks {
 	if !spec.StrictChecks {
 		return nil
 	}
 	file, _ := filepath.Abs(spec.Contract)
 	s := &strictChecks{outlive: outlive, contract: file, cache: checkcache.Open()}
-	for _, kv := range spec.environ() {
+	for _, kv := range environ(spec) {
 		key, _, _ := strings.Cut(kv, "=")
 		_, set := spec.Env[key]
 		if set || slices.ContainsFunc(inherited, func(k string) bool {
@@ -523,7 +527,7 @@ var checkDirectories = []struct{ variable, dir string }{
 }
 
 // open makes the directories of a check that runs as u, and returns the environment that names them.
-func (s *strictChecks) open(check contract.Check, u *sandbox.User) (_ strictCheck, err error) {
+func (s *strictChecks) open(check schema.Check, u *sandbox.User) (_ strictCheck, err error) {
 	dir, env, uid, gid := "", []string(nil), -1, -1
 	if u != nil {
 		uid, gid = u.UID, u.GID
@@ -639,17 +643,18 @@ type StrictExecutor struct {
 
 // NewStrictExecutor runs checks in the working directory of spec, with its variables, in groups of session. The guard
 // removes the checks' directories if this process is killed. away may be nil.
-func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard, away *sandbox.Away) (*StrictExecutor,
+func NewStrictExecutor(spec *specfile.Spec, session *cgroup.Session, guard *cgroup.Guard,
+	away *sandbox.Away) (*StrictExecutor,
 	error) {
 	strict := *spec
 	strict.RunID, strict.StrictChecks = session.RunID(), true
-	dir, err := strict.workdir()
+	dir, err := strict.Dir()
 	if err != nil {
 		return nil, err
 	}
 	home, _ := os.UserHomeDir()
-	settings := strict.sandboxSettings(nil)
-	profile, err := sandbox.Resolve(&settings, sandbox.Context{Dir: dir, Home: home, Env: strict.environ()})
+	settings := strict.SandboxSettings(nil)
+	profile, err := sandbox.Resolve(&settings, sandbox.Context{Dir: dir, Home: home, Env: environ(&strict)})
 	if err != nil {
 		return nil, err
 	}
@@ -657,7 +662,7 @@ func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard,
 }
 
 // Run implements [contract.Executor].
-func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus,
+func (e *StrictExecutor) Run(ctx context.Context, check schema.Check, index int, out io.Writer) (contract.ExitStatus,
 	error) {
 	own, err := e.checks.open(check, nil)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package runner runs a command in its own cgroup and records the run.
 //
-// A [Spec] is plain data that validates anywhere. [Run] starts it, forwards stdio and signals, enforces its limits,
-// and leaves the layers and documents of a bundle with a [Recorder]. The package never exits the process, and writes
-// nothing but the command's own bytes to its standard streams.
+// A [specfile.Spec] is plain data that validates anywhere. [Run] starts it, forwards stdio and signals, enforces its
+// limits, and leaves the layers and documents of a bundle with a [Recorder]. The package never exits the process, and
+// writes nothing but the command's own bytes to its standard streams.
 //
 // # Parts
 //

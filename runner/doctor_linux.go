@@ -18,6 +18,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Diagnose tries what a run needs: a spool directory, a session cgroup, each limit, a pseudo-terminal, the kernel
@@ -179,14 +180,14 @@ func diagnoseNotify(instead bool) Finding {
 // tryObserver returns for each hook whether a run would have it. forged is how the shared observer differs from this
 // build's. The error is why a run would have no kernel layer.
 func tryObserver(host *cgroup.Host) (_ []kernel.HookStatus, forged string, err error) {
-	session, err := host.NewSession(New().RunID, cgroup.Limits{})
+	session, err := host.NewSession(specfile.New().RunID, cgroup.Limits{})
 	if err != nil {
 		return nil, "", &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed",
 			Message: err.Error()}}}
 	}
 	defer session.Remove()
 	observer, err := openObserver(context.Background(),
-		kernel.Config{CgroupPath: session.Path(), RingBytes: kernel.MinRing})
+		kernel.Config{CgroupPath: session.Path(), RingBytes: schema.MinKernelBuffer})
 	if err != nil {
 		hooks, _ := kernel.Probe()
 		for i := range hooks {
@@ -229,7 +230,7 @@ func kernelReasons(err error) []schema.Reason {
 // diagnoseSandbox builds each layer once, for a process that then exits.
 func diagnoseSandbox(host *cgroup.Host) []Finding {
 	dir := ""
-	if session, err := host.NewSession(New().RunID, cgroup.Limits{}); err == nil {
+	if session, err := host.NewSession(specfile.New().RunID, cgroup.Limits{}); err == nil {
 		defer session.Remove()
 		dir = session.Path()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // enclosure surrounds the command: the containment keeps its processes together, the confinement is its sandbox, and
@@ -22,7 +23,7 @@ type enclosure struct {
 	*containers
 }
 
-func newEnclosure(log *evidence.Log, opt Options, spec *Spec, placed *evaluationPart) *enclosure {
+func newEnclosure(log *evidence.Log, opt Options, spec *specfile.Spec, placed *evaluationPart) *enclosure {
 	session := newContainment(log, opt, spec.Limits)
 	inside := newConfinement(log, opt, spec, session.outlive, placed.tests)
 	return &enclosure{session, inside, newContainers(log, spec, session, inside, placed)}

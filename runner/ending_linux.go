@@ -78,9 +78,9 @@ func (i *interruption) exit() int {
 	case i.sig != 0:
 		return exitSignalBase + int(i.sig)
 	case i.outcome == schema.OutcomeTimeout:
-		return ExitTimeout
+		return schema.ExitTimeout
 	}
-	return ExitRunner
+	return schema.ExitRunner
 }
 
 // failure is the failure of a run that was ended before its command started.
@@ -154,7 +154,7 @@ type runError struct {
 func (e *runError) Error() string { return e.Message }
 
 func sandboxError(code string, err error) *runError {
-	return &runError{source: schema.SourceSandbox, exit: ExitRunner,
+	return &runError{source: schema.SourceSandbox, exit: schema.ExitRunner,
 		ResultError: schema.ResultError{Code: code, Message: err.Error()}}
 }
 

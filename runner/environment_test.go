@@ -8,6 +8,9 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 func TestLookPathFindsWhatExecvpWould(t *testing.T) {
@@ -58,17 +61,17 @@ func TestLookPathFindsWhatExecvpWould(t *testing.T) {
 func TestEnvironOverridesAndMarks(t *testing.T) {
 	t.Setenv("KEPT", "1")
 	t.Setenv("REPLACED", "old")
-	t.Setenv(envRunID, "the run around this one")
-	s := New("x")
+	t.Setenv(agents.EnvRun, "the run around this one")
+	s := specfile.New("x")
 	s.RunID = "run_1"
 	s.Env = map[string]string{"REPLACED": "new", "ADDED": "2"}
-	env := s.environ()
-	for _, want := range []string{"KEPT=1", "REPLACED=new", "ADDED=2", envRunID + "=run_1"} {
+	env := environ(s)
+	for _, want := range []string{"KEPT=1", "REPLACED=new", "ADDED=2", agents.EnvRun + "=run_1"} {
 		if !slices.Contains(env, want) {
 			t.Errorf("%s is missing", want)
 		}
 	}
-	for _, not := range []string{"REPLACED=old", envRunID + "=the run around this one"} {
+	for _, not := range []string{"REPLACED=old", agents.EnvRun + "=the run around this one"} {
 		if slices.Contains(env, not) {
 			t.Errorf("%s is still there", not)
 		}

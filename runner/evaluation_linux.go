@@ -15,12 +15,13 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/evalfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // evaluationPart keeps the evaluation file of a run in its bundle. Without one it does nothing.
 type evaluationPart struct {
 	log  *evidence.Log
-	spec *Spec
+	spec *specfile.Spec
 	file *schema.Evaluation // nil: it cannot be used
 	// unusable is why the file cannot be used.
 	unusable error
@@ -45,12 +46,12 @@ func (p *evaluationPart) keep(context.Context) error {
 	if err := p.unusable; err != nil {
 		e := schema.ResultError{Code: "evaluation_unusable", Message: err.Error(),
 			Hint: "docs/evaluation.md describes the file"}
-		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
+		return &runError{source: schema.SourceRunner, exit: schema.ExitRunner, ResultError: e}
 	}
 	doc := new(*p.file)
-	doc.RunID, doc.Workdir, doc.Homes = p.log.RunID, at.Workdir, p.spec.homes()
+	doc.RunID, doc.Workdir, doc.Homes = p.log.RunID, at.Workdir, homesOf(p.spec)
 	agreed := p.contract()
-	search, _ := lookupEnv(p.spec.environ(), "PATH")
+	search, _ := lookupEnv(environ(p.spec), "PATH")
 	doc.Start = evalfile.Start(&doc.Evaluation, at.Workdir, search, agreed.Absolute(at.Workdir))
 	if doc.Start.Tests, err = p.testsOf(doc.Evaluation.Tests, agreed.Tests); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (p *evaluationPart) testsOf(dirs ...string) (tests []string, err error) {
 			err = errors.Join(serr, fmt.Errorf("%s is not a directory", dir))
 		}
 		if err != nil {
-			return nil, &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
+			return nil, &runError{source: schema.SourceRunner, exit: schema.ExitRunner, ResultError: schema.ResultError{
 				Code: "tests_unusable", Message: "tests: " + err.Error(), Hint: "name a directory that exists"}}
 		}
 		if !slices.Contains(tests, real) {

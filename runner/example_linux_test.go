@@ -10,6 +10,7 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	_ "github.com/assay-run/assay-run/cgroup/reexec" // the program is its own helper
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // A run is recorded into a spool, and the spool is sealed into a bundle.
@@ -22,8 +23,8 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 
-	spec := runner.New("sh", "-c", "echo hello; exit 3")
-	record, err := spec.Record(time.Now(), "example", filepath.Join(dir, "run.tar.gz"), nil)
+	spec := specfile.New("sh", "-c", "echo hello; exit 3")
+	record, err := runner.Record(spec, time.Now(), "example", filepath.Join(dir, "run.tar.gz"), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

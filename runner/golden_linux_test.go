@@ -14,6 +14,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // TestGoldenRun gives a run the input of the v0 contract's example, an agent of the OpenAI Agents SDK behind a
@@ -22,8 +23,8 @@ func TestGoldenRun(t *testing.T) {
 	const id, work = "run_openai_agents_kernel_policy_determinism",
 		"/tmp/assay-runner-openai-agents-kernel-policy/work/"
 	dir := t.TempDir()
-	spec := New("node", "agent.js")
-	spec.RunID, spec.AgentShim = id, ShimOpenAIAgents
+	spec := specfile.New("node", "agent.js")
+	spec.RunID, spec.AgentShim = id, specfile.ShimOpenAIAgents
 	spec.SDKEventLog, spec.PolicyDecisionLog = filepath.Join(dir, "sdk"), filepath.Join(dir, "policy")
 	rec := newMemory()
 	r := newRun(spec, Options{Recorder: rec, Freeing: new(sync.WaitGroup)})
@@ -42,7 +43,8 @@ func TestGoldenRun(t *testing.T) {
 		}
 	}
 	sdk := func(seq int, event, rest string) {
-		say(spec.SDKEventLog, `{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":%q,"source":"openai-agents","sdk_name":"@openai/agents","sdk_version":"0.0.0"%s}`, id, seq, event, rest)
+		say(spec.SDKEventLog,
+			`{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":%q,"source":"openai-agents","sdk_name":"@openai/agents","sdk_version":"0.0.0"%s}`, id, seq, event, rest)
 	}
 	observe := func(path string, class schema.Class) {
 		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.log.Now(),

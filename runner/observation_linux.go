@@ -30,6 +30,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/facts"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // observer is the common part of kernel.Observer and notify.Observer.
@@ -47,11 +48,11 @@ type observation struct {
 	log     *evidence.Log
 	session observedCgroup
 	foreign bool          // observe somebody else's cgroup: see kernel.Config
-	how     string        // one of Kernels
-	deny    bool          // see Spec.DenyIOUring
+	how     string        // one of specfile.Kernels
+	deny    bool          // see specfile.Spec.DenyIOUring
 	needed  bool          // the command must not start without it
 	ring    int           // bytes
-	keep    time.Duration // see Spec.KeepObserver
+	keep    time.Duration // see specfile.Spec.KeepObserver
 	options layer.Options // set before open
 
 	observer observer         // nil if the layer is off or absent
@@ -88,11 +89,11 @@ const openTimeout = time.Minute
 
 // newObservation observes the processes of session. of has the builder's options that depend on other parts; the
 // observation sets the rest.
-func newObservation(log *evidence.Log, spec *Spec, session observedCgroup, of layer.Options) *observation {
+func newObservation(log *evidence.Log, spec *specfile.Spec, session observedCgroup, of layer.Options) *observation {
 	h := newHelpers(spec)
 	o := &observation{
 		log: log, session: session, foreign: of.Foreign, how: spec.Kernel, deny: spec.DenyIOUring,
-		needed: spec.observes() || of.Foreign, ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver),
+		needed: spec.Observes() || of.Foreign, ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver),
 		options: of,
 	}
 	o.options.RunID, o.options.Surface, o.options.Sink = log.RunID, log.Surface, o.sink()
@@ -105,7 +106,7 @@ func newObservation(log *evidence.Log, spec *Spec, session observedCgroup, of la
 	if of.Checks != nil {
 		o.influence = &influence{facts: o.facts, read: map[string][]string{}}
 	}
-	if o.how != KernelOff {
+	if o.how != specfile.KernelOff {
 		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: "not_started", Message: "the run failed before observation began", Remedy: "see error in result.json",
 		}}}
@@ -118,7 +119,7 @@ func (o *observation) showTo(see func(*schema.KernelEvent)) { o.see = see }
 
 // open starts the kernel layer, or records why there is none.
 func (o *observation) open(ctx context.Context) error {
-	if o.how == KernelOff {
+	if o.how == specfile.KernelOff {
 		return nil
 	}
 	if err := o.choose(ctx); err != nil {
@@ -235,7 +236,7 @@ func unobserved(err error) *runError {
 	if errors.As(err, &u) && len(u.Reasons) > 0 && u.Reasons[0].Remedy != "" {
 		e.Hint = u.Reasons[0].Remedy
 	}
-	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
+	return &runError{source: schema.SourceRunner, exit: schema.ExitRunner, ResultError: e}
 }
 
 // sink returns a function that appends a line to the kernel layer.
@@ -315,7 +316,9 @@ func (o *observation) complete() bool {
 }
 
 // selfTests reports whether the observer tests itself in the session's cgroup.
-func (o *observation) selfTests() bool { return o.how != KernelOff && o.how != KernelNotify }
+func (o *observation) selfTests() bool {
+	return o.how != specfile.KernelOff && o.how != specfile.KernelNotify
+}
 
 // exposure is called once the observation has ended.
 func (o *observation) exposure() exposure {
@@ -368,7 +371,7 @@ func (o *observation) health(h *schema.ObservationHealth) {
 // choose opens the observer that the run asks for. auto uses eBPF, else seccomp notification if that changes nothing
 // for the command.
 func (o *observation) choose(ctx context.Context) error {
-	if o.how == KernelNotify {
+	if o.how == specfile.KernelNotify {
 		return o.openNotify()
 	}
 	observer, err := openObserver(ctx,
@@ -383,7 +386,7 @@ func (o *observation) choose(ctx context.Context) error {
 	}
 	err = o.session.explain(err)
 	var u *kernel.Unavailable
-	if o.how != KernelAuto || o.foreign || o.needed || !errors.As(err, &u) {
+	if o.how != specfile.KernelAuto || o.foreign || o.needed || !errors.As(err, &u) {
 		return err
 	}
 	if !notifies() {
@@ -650,7 +653,7 @@ type helpers struct {
 	logs  []string // the run's logs, to which they append
 }
 
-func newHelpers(spec *Spec) *helpers {
+func newHelpers(spec *specfile.Spec) *helpers {
 	h := &helpers{}
 	path, err := os.Executable()
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
-	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/contractfile"
 	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/redact"
 )
@@ -25,7 +25,7 @@ type Options struct {
 	// Recorder takes the layers and documents.
 	Recorder Recorder
 	// Redactor removes secrets from everything before Recorder gets it; nil records them. It should know the secrets
-	// of the command's environment (see Spec.Secrets).
+	// of the command's environment (see Secrets).
 	Redactor *redact.Redactor
 	// TurnsFile is the file to which Recorder appends the turns layer. The gateway reads traces and subscriptions
 	// from it. Empty: it refuses them.
@@ -36,7 +36,7 @@ type Options struct {
 	// Spec.Evaluation is empty.
 	Evaluation *schema.Evaluation
 	// Contract is what Spec.Contract says. If it is nil, Run reads the file. It is ignored if Spec.Contract is empty.
-	Contract *contract.Loaded
+	Contract *contractfile.Loaded
 	// Replay has the answers of the bundle that Spec.Model.Replay names. It is used only with that.
 	Replay *tape.Cassette
 	// Audit gets every call event of the gateway, in addition to the bundle. A sink that is too slow or fails misses

@@ -17,6 +17,8 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/modelfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Run runs the command of spec and leaves every artifact of the run with the recorder. The Result is the content of
@@ -28,7 +30,7 @@ import (
 //
 // Cancelling ctx ends the run as a timeout does, with the outcome cancelled. When Run returns, no process, cgroup or
 // descriptor of the run is left, unless Options.Freeing is set.
-func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
+func Run(ctx context.Context, spec *specfile.Spec, opt Options) (*schema.Result, error) {
 	own := *spec
 	spec = &own
 	if err := spec.LoadAgent(); err != nil {
@@ -37,7 +39,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err := spec.Validate(); err != nil {
 		return refused(spec, "spec_invalid", err)
 	}
-	if spec.Recipe != nil && spec.AgentShim != ShimNone && spec.SDKEventLog == "" {
+	if spec.Recipe != nil && spec.AgentShim != specfile.ShimNone && spec.SDKEventLog == "" {
 		dir, err := rundir.Open()
 		if err != nil {
 			return refused(spec, "sdk_event_log_unusable", err)
@@ -45,23 +47,24 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 		defer func() { _ = dir.Remove() }() // if this fails, a later run removes it
 		spec.SDKEventLog = filepath.Join(dir.Path, "events.ndjson")
 	}
-	opt, err := spec.readFiles(opt)
+	opt, err := readFiles(spec, opt)
 	if err != nil {
 		return refused(spec, "policy_unusable", err)
 	}
-	spec = spec.under(opt)
+	spec = under(spec, opt)
 	if err := errors.Join(spec.CheckModel(), spec.CheckModelPolicy(opt.Policy)); err != nil {
 		return refused(spec, "model_gateway_unusable", err)
 	}
 	if spec.Model.Replay != "" && opt.Replay == nil {
-		return refused(spec, "model_gateway_unusable", fmt.Errorf("%w: the bundle to replay was not loaded", ErrModel))
+		return refused(spec, "model_gateway_unusable", fmt.Errorf("%w: the bundle to replay was not loaded",
+			modelfile.ErrGateway))
 	}
 	if opt.Contained == nil { // Contain's caller has checked it earlier
-		if err := CheckDescriptors(spec.Kernel != KernelOff); err != nil {
+		if err := CheckDescriptors(spec.Kernel != specfile.KernelOff); err != nil {
 			return refused(spec, "too_few_descriptors", err)
 		}
 	}
-	spec.Preload()
+	Preload(spec)
 	if opt.Freeing == nil {
 		opt.Freeing = new(sync.WaitGroup)
 		defer opt.Freeing.Wait()
@@ -92,7 +95,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 
 // run is a run in progress: its three parts, its contract, and its workspace.
 type run struct {
-	spec    *Spec
+	spec    *specfile.Spec
 	log     *evidence.Log
 	state   *states
 	signals *inbox
@@ -113,7 +116,7 @@ type run struct {
 }
 
 // newRun makes the parts of a run. Each gets everything that it needs from its constructor.
-func newRun(spec *Spec, opt Options) *run {
+func newRun(spec *specfile.Spec, opt Options) *run {
 	began := bootTime()
 	if opt.Contained == nil {
 		opt.Contained = newContained(spec, opt, cgroup.Probe, false)
@@ -180,7 +183,7 @@ func (r *run) ready(context.Context) error {
 		return nil
 	}
 	if err := r.beforeCommand(); err != nil {
-		return &runError{source: schema.SourceRunner, exit: ExitRunner,
+		return &runError{source: schema.SourceRunner, exit: schema.ExitRunner,
 			ResultError: schema.ResultError{Code: "not_ready", Message: err.Error()}}
 	}
 	return nil
@@ -306,7 +309,7 @@ func (o *opening) message() string {
 // undying is the failure of an opening that did not end.
 func (o *opening) undying() error {
 	e := o.why.failure(o.message())
-	e.exit, e.Code = ExitRunner, "run_undying"
+	e.exit, e.Code = schema.ExitRunner, "run_undying"
 	e.Message += "; that did not end, and was abandoned"
 	if left := o.held.left(); left != "" {
 		e.Message += ", with these processes: " + left
@@ -318,7 +321,7 @@ func (o *opening) undying() error {
 func (r *run) started() schema.Event {
 	shim, zero := r.spec.AgentShim, int64(0)
 	return schema.Event{
-		Type: schema.RunStarted, AgentShim: &shim, Command: r.spec.Command, EnvKeys: sortedKeys(r.spec.Env),
+		Type: schema.RunStarted, AgentShim: &shim, Command: r.spec.Command, EnvKeys: r.spec.EnvKeys(),
 		WindowElapsedMS: &zero,
 	}
 }
@@ -415,7 +418,7 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 	}
 	source := schema.SourceRunner
 	res.ErrorSource, res.Error = &source, e
-	*res.RunnerExitCode = ExitRunner
+	*res.RunnerExitCode = schema.ExitRunner
 }
 
 // exitCode is the exit code for a command line.
@@ -424,7 +427,7 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	case failure != nil:
 		return failure.exit
 	case res.Outcome == schema.OutcomeTimeout, res.Outcome == schema.OutcomeLimit:
-		return ExitTimeout
+		return schema.ExitTimeout
 	}
 	inside := res.Outcome == schema.OutcomeSignaled && !r.command.signals.passed[r.command.signal]
 	exit := contract.Blame(res, r.command.exit, inside)
@@ -437,7 +440,7 @@ func (r *run) exitCode(res *schema.Result, failure *runError) int {
 				res.Model.Replay.FirstMiss),
 			Hint: "assay-run events --layer model shows the requests; if the agent has changed, record a run again",
 		}
-		return ExitRunner
+		return schema.ExitRunner
 	}
 	return exit
 }

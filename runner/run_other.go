@@ -11,10 +11,11 @@ import (
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Run fails with ErrPlatform. Nothing is recorded.
-func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
+func Run(_ context.Context, spec *specfile.Spec, _ Options) (*schema.Result, error) {
 	return refused(spec, "not_linux", ErrPlatform)
 }
 
@@ -25,7 +26,7 @@ func RecoverBooks(context.Context, string) ([]string, error) { return nil, nil }
 type Contained struct{ read files }
 
 // Contain does nothing.
-func Contain(*Spec, Options) *Contained { return &Contained{} }
+func Contain(*specfile.Spec, Options) *Contained { return &Contained{} }
 
 // Begin does nothing.
 func (*Contained) Begin() {}
@@ -37,12 +38,12 @@ func (*Contained) Close() {}
 type StrictExecutor struct{}
 
 // NewStrictExecutor fails with ErrPlatform.
-func NewStrictExecutor(*Spec, *cgroup.Session, *cgroup.Guard, *sandbox.Away) (*StrictExecutor, error) {
+func NewStrictExecutor(*specfile.Spec, *cgroup.Session, *cgroup.Guard, *sandbox.Away) (*StrictExecutor, error) {
 	return nil, ErrPlatform
 }
 
 // Run fails with ErrPlatform.
-func (e *StrictExecutor) Run(context.Context, contract.Check, int, io.Writer) (contract.ExitStatus, error) {
+func (e *StrictExecutor) Run(context.Context, schema.Check, int, io.Writer) (contract.ExitStatus, error) {
 	return contract.ExitStatus{}, ErrPlatform
 }
 

@@ -9,6 +9,7 @@ import (
 
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // signalsAt is a Recorder that sends SIGTERM to the run when an event is recorded, and then pauses.
@@ -29,8 +30,8 @@ func (s *signalsAt) Append(layer string, encode func(dst []byte, seq uint64) []b
 // TestSIGTERMBetweenStartAndRunning sends SIGTERM when the command has been started and the run does not know yet:
 // the command gets it, and is not killed like a process that holds up a start.
 func TestSIGTERMBetweenStartAndRunning(t *testing.T) {
-	spec := New("sleep", "60")
-	spec.Kernel = KernelOff
+	spec := specfile.New("sleep", "60")
+	spec.Kernel = specfile.KernelOff
 	rec := &signalsAt{newMemory(), `"process_started"`, make(chan os.Signal)}
 	res, err := Run(t.Context(), spec, Options{Recorder: rec, Signals: rec.c})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // witness gathers the evidence of what the command does: what the agent reports, and what the kernel observes.
@@ -45,7 +46,8 @@ type witnessEnclosure interface {
 }
 
 // newWitness makes the evidence of a run. marked has the cgroups of checks; nil: there are no checks.
-func newWitness(log *evidence.Log, opt Options, spec *Spec, at witnessEnclosure, marked *layer.Checks) *witness {
+func newWitness(log *evidence.Log, opt Options, spec *specfile.Spec, at witnessEnclosure,
+	marked *layer.Checks) *witness {
 	agent := newAgentSide(log, opt, spec, at, at.nest)
 	models := newModelSide(log, opt, spec, agent.calls, at.sealed)
 	kernelLayer := newObservation(log, spec, at, layer.Options{

@@ -8,6 +8,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // workspacePart records what the command changed in its workspace. It compares the workspace before the command with
@@ -27,14 +28,14 @@ type workspacePart struct {
 	err        error
 }
 
-func newWorkspace(log *evidence.Log, opt Options, spec *Spec, wrote func(path string) string,
+func newWorkspace(log *evidence.Log, opt Options, spec *specfile.Spec, wrote func(path string) string,
 	deliverables func() []string, attended func(context.Context, func(context.Context) error) error,
 ) *workspacePart {
-	return &workspacePart{log: log, dir: spec.workdir, attended: attended, wrote: wrote,
+	return &workspacePart{log: log, dir: spec.Dir, attended: attended, wrote: wrote,
 		deliverables: deliverables,
 		options: workspace.Options{Changes: spec.WorkspaceChanges, Artifacts: spec.Artifacts,
 			Clean: spec.Contract == "" || !spec.ContractBaseline,
-			Limit: int64(cmp.Or(spec.WorkspaceChangesBytes, DefaultWorkspaceChangesBytes)),
+			Limit: int64(cmp.Or(spec.WorkspaceChangesBytes, specfile.DefaultWorkspaceChangesBytes)),
 			Skip:  append([]string{opt.ScratchDir}, opt.Evidence...)}}
 }
 

@@ -34,6 +34,19 @@ const (
 	SourceContract = "contract" // an outcome contract failed or was inconclusive
 )
 
+// Exit codes of assay-run itself. A command may exit with the same numbers; result.json tells them apart.
+const (
+	ExitContractFailed       = 122 // if the command exited with 0
+	ExitContractInconclusive = 123 // the same
+	ExitTimeout              = 124
+	ExitRunner               = 125
+	ExitNotExecutable        = 126
+	ExitNotFound             = 127
+)
+
+// CodeContainers is the error code of a run whose containers could not be put into its cgroup.
+const CodeContainers = "containers_failed"
+
 // Result is result.json: how the run ended and what it used.
 type Result struct {
 	Schema  string `json:"schema"` // ResultV0

@@ -9,6 +9,12 @@ import (
 // Wall is a time of the wall clock as documents have it: RFC 3339 in UTC.
 func Wall(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
+// Bounds of the kernel layer's buffer, in bytes.
+const (
+	MinKernelBuffer = 64 << 10
+	MaxKernelBuffer = 1 << 30
+)
+
 // Run is run.json: the effective spec as it was when the run began.
 // It has no values of the environment except those in Homes.
 type Run struct {

@@ -25,6 +25,7 @@ import (
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // attachFlags are the flags of attach: what to observe and for how long, and, as for a run,
@@ -43,7 +44,7 @@ type attachFlags struct {
 
 func attachCommand(a *app) *cobra.Command {
 	f := &attachFlags{}
-	f.spec = runner.New()
+	f.spec = specfile.New()
 	cmd := &cobra.Command{
 		Use: "attach (--container NAME | --cgroup PATH | --pid PID | --watch | --harbor JOBS) [flags] " +
 			"[-- CMD [ARG...]]",
@@ -123,10 +124,11 @@ attach needs root and a cgroup2 hierarchy.`,
 	fs.Lookup("run-id").DefValue = ""
 	fs.Var(&f.spec.KernelBuffer, "kernel-buffer",
 		"kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
-	fs.Var(&list{to: &f.spec.Require}, "require", "end with 125 unless the evidence is `WHAT`: "+runner.RequireComplete)
+	fs.Var(&list{to: &f.spec.Require}, "require",
+		"end with 125 unless the evidence is `WHAT`: "+specfile.RequireComplete)
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
-	console.Completes(cmd, map[string][]string{"require": {runner.RequireComplete}, "engine": engines})
+	console.Completes(cmd, map[string][]string{"require": {specfile.RequireComplete}, "engine": engines})
 	f.faults.gather(fs)
 	return cmd
 }
@@ -243,7 +245,7 @@ func tellAttached(say *console.Messages, h *schema.ObservationHealth) {
 }
 
 // recordAttachment records one attachment and seals its bundle. It closes the target's tree.
-func recordAttachment(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, target runner.Target,
+func recordAttachment(ctx context.Context, a *app, spec *specfile.Spec, f *runFlags, target runner.Target,
 	onHealth func(*schema.ObservationHealth)) error {
 	output, err := f.bundle(spec.RunID)
 	var r *recording
@@ -369,9 +371,9 @@ func (b *companion) start(stop context.CancelCauseFunc) {
 	cmd := exec.Command(b.command[0], b.command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = b.app.stdin, b.app.stdout, b.app.stderr
 	if err := cmd.Start(); err != nil {
-		b.code = runner.ExitNotExecutable
+		b.code = schema.ExitNotExecutable
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			b.code = runner.ExitNotFound
+			b.code = schema.ExitNotFound
 		}
 		b.app.say.Failure(err)
 		stop(errors.New("the command could not be started"))
@@ -462,7 +464,7 @@ func attachWatch(ctx context.Context, a *app, f *attachFlags, command []string) 
 	}
 	code := with.exit()
 	if w.failed {
-		code = runner.ExitRunner
+		code = schema.ExitRunner
 	}
 	if code != 0 {
 		return console.ExitError{Code: code}
@@ -522,7 +524,7 @@ func newWatching(ctx context.Context, a *app, f *attachFlags, command []string) 
 	say.Quiet, quiet.say = true, &say
 	w.app = &quiet
 	w.sweeper, _ = kernel.StartSweeper() // it sweeps when this process ends
-	f.spec.Preload()
+	runner.Preload(f.spec)
 	return w, nil
 }
 
@@ -555,10 +557,10 @@ func (w *watching) join(c *engine.Container) bool {
 		go w.e.Follow(ctx, c, t, stop)
 	}
 	spec, f := *w.f.spec, w.f.runFlags
-	spec.RunID = runner.New().RunID
+	spec.RunID = specfile.New().RunID
 	spec.Labels = w.e.Labels(c)
 	f.spec = &spec
-	name, target := c.Name, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: spec.Preload}
+	name, target := c.Name, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: func() { runner.Preload(&spec) }}
 	if trial == nil {
 		f.output = w.name(c)
 	} else {

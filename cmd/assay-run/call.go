@@ -13,6 +13,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 func callCommand(a *app) *cobra.Command {
@@ -35,7 +36,7 @@ executable; 127 not found.`,
 					"pass the id that the SDK or the model uses for the call")
 			}
 			if len(args) == 0 {
-				return console.WithHint(runner.ErrEmptyCommand,
+				return console.WithHint(specfile.ErrEmptyCommand,
 					"write it after --, as in: assay-run call --id call_123 -- ls")
 			}
 			return execCall(id, args)

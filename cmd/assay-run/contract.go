@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 func contractCommand(a *app) *cobra.Command {
@@ -43,7 +43,7 @@ func contractValidateCommand(a *app) *cobra.Command {
 			"file cannot be read as a contract.",
 		Args: one("a contract file", "done.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, digest, err := contract.Load(args[0])
+			c, digest, err := contractfile.Load(args[0])
 			if err != nil {
 				return err
 			}
@@ -66,11 +66,11 @@ func contractRenderCommand(a *app) *cobra.Command {
 		Short: "Print a contract for people and prompts",
 		Args:  one("a contract file", "done.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, _, err := contract.Load(args[0])
+			c, _, err := contractfile.Load(args[0])
 			if err != nil {
 				return err
 			}
-			return contract.Render(a.stdout, c)
+			return contractfile.Render(a.stdout, c)
 		},
 	}
 }

@@ -76,7 +76,7 @@ func newCheckSession() (*checkSession, error) {
 
 // printCheck prints one check's result. If the check did not pass, it also prints
 // why, the end of its output, and how to run it by hand.
-func printCheck(w io.Writer, c contract.Check, r schema.CheckResult) {
+func printCheck(w io.Writer, c schema.Check, r schema.CheckResult) {
 	took := time.Duration(r.DurationMS) * time.Millisecond
 	if r.Passed {
 		fmt.Fprintf(w, "passed   %s (%v)\n", schema.OneLine(c.Name), took)

@@ -25,12 +25,13 @@ import (
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // keptCheck judges the changes that a bundle keeps by a contract, in a copy of a clean workspace.
 type keptCheck struct {
 	*app
-	spec    *runner.Spec
+	spec    *specfile.Spec
 	flags   *keptFlags
 	file    string // the contract's path; empty for the bundle's contract
 	quiet   bool
@@ -51,7 +52,7 @@ type keptCheck struct {
 }
 
 // checkKept is contract check with --bundle.
-func checkKept(ctx context.Context, a *app, file string, spec *runner.Spec, f *keptFlags, asJSON bool) (err error) {
+func checkKept(ctx context.Context, a *app, file string, spec *specfile.Spec, f *keptFlags, asJSON bool) (err error) {
 	k := &keptCheck{app: a, spec: spec, flags: f, file: file, quiet: asJSON}
 	if k.redactor, err = f.redact.open(); err != nil {
 		return err
@@ -59,7 +60,7 @@ func checkKept(ctx context.Context, a *app, file string, spec *runner.Spec, f *k
 	if err := addFiles(a.say, k.redactor, f.redact.files); err != nil {
 		return err
 	}
-	tellShort(a.say, spec.Secrets(k.redactor, append(f.redact.env, redact.DefaultEnv...)))
+	tellShort(a.say, runner.Secrets(spec, k.redactor, append(f.redact.env, redact.DefaultEnv...)))
 	if k.session, err = newCheckSession(); err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (k *keptCheck) open() (*contract.Gate, error) {
 	opts.Options = contract.Options{Workdir: k.changes.Workspace, Output: k.in.Create,
 		Pieces: func() *redact.Pieces { return k.redactor.Pieces(schema.ContractPath) }}
 	if !k.quiet {
-		opts.Options.Completed = func(_ contract.Phase, c contract.Check, r schema.CheckResult) {
+		opts.Options.Completed = func(_ contract.Phase, c schema.Check, r schema.CheckResult) {
 			printCheck(k.stdout, c, r)
 		}
 	}
@@ -409,7 +410,7 @@ func (k *keptCheck) place() string {
 }
 
 // Run runs a check in the copy.
-func (k *keptCheck) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus,
+func (k *keptCheck) Run(ctx context.Context, check schema.Check, index int, out io.Writer) (contract.ExitStatus,
 	error) {
 	if k.strict == nil {
 		spec := *k.spec

@@ -16,6 +16,9 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/contractfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // contractRunning returns the subcommands of contract that run other programs.
@@ -69,12 +72,12 @@ has problems, the next prompt lists what to fix.`,
 }
 
 // writeContract writes c to a file, or to stdout.
-func writeContract(a *app, c *contract.Contract, output string) error {
-	format := contract.JSON
+func writeContract(a *app, c *contractfile.Contract, output string) error {
+	format := config.JSON
 	if ext := strings.ToLower(filepath.Ext(output)); ext == ".yaml" || ext == ".yml" {
-		format = contract.YAML
+		format = config.YAML
 	}
-	data, err := contract.Encode(c, format)
+	data, err := contractfile.Encode(c, format)
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func writeContract(a *app, c *contract.Contract, output string) error {
 }
 
 func contractCheckCommand(a *app) *cobra.Command {
-	var spec runner.Spec
+	var spec specfile.Spec
 	var env environment
 	var asJSON bool
 	kept := &keptFlags{}
@@ -140,7 +143,7 @@ names the identity of the old one.`,
 	return cmd
 }
 
-func checkContract(ctx context.Context, a *app, file string, spec *runner.Spec, asJSON bool) (err error) {
+func checkContract(ctx context.Context, a *app, file string, spec *specfile.Spec, asJSON bool) (err error) {
 	dir, err := filepath.Abs(spec.Workdir)
 	if err != nil {
 		return err
@@ -161,7 +164,7 @@ func checkContract(ctx context.Context, a *app, file string, spec *runner.Spec, 
 		opts.Executor = strict
 	}
 	if !asJSON {
-		opts.Options.Completed = func(_ contract.Phase, c contract.Check, r schema.CheckResult) {
+		opts.Options.Completed = func(_ contract.Phase, c schema.Check, r schema.CheckResult) {
 			printCheck(a.stdout, c, r)
 		}
 	}

@@ -31,7 +31,7 @@ type ending struct {
 
 // released notes that the bundle is sealed, or cannot be.
 func (e *ending) released(sealed bool) {
-	if e.code = runner.ExitRunner; sealed {
+	if e.code = schema.ExitRunner; sealed {
 		e.code = *e.result.RunnerExitCode
 	}
 	e.state.Store(new(runner.StateReleasing))
@@ -116,7 +116,7 @@ func (e *ending) abandon() error {
 	e.say.Failure(console.WithHint(fmt.Errorf("%w, and did not end", errEnded),
 		"the evidence is kept: seal it with assay-run recover"))
 	e.messages.flushSoon()
-	return console.ExitError{Code: runner.ExitRunner}
+	return console.ExitError{Code: schema.ExitRunner}
 }
 
 // messageQueue holds the messages of a run until they are written to stderr.
@@ -159,7 +159,7 @@ func tellFailure(say *console.Messages, err error) error {
 		return nil
 	case !errors.As(err, &exit):
 		say.Failure(err)
-		return console.ExitError{Code: runner.ExitRunner}
+		return console.ExitError{Code: schema.ExitRunner}
 	case exit.Err != nil:
 		say.Failure(exit.Err)
 	}

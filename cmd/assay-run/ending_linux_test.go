@@ -219,7 +219,7 @@ func TestImpatienceDoesNotPutTheEndOff(t *testing.T) {
 		select {
 		case signals <- syscall.SIGINT:
 		case err := <-ended:
-			if exit := (console.ExitError{}); !errors.As(err, &exit) || exit.Code != runner.ExitRunner {
+			if exit := (console.ExitError{}); !errors.As(err, &exit) || exit.Code != schema.ExitRunner {
 				t.Errorf("it ended with %v", err)
 			}
 			return

@@ -10,6 +10,7 @@ import (
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // nothingRun says that err came before the command started. It keeps err's hint.
@@ -69,21 +70,21 @@ func descriptorHint(err error) error {
 // cannotRun adds to the error of a command that could not be executed its exit code: 127, 126, or
 // 125 for an error of assay-run itself.
 func cannotRun(name string, err error) error {
-	code := runner.ExitRunner
+	code := schema.ExitRunner
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		code = runner.ExitNotFound
+		code = schema.ExitNotFound
 	case errors.Is(err, fs.ErrPermission):
-		code = runner.ExitNotExecutable
+		code = schema.ExitNotExecutable
 	}
 	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", name, err)}
 }
 
 // callFailure is cannotRun for a command that is executed directly: every other error gives 126.
 func callFailure(command string, err error) error {
-	code := runner.ExitNotExecutable
+	code := schema.ExitNotExecutable
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-		code = runner.ExitNotFound
+		code = schema.ExitNotFound
 	}
 	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", command, err)}
 }

@@ -11,18 +11,17 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/store"
 	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/runner"
-	"github.com/assay-run/assay-run/runner/gateway"
-	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/modelfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // runFlags are the flags of a run: those of its Spec, and where its evidence goes.
 type runFlags struct {
-	spec   *runner.Spec
+	spec   *specfile.Spec
 	ofSpec *pflag.FlagSet
 	env    environment
 	label  keyValues
@@ -39,14 +38,14 @@ type runFlags struct {
 }
 
 // specFlags binds flags to the fields of a Spec. To add an option of a run, add
-// a field to [runner.Spec] and a line here.
-func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
+// a field to [specfile.Spec] and a line here.
+func specFlags(fs *pflag.FlagSet, s *specfile.Spec) {
 	fs.StringVar(&s.RunID, "run-id", "", "name the run `ID`: letters, digits, _ and - (default random)")
 	fs.StringVar(&s.Agent, "agent", "", "set up the agent `NAME` in a sandbox with a private home: "+
 		strings.Join(agents.Names(), ", ")+" (see assay-run agents)")
 	fs.StringVar(&s.AgentFile, "agent-file", "", "set up an agent by the recipe in `FILE`")
 	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "the `SDK` that writes --sdk-event-log: "+
-		strings.Join(runner.Shims, ", "))
+		strings.Join(specfile.Shims, ", "))
 	fs.StringVar(&s.Workdir, "workdir", "", "start the command in `DIR` (default the current directory)")
 	fs.Var((*duration)(&s.Timeout), "timeout", "end the run after `TIME`, such as 90s or 10m (default no limit)")
 	durationFlag(fs, &s.Grace, "grace", s.Grace, "at the end, wait `TIME` between SIGTERM and SIGKILL")
@@ -68,7 +67,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.BoolVar(&s.DenyIOUring, "deny-io-uring", false,
 		"with --kernel notify, which cannot see io_uring's requests: refuse io_uring to the command")
 	fs.Var(&list{to: &s.Require}, "require", "end with 125 unless the evidence is `WHAT`: "+
-		strings.Join(runner.Requirements, ", ")+"; may be repeated")
+		strings.Join(specfile.Requirements, ", ")+"; may be repeated")
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false,
 		"also evaluate the contract before the command starts: a check that already passes proves nothing")
@@ -80,7 +79,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 		"keep in the bundle what the command changed in its working directory")
 	fs.Var((*someBytes)(&s.WorkspaceChangesBytes), "workspace-changes-bytes",
 		fmt.Sprintf("keep at most `SIZE` of changed files and artifacts (default %v)",
-			config.Bytes(runner.DefaultWorkspaceChangesBytes)))
+			config.Bytes(specfile.DefaultWorkspaceChangesBytes)))
 	fs.Var((*texts)(&s.Artifacts), "artifact",
 		"also keep the files that `GLOB` matches after the command, from anywhere; may be repeated")
 	fs.StringVar(&s.Compat, "compat", "",
@@ -117,7 +116,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.BoolVar(&s.Model.Gateway, "model-gateway", false,
 		"give the agent an endpoint for its requests to models, which adds the key, passes them on and records them")
 	fs.Var((*named)(&s.Model.Keys), "model-key", "read the key of a provider from a file, as `NAME=FILE`: "+
-		strings.Join(model.Routes, ", ")+"; NAME=agent passes on the agent's own login; may be repeated")
+		strings.Join(modelfile.Routes, ", ")+"; NAME=agent passes on the agent's own login; may be repeated")
 	fs.Var((*named)(&s.Model.Upstreams), "model-upstream",
 		"reach a provider at another address, as `NAME=URL`; may be repeated")
 	fs.StringVar(&s.Model.Bodies, "model-bodies", "",
@@ -134,20 +133,20 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 
 // turnFlags registers the flags that say how a gateway's calls become turns, for a run and for
 // serve.
-func turnFlags(fs *pflag.FlagSet, t *runner.Turns) {
-	d := gateway.Turns{}.Effective()
+func turnFlags(fs *pflag.FlagSet, t *specfile.Turns) {
+	d := specfile.Turns{}.Effective()
 	fs.StringVar(&t.CLITool, "cli-tool", "",
 		fmt.Sprintf("`NAME` of the tool whose output is classified by exit code (default %q)", d.CLITool))
 	fs.StringVar(&t.CheckTool, "check-tool", "",
 		fmt.Sprintf("`NAME` of the tool whose output is a verdict (default %q)", d.CheckTool))
-	fs.Var((*someBytes)(&t.MaxField), "max-field",
-		fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", config.Bytes(d.FieldBytes)))
-	fs.Var((*someBytes)(&t.MaxTurn), "max-turn",
-		fmt.Sprintf("keep at most `SIZE` of a turn's values in total (default %v)", config.Bytes(d.TurnBytes)))
+	fs.Var((*someBytes)(&t.FieldBytes), "max-field",
+		fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", d.FieldBytes))
+	fs.Var((*someBytes)(&t.TurnBytes), "max-turn",
+		fmt.Sprintf("keep at most `SIZE` of a turn's values in total (default %v)", d.TurnBytes))
 }
 
 func (f *runFlags) register(fs *pflag.FlagSet) {
-	f.spec = runner.New()
+	f.spec = specfile.New()
 	fs.SortFlags = false
 	f.registerBundle(fs)
 	fs.StringVar(&f.specFile, "spec", "", "read the run's options from `FILE` (YAML or JSON); flags override them")
@@ -186,7 +185,7 @@ func (f *runFlags) registerBundle(fs *pflag.FlagSet) {
 
 // effective makes the Spec of the run from the defaults, the spec file and the flags, in this
 // order. It returns the Spec that the flags are bound to. The error lists every fault.
-func (f *runFlags) effective(command []string) (*runner.Spec, error) {
+func (f *runFlags) effective(command []string) (*specfile.Spec, error) {
 	var given []func()
 	var names []string
 	f.ofSpec.VisitAll(func(flag *pflag.Flag) {
@@ -196,7 +195,7 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 		}
 	})
 	s := f.spec
-	*s = *runner.New()
+	*s = *specfile.New()
 	if f.specFile != "" {
 		if err := s.LoadFile(f.specFile); err != nil {
 			return nil, err
@@ -253,16 +252,16 @@ func (f *runFlags) named(runID string) (string, error) {
 func runValues() map[string][]string {
 	return map[string][]string{
 		"agent":        agents.Names(),
-		"agent-shim":   runner.Shims,
+		"agent-shim":   specfile.Shims,
 		"compat":       {"v0"},
 		"home":         sandboxfile.Homes,
-		"gateway":      {runner.GatewayUnix, runner.GatewayWS},
+		"gateway":      {specfile.GatewayUnix, specfile.GatewayWS},
 		"closed-book":  {string(schema.BookRequired), string(schema.BookTried), string(schema.BookNot)},
-		"isolate":      {runner.IsolatePID},
-		"kernel":       runner.Kernels,
+		"isolate":      {specfile.IsolatePID},
+		"kernel":       specfile.Kernels,
 		"mode":         sandboxfile.Modes,
 		"model-bodies": {schema.ModelBodiesNone},
 		"profile":      sandboxfile.Builtins(),
-		"require":      runner.Requirements,
+		"require":      specfile.Requirements,
 	}
 }

@@ -12,8 +12,9 @@ import (
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/cmd/internal/signals"
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/hook"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 )
 
 func hookCommand(a *app) *cobra.Command {
@@ -42,7 +43,7 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 				return one("an agent", "claude-code")(cmd, args)
 			case dash != 1 || len(args) < 2:
 				return errors.New("write one agent before --, and the command after it")
-			case args[0] != "codex" && os.Getenv(hook.EnvSetup) == "":
+			case args[0] != "codex" && os.Getenv(agents.EnvSetup) == "":
 				return fmt.Errorf("hook %s takes no command: only Codex has rollout files", args[0])
 			}
 			return nil
@@ -67,13 +68,13 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 
 // startAgent starts an agent, after it has written what the run's recipe says to the home.
 func startAgent(a *app, command []string) error {
-	setup, err := hook.SetupOf(os.Getenv)
+	setup, err := agents.SetupOf(os.Getenv)
 	if err == nil && setup != nil {
-		err = errors.Join(os.Unsetenv(hook.EnvSetup), setup.Write(os.Getenv("HOME")))
+		err = errors.Join(os.Unsetenv(agents.EnvSetup), hook.Write(setup, os.Getenv("HOME")))
 	}
 	switch {
 	case err != nil:
-		return console.ExitError{Code: runner.ExitRunner, Err: err}
+		return console.ExitError{Code: schema.ExitRunner, Err: err}
 	case setup == nil || setup.Reader:
 		return followCodex(a, command)
 	}

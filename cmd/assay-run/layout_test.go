@@ -86,23 +86,53 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 
 // plain are the packages that have no part in how a run is contained and observed: nothing that they import, or that
 // those import, is one of the kernel, its programs and cgroups.
-var plain = []string{"runner/contract", "runner/policy", "runner/repository", "runner/suite/figures",
-	"runner/suite/ledger", "runner/suite/task", "runner/suite/trial"}
+var plain = []string{"runner/contract", "runner/policy", "runner/repository", "cmd/assay-suite"}
+
+// beside are the packages of runner that assay-suite links beside its own, runner/suite and those below it, each for a
+// reason. No other part of a run may be among them: a suite starts assay-run, and needs its files as data alone.
+var beside = map[string]string{
+	"runner/harbor":             "tasks in folders have Harbor's format",
+	"runner/internal/listening": "which servers of a container are kept for the judge",
+	"runner/repository":         "a workspace for many attempts holds repositories made anew",
+	"runner/sandbox/startup":    "which files of a repository git obeys, for runner/repository",
+	"runner/workspace":          "a workspace is copied for each attempt",
+}
 
 // TestPlainDataReachesNoKernel follows the imports of what is plain data, on all platforms.
 func TestPlainDataReachesNoKernel(t *testing.T) {
-	const module = "github.com/assay-run/assay-run/"
-	seen := map[string]bool{}
-	var follow func(pkg, by string)
-	follow = func(pkg, by string) {
-		if seen[pkg] {
-			return
+	for _, pkg := range plain {
+		for linked, by := range linkedBy(t, pkg) {
+			if top, _, _ := strings.Cut(linked, "/"); slices.Contains([]string{"bpf", "cgroup", "kernel"}, top) {
+				t.Errorf("%s imports %s", by, linked)
+			}
 		}
-		seen[pkg] = true
-		if top, _, _ := strings.Cut(pkg, "/"); slices.Contains([]string{"bpf", "cgroup", "kernel"}, top) {
+	}
+}
+
+// TestSuitesLinkNoPartOfARun follows the imports of assay-suite.
+func TestSuitesLinkNoPartOfARun(t *testing.T) {
+	linked := linkedBy(t, "cmd/assay-suite")
+	for pkg, by := range linked {
+		if top, rest, _ := strings.Cut(pkg, "/"); top == "runner" && rest != "suite" &&
+			!strings.HasPrefix(rest, "suite/") && beside[pkg] == "" {
 			t.Errorf("%s imports %s", by, pkg)
-			return
 		}
+	}
+	for pkg := range beside {
+		if linked[pkg] == "" {
+			t.Errorf("nothing imports %s: remove it from the list", pkg)
+		}
+	}
+}
+
+// linkedBy returns the packages of this module that one imports, and those that they import, on all platforms, with the
+// way to each.
+func linkedBy(t *testing.T, root string) map[string]string {
+	t.Helper()
+	const module = "github.com/assay-run/assay-run/"
+	by := map[string]string{}
+	var follow func(pkg string)
+	follow = func(pkg string) {
 		files, err := filepath.Glob(filepath.Join("..", "..", pkg, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pkg, len(files), err)
@@ -117,15 +147,15 @@ func TestPlainDataReachesNoKernel(t *testing.T) {
 			}
 			for _, i := range f.Imports {
 				name, _ := strconv.Unquote(i.Path.Value)
-				if ours, ok := strings.CutPrefix(name, module); ok {
-					follow(ours, by+" > "+pkg)
+				if ours, ok := strings.CutPrefix(name, module); ok && by[ours] == "" {
+					by[ours] = strings.TrimPrefix(by[pkg]+" > "+pkg, " > ")
+					follow(ours)
 				}
 			}
 		}
 	}
-	for _, pkg := range plain {
-		follow(pkg, "assay-run")
-	}
+	follow(root)
+	return by
 }
 
 // spread are the types whose methods stand in several files, each for a reason. Others have parts in the files of the
@@ -136,7 +166,6 @@ var spread = map[string]string{
 
 	"kernel.Event":           "what system calls are and which places they name is read beside the table of all calls",
 	"kernel.decoder":         "the same",
-	"runner.Spec":            "what is known of the agent that the command is",
 	"runner/sandbox.Profile": "the private home is one idea, which a profile, a plan and a sandbox have a part of",
 	"runner/sandbox.Sandbox": "the same",
 

@@ -23,7 +23,9 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
+	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/policyfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // mcpFlags holds the flags of mcp.
@@ -166,7 +168,7 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 	}
 	switch {
 	case named == 0:
-		return nil, console.WithHint(runner.ErrEmptyCommand,
+		return nil, console.WithHint(specfile.ErrEmptyCommand,
 			"write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server; or name one with "+
 				"--url or --config")
 	case named > 1:
@@ -280,12 +282,12 @@ func mcpRelay(a *app, cfg mcp.Config, start func() (*mcp.Server, error)) error {
 // notStarted adds to the error of a server that could not be started the exit code that a command
 // would have.
 func notStarted(err error) error {
-	code := runner.ExitRunner
+	code := schema.ExitRunner
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		code = runner.ExitNotFound
+		code = schema.ExitNotFound
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC):
-		code = runner.ExitNotExecutable
+		code = schema.ExitNotExecutable
 	}
 	return console.ExitError{Code: code, Err: err}
 }

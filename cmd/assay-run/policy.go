@@ -17,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 func policyCommand(a *app) *cobra.Command {
@@ -159,9 +160,9 @@ func explainPolicy(a *app, path string, f *policyCheckFlags) error {
 	if err != nil {
 		return err
 	}
-	spec := runner.New()
+	spec := specfile.New()
 	spec.Profiles, spec.Policy = f.profiles, path
-	p, err := spec.Profile(file)
+	p, err := runner.Profile(spec, file)
 	if err != nil {
 		return fmt.Errorf("policy %s: %w", path, err)
 	}
@@ -207,9 +208,9 @@ func profileOf(a *app, path string, f *policyCheckFlags) (*sandbox.Profile, erro
 	if err != nil {
 		return nil, err
 	}
-	spec := runner.New()
+	spec := specfile.New()
 	spec.Profiles, spec.Policy = f.profiles, path
-	p, err := spec.Profile(file)
+	p, err := runner.Profile(spec, file)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // recording is where the evidence of a run goes, and who redacts and signs it.
@@ -39,7 +40,7 @@ type recording struct {
 
 // prepareRecording checks and opens what a recording needs, except the spool. The caller closes the
 // recording. rules are the policy, or nil without one. The error has a hint.
-func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlags, output string,
+func prepareRecording(ctx context.Context, a *app, spec *specfile.Spec, f *runFlags, output string,
 	rules *policyfile.File) (*recording, error) {
 	r := &recording{app: a, flags: f}
 	var opening sync.WaitGroup
@@ -56,14 +57,14 @@ func prepareRecording(ctx context.Context, a *app, spec *runner.Spec, f *runFlag
 		}
 		return nil, err
 	}
-	spec.Preload()
+	runner.Preload(spec)
 	return r, nil
 }
 
 // describe sets the record of the run, the redactor and the signer.
-func (r *recording) describe(spec *runner.Spec, output string, rules *policyfile.File) (err error) {
+func (r *recording) describe(spec *specfile.Spec, output string, rules *policyfile.File) (err error) {
 	f := r.flags
-	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output, rules); err != nil {
+	if r.record, err = runner.Record(spec, time.Now(), "assay-run "+version(), output, rules); err != nil {
 		return nowhere(err)
 	}
 	if f.result != "" {
@@ -194,7 +195,7 @@ func spoolIn(dir string, f *runFlags, record schema.Run) (*archive.Spool, error)
 func (r *recording) seal(ctx context.Context, result *schema.Result, recorded error, released func(sealed bool)) error {
 	unwritten := r.out.write(result, r.redactor)
 	if unwritten != nil { // the bundle has our exit code
-		*result.RunnerExitCode = runner.ExitRunner
+		*result.RunnerExitCode = schema.ExitRunner
 		if doc, err := schema.Document(result); err == nil {
 			_ = r.spool.Put(schema.ResultPath, r.redactor.JSON(schema.ResultPath, doc))
 		}
@@ -220,7 +221,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 		}
 	}
 	if err != nil {
-		*result.RunnerExitCode = runner.ExitRunner
+		*result.RunnerExitCode = schema.ExitRunner
 	}
 	if unwritten == nil {
 		r.writeSealed(result, sealed)
@@ -228,17 +229,17 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	released(sealed.Path != "")
 	switch {
 	case err != nil && sealed.Path == "":
-		return console.ExitError{Code: runner.ExitRunner,
+		return console.ExitError{Code: schema.ExitRunner,
 			Err: console.WithHint(err, "the evidence is kept: %s", sealHint(err))}
 	case err != nil:
-		return console.ExitError{Code: runner.ExitRunner, Err: err}
+		return console.ExitError{Code: schema.ExitRunner, Err: err}
 	case len(sealed.Tampered) > 0:
 		return tellTampered(r.say, sealed)
 	case unwritten != nil:
-		return console.ExitError{Code: runner.ExitRunner,
+		return console.ExitError{Code: schema.ExitRunner,
 			Err: console.WithHint(unwritten, "the bundle is whole: %s", sealed.Path)}
 	case recorded != nil:
-		return console.ExitError{Code: runner.ExitRunner,
+		return console.ExitError{Code: schema.ExitRunner,
 			Err: console.WithHint(fmt.Errorf("the bundle is incomplete: %w", recorded), "see %s", sealed.Path)}
 	}
 	if result.Error != nil {

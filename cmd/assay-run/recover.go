@@ -199,7 +199,7 @@ func recoverRuns(
 	case err != nil:
 		return console.WithHint(err, "if the run's own output cannot be written, name another file with --output")
 	case tampered:
-		return console.ExitError{Code: runner.ExitRunner,
+		return console.ExitError{Code: schema.ExitRunner,
 			Err: console.WithHint(errors.New("evidence was changed after it was recorded: the bundles say where"),
 				"do not rely on the members that changed")}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // envRedactionKey names the file of the key that tags secrets.
@@ -45,7 +46,7 @@ func (f *redactFlags) register(fs *pflag.FlagSet) {
 }
 
 // runRedactor makes a redactor that knows the secrets of a run, or nil if redaction is disabled.
-func runRedactor(say *console.Messages, f *redactFlags, spec *runner.Spec) (*redact.Redactor, error) {
+func runRedactor(say *console.Messages, f *redactFlags, spec *specfile.Spec) (*redact.Redactor, error) {
 	if f.disabled {
 		say.Warning("redaction is disabled: the bundle may contain secrets, so keep it secret")
 		return nil, nil
@@ -58,7 +59,7 @@ func runRedactor(say *console.Messages, f *redactFlags, spec *runner.Spec) (*red
 	if err := addFiles(say, r, f.files); err != nil {
 		return nil, err
 	}
-	tellShort(say, spec.Secrets(r, append(f.env, redact.DefaultEnv...)))
+	tellShort(say, runner.Secrets(spec, r, append(f.env, redact.DefaultEnv...)))
 	return r, nil
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -40,7 +39,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	if errors.As(err, &unknown) {
 		err = console.WithHint(err, "%s", commandHint(a, unknown.words))
 	}
-	return a.say.ExitCode(err, runner.ExitRunner)
+	return a.say.ExitCode(err, schema.ExitRunner)
 }
 
 // dashOf is how many of the arguments come before "--".

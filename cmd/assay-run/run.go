@@ -15,10 +15,11 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
-	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/contractfile"
 	"github.com/assay-run/assay-run/schema/evalfile"
 	"github.com/assay-run/assay-run/schema/policyfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 func runCommand(a *app) *cobra.Command {
@@ -32,7 +33,7 @@ func runCommand(a *app) *cobra.Command {
 				if cmd.Flags().NFlag() == 0 && cmd == cmd.Root() && cmd.ArgsLenAtDash() < 0 {
 					return cmd.Help()
 				}
-				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
+				return console.WithHint(specfile.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
 			}
 			a.say.Quiet = f.quiet
 			if err := runner.CheckHost(); err != nil && !f.dryRun {
@@ -52,7 +53,7 @@ func runCommand(a *app) *cobra.Command {
 }
 
 // recordRun records one run and ends with its exit code.
-func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) error {
+func recordRun(ctx context.Context, a *app, spec *specfile.Spec, f *runFlags) error {
 	output, err := f.bundle(spec.RunID)
 	if err != nil {
 		return nothingRun(err)
@@ -60,10 +61,10 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 	if err := f.lifeline.check(); err != nil {
 		return nothingRun(err)
 	}
-	var checks *contract.Loaded
+	var checks *contractfile.Loaded
 	var agreed schema.ContractDefinition
 	if spec.Contract != "" {
-		if checks, err = contract.LoadValid(spec.Contract); err != nil {
+		if checks, err = contractfile.LoadValid(spec.Contract); err != nil {
 			return nothingRun(console.WithHint(err, "%s",
 				fileHint(err, "fix the file; assay-run contract validate lists its problems")))
 		}
@@ -112,10 +113,10 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 			messages.end()
 		}
 	}()
-	if spec.Kernel != runner.KernelOff {
+	if spec.Kernel != specfile.KernelOff {
 		expectEvents()
 	}
-	if err := runner.CheckDescriptors(spec.Kernel != runner.KernelOff); err != nil {
+	if err := runner.CheckDescriptors(spec.Kernel != specfile.KernelOff); err != nil {
 		return nothingRun(descriptorHint(err))
 	}
 	opt.Contained = runner.Contain(spec, opt) // while what follows waits for the disk
@@ -187,7 +188,7 @@ func recordRun(ctx context.Context, a *app, spec *runner.Spec, f *runFlags) erro
 }
 
 // warnOfGlobs warns of globs of the evaluation file, which may be nil, and of the contract that can match nothing.
-func warnOfGlobs(a *app, spec *runner.Spec, doc *schema.Evaluation, agreed *schema.ContractDefinition) error {
+func warnOfGlobs(a *app, spec *specfile.Spec, doc *schema.Evaluation, agreed *schema.ContractDefinition) error {
 	if doc == nil && len(agreed.Protected) == 0 {
 		return nil
 	}
@@ -214,7 +215,7 @@ func warnOfGlobs(a *app, spec *runner.Spec, doc *schema.Evaluation, agreed *sche
 }
 
 // printDryRun prints the run as a spec file, and what its policy means to people.
-func printDryRun(a *app, spec *runner.Spec, rules *policyfile.File, output string) error {
+func printDryRun(a *app, spec *specfile.Spec, rules *policyfile.File, output string) error {
 	absolute, err := spec.Absolute()
 	if err != nil {
 		return nothingRun(nowhere(err))
@@ -223,7 +224,7 @@ func printDryRun(a *app, spec *runner.Spec, rules *policyfile.File, output strin
 		return console.WithHint(fmt.Errorf("the run cannot be printed as a spec: %w", err),
 			"a spec file is UTF-8 text: give other bytes on the command line")
 	}
-	profile, err := spec.Profile(rules)
+	profile, err := runner.Profile(spec, rules)
 	if err != nil {
 		return console.WithHint(err, "correct the policy; assay-run policy check FILE explains it")
 	}

@@ -15,7 +15,9 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // sandboxFlags are the flags of the command sandbox.
@@ -43,7 +45,7 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 		Args: commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return console.WithHint(runner.ErrEmptyCommand,
+				return console.WithHint(specfile.ErrEmptyCommand,
 					"write it after --, as in: assay-run sandbox -- make test")
 			}
 			return runSandbox(a, f, args)
@@ -78,7 +80,7 @@ func sandboxProfile(a *app, f *sandboxFlags, env []string) (*sandbox.Profile, er
 	if err != nil {
 		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
 	}
-	spec := runner.New()
+	spec := specfile.New()
 	spec.Mode, spec.Profiles, spec.User = f.mode, f.profiles, f.user
 	spec.Home, spec.HomeLayer = f.home, f.layer
 	settings, err := spec.Sandbox(file)
@@ -138,13 +140,13 @@ func runSandbox(a *app, f *sandboxFlags, args []string) error {
 	var none *sandbox.HomeError
 	switch {
 	case errors.As(err, &none):
-		return console.ExitError{Code: runner.ExitRunner,
+		return console.ExitError{Code: schema.ExitRunner,
 			Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", none.Remedy())}
 	case errors.As(err, &port):
-		return console.ExitError{Code: runner.ExitRunner,
+		return console.ExitError{Code: schema.ExitRunner,
 			Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", port.Remedy())}
 	case errors.As(err, &missing):
-		return console.ExitError{Code: runner.ExitRunner,
+		return console.ExitError{Code: schema.ExitRunner,
 			Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", missing.Remedy)}
 	case err != nil:
 		return cannotRun(args[0], err)

@@ -16,11 +16,11 @@ import (
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/cmd/internal/signals"
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/serve"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // serveFlags are the flags of serve.
@@ -32,7 +32,7 @@ type serveFlags struct {
 	noAuth bool
 	tokens string
 	grace  time.Duration
-	turns  runner.Turns
+	turns  specfile.Turns
 	faults faults
 	redact redactFlags
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // tellHealth warns if the kernel layer may have missed something. It does not if the layer was off,
@@ -91,7 +92,7 @@ var elsewhere = []struct{ variable, agent string }{
 }
 
 // tellModel warns if no request came to the model gateway.
-func tellModel(say *console.Messages, spec *runner.Spec, result *schema.Result) {
+func tellModel(say *console.Messages, spec *specfile.Spec, result *schema.Result) {
 	if say.Quiet || result.Model == nil || result.Model.Requests > 0 || result.Timings.ChildNS == nil {
 		return
 	}
@@ -196,7 +197,7 @@ func tellTampered(say *console.Messages, sealed archive.Sealed) error {
 	for _, t := range sealed.Tampered {
 		say.Warning("%s", schema.OneLine(t.String()))
 	}
-	return console.ExitError{Code: runner.ExitRunner,
+	return console.ExitError{Code: schema.ExitRunner,
 		Err: console.WithHint(fmt.Errorf("the evidence was tampered with during the run: the bundle %s says where",
 			schema.OneLine(sealed.Path)), archive.TamperedRemedy)}
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/assay-run/assay-run/archive/judge"
 	"github.com/assay-run/assay-run/archive/view"
-	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/suite"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -172,7 +171,7 @@ func contractCheck(program string) func(context.Context, suite.ContractCheck) er
 		cmd.Stderr = &said
 		err := cmd.Run()
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) &&
-			(exit.ExitCode() == contract.ExitFailed || exit.ExitCode() == contract.ExitInconclusive) {
+			(exit.ExitCode() == schema.ExitContractFailed || exit.ExitCode() == schema.ExitContractInconclusive) {
 			return nil
 		}
 		if err != nil {

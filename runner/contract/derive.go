@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 // DefaultMaxAttempts is the default limit on attempts of a generator.
@@ -34,7 +36,8 @@ type DeriveOptions struct {
 // DeriveError means that no attempt gave a valid contract.
 type DeriveError struct {
 	Attempts int
-	// Last is why the last attempt failed: the generator's error, the fault of its answer, or an *[InvalidError].
+	// Last is why the last attempt failed: the generator's error, the fault of its answer, or a
+	// *[contractfile.InvalidError].
 	Last error
 }
 
@@ -51,7 +54,7 @@ func (e *DeriveError) Unwrap() error { return e.Last }
 // Derive has the generator write a contract for the intent. If an answer is not a valid contract, the next prompt
 // quotes it with the list of what to fix. If the generator fails, it gets the same prompt again. Both count as
 // attempts. The returned contract has no problems. Errors are a *[DeriveError], ctx's, or about RepoDir.
-func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
+func Derive(ctx context.Context, opts DeriveOptions) (*contractfile.Contract, error) {
 	if strings.TrimSpace(opts.Intent) == "" {
 		return nil, errors.New("derive a contract: the intent is empty; say what the task is")
 	}
@@ -71,7 +74,7 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 		}
 		answer, err := opts.Generator(ctx, prompt)
 		if err == nil {
-			var c *Contract
+			var c *contractfile.Contract
 			var ignored []string
 			if c, ignored, err = extract(answer); err == nil {
 				err = sayable(c)
@@ -98,17 +101,17 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 }
 
 // sayable returns what is wrong with a contract from a model, which must have a description.
-func sayable(c *Contract) error {
+func sayable(c *contractfile.Contract) error {
 	problems := c.Validate()
 	if strings.TrimSpace(c.Description) == "" {
 		problems = append(
 			problems,
-			Problem{Check: -1, Code: "no_description",
+			contractfile.Problem{Check: -1, Code: "no_description",
 				Message: `"description" is missing or empty; say in one sentence what is true when the task is done`},
 		)
 	}
 	if len(problems) > 0 {
-		return &InvalidError{problems}
+		return &contractfile.InvalidError{Problems: problems}
 	}
 	return nil
 }

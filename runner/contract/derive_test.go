@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 const (
@@ -36,7 +37,7 @@ func (s *script) generate(_ context.Context, prompt string) (string, error) {
 	return reply.(string), nil
 }
 
-func derive(t *testing.T, replies ...any) (*Contract, *script, error) {
+func derive(t *testing.T, replies ...any) (*contractfile.Contract, *script, error) {
 	t.Helper()
 	s := &script{replies: replies}
 	c, err := Derive(t.Context(), DeriveOptions{Intent: "Mend the parser", Generator: s.generate})
@@ -121,7 +122,7 @@ func TestDeriveShowsTheLastIssuesOnly(t *testing.T) {
 func TestDeriveGivesUp(t *testing.T) {
 	_, s, err := derive(t, toolchainAnswer)
 	var de *DeriveError
-	var invalid *InvalidError
+	var invalid *contractfile.InvalidError
 	if !errors.As(err, &de) || de.Attempts != 3 || len(s.prompts) != 3 || !errors.As(err, &invalid) {
 		t.Fatalf("after %d prompts: %v", len(s.prompts), err)
 	}
@@ -307,7 +308,8 @@ func TestKeysOfAnAnswerThatAContractDoesNotHaveAreListed(t *testing.T) {
 
 // A key that a contract may have stays in a model's answer.
 func TestPruneLeavesEveryKeyOfAContract(t *testing.T) {
-	whole, err := json.Marshal(file{Checks: []fileCheck{{}}})
+	whole, err := contractfile.Encode(&contractfile.Contract{Checks: []schema.Check{expecting(check("a", "b"), "c")},
+		Protected: []string{"d"}, Tests: "e"}, config.JSON)
 	if err != nil {
 		t.Fatal(err)
 	}

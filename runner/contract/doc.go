@@ -1,9 +1,8 @@
 // Package contract implements outcome contracts: a definition of done that the runner verifies itself, whatever the
 // agent says about its own work.
 //
-// A [Contract] is a list of shell commands, the checks, that must pass in the working directory after the agent has
-// finished. [Load] reads one, strictly; [Contract.Validate] lists everything that would make it prove nothing;
-// [Render] shows it to people and prompts; [Derive] has a model write one.
+// A [contractfile.Contract] is a list of shell commands, the checks, that must pass in the working directory after the
+// agent has finished. [Derive] has a model write one.
 //
 // [Evaluate] runs the checks through an [Executor], which contains each one, and gives a verdict: passed, failed or
 // inconclusive. Failed takes precedence over inconclusive: one check that ran and did not pass decides, whatever

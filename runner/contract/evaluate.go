@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/contractfile"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -25,7 +26,7 @@ const defaultOutputCap = 4 << 20
 // An error means that the command could not run, or was interrupted by ctx. A command that fails, dies of a signal or
 // times out has a status and no error.
 type Executor interface {
-	Run(ctx context.Context, check Check, index int, out io.Writer) (ExitStatus, error)
+	Run(ctx context.Context, check schema.Check, index int, out io.Writer) (ExitStatus, error)
 }
 
 // ExitStatus is how a command ended.
@@ -50,8 +51,8 @@ type Options struct {
 	// OutputCap limits what is kept of one check's output, in bytes; 0 means defaultOutputCap.
 	OutputCap int64
 	// Started and Completed are called when a check starts and ends, for the lifecycle events. Either may be nil.
-	Started   func(phase Phase, check Check)
-	Completed func(phase Phase, check Check, result schema.CheckResult)
+	Started   func(phase Phase, check schema.Check)
+	Completed func(phase Phase, check schema.Check, result schema.CheckResult)
 	// Clock is the runner's clock. Nil means Go's monotonic clock.
 	Clock func() time.Duration
 
@@ -79,7 +80,7 @@ type Evaluation struct {
 // Evaluate runs every check, one after the other, even after a failure. c must have no problems. If ctx ended the
 // evaluation early, the error is ctx's. The evaluation lists every check in any case, including those that did not
 // run.
-func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*Evaluation, error) {
+func Evaluate(ctx context.Context, c *contractfile.Contract, exec Executor, opts Options) (*Evaluation, error) {
 	if opts.Clock == nil {
 		begin := time.Now()
 		opts.Clock = func() time.Duration { return time.Since(begin) }
@@ -114,7 +115,7 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 
 // notEvaluated is the evaluation of a contract whose checks were not run: it lists every check, and the verdict is
 // inconclusive for the given reason.
-func notEvaluated(c *Contract, workdir, reason string) *Evaluation {
+func notEvaluated(c *contractfile.Contract, workdir, reason string) *Evaluation {
 	e := &Evaluation{}
 	for _, check := range c.Checks {
 		r := newResult(check, workdir)
@@ -127,11 +128,11 @@ func notEvaluated(c *Contract, workdir, reason string) *Evaluation {
 
 const failedToRun = "check failed to run: "
 
-func newResult(check Check, workdir string) schema.CheckResult {
+func newResult(check schema.Check, workdir string) schema.CheckResult {
 	return schema.CheckResult{Name: check.Name, Rerun: rerun(check, workdir)}
 }
 
-func runCheck(ctx context.Context, check Check, index int, exec Executor, opts Options) schema.CheckResult {
+func runCheck(ctx context.Context, check schema.Check, index int, exec Executor, opts Options) schema.CheckResult {
 	r := newResult(check, opts.Workdir)
 	begin := opts.Clock()
 	out := newSink(check, opts)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 // members keeps what an evaluation writes to the bundle.
@@ -33,24 +34,24 @@ func (ms members) open(path string) (io.WriteCloser, error) {
 	return ms[path], nil
 }
 
-func check(name, command string) Check {
-	return Check{Name: name, Command: command, ExpectExitZero: true, TimeoutSecs: 30}
+func check(name, command string) schema.Check {
+	return schema.Check{Name: name, Command: command, ExpectExitZero: true, TimeoutSecs: 30}
 }
 
-func expecting(c Check, text string) Check {
+func expecting(c schema.Check, text string) schema.Check {
 	c.OutputContains = &text
 	return c
 }
 
-func unless0(c Check) Check {
+func unless0(c schema.Check) schema.Check {
 	c.ExpectExitZero = false
 	return c
 }
 
-func evaluate(t *testing.T, dir string, opts Options, checks ...Check) *Evaluation {
+func evaluate(t *testing.T, dir string, opts Options, checks ...schema.Check) *Evaluation {
 	t.Helper()
 	opts.Workdir = dir
-	e, err := Evaluate(t.Context(), &Contract{Checks: checks}, Shell{Dir: dir}, opts)
+	e, err := Evaluate(t.Context(), &contractfile.Contract{Checks: checks}, Shell{Dir: dir}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestOneCheckInARealDirectory(t *testing.T) {
 	}
 	code := func(n int) *int { return &n }
 	for name, c := range map[string]struct {
-		check   Check
+		check   schema.Check
 		verdict string
 		code    *int
 		tail    string
@@ -203,7 +204,7 @@ func TestAnUnrunnableCheckIsInconclusive(t *testing.T) {
 // brokenExecutor cannot run the checks that fail names.
 type brokenExecutor struct{ fail map[string]bool }
 
-func (b brokenExecutor) Run(ctx context.Context, c Check, index int, out io.Writer) (ExitStatus, error) {
+func (b brokenExecutor) Run(ctx context.Context, c schema.Check, index int, out io.Writer) (ExitStatus, error) {
 	if b.fail[c.Name] {
 		return ExitStatus{}, errors.New("no cgroup")
 	}
@@ -213,22 +214,25 @@ func (b brokenExecutor) Run(ctx context.Context, c Check, index int, out io.Writ
 func TestTheVerdictOfSeveralChecks(t *testing.T) {
 	pass, fail, broken := check("pass", "true"), check("fail", "false"), check("broken", "true")
 	for name, c := range map[string]struct {
-		checks  []Check
+		checks  []schema.Check
 		verdict string
 	}{
-		"all pass":                                {[]Check{pass, pass}, "passed"},
-		"all run, also after a failure":           {[]Check{fail, pass}, "failed"},
-		"one could not run":                       {[]Check{broken, pass}, "inconclusive"},
-		"a failure decides before a broken check": {[]Check{fail, broken}, "failed"},
-		"a failure decides after a broken check":  {[]Check{broken, fail}, "failed"},
+		"all pass":                                {[]schema.Check{pass, pass}, "passed"},
+		"all run, also after a failure":           {[]schema.Check{fail, pass}, "failed"},
+		"one could not run":                       {[]schema.Check{broken, pass}, "inconclusive"},
+		"a failure decides before a broken check": {[]schema.Check{fail, broken}, "failed"},
+		"a failure decides after a broken check":  {[]schema.Check{broken, fail}, "failed"},
 		"no checks prove nothing":                 {nil, "inconclusive"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var started, completed []string
-			e, err := Evaluate(t.Context(), &Contract{Checks: c.checks},
+			e, err := Evaluate(t.Context(), &contractfile.Contract{Checks: c.checks},
 				brokenExecutor{map[string]bool{"broken": true}}, Options{
-					Started:   func(_ Phase, c Check) { started = append(started, c.Name) },
-					Completed: func(_ Phase, c Check, r schema.CheckResult) { completed = append(completed, r.Name) },
+					Started: func(_ Phase, c schema.Check) { started = append(started, c.Name) },
+					Completed: func(_ Phase, c schema.Check, r schema.CheckResult) {
+						completed = append(completed,
+							r.Name)
+					},
 				})
 			if err != nil {
 				t.Fatal(err)
@@ -250,8 +254,9 @@ func TestTheVerdictOfSeveralChecks(t *testing.T) {
 func TestCancellingCutsTheEvaluationShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
-	c := &Contract{Checks: []Check{check("first", "true"), check("second", "sleep 1000"), check("third", "true")}}
-	e, err := Evaluate(ctx, c, Shell{Dir: dir}, Options{Started: func(_ Phase, c Check) {
+	c := &contractfile.Contract{Checks: []schema.Check{check("first", "true"), check("second", "sleep 1000"),
+		check("third", "true")}}
+	e, err := Evaluate(ctx, c, Shell{Dir: dir}, Options{Started: func(_ Phase, c schema.Check) {
 		if c.Name == "second" {
 			cancel()
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 // A contract is checked in a directory, whatever an agent says about its work.
@@ -21,12 +23,12 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	c, err := contract.Parse([]byte(`
+	c, err := contractfile.Parse([]byte(`
 description: the answer is known
 checks:
 - {name: there_is_an_answer, command: test -s answer.txt}
 - {name: it_is_right, command: grep -x 42 answer.txt}
-`), contract.YAML)
+`), config.YAML)
 	if err != nil {
 		fmt.Println(err)
 		return

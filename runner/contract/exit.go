@@ -2,24 +2,18 @@ package contract
 
 import "github.com/assay-run/assay-run/schema"
 
-// Exit codes of a run whose agent exited with 0, by verdict.
-const (
-	ExitFailed       = 122
-	ExitInconclusive = 123
-)
-
 // ExitCode is a run's exit code: the agent's own, unless that is 0 and the verdict is not passed. signaled means that
 // the agent died of its own signal, which does not hide a failed check.
 func ExitCode(agent int, verdict string, signaled bool) int {
 	switch {
 	case signaled && verdict == schema.VerdictFailed:
-		return ExitFailed
+		return schema.ExitContractFailed
 	case agent != 0:
 		return agent
 	case verdict == schema.VerdictFailed:
-		return ExitFailed
+		return schema.ExitContractFailed
 	case verdict == schema.VerdictInconclusive:
-		return ExitInconclusive
+		return schema.ExitContractInconclusive
 	}
 	return 0
 }

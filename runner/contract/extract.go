@@ -9,6 +9,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 // maxAnswerBytes limits a model's answer.
@@ -24,7 +27,7 @@ var errNoObject = errors.New("the answer contains no complete JSON object; answe
 // extract finds a contract in a model's answer: the first complete JSON object that is valid, whatever prose, fences
 // or other objects surround it. If none is valid, the error is that of the nearest object: the first with a "checks"
 // key, otherwise the first. ignored are its keys that a contract does not have.
-func extract(answer string) (_ *Contract, ignored []string, _ error) {
+func extract(answer string) (_ *contractfile.Contract, ignored []string, _ error) {
 	if len(answer) > maxAnswerBytes {
 		return nil, nil, errors.New("the answer is larger than 1 MiB; answer with the contract alone")
 	}
@@ -41,13 +44,13 @@ func extract(answer string) (_ *Contract, ignored []string, _ error) {
 		}
 		object := answer[start : start+end]
 		hasChecks := strings.Contains(object, `"checks"`)
-		c, err := Parse([]byte(object), JSON)
+		c, err := contractfile.Parse([]byte(object), config.JSON)
 		if err == nil && hasChecks {
 			return c, nil, nil
 		}
 		if err != nil && hasChecks { // it may be a contract with extra keys; otherwise the error names them
 			if known, ignored := prune(object); len(ignored) > 0 {
-				if c, err := Parse(known, JSON); err == nil && len(c.Validate()) == 0 {
+				if c, err := contractfile.Parse(known, config.JSON); err == nil && len(c.Validate()) == 0 {
 					return c, ignored, nil
 				}
 			}

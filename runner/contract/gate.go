@@ -14,14 +14,14 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
-	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 // PrepareOptions configure a Gate.
 type PrepareOptions struct {
 	// Path is the contract file. Read is what LoadValid returned for it; nil: Open reads it.
 	Path string
-	Read *Loaded
+	Read *contractfile.Loaded
 	// Earlier is contract.json of an earlier evaluation, whose contract is evaluated instead of a file.
 	Earlier *schema.Contract
 	// RunID goes into contract.json; empty without a run.
@@ -43,7 +43,7 @@ type PrepareOptions struct {
 // Gate is a contract between the start and the end of a run. Its methods are not safe for concurrent use.
 type Gate struct {
 	opts      PrepareOptions
-	contract  *Contract
+	contract  *contractfile.Contract
 	digest    string
 	baseline  *Evaluation
 	protected []string      // absolute globs of the evaluation file
@@ -63,7 +63,7 @@ func EvaluateFile(ctx context.Context, opts PrepareOptions) (*schema.Contract, e
 }
 
 // Open reads the contract, which is evaluated as it is now even if the file changes. If it has problems, the error is
-// an *[InvalidError]. Open starts nothing and holds nothing.
+// an *[contractfile.InvalidError]. Open starts nothing and holds nothing.
 func Open(opts PrepareOptions) (_ *Gate, err error) {
 	// Both may be relative to the current directory, which may change before they are used again.
 	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
@@ -75,10 +75,10 @@ func Open(opts PrepareOptions) (_ *Gate, err error) {
 	opts.Options.Workdir = cmp.Or(opts.Options.Workdir, opts.Workdir)
 	g := &Gate{opts: opts}
 	if opts.Earlier != nil {
-		definition := Contract(opts.Earlier.Contract)
+		definition := contractfile.Contract(opts.Earlier.Contract)
 		g.contract, g.digest = &definition, opts.Earlier.Digest
 		if problems := g.contract.Validate(); len(problems) > 0 {
-			return nil, fmt.Errorf("the earlier contract: %w", &InvalidError{problems})
+			return nil, fmt.Errorf("the earlier contract: %w", &contractfile.InvalidError{Problems: problems})
 		}
 		if opts.Earlier.Baseline != nil {
 			g.baseline = &Evaluation{Results: opts.Earlier.Baseline}
@@ -87,7 +87,7 @@ func Open(opts PrepareOptions) (_ *Gate, err error) {
 	}
 	read := opts.Read
 	if read == nil {
-		if read, err = LoadValid(opts.Path); err != nil {
+		if read, err = contractfile.LoadValid(opts.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -248,12 +248,12 @@ func (g *Gate) fileAfter() string {
 	if g.opts.Earlier != nil {
 		return g.opts.Earlier.FileAfter
 	}
-	switch data, err := config.ReadFile(g.opts.Path, maxFileBytes); {
+	switch digest, err := contractfile.Digest(g.opts.Path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "missing"
 	case err != nil:
 		return "unreadable"
-	case digestOf(data) != g.digest:
+	case digest != g.digest:
 		return "changed"
 	}
 	return "unchanged"

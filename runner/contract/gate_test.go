@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 // workspace is a directory with a script under test, its test, a fixture and a link, and a contract outside it that
@@ -123,7 +124,7 @@ func (w *workspace) valid(doc *schema.Contract) {
 // A contract that was read before is not read again.
 func TestAContractIsReadOnce(t *testing.T) {
 	w := newWorkspace(t)
-	read, err := LoadValid(w.contract)
+	read, err := contractfile.LoadValid(w.contract)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +145,12 @@ func TestAnAgentThatDoesItsWorkPasses(t *testing.T) {
 	var events []string
 	kept := members{}
 	g := w.prepare(PrepareOptions{RunID: "run_1", Baseline: true, Options: Options{
-		Output:    kept.open,
-		Started:   func(p Phase, c Check) { events = append(events, string(p)+" start "+c.Name) },
-		Completed: func(p Phase, c Check, r schema.CheckResult) { events = append(events, string(p)+" end "+r.Name) },
+		Output:  kept.open,
+		Started: func(p Phase, c schema.Check) { events = append(events, string(p)+" start "+c.Name) },
+		Completed: func(p Phase, c schema.Check, r schema.CheckResult) {
+			events = append(events,
+				string(p)+" end "+r.Name)
+		},
 	}})
 	w.sh(w.dir, "echo echo 42 >src/answer.sh")
 	before := w.state()
@@ -184,8 +188,8 @@ func TestAnAgentThatDoesNothingFails(t *testing.T) {
 		!doc.Results[1].Passed {
 		t.Errorf("document %+v", doc)
 	}
-	data, err := os.ReadFile(w.contract)
-	if err != nil || doc.Digest != digestOf(data) {
+	digest, err := contractfile.Digest(w.contract)
+	if err != nil || doc.Digest != digest {
 		t.Errorf("digest %s", doc.Digest)
 	}
 }
@@ -254,7 +258,7 @@ func TestAnAgentThatNeverRanIsInconclusive(t *testing.T) {
 // indexes records the numbers that checks get.
 type indexes struct{ seen []int }
 
-func (x *indexes) Run(_ context.Context, _ Check, index int, _ io.Writer) (ExitStatus, error) {
+func (x *indexes) Run(_ context.Context, _ schema.Check, index int, _ io.Writer) (ExitStatus, error) {
 	x.seen = append(x.seen, index)
 	return ExitStatus{}, nil
 }
@@ -302,7 +306,7 @@ func TestPrepareRefuses(t *testing.T) {
 				t.Errorf("left behind: %v", left)
 			}
 			if name == "a contract with problems" {
-				var invalid *InvalidError
+				var invalid *contractfile.InvalidError
 				if !errors.As(err, &invalid) || len(invalid.Problems) != 2 {
 					t.Errorf("error %v", err)
 				}

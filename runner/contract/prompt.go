@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/contractfile"
 )
 
 // Limits on what a prompt quotes.
@@ -22,7 +23,7 @@ const shape = `{
   "description": "one sentence: what is true when the task is done",
   "checks": [
     {
-      "name": "` + placeholder + `",
+      "name": "` + contractfile.Placeholder + `",
       "command": "shell command, run with sh -c in the repository's top folder",
       "expect_exit_zero": true,
       "output_contains": null,
@@ -34,14 +35,15 @@ const shape = `{
 const rules = `- Write one to five checks.
 - Prefer the test commands that the repository already has (in its Makefile, package.json, CI and the like).
 - A check must verify THE TASK ITSELF, not the toolchain: a command such as "rustc --version" proves nothing.
-- Use the real names of this repository and give each check a name of its own, never the literal placeholder ` +
-	placeholder + `.
+- Use the real names of this repository and give each check a name of its own,
+	never the literal contractfile.Placeholder ` +
+	contractfile.Placeholder + `.
 - Commands run non-interactively, and must be deterministic: same files, same verdict.
 - No network access and no destructive commands. Never push, publish or deploy anything, and never use sudo.
 - Each check must assert something: expect_exit_zero true, or a text in output_contains, or both.
 - Set output_contains only to a text that you are CERTAIN will appear; otherwise null.
 - Together the checks must fail now and pass once the task is done.
-- Answer with the JSON object alone: no prose and no markdown fences.
+- Answer with the config.JSON object alone: no prose and no markdown fences.
 `
 
 func taskPrompt(intent, repo, summary string) (string, error) {
@@ -65,7 +67,7 @@ func taskPrompt(intent, repo, summary string) (string, error) {
 func fixPrompt(answer string, err error) string {
 	var b strings.Builder
 	b.WriteString("\n## Your last answer FAILED validation. Fix these issues\n\n")
-	var invalid *InvalidError
+	var invalid *contractfile.InvalidError
 	if errors.As(err, &invalid) {
 		for _, p := range invalid.Problems {
 			fmt.Fprintf(&b, "- %s\n", p)

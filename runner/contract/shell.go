@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 const (
@@ -48,7 +50,7 @@ type Shell struct {
 }
 
 // Run implements [Executor].
-func (s Shell) Run(ctx context.Context, check Check, index int, out io.Writer) (ExitStatus, error) {
+func (s Shell) Run(ctx context.Context, check schema.Check, index int, out io.Writer) (ExitStatus, error) {
 	var group Group = &processGroup{}
 	var err error
 	if s.Group != nil {

@@ -29,7 +29,7 @@ type sink struct {
 	matched bool
 }
 
-func newSink(check Check, opts Options) *sink {
+func newSink(check schema.Check, opts Options) *sink {
 	s := &sink{left: opts.OutputCap}
 	if check.OutputContains != nil {
 		s.text = []byte(*check.OutputContains)

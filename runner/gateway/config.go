@@ -12,13 +12,13 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/policyfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Types of package recording that users of this package need.
 type (
 	Recording = recording.Recording
 	Start     = recording.Start
-	Turns     = recording.Turns
 )
 
 // ConnLimits limit what the client of one connection can make the gateway hold or wait for, and all of them together.
@@ -53,7 +53,7 @@ type Config struct {
 	// Close(context.Context) error.
 	Sinks []Sink
 	// Turns configures how calls become turns.
-	Turns Turns
+	Turns specfile.Turns
 	// Limits limit what clients can ask for. A zero field means its default.
 	Limits Limits
 	// Observer, if set, gets the events of the run's calls as they happen.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 )
 
 // maxLine limits a line of the log, in bytes.
@@ -28,23 +29,16 @@ type log struct {
 }
 
 // Names of the variables by which hooks find the log.
-const (
-	envLog    = "ASSAY_RUNNER_SDK_EVENT_LOG"
-	envSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
-	envRun    = "ASSAY_RUNNER_RUN_ID"
-)
-
-// Variables are the names of the variables by which hooks report to a run.
-func Variables() []string { return []string{envLog, envSchema, envRun} }
+const ()
 
 // openLog finds the log. It returns nil outside a run, and in a run without a log.
 func openLog(agent string, env func(string) string) *log {
-	path := env(envLog)
+	path := env(agents.EnvLog)
 	if path == "" {
 		return nil
 	}
 	return &log{path, event{
-		Schema: env(envSchema), RunID: env(envRun), Source: agent, SDKName: agent,
+		Schema: env(agents.EnvLogSchema), RunID: env(agents.EnvRun), Source: agent, SDKName: agent,
 	}}
 }
 

@@ -17,49 +17,17 @@ import (
 	"github.com/assay-run/assay-run/schema/agents"
 )
 
-// EnvSetup names the variable in which a run hands a Setup to "assay-run hook AGENT -- CMD".
-const EnvSetup = "ASSAY_RUNNER_AGENT_SETUP"
-
-// Setup is what has to be done in an agent's private home before the agent starts. It is done inside of the sandbox,
-// as the command's user: whatever is in the home, nothing outside of the layer can be written.
-type Setup struct {
-	// Agent is the recipe's name.
-	Agent string `json:"agent"`
-	// Reader means that the agent's calls are read from its own log.
-	Reader bool   `json:"reader,omitzero"`
-	Files  []File `json:"files,omitzero"`
-}
-
-// File is a file of a recipe. Path begins with "~/".
-type File struct {
-	Path string `json:"path"`
-	agents.File
-}
-
-// SetupOf returns what the environment says; nil: nothing.
-func SetupOf(env func(string) string) (*Setup, error) {
-	text := env(EnvSetup)
-	if text == "" {
-		return nil, nil
-	}
-	s := &Setup{}
-	if err := json.Unmarshal([]byte(text), s); err != nil {
-		return nil, fmt.Errorf("%s: %w", EnvSetup, err)
-	}
-	return s, nil
-}
-
-// Write writes the files below a home directory.
-func (s *Setup) Write(home string) error {
+// Write writes the files of a setup below a home directory.
+func Write(s *agents.Setup, home string) error {
 	for _, f := range s.Files {
-		if err := f.write(filepath.Join(home, strings.TrimPrefix(f.Path, "~/"))); err != nil {
+		if err := write(&f.File, filepath.Join(home, strings.TrimPrefix(f.Path, "~/"))); err != nil {
 			return fmt.Errorf("set up %s: %s: %w", s.Agent, f.Path, err)
 		}
 	}
 	return nil
 }
 
-func (f *File) write(at string) error {
+func write(f *agents.File, at string) error {
 	content, mode := []byte(f.Text), fs.FileMode(0o600)
 	if f.Executable {
 		mode = 0o700

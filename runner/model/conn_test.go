@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/modelfile"
 )
 
 // TestUnreadableRequestsHaveLines sends requests that never reach a server's handler.
@@ -166,11 +167,12 @@ func TestPath(t *testing.T) {
 		}, want: "unknown"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			upstream, err := Upstream(Anthropic, "http://127.0.0.1:99")
+			upstream, err := modelfile.Upstream(modelfile.Anthropic, "http://127.0.0.1:99")
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := NewPath("127.0.0.1:1", []Route{{Name: Anthropic, Upstream: upstream}})
+			p := NewPath("127.0.0.1:1", []Route{{Provider: modelfile.Provider{Name: modelfile.Anthropic,
+				Upstream: upstream}}})
 			for i := range tt.events {
 				p.Event(&tt.events[i], "/usr/bin/curl")
 			}

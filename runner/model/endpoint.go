@@ -25,6 +25,7 @@ import (
 	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/model/wire"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/modelfile"
 )
 
 // Config configures an Endpoint.
@@ -41,8 +42,8 @@ type Config struct {
 	// Connections limits the connections of a listener at a time; others wait. 0 means MaxConnections.
 	Connections int
 	// Budget limits the requests to providers. Prices is needed if it limits the cost.
-	Budget Budget
-	Prices *Prices
+	Budget modelfile.Budget
+	Prices *modelfile.Prices
 	// Replay has the answers of an earlier run. Nil: the providers answer. With ReplayStrict, a request that differs
 	// from the recorded one in any way gets no answer.
 	Replay       *tape.Cassette
@@ -232,7 +233,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	what, known := classify(r.Method, r.URL.Path)
 	x.asked = what
 	route := e.route(what.route)
-	out := &tap{ResponseWriter: w, x: x, now: e.cfg.Now, early: e.cfg.Budget.measured()}
+	out := &tap{ResponseWriter: w, x: x, now: e.cfg.Now, early: e.cfg.Budget.Measured()}
 	if route != nil {
 		out.key = route.Key
 	}
@@ -526,9 +527,9 @@ func refuse(w http.ResponseWriter, x *exchange, status int, message string) {
 	}
 	var doc any
 	switch x.route {
-	case Anthropic:
+	case modelfile.Anthropic:
 		doc = map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}}
-	case Gemini:
+	case modelfile.Gemini:
 		doc = map[string]any{"error": map[string]any{"code": status, "message": message, "status": rpc}}
 	default:
 		doc = map[string]any{"error": map[string]any{"message": message, "type": kind, "code": nil, "param": nil}}

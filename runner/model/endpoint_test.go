@@ -27,6 +27,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/modelfile"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -59,12 +60,12 @@ func newGateWith(t *testing.T, provider http.HandlerFunc, cfg RecorderConfig, ke
 	cfg.Log.Event(schema.Event{Type: schema.RunStarted})
 	g.record = NewRecorder(cfg)
 	var routes []Route
-	for _, name := range Routes {
-		at, err := Upstream(name, g.provider.URL+"/up")
+	for _, name := range modelfile.Routes {
+		at, err := modelfile.Upstream(name, g.provider.URL+"/up")
 		if err != nil {
 			t.Fatal(err)
 		}
-		routes = append(routes, Route{Name: name, Upstream: at, Key: key})
+		routes = append(routes, Route{Provider: modelfile.Provider{Name: name, Upstream: at, Key: key}})
 	}
 	c := Config{Routes: routes, Now: cfg.Log.Now, Record: g.record, Dir: t.TempDir()}
 	for _, with := range more {
@@ -171,11 +172,11 @@ func tell(w http.ResponseWriter, body string) {
 
 func TestRequestIsPassedOnWithTheKey(t *testing.T) {
 	for _, tt := range []struct{ route, path, header, want string }{
-		{Anthropic, "/anthropic/v1/messages?beta=true", "X-Api-Key", key},
-		{Anthropic, "/anthropic/messages", "X-Api-Key", key},
-		{OpenAI, "/openai/v1/responses", "Authorization", "Bearer " + key},
-		{OpenAI, "/openai/chat/completions", "Authorization", "Bearer " + key},
-		{Gemini, "/gemini/v1beta/models/gemini-2.5-pro:generateContent", "X-Goog-Api-Key", key},
+		{modelfile.Anthropic, "/anthropic/v1/messages?beta=true", "X-Api-Key", key},
+		{modelfile.Anthropic, "/anthropic/messages", "X-Api-Key", key},
+		{modelfile.OpenAI, "/openai/v1/responses", "Authorization", "Bearer " + key},
+		{modelfile.OpenAI, "/openai/chat/completions", "Authorization", "Bearer " + key},
+		{modelfile.Gemini, "/gemini/v1beta/models/gemini-2.5-pro:generateContent", "X-Goog-Api-Key", key},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
 			var got *http.Request
@@ -212,7 +213,8 @@ func TestRequestIsPassedOnWithTheKey(t *testing.T) {
 			}
 			rest := strings.TrimPrefix(strings.TrimPrefix(tt.path, "/"+tt.route), "/v1beta")
 			rest = strings.TrimPrefix(rest, "/v1")
-			version := map[string]string{Anthropic: "/v1", OpenAI: "/v1", Gemini: "/v1beta"}[tt.route]
+			version := map[string]string{modelfile.Anthropic: "/v1", modelfile.OpenAI: "/v1",
+				modelfile.Gemini: "/v1beta"}[tt.route]
 			if want := "/up" + version + rest; got.URL.String() != want {
 				t.Errorf("the provider was asked for %s, want %s", got.URL, want)
 			}
@@ -343,7 +345,7 @@ func TestStreamComesPieceByPiece(t *testing.T) {
 	wrote.Wait()
 	e := g.one()
 	if e.Status == nil || *e.Status != 200 || e.Stream == nil || !*e.Stream || e.ErrorType != nil ||
-		str(e.ResponseModel) != "claude-x" || str(e.RequestModel) != "m" || str(e.Route) != Anthropic ||
+		str(e.ResponseModel) != "claude-x" || str(e.RequestModel) != "m" || str(e.Route) != modelfile.Anthropic ||
 		str(e.API) != "messages" || *e.Usage.InputTokens != 23 || *e.Usage.OutputTokens != 9 ||
 		e.Usage.ReasoningOutputTokens != nil || len(e.FinishReasons) != 1 || e.Timings.FirstByteNS == nil ||
 		e.Response.Bytes != int64(len(stream)) {
@@ -434,8 +436,8 @@ func TestProviderThatClosesTheConnection(t *testing.T) {
 // TestRequestThatCannotBeSent has a request that the proxy refuses before it looks for a connection.
 func TestRequestThatCannotBeSent(t *testing.T) {
 	g := newGate(t, func(http.ResponseWriter, *http.Request) { t.Error("the provider was asked") })
-	broken := g.proxies[Anthropic].Rewrite
-	g.proxies[Anthropic].Rewrite = func(r *httputil.ProxyRequest) {
+	broken := g.proxies[modelfile.Anthropic].Rewrite
+	g.proxies[modelfile.Anthropic].Rewrite = func(r *httputil.ProxyRequest) {
 		broken(r)
 		r.Out.Header.Set("X-Odd", "a\nb")
 	}
@@ -851,14 +853,18 @@ func TestProviderToolsAreRefused(t *testing.T) {
 		// media by URL, and what is stored
 		{anthropic, says(`{"type":"image","source":{"type":"url","url":"https://Evil.example/x?secret"}}`),
 			`\"image\" by URL, which the provider would load from evil.example: send`},
-		{anthropic, says(`{"type":"document","source":{"type":"url","url":"https://evil.example/x.pdf"}}`), `\"document\" by URL`},
-		{anthropic, says(`{"type":"document","source":{"type":"file","file_id":"file_1"}}`), `\"document\", which stands for`},
+		{anthropic, says(`{"type":"document","source":{"type":"url","url":"https://evil.example/x.pdf"}}`),
+			`\"document\" by URL`},
+		{anthropic, says(`{"type":"document","source":{"type":"file","file_id":"file_1"}}`),
+			`\"document\", which stands for`},
 		{anthropic, says(`{"type":"container_upload","file_id":"file_1"}`), `\"container_upload\"`},
 		{anthropic, says(`{"type":"tool_result","tool_use_id":"t","content":[{"type":"image","source":{"type":"url",` +
 			`"url":"https://evil.example/x"}}]}`), "evil.example"},
-		{anthropic, says(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"url",` +
-			`"url":"https://evil.example/x"}}]}}`), "evil.example"},
-		{anthropic, `{"system":[{"type":"image","source":{"type":"url","url":"https://evil.example/x"}}]}`, "evil.example"},
+		{anthropic,
+			says(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"url",` +
+				`"url":"https://evil.example/x"}}]}}`), "evil.example"},
+		{anthropic, `{"system":[{"type":"image","source":{"type":"url","url":"https://evil.example/x"}}]}`,
+			"evil.example"},
 		{anthropic, says(`{"type":"image","source":{"type":"hologram"}}`), "does not know"},
 		{anthropic, says(`{"type":"hologram"}`), `the kind \"hologram\"`},
 		{anthropic, `{"container":"container_1"}`, `\"container\"`},
@@ -882,12 +888,16 @@ func TestProviderToolsAreRefused(t *testing.T) {
 		{responses, `{"input":[{"type":"hologram"}]}`, `the kind \"hologram\"`},
 		{gemini, part(`{"fileData":{"fileUri":"https://evil.example/x"}}`), "evil.example"},
 		{gemini, part(`{"file_data":{"file_uri":"https://evil.example/x"}}`), "evil.example"},
-		{gemini, part(`{"fileData":{"fileUri":"https://generativelanguage.googleapis.com/v1beta/files/f"}}`), "has stored"},
-		{gemini, part(`{"functionResponse":{"name":"f","parts":[{"fileData":{"fileUri":"gs://bucket/x"}}]}}`), "has stored"},
+		{gemini, part(`{"fileData":{"fileUri":"https://generativelanguage.googleapis.com/v1beta/files/f"}}`),
+			"has stored"},
+		{gemini, part(`{"functionResponse":{"name":"f","parts":[{"fileData":{"fileUri":"gs://bucket/x"}}]}}`),
+			"has stored"},
 		{gemini, part(`{"hologram":{}}`), `the kind \"hologram\"`},
 		// spelled otherwise than the documentation says, or twice
-		{gemini, part(`{"fileData":{"fileUri":"data:x","file_uri":"https://evil.example/x"}}`), `the kind \"file_uri\"`},
-		{gemini, part(`{"fileData":{"fileUri":"data:x"},"file_data":{"fileUri":"https://evil.example/x"}}`), `\"file_data\"`},
+		{gemini, part(`{"fileData":{"fileUri":"data:x","file_uri":"https://evil.example/x"}}`),
+			`the kind \"file_uri\"`},
+		{gemini, part(`{"fileData":{"fileUri":"data:x"},"file_data":{"fileUri":"https://evil.example/x"}}`),
+			`\"file_data\"`},
 		{gemini, part(`{"file_data":{"file_Uri":"https://evil.example/x"}}`), "evil.example"},
 		{gemini, `{"systemInstruction":{"parts":[]},"system_instruction":{"parts":[{"fileData":{"fileUri":` +
 			`"https://evil.example/x"}}]}}`, `\"system_instruction\"`},
@@ -898,10 +908,13 @@ func TestProviderToolsAreRefused(t *testing.T) {
 			"evil.example"},
 		{countGemini, `{"generate_content_request":` + part(`{"fileData":{"fileUri":"https://evil.example/x"}}`) + `}`,
 			"evil.example"},
-		{countGemini, `{"generate_content_request":[` + part(`{"fileData":{"fileUri":"https://evil.example/x"}}`) + `]}`,
+		{countGemini,
+			`{"generate_content_request":[` + part(`{"fileData":{"fileUri":"https://evil.example/x"}}`) + `]}`,
 			`\"generateContentRequest\"`},
-		{embed, `{"requests":[{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}]}`, "evil.example"},
-		{embed, `{"requests":{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}}`, "evil.example"},
+		{embed, `{"requests":[{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}]}`,
+			"evil.example"},
+		{embed, `{"requests":{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}}`,
+			"evil.example"},
 		{embed, `{"requests":{"content":{"parts":[{"text":"x"}]}}}`, ""},
 		{embed, `{"requests":[[{"content":{"parts":[{"fileData":{"fileUri":"https://evil.example/x"}}]}}]]}`,
 			`the kind \"requests\"`},

@@ -25,6 +25,7 @@ import (
 	"github.com/assay-run/assay-run/runner/model/tape"
 	"github.com/assay-run/assay-run/runner/model/wire"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/modelfile"
 )
 
 // Limits of the record.
@@ -62,7 +63,7 @@ const (
 type RecorderConfig struct {
 	Log *evidence.Log
 	// Prices is the price list; nil: costs are unknown.
-	Prices *Prices
+	Prices *modelfile.Prices
 	// Calls gets the tool calls and results in answers and requests; it may be nil.
 	Calls Calls
 	// Replay has the answers of an earlier run; nil: the providers answer.
@@ -464,7 +465,7 @@ func (r *Recorder) line(x *exchange, asker *uint64) {
 	}
 	x.purse.settle(x, &e.Usage, str(e.ResponseModel))
 	if x.refused == "" && x.status == http.StatusOK && x.api.Generates() && !slices.Contains(e.Partial, partialUsage) {
-		e.Cost = r.cfg.Prices.of(str(e.ResponseModel), str(e.RequestModel)).cost(&e.Usage)
+		e.Cost = r.cfg.Prices.Of(str(e.ResponseModel), str(e.RequestModel)).Cost(&e.Usage)
 		if x.replayed != nil {
 			e.Cost = new(0.0)
 		}
@@ -593,7 +594,7 @@ func (r *Recorder) count(x *exchange, e *schema.ModelEventBody) {
 	case t.Cost == nil:
 		t.Cost = new(*e.Cost)
 	default:
-		t.Cost = new(rounded(*t.Cost + *e.Cost))
+		t.Cost = new(modelfile.Rounded(*t.Cost + *e.Cost))
 	}
 	if e.Usage.InputTokens == nil || e.Usage.OutputTokens == nil {
 		t.UsageUnknown++

@@ -3,81 +3,22 @@ package model
 import (
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/model/wire"
+	"github.com/assay-run/assay-run/schema/modelfile"
 )
-
-// Names of routes.
-const (
-	Anthropic = "anthropic"
-	OpenAI    = "openai"
-	Gemini    = "gemini"
-)
-
-// Routes lists the names of routes.
-var Routes = []string{Anthropic, OpenAI, Gemini}
 
 // Route is the way to a provider.
 type Route struct {
-	Name string
-	// Upstream is the provider's address, without the API version.
-	Upstream *url.URL
-	// Key is the provider's key. Empty: the agent's own login is passed on.
-	Key string
+	modelfile.Provider
 	// Replayed means that a bundle answers. The agent gets a token even without a key.
 	Replayed bool
 }
 
 // login reports whether the agent's own login is passed on.
 func (r *Route) login() bool { return r.Key == "" && !r.Replayed }
-
-// KeyVariables are the environment variables that may hold a route's key.
-func KeyVariables(route string) []string {
-	switch route {
-	case Anthropic:
-		return []string{"ANTHROPIC_API_KEY"}
-	case OpenAI:
-		return []string{"OPENAI_API_KEY", "CODEX_API_KEY"}
-	case Gemini:
-		return []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"}
-	}
-	return nil
-}
-
-// Upstream returns the address of a route's provider. An API version at the end of address is removed.
-func Upstream(route, address string) (*url.URL, error) {
-	if address == "" {
-		switch route {
-		case Anthropic:
-			address = "https://api.anthropic.com"
-		case OpenAI:
-			address = "https://api.openai.com"
-		case Gemini:
-			address = "https://generativelanguage.googleapis.com"
-		}
-	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	u.Path = strings.TrimSuffix(u.Path, "/")
-	for _, v := range versions(route) {
-		u.Path = strings.TrimSuffix(u.Path, v)
-	}
-	u.RawPath = ""
-	return u, nil
-}
-
-// versions are the API versions at the start of a route's paths. The first is the default.
-func versions(route string) []string {
-	if route == Gemini {
-		return []string{"/v1beta", "/v1alpha", "/v1"}
-	}
-	return []string{"/v1"}
-}
 
 // asked is what a request asks for.
 type asked struct {
@@ -93,13 +34,13 @@ type asked struct {
 // API's are refused.
 func classify(method, path string) (a asked, ok bool) {
 	name, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	if !slices.Contains(Routes, name) || !strings.HasPrefix(path, "/") {
+	if !slices.Contains(modelfile.Routes, name) || !strings.HasPrefix(path, "/") {
 		return a, false
 	}
 	a.route = name
-	version := versions(name)[0]
+	version := modelfile.Versions(name)[0]
 	rest = "/" + rest
-	for _, v := range versions(name) {
+	for _, v := range modelfile.Versions(name) {
 		if after, found := strings.CutPrefix(rest, v); found && strings.HasPrefix(after, "/") {
 			version, rest = v, after
 			break
@@ -107,7 +48,7 @@ func classify(method, path string) (a asked, ok bool) {
 	}
 	a.path = version + rest
 	switch {
-	case method == http.MethodPost && name == Gemini:
+	case method == http.MethodPost && name == modelfile.Gemini:
 		a.gemini(rest)
 	case method == http.MethodPost:
 		a.api = posts(name, rest)
@@ -188,11 +129,11 @@ func (r *Route) authorize(out *http.Request) {
 		out.URL.RawQuery = q.Encode()
 	}
 	switch r.Name {
-	case Anthropic:
+	case modelfile.Anthropic:
 		out.Header.Set("X-Api-Key", r.Key)
-	case OpenAI:
+	case modelfile.OpenAI:
 		out.Header.Set("Authorization", "Bearer "+r.Key)
-	case Gemini:
+	case modelfile.Gemini:
 		out.Header.Set("X-Goog-Api-Key", r.Key)
 	}
 }
@@ -201,49 +142,25 @@ func (r *Route) authorize(out *http.Request) {
 func (r *Route) environment(address, token string) (set, drop []string) {
 	at := address + "/" + r.Name
 	switch r.Name {
-	case Anthropic:
-		set = []string{"ANTHROPIC_BASE_URL=" + at, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+	case modelfile.Anthropic:
+		set = []string{modelfile.AddressVariable(r.Name) + "=" + at, modelfile.QuietVariable + "=1"}
 		if !r.login() {
 			set = append(set, "ANTHROPIC_API_KEY="+token)
 			drop = []string{"ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"}
 		}
-	case OpenAI:
-		set = []string{"OPENAI_BASE_URL=" + at + "/v1"}
+	case modelfile.OpenAI:
+		set = []string{modelfile.AddressVariable(r.Name) + "=" + at + "/v1"}
 		if !r.login() {
 			set = append(set, "OPENAI_API_KEY="+token, "CODEX_API_KEY="+token)
 		}
-	case Gemini:
-		set = []string{"GOOGLE_GEMINI_BASE_URL=" + at}
+	case modelfile.Gemini:
+		set = []string{modelfile.AddressVariable(r.Name) + "=" + at}
 		if !r.login() {
 			set = append(set, "GEMINI_API_KEY="+token)
 			drop = []string{"GOOGLE_API_KEY"}
 		}
 	}
 	return set, drop
-}
-
-// Addresses has, by route, the name of the variable by which an agent finds it.
-func Addresses() map[string]string {
-	names := map[string]string{}
-	for _, route := range Routes {
-		set, _ := (&Route{Name: route}).environment("", "")
-		names[route], _, _ = strings.Cut(set[0], "=")
-	}
-	return names
-}
-
-// Variables are the names of the variables by which agents find an endpoint, and of those for keys.
-func Variables() (names []string) {
-	for _, name := range Routes {
-		set, _ := (&Route{Name: name}).environment("", "")
-		for _, kv := range set {
-			variable, _, _ := strings.Cut(kv, "=")
-			names = append(names, variable)
-		}
-		names = append(names, KeyVariables(name)...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // rewrite turns the agent's request into the request to the provider.

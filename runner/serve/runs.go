@@ -19,6 +19,7 @@ import (
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Spool stores the evidence of one run until it is sealed.
@@ -43,7 +44,7 @@ type Config struct {
 	// Program is the program and version that run.json names as the recorder.
 	Program string
 	// Turns configures how calls become turns.
-	Turns runner.Turns
+	Turns specfile.Turns
 	// Spool makes the spool of a new run, on the file system of Dir. It is called concurrently.
 	Spool func(run schema.Run) (Spool, error)
 	// Redactor makes the redactor of a run. It is called concurrently. If it or its result is nil, secrets are
@@ -64,7 +65,7 @@ func New(cfg Config) *Runs { return &Runs{cfg: cfg, open: map[string]*run{}} }
 // Bind makes a gateway open and seal its runs here.
 func (r *Runs) Bind(cfg *gateway.Config) {
 	cfg.Open, cfg.Seal, cfg.Suspend, cfg.Observe, cfg.Turns = r.Open, r.Seal, r.suspend, r.observe,
-		r.cfg.Turns.Gateway()
+		r.cfg.Turns
 }
 
 // run is an open served run.
@@ -83,7 +84,7 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 		return gateway.Recording{}, err
 	}
 	spec := r.spec(start)
-	record, err := spec.Record(time.Now(), r.cfg.Program, filepath.Join(home, spec.RunID+".tar.gz"), nil)
+	record, err := runner.Record(spec, time.Now(), r.cfg.Program, filepath.Join(home, spec.RunID+".tar.gz"), nil)
 	if err != nil {
 		return gateway.Recording{}, err
 	}
@@ -133,9 +134,9 @@ func (r *Runs) redactor(runID string) (*redact.Redactor, error) {
 }
 
 // spec describes a run without a command.
-func (r *Runs) spec(start gateway.Start) *runner.Spec {
-	spec := runner.New("assay-run", "serve")
-	spec.Capture, spec.CaptureBytes, spec.Kernel = false, 0, runner.KernelOff
+func (r *Runs) spec(start gateway.Start) *specfile.Spec {
+	spec := specfile.New("assay-run", "serve")
+	spec.Capture, spec.CaptureBytes, spec.Kernel = false, 0, specfile.KernelOff
 	spec.Gateway, spec.Turns = "", r.cfg.Turns
 	spec.Labels = map[string]string{"agent_id": start.AgentID}
 	return spec

@@ -15,10 +15,10 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Labels that each run of a suite has.
@@ -105,8 +105,8 @@ type tryWork struct {
 	Try   int    `json:"try"`
 	Token string `json:"token"`
 	// Spec is the run without paths. Env names the variables that the run gets from the worker's environment.
-	Spec *runner.Spec `json:"spec"`
-	Env  []string     `json:"env"`
+	Spec *specfile.Spec `json:"spec"`
+	Env  []string       `json:"env"`
 	// Prompt is the task's prompt, which the worker also writes to a file.
 	Prompt string `json:"prompt"`
 	// Disk is how much the try may add to its directory, in bytes.
@@ -163,13 +163,13 @@ func decide(res *schema.Result, rulesBroken string) decision {
 		return decision{schema.SuiteInfrastructure, schema.SuiteAssayRun, why("the run was interrupted")}
 	case res.Outcome == schema.OutcomeCancelled:
 		return decision{schema.SuiteInfrastructure, schema.SuiteWorkerLost, "the run was cancelled"}
-	case res.Outcome == schema.OutcomeInfraError && code == runner.CodeContainers:
+	case res.Outcome == schema.OutcomeInfraError && code == schema.CodeContainers:
 		return decision{schema.SuiteInfrastructure, schema.SuiteEngine, why("")}
 	case res.Outcome == schema.OutcomeInfraError:
 		return decision{schema.SuiteInfrastructure, faultClass(why(""), schema.SuiteAssayRun), why("assay-run failed")}
 	case code == "evidence_missing" && faultClass(why(""), "") == schema.SuiteDiskFull:
 		return decision{schema.SuiteInfrastructure, schema.SuiteDiskFull, why("")}
-	case res.RunnerExitCode != nil && *res.RunnerExitCode == runner.ExitRunner && res.ErrorSource != nil &&
+	case res.RunnerExitCode != nil && *res.RunnerExitCode == schema.ExitRunner && res.ErrorSource != nil &&
 		*res.ErrorSource == schema.SourceRunner:
 		return decision{schema.SuiteInconclusive, "", why("the evidence does not meet the task's requirements")}
 	case rulesBroken != "":

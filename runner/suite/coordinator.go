@@ -24,13 +24,13 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/figures"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/modelfile"
 )
 
 const (
@@ -1036,7 +1036,7 @@ func (c *Coordinator) examine(ctx context.Context, t *try, end *tryEnd, m carrie
 // agentKeys are the routes of [Exam.AgentKeys].
 func (c *Coordinator) agentKeys(a Attempt) (routes []string) {
 	for route, file := range c.File.model(c.File.task(a.Task), c.File.agent(a.Agent)).Keys {
-		if file == runner.ModelKeyAgent {
+		if file == modelfile.KeyAgent {
 			routes = append(routes, route)
 		}
 	}

@@ -20,17 +20,17 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner"
-	"github.com/assay-run/assay-run/runner/contract"
-	"github.com/assay-run/assay-run/runner/model"
 	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/contractfile"
 	"github.com/assay-run/assay-run/schema/evalfile"
+	"github.com/assay-run/assay-run/schema/modelfile"
 	"github.com/assay-run/assay-run/schema/policyfile"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Limits of a suite file.
@@ -111,7 +111,7 @@ type Task struct {
 	Policy  string            `json:"policy"`
 	Rules   string            `json:"rules"`
 	Require []string          `json:"require"`
-	Limits  runner.Limits     `json:"limits"`
+	Limits  specfile.Limits   `json:"limits"`
 	Timeout time.Duration     `json:"timeout"`
 	Labels  map[string]string `json:"labels"`
 	// Containers makes containers that an agent starts part of its run. It cannot be combined with a policy that has a
@@ -120,7 +120,7 @@ type Task struct {
 	// Disk is how much an attempt may add to its directory. Zero means defaultDisk.
 	Disk config.Bytes `json:"disk"`
 	// Model is as in a run's spec. Its fields override those of the agent.
-	Model runner.Model `json:"model"`
+	Model modelfile.Settings `json:"model"`
 	// Solution is a shell command that solves the task, for check --oracle.
 	Solution string `json:"solution"`
 
@@ -158,7 +158,7 @@ type Agent struct {
 	// Shim says who reports the agent's tool calls, as --agent-shim; empty means nobody.
 	Shim string `json:"shim"`
 	// Model says how the agent reaches models, as in a run's spec.
-	Model runner.Model `json:"model"`
+	Model modelfile.Settings `json:"model"`
 	// Setup, Files and Recipe are as in [trial.Plan]. They are only for tasks that are folders.
 	Setup  string `json:"setup"`
 	Files  string `json:"files"`
@@ -182,8 +182,8 @@ func (a *Agent) useRecipe() {
 
 // hasKey reports whether the agent has a key for a route of the model gateway.
 func (a *Agent) hasKey() bool {
-	return len(a.Model.Keys) > 0 || slices.ContainsFunc(model.Routes, func(route string) bool {
-		return slices.ContainsFunc(model.KeyVariables(route), func(v string) bool { return slices.Contains(a.Env, v) })
+	return len(a.Model.Keys) > 0 || slices.ContainsFunc(modelfile.Routes, func(route string) bool {
+		return slices.ContainsFunc(modelfile.KeyVariables(route), func(v string) bool { return slices.Contains(a.Env, v) })
 	})
 }
 
@@ -374,7 +374,7 @@ func (c *checker) task(t *Task, at string) {
 		case err != nil:
 			c.problem("%v", err)(in("policy")...)
 		case t.Containers && p.Sandbox.Mode != "" && p.Sandbox.Mode != sandboxfile.Observe:
-			c.problem("%v", runner.ErrContainers)(in("containers")...)
+			c.problem("%v", specfile.ErrContainers)(in("containers")...)
 		}
 	}
 	if t.Rules != "" {
@@ -408,7 +408,7 @@ func (c *checker) task(t *Task, at string) {
 		}
 	}
 	spec := c.file.spec(t, &Agent{Command: "true"})
-	spec.Labels, spec.Model = t.Labels, runner.Model{} // see models
+	spec.Labels, spec.Model = t.Labels, modelfile.Settings{} // see models
 	spec.Require = slices.DeleteFunc(slices.Clone(t.Require), isModelPath)
 	if err := spec.Validate(); err != nil {
 		c.problem("%v", err)("tasks", at)
@@ -438,8 +438,9 @@ func (c *checker) agent(a *Agent, at string) {
 		c.problem("it is missing")("agents", at, "command")
 	}
 	c.length(a.Command, "agents", at, "command")
-	if a.Shim != "" && !slices.Contains(runner.Shims, a.Shim) {
-		c.problem("%.80q is unknown; the shims are %s", a.Shim, strings.Join(runner.Shims, ", "))("agents", at, "shim")
+	if a.Shim != "" && !slices.Contains(specfile.Shims, a.Shim) {
+		c.problem("%.80q is unknown; the shims are %s", a.Shim, strings.Join(specfile.Shims, ", "))("agents", at,
+			"shim")
 	}
 	for _, name := range a.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
@@ -464,7 +465,7 @@ func (c *checker) agent(a *Agent, at string) {
 	}
 }
 
-func isModelPath(requirement string) bool { return requirement == runner.RequireModelPath }
+func isModelPath(requirement string) bool { return requirement == specfile.RequireModelPath }
 
 // models checks how each agent reaches models at each task. It reports each error once.
 func (c *checker) models() {
@@ -489,10 +490,10 @@ func (c *checker) models() {
 }
 
 func (f *File) checkModel(t *Task, a *Agent) error {
-	bare := runner.New("true")
+	bare := specfile.New("true")
 	bare.Model = f.model(t, a)
 	if slices.ContainsFunc(t.Require, isModelPath) {
-		bare.Require = []string{runner.RequireModelPath}
+		bare.Require = []string{specfile.RequireModelPath}
 	}
 	if err := bare.Validate(); err != nil {
 		return err
@@ -512,7 +513,7 @@ func (f *File) checkModel(t *Task, a *Agent) error {
 }
 
 // model says how an agent reaches models at a task, with absolute paths. The task's fields override the agent's.
-func (f *File) model(t *Task, a *Agent) runner.Model {
+func (f *File) model(t *Task, a *Agent) modelfile.Settings {
 	m, own := a.Model, t.Model
 	m.Gateway = m.Gateway || own.Gateway
 	m.ReplayStrict = m.ReplayStrict || own.ReplayStrict
@@ -528,10 +529,10 @@ func (f *File) model(t *Task, a *Agent) runner.Model {
 		}
 	}
 	keys, upstreams := map[string]string{}, map[string]string{}
-	for _, from := range []runner.Model{a.Model, t.Model} {
+	for _, from := range []modelfile.Settings{a.Model, t.Model} {
 		maps.Copy(upstreams, from.Upstreams)
 		for route, file := range from.Keys {
-			if file != "" && file != runner.ModelKeyAgent {
+			if file != "" && file != modelfile.KeyAgent {
 				file = f.path(file)
 			}
 			keys[route] = file
@@ -622,17 +623,17 @@ func (f *File) checkContract(t *Task) error {
 	path, text := f.contractFile(t)
 	switch {
 	case path != "":
-		_, err := contract.LoadValid(path)
+		_, err := contractfile.LoadValid(path)
 		return err
 	case text == nil:
 		return nil
 	}
-	c, err := contract.Parse(text, contract.JSON)
+	c, err := contractfile.Parse(text, config.JSON)
 	if err != nil {
 		return err
 	}
 	if problems := c.Validate(); len(problems) > 0 {
-		return &contract.InvalidError{Problems: problems}
+		return &contractfile.InvalidError{Problems: problems}
 	}
 	return nil
 }
@@ -644,7 +645,7 @@ func (f *File) Trial(oracle, nop bool) *File {
 		file: f.file, surveys: f.surveys}
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
-		task.Model = runner.Model{}
+		task.Model = modelfile.Settings{}
 		task.Require = slices.DeleteFunc(slices.Clone(task.Require), isModelPath)
 		if task.Solution == "" {
 			t.Exclude = append(t.Exclude, Exclude{task.Name, Oracle})
@@ -803,7 +804,7 @@ func (f *File) digested(t *Task) (*digested, error) {
 
 // digestedModel is m with digests in the place of files. Of keys it only tells which routes have one: another key does
 // not change what the suite asks for, and even a digest of a key may help to guess it.
-func (f *File) digestedModel(m runner.Model) (runner.Model, error) {
+func (f *File) digestedModel(m modelfile.Settings) (modelfile.Settings, error) {
 	for _, name := range []*string{&m.Prices, &m.Replay} {
 		var err error
 		if *name, err = f.digestPath(*name); err != nil {
@@ -813,7 +814,7 @@ func (f *File) digestedModel(m runner.Model) (runner.Model, error) {
 	if m.Keys != nil {
 		m.Keys = maps.Clone(m.Keys)
 		for route, file := range m.Keys {
-			if file != runner.ModelKeyAgent {
+			if file != modelfile.KeyAgent {
 				m.Keys[route] = "file"
 			}
 		}
@@ -870,7 +871,7 @@ func (f *File) work(a Attempt, try int, token string, from source) (*tryWork, er
 }
 
 // spec is the spec of an agent's run at a task, without the fields that differ between attempts.
-func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
+func (f *File) spec(t *Task, agent *Agent) *specfile.Spec {
 	command := agent.Command
 	if agent.solves {
 		command = t.Solution
@@ -878,7 +879,7 @@ func (f *File) spec(t *Task, agent *Agent) *runner.Spec {
 	if t.folder != nil {
 		command = attemptStep + stepAgent
 	}
-	s := runner.New("sh", "-c", command)
+	s := specfile.New("sh", "-c", command)
 	s.Timeout, s.Limits, s.Require, s.Containers = t.Timeout, t.Limits, t.Require, t.Containers
 	s.Model = f.model(t, agent)
 	s.WorkspaceChanges = true
@@ -988,7 +989,7 @@ func (f *File) plan(t *Task, a *Agent) *trial.Plan {
 	p := &trial.Plan{Task: t.folder, Command: a.Command, Solve: a.solves, Setup: a.Setup, Recipe: a.Recipe,
 		Env: map[string]string{envPrompt: t.Prompt}, Pass: a.Env, Judges: cmp.Or(t.Judge, f.Judge, trial.Judges[0])}
 	if m := f.model(t, a); m.On() {
-		p.Pass, p.Routes = slices.Concat(a.Env, model.Variables()), model.Addresses()
+		p.Pass, p.Routes = slices.Concat(a.Env, modelfile.Variables()), modelfile.Addresses()
 	}
 	for _, s := range t.Servers {
 		p.Judges, p.Ports = trial.InPlace, append(p.Ports, s.Port)

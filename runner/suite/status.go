@@ -14,10 +14,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/ledger"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/config"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Status is how far a suite has come, by its ledger.
@@ -176,7 +176,7 @@ func (h *History) RepeatCommands(dir, program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w := &tryWork{Spec: &runner.Spec{}}
+	w := &tryWork{Spec: &specfile.Spec{}}
 	if err := json.Unmarshal(data, w); err != nil {
 		return "", err
 	}

@@ -26,12 +26,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/suite/carrier"
 	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/runner/suite/trial"
 	"github.com/assay-run/assay-run/runner/workspace"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // DefaultLease is the default of Config.Lease.
@@ -612,7 +612,7 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 	if d.Verdict == schema.SuiteInfrastructure {
 		return &tryEnd{Class: d.Class, Reason: d.Reason}
 	}
-	if d.Verdict != schema.SuitePassed && res.ExitCode != nil && *res.ExitCode == runner.ExitNotFound {
+	if d.Verdict != schema.SuitePassed && res.ExitCode != nil && *res.ExitCode == schema.ExitNotFound {
 		return setupFault(fmt.Errorf("the agent's program is not found in the workspace, under the task's policy: %s",
 			strings.TrimSuffix(strings.TrimPrefix(s.Command[2], looksFor), elseMissing)))
 	}
@@ -622,7 +622,7 @@ func (w *Worker) start(run context.Context, dir string, work *tryWork) *tryEnd {
 	return nil
 }
 
-// findsProgram is a shell command that exits with [runner.ExitNotFound] if the first word of another is a program that
+// findsProgram is a shell command that exits with [schema.ExitNotFound] if the first word of another is a program that
 // does not exist. Of such a command, it is that command.
 func findsProgram(command string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(command), " ")
@@ -1020,7 +1020,7 @@ func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) er
 	p.Env[envAttempt] = strconv.Itoa(work.Attempt.Attempt)
 	if p.Recipe != "" {
 		p.Program = w.Program
-		if work.Spec.AgentShim != runner.ShimNone {
+		if work.Spec.AgentShim != specfile.ShimNone {
 			p.Log = filepath.Join(dir, "calls.ndjson")
 			work.Spec.SDKEventLog = p.Log
 			// Users of the container write to it. Those of this host cannot enter the directory.

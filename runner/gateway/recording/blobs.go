@@ -15,6 +15,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // Limits of the notes about cuts: how many per turn, and the bytes of a path.
@@ -31,7 +32,7 @@ type blobStore struct {
 	rec   evidence.Recorder
 	most  int64 // bytes of all blobs
 	least int   // bytes of a repeated text
-	turns Turns
+	turns specfile.Turns
 
 	mu     sync.Mutex
 	seen   map[[sha256.Size]byte]bool // true: stored
@@ -165,7 +166,7 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 	}
 	for range 2 {
 		switch {
-		case prompt+len(t.Parameters)+len(t.Output) <= b.turns.TurnBytes:
+		case prompt+len(t.Parameters)+len(t.Output) <= int(b.turns.TurnBytes):
 		case len(t.Output) > len(t.Parameters):
 			t.Output = b.whole(t, "/output", output)
 		default:
@@ -205,19 +206,19 @@ func (b *blobStore) whole(t *schema.TurnBody, path string, raw []byte) []byte {
 
 // text returns a text as a turn keeps it.
 func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
-	if len(text) < b.least && len(text) <= b.turns.FieldBytes {
+	if len(text) < b.least && len(text) <= int(b.turns.FieldBytes) {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
-	if large := len(text) > b.turns.FieldBytes; b.store(sum, []byte(text), large) {
+	if large := len(text) > int(b.turns.FieldBytes); b.store(sum, []byte(text), large) {
 		t.Blobs = append(t.Blobs, schema.BlobRef{Path: path, Bytes: len(text), SHA256: digest(sum)})
 		return schema.BlobsDir + hex.EncodeToString(sum[:])
 	}
-	if len(text) <= b.turns.FieldBytes {
+	if len(text) <= int(b.turns.FieldBytes) {
 		return text
 	}
 	// Errors are often at the end, so keep that too.
-	head, tail := b.turns.FieldBytes-b.turns.FieldBytes/2, len(text)-b.turns.FieldBytes/2
+	head, tail := int(b.turns.FieldBytes)-int(b.turns.FieldBytes)/2, len(text)-int(b.turns.FieldBytes)/2
 	for head > 0 && !utf8.RuneStart(text[head]) {
 		head--
 	}
@@ -231,11 +232,11 @@ func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 
 // value returns a JSON value as a turn keeps it: each text in it is cut or stored as a blob. raw is valid.
 func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
-	if len(raw) <= min(b.least, b.turns.FieldBytes) {
+	if len(raw) <= min(b.least, int(b.turns.FieldBytes)) {
 		return raw
 	}
 	var out bytes.Buffer
-	out.Grow(min(len(raw), b.turns.TurnBytes))
+	out.Grow(min(len(raw), int(b.turns.TurnBytes)))
 	d, e := jsontext.NewDecoder(bytes.NewBuffer(raw)), jsontext.NewEncoder(&out)
 	for {
 		kind := d.PeekKind()
@@ -261,7 +262,7 @@ func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 		if err != nil {
 			return []byte("null")
 		}
-		if kind == '"' && !isName && len(v) > min(b.least, b.turns.FieldBytes) {
+		if kind == '"' && !isName && len(v) > min(b.least, int(b.turns.FieldBytes)) {
 			text, err := jsontext.AppendUnquote(nil, v)
 			if err != nil {
 				return []byte("null")

@@ -14,12 +14,13 @@ import (
 
 	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 	rec := recordingtest.New(t.TempDir())
 	defer rec.Close()
-	o := Options{Turns: Turns{}.Effective(), BlobBytes: 1 << 30, BlobMin: 4 << 10}
+	o := Options{Turns: specfile.Turns{}.Effective(), BlobBytes: 1 << 30, BlobMin: 4 << 10}
 	long := strings.Repeat("k", 100_000)
 	for name, value := range map[string]string{
 		"one long text": `"` + strings.Repeat("é", 100_000) + `"`,
@@ -37,7 +38,7 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			body := turns[0]
-			if n := len(body.Parameters) + len(body.Output) + len(*body.Prompt); n > o.Turns.TurnBytes {
+			if n := len(body.Parameters) + len(body.Output) + len(*body.Prompt); n > int(o.Turns.TurnBytes) {
 				t.Errorf("%s: %d bytes", name, n)
 			}
 			if len(body.Cut)+len(body.Blobs) == 0 {
@@ -56,7 +57,7 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 func TestAValueThatIsCutAsAWhole(t *testing.T) {
 	rec := recordingtest.New(t.TempDir())
 	defer rec.Close()
-	o := Options{Turns: Turns{FieldBytes: 64, TurnBytes: 200}.Effective(), BlobBytes: 1, BlobMin: 4 << 10}
+	o := Options{Turns: specfile.Turns{FieldBytes: 64, TurnBytes: 200}.Effective(), BlobBytes: 1, BlobMin: 4 << 10}
 	long := strings.Repeat("x", 5000)
 	for name, value := range map[string]string{
 		"cut texts": `{"a":"` + long + `","b":"` + long[:100] + `","c":"` + long[:100] + `","d":"` + long[:100] +
@@ -103,7 +104,7 @@ func TestLargeTextsAreKeptWhole(t *testing.T) {
 	defer rec.Close()
 	large := strings.Repeat("é", 100_000) + "error: the end"
 	quoted, numbers := []byte(`"`+large+`"`), []byte("["+strings.Repeat("1,", 500_000)+"1]")
-	o := Options{Turns: Turns{}.Effective(), BlobBytes: 1 << 30, BlobMin: 4 << 10}
+	o := Options{Turns: specfile.Turns{}.Effective(), BlobBytes: 1 << 30, BlobMin: 4 << 10}
 	blobs := newBlobStore(rec, &o)
 	name := func(b []byte) string {
 		return schema.BlobsDir + strings.TrimPrefix(digest(sha256.Sum256(b)), "sha256:")
@@ -139,8 +140,8 @@ func TestLargeTextsAreKeptWhole(t *testing.T) {
 		t.Fatalf("%v, %d values cut, %d counted", err, len(body.Cut), blobs.cut)
 	}
 	c := body.Cut[0]
-	if head, tail := text[:c.Kept], text[len(text)-c.Tail:]; c.Kept+c.Tail > o.Turns.FieldBytes ||
-		c.Kept+c.Tail < o.Turns.FieldBytes-8 ||
+	if head, tail := text[:c.Kept], text[len(text)-c.Tail:]; c.Kept+c.Tail > int(o.Turns.FieldBytes) ||
+		c.Kept+c.Tail < int(o.Turns.FieldBytes)-8 ||
 		!strings.HasPrefix(large, head) || !strings.HasSuffix(large, tail) ||
 		!strings.HasSuffix(tail, "error: the end") || !strings.Contains(text, "bytes left out") {
 		t.Errorf("%+v: %.40s … %s", c, text, text[len(text)-20:])

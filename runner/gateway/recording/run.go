@@ -2,7 +2,6 @@ package recording
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/policyfile"
+	"github.com/assay-run/assay-run/schema/specfile"
 )
 
 // States of a run.
@@ -50,9 +50,9 @@ type Start struct {
 
 // Options configure how a run is recorded.
 type Options struct {
-	Zero  time.Duration // the run's time 0 on the caller's clock
-	Rules *policy.Set   // for every call of the run
-	Turns Turns         // with its defaults
+	Zero  time.Duration  // the run's time 0 on the caller's clock
+	Rules *policy.Set    // for every call of the run
+	Turns specfile.Turns // with its defaults
 	// BlobBytes limits the sum of texts stored as blobs, in bytes.
 	BlobBytes int64
 	// BlobMin is the minimum size in bytes of a repeated text that is stored as a blob.
@@ -422,42 +422,6 @@ func (r *Run) measure(seq uint64, length int) {
 		r.offsets = append(r.offsets, r.size)
 	}
 	r.size += int64(length)
-}
-
-// Turns configures how calls become turns. Zero fields mean the defaults.
-type Turns struct {
-	// CLITool and CheckTool are the names of the tools whose outputs are classified; drive_cli and check_outcome.
-	CLITool, CheckTool string
-	// FieldBytes limits what is kept of one text, 16 KiB, and TurnBytes of all values of a turn, 256 KiB.
-	FieldBytes, TurnBytes int
-}
-
-// maxTurnBytes leaves room for the rest of a line.
-const maxTurnBytes = 512 << 10
-
-// Effective returns t with defaults for zero fields.
-func (t Turns) Effective() Turns {
-	t.CLITool = cmp.Or(t.CLITool, "drive_cli")
-	t.CheckTool = cmp.Or(t.CheckTool, "check_outcome")
-	t.TurnBytes = cmp.Or(t.TurnBytes, 256<<10)
-	t.FieldBytes = cmp.Or(t.FieldBytes, min(16<<10, t.TurnBytes))
-	return t
-}
-
-// Check returns why t cannot be used, or nil.
-func (t Turns) Check() error {
-	e := t.Effective()
-	switch {
-	case e.TurnBytes < 1 || e.TurnBytes > maxTurnBytes:
-		return fmt.Errorf("%d bytes kept of a turn: 1 to %d are allowed", e.TurnBytes, maxTurnBytes)
-	case e.FieldBytes < 1 || e.FieldBytes > e.TurnBytes:
-		return fmt.Errorf("%d bytes kept of a field: 1 to the turn's %d are allowed", e.FieldBytes, e.TurnBytes)
-	case len(e.CLITool) > policyfile.MaxName || len(e.CheckTool) > policyfile.MaxName:
-		return fmt.Errorf("a tool name must have at most %d bytes", policyfile.MaxName)
-	case e.CLITool == e.CheckTool:
-		return fmt.Errorf("the tool %q cannot be both the command-line tool and the check tool", e.CLITool)
-	}
-	return nil
 }
 
 // ErrPolicy is wrapped by [Resume]'s error if the policy differs from the one that the run started with.

@@ -31,7 +31,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/harbor"
-	"github.com/assay-run/assay-run/runner/hook"
 	"github.com/assay-run/assay-run/runner/internal/listening"
 	"github.com/assay-run/assay-run/runner/suite/task"
 	"github.com/assay-run/assay-run/schema/agents"
@@ -449,7 +448,7 @@ func (p *Plan) byRecipe(ctx context.Context, options []string) (_, command []str
 		}
 		return os.LookupEnv(name)
 	}
-	outfit := hook.Outfit{Recipe: r, Private: true}
+	outfit := agents.Outfit{Recipe: r, Private: true}
 	for _, route := range slices.Sorted(maps.Keys(p.Routes)) {
 		if _, set := os.LookupEnv(p.Routes[route]); set {
 			outfit.Routes = append(outfit.Routes, route)
@@ -466,12 +465,12 @@ func (p *Plan) byRecipe(ctx context.Context, options []string) (_, command []str
 	for _, kv := range append(worn.Env, "PATH="+search+":"+path.Dir(ProgramAt)) {
 		options = append(options, "--env", kv)
 	}
-	for _, name := range hook.Variables() {
+	for _, name := range []string{agents.EnvLog, agents.EnvLogSchema, agents.EnvRun} {
 		options = append(options, "--env", name)
 	}
 	command = []string{"sh", "-c", text}
 	if worn.Setup != "" {
-		options = append(options, "--env", hook.EnvSetup+"="+worn.Setup)
+		options = append(options, "--env", agents.EnvSetup+"="+worn.Setup)
 		command = append([]string{ProgramAt, "hook", r.Name, "--"}, command...)
 	}
 	return options, command, nil

@@ -1,15 +1,16 @@
-package contract
+package contractfile
 
 import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Encode writes c as a file that [Parse] reads back as c.
-func Encode(c *Contract, format Format) ([]byte, error) {
+func Encode(c *Contract, format config.Format) ([]byte, error) {
 	asJSON, err := schema.Document(c)
-	if err != nil || format == JSON {
+	if err != nil || format == config.JSON {
 		return asJSON, err
 	}
 	// JSON is YAML: only the style of its values changes.

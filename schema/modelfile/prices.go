@@ -1,4 +1,4 @@
-package model
+package modelfile
 
 import (
 	"crypto/sha256"
@@ -45,14 +45,15 @@ func LoadPrices(path string) (*Prices, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read prices: %w", err)
 	}
-	p, err := parsePrices(data)
+	p, err := ParsePrices(data)
 	if err != nil {
 		return nil, fmt.Errorf("prices %s: %w", path, err)
 	}
 	return p, nil
 }
 
-func parsePrices(data []byte) (*Prices, error) {
+// ParsePrices parses a price list. The error joins all faults.
+func ParsePrices(data []byte) (*Prices, error) {
 	if len(data) > maxPricesFile {
 		return nil, fmt.Errorf("larger than %d bytes", maxPricesFile)
 	}
@@ -98,8 +99,8 @@ func parsePrices(data []byte) (*Prices, error) {
 	return &Prices{list: file.Models, Digest: "sha256:" + hex.EncodeToString(sum[:])}, errors.Join(faults...)
 }
 
-// of returns the price of the first model that has one, or nil.
-func (p *Prices) of(models ...string) *Price {
+// Of returns the price of the first model that has one, or nil.
+func (p *Prices) Of(models ...string) *Price {
 	if p == nil {
 		return nil
 	}
@@ -113,16 +114,16 @@ func (p *Prices) of(models ...string) *Price {
 	return nil
 }
 
-// cost returns the cost of tokens; nil if the price or a count is unknown.
-func (p *Price) cost(u *schema.ModelUsage) *float64 {
+// Cost returns the cost of tokens; nil if the price or a count is unknown.
+func (p *Price) Cost(u *schema.ModelUsage) *float64 {
 	if p == nil || u.InputTokens == nil || u.OutputTokens == nil {
 		return nil
 	}
-	return new(p.known(u))
+	return new(p.Known(u))
 }
 
-// known returns the cost of the tokens whose count is known.
-func (p *Price) known(u *schema.ModelUsage) float64 {
+// Known returns the cost of the tokens whose count is known.
+func (p *Price) Known(u *schema.ModelUsage) float64 {
 	tokens := func(n *int64) float64 {
 		if n == nil {
 			return 0
@@ -137,12 +138,12 @@ func (p *Price) known(u *schema.ModelUsage) float64 {
 	}
 	read, created := tokens(u.CacheReadInputTokens), tokens(u.CacheCreationInputTokens)
 	uncached := max(0, tokens(u.InputTokens)-read-created)
-	return rounded((uncached**p.Input + read*or(p.CacheRead) + created*or(p.CacheCreation) +
+	return Rounded((uncached**p.Input + read*or(p.CacheRead) + created*or(p.CacheCreation) +
 		tokens(u.OutputTokens)**p.Output) / 1e6)
 }
 
-// rounded removes floating-point noise from a sum of money.
-func rounded(money float64) float64 {
+// Rounded removes floating-point noise from a sum of money.
+func Rounded(money float64) float64 {
 	if money > 1e6 {
 		return money
 	}

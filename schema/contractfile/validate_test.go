@@ -1,4 +1,4 @@
-package contract
+package contractfile
 
 import (
 	"path/filepath"
@@ -12,10 +12,10 @@ import (
 
 func TestEveryProblemIsFound(t *testing.T) {
 	good := check("tests_pass", "go test ./...")
-	with := func(change func(*Check)) *Contract {
+	with := func(change func(*schema.Check)) *Contract {
 		c := good
 		change(&c)
-		return &Contract{Checks: []Check{c}}
+		return &Contract{Checks: []schema.Check{c}}
 	}
 	empty := ""
 	long := strings.Repeat("x", maxContainsBytes+1)
@@ -23,63 +23,64 @@ func TestEveryProblemIsFound(t *testing.T) {
 		contract *Contract
 		codes    []string
 	}{
-		"a good check": {with(func(c *Check) {}), nil},
+		"a good check": {with(func(c *schema.Check) {}), nil},
 		"no checks":    {&Contract{Description: "x"}, []string{"no_checks"}},
 		"too many checks": {&Contract{Checks: numbered(maxChecks + 1)},
 			[]string{"too_many_checks"}},
 		"as many checks as are allowed": {&Contract{Checks: numbered(maxChecks)}, nil},
-		"an empty name":                 {with(func(c *Check) { c.Name = "" }), []string{"empty_name"}},
-		"a blank name":                  {with(func(c *Check) { c.Name = " \t" }), []string{"empty_name"}},
-		"a long name": {with(func(c *Check) {
+		"an empty name":                 {with(func(c *schema.Check) { c.Name = "" }), []string{"empty_name"}},
+		"a blank name":                  {with(func(c *schema.Check) { c.Name = " \t" }), []string{"empty_name"}},
+		"a long name": {with(func(c *schema.Check) {
 			c.Name = strings.Repeat("n", 81)
 		}), []string{"bad_name"}},
-		"a newline in a name":     {with(func(c *Check) { c.Name = "a\nb" }), []string{"bad_name"}},
-		"a NUL in a name":         {with(func(c *Check) { c.Name = "a\x00b" }), []string{"bad_name"}},
-		"a name that is a path":   {with(func(c *Check) { c.Name = "../../etc/passwd" }), nil},
-		"a name of several words": {with(func(c *Check) { c.Name = "the tests pass" }), nil},
-		"the placeholder": {with(func(c *Check) {
+		"a newline in a name":     {with(func(c *schema.Check) { c.Name = "a\nb" }), []string{"bad_name"}},
+		"a NUL in a name":         {with(func(c *schema.Check) { c.Name = "a\x00b" }), []string{"bad_name"}},
+		"a name that is a path":   {with(func(c *schema.Check) { c.Name = "../../etc/passwd" }), nil},
+		"a name of several words": {with(func(c *schema.Check) { c.Name = "the tests pass" }), nil},
+		"the placeholder": {with(func(c *schema.Check) {
 			c.Name = " unique_snake_case_label "
 		}), []string{"placeholder_name"}},
-		"a name like the placeholder": {with(func(c *Check) { c.Name = "unique_snake_case_label_2" }), nil},
-		"an empty command":            {with(func(c *Check) { c.Command = "" }), []string{"empty_command"}},
-		"a blank command": {with(func(c *Check) {
+		"a name like the placeholder": {with(func(c *schema.Check) { c.Name = "unique_snake_case_label_2" }), nil},
+		"an empty command":            {with(func(c *schema.Check) { c.Command = "" }), []string{"empty_command"}},
+		"a blank command": {with(func(c *schema.Check) {
 			c.Command = " \n\t"
 		}), []string{"empty_command"}},
-		"a NUL in a command":         {with(func(c *Check) { c.Command = "a\x00b" }), []string{"bad_command"}},
-		"a command of invalid UTF-8": {with(func(c *Check) { c.Command = "a\xff" }), []string{"bad_command"}},
-		"a command that is too long": {with(func(c *Check) {
+		"a NUL in a command":         {with(func(c *schema.Check) { c.Command = "a\x00b" }), []string{"bad_command"}},
+		"a command of invalid UTF-8": {with(func(c *schema.Check) { c.Command = "a\xff" }), []string{"bad_command"}},
+		"a command that is too long": {with(func(c *schema.Check) {
 			c.Command = strings.Repeat("x", maxCommandBytes+1)
 		}), []string{"bad_command"}},
-		"nothing is asserted": {with(func(c *Check) {
+		"nothing is asserted": {with(func(c *schema.Check) {
 			c.ExpectExitZero = false
 		}), []string{"asserts_nothing"}},
-		"only that the output contains \"\"": {with(func(c *Check) {
+		"only that the output contains \"\"": {with(func(c *schema.Check) {
 			c.ExpectExitZero = false
 			c.OutputContains = &empty
 		}), []string{"asserts_nothing"}},
-		"a text that is too long": {with(func(c *Check) {
+		"a text that is too long": {with(func(c *schema.Check) {
 			c.OutputContains = &long
 		}), []string{"bad_output_contains"}},
-		"no time at all": {with(func(c *Check) { c.TimeoutSecs = 0 }), []string{"bad_timeout"}},
-		"negative time":  {with(func(c *Check) { c.TimeoutSecs = -1 }), []string{"bad_timeout"}},
-		"more than a day": {with(func(c *Check) {
+		"no time at all": {with(func(c *schema.Check) { c.TimeoutSecs = 0 }), []string{"bad_timeout"}},
+		"negative time":  {with(func(c *schema.Check) { c.TimeoutSecs = -1 }), []string{"bad_timeout"}},
+		"more than a day": {with(func(c *schema.Check) {
 			c.TimeoutSecs = maxTimeoutSecs + 1
 		}), []string{"bad_timeout"}},
-		"a name twice": {&Contract{Checks: []Check{good, good}}, []string{"duplicate_name"}},
-		"a name twice but for spaces": {&Contract{Checks: []Check{good, check(" tests_pass\t", "make check")}},
+		"a name twice": {&Contract{Checks: []schema.Check{good, good}}, []string{"duplicate_name"}},
+		"a name twice but for spaces": {&Contract{Checks: []schema.Check{good, check(" tests_pass\t", "make check")}},
 			[]string{"duplicate_name"}},
-		"names that differ in case": {&Contract{Checks: []Check{good, check("Tests_pass", "make check")}},
+		"names that differ in case": {&Contract{Checks: []schema.Check{good, check("Tests_pass", "make check")}},
 			nil},
-		"two empty names are not a duplicate": {&Contract{Checks: []Check{check("", "a b"), check("", "c d")}},
+		"two empty names are not a duplicate": {&Contract{Checks: []schema.Check{check("", "a b"), check("", "c d")}},
 			[]string{"empty_name", "empty_name"}},
-		"a protected path outside": {&Contract{Checks: []Check{good},
+		"a protected path outside": {&Contract{Checks: []schema.Check{good},
 			Protected: []string{"../x", "/etc/passwd", "a/../../b"}},
 			[]string{"bad_protected", "bad_protected"}},
-		"a protected glob that is none": {&Contract{Checks: []Check{good}, Protected: []string{"", "a[", "a\x00"}},
+		"a protected glob that is none": {&Contract{Checks: []schema.Check{good}, Protected: []string{"", "a[",
+			"a\x00"}},
 			[]string{"bad_protected", "bad_protected", "bad_protected"}},
-		"good protected globs": {&Contract{Checks: []Check{good},
+		"good protected globs": {&Contract{Checks: []schema.Check{good},
 			Protected: []string{"tests", "**/*_test.go", "./fixtures/", "a..b"}}, nil},
-		"everything at once, in order": {&Contract{Checks: []Check{
+		"everything at once, in order": {&Contract{Checks: []schema.Check{
 			unless0(check("", " ")), check("a", "go version"), unless0(check("a", "true")),
 		}}, []string{"empty_name", "empty_command", "asserts_nothing", "toolchain_only", "duplicate_name",
 			"asserts_nothing"}},
@@ -99,8 +100,8 @@ func TestEveryProblemIsFound(t *testing.T) {
 	}
 }
 
-func numbered(n int) []Check {
-	var checks []Check
+func numbered(n int) []schema.Check {
+	var checks []schema.Check
 	for i := range n {
 		checks = append(checks, check("c"+strings.Repeat("i", i%7)+string(rune('a'+i%26))+string(rune('a'+i/26)),
 			"test -f a"))
@@ -175,7 +176,7 @@ func TestToolchainOnly(t *testing.T) {
 			t.Errorf("%q is flagged, but it is a real check", command)
 		}
 	}
-	c := &Contract{Checks: []Check{expecting(check("a", "node --version"), "v20")}}
+	c := &Contract{Checks: []schema.Check{expecting(check("a", "node --version"), "v20")}}
 	if p := c.Validate(); len(p) != 1 || p[0].Code != "toolchain_only" {
 		t.Errorf("asking for a text does not make it a check of the task: %v", p)
 	}

@@ -1,4 +1,4 @@
-package contract
+package contractfile
 
 import (
 	"bytes"
@@ -13,13 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
+
+func check(name, command string) schema.Check {
+	return schema.Check{Name: name, Command: command, ExpectExitZero: true, TimeoutSecs: 30}
+}
+
+func expecting(c schema.Check, text string) schema.Check {
+	c.OutputContains = &text
+	return c
+}
+
+func unless0(c schema.Check) schema.Check {
+	c.ExpectExitZero = false
+	return c
+}
 
 func TestLoadFillsInTheDefaults(t *testing.T) {
 	text := "ok"
 	want := &Contract{
 		Description: "the tests pass",
-		Checks: []Check{
+		Checks: []schema.Check{
 			{Name: "tests", Command: "go test ./...", ExpectExitZero: true, TimeoutSecs: 120},
 			{Name: "says_ok", Command: "./run", OutputContains: &text, TimeoutSecs: 5},
 		},
@@ -110,7 +126,7 @@ func TestLoadRefuses(t *testing.T) {
 func TestRender(t *testing.T) {
 	c := &Contract{
 		Description: "Mend the parser.\x1b[2J",
-		Checks: []Check{
+		Checks: []schema.Check{
 			check("tests_pass", "cd parser\ngo test ./..."),
 			unless0(expecting(check("usage", "./parser -h"), "usage:\n")),
 		},
@@ -142,11 +158,11 @@ Restored to their state at the start before checking:
 }
 
 func TestEncodeReadsBack(t *testing.T) {
-	c := &Contract{Description: "a: b\n#c", Protected: []string{"**/*_test.go", "!x", "- a"}, Checks: []Check{
+	c := &Contract{Description: "a: b\n#c", Protected: []string{"**/*_test.go", "!x", "- a"}, Checks: []schema.Check{
 		check("tests", "set -e\ncd a\n\tgo test ./... # all\n"), expecting(check("yes", "printf 'null'"), "null"),
 		unless0(expecting(check("1", "0x10"), "~")),
 	}}
-	for _, format := range []Format{JSON, YAML} {
+	for _, format := range []config.Format{config.JSON, config.YAML} {
 		data, err := Encode(c, format)
 		if err != nil {
 			t.Fatal(err)
@@ -172,9 +188,9 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed), false)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, isYAML bool) {
-		format := JSON
+		format := config.JSON
 		if isYAML {
-			format = YAML
+			format = config.YAML
 		}
 		begin := leaktest.Computed()
 		c, err := Parse(data, format)
@@ -195,7 +211,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		// What is valid survives being written and read again.
-		for _, format := range []Format{JSON, YAML} {
+		for _, format := range []config.Format{config.JSON, config.YAML} {
 			out, err := Encode(c, format)
 			if err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package contract
+package contractfile
 
 import (
 	"bufio"
@@ -38,7 +38,7 @@ func Render(w io.Writer, c *Contract) error {
 	return b.Flush()
 }
 
-func expectation(c Check) string {
+func expectation(c schema.Check) string {
 	var parts []string
 	if c.ExpectExitZero {
 		parts = append(parts, "exit status 0")

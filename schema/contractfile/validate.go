@@ -1,4 +1,4 @@
-package contract
+package contractfile
 
 import (
 	"fmt"
@@ -23,8 +23,8 @@ const (
 	maxProtectedGlobs = 64
 )
 
-// placeholder is the name in the example that a model gets.
-const placeholder = "unique_snake_case_label"
+// Placeholder is the name in the example that a model gets.
+const Placeholder = "unique_snake_case_label"
 
 // Problem is a reason why a contract cannot be used.
 type Problem struct {
@@ -84,8 +84,8 @@ func (v *validation) name() {
 		v.add("bad_name", "the name has %d bytes; at most %d are allowed", len(name), maxNameBytes)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		v.add("bad_name", "the name %+q has control characters; use letters, digits and _", name)
-	case name == placeholder:
-		v.add("placeholder_name", "the name is the placeholder name %s; name what the check proves", placeholder)
+	case name == Placeholder:
+		v.add("placeholder_name", "the name is the placeholder name %s; name what the check proves", Placeholder)
 	}
 	if first, ok := v.first[v.label]; ok {
 		v.add("duplicate_name", "duplicate of the name of check %d; give each its own", first+1)
@@ -117,7 +117,7 @@ func (v *validation) command(command string) {
 	}
 }
 
-func (v *validation) expectations(c Check) {
+func (v *validation) expectations(c schema.Check) {
 	if !c.ExpectExitZero && (c.OutputContains == nil || *c.OutputContains == "") {
 		v.add(
 			"asserts_nothing", "asserts nothing: expect_exit_zero is false and there is no "+

@@ -1,18 +1,57 @@
-package hook
+package agents
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/assay-run/assay-run/schema/agents"
 )
+
+// Variables of an agent's environment that say where its calls are reported: the id of the run, the log, and the schema
+// of its lines.
+const (
+	EnvRun       = "ASSAY_RUNNER_RUN_ID"
+	EnvLog       = "ASSAY_RUNNER_SDK_EVENT_LOG"
+	EnvLogSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
+)
+
+// EnvSetup names the variable in which a run hands a Setup to "assay-run hook AGENT -- CMD".
+const EnvSetup = "ASSAY_RUNNER_AGENT_SETUP"
+
+// Setup is what has to be done in an agent's private home before the agent starts. It is done inside of the sandbox,
+// as the command's user: whatever is in the home, nothing outside of the layer can be written.
+type Setup struct {
+	// Agent is the recipe's name.
+	Agent string `json:"agent"`
+	// Reader means that the agent's calls are read from its own log.
+	Reader bool       `json:"reader,omitzero"`
+	Files  []HomeFile `json:"files,omitzero"`
+}
+
+// HomeFile is a file of a recipe. Path begins with "~/".
+type HomeFile struct {
+	Path string `json:"path"`
+	File
+}
+
+// SetupOf returns what the environment says; nil: nothing.
+func SetupOf(env func(string) string) (*Setup, error) {
+	text := env(EnvSetup)
+	if text == "" {
+		return nil, nil
+	}
+	s := &Setup{}
+	if err := json.Unmarshal([]byte(text), s); err != nil {
+		return nil, fmt.Errorf("%s: %w", EnvSetup, err)
+	}
+	return s, nil
+}
 
 // Outfit is what an agent's recipe sets for one command.
 type Outfit struct {
-	Recipe *agents.Recipe
+	Recipe *Recipe
 	// Routes are the providers behind the model gateway.
 	Routes []string
 	// Private means that the recipe's files can be written to the command's home.
@@ -32,7 +71,7 @@ type Worn struct {
 
 // Wear returns what the outfit sets for a command that has these variables.
 func (o Outfit) Wear(variable func(name string) (string, bool)) (w Worn, err error) {
-	parts := []agents.Part{o.Recipe.Part}
+	parts := []Part{o.Recipe.Part}
 	for _, route := range o.Routes {
 		parts = append(parts, o.Recipe.Routes[route])
 	}
@@ -50,13 +89,13 @@ func (o Outfit) Wear(variable func(name string) (string, bool)) (w Worn, err err
 		}
 		set := map[string]string{}
 		for name, text := range p.Env {
-			if set[name], err = agents.Expand(text, value); err != nil {
+			if set[name], err = Expand(text, value); err != nil {
 				return Worn{}, err
 			}
 		}
 		maps.Copy(all, set)
 		for _, text := range p.Arguments {
-			v, err := agents.Expand(text, value)
+			v, err := Expand(text, value)
 			if err != nil {
 				return Worn{}, err
 			}
@@ -65,13 +104,13 @@ func (o Outfit) Wear(variable func(name string) (string, bool)) (w Worn, err err
 		for _, at := range slices.Sorted(maps.Keys(p.Files)) {
 			f := p.Files[at]
 			if f.JSON != nil {
-				text, err := agents.Expand(string(f.JSON), quoted(value))
+				text, err := Expand(string(f.JSON), quoted(value))
 				if err != nil {
 					return Worn{}, err
 				}
 				f.JSON = []byte(text)
 			}
-			setup.Files = append(setup.Files, File{Path: at, File: f})
+			setup.Files = append(setup.Files, HomeFile{Path: at, File: f})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {

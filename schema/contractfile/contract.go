@@ -1,4 +1,4 @@
-package contract
+package contractfile
 
 import (
 	"crypto/sha256"
@@ -42,18 +42,6 @@ func (c *Contract) Validate() []Problem {
 	}
 	return v.problems
 }
-
-// Check is one shell command that must pass.
-type Check = schema.Check
-
-// Format is the format of a contract file.
-type Format = config.Format
-
-// The formats of a contract file.
-const (
-	JSON = config.JSON
-	YAML = config.YAML
-)
 
 // file is a contract as written. Absent and null values mean the default.
 type file struct {
@@ -107,7 +95,7 @@ func LoadValid(path string) (*Loaded, error) {
 
 // Parse decodes a contract and fills in the defaults. Unknown keys, duplicate keys, values of a wrong type and a
 // missing description are errors that name the key.
-func Parse(data []byte, format Format) (*Contract, error) {
+func Parse(data []byte, format config.Format) (*Contract, error) {
 	if len(data) > maxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes; move long commands into scripts", maxFileBytes)
 	}
@@ -116,16 +104,17 @@ func Parse(data []byte, format Format) (*Contract, error) {
 		return nil, err
 	}
 	if f.Description == nil {
-		return nil, errors.New(`the key "description" is missing: say in one sentence what is true when the task is done, or write ""`)
+		return nil,
+			errors.New(`the key "description" is missing: say in one sentence what is true when the task is done, or write ""`)
 	}
-	c := &Contract{Description: *f.Description, Protected: f.Protected, Checks: make([]Check, len(f.Checks))}
+	c := &Contract{Description: *f.Description, Protected: f.Protected, Checks: make([]schema.Check, len(f.Checks))}
 	if f.Tests != nil {
 		if c.Tests = path.Clean(*f.Tests); *f.Tests == "" {
 			return nil, errors.New(`the key "tests" is empty: name a directory, or omit the key`)
 		}
 	}
 	for i, fc := range f.Checks {
-		c.Checks[i] = Check{
+		c.Checks[i] = schema.Check{
 			Name:           strings.TrimSpace(fc.Name),
 			Command:        fc.Command,
 			ExpectExitZero: fc.ExpectExitZero == nil || *fc.ExpectExitZero,
@@ -139,7 +128,15 @@ func Parse(data []byte, format Format) (*Contract, error) {
 	return c, nil
 }
 
-// digestOf identifies a contract file: "sha256:" and the hex digest of its bytes.
+// Digest identifies the contract file at path by its bytes: "sha256:" and hex.
+func Digest(path string) (string, error) {
+	data, err := config.ReadFile(path, maxFileBytes)
+	if err != nil {
+		return "", err
+	}
+	return digestOf(data), nil
+}
+
 func digestOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
