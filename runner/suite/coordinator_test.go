@@ -129,12 +129,10 @@ func play(t *testing.T, dir, text string, lease time.Duration, set ...func(*Conf
 	for _, change := range set {
 		change(&config)
 	}
-	s.c, err = Open(config)
-	if err != nil {
+	now := func() time.Time { return time.Now().Add(time.Duration(s.later.Load())) }
+	if s.c, err = open(config, now, 0); err != nil {
 		t.Fatal(err)
 	}
-	s.c.pause = 0
-	s.c.now = func() time.Time { return time.Now().Add(time.Duration(s.later.Load())) }
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { s.ended <- s.c.Run(ctx, ctx, s) }()
 	return s, func() {

@@ -999,3 +999,22 @@ func (f *File) plan(t *Task, a *Agent) *trial.Plan {
 	}
 	return p
 }
+
+// agentKeys are the routes of [Exam.AgentKeys].
+func (f *File) agentKeys(a Attempt) (routes []string) {
+	for route, file := range f.model(f.task(a.Task), f.agent(a.Agent)).Keys {
+		if file == modelfile.KeyAgent {
+			routes = append(routes, route)
+		}
+	}
+	return routes
+}
+
+// exam says how to judge a bundle of a task.
+func (f *File) exam(t *Task, bundle string) Exam {
+	e := Exam{Bundle: bundle}
+	if t.Rules != "" {
+		e.Rules = f.path(t.Rules)
+	}
+	return e
+}

@@ -5,6 +5,7 @@ package suite
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,4 +63,45 @@ func quoted(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// inputs keeps what an agent is given at a task, so that a try can be repeated by hand even after an edit.
+type inputs struct {
+	file    *File
+	dir     string // the suite's
+	desc    *Description
+	sources map[string]source
+	kept    map[cell]string // directories
+}
+
+func newInputs(f *File, dir string, desc *Description, sources map[string]source) *inputs {
+	return &inputs{file: f, dir: dir, desc: desc, sources: sources, kept: map[cell]string{}}
+}
+
+// keep saves what an agent is given at a task. It returns the directory, whose name is a digest of the contents. All
+// attempts of an agent at a task share it.
+func (in *inputs) keep(a Attempt) (string, error) {
+	at := cell{a.Task, a.Agent}
+	if dir, ok := in.kept[at]; ok {
+		return dir, nil
+	}
+	from := in.sources[a.Task]
+	from.digest = in.desc.Workspaces[a.Task] // that of a prepared copy is another one each time
+	w, err := in.file.work(Attempt{Task: a.Task, Agent: a.Agent}, 0, "", from)
+	if err != nil {
+		return "", err
+	}
+	w.Spec.RunID = ""
+	delete(w.Spec.Env, envAttempt)
+	dir := filepath.Join("inputs", strings.TrimPrefix(digestOf(w), "sha256:")[:16])
+	switch _, err := os.Stat(filepath.Join(in.dir, dir)); {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := writeInputs(filepath.Join(in.dir, dir), w); err != nil {
+			return "", err
+		}
+	case err != nil:
+		return "", err
+	}
+	in.kept[at] = dir
+	return dir, nil
 }

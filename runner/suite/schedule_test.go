@@ -8,12 +8,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // TestAgentsTakeTurnsAndTheLongestGoesFirst chooses one attempt after the other; none of them ends.
 func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
-	c := &Coordinator{open: map[string]*try{}, turns: map[string]int{},
-		longest: map[cell]float64{{"short", "a"}: 1, {"long", "a"}: 9, {"short", "b"}: 1, {"long", "b"}: 9}}
+	whose, tries := newTurns(), map[string]*try{}
+	for _, agent := range []string{"a", "b"} {
+		whose.took(Attempt{Task: "short", Agent: agent}, &schema.SuiteTry{Seconds: new(1.0)})
+		whose.took(Attempt{Task: "long", Agent: agent}, &schema.SuiteTry{Seconds: new(9.0)})
+	}
 	var ready []*attempt
 	for _, agent := range []string{"a", "b"} {
 		for _, task := range []string{"short", "long", "new"} {
@@ -23,7 +28,7 @@ func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, a := range c.choose(ready, 100) {
+	for _, a := range whose.choose(ready, 100, tries) {
 		got = append(got, a.String())
 	}
 	want := "new/a/1 new/b/1 new/a/2 new/b/2 long/a/1 long/b/1 long/a/2 long/b/2 " +
@@ -33,9 +38,9 @@ func TestAgentsTakeTurnsAndTheLongestGoesFirst(t *testing.T) {
 	}
 	// An agent with open tries waits until the other has as many.
 	open := &attempt{Attempt: Attempt{Task: "x", Agent: "a"}}
-	c.open["1"], c.open["2"] = &try{of: open}, &try{of: open}
+	tries["1"], tries["2"] = &try{of: open}, &try{of: open}
 	got = nil
-	for _, a := range c.choose(ready, 3) {
+	for _, a := range whose.choose(ready, 3, tries) {
 		got = append(got, a.Agent)
 	}
 	if strings.Join(got, "") != "bba" && strings.Join(got, "") != "bbb" {

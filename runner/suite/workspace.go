@@ -256,3 +256,42 @@ func digestEntry(sum hash.Hash, path, name string, info fs.FileInfo, seen io.Wri
 	sum.Write(contents.Sum(nil))
 	return nil
 }
+
+// prepareSources decides what the workspaces of the tries are copies of, by task: the task's workspace, or a copy of it
+// in the suite's directory that was made whole.
+func prepareSources(f *File, dir string) (map[string]source, error) {
+	made := filepath.Join(dir, "work", "workspaces")
+	if err := workspace.Remove(made); err != nil {
+		return nil, err
+	}
+	sources := map[string]source{}
+	by := map[string]source{} // by the name in the file
+	for i := range f.Tasks {
+		t := &f.Tasks[i]
+		s := f.surveys[t.Workspace]
+		if s == nil {
+			continue
+		}
+		from, done := by[t.Workspace]
+		if !done {
+			from = source{f.path(t.Workspace), s.digest, s.place}
+			if len(s.repositories) > 0 {
+				own := filepath.Join(made, t.Name)
+				err := os.MkdirAll(made, 0o700)
+				if err == nil {
+					err = s.prepare(context.Background(), from.path, own)
+				}
+				if err == nil {
+					from.path = own
+					from.digest, err = digestTree(own)
+				}
+				if err != nil {
+					return nil, fmt.Errorf("task %s: %w", t.Name, err)
+				}
+			}
+			by[t.Workspace] = from
+		}
+		sources[t.Name] = from
+	}
+	return sources, nil
+}
