@@ -76,10 +76,22 @@ func Lines(s string) string {
 	}
 }
 
-// Below reports whether path is dir or inside it, by their text alone: both are clean, and both absolute or both
+// Below reports whether path is one of dirs or inside one, by their text alone: all are clean, and all absolute or all
 // relative to the same place.
-func Below(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && path[len(dir):][0] == '/'
+func Below(path string, dirs ...string) bool {
+	for _, dir := range dirs {
+		switch {
+		case path == dir, dir == "/":
+			return true
+		case dir == ".":
+			if path != ".." && !strings.HasPrefix(path, "../") {
+				return true
+			}
+		case strings.HasPrefix(path, dir) && path[len(dir)] == '/':
+			return true
+		}
+	}
+	return false
 }
 
 // ReadableJSON makes JSON encoders write strings as [Readable] does. Without it they replace bytes that are not UTF-8,

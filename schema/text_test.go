@@ -29,3 +29,21 @@ func TestNamesHaveOneForm(t *testing.T) {
 		t.Errorf("a kernel line is %s", line)
 	}
 }
+
+func TestBelow(t *testing.T) {
+	for _, c := range []struct {
+		path string
+		dirs []string
+		want bool
+	}{
+		{"/a", nil, false}, {"/a", []string{"/a"}, true}, {"/a/b", []string{"/a"}, true}, {"/ab", []string{"/a"},
+			false},
+		{"/a", []string{"/a/b"}, false}, {"/a", []string{"/"}, true}, {"/b", []string{"/a", "/b"}, true},
+		{"a/b", []string{"."}, true}, {".", []string{"."}, true}, {"..", []string{"."}, false},
+		{"../a", []string{"."}, false}, {"..a", []string{"."}, true},
+	} {
+		if got := Below(c.path, c.dirs...); got != c.want {
+			t.Errorf("Below(%s, %v) = %v", c.path, c.dirs, got)
+		}
+	}
+}

@@ -217,7 +217,7 @@ func (k *keptCheck) prepare(ctx context.Context) error {
 	if e := k.in.Evaluation; e != nil && e.Start != nil { // the agent did not see them
 		for _, dir := range e.Start.Tests {
 			_, err := os.Stat(dir)
-			if err == nil && (within(dir, k.away.Empty) || within(dir, sandbox.Temporary)) {
+			if err == nil && (schema.Below(dir, k.away.Empty...) || schema.Below(dir, sandbox.Temporary...)) {
 				k.away.Shown = append(k.away.Shown, dir)
 			}
 		}
@@ -245,14 +245,14 @@ func (k *keptCheck) survey(ctx context.Context) error {
 		}
 		if how&(schema.AccessWrite|schema.AccessCreate) == 0 || seen[path] || len(seen) == maxLeft ||
 			!filepath.IsAbs(path) || schema.Below(path, k.changes.Workspace) ||
-			within(path, elsewhere) && !within(path, k.away.Empty) {
+			schema.Below(path, elsewhere...) && !schema.Below(path, k.away.Empty...) {
 			return
 		}
 		seen[path] = true
 		var st unix.Stat_t
 		if unix.Lstat(path, &st) == nil && !time.Unix(st.Ctim.Unix()).Before(began) {
 			k.left = append(k.left, path)
-			here[path] = !within(path, k.away.Empty)
+			here[path] = !schema.Below(path, k.away.Empty...)
 		}
 	})
 	for _, path := range slices.Sorted(maps.Keys(seen)) {
@@ -281,7 +281,7 @@ func (k *keptCheck) carry() error {
 			continue
 		}
 		at := name
-		if !within(name, k.away.Empty) && !within(name, sandbox.Temporary) {
+		if !schema.Below(name, k.away.Empty...) && !schema.Below(name, sandbox.Temporary...) {
 			for at = filepath.Dir(at); ; at = filepath.Dir(at) {
 				if real, err := filepath.EvalSymlinks(at); err == nil {
 					at = real
@@ -345,10 +345,6 @@ func (k *keptCheck) lacks() {
 		return
 	}
 	k.doc.Reasons = append(k.doc.Reasons, why+firstOf(k.lacking))
-}
-
-func within(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return schema.Below(path, dir) })
 }
 
 // tools returns the directories in a home that PATH leads to, such as ~/.cargo, and that the run
@@ -470,7 +466,10 @@ func (k *keptCheck) weigh(gate *contract.Gate) {
 // leftBehind warns about files that the command wrote elsewhere on this host, such as installed programs, since the
 // checks could read them.
 func (k *keptCheck) leftBehind() {
-	left := slices.DeleteFunc(slices.Clone(k.left), func(path string) bool { return within(path, k.away.Empty) })
+	left := slices.DeleteFunc(slices.Clone(k.left), func(path string) bool {
+		return schema.Below(path,
+			k.away.Empty...)
+	})
 	why := "the checks could read what the run left on this host outside of its workspace: " + firstOf(left)
 	switch {
 	case len(left) == 0:

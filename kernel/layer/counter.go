@@ -3,6 +3,7 @@ package layer
 import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/facts"
 )
 
 // counter counts events and lines.
@@ -51,7 +52,7 @@ func (c *counter) line(ev *kernel.Event, e *schema.KernelEvent) {
 	}
 	// What an open file is written is an event of its own, with the file.
 	named := e.Kind != schema.KindOpen || e.Changes()
-	if named && (e.UserMemory || e.Claimed || e.DirectoryClaimed) && e.Class == schema.ClassAgent && !e.Failed() {
+	if named && facts.CertaintyOf(e).Doubtful() && e.Class == schema.ClassAgent && !e.Failed() {
 		for _, how := range e.Touches() {
 			if how&schema.AccessModify != 0 {
 				s.DoubtfulChanges++

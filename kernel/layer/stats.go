@@ -29,8 +29,7 @@ type Stats struct {
 	// from the caller's memory, Cut lines with a path that was cut, CutArguments
 	// those with arguments or environment names that were.
 	UserPaths, Cut, CutArguments uint64
-	// DoubtfulChanges counts changes of files that happened, and whose name was read from the
-	// caller's memory or could be changed while the kernel read it.
+	// DoubtfulChanges counts changes of files that happened, and whose names are doubtful, as package facts says.
 	DoubtfulChanges uint64
 	// AgentsJoined counts tasks that were moved into the session, except those that set up a container.
 	AgentsJoined uint64

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,8 @@ const anyTool = "*"
 // rule is a Rule that is ready to be evaluated. eval returns how a call violates it; it may panic.
 type rule struct {
 	policyfile.Rule
-	target string // in the form of Alike
+	target string   // in the form of Alike
+	dirs   []string // ValuePath, clean
 	eval   func(c *Call) (reason string, violated bool)
 	rate   *RateLimit
 	broken string
@@ -31,6 +33,9 @@ func compile(r policyfile.Rule) (*rule, error) {
 		return nil, err
 	}
 	c := &rule{Rule: r, target: Alike(r.Target)}
+	for _, dir := range r.ValuePath {
+		c.dirs = append(c.dirs, path.Clean(dir))
+	}
 	switch r.Rule {
 	case policyfile.DenyTool:
 		c.eval = func(*Call) (string, bool) { return "the tool is denied", true }
@@ -126,9 +131,7 @@ func (r *rule) denied() func(text any) bool {
 		}
 		path, _ := text.(string)
 		return containsAny(text, pattern) || len(r.ValuePath) > 0 && (climbs(path) ||
-			slices.ContainsFunc(r.ValuePath, func(dir string) bool {
-				return below(path, dir) || below(composed(path), dir)
-			}))
+			r.holds(path) || r.holds(composed(path)))
 	}
 }
 
@@ -139,10 +142,17 @@ func (r *rule) allowed(v any) bool {
 		return slices.ContainsFunc(r.Value, func(w string) bool {
 			return norm.NFC.String(text) == norm.NFC.String(w)
 		}) ||
-			slices.ContainsFunc(r.ValuePath, func(dir string) bool { return below(text, dir) })
+			r.holds(text)
 	}
 	text := string(v.(literal))
 	return slices.ContainsFunc(r.Value, func(w string) bool { return text == w || sameNumber(text, w) })
+}
+
+// holds reports whether a text is an absolute path, or the file URL of one, at or below one of the rule's. Links and
+// mounts are not known here.
+func (r *rule) holds(text string) bool {
+	text = strings.TrimPrefix(text, "file://")
+	return path.IsAbs(text) && schema.Below(path.Clean(text), r.dirs...)
 }
 
 // containsAny reports whether a text contains one of the words, which are folded.

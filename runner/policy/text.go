@@ -8,8 +8,6 @@ import (
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/assay-run/assay-run/schema"
 )
 
 // folded returns a text in the form for comparisons: without invisible characters, in Unicode normal form C (UAX #15)
@@ -91,16 +89,6 @@ func sameNumber(a, b string) bool {
 	}
 	y, ok := number(b)
 	return ok && x.Cmp(y) == 0
-}
-
-// below reports whether a path is dir or below it, by its text alone: links and mounts are not known here. A file URL
-// counts as its path.
-func below(p, dir string) bool {
-	p = strings.TrimPrefix(p, "file://")
-	if !path.IsAbs(p) {
-		return false
-	}
-	return schema.Below(path.Clean(p), path.Clean(dir))
 }
 
 // climbs reports whether a path leaves the directory that it is relative to, which is not known.

@@ -175,7 +175,7 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		covered = append(covered, real)
 	}
 	within := func(path string) bool {
-		return slices.ContainsFunc(covered, func(dir string) bool { return schema.Below(path, dir) })
+		return schema.Below(path, covered...)
 	}
 	var placed []shim.Place
 	put := func(as shim.State, paths ...string) {
@@ -231,7 +231,7 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		}
 	}
 	gone := func(path string) bool {
-		return within(path) && !slices.ContainsFunc(visible, func(s string) bool { return schema.Below(path, s) })
+		return within(path) && !schema.Below(path, visible...)
 	}
 	m.Places = slices.DeleteFunc(m.Places, func(at shim.Place) bool {
 		switch at.As {

@@ -365,7 +365,10 @@ func (c *Comparison) changes(ctx context.Context) error {
 		if before && now && was.same(&is) {
 			continue
 		}
-		if !now && slices.ContainsFunc(after.gaps, func(g schema.WorkspaceGap) bool { return within(name, g.Path) }) {
+		if !now && slices.ContainsFunc(after.gaps, func(g schema.WorkspaceGap) bool {
+			return schema.Below(name,
+				g.Path)
+		}) {
 			continue // it was not seen, which does not mean that it was deleted
 		}
 		if listed += len(name); len(c.doc.Changes) == maxListed || listed > maxListedBytes {
@@ -394,11 +397,6 @@ func (c *Comparison) changes(ctx context.Context) error {
 		c.doc.Changes = append(c.doc.Changes, change)
 	}
 	return nil
-}
-
-// within reports whether name is dir or below it.
-func within(name, dir string) bool {
-	return dir == "." || schema.Below(name, dir)
 }
 
 // described is a state in the document's form.
@@ -731,7 +729,7 @@ func (c *Comparison) artifact(root *os.Root, name, below string) (matched bool, 
 		}
 	}
 	if slices.ContainsFunc(c.doc.Artifacts, func(a schema.WorkspaceChange) bool { return a.Name() == name }) ||
-		slices.ContainsFunc(c.o.Skip, func(skip string) bool { return within(name, skip) }) {
+		schema.Below(name, c.o.Skip...) {
 		return true, nil
 	}
 	info, err := root.Lstat(below)

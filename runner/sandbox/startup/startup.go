@@ -38,7 +38,7 @@ type Where struct {
 func (w *Where) NotCompared() []string {
 	compared := append(slices.Clone(w.Trees), w.Dir)
 	return Outermost(slices.DeleteFunc(slices.Clone(w.Shared), func(shared string) bool {
-		return slices.ContainsFunc(compared, func(dir string) bool { return schema.Below(shared, dir) })
+		return schema.Below(shared, compared...)
 	}))
 }
 
@@ -340,7 +340,7 @@ func (s *searcher) ofHome(dir string) bool {
 
 // within reports whether a path is in a tree.
 func (s *searcher) within(path string) bool {
-	return slices.ContainsFunc(s.Trees, func(t string) bool { return schema.Below(path, t) })
+	return schema.Below(path, s.Trees...)
 }
 
 // file adds a path that programs read, with the symbolic links on the way to it.
@@ -375,7 +375,7 @@ func (s *searcher) add(path string) {
 
 // fact adds something that programs obey.
 func (s *searcher) fact(where, what, file string, content []byte) {
-	if !slices.ContainsFunc(s.compared, func(dir string) bool { return schema.Below(where, dir) }) &&
+	if !schema.Below(where, s.compared...) &&
 		!slices.Contains(s.Tops, where) {
 		return
 	}
@@ -439,7 +439,7 @@ func Outermost(paths []string) []string {
 	slices.Sort(paths)
 	var out []string
 	for _, p := range slices.Compact(paths) {
-		if !slices.ContainsFunc(out, func(o string) bool { return schema.Below(p, o) }) {
+		if !schema.Below(p, out...) {
 			out = append(out, p)
 		}
 	}
