@@ -21,7 +21,8 @@ const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 const EnvCgroupParent = engine.EnvCgroupParent
 
 // agentEnv are the variables that are never inherited.
-var agentEnv = []string{agents.EnvLog, agents.EnvLogSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken,
+var agentEnv = []string{agents.EnvLog, agents.EnvLogSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL,
+	gateway.EnvToken,
 	EnvToolCall, EnvCgroupParent, agents.EnvSetup}
 
 // environ returns the command's environment: the runner's, what the spec sets, and the run id. A later value of a key

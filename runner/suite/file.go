@@ -183,7 +183,10 @@ func (a *Agent) useRecipe() {
 // hasKey reports whether the agent has a key for a route of the model gateway.
 func (a *Agent) hasKey() bool {
 	return len(a.Model.Keys) > 0 || slices.ContainsFunc(modelfile.Routes, func(route string) bool {
-		return slices.ContainsFunc(modelfile.KeyVariables(route), func(v string) bool { return slices.Contains(a.Env, v) })
+		return slices.ContainsFunc(modelfile.KeyVariables(route), func(v string) bool {
+			return slices.Contains(a.Env,
+				v)
+		})
 	})
 }
 
