@@ -80,8 +80,11 @@ func (l *Learner) Policy(e *schema.PolicyEvent) {
 	case e.Operation == OpWrite && e.Rule == RuleMode:
 		l.makes(e.Target) // it is not known whether it existed
 	case e.Operation == OpWrite && e.Rule == ruleProtected: // allowed by its own name alone
-		protected, _ := l.effect(e.Target)
-		l.write[protected] = true
+		if protected, access := l.effect(e.Target); access == string(AccessRead) {
+			l.write[protected] = true
+		} else {
+			l.cannot["rename or remove "+e.Target+" (protected paths are in it)"] = true
+		}
 	case e.Operation == OpWrite:
 		l.write[e.Target] = true
 	case e.Operation == OpRead || e.Operation == OpExec:

@@ -40,19 +40,23 @@ filesystem:
 func TestLearnWhatThePlanSays(t *testing.T) {
 	l := NewLearner()
 	l.Run("/w", "/home/u", &schema.Policy{Sandbox: []byte(`{"plan": {"paths": [
-		{"target": "/", "access": "read"}, {"target": "/home/u", "access": "layer"},
+		{"target": "/", "access": "read"}, {"target": "/w", "access": "write"},
+		{"target": "/home/u", "access": "layer"}, {"target": "/w/.git/hooks", "access": "read"},
 		{"target": "/home/u/real", "access": "write"}, {"target": "/w/.vscode", "access": "read"}]}}`)})
 	for _, name := range []string{"/home/u/.npm/log", "/home/u/real/file"} {
 		l.Kernel(&schema.KernelEvent{Kind: schema.KindMkdir, Value: name})
 	}
-	l.Policy(&schema.PolicyEvent{Source: "sandbox", SourceEventType: "file_blocked", Decision: "deny",
-		Operation: OpWrite, Rule: ruleProtected, Target: "/w/.vscode/tasks.json"})
+	for _, target := range []string{"/w/.vscode/tasks.json", "/w/.git"} {
+		l.Policy(&schema.PolicyEvent{Source: "sandbox", SourceEventType: "file_blocked", Decision: "deny",
+			Operation: OpWrite, Rule: ruleProtected, Target: target})
+	}
 	want := `version: 1
 mode: workspace-write
 filesystem:
   allowWrite:
   - "/home/u/real"
   - "/w/.vscode"
+# no policy allows: "rename or remove /w/.git (protected paths are in it)"
 `
 	if diff := cmp.Diff(want, l.Text()); diff != "" {
 		t.Error(diff)

@@ -86,7 +86,10 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	plan.Filter, err = filter(namespaces || p.Network.Mode != sandboxfile.NetNone, namespaces)
 	// Without a PID namespace, nothing tells the run's processes from others. What assay-run connects in the command's
 	// place is not under the command's Landlock rules.
-	if err == nil && p.asks && namespaces {
+	if p.asks && namespaces && p.listened {
+		early = append(early, Layer{Layer: LayerSockets, State: Unavailable,
+			Reason: "--kernel notify listens to the command's calls, and the kernel allows one listener"})
+	} else if err == nil && p.asks && namespaces {
 		plan.Asks, err = asks()
 	}
 	return plan, early, err

@@ -60,6 +60,7 @@ type Profile struct {
 	homeMounts []string          // what stays as it is in the private home: mounts, and sockets that may be reached
 	shown      []string          // sockets that may be reached
 	asks       bool              // other sockets of processes outside may not
+	listened   bool              // see Context.Listened
 	layer      string            // the open layer of the private home
 	only       []shim.Place      // mounts instead of those of the plan, to try them
 	ids        map[string]uint64 // of rules; nil: see RuleID
@@ -174,7 +175,7 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 	}
 	p := &Profile{
 		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
-		env: s.Env, open: s.Unrestricted, exact: s.Exact, patterns: map[Path]bool{},
+		env: s.Env, open: s.Unrestricted, exact: s.Exact, listened: c.Listened, patterns: map[Path]bool{},
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
 		Absent: []Path{},
 	}
@@ -199,7 +200,7 @@ func Resolve(s *sandboxfile.Settings, c Context) (*Profile, error) {
 		return p, p.settle()
 	}
 	p.PIDs = true
-	outside := p.outsideSockets(c.Listened) // it takes a while
+	outside := p.outsideSockets() // it takes a while
 	if !p.open {
 		if err := p.files(s, c); err != nil {
 			return nil, err
@@ -924,7 +925,12 @@ func (p *Profile) AllowingWrite(target, rule string) string {
 	case rule == ruleHomeLimit:
 		return "set limits: {home: SIZE} in the policy to more than the file's size"
 	case rule == ruleProtected: // allowed by its own name alone
-		target = p.Plan.Path(target).Target
+		protected := p.Plan.Path(target)
+		if protected.Access.changeable() {
+			return "name each protected path in it in filesystem.allowWrite of the policy; assay-run --dry-run " +
+				"lists them"
+		}
+		target = protected.Target
 	case rule == RuleMode:
 		target = narrow(target, p.home)
 	default:

@@ -325,7 +325,7 @@ func (s *Sandbox) start(
 	s.layers = nil
 	s.mu.Unlock()
 	for _, l := range early {
-		if l.State == Unavailable && !plan.Degrade {
+		if l.State == Unavailable && !plan.Degrade && (l.Layer != LayerSockets || plan.MustAsk) {
 			return nil, s.missing(l)
 		}
 	}

@@ -23,14 +23,14 @@ import (
 //
 // Names are only where to look. A file counts by its inode, and because a connection to it meets a socket. Whole file
 // systems are searched for a socket whose file was renamed only if the connector cannot keep the command from it:
-// a datagram needs no connect(2), and listened means that there is no connector.
-func (p *Profile) outsideSockets(listened bool) func(known []string) []string {
+// a datagram needs no connect(2), and with another listener there is no connector.
+func (p *Profile) outsideSockets() func(known []string) []string {
 	bound := make(chan []unixdiag.Socket, 1)
 	go func() { bound <- unixdiag.Bound() }()
-	return func(known []string) []string { return p.socketFiles(known, listened, <-bound) }
+	return func(known []string) []string { return p.socketFiles(known, <-bound) }
 }
 
-func (p *Profile) socketFiles(known []string, listened bool, bound []unixdiag.Socket) []string {
+func (p *Profile) socketFiles(known []string, bound []unixdiag.Socket) []string {
 	found := map[string]bool{}
 	names := map[uint32]int{} // how many names were found of an inode
 	links := map[uint32]int{} // how many it has
@@ -51,7 +51,7 @@ func (p *Profile) socketFiles(known []string, listened bool, bound []unixdiag.So
 			meet(real, 0)
 		}
 	}
-	listened = listened || unasked()
+	unheard := p.listened || unasked()
 	mounts := fileSystems()
 	var dirs []string // of all processes
 	lost := map[string]map[uint32]bool{}
@@ -76,7 +76,7 @@ func (p *Profile) socketFiles(known []string, listened bool, bound []unixdiag.So
 				}
 			}
 		}
-		search := listened || s.Type == unix.SOCK_DGRAM
+		search := unheard || s.Type == unix.SOCK_DGRAM
 		if search && s.Inode != 0 && (names[s.Inode] == 0 || names[s.Inode] < links[s.Inode]) {
 			if lost[s.Device] == nil {
 				lost[s.Device] = map[uint32]bool{}

@@ -3,6 +3,6 @@
 package sandbox
 
 // outsideSockets lists nothing: there is no sandbox here.
-func (p *Profile) outsideSockets(bool) func([]string) []string {
+func (p *Profile) outsideSockets() func([]string) []string {
 	return func([]string) []string { return nil }
 }
