@@ -739,6 +739,10 @@ func (m *modelSide) health(h *schema.ObservationHealth) {
 	}
 	m.recorder.Health(h)
 	m.path.Health(h, m.sealed())
+	if n := m.recorder.Totals().ProviderFetches; n > 0 && h.ClosedBook != nil {
+		h.ClosedBook.Open("", "provider_tools", fmt.Sprintf("the provider of the model searched or fetched for the "+
+			"command, as %s shows", schema.Count(n, "line of the model layer", "lines of the model layer")), "")
+	}
 	if m.held && h.TamperResistance != schema.ResistsUser && h.TamperResistance != schema.ResistsSandbox {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "model", Code: "model_key_reachable",

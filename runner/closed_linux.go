@@ -115,20 +115,13 @@ func (b *closedBook) lists(ctx context.Context, dir, home string, env []string) 
 	}
 }
 
-// open says why the book is open, and by which of the allowed hosts; empty for none.
-func (b *closedBook) open(host, code, message, remedy string) {
-	b.doc.State = schema.BookOpen
-	b.doc.Reasons = append(b.doc.Reasons, schema.BookReason{
-		Reason: schema.Reason{Subject: "closed_book", Code: code, Message: message, Remedy: remedy}, Host: host})
-}
-
 // unclosed says that the book is open, and why. Unless that is allowed, it is an error.
 func (b *closedBook) unclosed(code, message, remedy string) error {
 	return b.unclosedBy("", code, message, remedy)
 }
 
 func (b *closedBook) unclosedBy(host, code, message, remedy string) error {
-	b.open(host, code, message, remedy)
+	b.doc.Open(host, code, message, remedy)
 	if b.try {
 		return nil
 	}
@@ -173,7 +166,7 @@ func (b *closedBook) shut(c *confinement) error {
 			switch message := "the book is open by " + domain + ", which has " + has; {
 			case has == "":
 			case slices.Contains(b.allow, domain):
-				b.open(domain, "host", message, "remove it from allow of closed_book")
+				b.doc.Open(domain, "host", message, "remove it from allow of closed_book")
 			default:
 				errs = append(errs, b.unclosedBy(domain, "host", message+": the policy allows it",
 					"remove it from the policy, or name it in allow of closed_book, too"))

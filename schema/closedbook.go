@@ -26,6 +26,13 @@ type ClosedBook struct {
 	Reasons []BookReason `json:"reasons"`
 }
 
+// Open adds why the book was open.
+func (b *ClosedBook) Open(host, code, message, remedy string) {
+	b.State = BookOpen
+	b.Reasons = append(b.Reasons, BookReason{Host: host,
+		Reason: Reason{Subject: "closed_book", Code: code, Message: message, Remedy: remedy}})
+}
+
 // BookReason says why a book was open.
 type BookReason struct {
 	Reason

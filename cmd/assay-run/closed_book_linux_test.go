@@ -154,6 +154,12 @@ func newLibrary(t *testing.T) *library {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
+		if bytes.Contains(body, []byte("by yourself")) {
+			_, _ = io.WriteString(w, `{"id":"m","type":"message","role":"assistant","model":"m","content":[`+
+				`{"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"q"}},{"type":"text","text":"no"}],`+
+				`"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`)
+			return
+		}
 		fmt.Fprintf(w, `{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":%q}],`+
 			`"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`, text)
 	})
@@ -427,6 +433,10 @@ func TestClosedBook(t *testing.T) {
 			})
 		}
 	}
+	_, bundle := lib.run(t, filepath.Join(lib.dir, "w"), []string{"--kernel", "off", "--evaluation", file,
+		"--model-gateway", "--model-upstream", "anthropic=" + lib.gateway, "--closed-book"}, "sh", "-c",
+		bookAgents[0].text, "agent", "ask", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"by yourself"}]}`)
+	lib.says(t, bundle, schema.BookOpen, "")
 	t.Logf("open: %d of %d agents got the answer; closed: %d of %d", open, tried, closed, tried)
 }
 

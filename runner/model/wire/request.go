@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	_ "embed"
 	"maps"
 	"net/url"
 	"slices"
@@ -84,6 +85,7 @@ func ReadRequest(api API, body []byte) *Request {
 	}
 	r.Readable = true
 	r.Model, r.Stream = cut(doc.text("model"), maxText), doc.flag("stream")
+	r.account(api, doc)
 	switch api {
 	case Messages:
 		r.anthropic(doc)
@@ -103,6 +105,36 @@ func ReadRequest(api API, body []byte) *Request {
 		})
 	}
 	return r
+}
+
+// members is a table of the members of requests that make no provider act for the agent, or that are read: an API, a
+// colon, and its members. Gateways to many providers take others, such as the plugins that search the web. The line
+// searching has parts of names of models that always search.
+//
+//go:embed members.txt
+var members string
+
+// account records members that are not in the table, and models that search.
+func (r *Request) account(api API, doc object) {
+	for line := range strings.Lines(members) {
+		of, list, _ := strings.Cut(line, ": ")
+		known := strings.Fields(list)
+		switch of {
+		case string(api):
+			for _, key := range slices.Sorted(maps.Keys(doc.members)) {
+				// Null and false ask for nothing.
+				if k := doc.raw(key).Kind(); k != 0 && k != 'f' && !slices.Contains(known, key) {
+					r.fetch(FetchUnknown, key, "")
+				}
+			}
+		case "searching":
+			if name := strings.ToLower(r.Model); slices.ContainsFunc(known, func(part string) bool {
+				return strings.Contains(name, part)
+			}) {
+				r.fetch(FetchTool, r.Model, "")
+			}
+		}
+	}
 }
 
 func (r *Request) odd(member string, v jsontext.Value) {
