@@ -164,6 +164,7 @@ type Worker struct {
 	sending  sync.Mutex            // held while a bundle is stored
 	fetching sync.RWMutex          // write-locked while a workspace is fetched, read-locked while one is copied
 	building sync.Mutex            // held while the image of a task is made
+	removing sync.WaitGroup        // of containers, while the next try runs
 	mu       sync.Mutex            // guards what follows
 	tries    map[string]*activeTry // by token
 	started  map[string]bool       // the tasks that could be started, see start
@@ -299,6 +300,7 @@ func (w *Worker) serve(ctx, kill context.Context, to *Welcome) (err error) {
 		})
 	}
 	slots.Wait()
+	w.removing.Wait()
 	stop()
 	heartbeat.Wait()
 	if ctx.Err() != nil && !w.Local {
@@ -1038,14 +1040,16 @@ func (w *Worker) prepareTrial(ctx context.Context, dir string, work *tryWork) er
 	return nil
 }
 
-// afterTrial removes what an attempt made, and says if its agent could not be started.
+// afterTrial begins to remove what an attempt made, and says if its agent could not be started.
 func (w *Worker) afterTrial(work *tryWork, end *tryEnd) *tryEnd {
 	if work.Plan == nil {
 		return end
 	}
-	if err := work.Plan.Remove(context.Background()); err != nil {
-		w.note("containers of %s were not removed: %v", work.Attempt, err)
-	}
+	w.removing.Go(func() {
+		if err := work.Plan.Remove(context.Background()); err != nil {
+			w.note("containers of %s were not removed: %v", work.Attempt, err)
+		}
+	})
 	if fault, err := os.ReadFile(filepath.Join(work.Plan.Dir, trial.FaultFile)); err == nil && end.Class == "" {
 		return &tryEnd{Class: schema.SuiteEngine, Reason: string(fault)}
 	}
