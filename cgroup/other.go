@@ -80,6 +80,7 @@ func (g *Group) Kill() error                 { return errNotLinux }
 func (g *Group) Empty() bool                 { return false }
 func (g *Group) Wait(context.Context) error  { return errNotLinux }
 func (g *Group) Move(*Group, int, int) error { return errNotLinux }
+func (g *Group) TakeContainers(*Group)       {}
 
 // Nested cannot be had on this operating system.
 type Nested struct{}

@@ -352,6 +352,10 @@ func (g *Group) Move(to *Group, pid, pidfd int) error {
 	return nil
 }
 
+// TakeContainers makes the processes of containers, where their engine has put them, members of this group, and no more
+// of the agent's. The agent's group is the first of the session.
+func (g *Group) TakeContainers(agent *Group) { g.members.TakeContainers(agent.members) }
+
 // Guard is the runner's handle of a session's guard process.
 type Guard struct {
 	helper *helper.Guard
@@ -463,8 +467,9 @@ type members interface {
 	Empty() bool
 	Wait(context.Context) error
 	Nest(name string) (*Nested, error)
-	// Move is Group.Move.
+	// Move is Group.Move, and TakeContainers is Group.TakeContainers.
 	Move(to members, pid, pidfd int) error
+	TakeContainers(agent members)
 }
 
 type dirSession struct{ *dirs.Session }
@@ -481,6 +486,8 @@ type dirGroup struct{ *dirs.Group }
 func (g dirGroup) Move(to members, pid, pidfd int) error {
 	return g.Group.Move(to.(dirGroup).Group, pid, pidfd)
 }
+
+func (g dirGroup) TakeContainers(agent members) { g.Group.TakeContainers(agent.(dirGroup).Group) }
 
 func (s dirSession) Ward() ([]string, []int, dirs.GuardDir, error) {
 	own, err := s.GuardDir()
@@ -527,3 +534,4 @@ var errNoCgroup = fmt.Errorf("no cgroup is writable: %w", ErrNotSupported)
 
 func (g treeGroup) Nest(string) (*Nested, error) { return nil, errNoCgroup }
 func (g treeGroup) Move(members, int, int) error { return errNoCgroup }
+func (g treeGroup) TakeContainers(members)       {}

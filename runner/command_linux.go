@@ -102,6 +102,8 @@ type commandRemains interface {
 	outlived(kept []string)
 	// leftovers describes the first of procs, which are processes of the session.
 	leftovers(procs []cgroup.Proc) []schema.Leftover
+	// container is the id of the container that a process of the session is in, or empty.
+	container(pid int) string
 	// NoContainers keeps the engine from starting more containers of the run.
 	NoContainers()
 }
@@ -724,7 +726,7 @@ func (s *supervisor) keepServers(ctx context.Context) map[int][]int {
 	if len(found) == 0 {
 		return nil
 	}
-	kept, err := s.servers.keep(s.agent, s.cgroup.NewGroup, look)
+	kept, err := s.servers.keep(s.agent, s.cgroup.NewGroup, look, s.remains.container)
 	if err != nil {
 		s.log.Event(schema.Event{Type: schema.RecorderError, Code: "servers_ended",
 			Message: "servers that the task asks for cannot be kept for the checks: " + err.Error()})
@@ -732,7 +734,6 @@ func (s *supervisor) keepServers(ctx context.Context) map[int][]int {
 	}
 	list := s.remains.leftovers(kept)
 	s.identify(list, found)
-	s.servers.note(list)
 	s.log.Event(schema.Event{Type: schema.ServersKept, Count: int64(len(kept)), Processes: list})
 	return found
 }

@@ -190,6 +190,9 @@ func (c *containment) leftovers(procs []cgroup.Proc) []schema.Leftover {
 	return named(c.Session, procs)
 }
 
+// container returns the id of the container that a process of the session is in, or empty.
+func (c *containment) container(pid int) string { return inContainer(c.Session, pid) }
+
 // byDescent reports whether no cgroup keeps the processes together.
 func (c *containment) byDescent() bool { return c.host.Mode() == cgroup.None }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/listening"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // servers are the processes that a task asks to leave running: those that listen on one of its ports when the command
@@ -90,41 +89,52 @@ func (s *servers) missing(found map[int][]int) bool {
 	})
 }
 
-// keep moves what serves to a group of its own, also what it starts meanwhile.
+// keep makes what serves, also what it starts meanwhile, a group of its own. In containers it stays where it is, since
+// an engine may give up a container whose cgroup is empty: what else is there moves to the agent's own cgroup.
+// container returns the id of a process's container; empty for none.
 func (s *servers) keep(agent *cgroup.Group, make func(name string) (*cgroup.Group, error),
-	look func() ([]cgroup.Proc, map[int][]int)) (kept []cgroup.Proc, err error) {
+	look func() ([]cgroup.Proc, map[int][]int), container func(pid int) string) (kept []cgroup.Proc, err error) {
 	group, err := make("servers")
 	if err != nil {
 		return nil, err
 	}
-	for before := -1; len(kept) > before; {
-		before = len(kept)
+	done := map[int]bool{}
+	for before := -1; len(done) > before; {
+		before = len(done)
 		procs, found := look()
 		for _, p := range procs {
-			if len(found[p.PID]) == 0 {
+			id, serves := container(p.PID), len(found[p.PID]) > 0
+			switch {
+			case done[p.PID] || !serves && (id == "" || len(s.containers) == 0):
 				continue
+			case serves && id != "":
+				if !slices.Contains(s.containers, id) {
+					s.containers = append(s.containers, id)
+				}
+			case serves:
+				if failed := moveProcess(agent, group, p.PID); failed != nil {
+					err = failed
+					continue
+				}
+			default:
+				if failed := moveProcess(agent, agent, p.PID); failed != nil {
+					err = failed
+					continue
+				}
 			}
-			if failed := moveProcess(agent, group, p.PID); failed == nil {
+			if done[p.PID] = true; serves {
 				kept = append(kept, p)
-			} else {
-				err = failed
 			}
 		}
 	}
 	if len(kept) == 0 {
 		return nil, err
 	}
+	if len(s.containers) > 0 {
+		group.TakeContainers(agent)
+	}
 	s.group = group
 	return kept, nil
-}
-
-// note notes the containers of processes that are kept.
-func (s *servers) note(kept []schema.Leftover) {
-	for _, p := range kept {
-		if p.ContainerID != "" && !slices.Contains(s.containers, p.ContainerID) {
-			s.containers = append(s.containers, p.ContainerID)
-		}
-	}
 }
 
 func moveProcess(from, to *cgroup.Group, pid int) error {

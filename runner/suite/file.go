@@ -510,7 +510,7 @@ func (f *File) checkModel(t *Task, a *Agent) error {
 	}
 	if m := bare.Model; m.Gateway && m.Replay == "" && len(m.Keys) == 0 && !a.hasKey() {
 		return fmt.Errorf("the model gateway has no key for %s: name a key file in keys, or the variable with the key "+
-			"in the agent's env", a.Name)
+			"in the agent's env (--agent-env)", a.Name)
 	}
 	return bare.CheckModel()
 }

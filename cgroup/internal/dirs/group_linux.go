@@ -26,11 +26,13 @@ type Group struct {
 	session *Session
 	name    string
 	dirs    []dir // the primary first
-	// containers has the directory of the session's containers in the agent's group, and is empty in others.
-	containers []dir
+	mu      sync.Mutex
+	l       *launcher // a thread of ours in the v1 hierarchies; nil when there is none
 
-	mu sync.Mutex
-	l  *launcher // a thread of ours in the v1 hierarchies; nil when there is none
+	having sync.Mutex // guards containers
+	// containers has the directory of the session's containers in the agent's group, and is empty in others. See
+	// TakeContainers.
+	containers []dir
 }
 
 // Path is the group's directory on the primary hierarchy.
@@ -56,7 +58,22 @@ func (g *Group) List() ([]int, error) {
 
 func (g *Group) list() []int { return pids(g.all()) }
 
-func (g *Group) all() []dir { return slices.Concat(g.dirs, g.containers) }
+func (g *Group) all() []dir {
+	g.having.Lock()
+	defer g.having.Unlock()
+	return slices.Concat(g.dirs, g.containers)
+}
+
+// TakeContainers makes the processes of the session's containers members of g, and no more of the agent's group.
+func (g *Group) TakeContainers(agent *Group) {
+	agent.having.Lock()
+	taken := agent.containers
+	agent.containers = nil
+	agent.having.Unlock()
+	g.having.Lock()
+	defer g.having.Unlock()
+	g.containers = append(g.containers, taken...)
+}
 
 // Signal sends a signal to every member, also to those forked meanwhile.
 func (g *Group) Signal(sig unix.Signal) error { return procs.Signal(g.list, sig) }
