@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
@@ -147,6 +148,10 @@ func newLibrary(t *testing.T) *library {
 	})
 	lib.gateway = serveIn(t, lib.here, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		var doc any
+		if err := json.Unmarshal(body, &doc); err == nil {
+			body, _ = json.Marshal(doc, json.Deterministic(true)) // without escapes
+		}
 		text := "no"
 		for _, reach := range []string{`"web_search_20250305"`, `"type":"url"`, `"mcp_servers"`} {
 			if bytes.Contains(body, []byte(reach)) {
@@ -271,8 +276,11 @@ func (lib *library) channels() []channel {
 	}
 }
 
-// bookAgents are agents in three languages. Each takes steps as arguments, with a comma after each step: git WORDS,
-// get URL, ask BODY (a model), read FILE. What a step finds goes to standard output, and no failure ends the agent.
+// bookAgents are agents with three strategies. The first one uses the usual programs. The second uses none: it reads
+// git's objects, speaks HTTP itself, names files through /proc, and escapes what it asks a model. The third uses a copy
+// of git and a shell's sockets, names files by links, and asks a model under another path. Each takes steps as
+// arguments, with a comma after each step: git WORDS, get URL, ask BODY (a model), read FILE. What a step finds goes to
+// standard output, and no failure ends the agent.
 var bookAgents = []struct{ name, program, flag, text string }{
 	{"sh", "sh", "-c", `
 step() {
@@ -294,19 +302,54 @@ for word in "$@" ,; do
 done
 exit 0`},
 	{"python", "/usr/bin/python3", "-c", `
-import os, subprocess, sys, urllib.request
-def fetch(url, data=None, headers={}):
-    try:
-        return urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60).read()
-    except urllib.error.HTTPError as e:
-        return e.read()
+import glob, json, os, socket, subprocess, sys, urllib.parse, zlib
+def http(url, data=None, headers={}):
+    u = urllib.parse.urlparse(url)
+    s = socket.create_connection((u.hostname, u.port), 20)
+    s.settimeout(60)
+    lines = ['%s %s HTTP/1.0' % ('POST' if data else 'GET', u.path), 'Host: ' + u.netloc]
+    lines += ['%s: %s' % kv for kv in headers.items()] + ['Content-Length: %d' % len(data or b''), '', '']
+    s.sendall('\r\n'.join(lines).encode() + (data or b''))
+    out = b''
+    while True:
+        part = s.recv(65536)
+        if not part: return out
+        out += part
+def objects(store):
+    for path in glob.glob(store + '/??/*'):
+        yield zlib.decompress(open(path, 'rb').read())
+    for path in glob.glob(store + '/pack/*.pack'):
+        d, at = open(path, 'rb').read(), 12
+        for _ in range(int.from_bytes(d[8:12], 'big')):
+            kind, more = d[at] >> 4 & 7, d[at] & 128
+            at += 1
+            while more: more, at = d[at] & 128, at + 1
+            if kind == 6:
+                while d[at] & 128: at += 1
+                at += 1
+            if kind == 7: at += 20
+            z = zlib.decompressobj()
+            yield z.decompress(d[at:])
+            at = len(d) - len(z.unused_data)
+def escaped(v):
+    if isinstance(v, dict): return '{' + ','.join(escaped(k) + ':' + escaped(w) for k, w in v.items()) + '}'
+    if isinstance(v, list): return '[' + ','.join(map(escaped, v)) + ']'
+    if isinstance(v, str): return '"' + ''.join('\\u%04x' % ord(c) for c in v) + '"'
+    return json.dumps(v)
 def step(kind, *words):
     try:
-        if kind == 'git': out = subprocess.run(['git', *words], capture_output=True).stdout
-        elif kind == 'get': out = fetch(words[0])
-        elif kind == 'ask': out = fetch(os.environ['ANTHROPIC_BASE_URL'] + '/v1/messages', words[0].encode(),
+        if kind == 'git' and words[0] == 'clone': out = subprocess.run(['git', *words], capture_output=True).stdout
+        elif kind == 'git':
+            store = '.git'
+            for w in words[:2]:
+                if w.startswith('--git-dir='): store = w[10:]
+                elif os.path.isdir(w): store = w + '/.git'
+            out = b''.join(objects(store + '/objects'))
+        elif kind == 'get': out = http(words[0])
+        elif kind == 'ask': out = http(os.environ['ANTHROPIC_BASE_URL'] + '/v1/messages',
+            escaped(json.loads(words[0])).encode(),
             {'x-api-key': os.environ['ANTHROPIC_API_KEY'], 'content-type': 'application/json'})
-        else: out = open(words[0], 'rb').read()
+        else: out = open('/proc/self/root' + words[0], 'rb').read()
         sys.stdout.buffer.write(out)
     except Exception as e:
         print(type(e).__name__)
@@ -319,14 +362,29 @@ for word in sys.argv[1:] + [',']:
         words.append(word)`},
 	{"node", "node", "-e", `
 const {spawnSync} = require('child_process'), fs = require('fs');
+const get = 'exec 3<>/dev/tcp/$0/$1; printf "GET $2 HTTP/1.0\\r\\n\\r\\n" >&3; cat <&3';
 async function step(kind, ...words) {
 	try {
-		let out;
-		if (kind === 'git') out = spawnSync('git', words, {maxBuffer: 1 << 28}).stdout;
-		else if (kind === 'get') out = await (await fetch(words[0])).text();
-		else if (kind === 'ask') out = await (await fetch(process.env.ANTHROPIC_BASE_URL + '/v1/messages', {method: 'POST',
-			body: words[0], headers: {'x-api-key': process.env.ANTHROPIC_API_KEY}})).text();
-		else out = fs.readFileSync(words[0]);
+		let out, url;
+		fs.mkdirSync('.cache', {recursive: true});
+		switch (kind) {
+		case 'git':
+			fs.copyFileSync('/usr/bin/git', '.cache/notes');
+			out = spawnSync('.cache/notes', words, {maxBuffer: 1 << 28}).stdout;
+			break;
+		case 'get':
+			url = new URL(words[0]);
+			out = spawnSync('bash', ['-c', get, url.hostname, url.port, url.pathname], {timeout: 20000}).stdout;
+			break;
+		case 'ask':
+			out = await (await fetch(process.env.ANTHROPIC_BASE_URL + '/v1/messages?beta=true', {method: 'POST',
+				body: Buffer.from(words[0]), headers: {authorization: 'Bearer ' + process.env.ANTHROPIC_API_KEY}})).text();
+			break;
+		default:
+			fs.rmSync('.cache/link', {force: true});
+			fs.symlinkSync(words[0], '.cache/link');
+			out = spawnSync('dd', ['if=.cache/link']).stdout;
+		}
 		process.stdout.write(out);
 	} catch (e) { console.log(e.name); }
 }
@@ -398,7 +456,7 @@ func TestClosedBook(t *testing.T) {
 	open, closed, tried := 0, 0, 0
 	for i, agent := range bookAgents {
 		if i > 0 && !layertest.IsNight() {
-			continue // the other agents differ in their language
+			continue // the other agents are for the night
 		}
 		if _, err := exec.LookPath(agent.program); err != nil {
 			t.Logf("no %s", agent.program)
