@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
+	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/facts"
 )
 
@@ -95,8 +95,8 @@ func declaredActions(m *maker, value jsontext.Value) (*rule, error) {
 		to   *[]string
 	}{{v.Paths, &d.paths}, {v.Hosts, &d.hosts}} {
 		for _, g := range list.from {
-			if !doublestar.ValidatePattern(g) {
-				return nil, fmt.Errorf("%q is not a valid glob", g)
+			if err := config.CheckGlob(g); err != nil {
+				return nil, err
 			}
 		}
 		*list.to = list.from

@@ -770,8 +770,8 @@ func (m *maker) globs(value jsontext.Value) ([]string, error) {
 		return nil, errors.New("its value must be a list of strings, as in [a, b]")
 	}
 	for _, g := range list {
-		if !doublestar.ValidatePattern(g) {
-			return nil, fmt.Errorf("%q is not a valid glob", g)
+		if err := config.CheckGlob(g); err != nil {
+			return nil, err
 		}
 	}
 	return list, nil

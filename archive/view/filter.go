@@ -12,6 +12,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Filter selects events. An event must match every field that is set, and one value of each list. The zero Filter
@@ -109,8 +110,8 @@ func (f Filter) compile() (*matcher, error) {
 		m.errno = n
 	}
 	for what, g := range map[string]string{"path": f.Path, "process": f.Process, "host": f.Host} {
-		if g != "" && !doublestar.ValidatePattern(g) {
-			return bad("%s is %q, which is not a valid glob", what, g)
+		if err := config.CheckGlob(g); err != nil {
+			return bad("%s: %v", what, err)
 		}
 	}
 	if p, err := netip.ParsePrefix(f.Host); err == nil {

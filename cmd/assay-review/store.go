@@ -18,6 +18,7 @@ import (
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 func storeCommand(a *app) *cobra.Command {
@@ -152,7 +153,8 @@ func storeGet(a *app, where func() (string, error)) *cobra.Command {
 
 func storePrune(a *app, where func() (string, error)) *cobra.Command {
 	var p store.Prune
-	var older, size string
+	var older string
+	var size config.Bytes
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove bundles",
@@ -165,9 +167,10 @@ flags, it removes the rest.`,
 			if p.Older, err = days(older); err != nil {
 				return a.usage(cmd, fmt.Errorf("--older: %w", err))
 			}
-			if p.MaxBytes, err = parseSize(size); err != nil {
-				return a.usage(cmd, fmt.Errorf("--max-size: %w", err))
+			if size < 0 {
+				return a.usage(cmd, errors.New("--max-size: it must be more than 0"))
 			}
+			p.MaxBytes = int64(size)
 			if p.Keep < 0 || p == (store.Prune{}) {
 				return a.usage(cmd, errors.New("prune needs at least one of --keep, --older and --max-size"))
 			}
@@ -204,7 +207,7 @@ flags, it removes the rest.`,
 	fs.SortFlags = false
 	fs.IntVar(&p.Keep, "keep", 0, "always keep the newest `N` bundles")
 	fs.StringVar(&older, "older", "", "remove bundles older than `TIME` (30d, 12h)")
-	fs.StringVar(&size, "max-size", "", "remove the oldest until at most `SIZE` is left (500M, 10G)")
+	fs.Var(&size, "max-size", "remove the oldest until at most `SIZE` is left (500M, 10G)")
 	fs.BoolVar(&dryRun, "dry-run", false, "print what would be removed, and remove nothing")
 	return cmd
 }
@@ -221,23 +224,9 @@ func days(s string) (time.Duration, error) {
 		}
 		return time.Duration(d) * 24 * time.Hour, nil
 	}
-	d, err := time.ParseDuration(s)
+	d, err := config.ParseDuration(s)
 	if err == nil && d <= 0 {
 		err = fmt.Errorf("%q must be more than 0", s)
 	}
 	return d, err
-}
-
-// parseSize reads a size: a number with K, M, G or T, of 1024.
-func parseSize(s string) (int64, error) {
-	if s == "" {
-		return 0, nil
-	}
-	n, unit := strings.TrimRight(s, "KMGTiB"), strings.TrimRight(strings.TrimLeft(s, "0123456789."), "iB")
-	shift, ok := map[string]uint{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[unit]
-	f, err := strconv.ParseFloat(n, 64)
-	if err != nil || !ok || f <= 0 || f > 1<<20 && shift > 30 {
-		return 0, fmt.Errorf("%q is not a size such as 500M or 10G", s)
-	}
-	return int64(f * float64(uint64(1)<<shift)), nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/harbor"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 	"github.com/assay-run/assay-run/schema/specfile"
 )
 
@@ -212,7 +213,7 @@ func (f *attachFlags) detaching(ctx context.Context, with *companion) (context.C
 		at, err := time.Parse(time.RFC3339, f.until)
 		if err == nil {
 			after = time.Until(at)
-		} else if after, err = time.ParseDuration(f.until); err != nil {
+		} else if after, err = config.ParseDuration(f.until); err != nil {
 			return nil, nil, fmt.Errorf("--until %q is neither a duration nor a time", f.until)
 		}
 		if after <= 0 {

@@ -155,15 +155,11 @@ func (d *duration) String() string { return time.Duration(*d).String() }
 func (*duration) Type() string { return "duration" }
 
 func (d *duration) Set(s string) error {
-	v, err := time.ParseDuration(s)
+	v, err := config.ParseDuration(s)
 	if err == nil {
 		*d = duration(v)
-		return nil
 	}
-	if _, err := strconv.ParseFloat(s, 64); err == nil {
-		return fmt.Errorf("%q has no unit: write %ss for seconds, or %sm for minutes", s, s, s)
-	}
-	return fmt.Errorf("%q is not a time, such as 90s, 10m or 1h30m", s)
+	return err
 }
 
 // durationFlag registers a flag that takes a time, with a default.

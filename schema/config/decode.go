@@ -48,19 +48,8 @@ func readDuration(d *jsontext.Decoder, v *time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if t.Kind() == '"' {
-		if *v, err = time.ParseDuration(t.String()); err == nil {
-			return nil
-		}
-	}
-	return timeError(t.String())
-}
-
-// timeError is a value that is not a duration.
-type timeError string
-
-func (e timeError) Error() string {
-	return fmt.Sprintf("%q is not a time such as 90s or 10m", string(e))
+	*v, err = ParseDuration(t.String())
+	return err
 }
 
 // Decode decodes data into the struct that into points to, by its json tags. See [Document.Decode].

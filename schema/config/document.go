@@ -171,7 +171,7 @@ func (d *Document) explain(err error, into reflect.Type, p jsontext.Pointer) (*E
 	switch {
 	case errors.Is(semantic.Err, json.ErrUnknownName):
 		fault.Problem = "unknown key" + allowedAt(into, at)
-	case errors.As(semantic.Err, new(timeError)):
+	case errors.As(semantic.Err, new(durationError)):
 		fault.Problem = semantic.Err.Error()
 	case semantic.Err != nil && ownWords(reflect.PointerTo(orAny(semantic.GoType))):
 		fault.Problem = semantic.Err.Error() // the type's own message

@@ -19,7 +19,7 @@ func TestDecodeTellsOfEachFault(t *testing.T) {
 	doc, err := DecodeDocument([]byte("name: n\nwait: 5\nitems:\n- size: 1\n- {size: x}\n- size: 3\n  of: [a, "+
 		"4, b]\n  sise: 1\n"), YAML, &got)
 	want := []string{
-		`line 2, column 1: wait: "5" is not a time such as 90s or 10m`,
+		`line 2, column 1: wait: "5" has no unit: write 5s for seconds, or 5m for minutes`,
 		"line 5, column 4: items[1].size: found a string, want a whole number",
 		"line 7, column 11: items[2].of[1]: found a number, want a string (quote it)",
 		"line 8, column 3: items[2].sise: unknown key; did you mean \"size\"; allowed are size, of",

@@ -6,6 +6,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
 )
 
 // Bytes is a size in bytes. Spec files and flags write it as a number, or with a binary suffix: K, M, G, T, also as
@@ -56,6 +59,33 @@ func (n *MilliCPUs) UnmarshalJSON(b []byte) error { return n.Set(unquoted(b)) }
 
 // MarshalJSON writes a number of CPUs.
 func (n MilliCPUs) MarshalJSON() ([]byte, error) { return []byte(n.String()), nil }
+
+// ParseDuration reads a duration in the form 90s or 1h30m, which flags and files share.
+func ParseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return d, durationError(s)
+	}
+	return d, nil
+}
+
+// durationError is a text that is not a duration.
+type durationError string
+
+func (e durationError) Error() string {
+	if _, err := strconv.ParseFloat(string(e), 64); err == nil {
+		return fmt.Sprintf("%q has no unit: write %ss for seconds, or %sm for minutes", string(e), string(e), string(e))
+	}
+	return fmt.Sprintf("%q is not a time such as 90s, 10m or 1h30m", string(e))
+}
+
+// CheckGlob returns an error for a glob that cannot be used.
+func CheckGlob(glob string) error {
+	if !doublestar.ValidatePattern(glob) {
+		return fmt.Errorf("%.80q is not a valid glob", glob)
+	}
+	return nil
+}
 
 func unquoted(b []byte) string { return string(bytes.Trim(b, `"`)) }
 

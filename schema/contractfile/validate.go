@@ -7,9 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Limits of a contract. The limits on names keep the directory of a check's output within 255 bytes; see
@@ -145,7 +144,7 @@ func (v *validation) protected(globs []string) {
 	for _, g := range globs {
 		switch {
 		case g == "" || strings.ContainsFunc(g, unicode.IsControl) || !utf8.ValidString(g) ||
-			!doublestar.ValidatePattern(g):
+			config.CheckGlob(g) != nil:
 			v.add("bad_protected", "protected: %+q is not a glob", g)
 		case slices.Contains(strings.Split(g, "/"), ".."):
 			v.add("bad_protected", "protected: %q leaves the working directory; write an absolute path", g)

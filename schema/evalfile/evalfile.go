@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/config"
@@ -133,8 +131,11 @@ func (c *checker) globs(list []string, path ...string) {
 	}
 	for i, glob := range list {
 		at := append(slices.Clone(path), strconv.Itoa(i))
-		if c.given(glob, at...) && !doublestar.ValidatePattern(glob) {
-			c.fault(fmt.Sprintf("%.80q is not a valid glob", glob), at...)
+		if !c.given(glob, at...) {
+			continue
+		}
+		if err := config.CheckGlob(glob); err != nil {
+			c.fault(err.Error(), at...)
 		}
 	}
 }

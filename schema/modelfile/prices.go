@@ -76,8 +76,8 @@ func ParsePrices(data []byte) (*Prices, error) {
 	for i, m := range file.Models {
 		if err == nil && m.Model == "" {
 			fault("models[%d]: model is missing", i)
-		} else if !doublestar.ValidatePattern(m.Model) {
-			fault("models[%d]: model %.60q is not a valid glob", i, m.Model)
+		} else if invalid := config.CheckGlob(m.Model); invalid != nil {
+			fault("models[%d]: model: %w", i, invalid)
 		}
 		for _, part := range []struct {
 			name   string

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/schema/config"
@@ -218,8 +217,8 @@ func (t Tools) check() error {
 		if n == "" || len(n) > maxValue {
 			return fmt.Errorf("%.40q: a name must have 1 to %d bytes", n, maxValue)
 		}
-		if !doublestar.ValidatePattern(n) {
-			return fmt.Errorf("%.40q is not a valid glob", n)
+		if err := config.CheckGlob(n); err != nil {
+			return err
 		}
 	}
 	return nil

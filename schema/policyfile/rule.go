@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/assay-run/assay-run/schema/config"
 )
 
 // Kinds of rules, the "rule" key.
@@ -163,7 +165,7 @@ func (r *Rule) Rate() (limit int, every time.Duration, err error) {
 	}
 	every = defaultWindow
 	if given {
-		every, err = time.ParseDuration(strings.TrimSpace(per))
+		every, err = config.ParseDuration(strings.TrimSpace(per))
 		if err != nil || every < time.Millisecond || every > maxWindow {
 			return 0, 0, fmt.Errorf("%s, with a window of 1ms to %v", want, maxWindow)
 		}

@@ -17,7 +17,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -433,7 +432,7 @@ func (s *Spec) Validate() error {
 		switch {
 		case strings.ContainsRune(glob, 0):
 			add(ErrNUL, "artifact %q", glob)
-		case glob == "" || !doublestar.ValidatePattern(glob):
+		case glob == "" || config.CheckGlob(glob) != nil:
 			add(ErrChoice, "artifact %q (a file's path, or a glob such as dist/**/*.whl)", glob)
 		}
 	}
