@@ -2,6 +2,7 @@ package startup
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"os"
@@ -18,6 +19,7 @@ type repository struct {
 	dir      string // for this worktree
 	common   string // for all of its worktrees
 	whole    bool   // git takes it for one
+	remoteOf string // where a repository is that names it as a remote; empty for others
 }
 
 // where names the repository in facts.
@@ -155,6 +157,9 @@ func (s *searcher) git(r *repository) {
 		}
 	}
 	for _, e := range own {
+		if r.remoteOf == "" && strings.HasPrefix(e.key, "remote.") {
+			s.remote(r, e.value)
+		}
 		if !harmless(e.key, e.value) || e.key == "core.worktree" && !r.belongs(e) {
 			values[e.key] = append(values[e.key], e.value)
 		}
@@ -168,6 +173,25 @@ func (s *searcher) git(r *repository) {
 	s.hooks(r, hooks)
 	s.attributes(r, starts)
 	s.rebase(r)
+}
+
+// remote adds what git obeys in a remote of r that lies below one of Tops, where nothing else is compared: git push
+// starts hooks there. It looks at each repository once: many can name it.
+func (s *searcher) remote(r *repository, url string) {
+	at, err := filepath.EvalSymlinks(expand(strings.TrimPrefix(url, "file://"), r.where(), s.Home))
+	if err != nil || !schema.Below(at, s.Tops...) || !s.compares(r.where()) {
+		return
+	}
+	its, _ := resolve(at)
+	if its == nil {
+		its = &repository{dir: at}
+		its.setCommon()
+	}
+	if its.whole && !s.compares(its.where()) && !s.remotes[its.dir] {
+		s.remotes[its.dir] = true
+		its.remoteOf = r.where()
+		s.git(its)
+	}
 }
 
 // belongs reports whether the working tree that core.worktree names is the repository's, also in the opinion of the
@@ -207,7 +231,7 @@ func (s *searcher) rebase(r *repository) {
 // obeys adds a fact about a repository. What git does not take for one yet counts: git init keeps hooks and
 // configuration that are there.
 func (s *searcher) obeys(r *repository, what, file string, content []byte) {
-	s.fact(r.where(), what, file, content)
+	s.fact(cmp.Or(r.remoteOf, r.where()), what, file, content)
 }
 
 // programs adds the files in the searched directories that a value of the configuration names.

@@ -100,6 +100,7 @@ type searcher struct {
 	compared        []string
 	digests         map[string][]byte            // see digest
 	hooksOf         map[string]map[string][]byte // see hooksIn
+	remotes         map[string]bool              // see remote
 	walked          map[string]bool              // of each tree, whether it was searched
 	top             string                       // the tree that is being searched
 }
@@ -115,7 +116,8 @@ const maxNested = 1000
 func Search(ctx context.Context, w Where) *Set {
 	s := &searcher{Where: w, set: &Set{facts: map[fact]string{}}, files: map[string]bool{},
 		roots: map[string]bool{w.Dir: true}, skip: pseudo(),
-		digests: map[string][]byte{}, hooksOf: map[string]map[string][]byte{}, walked: map[string]bool{}}
+		digests: map[string][]byte{}, hooksOf: map[string]map[string][]byte{}, walked: map[string]bool{},
+		remotes: map[string]bool{}}
 	s.compared = append(slices.Clone(w.Trees), w.Dir)
 	trees := slices.Concat(s.compared, w.Shared)
 	s.Trees = Outermost(slices.Clone(trees))
@@ -373,10 +375,14 @@ func (s *searcher) add(path string) {
 	}
 }
 
+// compares reports whether facts about a directory count.
+func (s *searcher) compares(where string) bool {
+	return schema.Below(where, s.compared...) || slices.Contains(s.Tops, where)
+}
+
 // fact adds something that programs obey.
 func (s *searcher) fact(where, what, file string, content []byte) {
-	if !schema.Below(where, s.compared...) &&
-		!slices.Contains(s.Tops, where) {
+	if !s.compares(where) {
 		return
 	}
 	sum := sha256.Sum256(content)

@@ -235,6 +235,8 @@ func TestWhatGitDoesLaterIsFound(t *testing.T) {
 			git config core.worktree "$PWD/../home"`, "git reset --hard; test -e ../home/profile", "git's core.worktree"},
 		"a submodule": {`git -c protocol.file.allow=always submodule --quiet add "$PWD" sub`,
 			"git -C sub reset --hard", ".gitmodules"},
+		"a remote with a hook": {`git init -q --bare ../r; printf '#!/bin/sh\ntouch ran\n' >../r/hooks/update
+			chmod +x ../r/hooks/update; git remote add o ../r`, "git push -q o main; test -e ../r/ran", "git's hook update"},
 		"a branch of a program": {`git config branch.main.remote "ext::touch ran"; git config branch.main.merge x`,
 			"! git -c protocol.ext.allow=always pull; test -e ran", "git's branch.main.remote"},
 	} {
@@ -255,7 +257,7 @@ func TestWhatGitDoesLaterIsFound(t *testing.T) {
 		run("git init -q -b main; git commit -q --allow-empty -m x")
 		run(c.script)
 		var found []string
-		for _, change := range Search(context.Background(), Where{Dir: w}).Since(&Set{}) {
+		for _, change := range Search(context.Background(), Where{Dir: w, Tops: []string{dir}}).Since(&Set{}) {
 			found = append(found, change.What)
 		}
 		if strings.Join(found, " ") != c.found {
