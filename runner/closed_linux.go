@@ -92,7 +92,14 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 		b.doc.Covers = append(b.doc.Covers, "packages")
 		b.doc.Hidden = append(b.doc.Hidden, project.Later(dir, home, c.env)...)
 	}
+	b.doc.Hidden = sorted(b.doc.Hidden)
 	return append(slices.Clone(b.doc.Hidden), at), nil
+}
+
+// sorted sorts a list, and removes what is in it twice.
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // lists adds what a command without restrictions can read of an answer, where that is known.
@@ -215,7 +222,14 @@ func (b *closedBook) copies(c *confinement) error {
 	}
 	known := map[string]bool{}
 	var candidates []string
+	has := func(path, name string) bool {
+		_, err := os.Lstat(filepath.Join(path, name))
+		return err == nil
+	}
 	add := func(path string) {
+		if !has(path, ".git") && !has(path, "objects") {
+			return
+		}
 		real, err := filepath.EvalSymlinks(path)
 		hidden := func(h string) bool { return schema.Below(real, h) }
 		if err == nil && !known[real] && real != dir && !slices.ContainsFunc(b.doc.Hidden, hidden) {
@@ -245,7 +259,7 @@ func (b *closedBook) copies(c *confinement) error {
 				"start the command elsewhere")
 		}
 	}
-	b.doc.Hidden = append(b.doc.Hidden, copies...)
+	b.doc.Hidden = sorted(append(b.doc.Hidden, copies...))
 	return c.profile.Hide(copies)
 }
 

@@ -129,8 +129,6 @@ func (b *Book) Copies(ctx context.Context, dirs []string) []string {
 		at := dir
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
 			at = filepath.Join(dir, ".git")
-		} else if _, err := os.Lstat(filepath.Join(dir, "objects")); err != nil {
-			continue
 		}
 		looking.Go(func() {
 			turns <- struct{}{}
