@@ -89,7 +89,7 @@ func TestThePrivateHomeKeepsTheRealOne(t *testing.T) {
 			! ls ~/deep 2>/dev/null
 			! cat ~/.ssh/id 2>/dev/null
 			mine=$(basename "$(dirname "$PWD")"); touch ~/$mine # other runs have layers in /var/tmp, too
-			! ls /var/tmp/assay-run-home-*/layer/upper/$mine 2>/dev/null
+			! ls /var/tmp/assay-run-*-kept/*/layer/upper/$mine /var/tmp/*/layer/upper/$mine 2>/dev/null
 			! grep -o 'upperdir=[^,]*assay-run-home' /proc/self/mountinfo
 			echo work > file`)
 		before := filesIn(t, home)
