@@ -399,9 +399,16 @@ func (p *Profile) protect(s *sandboxfile.Settings, f *sandboxfile.Filesystem, c 
 		return nil
 	}
 	p.looked = &startup.Where{Dir: p.Dir, Home: c.Home}
+	var private []string // see privateTmp
+	if tmp, err := filepath.EvalSymlinks("/tmp"); err == nil && f.PrivateTmp {
+		private = append(private, tmp)
+	}
 	for _, w := range p.Write {
 		if info, err := os.Stat(w.Path); err != nil || !info.IsDir() {
 			continue
+		}
+		if w.Rule == RuleMode && w.Path != p.Dir && schema.Below(w.Path, private...) {
+			continue // the command does not see it
 		}
 		if w.Rule == RuleMode { // the working directory, and those for temporary files
 			p.looked.Shared, p.looked.Tops = append(p.looked.Shared, w.Path), append(p.looked.Tops, w.Path)

@@ -227,7 +227,10 @@ func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 				c.tmpfs(p.Path, "mode=1777", 0)
 			})
 		case Layered:
-			c.do(Files, "mount the private home", func() { c.overlay(p, kept) })
+			c.do(Files, OverlayHome, func() {
+				c.makeDirs(p.Path, ours)
+				c.overlay(p, kept)
+			})
 		}
 	}
 	for _, p := range m.Places {
