@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"context"
 	_ "embed"
 	"errors"
@@ -16,6 +18,7 @@ import (
 	"github.com/assay-run/assay-run/runner/project"
 	"github.com/assay-run/assay-run/runner/repository"
 	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/runner/sandbox/startup"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/sandboxfile"
 )
@@ -92,6 +95,15 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 		b.doc.Covers = append(b.doc.Covers, "packages")
 		b.doc.Hidden = append(b.doc.Hidden, project.Later(dir, home, c.env)...)
 	}
+	for _, path := range bundlesNear(dir) {
+		if schema.Below(path, dir) {
+			if err := b.unclosed("bundles", "the working directory has the bundle of another run, "+path,
+				"move it elsewhere"); err != nil {
+				return nil, err
+			}
+		}
+		b.doc.Hidden = append(b.doc.Hidden, path)
+	}
 	b.doc.Hidden = sorted(b.doc.Hidden)
 	return append(slices.Clone(b.doc.Hidden), at), nil
 }
@@ -100,6 +112,40 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 func sorted(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// bundlesNear lists bundles, which can have what the command of another run did: in the directory, beside it, and in
+// the runner's own directory.
+func bundlesNear(dir string) (list []string) {
+	dirs := []string{dir, filepath.Dir(dir)}
+	if own, err := os.Getwd(); err == nil {
+		dirs = sorted(append(dirs, own))
+	}
+	for _, d := range dirs {
+		packed, _ := filepath.Glob(filepath.Join(schema.EscapeGlob(d), "*.tar.gz"))
+		named, _ := filepath.Glob(filepath.Join(schema.EscapeGlob(d), "assay-run-*.tar.zst"))
+		for _, path := range append(slices.DeleteFunc(packed, isNoBundle), named...) {
+			if real, err := filepath.EvalSymlinks(path); err == nil {
+				list = append(list, real)
+			}
+		}
+	}
+	return list
+}
+
+// isNoBundle reports whether the first member of an archive is not a bundle's.
+func isNoBundle(path string) bool {
+	f, err := os.OpenFile(path, startup.ReadFlags, 0)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	unpacked, err := gzip.NewReader(f)
+	if err != nil {
+		return true
+	}
+	first, err := tar.NewReader(unpacked).Next()
+	return err != nil || first.Name != schema.ManifestPath
 }
 
 // lists adds what a command without restrictions can read of an answer, where that is known.
