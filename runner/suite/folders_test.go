@@ -18,6 +18,7 @@ func TestAFolderAsksForAClosedBook(t *testing.T) {
 		want          schema.BookWish
 	}{
 		{"\"try\"", "", schema.BookTried}, {"false", "", schema.BookNot},
+		{"{close = \"try\", allow = [\"mirror.example.net\"]}", "", schema.BookTried},
 		{"true", "the book cannot be closed; write try to record what is open", ""},
 		{"\"perhaps\"", "metadata.assay: ", ""},
 	} {

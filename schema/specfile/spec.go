@@ -578,9 +578,6 @@ func (s *Spec) profileSettings() sandboxfile.Settings {
 func (s *Spec) SandboxSettings(file *policyfile.File) sandboxfile.Settings {
 	agent := s.agentSettings()
 	all := []sandboxfile.Settings{agent, s.profileSettings()}
-	if s.ClosedBook.Wanted() && len(s.ClosedBook.Allow) > 0 {
-		all = append(all, sandboxfile.Settings{Network: &sandboxfile.Network{AllowedDomains: s.ClosedBook.Allow}})
-	}
 	if file != nil {
 		all = append(all, file.Sandbox)
 	}
@@ -589,6 +586,10 @@ func (s *Spec) SandboxSettings(file *policyfile.File) sandboxfile.Settings {
 		settings.Mode = s.Mode
 	} else if s.ClosedBook.Wanted() && settings.Mode == "" && !s.Containers {
 		settings.Mode = sandboxfile.WorkspaceWrite
+	}
+	if s.ClosedBook.Wanted() && len(s.ClosedBook.Allow) > 0 && settings.EffectiveMode() != sandboxfile.Observe {
+		allow := &sandboxfile.Network{AllowedDomains: s.ClosedBook.Allow}
+		settings.Network = sandboxfile.Compose(sandboxfile.Settings{Network: allow}, settings).Network
 	}
 	if s.User != "" {
 		settings.User = sandboxfile.Scalar(s.User)
