@@ -21,9 +21,8 @@ const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 const EnvCgroupParent = engine.EnvCgroupParent
 
 // agentEnv are the variables that are never inherited.
-var agentEnv = []string{agents.EnvLog, agents.EnvLogSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL,
-	gateway.EnvToken,
-	EnvToolCall, EnvCgroupParent, agents.EnvSetup}
+var agentEnv = []string{agents.EnvLog, agents.EnvLogSchema, agents.EnvSetup, EnvDecisionLog, EnvToolCall,
+	EnvCgroupParent, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken}
 
 // environ returns the command's environment: the runner's, what the spec sets, and the run id. A later value of a key
 // wins.

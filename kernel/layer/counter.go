@@ -51,13 +51,9 @@ func (c *counter) line(ev *kernel.Event, e *schema.KernelEvent) {
 		}
 	}
 	// What an open file is written is an event of its own, with the file.
-	named, why := e.Kind != schema.KindOpen || e.Changes(), facts.CertaintyOf(e)
-	if why.Doubtful() && e.Marks != 0 { // where the name is, as in a container of the run's, is another matter
-		here := *e
-		here.Marks = 0
-		why = facts.CertaintyOf(&here)
-	}
-	if named && why.Doubtful() && e.Class == schema.ClassAgent && !e.Failed() {
+	// Where a name is, as in a container of the run's, is another matter.
+	named := e.Kind != schema.KindOpen || e.Changes()
+	if named && facts.CertaintyInPlace(e).Doubtful() && e.Class == schema.ClassAgent && !e.Failed() {
 		for _, how := range e.Touches() {
 			if how&schema.AccessModify != 0 {
 				s.DoubtfulChanges++

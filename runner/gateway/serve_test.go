@@ -184,8 +184,8 @@ func TestRunsBelongToTheirAgents(t *testing.T) {
 // TestRateLimitsHoldAcrossConnections: of an agent's fifty calls on ten connections and as many runs, five pass, by a
 // rule and by a tool's own limit.
 func TestRateLimitsHoldAcrossConnections(t *testing.T) {
-	file,
-		err := policyfile.ParseYAML([]byte("rules: [{name: five, rule: rate_limit_tool, target: ruled, value: 5/1h}]"))
+	file, err := policyfile.ParseYAML([]byte(
+		"rules: [{name: five, rule: rate_limit_tool, target: ruled, value: 5/1h}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,7 @@ func violated(s *Set, c Call) []string {
 }
 
 func TestDenyWinsAndAClientCannotReplaceARule(t *testing.T) {
-	f,
-		err := policyfile.ParseYAML([]byte(
+	f, err := policyfile.ParseYAML([]byte(
 		"tools: {allow: [a], deny: [a]}\nrules:\n- {name: n, rule: deny_tool, target: b}\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -15,25 +15,6 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-const (
-	// minFree is how many bytes the disk must have free for a new try.
-	minFree = 2 << 30
-	// maxFailures is how many infrastructure failures of one class in a row stop an agent at a task.
-	maxFailures = 5
-	// firstPause is the pause before the second try of an attempt. Each later pause is twice as long.
-	firstPause = time.Second
-	// providerPauses is how many first pauses an agent's attempts wait after its provider failed. Each failure in a row
-	// doubles that, maxOutage times at most.
-	providerPauses, maxOutage = 5, 6
-	// tickTime is the time between two checks of the leases.
-	tickTime = 200 * time.Millisecond
-	// maxTickGap is the longest time between two checks of the leases that a busy machine explains. After a longer one,
-	// leases are extended by it.
-	maxTickGap = time.Second
-	// maxWorkers and maxSlots limit what workers can claim.
-	maxWorkers, maxSlots = 10_000, 10_000
-)
-
 // Question is a worker's question. Answer has a buffer of one, so that answering never blocks; nil means no answer.
 type Question struct {
 	carrier.Question

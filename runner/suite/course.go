@@ -16,6 +16,14 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+const (
+	// tickTime is the time between two checks of the leases.
+	tickTime = 200 * time.Millisecond
+	// maxTickGap is the longest time between two checks of the leases that a busy machine explains. After a longer one,
+	// leases are extended by it.
+	maxTickGap = time.Second
+)
+
 // course is the way of a suite from its first try to its last verdict, over one carrier. It reacts to what workers say
 // and to the clock; its parts know the rest. It is not safe for concurrent use.
 type course struct {

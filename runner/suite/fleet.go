@@ -68,6 +68,9 @@ type remoteWorker struct {
 	lastHeard time.Time
 }
 
+// maxWorkers and maxSlots limit what workers can claim.
+const maxWorkers, maxSlots = 10_000, 10_000
+
 // fleet knows the workers, and how many tries they run at once.
 type fleet struct {
 	own      int // slots of this process

@@ -10,6 +10,18 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+const (
+	// minFree is how many bytes the disk must have free for a new try.
+	minFree = 2 << 30
+	// maxFailures is how many infrastructure failures of one class in a row stop an agent at a task.
+	maxFailures = 5
+	// firstPause is the pause before the second try of an attempt. Each later pause is twice as long.
+	firstPause = time.Second
+	// providerPauses is how many first pauses an agent's attempts wait after its provider failed. Each failure in a row
+	// doubles that, maxOutage times at most.
+	providerPauses, maxOutage = 5, 6
+)
+
 // cell is an agent at a task.
 type cell struct{ task, agent string }
 

@@ -67,6 +67,17 @@ func CertaintyOf(e *schema.KernelEvent) Certainty {
 	return Sure
 }
 
+// CertaintyInPlace returns the certainty of a line's names apart from where they are: in which mount namespace, and
+// below which directory.
+func CertaintyInPlace(e *schema.KernelEvent) Certainty {
+	if e.Marks == 0 || !CertaintyOf(e).Doubtful() {
+		return CertaintyOf(e)
+	}
+	here := *e
+	here.Marks = 0
+	return CertaintyOf(&here)
+}
+
 // Elsewhere reports whether the names of a line are those of another mount namespace than the run's. If they are sure,
 // they are names below the root of the line's container.
 func Elsewhere(e *schema.KernelEvent) bool { return e.Marks&schema.MarkMountNamespace != 0 }

@@ -139,7 +139,7 @@ func (s *searcher) git(r *repository) {
 	config := filepath.Join(r.common, "config")
 	own := readConfig(config, s.Home, 0, s.file)
 	own = append(own, readConfig(filepath.Join(r.dir, "config.worktree"), s.Home, 0, s.file)...)
-	if s.within(config) {
+	if schema.Below(config, s.Trees...) {
 		s.set.Configs = append(s.set.Configs, config)
 	}
 	hooks := filepath.Join(r.common, "hooks")
@@ -238,7 +238,8 @@ func (s *searcher) obeys(r *repository, what, file string, content []byte) {
 func (s *searcher) programs(r *repository, key, value string) {
 	for word := range strings.FieldsSeq(strings.TrimPrefix(value, "!")) {
 		path := expand(strings.Trim(word, `"'`), r.where(), s.Home)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && s.within(s.follow(path)) {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && schema.Below(s.follow(path),
+			s.Trees...) {
 			s.file(path)
 			if b, err := ReadFile(path); err == nil {
 				s.obeys(r, "git's "+key, path, b)

@@ -183,7 +183,7 @@ func Search(ctx context.Context, w Where) *Set {
 
 // included adds a file that the configuration of the user or the host includes, if it is in the trees.
 func (s *searcher) included(path string) {
-	if s.within(s.follow(path)) {
+	if schema.Below(s.follow(path), s.Trees...) {
 		s.file(path)
 		s.fact(s.Dir, "git's configuration", path, contentOf(path))
 	}
@@ -340,11 +340,6 @@ func (s *searcher) ofHome(dir string) bool {
 		})
 }
 
-// within reports whether a path is in a tree.
-func (s *searcher) within(path string) bool {
-	return schema.Below(path, s.Trees...)
-}
-
 // file adds a path that programs read, with the symbolic links on the way to it.
 func (s *searcher) file(path string) { s.add(s.follow(path)) }
 
@@ -370,7 +365,7 @@ func (s *searcher) follow(path string) string {
 const maxLinks = 40
 
 func (s *searcher) add(path string) {
-	if s.within(path) || s.Home != "" && schema.Below(path, s.Home) {
+	if schema.Below(path, s.Trees...) || s.Home != "" && schema.Below(path, s.Home) {
 		s.files[path] = true
 	}
 }
@@ -413,7 +408,7 @@ func (s *searcher) startFile(dir, name string) {
 
 // digest stands for what a directory in the trees contains. It reads each directory once.
 func (s *searcher) digest(dir string) []byte {
-	if sum, done := s.digests[dir]; done || s.skip[dir] || !s.within(dir) {
+	if sum, done := s.digests[dir]; done || s.skip[dir] || !schema.Below(dir, s.Trees...) {
 		return sum
 	}
 	h := sha256.New()
