@@ -51,9 +51,8 @@ func (c *counter) line(ev *kernel.Event, e *schema.KernelEvent) {
 		}
 	}
 	// What an open file is written is an event of its own, with the file.
-	// Where a name is, as in a container of the run's, is another matter.
 	named := e.Kind != schema.KindOpen || e.Changes()
-	if named && facts.CertaintyInPlace(e).Doubtful() && e.Class == schema.ClassAgent && !e.Failed() {
+	if named && e.Class == schema.ClassAgent && !e.Failed() && facts.CertaintyAsRead(e).Doubtful() {
 		for _, how := range e.Touches() {
 			if how&schema.AccessModify != 0 {
 				s.DoubtfulChanges++

@@ -35,9 +35,8 @@ func coverage(a Account) []schema.Coverage {
 	lost := map[string][]schema.BlindSpot{
 		"filesystem": {
 			spot("long_paths", "the rest of paths longer than 4,096 bytes or 256 components", s.Cut > 0),
-			spot("doubtful_changes", "which file was changed, if the event of the change has a doubtful name: it says "+
-				"path_source=user_memory, arguments=claimed, directory=claimed or truncated",
-				s.DoubtfulChanges > 0),
+			spot("doubtful_changes", "which file was changed, if the event of the change says "+
+				"path_source=user_memory, arguments=claimed or directory=claimed", s.DoubtfulChanges > 0),
 			spot("claimed_directories", "a directory or symbolic link on the way of a name may have led elsewhere "+
 				"while the kernel used it: another task of the run may have changed it during the call, or it is on "+
 				"FUSE or a network file system; such events say directory=claimed", s.DirectoryClaims > 0),

@@ -29,8 +29,7 @@ type Stats struct {
 	// from the caller's memory, Cut lines with a path that was cut, CutArguments
 	// those with arguments or environment names that were.
 	UserPaths, Cut, CutArguments uint64
-	// DoubtfulChanges counts changes of files that happened, and whose names are doubtful for another reason than
-	// where they are, as package facts says.
+	// DoubtfulChanges counts changes of files that happened, and whose names are doubtful as they were read.
 	DoubtfulChanges uint64
 	// AgentsJoined counts tasks that were moved into the session, except those that set up a container.
 	AgentsJoined uint64

@@ -67,15 +67,12 @@ func CertaintyOf(e *schema.KernelEvent) Certainty {
 	return Sure
 }
 
-// CertaintyInPlace returns the certainty of a line's names apart from where they are: in which mount namespace, and
-// below which directory.
-func CertaintyInPlace(e *schema.KernelEvent) Certainty {
-	if e.Marks == 0 || !CertaintyOf(e).Doubtful() {
-		return CertaintyOf(e)
-	}
-	here := *e
-	here.Marks = 0
-	return CertaintyOf(&here)
+// CertaintyAsRead returns the certainty of how a line's names were read, apart from where they are and what was cut
+// off: a layer counts these by themselves.
+func CertaintyAsRead(e *schema.KernelEvent) Certainty {
+	read := *e
+	read.Marks, read.Truncated = 0, 0
+	return CertaintyOf(&read)
 }
 
 // Elsewhere reports whether the names of a line are those of another mount namespace than the run's. If they are sure,
