@@ -9,7 +9,8 @@ func keepInherited() { _ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC
 // outputs says which standard streams became non-blocking. A program that is given one of them and does this to it, as
 // Node does, makes the testing package lose what it prints while the pipe is full. The streams block again.
 func (c *checked) outputs() (left []string) {
-	for fd, name := range map[int]string{1: "output", 2: "error"} {
+	for i, name := range []string{"output", "error"} { // which can be the same stream
+		fd := i + 1
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		if err != nil || flags&unix.O_NONBLOCK == 0 || c.nonblocking[fd] {
 			continue

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 
@@ -80,7 +81,7 @@ func Of(dir string) (all []Package) {
 	}
 	for _, file := range []string{"setup.cfg", "setup.py"} {
 		data := read(filepath.Join(dir, file))
-		add(Python, first(pythonName, data), first(pythonVersion, data))
+		add(Python, first(pythonName(), data), first(pythonVersion(), data))
 	}
 	var cargo struct{ Package named }
 	if _, err := config.TOML(read(filepath.Join(dir, "Cargo.toml")), &cargo); err == nil {
@@ -105,7 +106,7 @@ func Of(dir string) (all []Package) {
 	specs, _ := fs.Glob(os.DirFS(dir), "*.gemspec")
 	for _, spec := range specs {
 		data := read(filepath.Join(dir, spec))
-		add(Gem, first(gemName, data), first(gemVersion, data))
+		add(Gem, first(gemName(), data), first(gemVersion(), data))
 	}
 	var composer struct {
 		Name    string `json:"name"`
@@ -124,10 +125,18 @@ func Of(dir string) (all []Package) {
 
 // In setup.cfg, setup.py and gemspecs. A name or version that the script computes is not known.
 var (
-	pythonName    = regexp.MustCompile(`(?m)^\s*name\s*=\s*["']?([A-Za-z0-9][A-Za-z0-9._-]*)["']?\s*,?\s*$`)
-	gemName       = regexp.MustCompile(`(?m)\.name\s*=\s*["']([A-Za-z0-9][A-Za-z0-9._-]*)["']`)
-	gemVersion    = regexp.MustCompile(`(?m)\.version\s*=\s*["']([0-9][A-Za-z0-9.-]*)["']`)
-	pythonVersion = regexp.MustCompile(`(?m)^\s*version\s*=\s*["']?([0-9][A-Za-z0-9._+!-]*)["']?\s*,?\s*$`)
+	pythonName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^\s*name\s*=\s*["']?([A-Za-z0-9][A-Za-z0-9._-]*)["']?\s*,?\s*$`)
+	})
+	pythonVersion = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^\s*version\s*=\s*["']?([0-9][A-Za-z0-9._+!-]*)["']?\s*,?\s*$`)
+	})
+	gemName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)\.name\s*=\s*["']([A-Za-z0-9][A-Za-z0-9._-]*)["']`)
+	})
+	gemVersion = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)\.version\s*=\s*["']([0-9][A-Za-z0-9.-]*)["']`)
+	})
 )
 
 func first(of *regexp.Regexp, data []byte) string {
