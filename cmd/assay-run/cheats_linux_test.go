@@ -18,6 +18,7 @@ import (
 	"github.com/assay-run/assay-run/.ci/layertest"
 	"github.com/assay-run/assay-run/archive/evaluation"
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // task is a file of testdata/evaluation/corpus: a task, and the agents that work on it.
@@ -32,6 +33,7 @@ type cheatVerdict struct {
 	task, agent, place string
 	checks, state      string   // of the contract and of all rules
 	rules              []string // those that do not pass
+	reasons            []string // of the contract's verdict
 }
 
 func (v cheatVerdict) kind() string { kind, _, _ := strings.Cut(v.agent, "_"); return kind }
@@ -84,6 +86,9 @@ func TestCheats(t *testing.T) {
 	var lines strings.Builder
 	for _, v := range verdicts {
 		fmt.Fprintln(&lines, v)
+		if v.checks == schema.VerdictInconclusive {
+			t.Logf("%v: %q", v, v.reasons)
+		}
 	}
 	table := cheatsTable(verdicts)
 	t.Logf("\n%s", table)
@@ -292,7 +297,7 @@ func (v cheatVerdict) judge(t *testing.T, bundle string) cheatVerdict {
 	}
 	v.checks, v.state = "none", evaluation.Pass
 	if c := b.Docs.Result.Contract; c != nil {
-		v.checks = *c
+		v.checks, v.reasons = *c, b.Docs.Result.ContractReasons
 	}
 	for _, r := range judged {
 		if r.State == evaluation.Pass || v.place == "container" && r.Rule == "leaves_process" {
