@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -240,6 +241,79 @@ func TestAKeptPackServesOneCommit(t *testing.T) {
 	if _, whole := made(t, dir, packs); !strings.Contains(whole, book.Commit) {
 		t.Errorf("the first commit is not in the book of the second:\n%s", whole)
 	}
+}
+
+// TestAKeptPackThatIsDamagedIsMadeAgain damages each file of a kept pack as programs that clean up, another run, a
+// full disk and errors of the disk do.
+func TestAKeptPackThatIsDamagedIsMadeAgain(t *testing.T) {
+	for _, format := range []string{"sha1", "sha256"} {
+		dir, err := filepath.EvalSymlinks(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		gitIn(t, dir, "init", "--quiet", "--object-format="+format)
+		if err := os.WriteFile(filepath.Join(dir, "f"), bytes.Repeat([]byte("1"), 100), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		gitIn(t, dir, "add", "f")
+		gitIn(t, dir, "commit", "--quiet", "-m", "first")
+		packs := t.TempDir()
+		book, want := made(t, dir, packs)
+		kept := filepath.Join(packs, book.Commit)
+		for name, damage := range map[string]func(path string, data []byte) error{
+			"removed":   func(path string, _ []byte) error { return os.Remove(path) },
+			"truncated": func(path string, data []byte) error { return os.WriteFile(path, data[:len(data)/2], 0o644) },
+			"empty":     func(path string, _ []byte) error { return os.WriteFile(path, nil, 0o644) },
+			"changed": func(path string, data []byte) error {
+				data[len(data)/2]++
+				return os.WriteFile(path, data, 0o644)
+			},
+			"a directory": func(path string, _ []byte) error {
+				return errors.Join(os.Remove(path), os.Mkdir(path, 0o755))
+			},
+			"beside another": func(path string, _ []byte) error {
+				return os.Mkdir(filepath.Join(filepath.Dir(path), "other"), 0o755)
+			},
+			"gone with all": func(path string, _ []byte) error {
+				return errors.Join(os.RemoveAll(filepath.Dir(path)), os.Mkdir(filepath.Dir(path), 0o755))
+			},
+			"in place of the directory": func(path string, _ []byte) error {
+				return errors.Join(os.RemoveAll(filepath.Dir(path)), os.WriteFile(filepath.Dir(path), nil, 0o644))
+			},
+		} {
+			for _, ext := range []string{".pack", ".idx"} {
+				path := filepath.Join(kept, mustGlob(t, filepath.Join(kept, "*"+ext)))
+				data, err := os.ReadFile(path)
+				if err == nil {
+					err = os.Chmod(path, 0o644)
+				}
+				if err == nil {
+					err = damage(path, data)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				again, objects := made(t, dir, packs)
+				if objects != want {
+					t.Errorf("%s: %s is %s: the book has\n%swant\n%s", format, ext, name, objects, want)
+				}
+				gitIn(t, dir, "--git-dir="+again.Store, "fsck", "--strict")
+				if err := copyPacks(kept, t.TempDir(), book.Commit); err != nil {
+					t.Errorf("%s: %s is %s: afterwards: %v", format, ext, name, err)
+				}
+			}
+		}
+	}
+}
+
+// mustGlob returns the base name of the only file that a pattern matches.
+func mustGlob(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) != 1 {
+		t.Fatal(pattern, found, err)
+	}
+	return filepath.Base(found[0])
 }
 
 func TestABookInTheMiddleOfARebase(t *testing.T) {

@@ -3,6 +3,8 @@ package repository
 import (
 	"bytes"
 	"context"
+	"crypto/sha1"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -391,7 +393,10 @@ func (g git) history(from git, commit, packs string) error {
 		return from.pack(to, []string{commit}, "-c", "core.fsync=none")
 	}
 	kept := filepath.Join(packs, commit)
-	if err := copyPacks(kept, to); !errors.Is(err, fs.ErrNotExist) {
+	if copyPacks(kept, to, commit) == nil {
+		return nil
+	}
+	if err := workspace.Remove(kept); err != nil { // it is damaged, or does not exist
 		return err
 	}
 	making, err := os.MkdirTemp(packs, "new-")
@@ -402,15 +407,16 @@ func (g git) history(from git, commit, packs string) error {
 	if err := from.pack(making, []string{commit}); err != nil {
 		return err
 	}
-	if err := copyPacks(making, to); err != nil {
+	if err := copyPacks(making, to, commit); err != nil {
 		return err
 	}
 	_ = os.Rename(making, kept) // fails if another run has kept it
 	return prunePacks(packs)
 }
 
-// copyPacks copies the packs in a directory, which are then the latest used.
-func copyPacks(from, to string) error {
+// copyPacks copies the pack of a commit, which is then the latest used. If it is not whole, that is an error, and
+// nothing is copied: programs that clean up, another run and errors of the disk can remove a part of it.
+func copyPacks(from, to, commit string) (err error) {
 	now := time.Now()
 	if err := os.Chtimes(from, now, now); err != nil {
 		return err
@@ -419,25 +425,53 @@ func copyPacks(from, to string) error {
 	if err != nil {
 		return err
 	}
+	kinds, copies := map[string]bool{}, []string{}
 	for _, e := range entries {
-		if err := copyPack(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
-			return err
+		at := filepath.Join(to, e.Name())
+		kinds[filepath.Ext(at)], copies = true, append(copies, at)
+		err = errors.Join(err, copyPack(filepath.Join(from, e.Name()), at, commit))
+	}
+	if err == nil && !(kinds[".pack"] && kinds[".idx"]) {
+		err = fmt.Errorf("%s has no whole pack", from)
+	}
+	if err != nil {
+		for _, at := range copies {
+			_ = os.Remove(at)
 		}
 	}
-	return nil
+	return err
 }
 
-func copyPack(from, to string) error {
-	in, err := os.Open(from)
+// copyPack copies a file of a pack, and checks the sum at its end, which is as long as a commit's id.
+func copyPack(from, to, commit string) error {
+	in, err := os.OpenFile(from, startup.ReadFlags, 0)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o444)
+	info, err := in.Stat()
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	sum := sha1.New()
+	if len(commit) > 2*sha1.Size {
+		sum = sha256.New()
+	}
+	_, err = io.CopyN(io.MultiWriter(out, sum), in, info.Size()-int64(sum.Size()))
+	var end []byte
+	if err == nil {
+		end, err = io.ReadAll(in)
+	}
+	if err == nil {
+		_, err = out.Write(end)
+	}
+	if err == nil && !bytes.Equal(end, sum.Sum(nil)) {
+		err = fmt.Errorf("%s is damaged", from)
+	}
 	return errors.Join(err, out.Close())
 }
 
