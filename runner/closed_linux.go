@@ -79,9 +79,21 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 	if err != nil {
 		return nil, sandboxError("closed_book_failed", fmt.Errorf("look at the repository: %w", err))
 	}
+	bundles := bundlesNear(dir)
 	if b.book != nil {
 		b.doc.Covers = append([]string{"history"}, b.doc.Covers...)
-		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, b.book.Others
+		b.doc.StartCommit, b.doc.Hidden = b.book.Commit, slices.Clone(b.book.Others)
+		for _, path := range bundles {
+			if b.book.Tracks(path) {
+				if err := b.unclosed("bundles", "the repository has the bundle of another run, "+path,
+					"remove it from the index with git rm --cached"); err != nil {
+					return nil, err
+				}
+			}
+			if name, in := strings.CutPrefix(path, dir+"/"); in {
+				b.book.Ignored = append(b.book.Ignored, name) // git add could not read it
+			}
+		}
 		b.making = make(chan error, 1)
 		go func() { // while the rest is prepared: see ready
 			err := b.book.Make(ctx, filepath.Join(kept, "packs"))
@@ -95,16 +107,7 @@ func (b *closedBook) begin(ctx context.Context, c *confinement, dir string) (hid
 		b.doc.Covers = append(b.doc.Covers, "packages")
 		b.doc.Hidden = append(b.doc.Hidden, project.Later(dir, home, c.env)...)
 	}
-	for _, path := range bundlesNear(dir) {
-		if schema.Below(path, dir) {
-			if err := b.unclosed("bundles", "the working directory has the bundle of another run, "+path,
-				"move it elsewhere"); err != nil {
-				return nil, err
-			}
-		}
-		b.doc.Hidden = append(b.doc.Hidden, path)
-	}
-	b.doc.Hidden = sorted(b.doc.Hidden)
+	b.doc.Hidden = sorted(append(b.doc.Hidden, bundles...))
 	return append(slices.Clone(b.doc.Hidden), at), nil
 }
 

@@ -29,6 +29,8 @@ type Book struct {
 	// Others are directories that have more of the original's history, or other versions of its files: linked
 	// worktrees, repositories that it borrows objects from, and remotes in the file system.
 	Others []string
+	// Ignored are paths in the working tree, relative to it, that git ignores in the new one. Set it before Make.
+	Ignored []string
 	// Modules are the books of submodules. The Store of one whose original lies in At lies in Store.
 	Modules []*Book
 
@@ -99,6 +101,9 @@ func (b *Book) Make(ctx context.Context, packs string) error {
 	if err := remake(source, b.git(ctx), b.Heads, b.Format, true, packs); err != nil {
 		return fmt.Errorf("%s: %w", b.Dir, err)
 	}
+	if err := b.ignore(); err != nil {
+		return err
+	}
 	config, err := startup.ReadFile(filepath.Join(b.Store, "config"))
 	if err != nil {
 		return err
@@ -110,6 +115,34 @@ func (b *Book) Make(ctx context.Context, packs string) error {
 		}
 	}
 	return nil
+}
+
+// ignore adds a line for each of Ignored to the file of patterns.
+func (b *Book) ignore() error {
+	if len(b.Ignored) == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(b.Store, "info/exclude"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	for _, name := range b.Ignored {
+		_, err = fmt.Fprintf(f, "\n/%s\n", schema.EscapeGlob(name))
+		if err != nil {
+			break
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Tracks reports whether the index has a path of the working tree.
+func (b *Book) Tracks(path string) bool {
+	for entry := range strings.SplitSeq(b.Heads.Index, "\x00") {
+		if _, name, _ := strings.Cut(entry, "\t"); filepath.Join(b.Dir, name) == path && name != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Beyond lists references that lead to commits which the one that is checked out does not have, at most 100. It returns
